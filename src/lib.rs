@@ -1,0 +1,4 @@
+pub mod algorithm;
+pub mod clock;
+pub mod rules;
+pub mod store;

@@ -1,0 +1,78 @@
+//! Bucket keys: the bytes under which a bucket is remembered.
+//!
+//! `version, algorithm, space, name, limit, actor`: everything that identifies the rule comes first and the actor last,
+//! so one rule's buckets are one range of keys, and a change of a limit makes another bucket. Every field but the last
+//! is self-delimiting, so no two buckets share a key. Nothing here knows how a bucket is stored.
+
+use crate::algorithm::Limit;
+
+/// The layout of keys and values; another layout gets another number.
+pub const FORMAT_VERSION: u8 = 1;
+
+/// Who names the buckets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Space {
+    /// A rule of the rules file: the name is its operation.
+    Rule = 0,
+}
+
+/// Everything of a key but the actor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prefix(Box<[u8]>);
+
+impl Prefix {
+    /// The prefix of the buckets that `pairs` (an operation, in any order) names under `limit`.
+    pub fn new<'a>(space: Space, pairs: impl IntoIterator<Item = (&'a str, &'a str)>, limit: &Limit) -> Self {
+        let mut pairs: Vec<_> = pairs.into_iter().collect();
+        pairs.sort_unstable();
+        let mut bytes = Vec::new();
+        write_prefix(&mut bytes, space, &pairs, limit);
+        Self(bytes.into())
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Appends the whole key of `actor`'s bucket to `out`.
+    pub fn write_key(&self, actor: &str, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.0);
+        out.extend_from_slice(actor.as_bytes());
+    }
+}
+
+fn write_prefix(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: &Limit) {
+    out.extend_from_slice(&[FORMAT_VERSION, algorithm_tag(limit), space as u8]);
+    write_number(out, pairs.len() as u64);
+    for (key, value) in pairs {
+        write_text(out, key);
+        write_text(out, value);
+    }
+    match limit {
+        Limit::FixedWindow(limit) => {
+            write_number(out, limit.credits.get());
+            write_number(out, limit.window_ns.get());
+        }
+    }
+}
+
+/// The byte that tells the algorithms apart on disk; never reuse one.
+fn algorithm_tag(limit: &Limit) -> u8 {
+    match limit {
+        Limit::FixedWindow(_) => 1,
+    }
+}
+
+fn write_text(out: &mut Vec<u8>, text: &str) {
+    write_number(out, text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// An unsigned LEB128 number: seven bits a byte, the lowest first, the high bit set on all but the last.
+fn write_number(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
