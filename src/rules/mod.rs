@@ -4,6 +4,7 @@
 //! grow with their number. Nothing here reads files, counts hits or knows a store.
 
 pub mod operation;
+pub mod operation_text;
 
 pub use operation::Operation;
 
