@@ -1,1 +1,21 @@
-fn main() {}
+//! The `divvy` binary: parse the command line, run one subcommand, turn its error into an exit code.
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::Parser;
+use divvy::cli::Cli;
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    // Answers go to standard output, so logs do not.
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    match Cli::parse().run() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("divvy: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
