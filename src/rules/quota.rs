@@ -52,6 +52,11 @@ impl QuotaError {
 }
 
 impl Settings {
+    /// The settings under their names in a rules file.
+    pub fn described(&self) -> Vec<(&'static str, String)> {
+        vec![("creditLimit", self.credit_limit.to_string()), ("resetSeconds", self.reset_seconds.to_string())]
+    }
+
     /// The quota that these settings describe.
     ///
     /// # Errors

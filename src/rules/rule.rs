@@ -58,6 +58,18 @@ impl Rule {
         self.operation.iter().all(|(key, pattern)| operation.get(key).is_some_and(|value| pattern.matches(value)))
     }
 
+    /// Its settings under their names in a rules file, after its header as `rule`; those that were not given left out.
+    pub fn described(&self) -> Vec<(&'static str, String)> {
+        let optional = |name, value: &Option<String>| value.clone().map(|value| (name, value));
+        let mut settings = vec![("rule", self.to_string())];
+        settings.extend(self.settings.described());
+        settings.extend(optional("actorField", &self.actor_field));
+        settings.push(("matchPolicy", self.match_policy.as_str().to_owned()));
+        settings.extend(optional("label", &self.label));
+        settings.extend(optional("comment", &self.comment));
+        settings
+    }
+
     /// The operation as texts, patterns as written.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.operation.iter().map(|(key, pattern)| (key.as_str(), pattern.as_str()))

@@ -21,7 +21,7 @@ use self::connection::{Session, Timeouts};
 use self::line::LineSession;
 use self::resp::{RespSession, Shared};
 use crate::limiter::Limiter;
-use crate::protocol::resp;
+use crate::protocol::resp::Limits as RespLimits;
 
 /// Connections open at once, all fronts together.
 pub const DEFAULT_MAX_CONNECTIONS: usize = 10_000;
@@ -40,7 +40,7 @@ pub struct Limits {
     pub max_connections: usize,
     pub max_line: usize,
     pub max_pairs: usize,
-    pub resp: resp::Limits,
+    pub resp: RespLimits,
     pub timeouts: Timeouts,
 }
 
