@@ -6,6 +6,8 @@ mod check;
 mod convert;
 mod explain;
 mod hit;
+mod pairs;
+mod rules_file;
 mod serve;
 
 use std::process::ExitCode;
