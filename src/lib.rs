@@ -1,4 +1,5 @@
 pub mod algorithm;
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod rules;
