@@ -62,9 +62,7 @@ impl Policy {
             .rules()
             .iter()
             .map(|rule| match rule.quota {
-                Quota::Limited(limit) => {
-                    Some(Bucket { limit, prefix: Prefix::new(Space::Rule, rule.pairs(), &limit) })
-                }
+                Quota::Limited(limit) => Some(Bucket { limit, prefix: Prefix::new(Space::Rule, rule.pairs(), &limit) }),
                 Quota::Never | Quota::Always { .. } => None,
             })
             .collect();

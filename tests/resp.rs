@@ -25,7 +25,9 @@ fn hits_peeks_and_resets() {
 
 #[test]
 fn an_argument_is_one_pair_whatever_is_in_it() {
-    let rules = RulesFile::ini("[\"a b\"=*]\ncreditLimit=9\nresetSeconds=60\nactorField=a b\n[default]\ncreditLimit=0\nresetSeconds=0\n");
+    let rules = RulesFile::ini(
+        "[\"a b\"=*]\ncreditLimit=9\nresetSeconds=60\nactorField=a b\n[default]\ncreditLimit=0\nresetSeconds=0\n",
+    );
     let server = Server::in_memory(rules.path());
     let mut client = RespClient::connect(server.resp);
     assert_eq!(client.command_of(&[b"DIVVY.HIT", "a b=ü = \"quoted\"\r\n".as_bytes()]), "[1 8 60]");

@@ -187,7 +187,8 @@ fn idle_connections_are_closed() {
 #[test]
 fn two_hundred_connections_share_a_bucket_exactly() {
     const CREDITS: usize = 10_000;
-    let rules = RulesFile::ini("[a=b]\ncreditLimit = 10000\nresetSeconds = 3600\n[default]\ncreditLimit=0\nresetSeconds=0\n");
+    let rules =
+        RulesFile::ini("[a=b]\ncreditLimit = 10000\nresetSeconds = 3600\n[default]\ncreditLimit=0\nresetSeconds=0\n");
     let dir = tempfile::tempdir().unwrap();
     for server in [Server::in_memory(rules.path()), Server::on_disk(rules.path(), dir.path(), "wal")] {
         let clients: Vec<_> = (0..200)

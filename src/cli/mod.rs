@@ -25,6 +25,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve limits over the line protocol and RESP
+    #[command(args_override_self = true)]
     Serve(serve::ServeArgs),
     /// Validate a rules file and report every problem in it
     Check(check::CheckArgs),

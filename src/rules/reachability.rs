@@ -31,8 +31,8 @@ pub fn masked_rules(rules: &RuleSet) -> Vec<Masked> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{Pattern, Rule};
     use crate::rules::testing::{canary, rule, rules_strategy};
+    use crate::rules::{Pattern, Rule};
     use proptest::prelude::*;
 
     fn masked(rules: Vec<Rule>) -> Vec<(usize, usize)> {
@@ -64,7 +64,8 @@ mod tests {
     /// The definition, pair by pair.
     fn by_definition(rules: &[Rule]) -> Vec<(usize, usize)> {
         let contains = |general: &Rule, special: &Rule| {
-            let asks_more = |(key, asked): &(String, _)| special.pattern(key).is_some_and(|p| Pattern::contains(asked, p));
+            let asks_more =
+                |(key, asked): &(String, _)| special.pattern(key).is_some_and(|p| Pattern::contains(asked, p));
             general.operation.iter().all(asks_more)
         };
         let first_mask = |(index, special): (usize, &Rule)| {

@@ -82,9 +82,7 @@ impl Database {
         match self.db.get(FORMAT_KEY).map_err(|e| open_error(path, &e))?.as_deref() {
             Some([FORMAT_VERSION]) => Ok(()),
             Some(other) => Err(OpenError::UnknownFormat { path: path.into(), found: format!("{other:?}") }),
-            None if self.is_empty() => {
-                self.db.put(FORMAT_KEY, [FORMAT_VERSION]).map_err(|e| open_error(path, &e))
-            }
+            None if self.is_empty() => self.db.put(FORMAT_KEY, [FORMAT_VERSION]).map_err(|e| open_error(path, &e)),
             None => Err(OpenError::UnknownFormat { path: path.into(), found: "without a version".into() }),
         }
     }
@@ -102,18 +100,16 @@ impl Database {
             let (number, record) = record.map_err(|e| open_error(path, &e))?;
             let mut batch = WriteBatch::default();
             for change in journal::changes(&record) {
-                let change =
-                    change.map_err(|e| OpenError::Damaged { path: path.into(), reason: e.to_string() })?;
+                let change = change.map_err(|e| OpenError::Damaged { path: path.into(), reason: e.to_string() })?;
                 self.add_counter(&mut batch, change.key, Some(change.value).filter(|value| !value.is_empty()));
             }
             self.db.write(batch).map_err(|e| open_error(path, &e))?;
             last = Some(number);
         }
         match last {
-            Some(_) => self.clear_journal(u64::MAX).map_err(|e| OpenError::Damaged {
-                path: path.into(),
-                reason: e.to_string(),
-            }),
+            Some(_) => self
+                .clear_journal(u64::MAX)
+                .map_err(|e| OpenError::Damaged { path: path.into(), reason: e.to_string() }),
             None => Ok(()),
         }
     }

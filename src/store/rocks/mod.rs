@@ -162,9 +162,7 @@ impl Shared {
     fn load(&self, key: &[u8], entry: &Entry) -> Result<Option<State>, StoreError> {
         match self.database.counter(key)? {
             None => Ok(None),
-            Some(bytes) => {
-                value::decode(&entry.limit, &bytes).map(Some).map_err(|e| StoreError::new(e.to_string()))
-            }
+            Some(bytes) => value::decode(&entry.limit, &bytes).map(Some).map_err(|e| StoreError::new(e.to_string())),
         }
     }
 
