@@ -1,8 +1,10 @@
 //! Fixed window, as Divvy counts: the window starts with the first hit, and ends `window_ns` later whatever happens.
 //!
 //! The reply's numbers: `left` is what the window still grants, and `reset_ns` is the time until it ends, when all
-//! credits are back; 0 while no window has begun. A denied ask neither starts nor prolongs a window. Around the end of
-//! a window, twice the limit can pass in a short time.
+//! credits are back; 0 while no window has begun. A denied ask neither starts nor prolongs a window.
+//!
+//! What it promises: at most `credits` in a window, and exactly one fresh window after it. Around a window's end, up to
+//! `2 × credits − 1` can pass in a short time.
 //!
 //! A window is closed at its start and open at its end: a hit at the very end belongs to the next one.
 
