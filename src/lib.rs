@@ -1,4 +1,7 @@
 pub mod algorithm;
 pub mod clock;
+pub mod limiter;
+pub mod protocol;
 pub mod rules;
+pub mod server;
 pub mod store;

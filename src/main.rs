@@ -1,20 +1,21 @@
-//! Parses the command line, runs one subcommand and turns its error into an exit code.
+//! The `divvy` binary: parse the command line, run one subcommand, turn its error into an exit code.
 
+use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
+use divvy::cli::Cli;
+use tracing_subscriber::EnvFilter;
 
-mod cli;
-
-/// Quotas and rate limits as a service
-#[derive(Debug, Parser)]
-#[command(name = "divvy", version)]
-enum Command {
-    Bench(cli::bench::BenchArgs),
-}
-
-fn main() -> anyhow::Result<ExitCode> {
-    match Command::parse() {
-        Command::Bench(args) => cli::bench::run(args),
+fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    // Answers go to standard output, so logs do not.
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    match Cli::parse().run() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("divvy: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

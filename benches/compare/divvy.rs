@@ -8,7 +8,7 @@ use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use rocksdb::{Cache, DB, Env, Options};
+use rocksdb::{Cache, DB, Env, Options, properties};
 use tempfile::TempDir;
 
 use crate::load::{Protocol, Target};
@@ -74,20 +74,28 @@ impl Home {
         Ok((divvy, elapsed))
     }
 
-    /// Bytes on disk, once the stopped server's database is compacted, by its own options.
-    pub fn compacted_bytes(&self) -> anyhow::Result<u64> {
+    /// Bytes on disk for each counter, once the stopped server's database is compacted, by its own options.
+    ///
+    /// # Errors
+    /// When it holds fewer than `counters` records: the figure would be of something else.
+    pub fn compacted_bytes_per_counter(&self, counters: u64) -> anyhow::Result<f64> {
         let data = self.data();
         let (options, families) = Options::load_latest(&data, Env::new()?, true, Cache::new_lru_cache(64 << 20))?;
         let names: Vec<String> = families.iter().map(|family| family.name().to_owned()).collect();
         let db = DB::open_cf_descriptors(&options, &data, families)?;
+        let mut records = 0;
         for name in &names {
             let family = db.cf_handle(name).with_context(|| format!("no column family {name}"))?;
             db.flush_cf(family)?;
             db.compact_range_cf(family, None::<&[u8]>, None::<&[u8]>);
+            // Exact, once nothing is overwritten or deleted any more.
+            records += db.property_int_value_cf(family, properties::ESTIMATE_NUM_KEYS)?.unwrap_or(0);
         }
+        ensure!(records >= counters, "the database holds {records} records, not {counters} counters");
         drop(db);
         let sizes = std::fs::read_dir(&data)?.map(|entry| Ok(entry?.metadata()?.len()));
-        sizes.sum::<std::io::Result<u64>>().context("sizes of the data directory's files")
+        let bytes: u64 = sizes.sum::<std::io::Result<u64>>().context("sizes of the data directory's files")?;
+        Ok(bytes as f64 / counters as f64)
     }
 
     /// The names of the tables on disk: flushes and compactions make new ones, compactions delete old ones.

@@ -106,7 +106,7 @@ impl Table {
         (reference, reference_samples): (&Subject, &Samples),
         bound: Bound,
     ) {
-        let what = format!("{} of {}: × {}", metric.name(), subject.name, reference.name);
+        let what = format!("{}: {} / {}", metric.name(), subject.name, reference.name);
         self.add_bar(case, what, samples.ratio(reference_samples, |sample| metric.of(sample)), bound);
     }
 
@@ -119,25 +119,25 @@ impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "\n{:<10} {:<34} {:>10} {:>8} {:>8} {:>8} {:>7} {:>7}",
-            "case", "", "req/s", "p50 µs", "p99 µs", "p99.9 µs", "CPU µs", "ratio"
+            "\n{:<10} {:<36} {:>10} {:>8} {:>8} {:>9} {:>7} {:>7}",
+            "case", "subject", "req/s", "p50 µs", "p99 µs", "p99.9 µs", "CPU µs", "ratio"
         )?;
         for row in &self.rows {
             let Row { case, subject, requests_per_second, p50, p99, p99_9, cpu_us_per_request, cpu_ratio } = row;
             writeln!(
                 f,
-                "{case:<10} {subject:<34} {requests_per_second:>10.0} {p50:>8.0} {p99:>8.0} {p99_9:>8.0} \
+                "{case:<10} {subject:<36} {requests_per_second:>10.0} {p50:>8.0} {p99:>8.0} {p99_9:>9.0} \
                  {cpu_us_per_request:>7.2} {cpu_ratio:>7.2}"
             )?;
         }
-        writeln!(f, "\n{:<10} {:<60} {:>9} {:>9}  met", "case", "bar", "measured", "target")?;
+        writeln!(f, "\n{:<10} {:<78} {:>9} {:>9}  met", "case", "bar", "measured", "target")?;
         for Bar { case, what, measured, bound, met } in &self.bars {
             let bound = match bound {
                 Bound::AtMost(most) => format!("≤ {most}"),
                 Bound::AtLeast(least) => format!("≥ {least}"),
             };
             let met = if *met { "yes" } else { "no" };
-            writeln!(f, "{case:<10} {what:<60} {measured:>9.2} {bound:>9}  {met}")?;
+            writeln!(f, "{case:<10} {what:<78} {measured:>9.2} {bound:>9}  {met}")?;
         }
         for note in &self.notes {
             writeln!(f, "\n{note}")?;

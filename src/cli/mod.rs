@@ -1,3 +1,54 @@
-//! The subcommands, one file each: what they print and how they exit. What they do lives in the rooms below.
+//! The command line: one file a subcommand.
+//!
+//! Here the operator's words become calls, and errors become messages and exit codes. Nothing here decides anything.
 
-pub mod bench;
+mod bench;
+mod check;
+mod convert;
+mod explain;
+mod hit;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Quotas and rate limits as a service.
+#[derive(Debug, Parser)]
+#[command(name = "divvy", version, about, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve limits over the line protocol and RESP
+    Serve(serve::ServeArgs),
+    /// Validate a rules file and report every problem in it
+    Check(check::CheckArgs),
+    /// Tell which rules match an operation, and why the others do not
+    Explain(explain::ExplainArgs),
+    /// Send a hit to a running server and print the answer
+    Hit(hit::HitArgs),
+    /// Convert a rules file between INI and JSON
+    Convert(convert::ConvertArgs),
+    Bench(bench::BenchArgs),
+}
+
+impl Cli {
+    /// Runs the subcommand.
+    ///
+    /// # Errors
+    /// What kept it from doing its work, worded for the operator.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        match self.command {
+            Command::Serve(args) => serve::run(args),
+            Command::Check(args) => check::run(args),
+            Command::Explain(args) => explain::run(args),
+            Command::Hit(args) => hit::run(args),
+            Command::Convert(args) => convert::run(args),
+            Command::Bench(args) => bench::run(args),
+        }
+    }
+}

@@ -3,30 +3,22 @@
 //! A [`Rule`] is what the operator wrote, validated; a [`RuleSet`] is all of them, compiled so that matching does not
 //! grow with their number. Nothing here reads files, counts hits or knows a store.
 
+pub mod explain;
+mod glob_index;
+mod matcher;
 pub mod operation;
 pub mod operation_text;
+mod pattern;
+mod quota;
+pub mod reachability;
+mod rule;
+mod rule_bits;
+mod ruleset;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use operation::Operation;
-
-use crate::algorithm::Limit;
-
-/// What a rule grants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Quota {
-    /// `creditLimit` 0: every hit is denied, no counter is touched.
-    Never,
-    /// `creditLimit` > 0 and `resetSeconds` 0: every hit is allowed, the reply's credit is `credit`, no counter is touched.
-    Always { credit: u64 },
-    /// Counted.
-    Limited(Limit),
-}
-
-/// What happens after a rule matched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum MatchPolicy {
-    /// The rule answers.
-    #[default]
-    Stop,
-    /// The rule is counted and takes credit, and matching goes on: a limit on trial.
-    Canary,
-}
+pub use pattern::{Glob, Pattern};
+pub use quota::{MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, Quota, QuotaError, Settings};
+pub use rule::{MatchPolicy, Rule, header};
+pub use ruleset::{Matches, RuleSet, RuleSetError, Scratch};

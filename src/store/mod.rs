@@ -4,12 +4,17 @@
 //! decision: the times come with the batch.
 
 pub mod key;
+mod memory;
+mod rocks;
+mod value;
 
 use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::algorithm::{Ask, Limit, Outcome};
+pub use self::memory::MemoryStore;
+pub use self::rocks::{DEFAULT_HOT_COUNTERS, Durability, OpenError, RocksOptions, RocksStore};
+use crate::algorithm::{Ask, Limit, Outcome, State};
 use crate::clock::Timestamp;
 
 /// Why a store could not answer. Cheap to clone: one failed commit fails many asks.
@@ -23,17 +28,55 @@ impl StoreError {
     }
 }
 
-/// One ask of one bucket.
+/// What to do with a bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    Ask(Ask),
+    /// Forget the bucket. `allowed` in the outcome tells whether it held anything but a fresh state.
+    Forget,
+}
+
+/// One action on one bucket.
 #[derive(Debug, Clone)]
 pub struct Entry {
     key: Range<usize>,
     pub limit: Limit,
-    pub ask: Ask,
+    pub action: Action,
     /// The time by which the bucket decides: the batch's, or one that the client supplied.
     pub at: Timestamp,
 }
 
-/// A batch of asks, and their outcomes once a store has applied it. Reused from read to read: its buffers keep their
+/// What an action does to a bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    Keep,
+    Set(State),
+    Clear,
+}
+
+impl Entry {
+    /// Decides the action, given what the bucket remembers. Every backend that remembers states goes through here.
+    pub fn decide(&self, state: Option<&State>) -> (Outcome, Change) {
+        match self.action {
+            Action::Ask(ask) => {
+                let decision = self.limit.decide(state, ask, self.at);
+                (decision.outcome, decision.state.map_or(Change::Keep, Change::Set))
+            }
+            Action::Forget => {
+                let held = state.is_some_and(|state| self.limit.lifetime_ns(state, self.at) > 0);
+                let change = if held { Change::Clear } else { Change::Keep };
+                (Outcome { allowed: held, left: 0, reset_ns: 0 }, change)
+            }
+        }
+    }
+
+    /// When a bucket in `state` may be forgotten, by the server's clock, which reads `now`.
+    pub fn expiry(&self, state: &State, now: Timestamp) -> Timestamp {
+        now.plus(self.limit.lifetime_ns(state, self.at))
+    }
+}
+
+/// A batch of actions, and their outcomes once a store has applied it. Reused from read to read: its buffers keep their
 /// capacity, so that a hit allocates nothing.
 #[derive(Debug, Default)]
 pub struct Batch {
@@ -42,6 +85,8 @@ pub struct Batch {
     keys: Vec<u8>,
     entries: Vec<Entry>,
     outcomes: Vec<Result<Outcome, StoreError>>,
+    /// Outcomes that rest on a change which was not durable yet, by index.
+    unsettled: Vec<usize>,
 }
 
 impl Batch {
@@ -51,13 +96,14 @@ impl Batch {
         self.keys.clear();
         self.entries.clear();
         self.outcomes.clear();
+        self.unsettled.clear();
     }
 
-    /// Adds an ask of the bucket whose key `write_key` appends; returns its index.
-    pub fn push(&mut self, limit: Limit, ask: Ask, at: Timestamp, write_key: impl FnOnce(&mut Vec<u8>)) -> usize {
+    /// Adds an action on the bucket whose key `write_key` appends; returns its index.
+    pub fn push(&mut self, limit: Limit, action: Action, at: Timestamp, write_key: impl FnOnce(&mut Vec<u8>)) -> usize {
         let start = self.keys.len();
         write_key(&mut self.keys);
-        self.entries.push(Entry { key: start..self.keys.len(), limit, ask, at });
+        self.entries.push(Entry { key: start..self.keys.len(), limit, action, at });
         self.entries.len() - 1
     }
 
@@ -65,16 +111,31 @@ impl Batch {
         self.now
     }
 
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The asks with their bucket keys, in order.
-    pub fn entries(&self) -> impl ExactSizeIterator<Item = (&[u8], &Entry)> {
-        self.entries.iter().map(|entry| (&self.keys[entry.key.clone()], entry))
+    /// Answers every entry, in order, with what `answer` makes of its index, its bucket key and itself.
+    fn answer_each(&mut self, mut answer: impl FnMut(usize, &[u8], &Entry) -> Result<Outcome, StoreError>) {
+        self.outcomes.clear();
+        let entries = self.entries.iter().enumerate();
+        self.outcomes.extend(entries.map(|(index, entry)| answer(index, &self.keys[entry.key.clone()], entry)));
     }
 
-    /// The outcome of the ask that [`Batch::push`] gave this index; an error when no store has applied it.
+    /// Replaces the outcomes that rest on changes which could not be made durable.
+    fn fail_unsettled(&mut self, error: &StoreError) {
+        for index in self.unsettled.drain(..) {
+            if let Some(outcome) = self.outcomes.get_mut(index) {
+                *outcome = Err(error.clone());
+            }
+        }
+    }
+
+    /// The outcome of the action that [`Batch::push`] gave this index; an error when no store has applied it.
     pub fn outcome(&self, index: usize) -> Result<Outcome, StoreError> {
         self.outcomes.get(index).cloned().unwrap_or_else(|| Err(StoreError::new("the store gave no answer")))
     }
@@ -83,23 +144,60 @@ impl Batch {
 /// A place that remembers buckets.
 ///
 /// The contract, which one conformance suite holds every backend to:
-/// - Asks of one bucket take effect one after the other, each seeing what the one before left, within a batch in the
-///   batch's order and between batches in some order. Asks of different buckets are independent.
+/// - Actions on one bucket take effect one after the other, each seeing what the one before left, within a batch in the
+///   batch's order and between batches in some order. Actions on different buckets are independent.
 /// - When `apply` returns, every outcome that it gives is as durable as the backend promises, a denial that saw
 ///   another caller's change included: that change is durable too.
-/// - An ask that failed has an error as its outcome. It may or may not have taken its credit, never more than once.
-/// - Decisions use each ask's own time. The backend's clock is asked by nobody but its own housekeeping.
+/// - An action that failed has an error as its outcome. It may or may not have taken its credit, never more than once.
+/// - Decisions use each entry's own time. The backend's clock is asked by nobody but its own housekeeping.
 /// - A bucket lives at least until it is as good as a fresh one, and then may vanish without any outcome changing.
 pub trait Store: Send + Sync {
     /// Applies the batch and fills in its outcomes.
     fn apply(&self, batch: &mut Batch) -> impl Future<Output = ()> + Send;
 
-    /// Forgets the buckets with these keys; returns how many of them held anything but a fresh state at `now`.
-    fn forget(&self, keys: &[Vec<u8>], now: Timestamp) -> impl Future<Output = Result<usize, StoreError>> + Send;
-
-    /// The number of live buckets, which may be an estimate.
-    fn len(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
+    /// The number of buckets that are remembered: an estimate, expired ones included until they are reclaimed.
+    fn approximate_len(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
     /// Makes everything durable and stops background work. Later calls fail.
     fn close(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// The closed set of backends.
+#[expect(clippy::large_enum_variant, reason = "there is one store in a process")]
+pub enum Backend {
+    Memory(MemoryStore),
+    Rocks(RocksStore),
+}
+
+impl Backend {
+    /// What `--store` calls it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Backend::Memory(_) => "memory",
+            Backend::Rocks(_) => "rocksdb",
+        }
+    }
+}
+
+impl Store for Backend {
+    async fn apply(&self, batch: &mut Batch) {
+        match self {
+            Backend::Memory(store) => store.apply(batch).await,
+            Backend::Rocks(store) => store.apply(batch).await,
+        }
+    }
+
+    async fn approximate_len(&self) -> Result<u64, StoreError> {
+        match self {
+            Backend::Memory(store) => store.approximate_len().await,
+            Backend::Rocks(store) => store.approximate_len().await,
+        }
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        match self {
+            Backend::Memory(store) => store.close().await,
+            Backend::Rocks(store) => store.close().await,
+        }
+    }
 }

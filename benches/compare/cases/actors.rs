@@ -4,7 +4,7 @@
 use anyhow::Context;
 
 use super::{FEW_RULES, INCR, PIPELINE, RESP_HIT, Setting, bars, compare, load, serve};
-use crate::divvy::{Home, PLENTY};
+use crate::divvy::{Divvy, Home, PLENTY};
 use crate::load::Load;
 use crate::redis::{Fsync, Redis};
 use crate::rounds::{Samples, Subject, interleave};
@@ -67,7 +67,7 @@ fn at_rate(subject: Subject, rate: f64) -> Subject {
     Subject { load: Load { rate: Some(rate), ..subject.load }, name: format!("{}, {rate:.0}/s", subject.name) }
 }
 
-fn restart(setting: &Setting, table: &mut Table, home: Home, many: crate::divvy::Divvy) -> anyhow::Result<()> {
+fn restart(setting: &Setting, table: &mut Table, home: Home, many: Divvy) -> anyhow::Result<()> {
     const HIT: &str = "HIT ip=000000000000\n";
     drop(many);
     let (divvy, after_kill) = home.time_to_serve(HIT).context("after SIGKILL")?;
@@ -76,7 +76,7 @@ fn restart(setting: &Setting, table: &mut Table, home: Home, many: crate::divvy:
     divvy.stop()?;
     table.add_bar("actors", "seconds to serve again after SIGKILL", after_kill.as_secs_f64(), Bound::AtMost(2.0));
     table.add_bar("actors", "seconds to serve again after SIGTERM", after_stop.as_secs_f64(), Bound::AtMost(2.0));
-    let per_counter = home.compacted_bytes()? as f64 / setting.many_actors as f64;
+    let per_counter = home.compacted_bytes_per_counter(setting.many_actors)?;
     table.add_bar("actors", "bytes on disk per counter, compacted", per_counter, Bound::AtMost(60.0));
     Ok(())
 }

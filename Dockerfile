@@ -1,0 +1,31 @@
+# Builds divvy and puts the one binary into a small image that does not run as root.
+#
+#   docker build -t divvy .
+#   docker run -p 8321:8321 -p 9049:9049 -v divvy-data:/var/lib/divvy -v "$PWD/config:/etc/divvy:ro" divvy
+
+FROM rust:1.95-bookworm AS build
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends libclang-dev \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY . .
+RUN cargo build --release --locked && strip target/release/divvy
+
+FROM debian:bookworm-slim
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends libstdc++6 \
+    && rm -rf /var/lib/apt/lists/* \
+    && useradd --system --home-dir /var/lib/divvy --create-home divvy
+COPY --from=build /src/target/release/divvy /usr/local/bin/divvy
+COPY config/example.ini /etc/divvy/example.ini
+USER divvy
+VOLUME /var/lib/divvy
+# In a container loopback reaches nobody: the container's network decides who may connect.
+ENV DIVVY_CONFIG=/etc/divvy/example.ini \
+    DIVVY_DATA_DIR=/var/lib/divvy/data \
+    DIVVY_LISTEN=0.0.0.0:8321 \
+    DIVVY_RESP_LISTEN=0.0.0.0:9049
+EXPOSE 8321 9049
+HEALTHCHECK --interval=10s --timeout=3s CMD ["divvy", "hit", "--addr", "127.0.0.1:8321"]
+ENTRYPOINT ["divvy"]
+CMD ["serve"]

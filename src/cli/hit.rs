@@ -1,0 +1,56 @@
+//! `divvy hit`: one HIT to a running server.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use super::pairs::Pair;
+use crate::protocol::line::{Reply, format_hit, parse_reply};
+
+/// How long the server may take to be reached and to answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+#[derive(Debug, clap::Args)]
+pub struct HitArgs {
+    /// The server's line protocol
+    #[arg(long, env = "DIVVY_ADDR", default_value = "127.0.0.1:8321")]
+    addr: String,
+    /// Print a JSON object instead of the server's line
+    #[arg(long)]
+    json: bool,
+    /// The operation
+    #[arg(value_name = "KEY=VALUE")]
+    operation: Vec<Pair>,
+}
+
+/// Prints the answer; a server that answers with an error makes this fail.
+pub fn run(args: HitArgs) -> anyhow::Result<ExitCode> {
+    let request = format_hit(args.operation.iter().map(Pair::as_strs))?;
+    let line = send(&args.addr, &request)?;
+    match parse_reply(&line).with_context(|| format!("{} does not speak divvy's line protocol", args.addr))? {
+        Reply::Error { code, reason } => bail!("{} answered with an error: {code}: {reason}", args.addr),
+        Reply::Verdict { allowed, credit, reset_seconds } if args.json => {
+            let answer = serde_json::json!({ "allowed": allowed, "credit": credit, "resetSeconds": reset_seconds });
+            println!("{answer}");
+        }
+        Reply::Verdict { .. } => println!("{line}"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn send(address: &str, request: &str) -> anyhow::Result<String> {
+    let unreachable = || format!("cannot reach {address}; is `divvy serve` running there?");
+    let resolved = address.to_socket_addrs().with_context(unreachable)?.next().with_context(unreachable)?;
+    let mut stream = TcpStream::connect_timeout(&resolved, TIMEOUT).with_context(unreachable)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.write_all(request.as_bytes()).with_context(unreachable)?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).with_context(|| format!("{address} did not answer"))?;
+    if !line.ends_with('\n') {
+        bail!("{address} closed the connection without an answer");
+    }
+    Ok(line.trim_end().to_owned())
+}

@@ -1,0 +1,27 @@
+//! Operations on the command line: each argument one pair, split at its first `=`.
+
+use std::str::FromStr;
+
+/// One `key=value` argument.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pair {
+    key: String,
+    value: String,
+}
+
+impl Pair {
+    pub fn as_strs(&self) -> (&str, &str) {
+        (&self.key, &self.value)
+    }
+}
+
+impl FromStr for Pair {
+    type Err = String;
+
+    fn from_str(argument: &str) -> Result<Self, Self::Err> {
+        match argument.split_once('=') {
+            Some((key, value)) => Ok(Self { key: key.to_owned(), value: value.to_owned() }),
+            None => Err("expected key=value".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! `divvy serve`: opens the store, loads the rules, binds the fronts, and serves until it is told to stop.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::ValueEnum;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Clock;
+use crate::config;
+use crate::limiter::{Limiter, Policy};
+use crate::protocol::{line, resp};
+use crate::server::connection::Timeouts;
+use crate::server::{self, Fronts, Limits};
+use crate::store::{Backend, DEFAULT_HOT_COUNTERS, Durability, MemoryStore, RocksOptions, RocksStore, Store};
+
+const DEFAULT_LISTEN: &str = "127.0.0.1:8321";
+
+#[derive(Debug, clap::Args)]
+pub struct ServeArgs {
+    /// The rules file (.ini or .json); without it only commands that carry their own limits are answered
+    #[arg(env = "DIVVY_CONFIG")]
+    config: Option<PathBuf>,
+    /// Address of the line protocol, or `none`; the environment's PORT changes the port of the default
+    /// [default: 127.0.0.1:8321]
+    #[arg(long, env = "DIVVY_LISTEN", value_name = "ADDR")]
+    listen: Option<Listen>,
+    /// Address of the RESP protocol, or `none`
+    #[arg(long, env = "DIVVY_RESP_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:9049")]
+    resp_listen: Listen,
+    /// Where counters live
+    #[arg(long, env = "DIVVY_STORE", value_enum, default_value_t = StoreKind::Rocksdb)]
+    store: StoreKind,
+    /// Directory of the rocksdb store
+    #[arg(long, env = "DIVVY_DATA_DIR", value_name = "DIR", default_value = "./divvy-data")]
+    data_dir: PathBuf,
+    /// What must have happened to a hit before it is answered
+    #[arg(long, env = "DIVVY_DURABILITY", value_enum, default_value_t = DurabilityKind::Wal)]
+    durability: DurabilityKind,
+    #[command(flatten)]
+    limits: LimitArgs,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Limits")]
+struct LimitArgs {
+    /// Counters that the rocksdb store keeps in memory, about 100 bytes each
+    #[arg(long, env = "DIVVY_HOT_COUNTERS", value_name = "N", default_value_t = DEFAULT_HOT_COUNTERS)]
+    hot_counters: usize,
+    /// Connections open at once
+    #[arg(long, env = "DIVVY_MAX_CONNECTIONS", value_name = "N", default_value_t = server::DEFAULT_MAX_CONNECTIONS)]
+    max_connections: usize,
+    /// Bytes in a line of the line protocol
+    #[arg(long, env = "DIVVY_MAX_LINE", value_name = "BYTES", default_value_t = line::DEFAULT_MAX_LINE)]
+    max_line: usize,
+    /// key=value pairs in a request
+    #[arg(long, env = "DIVVY_MAX_PAIRS", value_name = "N", default_value_t = server::DEFAULT_MAX_PAIRS)]
+    max_pairs: usize,
+    /// Arguments in a RESP request
+    #[arg(long, env = "DIVVY_MAX_ARGUMENTS", value_name = "N", default_value_t = resp::Limits::default().max_arguments)]
+    max_arguments: usize,
+    /// Bytes in an argument of a RESP request
+    #[arg(
+        long,
+        env = "DIVVY_MAX_ARGUMENT",
+        value_name = "BYTES",
+        default_value_t = resp::Limits::default().max_argument_bytes
+    )]
+    max_argument: usize,
+    /// Bytes in a RESP request
+    #[arg(
+        long,
+        env = "DIVVY_MAX_REQUEST",
+        value_name = "BYTES",
+        default_value_t = resp::Limits::default().max_request_bytes
+    )]
+    max_request: usize,
+    /// Seconds a connection may send nothing; 0: for ever
+    #[arg(long, env = "DIVVY_IDLE_TIMEOUT", value_name = "SECONDS", default_value_t = 0)]
+    idle_timeout: u64,
+    /// Seconds a client may take nothing of what was answered
+    #[arg(
+        long,
+        env = "DIVVY_WRITE_TIMEOUT",
+        value_name = "SECONDS",
+        default_value_t = server::DEFAULT_WRITE_TIMEOUT.as_secs()
+    )]
+    write_timeout: u64,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum StoreKind {
+    /// On disk, in the data directory
+    Rocksdb,
+    /// Gone with the process: for tests and try-outs
+    Memory,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum DurabilityKind {
+    /// It is on stable storage
+    Sync,
+    /// It is in the write-ahead log, which outlives the process; stable storage follows within a second
+    Wal,
+    /// Nothing: the write-ahead log follows within 100 ms
+    Lazy,
+}
+
+impl From<DurabilityKind> for Durability {
+    fn from(kind: DurabilityKind) -> Self {
+        match kind {
+            DurabilityKind::Sync => Durability::Sync,
+            DurabilityKind::Wal => Durability::Wal,
+            DurabilityKind::Lazy => Durability::Lazy,
+        }
+    }
+}
+
+/// An address to listen on, or `none`.
+#[derive(Debug, Clone)]
+enum Listen {
+    Off,
+    At(String),
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.eq_ignore_ascii_case("none") {
+            return Ok(Self::Off);
+        }
+        let port = text.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+        match port {
+            Some(Ok(_)) => Ok(Self::At(text.to_owned())),
+            _ => Err("expected HOST:PORT (port 0 picks a free one) or `none`".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for DurabilityKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sync => "sync",
+            Self::Wal => "wal",
+            Self::Lazy => "lazy",
+        })
+    }
+}
+
+impl ServeArgs {
+    /// A flag or DIVVY_LISTEN wins over the original's PORT.
+    fn line_address(&self) -> anyhow::Result<Listen> {
+        match (&self.listen, std::env::var("PORT")) {
+            (Some(listen), _) => Ok(listen.clone()),
+            (None, Ok(port)) => {
+                let port: u16 = port.parse().with_context(|| format!("PORT is {port:?}, and must be a port number"))?;
+                Ok(Listen::At(format!("127.0.0.1:{port}")))
+            }
+            (None, Err(_)) => Ok(Listen::At(DEFAULT_LISTEN.to_owned())),
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        let limits = &self.limits;
+        Limits {
+            max_connections: limits.max_connections,
+            max_line: limits.max_line,
+            max_pairs: limits.max_pairs,
+            resp: resp::Limits {
+                max_arguments: limits.max_arguments,
+                max_argument_bytes: limits.max_argument,
+                max_request_bytes: limits.max_request,
+                ..resp::Limits::default()
+            },
+            timeouts: Timeouts {
+                idle: (limits.idle_timeout > 0).then(|| Duration::from_secs(limits.idle_timeout)),
+                write: Duration::from_secs(limits.write_timeout),
+            },
+        }
+    }
+
+    fn open_store(&self, clock: Clock) -> anyhow::Result<Backend> {
+        match self.store {
+            StoreKind::Memory => Ok(Backend::Memory(MemoryStore::default())),
+            StoreKind::Rocksdb => {
+                let options = RocksOptions {
+                    durability: self.durability.into(),
+                    hot_counters: self.limits.hot_counters,
+                    clock,
+                };
+                Ok(Backend::Rocks(RocksStore::open(&self.data_dir, options)?))
+            }
+        }
+    }
+
+    fn describe_store(&self) -> String {
+        match self.store {
+            StoreKind::Memory => "memory (counters are gone when the server stops)".to_owned(),
+            StoreKind::Rocksdb => {
+                format!("rocksdb in {} (durability {})", self.data_dir.display(), self.durability)
+            }
+        }
+    }
+}
+
+pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
+    // Before the store: a mistake in the rules must not leave a data directory behind.
+    let policy = args.config.as_deref().map(load_rules).transpose()?;
+    let line = args.line_address()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
+    runtime.block_on(serve(&args, policy, line))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn load_rules(path: &Path) -> anyhow::Result<Policy> {
+    let loaded = config::load(path)?;
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    Ok(Policy::new(loaded.rules))
+}
+
+async fn serve(args: &ServeArgs, policy: Option<Policy>, line: Listen) -> anyhow::Result<()> {
+    let draining = stop_on_signal()?;
+    let fronts = Fronts { line: bind(&line).await?, resp: bind(&args.resp_listen).await? };
+    let clock = Clock::system();
+    let store = args.open_store(clock)?;
+    announce(args, &fronts, policy.as_ref())?;
+
+    let limiter = Arc::new(Limiter::new(policy, store, clock));
+    server::run(Arc::clone(&limiter), fronts, args.limits(), draining).await;
+    limiter.store().close().await.context("the last counters may not be on stable storage")?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+async fn bind(address: &Listen) -> anyhow::Result<Option<TcpListener>> {
+    match address {
+        Listen::Off => Ok(None),
+        Listen::At(address) => Ok(Some(server::bind(address).await?)),
+    }
+}
+
+/// One line a front, the store, and the number of rules: what a script waits for, and a person checks.
+fn announce(args: &ServeArgs, fronts: &Fronts, policy: Option<&Policy>) -> anyhow::Result<()> {
+    for (name, listener) in [("line protocol", &fronts.line), ("RESP", &fronts.resp)] {
+        if let Some(listener) = listener {
+            println!("{name} on {}", listener.local_addr()?);
+        }
+    }
+    println!("store: {}", args.describe_store());
+    match (policy, &args.config) {
+        (Some(policy), Some(path)) => println!("rules: {} from {}", policy.rules().rules().len(), path.display()),
+        _ => println!("rules: none; a HIT needs them: divvy serve CONFIG"),
+    }
+    Ok(())
+}
+
+/// A token that SIGTERM or SIGINT cancels.
+fn stop_on_signal() -> anyhow::Result<CancellationToken> {
+    let draining = CancellationToken::new();
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let token = draining.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stopping: answering what came in");
+        token.cancel();
+    });
+    Ok(draining)
+}

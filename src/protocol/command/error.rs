@@ -1,0 +1,84 @@
+//! Why a request is no command: texts that start with their code, as RESP errors do, in Redis's words.
+
+use super::table::Spec;
+use crate::protocol::resp::Arguments;
+
+/// How many bytes of a name, and of all arguments together, are echoed.
+const MAX_ECHOED: usize = 128;
+
+/// The reply to a request that is no command. The connection stays open.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CommandError {
+    /// The name, and the first arguments, each quoted and followed by a space.
+    #[error("ERR unknown command '{name}', with args beginning with: {arguments}")]
+    UnknownCommand { name: String, arguments: String },
+    #[error("ERR unknown subcommand '{name}'. Try {parent} HELP.")]
+    UnknownSubcommand { name: String, parent: String },
+    #[error("ERR wrong number of arguments for '{name}' command")]
+    WrongArity { name: String },
+    #[error("ERR expected key=value, got '{argument}'")]
+    NotAPair { argument: String },
+    #[error("ERR '{argument}' is not valid UTF-8")]
+    NotUtf8 { argument: String },
+    #[error("ERR more than {max_pairs} pairs")]
+    TooManyPairs { max_pairs: usize },
+    #[error("ERR syntax error")]
+    Syntax,
+    #[error("ERR value is not an integer or out of range")]
+    NotAnInteger,
+    #[error("ERR DB index is out of range")]
+    NoSuchDatabase,
+    #[error("NOPROTO unsupported protocol version")]
+    UnsupportedVersion,
+    #[error("ERR Protocol version is not an integer or out of range")]
+    VersionNotAnInteger,
+    #[error("ERR Syntax error in HELLO option '{option}'")]
+    HelloOption { option: String },
+    /// `what` starts the sentence: "Client names", "lib-name", …
+    #[error("ERR {what} cannot contain spaces, newlines or special characters.")]
+    SpecialCharacters { what: &'static str },
+    #[error("ERR Unrecognized option '{option}'")]
+    UnknownOption { option: String },
+}
+
+impl CommandError {
+    pub(super) fn unknown_command(request: Arguments) -> Self {
+        let mut arguments = String::new();
+        for argument in request.skip(1).iter() {
+            let Some(room) = MAX_ECHOED.checked_sub(arguments.len()).filter(|&room| room > 0) else {
+                break;
+            };
+            arguments.push_str(&format!("'{}' ", echo(argument, room)));
+        }
+        Self::UnknownCommand { name: echo(request.get(0).unwrap_or_default(), MAX_ECHOED), arguments }
+    }
+
+    pub(super) fn unknown_subcommand(parent: &Spec, name: &[u8]) -> Self {
+        Self::UnknownSubcommand { name: echo(name, MAX_ECHOED), parent: parent.name.to_uppercase() }
+    }
+
+    pub(super) fn wrong_arity(spec: &Spec, parent: Option<&Spec>) -> Self {
+        Self::WrongArity { name: spec.full_name(parent) }
+    }
+
+    pub(super) fn not_a_pair(argument: &[u8]) -> Self {
+        Self::NotAPair { argument: echo(argument, MAX_ECHOED) }
+    }
+
+    pub(super) fn not_utf8(argument: &[u8]) -> Self {
+        Self::NotUtf8 { argument: echo(argument, MAX_ECHOED) }
+    }
+
+    pub(super) fn hello_option(option: &[u8]) -> Self {
+        Self::HelloOption { option: echo(option, MAX_ECHOED) }
+    }
+
+    pub(super) fn unknown_option(option: &[u8]) -> Self {
+        Self::UnknownOption { option: echo(option, MAX_ECHOED) }
+    }
+}
+
+/// At most `max` bytes of what the client sent, as text.
+fn echo(bytes: &[u8], max: usize) -> String {
+    String::from_utf8_lossy(bytes.get(..max).unwrap_or(bytes)).into_owned()
+}

@@ -1,0 +1,137 @@
+//! The arguments of each command, whose number the table has checked already.
+
+use super::describe::Question;
+use super::{Command, CommandError, Credentials, Hello, LibraryInfo, Pairs};
+use crate::protocol::resp::{Arguments, Version};
+
+type Parsed<'a> = Result<Command<'a>, CommandError>;
+
+pub(super) fn hit(arguments: Arguments<'_>) -> Parsed<'_> {
+    Ok(Command::Hit(Pairs(arguments)))
+}
+
+pub(super) fn peek(arguments: Arguments<'_>) -> Parsed<'_> {
+    Ok(Command::Peek(Pairs(arguments)))
+}
+
+pub(super) fn forget(arguments: Arguments<'_>) -> Parsed<'_> {
+    Ok(Command::Forget(Pairs(arguments)))
+}
+
+pub(super) fn explain(arguments: Arguments<'_>) -> Parsed<'_> {
+    Ok(Command::Explain(Pairs(arguments)))
+}
+
+pub(super) fn ping(arguments: Arguments<'_>) -> Parsed<'_> {
+    if arguments.len() > 1 {
+        return Err(CommandError::WrongArity { name: "ping".to_owned() });
+    }
+    Ok(Command::Ping(arguments.get(0)))
+}
+
+pub(super) fn echo(arguments: Arguments<'_>) -> Parsed<'_> {
+    Ok(Command::Echo(arguments.get(0).unwrap_or_default()))
+}
+
+pub(super) fn hello(arguments: Arguments<'_>) -> Parsed<'_> {
+    let mut words = arguments.iter();
+    let mut hello = Hello { version: words.next().map(version).transpose()?, ..Hello::default() };
+    while let Some(option) = words.next() {
+        // An option that lacks its arguments is as unknown as one that nobody ever heard of.
+        let incomplete = || CommandError::hello_option(option);
+        if option.eq_ignore_ascii_case(b"AUTH") {
+            let user = words.next().ok_or_else(incomplete)?;
+            let password = words.next().ok_or_else(incomplete)?;
+            hello.credentials = Some(Credentials { user: Some(user), password });
+        } else if option.eq_ignore_ascii_case(b"SETNAME") {
+            hello.name = Some(connection_name(words.next().ok_or_else(incomplete)?)?);
+        } else {
+            return Err(incomplete());
+        }
+    }
+    Ok(Command::Hello(hello))
+}
+
+fn version(number: &[u8]) -> Result<Version, CommandError> {
+    match integer(number) {
+        Some(2) => Ok(Version::Resp2),
+        Some(3) => Ok(Version::Resp3),
+        Some(_) => Err(CommandError::UnsupportedVersion),
+        None => Err(CommandError::VersionNotAnInteger),
+    }
+}
+
+pub(super) fn auth(arguments: Arguments<'_>) -> Parsed<'_> {
+    let mut words = arguments.iter();
+    match (words.next(), words.next(), words.next()) {
+        (Some(password), None, None) => Ok(Command::Auth(Credentials { user: None, password })),
+        (user, Some(password), None) => Ok(Command::Auth(Credentials { user, password })),
+        _ => Err(CommandError::Syntax),
+    }
+}
+
+pub(super) fn select(arguments: Arguments<'_>) -> Parsed<'_> {
+    match arguments.get(0).and_then(integer) {
+        Some(0) => Ok(Command::Select),
+        Some(_) => Err(CommandError::NoSuchDatabase),
+        None => Err(CommandError::NotAnInteger),
+    }
+}
+
+pub(super) fn client_set_name(arguments: Arguments<'_>) -> Parsed<'_> {
+    connection_name(arguments.get(0).unwrap_or_default()).map(Command::ClientSetName)
+}
+
+fn connection_name(name: &[u8]) -> Result<&[u8], CommandError> {
+    plain(name, "Client names")
+}
+
+pub(super) fn client_set_info(arguments: Arguments<'_>) -> Parsed<'_> {
+    let attribute = arguments.get(0).unwrap_or_default();
+    let value = arguments.get(1).unwrap_or_default();
+    let info = if attribute.eq_ignore_ascii_case(b"lib-name") {
+        LibraryInfo::Name(plain(value, "lib-name")?)
+    } else if attribute.eq_ignore_ascii_case(b"lib-ver") {
+        LibraryInfo::Version(plain(value, "lib-ver")?)
+    } else {
+        return Err(CommandError::unknown_option(attribute));
+    };
+    Ok(Command::ClientSetInfo(info))
+}
+
+pub(super) fn command(_: Arguments<'_>) -> Parsed<'_> {
+    Ok(Command::Describe(Question::All))
+}
+
+pub(super) fn command_count(_: Arguments<'_>) -> Parsed<'_> {
+    Ok(Command::Describe(Question::Count))
+}
+
+pub(super) fn command_docs(names: Arguments<'_>) -> Parsed<'_> {
+    Ok(Command::Describe(Question::Docs(names)))
+}
+
+pub(super) fn command_info(names: Arguments<'_>) -> Parsed<'_> {
+    Ok(Command::Describe(if names.is_empty() { Question::All } else { Question::Info(names) }))
+}
+
+pub(super) fn command_list(filter: Arguments<'_>) -> Parsed<'_> {
+    if filter.is_empty() { Ok(Command::Describe(Question::List)) } else { Err(CommandError::Syntax) }
+}
+
+pub(super) fn info(sections: Arguments<'_>) -> Parsed<'_> {
+    Ok(Command::Info(sections))
+}
+
+pub(super) fn config_get(patterns: Arguments<'_>) -> Parsed<'_> {
+    Ok(Command::ConfigGet(patterns))
+}
+
+/// `text` when it is free of what would break a line of `CLIENT INFO`.
+fn plain<'a>(text: &'a [u8], what: &'static str) -> Result<&'a [u8], CommandError> {
+    if text.iter().all(u8::is_ascii_graphic) { Ok(text) } else { Err(CommandError::SpecialCharacters { what }) }
+}
+
+fn integer(text: &[u8]) -> Option<i64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}

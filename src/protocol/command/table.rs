@@ -1,0 +1,280 @@
+//! The table of commands: one row says how a command is called, what it takes and what it does.
+//!
+//! Arity checks, `COMMAND` and the parsing itself all go by it; a new command is a row here and its function in `parse`.
+
+use super::{Command, CommandError, parse};
+use crate::protocol::resp::Arguments;
+
+/// Reads the arguments that follow a command's name (and its subcommand's), their number being right.
+pub(super) type Parse = for<'a> fn(Arguments<'a>) -> Result<Command<'a>, CommandError>;
+
+/// A row of the table.
+#[derive(Debug)]
+pub struct Spec {
+    /// In lower case; a subcommand's without its parent's.
+    pub name: &'static str,
+    /// How many arguments there are, the names included, as Redis counts: -2 stands for two or more.
+    pub arity: i64,
+    /// Redis's words for what clients should know: `write`, `readonly`, `fast`, `loading`, …
+    pub flags: &'static [&'static str],
+    /// Where bucket keys are among the arguments; a pair is none.
+    pub keys: Keys,
+    /// The chapter that the command is listed under.
+    pub group: &'static str,
+    /// The version of divvy that had it first.
+    pub since: &'static str,
+    /// What it does, in one line.
+    pub summary: &'static str,
+    pub(super) parse: Parse,
+    pub subcommands: &'static [Spec],
+}
+
+/// The positions of the first and the last key among the arguments (0: there is none), and the step between two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keys {
+    pub first: i64,
+    pub last: i64,
+    pub step: i64,
+}
+
+impl Spec {
+    /// The columns that most rows share.
+    const USUAL: Self = Self {
+        name: "",
+        arity: 1,
+        flags: &["fast", "loading", "stale"],
+        keys: Keys { first: 0, last: 0, step: 0 },
+        group: "connection",
+        since: "0.1.0",
+        summary: "",
+        // A container's own, reached only when it is called without a subcommand and its arity forbids that.
+        parse: |_| Err(CommandError::Syntax),
+        subcommands: &[],
+    };
+
+    /// Whether a request of `count` arguments, names included, is one of this command.
+    pub fn takes(&self, count: usize) -> bool {
+        let stated = usize::try_from(self.arity.unsigned_abs()).unwrap_or(usize::MAX);
+        if self.arity < 0 { count >= stated } else { count == stated }
+    }
+
+    /// The name by which Redis would list it: `parent|name` for a subcommand.
+    pub fn full_name(&self, parent: Option<&Spec>) -> String {
+        match parent {
+            Some(parent) => format!("{}|{}", parent.name, self.name),
+            None => self.name.to_owned(),
+        }
+    }
+}
+
+/// The row of `name`, whose case does not matter.
+pub fn find<'t>(table: &'t [Spec], name: &[u8]) -> Option<&'t Spec> {
+    table.iter().find(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name))
+}
+
+/// All commands. The search for a name starts at the top, so the busiest come first.
+pub static COMMANDS: &[Spec] = &[
+    Spec {
+        name: "divvy.hit",
+        arity: -2,
+        flags: &["write", "denyoom", "fast"],
+        group: "divvy",
+        summary: "Takes credit for an operation: allowed (0 or 1), credits left, seconds until there are more.",
+        parse: parse::hit,
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "divvy.peek",
+        arity: -2,
+        flags: &["readonly", "fast"],
+        group: "divvy",
+        summary: "Answers as DIVVY.HIT would, and takes nothing.",
+        parse: parse::peek,
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "divvy.reset",
+        arity: -2,
+        flags: &["write", "fast"],
+        group: "divvy",
+        summary: "Forgets the counters that an operation would take from; returns how many.",
+        parse: parse::forget,
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "divvy.explain",
+        arity: -2,
+        flags: &["readonly"],
+        group: "divvy",
+        summary: "Lists which rules match an operation, which one answers, and why the earlier ones do not.",
+        parse: parse::explain,
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "divvy.rules",
+        flags: &["readonly"],
+        group: "divvy",
+        summary: "Lists the rules in order of precedence.",
+        parse: |_| Ok(Command::Rules),
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "ping",
+        arity: -1,
+        flags: &["fast"],
+        summary: "Returns PONG, or its argument.",
+        parse: parse::ping,
+        ..Spec::USUAL
+    },
+    Spec { name: "echo", arity: 2, summary: "Returns its argument.", parse: parse::echo, ..Spec::USUAL },
+    Spec {
+        name: "hello",
+        arity: -1,
+        flags: &["noscript", "loading", "stale", "fast", "no_auth"],
+        summary: "Chooses the version of the protocol, and tells about the server.",
+        parse: parse::hello,
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "auth",
+        arity: -2,
+        flags: &["noscript", "loading", "stale", "fast", "no_auth"],
+        summary: "Authenticates the connection.",
+        parse: parse::auth,
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "select",
+        arity: 2,
+        summary: "Chooses the database; there is one, 0.",
+        parse: parse::select,
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "quit",
+        arity: -1,
+        flags: &["noscript", "loading", "stale", "fast", "no_auth"],
+        summary: "Closes the connection.",
+        parse: |_| Ok(Command::Quit),
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "reset",
+        flags: &["noscript", "loading", "stale", "fast", "no_auth"],
+        summary: "Makes the connection as it was when it was new.",
+        parse: |_| Ok(Command::ResetConnection),
+        ..Spec::USUAL
+    },
+    Spec { name: "client", arity: -2, summary: "About client connections.", subcommands: CLIENT, ..Spec::USUAL },
+    Spec {
+        name: "command",
+        arity: -1,
+        flags: &["loading", "stale"],
+        group: "server",
+        summary: "Describes the commands.",
+        parse: parse::command,
+        subcommands: COMMAND,
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "info",
+        arity: -1,
+        flags: &["loading", "stale"],
+        group: "server",
+        summary: "Reports on the server, by section.",
+        parse: parse::info,
+        ..Spec::USUAL
+    },
+    Spec { name: "config", arity: -2, group: "server", summary: "About settings.", subcommands: CONFIG, ..Spec::USUAL },
+    Spec {
+        name: "dbsize",
+        flags: &["readonly", "fast"],
+        group: "server",
+        summary: "Returns the number of counters.",
+        parse: |_| Ok(Command::DbSize),
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "time",
+        group: "server",
+        summary: "Returns the server's time: seconds since 1970, and microseconds.",
+        parse: |_| Ok(Command::Time),
+        ..Spec::USUAL
+    },
+];
+
+static CLIENT: &[Spec] = &[
+    Spec { name: "setname", arity: 3, summary: "Names the connection.", parse: parse::client_set_name, ..Spec::USUAL },
+    Spec {
+        name: "getname",
+        arity: 2,
+        summary: "Returns the connection's name.",
+        parse: |_| Ok(Command::ClientGetName),
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "setinfo",
+        arity: 4,
+        summary: "Tells the client library's name or version.",
+        parse: parse::client_set_info,
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "id",
+        arity: 2,
+        summary: "Returns the connection's number.",
+        parse: |_| Ok(Command::ClientId),
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "info",
+        arity: 2,
+        summary: "Reports on the connection.",
+        parse: |_| Ok(Command::ClientInfo),
+        ..Spec::USUAL
+    },
+];
+
+static COMMAND: &[Spec] = &[
+    Spec {
+        name: "count",
+        arity: 2,
+        group: "server",
+        summary: "Returns the number of commands.",
+        parse: parse::command_count,
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "docs",
+        arity: -2,
+        group: "server",
+        summary: "Documents the named commands, or all.",
+        parse: parse::command_docs,
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "info",
+        arity: -2,
+        group: "server",
+        summary: "Describes the named commands, or all.",
+        parse: parse::command_info,
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "list",
+        arity: -2,
+        group: "server",
+        summary: "Lists the commands' names.",
+        parse: parse::command_list,
+        ..Spec::USUAL
+    },
+];
+
+static CONFIG: &[Spec] = &[Spec {
+    name: "get",
+    arity: -3,
+    group: "server",
+    summary: "Returns the settings whose names match a glob pattern.",
+    parse: parse::config_get,
+    ..Spec::USUAL
+}];

@@ -1,0 +1,162 @@
+//! Divvy's line protocol: `HIT key=value …` → `OK <allowed> <credit> <reset>` or `ERR <code> "<reason>"`.
+//!
+//! Framing, requests and replies of the server's side; [`client`] has the other one. The text form of the pairs is
+//! [`operation_text`]'s.
+
+mod client;
+
+use std::fmt::Display;
+use std::io::Write;
+
+use crate::rules::Operation;
+use crate::rules::operation_text::{self, SyntaxError};
+pub use client::{BadReply, Reply, format_hit, parse_reply};
+
+/// The longest line in bytes, its terminator aside, unless the operator says otherwise.
+pub const DEFAULT_MAX_LINE: usize = 16 * 1024;
+
+/// How many characters of an unknown command are echoed.
+const MAX_ECHOED_CHARS: usize = 64;
+
+/// Finds the lines in what a connection received.
+#[derive(Debug, Clone)]
+pub struct LineDecoder {
+    max_line: usize,
+    /// How many bytes of the unfinished line are known to hold no line feed.
+    searched: usize,
+}
+
+/// A line, and how many bytes of the input it took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Line<'a> {
+    /// Without its terminator.
+    pub text: &'a [u8],
+    pub consumed: usize,
+}
+
+/// The line being received is over the limit. Where the next one starts is unknown: the connection is of no more use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("The line is longer than {max_line} bytes.")]
+pub struct LineTooLong {
+    pub max_line: usize,
+}
+
+impl LineDecoder {
+    /// Lines may have up to `max_line` bytes, the terminator aside.
+    pub fn new(max_line: usize) -> Self {
+        Self { max_line, searched: 0 }
+    }
+
+    /// The first line of `bytes`, which ends with LF or CRLF; `None` while it is unfinished.
+    ///
+    /// After `None`, the next call gets the same bytes and more. After a line, it gets those that follow it.
+    ///
+    /// # Errors
+    /// [`LineTooLong`], without waiting for the end of such a line.
+    pub fn next_line<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<Line<'a>>, LineTooLong> {
+        let longest = self.max_line.saturating_add("\r\n".len());
+        let window = bytes.get(..longest).unwrap_or(bytes);
+        let unsearched = window.get(self.searched..).unwrap_or_default();
+        let end = memchr::memchr(b'\n', unsearched).map(|at| self.searched + at);
+
+        let text = end.and_then(|end| window.get(..end)).unwrap_or(window);
+        let text = text.strip_suffix(b"\r").unwrap_or(text);
+        if text.len() > self.max_line {
+            return Err(LineTooLong { max_line: self.max_line });
+        }
+        self.searched = if end.is_some() { 0 } else { window.len() };
+        Ok(end.map(|end| Line { text, consumed: end + 1 }))
+    }
+}
+
+/// Why a line is no request. The words are Divvy's where Divvy has some.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// Holds the command in upper case, cut to a sane length.
+    #[error("Unrecognized command: {0}")]
+    UnknownCommand(String),
+    #[error(transparent)]
+    Syntax(#[from] SyntaxError),
+    #[error("The request is not valid UTF-8.")]
+    NotUtf8,
+    #[error("The request has more than {max_pairs} pairs.")]
+    TooManyPairs { max_pairs: usize },
+}
+
+impl RequestError {
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::UnknownCommand(_) => ErrorCode::UnknownCommand,
+            Self::Syntax(_) | Self::NotUtf8 | Self::TooManyPairs { .. } => ErrorCode::Unknown,
+        }
+    }
+}
+
+/// The machine-readable part of an `ERR` reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorCode {
+    UnknownCommand,
+    /// Everything else.
+    Unknown,
+}
+
+impl ErrorCode {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::UnknownCommand => "unknown-command",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// Reads a HIT, the only command there is, into `operation`, which after an error holds nothing of use.
+///
+/// The command's case does not matter; it may be quoted, and ends as any other string does. A line that starts with
+/// white space has an empty command.
+///
+/// # Errors
+/// [`RequestError`]; more than `max_pairs` pairs (repeated keys counted) are one, too.
+pub fn parse_request(line: &[u8], operation: &mut Operation, max_pairs: usize) -> Result<(), RequestError> {
+    operation.clear();
+    let line = std::str::from_utf8(line).map_err(|_| RequestError::NotUtf8)?;
+    let (command, pairs) = operation_text::read_string(line)?;
+    if !command.eq_ignore_ascii_case("HIT") {
+        let echoed: String = command.chars().take(MAX_ECHOED_CHARS).collect();
+        return Err(RequestError::UnknownCommand(echoed.to_uppercase()));
+    }
+    for (earlier, pair) in operation_text::pairs(pairs).enumerate() {
+        let (key, value) = pair?;
+        if earlier == max_pairs {
+            return Err(RequestError::TooManyPairs { max_pairs });
+        }
+        operation.set(key, value);
+    }
+    Ok(())
+}
+
+/// Appends an `OK` reply: whether the hit was allowed, the credits left, and the seconds until there are more.
+pub fn write_verdict(out: &mut Vec<u8>, allowed: bool, credit: u64, reset_seconds: u64) {
+    out.extend_from_slice(if allowed { b"OK true " } else { b"OK false " });
+    let mut digits = itoa::Buffer::new();
+    out.extend_from_slice(digits.format(credit).as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(digits.format(reset_seconds).as_bytes());
+    out.push(b'\n');
+}
+
+/// Appends an `ERR` reply, exactly one line whatever `reason` holds: its double quotes become single ones, and each
+/// control character (or line separator) a `?`.
+pub fn write_error(out: &mut Vec<u8>, code: ErrorCode, reason: impl Display) {
+    let safe = |c: char| match c {
+        '"' => '\'',
+        '\u{2028}' | '\u{2029}' => '?',
+        c if c.is_control() => '?',
+        c => c,
+    };
+    let reason: String = reason.to_string().chars().map(safe).collect();
+    // Writing to a Vec cannot fail.
+    let _ = writeln!(out, "ERR {} \"{reason}\"", code.as_str());
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+//! The client's side of the line protocol: HIT written, replies read.
+
+use crate::rules::operation_text::{self, Unwritable};
+
+/// What a server answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    Verdict {
+        allowed: bool,
+        /// Credits left.
+        credit: u64,
+        /// Seconds until there are more.
+        reset_seconds: u64,
+    },
+    Error {
+        code: String,
+        reason: String,
+    },
+}
+
+/// A line that is no reply of the line protocol.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is neither `OK <allowed> <credit> <reset>` nor `ERR <code> \"<reason>\"`: is this a Divvy server?")]
+pub struct BadReply(pub String);
+
+/// A HIT of these pairs, its line feed included.
+///
+/// # Errors
+/// [`Unwritable`] names the first string that the protocol cannot carry.
+pub fn format_hit<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<String, Unwritable> {
+    let pairs = operation_text::write(pairs)?;
+    Ok(if pairs.is_empty() { "HIT\n".to_owned() } else { format!("HIT {pairs}\n") })
+}
+
+/// Reads a reply line, with or without its terminator.
+///
+/// # Errors
+/// [`BadReply`] when a server of this protocol would not say so.
+pub fn parse_reply(line: &str) -> Result<Reply, BadReply> {
+    let line = line.strip_suffix('\n').unwrap_or(line);
+    let line = line.strip_suffix('\r').unwrap_or(line);
+    let reply = match line.split_once(' ') {
+        Some(("OK", verdict)) => parse_verdict(verdict),
+        Some(("ERR", error)) => parse_error(error),
+        _ => None,
+    };
+    reply.ok_or_else(|| BadReply(line.to_owned()))
+}
+
+fn parse_verdict(text: &str) -> Option<Reply> {
+    let (allowed, numbers) = text.split_once(' ')?;
+    let (credit, reset_seconds) = numbers.split_once(' ')?;
+    Some(Reply::Verdict {
+        allowed: allowed.parse().ok()?,
+        credit: credit.parse().ok()?,
+        reset_seconds: reset_seconds.parse().ok()?,
+    })
+}
+
+fn parse_error(text: &str) -> Option<Reply> {
+    let (code, quoted) = text.split_once(' ')?;
+    let reason = quoted.strip_prefix('"')?.strip_suffix('"')?;
+    Some(Reply::Error { code: code.to_owned(), reason: reason.to_owned() })
+}

@@ -1,0 +1,172 @@
+use super::*;
+use proptest::prelude::*;
+
+/// The reply to a line that is no request; `None` when it is one.
+fn error_reply(line: &[u8]) -> Option<String> {
+    let error = parse_request(line, &mut Operation::new(), 3).err()?;
+    let mut out = Vec::new();
+    write_error(&mut out, error.code(), error);
+    Some(String::from_utf8(out).unwrap())
+}
+
+fn request(line: &str) -> Result<Vec<(String, String)>, RequestError> {
+    let mut operation = Operation::new();
+    parse_request(line.as_bytes(), &mut operation, 256)?;
+    Ok(operation.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
+}
+
+/// Every line of `bytes`, and the error that ended them, with the bytes arriving in pieces of `step`.
+fn lines(bytes: &[u8], max_line: usize, step: usize) -> (Vec<Vec<u8>>, Option<LineTooLong>) {
+    let (mut decoder, mut lines) = (LineDecoder::new(max_line), Vec::new());
+    let (mut start, mut received) = (0, 0);
+    while received < bytes.len() {
+        received = (received + step).min(bytes.len());
+        loop {
+            match decoder.next_line(&bytes[start..received]) {
+                Ok(None) => break,
+                Ok(Some(line)) => {
+                    lines.push(line.text.to_vec());
+                    start += line.consumed;
+                }
+                Err(error) => return (lines, Some(error)),
+            }
+        }
+    }
+    (lines, None)
+}
+
+#[test]
+fn errors_read_as_recorded_from_the_original() {
+    let rows = [
+        ("EGGPLANT", r#"ERR unknown-command "Unrecognized command: EGGPLANT""#),
+        ("eggplant not-tasty", r#"ERR unknown-command "Unrecognized command: EGGPLANT""#),
+        (r#"HIT "quoteme=123"#, r#"ERR unknown "Unexpected end of quoted string.""#),
+        ("", r#"ERR unknown-command "Unrecognized command: ""#),
+        ("HIT a", r#"ERR unknown "Unexpected end of input string.""#),
+        ("HIT a=b c", r#"ERR unknown "Unexpected end of input string.""#),
+        (r#"HIT a="b"c"#, r#"ERR unknown "Expected whitespace, found 'c'""#),
+        ("HIT a=b=c", r#"ERR unknown "Expected whitespace, found '='""#),
+        (" HIT method=GET path=/status", r#"ERR unknown-command "Unrecognized command: ""#),
+        ("HIT a = b", r#"ERR unknown "Expected '=', found ' '""#),
+    ];
+    for (line, reply) in rows {
+        assert_eq!(error_reply(line.as_bytes()), Some(format!("{reply}\n")), "{line:?}");
+    }
+}
+
+#[test]
+fn our_own_errors_have_a_code_and_a_reason() {
+    assert_eq!(error_reply(b"HIT a=\xff").unwrap(), "ERR unknown \"The request is not valid UTF-8.\"\n");
+    assert_eq!(error_reply(b"HIT a=1 b=2 c=3"), None);
+    assert_eq!(error_reply(b"HIT a=1 b=2 c=3 a=4").unwrap(), "ERR unknown \"The request has more than 3 pairs.\"\n");
+}
+
+#[test]
+fn requests_are_read_as_recorded_from_the_original() {
+    let status = vec![("method".to_owned(), "GET".to_owned()), ("path".to_owned(), "/status".to_owned())];
+    for line in [
+        "hit method=GET path=/status",
+        "Hit \"method\"=\"GET\" \"path\"=\"/status\"",
+        "\"HIT\" method=GET path=/status",
+        "HIT\tmethod=GET\tpath=/status",
+        "HIT  method=GET   path=/status  ",
+        "HIT method=POST method=GET path=/status",
+    ] {
+        assert_eq!(request(line), Ok(status.clone()), "{line:?}");
+    }
+    assert_eq!(request("HIT"), Ok(vec![]));
+    assert_eq!(request("HIT a=b\"c"), Ok(vec![("a".to_owned(), "b\"c".to_owned())]));
+    assert_eq!(
+        request("HIT \"a b\"=\"c d\" user="),
+        Ok(vec![("a b".to_owned(), "c d".to_owned()), ("user".to_owned(), String::new())])
+    );
+}
+
+#[test]
+fn a_command_is_echoed_safely_and_cut() {
+    assert_eq!(
+        error_reply("a\u{1b}[2Jß\"\u{7f}".as_bytes()).unwrap(),
+        "ERR unknown-command \"Unrecognized command: A?[2JSS'?\"\n"
+    );
+    assert_eq!(
+        error_reply(&[b'x'; 10_000]).unwrap().len(),
+        "ERR unknown-command \"Unrecognized command: \"\n".len() + 64
+    );
+}
+
+#[test]
+fn verdicts_are_written_in_full() {
+    let mut out = Vec::new();
+    write_verdict(&mut out, true, 57, 60);
+    write_verdict(&mut out, false, 0, u64::MAX);
+    assert_eq!(out, b"OK true 57 60\nOK false 0 18446744073709551615\n");
+}
+
+#[test]
+fn the_limit_counts_the_line_without_its_terminator() {
+    for step in [1, 3, 100] {
+        assert_eq!(lines(b"abcd\r\nabcd\n\n", 4, step), (vec![b"abcd".to_vec(), b"abcd".to_vec(), vec![]], None));
+        assert_eq!(lines(b"abc\nabcde", 4, step), (vec![b"abc".to_vec()], Some(LineTooLong { max_line: 4 })));
+        assert_eq!(lines(b"abcde\n", 4, step), (vec![], Some(LineTooLong { max_line: 4 })));
+        assert_eq!(lines(b"abcd\rx\n", 4, step), (vec![], Some(LineTooLong { max_line: 4 })));
+    }
+}
+
+#[test]
+fn foreign_replies_are_refused() {
+    for line in ["", "OK", "OK true 1", "OK yes 1 2", "OK true -1 2", "OK true 1 2 3", "ERR x", "ERR x y", "+OK"] {
+        assert_eq!(parse_reply(line), Err(BadReply(line.to_owned())));
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_hit_is_read_as_it_was_written(pairs in prop::collection::vec((".*", ".*"), 0..6)) {
+        let expected: Operation = pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        if let Ok(line) = format_hit(expected.iter()) {
+            let mut decoder = LineDecoder::new(DEFAULT_MAX_LINE);
+            let found = decoder.next_line(line.as_bytes()).unwrap().unwrap();
+            prop_assert_eq!(found.consumed, line.len());
+            let mut operation = Operation::new();
+            parse_request(found.text, &mut operation, 6).unwrap();
+            prop_assert!(operation.iter().eq(expected.iter()));
+        }
+    }
+
+    #[test]
+    fn a_verdict_is_read_as_it_was_written(allowed: bool, credit: u64, reset_seconds: u64) {
+        let mut out = Vec::new();
+        write_verdict(&mut out, allowed, credit, reset_seconds);
+        let reply = parse_reply(std::str::from_utf8(&out).unwrap());
+        prop_assert_eq!(reply, Ok(Reply::Verdict { allowed, credit, reset_seconds }));
+    }
+
+    #[test]
+    fn an_error_is_one_line_whatever_its_reason(reason in "(?s).*") {
+        let mut out = Vec::new();
+        write_error(&mut out, ErrorCode::Unknown, &reason);
+        let line = String::from_utf8(out).unwrap();
+        prop_assert_eq!(line.chars().filter(|c| c.is_control()).collect::<String>(), "\n");
+        match parse_reply(&line) {
+            Ok(Reply::Error { code, reason: read }) => {
+                prop_assert_eq!(code, "unknown");
+                prop_assert_eq!(read.chars().count(), reason.chars().count());
+            }
+            other => prop_assert!(false, "{:?}", other),
+        }
+    }
+
+    #[test]
+    fn any_bytes_give_the_same_lines_however_they_arrive(
+        bytes in prop::collection::vec(prop_oneof![Just(b'\n'), Just(b'\r'), any::<u8>()], 0..60),
+        step in 1usize..20,
+    ) {
+        let whole = lines(&bytes, 8, bytes.len().max(1));
+        prop_assert_eq!(&lines(&bytes, 8, step), &whole);
+        prop_assert!(whole.0.iter().all(|line| line.len() <= 8));
+        for line in &whole.0 {
+            // Read or refused; never a panic.
+            let _ = parse_request(line, &mut Operation::new(), 2);
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! The wire: bytes ↔ requests and replies.
+//!
+//! - [`line`]: Divvy's line protocol, `HIT key=value …`.
+//! - [`resp`]: Redis's protocol, versions 2 and 3: framing of requests, writing of replies.
+//! - [`command`]: the commands that RESP requests name, typed, and their table.
+//!
+//! Decoders take bytes and keep their place between reads, so that input fed byte by byte costs no more than input fed
+//! whole; every limit is checked before the bytes that it forbids are waited for. Nothing here touches a socket, keeps a
+//! counter or knows a rule.
+
+// These bytes are a stranger's: nothing in this room may panic on them.
+#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used))]
+
+pub mod command;
+pub mod line;
+pub mod resp;
+
+/// How many pairs one operation may have, unless the operator says otherwise.
+pub const DEFAULT_MAX_PAIRS: usize = 256;

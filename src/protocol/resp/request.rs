@@ -1,0 +1,271 @@
+//! Requests out of bytes: where each argument is, found in one pass that goes on where it stopped.
+
+use std::ops::Range;
+
+use super::inline;
+
+/// The longest length header: a sign and more digits than any limit has, but not so many that they overflow.
+const MAX_HEADER: usize = 18;
+
+/// What one request may ask this server to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Arguments of one request, the command's name among them.
+    pub max_arguments: usize,
+    /// Bytes of one argument.
+    pub max_argument_bytes: usize,
+    /// Bytes of one request, framing included.
+    pub max_request_bytes: usize,
+    /// Bytes of an inline request, its terminator aside.
+    pub max_inline_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_arguments: 1024,
+            max_argument_bytes: 64 * 1024,
+            max_request_bytes: 1024 * 1024,
+            max_inline_bytes: 64 * 1024,
+        }
+    }
+}
+
+/// Why bytes are no request. Where the next one starts is unknown: answer this, in Redis's words, and close.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ProtocolError {
+    /// Not a number, or more arguments than the limit.
+    #[error("ERR Protocol error: invalid multibulk length")]
+    ArrayLength,
+    /// Not a number, negative, or a longer argument than the limit.
+    #[error("ERR Protocol error: invalid bulk length")]
+    BulkLength,
+    /// Something other than a bulk string in a request, a nested array for one.
+    #[error("ERR Protocol error: expected '$', got '{}'", .0.escape_ascii())]
+    ExpectedBulk(u8),
+    #[error("ERR Protocol error: expected CRLF after a bulk string")]
+    BulkTerminator,
+    #[error("ERR Protocol error: too big request")]
+    RequestTooBig,
+    /// Too many bytes or arguments.
+    #[error("ERR Protocol error: too big inline request")]
+    InlineTooBig,
+    #[error("ERR Protocol error: unbalanced quotes in request")]
+    UnbalancedQuotes,
+    /// A browser was made to send its form to this port: the commands in it are not its user's.
+    #[error("ERR Protocol error: this is no HTTP server")]
+    Http,
+}
+
+/// Finds the requests in what a connection received. Its buffers are reused from request to request.
+#[derive(Debug, Clone, Default)]
+pub struct Decoder {
+    limits: Limits,
+    progress: Progress,
+    /// Where the arguments found so far are: in the received bytes, or in `unquoted`.
+    arguments: Vec<Range<usize>>,
+    /// The arguments of an inline request, their quotes and escapes resolved.
+    unquoted: Vec<u8>,
+}
+
+/// What is known of the request that starts the received bytes.
+#[derive(Debug, Clone, Copy, Default)]
+enum Progress {
+    #[default]
+    Unknown,
+    /// An inline request, whose first `searched` bytes hold no line feed.
+    Inline { searched: usize },
+    /// An array; its first `scanned` bytes are understood, and `missing` arguments follow them.
+    Array { scanned: usize, missing: usize },
+}
+
+impl Decoder {
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
+    /// Looks for a whole request at the front of `bytes`: how many bytes it took, or `None` while it is unfinished. Its
+    /// [`arguments`](Self::arguments) may be none: Redis gives an empty array or line no reply.
+    ///
+    /// After `None`, the next call gets the same bytes and more. After a request, it gets those that follow it.
+    ///
+    /// # Errors
+    /// [`ProtocolError`] as soon as a limit is announced to be exceeded, not when the bytes have come. The decoder is of
+    /// no use after it.
+    pub fn decode(&mut self, bytes: &[u8]) -> Result<Option<usize>, ProtocolError> {
+        let consumed = match self.progress {
+            Progress::Unknown => self.start(bytes)?,
+            Progress::Inline { searched } => self.read_inline(bytes, searched)?,
+            Progress::Array { scanned, missing } => self.read_arguments(bytes, scanned, missing)?,
+        };
+        if consumed.is_some() {
+            self.progress = Progress::Unknown;
+        }
+        Ok(consumed)
+    }
+
+    /// The arguments of the request that [`decode`](Self::decode) found last in these same `bytes`.
+    pub fn arguments<'a>(&'a self, bytes: &'a [u8]) -> Arguments<'a> {
+        let text = if self.unquoted.is_empty() { bytes } else { &self.unquoted };
+        Arguments { text, ranges: &self.arguments }
+    }
+
+    fn start(&mut self, bytes: &[u8]) -> Result<Option<usize>, ProtocolError> {
+        self.arguments.clear();
+        self.unquoted.clear();
+        match bytes.split_first() {
+            None => Ok(None),
+            Some((b'*', header)) => self.read_count(bytes, header),
+            Some(_) => self.read_inline(bytes, 0),
+        }
+    }
+
+    fn read_count(&mut self, bytes: &[u8], header: &[u8]) -> Result<Option<usize>, ProtocolError> {
+        let Some((count, length)) = read_length(header).ok_or(ProtocolError::ArrayLength)? else {
+            return Ok(None);
+        };
+        // Redis takes a negative count, the null array's, as 0.
+        let count = usize::try_from(count).unwrap_or(0);
+        if count > self.limits.max_arguments {
+            return Err(ProtocolError::ArrayLength);
+        }
+        self.read_arguments(bytes, 1 + length, count)
+    }
+
+    fn read_arguments(
+        &mut self,
+        bytes: &[u8],
+        mut scanned: usize,
+        mut missing: usize,
+    ) -> Result<Option<usize>, ProtocolError> {
+        while missing > 0 {
+            let Some((argument, end)) = self.read_argument(bytes, scanned)? else {
+                self.progress = Progress::Array { scanned, missing };
+                return Ok(None);
+            };
+            self.arguments.push(argument);
+            scanned = end;
+            missing -= 1;
+        }
+        Ok(Some(scanned))
+    }
+
+    /// The bulk string that starts at `at`: where its content is, and where it ends with its terminator.
+    fn read_argument(&self, bytes: &[u8], at: usize) -> Result<Option<(Range<usize>, usize)>, ProtocolError> {
+        let header = match bytes.get(at..).and_then(<[u8]>::split_first) {
+            None => return Ok(None),
+            Some((b'$', header)) => header,
+            Some((&found, _)) => return Err(ProtocolError::ExpectedBulk(found)),
+        };
+        let Some((length, header_length)) = read_length(header).ok_or(ProtocolError::BulkLength)? else {
+            return Ok(None);
+        };
+        let length = usize::try_from(length).map_err(|_| ProtocolError::BulkLength)?;
+        if length > self.limits.max_argument_bytes {
+            return Err(ProtocolError::BulkLength);
+        }
+        let start = at + 1 + header_length;
+        let (stop, end) = (start + length, start + length + 2);
+        if end > self.limits.max_request_bytes {
+            return Err(ProtocolError::RequestTooBig);
+        }
+        match bytes.get(stop..end) {
+            None => Ok(None),
+            Some(b"\r\n") => Ok(Some((start..stop, end))),
+            Some(_) => Err(ProtocolError::BulkTerminator),
+        }
+    }
+
+    fn read_inline(&mut self, bytes: &[u8], searched: usize) -> Result<Option<usize>, ProtocolError> {
+        let longest = self.limits.max_inline_bytes.saturating_add("\r\n".len());
+        let window = bytes.get(..longest).unwrap_or(bytes);
+        let unsearched = window.get(searched..).unwrap_or_default();
+        let end = memchr::memchr(b'\n', unsearched).map(|at| searched + at);
+
+        let line = end.and_then(|end| window.get(..end)).unwrap_or(window);
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.len() > self.limits.max_inline_bytes {
+            return Err(ProtocolError::InlineTooBig);
+        }
+        let Some(end) = end else {
+            self.progress = Progress::Inline { searched: window.len() };
+            return Ok(None);
+        };
+        self.split_inline(line)?;
+        Ok(Some(end + 1))
+    }
+
+    fn split_inline(&mut self, line: &[u8]) -> Result<(), ProtocolError> {
+        inline::split(line, &mut self.unquoted, &mut self.arguments).ok_or(ProtocolError::UnbalancedQuotes)?;
+        if self.arguments.len() > self.limits.max_arguments {
+            return Err(ProtocolError::InlineTooBig);
+        }
+        // Redis hangs up on these two words as well: the start of an HTTP request, and the header that each one has.
+        let first = self.arguments.first().and_then(|range| self.unquoted.get(range.clone())).unwrap_or_default();
+        if first.eq_ignore_ascii_case(b"POST") || first.eq_ignore_ascii_case(b"Host:") {
+            return Err(ProtocolError::Http);
+        }
+        Ok(())
+    }
+}
+
+/// Reads a decimal number and its CRLF off the front of `bytes`: the number and how many bytes it took with its
+/// terminator, `Some(None)` while it is unfinished, `None` when it is no number.
+fn read_length(bytes: &[u8]) -> Option<Option<(i64, usize)>> {
+    let mut value: i64 = 0;
+    for (at, &byte) in bytes.iter().enumerate().take(MAX_HEADER) {
+        match byte {
+            b'0'..=b'9' => value = value * 10 + i64::from(byte - b'0'),
+            b'-' if at == 0 => {}
+            b'\r' if at > 0 => {
+                let negative = bytes.first() == Some(&b'-');
+                let value = if negative { -value } else { value };
+                return match bytes.get(at + 1) {
+                    None => Some(None),
+                    Some(b'\n') if !(negative && at == 1) => Some(Some((value, at + 2))),
+                    Some(_) => None,
+                };
+            }
+            _ => return None,
+        }
+    }
+    if bytes.len() < MAX_HEADER { Some(None) } else { None }
+}
+
+/// The arguments of a request: the command's name first.
+#[derive(Debug, Clone, Copy)]
+pub struct Arguments<'a> {
+    text: &'a [u8],
+    ranges: &'a [Range<usize>],
+}
+
+impl<'a> Arguments<'a> {
+    pub fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    pub fn get(&self, index: usize) -> Option<&'a [u8]> {
+        self.ranges.get(index).map(|range| self.slice(range))
+    }
+
+    /// The arguments without the first `count`.
+    pub fn skip(&self, count: usize) -> Self {
+        Self { text: self.text, ranges: self.ranges.get(count..).unwrap_or_default() }
+    }
+
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
+        let arguments = *self;
+        arguments.ranges.iter().map(move |range| arguments.slice(range))
+    }
+
+    fn slice(&self, range: &Range<usize>) -> &'a [u8] {
+        self.text.get(range.clone()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! The compiled form of many rules: for every key that rules mention, which rules a value of it satisfies.
+//!
+//! A request picks one set of rules a key and the sets are intersected, so the cost of a request grows with the number
+//! of different keys, not with the number of rules. Values are bytes here: reachability asks with a byte that no text
+//! contains.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::Rule;
+use super::glob_index::GlobIndex;
+use super::pattern::{Glob, Pattern};
+use super::rule_bits::{self, RuleBits};
+use super::ruleset::RuleSetError;
+
+/// Index of a set in the matcher's list of sets.
+type SetId = u32;
+
+#[derive(Debug, Default)]
+pub struct Matcher {
+    /// The key that leaves the fewest rules first, so that an empty intersection is seen early.
+    keys: Vec<KeyIndex>,
+    sets: Vec<RuleBits>,
+    blocks: usize,
+}
+
+/// What the values of one key satisfy.
+#[derive(Debug)]
+struct KeyIndex {
+    key: String,
+    /// Rules that do not mention the key: satisfied without it.
+    absent: SetId,
+    /// Those, and rules that are satisfied by any value.
+    present: SetId,
+    exact: HashMap<Box<[u8]>, SetId>,
+    globs: GlobIndex,
+}
+
+/// Which sets a request has picked: a union of sets a key. Reused from request to request.
+#[derive(Debug, Default)]
+pub struct Selection {
+    picked: Vec<SetId>,
+    /// Where each key's sets end in `picked`.
+    ends: Vec<usize>,
+    pieces: Vec<usize>,
+}
+
+impl Matcher {
+    pub fn new(rules: &[Rule]) -> Result<Self, RuleSetError> {
+        let mut builder = Builder { sets: Vec::new(), rules: rules.len() };
+        let mut by_key: BTreeMap<&str, Vec<(u32, &Pattern)>> = BTreeMap::new();
+        for (index, rule) in (0..).zip(rules) {
+            for (key, pattern) in &rule.operation {
+                by_key.entry(key).or_default().push((index, pattern));
+            }
+        }
+        let mut keys: Vec<_> = by_key.into_iter().collect();
+        keys.sort_by_key(|(_, asked)| usize::MAX - asked.len());
+        let keys = keys.into_iter().map(|(key, asked)| builder.key_index(key, &asked)).collect::<Result<_, _>>()?;
+        Ok(Self { keys, sets: builder.sets, blocks: rule_bits::block_count(rules.len()) })
+    }
+
+    /// Picks the sets for a request whose values `value_of` knows.
+    pub fn select<'v>(&self, selection: &mut Selection, value_of: impl Fn(&str) -> Option<&'v [u8]>) {
+        let Selection { picked, ends, pieces } = selection;
+        picked.clear();
+        ends.clear();
+        for index in &self.keys {
+            match value_of(&index.key) {
+                None => picked.push(index.absent),
+                Some(value) => {
+                    picked.push(index.present);
+                    picked.extend(index.exact.get(value));
+                    index.globs.for_each_match(value, pieces, |set| picked.push(set));
+                }
+            }
+            ends.push(picked.len());
+        }
+    }
+
+    pub fn blocks(&self) -> usize {
+        self.blocks
+    }
+
+    /// The words of `block` that may hold a selected rule.
+    pub fn summary(&self, selection: &Selection, block: usize) -> u64 {
+        self.intersect(selection, |set| set.summary(block))
+    }
+
+    /// The selected rules of one word of `block`.
+    pub fn word(&self, selection: &Selection, block: usize, word: u32) -> u64 {
+        self.intersect(selection, |set| set.word(block, word))
+    }
+
+    fn intersect(&self, selection: &Selection, bits_of: impl Fn(&RuleBits) -> u64) -> u64 {
+        let mut common = u64::MAX;
+        let mut start = 0;
+        for end in &selection.ends {
+            let union = selection.picked.get(start..*end).unwrap_or_default();
+            let sets = union.iter().filter_map(|set| self.sets.get(*set as usize));
+            common &= sets.fold(0, |bits, set| bits | bits_of(set));
+            if common == 0 {
+                break;
+            }
+            start = *end;
+        }
+        common
+    }
+}
+
+struct Builder {
+    sets: Vec<RuleBits>,
+    rules: usize,
+}
+
+impl Builder {
+    /// `asked`: the rules that mention the key, ascending, and what each asks of it.
+    fn key_index(&mut self, key: &str, asked: &[(u32, &Pattern)]) -> Result<KeyIndex, RuleSetError> {
+        let mut by_pattern: HashMap<&Pattern, Vec<u32>> = HashMap::new();
+        for (rule, pattern) in asked {
+            by_pattern.entry(pattern).or_default().push(*rule);
+        }
+        let mut absent = self.complement(asked.iter().map(|(rule, _)| *rule));
+        let absent_set = self.add(&absent);
+        absent.extend(by_pattern.remove(&Pattern::Any).unwrap_or_default());
+        absent.sort_unstable();
+        let present_set = self.add(&absent);
+
+        let mut exact = HashMap::new();
+        let mut globs: Vec<(Glob, SetId)> = Vec::new();
+        for (pattern, rules) in by_pattern {
+            let set = self.add(&rules);
+            match pattern {
+                Pattern::Any => {}
+                Pattern::Literal(literal) => {
+                    exact.insert(literal.as_bytes().into(), set);
+                }
+                Pattern::Glob(glob) => globs.push((glob.clone(), set)),
+            }
+        }
+        let globs = GlobIndex::new(globs).map_err(|_| RuleSetError::TooManyGlobs { key: key.to_owned() })?;
+        Ok(KeyIndex { key: key.to_owned(), absent: absent_set, present: present_set, exact, globs })
+    }
+
+    fn add(&mut self, rules: &[u32]) -> SetId {
+        self.sets.push(RuleBits::new(rules, self.rules));
+        (self.sets.len() - 1) as SetId
+    }
+
+    /// The rules that are not among `rules`, which ascend.
+    fn complement(&self, rules: impl Iterator<Item = u32>) -> Vec<u32> {
+        let mut rules = rules.peekable();
+        (0..self.rules as u32).filter(|rule| rules.next_if_eq(rule).is_none()).collect()
+    }
+}

@@ -1,0 +1,85 @@
+//! Reachability: a rule that an earlier stop rule masks can never answer.
+//!
+//! A rule masks another when it matches every operation that the other matches, which is decided exactly by containment
+//! of their patterns. Rules that mask another only together are not looked for.
+
+use super::{MatchPolicy, RuleSet, Scratch};
+
+/// A rule that no request reaches, and the rule that is the reason, by their indexes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Masked {
+    pub rule: usize,
+    pub by: usize,
+}
+
+/// Every rule that an earlier stop rule masks, in order, each with the first such rule.
+///
+/// Asks the compiled rules with the most general operation that each rule matches, so that it does not take the square
+/// of their number.
+pub fn masked_rules(rules: &RuleSet) -> Vec<Masked> {
+    let mut scratch = Scratch::default();
+    let masked = rules.rules().iter().enumerate().filter_map(|(index, rule)| {
+        let operation: Vec<_> = rule.operation.iter().map(|(k, p)| (k.as_str(), p.most_general_value())).collect();
+        let value_of = |key: &str| operation.iter().find(|(k, _)| *k == key).map(|(_, value)| value.as_slice());
+        let mut containing = rules.matches_values(&mut scratch, value_of).take_while(|(by, _)| *by < index);
+        let (by, _) = containing.find(|(_, by)| by.match_policy == MatchPolicy::Stop)?;
+        Some(Masked { rule: index, by })
+    });
+    masked.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::testing::{canary, rule, rules_strategy};
+    use crate::rules::{Pattern, Rule};
+    use proptest::prelude::*;
+
+    fn masked(rules: Vec<Rule>) -> Vec<(usize, usize)> {
+        let rules = RuleSet::new(rules).unwrap();
+        masked_rules(&rules).into_iter().map(|masked| (masked.rule, masked.by)).collect()
+    }
+
+    #[test]
+    fn the_general_after_the_special_is_reachable() {
+        assert_eq!(masked(vec![rule("path=/resource/*/first"), rule("path=/resource/*"), rule("")]), []);
+    }
+
+    #[test]
+    fn the_special_after_the_general_is_masked() {
+        assert_eq!(masked(vec![rule("path=/resource/*"), rule("path=/resource/*/first"), rule("")]), [(1, 0)]);
+    }
+
+    #[test]
+    fn more_keys_are_more_special() {
+        assert_eq!(masked(vec![rule("a=1"), rule("a=1 b=*"), rule("b=*"), rule("")]), [(1, 0)]);
+        assert_eq!(masked(vec![rule("a=*"), rule("b=1"), rule("b=1 a=2")]), [(2, 0)]);
+    }
+
+    #[test]
+    fn a_canary_masks_nothing_and_can_be_masked() {
+        assert_eq!(masked(vec![canary("a=1"), rule("a=1"), canary("a=1"), rule("")]), [(2, 1)]);
+    }
+
+    /// The definition, pair by pair.
+    fn by_definition(rules: &[Rule]) -> Vec<(usize, usize)> {
+        let contains = |general: &Rule, special: &Rule| {
+            let asks_more =
+                |(key, asked): &(String, _)| special.pattern(key).is_some_and(|p| Pattern::contains(asked, p));
+            general.operation.iter().all(asks_more)
+        };
+        let first_mask = |(index, special): (usize, &Rule)| {
+            let earlier = &rules[..index];
+            let by = earlier.iter().position(|r| r.match_policy == MatchPolicy::Stop && contains(r, special))?;
+            Some((index, by))
+        };
+        rules.iter().enumerate().filter_map(first_mask).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_definition(rules in rules_strategy(100)) {
+            prop_assert_eq!(masked(rules.clone()), by_definition(&rules));
+        }
+    }
+}

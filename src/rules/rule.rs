@@ -1,0 +1,97 @@
+//! A rule: what the operator wrote, validated.
+
+use std::fmt;
+
+use super::{Operation, Pattern, Quota, Settings, operation_text};
+
+/// What happens after a rule matched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MatchPolicy {
+    /// The rule answers.
+    #[default]
+    Stop,
+    /// The rule is counted and takes credit, and matching goes on: a limit on trial.
+    Canary,
+}
+
+impl MatchPolicy {
+    /// The word for it in a rules file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Canary => "canary",
+        }
+    }
+}
+
+/// One rule. Displays as the header that a rules file would give it, without brackets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// The keys that a request must carry, each once, and what their values must look like. Empty: the default rule.
+    pub operation: Vec<(String, Pattern)>,
+    /// The numbers as written, of which `quota` is the meaning.
+    pub settings: Settings,
+    pub quota: Quota,
+    /// The field whose every value has a counter of its own; `None`: one counter.
+    pub actor_field: Option<String>,
+    pub match_policy: MatchPolicy,
+    /// A name for metrics, unique among the rules.
+    pub label: Option<String>,
+    pub comment: Option<String>,
+    /// Where the rule begins in its file, from 1.
+    pub line: usize,
+}
+
+impl Rule {
+    /// Does this rule match every request, whatever it carries?
+    pub fn is_default(&self) -> bool {
+        self.operation.is_empty()
+    }
+
+    /// What this rule asks of the value of `key`; `None` when it asks nothing.
+    pub fn pattern(&self, key: &str) -> Option<&Pattern> {
+        self.operation.iter().find(|(candidate, _)| candidate == key).map(|(_, pattern)| pattern)
+    }
+
+    /// Does `operation` carry every key that this rule names, with a matching value?
+    pub fn matches(&self, operation: &Operation) -> bool {
+        self.operation.iter().all(|(key, pattern)| operation.get(key).is_some_and(|value| pattern.matches(value)))
+    }
+
+    /// Its settings under their names in a rules file, after its header as `rule`; those that were not given left out.
+    pub fn described(&self) -> Vec<(&'static str, String)> {
+        let optional = |name, value: &Option<String>| value.clone().map(|value| (name, value));
+        let mut settings = vec![("rule", self.to_string())];
+        settings.extend(self.settings.described());
+        settings.extend(optional("actorField", &self.actor_field));
+        settings.push(("matchPolicy", self.match_policy.as_str().to_owned()));
+        settings.extend(optional("label", &self.label));
+        settings.extend(optional("comment", &self.comment));
+        settings
+    }
+
+    /// The operation as texts, patterns as written.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.operation.iter().map(|(key, pattern)| (key.as_str(), pattern.as_str()))
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&header(self.pairs()))
+    }
+}
+
+/// The text that names an operation to people: `default`, or its pairs.
+///
+/// A pair that the text form cannot hold is shown with its strings escaped; such a header cannot be read back.
+pub fn header<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let pairs: Vec<_> = pairs.collect();
+    if pairs.is_empty() {
+        return "default".to_owned();
+    }
+    operation_text::write(pairs.iter().copied()).unwrap_or_else(|_unwritable| {
+        let escaped: Vec<_> = pairs.iter().map(|(key, value)| format!("{key:?}={value:?}")).collect();
+        escaped.join(" ")
+    })
+}

@@ -1,0 +1,195 @@
+//! All rules, compiled: which of them apply to an operation, in order.
+
+use std::iter::FusedIterator;
+
+use super::matcher::{Matcher, Selection};
+use super::{MatchPolicy, Operation, Rule, rule_bits};
+
+/// The rules in their order of precedence, compiled. Immutable: other rules are another `RuleSet`.
+///
+/// The default one is empty, and matches nothing.
+#[derive(Debug, Default)]
+pub struct RuleSet {
+    rules: Vec<Rule>,
+    matcher: Matcher,
+}
+
+/// Rules that cannot be compiled.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RuleSetError {
+    #[error(
+        "the values with `*` of key {key:?} are too many or too long to be matched at once; use fewer or shorter ones"
+    )]
+    TooManyGlobs { key: String },
+    #[error("more than {} rules", u32::MAX)]
+    TooManyRules,
+}
+
+/// Working space for matching, reused from request to request so that a match allocates nothing.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    selection: Selection,
+}
+
+impl RuleSet {
+    /// # Errors
+    /// The rules are too many or too large to compile, see [`RuleSetError`]. Whether they make sense (a default rule,
+    /// no unreachable ones) is for the reader of the rules file to judge.
+    pub fn new(rules: Vec<Rule>) -> Result<Self, RuleSetError> {
+        if u32::try_from(rules.len()).is_err() {
+            return Err(RuleSetError::TooManyRules);
+        }
+        let matcher = Matcher::new(&rules)?;
+        Ok(Self { rules, matcher })
+    }
+
+    /// The rules in their order of precedence.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// The rules that apply to `operation`, with their indexes, in order: canaries, then the first stop rule.
+    pub fn matches<'a>(&'a self, operation: &Operation, scratch: &'a mut Scratch) -> Matches<'a> {
+        self.matches_values(scratch, |key| operation.get(key).map(str::as_bytes))
+    }
+
+    pub(super) fn matches_values<'a, 'v>(
+        &'a self,
+        scratch: &'a mut Scratch,
+        value_of: impl Fn(&str) -> Option<&'v [u8]>,
+    ) -> Matches<'a> {
+        self.matcher.select(&mut scratch.selection, value_of);
+        Matches { rules: self, selection: &scratch.selection, next_block: 0, words: 0, word: 0, bits: 0 }
+    }
+}
+
+/// The iterator that [`RuleSet::matches`] returns.
+#[derive(Debug)]
+pub struct Matches<'a> {
+    rules: &'a RuleSet,
+    selection: &'a Selection,
+    next_block: usize,
+    /// Words of the present block that are still to be looked at.
+    words: u64,
+    /// The present word of the present block.
+    word: u32,
+    /// Rules of the present word that are still to be given out.
+    bits: u64,
+}
+
+impl<'a> Iterator for Matches<'a> {
+    type Item = (usize, &'a Rule);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.bits == 0 {
+            self.advance()?;
+        }
+        let index = rule_bits::rule_index(self.next_block - 1, self.word, self.bits.trailing_zeros());
+        self.bits &= self.bits - 1;
+        // Without any key in any rule every bit is set, also those past the last rule.
+        let found = self.rules.rules.get(index);
+        if found.is_none_or(|rule| rule.match_policy == MatchPolicy::Stop) {
+            self.finish();
+        }
+        found.map(|rule| (index, rule))
+    }
+}
+
+impl FusedIterator for Matches<'_> {}
+
+impl Matches<'_> {
+    /// Goes on to the next word that may hold a rule, or the next block of words; `None` after the last.
+    fn advance(&mut self) -> Option<()> {
+        let matcher = &self.rules.matcher;
+        if self.words != 0 {
+            self.word = self.words.trailing_zeros();
+            self.words &= self.words - 1;
+            self.bits = matcher.word(self.selection, self.next_block - 1, self.word);
+        } else if self.next_block < matcher.blocks() {
+            self.words = matcher.summary(self.selection, self.next_block);
+            self.next_block += 1;
+        } else {
+            return None;
+        }
+        Some(())
+    }
+
+    fn finish(&mut self) {
+        self.bits = 0;
+        self.words = 0;
+        self.next_block = self.rules.matcher.blocks();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::testing::{operation, rule, rules_strategy, values_strategy};
+    use proptest::prelude::*;
+
+    /// What the rules mean: in order, canaries go on, the first stop rule ends it.
+    fn plain_loop(rules: &[Rule], operation: &Operation) -> Vec<usize> {
+        let mut found = Vec::new();
+        for (index, rule) in rules.iter().enumerate() {
+            if rule.matches(operation) {
+                found.push(index);
+                if rule.match_policy == MatchPolicy::Stop {
+                    break;
+                }
+            }
+        }
+        found
+    }
+
+    fn compiled(rules: &RuleSet, operation: &Operation, scratch: &mut Scratch) -> Vec<usize> {
+        rules.matches(operation, scratch).map(|(index, _)| index).collect()
+    }
+
+    #[test]
+    fn no_rules_match_nothing() {
+        let rules = RuleSet::default();
+        assert_eq!(rules.matches(&operation("a=1"), &mut Scratch::default()).count(), 0);
+    }
+
+    #[test]
+    fn rules_without_keys_match_everything_and_end() {
+        let mut canary = rule("");
+        canary.match_policy = MatchPolicy::Canary;
+        let rules = RuleSet::new(vec![canary.clone(), canary]).unwrap();
+        assert_eq!(compiled(&rules, &operation("a=1"), &mut Scratch::default()), [0, 1]);
+    }
+
+    #[test]
+    fn a_star_needs_the_key() {
+        let rules = RuleSet::new(vec![rule("ip=*"), rule("")]).unwrap();
+        let mut scratch = Scratch::default();
+        assert_eq!(compiled(&rules, &operation("ip="), &mut scratch), [0]);
+        assert_eq!(compiled(&rules, &operation("host=x"), &mut scratch), [1]);
+    }
+
+    #[test]
+    fn the_right_one_of_ten_thousand() {
+        let paths = (0..10_000).map(|i| rule(&format!("method=GET path=/service/{i}")));
+        let rules = RuleSet::new(paths.chain([rule("")]).collect()).unwrap();
+        let mut scratch = Scratch::default();
+        for i in [0, 63, 64, 4095, 4096, 8191, 9999] {
+            let found = compiled(&rules, &operation(&format!("path=/service/{i} method=GET")), &mut scratch);
+            assert_eq!(found, [i]);
+        }
+        assert_eq!(compiled(&rules, &operation("path=/service/1 method=PUT"), &mut scratch), [10_000]);
+    }
+
+    proptest! {
+        #[test]
+        fn matches_like_a_plain_loop(
+            rules in rules_strategy(150), operations in prop::collection::vec(values_strategy(), 1..20)
+        ) {
+            let rules = RuleSet::new(rules).unwrap();
+            let mut scratch = Scratch::default();
+            for values in operations {
+                let operation = values.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+                prop_assert_eq!(compiled(&rules, &operation, &mut scratch), plain_loop(rules.rules(), &operation));
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The line protocol's front: a session that answers HITs.
+
+use std::sync::Arc;
+
+use bytes::{Buf, BytesMut};
+
+use super::connection::{Next, Session};
+use crate::clock::ceil_seconds;
+use crate::limiter::{Intent, Limiter, Requests};
+use crate::protocol::line::{ErrorCode, LineDecoder, RequestError, parse_request, write_error, write_verdict};
+use crate::rules::Operation;
+
+/// Requests answered as one batch; more of them wait in the input.
+const MAX_BATCH: usize = 1024;
+
+/// One client of the line protocol.
+pub struct LineSession {
+    limiter: Arc<Limiter>,
+    decoder: LineDecoder,
+    max_pairs: usize,
+    requests: Requests,
+    operation: Operation,
+    replies: Vec<Reply>,
+}
+
+/// What is owed for a line.
+enum Reply {
+    /// The verdict on the next request of the batch.
+    Verdict,
+    Error(RequestError),
+}
+
+impl LineSession {
+    pub fn new(limiter: Arc<Limiter>, max_line: usize, max_pairs: usize) -> Self {
+        Self {
+            limiter,
+            decoder: LineDecoder::new(max_line),
+            max_pairs,
+            requests: Requests::default(),
+            operation: Operation::new(),
+            replies: Vec::new(),
+        }
+    }
+
+    fn write_replies(&mut self, output: &mut Vec<u8>) {
+        let mut index = 0;
+        for reply in self.replies.drain(..) {
+            match reply {
+                Reply::Error(error) => write_error(output, error.code(), error),
+                Reply::Verdict => {
+                    match self.requests.verdict(index) {
+                        Ok(verdict) => {
+                            write_verdict(output, verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
+                        }
+                        Err(refusal) => write_error(output, ErrorCode::Unknown, refusal),
+                    }
+                    index += 1;
+                }
+            }
+        }
+    }
+}
+
+impl Session for LineSession {
+    // An unasked line would be taken for the answer to the first request.
+    const TOO_MANY: &'static [u8] = b"";
+
+    async fn answer(&mut self, input: &mut BytesMut, output: &mut Vec<u8>) -> Next {
+        self.limiter.begin(&mut self.requests);
+        let (next, too_long) = loop {
+            if self.replies.len() == MAX_BATCH {
+                break (Next::AnswerOn, None);
+            }
+            match self.decoder.next_line(input) {
+                Ok(None) => break (Next::Read, None),
+                Err(error) => break (Next::Close, Some(error)),
+                Ok(Some(line)) => {
+                    let consumed = line.consumed;
+                    match parse_request(line.text, &mut self.operation, self.max_pairs) {
+                        Ok(()) => {
+                            self.requests.push(&self.operation, Intent::Hit);
+                            self.replies.push(Reply::Verdict);
+                        }
+                        Err(error) => self.replies.push(Reply::Error(error)),
+                    }
+                    input.advance(consumed);
+                }
+            }
+        };
+        self.limiter.apply(&mut self.requests).await;
+        self.write_replies(output);
+        if let Some(error) = too_long {
+            write_error(output, ErrorCode::Unknown, error);
+        }
+        next
+    }
+}

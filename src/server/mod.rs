@@ -1,0 +1,130 @@
+//! Sockets: listening, accepting, caps and timeouts, and the end of it all.
+//!
+//! Every front is an accept loop that gives each connection to [`connection::serve`] with its protocol's session.
+//! Nothing here judges a request or knows a rule.
+
+pub mod connection;
+mod line;
+mod resp;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use self::connection::{Session, Timeouts};
+use self::line::LineSession;
+use self::resp::{RespSession, Shared};
+use crate::limiter::Limiter;
+use crate::protocol::resp::Limits as RespLimits;
+
+/// Connections open at once, all fronts together.
+pub const DEFAULT_MAX_CONNECTIONS: usize = 10_000;
+/// Pairs in one request.
+pub const DEFAULT_MAX_PAIRS: usize = 256;
+/// How long a client may take nothing of what was answered.
+pub const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the end may take: connections still busy then are cut.
+const DRAIN_LIMIT: Duration = Duration::from_secs(5);
+/// Pause after a failed accept (too many open files, mostly), lest the loop spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Bounds on what clients may do.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub max_connections: usize,
+    pub max_line: usize,
+    pub max_pairs: usize,
+    pub resp: RespLimits,
+    pub timeouts: Timeouts,
+}
+
+/// The fronts that are served, each on its listening socket.
+#[derive(Debug, Default)]
+pub struct Fronts {
+    pub line: Option<TcpListener>,
+    pub resp: Option<TcpListener>,
+}
+
+/// Serves until `draining` is cancelled, then answers what had been received, at most for a bounded time.
+pub async fn run(limiter: Arc<Limiter>, fronts: Fronts, limits: Limits, draining: CancellationToken) {
+    let server = Server {
+        slots: Arc::new(Semaphore::new(limits.max_connections)),
+        connections: TaskTracker::new(),
+        limits,
+        draining,
+    };
+    let line =
+        server.accept_loop(fronts.line, |_| LineSession::new(Arc::clone(&limiter), limits.max_line, limits.max_pairs));
+    let shared = Arc::new(Shared::new(Arc::clone(&limiter), limits, fronts.resp.as_ref()));
+    let resp = server.accept_loop(fronts.resp, |peer| RespSession::new(Arc::clone(&shared), peer));
+    tokio::join!(line, resp);
+
+    server.connections.close();
+    if tokio::time::timeout(DRAIN_LIMIT, server.connections.wait()).await.is_err() {
+        tracing::warn!(connections = server.connections.len(), "closing connections that are still busy");
+    }
+}
+
+struct Server {
+    slots: Arc<Semaphore>,
+    connections: TaskTracker,
+    limits: Limits,
+    draining: CancellationToken,
+}
+
+impl Server {
+    async fn accept_loop<S: Session + 'static>(
+        &self,
+        listener: Option<TcpListener>,
+        session: impl Fn(SocketAddr) -> S,
+    ) {
+        let Some(listener) = listener else { return };
+        loop {
+            tokio::select! {
+                biased;
+                () = self.draining.cancelled() => return,
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, peer)) => self.start(stream, peer, session(peer)),
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept a connection");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+            }
+        }
+    }
+
+    fn start<S: Session + 'static>(&self, stream: TcpStream, peer: SocketAddr, session: S) {
+        let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
+            tracing::warn!(%peer, limit = self.limits.max_connections, "too many connections: refused one");
+            // Best effort: a new socket's buffer has room for a line, and nobody waits for it.
+            let _ = stream.try_write(S::TOO_MANY);
+            return;
+        };
+        // Replies are written whole; waiting for more to send would only delay them.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, %peer, "cannot switch Nagle's algorithm off");
+        }
+        let (timeouts, draining) = (self.limits.timeouts, self.draining.clone());
+        self.connections.spawn(async move {
+            connection::serve(stream, session, timeouts, draining).await;
+            drop(slot);
+        });
+    }
+}
+
+/// Binds a listening socket.
+///
+/// # Errors
+/// The system's, with the address.
+pub async fn bind(address: &str) -> io::Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}")))
+}

@@ -1,0 +1,149 @@
+//! What the RESP front tells about the server: `INFO`, `CONFIG GET`, `DBSIZE`, `TIME`.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use tokio::net::TcpListener;
+
+use crate::clock::NANOS_PER_SECOND;
+use crate::limiter::Limiter;
+use crate::protocol::resp::{Arguments, ReplyWriter};
+use crate::rules::Pattern;
+use crate::server::Limits;
+use crate::store::{Backend, Store};
+
+/// The Redis whose protocol and error texts this front follows; clients choose their features by it.
+const REDIS_VERSION: &str = "7.2.0";
+
+/// What all clients of the front share.
+pub struct Shared {
+    pub limiter: Arc<Limiter>,
+    pub limits: Limits,
+    address: Option<SocketAddr>,
+    started: Instant,
+    clients_seen: AtomicU64,
+    clients_left: AtomicU64,
+    commands: AtomicU64,
+}
+
+impl Shared {
+    pub fn new(limiter: Arc<Limiter>, limits: Limits, listener: Option<&TcpListener>) -> Self {
+        Self {
+            limiter,
+            limits,
+            address: listener.and_then(|listener| listener.local_addr().ok()),
+            started: Instant::now(),
+            clients_seen: AtomicU64::new(0),
+            clients_left: AtomicU64::new(0),
+            commands: AtomicU64::new(0),
+        }
+    }
+
+    pub fn next_client_id(&self) -> u64 {
+        self.clients_seen.fetch_add(1, Relaxed) + 1
+    }
+
+    pub fn client_left(&self) {
+        self.clients_left.fetch_add(1, Relaxed);
+    }
+
+    pub fn count_command(&self) {
+        self.commands.fetch_add(1, Relaxed);
+    }
+
+    /// The sections asked for (`everything`, `all`, `default` or none: all of them), as Redis lays them out.
+    pub async fn info(&self, asked: Arguments<'_>) -> String {
+        let counters = self.limiter.store().approximate_len().await;
+        let sections = [
+            ("Server", self.server()),
+            ("Clients", self.clients()),
+            ("Persistence", self.persistence()),
+            ("Stats", self.stats()),
+            ("Keyspace", counters.map_or_else(|e| format!("error:{e}\r\n"), |n| format!("db0:keys={n}\r\n"))),
+        ];
+        let is_asked = |name: &str| {
+            asked.is_empty()
+                || asked.iter().any(|word| {
+                    [name, "all", "everything", "default"].iter().any(|it| word.eq_ignore_ascii_case(it.as_bytes()))
+                })
+        };
+        let mut text = String::new();
+        for (name, lines) in sections.iter().filter(|(name, _)| is_asked(name)) {
+            let separator = if text.is_empty() { "" } else { "\r\n" };
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{separator}# {name}\r\n{lines}");
+        }
+        text
+    }
+
+    fn server(&self) -> String {
+        let port = self.address.map_or(0, |address| address.port());
+        let rules = self.limiter.policy().map_or(0, |policy| policy.rules().rules().len());
+        format!(
+            "redis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\ndivvy_version:{}\r\nprocess_id:{}\r\n\
+             tcp_port:{port}\r\nuptime_in_seconds:{}\r\nrules:{rules}\r\n",
+            env!("CARGO_PKG_VERSION"),
+            std::process::id(),
+            self.started.elapsed().as_secs(),
+        )
+    }
+
+    fn clients(&self) -> String {
+        let connected = self.clients_seen.load(Relaxed).saturating_sub(self.clients_left.load(Relaxed));
+        format!("connected_clients:{connected}\r\nmaxclients:{}\r\n", self.limits.max_connections)
+    }
+
+    fn persistence(&self) -> String {
+        format!("loading:0\r\nstore:{}\r\n", self.limiter.store().name())
+    }
+
+    fn stats(&self) -> String {
+        format!(
+            "total_connections_received:{}\r\ntotal_commands_processed:{}\r\n",
+            self.clients_seen.load(Relaxed),
+            self.commands.load(Relaxed),
+        )
+    }
+
+    /// The settings that Redis's tools ask for, under Redis's names.
+    pub fn write_settings(&self, patterns: Arguments, reply: &mut ReplyWriter) {
+        let is_durable = matches!(self.limiter.store(), Backend::Rocks(_));
+        let settings = [
+            ("appendonly", if is_durable { "yes" } else { "no" }.to_owned()),
+            ("databases", "1".to_owned()),
+            ("maxclients", self.limits.max_connections.to_string()),
+            ("port", self.address.map_or(0, |address| address.port()).to_string()),
+            ("save", String::new()),
+            ("timeout", self.limits.timeouts.idle.map_or(0, |limit| limit.as_secs()).to_string()),
+        ];
+        let patterns: Vec<_> = patterns
+            .iter()
+            .map(|pattern| Pattern::parse(&String::from_utf8_lossy(pattern).to_ascii_lowercase()))
+            .collect();
+        let found: Vec<_> =
+            settings.iter().filter(|(name, _)| patterns.iter().any(|pattern| pattern.matches(name))).collect();
+        reply.map(found.len());
+        for (name, value) in found {
+            reply.bulk(name.as_bytes());
+            reply.bulk(value.as_bytes());
+        }
+    }
+
+    pub async fn write_size(&self, reply: &mut ReplyWriter<'_>) {
+        match self.limiter.store().approximate_len().await {
+            Ok(counters) => reply.integer(i64::try_from(counters).unwrap_or(i64::MAX)),
+            Err(error) => reply.error(format_args!("ERR {error}")),
+        }
+    }
+
+    /// Seconds since the Unix epoch, and microseconds of the present one.
+    pub fn write_time(&self, reply: &mut ReplyWriter) {
+        let now = self.limiter.now().as_nanos();
+        reply.array(2);
+        reply.bulk((now / NANOS_PER_SECOND).to_string().as_bytes());
+        reply.bulk((now % NANOS_PER_SECOND / 1000).to_string().as_bytes());
+    }
+}

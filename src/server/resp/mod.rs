@@ -1,0 +1,204 @@
+//! The RESP front: a session that answers commands.
+//!
+//! Hits, peeks and resets of one read are one batch; any other command first has the batch before it answered, so
+//! replies come in order. What only concerns the client itself is [`client`]'s, what concerns the server [`info`]'s.
+
+mod client;
+mod info;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::{Buf, BytesMut};
+
+use self::client::Client;
+pub use self::info::Shared;
+use super::connection::{Next, Session};
+use crate::clock::ceil_seconds;
+use crate::limiter::{Intent, Limiter, Refusal, Requests};
+use crate::protocol::command::{Command, CommandError, Pairs, describe};
+use crate::protocol::resp::{Arguments, Decoder, ReplyWriter};
+use crate::rules::{Operation, RuleSet, explain};
+
+/// Requests answered as one batch; more of them wait in the input.
+const MAX_BATCH: usize = 1024;
+/// Once so much output has gathered it is written before more is answered (bytes).
+const MAX_OUTPUT: usize = 256 * 1024;
+
+/// One client that speaks RESP.
+pub struct RespSession {
+    shared: Arc<Shared>,
+    decoder: Decoder,
+    batch: Batched,
+    client: Client,
+}
+
+/// The requests that wait to be applied together, and the kind of reply that each gets.
+#[derive(Default)]
+struct Batched {
+    requests: Requests,
+    intents: Vec<Intent>,
+    operation: Operation,
+}
+
+impl RespSession {
+    pub fn new(shared: Arc<Shared>, peer: SocketAddr) -> Self {
+        let client = Client::new(shared.next_client_id(), peer);
+        Self { decoder: Decoder::new(shared.limits.resp), batch: Batched::default(), client, shared }
+    }
+}
+
+impl Drop for RespSession {
+    fn drop(&mut self) {
+        self.shared.client_left();
+    }
+}
+
+impl Session for RespSession {
+    const TOO_MANY: &'static [u8] = b"-ERR max number of clients reached\r\n";
+
+    async fn answer(&mut self, input: &mut BytesMut, output: &mut Vec<u8>) -> Next {
+        let Self { shared, decoder, batch, client } = self;
+        shared.limiter.begin(&mut batch.requests);
+        let next = loop {
+            if batch.intents.len() >= MAX_BATCH || output.len() >= MAX_OUTPUT {
+                break Next::AnswerOn;
+            }
+            let consumed = match decoder.decode(input) {
+                Ok(None) => break Next::Read,
+                Ok(Some(consumed)) => consumed,
+                Err(error) => {
+                    batch.settle(&shared.limiter, output).await;
+                    ReplyWriter::new(output, client.version).error(error);
+                    return Next::Close;
+                }
+            };
+            let next = answer_one(shared, batch, client, decoder.arguments(input), output).await;
+            input.advance(consumed);
+            if next == Next::Close {
+                return next;
+            }
+        };
+        batch.settle(&shared.limiter, output).await;
+        next
+    }
+}
+
+/// Puts a request into the batch, or settles the batch and answers the request.
+async fn answer_one(
+    shared: &Shared,
+    batch: &mut Batched,
+    client: &mut Client,
+    request: Arguments<'_>,
+    output: &mut Vec<u8>,
+) -> Next {
+    if request.is_empty() {
+        return Next::Read;
+    }
+    shared.count_command();
+    let command = Command::parse(request).and_then(|command| batch.push(command, shared.limits.max_pairs));
+    if let Ok(None) = command {
+        return Next::Read;
+    }
+    batch.settle(&shared.limiter, output).await;
+    let mut reply = ReplyWriter::new(output, client.version);
+    let command = match command {
+        Ok(Some(command)) => command,
+        Ok(None) => return Next::Read,
+        Err(error) => {
+            reply.error(error);
+            return Next::Read;
+        }
+    };
+    match command {
+        Command::Explain(pairs) => write_explanation(shared, batch, pairs, &mut reply),
+        Command::Rules => write_rules(&shared.limiter, &mut reply),
+        Command::Info(sections) => reply.bulk(shared.info(sections).await.as_bytes()),
+        Command::ConfigGet(patterns) => shared.write_settings(patterns, &mut reply),
+        Command::DbSize => shared.write_size(&mut reply).await,
+        Command::Time => shared.write_time(&mut reply),
+        Command::Describe(question) => describe::write(&mut reply, question),
+        other => return client.answer(other, output),
+    }
+    Next::Read
+}
+
+impl Batched {
+    /// Takes the command into the batch, or gives it back when it is not one for it.
+    fn push<'a>(&mut self, command: Command<'a>, max_pairs: usize) -> Result<Option<Command<'a>>, CommandError> {
+        let (pairs, intent) = match command {
+            Command::Hit(pairs) => (pairs, Intent::Hit),
+            Command::Peek(pairs) => (pairs, Intent::Peek),
+            Command::Forget(pairs) => (pairs, Intent::Forget),
+            other => return Ok(Some(other)),
+        };
+        pairs.read_into(&mut self.operation, max_pairs)?;
+        self.requests.push(&self.operation, intent);
+        self.intents.push(intent);
+        Ok(None)
+    }
+
+    /// Applies the batch, writes its replies, and begins another.
+    async fn settle(&mut self, limiter: &Limiter, output: &mut Vec<u8>) {
+        if self.intents.is_empty() {
+            return;
+        }
+        limiter.apply(&mut self.requests).await;
+        // Verdicts, counts and errors look the same in both versions of the protocol.
+        let mut reply = ReplyWriter::new(output, Default::default());
+        for (index, intent) in self.intents.drain(..).enumerate() {
+            match intent {
+                Intent::Hit | Intent::Peek => match self.requests.verdict(index) {
+                    Ok(verdict) => {
+                        reply.verdict(verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
+                    }
+                    Err(refusal) => write_refusal(&refusal, &mut reply),
+                },
+                Intent::Forget => match self.requests.forgotten(index) {
+                    Ok(count) => reply.integer(i64::try_from(count).unwrap_or(i64::MAX)),
+                    Err(refusal) => write_refusal(&refusal, &mut reply),
+                },
+            }
+        }
+        limiter.begin(&mut self.requests);
+    }
+}
+
+fn write_refusal(refusal: &Refusal, reply: &mut ReplyWriter) {
+    reply.error(format_args!("ERR {refusal}"));
+}
+
+/// One line a rule, up to the one that answers.
+fn write_explanation(shared: &Shared, batch: &mut Batched, pairs: Pairs, reply: &mut ReplyWriter) {
+    if let Err(error) = pairs.read_into(&mut batch.operation, shared.limits.max_pairs) {
+        return reply.error(error);
+    }
+    let Some(rules) = rules_or_error(&shared.limiter, reply) else { return };
+    let explanation = explain::explain(rules, &batch.operation);
+    reply.array(explanation.rules.len());
+    for explained in &explanation.rules {
+        reply.bulk(explained.to_string().as_bytes());
+    }
+}
+
+/// A map a rule, settings that were not given left out.
+fn write_rules(limiter: &Limiter, reply: &mut ReplyWriter) {
+    let Some(rules) = rules_or_error(limiter, reply) else { return };
+    reply.array(rules.rules().len());
+    for rule in rules.rules() {
+        let settings = rule.described();
+        reply.map(settings.len());
+        for (name, value) in settings {
+            reply.bulk(name.as_bytes());
+            reply.bulk(value.as_bytes());
+        }
+    }
+}
+
+fn rules_or_error<'a>(limiter: &'a Limiter, reply: &mut ReplyWriter) -> Option<&'a RuleSet> {
+    let policy = limiter.policy();
+    if policy.is_none() {
+        write_refusal(&Refusal::NoRules, reply);
+    }
+    policy.map(|policy| policy.rules())
+}

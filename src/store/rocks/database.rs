@@ -1,0 +1,272 @@
+//! The RocksDB database: how it is opened, what its column families are for, and how it is tuned.
+//!
+//! - `default`: the format version, nothing else.
+//! - `counters`: bucket key → stored value; expired ones are dropped by compactions.
+//! - `journal`: commit number → journal record; short-lived, emptied by write-backs.
+//!
+//! Nothing here knows of hits or of the hot table.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rocksdb::{
+    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType, DBPinnableSlice,
+    DataBlockIndexType, IteratorMode, LogLevel, Options, WriteBatch, WriteOptions, properties,
+};
+
+use super::filter::{ExpiryFilterFactory, Swept};
+use super::journal;
+use crate::clock::Clock;
+use crate::store::StoreError;
+use crate::store::key::FORMAT_VERSION;
+
+const COUNTERS: &str = "counters";
+const JOURNAL: &str = "journal";
+const FORMAT_KEY: &[u8] = b"divvy.format";
+
+const MIB: usize = 1 << 20;
+/// Cold counters see a compaction at least this often (seconds), so that expired ones do not stay for RocksDB's 30 days.
+const PERIODIC_COMPACTION_SECONDS: u64 = 24 * 60 * 60;
+
+/// Why a data directory could not be opened. Nothing was changed in it.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error(
+        "{0} is in use by another process; stop that one (only one divvy may serve a data directory), or choose another --data-dir"
+    )]
+    InUse(PathBuf),
+    #[error(
+        "{0} holds files but no divvy database; choose an empty or new directory with --data-dir (nothing was changed)"
+    )]
+    NotOurs(PathBuf),
+    #[error(
+        "{path} was written in format {found}, and this divvy reads format {FORMAT_VERSION}; run the divvy that wrote it, or choose another --data-dir (nothing was changed)"
+    )]
+    UnknownFormat { path: PathBuf, found: String },
+    #[error(
+        "the database in {path} is damaged ({reason}); restore it from a backup, or move it away to start with empty counters (nothing was changed)"
+    )]
+    Damaged { path: PathBuf, reason: String },
+    #[error(
+        "cannot open the data directory {path}: {reason}; make it writable for this user, or choose another --data-dir"
+    )]
+    Unusable { path: PathBuf, reason: String },
+    #[error("cannot start a thread for the store: {0}; raise the limit on processes (ulimit -u)")]
+    NoThread(std::io::Error),
+}
+
+/// An open database.
+pub struct Database {
+    db: DB,
+    pub swept: Arc<Swept>,
+}
+
+impl Database {
+    /// Opens the database in `path`, creating it in a new or empty directory, and replays what is left of its journal.
+    pub fn open(path: &Path, clock: Clock) -> Result<Self, OpenError> {
+        refuse_foreign_files(path)?;
+        let swept = Arc::new(Swept::default());
+        let families = [
+            ColumnFamilyDescriptor::new("default", Options::default()),
+            ColumnFamilyDescriptor::new(COUNTERS, counters_options(clock, Arc::clone(&swept))),
+            ColumnFamilyDescriptor::new(JOURNAL, journal_options()),
+        ];
+        let db = DB::open_cf_descriptors(&database_options(), path, families).map_err(|e| open_error(path, &e))?;
+        let database = Self { db, swept };
+        database.check_format(path)?;
+        database.replay_journal(path)?;
+        Ok(database)
+    }
+
+    fn check_format(&self, path: &Path) -> Result<(), OpenError> {
+        match self.db.get(FORMAT_KEY).map_err(|e| open_error(path, &e))?.as_deref() {
+            Some([FORMAT_VERSION]) => Ok(()),
+            Some(other) => Err(OpenError::UnknownFormat { path: path.into(), found: format!("{other:?}") }),
+            None if self.is_empty() => self.db.put(FORMAT_KEY, [FORMAT_VERSION]).map_err(|e| open_error(path, &e)),
+            None => Err(OpenError::UnknownFormat { path: path.into(), found: "without a version".into() }),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        let has_none = |family| self.db.iterator_cf(family, IteratorMode::Start).next().is_none();
+        self.db.iterator(IteratorMode::Start).next().is_none() && has_none(self.counters()) && has_none(self.journal())
+    }
+
+    /// Brings the counters up to the last commit before the process ended. Idempotent: an interrupted replay starts
+    /// over.
+    fn replay_journal(&self, path: &Path) -> Result<(), OpenError> {
+        let mut last = None;
+        for record in self.db.iterator_cf(self.journal(), IteratorMode::Start) {
+            let (number, record) = record.map_err(|e| open_error(path, &e))?;
+            let mut batch = WriteBatch::default();
+            for change in journal::changes(&record) {
+                let change = change.map_err(|e| OpenError::Damaged { path: path.into(), reason: e.to_string() })?;
+                self.add_counter(&mut batch, change.key, Some(change.value).filter(|value| !value.is_empty()));
+            }
+            self.db.write(batch).map_err(|e| open_error(path, &e))?;
+            last = Some(number);
+        }
+        match last {
+            Some(_) => self
+                .clear_journal(u64::MAX)
+                .map_err(|e| OpenError::Damaged { path: path.into(), reason: e.to_string() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads a counter's record.
+    pub fn counter(&self, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>, StoreError> {
+        self.db.get_pinned_cf(self.counters(), key).map_err(|e| store_error("read a counter", &e))
+    }
+
+    /// Adds a counter's new value to `batch`, or its removal.
+    pub fn add_counter(&self, batch: &mut WriteBatch, key: &[u8], value: Option<&[u8]>) {
+        match value {
+            Some(value) => batch.put_cf(self.counters(), key, value),
+            None => batch.delete_cf(self.counters(), key),
+        }
+    }
+
+    pub fn write(&self, batch: WriteBatch) -> Result<(), StoreError> {
+        self.db.write(batch).map_err(|e| store_error("write counters", &e))
+    }
+
+    /// Appends a journal record; with `sync` it is on stable storage when this returns.
+    pub fn append_journal(&self, number: u64, record: &[u8], sync: bool) -> Result<(), StoreError> {
+        let mut options = WriteOptions::default();
+        options.set_sync(sync);
+        self.db
+            .put_cf_opt(self.journal(), number.to_be_bytes(), record, &options)
+            .map_err(|e| store_error("write the journal", &e))
+    }
+
+    /// Drops the journal records up to and including `number`.
+    pub fn clear_journal(&self, number: u64) -> Result<(), StoreError> {
+        self.db
+            .delete_range_cf(self.journal(), 0u64.to_be_bytes(), number.saturating_add(1).to_be_bytes())
+            .map_err(|e| store_error("trim the journal", &e))
+    }
+
+    /// Forces the write-ahead log to stable storage.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        self.db.flush_wal(true).map_err(|e| store_error("fsync the write-ahead log", &e))
+    }
+
+    pub fn approximate_counters(&self) -> Result<u64, StoreError> {
+        self.db
+            .property_int_value_cf(self.counters(), properties::ESTIMATE_NUM_KEYS)
+            .map(Option::unwrap_or_default)
+            .map_err(|e| store_error("count the counters", &e))
+    }
+
+    /// Rewrites all counters now, dropping the expired ones.
+    pub fn compact(&self) {
+        self.db.compact_range_cf(self.counters(), None::<&[u8]>, None::<&[u8]>);
+    }
+
+    pub fn stop_background_work(&self) {
+        self.db.cancel_all_background_work(true);
+    }
+
+    fn counters(&self) -> &ColumnFamily {
+        self.family(COUNTERS)
+    }
+
+    fn journal(&self) -> &ColumnFamily {
+        self.family(JOURNAL)
+    }
+
+    #[expect(clippy::expect_used, reason = "open() fails unless every column family is there")]
+    fn family(&self, name: &str) -> &ColumnFamily {
+        self.db.cf_handle(name).expect("opened with this column family")
+    }
+}
+
+fn database_options() -> Options {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.create_missing_column_families(true);
+    options.set_max_background_jobs(2);
+    // Column families that are hardly written must not keep old write-ahead logs alive for ever.
+    options.set_max_total_wal_size(256 * MIB as u64);
+    options.set_log_level(LogLevel::Warn);
+    options.set_keep_log_file_num(2);
+    options.set_max_log_file_size(4 * MIB);
+    options.set_stats_dump_period_sec(0);
+    options.set_stats_persist_period_sec(0);
+    options
+}
+
+fn counters_options(clock: Clock, swept: Arc<Swept>) -> Options {
+    let mut table = BlockBasedOptions::default();
+    table.set_block_cache(&Cache::new_lru_cache(64 * MIB));
+    // The first hit of a new actor asks for a key that is nowhere: the bloom filter answers most of them.
+    table.set_bloom_filter(10.0, false);
+    table.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
+    table.set_format_version(6);
+
+    let mut options = Options::default();
+    options.set_block_based_table_factory(&table);
+    options.set_compression_type(DBCompressionType::Lz4);
+    options.set_compaction_filter_factory(ExpiryFilterFactory { clock, swept });
+    options.set_periodic_compaction_seconds(PERIODIC_COMPACTION_SECONDS);
+    // With fewer write buffers RocksDB throttles writes to 16 MB/s whenever a flush falls behind.
+    options.set_write_buffer_size(32 * MIB);
+    options.set_max_write_buffer_number(4);
+    options
+}
+
+fn journal_options() -> Options {
+    let mut options = Options::default();
+    options.set_write_buffer_size(32 * MIB);
+    options.set_max_write_buffer_number(4);
+    options
+}
+
+/// A directory with files of somebody else's is left alone.
+fn refuse_foreign_files(path: &Path) -> Result<(), OpenError> {
+    let unusable = |e: std::io::Error| OpenError::Unusable { path: path.into(), reason: e.to_string() };
+    std::fs::create_dir_all(path).map_err(unusable)?;
+    let is_empty = std::fs::read_dir(path).map_err(unusable)?.next().is_none();
+    let is_rocksdb = path.join("CURRENT").exists() || path.join("LOCK").exists();
+    if !is_empty && !is_rocksdb {
+        return Err(OpenError::NotOurs(path.into()));
+    }
+    if !path.join("CURRENT").exists() {
+        return Ok(());
+    }
+    let families = DB::list_cf(&Options::default(), path).map_err(|e| open_error(path, &e))?;
+    let is_ours = [COUNTERS, JOURNAL].iter().all(|name| families.iter().any(|family| family == name));
+    if is_ours || is_unfinished(path, &families).map_err(|e| open_error(path, &e))? {
+        Ok(())
+    } else {
+        Err(OpenError::NotOurs(path.into()))
+    }
+}
+
+/// Whether the database was left by a process that ended while it made it: it has no keys yet.
+fn is_unfinished(path: &Path, families: &[String]) -> Result<bool, rocksdb::Error> {
+    let is_default = |name: &String| name == "default";
+    if !families.iter().all(|name| is_default(name) || name == COUNTERS) {
+        return Ok(false);
+    }
+    let db = DB::open_cf_for_read_only(&Options::default(), path, families, false)?;
+    Ok(db.iterator(IteratorMode::Start).next().is_none())
+}
+
+fn open_error(path: &Path, error: &rocksdb::Error) -> OpenError {
+    let reason = error.to_string();
+    let path = path.to_path_buf();
+    match error.kind() {
+        _ if reason.contains("While lock file") || reason.contains("lock hold by current process") => {
+            OpenError::InUse(path)
+        }
+        _ if reason.contains("No such file") => OpenError::Damaged { path, reason },
+        rocksdb::ErrorKind::Corruption => OpenError::Damaged { path, reason },
+        _ => OpenError::Unusable { path, reason },
+    }
+}
+
+fn store_error(what: &str, error: &rocksdb::Error) -> StoreError {
+    StoreError::new(format!("cannot {what}: {error}"))
+}

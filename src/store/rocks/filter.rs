@@ -1,0 +1,69 @@
+//! The compaction filter: gives back the space of expired counters.
+//!
+//! It only reclaims: reads judge a bucket by its own state, so no outcome depends on whether a compaction came by.
+//! What it cannot read it keeps and counts. It never panics, for a panic there would end the process.
+
+use std::ffi::CStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use rocksdb::CompactionDecision;
+use rocksdb::compaction_filter::CompactionFilter;
+use rocksdb::compaction_filter_factory::{CompactionFilterContext, CompactionFilterFactory};
+
+use crate::clock::{Clock, Timestamp};
+use crate::store::value;
+
+const NAME: &CStr = c"divvy.expired";
+
+/// What compactions have seen since the store was opened.
+#[derive(Debug, Default)]
+pub struct Swept {
+    /// Counters dropped because they had expired.
+    pub expired: AtomicU64,
+    /// Values kept because they could not be read.
+    pub unreadable: AtomicU64,
+}
+
+/// Makes a filter for each compaction, which reads the clock once.
+pub struct ExpiryFilterFactory {
+    pub clock: Clock,
+    pub swept: Arc<Swept>,
+}
+
+impl CompactionFilterFactory for ExpiryFilterFactory {
+    type Filter = ExpiryFilter;
+
+    fn create(&mut self, _context: CompactionFilterContext) -> Self::Filter {
+        ExpiryFilter { now: self.clock.now(), swept: Arc::clone(&self.swept) }
+    }
+
+    fn name(&self) -> &CStr {
+        NAME
+    }
+}
+
+pub struct ExpiryFilter {
+    now: Timestamp,
+    swept: Arc<Swept>,
+}
+
+impl CompactionFilter for ExpiryFilter {
+    fn filter(&mut self, _level: u32, _key: &[u8], value: &[u8]) -> CompactionDecision {
+        match value::expiry(value) {
+            Ok(expires) if expires <= self.now => {
+                self.swept.expired.fetch_add(1, Relaxed);
+                CompactionDecision::Remove
+            }
+            Ok(_) => CompactionDecision::Keep,
+            Err(_) => {
+                self.swept.unreadable.fetch_add(1, Relaxed);
+                CompactionDecision::Keep
+            }
+        }
+    }
+
+    fn name(&self) -> &CStr {
+        NAME
+    }
+}

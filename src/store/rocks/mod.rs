@@ -1,0 +1,259 @@
+//! The embedded store: RocksDB behind a table of hot counters, with group commit.
+//!
+//! A hit changes its counter in the [`table`], under its stripe's mutex. A [`commit`] writes the changes of all
+//! connections as one [`journal`] record and then releases their replies. The counters' own records in the [`database`]
+//! follow behind, by [`write_back`]; opening replays what is left of the journal. Expired counters are reclaimed by a
+//! compaction [`filter`].
+
+mod commit;
+mod database;
+mod filter;
+mod journal;
+mod table;
+mod write_back;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use self::commit::Commits;
+use self::database::Database;
+pub use self::database::OpenError;
+use self::table::Table;
+use self::write_back::WriteBack;
+use super::{Batch, Entry, Store, StoreError, value};
+use crate::algorithm::State;
+use crate::clock::{Clock, Timestamp};
+
+/// Counters kept in memory unless more are being changed: about 100 bytes each.
+pub const DEFAULT_HOT_COUNTERS: usize = 1 << 20;
+/// How often counters are written back and, unless every commit does it, the write-ahead log is fsynced.
+const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
+/// How long an acknowledged hit may wait for its commit with [`Durability::Lazy`].
+const LAZY_INTERVAL: Duration = Duration::from_millis(100);
+/// Past this a commit waits for a write-back: it bounds the journal, the counters that cannot be evicted, and the time
+/// that opening takes.
+const MAX_JOURNAL_BYTES: u64 = 128 << 20;
+
+/// When a hit may be answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// Once it is on stable storage.
+    Sync,
+    /// Once it is in the write-ahead log, which survives the end of the process; stable storage follows every second.
+    #[default]
+    Wal,
+    /// At once; it is in the write-ahead log within 100 ms.
+    Lazy,
+}
+
+/// How to open a [`RocksStore`].
+#[derive(Debug, Clone, Copy)]
+pub struct RocksOptions {
+    pub durability: Durability,
+    /// Counters kept in memory unless more are being changed.
+    pub hot_counters: usize,
+    /// Tells the compaction filter what has expired.
+    pub clock: Clock,
+}
+
+/// The embedded store. Dropping it without [`Store::close`] is like the process being killed.
+pub struct RocksStore {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Shared {
+    database: Database,
+    table: Table,
+    commits: Commits,
+    write_back: WriteBack,
+    durability: Durability,
+    stopping: Mutex<bool>,
+    stop: Condvar,
+}
+
+impl RocksStore {
+    /// Opens the store in `path`, creating it in a new or empty directory.
+    ///
+    /// # Errors
+    /// See [`OpenError`]: nothing is overwritten then.
+    pub fn open(path: &Path, options: RocksOptions) -> Result<Self, OpenError> {
+        let shared = Arc::new(Shared {
+            database: Database::open(path, options.clock)?,
+            table: Table::new(options.hot_counters),
+            commits: Commits::new(),
+            write_back: WriteBack::default(),
+            durability: options.durability,
+            stopping: Mutex::new(false),
+            stop: Condvar::new(),
+        });
+        let mut threads = vec![
+            spawn("divvy-commit", &shared, Shared::commit_loop)?,
+            spawn("divvy-write-back", &shared, Shared::write_back_loop)?,
+        ];
+        if options.durability != Durability::Sync {
+            threads.push(spawn("divvy-fsync", &shared, Shared::sync_loop)?);
+        }
+        Ok(Self { shared, threads: Mutex::new(threads) })
+    }
+
+    /// Writes every counter back and drops the expired ones from disk now, rather than in RocksDB's own time.
+    ///
+    /// # Errors
+    /// When RocksDB refuses a write.
+    pub fn compact(&self) -> Result<(), StoreError> {
+        self.shared.write_back_now()?;
+        self.shared.database.compact();
+        Ok(())
+    }
+
+    /// Expired counters that compactions have dropped since the store was opened.
+    pub fn expired_dropped(&self) -> u64 {
+        self.shared.database.swept.expired.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+impl Store for RocksStore {
+    async fn apply(&self, batch: &mut Batch) {
+        let shared = &self.shared;
+        let now = batch.now();
+        let durable = shared.commits.done();
+        let mut durable_after = 0;
+        let mut unsettled = std::mem::take(&mut batch.unsettled);
+        batch.answer_each(|index, key, entry| {
+            let acted = shared.act(key, entry, now)?;
+            if acted.durable_after > durable {
+                unsettled.push(index);
+                durable_after = durable_after.max(acted.durable_after);
+            }
+            Ok(acted.outcome)
+        });
+        batch.unsettled = unsettled;
+        if durable_after > 0
+            && shared.durability != Durability::Lazy
+            && let Err(error) = shared.commits.wait_for(durable_after).await
+        {
+            batch.fail_unsettled(&error);
+        }
+    }
+
+    async fn approximate_len(&self) -> Result<u64, StoreError> {
+        self.shared.database.approximate_counters()
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        let shared = Arc::clone(&self.shared);
+        let threads = std::mem::take(&mut *self.threads.lock());
+        tokio::task::spawn_blocking(move || shared.shut_down(threads))
+            .await
+            .unwrap_or_else(|e| Err(StoreError::new(format!("cannot close the store: {e}"))))
+    }
+}
+
+impl Shared {
+    fn act(&self, key: &[u8], entry: &Entry, now: Timestamp) -> Result<table::Acted, StoreError> {
+        self.table.act(key, entry, now, &self.commits, || self.load(key, entry))
+    }
+
+    fn load(&self, key: &[u8], entry: &Entry) -> Result<Option<State>, StoreError> {
+        match self.database.counter(key)? {
+            None => Ok(None),
+            Some(bytes) => value::decode(&entry.limit, &bytes).map(Some).map_err(|e| StoreError::new(e.to_string())),
+        }
+    }
+
+    fn commit_loop(&self) {
+        let interval = (self.durability == Durability::Lazy).then_some(LAZY_INTERVAL);
+        let mut record = Vec::new();
+        let mut failed = false;
+        self.commits.run(interval, |number| {
+            let result = self.commit(number, &mut record, failed);
+            if let Err(error) = &result
+                && !failed
+            {
+                tracing::error!(%error, "commits fail; hits are answered with an error until they succeed again");
+            } else if failed && result.is_ok() {
+                tracing::info!("commits succeed again");
+            }
+            failed = result.is_err();
+            result
+        });
+    }
+
+    /// Makes every change so far durable. After a failure memory is ahead of the disk, and the lost record cannot be
+    /// told from one that was written after all: the counters themselves are written then, and the journal dropped.
+    fn commit(&self, number: u64, record: &mut Vec<u8>, after_failure: bool) -> Result<(), StoreError> {
+        record.clear();
+        self.table.take_journal(record);
+        if after_failure {
+            self.write_back.run(&self.table, &self.database, number)?;
+            self.database.clear_journal(number)?;
+            return if self.durability == Durability::Sync { self.database.sync() } else { Ok(()) };
+        }
+        if record.is_empty() {
+            return Ok(());
+        }
+        if self.write_back.journal_bytes() > MAX_JOURNAL_BYTES {
+            self.write_back.run(&self.table, &self.database, number - 1)?;
+        }
+        self.database.append_journal(number, record, self.durability == Durability::Sync)?;
+        self.write_back.journal_grew(record.len());
+        Ok(())
+    }
+
+    fn write_back_loop(&self) {
+        while !self.stopped_within(HOUSEKEEPING_INTERVAL) {
+            if let Err(error) = self.write_back_now() {
+                tracing::error!(%error, "cannot write counters back; they stay in the journal");
+            }
+        }
+    }
+
+    fn write_back_now(&self) -> Result<(), StoreError> {
+        self.write_back.run(&self.table, &self.database, self.commits.done())
+    }
+
+    fn sync_loop(&self) {
+        let mut synced = 0;
+        while !self.stopped_within(HOUSEKEEPING_INTERVAL) {
+            let done = self.commits.done();
+            if done == synced {
+                continue;
+            }
+            match self.database.sync() {
+                Ok(()) => synced = done,
+                Err(error) => tracing::error!(%error, "acknowledged hits are not on stable storage yet"),
+            }
+        }
+    }
+
+    /// Sleeps for `interval`, or until the store is being closed: true then.
+    fn stopped_within(&self, interval: Duration) -> bool {
+        let mut stopping = self.stopping.lock();
+        if !*stopping {
+            self.stop.wait_for(&mut stopping, interval);
+        }
+        *stopping
+    }
+
+    fn shut_down(&self, threads: Vec<JoinHandle<()>>) -> Result<(), StoreError> {
+        self.commits.close();
+        *self.stopping.lock() = true;
+        self.stop.notify_all();
+        for thread in threads {
+            let _ = thread.join();
+        }
+        let result = self.write_back_now().and_then(|()| self.database.sync());
+        self.database.stop_background_work();
+        result
+    }
+}
+
+fn spawn(name: &str, shared: &Arc<Shared>, run: fn(&Shared)) -> Result<JoinHandle<()>, OpenError> {
+    let shared = Arc::clone(shared);
+    thread::Builder::new().name(name.into()).spawn(move || run(&shared)).map_err(OpenError::NoThread)
+}

@@ -1,0 +1,273 @@
+//! The hot table: the counters in use, in memory, in front of RocksDB.
+//!
+//! Striped by key hash: a stripe's mutex makes read-modify-write atomic and gives read-your-writes. Beside its counters
+//! a stripe keeps what the next commit has to write (journal records) and what the next write-back has to write (keys).
+//! A counter whose own record in RocksDB is behind is never evicted. Nothing here waits for a disk, but for the loading
+//! of a counter that is not in the table.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering::AcqRel};
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry as Place;
+use parking_lot::{Mutex, MutexGuard};
+use siphasher::sip128::SipHasher13;
+
+use super::commit::Commits;
+use super::journal;
+use crate::algorithm::{Outcome, State};
+use crate::clock::Timestamp;
+use crate::store::{Change, Entry, StoreError, value};
+
+/// Number of stripes, a power of two.
+pub const STRIPES: usize = 1024;
+const WORD_BITS: usize = u64::BITS as usize;
+
+/// Stands for a bucket key: 128 bits of a hash whose secret is drawn at start, so that two keys of one table never
+/// meet, by chance or by design, and an entry need not hold its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyHash {
+    high: u64,
+    low: u64,
+}
+
+impl KeyHash {
+    fn stripe(self) -> usize {
+        self.low as usize % STRIPES
+    }
+}
+
+/// How a counter's own record in RocksDB compares with the counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Record {
+    /// The same: the counter may be evicted.
+    Current,
+    /// Older; the key is in the stripe's list for the next write-back.
+    Behind,
+    /// Being written; a change sets it back to `Behind`.
+    Writing,
+}
+
+#[derive(Debug)]
+struct Counter {
+    hash: KeyHash,
+    /// `None`: no such bucket, or forgotten.
+    state: Option<State>,
+    expires: Timestamp,
+    /// The commit that makes the last change durable.
+    changed_in: u64,
+    /// Where the last change's value lies in the stripe's journal, while `drained` is the stripe's.
+    journal_at: usize,
+    drained: u64,
+    record: Record,
+    /// Touched since the last eviction sweep.
+    used: bool,
+}
+
+/// What an action on a counter came to.
+pub struct Acted {
+    pub outcome: Outcome,
+    /// The commit that makes what this outcome saw durable; 0 when it has long been.
+    pub durable_after: u64,
+}
+
+/// One stripe's counters and the writes they owe.
+#[derive(Debug, Default)]
+pub struct Stripe {
+    counters: HashTable<Counter>,
+    /// Evict down to this many counters,
+    capacity: usize,
+    /// once there are so many: more than `capacity` only while too many of them are behind.
+    sweep_at: usize,
+    /// Changes since the last commit took them, as journal records.
+    journal: Vec<u8>,
+    /// How often commits have taken `journal`.
+    drained: u64,
+    /// Keys of counters whose record is behind, each preceded by its length.
+    behind: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// The striped table.
+pub struct Table {
+    stripes: Box<[Mutex<Stripe>]>,
+    /// One bit a stripe: set while it has journal records that no commit took.
+    owing: Box<[AtomicU64]>,
+    hasher: SipHasher13,
+}
+
+impl Table {
+    /// A table that evicts down to `capacity` counters wherever their records in RocksDB are current.
+    pub fn new(capacity: usize) -> Self {
+        let secret = RandomState::new();
+        let capacity = capacity.div_ceil(STRIPES).max(1);
+        Self {
+            stripes: (0..STRIPES).map(|_| Mutex::new(Stripe::with_capacity(capacity))).collect(),
+            owing: (0..STRIPES / WORD_BITS).map(|_| AtomicU64::default()).collect(),
+            hasher: SipHasher13::new_with_keys(secret.hash_one(0), secret.hash_one(1)),
+        }
+    }
+
+    pub fn hash(&self, key: &[u8]) -> KeyHash {
+        let hash = self.hasher.hash(key);
+        KeyHash { high: hash.h1, low: hash.h2 }
+    }
+
+    /// Applies `entry` to the counter with `key`; `load` reads the counter's record.
+    ///
+    /// # Errors
+    /// Those of `load`; nothing is changed then.
+    pub fn act(
+        &self,
+        key: &[u8],
+        entry: &Entry,
+        now: Timestamp,
+        commits: &Commits,
+        load: impl FnOnce() -> Result<Option<State>, StoreError>,
+    ) -> Result<Acted, StoreError> {
+        let hash = self.hash(key);
+        let mut guard = self.stripe(hash.stripe());
+        let stripe = &mut *guard;
+        stripe.make_room(commits);
+        let counter = match stripe.counters.entry(hash.high, |other| other.hash == hash, |other| other.hash.high) {
+            Place::Occupied(place) => place.into_mut(),
+            Place::Vacant(place) => place.insert(Counter::loaded(hash, load()?)).into_mut(),
+        };
+        counter.used = true;
+        let (outcome, change) = entry.decide(counter.state.as_ref());
+        let state = match change {
+            Change::Keep => return Ok(Acted { outcome, durable_after: counter.changed_in }),
+            Change::Set(state) => Some(state),
+            Change::Clear => None,
+        };
+        if stripe.journal.is_empty() {
+            self.mark_owing(hash.stripe());
+        }
+        counter.expires = state.as_ref().map_or(now, |state| entry.expiry(state, now));
+        counter.state = state;
+        // Read under the stripe's lock: that commit has not yet taken this stripe's journal, or the next one will.
+        counter.changed_in = commits.open();
+        counter.write_value(&mut stripe.value);
+        let overwritten = counter.drained == stripe.drained
+            && journal::overwrite(&mut stripe.journal, counter.journal_at, &stripe.value);
+        if !overwritten {
+            counter.journal_at = journal::append(&mut stripe.journal, key, &stripe.value);
+            counter.drained = stripe.drained;
+        }
+        if counter.record != Record::Behind {
+            counter.record = Record::Behind;
+            journal::append(&mut stripe.behind, key, &[]);
+        }
+        Ok(Acted { outcome, durable_after: counter.changed_in })
+    }
+
+    /// Moves every journal record that no commit has taken yet to `record`.
+    pub fn take_journal(&self, record: &mut Vec<u8>) {
+        for (word, bits) in self.owing.iter().enumerate() {
+            let mut bits = bits.swap(0, AcqRel);
+            while bits != 0 {
+                let mut stripe = self.stripe(word * WORD_BITS + bits.trailing_zeros() as usize);
+                record.append(&mut stripe.journal);
+                stripe.drained += 1;
+                bits &= bits - 1;
+            }
+        }
+    }
+
+    /// Calls `write` for each counter of the stripe whose record is behind, with its key, its value (`None` when it is
+    /// forgotten) and its hash, and takes them for written until [`Table::written`] or [`Table::not_written`].
+    pub fn take_behind(&self, stripe: usize, mut write: impl FnMut(&[u8], Option<&[u8]>, KeyHash)) {
+        let mut guard = self.stripe(stripe);
+        let stripe = &mut *guard;
+        let behind = std::mem::take(&mut stripe.behind);
+        for change in journal::changes(&behind).map_while(Result::ok) {
+            let hash = self.hash(change.key);
+            let Some(counter) = stripe.counter(hash) else { continue };
+            counter.record = Record::Writing;
+            let mut value = Vec::new();
+            counter.write_value(&mut value);
+            write(change.key, counter.state.is_some().then_some(&value), hash);
+        }
+    }
+
+    /// The counters' records are now what [`Table::take_behind`] gave.
+    pub fn written(&self, hashes: &[KeyHash]) {
+        for hash in hashes {
+            if let Some(counter) = self.stripe(hash.stripe()).counter(*hash)
+                && counter.record == Record::Writing
+            {
+                counter.record = Record::Current;
+            }
+        }
+    }
+
+    /// The counters with these keys could not be written: the next write-back has to.
+    pub fn not_written<'a>(&self, keys: impl IntoIterator<Item = &'a [u8]>) {
+        for key in keys {
+            let hash = self.hash(key);
+            let mut guard = self.stripe(hash.stripe());
+            let stripe = &mut *guard;
+            if let Some(counter) = stripe.counters.find_mut(hash.high, |other| other.hash == hash)
+                && counter.record == Record::Writing
+            {
+                counter.record = Record::Behind;
+                journal::append(&mut stripe.behind, key, &[]);
+            }
+        }
+    }
+
+    fn stripe(&self, index: usize) -> MutexGuard<'_, Stripe> {
+        self.stripes[index].lock()
+    }
+
+    fn mark_owing(&self, stripe: usize) {
+        self.owing[stripe / WORD_BITS].fetch_or(1 << (stripe % WORD_BITS), AcqRel);
+    }
+}
+
+impl Stripe {
+    fn with_capacity(capacity: usize) -> Self {
+        Self { capacity, sweep_at: capacity, ..Self::default() }
+    }
+
+    fn counter(&mut self, hash: KeyHash) -> Option<&mut Counter> {
+        self.counters.find_mut(hash.high, |other| other.hash == hash)
+    }
+
+    /// Second chance: a full stripe drops what has not been touched since the last sweep, or else all that it may.
+    fn make_room(&mut self, commits: &Commits) {
+        if self.counters.len() < self.sweep_at {
+            return;
+        }
+        let done = commits.done();
+        let owing = |counter: &Counter| counter.record != Record::Current || counter.changed_in > done;
+        self.counters.retain(|counter| std::mem::take(&mut counter.used) || owing(counter));
+        if self.counters.len() >= self.capacity {
+            self.counters.retain(|counter| owing(counter));
+        }
+        self.sweep_at = self.capacity.max(self.counters.len() + self.capacity.div_ceil(4));
+    }
+}
+
+impl Counter {
+    fn loaded(hash: KeyHash, state: Option<State>) -> Self {
+        Self {
+            hash,
+            state,
+            expires: Timestamp::EPOCH,
+            changed_in: 0,
+            journal_at: 0,
+            drained: u64::MAX,
+            record: Record::Current,
+            used: true,
+        }
+    }
+
+    /// The counter as a stored value; empty when it is forgotten.
+    fn write_value(&self, out: &mut Vec<u8>) {
+        out.clear();
+        if let Some(state) = &self.state {
+            value::encode(state, self.expires, out);
+        }
+    }
+}

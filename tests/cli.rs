@@ -1,0 +1,205 @@
+//! The command line, as a person or a script uses it.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Output;
+
+use crate::support::{COMPAT_RULES, LineClient, RulesFile, Server, divvy};
+
+const EXAMPLES: [&str; 2] = ["config/example.ini", "config/example.json"];
+
+fn run(args: &[&str]) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = divvy().args(args).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+fn example(name: &str) -> String {
+    format!("{}/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn the_examples_are_valid_and_serve_what_the_readme_says() {
+    for name in EXAMPLES {
+        let (code, out, err) = run(&["check", &example(name)]);
+        assert_eq!(code, 0, "{name}: {out}{err}");
+        let server = Server::in_memory(&example(name));
+        assert_eq!(LineClient::connect(server.line).hit("method=GET path=/status"), (true, 999, 60));
+    }
+}
+
+#[test]
+fn check_reports_every_problem_with_its_place() {
+    let rules = RulesFile::ini(
+        "[a=1]\ncreditLimit = many\nresetSeconds = 60\n\n[a=2]\ncreditLimit = 1\nresetSeconds = 1\nlabal = x\n",
+    );
+    let (code, out, err) = run(&["check", rules.path()]);
+    assert_eq!((code, out.as_str()), (1, ""));
+    for expected in ["rules.ini:2", "creditLimit", "rules.ini:8", "label", "default"] {
+        assert!(err.contains(expected), "{expected:?} in:\n{err}");
+    }
+}
+
+#[test]
+fn explain_touches_no_counter_and_names_the_answer() {
+    let (code, out, _) = run(&["explain", COMPAT_RULES, "method=GET", "path=/status", "ip=with = and \"quotes\""]);
+    assert_eq!(code, 0);
+    assert!(out.contains("matches and answers"), "{out}");
+}
+
+#[test]
+fn hit_prints_the_answer() {
+    let server = Server::in_memory(COMPAT_RULES);
+    let address = server.line.to_string();
+    let hit =
+        |options: &[&str]| run(&[&["hit", "--addr", &address], options, &["method=GET", "path=/status"]].concat());
+    assert_eq!(hit(&[]), (0, "OK true 999 60\n".into(), String::new()));
+    assert_eq!(hit(&["--json"]), (0, "{\"allowed\":true,\"credit\":998,\"resetSeconds\":60}\n".into(), String::new()));
+}
+
+#[test]
+fn hit_says_when_nobody_is_there() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (code, _, err) = run(&["hit", "--addr", &free.to_string(), "a=b"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("cannot reach") && err.contains("divvy serve"), "{err}");
+}
+
+#[test]
+fn convert_there_and_back_keeps_the_rules() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (json, ini) = (path("rules.json"), path("rules.ini"));
+    assert_eq!(run(&["convert", COMPAT_RULES, &json]).0, 0);
+    assert_eq!(run(&["convert", &json, &ini]).0, 0);
+    let summary = |file: &str| run(&["check", file]).1.replace(file, "FILE");
+    assert_eq!(summary(&ini), summary(&json));
+    assert_eq!(run(&["convert", &json, &ini]).0, 1, "an existing file is not overwritten");
+}
+
+#[test]
+fn serve_announces_its_fronts_store_and_rules_and_stops_with_0() {
+    let dir = tempfile::tempdir().unwrap();
+    for signal in ["-TERM", "-INT"] {
+        let server = Server::on_disk(COMPAT_RULES, dir.path(), "wal");
+        assert_ne!((server.line.port(), server.resp.port()), (0, 0));
+        let announced = server.announced.join("\n");
+        assert!(announced.contains("store: rocksdb in ") && announced.contains("rules: 5 from "), "{announced}");
+        if signal == "-INT" {
+            server.signal(signal);
+        }
+        assert_eq!(server.terminate().code(), Some(0), "{signal}");
+    }
+}
+
+#[test]
+fn a_stopped_server_answers_what_it_received() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::on_disk(COMPAT_RULES, dir.path(), "wal");
+    let mut client = LineClient::connect(server.line);
+    client.send("HIT method=GET path=/status\n".repeat(500).as_bytes());
+    assert_eq!(server.terminate().code(), Some(0));
+    let answers: Vec<_> = std::iter::from_fn(|| client.try_read_verdict()).collect();
+    assert_eq!(answers.len(), 500);
+    let again = Server::on_disk(COMPAT_RULES, dir.path(), "wal");
+    assert_eq!(LineClient::connect(again.line).hit("method=GET path=/status").1, 499);
+}
+
+#[test]
+fn fronts_can_be_off_and_port_moves_the_line_protocol() {
+    let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--resp-listen", "none"]);
+    assert_eq!(server.resp.port(), 0);
+    LineClient::connect(server.line).hit("a=b");
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut child = divvy()
+        .args(["serve", COMPAT_RULES, "--store", "memory", "--resp-listen", "none"])
+        .env("PORT", free.to_string())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut first).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(first, format!("line protocol on 127.0.0.1:{free}\n"));
+}
+
+/// What `divvy serve` says when it cannot serve; nothing may be listening afterwards.
+fn refused(args: &[&str]) -> String {
+    let fixed = ["serve", "--listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0"];
+    let (code, _, err) = run(&[&fixed, args].concat());
+    assert_eq!(code, 1, "{err}");
+    err
+}
+
+#[test]
+fn bad_rules_are_reported_and_leave_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let rules = RulesFile::ini("[a=1]\ncreditLimit = 1\nresetSeconds = 1\n");
+    let error = refused(&[rules.path(), "--data-dir", data.to_str().unwrap()]);
+    assert!(error.contains("rules.ini") && error.contains("default"), "{error}");
+    assert!(!data.exists());
+}
+
+fn refused_data_dir(path: &Path) -> String {
+    refused(&[COMPAT_RULES, "--data-dir", path.to_str().unwrap()])
+}
+
+#[test]
+fn a_data_directory_serves_one_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::on_disk(COMPAT_RULES, dir.path(), "wal");
+    let error = refused_data_dir(dir.path());
+    assert!(error.contains("in use by another process") && error.contains("--data-dir"), "{error}");
+    assert_eq!(LineClient::connect(server.line).hit("method=GET path=/status").1, 999, "the first serves on");
+}
+
+#[test]
+fn a_data_directory_that_cannot_be_one_is_refused() {
+    let error = refused_data_dir(Path::new("/proc/divvy"));
+    assert!(error.contains("/proc/divvy") && error.contains("--data-dir"), "{error}");
+
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("precious.txt"), "mine").unwrap();
+    let error = refused_data_dir(dir.path());
+    assert!(error.contains("no divvy database"), "{error}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing was added");
+}
+
+#[test]
+fn a_damaged_database_is_refused_and_left_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    Server::on_disk(COMPAT_RULES, dir.path(), "wal").terminate();
+    let manifest = std::fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.file_name().unwrap().to_str().unwrap().starts_with("MANIFEST"))
+        .unwrap();
+    let mut bytes = std::fs::read(&manifest).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0xff;
+    std::fs::write(&manifest, &bytes).unwrap();
+    let error = refused_data_dir(dir.path());
+    assert!(error.contains("damaged") && error.contains("backup"), "{error}");
+    assert_eq!(std::fs::read(&manifest).unwrap(), bytes);
+}
+
+#[test]
+fn a_database_of_another_format_or_program_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    Server::on_disk(COMPAT_RULES, dir.path(), "wal").terminate();
+    let families = ["default", "counters", "journal"];
+    let open = |families: &[&str]| {
+        let mut options = rocksdb::Options::default();
+        options.create_if_missing(true);
+        rocksdb::DB::open_cf(&options, dir.path(), families).unwrap()
+    };
+    open(&families).put(b"divvy.format", [99]).unwrap();
+    let error = refused_data_dir(dir.path());
+    assert!(error.contains("format") && error.contains("99"), "{error}");
+
+    let foreign = tempfile::tempdir().unwrap();
+    rocksdb::DB::open_default(foreign.path()).unwrap().put(b"their", b"data").unwrap();
+    assert!(refused_data_dir(foreign.path()).contains("no divvy database"));
+}

@@ -1,0 +1,63 @@
+// Drives a running server with real Node clients: node drive.js CLIENT LINE_PORT RESP_PORT
+// Exits with 0 when every answer is what the rules of tests/compat/line-protocol.ini promise.
+'use strict';
+
+const assert = require('node:assert/strict');
+
+const [client, linePort, respPort] = [process.argv[2], Number(process.argv[3]), Number(process.argv[4])];
+
+// The path decides the counter's actor, so that clients do not share one.
+const operation = (ip) => ['method=GET', 'path=/pantry/cookies/x', `ip=${ip}`];
+
+const drivers = {
+  async 'divvy-client'() {
+    const Client = require('@button/divvy-client');
+    const divvy = new Client('127.0.0.1', linePort);
+    const hit = () => divvy.hit({ method: 'GET', path: '/pantry/cookies/x', ip: 'divvy-client' });
+    const answers = [await hit(), ...(await Promise.all([hit(), hit(), hit()]))];
+    assert.deepEqual(answers.map((a) => [a.isAllowed, a.currentCredit]), [[true, 2], [true, 1], [true, 0], [false, 0]]);
+    assert.ok(answers.every((a) => a.nextResetSeconds > 3590 && a.nextResetSeconds <= 3600));
+    assert.deepEqual(await divvy.hit(), { isAllowed: false, currentCredit: 0, nextResetSeconds: 0 });
+    // An empty line of the client's own making: an error, and the connection goes on.
+    await assert.rejects(divvy._enqueueMessage('EGGPLANT\n').promise, /ERR unknown-command "Unrecognized command: EGGPLANT"/);
+    assert.equal((await divvy.hit({ method: 'GET', path: '/status' })).currentCredit, 999);
+    divvy.close();
+  },
+
+  async ioredis() {
+    const { Redis } = require('ioredis');
+    const redis = new Redis(respPort, '127.0.0.1');
+    await drive((...words) => redis.call(...words));
+    const pipeline = redis.pipeline();
+    for (let i = 0; i < 3; i++) pipeline.call('DIVVY.HIT', ...operation('ioredis-pipeline'));
+    assert.deepEqual((await pipeline.exec()).map(([error, reply]) => [error, reply[1]]), [[null, 2], [null, 1], [null, 0]]);
+    await redis.quit();
+  },
+
+  async 'node-redis'() {
+    const { createClient } = require('redis');
+    for (const RESP of [2, 3]) {
+      const redis = createClient({ socket: { host: '127.0.0.1', port: respPort }, RESP });
+      await redis.connect();
+      await drive((...words) => redis.sendCommand(words), `${RESP}`);
+      await redis.close();
+    }
+  },
+};
+
+async function drive(call, suffix = '') {
+  const hit = () => call('DIVVY.HIT', ...operation(client + suffix));
+  const answers = [await hit(), ...(await Promise.all([hit(), hit(), hit()]))];
+  assert.deepEqual(answers.map(([allowed, credit]) => [allowed, credit]), [[1, 2], [1, 1], [1, 0], [0, 0]]);
+  assert.equal((await call('DIVVY.PEEK', ...operation(client + suffix)))[0], 0);
+  assert.equal(await call('DIVVY.RESET', ...operation(client + suffix)), 1);
+  assert.equal((await hit())[1], 2);
+  assert.equal(await call('PING'), 'PONG');
+  await assert.rejects(call('DIVVY.HIT', 'no-pair'), /ERR/);
+  assert.match(String(await call('INFO')), /divvy_version/);
+}
+
+drivers[client]().catch((error) => {
+  console.error(error);
+  process.exit(1);
+});

@@ -1,0 +1,49 @@
+"""Drives a running server with redis-py: drive.py RESP_PORT
+
+Exits with 0 when every answer is what the rules of tests/compat/line-protocol.ini promise.
+"""
+
+import sys
+
+import redis
+
+PORT = int(sys.argv[1])
+
+
+def operation(ip):
+    return ["method=GET", "path=/pantry/cookies/x", f"ip={ip}"]
+
+
+def drive(protocol):
+    client = redis.Redis(host="127.0.0.1", port=PORT, protocol=protocol, decode_responses=True, client_name="test")
+    actor = operation(f"redis-py-{protocol}")
+    answers = [client.execute_command("DIVVY.HIT", *actor)[:2] for _ in range(4)]
+    assert answers == [[1, 2], [1, 1], [1, 0], [0, 0]], answers
+    assert client.execute_command("DIVVY.PEEK", *actor)[0] == 0
+    assert client.execute_command("DIVVY.RESET", *actor) == 1
+
+    with client.pipeline(transaction=False) as pipeline:
+        for _ in range(3):
+            pipeline.execute_command("DIVVY.HIT", *actor)
+        pipeline.ping()
+        replies = pipeline.execute()
+    assert [reply[1] for reply in replies[:3]] == [2, 1, 0], replies
+    assert replies[3] is True
+
+    assert client.client_getname() == "test"
+    assert client.info()["divvy_version"]
+    assert client.dbsize() >= 0
+    assert client.command_count() > 10
+    assert "divvy.hit" in client.command()
+    assert len(client.time()) == 2
+    assert client.config_get("appendonly")
+    try:
+        client.execute_command("DIVVY.HIT", "no-pair")
+        raise AssertionError("a malformed pair was accepted")
+    except redis.ResponseError:
+        pass
+    client.close()
+
+
+for version in (2, 3):
+    drive(version)

@@ -1,0 +1,264 @@
+//! The store's contract, held against every backend: one suite, a module a backend.
+
+use std::collections::HashMap;
+use std::num::NonZeroU64;
+use std::path::Path;
+use std::sync::Arc;
+
+use divvy::algorithm::{Ask, FixedWindow, Limit, Outcome, State};
+use divvy::clock::{Clock, Timestamp};
+use divvy::store::{Action, Backend, Batch, Durability, MemoryStore, RocksOptions, RocksStore, Store};
+use proptest::prelude::*;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A store, and the directory that it lives in.
+pub struct Opened {
+    pub store: Backend,
+    dir: Option<TempDir>,
+}
+
+fn memory() -> Opened {
+    Opened { store: Backend::Memory(MemoryStore::default()), dir: None }
+}
+
+fn rocks() -> Opened {
+    let dir = tempfile::tempdir().unwrap();
+    Opened { store: open_rocks(dir.path(), 1 << 20), dir: Some(dir) }
+}
+
+/// So small a table that most counters are evicted and read back.
+fn rocks_evicting() -> Opened {
+    let dir = tempfile::tempdir().unwrap();
+    Opened { store: open_rocks(dir.path(), 1), dir: Some(dir) }
+}
+
+pub fn open_rocks(path: &Path, hot_counters: usize) -> Backend {
+    let options = RocksOptions { durability: Durability::Wal, hot_counters, clock: Clock::system() };
+    Backend::Rocks(RocksStore::open(path, options).unwrap())
+}
+
+/// Waits for a future: the tests' times are parameters, so no timer is needed.
+pub fn wait<T>(future: impl Future<Output = T>) -> T {
+    Runtime::new().unwrap().block_on(future)
+}
+
+pub fn limit(credits: u64, seconds: u64) -> Limit {
+    let positive = |number| NonZeroU64::new(number).unwrap();
+    Limit::FixedWindow(FixedWindow { credits: positive(credits), window_ns: positive(seconds * SECOND) })
+}
+
+pub fn at(seconds: u64) -> Timestamp {
+    // Well ahead of the system's clock, so that no compaction takes the test's counters for expired.
+    Timestamp::from_secs(4_000_000_000 + seconds).unwrap()
+}
+
+pub const TAKE: Action = Action::Ask(Ask::Take { cost: 1 });
+pub const LOOK: Action = Action::Ask(Ask::Look { cost: 1 });
+
+/// Applies the actions as one batch.
+pub async fn apply(store: &Backend, now: Timestamp, actions: &[(&str, Limit, Action)]) -> Vec<Outcome> {
+    let mut batch = Batch::default();
+    batch.begin(now);
+    for (key, limit, action) in actions {
+        batch.push(*limit, *action, now, |out| out.extend_from_slice(key.as_bytes()));
+    }
+    store.apply(&mut batch).await;
+    (0..actions.len()).map(|index| batch.outcome(index).unwrap()).collect()
+}
+
+async fn one(store: &Backend, now: Timestamp, key: &str, limit: Limit, action: Action) -> Outcome {
+    apply(store, now, &[(key, limit, action)]).await[0]
+}
+
+fn summary(outcome: Outcome) -> (bool, u64, u64) {
+    (outcome.allowed, outcome.left, outcome.reset_ns / SECOND)
+}
+
+fn credits_go_down_by_one_each_and_come_back_with_the_next_window(Opened { store, .. }: Opened) {
+    wait(async {
+        let limit = limit(2, 60);
+        let mut hit = async |seconds| summary(one(&store, at(seconds), "bucket", limit, TAKE).await);
+        assert_eq!(hit(0).await, (true, 1, 60));
+        assert_eq!(hit(10).await, (true, 0, 50));
+        assert_eq!(hit(59).await, (false, 0, 1));
+        assert_eq!(hit(60).await, (true, 1, 60), "a fresh window starts with its first hit");
+    });
+}
+
+fn actions_on_one_bucket_in_one_batch_see_each_other(Opened { store, .. }: Opened) {
+    wait(async {
+        let limit = limit(3, 60);
+        let actions = ["a", "b", "a", "a", "b", "a"].map(|key| (key, limit, TAKE));
+        let outcomes = apply(&store, at(0), &actions).await;
+        let left: Vec<_> = outcomes.iter().map(|outcome| (outcome.allowed, outcome.left)).collect();
+        assert_eq!(left, [(true, 2), (true, 2), (true, 1), (true, 0), (true, 1), (false, 0)]);
+    });
+}
+
+fn looking_takes_nothing(Opened { store, .. }: Opened) {
+    wait(async {
+        let limit = limit(2, 60);
+        assert_eq!(summary(one(&store, at(0), "bucket", limit, LOOK).await), (true, 2, 0));
+        one(&store, at(0), "bucket", limit, TAKE).await;
+        for _ in 0..3 {
+            assert_eq!(summary(one(&store, at(5), "bucket", limit, LOOK).await), (true, 1, 55));
+        }
+        one(&store, at(5), "bucket", limit, TAKE).await;
+        assert_eq!(summary(one(&store, at(5), "bucket", limit, LOOK).await), (false, 0, 55));
+    });
+}
+
+fn a_forgotten_bucket_is_fresh(Opened { store, .. }: Opened) {
+    wait(async {
+        let limit = limit(2, 60);
+        assert!(!one(&store, at(0), "bucket", limit, Action::Forget).await.allowed, "nothing to forget");
+        one(&store, at(0), "bucket", limit, TAKE).await;
+        assert!(one(&store, at(1), "bucket", limit, Action::Forget).await.allowed);
+        assert!(!one(&store, at(1), "bucket", limit, Action::Forget).await.allowed, "already forgotten");
+        assert_eq!(summary(one(&store, at(2), "bucket", limit, TAKE).await), (true, 1, 60));
+        assert!(!one(&store, at(62), "bucket", limit, Action::Forget).await.allowed, "its window was over");
+    });
+}
+
+fn a_cost_is_taken_whole_or_not_at_all(Opened { store, .. }: Opened) {
+    wait(async {
+        let limit = limit(10, 60);
+        let take = |cost| Action::Ask(Ask::Take { cost });
+        assert_eq!(summary(one(&store, at(0), "bucket", limit, take(7)).await), (true, 3, 60));
+        assert_eq!(summary(one(&store, at(0), "bucket", limit, take(4)).await), (false, 3, 60));
+        assert_eq!(summary(one(&store, at(0), "bucket", limit, take(3)).await), (true, 0, 60));
+        assert_eq!(summary(one(&store, at(0), "bucket", limit, take(0)).await), (true, 0, 60));
+    });
+}
+
+fn concurrent_hits_share_the_credits_exactly(Opened { store, .. }: Opened) {
+    const CREDITS: u64 = 1000;
+    let store = Arc::new(store);
+    let runtime = Runtime::new().unwrap();
+    let clients: Vec<_> = (0..16)
+        .map(|_| {
+            let store = Arc::clone(&store);
+            runtime.spawn(async move {
+                let mut allowed = 0;
+                for _ in 0..100 {
+                    allowed += u64::from(one(&store, at(0), "bucket", limit(CREDITS, 60), TAKE).await.allowed);
+                }
+                allowed
+            })
+        })
+        .collect();
+    let allowed: u64 = clients.into_iter().map(|client| runtime.block_on(client).unwrap()).sum();
+    assert_eq!(allowed, CREDITS);
+}
+
+fn any_sequence_agrees_with_the_algorithms_alone(opened: &dyn Fn() -> Opened) {
+    let action = prop_oneof![
+        4 => (0u64..4).prop_map(|cost| Action::Ask(Ask::Take { cost })),
+        1 => (0u64..4).prop_map(|cost| Action::Ask(Ask::Look { cost })),
+        1 => Just(Action::Forget),
+    ];
+    let actions = prop::collection::vec((0u8..6, 0usize..2, action), 1..12);
+    let batches = prop::collection::vec((0u64..40, actions), 1..12);
+    let opened = opened();
+    let runtime = Runtime::new().unwrap();
+    let mut case = 0;
+    proptest!(ProptestConfig::with_cases(64), |(batches in batches)| {
+        case += 1;
+        let mut model: HashMap<String, State> = HashMap::new();
+        let mut now = at(0);
+        for (pause, actions) in batches {
+            now = now.plus(pause * SECOND);
+            let named: Vec<_> = actions
+                .iter()
+                .map(|(key, which, action)| {
+                    let limit = [limit(5, 60), limit(3, 10)][*which];
+                    (format!("{case}:{key}:{which}"), limit, *action)
+                })
+                .collect();
+            let borrowed: Vec<_> = named.iter().map(|(key, limit, action)| (key.as_str(), *limit, *action)).collect();
+            let outcomes = runtime.block_on(apply(&opened.store, now, &borrowed));
+            for ((key, limit, action), outcome) in named.into_iter().zip(outcomes) {
+                prop_assert_eq!(outcome, expected(&mut model, key, limit, action, now));
+            }
+        }
+    });
+}
+
+fn expected(model: &mut HashMap<String, State>, key: String, limit: Limit, action: Action, now: Timestamp) -> Outcome {
+    match action {
+        Action::Ask(ask) => {
+            let decision = limit.decide(model.get(&key), ask, now);
+            if let Some(state) = decision.state {
+                model.insert(key, state);
+            }
+            decision.outcome
+        }
+        Action::Forget => {
+            let held = model.remove(&key).is_some_and(|state| limit.lifetime_ns(&state, now) > 0);
+            Outcome { allowed: held, left: 0, reset_ns: 0 }
+        }
+    }
+}
+
+fn closing_keeps_what_was_counted(Opened { store, dir }: Opened) {
+    wait(async {
+        let limit = limit(10, 60);
+        one(&store, at(0), "bucket", limit, TAKE).await;
+        store.close().await.unwrap();
+        drop(store);
+        let Some(dir) = dir else { return };
+        let again = open_rocks(dir.path(), 1 << 20);
+        assert_eq!(summary(one(&again, at(20), "bucket", limit, TAKE).await), (true, 8, 40));
+    });
+}
+
+macro_rules! conformance {
+    ($($backend:ident),*) => { $(
+        mod $backend {
+            #[test]
+            fn credits_go_down_by_one_each_and_come_back_with_the_next_window() {
+                super::credits_go_down_by_one_each_and_come_back_with_the_next_window(super::$backend());
+            }
+
+            #[test]
+            fn actions_on_one_bucket_in_one_batch_see_each_other() {
+                super::actions_on_one_bucket_in_one_batch_see_each_other(super::$backend());
+            }
+
+            #[test]
+            fn looking_takes_nothing() {
+                super::looking_takes_nothing(super::$backend());
+            }
+
+            #[test]
+            fn a_forgotten_bucket_is_fresh() {
+                super::a_forgotten_bucket_is_fresh(super::$backend());
+            }
+
+            #[test]
+            fn a_cost_is_taken_whole_or_not_at_all() {
+                super::a_cost_is_taken_whole_or_not_at_all(super::$backend());
+            }
+
+            #[test]
+            fn concurrent_hits_share_the_credits_exactly() {
+                super::concurrent_hits_share_the_credits_exactly(super::$backend());
+            }
+
+            #[test]
+            fn any_sequence_agrees_with_the_algorithms_alone() {
+                super::any_sequence_agrees_with_the_algorithms_alone(&super::$backend);
+            }
+
+            #[test]
+            fn closing_keeps_what_was_counted() {
+                super::closing_keeps_what_was_counted(super::$backend());
+            }
+        }
+    )* };
+}
+
+conformance!(memory, rocks, rocks_evicting);

@@ -1,0 +1,105 @@
+//! The recorded line protocol, to the byte, and what a connection does around it.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::{COMPAT_RULES, LineClient, Server, parse_verdict};
+
+const ROWS: &str = include_str!("compat/line-protocol.jsonl");
+/// How far the seconds left may be behind those recorded.
+const TOLERANCE: u64 = 5;
+
+fn rows() -> Vec<(String, String)> {
+    let text = |row: &Value, field: &str| row[field].as_str().unwrap().to_owned();
+    let rows = ROWS.lines().map(|line| serde_json::from_str(line).unwrap());
+    rows.map(|row: Value| (text(&row, "send"), text(&row, "reply"))).collect()
+}
+
+fn assert_reply(sent: &str, reply: &str, recorded: &str) {
+    match (parse_verdict(reply), parse_verdict(recorded)) {
+        (Some((allowed, credit, reset)), Some((recorded_allowed, recorded_credit, recorded_reset))) => {
+            assert_eq!((allowed, credit), (recorded_allowed, recorded_credit), "{sent:?}");
+            let seconds = recorded_reset.saturating_sub(TOLERANCE)..=recorded_reset;
+            assert!(seconds.contains(&reset), "{sent:?}: {reply:?}, recorded {recorded:?}");
+        }
+        _ => assert_eq!(reply, recorded, "{sent:?}"),
+    }
+}
+
+/// Each test needs a server with empty counters of its own, on either store.
+fn on_each_store(test: impl Fn(&Server)) {
+    test(&Server::in_memory(COMPAT_RULES));
+    let dir = tempfile::tempdir().unwrap();
+    test(&Server::on_disk(COMPAT_RULES, dir.path(), "wal"));
+}
+
+#[test]
+fn every_recorded_row_is_answered_as_recorded() {
+    on_each_store(|server| {
+        let mut client = LineClient::connect(server.line);
+        for (send, recorded) in rows() {
+            client.send(send.as_bytes());
+            assert_reply(&send, &client.read_line(), &recorded);
+        }
+    });
+}
+
+#[test]
+fn rows_fed_one_byte_at_a_time_are_answered_the_same() {
+    on_each_store(|server| {
+        let mut client = LineClient::connect(server.line);
+        for (send, recorded) in rows() {
+            for byte in send.as_bytes() {
+                client.send(std::slice::from_ref(byte));
+            }
+            assert_reply(&send, &client.read_line(), &recorded);
+        }
+    });
+}
+
+#[test]
+fn all_rows_in_one_write_are_answered_in_order() {
+    on_each_store(|server| {
+        let mut client = LineClient::connect(server.line);
+        let all: String = rows().into_iter().map(|(send, _)| send).collect();
+        client.send(all.as_bytes());
+        for (send, recorded) in rows() {
+            assert_reply(&send, &client.read_line(), &recorded);
+        }
+        // Exactly one line per request: nothing follows.
+        client.stream().set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        let mut byte = [0];
+        let more = std::io::Read::read(&mut client.stream(), &mut byte);
+        assert!(more.is_err(), "an unasked line: {more:?}");
+    });
+}
+
+#[test]
+fn an_unfinished_line_gets_no_reply_at_the_end() {
+    let server = Server::in_memory(COMPAT_RULES);
+    let mut client = LineClient::connect(server.line);
+    client.send(b"HIT method=GET path=/status\nHIT method=GET");
+    client.stream().shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(client.read_line(), "OK true 999 60\n");
+    assert_eq!(client.read_line(), "", "the connection ends after the last whole request");
+}
+
+#[test]
+fn bytes_that_are_not_utf8_are_an_error_and_the_connection_goes_on() {
+    let server = Server::in_memory(COMPAT_RULES);
+    let mut client = LineClient::connect(server.line);
+    client.send(b"HIT a=\xff\nHIT method=GET path=/status\n");
+    let error = client.read_line();
+    assert!(error.starts_with("ERR unknown \"") && error.contains("UTF-8"), "{error}");
+    assert_eq!(client.read_line(), "OK true 999 60\n");
+}
+
+#[test]
+fn without_rules_a_hit_says_how_to_load_them() {
+    let server = Server::start(&["--store", "memory"]);
+    let mut client = LineClient::connect(server.line);
+    client.send(b"HIT a=b\n");
+    let error = client.read_line();
+    assert!(error.starts_with("ERR unknown \"") && error.contains("divvy serve CONFIG"), "{error}");
+}

@@ -1,0 +1,12 @@
+//! Tests over real sockets, real processes and real stores: one binary, a module a theme.
+//!
+//! Every server here listens on a free loopback port and is ended by its own process id.
+
+mod cli;
+mod clients;
+mod conformance;
+mod kill;
+mod line_protocol;
+mod resp;
+mod robustness;
+mod support;

@@ -1,0 +1,214 @@
+//! Clients that mean harm, or are broken: the server answers the others all the while, and its memory stays bounded.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server, connect, encode};
+
+const MIB: u64 = 1 << 20;
+
+/// Hits all the while `attack` runs, on both fronts; the server must answer each, and be small afterwards.
+fn others_are_served_during(attack: impl FnOnce(&Server)) {
+    let server = Server::in_memory(COMPAT_RULES);
+    let before = server.resident();
+    let done = Arc::new(AtomicBool::new(false));
+    let other = {
+        let (line, resp, done) = (server.line, server.resp, Arc::clone(&done));
+        thread::spawn(move || {
+            let (mut line, mut resp) = (LineClient::connect(line), RespClient::connect(resp));
+            while !done.load(Relaxed) {
+                line.hit("method=GET path=/status");
+                assert!(resp.command("DIVVY.HIT method=GET path=/status").starts_with('['));
+                thread::sleep(Duration::from_millis(1));
+            }
+        })
+    };
+    attack(&server);
+    done.store(true, Relaxed);
+    other.join().expect("the other clients were answered");
+    let grown = server.resident().saturating_sub(before);
+    assert!(grown < 32 * MIB, "the server grew by {grown} bytes");
+}
+
+/// Writes until the server closes; returns what it answered.
+fn write_until_closed(address: SocketAddr, bytes: &[u8]) -> String {
+    let mut stream = connect(address);
+    // The server may close, and its kernel refuse the rest, before all is written.
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(std::net::Shutdown::Write);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn nested_arrays() {
+    others_are_served_during(|server| {
+        let answer = write_until_closed(server.resp, &b"*1\r\n".repeat(200_000));
+        assert_eq!(answer, "-ERR Protocol error: expected '$', got '*'\r\n");
+    });
+}
+
+#[test]
+fn an_array_of_a_million_arguments_a_byte_at_a_time() {
+    others_are_served_during(|server| {
+        let mut stream = connect(server.resp);
+        for byte in b"*1000000\r\n" {
+            stream.write_all(&[*byte]).unwrap();
+        }
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer, "-ERR Protocol error: invalid multibulk length\r\n");
+    });
+}
+
+#[test]
+fn an_unfinished_array_a_byte_at_a_time_is_not_read_again_from_the_start() {
+    others_are_served_during(|server| {
+        let mut stream = connect(server.resp);
+        stream.write_all(b"*1024\r\n").unwrap();
+        for byte in b"$3\r\na=b\r\n".repeat(1023) {
+            stream.write_all(&[byte]).unwrap();
+        }
+        stream.write_all(b"$4\r\nlast\r\n").unwrap();
+        let mut reply = [0; 32];
+        let length = stream.read(&mut reply).unwrap();
+        assert!(reply[..length].starts_with(b"-ERR unknown command 'a=b'"));
+    });
+}
+
+#[test]
+fn an_argument_over_the_limit() {
+    others_are_served_during(|server| {
+        let answer = write_until_closed(server.resp, b"*1\r\n$1000000000\r\n");
+        assert_eq!(answer, "-ERR Protocol error: invalid bulk length\r\n");
+    });
+}
+
+#[test]
+fn a_line_of_two_megabytes() {
+    others_are_served_during(|server| {
+        for address in [server.line, server.resp] {
+            let answer = write_until_closed(address, &vec![b'a'; 2 * MIB as usize]);
+            assert!(answer.contains("ERR") && answer.ends_with('\n'), "{answer:?}");
+            assert_eq!(answer.lines().count(), 1);
+        }
+    });
+}
+
+#[test]
+fn hits_before_an_over_long_line_are_answered() {
+    let server = Server::in_memory(COMPAT_RULES);
+    let mut bytes = b"HIT method=GET path=/status\n".to_vec();
+    bytes.resize(bytes.len() + 20_000, b'x');
+    let answer = write_until_closed(server.line, &bytes);
+    let lines: Vec<_> = answer.lines().collect();
+    assert_eq!(lines[0], "OK true 999 60");
+    assert!(lines[1].starts_with("ERR unknown \""), "{answer}");
+}
+
+#[test]
+fn clients_that_never_read() {
+    others_are_served_during(|server| {
+        let silent: Vec<TcpStream> = [(server.line, line_flood()), (server.resp, resp_flood())]
+            .into_iter()
+            .flat_map(|(address, flood)| (0..4).map(move |_| flooded(address, &flood)))
+            .collect();
+        thread::sleep(Duration::from_millis(500));
+        drop(silent);
+    });
+}
+
+fn line_flood() -> Vec<u8> {
+    b"HIT method=GET path=/status\n".repeat(10_000)
+}
+
+fn resp_flood() -> Vec<u8> {
+    // The longest answer for the fewest bytes.
+    encode(&[b"COMMAND", b"DOCS"]).repeat(10_000)
+}
+
+/// Writes until the server takes no more.
+fn flooded(address: SocketAddr, flood: &[u8]) -> TcpStream {
+    let mut stream = connect(address);
+    stream.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+    for _ in 0..100 {
+        if stream.write_all(flood).is_err() {
+            return stream;
+        }
+    }
+    panic!("the server goes on reading from a client that does not");
+}
+
+#[test]
+fn a_client_that_never_reads_is_closed_after_a_while() {
+    let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--write-timeout", "1"]);
+    let mut stream = flooded(server.line, &line_flood());
+    thread::sleep(Duration::from_millis(1500));
+    let mut rest = Vec::new();
+    // Either an orderly end or a reset, but an end.
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    match stream.read_to_end(&mut rest) {
+        Ok(_) => {}
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+    }
+}
+
+#[test]
+fn connections_over_the_limit_are_refused() {
+    let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--max-connections", "2"]);
+    let mut first = LineClient::connect(server.line);
+    let mut second = RespClient::connect(server.resp);
+    first.hit("method=GET path=/status");
+    assert_eq!(second.command("PING"), "PONG");
+    assert_eq!(RespClient::connect(server.resp).read_reply(), "-ERR max number of clients reached");
+    assert_eq!(LineClient::connect(server.line).read_line(), "", "never an unasked line");
+    drop(second);
+    // The server notices a moment later.
+    let accepted = (0..100).any(|_| {
+        thread::sleep(Duration::from_millis(20));
+        LineClient::connect(server.line).try_hit("method=GET path=/status").is_some()
+    });
+    assert!(accepted, "a free place is given again");
+}
+
+#[test]
+fn idle_connections_are_closed() {
+    let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--idle-timeout", "1"]);
+    let mut client = LineClient::connect(server.line);
+    client.hit("method=GET path=/status");
+    assert_eq!(client.read_line(), "", "closed by the server");
+}
+
+#[test]
+fn two_hundred_connections_share_a_bucket_exactly() {
+    const CREDITS: usize = 10_000;
+    let rules =
+        RulesFile::ini("[a=b]\ncreditLimit = 10000\nresetSeconds = 3600\n[default]\ncreditLimit=0\nresetSeconds=0\n");
+    let dir = tempfile::tempdir().unwrap();
+    for server in [Server::in_memory(rules.path()), Server::on_disk(rules.path(), dir.path(), "wal")] {
+        let clients: Vec<_> = (0..200)
+            .map(|number| {
+                let (line, resp) = (server.line, server.resp);
+                thread::spawn(move || if number % 2 == 0 { line_hits(line) } else { resp_hits(resp) })
+            })
+            .collect();
+        let allowed: usize = clients.into_iter().map(|client| client.join().unwrap()).sum();
+        assert_eq!(allowed, CREDITS);
+    }
+}
+
+fn line_hits(address: SocketAddr) -> usize {
+    let mut client = LineClient::connect(address);
+    (0..60).filter(|_| client.hit("a=b").0).count()
+}
+
+fn resp_hits(address: SocketAddr) -> usize {
+    let mut client = RespClient::connect(address);
+    client.send(&encode(&[b"DIVVY.HIT", b"a=b"]).repeat(60));
+    (0..60).filter(|_| client.read_reply().starts_with("[1 ")).count()
+}

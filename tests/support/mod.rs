@@ -1,0 +1,258 @@
+//! What the tests share: a running server, and clients that speak just enough.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+pub const COMPAT_RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/compat/line-protocol.ini");
+
+/// Long enough for a busy machine, short enough to end a hung test.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The program under test.
+pub fn divvy() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_divvy"));
+    // The environment of whoever runs the tests must not change them.
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("DIVVY_") || name == "PORT") {
+        command.env_remove(name);
+    }
+    command.env("RUST_LOG", "warn");
+    command
+}
+
+/// A `divvy serve` process; killed when dropped.
+pub struct Server {
+    child: Child,
+    stdout: BufReader<std::process::ChildStdout>,
+    pub line: SocketAddr,
+    pub resp: SocketAddr,
+    /// What it printed at start, but for the addresses.
+    pub announced: Vec<String>,
+}
+
+impl Server {
+    /// Serves `rules` from memory.
+    pub fn in_memory(rules: &str) -> Self {
+        Self::start(&[rules, "--store", "memory"])
+    }
+
+    /// Serves `rules` from the RocksDB in `data_dir`.
+    pub fn on_disk(rules: &str, data_dir: &Path, durability: &str) -> Self {
+        let data_dir = data_dir.to_str().unwrap();
+        Self::start(&[rules, "--data-dir", data_dir, "--durability", durability])
+    }
+
+    pub fn start(args: &[&str]) -> Self {
+        let mut child = divvy()
+            .args(["serve", "--listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0"])
+            .args(args)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("divvy serve starts");
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut announced = Vec::new();
+        let (mut line, mut resp) = (None, None);
+        while !announced.last().is_some_and(|last: &String| last.starts_with("rules:")) {
+            let mut text = String::new();
+            if stdout.read_line(&mut text).unwrap() == 0 {
+                panic!("divvy serve ended at start: {:?}", child.wait());
+            }
+            let text = text.trim_end();
+            match text.split_once(" on ") {
+                Some(("line protocol", address)) => line = address.parse().ok(),
+                Some(("RESP", address)) => resp = address.parse().ok(),
+                _ => announced.push(text.to_owned()),
+            }
+        }
+        let nowhere: SocketAddr = ([127, 0, 0, 1], 0).into();
+        Self { child, stdout, line: line.unwrap_or(nowhere), resp: resp.unwrap_or(nowhere), announced }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// SIGKILL, as a crash of the process would be.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub fn signal(&self, signal: &str) {
+        let status = Command::new("kill").args([signal, &self.pid().to_string()]).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// SIGTERM, and wait for the end.
+    pub fn terminate(mut self) -> ExitStatus {
+        self.signal("-TERM");
+        let status = self.child.wait().unwrap();
+        let mut rest = String::new();
+        self.stdout.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "", "nothing more is printed on standard output");
+        status
+    }
+
+    /// Resident memory in bytes.
+    pub fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        kib.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A client of the line protocol.
+pub struct LineClient {
+    stream: BufReader<TcpStream>,
+}
+
+impl LineClient {
+    pub fn connect(address: SocketAddr) -> Self {
+        Self { stream: BufReader::new(connect(address)) }
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.stream.get_mut().write_all(bytes).unwrap();
+    }
+
+    /// The next line, its terminator included; empty when the connection was closed.
+    pub fn read_line(&mut self) -> String {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// Sends a HIT; `(allowed, credit, reset)`, or `None` when the server is gone.
+    pub fn try_hit(&mut self, pairs: &str) -> Option<(bool, u64, u64)> {
+        self.stream.get_mut().write_all(format!("HIT {pairs}\n").as_bytes()).ok()?;
+        self.try_read_verdict()
+    }
+
+    /// The next verdict, or `None` when the server is gone.
+    pub fn try_read_verdict(&mut self) -> Option<(bool, u64, u64)> {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).ok()?;
+        parse_verdict(&line)
+    }
+
+    pub fn hit(&mut self, pairs: &str) -> (bool, u64, u64) {
+        self.try_hit(pairs).expect("an OK reply")
+    }
+
+    pub fn stream(&self) -> &TcpStream {
+        self.stream.get_ref()
+    }
+}
+
+/// `OK true 57 60` in parts; `None` when it is anything else, an unfinished line included.
+pub fn parse_verdict(line: &str) -> Option<(bool, u64, u64)> {
+    let mut words = line.strip_suffix('\n')?.strip_prefix("OK ")?.split(' ');
+    let verdict = (words.next()?.parse().ok()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    words.next().is_none().then_some(verdict)
+}
+
+pub fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+/// A RESP client on raw sockets: arrays of bulk strings out, whole replies in as text.
+pub struct RespClient {
+    stream: BufReader<TcpStream>,
+}
+
+impl RespClient {
+    pub fn connect(address: SocketAddr) -> Self {
+        Self { stream: BufReader::new(connect(address)) }
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.stream.get_mut().write_all(bytes).unwrap();
+    }
+
+    /// Sends a command, its words separated by spaces; its reply as redis-cli would show it on one line.
+    pub fn command(&mut self, words: &str) -> String {
+        self.command_of(&words.split(' ').map(str::as_bytes).collect::<Vec<_>>())
+    }
+
+    pub fn command_of(&mut self, words: &[&[u8]]) -> String {
+        self.send(&encode(words));
+        self.read_reply()
+    }
+
+    /// The next reply: integers and strings as they are, arrays in brackets, errors with their dash; empty when the
+    /// connection was closed.
+    pub fn read_reply(&mut self) -> String {
+        let mut header = String::new();
+        self.stream.read_line(&mut header).unwrap();
+        let header = header.trim_end();
+        let Some(kind) = header.chars().next() else { return String::new() };
+        let rest = &header[1..];
+        match kind {
+            ':' | '+' => rest.to_owned(),
+            '-' => header.to_owned(),
+            '_' => "nil".to_owned(),
+            '$' => match rest.parse::<i64>().unwrap() {
+                -1 => "nil".to_owned(),
+                length => {
+                    let mut content = vec![0; usize::try_from(length).unwrap() + 2];
+                    self.stream.read_exact(&mut content).unwrap();
+                    content.truncate(content.len() - 2);
+                    String::from_utf8_lossy(&content).into_owned()
+                }
+            },
+            '*' | '~' | '%' => {
+                let count = rest.parse::<usize>().unwrap() * if kind == '%' { 2 } else { 1 };
+                let items: Vec<_> = (0..count).map(|_| self.read_reply()).collect();
+                format!("[{}]", items.join(" "))
+            }
+            _ => panic!("not a reply: {header:?}"),
+        }
+    }
+}
+
+/// A request as an array of bulk strings.
+pub fn encode(words: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        bytes.extend_from_slice(word);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+/// A rules file in a directory that lives as long as this.
+pub struct RulesFile {
+    _dir: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl RulesFile {
+    pub fn new(name: &str, content: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        Self { _dir: dir, path }
+    }
+
+    pub fn ini(content: &str) -> Self {
+        Self::new("rules.ini", content)
+    }
+
+    pub fn path(&self) -> &str {
+        self.path.to_str().unwrap()
+    }
+}
