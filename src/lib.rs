@@ -1,5 +1,7 @@
 pub mod algorithm;
+pub mod cli;
 pub mod clock;
+pub mod config;
 pub mod limiter;
 pub mod protocol;
 pub mod rules;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use divvy::algorithm::{Ask, FixedWindow, Limit, Outcome, State};
 use divvy::clock::{Clock, Timestamp};
@@ -80,7 +81,7 @@ fn summary(outcome: Outcome) -> (bool, u64, u64) {
 fn credits_go_down_by_one_each_and_come_back_with_the_next_window(Opened { store, .. }: Opened) {
     wait(async {
         let limit = limit(2, 60);
-        let mut hit = async |seconds| summary(one(&store, at(seconds), "bucket", limit, TAKE).await);
+        let hit = async |seconds| summary(one(&store, at(seconds), "bucket", limit, TAKE).await);
         assert_eq!(hit(0).await, (true, 1, 60));
         assert_eq!(hit(10).await, (true, 0, 50));
         assert_eq!(hit(59).await, (false, 0, 1));
@@ -164,9 +165,9 @@ fn any_sequence_agrees_with_the_algorithms_alone(opened: &dyn Fn() -> Opened) {
     let batches = prop::collection::vec((0u64..40, actions), 1..12);
     let opened = opened();
     let runtime = Runtime::new().unwrap();
-    let mut case = 0;
+    let cases = AtomicU64::new(0);
     proptest!(ProptestConfig::with_cases(64), |(batches in batches)| {
-        case += 1;
+        let case = cases.fetch_add(1, Relaxed);
         let mut model: HashMap<String, State> = HashMap::new();
         let mut now = at(0);
         for (pause, actions) in batches {

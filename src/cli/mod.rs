@@ -7,6 +7,8 @@ mod check;
 mod convert;
 mod explain;
 mod hit;
+mod pairs;
+mod rules_file;
 mod serve;
 
 use std::process::ExitCode;
@@ -24,6 +26,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve limits over the line protocol and RESP
+    #[command(args_override_self = true)]
     Serve(serve::ServeArgs),
     /// Validate a rules file and report every problem in it
     Check(check::CheckArgs),

@@ -1,7 +1,7 @@
 //! `divvy serve`: opens the store, loads the rules, binds the fronts, and serves until it is told to stop.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use super::rules_file;
 use crate::clock::Clock;
-use crate::config;
 use crate::limiter::{Limiter, Policy};
 use crate::protocol::{line, resp};
 use crate::server::connection::Timeouts;
@@ -191,11 +191,8 @@ impl ServeArgs {
         match self.store {
             StoreKind::Memory => Ok(Backend::Memory(MemoryStore::default())),
             StoreKind::Rocksdb => {
-                let options = RocksOptions {
-                    durability: self.durability.into(),
-                    hot_counters: self.limits.hot_counters,
-                    clock,
-                };
+                let options =
+                    RocksOptions { durability: self.durability.into(), hot_counters: self.limits.hot_counters, clock };
                 Ok(Backend::Rocks(RocksStore::open(&self.data_dir, options)?))
             }
         }
@@ -213,19 +210,17 @@ impl ServeArgs {
 
 pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     // Before the store: a mistake in the rules must not leave a data directory behind.
-    let policy = args.config.as_deref().map(load_rules).transpose()?;
+    let policy = match &args.config {
+        None => None,
+        Some(path) => match rules_file::load(path)? {
+            Some(rules) => Some(Policy::new(rules)),
+            None => return Ok(ExitCode::FAILURE),
+        },
+    };
     let line = args.line_address()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
     runtime.block_on(serve(&args, policy, line))?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn load_rules(path: &Path) -> anyhow::Result<Policy> {
-    let loaded = config::load(path)?;
-    for warning in &loaded.warnings {
-        tracing::warn!("{warning}");
-    }
-    Ok(Policy::new(loaded.rules))
 }
 
 async fn serve(args: &ServeArgs, policy: Option<Policy>, line: Listen) -> anyhow::Result<()> {

@@ -2,8 +2,10 @@
 //!
 //! Every glob is filed under one of its literal pieces, the one that it shares with the fewest others. One pass of an
 //! Aho-Corasick automaton over the value finds the pieces that occur in it, and only the globs filed under those are
-//! tried. (`globset` reads values as file paths: there `*.` does not match `..`, and globs that end in the same
-//! extension are tried one after the other.)
+//! tried.
+//!
+//! `globset` is not used: it reads values as file paths, so that its `*.` does not match `..`, and it tries globs that end
+//! in the same extension one after the other, which takes 15 ms a value for 10,000 of them.
 
 use std::collections::HashMap;
 

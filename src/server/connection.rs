@@ -50,13 +50,13 @@ pub struct Timeouts {
     pub write: Duration,
 }
 
-/// Serves the connection until the client ends it, the session closes it, a timeout passes or `draining` is cancelled;
-/// then answers what had been received, and ends in an orderly way.
-pub async fn serve(mut stream: TcpStream, mut session: impl Session, timeouts: Timeouts, draining: CancellationToken) {
+/// Serves the connection until the client ends it, the session closes it, a timeout passes or `closing` is cancelled;
+/// then answers what had been read, and ends in an orderly way.
+pub async fn serve(mut stream: TcpStream, mut session: impl Session, timeouts: Timeouts, closing: CancellationToken) {
     let mut input = BytesMut::new();
     let mut output = Vec::new();
     loop {
-        let more = read_more(&mut stream, &mut input, timeouts, &draining).await;
+        let more = read_more(&mut stream, &mut input, timeouts, &closing).await;
         loop {
             let next = session.answer(&mut input, &mut output).await;
             if write_all(&mut stream, &mut output, timeouts.write).await.is_err() {
@@ -80,13 +80,13 @@ async fn read_more(
     stream: &mut TcpStream,
     input: &mut BytesMut,
     timeouts: Timeouts,
-    draining: &CancellationToken,
+    closing: &CancellationToken,
 ) -> io::Result<bool> {
     input.reserve(READ_SIZE);
     tokio::select! {
         biased;
+        () = closing.cancelled() => Ok(false),
         read = stream.read_buf(input) => Ok(read? > 0),
-        () = draining.cancelled() => Ok(false),
         () = idle(timeouts.idle) => Ok(false),
     }
 }

@@ -29,7 +29,9 @@ pub const DEFAULT_MAX_CONNECTIONS: usize = 10_000;
 pub const DEFAULT_MAX_PAIRS: usize = 256;
 /// How long a client may take nothing of what was answered.
 pub const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long the end may take: connections still busy then are cut.
+/// How long connections are read on after the server stopped accepting, so that what was on its way is answered.
+const DRAIN_GRACE: Duration = Duration::from_millis(250);
+/// How long the end may take from then on: connections still busy are cut.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 /// Pause after a failed accept (too many open files, mostly), lest the loop spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -58,6 +60,7 @@ pub async fn run(limiter: Arc<Limiter>, fronts: Fronts, limits: Limits, draining
         connections: TaskTracker::new(),
         limits,
         draining,
+        closing: CancellationToken::new(),
     };
     let line =
         server.accept_loop(fronts.line, |_| LineSession::new(Arc::clone(&limiter), limits.max_line, limits.max_pairs));
@@ -65,6 +68,8 @@ pub async fn run(limiter: Arc<Limiter>, fronts: Fronts, limits: Limits, draining
     let resp = server.accept_loop(fronts.resp, |peer| RespSession::new(Arc::clone(&shared), peer));
     tokio::join!(line, resp);
 
+    tokio::time::sleep(DRAIN_GRACE).await;
+    server.closing.cancel();
     server.connections.close();
     if tokio::time::timeout(DRAIN_LIMIT, server.connections.wait()).await.is_err() {
         tracing::warn!(connections = server.connections.len(), "closing connections that are still busy");
@@ -75,7 +80,10 @@ struct Server {
     slots: Arc<Semaphore>,
     connections: TaskTracker,
     limits: Limits,
+    /// No more connections are accepted.
     draining: CancellationToken,
+    /// Connections end once they have answered.
+    closing: CancellationToken,
 }
 
 impl Server {
@@ -111,9 +119,9 @@ impl Server {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, %peer, "cannot switch Nagle's algorithm off");
         }
-        let (timeouts, draining) = (self.limits.timeouts, self.draining.clone());
+        let (timeouts, closing) = (self.limits.timeouts, self.closing.clone());
         self.connections.spawn(async move {
-            connection::serve(stream, session, timeouts, draining).await;
+            connection::serve(stream, session, timeouts, closing).await;
             drop(slot);
         });
     }

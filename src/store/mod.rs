@@ -6,7 +6,7 @@
 pub mod key;
 mod memory;
 mod rocks;
-mod value;
+pub mod value;
 
 use std::future::Future;
 use std::ops::Range;
@@ -158,7 +158,7 @@ pub trait Store: Send + Sync {
     /// The number of buckets that are remembered: an estimate, expired ones included until they are reclaimed.
     fn approximate_len(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// Makes everything durable and stops background work. Later calls fail.
+    /// Makes everything durable and stops background work. Nothing may be asked of the store afterwards.
     fn close(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 

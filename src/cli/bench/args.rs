@@ -23,7 +23,7 @@ pub struct BenchArgs {
     #[arg(long, value_enum, default_value_t = Protocol::Line)]
     pub protocol: Protocol,
 
-    /// The request; `{}` becomes a key of twelve digits. In RESP, words are split and quoted as in a shell
+    /// The request; `{}` becomes an actor of twelve digits. In RESP, words are split and quoted as in a shell
     /// [default: `HIT ip={}`, in RESP `DIVVY.HIT ip={}`]
     #[arg(long, value_name = "TEMPLATE")]
     pub command: Option<String>,

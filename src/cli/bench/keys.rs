@@ -6,8 +6,18 @@ use rand_distr::Zipf;
 
 use super::args::Distribution;
 
-/// As many as [`KEY_DIGITS`](super::template::KEY_DIGITS) digits can tell apart.
-pub const MAX_KEYS: u64 = 1_000_000_000_000;
+/// The power of two that [`KEY_DIGITS`](super::template::KEY_DIGITS) decimal digits can hold.
+pub const MAX_KEYS: u64 = 1 << 39;
+
+/// Odd, and near the golden section of [`MAX_KEYS`]: its multiples, modulo that, spread evenly.
+const SPREAD: u64 = 339_767_778_497;
+
+/// The actor that stands for `key`: another one for every key below [`MAX_KEYS`], spread over that whole range.
+///
+/// Keys side by side would compress, in memory and on disk, as no real addresses or account numbers do.
+pub fn actor(key: u64) -> u64 {
+    key.wrapping_mul(SPREAD) % MAX_KEYS
+}
 
 /// An endless sequence of keys in `0..keys`, one for each thread of the generator.
 #[derive(Debug)]
@@ -112,6 +122,15 @@ mod tests {
         keys.sort_unstable();
         assert_eq!(keys, (0..10).collect::<Vec<_>>());
         assert_eq!(sample(Distribution::Sequential, 3, 1, 0, 3), [0, 2, 1]);
+    }
+
+    #[test]
+    fn actors_differ_and_are_spread() {
+        let mut actors: Vec<u64> = (0..100_000).map(actor).collect();
+        actors.sort_unstable();
+        let gaps = actors.windows(2).map(|pair| pair[1] - pair[0]);
+        let even = MAX_KEYS / 100_000;
+        assert!(gaps.into_iter().all(|gap| (even / 4..even * 4).contains(&gap)));
     }
 
     #[test]

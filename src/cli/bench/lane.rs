@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 
 use super::connection::{Connection, ConnectionError};
-use super::keys::KeySequence;
+use super::keys::{KeySequence, actor};
 use super::plan::Plan;
 use super::reply::Tally;
 use super::schedule::Schedule;
@@ -86,7 +86,7 @@ impl<'a> Lane<'a> {
             self.quiet_since_ns = now_ns;
         }
         for _ in 0..count {
-            shared.plan.template.append(shared.keys.next_key(), self.connection.output());
+            shared.plan.template.append(actor(shared.keys.next_key()), self.connection.output());
         }
         self.sent += count;
         self.connection.send()

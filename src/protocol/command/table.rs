@@ -76,7 +76,7 @@ pub fn find<'t>(table: &'t [Spec], name: &[u8]) -> Option<&'t Spec> {
 pub static COMMANDS: &[Spec] = &[
     Spec {
         name: "divvy.hit",
-        arity: -2,
+        arity: -1,
         flags: &["write", "denyoom", "fast"],
         group: "divvy",
         summary: "Takes credit for an operation: allowed (0 or 1), credits left, seconds until there are more.",
@@ -85,7 +85,7 @@ pub static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "divvy.peek",
-        arity: -2,
+        arity: -1,
         flags: &["readonly", "fast"],
         group: "divvy",
         summary: "Answers as DIVVY.HIT would, and takes nothing.",
@@ -94,7 +94,7 @@ pub static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "divvy.reset",
-        arity: -2,
+        arity: -1,
         flags: &["write", "fast"],
         group: "divvy",
         summary: "Forgets the counters that an operation would take from; returns how many.",
@@ -103,7 +103,7 @@ pub static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "divvy.explain",
-        arity: -2,
+        arity: -1,
         flags: &["readonly"],
         group: "divvy",
         summary: "Lists which rules match an operation, which one answers, and why the earlier ones do not.",

@@ -1,0 +1,51 @@
+//! `divvy check`: validates a rules file without serving it.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::rules_file;
+use crate::rules::{MatchPolicy, Quota, Rule};
+
+/// Validate a rules file: print a summary of its rules, or everything that is wrong with it.
+#[derive(Debug, clap::Args)]
+pub struct CheckArgs {
+    /// The rules file, *.ini or *.json.
+    config: PathBuf,
+}
+
+/// # Errors
+/// Standard output cannot be written to.
+pub fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
+    let Some(rules) = rules_file::load(&args.config)? else { return Ok(ExitCode::FAILURE) };
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let canaries = rules.rules().iter().filter(|rule| rule.match_policy == MatchPolicy::Canary).count();
+    let count = rules.rules().len();
+    writeln!(out, "{}: {count} rules, {canaries} of them canaries, no errors", args.config.display())?;
+    for rule in rules.rules() {
+        writeln!(out, "{}", summary(rule))?;
+    }
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn summary(rule: &Rule) -> String {
+    let mut text = format!("line {}: [{rule}] ", rule.line);
+    text.push_str(&match rule.quota {
+        Quota::Never => "always denies".to_owned(),
+        Quota::Always { .. } => "always allows".to_owned(),
+        Quota::Limited(_) => {
+            format!("allows {} in {} s", rule.settings.credit_limit, rule.settings.reset_seconds)
+        }
+    });
+    if let Some(field) = &rule.actor_field {
+        text.push_str(&format!(", by {field}"));
+    }
+    if rule.match_policy == MatchPolicy::Canary {
+        text.push_str(", as a canary");
+    }
+    if let Some(label) = &rule.label {
+        text.push_str(&format!(" ({label})"));
+    }
+    text
+}

@@ -1,0 +1,30 @@
+//! `divvy explain`: shows which rules an operation meets, and why; counts nothing.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::pairs::Pair;
+use super::rules_file;
+use crate::rules::{Operation, explain};
+
+/// Show which rules match an operation, which one answers, and why each earlier one does not match.
+#[derive(Debug, clap::Args)]
+pub struct ExplainArgs {
+    /// The rules file, *.ini or *.json.
+    config: PathBuf,
+    /// The operation: pairs, each one argument, split at its first `=`.
+    #[arg(value_name = "KEY=VALUE")]
+    operation: Vec<Pair>,
+}
+
+/// # Errors
+/// Standard output cannot be written to.
+pub fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
+    let operation: Operation = args.operation.iter().map(Pair::as_strs).collect();
+    let Some(rules) = rules_file::load(&args.config)? else { return Ok(ExitCode::FAILURE) };
+    let mut out = io::stdout().lock();
+    write!(out, "{}", explain::explain(&rules, &operation))?;
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}

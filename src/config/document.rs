@@ -1,0 +1,67 @@
+//! What a rules file says, whichever its format: rules and settings with their lines, not yet judged.
+
+use crate::rules;
+
+/// The rules of a file, in order of precedence.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Document {
+    pub rules: Vec<RawRule>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RawRule {
+    pub line: usize,
+    /// Keys and values as written, repeated keys included; `None` when they could not be read, which is reported by
+    /// then.
+    pub operation: Option<Vec<(String, String)>>,
+    /// Names the rule in messages.
+    pub header: String,
+    /// In the order of the file, repeated and unknown ones included.
+    pub settings: Vec<RawSetting>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RawSetting {
+    pub line: usize,
+    pub key: String,
+    pub value: RawValue,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RawValue {
+    /// A bare `null`: as if the setting were not there.
+    Null,
+    Text(String),
+    /// A number's JSON text.
+    Number(String),
+    /// JSON that no setting takes: `true`, `false`, an array or an object.
+    Other(String),
+}
+
+impl RawRule {
+    pub fn new(line: usize, operation: Vec<(String, String)>) -> Self {
+        let header = rules::header(operation.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+        Self { line, operation: Some(operation), header, settings: Vec::new() }
+    }
+
+    /// A rule whose operation could not be read; `header` is what was written.
+    pub fn unreadable(line: usize, header: &str) -> Self {
+        Self { line, operation: None, header: header.to_owned(), settings: Vec::new() }
+    }
+}
+
+impl RawValue {
+    pub fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub fn as_written(&self) -> &str {
+        match self {
+            Self::Null => "null",
+            Self::Text(text) | Self::Number(text) | Self::Other(text) => text,
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Reads JSON rules files: `overrides`, an array of rules, and `default`, the last rule.
+//!
+//! Values are read as slices of the text, whose position gives the line. Nothing here recurses deeper than
+//! `serde_json`'s own limit.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue as Slice;
+
+use super::document::{Document, RawRule, RawSetting, RawValue};
+use super::nearest::nearest;
+use super::problem::{Place, Problems};
+
+const TOP_LEVEL_KEYS: [&str; 2] = ["overrides", "default"];
+
+/// An object's members in their order, repeated keys included.
+struct Members<'a>(Vec<(String, &'a Slice)>);
+
+/// `None` when the text is not even a JSON object.
+pub(super) fn read(text: &str, problems: &mut Problems) -> Option<Document> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    match serde_json::from_str(text) {
+        Ok(Members(members)) => {
+            let line_ends = memchr::memchr_iter(b'\n', text.as_bytes()).collect();
+            Some(Reader { text, line_ends, problems }.document(members))
+        }
+        Err(error) if error.is_data() => {
+            let fix = "write {\"overrides\": [{…}, …], \"default\": {…}}";
+            problems.error(Place::line(error.line().max(1)), "the file is not a JSON object", fix);
+            None
+        }
+        Err(error) => {
+            let what = format!("malformed JSON at column {}: {}", error.column(), plain_message(&error));
+            problems.error(Place::line(error.line().max(1)), what, "correct it there");
+            None
+        }
+    }
+}
+
+struct Reader<'a, 'p> {
+    text: &'a str,
+    /// The offset of every line feed.
+    line_ends: Vec<usize>,
+    problems: &'p mut Problems,
+}
+
+impl<'a> Reader<'a, '_> {
+    fn document(mut self, members: Vec<(String, &'a Slice)>) -> Document {
+        let mut overrides = None;
+        let mut default = None;
+        for (key, value) in members {
+            let member = match key.as_str() {
+                "overrides" => &mut overrides,
+                "default" => &mut default,
+                _ => {
+                    let fix = format!("did you mean {:?}?", nearest(&key, &TOP_LEVEL_KEYS));
+                    self.error(value, format!("unknown key {key:?} at the top level"), fix);
+                    continue;
+                }
+            };
+            if member.replace(value).is_some() {
+                self.error(value, format!("{key:?} is there twice"), "keep one of them");
+            }
+        }
+        let mut document = Document::default();
+        if let Some(overrides) = overrides.filter(|value| !is_null(value)) {
+            document.rules.extend(self.overrides(overrides));
+        }
+        if let Some(default) = default.filter(|value| !is_null(value)) {
+            document.rules.extend(self.default_rule(default));
+        }
+        document
+    }
+
+    fn overrides(&mut self, slice: &'a Slice) -> Vec<RawRule> {
+        let rules: Vec<&Slice> = match serde_json::from_str(slice.get()) {
+            Ok(rules) => rules,
+            Err(_) => {
+                self.error(slice, "\"overrides\" is no array", "write the rules as [{…}, {…}]");
+                return Vec::new();
+            }
+        };
+        rules.into_iter().filter_map(|rule| self.override_rule(rule)).collect()
+    }
+
+    fn override_rule(&mut self, slice: &'a Slice) -> Option<RawRule> {
+        let (operation, settings) = self.rule_members(slice)?;
+        let line = self.line_of(slice);
+        let mut rule = match operation {
+            None => {
+                self.error(slice, "the rule has no \"operation\"", "add it, or make this rule the \"default\"");
+                RawRule::unreadable(line, "no operation")
+            }
+            Some(operation) => match self.operation(operation) {
+                Some(pairs) => RawRule::new(line, pairs),
+                None => RawRule::unreadable(line, operation.get()),
+            },
+        };
+        rule.settings = settings;
+        Some(rule)
+    }
+
+    fn default_rule(&mut self, slice: &'a Slice) -> Option<RawRule> {
+        let (operation, settings) = self.rule_members(slice)?;
+        if let Some(operation) = operation {
+            let pairs = self.operation(operation);
+            if pairs.is_some_and(|pairs| !pairs.is_empty()) {
+                let fix = "write \"operation\": {} there, or move the rule to \"overrides\"";
+                self.error(operation, "the \"default\" rule has an operation", fix);
+            }
+        }
+        Some(RawRule { settings, ..RawRule::new(self.line_of(slice), Vec::new()) })
+    }
+
+    /// A rule's operation and its settings; `null` is no operation.
+    fn rule_members(&mut self, slice: &'a Slice) -> Option<(Option<&'a Slice>, Vec<RawSetting>)> {
+        let members = self.object(slice, "a rule")?;
+        let mut operation = None;
+        let mut settings = Vec::new();
+        for (key, value) in members {
+            if key != "operation" {
+                settings.push(RawSetting { line: self.line_of(value), key, value: self.value(value) });
+            } else if operation.replace(value).is_some() {
+                self.error(value, "\"operation\" is there twice", "keep one of them");
+            }
+        }
+        Some((operation.filter(|value| !is_null(value)), settings))
+    }
+
+    /// Values that are no strings are taken as their JSON text.
+    fn operation(&mut self, slice: &'a Slice) -> Option<Vec<(String, String)>> {
+        let members = self.object(slice, "an operation")?;
+        let pairs = members.into_iter().map(|(key, value)| match self.value(value) {
+            RawValue::Text(text) | RawValue::Number(text) | RawValue::Other(text) => (key, text),
+            RawValue::Null => (key, "null".to_owned()),
+        });
+        Some(pairs.collect())
+    }
+
+    fn object(&mut self, slice: &'a Slice, what: &str) -> Option<Vec<(String, &'a Slice)>> {
+        match serde_json::from_str(slice.get()) {
+            Ok(Members(members)) => Some(members),
+            Err(error) if error.is_data() => {
+                self.error(slice, format!("{what} must be an object"), "write it as {\"key\": \"value\", …}");
+                None
+            }
+            Err(error) => {
+                self.error(slice, plain_message(&error), "correct the string");
+                None
+            }
+        }
+    }
+
+    fn value(&mut self, slice: &'a Slice) -> RawValue {
+        let text = slice.get();
+        match text.bytes().next() {
+            Some(b'"') => match serde_json::from_str(text) {
+                Ok(string) => RawValue::Text(string),
+                Err(error) => {
+                    self.error(slice, plain_message(&error), "correct the string");
+                    RawValue::Null
+                }
+            },
+            Some(b'n') => RawValue::Null,
+            Some(b'[' | b'{') => RawValue::Other(self.compact(slice)),
+            Some(b't' | b'f') => RawValue::Other(text.to_owned()),
+            _ => RawValue::Number(text.to_owned()),
+        }
+    }
+
+    /// An array or object without white space between its parts.
+    fn compact(&mut self, slice: &'a Slice) -> String {
+        match serde_json::from_str::<serde_json::Value>(slice.get()) {
+            Ok(value) => value.to_string(),
+            Err(error) => {
+                self.error(slice, plain_message(&error), "use a plain value");
+                String::new()
+            }
+        }
+    }
+
+    fn error(&mut self, slice: &'a Slice, what: impl Into<String>, fix: impl Into<String>) {
+        let line = self.line_of(slice);
+        self.problems.error(Place::line(line), what, fix);
+    }
+
+    /// The line where `slice` begins.
+    fn line_of(&self, slice: &'a Slice) -> usize {
+        let offset = (slice.get().as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
+        self.line_ends.partition_point(|end| *end < offset) + 1
+    }
+}
+
+fn is_null(slice: &Slice) -> bool {
+    slice.get() == "null"
+}
+
+/// `serde_json`'s message without its position, which counts from the start of the slice that it was given.
+fn plain_message(error: &serde_json::Error) -> String {
+    let message = error.to_string();
+    let position = format!(" at line {} column {}", error.line(), error.column());
+    message.strip_suffix(&position).map(str::to_owned).unwrap_or(message)
+}
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MembersVisitor;
+        impl<'de> Visitor<'de> for MembersVisitor {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(MembersVisitor)
+    }
+}

@@ -1,0 +1,113 @@
+//! What the operator wrote → validated rules, or everything that is wrong with it, each problem with its line.
+//!
+//! Two formats, INI and JSON, are read into one raw [`document`], which is then judged. Rules are written back in both.
+//! What a rule means, and how rules are matched, is the business of [`crate::rules`].
+
+mod document;
+mod ini;
+mod json;
+mod nearest;
+mod problem;
+mod ruleset;
+mod validate;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+pub use problem::{Problem, Report};
+pub use write::{Unwritable, write};
+
+use crate::rules::RuleSet;
+use problem::{Place, Problems};
+
+/// The largest rules file: room for some hundred thousand rules, and no way to fill the memory.
+pub const MAX_FILE_BYTES: u64 = 64 << 20;
+
+/// How a rules file is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Ini,
+    Json,
+}
+
+impl Format {
+    /// The format that a file's extension names; `None` when it names none.
+    pub fn of(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()? {
+            "ini" => Some(Self::Ini),
+            "json" => Some(Self::Json),
+            _ => None,
+        }
+    }
+}
+
+/// Rules that can be served.
+#[derive(Debug)]
+pub struct Loaded {
+    pub rules: RuleSet,
+    /// What looks wrong, and does no harm by itself; by line.
+    pub warnings: Vec<Problem>,
+}
+
+/// Reads the rules file at `path`; its extension says how it is written.
+///
+/// # Errors
+/// Everything that is wrong with it, in one report.
+pub fn load(path: &Path) -> Result<Loaded, Report> {
+    let file_name = path.display().to_string();
+    let mut problems = Problems::new(&file_name);
+    let format = Format::of(path);
+    if format.is_none() {
+        problems.file_error("unknown file extension", "name the file *.ini or *.json");
+    }
+    let text = read_text(path, &mut problems);
+    match (format, text) {
+        (Some(format), Some(text)) => parse(&text, format, &file_name),
+        _ => Err(Report::from(problems)),
+    }
+}
+
+/// Reads rules from `text`; `file_name` is for the messages.
+///
+/// # Errors
+/// As [`load`].
+pub fn parse(text: &str, format: Format, file_name: &str) -> Result<Loaded, Report> {
+    let mut problems = Problems::new(file_name);
+    let document = match format {
+        Format::Ini => Some(ini::read(text, &mut problems)),
+        Format::Json => json::read(text, &mut problems),
+    };
+    let rules = document.and_then(|document| ruleset::compile(&document, &mut problems));
+    match rules {
+        Some(rules) if !problems.has_errors() => Ok(Loaded { rules, warnings: problems.into_sorted().1 }),
+        _ => Err(Report::from(problems)),
+    }
+}
+
+fn read_text(path: &Path, problems: &mut Problems) -> Option<String> {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes));
+    if let Err(error) = read {
+        problems.file_error(format!("cannot read the file: {error}"), "check its path and its permissions");
+        return None;
+    }
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        let what = format!("the file is larger than {} MiB", MAX_FILE_BYTES >> 20);
+        problems.file_error(what, "use fewer rules, with patterns in place of single values");
+        return None;
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) => Some(text),
+        Err(error) => {
+            let before = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
+            let line = memchr::memchr_iter(b'\n', before).count() + 1;
+            problems.error(Place::line(line), "the file is not UTF-8", "save it as UTF-8");
+            None
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What is wrong in a rules file, told so that the operator can put it right: where, what, and what to do.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// One thing that is wrong, or looks wrong. Displays as `file:line: [operation] what is wrong; what to do`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    pub file: Arc<str>,
+    /// From 1; `None` when the file as a whole is meant.
+    pub line: Option<usize>,
+    /// The rule that is meant, as its section header would name it.
+    pub operation: Option<String>,
+    pub what: String,
+    pub fix: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.file)?;
+        if let Some(line) = self.line {
+            write!(f, "{line}:")?;
+        }
+        if let Some(operation) = &self.operation {
+            write!(f, " [{operation}]")?;
+        }
+        write!(f, " {}; {}", self.what, self.fix)
+    }
+}
+
+/// Why a rules file cannot be used: everything that is wrong in it, by line. Displays as one line a problem.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// At least one.
+    pub errors: Vec<Problem>,
+    pub warnings: Vec<Problem>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<_> = self.errors.iter().map(Problem::to_string).collect();
+        f.write_str(&lines.join("\n"))
+    }
+}
+
+impl std::error::Error for Report {}
+
+impl From<Problems> for Report {
+    fn from(problems: Problems) -> Self {
+        let (errors, warnings) = problems.into_sorted();
+        Self { errors, warnings }
+    }
+}
+
+/// Where a problem is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub line: usize,
+    pub operation: Option<&'a str>,
+}
+
+impl Place<'_> {
+    pub fn line(line: usize) -> Self {
+        Self { line, operation: None }
+    }
+}
+
+/// Collects the problems of one file.
+#[derive(Debug)]
+pub(super) struct Problems {
+    file: Arc<str>,
+    errors: Vec<Problem>,
+    warnings: Vec<Problem>,
+}
+
+impl Problems {
+    pub fn new(file: &str) -> Self {
+        Self { file: file.into(), errors: Vec::new(), warnings: Vec::new() }
+    }
+
+    /// Something is wrong with the file as a whole.
+    pub fn file_error(&mut self, what: impl Into<String>, fix: impl Into<String>) {
+        let problem = self.problem(None, None, what.into(), fix.into());
+        self.errors.push(problem);
+    }
+
+    pub fn error(&mut self, place: Place<'_>, what: impl Into<String>, fix: impl Into<String>) {
+        let problem = self.problem(Some(place.line), place.operation, what.into(), fix.into());
+        self.errors.push(problem);
+    }
+
+    pub fn warning(&mut self, place: Place<'_>, what: impl Into<String>, fix: impl Into<String>) {
+        let problem = self.problem(Some(place.line), place.operation, what.into(), fix.into());
+        self.warnings.push(problem);
+    }
+
+    fn problem(&self, line: Option<usize>, operation: Option<&str>, what: String, fix: String) -> Problem {
+        Problem { file: self.file.clone(), line, operation: operation.map(str::to_owned), what, fix }
+    }
+
+    pub fn has_errors(&self) -> bool {
+        !self.errors.is_empty()
+    }
+
+    /// The errors and the warnings, each by line; those of the whole file first.
+    pub fn into_sorted(mut self) -> (Vec<Problem>, Vec<Problem>) {
+        self.errors.sort_by_key(|problem| problem.line);
+        self.warnings.sort_by_key(|problem| problem.line);
+        (self.errors, self.warnings)
+    }
+}
