@@ -19,7 +19,7 @@ fn get(path: &str) -> Operation {
     [("method", "GET"), ("path", path), ("ip", "192.168.1.1")].into_iter().collect()
 }
 
-const KINDS: [Kind; 4] = [
+const KINDS: [Kind; 5] = [
     Kind {
         name: "values",
         header: |i| format!("method=GET path=/service/{i} ip=*"),
@@ -43,6 +43,12 @@ const KINDS: [Kind; 4] = [
             let (tenant, path) = ((i / 100).to_string(), format!("/service/{}", i % 100));
             [("tenant", tenant.as_str()), ("path", path.as_str())].into_iter().collect()
         },
+    },
+    Kind {
+        // A key of its own for every rule.
+        name: "keys",
+        header: |i| format!("method=GET key{i}=*"),
+        operation: |i| [("method", "GET"), (format!("key{i}").as_str(), "x")].into_iter().collect(),
     },
 ];
 

@@ -199,7 +199,7 @@ fn expected(model: &mut HashMap<String, State>, key: String, limit: Limit, actio
         }
         Action::Forget => {
             let held = model.remove(&key).is_some_and(|state| limit.lifetime_ns(&state, now) > 0);
-            Outcome { allowed: held, left: 0, reset_ns: 0 }
+            Outcome { allowed: held, ..Outcome::default() }
         }
     }
 }

@@ -1,11 +1,20 @@
-//! Fixed window, as Divvy counts: the window starts with the first hit, and ends `window` later whatever happens.
+//! Fixed window, as Divvy counts: the window starts with the first hit, and ends `window_ns` later whatever happens.
 //!
-//! `reset` is the time until the window ends, when all credits are back. A denied ask changes nothing.
+//! The reply's numbers: `left` is what the window still grants, and `reset_ns` is the time until it ends, when all
+//! credits are back; 0 while no window has begun. A denied ask neither starts nor prolongs a window.
+//!
+//! What it promises: at most `credits` in a window, and exactly one fresh window after it. Around a window's end, up to
+//! `2 × credits − 1` can pass in a short time.
+//!
+//! A window is closed at its start and open at its end: a hit at the very end belongs to the next one.
 
 use std::num::NonZeroU64;
 
-use super::{Ask, Outcome};
+use super::decide::Algorithm;
+use super::{InvalidLimit, invalid};
 use crate::clock::Timestamp;
+
+pub(super) const NAME: &str = "fixed-window";
 
 /// `credits` per window of `window_ns` nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -14,7 +23,7 @@ pub struct FixedWindow {
     pub window_ns: NonZeroU64,
 }
 
-/// A window that has begun.
+/// A window that has begun. Two words: `ends`, `left`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
     /// The window is over at this time.
@@ -24,25 +33,46 @@ pub struct State {
 }
 
 impl FixedWindow {
-    pub(super) fn decide(&self, state: Option<State>, ask: Ask, at: Timestamp) -> (Outcome, Option<State>) {
-        let window = state.filter(|state| at < state.ends).map(|state| self.clamped(state, at));
-        let left = window.map_or(self.credits.get(), |window| window.left);
-        match ask {
-            Ask::Take { cost } if cost > 0 && cost <= left => {
-                let ends = window.map_or(at.plus(self.window_ns.get()), |window| window.ends);
-                let taken = State { ends, left: left - cost };
-                (Outcome { allowed: true, left: taken.left, reset_ns: ends.since(at) }, Some(taken))
-            }
-            Ask::Take { cost } | Ask::Look { cost } => {
-                let reset_ns = window.map_or(0, |window| window.ends.since(at));
-                (Outcome { allowed: cost <= left, left, reset_ns }, None)
-            }
-        }
+    /// # Errors
+    /// When a number is 0.
+    pub fn new(credits: u64, window_ns: u64) -> Result<Self, InvalidLimit> {
+        Ok(Self { credits: invalid::credits(credits)?, window_ns: invalid::time(window_ns)? })
+    }
+}
+
+impl Algorithm for FixedWindow {
+    type State = State;
+
+    fn capacity(&self) -> u64 {
+        self.credits.get()
     }
 
-    /// A window cannot end later than a fresh one would: after the wall clock was set back (between two runs), a
-    /// stored end may lie far ahead, and the caller would wait for all that time.
-    fn clamped(&self, state: State, at: Timestamp) -> State {
-        State { ends: state.ends.min(at.plus(self.window_ns.get())), left: state.left.min(self.credits.get()) }
+    fn fresh(&self, at: Timestamp) -> State {
+        State { ends: at.plus(self.window_ns.get()), left: self.credits.get() }
+    }
+
+    /// When the window began.
+    fn time(&self, state: &State) -> Timestamp {
+        Timestamp::from_nanos(state.ends.as_nanos().saturating_sub(self.window_ns.get()))
+    }
+
+    fn advanced(&self, state: &State, at: Timestamp) -> State {
+        if at < state.ends { *state } else { self.fresh(at) }
+    }
+
+    fn pulled_back(&self, state: &State, at: Timestamp) -> State {
+        State { ends: at.plus(self.window_ns.get()), ..*state }
+    }
+
+    fn left(&self, state: &State, _at: Timestamp) -> u64 {
+        state.left.min(self.credits.get())
+    }
+
+    fn take(&self, state: &mut State, credits: u64, at: Timestamp) {
+        state.left = self.left(state, at).saturating_sub(credits);
+    }
+
+    fn wait_ns(&self, state: &State, credits: u64, at: Timestamp) -> u64 {
+        if credits <= self.left(state, at) { 0 } else { state.ends.since(at) }
     }
 }

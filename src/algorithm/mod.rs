@@ -1,23 +1,59 @@
 //! Pure decisions: (limit, state, ask, time) → (outcome, new state).
 //!
-//! One file an algorithm, and here the closed set of them. No clock, no I/O, no keys and no rules live here: time is
-//! a parameter and state is a value, so that every promise of an algorithm can be tested by properties.
+//! One file an algorithm, `decide.rs` with what they have in common, and here the closed set of them. No clock, no I/O,
+//! no keys and no rules live here: time is a parameter and state is a value, so that every promise of an algorithm
+//! can be tested by properties.
+//!
+//! Every algorithm keeps these promises:
+//! - An ask that is denied, or that takes nothing, changes nothing. Two exceptions: a strict [`Ask::Drain`], and the
+//!   repair of the next point.
+//! - Time that runs backwards counts as no time passed: an ask that was overtaken by a later one on its way counts as
+//!   made at that one's time. When a bucket's time is more than ten seconds ahead, the clock was set back: the next
+//!   [`Ask::Take`], even if it is denied, pulls the state back to the present with nothing given back, so that nobody
+//!   waits for the old clock's time to come again.
+//! - Decisions are made in integers, exact to the nanosecond, and no numbers overflow: what would be past the year
+//!   2554, or longer than 584 years, saturates.
 
+mod decide;
 pub mod fixed_window;
+mod invalid;
+pub mod leaky_bucket;
+pub mod sliding_log;
+pub mod sliding_window;
+#[cfg(test)]
+mod tests;
+pub mod token_bucket;
 
 use crate::clock::Timestamp;
 pub use fixed_window::FixedWindow;
+pub use invalid::InvalidLimit;
+pub use leaky_bucket::LeakyBucket;
+pub use sliding_log::{MAX_LOG_CREDITS, SlidingLog};
+pub use sliding_window::SlidingWindow;
+pub use token_bucket::TokenBucket;
+
+/// The algorithms' names, as rules files and replies spell them; see [`Limit::name`].
+pub const NAMES: [&str; 5] =
+    [fixed_window::NAME, sliding_window::NAME, sliding_log::NAME, token_bucket::NAME, leaky_bucket::NAME];
 
 /// How a bucket is limited. Its numbers are part of the bucket's identity: other numbers, another bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Limit {
     FixedWindow(FixedWindow),
+    SlidingWindow(SlidingWindow),
+    SlidingLog(SlidingLog),
+    TokenBucket(TokenBucket),
+    LeakyBucket(LeakyBucket),
 }
 
 /// What a bucket remembers between two asks, one variant an algorithm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
     FixedWindow(fixed_window::State),
+    SlidingWindow(sliding_window::State),
+    SlidingLog(sliding_log::State),
+    TokenBucket(token_bucket::State),
+    LeakyBucket(leaky_bucket::State),
 }
 
 /// What a caller wants from a bucket.
@@ -27,16 +63,28 @@ pub enum Ask {
     Look { cost: u64 },
     /// Take `cost` credits, all or none. A cost of 0 is always granted.
     Take { cost: u64 },
+    /// Take up to `cost` credits, as many as there are; granted when there was at least one.
+    ///
+    /// `strict` is for token buckets (the others ignore it): a take that leaves no token, a denied one included,
+    /// starts the refill interval anew, so that a caller who never pauses stays limited.
+    Drain { cost: u64, strict: bool },
 }
 
 /// The answer to an [`Ask`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outcome {
     pub allowed: bool,
+    /// Credits that were there before the ask.
+    pub before: u64,
     /// Credits left after the ask.
     pub left: u64,
     /// Nanoseconds until the bucket holds more credits (each algorithm's module says how many); 0 when it is full.
     pub reset_ns: u64,
+    /// Nanoseconds until the same ask would be granted if nobody else asks, and not a nanosecond earlier. `None` when
+    /// it was granted, and when it never will be because it costs more than the bucket can hold.
+    pub retry_ns: Option<u64>,
+    /// When the caller's present session began; token buckets only.
+    pub session: Option<Timestamp>,
 }
 
 /// An outcome, and the state to remember; `None` when nothing changed.
@@ -53,20 +101,65 @@ impl Limit {
     pub fn decide(&self, state: Option<&State>, ask: Ask, at: Timestamp) -> Decision {
         match self {
             Limit::FixedWindow(limit) => {
-                let state = match state {
-                    Some(State::FixedWindow(state)) => Some(*state),
-                    _ => None,
-                };
-                let (outcome, state) = limit.decide(state, ask, at);
-                Decision { outcome, state: state.map(State::FixedWindow) }
+                let state = if let Some(State::FixedWindow(state)) = state { Some(state) } else { None };
+                decision(decide::decide(limit, state, ask, at), State::FixedWindow)
+            }
+            Limit::SlidingWindow(limit) => {
+                let state = if let Some(State::SlidingWindow(state)) = state { Some(state) } else { None };
+                decision(decide::decide(limit, state, ask, at), State::SlidingWindow)
+            }
+            Limit::SlidingLog(limit) => {
+                let state = if let Some(State::SlidingLog(state)) = state { Some(state) } else { None };
+                decision(decide::decide(limit, state, ask, at), State::SlidingLog)
+            }
+            Limit::TokenBucket(limit) => {
+                let state = if let Some(State::TokenBucket(state)) = state { Some(state) } else { None };
+                decision(limit.decide(state, ask, at), State::TokenBucket)
+            }
+            Limit::LeakyBucket(limit) => {
+                let state = if let Some(State::LeakyBucket(state)) = state { Some(state) } else { None };
+                decision(decide::decide(limit, state, ask, at), State::LeakyBucket)
             }
         }
     }
 
-    /// Nanoseconds after `at` when a bucket in `state` is as good as a fresh one and may be forgotten.
+    /// Nanoseconds after `at` when a bucket in `state` has all its credits again and may be forgotten; 0 for a state
+    /// of another algorithm.
     pub fn lifetime_ns(&self, state: &State, at: Timestamp) -> u64 {
         match (self, state) {
-            (Limit::FixedWindow(_), State::FixedWindow(state)) => state.ends.since(at),
+            (Limit::FixedWindow(limit), State::FixedWindow(state)) => decide::lifetime_ns(limit, state, at),
+            (Limit::SlidingWindow(limit), State::SlidingWindow(state)) => decide::lifetime_ns(limit, state, at),
+            (Limit::SlidingLog(limit), State::SlidingLog(state)) => decide::lifetime_ns(limit, state, at),
+            (Limit::TokenBucket(limit), State::TokenBucket(state)) => decide::lifetime_ns(limit, state, at),
+            (Limit::LeakyBucket(limit), State::LeakyBucket(state)) => decide::lifetime_ns(limit, state, at),
+            _ => 0,
         }
     }
+
+    /// The most credits that the bucket can hold: what a fresh one has. An ask for more is never granted.
+    pub fn capacity(&self) -> u64 {
+        use decide::Algorithm;
+        match self {
+            Limit::FixedWindow(limit) => limit.capacity(),
+            Limit::SlidingWindow(limit) => limit.capacity(),
+            Limit::SlidingLog(limit) => limit.capacity(),
+            Limit::TokenBucket(limit) => limit.capacity(),
+            Limit::LeakyBucket(limit) => limit.capacity(),
+        }
+    }
+
+    /// The algorithm's name, one of [`NAMES`].
+    pub fn name(&self) -> &'static str {
+        match self {
+            Limit::FixedWindow(_) => fixed_window::NAME,
+            Limit::SlidingWindow(_) => sliding_window::NAME,
+            Limit::SlidingLog(_) => sliding_log::NAME,
+            Limit::TokenBucket(_) => token_bucket::NAME,
+            Limit::LeakyBucket(_) => leaky_bucket::NAME,
+        }
+    }
+}
+
+fn decision<S>((outcome, state): (Outcome, Option<S>), variant: impl FnOnce(S) -> State) -> Decision {
+    Decision { outcome, state: state.map(variant) }
 }

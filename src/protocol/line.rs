@@ -1,7 +1,7 @@
 //! Divvy's line protocol: `HIT key=value …` → `OK <allowed> <credit> <reset>` or `ERR <code> "<reason>"`.
 //!
-//! Framing, requests and replies of the server's side; [`client`] has the other one. The text form of the pairs is
-//! [`operation_text`]'s.
+//! Here is the server's side: framing, requests, replies; [`format_hit`] and [`parse_reply`] are the client's. The text
+//! form of the pairs is [`operation_text`]'s.
 
 mod client;
 

@@ -1,24 +1,46 @@
 //! The compiled form of many rules: for every key that rules mention, which rules a value of it satisfies.
 //!
-//! A request picks one set of rules a key and the sets are intersected, so the cost of a request grows with the number
-//! of different keys, not with the number of rules. Values are bytes here: reachability asks with a byte that no text
-//! contains.
+//! A request picks one set of rules a key and the sets are intersected, so the cost of a request does not grow with the
+//! number of rules. That is done for the keys that most rules mention; [`RareKeys`] has the others. Values are bytes
+//! here: reachability asks with a byte that no text contains.
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::Rule;
 use super::glob_index::GlobIndex;
 use super::pattern::{Glob, Pattern};
+use super::rare_keys::{self, RareKeys};
 use super::rule_bits::{self, RuleBits};
 use super::ruleset::RuleSetError;
+use super::{Operation, Rule};
+
+/// How many keys have an index of their values, and are looked at for every request.
+pub const INDEXED_KEYS: usize = 32;
 
 /// Index of a set in the matcher's list of sets.
-type SetId = u32;
+pub type SetId = u32;
+
+/// The keys of a request, each once, and their values.
+pub trait Values {
+    fn keys(&self) -> impl Iterator<Item = &str>;
+    fn value(&self, key: &str) -> Option<&[u8]>;
+}
+
+impl Values for Operation {
+    fn keys(&self) -> impl Iterator<Item = &str> {
+        self.iter().map(|(key, _)| key)
+    }
+
+    fn value(&self, key: &str) -> Option<&[u8]> {
+        self.get(key).map(str::as_bytes)
+    }
+}
 
 #[derive(Debug, Default)]
 pub struct Matcher {
     /// The key that leaves the fewest rules first, so that an empty intersection is seen early.
     keys: Vec<KeyIndex>,
+    /// The rules that mention no rare key, and what there is to know about rare keys; `None` when there are none.
+    rare: Option<(SetId, RareKeys)>,
     sets: Vec<RuleBits>,
     blocks: usize,
 }
@@ -31,7 +53,8 @@ struct KeyIndex {
     absent: SetId,
     /// Those, and rules that are satisfied by any value.
     present: SetId,
-    exact: HashMap<Box<[u8]>, SetId>,
+    /// Callers choose the values that are looked up but never those that are stored, so a fast hasher is safe.
+    exact: HashMap<Box<[u8]>, SetId, foldhash::fast::RandomState>,
     globs: GlobIndex,
 }
 
@@ -45,27 +68,35 @@ pub struct Selection {
 }
 
 impl Matcher {
-    pub fn new(rules: &[Rule]) -> Result<Self, RuleSetError> {
-        let mut builder = Builder { sets: Vec::new(), rules: rules.len() };
+    /// Indexes at most `indexed_keys` keys, see [`INDEXED_KEYS`].
+    pub fn new(rules: &[Rule], indexed_keys: usize) -> Result<Self, RuleSetError> {
         let mut by_key: BTreeMap<&str, Vec<(u32, &Pattern)>> = BTreeMap::new();
         for (index, rule) in (0..).zip(rules) {
             for (key, pattern) in &rule.operation {
                 by_key.entry(key).or_default().push((index, pattern));
             }
         }
-        let mut keys: Vec<_> = by_key.into_iter().collect();
-        keys.sort_by_key(|(_, asked)| usize::MAX - asked.len());
-        let keys = keys.into_iter().map(|(key, asked)| builder.key_index(key, &asked)).collect::<Result<_, _>>()?;
-        Ok(Self { keys, sets: builder.sets, blocks: rule_bits::block_count(rules.len()) })
+        let mut rarest_first: Vec<_> = by_key.into_iter().collect();
+        rarest_first.sort_by_key(|(_, asked)| asked.len());
+        let common = rarest_first.split_off(rarest_first.len().saturating_sub(indexed_keys));
+        let rare: Vec<_> = rarest_first.into_iter().map(|(key, _)| key).collect();
+
+        let mut builder = Builder { sets: Vec::new(), rules: rules.len() };
+        let keys = common.iter().rev().map(|(key, asked)| builder.key_index(key, asked)).collect::<Result<_, _>>()?;
+        let rare = (!rare.is_empty()).then(|| {
+            let without = builder.add(&rare_keys::rules_without(&rare, rules));
+            (without, RareKeys::new(rules, &rare, |rule| builder.add(&[rule])))
+        });
+        Ok(Self { keys, rare, sets: builder.sets, blocks: rule_bits::block_count(rules.len()) })
     }
 
-    /// Picks the sets for a request whose values `value_of` knows.
-    pub fn select<'v>(&self, selection: &mut Selection, value_of: impl Fn(&str) -> Option<&'v [u8]>) {
+    /// Picks the sets for a request.
+    pub fn select(&self, selection: &mut Selection, values: &impl Values) {
         let Selection { picked, ends, pieces } = selection;
         picked.clear();
         ends.clear();
         for index in &self.keys {
-            match value_of(&index.key) {
+            match values.value(&index.key) {
                 None => picked.push(index.absent),
                 Some(value) => {
                     picked.push(index.present);
@@ -73,6 +104,11 @@ impl Matcher {
                     index.globs.for_each_match(value, pieces, |set| picked.push(set));
                 }
             }
+            ends.push(picked.len());
+        }
+        if let Some((without, rare)) = &self.rare {
+            picked.push(*without);
+            rare.for_each_match(values, |set| picked.push(set));
             ends.push(picked.len());
         }
     }
@@ -125,7 +161,7 @@ impl Builder {
         absent.sort_unstable();
         let present_set = self.add(&absent);
 
-        let mut exact = HashMap::new();
+        let mut exact = HashMap::default();
         let mut globs: Vec<(Glob, SetId)> = Vec::new();
         for (pattern, rules) in by_pattern {
             let set = self.add(&rules);

@@ -10,6 +10,7 @@ pub mod operation;
 pub mod operation_text;
 mod pattern;
 mod quota;
+mod rare_keys;
 pub mod reachability;
 mod rule;
 mod rule_bits;

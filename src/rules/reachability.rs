@@ -3,6 +3,7 @@
 //! A rule masks another when it matches every operation that the other matches, which is decided exactly by containment
 //! of their patterns. Rules that mask another only together are not looked for.
 
+use super::matcher::Values;
 use super::{MatchPolicy, RuleSet, Scratch};
 
 /// A rule that no request reaches, and the rule that is the reason, by their indexes.
@@ -19,13 +20,25 @@ pub struct Masked {
 pub fn masked_rules(rules: &RuleSet) -> Vec<Masked> {
     let mut scratch = Scratch::default();
     let masked = rules.rules().iter().enumerate().filter_map(|(index, rule)| {
-        let operation: Vec<_> = rule.operation.iter().map(|(k, p)| (k.as_str(), p.most_general_value())).collect();
-        let value_of = |key: &str| operation.iter().find(|(k, _)| *k == key).map(|(_, value)| value.as_slice());
-        let mut containing = rules.matches_values(&mut scratch, value_of).take_while(|(by, _)| *by < index);
+        let operation = MostGeneral(rule.operation.iter().map(|(k, p)| (k.as_str(), p.most_general_value())).collect());
+        let mut containing = rules.matches_values(&operation, &mut scratch).take_while(|(by, _)| *by < index);
         let (by, _) = containing.find(|(_, by)| by.match_policy == MatchPolicy::Stop)?;
         Some(Masked { rule: index, by })
     });
     masked.collect()
+}
+
+/// The most general operation that a rule matches.
+struct MostGeneral<'a>(Vec<(&'a str, Vec<u8>)>);
+
+impl Values for MostGeneral<'_> {
+    fn keys(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(key, _)| *key)
+    }
+
+    fn value(&self, key: &str) -> Option<&[u8]> {
+        self.0.iter().find(|(candidate, _)| *candidate == key).map(|(_, value)| value.as_slice())
+    }
 }
 
 #[cfg(test)]

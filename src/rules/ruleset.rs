@@ -2,7 +2,7 @@
 
 use std::iter::FusedIterator;
 
-use super::matcher::{Matcher, Selection};
+use super::matcher::{INDEXED_KEYS, Matcher, Selection, Values};
 use super::{MatchPolicy, Operation, Rule, rule_bits};
 
 /// The rules in their order of precedence, compiled. Immutable: other rules are another `RuleSet`.
@@ -39,7 +39,7 @@ impl RuleSet {
         if u32::try_from(rules.len()).is_err() {
             return Err(RuleSetError::TooManyRules);
         }
-        let matcher = Matcher::new(&rules)?;
+        let matcher = Matcher::new(&rules, INDEXED_KEYS)?;
         Ok(Self { rules, matcher })
     }
 
@@ -50,15 +50,11 @@ impl RuleSet {
 
     /// The rules that apply to `operation`, with their indexes, in order: canaries, then the first stop rule.
     pub fn matches<'a>(&'a self, operation: &Operation, scratch: &'a mut Scratch) -> Matches<'a> {
-        self.matches_values(scratch, |key| operation.get(key).map(str::as_bytes))
+        self.matches_values(operation, scratch)
     }
 
-    pub(super) fn matches_values<'a, 'v>(
-        &'a self,
-        scratch: &'a mut Scratch,
-        value_of: impl Fn(&str) -> Option<&'v [u8]>,
-    ) -> Matches<'a> {
-        self.matcher.select(&mut scratch.selection, value_of);
+    pub(super) fn matches_values<'a>(&'a self, values: &impl Values, scratch: &'a mut Scratch) -> Matches<'a> {
+        self.matcher.select(&mut scratch.selection, values);
         Matches { rules: self, selection: &scratch.selection, next_block: 0, words: 0, word: 0, bits: 0 }
     }
 }
@@ -179,12 +175,25 @@ mod tests {
         assert_eq!(compiled(&rules, &operation("path=/service/1 method=PUT"), &mut scratch), [10_000]);
     }
 
+    #[test]
+    fn a_key_of_its_own_for_every_rule() {
+        let rules = (0..1_000).map(|i| rule(&format!("method=GET key{i}=*"))).chain([rule("")]);
+        let rules = RuleSet::new(rules.collect()).unwrap();
+        let mut scratch = Scratch::default();
+        for i in [0, 500, 999] {
+            let found = compiled(&rules, &operation(&format!("key{i}=x method=GET")), &mut scratch);
+            assert_eq!(found, [i]);
+        }
+        assert_eq!(compiled(&rules, &operation("key7=x method=PUT"), &mut scratch), [1_000]);
+    }
+
     proptest! {
         #[test]
         fn matches_like_a_plain_loop(
-            rules in rules_strategy(150), operations in prop::collection::vec(values_strategy(), 1..20)
+            rules in rules_strategy(150), operations in prop::collection::vec(values_strategy(), 1..20), indexed in 0..4_usize
         ) {
-            let rules = RuleSet::new(rules).unwrap();
+            let matcher = Matcher::new(&rules, indexed).unwrap();
+            let rules = RuleSet { rules, matcher };
             let mut scratch = Scratch::default();
             for values in operations {
                 let operation = values.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();

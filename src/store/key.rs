@@ -4,6 +4,8 @@
 //! so one rule's buckets are one range of keys, and a change of a limit makes another bucket. Every field but the last
 //! is self-delimiting, so no two buckets share a key. Nothing here knows how a bucket is stored.
 
+use std::num::NonZeroU64;
+
 use crate::algorithm::Limit;
 
 /// The layout of keys and values; another layout gets another number.
@@ -48,11 +50,15 @@ fn write_prefix(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: 
         write_text(out, key);
         write_text(out, value);
     }
-    match limit {
-        Limit::FixedWindow(limit) => {
-            write_number(out, limit.credits.get());
-            write_number(out, limit.window_ns.get());
-        }
+    let numbers: &[NonZeroU64] = match limit {
+        Limit::FixedWindow(limit) => &[limit.credits, limit.window_ns],
+        Limit::SlidingWindow(limit) => &[limit.credits, limit.window_ns],
+        Limit::SlidingLog(limit) => &[limit.credits(), limit.window_ns()],
+        Limit::TokenBucket(limit) => &[limit.capacity, limit.refill, limit.interval_ns],
+        Limit::LeakyBucket(limit) => &[limit.capacity, limit.count, limit.period_ns],
+    };
+    for number in numbers {
+        write_number(out, number.get());
     }
 }
 
@@ -60,6 +66,10 @@ fn write_prefix(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: 
 fn algorithm_tag(limit: &Limit) -> u8 {
     match limit {
         Limit::FixedWindow(_) => 1,
+        Limit::SlidingWindow(_) => 2,
+        Limit::SlidingLog(_) => 3,
+        Limit::TokenBucket(_) => 4,
+        Limit::LeakyBucket(_) => 5,
     }
 }
 

@@ -65,7 +65,7 @@ impl Entry {
             Action::Forget => {
                 let held = state.is_some_and(|state| self.limit.lifetime_ns(state, self.at) > 0);
                 let change = if held { Change::Clear } else { Change::Keep };
-                (Outcome { allowed: held, left: 0, reset_ns: 0 }, change)
+                (Outcome { allowed: held, ..Outcome::default() }, change)
             }
         }
     }
@@ -163,7 +163,6 @@ pub trait Store: Send + Sync {
 }
 
 /// The closed set of backends.
-#[expect(clippy::large_enum_variant, reason = "there is one store in a process")]
 pub enum Backend {
     Memory(MemoryStore),
     Rocks(RocksStore),

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::inline;
 
-/// The longest length header: a sign and more digits than any limit has, but not so many that they overflow.
-const MAX_HEADER: usize = 18;
+/// The most digits that a length may have: more than any limit needs, and too few to overflow.
+const MAX_DIGITS: usize = 9;
 
 /// What one request may ask this server to hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,15 +121,17 @@ impl Decoder {
     }
 
     fn read_count(&mut self, bytes: &[u8], header: &[u8]) -> Result<Option<usize>, ProtocolError> {
-        let Some((count, length)) = read_length(header).ok_or(ProtocolError::ArrayLength)? else {
+        // A negative count, the null array's, is as good as 0 to Redis.
+        let digits = header.strip_prefix(b"-").unwrap_or(header);
+        let Some((count, length)) = read_length(digits).map_err(|NotALength| ProtocolError::ArrayLength)? else {
             return Ok(None);
         };
-        // Redis takes a negative count, the null array's, as 0.
-        let count = usize::try_from(count).unwrap_or(0);
+        let is_negative = digits.len() < header.len();
+        let count = if is_negative { 0 } else { count };
         if count > self.limits.max_arguments {
             return Err(ProtocolError::ArrayLength);
         }
-        self.read_arguments(bytes, 1 + length, count)
+        self.read_arguments(bytes, 1 + usize::from(is_negative) + length, count)
     }
 
     fn read_arguments(
@@ -157,10 +159,9 @@ impl Decoder {
             Some((b'$', header)) => header,
             Some((&found, _)) => return Err(ProtocolError::ExpectedBulk(found)),
         };
-        let Some((length, header_length)) = read_length(header).ok_or(ProtocolError::BulkLength)? else {
+        let Some((length, header_length)) = read_length(header).map_err(|NotALength| ProtocolError::BulkLength)? else {
             return Ok(None);
         };
-        let length = usize::try_from(length).map_err(|_| ProtocolError::BulkLength)?;
         if length > self.limits.max_argument_bytes {
             return Err(ProtocolError::BulkLength);
         }
@@ -209,27 +210,27 @@ impl Decoder {
     }
 }
 
-/// Reads a decimal number and its CRLF off the front of `bytes`: the number and how many bytes it took with its
-/// terminator, `Some(None)` while it is unfinished, `None` when it is no number.
-fn read_length(bytes: &[u8]) -> Option<Option<(i64, usize)>> {
-    let mut value: i64 = 0;
-    for (at, &byte) in bytes.iter().enumerate().take(MAX_HEADER) {
+/// A header without a length.
+struct NotALength;
+
+/// Reads a length and its CRLF off the front of `bytes`: the length, and how many bytes it took with its terminator;
+/// `None` while it is unfinished.
+fn read_length(bytes: &[u8]) -> Result<Option<(usize, usize)>, NotALength> {
+    let mut length = 0;
+    for (at, &byte) in bytes.iter().enumerate().take(MAX_DIGITS + 1) {
         match byte {
-            b'0'..=b'9' => value = value * 10 + i64::from(byte - b'0'),
-            b'-' if at == 0 => {}
+            b'0'..=b'9' => length = length * 10 + usize::from(byte - b'0'),
             b'\r' if at > 0 => {
-                let negative = bytes.first() == Some(&b'-');
-                let value = if negative { -value } else { value };
                 return match bytes.get(at + 1) {
-                    None => Some(None),
-                    Some(b'\n') if !(negative && at == 1) => Some(Some((value, at + 2))),
-                    Some(_) => None,
+                    None => Ok(None),
+                    Some(b'\n') => Ok(Some((length, at + 2))),
+                    Some(_) => Err(NotALength),
                 };
             }
-            _ => return None,
+            _ => return Err(NotALength),
         }
     }
-    if bytes.len() < MAX_HEADER { Some(None) } else { None }
+    if bytes.len() <= MAX_DIGITS { Ok(None) } else { Err(NotALength) }
 }
 
 /// The arguments of a request: the command's name first.

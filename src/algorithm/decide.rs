@@ -1,0 +1,141 @@
+//! What the algorithms have in common: the questions that each answers in its own way, and the one way to decide.
+
+use super::{Ask, Outcome};
+use crate::clock::{NANOS_PER_SECOND, Timestamp};
+
+/// By how much a bucket's time may be ahead of an ask's before that means that the clock was set back: asks are dated
+/// when they are read, and one may overtake another on its way to the bucket.
+const OVERTAKING_NS: u64 = 10 * NANOS_PER_SECOND;
+
+/// An algorithm with its numbers, as seen by [`decide`].
+pub(super) trait Algorithm {
+    type State: Clone;
+
+    /// The credits of a fresh bucket, the most that there can be.
+    fn capacity(&self) -> u64;
+
+    /// The state of a bucket that nobody has asked before.
+    fn fresh(&self, at: Timestamp) -> Self::State;
+
+    /// The latest time that `state` knows of.
+    fn time(&self, state: &Self::State) -> Timestamp;
+
+    /// `state` brought forward to `at`, which is not earlier than its time.
+    fn advanced(&self, state: &Self::State, at: Timestamp) -> Self::State;
+
+    /// `state` with its times moved back to `at`, which is earlier than its time.
+    fn pulled_back(&self, state: &Self::State, at: Timestamp) -> Self::State;
+
+    /// Whole credits left in a state that was advanced to `at`.
+    fn left(&self, state: &Self::State, at: Timestamp) -> u64;
+
+    /// Takes `credits`, at least 1 and at most [`Algorithm::left`], from a state that was advanced to `at`.
+    fn take(&self, state: &mut Self::State, credits: u64, at: Timestamp);
+
+    /// Nanoseconds after `at`, to which `state` was advanced, until `credits` (at most the capacity) are left; 0 when
+    /// they are.
+    fn wait_ns(&self, state: &Self::State, credits: u64, at: Timestamp) -> u64;
+
+    /// How many credits there are at the time that [`Outcome::reset_ns`] tells, for a bucket that is not full.
+    fn credits_at_reset(&self, left: u64) -> u64 {
+        left.saturating_add(1)
+    }
+
+    /// See [`Outcome::session`].
+    fn session(&self, _state: &Self::State) -> Option<Timestamp> {
+        None
+    }
+}
+
+/// A bucket's state when an ask reaches it.
+struct Present<S> {
+    state: S,
+    /// The time of the ask; the time of the state if that is the later one.
+    at: Timestamp,
+    /// Whether the state was pulled back because the clock was set back.
+    pulled_back: bool,
+}
+
+fn present<A: Algorithm>(limit: &A, stored: Option<&A::State>, at: Timestamp) -> Present<A::State> {
+    let Some(stored) = stored else {
+        return Present { state: limit.fresh(at), at, pulled_back: false };
+    };
+    let time = limit.time(stored);
+    if time.since(at) > OVERTAKING_NS {
+        let state = limit.advanced(&limit.pulled_back(stored, at), at);
+        return Present { state, at, pulled_back: true };
+    }
+    let at = at.max(time);
+    Present { state: limit.advanced(stored, at), at, pulled_back: false }
+}
+
+/// Decides `ask`; the state is `None` when nothing changed.
+pub(super) fn decide<A: Algorithm>(
+    limit: &A,
+    stored: Option<&A::State>,
+    ask: Ask,
+    at: Timestamp,
+) -> (Outcome, Option<A::State>) {
+    let Present { mut state, at, pulled_back } = present(limit, stored, at);
+    let before = limit.left(&state, at);
+    let granted = ask.granted(before);
+    let taken = granted.unwrap_or(0);
+    if taken > 0 {
+        limit.take(&mut state, taken, at);
+    }
+    let outcome = outcome(limit, &state, ask, granted.is_some(), before, at);
+    let changed = taken > 0 || (pulled_back && !matches!(ask, Ask::Look { .. }));
+    (outcome, changed.then_some(state))
+}
+
+/// Reports on `state`, which the ask has left behind at `at`.
+pub(super) fn outcome<A: Algorithm>(
+    limit: &A,
+    state: &A::State,
+    ask: Ask,
+    allowed: bool,
+    before: u64,
+    at: Timestamp,
+) -> Outcome {
+    let left = limit.left(state, at);
+    let full = left >= limit.capacity();
+    let wanted = ask.wanted();
+    Outcome {
+        allowed,
+        before,
+        left,
+        reset_ns: if full { 0 } else { limit.wait_ns(state, limit.credits_at_reset(left), at) },
+        retry_ns: (!allowed && wanted <= limit.capacity()).then(|| limit.wait_ns(state, wanted, at)),
+        session: limit.session(state),
+    }
+}
+
+/// Nanoseconds after `at` until all credits are back, which is when a bucket may be forgotten.
+pub(super) fn lifetime_ns<A: Algorithm>(limit: &A, state: &A::State, at: Timestamp) -> u64 {
+    let Present { state, at, .. } = present(limit, Some(state), at);
+    limit.wait_ns(&state, limit.capacity(), at)
+}
+
+/// The nearest number of 64 bits; for nanoseconds, 584 years stand for anything longer.
+pub(super) fn saturating(number: u128) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+impl Ask {
+    /// How many credits this ask takes from a bucket that has `left`; `None` when it is denied.
+    fn granted(self, left: u64) -> Option<u64> {
+        match self {
+            Ask::Look { cost } => (cost <= left).then_some(0),
+            Ask::Take { cost } => (cost <= left).then_some(cost),
+            Ask::Drain { cost, .. } => (left > 0).then_some(cost.min(left)),
+        }
+    }
+
+    /// The credits that must be left for this ask to be granted.
+    fn wanted(self) -> u64 {
+        match self {
+            Ask::Look { cost } | Ask::Take { cost } => cost,
+            Ask::Drain { .. } => 1,
+        }
+    }
+}

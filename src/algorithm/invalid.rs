@@ -1,0 +1,31 @@
+//! Why a limit cannot be built. No limit with one of these faults exists: constructors refuse it.
+
+use std::num::NonZeroU64;
+
+/// A limit that makes no sense.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidLimit {
+    #[error("a limit needs at least 1 credit")]
+    NoCredits,
+    #[error("a limit needs a time longer than 0 in which its credits come back")]
+    NoTime,
+    #[error("a refill needs at least 1 credit")]
+    NoRefill,
+    #[error(
+        "sliding-log remembers a time per credit: at most {} credits, not {credits}; sliding-window takes more",
+        super::sliding_log::MAX_LOG_CREDITS
+    )]
+    LogTooLong { credits: u64 },
+}
+
+pub(super) fn credits(number: u64) -> Result<NonZeroU64, InvalidLimit> {
+    NonZeroU64::new(number).ok_or(InvalidLimit::NoCredits)
+}
+
+pub(super) fn time(nanos: u64) -> Result<NonZeroU64, InvalidLimit> {
+    NonZeroU64::new(nanos).ok_or(InvalidLimit::NoTime)
+}
+
+pub(super) fn refill(number: u64) -> Result<NonZeroU64, InvalidLimit> {
+    NonZeroU64::new(number).ok_or(InvalidLimit::NoRefill)
+}

@@ -1,0 +1,113 @@
+//! Leaky bucket as a meter, which is the generic cell rate algorithm (GCRA): every credit taken fills the bucket by
+//! one, `count` leak away evenly per period, and an ask is granted when it does not make the bucket overflow.
+//!
+//! It serves rules and redis-cell's `CL.THROTTLE key max_burst count period`, for which `capacity` is `max_burst + 1`.
+//! A fresh bucket grants `capacity` credits at once, then one every `period_ns / count`. GCRA's theoretical arrival
+//! time is the time at which the bucket will be empty; see ITU-T I.371, annex A, for both forms.
+//!
+//! The reply's numbers: `left` is the whole credits that fit now, and `reset_ns` is the time until the bucket is
+//! empty, when all credits are back (redis-cell's `reset_after`). In any span of `t` nanoseconds, at most
+//! `capacity + t × count / period_ns` credits are granted.
+//!
+//! Nothing is ever rounded: a credit is `period_ns` drops, of which `count` leak in a nanosecond. The level fits 128 bits
+//! for any limit; a theoretical arrival time in nanoseconds would not fit 64, and would drift when `count` does not
+//! divide the period.
+
+use std::num::NonZeroU64;
+
+use super::decide::{Algorithm, saturating};
+use super::{InvalidLimit, invalid};
+use crate::clock::Timestamp;
+
+pub(super) const NAME: &str = "leaky-bucket";
+
+/// Room for `capacity` credits, of which `count` leak away in each `period_ns` nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LeakyBucket {
+    pub capacity: NonZeroU64,
+    pub count: NonZeroU64,
+    pub period_ns: NonZeroU64,
+}
+
+/// How full the bucket was. Three words: `mark`, `credits`, `drops`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct State {
+    /// The time of the level.
+    pub mark: Timestamp,
+    /// Whole credits in the bucket then,
+    pub credits: u64,
+    /// and drops besides, fewer than a credit's.
+    pub drops: u64,
+}
+
+impl LeakyBucket {
+    /// # Errors
+    /// When a number is 0.
+    pub fn new(capacity: u64, count: u64, period_ns: u64) -> Result<Self, InvalidLimit> {
+        Ok(Self {
+            capacity: invalid::credits(capacity)?,
+            count: invalid::credits(count)?,
+            period_ns: invalid::time(period_ns)?,
+        })
+    }
+
+    fn drops(&self, credits: u64) -> u128 {
+        u128::from(credits) * u128::from(self.period_ns.get())
+    }
+
+    fn level(&self, state: &State) -> u128 {
+        self.drops(state.credits).saturating_add(state.drops.into())
+    }
+
+    fn filled(&self, level: u128, mark: Timestamp) -> State {
+        let period_ns = u128::from(self.period_ns.get());
+        State { mark, credits: saturating(level / period_ns), drops: saturating(level % period_ns) }
+    }
+
+    fn leaking_ns(&self, drops: u128) -> u128 {
+        drops.div_ceil(u128::from(self.count.get()))
+    }
+}
+
+impl Algorithm for LeakyBucket {
+    type State = State;
+
+    fn capacity(&self) -> u64 {
+        self.capacity.get()
+    }
+
+    fn fresh(&self, at: Timestamp) -> State {
+        self.filled(0, at)
+    }
+
+    fn time(&self, state: &State) -> Timestamp {
+        state.mark
+    }
+
+    fn advanced(&self, state: &State, at: Timestamp) -> State {
+        let leaked = u128::from(at.since(state.mark)) * u128::from(self.count.get());
+        self.filled(self.level(state).saturating_sub(leaked), at)
+    }
+
+    fn pulled_back(&self, state: &State, at: Timestamp) -> State {
+        State { mark: at, ..*state }
+    }
+
+    fn left(&self, state: &State, _at: Timestamp) -> u64 {
+        let room = self.drops(self.capacity.get()).saturating_sub(self.level(state));
+        saturating(room / u128::from(self.period_ns.get()))
+    }
+
+    fn take(&self, state: &mut State, credits: u64, _at: Timestamp) {
+        state.credits = state.credits.saturating_add(credits);
+    }
+
+    fn wait_ns(&self, state: &State, credits: u64, _at: Timestamp) -> u64 {
+        let level_then = self.drops(self.capacity.get().saturating_sub(credits));
+        saturating(self.leaking_ns(self.level(state).saturating_sub(level_then)))
+    }
+
+    fn credits_at_reset(&self, _left: u64) -> u64 {
+        self.capacity.get()
+    }
+}

@@ -1,0 +1,91 @@
+//! Sliding log: the exact sliding window. It remembers when each credit was taken, and grants an ask when, with it, at
+//! most `credits` were taken in the window that ends now.
+//!
+//! The reply's numbers: `left` is what is left of the limit in that window, and `reset_ns` is the time until the
+//! oldest credit leaves it, when one more is left. A denied ask is not written into the log, so it prolongs nothing.
+//!
+//! The window is open at its start and closed at its end: a credit taken at `t` counts until just before
+//! `t + window_ns`. No window of this length, wherever it begins, ever holds more than `credits`.
+
+use std::num::NonZeroU64;
+
+use super::decide::Algorithm;
+use super::{InvalidLimit, invalid};
+use crate::clock::Timestamp;
+
+pub(super) const NAME: &str = "sliding-log";
+
+/// The most credits of a sliding log: it remembers a time, eight bytes, for each.
+pub const MAX_LOG_CREDITS: u64 = 1_000;
+
+/// `credits`, at most [`MAX_LOG_CREDITS`], in any window of `window_ns` nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SlidingLog {
+    credits: NonZeroU64,
+    window_ns: NonZeroU64,
+}
+
+/// The credits taken of late. One word for each, at most the limit's credits: when it was taken, oldest first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State {
+    pub times: Box<[Timestamp]>,
+}
+
+impl SlidingLog {
+    /// # Errors
+    /// When a number is 0, or there are more than [`MAX_LOG_CREDITS`].
+    pub fn new(credits: u64, window_ns: u64) -> Result<Self, InvalidLimit> {
+        if credits > MAX_LOG_CREDITS {
+            return Err(InvalidLimit::LogTooLong { credits });
+        }
+        Ok(Self { credits: invalid::credits(credits)?, window_ns: invalid::time(window_ns)? })
+    }
+
+    pub fn credits(&self) -> NonZeroU64 {
+        self.credits
+    }
+
+    pub fn window_ns(&self) -> NonZeroU64 {
+        self.window_ns
+    }
+}
+
+impl Algorithm for SlidingLog {
+    type State = State;
+
+    fn capacity(&self) -> u64 {
+        self.credits.get()
+    }
+
+    fn fresh(&self, _at: Timestamp) -> State {
+        State { times: Box::default() }
+    }
+
+    fn time(&self, state: &State) -> Timestamp {
+        state.times.last().copied().unwrap_or(Timestamp::EPOCH)
+    }
+
+    fn advanced(&self, state: &State, at: Timestamp) -> State {
+        let still_counts = |time: &&Timestamp| at.since(**time) < self.window_ns.get();
+        State { times: state.times.iter().skip_while(|time| !still_counts(time)).copied().collect() }
+    }
+
+    fn pulled_back(&self, state: &State, at: Timestamp) -> State {
+        State { times: state.times.iter().map(|time| at.min(*time)).collect() }
+    }
+
+    fn left(&self, state: &State, _at: Timestamp) -> u64 {
+        self.credits.get().saturating_sub(state.times.len() as u64)
+    }
+
+    fn take(&self, state: &mut State, credits: u64, at: Timestamp) {
+        let taken = (0..credits).map(|_| at);
+        state.times = state.times.iter().copied().chain(taken).collect();
+    }
+
+    fn wait_ns(&self, state: &State, credits: u64, at: Timestamp) -> u64 {
+        let missing = credits.saturating_sub(self.left(state, at));
+        let last_to_leave = missing.checked_sub(1).and_then(|index| state.times.get(usize::try_from(index).ok()?));
+        last_to_leave.map_or(0, |time| time.plus(self.window_ns.get()).since(at))
+    }
+}

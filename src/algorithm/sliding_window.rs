@@ -1,0 +1,113 @@
+//! Sliding window, approximated by two counters: the current window's hits, and the previous window's weighted by how
+//! much of it the last `window_ns` still overlap. Windows are aligned: they start at multiples of their length since
+//! the Unix epoch.
+//!
+//! At a share `x` into the current window, `previous × (1 − x) + current` credits are counted as taken. 7 per minute,
+//! 5 in the last minute and 3 in the current one, at 30 %: 5 × 0.7 + 3 = 6.5 are counted. An ask is granted when the
+//! count including it does not exceed the limit. Nothing is rounded in the caller's favour: in the example half a
+//! credit is left, `left` is 0, and one credit is granted when the previous window has faded to 3, at 40 %.
+//! (Alex Xu's "System Design Interview", where the example is from, rounds the count down and lets that one through.)
+//!
+//! The reply's numbers: `left` is the whole credits left by that count, and `reset_ns` is the time until one more is.
+//!
+//! What it promises: never more than `credits` counted, so never more than `credits` in an aligned window, and in any
+//! window of the same length at most `2 × credits − 1`. That worst case takes a burst at the very end of a window:
+//! the count spreads it over the whole window, and forgets it before it is `window_ns` old.
+
+use std::num::NonZeroU64;
+
+use super::decide::{Algorithm, saturating};
+use super::{InvalidLimit, invalid};
+use crate::clock::Timestamp;
+
+pub(super) const NAME: &str = "sliding-window";
+
+/// `credits` per window of `window_ns` nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SlidingWindow {
+    pub credits: NonZeroU64,
+    pub window_ns: NonZeroU64,
+}
+
+/// Two counters. Three words: `start`, `current`, `previous`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct State {
+    /// The start of the current window, a multiple of the window's length.
+    pub start: Timestamp,
+    /// Credits taken in the current window.
+    pub current: u64,
+    /// Credits taken in the window before.
+    pub previous: u64,
+}
+
+impl SlidingWindow {
+    /// # Errors
+    /// When a number is 0.
+    pub fn new(credits: u64, window_ns: u64) -> Result<Self, InvalidLimit> {
+        Ok(Self { credits: invalid::credits(credits)?, window_ns: invalid::time(window_ns)? })
+    }
+
+    fn aligned(&self, at: Timestamp) -> Timestamp {
+        Timestamp::from_nanos(at.as_nanos() - at.as_nanos() % self.window_ns)
+    }
+
+    /// `count × window_ns`: the unit in which shares of a window are whole numbers.
+    fn scaled(&self, count: u64) -> u128 {
+        u128::from(count) * u128::from(self.window_ns.get())
+    }
+}
+
+impl Algorithm for SlidingWindow {
+    type State = State;
+
+    fn capacity(&self) -> u64 {
+        self.credits.get()
+    }
+
+    fn fresh(&self, at: Timestamp) -> State {
+        State { start: self.aligned(at), current: 0, previous: 0 }
+    }
+
+    fn time(&self, state: &State) -> Timestamp {
+        state.start
+    }
+
+    fn advanced(&self, state: &State, at: Timestamp) -> State {
+        match at.since(state.start) / self.window_ns {
+            0 => *state,
+            1 => State { start: state.start.plus(self.window_ns.get()), current: 0, previous: state.current },
+            _ => self.fresh(at),
+        }
+    }
+
+    fn pulled_back(&self, state: &State, at: Timestamp) -> State {
+        State { start: self.aligned(at), ..*state }
+    }
+
+    fn left(&self, state: &State, at: Timestamp) -> u64 {
+        let unused = self.scaled(self.credits.get().saturating_sub(state.current));
+        let overlap = self.window_ns.get().saturating_sub(at.since(state.start));
+        let fading = u128::from(state.previous) * u128::from(overlap);
+        saturating(unused.saturating_sub(fading) / u128::from(self.window_ns.get()))
+    }
+
+    fn take(&self, state: &mut State, credits: u64, _at: Timestamp) {
+        state.current = state.current.saturating_add(credits);
+    }
+
+    /// The wait ends in the current window if its own count permits, else in the next, where that count is the one
+    /// that fades. In either, what fades may still overlap by `room / fading` of a window.
+    fn wait_ns(&self, state: &State, credits: u64, at: Timestamp) -> u64 {
+        if credits <= self.left(state, at) {
+            return 0;
+        }
+        let room = self.credits.get().saturating_sub(credits);
+        let window = u128::from(self.window_ns.get());
+        let (start, fading, room) = match room.checked_sub(state.current) {
+            Some(room) => (u128::from(state.start.as_nanos()), state.previous, room),
+            None => (u128::from(state.start.as_nanos()) + window, state.current, room),
+        };
+        let overlap = (self.scaled(room) / u128::from(fading.max(1))).min(window);
+        saturating((start + window - overlap).saturating_sub(u128::from(at.as_nanos())))
+    }
+}

@@ -1,0 +1,149 @@
+//! What the algorithms promise, as properties: those of all in `promises.rs`, and each against a plain model of its own.
+
+mod fixed_window;
+mod leaky_bucket;
+mod promises;
+mod recorded;
+mod sliding_log;
+mod sliding_window;
+mod token_bucket;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Far enough from the epoch for every step back in these tests.
+const START: u64 = 1_000_000 * crate::clock::NANOS_PER_SECOND;
+
+/// One bucket and what it remembers: a store in its smallest form.
+struct Bucket {
+    limit: Limit,
+    state: Option<State>,
+}
+
+impl Bucket {
+    fn new(limit: Limit) -> Self {
+        Self { limit, state: None }
+    }
+
+    /// Asks at `nanos` after the epoch and remembers what the decision says.
+    fn ask(&mut self, ask: Ask, nanos: u64) -> Outcome {
+        let decision = self.limit.decide(self.state.as_ref(), ask, Timestamp::from_nanos(nanos));
+        self.state = decision.state.or(self.state.take());
+        decision.outcome
+    }
+
+    fn take(&mut self, cost: u64, nanos: u64) -> Outcome {
+        self.ask(Ask::Take { cost }, nanos)
+    }
+
+    fn look(&mut self, cost: u64, nanos: u64) -> Outcome {
+        self.ask(Ask::Look { cost }, nanos)
+    }
+}
+
+/// Asks at times that never run backwards, from [`START`] on.
+#[derive(Debug, Clone)]
+struct Hits(Vec<(u64, u64)>);
+
+impl Hits {
+    /// Takes them all from `bucket`; returns (time, cost) of those that were granted.
+    fn granted_by(&self, bucket: &mut Bucket) -> Vec<(u64, u64)> {
+        self.0.iter().copied().filter(|(at, cost)| bucket.take(*cost, *at).allowed).collect()
+    }
+
+    fn end(&self) -> u64 {
+        self.0.last().map_or(START, |(at, _)| *at)
+    }
+}
+
+/// Up to 80 hits, `gap` nanoseconds apart, of 0 to 5 credits.
+fn hits(gap: std::ops::Range<u64>) -> impl Strategy<Value = Hits> {
+    prop::collection::vec((gap, 0..=5u64), 0..80).prop_map(|steps| {
+        let mut at = START;
+        let dated = |(gap, cost)| {
+            at += gap;
+            (at, cost)
+        };
+        Hits(steps.into_iter().map(dated).collect())
+    })
+}
+
+/// The most credits granted in any `window` nanoseconds, open at the start and closed at the end.
+fn most_in_a_window(granted: &[(u64, u64)], window: u64) -> u64 {
+    let ending_at = |end: u64| granted.iter().filter(move |(at, _)| *at <= end && end - *at < window);
+    granted.iter().map(|(end, _)| ending_at(*end).map(|(_, cost)| cost).sum()).max().unwrap_or(0)
+}
+
+/// Every algorithm, with numbers small enough for hits to meet every boundary.
+fn small_limit() -> impl Strategy<Value = Limit> {
+    limit_of(|| 1..=12u64, || 1..=60u64)
+}
+
+/// Every algorithm, with numbers up to the largest.
+fn any_limit() -> impl Strategy<Value = Limit> {
+    limit_of(|| any_number().prop_map(|number| number.max(1)), || any_number().prop_map(|number| number.max(1)))
+}
+
+/// Any number, the extreme ones often.
+fn any_number() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        any::<u64>(),
+        0..4u64,
+        (u64::MAX - 3)..=u64::MAX,
+        Just(i64::MAX as u64),
+        (0..64u32).prop_map(|bit| 1 << bit)
+    ]
+}
+
+fn limit_of<C, N>(credits: impl Fn() -> C, nanos: impl Fn() -> N) -> impl Strategy<Value = Limit>
+where
+    C: Strategy<Value = u64> + 'static,
+    N: Strategy<Value = u64> + 'static,
+{
+    prop_oneof![
+        (credits(), nanos())
+            .prop_map(|(credits, window)| Limit::FixedWindow(FixedWindow::new(credits, window).unwrap())),
+        (credits(), nanos())
+            .prop_map(|(credits, window)| Limit::SlidingWindow(SlidingWindow::new(credits, window).unwrap())),
+        (credits(), nanos()).prop_map(|(credits, window)| {
+            Limit::SlidingLog(SlidingLog::new(credits.min(MAX_LOG_CREDITS), window).unwrap())
+        }),
+        (credits(), credits(), nanos()).prop_map(|(capacity, refill, interval)| {
+            Limit::TokenBucket(TokenBucket::new(capacity, refill, interval).unwrap())
+        }),
+        (credits(), credits(), nanos()).prop_map(|(capacity, count, period)| Limit::LeakyBucket(
+            LeakyBucket::new(capacity, count, period).unwrap()
+        )),
+    ]
+}
+
+#[test]
+fn names_are_those_of_the_limits() {
+    let limits = [
+        Limit::FixedWindow(FixedWindow::new(1, 1).unwrap()),
+        Limit::SlidingWindow(SlidingWindow::new(1, 1).unwrap()),
+        Limit::SlidingLog(SlidingLog::new(1, 1).unwrap()),
+        Limit::TokenBucket(TokenBucket::new(1, 1, 1).unwrap()),
+        Limit::LeakyBucket(LeakyBucket::new(1, 1, 1).unwrap()),
+    ];
+    assert_eq!(limits.map(|limit| limit.name()), NAMES);
+}
+
+#[test]
+fn invalid_limits_cannot_be_built() {
+    assert_eq!(FixedWindow::new(0, 1), Err(InvalidLimit::NoCredits));
+    assert_eq!(FixedWindow::new(1, 0), Err(InvalidLimit::NoTime));
+    assert_eq!(SlidingWindow::new(0, 1), Err(InvalidLimit::NoCredits));
+    assert_eq!(SlidingWindow::new(1, 0), Err(InvalidLimit::NoTime));
+    assert_eq!(SlidingLog::new(0, 1), Err(InvalidLimit::NoCredits));
+    assert_eq!(SlidingLog::new(1, 0), Err(InvalidLimit::NoTime));
+    assert!(SlidingLog::new(1_000, 1).is_ok());
+    assert_eq!(SlidingLog::new(1_001, 1), Err(InvalidLimit::LogTooLong { credits: 1_001 }));
+    assert_eq!(TokenBucket::new(0, 1, 1), Err(InvalidLimit::NoCredits));
+    assert_eq!(TokenBucket::new(1, 0, 1), Err(InvalidLimit::NoRefill));
+    assert_eq!(TokenBucket::new(1, 1, 0), Err(InvalidLimit::NoTime));
+    assert_eq!(LeakyBucket::new(0, 1, 1), Err(InvalidLimit::NoCredits));
+    assert_eq!(LeakyBucket::new(1, 0, 1), Err(InvalidLimit::NoCredits));
+    assert_eq!(LeakyBucket::new(1, 1, 0), Err(InvalidLimit::NoTime));
+}

@@ -1,0 +1,217 @@
+//! What every algorithm promises.
+
+use super::*;
+use crate::clock::NANOS_PER_SECOND;
+
+/// Any ask, of up to 15 credits: more than a small limit has.
+fn ask() -> impl Strategy<Value = Ask> {
+    prop_oneof![
+        (0..15u64).prop_map(|cost| Ask::Look { cost }),
+        (0..15u64).prop_map(|cost| Ask::Take { cost }),
+        (0..15u64, any::<bool>()).prop_map(|(cost, strict)| Ask::Drain { cost, strict }),
+    ]
+}
+
+/// A bucket with a past, and the time of its last hit.
+fn used_bucket(limit: Limit, past: &Hits) -> (Bucket, u64) {
+    let mut bucket = Bucket::new(limit);
+    past.granted_by(&mut bucket);
+    (bucket, past.end())
+}
+
+/// The longest time that the limit takes to give back all its credits.
+fn span_ns(limit: Limit) -> u64 {
+    match limit {
+        Limit::FixedWindow(limit) => limit.window_ns.get(),
+        Limit::SlidingWindow(limit) => 2 * limit.window_ns.get(),
+        Limit::SlidingLog(limit) => limit.window_ns().get(),
+        Limit::TokenBucket(limit) => limit.capacity.get().div_ceil(limit.refill.get()) * limit.interval_ns.get(),
+        Limit::LeakyBucket(limit) => (limit.capacity.get() * limit.period_ns.get()).div_ceil(limit.count.get()),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    #[test]
+    fn a_denied_ask_changes_nothing(limit in small_limit(), past in hits(0..40), cost in 0..15u64, later in 0..60u64) {
+        let (bucket, now) = used_bucket(limit, &past);
+        let at = Timestamp::from_nanos(now + later);
+        let decision = limit.decide(bucket.state.as_ref(), Ask::Take { cost }, at);
+        prop_assert_eq!(decision.outcome.allowed, cost <= decision.outcome.before);
+        prop_assert_eq!(decision.state.is_some(), decision.outcome.allowed && cost > 0);
+        let taken = if decision.outcome.allowed { cost } else { 0 };
+        prop_assert_eq!(decision.outcome.left, decision.outcome.before - taken);
+    }
+
+    #[test]
+    fn a_look_tells_what_a_take_would_get(limit in small_limit(), past in hits(0..40), cost in 0..15u64, later in 0..60u64) {
+        let (mut bucket, now) = used_bucket(limit, &past);
+        let state = bucket.state.clone();
+        let look = bucket.look(cost, now + later);
+        prop_assert_eq!(&bucket.state, &state);
+        prop_assert_eq!(look.left, look.before);
+        let take = bucket.take(cost, now + later);
+        prop_assert_eq!((look.allowed, look.before, look.retry_ns), (take.allowed, take.before, take.retry_ns));
+    }
+
+    #[test]
+    fn a_drain_takes_what_is_there(limit in small_limit(), past in hits(0..40), cost in 0..15u64, later in 0..60u64) {
+        let (mut bucket, now) = used_bucket(limit, &past);
+        let outcome = bucket.ask(Ask::Drain { cost, strict: false }, now + later);
+        prop_assert_eq!(outcome.allowed, outcome.before > 0);
+        prop_assert_eq!(outcome.left, outcome.before.saturating_sub(cost));
+        prop_assert_eq!(bucket.look(0, now + later).left, outcome.left);
+    }
+
+    #[test]
+    fn an_ask_is_granted_after_its_retry_time_and_not_before(
+        limit in small_limit(), past in hits(0..40), ask in ask(), later in 0..60u64,
+    ) {
+        let (mut bucket, now) = used_bucket(limit, &past);
+        let at = now + later;
+        let outcome = bucket.ask(ask, at);
+        let wanted = match ask {
+            Ask::Look { cost } | Ask::Take { cost } => cost,
+            Ask::Drain { .. } => 1,
+        };
+        prop_assert_eq!(outcome.retry_ns.is_some(), !outcome.allowed && wanted <= limit.capacity());
+        if let Some(retry_ns) = outcome.retry_ns {
+            prop_assert!(!bucket.look(wanted, at + retry_ns - 1).allowed);
+            prop_assert!(bucket.look(wanted, at + retry_ns).allowed);
+        }
+    }
+
+    #[test]
+    fn more_credits_are_left_after_the_reset_time_and_not_before(
+        limit in small_limit(), past in hits(0..40), ask in ask(), later in 0..60u64,
+    ) {
+        let (mut bucket, now) = used_bucket(limit, &past);
+        let at = now + later;
+        let outcome = bucket.ask(ask, at);
+        prop_assert_eq!(outcome.reset_ns == 0, outcome.left == limit.capacity());
+        if outcome.reset_ns > 0 {
+            let just_before = bucket.look(0, at + outcome.reset_ns - 1).left;
+            let then = bucket.look(0, at + outcome.reset_ns).left;
+            match limit {
+                Limit::LeakyBucket(_) => prop_assert!(just_before < limit.capacity() && then == limit.capacity()),
+                Limit::FixedWindow(_) => prop_assert!(just_before == outcome.left && then == limit.capacity()),
+                _ => prop_assert!(just_before == outcome.left && then > outcome.left),
+            }
+        }
+    }
+
+    #[test]
+    fn a_bucket_is_full_after_its_lifetime_and_not_before(limit in small_limit(), past in hits(0..40), ask in ask()) {
+        let (mut bucket, now) = used_bucket(limit, &past);
+        bucket.ask(ask, now);
+        if let Some(state) = bucket.state.clone() {
+            let lifetime_ns = limit.lifetime_ns(&state, Timestamp::from_nanos(now));
+            prop_assert_eq!(bucket.look(0, now + lifetime_ns).left, limit.capacity());
+            if lifetime_ns > 0 {
+                prop_assert!(bucket.look(0, now + lifetime_ns - 1).left < limit.capacity());
+            }
+        }
+    }
+
+    #[test]
+    fn a_bucket_that_is_forgotten_after_its_lifetime_is_not_missed(
+        limit in small_limit(), past in hits(0..40), later in 0..100u64, future in hits(0..40),
+    ) {
+        let (mut kept, now) = used_bucket(limit, &past);
+        let lifetime_ns = kept.state.as_ref().map_or(0, |state| limit.lifetime_ns(state, Timestamp::from_nanos(now)));
+        let mut forgotten = Bucket::new(limit);
+        for (at, cost) in future.0 {
+            let at = at + (now - START) + lifetime_ns + later;
+            // The session of a full bucket is over, but a bucket that still remembers it may tell.
+            let numbers = |outcome: Outcome| Outcome { session: None, ..outcome };
+            prop_assert_eq!(numbers(kept.take(cost, at)), numbers(forgotten.take(cost, at)));
+        }
+    }
+
+    #[test]
+    fn an_overtaken_ask_gets_no_credits_from_the_past(
+        limit in small_limit(), past in hits(0..40), cost in 1..15u64, back in 0..10 * NANOS_PER_SECOND,
+    ) {
+        let (mut bucket, now) = used_bucket(limit, &past);
+        if !bucket.take(1, now).allowed {
+            return Ok(());
+        }
+        let present = bucket.look(0, now).before;
+        let overtaken = bucket.take(cost, now - back);
+        prop_assert!(overtaken.before <= present);
+        prop_assert!(overtaken.reset_ns <= span_ns(limit));
+        let taken = if overtaken.allowed { cost } else { 0 };
+        prop_assert_eq!(bucket.look(0, now).left, present - taken);
+    }
+
+    #[test]
+    fn nobody_waits_for_the_old_clock_after_it_was_set_back(
+        limit in small_limit(), past in hits(0..40), back in 11 * NANOS_PER_SECOND..START / 2,
+    ) {
+        let (mut bucket, now) = used_bucket(limit, &past);
+        let at = now - back;
+        let cost = limit.capacity();
+        let present = bucket.look(0, now).before;
+        let outcome = bucket.take(cost, at);
+        // How much of its previous window still counts depends on the time of day, in this one.
+        prop_assert!(matches!(limit, Limit::SlidingWindow(_)) || outcome.before <= present);
+        if let Some(retry_ns) = outcome.retry_ns {
+            prop_assert!(retry_ns <= span_ns(limit));
+            prop_assert!(!bucket.take(cost, at + retry_ns - 1).allowed);
+            prop_assert!(bucket.take(cost, at + retry_ns).allowed);
+        }
+    }
+
+    #[test]
+    fn a_state_of_another_algorithm_counts_as_fresh(limit in small_limit(), other in small_limit(), past in hits(0..40), cost in 0..15u64) {
+        let (bucket, now) = used_bucket(other, &past);
+        if limit.name() == other.name() {
+            return Ok(());
+        }
+        let at = Timestamp::from_nanos(now);
+        let ask = Ask::Take { cost };
+        prop_assert_eq!(limit.decide(bucket.state.as_ref(), ask, at), limit.decide(None, ask, at));
+        if let Some(state) = &bucket.state {
+            prop_assert_eq!(limit.lifetime_ns(state, at), 0);
+        }
+    }
+
+    #[test]
+    fn a_fresh_bucket_of_any_size_grants_all_its_credits_at_once_and_no_more(
+        limit in any_limit(), at in 0..u64::MAX, parts in prop::collection::vec(any_number(), 0..4),
+    ) {
+        let mut bucket = Bucket::new(limit);
+        let mut left = limit.capacity();
+        for part in parts {
+            prop_assert_eq!(bucket.take(part, at).allowed, part <= left);
+            left -= if part <= left { part } else { 0 };
+            prop_assert_eq!(bucket.look(0, at).left, left);
+        }
+        prop_assert!(bucket.take(left, at).allowed);
+        let denied = bucket.take(1, at);
+        prop_assert_eq!((denied.allowed, denied.left), (false, 0));
+        prop_assert!(denied.retry_ns.is_some_and(|retry_ns| retry_ns > 0));
+    }
+
+    #[test]
+    fn no_numbers_and_no_times_overflow(
+        limit in any_limit(),
+        asks in prop::collection::vec((any_number(), any_number(), 0..4u8), 1..30),
+    ) {
+        let mut bucket = Bucket::new(limit);
+        for (at, cost, kind) in asks {
+            let ask = match kind {
+                0 => Ask::Look { cost },
+                1 => Ask::Take { cost },
+                _ => Ask::Drain { cost, strict: kind == 3 },
+            };
+            let outcome = bucket.ask(ask, at);
+            prop_assert!(outcome.before <= limit.capacity());
+            prop_assert!(outcome.left <= outcome.before);
+            if let Some(state) = &bucket.state {
+                limit.lifetime_ns(state, Timestamp::from_nanos(at));
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The token bucket: against a plain model that adds one refill after the other, by takes and by drains.
+
+use super::*;
+use crate::clock::NANOS_PER_SECOND;
+
+fn bucket(capacity: u64, refill: u64, interval_ns: u64) -> Bucket {
+    Bucket::new(Limit::TokenBucket(TokenBucket::new(capacity, refill, interval_ns).unwrap()))
+}
+
+struct Model {
+    capacity: u64,
+    refill: u64,
+    interval: u64,
+    /// Mark, tokens, session; `None` before the first take.
+    bucket: Option<(u64, u64, u64)>,
+}
+
+impl Model {
+    fn refilled(&self, at: u64) -> (u64, u64, u64) {
+        let (mut mark, mut tokens, session) = self.bucket.unwrap_or((at, self.capacity, at));
+        while mark + self.interval <= at {
+            mark += self.interval;
+            tokens = self.capacity.min(tokens + self.refill);
+        }
+        (mark, tokens, session)
+    }
+
+    /// Tokens before, and whether they sufficed.
+    fn take(&mut self, cost: u64, at: u64) -> (u64, bool) {
+        let (mark, tokens, _) = self.refilled(at);
+        let mark = if tokens == self.capacity { at } else { mark };
+        if 0 < cost && cost <= tokens {
+            self.bucket = Some((mark, tokens - cost, at));
+        }
+        (tokens, cost <= tokens)
+    }
+
+    /// Tokens before, and the session.
+    fn drain(&mut self, cost: u64, strict: bool, at: u64) -> (u64, u64) {
+        let (mut mark, tokens, mut session) = self.refilled(at);
+        if cost == 0 {
+            return (tokens, session);
+        }
+        if cost <= tokens {
+            session = at;
+        }
+        let rest = tokens.saturating_sub(cost);
+        if rest == 0 && strict {
+            mark = at;
+        }
+        self.bucket = Some((mark, rest, session));
+        (tokens, session)
+    }
+}
+
+#[test]
+fn refills_come_in_whole_steps() {
+    let mut bucket = bucket(10, 3, 100);
+    assert!(bucket.take(10, START).allowed);
+    assert_eq!(bucket.look(1, START + 99).retry_ns, Some(1));
+    assert_eq!(bucket.look(0, START + 100).left, 3);
+    assert_eq!(bucket.look(0, START + 299).left, 6);
+    // Taking in the middle of an interval does not delay the next refill.
+    assert_eq!(bucket.take(2, START + 250).reset_ns, 50);
+    assert_eq!(bucket.look(0, START + 300).left, 7);
+    assert_eq!(bucket.look(0, START + 400).left, 10);
+}
+
+#[test]
+fn a_full_bucket_waits_a_whole_interval_after_a_take_and_keeps_its_grid_after_a_drain() {
+    let mut taken = bucket(5, 5, 100);
+    taken.take(1, START);
+    assert_eq!(taken.take(1, START + 150).reset_ns, 100);
+
+    let mut drained = bucket(5, 5, 100);
+    let drain = Ask::Drain { cost: 1, strict: false };
+    drained.ask(drain, START);
+    assert_eq!(drained.ask(drain, START + 150).reset_ns, 50);
+}
+
+#[test]
+fn a_caller_who_never_pauses_stays_limited_by_strict_drains_only() {
+    let (mut strict, mut lenient) = (bucket(1, 1, 100), bucket(1, 1, 100));
+    let allowed = |bucket: &mut Bucket, strict: bool| {
+        (0..100).filter(|hit| bucket.ask(Ask::Drain { cost: 1, strict }, START + hit * 10).allowed).count()
+    };
+    assert_eq!(allowed(&mut strict, true), 1);
+    assert_eq!(allowed(&mut lenient, false), 10);
+    assert_eq!(strict.ask(Ask::Drain { cost: 1, strict: true }, START + 1_000).retry_ns, Some(100));
+    assert!(strict.ask(Ask::Drain { cost: 1, strict: true }, START + 1_100).allowed);
+}
+
+#[test]
+fn a_drain_by_last_years_clock_is_not_taken_for_a_clock_set_back() {
+    let mut bucket = bucket(5, 5, 100);
+    let drain = Ask::Drain { cost: 5, strict: false };
+    assert_eq!(bucket.ask(drain, START).before, 5);
+    let a_day_ago = START - 86_400 * NANOS_PER_SECOND;
+    assert_eq!(bucket.ask(drain, a_day_ago).before, 0);
+    assert_eq!(bucket.ask(drain, START + 99).before, 0);
+    assert_eq!(bucket.ask(drain, START + 100).before, 5);
+}
+
+#[test]
+fn a_bucket_drained_by_a_clock_far_ahead_is_forgotten_after_one_filling() {
+    let limit = Limit::TokenBucket(TokenBucket::new(5, 1, 100).unwrap());
+    let ahead = State::TokenBucket(crate::algorithm::token_bucket::State {
+        mark: Timestamp::from_nanos(2 * START),
+        tokens: 2,
+        session: Timestamp::from_nanos(2 * START),
+    });
+    assert_eq!(limit.lifetime_ns(&ahead, Timestamp::from_nanos(START)), 300);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn takes_as_a_plain_model_does(capacity in 1..12u64, refill in 1..15u64, interval in 1..60u64, hits in hits(0..40)) {
+        let mut bucket = bucket(capacity, refill, interval);
+        let mut model = Model { capacity, refill, interval, bucket: None };
+        for (at, cost) in hits.0 {
+            let outcome = bucket.take(cost, at);
+            prop_assert_eq!((outcome.before, outcome.allowed), model.take(cost, at));
+        }
+    }
+
+    #[test]
+    fn drains_as_a_plain_model_does_whatever_the_time(
+        capacity in 1..12u64, refill in 1..15u64, interval in 1..60u64,
+        drains in prop::collection::vec((0..8u64, any::<bool>(), 0..500u64), 0..60),
+    ) {
+        let mut bucket = bucket(capacity, refill, interval);
+        let mut model = Model { capacity, refill, interval, bucket: None };
+        for (cost, strict, at) in drains {
+            let outcome = bucket.ask(Ask::Drain { cost, strict }, at);
+            let (before, session) = model.drain(cost, strict, at);
+            prop_assert_eq!((outcome.before, outcome.session), (before, Some(Timestamp::from_nanos(session))));
+        }
+    }
+
+    #[test]
+    fn keeps_to_the_burst_and_the_average_rate(
+        capacity in 1..12u64, refill in 1..15u64, interval in 1..60u64, hits in hits(0..40),
+    ) {
+        let granted = hits.granted_by(&mut bucket(capacity, refill, interval));
+        for (first, (from, _)) in granted.iter().enumerate() {
+            let mut taken = 0;
+            for (to, cost) in granted.iter().skip(first) {
+                taken += cost;
+                prop_assert!(taken <= capacity + ((to - from) / interval + 1) * refill);
+            }
+        }
+    }
+}

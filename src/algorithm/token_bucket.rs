@@ -1,0 +1,136 @@
+//! Token bucket with refills in whole steps, as Smyte's limiter counts: after `n` full intervals `n × refill` tokens
+//! are added, up to `capacity`, and the refill mark advances by those intervals only.
+//!
+//! It serves rules by [`Ask::Take`] and the `RL.*` commands by [`Ask::Drain`], with two differences:
+//! - A take from a full bucket moves the refill mark to the present, so a bucket that has filled up is just like a
+//!   fresh one. A drain leaves the mark on its grid, as the original does, for replies that are the same to the token;
+//!   there, forgetting a full bucket shifts the grid of its refills, and nothing else.
+//! - A drain's time may be the client's, which may run backwards as it likes; it is never taken for a clock set back.
+//!
+//! The reply's numbers: `left` is the tokens in the bucket, and `reset_ns` is the time until the next refill step; 0
+//! when the bucket is full. In any span of time, at most `capacity` tokens are granted, and `refill` more for each
+//! interval begun.
+//!
+//! A session begins with an ask that finds all the tokens that it takes; asks that are cut short or denied belong to
+//! the session before. With one token and strict drains, that groups the hits that follow each other within an
+//! interval.
+
+use std::num::NonZeroU64;
+
+use super::decide::{self, Algorithm, saturating};
+use super::{Ask, InvalidLimit, Outcome, invalid};
+use crate::clock::Timestamp;
+
+pub(super) const NAME: &str = "token-bucket";
+
+/// At most `capacity` tokens; `refill` more after each `interval_ns` nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TokenBucket {
+    pub capacity: NonZeroU64,
+    pub refill: NonZeroU64,
+    pub interval_ns: NonZeroU64,
+}
+
+/// A bucket that was asked. Three words: `mark`, `tokens`, `session`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct State {
+    /// Refills are counted up to here; the next one comes an interval later.
+    pub mark: Timestamp,
+    /// Tokens in the bucket at the mark.
+    pub tokens: u64,
+    /// When the present session began.
+    pub session: Timestamp,
+}
+
+impl TokenBucket {
+    /// # Errors
+    /// When a number is 0.
+    pub fn new(capacity: u64, refill: u64, interval_ns: u64) -> Result<Self, InvalidLimit> {
+        Ok(Self {
+            capacity: invalid::credits(capacity)?,
+            refill: invalid::refill(refill)?,
+            interval_ns: invalid::time(interval_ns)?,
+        })
+    }
+
+    pub(super) fn decide(&self, stored: Option<&State>, ask: Ask, at: Timestamp) -> (Outcome, Option<State>) {
+        match ask {
+            Ask::Look { .. } | Ask::Take { .. } => decide::decide(self, stored, ask, at),
+            Ask::Drain { cost, strict } => {
+                let found = stored.map_or_else(|| self.fresh(at), |state| self.advanced(state, at));
+                let drained = if cost == 0 { found } else { drained(found, cost, strict, at) };
+                let outcome = decide::outcome(self, &drained, ask, found.tokens > 0, found.tokens, at);
+                (outcome, (cost > 0 && stored != Some(&drained)).then_some(drained))
+            }
+        }
+    }
+
+    /// The time that `tokens` take to come back.
+    fn refilling_ns(&self, tokens: u64) -> u128 {
+        u128::from(tokens.div_ceil(self.refill.get())) * u128::from(self.interval_ns.get())
+    }
+}
+
+/// `found` after a drain of `cost` tokens, or as many as there are.
+fn drained(found: State, cost: u64, strict: bool, at: Timestamp) -> State {
+    let tokens = found.tokens.saturating_sub(cost);
+    State {
+        mark: if strict && tokens == 0 { at } else { found.mark },
+        tokens,
+        session: if cost <= found.tokens { at } else { found.session },
+    }
+}
+
+impl Algorithm for TokenBucket {
+    type State = State;
+
+    fn capacity(&self) -> u64 {
+        self.capacity.get()
+    }
+
+    fn fresh(&self, at: Timestamp) -> State {
+        State { mark: at, tokens: self.capacity.get(), session: at }
+    }
+
+    fn time(&self, state: &State) -> Timestamp {
+        state.mark
+    }
+
+    fn advanced(&self, state: &State, at: Timestamp) -> State {
+        let steps = at.since(state.mark) / self.interval_ns;
+        let tokens = steps.saturating_mul(self.refill.get()).saturating_add(state.tokens);
+        State {
+            mark: state.mark.plus(steps * self.interval_ns.get()),
+            tokens: tokens.min(self.capacity.get()),
+            ..*state
+        }
+    }
+
+    fn pulled_back(&self, state: &State, at: Timestamp) -> State {
+        State { mark: at, ..*state }
+    }
+
+    fn left(&self, state: &State, _at: Timestamp) -> u64 {
+        state.tokens.min(self.capacity.get())
+    }
+
+    fn take(&self, state: &mut State, credits: u64, at: Timestamp) {
+        if state.tokens >= self.capacity.get() {
+            *state = self.fresh(at);
+        }
+        *state = State { tokens: state.tokens.saturating_sub(credits), session: at, ..*state };
+    }
+
+    fn wait_ns(&self, state: &State, credits: u64, at: Timestamp) -> u64 {
+        let missing = credits.saturating_sub(self.left(state, at));
+        if missing == 0 {
+            return 0;
+        }
+        let there = u128::from(state.mark.as_nanos()) + self.refilling_ns(missing);
+        saturating(there.saturating_sub(u128::from(at.as_nanos())))
+    }
+
+    fn session(&self, state: &State) -> Option<Timestamp> {
+        Some(state.session)
+    }
+}

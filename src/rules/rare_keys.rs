@@ -1,0 +1,56 @@
+//! Keys that few rules mention: too many of them to look at each for every request.
+//!
+//! A rule is filed under one of its rare keys, the rarest. A request that carries this key tries the rule's rare keys
+//! one by one; to all other requests the rule costs nothing.
+
+use std::collections::{HashMap, HashSet};
+
+use super::matcher::{SetId, Values};
+use super::{Pattern, Rule};
+
+#[derive(Debug, Default)]
+pub struct RareKeys {
+    filed: HashMap<String, Vec<FiledRule>>,
+}
+
+#[derive(Debug)]
+struct FiledRule {
+    /// What the rule asks of rare keys.
+    asked: Vec<(String, Pattern)>,
+    /// The set of this rule alone.
+    set: SetId,
+}
+
+impl RareKeys {
+    /// `rarest_first`: the rare keys. `singleton` makes the set of one rule, given by its index.
+    pub fn new(rules: &[Rule], rarest_first: &[&str], mut singleton: impl FnMut(u32) -> SetId) -> Self {
+        let mut filed: HashMap<String, Vec<FiledRule>> = HashMap::new();
+        let ranks: HashMap<&str, usize> = rarest_first.iter().copied().zip(0..).collect();
+        for (index, rule) in (0..).zip(rules) {
+            let rare = rule.operation.iter().filter_map(|pair| Some((*ranks.get(pair.0.as_str())?, pair)));
+            let Some((_, (key, _))) = rare.clone().min_by_key(|(rank, _)| *rank) else { continue };
+            let asked = rare.map(|(_, pair)| pair.clone()).collect();
+            filed.entry(key.clone()).or_default().push(FiledRule { asked, set: singleton(index) });
+        }
+        Self { filed }
+    }
+
+    /// Calls `found` with the set of each rule whose rare keys `values` satisfies.
+    pub fn for_each_match(&self, values: &impl Values, mut found: impl FnMut(SetId)) {
+        for rule in values.keys().filter_map(|key| self.filed.get(key)).flatten() {
+            let satisfied = |(key, pattern): &(String, Pattern)| {
+                values.value(key).is_some_and(|value| pattern.matches_bytes(value))
+            };
+            if rule.asked.iter().all(satisfied) {
+                found(rule.set);
+            }
+        }
+    }
+}
+
+/// The indexes of the rules that mention none of `keys`.
+pub fn rules_without(keys: &[&str], rules: &[Rule]) -> Vec<u32> {
+    let keys: HashSet<&str> = keys.iter().copied().collect();
+    let mentions = |rule: &Rule| rule.operation.iter().any(|(key, _)| keys.contains(key.as_str()));
+    (0..).zip(rules).filter(|(_, rule)| !mentions(rule)).map(|(index, _)| index).collect()
+}
