@@ -31,7 +31,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value = "50")]
     pub connections: NonZeroUsize,
 
-    /// Requests in flight on a connection; with --rate, the most of them
+    /// Requests in flight on a connection; with --rate, the most of them, and how many in a row go to one connection
     #[arg(long, value_name = "N", default_value = "1")]
     pub pipeline: NonZeroU64,
 

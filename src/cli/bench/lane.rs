@@ -55,7 +55,7 @@ impl<'a> Lane<'a> {
     /// Lane number `turn` of `turns`.
     pub fn new(connection: Connection<'a>, plan: &Plan, turn: u64, turns: u64) -> Self {
         let pace = match plan.rate {
-            Some(rate) => Pace::Open(Schedule::new(rate, turn, turns)),
+            Some(rate) => Pace::Open(Schedule::new(rate, turn, turns, plan.pipeline)),
             None => Pace::Closed { batch_due_ns: 0 },
         };
         Self { connection, pace, sent: 0, received: 0, quiet_since_ns: 0 }

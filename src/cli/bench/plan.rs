@@ -18,9 +18,14 @@ pub struct Plan {
     pub end_ns: u64,
     /// Requests to measure in a closed loop.
     pub requests: Option<u64>,
+    /// In an open loop, requests that fall due within this time are sent together: at a high rate, a system call for
+    /// each would keep the generator too busy to send on time. A request's latency counts the wait.
+    pub send_interval_ns: u64,
     /// A run is given up when a connection waits for a reply for longer, or the run is not over so long after its end.
     pub patience_ns: u64,
 }
+
+const OPEN_LOOP_SEND_INTERVAL_NS: u64 = 100_000;
 
 const PATIENCE_NS: u64 = 10 * NANOS_PER_SECOND;
 
@@ -47,6 +52,7 @@ impl Plan {
             warmup_ns,
             end_ns: warmup_ns.saturating_add(measured_ns),
             requests: requests.filter(|_| args.rate.is_none()),
+            send_interval_ns: args.rate.map_or(0, |_| OPEN_LOOP_SEND_INTERVAL_NS),
             patience_ns: PATIENCE_NS,
         })
     }

@@ -45,6 +45,8 @@ pub struct ThreadId {
 pub struct Worker<'a> {
     shared: Shared<'a>,
     lanes: Vec<Lane<'a>>,
+    /// Nothing is sent earlier.
+    next_issue_ns: u64,
     began: Instant,
     progress: &'a Progress,
 }
@@ -71,7 +73,7 @@ impl<'a> Worker<'a> {
         let budget = plan.budget(thread.index, thread.count);
         let lanes = (0..).zip(sockets).filter(|(turn, _)| turn % thread.count == thread.index);
         let lanes = lanes.map(|(turn, socket)| lane(socket, args.protocol, plan, turn, sockets.len())).collect();
-        Ok(Self { shared: Shared { plan, keys, budget, measured }, lanes, began, progress })
+        Ok(Self { shared: Shared { plan, keys, budget, measured }, lanes, next_issue_ns: 0, began, progress })
     }
 
     /// Runs to the end of the plan.
@@ -83,16 +85,24 @@ impl<'a> Worker<'a> {
         let mut waits: Vec<PollFd<'a>> = Vec::with_capacity(self.lanes.len());
         while !self.progress.failed.load(Ordering::Relaxed) {
             let now_ns = self.now_ns();
-            for lane in &mut self.lanes {
-                lane.issue(now_ns, &mut self.shared).context("sending requests")?;
-            }
-            if self.is_done(now_ns) {
-                break;
+            if now_ns >= self.next_issue_ns {
+                self.issue(now_ns)?;
+                if self.is_done(now_ns) {
+                    break;
+                }
             }
             self.wait(&mut waits)?;
             self.receive(&waits)?;
         }
         Ok(self.finish())
+    }
+
+    fn issue(&mut self, now_ns: u64) -> anyhow::Result<()> {
+        for lane in &mut self.lanes {
+            lane.issue(now_ns, &mut self.shared).context("sending requests")?;
+        }
+        self.next_issue_ns = now_ns + self.shared.plan.send_interval_ns;
+        Ok(())
     }
 
     fn now_ns(&self) -> u64 {
@@ -122,7 +132,8 @@ impl<'a> Worker<'a> {
 
     fn time_out(&self) -> Timespec {
         let next_ns = self.lanes.iter().filter_map(|lane| lane.next_issue_ns(self.shared.plan)).min();
-        let until_next = next_ns.map(|next_ns| Duration::from_nanos(next_ns.saturating_sub(self.now_ns())));
+        let until_next =
+            next_ns.map(|next_ns| Duration::from_nanos(next_ns.max(self.next_issue_ns).saturating_sub(self.now_ns())));
         let time_out = until_next.map_or(LOOK_UP, |until_next| until_next.min(LOOK_UP));
         Timespec { tv_sec: 0, tv_nsec: i64::from(time_out.subsec_nanos()) as _ }
     }
