@@ -1,14 +1,13 @@
-//! Group commit: who waits for which commit, and the loop that commits.
+//! Group commit: who waits for which commit, and who makes it.
 //!
-//! Commits are numbered and run one at a time. A change belongs to the commit that is open when it is made; a commit
+//! Commits are numbered and made one at a time. A change belongs to the commit that is open when it is made; a commit
 //! first opens the next one, then takes every change made so far, writes them as one journal record, and releases the
-//! replies that waited. There is no timer: the next commit starts when the last has ended and somebody waits. What a
-//! commit writes, and to where, is the store's business.
+//! replies that waited. There is no timer: whoever waits and finds no commit being made leads, and hands the lead to
+//! one who waits for the next. What a commit writes, and to where, is the store's business.
 
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::store::StoreError;
@@ -19,18 +18,36 @@ pub struct Commits {
     /// Every commit up to this one is durable.
     done: AtomicU64,
     queue: Mutex<Queue>,
-    wanted: Condvar,
 }
 
 #[derive(Default)]
 struct Queue {
-    waiting: Vec<(u64, oneshot::Sender<Result<(), StoreError>>)>,
+    waiting: Vec<(u64, oneshot::Sender<Released>)>,
+    /// Somebody leads, or has been told to.
+    led: bool,
     closed: bool,
+}
+
+/// What becomes of one who waits.
+enum Released {
+    By(Result<(), StoreError>),
+    ToLead,
+}
+
+/// The right to make commits. There is one at a time; dropping it hands it on to one who waits.
+pub struct Lead<'a>(&'a Commits);
+
+/// How a wait ends.
+pub enum Waited<'a> {
+    /// The commit was made by somebody else, with this result.
+    Committed(Result<(), StoreError>),
+    /// Make it yourself.
+    Lead(Lead<'a>),
 }
 
 impl Commits {
     pub fn new() -> Self {
-        Self { open: AtomicU64::new(1), done: AtomicU64::new(0), queue: Mutex::default(), wanted: Condvar::new() }
+        Self { open: AtomicU64::new(1), done: AtomicU64::new(0), queue: Mutex::default() }
     }
 
     /// The commit that will take a change made now. Read it under the lock that guards the change.
@@ -43,68 +60,73 @@ impl Commits {
         self.done.load(Acquire)
     }
 
-    /// Waits until commit `number` is durable.
-    ///
-    /// # Errors
-    /// The commit's, or that the store is closed.
-    pub async fn wait_for(&self, number: u64) -> Result<(), StoreError> {
+    /// Waits until commit `number` is durable, or to lead where nobody does.
+    pub async fn wait_for(&self, number: u64) -> Waited<'_> {
         let released = {
             let mut queue = self.queue.lock();
             if number <= self.done() {
-                return Ok(());
+                return Waited::Committed(Ok(()));
             }
             if queue.closed {
-                return Err(closed());
+                return Waited::Committed(Err(closed()));
+            }
+            if !queue.led {
+                queue.led = true;
+                return Waited::Lead(Lead(self));
             }
             let (release, released) = oneshot::channel();
             queue.waiting.push((number, release));
             released
         };
-        self.wanted.notify_one();
-        released.await.unwrap_or_else(|_| Err(closed()))
-    }
-
-    /// Runs `commit` with the number of each commit, until [`Commits::close`]: as soon as somebody waits, and at the
-    /// latest `interval` after the last one, if there is an interval.
-    pub fn run(&self, interval: Option<Duration>, mut commit: impl FnMut(u64) -> Result<(), StoreError>) {
-        loop {
-            let closing = self.wait_until_wanted(interval);
-            let number = self.open.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
-            let result = commit(number);
-            if result.is_ok() {
-                self.done.store(number, Release);
-            }
-            self.release(number, &result);
-            if closing && self.queue.lock().waiting.is_empty() {
-                return;
-            }
+        match released.await {
+            Ok(Released::By(result)) => Waited::Committed(result),
+            Ok(Released::ToLead) => Waited::Lead(Lead(self)),
+            Err(_) => Waited::Committed(Err(closed())),
         }
     }
 
-    /// Lets [`Commits::run`] make a last commit and return; whoever waits afterwards gets an error.
+    /// The lead, unless somebody else has it.
+    pub fn try_lead(&self) -> Option<Lead<'_>> {
+        let mut queue = self.queue.lock();
+        (!std::mem::replace(&mut queue.led, true)).then_some(Lead(self))
+    }
+
+    /// Whoever waits from now on gets an error; those who wait already are still served.
     pub fn close(&self) {
         self.queue.lock().closed = true;
-        self.wanted.notify_all();
     }
+}
 
-    /// True when the store is being closed.
-    fn wait_until_wanted(&self, interval: Option<Duration>) -> bool {
-        let mut queue = self.queue.lock();
-        while queue.waiting.is_empty() && !queue.closed {
-            match interval {
-                None => self.wanted.wait(&mut queue),
-                Some(interval) if self.wanted.wait_for(&mut queue, interval).timed_out() => break,
-                Some(_) => {}
-            }
+impl Lead<'_> {
+    /// Makes one commit with `commit`, which is given its number, and releases those who waited for it.
+    pub fn commit(&self, commit: impl FnOnce(u64) -> Result<(), StoreError>) -> Result<(), StoreError> {
+        let number = self.0.open.fetch_add(1, AcqRel);
+        let result = commit(number);
+        if result.is_ok() {
+            self.0.done.store(number, Release);
         }
-        queue.closed
-    }
-
-    fn release(&self, number: u64, result: &Result<(), StoreError>) {
-        let released: Vec<_> = self.queue.lock().waiting.extract_if(.., |(wanted, _)| *wanted <= number).collect();
+        let released: Vec<_> = self.0.queue.lock().waiting.extract_if(.., |(wanted, _)| *wanted <= number).collect();
         for (_, release) in released {
             // Whoever waited may have hung up meanwhile.
-            let _ = release.send(result.clone());
+            let _ = release.send(Released::By(result.clone()));
+        }
+        result
+    }
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        loop {
+            let next = {
+                let mut queue = self.0.queue.lock();
+                let next = queue.waiting.pop();
+                queue.led = next.is_some();
+                next
+            };
+            // One who has hung up cannot lead.
+            if next.is_none_or(|(_, release)| release.send(Released::ToLead).is_ok()) {
+                return;
+            }
         }
     }
 }

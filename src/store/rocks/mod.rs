@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use self::commit::Commits;
+use self::commit::{Commits, Lead, Waited};
 use self::database::Database;
 pub use self::database::OpenError;
 use self::table::Table;
@@ -70,10 +70,17 @@ struct Shared {
     database: Database,
     table: Table,
     commits: Commits,
+    committer: Mutex<Committer>,
     write_back: WriteBack,
     durability: Durability,
     stopping: Mutex<bool>,
     stop: Condvar,
+}
+
+/// What whoever leads works with.
+struct Committer {
+    record: Vec<u8>,
+    outage: Outage,
 }
 
 impl RocksStore {
@@ -86,15 +93,19 @@ impl RocksStore {
             database: Database::open(path, options.clock)?,
             table: Table::new(options.hot_counters),
             commits: Commits::new(),
+            committer: Mutex::new(Committer {
+                record: Vec::new(),
+                outage: Outage::of("commits; hits are answered with an error"),
+            }),
             write_back: WriteBack::default(),
             durability: options.durability,
             stopping: Mutex::new(false),
             stop: Condvar::new(),
         });
-        let mut threads = vec![
-            spawn("divvy-commit", &shared, Shared::commit_loop)?,
-            spawn("divvy-write-back", &shared, Shared::write_back_loop)?,
-        ];
+        let mut threads = vec![spawn("divvy-write-back", &shared, Shared::write_back_loop)?];
+        if options.durability == Durability::Lazy {
+            threads.push(spawn("divvy-commit", &shared, Shared::lazy_commit_loop)?);
+        }
         if options.durability != Durability::Sync {
             threads.push(spawn("divvy-fsync", &shared, Shared::sync_loop)?);
         }
@@ -135,7 +146,7 @@ impl Store for RocksStore {
         batch.unsettled = unsettled;
         if durable_after > 0
             && shared.durability != Durability::Lazy
-            && let Err(error) = shared.commits.wait_for(durable_after).await
+            && let Err(error) = shared.settle(durable_after).await
         {
             batch.fail_unsettled(&error);
         }
@@ -166,15 +177,38 @@ impl Shared {
         }
     }
 
-    fn commit_loop(&self) {
-        let interval = (self.durability == Durability::Lazy).then_some(LAZY_INTERVAL);
-        let mut record = Vec::new();
-        let mut outage = Outage::of("commits; hits are answered with an error");
-        self.commits.run(interval, |number| {
-            let result = self.commit(number, &mut record, outage.lasts);
+    /// Waits until commit `number` is durable, making it if nobody else does.
+    async fn settle(&self, number: u64) -> Result<(), StoreError> {
+        let lead = match self.commits.wait_for(number).await {
+            Waited::Committed(result) => return result,
+            Waited::Lead(lead) => lead,
+        };
+        // Other connections whose requests have arrived get their changes into this commit.
+        tokio::task::yield_now().await;
+        match self.durability {
+            // An fsync takes milliseconds: the runtime's other tasks move to another thread meanwhile.
+            Durability::Sync => tokio::task::block_in_place(|| self.lead(&lead)),
+            // A write to the page cache takes less than moving them would.
+            Durability::Wal | Durability::Lazy => self.lead(&lead),
+        }
+    }
+
+    fn lead(&self, lead: &Lead) -> Result<(), StoreError> {
+        let Committer { record, outage } = &mut *self.committer.lock();
+        lead.commit(|number| {
+            let result = self.commit(number, record, outage.lasts);
             outage.note(&result);
             result
-        });
+        })
+    }
+
+    fn lazy_commit_loop(&self) {
+        while !self.stopped_within(LAZY_INTERVAL) {
+            if let Some(lead) = self.commits.try_lead() {
+                // The outage is logged, and the next round tries again.
+                let _ = self.lead(&lead);
+            }
+        }
     }
 
     /// Makes every change so far durable. After a failure memory is ahead of the disk, and the lost record cannot be
@@ -241,6 +275,7 @@ impl Shared {
         for thread in threads {
             let _ = thread.join();
         }
+        // This writes all there is, committed or not.
         let result = self.write_back_now().and_then(|()| self.database.sync());
         self.database.stop_background_work();
         result
