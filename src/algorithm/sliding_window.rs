@@ -10,9 +10,9 @@
 //!
 //! The reply's numbers: `left` is the credits left by that count, and `reset_ns` is the time until one more is.
 //!
-//! What it promises: the count before rounding stays below `credits + 1`. So at most `credits` are granted in an aligned
-//! window, and at most `2 × credits` in any window of the same length. That worst case takes a burst at the very end of
-//! a window: the count spreads it over the whole window, and forgets it before it is `window_ns` old.
+//! What it promises: the count before rounding stays below `credits + 1`. So at most `credits` are granted in an
+//! aligned window, and at most `2 × credits` in any window of the same length. That worst case takes a burst at the very
+//! end of a window: the count spreads it over the whole window, and forgets it before it is `window_ns` old.
 
 use std::num::NonZeroU64;
 
@@ -90,8 +90,8 @@ impl Algorithm for SlidingWindow {
     }
 
     /// The wait ends in the current window if its own count permits, else in the next, where that count is the one
-    /// that fades. In either, what fades may count for at most `room`, rounded down: `fading × overlap` must be less than
-    /// `(room + 1) × window`.
+    /// that fades. In either, what fades may count for at most `room`, rounded down: `fading × overlap` must be less
+    /// than `(room + 1) × window`.
     fn wait_ns(&self, state: &State, credits: u64, at: Timestamp) -> u64 {
         if credits <= self.left(state, at) {
             return 0;
