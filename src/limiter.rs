@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::algorithm::{Ask, Limit, Outcome};
 use crate::clock::{Clock, Timestamp};
-use crate::rules::{MatchPolicy, Operation, Quota, RuleSet, Scratch};
+use crate::rules::{BadCost, MatchPolicy, Operation, Quota, RuleSet, Scratch};
 use crate::store::key::{Prefix, Space};
 use crate::store::{Action, Backend, Batch, Store, StoreError};
 
@@ -17,6 +17,9 @@ use crate::store::{Action, Backend, Batch, Store, StoreError};
 pub enum Refusal {
     #[error("no rules are loaded: start the server with a rules file (divvy serve CONFIG)")]
     NoRules,
+    /// By a rule's `costField`. Nothing was taken, from no counter.
+    #[error(transparent)]
+    Cost(#[from] BadCost),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -132,7 +135,8 @@ struct Asked {
 
 #[derive(Debug)]
 enum Answer {
-    NoRules,
+    /// Nothing was asked of the store.
+    Refused(Refusal),
     /// The rule that answers counts nothing.
     Uncounted(Verdict),
     /// The last entry.
@@ -152,16 +156,26 @@ impl Requests {
     pub fn push(&mut self, operation: &Operation, intent: Intent) {
         let first = self.batch.len();
         let answer = match self.policy.clone() {
-            None => Answer::NoRules,
-            Some(policy) => self.push_matches(&policy, operation, intent),
+            None => Answer::Refused(Refusal::NoRules),
+            Some(policy) => self.push_matches(&policy, operation, intent).unwrap_or_else(|refusal| {
+                self.batch.truncate(first);
+                Answer::Refused(refusal)
+            }),
         };
         self.asked.push(Asked { entries: first..self.batch.len(), answer });
     }
 
-    fn push_matches(&mut self, policy: &Policy, operation: &Operation, intent: Intent) -> Answer {
+    /// # Errors
+    /// The request is refused, and what was pushed for it has to be taken back.
+    fn push_matches(&mut self, policy: &Policy, operation: &Operation, intent: Intent) -> Result<Answer, Refusal> {
         let now = self.batch.now();
-        let mut answer = Answer::NoRules;
+        let mut answer = Answer::Refused(Refusal::NoRules);
         for (index, rule) in policy.rules.matches(operation, &mut self.scratch) {
+            let action = match intent {
+                Intent::Hit => Action::Ask(Ask::Take { cost: rule.cost(operation)? }),
+                Intent::Peek => Action::Ask(Ask::Look { cost: rule.cost(operation)? }),
+                Intent::Forget => Action::Forget,
+            };
             let is_canary = rule.match_policy == MatchPolicy::Canary;
             let bucket = policy.buckets.get(index).and_then(Option::as_ref);
             // A peek is about the answer alone, and canaries do not answer.
@@ -169,11 +183,6 @@ impl Requests {
                 && !(is_canary && intent == Intent::Peek)
             {
                 let actor = rule.actor_field.as_deref().and_then(|field| operation.get(field)).unwrap_or_default();
-                let action = match intent {
-                    Intent::Hit => Action::Ask(Ask::Take { cost: 1 }),
-                    Intent::Peek => Action::Ask(Ask::Look { cost: 1 }),
-                    Intent::Forget => Action::Forget,
-                };
                 self.batch.push(bucket.limit, action, now, |key| bucket.prefix.write_key(actor, key));
             }
             if !is_canary {
@@ -184,13 +193,13 @@ impl Requests {
                 };
             }
         }
-        answer
+        Ok(answer)
     }
 
     /// The verdict on request `index`, once the batch is applied.
     ///
     /// # Errors
-    /// When there are no rules, or the store failed for any of the request's counters.
+    /// When there are no rules, the request's cost cannot be told, or the store failed for any of its counters.
     pub fn verdict(&self, index: usize) -> Result<Verdict, Refusal> {
         let asked = self.asked.get(index).ok_or(Refusal::NoRules)?;
         let mut last = None;
@@ -202,7 +211,8 @@ impl Requests {
             (Answer::Counted, Some(Outcome { allowed, left, reset_ns, .. })) => {
                 Ok(Verdict { allowed, credit: left, reset_ns })
             }
-            (Answer::Counted, None) | (Answer::NoRules, _) => Err(Refusal::NoRules),
+            (Answer::Refused(refusal), _) => Err(refusal.clone()),
+            (Answer::Counted, None) => Err(Refusal::NoRules),
         }
     }
 
@@ -212,9 +222,12 @@ impl Requests {
     /// As [`Requests::verdict`].
     pub fn forgotten(&self, index: usize) -> Result<usize, Refusal> {
         let asked = self.asked.get(index).ok_or(Refusal::NoRules)?;
-        if matches!(asked.answer, Answer::NoRules) {
-            return Err(Refusal::NoRules);
+        if let Answer::Refused(refusal) = &asked.answer {
+            return Err(refusal.clone());
         }
         asked.entries.clone().try_fold(0, |count, entry| Ok(count + usize::from(self.batch.outcome(entry)?.allowed)))
     }
 }
+
+#[cfg(test)]
+mod tests;

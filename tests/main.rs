@@ -2,6 +2,7 @@
 //!
 //! Every server here listens on a free loopback port and is ended by its own process id.
 
+mod algorithms;
 mod cli;
 mod clients;
 mod conformance;

@@ -17,6 +17,7 @@
 mod decide;
 pub mod fixed_window;
 mod invalid;
+mod kind;
 pub mod leaky_bucket;
 pub mod sliding_log;
 pub mod sliding_window;
@@ -27,14 +28,11 @@ pub mod token_bucket;
 use crate::clock::Timestamp;
 pub use fixed_window::FixedWindow;
 pub use invalid::InvalidLimit;
+pub use kind::Kind;
 pub use leaky_bucket::LeakyBucket;
 pub use sliding_log::{MAX_LOG_CREDITS, SlidingLog};
 pub use sliding_window::SlidingWindow;
 pub use token_bucket::TokenBucket;
-
-/// The algorithms' names, as rules files and replies spell them; see [`Limit::name`].
-pub const NAMES: [&str; 5] =
-    [fixed_window::NAME, sliding_window::NAME, sliding_log::NAME, token_bucket::NAME, leaky_bucket::NAME];
 
 /// How a bucket is limited. Its numbers are part of the bucket's identity: other numbers, another bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -148,15 +146,20 @@ impl Limit {
         }
     }
 
-    /// The algorithm's name, one of [`NAMES`].
-    pub fn name(&self) -> &'static str {
+    /// Which algorithm this limit belongs to.
+    pub fn kind(&self) -> Kind {
         match self {
-            Limit::FixedWindow(_) => fixed_window::NAME,
-            Limit::SlidingWindow(_) => sliding_window::NAME,
-            Limit::SlidingLog(_) => sliding_log::NAME,
-            Limit::TokenBucket(_) => token_bucket::NAME,
-            Limit::LeakyBucket(_) => leaky_bucket::NAME,
+            Limit::FixedWindow(_) => Kind::FixedWindow,
+            Limit::SlidingWindow(_) => Kind::SlidingWindow,
+            Limit::SlidingLog(_) => Kind::SlidingLog,
+            Limit::TokenBucket(_) => Kind::TokenBucket,
+            Limit::LeakyBucket(_) => Kind::LeakyBucket,
         }
+    }
+
+    /// The algorithm's name.
+    pub fn name(&self) -> &'static str {
+        self.kind().name()
     }
 }
 

@@ -2,17 +2,17 @@
 //! much of it the last `window_ns` still overlap. Windows are aligned: they start at multiples of their length since
 //! the Unix epoch.
 //!
-//! At a share `x` into the current window, `previous × (1 − x) + current` credits are counted as taken. 7 per minute,
-//! 5 in the last minute and 3 in the current one, at 30 %: 5 × 0.7 + 3 = 6.5 are counted. An ask is granted when the
-//! count including it does not exceed the limit. Nothing is rounded in the caller's favour: in the example half a
-//! credit is left, `left` is 0, and one credit is granted when the previous window has faded to 3, at 40 %.
-//! (Alex Xu's "System Design Interview", where the example is from, rounds the count down and lets that one through.)
+//! At a share `x` into the current window, `previous × (1 − x) + current` credits are counted as taken, rounded down.
+//! 7 per minute, 5 in the last minute and 3 in the current one, at 30 %: 5 × 0.7 + 3 = 6.5 are counted, which is 6, so
+//! one more is granted (the example is Alex Xu's, in "System Design Interview"). An ask is granted when the
+//! rounded count and its cost do not exceed the limit. Cloudflare's limiter decides the same: a hit passes while the
+//! estimate is below the limit.
 //!
-//! The reply's numbers: `left` is the whole credits left by that count, and `reset_ns` is the time until one more is.
+//! The reply's numbers: `left` is the credits left by that count, and `reset_ns` is the time until one more is.
 //!
-//! What it promises: never more than `credits` counted, so never more than `credits` in an aligned window, and in any
-//! window of the same length at most `2 × credits − 1`. That worst case takes a burst at the very end of a window:
-//! the count spreads it over the whole window, and forgets it before it is `window_ns` old.
+//! What it promises: the count before rounding stays below `credits + 1`. So at most `credits` are granted in an
+//! aligned window, and at most `2 × credits` in any window of the same length. That worst case takes a burst at the very
+//! end of a window: the count spreads it over the whole window, and forgets it before it is `window_ns` old.
 
 use std::num::NonZeroU64;
 
@@ -50,11 +50,6 @@ impl SlidingWindow {
     fn aligned(&self, at: Timestamp) -> Timestamp {
         Timestamp::from_nanos(at.as_nanos() - at.as_nanos() % self.window_ns)
     }
-
-    /// `count × window_ns`: the unit in which shares of a window are whole numbers.
-    fn scaled(&self, count: u64) -> u128 {
-        u128::from(count) * u128::from(self.window_ns.get())
-    }
 }
 
 impl Algorithm for SlidingWindow {
@@ -85,10 +80,9 @@ impl Algorithm for SlidingWindow {
     }
 
     fn left(&self, state: &State, at: Timestamp) -> u64 {
-        let unused = self.scaled(self.credits.get().saturating_sub(state.current));
         let overlap = self.window_ns.get().saturating_sub(at.since(state.start));
-        let fading = u128::from(state.previous) * u128::from(overlap);
-        saturating(unused.saturating_sub(fading) / u128::from(self.window_ns.get()))
+        let fading = u128::from(state.previous) * u128::from(overlap) / u128::from(self.window_ns.get());
+        self.credits.get().saturating_sub(state.current).saturating_sub(saturating(fading))
     }
 
     fn take(&self, state: &mut State, credits: u64, _at: Timestamp) {
@@ -96,7 +90,8 @@ impl Algorithm for SlidingWindow {
     }
 
     /// The wait ends in the current window if its own count permits, else in the next, where that count is the one
-    /// that fades. In either, what fades may still overlap by `room / fading` of a window.
+    /// that fades. In either, what fades may count for at most `room`, rounded down: `fading × overlap` must be less
+    /// than `(room + 1) × window`.
     fn wait_ns(&self, state: &State, credits: u64, at: Timestamp) -> u64 {
         if credits <= self.left(state, at) {
             return 0;
@@ -107,7 +102,7 @@ impl Algorithm for SlidingWindow {
             Some(room) => (u128::from(state.start.as_nanos()), state.previous, room),
             None => (u128::from(state.start.as_nanos()) + window, state.current, room),
         };
-        let overlap = (self.scaled(room) / u128::from(fading.max(1))).min(window);
-        saturating((start + window - overlap).saturating_sub(u128::from(at.as_nanos())))
+        let longest_overlap = ((u128::from(room) + 1) * window - 1) / u128::from(fading.max(1));
+        saturating((start + window - longest_overlap.min(window)).saturating_sub(u128::from(at.as_nanos())))
     }
 }

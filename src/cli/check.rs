@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::rules_file;
-use crate::rules::{MatchPolicy, Quota, Rule};
+use crate::rules::{MatchPolicy, Rule};
 
 /// Validate a rules file: print a summary of its rules, or everything that is wrong with it.
 #[derive(Debug, clap::Args)]
@@ -30,17 +30,7 @@ pub fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn summary(rule: &Rule) -> String {
-    let mut text = format!("line {}: [{rule}] ", rule.line);
-    text.push_str(&match rule.quota {
-        Quota::Never => "always denies".to_owned(),
-        Quota::Always { .. } => "always allows".to_owned(),
-        Quota::Limited(_) => {
-            format!("allows {} in {} s", rule.settings.credit_limit, rule.settings.reset_seconds)
-        }
-    });
-    if let Some(field) = &rule.actor_field {
-        text.push_str(&format!(", by {field}"));
-    }
+    let mut text = format!("line {}: [{rule}] {}", rule.line, rule.summary());
     if rule.match_policy == MatchPolicy::Canary {
         text.push_str(", as a canary");
     }

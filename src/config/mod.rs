@@ -7,6 +7,7 @@ mod document;
 mod ini;
 mod json;
 mod nearest;
+mod number;
 mod problem;
 mod ruleset;
 mod validate;

@@ -1,15 +1,22 @@
 //! Whole files: what a broken one reports, what the examples hold, and that writing loses nothing.
 
 use std::path::Path;
+use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::rules::{MatchPolicy, Pattern, Rule, Settings};
+use crate::algorithm::{Kind, MAX_LOG_CREDITS};
+use crate::rules::{MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, MatchPolicy, Pattern, Rule, Seconds, Settings};
 
 /// The rules without their lines, which differ from file to file.
 fn rules_of(loaded: &Loaded) -> Vec<Rule> {
     loaded.rules.rules().iter().map(|rule| Rule { line: 0, ..rule.clone() }).collect()
+}
+
+/// The settings of a rule that chose no algorithm.
+fn window(credit_limit: u64, reset_seconds: u64) -> Settings {
+    Settings { credit_limit, reset_seconds: Seconds::whole(reset_seconds), ..Settings::default() }
 }
 
 /// Everything that is said about a file, one line a problem.
@@ -44,6 +51,8 @@ golden! {
     a_json_needs_a_default_rule: "null.json",
     the_default_rule_is_last_and_stops: "defaults.ini",
     what_is_only_odd_is_a_warning: "odd.ini",
+    settings_of_algorithms_are_checked: "algorithms.ini",
+    settings_of_algorithms_are_checked_in_json: "algorithms.json",
 }
 
 #[test]
@@ -55,7 +64,7 @@ fn values_in_json_that_are_no_strings_are_their_json_text() {
     let rules = loaded.rules.rules();
     let pairs: Vec<_> = rules[0].pairs().collect();
     assert_eq!(pairs, [("n", "1.50"), ("t", "true"), ("z", "null"), ("a", "[1,\"x y\"]"), ("s", "/*")]);
-    assert_eq!(rules[0].settings, Settings { credit_limit: 7, reset_seconds: 60 });
+    assert_eq!(rules[0].settings, window(7, 60));
     assert_eq!((&rules[1].label, &rules[1].actor_field, &rules[1].comment), (&None, &None, &None));
 }
 
@@ -97,7 +106,57 @@ fn the_examples_hold_the_same_rules_and_no_problem() {
     assert_eq!((ini.warnings, json.warnings), (vec![], vec![]));
     let status = &ini.rules.rules()[0];
     assert_eq!(status.to_string(), "method=GET path=/status");
-    assert_eq!(status.settings, Settings { credit_limit: 1000, reset_seconds: 60 });
+    assert_eq!(status.settings, window(1000, 60));
+}
+
+#[test]
+fn the_example_of_algorithms_has_a_rule_for_each_and_no_problem() {
+    let loaded = load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("config/algorithms.ini")).unwrap();
+    assert_eq!(loaded.warnings, vec![]);
+    let algorithms: Vec<_> = loaded.rules.rules().iter().filter_map(|rule| rule.settings.algorithm).collect();
+    for algorithm in Kind::ALL {
+        assert!(algorithms.contains(&algorithm), "{}", algorithm.name());
+    }
+}
+
+#[test]
+fn settings_are_written_as_they_were_given() {
+    let ini = "[a=1]\n\
+               creditLimit = 10\n\
+               resetSeconds = 0.25\n\
+               algorithm = token-bucket\n\
+               refillCredits = 5\n\
+               refillSeconds = 3155759999.123456789\n\
+               costField = bytes\n\
+               \n\
+               [default]\n\
+               creditLimit = 1\n\
+               resetSeconds = 60\n";
+    let json = r#"{
+  "overrides": [
+    {
+      "operation": {
+        "a": "1"
+      },
+      "creditLimit": 10,
+      "resetSeconds": 0.25,
+      "algorithm": "token-bucket",
+      "refillCredits": 5,
+      "refillSeconds": 3155759999.123456789,
+      "costField": "bytes"
+    }
+  ],
+  "default": {
+    "operation": {},
+    "creditLimit": 1,
+    "resetSeconds": 60
+  }
+}
+"#;
+    let from_ini = parse(ini, Format::Ini, "").unwrap();
+    assert_eq!(write(from_ini.rules.rules(), Format::Json).unwrap(), json);
+    let from_json = parse(json, Format::Json, "").unwrap();
+    assert_eq!(write(from_json.rules.rules(), Format::Ini).unwrap(), ini);
 }
 
 #[test]
@@ -112,12 +171,39 @@ fn a_section_that_ini_cannot_hold_is_an_error() {
     let text = r#"{ "overrides": [{ "operation": { "a": "x \"y\"" }, "creditLimit": 1, "resetSeconds": 1 }],
                     "default": { "creditLimit": 0, "resetSeconds": 0 } }"#;
     let loaded = parse(text, Format::Json, "rules.json").unwrap();
-    let error = write(loaded.rules.rules(), Format::Ini).unwrap_err();
-    assert_eq!((error.line, error.rule.as_str()), (1, r#""a"="x \"y\"""#));
+    let Err(Unwritable::Ini { line, rule }) = write(loaded.rules.rules(), Format::Ini) else {
+        panic!("a double quote inside of a value was written")
+    };
+    assert_eq!((line, rule.as_str()), (1, r#""a"="x \"y\"""#));
     assert_eq!(
         rules_of(&parse(&write(loaded.rules.rules(), Format::Json).unwrap(), Format::Json, "").unwrap()),
         rules_of(&loaded)
     );
+}
+
+/// Every algorithm with the settings that it takes, each given or not.
+fn valid_settings() -> impl Strategy<Value = Settings> {
+    let credits = || prop_oneof![1..4_u64, Just(MAX_CREDIT_LIMIT)];
+    let seconds = || {
+        let nanos = prop_oneof![Just(0), Just(250_000_000), 0..1_000_000_000_u32];
+        let whole = prop_oneof![0..4_u64, Just(MAX_RESET_SECONDS - 1)];
+        (whole, nanos).prop_map(|(whole, nanos)| Seconds(Duration::new(whole, nanos)))
+    };
+    let interval = seconds().prop_filter("a refill takes some time", |seconds| !seconds.is_zero());
+    let algorithm = prop::option::of(prop::sample::select(&Kind::ALL[..]));
+    let optional = (prop::option::of(credits()), prop::option::of(interval), prop::option::of(credits()));
+    let settings = (prop_oneof![Just(0), credits()], seconds(), algorithm, optional);
+    settings.prop_map(|(credit_limit, reset_seconds, algorithm, (refill_credits, refill_seconds, burst))| {
+        let is = |kind| algorithm == Some(kind);
+        Settings {
+            credit_limit: if is(Kind::SlidingLog) { credit_limit.min(MAX_LOG_CREDITS) } else { credit_limit },
+            reset_seconds,
+            algorithm,
+            refill_credits: refill_credits.filter(|_| is(Kind::TokenBucket)),
+            refill_seconds: refill_seconds.filter(|_| is(Kind::TokenBucket)),
+            burst: burst.filter(|_| is(Kind::LeakyBucket)),
+        }
+    })
 }
 
 /// Rules with awkward texts, each reachable by a key of its own, and a default rule.
@@ -125,21 +211,19 @@ fn valid_rules() -> impl Strategy<Value = Vec<Rule>> {
     let awkward = || prop_oneof![r#"[a\] ;#=\\'"\[\r\t*é]{0,6}"#, Just("null".to_owned()), "[a-z.]{1,5}"];
     let text = || prop::option::of(prop_oneof![awkward(), ".{1,9}"].prop_filter("empty is absent", |s| !s.is_empty()));
     let operation = prop::collection::btree_map(awkward(), awkward(), 0..3);
-    let settings =
-        (0..4_u64, 0..4_u64).prop_map(|(credit_limit, reset_seconds)| Settings { credit_limit, reset_seconds });
-    let rule =
-        (operation, settings, text(), any::<bool>(), text()).prop_map(|(pairs, settings, actor, canary, comment)| {
-            Rule {
-                operation: pairs.into_iter().map(|(key, value)| (key, Pattern::parse(&value))).collect(),
-                settings,
-                quota: settings.quota().unwrap(),
-                actor_field: actor,
-                match_policy: if canary { MatchPolicy::Canary } else { MatchPolicy::Stop },
-                label: None,
-                comment,
-                line: 0,
-            }
-        });
+    let fields = (text(), text());
+    let rule = (operation, valid_settings(), fields, any::<bool>(), text());
+    let rule = rule.prop_map(|(pairs, settings, (actor_field, cost_field), canary, comment)| Rule {
+        operation: pairs.into_iter().map(|(key, value)| (key, Pattern::parse(&value))).collect(),
+        settings,
+        quota: settings.quota().unwrap(),
+        actor_field,
+        cost_field,
+        match_policy: if canary { MatchPolicy::Canary } else { MatchPolicy::Stop },
+        label: None,
+        comment,
+        line: 0,
+    });
     prop::collection::vec(rule, 1..6).prop_map(|mut rules| {
         for (index, rule) in rules.iter_mut().enumerate() {
             rule.operation.push((format!("rule{index}"), Pattern::Any));
@@ -164,9 +248,10 @@ proptest! {
                 let json_again = write(from_ini.rules.rules(), Format::Json).unwrap();
                 prop_assert_eq!(json_again, json);
             }
-            Err(unwritable) => {
+            Err(Unwritable::Json(error)) => prop_assert!(false, "{}", error),
+            Err(Unwritable::Ini { rule: unwritable, .. }) => {
                 let blocked = |text: &str| text.contains('"') || text.contains('\n');
-                let rule = rules.iter().find(|rule| rule.to_string() == unwritable.rule).unwrap();
+                let rule = rules.iter().find(|rule| rule.to_string() == unwritable).unwrap();
                 prop_assert!(rule.pairs().any(|(key, value)| blocked(key) || blocked(value)));
             }
         }

@@ -4,18 +4,37 @@ use std::collections::{HashMap, HashSet};
 
 use super::document::{RawRule, RawSetting, RawValue};
 use super::nearest::nearest;
+use super::number::{self, NotTaken};
 use super::problem::{Place, Problems};
-use crate::rules::{MatchPolicy, Pattern, Quota, Rule, Settings};
+use crate::algorithm::Kind;
+use crate::rules::{MatchPolicy, Pattern, Quota, Rule, Seconds, Settings};
 
 pub(super) const CREDIT_LIMIT: &str = "creditLimit";
 pub(super) const RESET_SECONDS: &str = "resetSeconds";
+pub(super) const ALGORITHM: &str = "algorithm";
+pub(super) const REFILL_CREDITS: &str = "refillCredits";
+pub(super) const REFILL_SECONDS: &str = "refillSeconds";
+pub(super) const BURST: &str = "burst";
 pub(super) const ACTOR_FIELD: &str = "actorField";
+pub(super) const COST_FIELD: &str = "costField";
 pub(super) const MATCH_POLICY: &str = "matchPolicy";
 pub(super) const LABEL: &str = "label";
 pub(super) const COMMENT: &str = "comment";
 
 /// Every key that a rule may have.
-const KNOWN_KEYS: [&str; 6] = [CREDIT_LIMIT, RESET_SECONDS, ACTOR_FIELD, MATCH_POLICY, LABEL, COMMENT];
+const KNOWN_KEYS: [&str; 11] = [
+    CREDIT_LIMIT,
+    RESET_SECONDS,
+    ALGORITHM,
+    REFILL_CREDITS,
+    REFILL_SECONDS,
+    BURST,
+    ACTOR_FIELD,
+    COST_FIELD,
+    MATCH_POLICY,
+    LABEL,
+    COMMENT,
+];
 
 const MAX_LABEL_LENGTH: usize = 255;
 
@@ -26,14 +45,12 @@ const MAX_LABEL_LENGTH: usize = 255;
 pub(super) fn rule(raw: &RawRule, problems: &mut Problems) -> Option<Rule> {
     let mut checker = Checker { raw, settings: HashMap::new(), problems };
     checker.index_settings();
-    let settings = Settings {
-        credit_limit: checker.number(CREDIT_LIMIT, "how many hits are allowed in a window, or 0 to deny all"),
-        reset_seconds: checker.number(RESET_SECONDS, "how many seconds a window lasts"),
-    };
+    let settings = checker.quota_settings();
     Some(Rule {
         settings,
         quota: checker.quota(settings),
         actor_field: checker.text(ACTOR_FIELD),
+        cost_field: checker.text(COST_FIELD),
         match_policy: checker.match_policy(),
         label: checker.label(),
         comment: checker.text(COMMENT),
@@ -45,6 +62,28 @@ pub(super) fn rule(raw: &RawRule, problems: &mut Problems) -> Option<Rule> {
 /// The line of a rule's setting, or that of the rule when it has no such setting.
 pub(super) fn setting_line(raw: &RawRule, key: &str) -> usize {
     raw.settings.iter().find(|setting| setting.key == key).map_or(raw.line, |setting| setting.line)
+}
+
+/// A setting that is a number.
+struct Number<T> {
+    key: &'static str,
+    /// What the number says, for messages.
+    meaning: &'static str,
+    /// How to write it, for messages.
+    notation: &'static str,
+    read: fn(&RawValue) -> Result<T, NotTaken>,
+}
+
+impl Number<u64> {
+    const fn whole(key: &'static str, meaning: &'static str) -> Self {
+        Self { key, meaning, notation: "in digits only", read: number::whole }
+    }
+}
+
+impl Number<Seconds> {
+    const fn seconds(key: &'static str, meaning: &'static str) -> Self {
+        Self { key, meaning, notation: "as `60` or `0.25`", read: number::seconds }
+    }
 }
 
 struct Checker<'a> {
@@ -75,33 +114,42 @@ impl<'a> Checker<'a> {
         self.settings.get(key).copied().filter(|setting| setting.value != RawValue::Null)
     }
 
-    fn number(&mut self, key: &str, meaning: &str) -> u64 {
-        let Some(setting) = self.setting(key) else {
-            self.error(setting_line(self.raw, key), format!("`{key}` is missing"), format!("add it: {meaning}"));
-            return 0;
-        };
-        let number = match &setting.value {
-            RawValue::Number(text) => json_number(text),
-            RawValue::Text(text) => digits(text),
-            RawValue::Other(_) | RawValue::Null => None,
-        };
-        number.unwrap_or_else(|| {
-            let text = setting.value.as_written();
-            let wrong = match text.parse::<f64>() {
-                Ok(number) if number < 0.0 => "is negative",
-                Ok(number) if number.fract() != 0.0 => "is not whole",
-                _ => "is not a whole number",
-            };
-            let what = format!("`{key}` {wrong}: {text:?}");
-            self.error(setting.line, what, format!("write {meaning}, in digits only"));
-            0
-        })
+    fn quota_settings(&mut self) -> Settings {
+        Settings {
+            credit_limit: self
+                .required(Number::whole(CREDIT_LIMIT, "how many hits are allowed in a window, or 0 to deny all")),
+            reset_seconds: self.required(Number::seconds(RESET_SECONDS, "how many seconds a window lasts")),
+            algorithm: self.choice(ALGORITHM, &Kind::ALL, Kind::name),
+            refill_credits: self.optional(Number::whole(REFILL_CREDITS, "how many credits a refill gives back")),
+            refill_seconds: self.optional(Number::seconds(REFILL_SECONDS, "how many seconds pass between refills")),
+            burst: self.optional(Number::whole(BURST, "how many hits are allowed at once")),
+        }
+    }
+
+    fn required<T: Default>(&mut self, number: Number<T>) -> T {
+        if self.setting(number.key).is_none() {
+            let what = format!("`{}` is missing", number.key);
+            self.error(setting_line(self.raw, number.key), what, format!("add it: {}", number.meaning));
+        }
+        self.optional(number).unwrap_or_default()
+    }
+
+    fn optional<T>(&mut self, number: Number<T>) -> Option<T> {
+        let setting = self.setting(number.key)?;
+        match (number.read)(&setting.value) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                let what = format!("`{}` {error}: {:?}", number.key, setting.value.as_written());
+                self.error(setting.line, what, format!("write {}, {}", number.meaning, number.notation));
+                None
+            }
+        }
     }
 
     fn quota(&mut self, settings: Settings) -> Quota {
         settings.quota().unwrap_or_else(|errors| {
             for error in errors {
-                self.error(setting_line(self.raw, error.setting()), error.to_string(), "write a smaller number");
+                self.error(setting_line(self.raw, error.setting()), error.to_string(), error.fix());
             }
             Quota::Never
         })
@@ -120,11 +168,22 @@ impl<'a> Checker<'a> {
 
     fn match_policy(&mut self) -> MatchPolicy {
         let policies = [MatchPolicy::Stop, MatchPolicy::Canary];
-        let Some(text) = self.text(MATCH_POLICY) else { return MatchPolicy::default() };
-        policies.into_iter().find(|policy| policy.as_str() == text).unwrap_or_else(|| {
-            let fix = format!("did you mean `{}`?", nearest(&text, &policies.map(MatchPolicy::as_str)));
-            self.error(setting_line(self.raw, MATCH_POLICY), format!("unknown matchPolicy {text:?}"), fix);
-            MatchPolicy::default()
+        self.choice(MATCH_POLICY, &policies, MatchPolicy::as_str).unwrap_or_default()
+    }
+
+    /// One of `all` by its name; an unknown name is reported and taken for the nearest.
+    fn choice<T: Copy>(&mut self, key: &str, all: &[T], name: fn(T) -> &'static str) -> Option<T> {
+        let text = self.text(key)?;
+        let named = |text: &str| all.iter().copied().find(|candidate| name(*candidate) == text);
+        named(&text).or_else(|| {
+            let names: Vec<_> = all.iter().map(|candidate| name(*candidate)).collect();
+            let nearest = nearest(&text, &names);
+            self.error(
+                setting_line(self.raw, key),
+                format!("unknown {key} {text:?}"),
+                format!("did you mean `{nearest}`?"),
+            );
+            named(nearest)
         })
     }
 
@@ -155,20 +214,4 @@ impl<'a> Checker<'a> {
     fn error(&mut self, line: usize, what: impl Into<String>, fix: impl Into<String>) {
         self.problems.error(Place { line, operation: Some(&self.raw.header) }, what, fix);
     }
-}
-
-/// A number too large for 64 bits becomes the largest of them, which is out of every setting's range.
-fn digits(text: &str) -> Option<u64> {
-    let all_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    all_digits.then(|| text.parse().unwrap_or(u64::MAX))
-}
-
-/// JSON may write a whole number as `60.0` or `6e1`.
-fn json_number(text: &str) -> Option<u64> {
-    digits(text).or_else(|| {
-        let number: f64 = text.parse().ok()?;
-        let whole = number >= 0.0 && number.fract() == 0.0 && !text.starts_with('-');
-        // A cast from a float saturates.
-        whole.then_some(number as u64)
-    })
 }

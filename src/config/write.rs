@@ -1,20 +1,34 @@
 //! Writes rules as a rules file, so that reading it gives the same rules.
 
-use serde_json::{Map, Value, json};
+use serde::ser::{Error, Serialize, SerializeMap, Serializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::{Format, ini, validate};
 use crate::rules::{MatchPolicy, Rule, operation_text};
 
-/// A rule that a format cannot hold.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "line {line}: [{rule}] cannot be written as INI: a key or value has a double quote or a line feed, and something \
-     that only quotes could protect; keep these rules in a JSON file"
-)]
-pub struct Unwritable {
-    /// Where the rule is in the file that it was read from.
-    pub line: usize,
-    pub rule: String,
+/// Rules that a format cannot hold.
+#[derive(Debug, thiserror::Error)]
+pub enum Unwritable {
+    #[error(
+        "line {line}: [{rule}] cannot be written as INI: a key or value has a double quote or a line feed, and \
+         something that only quotes could protect; keep these rules in a JSON file"
+    )]
+    Ini {
+        /// Where the rule is in the file that it was read from.
+        line: usize,
+        rule: String,
+    },
+    /// There is no such rule: every one that can be read can be written as JSON.
+    #[error("cannot be written as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+/// A setting's value.
+enum Setting {
+    Text(String),
+    /// Digits, perhaps with decimals: more of them than a floating-point number keeps.
+    Number(String),
 }
 
 /// The rules file that holds `rules`, in their order. Comments of the file that they were read from are not rules, and
@@ -25,37 +39,75 @@ pub struct Unwritable {
 pub fn write(rules: &[Rule], format: Format) -> Result<String, Unwritable> {
     match format {
         Format::Ini => write_ini(rules),
-        Format::Json => Ok(write_json(rules)),
+        Format::Json => write_json(rules),
     }
 }
 
-/// The settings of `rule` in the order in which they are documented, those that are absent left out.
-fn settings(rule: &Rule) -> impl Iterator<Item = (&'static str, Value)> {
-    let policy = (rule.match_policy != MatchPolicy::default()).then(|| rule.match_policy.as_str());
+/// The settings of `rule` in the order in which they are documented, those that were not given left out.
+fn settings(rule: &Rule) -> impl Iterator<Item = (&'static str, Setting)> {
+    let text = |text: &Option<String>| text.clone().map(Setting::Text);
+    let word = |word: &str| Setting::Text(word.to_owned());
+    let number = |number: &dyn ToString| Setting::Number(number.to_string());
+    let numbers = &rule.settings;
+    let policy = (rule.match_policy != MatchPolicy::default()).then(|| word(rule.match_policy.as_str()));
     let settings = [
-        (validate::CREDIT_LIMIT, json!(rule.settings.credit_limit)),
-        (validate::RESET_SECONDS, json!(rule.settings.reset_seconds)),
-        (validate::ACTOR_FIELD, json!(rule.actor_field)),
-        (validate::MATCH_POLICY, json!(policy)),
-        (validate::LABEL, json!(rule.label)),
-        (validate::COMMENT, json!(rule.comment)),
+        (validate::CREDIT_LIMIT, Some(number(&numbers.credit_limit))),
+        (validate::RESET_SECONDS, Some(number(&numbers.reset_seconds))),
+        (validate::ALGORITHM, numbers.algorithm.map(|algorithm| word(algorithm.name()))),
+        (validate::REFILL_CREDITS, numbers.refill_credits.map(|credits| number(&credits))),
+        (validate::REFILL_SECONDS, numbers.refill_seconds.map(|seconds| number(&seconds))),
+        (validate::BURST, numbers.burst.map(|credits| number(&credits))),
+        (validate::ACTOR_FIELD, text(&rule.actor_field)),
+        (validate::COST_FIELD, text(&rule.cost_field)),
+        (validate::MATCH_POLICY, policy),
+        (validate::LABEL, text(&rule.label)),
+        (validate::COMMENT, text(&rule.comment)),
     ];
-    settings.into_iter().filter(|(_, value)| !value.is_null())
+    settings.into_iter().filter_map(|(key, setting)| Some((key, setting?)))
 }
 
-fn write_json(rules: &[Rule]) -> String {
-    let mut overrides: Vec<_> = rules.iter().map(json_rule).collect();
-    let default = rules.last().filter(|rule| rule.is_default()).and_then(|_| overrides.pop());
-    let mut document = Map::new();
-    document.insert("overrides".to_owned(), Value::Array(overrides));
-    document.extend(default.map(|rule| ("default".to_owned(), rule)));
-    format!("{:#}\n", Value::Object(document))
+fn write_json(rules: &[Rule]) -> Result<String, Unwritable> {
+    Ok(serde_json::to_string_pretty(&JsonFile(rules))? + "\n")
 }
 
-fn json_rule(rule: &Rule) -> Value {
-    let operation: Map<_, _> = rule.pairs().map(|(key, value)| (key.to_owned(), json!(value))).collect();
-    let operation = [("operation", Value::Object(operation))];
-    Value::Object(operation.into_iter().chain(settings(rule)).map(|(key, value)| (key.to_owned(), value)).collect())
+struct JsonFile<'a>(&'a [Rule]);
+struct JsonRule<'a>(&'a Rule);
+struct JsonOperation<'a>(&'a Rule);
+
+impl Serialize for JsonFile<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let default = self.0.split_last().filter(|(last, _)| last.is_default());
+        let overrides = default.map_or(self.0, |(_, overrides)| overrides);
+        let mut file = serializer.serialize_map(None)?;
+        file.serialize_entry("overrides", &overrides.iter().map(JsonRule).collect::<Vec<_>>())?;
+        if let Some((default, _)) = default {
+            file.serialize_entry("default", &JsonRule(default))?;
+        }
+        file.end()
+    }
+}
+
+impl Serialize for JsonRule<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut rule = serializer.serialize_map(None)?;
+        rule.serialize_entry("operation", &JsonOperation(self.0))?;
+        for (key, value) in settings(self.0) {
+            match value {
+                Setting::Text(text) => rule.serialize_entry(key, &text)?,
+                Setting::Number(digits) => {
+                    let as_written = RawValue::from_string(digits).map_err(S::Error::custom)?;
+                    rule.serialize_entry(key, &as_written)?;
+                }
+            }
+        }
+        rule.end()
+    }
+}
+
+impl Serialize for JsonOperation<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.pairs())
+    }
 }
 
 fn write_ini(rules: &[Rule]) -> Result<String, Unwritable> {
@@ -64,13 +116,14 @@ fn write_ini(rules: &[Rule]) -> Result<String, Unwritable> {
 }
 
 fn ini_section(rule: &Rule) -> Result<String, Unwritable> {
-    let header = ini_header(rule).ok_or_else(|| Unwritable { line: rule.line, rule: rule.to_string() })?;
+    let header = ini_header(rule).ok_or_else(|| Unwritable::Ini { line: rule.line, rule: rule.to_string() })?;
     let mut section = format!("[{header}]\n");
     for (key, value) in settings(rule) {
         let value = match value {
-            Value::String(text) if text != "null" && text.bytes().all(is_plain) => text,
+            Setting::Number(digits) => digits,
+            Setting::Text(text) if text != "null" && text.bytes().all(is_plain) => text,
             // A JSON string is what INI reads in double quotes.
-            other => other.to_string(),
+            Setting::Text(text) => Value::String(text).to_string(),
         };
         section.push_str(&format!("{key} = {value}\n"));
     }

@@ -30,13 +30,25 @@ pub struct Explained {
 #[serde(tag = "finding", rename_all = "kebab-case")]
 pub enum Finding {
     /// It matches and answers.
-    Answers,
+    Answers { grants: Grants },
     /// It matches and takes credit, and matching goes on.
-    Canary,
+    Canary { grants: Grants },
+    /// It matches, and the operation's cost cannot be told: the answer is an error, and nothing is taken.
+    Refuses { reason: String },
     /// The operation has no such key.
     KeyMissing { key: String },
     /// The value is not what the rule asks.
     ValueDiffers { key: String, pattern: String, value: String },
+}
+
+/// What a rule that matches grants, and what it takes for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Grants {
+    /// [`Rule::summary`].
+    pub limit: String,
+    /// The credits that the operation takes, where its `costField` tells them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<u64>,
 }
 
 /// Explains what `rules` make of `operation`.
@@ -44,10 +56,10 @@ pub fn explain(rules: &RuleSet, operation: &Operation) -> Explanation {
     let mut explanation = Explanation { rules: Vec::new() };
     for rule in rules.rules() {
         let finding = find(rule, operation);
-        let answers = finding == Finding::Answers;
+        let ends = finding.ends();
         let explained = Explained { rule: rule.to_string(), line: rule.line, label: rule.label.clone(), finding };
         explanation.rules.push(explained);
-        if answers {
+        if ends {
             break;
         }
     }
@@ -68,16 +80,28 @@ fn find(rule: &Rule, operation: &Operation) -> Finding {
             Some(_) => {}
         }
     }
+    let cost = match rule.cost(operation) {
+        Ok(cost) => cost,
+        Err(error) => return Finding::Refuses { reason: error.to_string() },
+    };
+    let grants = Grants { limit: rule.summary(), cost: rule.cost_field.is_some().then_some(cost) };
     match rule.match_policy {
-        MatchPolicy::Stop => Finding::Answers,
-        MatchPolicy::Canary => Finding::Canary,
+        MatchPolicy::Stop => Finding::Answers { grants },
+        MatchPolicy::Canary => Finding::Canary { grants },
     }
 }
 
 impl Explanation {
     /// The rule that answers; `None` when no rule does.
     pub fn answer(&self) -> Option<&Explained> {
-        self.rules.last().filter(|explained| explained.finding == Finding::Answers)
+        self.rules.last().filter(|explained| matches!(explained.finding, Finding::Answers { .. }))
+    }
+}
+
+impl Finding {
+    /// Is no rule tried after this one?
+    fn ends(&self) -> bool {
+        matches!(self, Self::Answers { .. } | Self::Refuses { .. })
     }
 }
 
@@ -86,10 +110,8 @@ impl fmt::Display for Explanation {
         for explained in &self.rules {
             writeln!(f, "{explained}")?;
         }
-        match self.answer() {
-            Some(_) => Ok(()),
-            None => writeln!(f, "no rule answers"),
-        }
+        let ended = self.rules.last().is_some_and(|last| last.finding.ends());
+        if ended { Ok(()) } else { writeln!(f, "no rule answers") }
     }
 }
 
@@ -106,8 +128,11 @@ impl fmt::Display for Explained {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Answers => write!(f, "matches and answers"),
-            Self::Canary => write!(f, "matches as a canary: takes credit, and the next rules are tried"),
+            Self::Answers { grants } => write!(f, "matches and answers: {grants}"),
+            Self::Canary { grants } => {
+                write!(f, "matches as a canary: {grants}; takes credit, and the next rules are tried")
+            }
+            Self::Refuses { reason } => write!(f, "matches, and the answer is an error: {reason}"),
             Self::KeyMissing { key } => write!(f, "does not match: the key {key:?} is missing"),
             Self::ValueDiffers { key, pattern, value } => {
                 write!(f, "does not match: {key:?} is {value:?}, and must be {pattern:?}")
@@ -116,10 +141,21 @@ impl fmt::Display for Finding {
     }
 }
 
+impl fmt::Display for Grants {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.limit)?;
+        match self.cost {
+            Some(cost) => write!(f, ": {cost}"),
+            None => Ok(()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::rules::testing::{canary, operation, rule};
+    use crate::rules::{Seconds, Settings};
 
     fn rules() -> RuleSet {
         let labelled = Rule { label: Some("by-ip".into()), ..rule("method=GET ip=*") };
@@ -133,8 +169,8 @@ mod tests {
             explanation.to_string(),
             "line 1: [method=GET ip=*] (by-ip): does not match: the key \"ip\" is missing\n\
              line 1: [path=/a/*]: does not match: \"path\" is \"/b\", and must be \"/a/*\"\n\
-             line 1: [method=GET]: matches as a canary: takes credit, and the next rules are tried\n\
-             line 1: [default]: matches and answers\n"
+             line 1: [method=GET]: matches as a canary: always denies; takes credit, and the next rules are tried\n\
+             line 1: [default]: matches and answers: always denies\n"
         );
         assert_eq!(explanation.answer().unwrap().rule, "default");
     }
@@ -150,5 +186,23 @@ mod tests {
         );
         assert_eq!(explanation.answer(), None);
         assert!(explanation.to_string().ends_with("no rule answers\n"));
+    }
+
+    #[test]
+    fn a_cost_is_told_or_why_there_is_none() {
+        let by_size = |header| {
+            let settings = Settings { credit_limit: 9, reset_seconds: Seconds::whole(60), ..Settings::default() };
+            Rule { cost_field: Some("bytes".into()), settings, ..rule(header) }
+        };
+        let rules = RuleSet::new(vec![by_size("bytes=*"), by_size("")]).unwrap();
+        let lines = |text| explain(&rules, &operation(text)).to_string();
+        assert_eq!(
+            lines("bytes=512"),
+            "line 1: [bytes=*]: matches and answers: allows 9 in 60 s, at the cost in bytes: 512\n"
+        );
+        let refused = lines("bytes=half");
+        assert!(refused.starts_with("line 1: [bytes=*]: matches, and the answer is an error: the field 'bytes'"));
+        assert_eq!(refused.lines().count(), 1, "{refused}");
+        assert!(lines("a=b").ends_with("matches and answers: allows 9 in 60 s, at the cost in bytes: 1\n"));
     }
 }

@@ -3,6 +3,7 @@
 //! A [`Rule`] is what the operator wrote, validated; a [`RuleSet`] is all of them, compiled so that matching does not
 //! grow with their number. Nothing here reads files, counts hits or knows a store.
 
+mod cost;
 pub mod explain;
 mod glob_index;
 mod matcher;
@@ -15,11 +16,14 @@ pub mod reachability;
 mod rule;
 mod rule_bits;
 mod ruleset;
+mod seconds;
 #[cfg(test)]
 pub(crate) mod testing;
 
+pub use cost::BadCost;
 pub use operation::Operation;
 pub use pattern::{Glob, Pattern};
 pub use quota::{MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, Quota, QuotaError, Settings};
 pub use rule::{MatchPolicy, Rule, header};
 pub use ruleset::{Matches, RuleSet, RuleSetError, Scratch};
+pub use seconds::Seconds;

@@ -1,15 +1,25 @@
 //! Quotas: the numbers that the operator wrote, and what they grant.
 
-use std::num::NonZeroU64;
+use std::fmt;
 
-use crate::algorithm::{FixedWindow, Limit};
-use crate::clock::NANOS_PER_SECOND;
+use super::Seconds;
+use crate::algorithm::{
+    FixedWindow, InvalidLimit, Kind, LeakyBucket, Limit, MAX_LOG_CREDITS, SlidingLog, SlidingWindow, TokenBucket,
+};
 
-/// The largest `creditLimit`: 2^53 - 1, the largest whole number that a JavaScript client reads exactly.
+/// The largest `creditLimit`, `refillCredits` and `burst`: 2^53 - 1, the largest whole number that a JavaScript client
+/// reads exactly.
 pub const MAX_CREDIT_LIMIT: u64 = (1 << 53) - 1;
 
-/// The longest `resetSeconds`: 100 years, so that its nanoseconds fit a timestamp.
+/// The longest `resetSeconds` and `refillSeconds`: 100 years, so that their nanoseconds fit a timestamp.
 pub const MAX_RESET_SECONDS: u64 = 36_525 * 24 * 60 * 60;
+
+const CREDIT_LIMIT: &str = "creditLimit";
+const RESET_SECONDS: &str = "resetSeconds";
+const ALGORITHM: &str = "algorithm";
+const REFILL_CREDITS: &str = "refillCredits";
+const REFILL_SECONDS: &str = "refillSeconds";
+const BURST: &str = "burst";
 
 /// What a rule grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,86 +33,180 @@ pub enum Quota {
     Limited(Limit),
 }
 
-/// The settings that decide a rule's [`Quota`], as the operator wrote them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The settings that decide a rule's [`Quota`], as the operator wrote them; `None` where a setting was not given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Settings {
     /// `creditLimit`, at most [`MAX_CREDIT_LIMIT`].
     pub credit_limit: u64,
     /// `resetSeconds`, at most [`MAX_RESET_SECONDS`].
-    pub reset_seconds: u64,
+    pub reset_seconds: Seconds,
+    /// `algorithm`; if not given, the default one.
+    pub algorithm: Option<Kind>,
+    /// `refillCredits` of a token bucket, at least 1 and at most [`MAX_CREDIT_LIMIT`]; if not given, `creditLimit`.
+    pub refill_credits: Option<u64>,
+    /// `refillSeconds` of a token bucket, more than 0 and at most [`MAX_RESET_SECONDS`]; if not given, `resetSeconds`.
+    pub refill_seconds: Option<Seconds>,
+    /// `burst` of a leaky bucket: what it holds, at least 1 and at most [`MAX_CREDIT_LIMIT`]; if not given,
+    /// `creditLimit`.
+    pub burst: Option<u64>,
 }
 
-/// A setting out of its range.
+/// A setting that is out of its range, or that the algorithm does not take. Displays what is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaError {
-    #[error("creditLimit is over {MAX_CREDIT_LIMIT}, the largest number that every client reads exactly")]
-    CreditLimitTooLarge,
-    #[error("resetSeconds is over {MAX_RESET_SECONDS}, which is 100 years")]
-    ResetTooLong,
+    #[error("{setting} is over {MAX_CREDIT_LIMIT}, the largest number that every client reads exactly")]
+    TooLarge { setting: &'static str },
+    #[error("{setting} is over {MAX_RESET_SECONDS}, which is 100 years")]
+    TooLong { setting: &'static str },
+    #[error("{setting} is 0")]
+    Zero { setting: &'static str },
+    #[error("`{setting}` is a setting of {}, and this rule's algorithm is {}", belongs_to.name(), algorithm.name())]
+    NotTaken { setting: &'static str, belongs_to: Kind, algorithm: Kind },
+    #[error(
+        "creditLimit is {credits}, and sliding-log, which remembers a time for each, takes at most {MAX_LOG_CREDITS}"
+    )]
+    LogTooLong { credits: u64 },
 }
 
 impl QuotaError {
     /// The name of the setting to correct.
     pub fn setting(&self) -> &'static str {
         match self {
-            Self::CreditLimitTooLarge => "creditLimit",
-            Self::ResetTooLong => "resetSeconds",
+            Self::TooLarge { setting } | Self::TooLong { setting } | Self::Zero { setting } => setting,
+            Self::NotTaken { setting, .. } => setting,
+            Self::LogTooLong { .. } => CREDIT_LIMIT,
+        }
+    }
+
+    /// What the operator can do.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::TooLarge { .. } | Self::TooLong { .. } => "write a smaller number".to_owned(),
+            Self::Zero { .. } => "write a larger number, or remove it".to_owned(),
+            Self::NotTaken { belongs_to, .. } => format!("remove it, or set `algorithm = {}`", belongs_to.name()),
+            Self::LogTooLong { .. } => "set `algorithm = sliding-window`, or write a smaller number".to_owned(),
         }
     }
 }
 
 impl Settings {
-    /// The settings under their names in a rules file.
+    pub fn algorithm(&self) -> Kind {
+        self.algorithm.unwrap_or_default()
+    }
+
+    /// The settings under their names in a rules file, the algorithm also when it is the default one; others that were
+    /// not given left out.
     pub fn described(&self) -> Vec<(&'static str, String)> {
-        vec![("creditLimit", self.credit_limit.to_string()), ("resetSeconds", self.reset_seconds.to_string())]
+        let mut described = vec![
+            (CREDIT_LIMIT, self.credit_limit.to_string()),
+            (RESET_SECONDS, self.reset_seconds.to_string()),
+            (ALGORITHM, self.algorithm().name().to_owned()),
+        ];
+        described.extend(self.refill_credits.map(|credits| (REFILL_CREDITS, credits.to_string())));
+        described.extend(self.refill_seconds.map(|seconds| (REFILL_SECONDS, seconds.to_string())));
+        described.extend(self.burst.map(|credits| (BURST, credits.to_string())));
+        described
     }
 
     /// The quota that these settings describe.
     ///
     /// # Errors
-    /// Every setting that is out of range.
+    /// Every setting that is out of range or that the algorithm does not take.
     pub fn quota(&self) -> Result<Quota, Vec<QuotaError>> {
-        let too_large = (self.credit_limit > MAX_CREDIT_LIMIT).then_some(QuotaError::CreditLimitTooLarge);
-        let too_long = (self.reset_seconds > MAX_RESET_SECONDS).then_some(QuotaError::ResetTooLong);
-        let errors: Vec<_> = too_large.into_iter().chain(too_long).collect();
+        let mut errors = self.out_of_range();
+        errors.extend(self.not_taken());
         if !errors.is_empty() {
             return Err(errors);
         }
-        let window_ns = NonZeroU64::new(self.reset_seconds.saturating_mul(NANOS_PER_SECOND));
-        Ok(match (NonZeroU64::new(self.credit_limit), window_ns) {
-            (None, _) => Quota::Never,
-            (Some(credits), None) => Quota::Always { credit: credits.get() },
-            (Some(credits), Some(window_ns)) => Quota::Limited(Limit::FixedWindow(FixedWindow { credits, window_ns })),
+        if self.credit_limit == 0 {
+            return Ok(Quota::Never);
+        }
+        if self.reset_seconds.is_zero() {
+            return Ok(Quota::Always { credit: self.credit_limit });
+        }
+        // All numbers are positive by now, which leaves one fault that a limit can have.
+        let log_too_long = |_: InvalidLimit| vec![QuotaError::LogTooLong { credits: self.credit_limit }];
+        self.limit().map(Quota::Limited).map_err(log_too_long)
+    }
+
+    fn out_of_range(&self) -> Vec<QuotaError> {
+        let credits =
+            [(CREDIT_LIMIT, Some(self.credit_limit)), (REFILL_CREDITS, self.refill_credits), (BURST, self.burst)];
+        let times = [(RESET_SECONDS, Some(self.reset_seconds)), (REFILL_SECONDS, self.refill_seconds)];
+        // These two may be 0, which has a meaning.
+        let is_zero = |setting, zero: bool| zero && !matches!(setting, CREDIT_LIMIT | RESET_SECONDS);
+        let mut errors = Vec::new();
+        for (setting, number) in credits {
+            match number {
+                Some(number) if number > MAX_CREDIT_LIMIT => errors.push(QuotaError::TooLarge { setting }),
+                Some(number) if is_zero(setting, number == 0) => errors.push(QuotaError::Zero { setting }),
+                _ => {}
+            }
+        }
+        for (setting, time) in times {
+            match time {
+                Some(time) if time > Seconds::whole(MAX_RESET_SECONDS) => errors.push(QuotaError::TooLong { setting }),
+                Some(time) if is_zero(setting, time.is_zero()) => errors.push(QuotaError::Zero { setting }),
+                _ => {}
+            }
+        }
+        errors
+    }
+
+    fn not_taken(&self) -> impl Iterator<Item = QuotaError> {
+        let algorithm = self.algorithm();
+        let settings = [
+            (REFILL_CREDITS, self.refill_credits.is_some(), Kind::TokenBucket),
+            (REFILL_SECONDS, self.refill_seconds.is_some(), Kind::TokenBucket),
+            (BURST, self.burst.is_some(), Kind::LeakyBucket),
+        ];
+        let not_taken = settings.into_iter().filter(move |(_, given, belongs_to)| *given && *belongs_to != algorithm);
+        not_taken.map(move |(setting, _, belongs_to)| QuotaError::NotTaken { setting, belongs_to, algorithm })
+    }
+
+    fn limit(&self) -> Result<Limit, InvalidLimit> {
+        let (credits, window_ns) = (self.credit_limit, self.reset_seconds.as_nanos());
+        Ok(match self.algorithm() {
+            Kind::FixedWindow => Limit::FixedWindow(FixedWindow::new(credits, window_ns)?),
+            Kind::SlidingWindow => Limit::SlidingWindow(SlidingWindow::new(credits, window_ns)?),
+            Kind::SlidingLog => Limit::SlidingLog(SlidingLog::new(credits, window_ns)?),
+            Kind::TokenBucket => {
+                let interval_ns = self.refill_seconds.unwrap_or(self.reset_seconds).as_nanos();
+                Limit::TokenBucket(TokenBucket::new(credits, self.refill_credits.unwrap_or(credits), interval_ns)?)
+            }
+            Kind::LeakyBucket => {
+                Limit::LeakyBucket(LeakyBucket::new(self.burst.unwrap_or(credits), credits, window_ns)?)
+            }
         })
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn quota(credit_limit: u64, reset_seconds: u64) -> Result<Quota, Vec<QuotaError>> {
-        Settings { credit_limit, reset_seconds }.quota()
-    }
-
-    #[test]
-    fn zeros_have_meanings_of_their_own() {
-        assert_eq!(quota(0, 0), Ok(Quota::Never));
-        assert_eq!(quota(0, 60), Ok(Quota::Never));
-        assert_eq!(quota(7, 0), Ok(Quota::Always { credit: 7 }));
-    }
-
-    #[test]
-    fn the_largest_settings_fit() {
-        let Ok(Quota::Limited(Limit::FixedWindow(limit))) = quota(MAX_CREDIT_LIMIT, MAX_RESET_SECONDS) else {
-            panic!("the largest settings are a limit")
-        };
-        assert_eq!(limit.window_ns.get() / NANOS_PER_SECOND, MAX_RESET_SECONDS);
-    }
-
-    #[test]
-    fn all_that_is_out_of_range_is_named() {
-        let both = vec![QuotaError::CreditLimitTooLarge, QuotaError::ResetTooLong];
-        assert_eq!(quota(MAX_CREDIT_LIMIT + 1, MAX_RESET_SECONDS + 1), Err(both));
+/// What the settings grant, for people: `allows 10 in 60 s`.
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (credits, seconds) = (self.credit_limit, self.reset_seconds);
+        if credits == 0 {
+            return f.write_str("always denies");
+        }
+        if seconds.is_zero() {
+            return f.write_str("always allows");
+        }
+        let name = self.algorithm().name();
+        match self.algorithm() {
+            Kind::FixedWindow => write!(f, "allows {credits} in {seconds} s"),
+            Kind::SlidingWindow | Kind::SlidingLog => write!(f, "allows {credits} in {seconds} s ({name})"),
+            Kind::TokenBucket => {
+                let refill = self.refill_credits.unwrap_or(credits);
+                let interval = self.refill_seconds.unwrap_or(seconds);
+                write!(f, "allows {credits} at once, then {refill} every {interval} s ({name})")
+            }
+            Kind::LeakyBucket => {
+                let burst = self.burst.unwrap_or(credits);
+                write!(f, "allows {burst} at once, then {credits} in {seconds} s, evenly ({name})")
+            }
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

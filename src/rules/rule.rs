@@ -34,6 +34,8 @@ pub struct Rule {
     pub quota: Quota,
     /// The field whose every value has a counter of its own; `None`: one counter.
     pub actor_field: Option<String>,
+    /// The field that tells how many credits a request takes; `None`, or a request without it: 1.
+    pub cost_field: Option<String>,
     pub match_policy: MatchPolicy,
     /// A name for metrics, unique among the rules.
     pub label: Option<String>,
@@ -58,12 +60,26 @@ impl Rule {
         self.operation.iter().all(|(key, pattern)| operation.get(key).is_some_and(|value| pattern.matches(value)))
     }
 
-    /// Its settings under their names in a rules file, after its header as `rule`; those that were not given left out.
+    /// What it grants, for people: `allows 10 in 60 s, by ip, at the cost in bytes`.
+    pub fn summary(&self) -> String {
+        let mut text = self.settings.to_string();
+        if let Some(field) = &self.actor_field {
+            text.push_str(&format!(", by {field}"));
+        }
+        if let Some(field) = &self.cost_field {
+            text.push_str(&format!(", at the cost in {field}"));
+        }
+        text
+    }
+
+    /// Its settings under their names in a rules file, after its header as `rule`. The algorithm and the match policy
+    /// are always there; others that were not given are left out.
     pub fn described(&self) -> Vec<(&'static str, String)> {
         let optional = |name, value: &Option<String>| value.clone().map(|value| (name, value));
         let mut settings = vec![("rule", self.to_string())];
         settings.extend(self.settings.described());
         settings.extend(optional("actorField", &self.actor_field));
+        settings.extend(optional("costField", &self.cost_field));
         settings.push(("matchPolicy", self.match_policy.as_str().to_owned()));
         settings.extend(optional("label", &self.label));
         settings.extend(optional("comment", &self.comment));

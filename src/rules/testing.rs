@@ -9,9 +9,10 @@ pub fn rule(header: &str) -> Rule {
     let pairs = operation_text::pairs(header).map(|pair| pair.unwrap());
     Rule {
         operation: pairs.map(|(key, value)| (key.to_owned(), Pattern::parse(value))).collect(),
-        settings: Settings { credit_limit: 0, reset_seconds: 0 },
+        settings: Settings::default(),
         quota: Quota::Never,
         actor_field: None,
+        cost_field: None,
         match_policy: MatchPolicy::Stop,
         label: None,
         comment: None,

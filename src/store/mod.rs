@@ -107,6 +107,14 @@ impl Batch {
         self.entries.len() - 1
     }
 
+    /// Takes back the entries from index `len` on; for a batch that no store has applied yet.
+    pub fn truncate(&mut self, len: usize) {
+        if let Some(first) = self.entries.get(len) {
+            self.keys.truncate(first.key.start);
+            self.entries.truncate(len);
+        }
+    }
+
     pub fn now(&self) -> Timestamp {
         self.now
     }

@@ -119,7 +119,7 @@ where
 }
 
 #[test]
-fn names_are_those_of_the_limits() {
+fn kinds_are_those_of_the_limits() {
     let limits = [
         Limit::FixedWindow(FixedWindow::new(1, 1).unwrap()),
         Limit::SlidingWindow(SlidingWindow::new(1, 1).unwrap()),
@@ -127,7 +127,7 @@ fn names_are_those_of_the_limits() {
         Limit::TokenBucket(TokenBucket::new(1, 1, 1).unwrap()),
         Limit::LeakyBucket(LeakyBucket::new(1, 1, 1).unwrap()),
     ];
-    assert_eq!(limits.map(|limit| limit.name()), NAMES);
+    assert_eq!(limits.map(|limit| limit.kind()), Kind::ALL);
 }
 
 #[test]

@@ -1,0 +1,166 @@
+//! Numbers as rules files write them, read exactly: no floating point rounds them on the way.
+
+use std::time::Duration;
+
+use super::document::RawValue;
+use crate::rules::Seconds;
+
+/// Decimals down to the nanosecond.
+const MAX_DECIMALS: usize = 9;
+
+/// A larger power of ten is no number that JSON's readers agree on.
+const MAX_EXPONENT: u32 = 308;
+
+/// Why a value is no number that a setting takes. Displays after the setting's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NotTaken {
+    #[error("is negative")]
+    Negative,
+    #[error("is not whole")]
+    NotWhole,
+    #[error("is not a number")]
+    NotANumber,
+    #[error("has more than {MAX_DECIMALS} decimals")]
+    TooManyDecimals,
+}
+
+/// A whole number; one too large for 64 bits becomes the largest of them, which is out of every setting's range.
+pub(super) fn whole(value: &RawValue) -> Result<u64, NotTaken> {
+    let decimal = Decimal::read(value)?;
+    if decimal.decimals.is_empty() { Ok(decimal.whole) } else { Err(NotTaken::NotWhole) }
+}
+
+/// A time in seconds, with at most nine decimals.
+pub(super) fn seconds(value: &RawValue) -> Result<Seconds, NotTaken> {
+    let decimal = Decimal::read(value)?;
+    if decimal.decimals.len() > MAX_DECIMALS {
+        return Err(NotTaken::TooManyDecimals);
+    }
+    let nanos = format!("{:0<MAX_DECIMALS$}", decimal.decimals).parse().map_err(|_| NotTaken::NotANumber)?;
+    Ok(Seconds(Duration::new(decimal.whole, nanos)))
+}
+
+struct Decimal {
+    /// Before the point; the largest number of 64 bits also stands for all that are larger.
+    whole: u64,
+    /// The digits after the point, without zeros at the end.
+    decimals: String,
+}
+
+impl Decimal {
+    fn read(value: &RawValue) -> Result<Self, NotTaken> {
+        match value {
+            RawValue::Text(text) => Self::parse(text),
+            RawValue::Number(text) => Self::parse(&without_exponent(text).ok_or(NotTaken::NotANumber)?),
+            RawValue::Null | RawValue::Other(_) => Err(NotTaken::NotANumber),
+        }
+    }
+
+    /// Digits, and after a point perhaps more digits.
+    fn parse(text: &str) -> Result<Self, NotTaken> {
+        if let Some(positive) = text.strip_prefix('-') {
+            return Err(Self::parse(positive).map_or(NotTaken::NotANumber, |_| NotTaken::Negative));
+        }
+        let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
+        if !is_digits(whole) || !is_digits(decimals) {
+            return Err(NotTaken::NotANumber);
+        }
+        Ok(Self { whole: whole.parse().unwrap_or(u64::MAX), decimals: decimals.trim_end_matches('0').to_owned() })
+    }
+}
+
+fn is_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The JSON number `text` without a power of ten: `2.5e-1` as `0.25`. `None` when the power is absurdly large or small.
+fn without_exponent(text: &str) -> Option<String> {
+    let Some((mantissa, exponent)) = text.split_once(['e', 'E']) else { return Some(text.to_owned()) };
+    let exponent: i32 = exponent.parse().ok().filter(|exponent: &i32| exponent.unsigned_abs() <= MAX_EXPONENT)?;
+    let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |positive| ("-", positive));
+    let (whole, decimals) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let shift = exponent.unsigned_abs() as usize;
+    let zeros = "0".repeat(shift);
+    Some(if exponent < 0 {
+        let whole = format!("{zeros}{whole}");
+        let (whole, moved) = whole.split_at_checked(whole.len() - shift)?;
+        format!("{sign}0{whole}.{moved}{decimals}")
+    } else {
+        let decimals = format!("{decimals}{zeros}");
+        let (moved, decimals) = decimals.split_at_checked(shift)?;
+        format!("{sign}{whole}{moved}.{decimals}0")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn text(text: &str) -> RawValue {
+        RawValue::Text(text.to_owned())
+    }
+
+    fn json(text: &str) -> RawValue {
+        RawValue::Number(text.to_owned())
+    }
+
+    fn time(seconds: u64, nanos: u32) -> Result<Seconds, NotTaken> {
+        Ok(Seconds(Duration::new(seconds, nanos)))
+    }
+
+    #[test]
+    fn whole_numbers_are_whole() {
+        assert_eq!(whole(&text("007")), Ok(7));
+        assert_eq!(whole(&text("7.0")), Ok(7));
+        assert_eq!(whole(&text("99999999999999999999")), Ok(u64::MAX));
+        assert_eq!(whole(&text("1.0000000001")), Err(NotTaken::NotWhole));
+        for wrong in ["", " 1", "+1", "1.", ".5", "1e3", "1_000", "0x10", "ten", "-", "-x", "١"] {
+            assert_eq!(whole(&text(wrong)), Err(NotTaken::NotANumber), "{wrong}");
+        }
+        assert_eq!(whole(&text("-60")), Err(NotTaken::Negative));
+        assert_eq!(whole(&RawValue::Other("true".into())), Err(NotTaken::NotANumber));
+    }
+
+    #[test]
+    fn seconds_have_up_to_nine_decimals() {
+        assert_eq!(seconds(&text("0.25")), time(0, 250_000_000));
+        assert_eq!(seconds(&text("60")), time(60, 0));
+        assert_eq!(seconds(&text("3155760000.000000001")), time(3_155_760_000, 1));
+        assert_eq!(seconds(&text("0.2500000000")), time(0, 250_000_000));
+        assert_eq!(seconds(&text("0.0000000001")), Err(NotTaken::TooManyDecimals));
+        assert_eq!(seconds(&text("-0.5")), Err(NotTaken::Negative));
+        assert_eq!(seconds(&text("1,5")), Err(NotTaken::NotANumber));
+    }
+
+    #[test]
+    fn json_may_write_a_power_of_ten() {
+        assert_eq!(whole(&json("6e1")), Ok(60));
+        assert_eq!(whole(&json("60.0")), Ok(60));
+        assert_eq!(whole(&json("0.5E+1")), Ok(5));
+        assert_eq!(whole(&json("1e300")), Ok(u64::MAX));
+        assert_eq!(whole(&json("5e-1")), Err(NotTaken::NotWhole));
+        assert_eq!(seconds(&json("2.5e-1")), time(0, 250_000_000));
+        assert_eq!(seconds(&json("1250E-3")), time(1, 250_000_000));
+        assert_eq!(seconds(&json("1e-10")), Err(NotTaken::TooManyDecimals));
+        assert_eq!(seconds(&json("-1e0")), Err(NotTaken::Negative));
+        assert_eq!(seconds(&json("1e99999999999")), Err(NotTaken::NotANumber));
+    }
+
+    proptest! {
+        #[test]
+        fn seconds_read_as_they_display(seconds_before: u64, nanos in 0..1_000_000_000u32) {
+            let written = Seconds(Duration::new(seconds_before, nanos));
+            prop_assert_eq!(seconds(&text(&written.to_string())), Ok(written));
+            prop_assert_eq!(seconds(&json(&written.to_string())), Ok(written));
+        }
+
+        #[test]
+        fn a_power_of_ten_moves_the_point(mantissa in 0..1_000_000u32, decimals in 0..1_000u32, exponent in -6..6i32) {
+            let written = format!("{mantissa}.{decimals:03}e{exponent}");
+            let thousandths = u128::from(mantissa) * 1_000 + u128::from(decimals);
+            let nanos = thousandths * 10u128.pow((exponent + 6).unsigned_abs());
+            prop_assert_eq!(seconds(&json(&written)).unwrap().0.as_nanos(), nanos);
+        }
+    }
+}

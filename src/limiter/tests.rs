@@ -1,0 +1,126 @@
+//! What hits cost, over the memory store.
+
+use super::*;
+use crate::config::{self, Format};
+use crate::store::MemoryStore;
+
+const RULES: &str = "
+[api=upload user=*]
+creditLimit = 50
+resetSeconds = 3600
+actorField = user
+matchPolicy = canary
+
+[api=upload user=*]
+creditLimit = 100
+resetSeconds = 3600
+actorField = user
+costField = bytes
+
+[api=denied]
+creditLimit = 0
+resetSeconds = 0
+costField = bytes
+
+[api=trial]
+creditLimit = 10
+resetSeconds = 3600
+costField = bytes
+matchPolicy = canary
+
+[default]
+creditLimit = 5
+resetSeconds = 3600
+";
+
+fn limiter() -> Limiter {
+    let rules = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
+    Limiter::new(Some(Policy::new(rules)), Backend::Memory(MemoryStore::default()), Clock::system())
+}
+
+fn operation(pairs: &str) -> Operation {
+    pairs.split(' ').map(|pair| pair.split_once('=').unwrap()).collect()
+}
+
+/// Applies the requests as one batch.
+fn apply(limiter: &Limiter, asked: &[(&str, Intent)]) -> Requests {
+    let mut requests = Requests::default();
+    limiter.begin(&mut requests);
+    for (pairs, intent) in asked {
+        requests.push(&operation(pairs), *intent);
+    }
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(limiter.apply(&mut requests));
+    requests
+}
+
+/// `(allowed, credit)` of the last of some requests, or its error.
+fn last(limiter: &Limiter, asked: &[(&str, Intent)]) -> Result<(bool, u64), String> {
+    let verdict = apply(limiter, asked).verdict(asked.len() - 1);
+    verdict.map(|verdict| (verdict.allowed, verdict.credit)).map_err(|refusal| refusal.to_string())
+}
+
+fn hit(limiter: &Limiter, pairs: &str) -> Result<(bool, u64), String> {
+    last(limiter, &[(pairs, Intent::Hit)])
+}
+
+fn peek(limiter: &Limiter, pairs: &str) -> Result<(bool, u64), String> {
+    last(limiter, &[(pairs, Intent::Peek)])
+}
+
+#[test]
+fn a_hit_costs_what_its_field_says() {
+    let limiter = limiter();
+    assert_eq!(hit(&limiter, "api=upload user=ada bytes=60"), Ok((true, 40)));
+    assert_eq!(hit(&limiter, "api=upload user=ada bytes=41"), Ok((false, 40)), "all or nothing");
+    assert_eq!(hit(&limiter, "api=upload user=ada"), Ok((true, 39)), "one without the field");
+    assert_eq!(hit(&limiter, "api=upload user=ada bytes=0"), Ok((true, 39)));
+    assert_eq!(hit(&limiter, "api=upload user=ada bytes=39"), Ok((true, 0)));
+    assert_eq!(hit(&limiter, "api=upload user=bob bytes=18446744073709551615"), Ok((false, 100)));
+}
+
+#[test]
+fn a_peek_looks_with_the_same_cost() {
+    let limiter = limiter();
+    assert_eq!(peek(&limiter, "api=upload user=ada bytes=100"), Ok((true, 100)));
+    assert_eq!(peek(&limiter, "api=upload user=ada bytes=101"), Ok((false, 100)));
+    assert!(peek(&limiter, "api=upload user=ada bytes=all").unwrap_err().contains("'bytes'"));
+    assert_eq!(hit(&limiter, "api=upload user=ada bytes=100"), Ok((true, 0)));
+}
+
+#[test]
+fn a_cost_that_is_no_number_takes_nothing_from_any_counter() {
+    let limiter = limiter();
+    let error = hit(&limiter, "api=upload user=ada bytes=1k").unwrap_err();
+    assert!(error.contains("'bytes'") && error.contains("'1k'"), "{error}");
+    let counters = || apply(&limiter, &[("api=upload user=ada bytes=1k", Intent::Forget)]).forgotten(0).unwrap();
+    assert_eq!(counters(), 0, "neither the canary nor the rule itself was counted");
+    assert_eq!(hit(&limiter, "api=upload user=ada bytes=10"), Ok((true, 90)));
+    assert_eq!(counters(), 2);
+}
+
+#[test]
+fn requests_around_a_refused_one_are_answered() {
+    let limiter = limiter();
+    let requests = apply(
+        &limiter,
+        &[
+            ("api=upload user=ada bytes=1", Intent::Hit),
+            ("api=upload user=ada bytes=x", Intent::Hit),
+            ("api=upload user=ada bytes=2", Intent::Hit),
+        ],
+    );
+    assert_eq!(requests.verdict(0).unwrap().credit, 99);
+    assert!(matches!(requests.verdict(1), Err(Refusal::Cost(_))));
+    assert_eq!(requests.verdict(2).unwrap().credit, 97);
+}
+
+#[test]
+fn every_rule_that_takes_part_must_know_the_cost() {
+    let limiter = limiter();
+    assert_eq!(hit(&limiter, "api=denied bytes=5"), Ok((false, 0)));
+    assert!(hit(&limiter, "api=denied bytes=five").is_err(), "also where nothing is counted");
+    assert!(hit(&limiter, "api=trial bytes=five").is_err(), "also a canary");
+    assert!(peek(&limiter, "api=trial bytes=five").is_err(), "a peek tells what a hit would get");
+    assert_eq!(hit(&limiter, "api=trial bytes=7"), Ok((true, 4)), "each rule has a cost of its own");
+    assert_eq!(hit(&limiter, "api=other bytes=five"), Ok((true, 3)), "where no rule asks, any value will do");
+}

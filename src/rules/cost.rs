@@ -1,0 +1,65 @@
+//! What a hit costs: one credit, or what a field of the request says.
+
+use super::{Operation, Rule};
+
+/// More of a wrong value is not repeated in a message (characters).
+const MAX_ECHOED_CHARS: usize = 64;
+
+/// A request whose cost cannot be told.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the field '{field}' tells what this costs and must be a whole number from 0 to {}, not '{value}'", u64::MAX)]
+pub struct BadCost {
+    /// The rule's `costField`.
+    pub field: String,
+    /// The beginning of its value.
+    pub value: String,
+}
+
+impl Rule {
+    /// How many credits `operation` takes from this rule: the value of its `costField`; 1 when the rule has none, or
+    /// the operation has no such field.
+    ///
+    /// # Errors
+    /// The value is not a whole number in digits, or does not fit 64 bits.
+    pub fn cost(&self, operation: &Operation) -> Result<u64, BadCost> {
+        let Some(field) = &self.cost_field else { return Ok(1) };
+        let Some(value) = operation.get(field) else { return Ok(1) };
+        let number = value.bytes().all(|byte| byte.is_ascii_digit()).then(|| value.parse().ok());
+        number
+            .flatten()
+            .ok_or_else(|| BadCost { field: field.clone(), value: value.chars().take(MAX_ECHOED_CHARS).collect() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::testing::rule;
+
+    fn cost(value: &str) -> Result<u64, BadCost> {
+        let rule = Rule { cost_field: Some("bytes".into()), ..rule("") };
+        rule.cost(&[("bytes", value), ("other", "x")].into_iter().collect())
+    }
+
+    #[test]
+    fn the_field_tells_the_cost() {
+        assert_eq!(cost("0"), Ok(0));
+        assert_eq!(cost("0512"), Ok(512));
+        assert_eq!(cost("18446744073709551615"), Ok(u64::MAX));
+    }
+
+    #[test]
+    fn without_the_field_a_hit_costs_one() {
+        let operation = [("bytes", "5")].into_iter().collect();
+        assert_eq!(rule("").cost(&operation), Ok(1));
+        assert_eq!(Rule { cost_field: Some("size".into()), ..rule("") }.cost(&operation), Ok(1));
+    }
+
+    #[test]
+    fn anything_but_digits_is_refused() {
+        for value in ["", " 1", "-1", "+1", "1.0", "1e3", "0x10", "many", "١", "18446744073709551616"] {
+            assert_eq!(cost(value), Err(BadCost { field: "bytes".into(), value: value.into() }));
+        }
+        assert_eq!(cost(&"ü".repeat(1_000)).unwrap_err().value.chars().count(), 64);
+    }
+}

@@ -1,0 +1,103 @@
+use std::time::Duration;
+
+use super::*;
+use crate::clock::NANOS_PER_SECOND;
+
+fn settings(credit_limit: u64, reset_seconds: u64) -> Settings {
+    Settings { credit_limit, reset_seconds: Seconds::whole(reset_seconds), ..Settings::default() }
+}
+
+fn with(algorithm: Kind, credit_limit: u64, reset_seconds: u64) -> Settings {
+    Settings { algorithm: Some(algorithm), ..settings(credit_limit, reset_seconds) }
+}
+
+fn limit(settings: Settings) -> Limit {
+    match settings.quota() {
+        Ok(Quota::Limited(limit)) => limit,
+        other => panic!("{settings:?} is no limit but {other:?}"),
+    }
+}
+
+#[test]
+fn zeros_have_meanings_of_their_own_whatever_the_algorithm() {
+    for algorithm in Kind::ALL {
+        assert_eq!(with(algorithm, 0, 0).quota(), Ok(Quota::Never));
+        assert_eq!(with(algorithm, 0, 60).quota(), Ok(Quota::Never));
+        assert_eq!(with(algorithm, 7_000, 0).quota(), Ok(Quota::Always { credit: 7_000 }));
+    }
+}
+
+#[test]
+fn each_algorithm_gets_its_numbers() {
+    let second = NANOS_PER_SECOND;
+    let expected = [
+        Limit::FixedWindow(FixedWindow::new(10, 60 * second).unwrap()),
+        Limit::SlidingWindow(SlidingWindow::new(10, 60 * second).unwrap()),
+        Limit::SlidingLog(SlidingLog::new(10, 60 * second).unwrap()),
+        Limit::TokenBucket(TokenBucket::new(10, 10, 60 * second).unwrap()),
+        Limit::LeakyBucket(LeakyBucket::new(10, 10, 60 * second).unwrap()),
+    ];
+    assert_eq!(Kind::ALL.map(|algorithm| limit(with(algorithm, 10, 60))), expected);
+    assert_eq!(limit(settings(10, 60)), expected[0], "the default is fixed-window");
+}
+
+#[test]
+fn buckets_take_settings_of_their_own() {
+    let refilled = Settings {
+        refill_credits: Some(5),
+        refill_seconds: Some(Seconds(Duration::from_millis(250))),
+        ..with(Kind::TokenBucket, 10, 60)
+    };
+    assert_eq!(limit(refilled), Limit::TokenBucket(TokenBucket::new(10, 5, NANOS_PER_SECOND / 4).unwrap()));
+    assert_eq!(refilled.to_string(), "allows 10 at once, then 5 every 0.25 s (token-bucket)");
+    let bursting = Settings { burst: Some(3), ..with(Kind::LeakyBucket, 10, 60) };
+    assert_eq!(limit(bursting), Limit::LeakyBucket(LeakyBucket::new(3, 10, 60 * NANOS_PER_SECOND).unwrap()));
+    assert_eq!(bursting.to_string(), "allows 3 at once, then 10 in 60 s, evenly (leaky-bucket)");
+}
+
+#[test]
+fn settings_of_another_algorithm_are_refused_with_its_name() {
+    let all =
+        Settings { refill_credits: Some(1), refill_seconds: Some(Seconds::whole(1)), burst: Some(1), ..settings(1, 1) };
+    let refused = |algorithm| {
+        let errors = Settings { algorithm: Some(algorithm), ..all }.quota().unwrap_err();
+        errors.iter().map(QuotaError::setting).collect::<Vec<_>>()
+    };
+    for algorithm in [Kind::FixedWindow, Kind::SlidingWindow, Kind::SlidingLog] {
+        assert_eq!(refused(algorithm), [REFILL_CREDITS, REFILL_SECONDS, BURST]);
+    }
+    assert_eq!(refused(Kind::TokenBucket), [BURST]);
+    assert_eq!(refused(Kind::LeakyBucket), [REFILL_CREDITS, REFILL_SECONDS]);
+}
+
+#[test]
+fn a_long_log_is_refused() {
+    assert!(with(Kind::SlidingLog, MAX_LOG_CREDITS, 60).quota().is_ok());
+    let credits = MAX_LOG_CREDITS + 1;
+    assert_eq!(with(Kind::SlidingLog, credits, 60).quota(), Err(vec![QuotaError::LogTooLong { credits }]));
+}
+
+#[test]
+fn the_largest_settings_fit() {
+    let Limit::FixedWindow(limit) = limit(settings(MAX_CREDIT_LIMIT, MAX_RESET_SECONDS)) else {
+        panic!("the default is fixed-window")
+    };
+    assert_eq!(limit.window_ns.get() / NANOS_PER_SECOND, MAX_RESET_SECONDS);
+}
+
+#[test]
+fn all_that_is_out_of_range_is_named() {
+    let too_much = settings(MAX_CREDIT_LIMIT + 1, MAX_RESET_SECONDS + 1);
+    let expected = [QuotaError::TooLarge { setting: CREDIT_LIMIT }, QuotaError::TooLong { setting: RESET_SECONDS }];
+    assert_eq!(too_much.quota(), Err(expected.to_vec()));
+    let slightly_too_long = Duration::new(MAX_RESET_SECONDS, 1);
+    let nothing = Settings {
+        refill_credits: Some(0),
+        refill_seconds: Some(Seconds(slightly_too_long)),
+        ..with(Kind::TokenBucket, 1, 1)
+    };
+    let expected = [QuotaError::Zero { setting: REFILL_CREDITS }, QuotaError::TooLong { setting: REFILL_SECONDS }];
+    assert_eq!(nothing.quota(), Err(expected.to_vec()));
+    let no_room = Settings { burst: Some(0), ..with(Kind::LeakyBucket, 1, 1) };
+    assert_eq!(no_room.quota(), Err(vec![QuotaError::Zero { setting: BURST }]));
+}

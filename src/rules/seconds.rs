@@ -1,0 +1,53 @@
+//! Times as the operator writes them: seconds, with fractions down to the nanosecond.
+
+use std::fmt;
+use std::time::Duration;
+
+/// A time in seconds. Exact: no floating point anywhere. Displays as a decimal number without superfluous zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Seconds(pub Duration);
+
+impl Seconds {
+    pub const fn whole(seconds: u64) -> Self {
+        Self(Duration::from_secs(seconds))
+    }
+
+    pub fn is_zero(self) -> bool {
+        self.0.is_zero()
+    }
+
+    /// In nanoseconds, or the most that 64 bits hold: 584 years.
+    pub fn as_nanos(self) -> u64 {
+        u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, nanos) = (self.0.as_secs(), self.0.subsec_nanos());
+        if nanos == 0 {
+            return write!(f, "{whole}");
+        }
+        let decimals = format!("{nanos:09}");
+        write!(f, "{whole}.{}", decimals.trim_end_matches('0'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_display_as_they_are_written() {
+        let text = |seconds, nanos| Seconds(Duration::new(seconds, nanos)).to_string();
+        assert_eq!(text(60, 0), "60");
+        assert_eq!(text(0, 250_000_000), "0.25");
+        assert_eq!(text(3_155_760_000, 1), "3155760000.000000001");
+    }
+
+    #[test]
+    fn nanoseconds_saturate() {
+        assert_eq!(Seconds(Duration::new(1, 5)).as_nanos(), 1_000_000_005);
+        assert_eq!(Seconds::whole(u64::MAX).as_nanos(), u64::MAX);
+    }
+}
