@@ -10,6 +10,8 @@ CARGO ?= cargo
 CONFIG ?= config/example.ini
 TEST_SLOW_KILLS ?= 50
 FUZZ_SECONDS ?= 60
+# What `make bench` passes on, such as --quick
+BENCH_ARGS ?=
 
 .PHONY: help
 help: ## List the targets
@@ -50,3 +52,7 @@ test: test-setup ## All tests but the long campaigns
 test-slow: test-setup ## The long campaigns: many kills, every fuzz target for a minute
 	DIVVY_TEST_KILLS=$(TEST_SLOW_KILLS) $(CARGO) test --release --locked --test main kill::
 	FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz
+
+.PHONY: bench
+bench: test-setup ## Compare the cost of a hit with Redis's (about ten minutes)
+	$(CARGO) bench --locked --bench compare -- $(BENCH_ARGS)

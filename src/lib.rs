@@ -1,3 +1,36 @@
+//! divvy: quotas and rate limits as a service. This page is the map of the house.
+//!
+//! ```text
+//! bytes ─► protocol (decode) ─► limiter ─► rules (which limits apply?) ─► store (take credit) ─► verdict ─► protocol (encode) ─► bytes
+//! ```
+//!
+//! One read of a connection may carry many requests. **The batch is the unit everywhere**: read once, decode every
+//! complete request, apply them as one batch, encode every reply, write once. Order on a connection, pipelining, one
+//! commit for many hits and few system calls all come from that.
+//!
+//! | room | what lives there | what never does |
+//! |---|---|---|
+//! | [`cli`] | one file a subcommand; words for the operator | decisions |
+//! | [`config`] | rules files (INI, JSON) → validated rules, or every problem with its line | counting |
+//! | [`server`] | sockets: accept, read, write, timeouts, the end; a session per protocol | judgement |
+//! | [`protocol`] | bytes ↔ requests and replies: Divvy's line protocol, RESP and its commands | sockets |
+//! | [`limiter`] | the door: a batch of requests in, a verdict each out | protocols, files |
+//! | [`rules`] | what the operator wrote, compiled: which limits apply to an operation | time, counters |
+//! | [`store`] | what remembers: RocksDB, memory; one contract | rules |
+//! | [`algorithm`] | pure decisions: (limit, state, ask, time) → (outcome, state) | clocks, I/O |
+//! | [`clock`] | the only place that asks what time it is | |
+//!
+//! Imports go downward only: `cli` → `server`, `config` → `limiter`, `protocol` → `rules`, `store` → `algorithm` →
+//! `clock`; rooms of one height do not import each other. A line of code that needs two rooms is two lines.
+//!
+//! What holds throughout:
+//! - Time is a parameter. It is read once per batch, in [`limiter`], and passed down.
+//! - An acknowledged hit is on disk: a reply leaves only after the write-ahead log has what the reply rests on.
+//! - The limit is part of a bucket's identity: change it and the rule counts afresh, leave it and a restart keeps
+//!   every counter.
+//! - Nothing that came from outside is unwrapped or indexed; a client's mistake is an error reply and the server lives
+//!   on.
+
 pub mod algorithm;
 pub mod cli;
 pub mod clock;

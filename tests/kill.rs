@@ -100,7 +100,7 @@ fn spawn_client(server: &Server, client: usize, round: u32) -> thread::JoinHandl
     thread::spawn(move || {
         let mut seen = Acknowledged::default();
         let mut turn = client * 7 + round as usize * 13;
-        if client % 3 == 0 {
+        if client.is_multiple_of(3) {
             let mut connection = LineClient::connect(line);
             while line_burst(&mut connection, &mut turn, &mut seen).is_some() {}
         } else {

@@ -2,6 +2,7 @@
 //!
 //! Here the operator's words become calls, and errors become messages and exit codes. Nothing here decides anything.
 
+mod bench;
 mod check;
 mod convert;
 mod explain;
@@ -35,6 +36,7 @@ enum Command {
     Hit(hit::HitArgs),
     /// Convert a rules file between INI and JSON
     Convert(convert::ConvertArgs),
+    Bench(bench::BenchArgs),
 }
 
 impl Cli {
@@ -49,6 +51,7 @@ impl Cli {
             Command::Explain(args) => explain::run(args),
             Command::Hit(args) => hit::run(args),
             Command::Convert(args) => convert::run(args),
+            Command::Bench(args) => bench::run(args),
         }
     }
 }

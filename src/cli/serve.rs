@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::rules_file;
 use crate::clock::Clock;
 use crate::limiter::{Limiter, Policy};
-use crate::protocol::{line, resp};
+use crate::protocol::{DEFAULT_MAX_PAIRS, line, resp};
 use crate::server::connection::Timeouts;
 use crate::server::{self, Fronts, Limits};
 use crate::store::{Backend, DEFAULT_HOT_COUNTERS, Durability, MemoryStore, RocksOptions, RocksStore, Store};
@@ -61,7 +61,7 @@ struct LimitArgs {
     #[arg(long, env = "DIVVY_MAX_LINE", value_name = "BYTES", default_value_t = line::DEFAULT_MAX_LINE)]
     max_line: usize,
     /// key=value pairs in a request
-    #[arg(long, env = "DIVVY_MAX_PAIRS", value_name = "N", default_value_t = server::DEFAULT_MAX_PAIRS)]
+    #[arg(long, env = "DIVVY_MAX_PAIRS", value_name = "N", default_value_t = DEFAULT_MAX_PAIRS)]
     max_pairs: usize,
     /// Arguments in a RESP request
     #[arg(long, env = "DIVVY_MAX_ARGUMENTS", value_name = "N", default_value_t = resp::Limits::default().max_arguments)]

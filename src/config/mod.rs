@@ -1,6 +1,6 @@
 //! What the operator wrote → validated rules, or everything that is wrong with it, each problem with its line.
 //!
-//! Two formats, INI and JSON, are read into one raw [`document`], which is then judged. Rules are written back in both.
+//! Two formats, INI and JSON, are read into one raw document, which is then judged. Rules are written back in both.
 //! What a rule means, and how rules are matched, is the business of [`crate::rules`].
 
 mod document;

@@ -25,8 +25,6 @@ use crate::protocol::resp::Limits as RespLimits;
 
 /// Connections open at once, all fronts together.
 pub const DEFAULT_MAX_CONNECTIONS: usize = 10_000;
-/// Pairs in one request.
-pub const DEFAULT_MAX_PAIRS: usize = 256;
 /// How long a client may take nothing of what was answered.
 pub const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long connections are read on after the server stopped accepting, so that what was on its way is answered.

@@ -163,7 +163,6 @@ pub trait Store: Send + Sync {
 }
 
 /// The closed set of backends.
-#[expect(clippy::large_enum_variant, reason = "there is one store in a process")]
 pub enum Backend {
     Memory(MemoryStore),
     Rocks(RocksStore),

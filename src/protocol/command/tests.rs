@@ -66,7 +66,7 @@ fn text(frame: &Frame) -> String {
 fn errors_read_as_redis_words_them() {
     let rows = [
         ("FOO a b", "ERR unknown command 'FOO', with args beginning with: 'a' 'b' "),
-        ("DIVVY.HIT", "ERR wrong number of arguments for 'divvy.hit' command"),
+        ("DIVVY.RULES x", "ERR wrong number of arguments for 'divvy.rules' command"),
         ("PING a b", "ERR wrong number of arguments for 'ping' command"),
         ("CLIENT", "ERR wrong number of arguments for 'client' command"),
         ("CLIENT foo", "ERR unknown subcommand 'foo'. Try CLIENT HELP."),

@@ -169,17 +169,10 @@ impl Shared {
     fn commit_loop(&self) {
         let interval = (self.durability == Durability::Lazy).then_some(LAZY_INTERVAL);
         let mut record = Vec::new();
-        let mut failed = false;
+        let mut outage = Outage::of("commits; hits are answered with an error");
         self.commits.run(interval, |number| {
-            let result = self.commit(number, &mut record, failed);
-            if let Err(error) = &result
-                && !failed
-            {
-                tracing::error!(%error, "commits fail; hits are answered with an error until they succeed again");
-            } else if failed && result.is_ok() {
-                tracing::info!("commits succeed again");
-            }
-            failed = result.is_err();
+            let result = self.commit(number, &mut record, outage.lasts);
+            outage.note(&result);
             result
         });
     }
@@ -206,10 +199,9 @@ impl Shared {
     }
 
     fn write_back_loop(&self) {
+        let mut outage = Outage::of("write-backs; counters stay in the journal");
         while !self.stopped_within(HOUSEKEEPING_INTERVAL) {
-            if let Err(error) = self.write_back_now() {
-                tracing::error!(%error, "cannot write counters back; they stay in the journal");
-            }
+            outage.note(&self.write_back_now());
         }
     }
 
@@ -219,14 +211,16 @@ impl Shared {
 
     fn sync_loop(&self) {
         let mut synced = 0;
+        let mut outage = Outage::of("fsyncs; acknowledged hits are not on stable storage");
         while !self.stopped_within(HOUSEKEEPING_INTERVAL) {
             let done = self.commits.done();
             if done == synced {
                 continue;
             }
-            match self.database.sync() {
-                Ok(()) => synced = done,
-                Err(error) => tracing::error!(%error, "acknowledged hits are not on stable storage yet"),
+            let result = self.database.sync();
+            outage.note(&result);
+            if result.is_ok() {
+                synced = done;
             }
         }
     }
@@ -250,6 +244,27 @@ impl Shared {
         let result = self.write_back_now().and_then(|()| self.database.sync());
         self.database.stop_background_work();
         result
+    }
+}
+
+/// Logs the first failure of something that is tried again and again, and its end, not every one between.
+struct Outage {
+    what: &'static str,
+    lasts: bool,
+}
+
+impl Outage {
+    fn of(what: &'static str) -> Self {
+        Self { what, lasts: false }
+    }
+
+    fn note(&mut self, result: &Result<(), StoreError>) {
+        match result {
+            Err(error) if !self.lasts => tracing::error!(%error, "failing: {}", self.what),
+            Ok(()) if self.lasts => tracing::info!("working again: {}", self.what),
+            _ => {}
+        }
+        self.lasts = result.is_err();
     }
 }
 

@@ -1,0 +1,148 @@
+//! `divvy serve` with rules and a data directory of its own.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use rocksdb::{Cache, DB, Env, Options, properties};
+use tempfile::TempDir;
+
+use crate::load::{Protocol, Target};
+use crate::process::{Process, ask};
+
+/// Longer than any run: no counter expires while it is measured.
+pub const RESET_SECONDS: u64 = 86_400;
+
+/// Enough credit that no hit is denied.
+pub const PLENTY: u64 = 1_000_000_000;
+
+/// What a server is started with; kept when it is started again.
+#[derive(Debug)]
+pub struct Home {
+    directory: TempDir,
+    durability: &'static str,
+}
+
+#[derive(Debug)]
+pub struct Divvy {
+    process: Process,
+    line: String,
+    resp: String,
+    /// Kept open: the server may go on writing to it.
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl Home {
+    pub fn new(directory: &Path, durability: &'static str, rules: &str) -> anyhow::Result<Self> {
+        let directory = TempDir::with_prefix_in("divvy-compare-", directory)?;
+        std::fs::write(directory.path().join("rules.ini"), rules)?;
+        Ok(Self { directory, durability })
+    }
+
+    pub fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    pub fn start(&self) -> anyhow::Result<Divvy> {
+        let mut process = Process::start(
+            Command::new(env!("CARGO_BIN_EXE_divvy"))
+                .arg("serve")
+                .arg(self.directory.path().join("rules.ini"))
+                .args(["--listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0", "--store", "rocksdb"])
+                .args(["--durability", self.durability, "--data-dir"])
+                .arg(self.data())
+                .env("RUST_LOG", "warn")
+                .stdout(Stdio::piped()),
+        )?;
+        let mut stdout = BufReader::new(process.child().stdout.take().context("standard output is a pipe")?);
+        let line = address(&mut stdout, "line protocol on ")?;
+        let resp = address(&mut stdout, "RESP on ")?;
+        Ok(Divvy { process, line, resp, _stdout: stdout })
+    }
+
+    /// Starts the server again and returns how long it took until it answered `hit`, a line of its protocol.
+    pub fn time_to_serve(&self, hit: &str) -> anyhow::Result<(Divvy, Duration)> {
+        let started = Instant::now();
+        let divvy = self.start()?;
+        let reply = ask(&divvy.line, hit, 1)?;
+        let elapsed = started.elapsed();
+        ensure!(reply.starts_with("OK true"), "after a restart, the answer to {hit:?} was {reply:?}");
+        Ok((divvy, elapsed))
+    }
+
+    /// Bytes on disk for each counter, once the stopped server's database is compacted, by its own options.
+    ///
+    /// # Errors
+    /// When it holds fewer than `counters` records: the figure would be of something else.
+    pub fn compacted_bytes_per_counter(&self, counters: u64) -> anyhow::Result<f64> {
+        let data = self.data();
+        let (options, families) = Options::load_latest(&data, Env::new()?, true, Cache::new_lru_cache(64 << 20))?;
+        let names: Vec<String> = families.iter().map(|family| family.name().to_owned()).collect();
+        let db = DB::open_cf_descriptors(&options, &data, families)?;
+        let mut records = 0;
+        for name in &names {
+            let family = db.cf_handle(name).with_context(|| format!("no column family {name}"))?;
+            db.flush_cf(family)?;
+            db.compact_range_cf(family, None::<&[u8]>, None::<&[u8]>);
+            // Exact, once nothing is overwritten or deleted any more.
+            records += db.property_int_value_cf(family, properties::ESTIMATE_NUM_KEYS)?.unwrap_or(0);
+        }
+        ensure!(records >= counters, "the database holds {records} records, not {counters} counters");
+        drop(db);
+        let sizes = std::fs::read_dir(&data)?.map(|entry| Ok(entry?.metadata()?.len()));
+        let bytes: u64 = sizes.sum::<std::io::Result<u64>>().context("sizes of the data directory's files")?;
+        Ok(bytes as f64 / counters as f64)
+    }
+
+    /// The names of the tables on disk: flushes and compactions make new ones, compactions delete old ones.
+    pub fn tables(&self) -> anyhow::Result<BTreeSet<String>> {
+        let names = std::fs::read_dir(self.data())?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        Ok(names.filter(|name| name.ends_with(".sst")).collect())
+    }
+}
+
+impl Divvy {
+    pub fn resp(&self) -> Target {
+        Target { addr: self.resp.clone(), pid: self.process.id(), protocol: Protocol::Resp }
+    }
+
+    pub fn line(&self) -> Target {
+        Target { addr: self.line.clone(), pid: self.process.id(), protocol: Protocol::Line }
+    }
+
+    /// Stops it in good order; to drop it is to kill it.
+    pub fn stop(self) -> anyhow::Result<()> {
+        self.process.terminate()
+    }
+}
+
+/// Reads on to the line that announces an address.
+fn address(stdout: &mut impl BufRead, announcement: &str) -> anyhow::Result<String> {
+    for line in stdout.lines() {
+        if let Some(address) = line?.strip_prefix(announcement) {
+            return Ok(address.to_owned());
+        }
+    }
+    anyhow::bail!("divvy serve ended before it said {announcement:?}")
+}
+
+/// `count` rules (at least 4). The last two are for an operation with the field `ip` and the default; the first is for
+/// `method=GET path=/api/… ip=…`; the others are for services of their own, every other one with a pattern.
+pub fn rules(count: usize, credit_limit: u64) -> String {
+    let mut rules = String::new();
+    let mut add = |header: &str, actor: &str| {
+        let _ = writeln!(rules, "[{header}]\ncreditLimit = {credit_limit}\nresetSeconds = {RESET_SECONDS}\n{actor}");
+    };
+    add("method=GET path=/api/* ip=*", "actorField = ip\n");
+    for number in 0..count.saturating_sub(3) {
+        let path = if number % 2 == 0 { "/*" } else { "" };
+        add(&format!("method=GET path=/service/{number}{path} ip=*"), "actorField = ip\n");
+    }
+    add("ip=*", "actorField = ip\n");
+    add("default", "");
+    rules
+}

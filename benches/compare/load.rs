@@ -1,0 +1,91 @@
+//! One run of the load generator.
+
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+use serde::Deserialize;
+
+const CONNECTIONS: u32 = 50;
+
+#[derive(Debug, Clone)]
+pub struct Target {
+    pub addr: String,
+    pub pid: u32,
+    pub protocol: Protocol,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub enum Protocol {
+    Line,
+    Resp,
+}
+
+/// What to send to a server.
+#[derive(Debug, Clone)]
+pub struct Load {
+    pub target: Target,
+    /// A template of `divvy bench`, `{}` for the actor.
+    pub command: String,
+    pub pipeline: u32,
+    pub actors: u64,
+    /// Requests a second of an open loop.
+    pub rate: Option<f64>,
+}
+
+/// What the generator reports, as far as it is used here. Times are in microseconds.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub struct Sample {
+    pub requests: u64,
+    pub requests_per_second: f64,
+    pub denied: u64,
+    pub latency_us: Latency,
+    pub server: Server,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub struct Latency {
+    pub p50: f64,
+    pub p99: f64,
+    pub p99_9: f64,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub struct Server {
+    pub cpu_us_per_request: f64,
+    pub resident_bytes: u64,
+}
+
+impl Load {
+    /// Actors at random, for `seconds`, after a warm-up that every case gets.
+    pub fn run(&self, seconds: f64) -> anyhow::Result<Sample> {
+        let warmup = (seconds / 4.0).min(0.5);
+        self.generate(&["--duration", &seconds.to_string(), "--warmup", &warmup.to_string()])
+    }
+
+    /// Every actor once, so that each has a counter.
+    pub fn fill(&self) -> anyhow::Result<Sample> {
+        self.generate(&["--requests", &self.actors.to_string(), "--distribution", "sequential"])
+    }
+
+    fn generate(&self, pace: &[&str]) -> anyhow::Result<Sample> {
+        let protocol = match self.target.protocol {
+            Protocol::Line => "line",
+            Protocol::Resp => "resp",
+        };
+        let mut generator = Command::new(env!("CARGO_BIN_EXE_divvy"));
+        generator
+            .args(["bench", "--json", "--protocol", protocol, "--command", &self.command])
+            .args(["--addr", &self.target.addr, "--pid", &self.target.pid.to_string()])
+            .args(["--connections", &CONNECTIONS.to_string(), "--pipeline", &self.pipeline.to_string()])
+            .args(["--keys", &self.actors.to_string()])
+            .args(pace);
+        if let Some(rate) = self.rate {
+            generator.args(["--rate", &rate.to_string()]);
+        }
+        let output = generator.output().context("starting divvy bench")?;
+        let report = String::from_utf8_lossy(&output.stdout);
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "divvy bench {}: {report}{complaint}", self.command);
+        serde_json::from_str(&report).with_context(|| format!("the report of divvy bench: {report}"))
+    }
+}

@@ -1,0 +1,92 @@
+//! The reference: redis-server with its append-only file on.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use tempfile::TempDir;
+
+use crate::load::{Protocol, Target};
+use crate::process::{Process, ask};
+
+const START_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What Divvy's script does, in words of our own: the first hit of a window sets the counter, with the window as its
+/// expiry, and those that follow take one credit each while there is one. Replies `[allowed, credit, reset]`.
+const DIVVY_SCRIPT: &str = "\
+local left = redis.call('GET', KEYS[1]) \
+if not left then \
+  redis.call('SETEX', KEYS[1], ARGV[2], ARGV[1] - 1) \
+  return {1, ARGV[1] - 1, tonumber(ARGV[2])} \
+end \
+local reset = redis.call('TTL', KEYS[1]) \
+if tonumber(left) > 0 then \
+  return {1, redis.call('DECR', KEYS[1]), reset} \
+end \
+return {0, 0, reset}";
+
+#[derive(Debug)]
+pub struct Redis {
+    process: Process,
+    addr: String,
+    // Removed after the process has ended: fields are dropped in order.
+    _data: TempDir,
+}
+
+/// When Redis calls fsync on its append-only file.
+#[derive(Debug, Clone, Copy)]
+pub enum Fsync {
+    EverySecond,
+    Always,
+}
+
+impl Redis {
+    pub fn start(directory: &Path, fsync: Fsync) -> anyhow::Result<Self> {
+        let data = TempDir::with_prefix_in("divvy-compare-redis-", directory)?;
+        let port = free_port()?.to_string();
+        let fsync = match fsync {
+            Fsync::EverySecond => "everysec",
+            Fsync::Always => "always",
+        };
+        let process = Process::start(
+            Command::new("redis-server")
+                .args(["--port", &port, "--bind", "127.0.0.1", "--save", ""])
+                .args(["--appendonly", "yes", "--appendfsync", fsync, "--dir"])
+                .arg(data.path())
+                .stdout(Stdio::null()),
+        )?;
+        let mut redis = Self { process, addr: format!("127.0.0.1:{port}"), _data: data };
+        redis.wait_until_ready()?;
+        Ok(redis)
+    }
+
+    fn wait_until_ready(&mut self) -> anyhow::Result<()> {
+        let started = Instant::now();
+        while !ask(&self.addr, "PING\r\n", 1).is_ok_and(|reply| reply == "+PONG\r\n") {
+            ensure!(!self.process.has_ended(), "redis-server ended; another program may have taken its port");
+            ensure!(started.elapsed() < START_PATIENCE, "redis-server does not answer on {}", self.addr);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    pub fn target(&self) -> Target {
+        Target { addr: self.addr.clone(), pid: self.process.id(), protocol: Protocol::Resp }
+    }
+
+    /// Loads Divvy's script; returns the command that runs it for one key.
+    pub fn load_divvy_script(&self, credit_limit: u64, reset_seconds: u64) -> anyhow::Result<String> {
+        let length = DIVVY_SCRIPT.len();
+        let request = format!("*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n${length}\r\n{DIVVY_SCRIPT}\r\n");
+        let reply = ask(&self.addr, &request, 2)?;
+        let digest = reply.lines().nth(1).with_context(|| format!("SCRIPT LOAD: {reply}"))?;
+        Ok(format!("EVALSHA {digest} 1 hit:{{}} {credit_limit} {reset_seconds}"))
+    }
+}
+
+/// A port that was free a moment ago: redis-server cannot say which one it would pick.
+fn free_port() -> anyhow::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}

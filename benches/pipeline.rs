@@ -1,0 +1,97 @@
+//! The whole way of a burst of 32 hits, but for the socket: bytes → requests → rules → store → verdicts → bytes.
+//! `cargo bench --bench pipeline`.
+
+use std::time::Duration;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use divvy::clock::{Clock, ceil_seconds};
+use divvy::config::{self, Format};
+use divvy::limiter::{Intent, Limiter, Policy, Requests};
+use divvy::protocol::command::Command;
+use divvy::protocol::line::{LineDecoder, parse_request, write_verdict};
+use divvy::protocol::resp::{Decoder, Limits, ReplyWriter, Version};
+use divvy::rules::Operation;
+use divvy::store::{Backend, Durability, RocksOptions, RocksStore, Store};
+use tokio::runtime::Runtime;
+
+const BURST: usize = 32;
+const RULES: &str = "[method=GET path=/status]\ncreditLimit=1000\nresetSeconds=60\n\
+    [method=GET path=/pantry/* ip=*]\ncreditLimit=1000000000\nresetSeconds=3600\nactorField=ip\n\
+    [default]\ncreditLimit=0\nresetSeconds=0\n";
+
+fn line_burst() -> Vec<u8> {
+    (0..BURST).flat_map(|i| format!("HIT method=GET path=/pantry/cookies ip=10.0.0.{i}\n").into_bytes()).collect()
+}
+
+fn resp_burst() -> Vec<u8> {
+    let request = |i| {
+        let ip = format!("ip=10.0.0.{i}");
+        format!(
+            "*4\r\n$9\r\nDIVVY.HIT\r\n$10\r\nmethod=GET\r\n$20\r\npath=/pantry/cookies\r\n${}\r\n{ip}\r\n",
+            ip.len()
+        )
+    };
+    (0..BURST).flat_map(|i| request(i).into_bytes()).collect()
+}
+
+fn pipeline(c: &mut Criterion) {
+    let clock = Clock::system();
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let rules = config::parse(RULES, Format::Ini, "bench.ini").expect("valid rules").rules;
+    let options = RocksOptions { durability: Durability::Wal, hot_counters: 1 << 20, clock };
+    let store = Backend::Rocks(RocksStore::open(dir.path(), options).expect("a new directory"));
+    let limiter = Limiter::new(Some(Policy::new(rules)), store, clock);
+    let runtime = Runtime::new().expect("a runtime");
+    let (mut requests, mut operation, mut output) = (Requests::default(), Operation::new(), Vec::new());
+
+    let mut group = c.benchmark_group("pipeline");
+    group.throughput(Throughput::Elements(BURST as u64)).measurement_time(Duration::from_secs(3));
+    group.bench_function("line protocol, rocksdb, wal", |b| {
+        let burst = line_burst();
+        let mut decoder = LineDecoder::new(1 << 14);
+        b.iter(|| {
+            limiter.begin(&mut requests);
+            let mut rest = burst.as_slice();
+            while let Ok(Some(line)) = decoder.next_line(rest) {
+                parse_request(line.text, &mut operation, 256).expect("a request");
+                requests.push(&operation, Intent::Hit);
+                rest = &rest[line.consumed..];
+            }
+            runtime.block_on(limiter.apply(&mut requests));
+            output.clear();
+            for index in 0..requests.len() {
+                let verdict = requests.verdict(index).expect("a verdict");
+                write_verdict(&mut output, verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
+            }
+        });
+    });
+    group.bench_function("RESP, rocksdb, wal", |b| {
+        let burst = resp_burst();
+        let mut decoder = Decoder::new(Limits::default());
+        b.iter(|| {
+            limiter.begin(&mut requests);
+            let mut rest = burst.as_slice();
+            while let Ok(Some(consumed)) = decoder.decode(rest) {
+                let Ok(Command::Hit(pairs)) = Command::parse(decoder.arguments(rest)) else { panic!("a hit") };
+                pairs.read_into(&mut operation, 256).expect("pairs");
+                requests.push(&operation, Intent::Hit);
+                rest = &rest[consumed..];
+                if rest.is_empty() {
+                    break;
+                }
+            }
+            runtime.block_on(limiter.apply(&mut requests));
+            output.clear();
+            let mut reply = ReplyWriter::new(&mut output, Version::Resp2);
+            for index in 0..requests.len() {
+                let verdict = requests.verdict(index).expect("a verdict");
+                reply.verdict(verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
+            }
+        });
+    });
+    group.finish();
+    runtime.block_on(limiter.store().close()).expect("the store closes");
+}
+
+criterion_group!(benches, pipeline);
+criterion_main!(benches);

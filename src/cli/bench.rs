@@ -1,0 +1,82 @@
+//! `divvy bench`: the load generator.
+//!
+//! `plan` says what to send; a `worker` per thread drives its `lane`s, each a `connection` whose requests come from a
+//! `template` and a sequence of `keys`, at times of its own or of a `schedule`; `reply` counts what comes back; `report`
+//! says what was found. Nothing here knows what a hit means: any request of either protocol will do.
+
+mod args;
+mod connection;
+mod keys;
+mod lane;
+mod monitor;
+mod plan;
+mod process;
+mod reply;
+mod report;
+mod schedule;
+mod template;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
+
+use anyhow::{Context, ensure};
+
+pub use args::BenchArgs;
+use monitor::Monitor;
+use plan::Plan;
+use report::Report;
+use worker::{Progress, ThreadId, Worker};
+
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+
+/// Loads the server as `args` say, and prints a report.
+///
+/// # Errors
+/// When the options do not fit together, or the server cannot be reached or fails a connection.
+pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
+    ensure!(args.threads <= args.connections, "--threads must not be greater than --connections: each drives some");
+    let plan = Plan::new(&args).with_context(|| format!("--command {:?}", args.command()))?;
+    let sockets = connect_all(args.addr(), args.connections.get())?;
+    let report = measure(&args, &plan, &sockets)?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        println!("{report}");
+    }
+    Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn connect_all(addr: &str, count: usize) -> anyhow::Result<Vec<TcpStream>> {
+    let addresses: Vec<SocketAddr> = addr.to_socket_addrs().with_context(|| format!("--addr {addr}"))?.collect();
+    let first = *addresses.first().with_context(|| format!("--addr {addr}: the name has no address"))?;
+    let connect =
+        |number| connection::connect(first).with_context(|| format!("connecting to {first} (connection {number})"));
+    (1..=count).map(connect).collect()
+}
+
+/// Runs the workers, and samples what the server uses from the end of the warm-up to the last reply.
+fn measure(args: &BenchArgs, plan: &Plan, sockets: &[TcpStream]) -> anyhow::Result<Report> {
+    let progress = Progress::default();
+    let count = args.threads.get() as u64;
+    std::thread::scope(|scope| {
+        let (done, finished) = channel();
+        let mut monitor = Monitor::new(args, plan, &progress)?;
+        for index in 0..count {
+            let thread = ThreadId { index, count };
+            let worker = Worker::new(args, plan, sockets, thread, monitor.began(), &progress)?;
+            let done = done.clone();
+            // The receiver is gone only when the run has failed already.
+            scope.spawn(move || done.send(worker.run()).unwrap_or_default());
+        }
+        drop(done);
+        let (measured, first_error) = monitor.collect(&finished).inspect_err(|_| {
+            progress.failed.store(true, Ordering::Relaxed);
+        })?;
+        Ok(Report::new(args, plan, &measured, first_error, monitor.usage()?))
+    })
+}

@@ -1,0 +1,186 @@
+//! The options of `divvy bench`: what they are called, what they mean by default, and which values they accept.
+
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Load a server with hits, and report its throughput, its latency and what a request costs it.
+///
+/// Speaks Divvy's line protocol or RESP, so that it drives Redis too:
+/// `divvy bench --protocol resp --addr 127.0.0.1:6379 --command 'INCR hits:{}'`.
+///
+/// Every connection sends a batch of `--pipeline` requests, waits for all of their replies, and sends the next. With
+/// `--rate`, requests are due at fixed times instead, whether or not the server keeps up, and a request's latency counts
+/// from the time when it was due: a stall shows in every request that it delayed.
+///
+/// Exits with 1 when a reply was an error or did not come.
+#[derive(Debug, clap::Args)]
+pub struct BenchArgs {
+    /// Address of the server [default: 127.0.0.1:8321 for the line protocol, 127.0.0.1:9049 for RESP]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub addr: Option<String>,
+
+    #[arg(long, value_enum, default_value_t = Protocol::Line)]
+    pub protocol: Protocol,
+
+    /// The request; `{}` becomes an actor of twelve digits. In RESP, words are split and quoted as in a shell
+    /// [default: `HIT ip={}`, in RESP `DIVVY.HIT ip={}`]
+    #[arg(long, value_name = "TEMPLATE")]
+    pub command: Option<String>,
+
+    #[arg(long, value_name = "N", default_value = "50")]
+    pub connections: NonZeroUsize,
+
+    /// Requests in flight on a connection; with --rate, the most of them, and how many in a row go to one connection
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub pipeline: NonZeroU64,
+
+    /// Stop after so many requests
+    #[arg(long, value_name = "N", conflicts_with = "duration")]
+    pub requests: Option<NonZeroU64>,
+
+    /// Stop after so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
+    pub duration: Duration,
+
+    /// How many different keys (actors, counters) there are
+    #[arg(long, value_name = "N", default_value = "10000", value_parser = clap::value_parser!(u64).range(1..=super::keys::MAX_KEYS))]
+    pub keys: u64,
+
+    /// Which keys are asked for: `uniform`, `zipf[:EXPONENT]` (the lower the key, the more often; exponent 0.99 by
+    /// default), or `sequential` (each key once, then again)
+    #[arg(long, value_name = "NAME", default_value = "uniform")]
+    pub distribution: Distribution,
+
+    /// Open loop: so many requests a second in all, due at fixed times
+    #[arg(long, value_name = "PER_SECOND", value_parser = rate)]
+    pub rate: Option<f64>,
+
+    /// Seconds of load before anything is measured
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "0")]
+    pub warmup: Duration,
+
+    /// The same seed asks for the same keys
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Threads that drive the connections
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub threads: NonZeroUsize,
+
+    /// Process id of the server on this machine, to report its CPU time per request and its resident memory
+    #[arg(long)]
+    pub pid: Option<u32>,
+
+    /// Report in JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// Show progress on standard error, also when that is no terminal
+    #[arg(long)]
+    pub progress: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    Line,
+    Resp,
+}
+
+/// Which of the keys a request asks for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Distribution {
+    Uniform,
+    /// The k-th key is asked for in proportion to `1 / k^exponent`.
+    Zipf {
+        exponent: f64,
+    },
+    Sequential,
+}
+
+impl BenchArgs {
+    pub fn addr(&self) -> &str {
+        match (&self.addr, self.protocol) {
+            (Some(addr), _) => addr,
+            (None, Protocol::Line) => "127.0.0.1:8321",
+            (None, Protocol::Resp) => "127.0.0.1:9049",
+        }
+    }
+
+    pub fn command(&self) -> &str {
+        match (&self.command, self.protocol) {
+            (Some(command), _) => command,
+            (None, Protocol::Line) => "HIT ip={}",
+            (None, Protocol::Resp) => "DIVVY.HIT ip={}",
+        }
+    }
+}
+
+impl FromStr for Distribution {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "uniform" => Ok(Self::Uniform),
+            "sequential" => Ok(Self::Sequential),
+            "zipf" => Ok(Self::Zipf { exponent: 0.99 }),
+            _ => match text.strip_prefix("zipf:").map(str::parse) {
+                Some(Ok(exponent)) if (0.0..=10.0).contains(&exponent) => Ok(Self::Zipf { exponent }),
+                Some(_) => Err("the exponent must be a number from 0 to 10".to_owned()),
+                None => Err("expected uniform, zipf, zipf:EXPONENT or sequential".to_owned()),
+            },
+        }
+    }
+}
+
+impl std::fmt::Display for Distribution {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Uniform => f.write_str("uniform"),
+            Self::Zipf { exponent } => write!(f, "zipf:{exponent}"),
+            Self::Sequential => f.write_str("sequential"),
+        }
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    const LONGEST: f64 = 30.0 * 86_400.0;
+    match text.parse() {
+        Ok(seconds) if (0.0..=LONGEST).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err(format!("expected a number of seconds from 0 to {LONGEST}")),
+    }
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(rate) if (0.001..=1e8).contains(&rate) => Ok(rate),
+        _ => Err("expected requests per second, from 0.001 to 100000000".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distributions_are_written_as_they_are_read() {
+        for text in ["uniform", "sequential", "zipf:0.99", "zipf:1.2"] {
+            assert_eq!(text.parse::<Distribution>().unwrap().to_string(), text);
+        }
+        assert_eq!("zipf".parse(), Ok(Distribution::Zipf { exponent: 0.99 }));
+        for wrong in ["", "zipf:", "zipf:x", "zipf:-1", "zipf:nan", "normal"] {
+            assert!(wrong.parse::<Distribution>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn seconds_and_rates_are_bounded() {
+        assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
+        for wrong in ["-1", "nan", "inf", "1e300", "x"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+            assert!(rate(wrong).is_err(), "{wrong}");
+        }
+        assert!(rate("0").is_err());
+    }
+}

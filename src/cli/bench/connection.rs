@@ -1,0 +1,110 @@
+//! One connection to the server: bytes out, bytes in, never blocking.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use super::args::Protocol;
+use super::reply::{ReplyCounter, StreamError, Tally};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Bytes of replies read at once; the longest line of a reply.
+const INPUT_BYTES: usize = 64 * 1024;
+
+/// Borrows its socket, so that the list of sockets to wait for can be kept beside the connections.
+#[derive(Debug)]
+pub struct Connection<'a> {
+    socket: &'a TcpStream,
+    output: Vec<u8>,
+    /// How much of `output` the socket has taken.
+    written: usize,
+    input: Box<[u8]>,
+    /// How much of `input` holds the start of a line.
+    filled: usize,
+    replies: ReplyCounter,
+}
+
+/// Why a connection is of no more use.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectionError {
+    #[error("the server closed the connection")]
+    Closed,
+    #[error("the server sent a reply that nothing asked for")]
+    Unasked,
+    #[error("a reply has a line of more than {INPUT_BYTES} bytes")]
+    LongLine,
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Connects a socket that does not block.
+pub fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
+    socket.set_nodelay(true)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+impl<'a> Connection<'a> {
+    pub fn new(socket: &'a TcpStream, protocol: Protocol) -> Self {
+        Self {
+            socket,
+            output: Vec::new(),
+            written: 0,
+            input: vec![0; INPUT_BYTES].into_boxed_slice(),
+            filled: 0,
+            replies: ReplyCounter::new(protocol),
+        }
+    }
+
+    pub fn socket(&self) -> &'a TcpStream {
+        self.socket
+    }
+
+    /// Where to append requests; [`send`](Self::send) sends them.
+    pub fn output(&mut self) -> &mut Vec<u8> {
+        &mut self.output
+    }
+
+    pub fn has_unsent_output(&self) -> bool {
+        self.written < self.output.len()
+    }
+
+    /// The first reply that was an error.
+    pub fn first_error(&self) -> Option<&str> {
+        self.replies.first_error()
+    }
+
+    /// Sends what the socket takes; the rest waits until it can be written.
+    pub fn send(&mut self) -> Result<(), ConnectionError> {
+        while let Some(unsent @ [_, ..]) = self.output.get(self.written..) {
+            match self.socket.write(unsent) {
+                Ok(written) => self.written += written,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.output.clear();
+        self.written = 0;
+        Ok(())
+    }
+
+    /// Reads once, and counts the replies that are complete.
+    pub fn receive(&mut self) -> Result<Tally, ConnectionError> {
+        let Some(free @ [_, ..]) = self.input.get_mut(self.filled..) else { return Err(ConnectionError::LongLine) };
+        match self.socket.read(free) {
+            Ok(0) => return Err(ConnectionError::Closed),
+            Ok(read) => self.filled += read,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let (tally, used) = self.replies.count(self.input.get(..self.filled).unwrap_or_default())?;
+        self.input.copy_within(used..self.filled, 0);
+        self.filled -= used;
+        Ok(tally)
+    }
+}

@@ -1,0 +1,142 @@
+//! Which key a request asks for.
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use rand_distr::Zipf;
+
+use super::args::Distribution;
+
+/// The power of two that [`KEY_DIGITS`](super::template::KEY_DIGITS) decimal digits can hold.
+pub const MAX_KEYS: u64 = 1 << 39;
+
+/// Odd, and near the golden section of [`MAX_KEYS`]: its multiples, modulo that, spread evenly.
+const SPREAD: u64 = 339_767_778_497;
+
+/// The actor that stands for `key`: another one for every key below [`MAX_KEYS`], spread over that whole range.
+///
+/// Keys side by side would compress, in memory and on disk, as no real addresses or account numbers do.
+pub fn actor(key: u64) -> u64 {
+    key.wrapping_mul(SPREAD) % MAX_KEYS
+}
+
+/// An endless sequence of keys in `0..keys`, one for each thread of the generator.
+#[derive(Debug)]
+pub enum KeySequence {
+    Uniform {
+        random: Xoshiro256PlusPlus,
+        keys: u64,
+    },
+    Zipf {
+        random: Xoshiro256PlusPlus,
+        ranks: Zipf<f64>,
+        keys: u64,
+    },
+    /// The threads take turns, so that together they ask for each key once before any is asked for twice.
+    Sequential {
+        next: u64,
+        step: u64,
+        keys: u64,
+    },
+}
+
+impl KeySequence {
+    /// The sequence of thread number `thread` of `threads`. The same arguments give the same keys.
+    ///
+    /// # Errors
+    /// When there are no keys, or the exponent of Zipf's law is negative.
+    pub fn new(
+        distribution: Distribution,
+        keys: u64,
+        seed: u64,
+        thread: u64,
+        threads: u64,
+    ) -> Result<Self, rand_distr::ZipfError> {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        for _ in 0..thread {
+            random = random.fork();
+        }
+        Ok(match distribution {
+            Distribution::Uniform => Self::Uniform { random, keys },
+            Distribution::Zipf { exponent } => Self::Zipf { random, ranks: Zipf::new(keys as f64, exponent)?, keys },
+            Distribution::Sequential => Self::Sequential { next: thread, step: threads, keys },
+        })
+    }
+
+    pub fn next_key(&mut self) -> u64 {
+        match self {
+            Self::Uniform { random, keys } => random.random_range(0..*keys),
+            // Ranks count from 1, in floating point: the last one may round past the end.
+            Self::Zipf { random, ranks, keys } => (random.sample(*ranks) as u64).clamp(1, *keys) - 1,
+            Self::Sequential { next, step, keys } => {
+                let key = *next % *keys;
+                *next = next.wrapping_add(*step);
+                key
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(distribution: Distribution, keys: u64, seed: u64, thread: u64, count: usize) -> Vec<u64> {
+        let mut sequence = KeySequence::new(distribution, keys, seed, thread, 2).unwrap();
+        std::iter::repeat_with(|| sequence.next_key()).take(count).collect()
+    }
+
+    #[test]
+    fn a_seed_decides_the_keys_and_threads_differ() {
+        for distribution in [Distribution::Uniform, Distribution::Zipf { exponent: 0.99 }] {
+            let first = sample(distribution, 10_000, 1, 0, 100);
+            assert_eq!(first, sample(distribution, 10_000, 1, 0, 100));
+            assert_ne!(first, sample(distribution, 10_000, 2, 0, 100));
+            assert_ne!(first, sample(distribution, 10_000, 1, 1, 100));
+        }
+    }
+
+    #[test]
+    fn uniform_keys_are_all_asked_for_about_equally() {
+        let mut counts = [0_u32; 10];
+        for key in sample(Distribution::Uniform, 10, 3, 0, 100_000) {
+            counts[usize::try_from(key).unwrap()] += 1;
+        }
+        // The standard deviation of a count is 95.
+        assert!(counts.iter().all(|count| (9_500..=10_500).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn zipf_favours_low_keys_by_its_law() {
+        let keys = sample(Distribution::Zipf { exponent: 1.0 }, 1_000, 3, 0, 100_000);
+        let asked = |wanted| keys.iter().filter(|key| **key == wanted).count() as f64;
+        let harmonic: f64 = (1..=1_000).map(|rank| 1.0 / f64::from(rank)).sum();
+        assert!((asked(0) * harmonic / 100_000.0 - 1.0).abs() < 0.05);
+        assert!((asked(0) / asked(9) - 10.0).abs() < 1.5);
+        assert!(keys.iter().all(|key| *key < 1_000));
+    }
+
+    #[test]
+    fn sequential_threads_share_out_the_keys() {
+        let mut keys = sample(Distribution::Sequential, 10, 1, 0, 5);
+        keys.extend(sample(Distribution::Sequential, 10, 1, 1, 5));
+        keys.sort_unstable();
+        assert_eq!(keys, (0..10).collect::<Vec<_>>());
+        assert_eq!(sample(Distribution::Sequential, 3, 1, 0, 3), [0, 2, 1]);
+    }
+
+    #[test]
+    fn actors_differ_and_are_spread() {
+        let mut actors: Vec<u64> = (0..100_000).map(actor).collect();
+        actors.sort_unstable();
+        let gaps = actors.windows(2).map(|pair| pair[1] - pair[0]);
+        let even = MAX_KEYS / 100_000;
+        assert!(gaps.into_iter().all(|gap| (even / 4..even * 4).contains(&gap)));
+    }
+
+    #[test]
+    fn one_key_is_enough() {
+        for distribution in [Distribution::Uniform, Distribution::Zipf { exponent: 0.99 }, Distribution::Sequential] {
+            assert_eq!(sample(distribution, 1, 1, 1, 3), [0, 0, 0]);
+        }
+    }
+}

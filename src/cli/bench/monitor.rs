@@ -1,0 +1,133 @@
+//! Watches a run from the main thread: shows its progress, and samples what the processes use.
+
+use std::io::{IsTerminal, Write};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use super::args::BenchArgs;
+use super::lane::Measured;
+use super::plan::Plan;
+use super::process;
+use super::report::{ServerUsage, Usage};
+use super::worker::{Findings, Progress};
+
+/// How often progress is shown.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
+
+const CLEAR_TO_END_OF_LINE: &str = "\x1b[K";
+
+#[derive(Debug)]
+pub struct Monitor<'a> {
+    args: &'a BenchArgs,
+    plan: &'a Plan,
+    progress: &'a Progress,
+    began: Instant,
+    /// Is standard error one? Then progress is shown there, in one line.
+    is_terminal: bool,
+    /// When progress was last shown, and how many replies there were.
+    shown: (Instant, u64),
+    /// CPU time of the generator and of the server at the end of the warm-up.
+    start: CpuTimes,
+    warm: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct CpuTimes {
+    generator: Duration,
+    server: Option<Duration>,
+}
+
+impl CpuTimes {
+    fn now(server: Option<u32>) -> anyhow::Result<Self> {
+        let server = server.map(process::cpu_time).transpose()?;
+        Ok(Self { generator: process::cpu_time(std::process::id()).unwrap_or_default(), server })
+    }
+}
+
+impl<'a> Monitor<'a> {
+    /// The run begins now.
+    pub fn new(args: &'a BenchArgs, plan: &'a Plan, progress: &'a Progress) -> anyhow::Result<Self> {
+        let start = CpuTimes::now(args.pid)?;
+        let began = Instant::now();
+        Ok(Self {
+            args,
+            plan,
+            progress,
+            began,
+            is_terminal: std::io::stderr().is_terminal(),
+            shown: (began, 0),
+            start,
+            warm: plan.warmup_ns == 0,
+        })
+    }
+
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// Waits for every thread, and adds up what they found.
+    pub fn collect(
+        &mut self,
+        finished: &Receiver<anyhow::Result<Findings>>,
+    ) -> anyhow::Result<(Measured, Option<String>)> {
+        let mut measured = Measured::new()?;
+        let mut first_error = None;
+        loop {
+            match finished.recv_timeout(self.until_next_look()) {
+                Ok(findings) => {
+                    let findings = findings?;
+                    measured.merge(&findings.measured)?;
+                    first_error = first_error.or(findings.first_error);
+                }
+                Err(RecvTimeoutError::Timeout) => self.look()?,
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        if self.is_terminal {
+            eprintln!();
+        }
+        Ok((measured, first_error))
+    }
+
+    fn until_next_look(&self) -> Duration {
+        let warmup = Duration::from_nanos(self.plan.warmup_ns);
+        if self.warm { PROGRESS_INTERVAL } else { warmup.saturating_sub(self.began.elapsed()).min(PROGRESS_INTERVAL) }
+    }
+
+    fn look(&mut self) -> anyhow::Result<()> {
+        if !self.warm && self.began.elapsed() >= Duration::from_nanos(self.plan.warmup_ns) {
+            self.warm = true;
+            self.start = CpuTimes::now(self.args.pid)?;
+        }
+        if self.is_terminal || self.args.progress {
+            self.show_progress();
+        }
+        Ok(())
+    }
+
+    fn show_progress(&mut self) {
+        let replies = self.progress.replies.load(Ordering::Relaxed);
+        let errors = self.progress.errors.load(Ordering::Relaxed);
+        let (shown_at, shown_replies) = std::mem::replace(&mut self.shown, (Instant::now(), replies));
+        let per_second = (replies - shown_replies) as f64 / shown_at.elapsed().as_secs_f64();
+        let seconds = self.began.elapsed().as_secs_f64();
+        let phase = if self.warm { "" } else { ", warming up" };
+        let line = format!("{seconds:6.1} s  {replies} replies  {per_second:.0} a second  {errors} errors{phase}");
+        // Standard error may be closed; the run does not depend on it.
+        let _ = match self.is_terminal {
+            true => write!(std::io::stderr(), "\r{line}{CLEAR_TO_END_OF_LINE}"),
+            false => writeln!(std::io::stderr(), "{line}"),
+        };
+    }
+
+    pub fn usage(&self) -> anyhow::Result<Usage> {
+        let end = CpuTimes::now(self.args.pid)?;
+        let server_cpu = end.server.zip(self.start.server).map(|(end, start)| end.saturating_sub(start));
+        let server = match (server_cpu, self.args.pid) {
+            (Some(cpu), Some(pid)) => Some(ServerUsage { cpu, resident_bytes: process::resident_bytes(pid)? }),
+            _ => None,
+        };
+        Ok(Usage { generator_cpu: end.generator.saturating_sub(self.start.generator), server })
+    }
+}

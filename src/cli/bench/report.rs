@@ -1,0 +1,169 @@
+//! What a run found, as text for a reader and as JSON for a program.
+
+use std::fmt;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::NANOS_PER_SECOND;
+use super::args::{BenchArgs, Protocol};
+use super::lane::Measured;
+use super::plan::Plan;
+
+/// The JSON of `divvy bench --json`. Latencies and CPU times are in microseconds.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub load: Load,
+    pub seconds: f64,
+    pub requests: u64,
+    pub requests_per_second: f64,
+    pub denied: u64,
+    pub errors: u64,
+    pub first_error: Option<String>,
+    pub unanswered: u64,
+    pub latency_us: Latency,
+    pub server: Option<Server>,
+    /// CPU time that the generator itself used per request: near 1,000,000 / requests_per_second a thread, it was the
+    /// bottleneck.
+    pub generator_cpu_us_per_request: f64,
+}
+
+/// What was sent.
+#[derive(Debug, Serialize)]
+pub struct Load {
+    pub protocol: Protocol,
+    pub command: String,
+    pub connections: usize,
+    pub pipeline: u64,
+    pub keys: u64,
+    pub distribution: String,
+    pub rate: Option<f64>,
+    pub seed: u64,
+    pub threads: usize,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Latency {
+    pub mean: f64,
+    pub p50: f64,
+    pub p90: f64,
+    pub p99: f64,
+    pub p99_9: f64,
+    pub p99_99: f64,
+    pub max: f64,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Server {
+    pub cpu_us_per_request: f64,
+    /// CPU time per time: 1.0 is one core, busy.
+    pub cores: f64,
+    pub resident_bytes: u64,
+}
+
+/// What processes used while the requests were measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Usage {
+    pub generator_cpu: Duration,
+    pub server: Option<ServerUsage>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct ServerUsage {
+    pub cpu: Duration,
+    pub resident_bytes: u64,
+}
+
+impl Report {
+    pub fn new(args: &BenchArgs, plan: &Plan, measured: &Measured, first_error: Option<String>, usage: Usage) -> Self {
+        let requests = measured.latencies.len() - measured.unanswered;
+        let seconds = measured.last_reply_ns.saturating_sub(plan.warmup_ns) as f64 / NANOS_PER_SECOND as f64;
+        let per_request = |cpu: Duration| ratio(cpu.as_secs_f64() * 1e6, requests as f64);
+        Self {
+            load: Load::new(args),
+            seconds,
+            requests,
+            requests_per_second: ratio(requests as f64, seconds),
+            denied: measured.denied,
+            errors: measured.errors,
+            first_error,
+            unanswered: measured.unanswered,
+            latency_us: Latency::new(&measured.latencies),
+            server: usage.server.map(|server| Server {
+                cpu_us_per_request: per_request(server.cpu),
+                cores: ratio(server.cpu.as_secs_f64(), seconds),
+                resident_bytes: server.resident_bytes,
+            }),
+            generator_cpu_us_per_request: per_request(usage.generator_cpu),
+        }
+    }
+
+    /// Did every request get a reply that was no error?
+    pub fn is_clean(&self) -> bool {
+        self.errors == 0 && self.unanswered == 0
+    }
+}
+
+impl Load {
+    fn new(args: &BenchArgs) -> Self {
+        Self {
+            protocol: args.protocol,
+            command: args.command().to_owned(),
+            connections: args.connections.get(),
+            pipeline: args.pipeline.get(),
+            keys: args.keys,
+            distribution: args.distribution.to_string(),
+            rate: args.rate,
+            seed: args.seed,
+            threads: args.threads.get(),
+        }
+    }
+}
+
+impl Latency {
+    fn new(latencies: &Histogram<u64>) -> Self {
+        let microseconds = |nanos: u64| nanos as f64 / 1e3;
+        let at = |quantile| microseconds(latencies.value_at_quantile(quantile));
+        Self {
+            mean: latencies.mean() / 1e3,
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p99_9: at(0.999),
+            p99_99: at(0.9999),
+            max: microseconds(latencies.max()),
+        }
+    }
+}
+
+/// `part / whole`; 0 of nothing is 0, which JSON can say and NaN it cannot.
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Load { command, connections, pipeline, keys, distribution, .. } = &self.load;
+        let pace = self.load.rate.map_or("as fast as replied".to_owned(), |rate| format!("{rate} due a second"));
+        writeln!(f, "{command}: {connections} connections, pipeline {pipeline}, {keys} keys {distribution}, {pace}")?;
+        writeln!(f, "requests   {} in {:.2} s, {:.0} a second", self.requests, self.seconds, self.requests_per_second)?;
+        writeln!(f, "replies    {} denied, {} errors, {} missing", self.denied, self.errors, self.unanswered)?;
+        if let Some(error) = &self.first_error {
+            writeln!(f, "           first error: {error}")?;
+        }
+        let Latency { mean, p50, p90, p99, p99_9, p99_99, max } = self.latency_us;
+        writeln!(
+            f,
+            "latency    mean {mean:.0} µs, p50 {p50:.0}, p90 {p90:.0}, p99 {p99:.0}, p99.9 {p99_9:.0}, p99.99 {p99_99:.0}, max {max:.0}"
+        )?;
+        if let Some(Server { cpu_us_per_request, cores, resident_bytes }) = self.server {
+            let mib = resident_bytes as f64 / f64::from(1 << 20);
+            writeln!(
+                f,
+                "server     {cpu_us_per_request:.2} µs CPU a request, {cores:.2} cores, {mib:.1} MiB resident"
+            )?;
+        }
+        write!(f, "generator  {:.2} µs CPU a request", self.generator_cpu_us_per_request)
+    }
+}
