@@ -159,9 +159,12 @@ impl Database {
             .map_err(|e| store_error("count the counters", &e))
     }
 
-    /// Rewrites all counters now, dropping the expired ones.
+    /// Rewrites everything now, dropping expired counters and trimmed journal records. The smallest family is rewritten
+    /// as well: what has not left memory keeps the write-ahead log alive in which it stands, and those after it.
     pub fn compact(&self) {
-        self.db.compact_range_cf(self.counters(), None::<&[u8]>, None::<&[u8]>);
+        for family in ["default", JOURNAL, COUNTERS] {
+            self.db.compact_range_cf(self.family(family), None::<&[u8]>, None::<&[u8]>);
+        }
     }
 
     pub fn stop_background_work(&self) {
