@@ -213,7 +213,11 @@ fn expected(model: &mut HashMap<String, State>, key: String, limit: Limit, actio
             decision.outcome
         }
         Action::Forget => {
-            let held = model.remove(&key).is_some_and(|state| limit.lifetime_ns(&state, now) > 0);
+            // A bucket that is as good as fresh may stay.
+            let held = model.get(&key).is_some_and(|state| limit.lifetime_ns(state, now) > 0);
+            if held {
+                model.remove(&key);
+            }
             Outcome { allowed: held, ..Outcome::default() }
         }
     }
