@@ -26,6 +26,7 @@ ENV DIVVY_CONFIG=/etc/divvy/example.ini \
     DIVVY_LISTEN=0.0.0.0:8321 \
     DIVVY_RESP_LISTEN=0.0.0.0:9049
 EXPOSE 8321 9049
-HEALTHCHECK --interval=10s --timeout=3s CMD ["divvy", "hit", "--addr", "127.0.0.1:8321"]
+# PING takes no credit from anybody.
+HEALTHCHECK --interval=10s --timeout=3s CMD ["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/9049 && printf 'PING\\r\\n' >&3 && read -r -t 2 answer <&3 && [[ $answer == +PONG* ]]"]
 ENTRYPOINT ["divvy"]
 CMD ["serve"]

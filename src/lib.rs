@@ -25,10 +25,11 @@
 //!
 //! What holds throughout:
 //! - Time is a parameter. It is read once per batch, in [`limiter`], and passed down.
-//! - An acknowledged hit is on disk: a reply leaves only after the write-ahead log has what the reply rests on.
+//! - An acknowledged hit is on disk: unless the operator chose otherwise (`lazy`, `memory`), a reply leaves only after
+//!   the write-ahead log has what it rests on.
 //! - The limit is part of a bucket's identity: change it and the rule counts afresh, leave it and a restart keeps
 //!   every counter.
-//! - Nothing that came from outside is unwrapped or indexed; a client's mistake is an error reply and the server lives
+//! - Nothing that came from outside is unwrapped, or used as an index; a client's mistake is an error reply and the server lives
 //!   on.
 
 pub mod algorithm;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::algorithm::{Ask, Limit, Outcome};
 use crate::clock::{Clock, Timestamp};
 use crate::rules::{BadCost, MatchPolicy, Operation, Quota, RuleSet, Scratch};
-use crate::store::key::{Prefix, Space};
+use crate::store::key::{self, Prefix, Space};
 use crate::store::{Action, Backend, Batch, Store, StoreError};
 
 /// Why a request got no verdict.
@@ -165,6 +165,14 @@ impl Requests {
         self.asked.push(Asked { entries: first..self.batch.len(), answer });
     }
 
+    /// Adds a request that needs no rule: `ask` of the bucket that the client calls `key`, under the client's own
+    /// `limit`, at the client's own time if it gives one. [`Requests::outcome`] has its answer.
+    pub fn push_bucket(&mut self, space: Space, key: &[u8], limit: Limit, ask: Ask, at: Option<Timestamp>) {
+        let at = at.unwrap_or(self.batch.now());
+        let entry = self.batch.push(limit, Action::Ask(ask), at, |out| key::write_client_key(space, &limit, key, out));
+        self.asked.push(Asked { entries: entry..entry + 1, answer: Answer::Counted });
+    }
+
     /// # Errors
     /// The request is refused, and what was pushed for it has to be taken back.
     fn push_matches(&mut self, policy: &Policy, operation: &Operation, intent: Intent) -> Result<Answer, Refusal> {
@@ -202,11 +210,7 @@ impl Requests {
     /// When there are no rules, the request's cost cannot be told, or the store failed for any of its counters.
     pub fn verdict(&self, index: usize) -> Result<Verdict, Refusal> {
         let asked = self.asked.get(index).ok_or(Refusal::NoRules)?;
-        let mut last = None;
-        for entry in asked.entries.clone() {
-            last = Some(self.batch.outcome(entry)?);
-        }
-        match (&asked.answer, last) {
+        match (&asked.answer, self.last_outcome(asked)?) {
             (Answer::Uncounted(verdict), _) => Ok(*verdict),
             (Answer::Counted, Some(Outcome { allowed, left, reset_ns, .. })) => {
                 Ok(Verdict { allowed, credit: left, reset_ns })
@@ -214,6 +218,24 @@ impl Requests {
             (Answer::Refused(refusal), _) => Err(refusal.clone()),
             (Answer::Counted, None) => Err(Refusal::NoRules),
         }
+    }
+
+    /// The outcome of request `index`, one of [`Requests::push_bucket`]'s, once the batch is applied.
+    ///
+    /// # Errors
+    /// When the store failed for its bucket.
+    pub fn outcome(&self, index: usize) -> Result<Outcome, Refusal> {
+        let asked = self.asked.get(index).ok_or(Refusal::NoRules)?;
+        self.last_outcome(asked)?.ok_or(Refusal::NoRules)
+    }
+
+    /// What the last of a request's counters came to, when there is one and the store failed for none.
+    fn last_outcome(&self, asked: &Asked) -> Result<Option<Outcome>, Refusal> {
+        let mut last = None;
+        for entry in asked.entries.clone() {
+            last = Some(self.batch.outcome(entry)?);
+        }
+        Ok(last)
     }
 
     /// How many counters request `index`, an [`Intent::Forget`], has forgotten.

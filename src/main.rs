@@ -1,6 +1,6 @@
 //! The `divvy` binary: parse the command line, run one subcommand, turn its error into an exit code.
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -10,7 +10,11 @@ use tracing_subscriber::EnvFilter;
 fn main() -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     // Answers go to standard output, so logs do not.
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .init();
     match Cli::parse().run() {
         Ok(code) => code,
         Err(error) => {

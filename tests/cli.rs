@@ -197,17 +197,58 @@ fn a_damaged_database_is_refused_and_left_as_it_was() {
     assert_eq!(std::fs::read(&manifest).unwrap(), bytes);
 }
 
+/// RocksDB's default is to drop what follows a damaged record without a word: acknowledged hits.
+#[test]
+fn a_damaged_log_is_refused_not_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::on_disk(COMPAT_RULES, dir.path(), "wal");
+    let mut client = LineClient::connect(server.line);
+    for _ in 0..100 {
+        client.hit("method=GET path=/status");
+    }
+    server.kill();
+    let is_log = |path: &std::path::PathBuf| path.extension().is_some_and(|extension| extension == "log");
+    let mut logs = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    let log = logs.find(is_log).unwrap();
+    let intact = std::fs::read(&log).unwrap();
+    let mut bytes = intact.clone();
+    let third = bytes.iter().rposition(|byte| *byte != 0).unwrap() / 3;
+    bytes[third..third + 64].fill(0xa5);
+    std::fs::write(&log, &bytes).unwrap();
+    for _ in 0..2 {
+        let error = refused_data_dir(dir.path());
+        assert!(error.contains("damaged") && error.contains("backup"), "{error}");
+    }
+    std::fs::write(&log, &intact).unwrap();
+    let again = Server::on_disk(COMPAT_RULES, dir.path(), "wal");
+    assert_eq!(LineClient::connect(again.line).hit("method=GET path=/status").1, 899, "nothing was overwritten");
+}
+
+/// RocksDB made a new database then, and at the second start deleted the old one.
+#[test]
+fn a_database_without_its_current_file_is_refused_at_every_start() {
+    let dir = tempfile::tempdir().unwrap();
+    Server::on_disk(COMPAT_RULES, dir.path(), "wal").terminate();
+    std::fs::remove_file(dir.path().join("CURRENT")).unwrap();
+    let names = || std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+    let before = names();
+    for _ in 0..2 {
+        assert!(refused_data_dir(dir.path()).contains("damaged"));
+    }
+    assert_eq!(names(), before);
+}
+
+#[test]
+fn a_server_that_nobody_could_reach_is_refused() {
+    let error = refused(&[COMPAT_RULES, "--store", "memory", "--listen", "none", "--resp-listen", "none"]);
+    assert!(error.contains("none"), "{error}");
+}
+
 #[test]
 fn a_database_of_another_format_or_program_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     Server::on_disk(COMPAT_RULES, dir.path(), "wal").terminate();
-    let families = ["default", "counters", "journal"];
-    let open = |families: &[&str]| {
-        let mut options = rocksdb::Options::default();
-        options.create_if_missing(true);
-        rocksdb::DB::open_cf(&options, dir.path(), families).unwrap()
-    };
-    open(&families).put(b"divvy.format", [99]).unwrap();
+    std::fs::write(dir.path().join("DIVVY-FORMAT"), "99\n").unwrap();
     let error = refused_data_dir(dir.path());
     assert!(error.contains("format") && error.contains("99"), "{error}");
 

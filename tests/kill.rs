@@ -33,8 +33,30 @@ const CLIENTS: usize = 6;
 const USERS: usize = 50;
 const PIPELINE: usize = 16;
 
-/// The last credit that a client read of a bucket, the seconds left then, and when that was.
-type Acknowledged = HashMap<String, (u64, u64, Instant)>;
+/// What clients read last.
+#[derive(Default)]
+struct Acknowledged {
+    /// By the operation: the credit left, the seconds left, and when that was read.
+    windows: HashMap<String, (u64, u64, Instant)>,
+    /// By the command: the number in its reply that only goes down, since its credits take days to come back.
+    falling: HashMap<String, u64>,
+}
+
+impl Acknowledged {
+    /// Keeps the lower number of each bucket.
+    fn merge(&mut self, other: Self) {
+        for (bucket, seen) in other.windows {
+            let last = self.windows.entry(bucket).or_insert(seen);
+            if seen.0 < last.0 {
+                *last = seen;
+            }
+        }
+        for (command, number) in other.falling {
+            let last = self.falling.entry(command).or_insert(number);
+            *last = number.min(*last);
+        }
+    }
+}
 
 fn kills() -> u32 {
     std::env::var("DIVVY_TEST_KILLS").map_or(3, |kills| kills.parse().expect("DIVVY_TEST_KILLS is a number"))
@@ -53,7 +75,7 @@ fn no_hit_acknowledged_in_sync_mode_is_lost() {
 fn kill_and_restart(durability: &str) {
     let rules = RulesFile::ini(RULES);
     let dir = tempfile::tempdir().unwrap();
-    let mut acknowledged = Acknowledged::new();
+    let mut acknowledged = Acknowledged::default();
     for round in 0..kills() {
         let server = Server::on_disk(rules.path(), dir.path(), durability);
         verify(&server, &acknowledged);
@@ -62,32 +84,30 @@ fn kill_and_restart(durability: &str) {
         thread::sleep(Duration::from_millis(50 + u64::from(round) * 977 % 2500));
         server.kill();
         for client in clients {
-            for (bucket, seen) in client.join().unwrap() {
-                let last = acknowledged.entry(bucket).or_insert(seen);
-                if seen.0 < last.0 {
-                    *last = seen;
-                }
-            }
+            acknowledged.merge(client.join().unwrap());
         }
     }
     verify(&Server::on_disk(rules.path(), dir.path(), durability), &acknowledged);
-    assert!(acknowledged.len() > CLIENTS, "hits were acknowledged");
+    assert!(acknowledged.windows.len() > CLIENTS, "hits were acknowledged");
+    assert!(acknowledged.falling.len() > CLIENTS, "takes from the clients' own buckets were acknowledged");
     assert_no_leftovers(dir.path());
 }
 
-/// Half of the clients pipeline on the line protocol, half on RESP, all over the same few users.
+/// The clients pipeline hits on the line protocol, hits on RESP, or commands that bring their own limit, all over the
+/// same few users.
 fn spawn_client(server: &Server, client: usize, round: u32) -> thread::JoinHandle<Acknowledged> {
     let (line, resp) = (server.line, server.resp);
     thread::spawn(move || {
-        let mut seen = Acknowledged::new();
+        let mut seen = Acknowledged::default();
         let mut turn = client * 7 + round as usize * 13;
-        if client.is_multiple_of(2) {
+        if client.is_multiple_of(3) {
             let mut connection = LineClient::connect(line);
             while line_burst(&mut connection, &mut turn, &mut seen).is_some() {}
         } else {
+            let burst = if client % 3 == 1 { resp_burst } else { own_limit_burst };
             let mut connection = RespClient::connect(resp);
             // A kill in the middle of a reply ends the connection with a panic of the test's reader: caught here.
-            let quiet = std::panic::AssertUnwindSafe(|| while resp_burst(&mut connection, &mut turn, &mut seen) {});
+            let quiet = std::panic::AssertUnwindSafe(|| while burst(&mut connection, &mut turn, &mut seen) {});
             let _ = std::panic::catch_unwind(quiet);
         }
         seen
@@ -101,7 +121,7 @@ fn line_burst(connection: &mut LineClient, turn: &mut usize, seen: &mut Acknowle
     for user in users {
         let (allowed, credit, reset) = connection.try_read_verdict()?;
         assert!(allowed);
-        seen.insert(format!("kind=login user={user}"), (credit, reset, Instant::now()));
+        seen.windows.insert(format!("kind=login user={user}"), (credit, reset, Instant::now()));
     }
     Some(())
 }
@@ -115,12 +135,43 @@ fn resp_burst(connection: &mut RespClient, turn: &mut usize, seen: &mut Acknowle
     connection.send(&burst);
     for _ in users {
         let reply = connection.read_reply();
-        let numbers: Vec<u64> =
-            reply.trim_matches(['[', ']']).split(' ').filter_map(|number| number.parse().ok()).collect();
-        let [1, credit, reset] = numbers[..] else { return false };
-        seen.insert("kind=canary".to_owned(), (credit, reset, Instant::now()));
+        let [1, credit, reset] = numbers(&reply)[..] else { return false };
+        seen.windows.insert("kind=canary".to_owned(), (credit.unsigned_abs(), reset.unsigned_abs(), Instant::now()));
     }
     true
+}
+
+fn own_limit_burst(connection: &mut RespClient, turn: &mut usize, seen: &mut Acknowledged) -> bool {
+    let commands: Vec<_> = (0..PIPELINE).map(|_| own_limit_command(turn)).collect();
+    connection.send((commands.join("\r\n") + "\r\n").as_bytes());
+    for command in commands {
+        let Some(number) = falling(&connection.read_reply()) else { return false };
+        seen.falling.insert(command, number);
+    }
+    true
+}
+
+/// A take from a user's own token bucket or leaky bucket, neither of which gives a credit back in four days.
+fn own_limit_command(turn: &mut usize) -> String {
+    let user = next_user(turn);
+    match *turn % 3 {
+        0 => format!("RL.REDUCE {user} 1000000000 360000"),
+        1 => format!("RL.PSESSIONIZE {user} 1000000001 360000000"),
+        _ => format!("CL.THROTTLE {user} 1000000000 1 360000"),
+    }
+}
+
+/// The tokens before, or the credits left.
+fn falling(reply: &str) -> Option<u64> {
+    match numbers(reply)[..] {
+        [number] | [number, _] | [0, _, number, -1, _] => u64::try_from(number).ok(),
+        _ => None,
+    }
+}
+
+/// The integers of a reply; none when it is anything else.
+fn numbers(reply: &str) -> Vec<i64> {
+    reply.trim_matches(['[', ']']).split(' ').map_while(|number| number.parse().ok()).collect()
 }
 
 fn next_user(turn: &mut usize) -> String {
@@ -128,15 +179,23 @@ fn next_user(turn: &mut usize) -> String {
     format!("user-{}", *turn % USERS)
 }
 
-/// The next hit of every bucket finds less credit than the last one that was answered, and its window goes on.
+/// The next ask of every bucket finds less credit than the last one that was answered, and its window goes on.
 fn verify(server: &Server, acknowledged: &Acknowledged) {
     let mut client = LineClient::connect(server.line);
-    for (bucket, (credit, reset, read_at)) in acknowledged {
+    for (bucket, (credit, reset, read_at)) in &acknowledged.windows {
         let (allowed, credit_now, reset_now) = client.hit(bucket);
         assert!(allowed && credit_now < *credit, "{bucket}: {credit_now} after a restart, {credit} before");
         let elapsed = read_at.elapsed().as_secs();
         let expected = reset.saturating_sub(elapsed + 2)..=*reset;
         assert!(expected.contains(&reset_now), "{bucket}: {reset_now} s left, {reset} s left {elapsed} s ago");
+    }
+    let mut client = RespClient::connect(server.resp);
+    for (command, number) in &acknowledged.falling {
+        let reply = client.command(command);
+        assert!(
+            falling(&reply).is_some_and(|now| now < *number),
+            "{command}: {reply} after a restart, {number} before"
+        );
     }
 }
 

@@ -3,11 +3,15 @@
 //! Every server here listens on a free loopback port and is ended by its own process id.
 
 mod algorithms;
+mod buckets;
 mod cli;
 mod clients;
 mod conformance;
 mod kill;
 mod line_protocol;
+mod reference;
 mod resp;
 mod robustness;
+mod rocks;
 mod support;
+mod token_bucket;

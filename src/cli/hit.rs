@@ -43,8 +43,10 @@ pub fn run(args: HitArgs) -> anyhow::Result<ExitCode> {
 
 fn send(address: &str, request: &str) -> anyhow::Result<String> {
     let unreachable = || format!("cannot reach {address}; is `divvy serve` running there?");
-    let resolved = address.to_socket_addrs().with_context(unreachable)?.next().with_context(unreachable)?;
-    let mut stream = TcpStream::connect_timeout(&resolved, TIMEOUT).with_context(unreachable)?;
+    let mut resolved = address.to_socket_addrs().with_context(unreachable)?;
+    // A name may stand for several addresses (IPv6 and IPv4), of which the server listens on one.
+    let connected = resolved.find_map(|address| TcpStream::connect_timeout(&address, TIMEOUT).ok());
+    let mut stream = connected.with_context(unreachable)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.write_all(request.as_bytes()).with_context(unreachable)?;
     let mut line = String::new();

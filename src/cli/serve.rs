@@ -1,13 +1,14 @@
 //! `divvy serve`: opens the store, loads the rules, binds the fronts, and serves until it is told to stop.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::ValueEnum;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -55,8 +56,9 @@ struct LimitArgs {
     #[arg(long, env = "DIVVY_HOT_COUNTERS", value_name = "N", default_value_t = DEFAULT_HOT_COUNTERS)]
     hot_counters: usize,
     /// Connections open at once
-    #[arg(long, env = "DIVVY_MAX_CONNECTIONS", value_name = "N", default_value_t = server::DEFAULT_MAX_CONNECTIONS)]
-    max_connections: usize,
+    #[arg(long, env = "DIVVY_MAX_CONNECTIONS", value_name = "N",
+          default_value_t = server::DEFAULT_MAX_CONNECTIONS, value_parser = clap::value_parser!(u32).range(1..))]
+    max_connections: u32,
     /// Bytes in a line of the line protocol
     #[arg(long, env = "DIVVY_MAX_LINE", value_name = "BYTES", default_value_t = line::DEFAULT_MAX_LINE)]
     max_line: usize,
@@ -160,18 +162,18 @@ impl ServeArgs {
     fn line_address(&self) -> anyhow::Result<Listen> {
         match (&self.listen, std::env::var("PORT")) {
             (Some(listen), _) => Ok(listen.clone()),
-            (None, Ok(port)) => {
+            (None, Ok(port)) if !port.is_empty() => {
                 let port: u16 = port.parse().with_context(|| format!("PORT is {port:?}, and must be a port number"))?;
                 Ok(Listen::At(format!("127.0.0.1:{port}")))
             }
-            (None, Err(_)) => Ok(Listen::At(DEFAULT_LISTEN.to_owned())),
+            (None, _) => Ok(Listen::At(DEFAULT_LISTEN.to_owned())),
         }
     }
 
     fn limits(&self) -> Limits {
         let limits = &self.limits;
         Limits {
-            max_connections: limits.max_connections,
+            max_connections: limits.max_connections as usize,
             max_line: limits.max_line,
             max_pairs: limits.max_pairs,
             resp: resp::Limits {
@@ -226,6 +228,9 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
 async fn serve(args: &ServeArgs, policy: Option<Policy>, line: Listen) -> anyhow::Result<()> {
     let draining = stop_on_signal()?;
     let fronts = Fronts { line: bind(&line).await?, resp: bind(&args.resp_listen).await? };
+    if fronts.line.is_none() && fronts.resp.is_none() {
+        bail!("both --listen and --resp-listen are `none`: nobody could reach the server");
+    }
     let clock = Clock::system();
     let store = args.open_store(clock)?;
     announce(args, &fronts, policy.as_ref())?;
@@ -246,17 +251,20 @@ async fn bind(address: &Listen) -> anyhow::Result<Option<TcpListener>> {
 
 /// One line a front, the store, and the number of rules: what a script waits for, and a person checks.
 fn announce(args: &ServeArgs, fronts: &Fronts, policy: Option<&Policy>) -> anyhow::Result<()> {
+    let mut lines = String::new();
     for (name, listener) in [("line protocol", &fronts.line), ("RESP", &fronts.resp)] {
         if let Some(listener) = listener {
-            println!("{name} on {}", listener.local_addr()?);
+            writeln!(lines, "{name} on {}", listener.local_addr()?)?;
         }
     }
-    println!("store: {}", args.describe_store());
+    writeln!(lines, "store: {}", args.describe_store())?;
     match (policy, &args.config) {
-        (Some(policy), Some(path)) => println!("rules: {} from {}", policy.rules().rules().len(), path.display()),
-        _ => println!("rules: none; a HIT needs them: divvy serve CONFIG"),
+        (Some(policy), Some(path)) => {
+            writeln!(lines, "rules: {} from {}", policy.rules().rules().len(), path.display())?
+        }
+        _ => writeln!(lines, "rules: none; a HIT needs them: divvy serve CONFIG")?,
     }
-    Ok(())
+    io::stdout().write_all(lines.as_bytes()).context("cannot print where the server listens")
 }
 
 /// A token that SIGTERM or SIGINT cancels.

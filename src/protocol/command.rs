@@ -3,12 +3,14 @@
 //! [`table`] says which there are; `parse` reads their arguments; [`describe`] answers `COMMAND` and its kin from the
 //! table. Whatever else a reply needs (counters, client ids, settings) is the server's.
 
+mod bucket;
 pub mod describe;
 mod error;
 mod pairs;
 mod parse;
 pub mod table;
 
+pub use bucket::BucketAsk;
 pub use error::CommandError;
 pub use pairs::Pairs;
 use table::Spec;
@@ -26,6 +28,12 @@ pub enum Command<'a> {
     Forget(Pairs<'a>),
     /// `DIVVY.EXPLAIN key=value…`: which rules match.
     Explain(Pairs<'a>),
+    /// `RL.REDUCE`, `RL.GET` and their kin: answered with the tokens that were there before.
+    Tokens(BucketAsk<'a>),
+    /// `RL.SESSIONIZE` and its kin: with the tokens before, and the session's start (milliseconds since 1970).
+    Session(BucketAsk<'a>),
+    /// `CL.THROTTLE`: with redis-cell's five numbers.
+    Throttle(BucketAsk<'a>),
     /// `DIVVY.RULES`
     Rules,
     Ping(Option<&'a [u8]>),

@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -24,13 +25,15 @@ use crate::limiter::Limiter;
 use crate::protocol::resp::Limits as RespLimits;
 
 /// Connections open at once, all fronts together.
-pub const DEFAULT_MAX_CONNECTIONS: usize = 10_000;
+pub const DEFAULT_MAX_CONNECTIONS: u32 = 10_000;
 /// How long a client may take nothing of what was answered.
 pub const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long connections are read on after the server stopped accepting, so that what was on its way is answered.
 const DRAIN_GRACE: Duration = Duration::from_millis(250);
 /// How long the end may take from then on: connections still busy are cut.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
+/// A connection silent for so long is probed, lest clients that vanished without a FIN use up the slots.
+const KEEPALIVE: Duration = Duration::from_secs(300);
 /// Pause after a failed accept (too many open files, mostly), lest the loop spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -113,9 +116,8 @@ impl Server {
             let _ = stream.try_write(S::TOO_MANY);
             return;
         };
-        // Replies are written whole; waiting for more to send would only delay them.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, %peer, "cannot switch Nagle's algorithm off");
+        if let Err(error) = prepare(&stream) {
+            tracing::debug!(%error, %peer, "cannot set a connection's options");
         }
         let (timeouts, closing) = (self.limits.timeouts, self.closing.clone());
         self.connections.spawn(async move {
@@ -123,6 +125,12 @@ impl Server {
             drop(slot);
         });
     }
+}
+
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    // Replies are written whole; waiting for more to send would only delay them.
+    stream.set_nodelay(true)?;
+    SockRef::from(stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))
 }
 
 /// Binds a listening socket.

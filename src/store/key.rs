@@ -16,6 +16,10 @@ pub const FORMAT_VERSION: u8 = 1;
 pub enum Space {
     /// A rule of the rules file: the name is its operation.
     Rule = 0,
+    /// A client that brings its own token bucket: without a name, the client's key is the actor.
+    TokenBucket = 1,
+    /// A client that brings its own leaky bucket: likewise.
+    Throttle = 2,
 }
 
 /// Everything of a key but the actor.
@@ -41,6 +45,14 @@ impl Prefix {
         out.extend_from_slice(&self.0);
         out.extend_from_slice(actor.as_bytes());
     }
+}
+
+/// Appends the whole key of the bucket that a client calls `key` and limits by itself.
+///
+/// Such a key is made for each request, so it is written where it is needed and allocates nothing of its own.
+pub fn write_client_key(space: Space, limit: &Limit, key: &[u8], out: &mut Vec<u8>) {
+    write_prefix(out, space, &[], limit);
+    out.extend_from_slice(key);
 }
 
 fn write_prefix(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: &Limit) {
@@ -85,4 +97,43 @@ fn write_number(out: &mut Vec<u8>, mut number: u64) {
         number >>= 7;
     }
     out.push(number as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::{LeakyBucket, TokenBucket};
+    use proptest::prelude::*;
+
+    fn token_bucket() -> impl Strategy<Value = Limit> {
+        (1..400u64, 1..400u64, 1..400u64).prop_map(|(capacity, refill, interval)| {
+            Limit::TokenBucket(TokenBucket::new(capacity, refill, interval).unwrap())
+        })
+    }
+
+    fn client_key(space: Space, limit: &Limit, key: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        write_client_key(space, limit, key, &mut out);
+        out
+    }
+
+    #[test]
+    fn a_client_s_bucket_is_no_rule_s_and_no_other_space_s() {
+        let limit = Limit::LeakyBucket(LeakyBucket::new(9, 4, 70).unwrap());
+        let mut rule = Vec::new();
+        Prefix::new(Space::Rule, [], &limit).write_key("key", &mut rule);
+        let [tokens, throttle] = [Space::TokenBucket, Space::Throttle].map(|space| client_key(space, &limit, b"key"));
+        assert!(rule != tokens && tokens != throttle && throttle != rule);
+    }
+
+    proptest! {
+        #[test]
+        fn two_buckets_have_two_keys(
+            (one, other) in (token_bucket(), token_bucket()),
+            (key, another) in (prop::collection::vec(any::<u8>(), 0..4), prop::collection::vec(any::<u8>(), 0..4)),
+        ) {
+            let same = client_key(Space::TokenBucket, &one, &key) == client_key(Space::TokenBucket, &other, &another);
+            prop_assert_eq!(same, one == other && key == another);
+        }
+    }
 }

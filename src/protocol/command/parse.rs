@@ -132,6 +132,8 @@ fn plain<'a>(text: &'a [u8], what: &'static str) -> Result<&'a [u8], CommandErro
     if text.iter().all(u8::is_ascii_graphic) { Ok(text) } else { Err(CommandError::SpecialCharacters { what }) }
 }
 
-fn integer(text: &[u8]) -> Option<i64> {
-    std::str::from_utf8(text).ok()?.parse().ok()
+/// Redis reads an integer only from the text that it would write for it: without a plus sign or leading zeros.
+pub(super) fn integer(text: &[u8]) -> Option<i64> {
+    let number = std::str::from_utf8(text).ok()?.parse().ok()?;
+    (itoa::Buffer::new().format(number).as_bytes() == text).then_some(number)
 }

@@ -2,7 +2,7 @@
 //!
 //! Arity checks, `COMMAND` and the parsing itself all go by it; a new command is a row here and its function in `parse`.
 
-use super::{Command, CommandError, parse};
+use super::{Command, CommandError, bucket, parse};
 use crate::protocol::resp::Arguments;
 
 /// Reads the arguments that follow a command's name (and its subcommand's), their number being right.
@@ -50,6 +50,15 @@ impl Spec {
         // A container's own, reached only when it is called without a subcommand and its arity forbids that.
         parse: |_| Err(CommandError::Syntax),
         subcommands: &[],
+    };
+
+    /// The columns that the commands share which bring their own token bucket.
+    const TOKEN_BUCKET: Self = Self {
+        arity: -4,
+        flags: &["write", "denyoom", "fast"],
+        keys: Keys { first: 1, last: 1, step: 1 },
+        group: "token-bucket",
+        ..Self::USUAL
     };
 
     /// Whether a request of `count` arguments, names included, is one of this command.
@@ -117,6 +126,52 @@ pub static COMMANDS: &[Spec] = &[
         summary: "Lists the rules in order of precedence.",
         parse: |_| Ok(Command::Rules),
         ..Spec::USUAL
+    },
+    Spec {
+        name: "rl.reduce",
+        summary: "Takes tokens, as many as there are; returns how many there were. Times are in seconds.",
+        parse: bucket::reduce,
+        ..Spec::TOKEN_BUCKET
+    },
+    Spec {
+        name: "rl.get",
+        flags: &["readonly", "fast"],
+        summary: "Returns how many tokens there are. Times are in seconds.",
+        parse: bucket::get,
+        ..Spec::TOKEN_BUCKET
+    },
+    Spec {
+        name: "rl.sessionize",
+        summary: "Takes tokens; returns how many there were and when the session began. Times are in seconds.",
+        parse: bucket::sessionize,
+        ..Spec::TOKEN_BUCKET
+    },
+    Spec {
+        name: "rl.preduce",
+        summary: "Takes tokens, as many as there are; returns how many there were. Times are in milliseconds.",
+        parse: bucket::reduce_millis,
+        ..Spec::TOKEN_BUCKET
+    },
+    Spec {
+        name: "rl.pget",
+        flags: &["readonly", "fast"],
+        summary: "Returns how many tokens there are. Times are in milliseconds.",
+        parse: bucket::get_millis,
+        ..Spec::TOKEN_BUCKET
+    },
+    Spec {
+        name: "rl.psessionize",
+        summary: "Takes tokens; returns how many there were and when the session began. Times are in milliseconds.",
+        parse: bucket::sessionize_millis,
+        ..Spec::TOKEN_BUCKET
+    },
+    Spec {
+        name: "cl.throttle",
+        arity: -5,
+        group: "leaky-bucket",
+        summary: "Takes credit evenly spaced in time: limited (0 or 1), capacity, left, seconds to retry and to refill.",
+        parse: bucket::throttle,
+        ..Spec::TOKEN_BUCKET
     },
     Spec {
         name: "ping",

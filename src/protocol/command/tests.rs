@@ -5,7 +5,10 @@ use crate::rules::Operation;
 use proptest::prelude::*;
 
 /// What `check` makes of the command that `arguments` are.
-fn with_command<A: AsRef<[u8]>, R>(arguments: &[A], check: impl FnOnce(Result<Command, CommandError>) -> R) -> R {
+pub(super) fn with_command<A: AsRef<[u8]>, R>(
+    arguments: &[A],
+    check: impl FnOnce(Result<Command, CommandError>) -> R,
+) -> R {
     let mut bytes = Vec::new();
     write_request(&mut bytes, arguments);
     let mut decoder = Decoder::new(Limits::default());

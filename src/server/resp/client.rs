@@ -70,6 +70,9 @@ impl Client {
             | Command::Peek(_)
             | Command::Forget(_)
             | Command::Explain(_)
+            | Command::Tokens(_)
+            | Command::Session(_)
+            | Command::Throttle(_)
             | Command::Rules
             | Command::Info(_)
             | Command::ConfigGet(_)

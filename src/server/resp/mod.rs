@@ -1,8 +1,10 @@
 //! The RESP front: a session that answers commands.
 //!
-//! Hits, peeks and resets of one read are one batch; any other command first has the batch before it answered, so
-//! replies come in order. What only concerns the client itself is [`client`]'s, what concerns the server [`info`]'s.
+//! The requests of one read that ask the limiter are one [`batch`]; any other command first has the batch before it
+//! answered, so replies come in order. What only concerns the client itself is [`client`]'s, what concerns the server
+//! [`info`]'s.
 
+mod batch;
 mod client;
 mod info;
 
@@ -11,14 +13,14 @@ use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
 
+use self::batch::{Batch, write_refusal};
 use self::client::Client;
 pub use self::info::Shared;
 use super::connection::{Next, Session};
-use crate::clock::ceil_seconds;
-use crate::limiter::{Intent, Limiter, Refusal, Requests};
-use crate::protocol::command::{Command, CommandError, Pairs, describe};
+use crate::limiter::{Limiter, Refusal};
+use crate::protocol::command::{Command, Pairs, describe};
 use crate::protocol::resp::{Arguments, Decoder, ReplyWriter};
-use crate::rules::{Operation, RuleSet, explain};
+use crate::rules::{RuleSet, explain};
 
 /// Requests answered as one batch; more of them wait in the input.
 const MAX_BATCH: usize = 1024;
@@ -29,22 +31,14 @@ const MAX_OUTPUT: usize = 256 * 1024;
 pub struct RespSession {
     shared: Arc<Shared>,
     decoder: Decoder,
-    batch: Batched,
+    batch: Batch,
     client: Client,
-}
-
-/// The requests that wait to be applied together, and the kind of reply that each gets.
-#[derive(Default)]
-struct Batched {
-    requests: Requests,
-    intents: Vec<Intent>,
-    operation: Operation,
 }
 
 impl RespSession {
     pub fn new(shared: Arc<Shared>, peer: SocketAddr) -> Self {
         let client = Client::new(shared.next_client_id(), peer);
-        Self { decoder: Decoder::new(shared.limits.resp), batch: Batched::default(), client, shared }
+        Self { decoder: Decoder::new(shared.limits.resp), batch: Batch::default(), client, shared }
     }
 }
 
@@ -61,7 +55,7 @@ impl Session for RespSession {
         let Self { shared, decoder, batch, client } = self;
         shared.limiter.begin(&mut batch.requests);
         let next = loop {
-            if batch.intents.len() >= MAX_BATCH || output.len() >= MAX_OUTPUT {
+            if batch.len() >= MAX_BATCH || output.len() >= MAX_OUTPUT {
                 break Next::AnswerOn;
             }
             let consumed = match decoder.decode(input) {
@@ -87,7 +81,7 @@ impl Session for RespSession {
 /// Puts a request into the batch, or settles the batch and answers the request.
 async fn answer_one(
     shared: &Shared,
-    batch: &mut Batched,
+    batch: &mut Batch,
     client: &mut Client,
     request: Arguments<'_>,
     output: &mut Vec<u8>,
@@ -123,53 +117,8 @@ async fn answer_one(
     Next::Read
 }
 
-impl Batched {
-    /// Takes the command into the batch, or gives it back when it is not one for it.
-    fn push<'a>(&mut self, command: Command<'a>, max_pairs: usize) -> Result<Option<Command<'a>>, CommandError> {
-        let (pairs, intent) = match command {
-            Command::Hit(pairs) => (pairs, Intent::Hit),
-            Command::Peek(pairs) => (pairs, Intent::Peek),
-            Command::Forget(pairs) => (pairs, Intent::Forget),
-            other => return Ok(Some(other)),
-        };
-        pairs.read_into(&mut self.operation, max_pairs)?;
-        self.requests.push(&self.operation, intent);
-        self.intents.push(intent);
-        Ok(None)
-    }
-
-    /// Applies the batch, writes its replies, and begins another.
-    async fn settle(&mut self, limiter: &Limiter, output: &mut Vec<u8>) {
-        if self.intents.is_empty() {
-            return;
-        }
-        limiter.apply(&mut self.requests).await;
-        // Verdicts, counts and errors look the same in both versions of the protocol.
-        let mut reply = ReplyWriter::new(output, Default::default());
-        for (index, intent) in self.intents.drain(..).enumerate() {
-            match intent {
-                Intent::Hit | Intent::Peek => match self.requests.verdict(index) {
-                    Ok(verdict) => {
-                        reply.verdict(verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
-                    }
-                    Err(refusal) => write_refusal(&refusal, &mut reply),
-                },
-                Intent::Forget => match self.requests.forgotten(index) {
-                    Ok(count) => reply.integer(i64::try_from(count).unwrap_or(i64::MAX)),
-                    Err(refusal) => write_refusal(&refusal, &mut reply),
-                },
-            }
-        }
-        limiter.begin(&mut self.requests);
-    }
-}
-
-fn write_refusal(refusal: &Refusal, reply: &mut ReplyWriter) {
-    reply.error(format_args!("ERR {refusal}"));
-}
-
 /// One line a rule, up to the one that answers.
-fn write_explanation(shared: &Shared, batch: &mut Batched, pairs: Pairs, reply: &mut ReplyWriter) {
+fn write_explanation(shared: &Shared, batch: &mut Batch, pairs: Pairs, reply: &mut ReplyWriter) {
     if let Err(error) = pairs.read_into(&mut batch.operation, shared.limits.max_pairs) {
         return reply.error(error);
     }

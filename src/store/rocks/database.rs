@@ -1,6 +1,6 @@
 //! The RocksDB database: how it is opened, what its column families are for, and how it is tuned.
 //!
-//! - `default`: the format version, nothing else.
+//! - `default`: nothing; RocksDB insists on it.
 //! - `counters`: bucket key → stored value; expired ones are dropped by compactions.
 //! - `journal`: commit number → journal record; short-lived, emptied by write-backs.
 //!
@@ -11,9 +11,10 @@ use std::sync::Arc;
 
 use rocksdb::{
     BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType, DBPinnableSlice,
-    DataBlockIndexType, IteratorMode, LogLevel, Options, WriteBatch, WriteOptions, properties,
+    DBRecoveryMode, DataBlockIndexType, IteratorMode, LogLevel, Options, WriteBatch, WriteOptions, properties,
 };
 
+use super::directory::{self, Found};
 use super::filter::{ExpiryFilterFactory, Swept};
 use super::journal;
 use crate::clock::Clock;
@@ -22,7 +23,6 @@ use crate::store::key::FORMAT_VERSION;
 
 const COUNTERS: &str = "counters";
 const JOURNAL: &str = "journal";
-const FORMAT_KEY: &[u8] = b"divvy.format";
 
 const MIB: usize = 1 << 20;
 /// Cold counters see a compaction at least this often (seconds), so that expired ones do not stay for RocksDB's 30 days.
@@ -64,32 +64,17 @@ pub struct Database {
 impl Database {
     /// Opens the database in `path`, creating it in a new or empty directory, and replays what is left of its journal.
     pub fn open(path: &Path, clock: Clock) -> Result<Self, OpenError> {
-        refuse_foreign_files(path)?;
+        let found = directory::claim(path)?;
         let swept = Arc::new(Swept::default());
         let families = [
             ColumnFamilyDescriptor::new("default", Options::default()),
             ColumnFamilyDescriptor::new(COUNTERS, counters_options(clock, Arc::clone(&swept))),
             ColumnFamilyDescriptor::new(JOURNAL, journal_options()),
         ];
-        let db = DB::open_cf_descriptors(&database_options(), path, families).map_err(|e| open_error(path, &e))?;
+        let db = DB::open_cf_descriptors(&database_options(found), path, families).map_err(|e| open_error(path, &e))?;
         let database = Self { db, swept };
-        database.check_format(path)?;
         database.replay_journal(path)?;
         Ok(database)
-    }
-
-    fn check_format(&self, path: &Path) -> Result<(), OpenError> {
-        match self.db.get(FORMAT_KEY).map_err(|e| open_error(path, &e))?.as_deref() {
-            Some([FORMAT_VERSION]) => Ok(()),
-            Some(other) => Err(OpenError::UnknownFormat { path: path.into(), found: format!("{other:?}") }),
-            None if self.is_empty() => self.db.put(FORMAT_KEY, [FORMAT_VERSION]).map_err(|e| open_error(path, &e)),
-            None => Err(OpenError::UnknownFormat { path: path.into(), found: "without a version".into() }),
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        let has_none = |family| self.db.iterator_cf(family, IteratorMode::Start).next().is_none();
-        self.db.iterator(IteratorMode::Start).next().is_none() && has_none(self.counters()) && has_none(self.journal())
     }
 
     /// Brings the counters up to the last commit before the process ended. Idempotent: an interrupted replay starts
@@ -159,9 +144,12 @@ impl Database {
             .map_err(|e| store_error("count the counters", &e))
     }
 
-    /// Rewrites all counters now, dropping the expired ones.
+    /// Rewrites everything now, dropping expired counters and trimmed journal records. The smallest family is rewritten
+    /// as well: what has not left memory keeps the write-ahead log alive in which it stands, and those after it.
     pub fn compact(&self) {
-        self.db.compact_range_cf(self.counters(), None::<&[u8]>, None::<&[u8]>);
+        for family in ["default", JOURNAL, COUNTERS] {
+            self.db.compact_range_cf(self.family(family), None::<&[u8]>, None::<&[u8]>);
+        }
     }
 
     pub fn stop_background_work(&self) {
@@ -182,10 +170,14 @@ impl Database {
     }
 }
 
-fn database_options() -> Options {
+fn database_options(found: Found) -> Options {
     let mut options = Options::default();
-    options.create_if_missing(true);
+    options.create_if_missing(found == Found::Nothing);
     options.create_missing_column_families(true);
+    // A crash may cut the log's last record short, and nobody was told of that one. Damage anywhere else would silently
+    // undo acknowledged hits: better not to start.
+    options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
+    options.set_track_and_verify_wals_in_manifest(true);
     options.set_max_background_jobs(2);
     // Column families that are hardly written must not keep old write-ahead logs alive for ever.
     options.set_max_total_wal_size(256 * MIB as u64);
@@ -221,37 +213,6 @@ fn journal_options() -> Options {
     options.set_write_buffer_size(32 * MIB);
     options.set_max_write_buffer_number(4);
     options
-}
-
-/// A directory with files of somebody else's is left alone.
-fn refuse_foreign_files(path: &Path) -> Result<(), OpenError> {
-    let unusable = |e: std::io::Error| OpenError::Unusable { path: path.into(), reason: e.to_string() };
-    std::fs::create_dir_all(path).map_err(unusable)?;
-    let is_empty = std::fs::read_dir(path).map_err(unusable)?.next().is_none();
-    let is_rocksdb = path.join("CURRENT").exists() || path.join("LOCK").exists();
-    if !is_empty && !is_rocksdb {
-        return Err(OpenError::NotOurs(path.into()));
-    }
-    if !path.join("CURRENT").exists() {
-        return Ok(());
-    }
-    let families = DB::list_cf(&Options::default(), path).map_err(|e| open_error(path, &e))?;
-    let is_ours = [COUNTERS, JOURNAL].iter().all(|name| families.iter().any(|family| family == name));
-    if is_ours || is_unfinished(path, &families).map_err(|e| open_error(path, &e))? {
-        Ok(())
-    } else {
-        Err(OpenError::NotOurs(path.into()))
-    }
-}
-
-/// Whether the database was left by a process that ended while it made it: it has no keys yet.
-fn is_unfinished(path: &Path, families: &[String]) -> Result<bool, rocksdb::Error> {
-    let is_default = |name: &String| name == "default";
-    if !families.iter().all(|name| is_default(name) || name == COUNTERS) {
-        return Ok(false);
-    }
-    let db = DB::open_cf_for_read_only(&Options::default(), path, families, false)?;
-    Ok(db.iterator(IteratorMode::Start).next().is_none())
 }
 
 fn open_error(path: &Path, error: &rocksdb::Error) -> OpenError {

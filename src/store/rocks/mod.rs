@@ -7,6 +7,7 @@
 
 mod commit;
 mod database;
+mod directory;
 mod filter;
 mod journal;
 mod table;

@@ -1,0 +1,158 @@
+use super::super::tests::with_command;
+use super::*;
+use proptest::prelude::*;
+
+const MAX: &str = "9223372036854775807";
+const OUT_OF_RANGE: &str = "ERR value is not an integer or out of range";
+const SYNTAX: &str = "ERR syntax error";
+
+/// The words of `request`, with `MAX` for the largest number that there is.
+fn words(request: &str) -> Vec<&str> {
+    request.split(' ').map(|word| if word == "MAX" { MAX } else { word }).collect()
+}
+
+fn error(request: &str) -> String {
+    with_command(&words(request), |command| command.expect_err(request).to_string())
+}
+
+/// The limit, the ask and the time of a request that is one of these commands.
+fn asked(request: &str) -> (Limit, Ask, Option<Timestamp>) {
+    with_command(&words(request), |command| match command.expect(request) {
+        Command::Tokens(asked) | Command::Session(asked) | Command::Throttle(asked) => {
+            assert_eq!(asked.key, b"k");
+            (asked.limit, asked.ask, asked.at)
+        }
+        other => panic!("{other:?}"),
+    })
+}
+
+fn tokens(capacity: u64, refill: u64, interval_ns: u64) -> Limit {
+    Limit::TokenBucket(TokenBucket::new(capacity, refill, interval_ns).unwrap())
+}
+
+fn leaky(capacity: u64, count: u64, period_ns: u64) -> Limit {
+    Limit::LeakyBucket(LeakyBucket::new(capacity, count, period_ns).unwrap())
+}
+
+#[test]
+fn options_come_in_any_order_and_case() {
+    let expected = (
+        tokens(5, 2, 60 * NANOS_PER_SECOND),
+        Ask::Drain { cost: 3, strict: true },
+        Some(Timestamp::from_nanos(7 * NANOS_PER_SECOND)),
+    );
+    assert_eq!(asked("RL.REDUCE k 5 60 REFILL 2 TAKE 3 AT 7 STRICT"), expected);
+    assert_eq!(asked("rl.reduce k 5 60 strict at 7 take 3 Refill 2"), expected);
+}
+
+#[test]
+fn what_is_left_out_has_a_default() {
+    let drain = |strict| Ask::Drain { cost: 1, strict };
+    let limit = tokens(5, 5, 60 * NANOS_PER_SECOND);
+    assert_eq!(asked("RL.REDUCE k 5 60"), (limit, drain(false), None));
+    assert_eq!(asked("RL.SESSIONIZE k 5 60"), (limit, drain(true), None));
+    assert_eq!(asked("RL.SESSIONIZE k 5 60 STRICT"), (limit, drain(true), None));
+    assert_eq!(asked("RL.GET k 5 60"), (limit, Ask::Drain { cost: 0, strict: false }, None));
+    assert_eq!(asked("CL.THROTTLE k 14 30 60"), (leaky(15, 30, 60 * NANOS_PER_SECOND), Ask::Take { cost: 1 }, None));
+}
+
+#[test]
+fn a_p_before_the_verb_is_for_milliseconds() {
+    let limit = tokens(5, 5, 60 * NANOS_PER_MILLI);
+    let at = Some(Timestamp::from_nanos(7 * NANOS_PER_MILLI));
+    for verb in ["RL.PREDUCE", "RL.PGET", "RL.PSESSIONIZE"] {
+        let (its_limit, _, its_at) = asked(&format!("{verb} k 5 60 AT 7"));
+        assert_eq!((its_limit, its_at), (limit, at), "{verb}");
+    }
+}
+
+#[test]
+fn nothing_taken_is_a_look() {
+    assert_eq!(asked("RL.REDUCE k 5 60 TAKE 0 STRICT").1, Ask::Drain { cost: 0, strict: true });
+    assert_eq!(asked("CL.THROTTLE k 5 1 60 0").1, Ask::Look { cost: 0 });
+}
+
+#[test]
+fn long_times_saturate_and_keep_their_rate() {
+    let largest = i64::MAX as u64;
+    assert_eq!(asked("RL.REDUCE k MAX MAX").0, tokens(largest, largest, u64::MAX));
+    assert_eq!(asked("CL.THROTTLE k MAX 1 MAX").0, leaky(largest + 1, 1, u64::MAX));
+    // As many credits as seconds are one a second, and u64::MAX nanoseconds are 18,446,744,073 whole seconds.
+    assert_eq!(asked("CL.THROTTLE k 0 MAX MAX").0, leaky(1, 18_446_744_073, u64::MAX));
+}
+
+#[test]
+fn a_time_is_the_client_s_up_to_the_year_2554() {
+    assert_eq!(asked("RL.GET k 5 60 AT 0").2, Some(Timestamp::EPOCH));
+    assert_eq!(asked("RL.GET k 5 60 AT 18446744073").2, Timestamp::from_secs(18_446_744_073));
+    assert_eq!(error("RL.GET k 5 60 AT 18446744074"), OUT_OF_RANGE);
+    assert_eq!(asked("RL.PGET k 5 60 AT 18446744073709").2, Timestamp::from_millis(18_446_744_073_709));
+    assert_eq!(error("RL.PGET k 5 60 AT 18446744073710"), OUT_OF_RANGE);
+}
+
+#[test]
+fn numbers_that_make_no_sense_are_refused() {
+    for nonsense in ["0", "-1", "-9223372036854775808", "9223372036854775808", "x", "1.5", "+1", "01", "", "1\r\n"] {
+        for request in [
+            format!("RL.REDUCE k {nonsense} 60"),
+            format!("RL.SESSIONIZE k 5 {nonsense}"),
+            format!("RL.GET k 5 60 REFILL {nonsense}"),
+            format!("CL.THROTTLE k 5 {nonsense} 60"),
+            format!("CL.THROTTLE k 5 1 {nonsense}"),
+        ] {
+            assert_eq!(error(&request), OUT_OF_RANGE, "{request:?}");
+        }
+    }
+    for request in [
+        "RL.REDUCE k 5 60 TAKE -1",
+        "RL.REDUCE k 5 60 AT -1",
+        "RL.REDUCE k 5 60 AT now",
+        "CL.THROTTLE k -1 1 60",
+        "CL.THROTTLE k 5 1 60 -1",
+    ] {
+        assert_eq!(error(request), OUT_OF_RANGE, "{request}");
+    }
+}
+
+#[test]
+fn options_that_are_unknown_unfinished_or_repeated_are_syntax_errors() {
+    for request in [
+        "RL.REDUCE k 5 60 NX",
+        "RL.REDUCE k 5 60 7",
+        "RL.REDUCE k 5 60 TAKE",
+        "RL.REDUCE k 5 60 STRICT AT",
+        "RL.REDUCE k 5 60 TAKE 1 take 1",
+        "RL.REDUCE k 5 60 AT 1 AT 2",
+        "RL.REDUCE k 5 60 REFILL 1 REFILL 1",
+        "RL.REDUCE k 5 60 STRICT STRICT",
+        "RL.GET k 5 60 STRICT",
+        "RL.PGET k 5 60 TAKE 1",
+    ] {
+        assert_eq!(error(request), SYNTAX, "{request}");
+    }
+}
+
+#[test]
+fn the_number_of_arguments_is_checked() {
+    for (request, name) in [
+        ("RL.REDUCE", "rl.reduce"),
+        ("RL.GET k 5", "rl.get"),
+        ("RL.PSESSIONIZE k 5", "rl.psessionize"),
+        ("CL.THROTTLE k 5 1", "cl.throttle"),
+        ("CL.THROTTLE k 5 1 60 1 1", "cl.throttle"),
+    ] {
+        assert_eq!(error(request), format!("ERR wrong number of arguments for '{name}' command"));
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_period_of_any_length_keeps_its_rate(count in 1..=i64::MAX as u64, seconds in 1..=i64::MAX as u64) {
+        let (share, period_ns) = rate(count, seconds);
+        let exact = count as f64 / (seconds as f64 * 1e9);
+        let kept = share as f64 / period_ns as f64;
+        // Rounded down to whole credits in 584 years, but never to none.
+        let one = 1.0 / u64::MAX as f64;
+        prop_assert!(kept <= (exact * 1.000_000_1).max(one) && kept >= exact * 0.999_999_9 - one, "{kept} for {exact}");
+    }
+}

@@ -1,0 +1,113 @@
+//! The data directory: whose it is, and in what format, told before RocksDB touches anything in it.
+//!
+//! A file of our own names the format, so that a directory that is not ours, of another format or without its database
+//! is refused as it was found. Nothing here opens the database.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+
+use super::database::OpenError;
+use crate::store::key::FORMAT_VERSION;
+
+/// Holds the format's number in digits.
+const FORMAT_FILE: &str = "DIVVY-FORMAT";
+/// Names the database's present files: RocksDB's own entry point.
+const CURRENT: &str = "CURRENT";
+
+/// What a directory holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// A database of ours in this format.
+    Database,
+    /// Nothing yet: a database may be made here.
+    Nothing,
+}
+
+/// Makes the directory if there is none, and claims it if it is empty.
+///
+/// # Errors
+/// When the directory is somebody else's, in another format, damaged, or cannot be used.
+pub fn claim(path: &Path) -> Result<Found, OpenError> {
+    let unusable = |e: io::Error| OpenError::Unusable { path: path.into(), reason: e.to_string() };
+    fs::create_dir_all(path).map_err(unusable)?;
+    match fs::read_to_string(path.join(FORMAT_FILE)) {
+        Ok(format) if format.trim() == FORMAT_VERSION.to_string() => {}
+        Ok(format) => return Err(OpenError::UnknownFormat { path: path.into(), found: format.trim().into() }),
+        Err(error) if error.kind() == ErrorKind::NotFound && is_empty(path).map_err(unusable)? => {
+            write_format(path).map_err(unusable)?;
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => return Err(OpenError::NotOurs(path.into())),
+        Err(error) => return Err(unusable(error)),
+    }
+    if path.join(CURRENT).exists() {
+        return Ok(Found::Database);
+    }
+    // RocksDB would make a new database here, and delete what is left of the old one at the next start.
+    if holds_data(path).map_err(unusable)? {
+        return Err(OpenError::Damaged { path: path.into(), reason: format!("the file {CURRENT} is missing") });
+    }
+    Ok(Found::Nothing)
+}
+
+fn is_empty(path: &Path) -> io::Result<bool> {
+    Ok(fs::read_dir(path)?.next().is_none())
+}
+
+fn holds_data(path: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(path)? {
+        let name = entry?.path();
+        if name.extension().is_some_and(|extension| extension == "sst" || extension == "log") {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn write_format(path: &Path) -> io::Result<()> {
+    let mut file = File::create_new(path.join(FORMAT_FILE))?;
+    writeln!(file, "{FORMAT_VERSION}")?;
+    file.sync_all()?;
+    File::open(path)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_directory_is_claimed_once_and_for_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new");
+        assert!(matches!(claim(&path), Ok(Found::Nothing)));
+        assert!(matches!(claim(&path), Ok(Found::Nothing)), "ended before the database was made");
+        fs::write(path.join(CURRENT), "MANIFEST-000001\n").unwrap();
+        assert!(matches!(claim(&path), Ok(Found::Database)));
+    }
+
+    #[test]
+    fn what_is_not_ours_is_left_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("precious.txt"), "mine").unwrap();
+        assert!(matches!(claim(dir.path()), Err(OpenError::NotOurs(_))));
+        fs::write(dir.path().join("LOCK"), "").unwrap();
+        assert!(matches!(claim(dir.path()), Err(OpenError::NotOurs(_))));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn another_format_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(FORMAT_FILE), "99\n").unwrap();
+        assert!(matches!(claim(dir.path()), Err(OpenError::UnknownFormat { found, .. }) if found == "99"));
+    }
+
+    /// RocksDB made a new database in such a directory, and at the second start deleted the old one's files.
+    #[test]
+    fn a_database_without_its_entry_point_is_damaged_not_new() {
+        let dir = tempfile::tempdir().unwrap();
+        claim(dir.path()).unwrap();
+        fs::write(dir.path().join("000012.sst"), "").unwrap();
+        assert!(matches!(claim(dir.path()), Err(OpenError::Damaged { .. })));
+    }
+}

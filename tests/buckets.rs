@@ -1,0 +1,282 @@
+//! `RL.*` and `CL.THROTTLE` against the reference, over random sequences of commands and times, on every store.
+
+use std::cell::Cell;
+use std::ops::Range;
+
+use divvy::algorithm::Outcome;
+use divvy::clock::{NANOS_PER_MILLI, NANOS_PER_SECOND, Timestamp, ceil_seconds};
+use divvy::protocol::command::Command;
+use divvy::protocol::resp::{Decoder, Limits};
+use divvy::store::key::{Space, write_client_key};
+use divvy::store::{Action, Backend, Batch, MemoryStore, Store};
+use proptest::prelude::*;
+use tokio::runtime::Runtime;
+
+use crate::conformance::{Opened, at, memory, rocks, rocks_evicting};
+use crate::reference;
+use crate::support::encode;
+
+/// A few token buckets, and what is asked of them.
+#[derive(Debug, Clone)]
+pub struct Requests {
+    buckets: Vec<Bucket>,
+    asks: Vec<TokensAsked>,
+}
+
+#[derive(Debug, Clone)]
+struct Bucket {
+    max: i128,
+    /// Left out of the command when it is the whole bucket.
+    refill: i128,
+    interval: i128,
+    /// `P` for milliseconds.
+    unit: &'static str,
+}
+
+#[derive(Debug, Clone)]
+struct TokensAsked {
+    bucket: usize,
+    verb: &'static str,
+    take: i128,
+    strict: bool,
+    at: i128,
+}
+
+fn bucket() -> impl Strategy<Value = Bucket> {
+    let refill = |max| prop_oneof![Just(max), 1..=max];
+    let numbers = (1..8i128).prop_flat_map(move |max| (Just(max), refill(max), 1..60i128));
+    (numbers, prop::sample::select(vec!["", "P"])).prop_map(|((max, refill, interval), unit)| Bucket {
+        max,
+        refill,
+        interval,
+        unit,
+    })
+}
+
+pub fn requests() -> impl Strategy<Value = Requests> {
+    // Times mostly go forward, sometimes back or far away.
+    let passes = prop_oneof![6 => 0..40i128, 2 => -40..0i128, 1 => -5_000..5_000i128];
+    let verb = prop::sample::select(vec!["REDUCE", "REDUCE", "GET", "SESSIONIZE"]);
+    let asks = prop::collection::vec((0..3usize, verb, 0..5i128, any::<bool>(), passes), 1..25);
+    (prop::collection::vec(bucket(), 1..4), asks).prop_map(|(buckets, asks)| {
+        let mut now = 1_000;
+        let asks = asks.into_iter().map(|(bucket, verb, take, strict, passed)| {
+            now = (now + passed).max(0);
+            TokensAsked { bucket: bucket % buckets.len(), verb, take, strict, at: now }
+        });
+        Requests { asks: asks.collect(), buckets }
+    })
+}
+
+impl Requests {
+    /// The commands, on buckets that no other `case` uses.
+    pub fn commands(&self, case: u32) -> Vec<String> {
+        let command = |asked: &TokensAsked| {
+            let Bucket { max, refill, interval, unit } = &self.buckets[asked.bucket];
+            let TokensAsked { bucket, verb, take, strict, at } = asked;
+            let refill = if refill == max { String::new() } else { format!(" REFILL {refill}") };
+            let take = if *verb == "GET" { String::new() } else { format!(" TAKE {take}") };
+            let strict = if *strict && *verb != "GET" { " STRICT" } else { "" };
+            format!("RL.{unit}{verb} {case}:{bucket} {max} {interval}{refill}{take} AT {at}{strict}")
+        };
+        self.asks.iter().map(command).collect()
+    }
+
+    pub fn expected(&self) -> Vec<String> {
+        let new = |bucket: &Bucket| reference::Tokens::new(bucket.max, bucket.refill, bucket.interval);
+        let mut models: Vec<_> = self.buckets.iter().map(new).collect();
+        let reply = |asked: &TokensAsked| {
+            let model = &mut models[asked.bucket];
+            let unit_ms = if self.buckets[asked.bucket].unit == "P" { 1 } else { 1_000 };
+            match asked.verb {
+                "GET" => model.reduce(0, asked.at, false).0.to_string(),
+                "REDUCE" => model.reduce(asked.take, asked.at, asked.strict).0.to_string(),
+                _ => {
+                    let (before, session) = model.reduce(asked.take, asked.at, true);
+                    format!("[{before} {}]", session * unit_ms)
+                }
+            }
+        };
+        self.asks.iter().map(reply).collect()
+    }
+}
+
+/// What is asked of one bucket of `CL.THROTTLE`.
+#[derive(Debug, Clone)]
+pub struct Throttles {
+    max_burst: i128,
+    count: i128,
+    seconds: i128,
+    /// Quantities, and the times of asking in nanoseconds.
+    asks: Vec<(i128, i128)>,
+}
+
+pub fn throttles(seconds: Range<i128>) -> impl Strategy<Value = Throttles> {
+    (0..10i128, 1..=10i128, seconds).prop_flat_map(|(max_burst, count, seconds)| {
+        let credit = seconds * i128::from(NANOS_PER_SECOND) / count;
+        // Also just before, at and after the time that some credits take.
+        let near = (0..4i128, -1..=1i128).prop_map(move |(credits, off)| (credits * credit + off).max(0));
+        let passes = prop_oneof![near, 0..3 * credit, Just(0)];
+        prop::collection::vec((0..max_burst + 3, passes), 1..25).prop_map(move |asks| {
+            let mut now = i128::from(at(0).as_nanos());
+            let asks = asks.into_iter().map(|(quantity, passed)| {
+                now += passed;
+                (quantity, now)
+            });
+            Throttles { max_burst, count, seconds, asks: asks.collect() }
+        })
+    })
+}
+
+impl Throttles {
+    pub fn commands(&self, case: u32) -> Vec<String> {
+        let Self { max_burst, count, seconds, .. } = self;
+        let command =
+            |(quantity, _): &(i128, _)| format!("CL.THROTTLE {case} {max_burst} {count} {seconds} {quantity}");
+        self.asks.iter().map(command).collect()
+    }
+
+    fn model(&self) -> reference::Throttle {
+        reference::Throttle::new(self.max_burst, self.count, self.seconds)
+    }
+
+    fn expected(&self) -> Vec<[i128; 5]> {
+        let mut model = self.model();
+        self.asks.iter().map(|(quantity, nanos)| model.throttle(*quantity, *nanos)).collect()
+    }
+
+    /// The replies if no time passed in between.
+    pub fn expected_at_once(&self) -> Vec<[i128; 5]> {
+        let mut model = self.model();
+        self.asks.iter().map(|(quantity, _)| model.throttle(*quantity, 0)).collect()
+    }
+}
+
+/// Adds what `command` asks to the batch, as the server does; at `now` unless it says otherwise.
+fn push(batch: &mut Batch, command: &str, now: Timestamp) {
+    let request = encode(&command.split(' ').map(str::as_bytes).collect::<Vec<_>>());
+    let mut decoder = Decoder::new(Limits::default());
+    decoder.decode(&request).unwrap().unwrap();
+    let (space, asked) = match Command::parse(decoder.arguments(&request)).unwrap() {
+        Command::Tokens(asked) | Command::Session(asked) => (Space::TokenBucket, asked),
+        Command::Throttle(asked) => (Space::Throttle, asked),
+        other => panic!("{other:?}"),
+    };
+    let at = asked.at.unwrap_or(now);
+    batch.push(asked.limit, Action::Ask(asked.ask), at, |out| {
+        write_client_key(space, &asked.limit, asked.key, out);
+    });
+}
+
+fn shown(command: &str, outcome: &Outcome) -> String {
+    if command.contains("SESSIONIZE") {
+        format!("[{} {}]", outcome.before, outcome.session.unwrap().as_nanos() / NANOS_PER_MILLI)
+    } else {
+        outcome.before.to_string()
+    }
+}
+
+fn five(outcome: &Outcome, capacity: i128) -> [i128; 5] {
+    [
+        i128::from(!outcome.allowed),
+        capacity,
+        outcome.left.into(),
+        outcome.retry_ns.map_or(-1, |nanos| ceil_seconds(nanos).into()),
+        ceil_seconds(outcome.reset_ns).into(),
+    ]
+}
+
+fn timestamp(nanos: i128) -> Timestamp {
+    Timestamp::from_nanos(u64::try_from(nanos).unwrap())
+}
+
+fn a_store_agrees_with_the_reference(Opened { store, dir: _dir }: Opened, cases: u32) {
+    let runtime = Runtime::new().unwrap();
+    let case = Cell::new(0);
+    proptest!(ProptestConfig::with_cases(cases), |(requests in requests(), size in 1..30usize)| {
+        case.set(case.get() + 1);
+        let mut batch = Batch::default();
+        let (commands, expected) = (requests.commands(case.get()), requests.expected());
+        for (commands, expected) in commands.chunks(size).zip(expected.chunks(size)) {
+            batch.begin(at(0));
+            commands.iter().for_each(|command| push(&mut batch, command, at(0)));
+            runtime.block_on(store.apply(&mut batch));
+            for (index, (command, expected)) in commands.iter().zip(expected).enumerate() {
+                prop_assert_eq!(&shown(command, &batch.outcome(index).unwrap()), expected, "{}", command);
+            }
+        }
+    });
+    proptest!(ProptestConfig::with_cases(cases), |(throttles in throttles(1..100), size in 1..30usize)| {
+        case.set(case.get() + 1);
+        let mut batch = Batch::default();
+        let asked: Vec<_> = throttles.commands(case.get()).into_iter().zip(&throttles.asks).collect();
+        for (asked, expected) in asked.chunks(size).zip(throttles.expected().chunks(size)) {
+            batch.begin(timestamp(asked[0].1.1));
+            asked.iter().for_each(|(command, (_, nanos))| push(&mut batch, command, timestamp(*nanos)));
+            runtime.block_on(store.apply(&mut batch));
+            for (index, ((command, _), expected)) in asked.iter().zip(expected).enumerate() {
+                let outcome = batch.outcome(index).unwrap();
+                prop_assert_eq!(&five(&outcome, throttles.max_burst + 1), expected, "{}", command);
+            }
+        }
+    });
+}
+
+#[test]
+fn memory_agrees_with_the_reference() {
+    a_store_agrees_with_the_reference(memory(), 3_000);
+}
+
+#[test]
+fn rocksdb_agrees_with_the_reference() {
+    a_store_agrees_with_the_reference(rocks(), 2_000);
+}
+
+#[test]
+fn rocksdb_that_evicts_agrees_with_the_reference() {
+    a_store_agrees_with_the_reference(rocks_evicting(), 1_000);
+}
+
+/// The outcome of one command at `now`.
+fn outcome(runtime: &Runtime, store: &Backend, command: &str, now: Timestamp) -> Outcome {
+    let mut batch = Batch::default();
+    batch.begin(now);
+    push(&mut batch, command, now);
+    runtime.block_on(store.apply(&mut batch));
+    batch.outcome(0).unwrap()
+}
+
+#[test]
+fn a_client_that_waits_retry_after_is_let_in_and_a_second_earlier_is_not() {
+    let runtime = Runtime::new().unwrap();
+    proptest!(ProptestConfig::with_cases(1_000), |(throttles in throttles(1..100))| {
+        let store = Backend::Memory(MemoryStore::default());
+        for (command, (_, nanos)) in throttles.commands(0).iter().zip(&throttles.asks) {
+            let denied = outcome(&runtime, &store, command, timestamp(*nanos));
+            if let Some(retry_ns) = denied.retry_ns {
+                let later = timestamp(*nanos).plus(ceil_seconds(retry_ns) * NANOS_PER_SECOND);
+                let earlier = Timestamp::from_nanos(later.as_nanos() - NANOS_PER_SECOND);
+                prop_assert!(!outcome(&runtime, &store, command, earlier).allowed, "{command}");
+                prop_assert!(outcome(&runtime, &store, command, later).allowed, "{command}");
+                break;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_million_per_second_is_one_each_microsecond() {
+    let runtime = Runtime::new().unwrap();
+    let store = Backend::Memory(MemoryStore::default());
+    let mut batch = Batch::default();
+    let command = "CL.THROTTLE k 0 1000000 1";
+    // Ten asks each microsecond, for ten milliseconds.
+    for micros in 0..10_000 {
+        let now = at(0).plus(micros * 1_000);
+        batch.begin(now);
+        (0..10).for_each(|tenth| push(&mut batch, command, now.plus(tenth * 100)));
+        runtime.block_on(store.apply(&mut batch));
+        let allowed: Vec<_> = (0..10).map(|index| batch.outcome(index).unwrap().allowed).collect();
+        assert_eq!(allowed, [true, false, false, false, false, false, false, false, false, false], "{micros} µs");
+    }
+}
