@@ -45,6 +45,9 @@ pub struct ServeArgs {
     /// What must have happened to a hit before it is answered
     #[arg(long, env = "DIVVY_DURABILITY", value_enum, default_value_t = DurabilityKind::Wal)]
     durability: DurabilityKind,
+    /// Threads that connections run on [default: half of the processors]
+    #[arg(long, env = "DIVVY_THREADS", value_name = "N", default_value_t = server::default_threads(), hide_default_value = true)]
+    threads: usize,
     #[command(flatten)]
     limits: LimitArgs,
 }
@@ -220,7 +223,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         },
     };
     let line = args.line_address()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     runtime.block_on(serve(&args, policy, line))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -236,8 +239,9 @@ async fn serve(args: &ServeArgs, policy: Option<Policy>, line: Listen) -> anyhow
     announce(args, &fronts, policy.as_ref())?;
 
     let limiter = Arc::new(Limiter::new(policy, store, clock));
-    server::run(Arc::clone(&limiter), fronts, args.limits(), draining).await;
+    let served = server::run(Arc::clone(&limiter), fronts, args.limits(), args.threads, draining).await;
     limiter.store().close().await.context("the last counters may not be on stable storage")?;
+    served.context("cannot start the server's threads")?;
     tracing::info!("stopped");
     Ok(())
 }

@@ -6,6 +6,7 @@
 pub mod connection;
 mod line;
 mod resp;
+mod workers;
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,6 +22,8 @@ use tokio_util::task::TaskTracker;
 use self::connection::{Session, Timeouts};
 use self::line::LineSession;
 use self::resp::{RespSession, Shared};
+use self::workers::Workers;
+pub use self::workers::default_threads;
 use crate::limiter::Limiter;
 use crate::protocol::resp::Limits as RespLimits;
 
@@ -54,9 +57,20 @@ pub struct Fronts {
     pub resp: Option<TcpListener>,
 }
 
-/// Serves until `draining` is cancelled, then answers what had been received, at most for a bounded time.
-pub async fn run(limiter: Arc<Limiter>, fronts: Fronts, limits: Limits, draining: CancellationToken) {
+/// Serves on `threads` threads until `draining` is cancelled, then answers what had been received, at most for a
+/// bounded time.
+///
+/// # Errors
+/// The system's, when it refuses a thread.
+pub async fn run(
+    limiter: Arc<Limiter>,
+    fronts: Fronts,
+    limits: Limits,
+    threads: usize,
+    draining: CancellationToken,
+) -> io::Result<()> {
     let server = Server {
+        workers: Workers::start(threads)?,
         slots: Arc::new(Semaphore::new(limits.max_connections)),
         connections: TaskTracker::new(),
         limits,
@@ -75,9 +89,11 @@ pub async fn run(limiter: Arc<Limiter>, fronts: Fronts, limits: Limits, draining
     if tokio::time::timeout(DRAIN_LIMIT, server.connections.wait()).await.is_err() {
         tracing::warn!(connections = server.connections.len(), "closing connections that are still busy");
     }
+    Ok(())
 }
 
 struct Server {
+    workers: Workers,
     slots: Arc<Semaphore>,
     connections: TaskTracker,
     limits: Limits,
@@ -120,10 +136,19 @@ impl Server {
             tracing::debug!(%error, %peer, "cannot set a connection's options");
         }
         let (timeouts, closing) = (self.limits.timeouts, self.closing.clone());
-        self.connections.spawn(async move {
-            connection::serve(stream, session, timeouts, closing).await;
+        // The socket moves from this runtime's poller to the worker's.
+        let stream = match stream.into_std() {
+            Ok(stream) => stream,
+            Err(error) => return tracing::warn!(%error, %peer, "cannot hand a connection over"),
+        };
+        let serve = async move {
+            match TcpStream::from_std(stream) {
+                Ok(stream) => connection::serve(stream, session, timeouts, closing).await,
+                Err(error) => tracing::warn!(%error, %peer, "cannot take a connection over"),
+            }
             drop(slot);
-        });
+        };
+        self.connections.spawn_on(serve, self.workers.next());
     }
 }
 

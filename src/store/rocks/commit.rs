@@ -98,10 +98,13 @@ impl Commits {
 }
 
 impl Lead<'_> {
-    /// Makes one commit with `commit`, which is given its number, and releases those who waited for it.
-    pub fn commit(&self, commit: impl FnOnce(u64) -> Result<(), StoreError>) -> Result<(), StoreError> {
-        let number = self.0.open.fetch_add(1, AcqRel);
-        let result = commit(number);
+    /// Opens the next commit, and returns the number of the one to make: with all changes made before now.
+    pub fn begin(&self) -> u64 {
+        self.0.open.fetch_add(1, AcqRel)
+    }
+
+    /// Commit `number` was made, or failed: releases those who waited for it.
+    pub fn finish(&self, number: u64, result: &Result<(), StoreError>) {
         if result.is_ok() {
             self.0.done.store(number, Release);
         }
@@ -110,7 +113,6 @@ impl Lead<'_> {
             // Whoever waited may have hung up meanwhile.
             let _ = release.send(Released::By(result.clone()));
         }
-        result
     }
 }
 

@@ -55,6 +55,17 @@ pub enum OpenError {
     NoThread(std::io::Error),
 }
 
+/// How long a write may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// As long as it takes to copy it into the page cache.
+    None,
+    /// RocksDB may hold it up while flushes or compactions are behind.
+    Stalls,
+    /// Until it is on stable storage.
+    Fsync,
+}
+
 /// An open database.
 pub struct Database {
     db: DB,
@@ -116,13 +127,19 @@ impl Database {
         self.db.write(batch).map_err(|e| store_error("write counters", &e))
     }
 
-    /// Appends a journal record; with `sync` it is on stable storage when this returns.
-    pub fn append_journal(&self, number: u64, record: &[u8], sync: bool) -> Result<(), StoreError> {
+    /// Appends a journal record, if there is anything in it. `None`, and nothing is written, when that would have to
+    /// wait and `patience` is none.
+    pub fn append_journal(&self, number: u64, record: &[u8], patience: Patience) -> Option<Result<(), StoreError>> {
+        if record.is_empty() {
+            return Some(Ok(()));
+        }
         let mut options = WriteOptions::default();
-        options.set_sync(sync);
-        self.db
-            .put_cf_opt(self.journal(), number.to_be_bytes(), record, &options)
-            .map_err(|e| store_error("write the journal", &e))
+        options.set_sync(patience == Patience::Fsync);
+        options.set_no_slowdown(patience == Patience::None);
+        match self.db.put_cf_opt(self.journal(), number.to_be_bytes(), record, &options) {
+            Err(error) if error.kind() == rocksdb::ErrorKind::Incomplete => None,
+            result => Some(result.map_err(|e| store_error("write the journal", &e))),
+        }
     }
 
     /// Drops the journal records up to and including `number`.
@@ -210,7 +227,9 @@ fn counters_options(clock: Clock, swept: Arc<Swept>) -> Options {
 
 fn journal_options() -> Options {
     let mut options = Options::default();
-    options.set_write_buffer_size(32 * MIB);
+    // Most records are superfluous within a second: not worth compressing, and best dropped before they are flushed.
+    options.set_compression_type(DBCompressionType::None);
+    options.set_write_buffer_size(64 * MIB);
     options.set_max_write_buffer_number(4);
     options
 }

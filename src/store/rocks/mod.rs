@@ -20,9 +20,9 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use self::commit::{Commits, Lead, Waited};
-use self::database::Database;
+use self::commit::{Commits, Waited};
 pub use self::database::OpenError;
+use self::database::{Database, Patience};
 use self::table::Table;
 use self::write_back::WriteBack;
 use super::{Batch, Entry, Store, StoreError, value};
@@ -179,58 +179,84 @@ impl Shared {
     }
 
     /// Waits until commit `number` is durable, making it if nobody else does.
-    async fn settle(&self, number: u64) -> Result<(), StoreError> {
+    async fn settle(self: &Arc<Self>, number: u64) -> Result<(), StoreError> {
         let lead = match self.commits.wait_for(number).await {
             Waited::Committed(result) => return result,
             Waited::Lead(lead) => lead,
         };
         // Other connections whose requests have arrived get their changes into this commit.
         tokio::task::yield_now().await;
-        match self.durability {
-            // An fsync takes milliseconds: the runtime's other tasks move to another thread meanwhile.
-            Durability::Sync => tokio::task::block_in_place(|| self.lead(&lead)),
-            // A write to the page cache takes less than moving them would.
-            Durability::Wal | Durability::Lazy => self.lead(&lead),
-        }
+        let number = lead.begin();
+        let result = match self.commit_at_once(number) {
+            Some(result) => result,
+            None => self.commit_elsewhere(number).await,
+        };
+        lead.finish(number, &result);
+        result
     }
 
-    fn lead(&self, lead: &Lead) -> Result<(), StoreError> {
-        let Committer { record, outage } = &mut *self.committer.lock();
-        lead.commit(|number| {
-            let result = self.commit(number, record, outage.lasts);
-            outage.note(&result);
-            result
-        })
+    /// Makes the commit on this thread, unless that might take long: then `None`.
+    fn commit_at_once(&self, number: u64) -> Option<Result<(), StoreError>> {
+        let committer = &mut *self.committer.lock();
+        let is_quick = self.durability == Durability::Wal
+            && !committer.outage.lasts
+            && self.write_back.journal_bytes() <= MAX_JOURNAL_BYTES;
+        if !is_quick {
+            return None;
+        }
+        // A write to the page cache takes less than handing it to another thread would.
+        self.table.take_journal(&mut committer.record);
+        let result = self.database.append_journal(number, &committer.record, Patience::None)?;
+        self.journaled(committer, &result);
+        Some(result)
+    }
+
+    /// Makes the commit on a thread that may block.
+    async fn commit_elsewhere(self: &Arc<Self>, number: u64) -> Result<(), StoreError> {
+        let shared = Arc::clone(self);
+        let committed = tokio::task::spawn_blocking(move || shared.commit(number)).await;
+        committed.unwrap_or_else(|e| Err(StoreError::new(format!("cannot commit: {e}"))))
     }
 
     fn lazy_commit_loop(&self) {
         while !self.stopped_within(LAZY_INTERVAL) {
             if let Some(lead) = self.commits.try_lead() {
-                // The outage is logged, and the next round tries again.
-                let _ = self.lead(&lead);
+                let number = lead.begin();
+                lead.finish(number, &self.commit(number));
             }
         }
     }
 
-    /// Makes every change so far durable. After a failure memory is ahead of the disk, and the lost record cannot be
-    /// told from one that was written after all: the counters themselves are written then, and the journal dropped.
-    fn commit(&self, number: u64, record: &mut Vec<u8>, after_failure: bool) -> Result<(), StoreError> {
-        record.clear();
-        self.table.take_journal(record);
-        if after_failure {
-            self.write_back.run(&self.table, &self.database, number)?;
-            self.database.clear_journal(number)?;
-            return if self.durability == Durability::Sync { self.database.sync() } else { Ok(()) };
-        }
-        if record.is_empty() {
-            return Ok(());
-        }
+    /// Makes every change so far durable, however long it takes.
+    fn commit(&self, number: u64) -> Result<(), StoreError> {
+        let committer = &mut *self.committer.lock();
+        self.table.take_journal(&mut committer.record);
+        let result = if committer.outage.lasts { self.recover(number) } else { self.append(number, &committer.record) };
+        self.journaled(committer, &result);
+        result
+    }
+
+    fn append(&self, number: u64, record: &[u8]) -> Result<(), StoreError> {
         if self.write_back.journal_bytes() > MAX_JOURNAL_BYTES {
             self.write_back.run(&self.table, &self.database, number - 1)?;
         }
-        self.database.append_journal(number, record, self.durability == Durability::Sync)?;
-        self.write_back.journal_grew(record.len());
-        Ok(())
+        let patience = if self.durability == Durability::Sync { Patience::Fsync } else { Patience::Stalls };
+        self.database.append_journal(number, record, patience).unwrap_or(Ok(()))
+    }
+
+    /// After a failure memory is ahead of the disk, and the lost record cannot be told from one that was written after
+    /// all: the counters themselves are written, and the journal dropped.
+    fn recover(&self, number: u64) -> Result<(), StoreError> {
+        self.write_back.run(&self.table, &self.database, number)?;
+        self.database.clear_journal(number)?;
+        if self.durability == Durability::Sync { self.database.sync() } else { Ok(()) }
+    }
+
+    /// The committer's record has been dealt with.
+    fn journaled(&self, committer: &mut Committer, result: &Result<(), StoreError>) {
+        committer.outage.note(result);
+        self.write_back.journal_grew(committer.record.len());
+        committer.record.clear();
     }
 
     fn write_back_loop(&self) {

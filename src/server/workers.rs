@@ -1,0 +1,49 @@
+//! The threads that connections run on: each a runtime of its own, on one thread.
+//!
+//! A connection stays on its thread, so waking it costs no other thread anything; with tokio's work-stealing scheduler a
+//! hit that was not pipelined cost half as much again (benches/README.md has the figures). Nothing here knows what
+//! connections do.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+
+use tokio::runtime::{Builder, Handle};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// The threads, until this is dropped.
+pub struct Workers {
+    handles: Vec<Handle>,
+    next: AtomicUsize,
+    _running: DropGuard,
+}
+
+impl Workers {
+    /// Starts so many threads, at least one.
+    ///
+    /// # Errors
+    /// The system's, when it refuses a thread.
+    pub fn start(threads: usize) -> io::Result<Self> {
+        let ended = CancellationToken::new();
+        let handles = (0..threads.max(1)).map(|_| start_one(ended.clone())).collect::<io::Result<_>>()?;
+        Ok(Self { handles, next: AtomicUsize::new(0), _running: ended.drop_guard() })
+    }
+
+    /// The threads in turn.
+    pub fn next(&self) -> &Handle {
+        let turn = self.next.fetch_add(1, Relaxed) % self.handles.len();
+        &self.handles[turn]
+    }
+}
+
+fn start_one(ended: CancellationToken) -> io::Result<Handle> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    thread::Builder::new().name("divvy-worker".into()).spawn(move || runtime.block_on(ended.cancelled()))?;
+    Ok(handle)
+}
+
+/// Half of the processors, at least one: the other half is RocksDB's background work's, and the kernel's.
+pub fn default_threads() -> usize {
+    thread::available_parallelism().map_or(1, |processors| processors.get() / 2).max(1)
+}
