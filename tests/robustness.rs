@@ -11,10 +11,10 @@ use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server, co
 
 const MIB: u64 = 1 << 20;
 
-/// Hits all the while `attack` runs, on both fronts; the server must answer each, and be small afterwards.
+/// Hits all the while `attack` runs, on both fronts; the server must answer each, and be small at its largest.
 fn others_are_served_during(attack: impl FnOnce(&Server)) {
     let server = Server::in_memory(COMPAT_RULES);
-    let before = server.resident();
+    let before = server.peak_resident();
     let done = Arc::new(AtomicBool::new(false));
     let other = {
         let (line, resp, done) = (server.line, server.resp, Arc::clone(&done));
@@ -30,7 +30,7 @@ fn others_are_served_during(attack: impl FnOnce(&Server)) {
     attack(&server);
     done.store(true, Relaxed);
     other.join().expect("the other clients were answered");
-    let grown = server.resident().saturating_sub(before);
+    let grown = server.peak_resident().saturating_sub(before);
     assert!(grown < 32 * MIB, "the server grew by {grown} bytes");
 }
 

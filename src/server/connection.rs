@@ -4,13 +4,14 @@
 
 use std::future::Future;
 use std::io;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 /// Room made for each read: a pipelining client's burst.
 const READ_SIZE: usize = 16 * 1024;
@@ -55,8 +56,10 @@ pub struct Timeouts {
 pub async fn serve(mut stream: TcpStream, mut session: impl Session, timeouts: Timeouts, closing: CancellationToken) {
     let mut input = BytesMut::new();
     let mut output = Vec::new();
+    // Made once: a new one for every read would register itself with the token, under a lock that all connections share.
+    let mut closing = pin!(closing.cancelled());
     loop {
-        let more = read_more(&mut stream, &mut input, timeouts, &closing).await;
+        let more = read_more(&mut stream, &mut input, timeouts, closing.as_mut()).await;
         loop {
             let next = session.answer(&mut input, &mut output).await;
             if write_all(&mut stream, &mut output, timeouts.write).await.is_err() {
@@ -80,12 +83,12 @@ async fn read_more(
     stream: &mut TcpStream,
     input: &mut BytesMut,
     timeouts: Timeouts,
-    closing: &CancellationToken,
+    closing: Pin<&mut WaitForCancellationFuture<'_>>,
 ) -> io::Result<bool> {
     input.reserve(READ_SIZE);
     tokio::select! {
         biased;
-        () = closing.cancelled() => Ok(false),
+        () = closing => Ok(false),
         read = stream.read_buf(input) => Ok(read? > 0),
         () = idle(timeouts.idle) => Ok(false),
     }
@@ -101,8 +104,13 @@ async fn idle(limit: Option<Duration>) {
 async fn write_all(stream: &mut TcpStream, output: &mut Vec<u8>, limit: Duration) -> io::Result<()> {
     let mut rest = output.as_slice();
     while !rest.is_empty() {
-        // The limit is on progress, not on the whole: a slow client that reads is served.
-        let written = timeout(limit, stream.write(rest)).await.map_err(|_| io::ErrorKind::TimedOut)??;
+        let written = match stream.try_write(rest) {
+            // The limit is on progress, not on the whole: a slow client that reads is served.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                timeout(limit, stream.write(rest)).await.map_err(|_| io::ErrorKind::TimedOut)??
+            }
+            written => written?,
+        };
         rest = rest.get(written..).unwrap_or_default();
     }
     if output.capacity() > KEPT_CAPACITY {

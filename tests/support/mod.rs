@@ -95,10 +95,10 @@ impl Server {
         status
     }
 
-    /// Resident memory in bytes.
-    pub fn resident(&self) -> u64 {
+    /// The most memory that was ever resident, in bytes.
+    pub fn peak_resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         kib.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 }
@@ -192,31 +192,38 @@ impl RespClient {
         self.read_reply()
     }
 
+    /// Sends bytes, or `None` when the server is gone.
+    pub fn try_send(&mut self, bytes: &[u8]) -> Option<()> {
+        self.stream.get_mut().write_all(bytes).ok()
+    }
+
     /// The next reply: integers and strings as they are, arrays in brackets, errors with their dash; empty when the
     /// connection was closed.
     pub fn read_reply(&mut self) -> String {
+        self.try_read_reply().unwrap_or_default()
+    }
+
+    /// As [`RespClient::read_reply`]; `None` when the server is gone, in the middle of a reply or before it.
+    pub fn try_read_reply(&mut self) -> Option<String> {
         let mut header = String::new();
-        self.stream.read_line(&mut header).unwrap();
-        let header = header.trim_end();
-        let Some(kind) = header.chars().next() else { return String::new() };
-        let rest = &header[1..];
+        self.stream.read_line(&mut header).ok()?;
+        let header = header.strip_suffix("\r\n")?;
+        let (kind, rest) = header.split_at(1);
         match kind {
-            ':' | '+' => rest.to_owned(),
-            '-' => header.to_owned(),
-            '_' => "nil".to_owned(),
-            '$' => match rest.parse::<i64>().unwrap() {
-                -1 => "nil".to_owned(),
-                length => {
-                    let mut content = vec![0; usize::try_from(length).unwrap() + 2];
-                    self.stream.read_exact(&mut content).unwrap();
-                    content.truncate(content.len() - 2);
-                    String::from_utf8_lossy(&content).into_owned()
-                }
-            },
-            '*' | '~' | '%' => {
-                let count = rest.parse::<usize>().unwrap() * if kind == '%' { 2 } else { 1 };
-                let items: Vec<_> = (0..count).map(|_| self.read_reply()).collect();
-                format!("[{}]", items.join(" "))
+            ":" | "+" => Some(rest.to_owned()),
+            "-" => Some(header.to_owned()),
+            "_" => Some("nil".to_owned()),
+            "$" if rest == "-1" => Some("nil".to_owned()),
+            "$" => {
+                let mut content = vec![0; rest.parse::<usize>().unwrap() + 2];
+                self.stream.read_exact(&mut content).ok()?;
+                content.truncate(content.len() - 2);
+                Some(String::from_utf8_lossy(&content).into_owned())
+            }
+            "*" | "~" | "%" => {
+                let count = rest.parse::<usize>().unwrap() * if kind == "%" { 2 } else { 1 };
+                let items: Option<Vec<_>> = (0..count).map(|_| self.try_read_reply()).collect();
+                Some(format!("[{}]", items?.join(" ")))
             }
             _ => panic!("not a reply: {header:?}"),
         }

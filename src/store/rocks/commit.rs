@@ -2,12 +2,12 @@
 //!
 //! Commits are numbered and made one at a time. A change belongs to the commit that is open when it is made; a commit
 //! first opens the next one, then takes every change made so far, writes them as one journal record, and releases the
-//! replies that waited. There is no timer: whoever waits and finds no commit being made leads, and hands the lead to
-//! one who waits for the next. What a commit writes, and to where, is the store's business.
+//! replies that waited. There is no timer: whoever waits and finds nobody leading leads, and hands the lead to one who
+//! waits for the next; a thread may also keep it. What a commit writes, and to where, is the store's business.
 
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
 use crate::store::StoreError;
@@ -18,6 +18,7 @@ pub struct Commits {
     /// Every commit up to this one is durable.
     done: AtomicU64,
     queue: Mutex<Queue>,
+    wanted: Condvar,
 }
 
 #[derive(Default)]
@@ -47,7 +48,7 @@ pub enum Waited<'a> {
 
 impl Commits {
     pub fn new() -> Self {
-        Self { open: AtomicU64::new(1), done: AtomicU64::new(0), queue: Mutex::default() }
+        Self { open: AtomicU64::new(1), done: AtomicU64::new(0), queue: Mutex::default(), wanted: Condvar::new() }
     }
 
     /// The commit that will take a change made now. Read it under the lock that guards the change.
@@ -78,6 +79,7 @@ impl Commits {
             queue.waiting.push((number, release));
             released
         };
+        self.wanted.notify_one();
         match released.await {
             Ok(Released::By(result)) => Waited::Committed(result),
             Ok(Released::ToLead) => Waited::Lead(Lead(self)),
@@ -94,10 +96,20 @@ impl Commits {
     /// Whoever waits from now on gets an error; those who wait already are still served.
     pub fn close(&self) {
         self.queue.lock().closed = true;
+        self.wanted.notify_one();
     }
 }
 
 impl Lead<'_> {
+    /// For a leader that keeps the lead: waits until somebody waits for a commit. False once there is nobody left to.
+    pub fn is_wanted(&self) -> bool {
+        let mut queue = self.0.queue.lock();
+        while queue.waiting.is_empty() && !queue.closed {
+            self.0.wanted.wait(&mut queue);
+        }
+        !queue.waiting.is_empty()
+    }
+
     /// Opens the next commit, and returns the number of the one to make: with all changes made before now.
     pub fn begin(&self) -> u64 {
         self.0.open.fetch_add(1, AcqRel)

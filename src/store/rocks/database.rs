@@ -24,6 +24,7 @@ use crate::store::key::FORMAT_VERSION;
 const COUNTERS: &str = "counters";
 const JOURNAL: &str = "journal";
 
+const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 /// Cold counters see a compaction at least this often (seconds), so that expired ones do not stay for RocksDB's 30 days.
 const PERIODIC_COMPACTION_SECONDS: u64 = 24 * 60 * 60;
@@ -208,7 +209,9 @@ fn database_options(found: Found) -> Options {
 
 fn counters_options(clock: Clock, swept: Arc<Swept>) -> Options {
     let mut table = BlockBasedOptions::default();
-    table.set_block_cache(&Cache::new_lru_cache(64 * MIB));
+    table.set_block_cache(&Cache::new_lru_cache(128 * MIB));
+    // A look-up reads and decompresses a whole block for one counter: the smaller the better.
+    table.set_block_size(KIB);
     // The first hit of a new actor asks for a key that is nowhere: the bloom filter answers most of them.
     table.set_bloom_filter(10.0, false);
     table.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);

@@ -30,7 +30,7 @@ use crate::algorithm::State;
 use crate::clock::{Clock, Timestamp};
 
 /// Counters kept in memory unless more are being changed: about 100 bytes each.
-pub const DEFAULT_HOT_COUNTERS: usize = 1 << 20;
+pub const DEFAULT_HOT_COUNTERS: usize = 900_000;
 /// How often counters are written back and, unless every commit does it, the write-ahead log is fsynced.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
 /// How long an acknowledged hit may wait for its commit with [`Durability::Lazy`].
@@ -104,8 +104,10 @@ impl RocksStore {
             stop: Condvar::new(),
         });
         let mut threads = vec![spawn("divvy-write-back", &shared, Shared::write_back_loop)?];
-        if options.durability == Durability::Lazy {
-            threads.push(spawn("divvy-commit", &shared, Shared::lazy_commit_loop)?);
+        match options.durability {
+            Durability::Sync => threads.push(spawn("divvy-commit", &shared, Shared::sync_commit_loop)?),
+            Durability::Lazy => threads.push(spawn("divvy-commit", &shared, Shared::lazy_commit_loop)?),
+            Durability::Wal => {}
         }
         if options.durability != Durability::Sync {
             threads.push(spawn("divvy-fsync", &shared, Shared::sync_loop)?);
@@ -216,6 +218,15 @@ impl Shared {
         let shared = Arc::clone(self);
         let committed = tokio::task::spawn_blocking(move || shared.commit(number)).await;
         committed.unwrap_or_else(|e| Err(StoreError::new(format!("cannot commit: {e}"))))
+    }
+
+    /// An fsync takes milliseconds, and the next can begin when it ends: a thread of its own keeps the lead.
+    fn sync_commit_loop(&self) {
+        let Some(lead) = self.commits.try_lead() else { return };
+        while lead.is_wanted() {
+            let number = lead.begin();
+            lead.finish(number, &self.commit(number));
+        }
     }
 
     fn lazy_commit_loop(&self) {
