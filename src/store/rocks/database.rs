@@ -24,7 +24,6 @@ use crate::store::key::FORMAT_VERSION;
 const COUNTERS: &str = "counters";
 const JOURNAL: &str = "journal";
 
-const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 /// Cold counters see a compaction at least this often (seconds), so that expired ones do not stay for RocksDB's 30 days.
 const PERIODIC_COMPACTION_SECONDS: u64 = 24 * 60 * 60;
@@ -209,9 +208,7 @@ fn database_options(found: Found) -> Options {
 
 fn counters_options(clock: Clock, swept: Arc<Swept>) -> Options {
     let mut table = BlockBasedOptions::default();
-    table.set_block_cache(&Cache::new_lru_cache(128 * MIB));
-    // A look-up reads and decompresses a whole block for one counter: the smaller the better.
-    table.set_block_size(KIB);
+    table.set_block_cache(&Cache::new_lru_cache(64 * MIB));
     // The first hit of a new actor asks for a key that is nowhere: the bloom filter answers most of them.
     table.set_bloom_filter(10.0, false);
     table.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
@@ -225,6 +222,9 @@ fn counters_options(clock: Clock, swept: Arc<Swept>) -> Options {
     // With fewer write buffers RocksDB throttles writes to 16 MB/s whenever a flush falls behind.
     options.set_write_buffer_size(32 * MIB);
     options.set_max_write_buffer_number(4);
+    // A counter that is not in the hot table is seldom in a write buffer either: skip searching those.
+    options.set_memtable_prefix_bloom_ratio(0.1);
+    options.set_memtable_whole_key_filtering(true);
     options
 }
 
@@ -232,7 +232,7 @@ fn journal_options() -> Options {
     let mut options = Options::default();
     // Most records are superfluous within a second: not worth compressing, and best dropped before they are flushed.
     options.set_compression_type(DBCompressionType::None);
-    options.set_write_buffer_size(64 * MIB);
+    options.set_write_buffer_size(32 * MIB);
     options.set_max_write_buffer_number(4);
     options
 }
