@@ -3,16 +3,24 @@
 //! A store sees bucket keys, limits, costs and times. It never sees a rule or a socket and never asks a clock for a
 //! decision: the times come with the batch.
 
+mod denial_cache;
+mod denials;
 pub mod key;
 mod memory;
+mod outage;
+mod resilient;
 mod rocks;
+#[cfg(test)]
+mod testing;
 pub mod value;
 
 use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
 
+pub use self::denial_cache::{DEFAULT_DENIAL_CACHE, DenialCache};
 pub use self::memory::MemoryStore;
+pub use self::resilient::{DEFAULT_LOCAL_BUCKETS, FailurePolicy, Resilient};
 pub use self::rocks::{DEFAULT_HOT_COUNTERS, Durability, OpenError, RocksOptions, RocksStore};
 use crate::algorithm::{Ask, Limit, Outcome, State};
 use crate::clock::Timestamp;
@@ -139,6 +147,30 @@ impl Batch {
         for index in self.unsettled.drain(..) {
             if let Some(outcome) = self.outcomes.get_mut(index) {
                 *outcome = Err(error.clone());
+            }
+        }
+    }
+
+    /// Every key, entry and outcome, once the batch is applied.
+    fn answers(&self) -> impl Iterator<Item = (&[u8], &Entry, &Result<Outcome, StoreError>)> {
+        self.entries.iter().zip(&self.outcomes).map(|(entry, outcome)| (&self.keys[entry.key.clone()], entry, outcome))
+    }
+
+    /// The entries at `indexes` as a batch of their own, to be applied elsewhere.
+    fn part(&self, indexes: &[usize]) -> Self {
+        let mut part = Self { now: self.now, ..Self::default() };
+        for entry in indexes.iter().filter_map(|index| self.entries.get(*index)) {
+            let key = &self.keys[entry.key.clone()];
+            part.push(entry.limit, entry.action, entry.at, |out| out.extend_from_slice(key));
+        }
+        part
+    }
+
+    /// Takes over the outcomes of `part`, which is [`Batch::part`] of `indexes`.
+    fn adopt(&mut self, part: Self, indexes: &[usize]) {
+        for (index, outcome) in indexes.iter().zip(part.outcomes) {
+            if let Some(place) = self.outcomes.get_mut(*index) {
+                *place = outcome;
             }
         }
     }

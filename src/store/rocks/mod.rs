@@ -25,6 +25,7 @@ use self::database::Database;
 pub use self::database::OpenError;
 use self::table::Table;
 use self::write_back::WriteBack;
+use super::outage::Outage;
 use super::{Batch, Entry, Store, StoreError, value};
 use crate::algorithm::State;
 use crate::clock::{Clock, Timestamp};
@@ -197,7 +198,7 @@ impl Shared {
     fn lead(&self, lead: &Lead) -> Result<(), StoreError> {
         let Committer { record, outage } = &mut *self.committer.lock();
         lead.commit(|number| {
-            let result = self.commit(number, record, outage.lasts);
+            let result = self.commit(number, record, outage.lasts());
             outage.note(&result);
             result
         })
@@ -280,27 +281,6 @@ impl Shared {
         let result = self.write_back_now().and_then(|()| self.database.sync());
         self.database.stop_background_work();
         result
-    }
-}
-
-/// Logs the first failure of something that is tried again and again, and its end, not every one between.
-struct Outage {
-    what: &'static str,
-    lasts: bool,
-}
-
-impl Outage {
-    fn of(what: &'static str) -> Self {
-        Self { what, lasts: false }
-    }
-
-    fn note(&mut self, result: &Result<(), StoreError>) {
-        match result {
-            Err(error) if !self.lasts => tracing::error!(%error, "failing: {}", self.what),
-            Ok(()) if self.lasts => tracing::info!("working again: {}", self.what),
-            _ => {}
-        }
-        self.lasts = result.is_err();
     }
 }
 
