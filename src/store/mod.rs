@@ -5,6 +5,7 @@
 
 pub mod key;
 mod memory;
+mod redis;
 mod rocks;
 pub mod value;
 
@@ -13,6 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use self::memory::MemoryStore;
+pub use self::redis::{DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisStore};
 pub use self::rocks::{DEFAULT_HOT_COUNTERS, Durability, OpenError, RocksOptions, RocksStore};
 use crate::algorithm::{Ask, Limit, Outcome, State};
 use crate::clock::Timestamp;
@@ -157,7 +159,9 @@ impl Batch {
 /// - When `apply` returns, every outcome that it gives is as durable as the backend promises, a denial that saw
 ///   another caller's change included: that change is durable too.
 /// - An action that failed has an error as its outcome. It may or may not have taken its credit, never more than once.
-/// - Decisions use each entry's own time. The backend's clock is asked by nobody but its own housekeeping.
+/// - Decisions use each entry's own time. The backend's clock is asked by nobody but its own housekeeping. One
+///   exception: a rule's fixed window in Redis is shared with other programs that pass no time, so Redis's own clock
+///   ends it, and decides in whole milliseconds.
 /// - A bucket lives at least until it is as good as a fresh one, and then may vanish without any outcome changing.
 pub trait Store: Send + Sync {
     /// Applies the batch and fills in its outcomes.
@@ -174,6 +178,7 @@ pub trait Store: Send + Sync {
 pub enum Backend {
     Memory(MemoryStore),
     Rocks(RocksStore),
+    Redis(RedisStore),
 }
 
 impl Backend {
@@ -182,6 +187,7 @@ impl Backend {
         match self {
             Backend::Memory(_) => "memory",
             Backend::Rocks(_) => "rocksdb",
+            Backend::Redis(_) => "redis",
         }
     }
 }
@@ -191,6 +197,7 @@ impl Store for Backend {
         match self {
             Backend::Memory(store) => store.apply(batch).await,
             Backend::Rocks(store) => store.apply(batch).await,
+            Backend::Redis(store) => store.apply(batch).await,
         }
     }
 
@@ -198,6 +205,7 @@ impl Store for Backend {
         match self {
             Backend::Memory(store) => store.approximate_len().await,
             Backend::Rocks(store) => store.approximate_len().await,
+            Backend::Redis(store) => store.approximate_len().await,
         }
     }
 
@@ -205,6 +213,7 @@ impl Store for Backend {
         match self {
             Backend::Memory(store) => store.close().await,
             Backend::Rocks(store) => store.close().await,
+            Backend::Redis(store) => store.close().await,
         }
     }
 }
