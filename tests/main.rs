@@ -9,6 +9,8 @@ mod clients;
 mod conformance;
 mod kill;
 mod line_protocol;
+mod redis;
+mod redis_cluster;
 mod reference;
 mod resp;
 mod robustness;

@@ -8,6 +8,7 @@ mod denials;
 pub mod key;
 mod memory;
 mod outage;
+mod redis;
 mod resilient;
 mod rocks;
 #[cfg(test)]
@@ -20,6 +21,7 @@ use std::sync::Arc;
 
 pub use self::denial_cache::{DEFAULT_DENIAL_CACHE, DenialCache};
 pub use self::memory::MemoryStore;
+pub use self::redis::{DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisStore};
 pub use self::resilient::{DEFAULT_LOCAL_BUCKETS, FailurePolicy, Resilient};
 pub use self::rocks::{DEFAULT_HOT_COUNTERS, Durability, OpenError, RocksOptions, RocksStore};
 use crate::algorithm::{Ask, Limit, Outcome, State};
@@ -189,7 +191,9 @@ impl Batch {
 /// - When `apply` returns, every outcome that it gives is as durable as the backend promises, a denial that saw
 ///   another caller's change included: that change is durable too.
 /// - An action that failed has an error as its outcome. It may or may not have taken its credit, never more than once.
-/// - Decisions use each entry's own time. The backend's clock is asked by nobody but its own housekeeping.
+/// - Decisions use each entry's own time. The backend's clock is asked by nobody but its own housekeeping. One
+///   exception: a rule's fixed window in Redis is shared with other programs that pass no time, so Redis's own clock
+///   ends it, and decides in whole milliseconds.
 /// - A bucket lives at least until it is as good as a fresh one, and then may vanish without any outcome changing.
 pub trait Store: Send + Sync {
     /// Applies the batch and fills in its outcomes.
@@ -206,6 +210,7 @@ pub trait Store: Send + Sync {
 pub enum Backend {
     Memory(MemoryStore),
     Rocks(RocksStore),
+    Redis(RedisStore),
 }
 
 impl Backend {
@@ -214,6 +219,7 @@ impl Backend {
         match self {
             Backend::Memory(_) => "memory",
             Backend::Rocks(_) => "rocksdb",
+            Backend::Redis(_) => "redis",
         }
     }
 }
@@ -223,6 +229,7 @@ impl Store for Backend {
         match self {
             Backend::Memory(store) => store.apply(batch).await,
             Backend::Rocks(store) => store.apply(batch).await,
+            Backend::Redis(store) => store.apply(batch).await,
         }
     }
 
@@ -230,6 +237,7 @@ impl Store for Backend {
         match self {
             Backend::Memory(store) => store.approximate_len().await,
             Backend::Rocks(store) => store.approximate_len().await,
+            Backend::Redis(store) => store.approximate_len().await,
         }
     }
 
@@ -237,6 +245,7 @@ impl Store for Backend {
         match self {
             Backend::Memory(store) => store.close().await,
             Backend::Rocks(store) => store.close().await,
+            Backend::Redis(store) => store.close().await,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! What the tests share: a running server, and clients that speak just enough.
 
+pub mod redis;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
