@@ -56,3 +56,7 @@ test-slow: test-setup ## The long campaigns: many kills, every fuzz target for a
 .PHONY: bench
 bench: test-setup ## Compare the cost of a hit with Redis's (about ten minutes)
 	$(CARGO) bench --locked --bench compare -- $(BENCH_ARGS)
+
+.PHONY: bench-redis
+bench-redis: test-setup ## Measure divvy in front of Redis, and what its memory of denials saves
+	$(CARGO) bench --locked --bench compare -- --case tier $(BENCH_ARGS)

@@ -10,7 +10,8 @@ use std::sync::{Arc, LazyLock};
 use divvy::algorithm::{Ask, FixedWindow, LeakyBucket, Limit, Outcome, SlidingLog, SlidingWindow, State, TokenBucket};
 use divvy::clock::{Clock, Timestamp};
 use divvy::store::{
-    Action, Backend, Batch, Durability, MemoryStore, RedisOptions, RedisStore, RocksOptions, RocksStore, Store,
+    Action, Backend, Batch, Durability, FailurePolicy, MemoryStore, RedisOptions, RedisStore, RocksOptions, RocksStore,
+    Store,
 };
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -63,7 +64,7 @@ pub fn redis_cluster() -> Opened {
 /// Waits longer for Redis than one would in earnest: all tests run at once.
 fn open_redis(urls: Vec<String>) -> Backend {
     let options = RedisOptions { urls, sentinel_master: None, timeout: PATIENCE };
-    Backend::Redis(RedisStore::open(options).unwrap())
+    Backend::redis(RedisStore::open(options).unwrap(), 0, FailurePolicy::Error)
 }
 
 pub fn open_rocks(path: &Path, hot_counters: usize) -> Backend {

@@ -11,6 +11,7 @@ mod kill;
 mod line_protocol;
 mod redis;
 mod redis_cluster;
+mod redis_server;
 mod reference;
 mod resp;
 mod robustness;

@@ -210,10 +210,15 @@ pub trait Store: Send + Sync {
 pub enum Backend {
     Memory(MemoryStore),
     Rocks(RocksStore),
-    Redis(RedisStore),
+    Redis(Box<Resilient<DenialCache<RedisStore>>>),
 }
 
 impl Backend {
+    /// Redis with what stands between it and the hits: the memory of up to `denial_cache` denials, and the policy.
+    pub fn redis(store: RedisStore, denial_cache: usize, on_error: FailurePolicy) -> Self {
+        Self::Redis(Box::new(Resilient::new(DenialCache::new(store, denial_cache), on_error)))
+    }
+
     /// What `--store` calls it.
     pub fn name(&self) -> &'static str {
         match self {
