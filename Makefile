@@ -61,3 +61,7 @@ bench-instructions: setup ## Instructions per hit, by valgrind; fails when a sta
 .PHONY: bench
 bench: test-setup ## Compare the cost of a hit with Redis's (about ten minutes)
 	$(CARGO) bench --locked --bench compare -- $(BENCH_ARGS)
+
+.PHONY: bench-redis
+bench-redis: test-setup ## Measure divvy in front of Redis, and what its memory of denials saves
+	$(CARGO) bench --locked --bench compare -- --case tier $(BENCH_ARGS)

@@ -190,7 +190,7 @@ fn timestamp(nanos: i128) -> Timestamp {
     Timestamp::from_nanos(u64::try_from(nanos).unwrap())
 }
 
-fn a_store_agrees_with_the_reference(Opened { store, dir: _dir }: Opened, cases: u32) {
+fn a_store_agrees_with_the_reference(Opened { store, dir: _dir, .. }: Opened, cases: u32) {
     let runtime = Runtime::new().unwrap();
     let case = Cell::new(0);
     proptest!(ProptestConfig::with_cases(cases), |(requests in requests(), size in 1..30usize)| {

@@ -1,39 +1,70 @@
-//! The store's contract, held against every backend: one suite, a module a backend.
+//! The store's contract, held against every backend: one suite, a module a backend. Tests of one backend may share a
+//! server, so no two of them name the same bucket.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
 
 use divvy::algorithm::{Ask, FixedWindow, LeakyBucket, Limit, Outcome, SlidingLog, SlidingWindow, State, TokenBucket};
 use divvy::clock::{Clock, Timestamp};
-use divvy::store::{Action, Backend, Batch, Durability, MemoryStore, RocksOptions, RocksStore, Store};
+use divvy::store::{
+    Action, Backend, Batch, Durability, FailurePolicy, MemoryStore, RedisOptions, RedisStore, RocksOptions, RocksStore,
+    Store,
+};
 use proptest::prelude::*;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
+use crate::support::PATIENCE;
+use crate::support::redis::{RedisCluster, RedisServer};
+
 const SECOND: u64 = 1_000_000_000;
 
-/// A store, and the directory that it lives in.
+/// A store, the directory that it lives in, and how to open it again once it is closed.
 pub struct Opened {
     pub store: Backend,
     pub dir: Option<TempDir>,
+    reopen: Option<fn(Option<&TempDir>) -> Backend>,
 }
 
 pub fn memory() -> Opened {
-    Opened { store: Backend::Memory(MemoryStore::default()), dir: None }
+    Opened { store: Backend::Memory(MemoryStore::default()), dir: None, reopen: None }
 }
 
 pub fn rocks() -> Opened {
     let dir = tempfile::tempdir().unwrap();
-    Opened { store: open_rocks(dir.path(), 1 << 20), dir: Some(dir) }
+    Opened { store: open_rocks(dir.path(), 1 << 20), dir: Some(dir), reopen: Some(reopen_rocks) }
 }
 
 /// So small a table that most counters are evicted and read back.
 pub fn rocks_evicting() -> Opened {
     let dir = tempfile::tempdir().unwrap();
-    Opened { store: open_rocks(dir.path(), 1), dir: Some(dir) }
+    Opened { store: open_rocks(dir.path(), 1), dir: Some(dir), reopen: Some(reopen_rocks) }
+}
+
+fn reopen_rocks(dir: Option<&TempDir>) -> Backend {
+    open_rocks(dir.unwrap().path(), 1 << 20)
+}
+
+/// One server for all tests: each uses buckets of its own.
+pub fn redis() -> Opened {
+    static SERVER: LazyLock<RedisServer> = LazyLock::new(RedisServer::start);
+    let open = |_: Option<&TempDir>| open_redis(vec![SERVER.url()]);
+    Opened { store: open(None), dir: None, reopen: Some(open) }
+}
+
+pub fn redis_cluster() -> Opened {
+    static CLUSTER: LazyLock<RedisCluster> = LazyLock::new(RedisCluster::start);
+    let open = |_: Option<&TempDir>| open_redis(CLUSTER.urls());
+    Opened { store: open(None), dir: None, reopen: Some(open) }
+}
+
+/// Waits longer for Redis than one would in earnest: all tests run at once.
+fn open_redis(urls: Vec<String>) -> Backend {
+    let options = RedisOptions { urls, sentinel_master: None, timeout: PATIENCE };
+    Backend::redis(RedisStore::open(options).unwrap(), 0, FailurePolicy::Error)
 }
 
 pub fn open_rocks(path: &Path, hot_counters: usize) -> Backend {
@@ -94,7 +125,7 @@ fn summary(outcome: Outcome) -> (bool, u64, u64) {
 fn credits_go_down_by_one_each_and_come_back_with_the_next_window(Opened { store, .. }: Opened) {
     wait(async {
         let limit = limit(2, 60);
-        let hit = async |seconds| summary(one(&store, at(seconds), "bucket", limit, TAKE).await);
+        let hit = async |seconds| summary(one(&store, at(seconds), "credits", limit, TAKE).await);
         assert_eq!(hit(0).await, (true, 1, 60));
         assert_eq!(hit(10).await, (true, 0, 50));
         assert_eq!(hit(59).await, (false, 0, 1));
@@ -105,7 +136,7 @@ fn credits_go_down_by_one_each_and_come_back_with_the_next_window(Opened { store
 fn actions_on_one_bucket_in_one_batch_see_each_other(Opened { store, .. }: Opened) {
     wait(async {
         let limit = limit(3, 60);
-        let actions = ["a", "b", "a", "a", "b", "a"].map(|key| (key, limit, TAKE));
+        let actions = ["one", "other", "one", "one", "other", "one"].map(|key| (key, limit, TAKE));
         let outcomes = apply(&store, at(0), &actions).await;
         let left: Vec<_> = outcomes.iter().map(|outcome| (outcome.allowed, outcome.left)).collect();
         assert_eq!(left, [(true, 2), (true, 2), (true, 1), (true, 0), (true, 1), (false, 0)]);
@@ -115,25 +146,25 @@ fn actions_on_one_bucket_in_one_batch_see_each_other(Opened { store, .. }: Opene
 fn looking_takes_nothing(Opened { store, .. }: Opened) {
     wait(async {
         let limit = limit(2, 60);
-        assert_eq!(summary(one(&store, at(0), "bucket", limit, LOOK).await), (true, 2, 0));
-        one(&store, at(0), "bucket", limit, TAKE).await;
+        assert_eq!(summary(one(&store, at(0), "looking", limit, LOOK).await), (true, 2, 0));
+        one(&store, at(0), "looking", limit, TAKE).await;
         for _ in 0..3 {
-            assert_eq!(summary(one(&store, at(5), "bucket", limit, LOOK).await), (true, 1, 55));
+            assert_eq!(summary(one(&store, at(5), "looking", limit, LOOK).await), (true, 1, 55));
         }
-        one(&store, at(5), "bucket", limit, TAKE).await;
-        assert_eq!(summary(one(&store, at(5), "bucket", limit, LOOK).await), (false, 0, 55));
+        one(&store, at(5), "looking", limit, TAKE).await;
+        assert_eq!(summary(one(&store, at(5), "looking", limit, LOOK).await), (false, 0, 55));
     });
 }
 
 fn a_forgotten_bucket_is_fresh(Opened { store, .. }: Opened) {
     wait(async {
         let limit = limit(2, 60);
-        assert!(!one(&store, at(0), "bucket", limit, Action::Forget).await.allowed, "nothing to forget");
-        one(&store, at(0), "bucket", limit, TAKE).await;
-        assert!(one(&store, at(1), "bucket", limit, Action::Forget).await.allowed);
-        assert!(!one(&store, at(1), "bucket", limit, Action::Forget).await.allowed, "already forgotten");
-        assert_eq!(summary(one(&store, at(2), "bucket", limit, TAKE).await), (true, 1, 60));
-        assert!(!one(&store, at(62), "bucket", limit, Action::Forget).await.allowed, "its window was over");
+        assert!(!one(&store, at(0), "forgotten", limit, Action::Forget).await.allowed, "nothing to forget");
+        one(&store, at(0), "forgotten", limit, TAKE).await;
+        assert!(one(&store, at(1), "forgotten", limit, Action::Forget).await.allowed);
+        assert!(!one(&store, at(1), "forgotten", limit, Action::Forget).await.allowed, "already forgotten");
+        assert_eq!(summary(one(&store, at(2), "forgotten", limit, TAKE).await), (true, 1, 60));
+        assert!(!one(&store, at(62), "forgotten", limit, Action::Forget).await.allowed, "its window was over");
     });
 }
 
@@ -141,10 +172,10 @@ fn a_cost_is_taken_whole_or_not_at_all(Opened { store, .. }: Opened) {
     wait(async {
         let limit = limit(10, 60);
         let take = |cost| Action::Ask(Ask::Take { cost });
-        assert_eq!(summary(one(&store, at(0), "bucket", limit, take(7)).await), (true, 3, 60));
-        assert_eq!(summary(one(&store, at(0), "bucket", limit, take(4)).await), (false, 3, 60));
-        assert_eq!(summary(one(&store, at(0), "bucket", limit, take(3)).await), (true, 0, 60));
-        assert_eq!(summary(one(&store, at(0), "bucket", limit, take(0)).await), (true, 0, 60));
+        assert_eq!(summary(one(&store, at(0), "cost", limit, take(7)).await), (true, 3, 60));
+        assert_eq!(summary(one(&store, at(0), "cost", limit, take(4)).await), (false, 3, 60));
+        assert_eq!(summary(one(&store, at(0), "cost", limit, take(3)).await), (true, 0, 60));
+        assert_eq!(summary(one(&store, at(0), "cost", limit, take(0)).await), (true, 0, 60));
     });
 }
 
@@ -158,7 +189,7 @@ fn concurrent_hits_share_the_credits_exactly(Opened { store, .. }: Opened) {
             runtime.spawn(async move {
                 let mut allowed = 0;
                 for _ in 0..100 {
-                    allowed += u64::from(one(&store, at(0), "bucket", limit(CREDITS, 60), TAKE).await.allowed);
+                    allowed += u64::from(one(&store, at(0), "concurrent", limit(CREDITS, 60), TAKE).await.allowed);
                 }
                 allowed
             })
@@ -223,7 +254,7 @@ fn expected(model: &mut HashMap<String, State>, key: String, limit: Limit, actio
     }
 }
 
-fn closing_keeps_what_was_counted(Opened { store, dir }: Opened) {
+fn closing_keeps_what_was_counted(Opened { store, dir, reopen }: Opened) {
     let keys = ["a", "b", "c", "d", "e", "f", "g"];
     let ask = |action| keys.into_iter().zip(limits()).map(|(key, limit)| (key, limit, action)).collect::<Vec<_>>();
     wait(async {
@@ -237,8 +268,8 @@ fn closing_keeps_what_was_counted(Opened { store, dir }: Opened) {
         assert_eq!(model.len(), keys.len(), "every limit has a state");
         store.close().await.unwrap();
         drop(store);
-        let Some(dir) = dir else { return };
-        let again = open_rocks(dir.path(), 1 << 20);
+        let Some(reopen) = reopen else { return };
+        let again = reopen(dir.as_ref());
         for seconds in [8, 12, 30] {
             let outcomes = apply(&again, at(seconds), &ask(TAKE)).await;
             for ((key, limit, action), outcome) in ask(TAKE).into_iter().zip(outcomes) {
@@ -294,4 +325,4 @@ macro_rules! conformance {
     )* };
 }
 
-conformance!(memory, rocks, rocks_evicting);
+conformance!(memory, rocks, rocks_evicting, redis, redis_cluster);

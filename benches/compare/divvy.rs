@@ -1,4 +1,4 @@
-//! `divvy serve` with rules and a data directory of its own.
+//! `divvy serve` with rules and a data directory of its own, or on a Redis.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -24,7 +24,8 @@ pub const PLENTY: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub struct Home {
     directory: TempDir,
-    durability: &'static str,
+    /// Which store, and how.
+    store: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -38,9 +39,19 @@ pub struct Divvy {
 
 impl Home {
     pub fn new(directory: &Path, durability: &'static str, rules: &str) -> anyhow::Result<Self> {
+        Self::with_store(directory, &["--store", "rocksdb", "--durability", durability], rules)
+    }
+
+    /// A server whose counters live in the Redis at `addr`.
+    pub fn on_redis(directory: &Path, addr: &str, flags: &[&str], rules: &str) -> anyhow::Result<Self> {
+        let url = format!("redis://{addr}");
+        Self::with_store(directory, &[&["--store", "redis", "--redis-url", &url], flags].concat(), rules)
+    }
+
+    fn with_store(directory: &Path, store: &[&str], rules: &str) -> anyhow::Result<Self> {
         let directory = TempDir::with_prefix_in("divvy-compare-", directory)?;
         std::fs::write(directory.path().join("rules.ini"), rules)?;
-        Ok(Self { directory, durability })
+        Ok(Self { directory, store: store.iter().map(|flag| (*flag).to_owned()).collect() })
     }
 
     pub fn data(&self) -> PathBuf {
@@ -52,8 +63,9 @@ impl Home {
             Command::new(env!("CARGO_BIN_EXE_divvy"))
                 .arg("serve")
                 .arg(self.directory.path().join("rules.ini"))
-                .args(["--listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0", "--store", "rocksdb"])
-                .args(["--durability", self.durability, "--data-dir"])
+                .args(["--listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0"])
+                .args(&self.store)
+                .arg("--data-dir")
                 .arg(self.data())
                 .env("RUST_LOG", "warn")
                 .stdout(Stdio::piped()),

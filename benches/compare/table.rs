@@ -130,7 +130,9 @@ impl fmt::Display for Table {
                  {cpu_us_per_request:>7.2} {cpu_ratio:>7.2}"
             )?;
         }
-        writeln!(f, "\n{:<10} {:<78} {:>9} {:>9}  met", "case", "bar", "measured", "target")?;
+        if !self.bars.is_empty() {
+            writeln!(f, "\n{:<10} {:<78} {:>9} {:>9}  met", "case", "bar", "measured", "target")?;
+        }
         for Bar { case, what, measured, bound, met } in &self.bars {
             let bound = match bound {
                 Bound::AtMost(most) => format!("≤ {most}"),

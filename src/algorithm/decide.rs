@@ -132,7 +132,7 @@ impl Ask {
     }
 
     /// The credits that must be left for this ask to be granted.
-    fn wanted(self) -> u64 {
+    pub(crate) fn wanted(self) -> u64 {
         match self {
             Ask::Look { cost } | Ask::Take { cost } => cost,
             Ask::Drain { .. } => 1,

@@ -1,6 +1,9 @@
 //! `divvy serve`: opens the store, loads the rules, binds the fronts, and serves until it is told to stop.
 
-use std::fmt::{self, Write as _};
+mod mask;
+mod store;
+
+use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,18 +12,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use clap::ValueEnum;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use self::store::{StoreArgs, StoreChoice};
 use super::rules_file;
 use crate::clock::Clock;
 use crate::limiter::{Limiter, Policy};
 use crate::protocol::{DEFAULT_MAX_PAIRS, line, resp};
 use crate::server::connection::Timeouts;
 use crate::server::{self, Fronts, Limits};
-use crate::store::{Backend, DEFAULT_HOT_COUNTERS, Durability, MemoryStore, RocksOptions, RocksStore, Store};
+use crate::store::Store;
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:8321";
 
@@ -36,15 +39,8 @@ pub struct ServeArgs {
     /// Address of the RESP protocol, or `none`
     #[arg(long, env = "DIVVY_RESP_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:9049")]
     resp_listen: Listen,
-    /// Where counters live
-    #[arg(long, env = "DIVVY_STORE", value_enum, default_value_t = StoreKind::Rocksdb)]
-    store: StoreKind,
-    /// Directory of the rocksdb store
-    #[arg(long, env = "DIVVY_DATA_DIR", value_name = "DIR", default_value = "./divvy-data")]
-    data_dir: PathBuf,
-    /// What must have happened to a hit before it is answered
-    #[arg(long, env = "DIVVY_DURABILITY", value_enum, default_value_t = DurabilityKind::Wal)]
-    durability: DurabilityKind,
+    #[command(flatten)]
+    store: StoreArgs,
     /// Threads that connections run on [default: half of the processors]
     #[arg(long, env = "DIVVY_THREADS", value_name = "N", default_value_t = server::default_threads(), hide_default_value = true)]
     threads: usize,
@@ -55,9 +51,6 @@ pub struct ServeArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Limits")]
 struct LimitArgs {
-    /// Counters that the rocksdb store keeps in memory, about 100 bytes each
-    #[arg(long, env = "DIVVY_HOT_COUNTERS", value_name = "N", default_value_t = DEFAULT_HOT_COUNTERS)]
-    hot_counters: usize,
     /// Connections open at once
     #[arg(long, env = "DIVVY_MAX_CONNECTIONS", value_name = "N",
           default_value_t = server::DEFAULT_MAX_CONNECTIONS, value_parser = clap::value_parser!(u32).range(1..))]
@@ -100,34 +93,6 @@ struct LimitArgs {
     write_timeout: u64,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum StoreKind {
-    /// On disk, in the data directory
-    Rocksdb,
-    /// Gone with the process: for tests and try-outs
-    Memory,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum DurabilityKind {
-    /// It is on stable storage
-    Sync,
-    /// It is in the write-ahead log, which outlives the process; stable storage follows within a second
-    Wal,
-    /// Nothing: the write-ahead log follows within 100 ms
-    Lazy,
-}
-
-impl From<DurabilityKind> for Durability {
-    fn from(kind: DurabilityKind) -> Self {
-        match kind {
-            DurabilityKind::Sync => Durability::Sync,
-            DurabilityKind::Wal => Durability::Wal,
-            DurabilityKind::Lazy => Durability::Lazy,
-        }
-    }
-}
-
 /// An address to listen on, or `none`.
 #[derive(Debug, Clone)]
 enum Listen {
@@ -147,16 +112,6 @@ impl FromStr for Listen {
             Some(Ok(_)) => Ok(Self::At(text.to_owned())),
             _ => Err("expected HOST:PORT (port 0 picks a free one) or `none`".to_owned()),
         }
-    }
-}
-
-impl fmt::Display for DurabilityKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Sync => "sync",
-            Self::Wal => "wal",
-            Self::Lazy => "lazy",
-        })
     }
 }
 
@@ -191,26 +146,6 @@ impl ServeArgs {
             },
         }
     }
-
-    fn open_store(&self, clock: Clock) -> anyhow::Result<Backend> {
-        match self.store {
-            StoreKind::Memory => Ok(Backend::Memory(MemoryStore::default())),
-            StoreKind::Rocksdb => {
-                let options =
-                    RocksOptions { durability: self.durability.into(), hot_counters: self.limits.hot_counters, clock };
-                Ok(Backend::Rocks(RocksStore::open(&self.data_dir, options)?))
-            }
-        }
-    }
-
-    fn describe_store(&self) -> String {
-        match self.store {
-            StoreKind::Memory => "memory (counters are gone when the server stops)".to_owned(),
-            StoreKind::Rocksdb => {
-                format!("rocksdb in {} (durability {})", self.data_dir.display(), self.durability)
-            }
-        }
-    }
 }
 
 pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
@@ -223,20 +158,21 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         },
     };
     let line = args.line_address()?;
+    let store = args.store.choose(|name| std::env::var(name).ok())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
-    runtime.block_on(serve(&args, policy, line))?;
+    runtime.block_on(serve(&args, policy, &store, line))?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn serve(args: &ServeArgs, policy: Option<Policy>, line: Listen) -> anyhow::Result<()> {
+async fn serve(args: &ServeArgs, policy: Option<Policy>, choice: &StoreChoice, line: Listen) -> anyhow::Result<()> {
     let draining = stop_on_signal()?;
     let fronts = Fronts { line: bind(&line).await?, resp: bind(&args.resp_listen).await? };
     if fronts.line.is_none() && fronts.resp.is_none() {
         bail!("both --listen and --resp-listen are `none`: nobody could reach the server");
     }
     let clock = Clock::system();
-    let store = args.open_store(clock)?;
-    announce(args, &fronts, policy.as_ref())?;
+    let store = choice.open(clock)?;
+    announce(args, &fronts, choice, policy.as_ref())?;
 
     let limiter = Arc::new(Limiter::new(policy, store, clock));
     let served = server::run(Arc::clone(&limiter), fronts, args.limits(), args.threads, draining).await;
@@ -254,14 +190,14 @@ async fn bind(address: &Listen) -> anyhow::Result<Option<TcpListener>> {
 }
 
 /// One line a front, the store, and the number of rules: what a script waits for, and a person checks.
-fn announce(args: &ServeArgs, fronts: &Fronts, policy: Option<&Policy>) -> anyhow::Result<()> {
+fn announce(args: &ServeArgs, fronts: &Fronts, store: &StoreChoice, policy: Option<&Policy>) -> anyhow::Result<()> {
     let mut lines = String::new();
     for (name, listener) in [("line protocol", &fronts.line), ("RESP", &fronts.resp)] {
         if let Some(listener) = listener {
             writeln!(lines, "{name} on {}", listener.local_addr()?)?;
         }
     }
-    writeln!(lines, "store: {}", args.describe_store())?;
+    writeln!(lines, "store: {}", store.describe())?;
     match (policy, &args.config) {
         (Some(policy), Some(path)) => {
             writeln!(lines, "rules: {} from {}", policy.rules().rules().len(), path.display())?

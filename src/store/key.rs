@@ -99,10 +99,63 @@ fn write_number(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
+/// A key taken apart: everything but the limit's numbers.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Decoded<'a> {
+    pub space: Space,
+    /// The operation, sorted by key.
+    pub pairs: Vec<(&'a str, &'a str)>,
+    pub actor: &'a [u8],
+}
+
+/// Takes a key apart; `None` when this module did not write it.
+pub fn decode(key: &[u8]) -> Option<Decoded<'_>> {
+    let [FORMAT_VERSION, algorithm, space, rest @ ..] = key else { return None };
+    let space = [Space::Rule, Space::TokenBucket, Space::Throttle].into_iter().find(|known| *known as u8 == *space)?;
+    let mut rest = rest;
+    let mut pairs = Vec::new();
+    for _ in 0..read_number(&mut rest)? {
+        pairs.push((read_text(&mut rest)?, read_text(&mut rest)?));
+    }
+    for _ in 0..limit_numbers(*algorithm)? {
+        read_number(&mut rest)?;
+    }
+    Some(Decoded { space, pairs, actor: rest })
+}
+
+/// How many numbers the limits of an algorithm have, by the algorithm's tag.
+fn limit_numbers(algorithm_tag: u8) -> Option<usize> {
+    match algorithm_tag {
+        1..=3 => Some(2),
+        4 | 5 => Some(3),
+        _ => None,
+    }
+}
+
+fn read_text<'a>(from: &mut &'a [u8]) -> Option<&'a str> {
+    let length = usize::try_from(read_number(from)?).ok()?;
+    let (text, rest) = from.split_at_checked(length)?;
+    *from = rest;
+    str::from_utf8(text).ok()
+}
+
+fn read_number(from: &mut &[u8]) -> Option<u64> {
+    let mut number = 0u64;
+    for shift in (0..u64::BITS).step_by(7) {
+        let (byte, rest) = from.split_first()?;
+        *from = rest;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::{LeakyBucket, TokenBucket};
+    use crate::algorithm::{FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket};
     use proptest::prelude::*;
 
     fn token_bucket() -> impl Strategy<Value = Limit> {
@@ -126,7 +179,47 @@ mod tests {
         assert!(rule != tokens && tokens != throttle && throttle != rule);
     }
 
+    fn any_limit() -> impl Strategy<Value = Limit> {
+        (0..5, 1..1_000u64, 1..u64::MAX, 1..u64::MAX).prop_map(|(which, credits, number, nanos)| match which {
+            0 => Limit::FixedWindow(FixedWindow::new(credits, nanos).unwrap()),
+            1 => Limit::SlidingWindow(SlidingWindow::new(credits, nanos).unwrap()),
+            2 => Limit::SlidingLog(SlidingLog::new(credits, nanos).unwrap()),
+            3 => Limit::TokenBucket(TokenBucket::new(credits, number, nanos).unwrap()),
+            _ => Limit::LeakyBucket(LeakyBucket::new(credits, number, nanos).unwrap()),
+        })
+    }
+
     proptest! {
+        #[test]
+        fn a_key_reads_back(
+            limit in any_limit(),
+            pairs in prop::collection::vec((".{0,200}", ".{0,20}"), 0..5),
+            actor in ".{0,20}",
+        ) {
+            let mut key = Vec::new();
+            let borrowed = pairs.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+            let mut sorted: Vec<_> = borrowed.clone().collect();
+            sorted.sort_unstable();
+            Prefix::new(Space::Rule, borrowed, &limit).write_key(&actor, &mut key);
+            let decoded = Decoded { space: Space::Rule, pairs: sorted, actor: actor.as_bytes() };
+            prop_assert_eq!(decode(&key), Some(decoded));
+        }
+
+        #[test]
+        fn a_client_s_key_reads_back(limit in any_limit(), actor in prop::collection::vec(any::<u8>(), 0..20)) {
+            let key = client_key(Space::Throttle, &limit, &actor);
+            prop_assert_eq!(decode(&key), Some(Decoded { space: Space::Throttle, pairs: vec![], actor: &actor }));
+        }
+
+        #[test]
+        fn foreign_bytes_are_no_reason_to_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            let mut key = vec![FORMAT_VERSION, 1, 0];
+            key.extend_from_slice(&bytes);
+            if let Some(decoded) = decode(&key) {
+                prop_assert!(bytes.ends_with(decoded.actor));
+            }
+        }
+
         #[test]
         fn two_buckets_have_two_keys(
             (one, other) in (token_bucket(), token_bucket()),

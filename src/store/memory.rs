@@ -1,4 +1,4 @@
-//! The store that forgets everything with the process: for tests and try-outs.
+//! The store that forgets everything with the process: for tests and try-outs, and bounded, in place of one that fails.
 
 use std::collections::HashMap;
 
@@ -6,15 +6,31 @@ use parking_lot::Mutex;
 
 use super::{Batch, Change, Store, StoreError};
 use crate::algorithm::State;
-use crate::clock::Timestamp;
+use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
 /// Fewer buckets than this are not worth looking through for expired ones.
 const MIN_SWEEP: usize = 1024;
+/// How long a full store waits until it looks through all of its buckets again.
+const FULL_SWEEP_INTERVAL_NS: u64 = NANOS_PER_SECOND;
 
 /// Buckets in a map behind one mutex.
-#[derive(Default)]
 pub struct MemoryStore {
     buckets: Mutex<Buckets>,
+    capacity: usize,
+}
+
+impl MemoryStore {
+    /// A store of up to `capacity` buckets. When it is full, actions on others fail until some have expired: to drop a
+    /// bucket that counts would give its credit back.
+    pub fn bounded(capacity: usize) -> Self {
+        Self { buckets: Mutex::default(), capacity }
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::bounded(usize::MAX)
+    }
 }
 
 #[derive(Default)]
@@ -22,13 +38,16 @@ struct Buckets {
     states: HashMap<Box<[u8]>, (State, Timestamp)>,
     /// The number of buckets at which expired ones are dropped again: twice what the last sweep left.
     sweep_at: usize,
+    swept: Timestamp,
 }
 
 impl Buckets {
-    fn sweep(&mut self, now: Timestamp) {
-        if self.states.len() >= self.sweep_at {
+    fn sweep(&mut self, now: Timestamp, capacity: usize) {
+        let is_full = self.states.len() >= capacity && now.since(self.swept) >= FULL_SWEEP_INTERVAL_NS;
+        if is_full || self.states.len() >= self.sweep_at {
             self.states.retain(|_, (_, expires)| now < *expires);
             self.sweep_at = MIN_SWEEP.max(self.states.len() * 2);
+            self.swept = now;
         }
     }
 }
@@ -37,8 +56,14 @@ impl Store for MemoryStore {
     async fn apply(&self, batch: &mut Batch) {
         let now = batch.now();
         let mut buckets = self.buckets.lock();
-        buckets.sweep(now);
+        buckets.sweep(now, self.capacity);
         batch.answer_each(|_, key, entry| {
+            if buckets.states.len() >= self.capacity && !buckets.states.contains_key(key) {
+                return Err(StoreError::new(format!(
+                    "{} buckets are counted in memory, and no more can be",
+                    self.capacity
+                )));
+            }
             let (outcome, change) = entry.decide(buckets.states.get(key).map(|(state, _)| state));
             match change {
                 Change::Keep => {}
@@ -60,5 +85,35 @@ impl Store for MemoryStore {
 
     async fn close(&self) -> Result<(), StoreError> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::{Ask, FixedWindow, Limit};
+    use crate::store::Action;
+
+    fn allowed(store: &MemoryStore, seconds: u64, key: &str) -> Result<bool, String> {
+        let limit = Limit::FixedWindow(FixedWindow::new(2, 10 * NANOS_PER_SECOND).unwrap());
+        let now = Timestamp::from_secs(1_000 + seconds).unwrap();
+        let mut batch = Batch::default();
+        batch.begin(now);
+        batch.push(limit, Action::Ask(Ask::Take { cost: 1 }), now, |out| out.extend_from_slice(key.as_bytes()));
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(store.apply(&mut batch));
+        batch.outcome(0).map(|outcome| outcome.allowed).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_full_store_counts_on_for_the_buckets_it_has_and_takes_new_ones_when_they_expire() {
+        let store = MemoryStore::bounded(2);
+        assert_eq!(allowed(&store, 0, "a"), Ok(true));
+        assert_eq!(allowed(&store, 5, "b"), Ok(true));
+        let full = Err("2 buckets are counted in memory, and no more can be".to_owned());
+        assert_eq!(allowed(&store, 6, "c"), full);
+        assert_eq!(allowed(&store, 6, "a"), Ok(true));
+        assert_eq!(allowed(&store, 6, "a"), Ok(false));
+        assert_eq!(allowed(&store, 11, "c"), Ok(true));
+        assert_eq!(allowed(&store, 12, "d"), full);
     }
 }

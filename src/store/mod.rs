@@ -3,16 +3,26 @@
 //! A store sees bucket keys, limits, costs and times. It never sees a rule or a socket and never asks a clock for a
 //! decision: the times come with the batch.
 
+mod denial_cache;
+mod denials;
 pub mod key;
 mod memory;
+mod outage;
+mod redis;
+mod resilient;
 mod rocks;
+#[cfg(test)]
+mod testing;
 pub mod value;
 
 use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
 
+pub use self::denial_cache::{DEFAULT_DENIAL_CACHE, DenialCache};
 pub use self::memory::MemoryStore;
+pub use self::redis::{DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisStore};
+pub use self::resilient::{DEFAULT_LOCAL_BUCKETS, FailurePolicy, Resilient};
 pub use self::rocks::{DEFAULT_HOT_COUNTERS, Durability, OpenError, RocksOptions, RocksStore};
 use crate::algorithm::{Ask, Limit, Outcome, State};
 use crate::clock::Timestamp;
@@ -143,6 +153,30 @@ impl Batch {
         }
     }
 
+    /// Every key, entry and outcome, once the batch is applied.
+    fn answers(&self) -> impl Iterator<Item = (&[u8], &Entry, &Result<Outcome, StoreError>)> {
+        self.entries.iter().zip(&self.outcomes).map(|(entry, outcome)| (&self.keys[entry.key.clone()], entry, outcome))
+    }
+
+    /// The entries at `indexes` as a batch of their own, to be applied elsewhere.
+    fn part(&self, indexes: &[usize]) -> Self {
+        let mut part = Self { now: self.now, ..Self::default() };
+        for entry in indexes.iter().filter_map(|index| self.entries.get(*index)) {
+            let key = &self.keys[entry.key.clone()];
+            part.push(entry.limit, entry.action, entry.at, |out| out.extend_from_slice(key));
+        }
+        part
+    }
+
+    /// Takes over the outcomes of `part`, which is [`Batch::part`] of `indexes`.
+    fn adopt(&mut self, part: Self, indexes: &[usize]) {
+        for (index, outcome) in indexes.iter().zip(part.outcomes) {
+            if let Some(place) = self.outcomes.get_mut(*index) {
+                *place = outcome;
+            }
+        }
+    }
+
     /// The outcome of the action that [`Batch::push`] gave this index; an error when no store has applied it.
     pub fn outcome(&self, index: usize) -> Result<Outcome, StoreError> {
         self.outcomes.get(index).cloned().unwrap_or_else(|| Err(StoreError::new("the store gave no answer")))
@@ -157,7 +191,9 @@ impl Batch {
 /// - When `apply` returns, every outcome that it gives is as durable as the backend promises, a denial that saw
 ///   another caller's change included: that change is durable too.
 /// - An action that failed has an error as its outcome. It may or may not have taken its credit, never more than once.
-/// - Decisions use each entry's own time. The backend's clock is asked by nobody but its own housekeeping.
+/// - Decisions use each entry's own time. The backend's clock is asked by nobody but its own housekeeping. One
+///   exception: a rule's fixed window in Redis is shared with other programs that pass no time, so Redis's own clock
+///   ends it, and decides in whole milliseconds.
 /// - A bucket lives at least until it is as good as a fresh one, and then may vanish without any outcome changing.
 pub trait Store: Send + Sync {
     /// Applies the batch and fills in its outcomes.
@@ -174,14 +210,21 @@ pub trait Store: Send + Sync {
 pub enum Backend {
     Memory(MemoryStore),
     Rocks(RocksStore),
+    Redis(Box<Resilient<DenialCache<RedisStore>>>),
 }
 
 impl Backend {
+    /// Redis with what stands between it and the hits: the memory of up to `denial_cache` denials, and the policy.
+    pub fn redis(store: RedisStore, denial_cache: usize, on_error: FailurePolicy) -> Self {
+        Self::Redis(Box::new(Resilient::new(DenialCache::new(store, denial_cache), on_error)))
+    }
+
     /// What `--store` calls it.
     pub fn name(&self) -> &'static str {
         match self {
             Backend::Memory(_) => "memory",
             Backend::Rocks(_) => "rocksdb",
+            Backend::Redis(_) => "redis",
         }
     }
 }
@@ -191,6 +234,7 @@ impl Store for Backend {
         match self {
             Backend::Memory(store) => store.apply(batch).await,
             Backend::Rocks(store) => store.apply(batch).await,
+            Backend::Redis(store) => store.apply(batch).await,
         }
     }
 
@@ -198,6 +242,7 @@ impl Store for Backend {
         match self {
             Backend::Memory(store) => store.approximate_len().await,
             Backend::Rocks(store) => store.approximate_len().await,
+            Backend::Redis(store) => store.approximate_len().await,
         }
     }
 
@@ -205,6 +250,7 @@ impl Store for Backend {
         match self {
             Backend::Memory(store) => store.close().await,
             Backend::Rocks(store) => store.close().await,
+            Backend::Redis(store) => store.close().await,
         }
     }
 }

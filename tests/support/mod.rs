@@ -1,5 +1,7 @@
 //! What the tests share: a running server, and clients that speak just enough.
 
+pub mod redis;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -15,11 +17,15 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 pub fn divvy() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_divvy"));
     // The environment of whoever runs the tests must not change them.
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("DIVVY_") || name == "PORT") {
+    for (name, _) in std::env::vars().filter(|(name, _)| is_setting(name)) {
         command.env_remove(name);
     }
     command.env("RUST_LOG", "warn");
     command
+}
+
+fn is_setting(variable: &str) -> bool {
+    variable.starts_with("DIVVY_") || ["PORT", "REDIS_HOST", "REDIS_PORT"].contains(&variable)
 }
 
 /// A `divvy serve` process; killed when dropped.

@@ -25,6 +25,7 @@ pub use self::database::OpenError;
 use self::database::{Database, Patience};
 use self::table::Table;
 use self::write_back::WriteBack;
+use super::outage::Outage;
 use super::{Batch, Entry, Store, StoreError, value};
 use crate::algorithm::State;
 use crate::clock::{Clock, Timestamp};
@@ -201,7 +202,7 @@ impl Shared {
     fn commit_at_once(&self, number: u64) -> Option<Result<(), StoreError>> {
         let committer = &mut *self.committer.lock();
         let is_quick = self.durability == Durability::Wal
-            && !committer.outage.lasts
+            && !committer.outage.lasts()
             && self.write_back.journal_bytes() <= MAX_JOURNAL_BYTES;
         if !is_quick {
             return None;
@@ -242,7 +243,7 @@ impl Shared {
     fn commit(&self, number: u64) -> Result<(), StoreError> {
         let committer = &mut *self.committer.lock();
         self.table.take_journal(&mut committer.record);
-        let result = if committer.outage.lasts { self.recover(number) } else { self.append(number, &committer.record) };
+        let result = if committer.outage.lasts() { self.recover(number) } else { self.append(number, &committer.record) };
         self.journaled(committer, &result);
         result
     }
@@ -317,27 +318,6 @@ impl Shared {
         let result = self.write_back_now().and_then(|()| self.database.sync());
         self.database.stop_background_work();
         result
-    }
-}
-
-/// Logs the first failure of something that is tried again and again, and its end, not every one between.
-struct Outage {
-    what: &'static str,
-    lasts: bool,
-}
-
-impl Outage {
-    fn of(what: &'static str) -> Self {
-        Self { what, lasts: false }
-    }
-
-    fn note(&mut self, result: &Result<(), StoreError>) {
-        match result {
-            Err(error) if !self.lasts => tracing::error!(%error, "failing: {}", self.what),
-            Ok(()) if self.lasts => tracing::info!("working again: {}", self.what),
-            _ => {}
-        }
-        self.lasts = result.is_err();
     }
 }
 

@@ -1,0 +1,73 @@
+//! divvy in front of Redis, beside the same script run in Redis directly; and what the memory of denials saves.
+
+use anyhow::ensure;
+
+use super::{FEW_RULES, PIPELINE, RESP_HIT, Setting, compare, load, script};
+use crate::divvy::{Divvy, Home, PLENTY, RESET_SECONDS, rules};
+use crate::redis::{Fsync, Redis};
+use crate::rounds::{Samples, Subject};
+use crate::table::Table;
+
+/// Between these shares of denied hits it is called 90 %: actors are drawn at random.
+const DENIED: std::ops::RangeInclusive<f64> = 0.85..=0.95;
+
+pub fn run(setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
+    let redis = Redis::start(&setting.directory, Fsync::EverySecond)?;
+    in_front("tier", setting, table, &redis, PIPELINE)?;
+    in_front("tier-one", setting, table, &redis, 1)?;
+    denied("tier-deny", setting, table, &redis)
+}
+
+fn in_front(
+    case: &'static str,
+    setting: &Setting,
+    table: &mut Table,
+    redis: &Redis,
+    pipeline: u32,
+) -> anyhow::Result<()> {
+    let (_home, divvy) = serve(setting, redis, &[], &rules(FEW_RULES, PLENTY))?;
+    let subjects = [
+        Subject::new("redis, Divvy's script", load(redis.target(), &script(redis, PLENTY)?, pipeline)),
+        Subject::new("divvy RESP on redis", load(divvy.resp(), RESP_HIT, pipeline)),
+    ];
+    let samples = compare(case, setting, &subjects, table)?;
+    note_throughput(case, table, &subjects, &samples);
+    Ok(())
+}
+
+/// Nine actors in ten have one credit, which they use up before anything is measured; the others have plenty.
+fn denied(case: &'static str, setting: &Setting, table: &mut Table, redis: &Redis) -> anyhow::Result<()> {
+    let rules = format!(
+        "[ip=*7]\ncreditLimit = {PLENTY}\nresetSeconds = {RESET_SECONDS}\nactorField = ip\n\n\
+         [ip=*]\ncreditLimit = 1\nresetSeconds = {RESET_SECONDS}\nactorField = ip\n\n\
+         [default]\ncreditLimit = 1\nresetSeconds = {RESET_SECONDS}\n"
+    );
+    let (_without_home, without) = serve(setting, redis, &["--denial-cache", "0"], &rules)?;
+    let (_with_home, with) = serve(setting, redis, &[], &rules)?;
+    let subjects = [
+        Subject::new("90 % denied, by redis", load(without.resp(), RESP_HIT, PIPELINE)),
+        Subject::new("90 % denied, from memory", load(with.resp(), RESP_HIT, PIPELINE)),
+    ];
+    for subject in &subjects {
+        subject.load.fill()?;
+    }
+    let samples = compare(case, setting, &subjects, table)?;
+    for (subject, samples) in subjects.iter().zip(&samples) {
+        let share = samples.least_denied();
+        ensure!(DENIED.contains(&share), "{}: {share} of the hits were denied", subject.name);
+    }
+    note_throughput(case, table, &subjects, &samples);
+    Ok(())
+}
+
+fn serve(setting: &Setting, redis: &Redis, flags: &[&str], rules: &str) -> anyhow::Result<(Home, Divvy)> {
+    let home = Home::on_redis(&setting.directory, &redis.target().addr, flags, rules)?;
+    let divvy = home.start()?;
+    Ok((home, divvy))
+}
+
+fn note_throughput(case: &str, table: &mut Table, subjects: &[Subject; 2], samples: &[Samples]) {
+    let ([reference, subject], [reference_samples, samples]) = (subjects, samples) else { return };
+    let ratio = samples.ratio(reference_samples, |sample| sample.requests_per_second);
+    table.add_note(format!("{case}: throughput of {} / {}: {ratio:.2}", subject.name, reference.name));
+}

@@ -1,0 +1,270 @@
+//! The flags that say where counters live, and the store that they choose.
+//!
+//! The choice is made and checked as a whole before anything is opened; a flag that has no effect on the chosen store is
+//! a mistake, not a wish to be ignored.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+
+use super::mask::masked;
+use crate::clock::Clock;
+use crate::store::{
+    Backend, DEFAULT_DENIAL_CACHE, DEFAULT_HOT_COUNTERS, DEFAULT_LOCAL_BUCKETS, DEFAULT_REDIS_TIMEOUT, Durability,
+    FailurePolicy, MemoryStore, RedisOptions, RedisStore, RocksOptions, RocksStore,
+};
+
+/// Where the original Divvy looked for Redis when it was not told.
+const DEFAULT_REDIS_HOST: &str = "127.0.0.1";
+const DEFAULT_REDIS_PORT: u16 = 6379;
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Store")]
+pub struct StoreArgs {
+    /// Where counters live [default: rocksdb; redis with a --redis-url, or when the environment has REDIS_HOST or
+    /// REDIS_PORT, as for the original Divvy]
+    #[arg(long, env = "DIVVY_STORE", value_enum)]
+    store: Option<StoreKind>,
+    /// Directory of the rocksdb store
+    #[arg(long, env = "DIVVY_DATA_DIR", value_name = "DIR", default_value = "./divvy-data")]
+    data_dir: PathBuf,
+    /// rocksdb: what must have happened to a hit before it is answered [default: wal]
+    #[arg(long, env = "DIVVY_DURABILITY", value_enum)]
+    durability: Option<DurabilityKind>,
+    /// rocksdb: counters kept in memory, about 100 bytes each
+    #[arg(long, env = "DIVVY_HOT_COUNTERS", value_name = "N", default_value_t = DEFAULT_HOT_COUNTERS)]
+    hot_counters: usize,
+    /// redis: `redis://`, `rediss://` (TLS) or `redis+unix://`; several, repeated or separated by commas: the nodes of a
+    /// cluster, or sentinels [default: redis://127.0.0.1:6379]
+    #[arg(long, env = "DIVVY_REDIS_URL", value_name = "URL", value_delimiter = ',', hide_env_values = true)]
+    redis_url: Vec<String>,
+    /// redis: the URLs are sentinels, which know the master by this name
+    #[arg(long, env = "DIVVY_REDIS_SENTINEL_MASTER", value_name = "NAME")]
+    redis_sentinel_master: Option<String>,
+    /// redis: the longest that a hit waits for Redis, in milliseconds [default: 500]
+    #[arg(long, env = "DIVVY_REDIS_TIMEOUT", value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
+    redis_timeout: Option<u64>,
+    /// redis: what to answer when Redis does not [default: error]
+    #[arg(long, env = "DIVVY_ON_STORE_ERROR", value_enum)]
+    on_store_error: Option<OnStoreError>,
+    /// redis, with `--on-store-error local`: buckets counted while Redis is away, about 200 bytes each
+    /// [default: 100000]
+    #[arg(long, env = "DIVVY_LOCAL_BUCKETS", value_name = "N")]
+    local_buckets: Option<usize>,
+    /// redis: used-up windows that are denied from memory, without asking Redis; 0: none [default: 100000]
+    #[arg(long, env = "DIVVY_DENIAL_CACHE", value_name = "N")]
+    denial_cache: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum StoreKind {
+    /// On disk, in the data directory
+    Rocksdb,
+    /// In Redis or Valkey: one, with Sentinel, or a cluster; several divvy servers may share it
+    Redis,
+    /// Gone with the process: for tests and try-outs
+    Memory,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum DurabilityKind {
+    /// It is on stable storage
+    Sync,
+    /// It is in the write-ahead log, which outlives the process; stable storage follows within a second
+    Wal,
+    /// Nothing: the write-ahead log follows within 100 ms
+    Lazy,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OnStoreError {
+    /// Denied, with a reset of one second
+    Deny,
+    /// Allowed, uncounted
+    Allow,
+    /// An ERR reply
+    Error,
+    /// By this server's own count, until Redis is back
+    Local,
+}
+
+/// A store that can be opened.
+#[derive(Debug)]
+pub enum StoreChoice {
+    Memory,
+    Rocksdb { data_dir: PathBuf, durability: Durability, hot_counters: usize },
+    Redis { options: RedisOptions, on_error: FailurePolicy, denial_cache: usize },
+}
+
+impl StoreArgs {
+    /// The store that the flags and the original's variables choose; `variable` reads the environment.
+    ///
+    /// # Errors
+    /// When a flag does not go with the chosen store, or REDIS_PORT is no port.
+    pub fn choose(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<StoreChoice> {
+        let inherited = inherited_url(variable)?;
+        let is_redis_meant = !self.redis_url.is_empty() || inherited.is_some();
+        let kind = self.store.unwrap_or(if is_redis_meant { StoreKind::Redis } else { StoreKind::Rocksdb });
+        self.check_flags(kind)?;
+        Ok(match kind {
+            StoreKind::Memory => StoreChoice::Memory,
+            StoreKind::Rocksdb => StoreChoice::Rocksdb {
+                data_dir: self.data_dir.clone(),
+                durability: self.durability.unwrap_or(DurabilityKind::Wal).into(),
+                hot_counters: self.hot_counters,
+            },
+            StoreKind::Redis => StoreChoice::Redis {
+                options: self.redis_options(inherited),
+                on_error: self.on_error(),
+                denial_cache: self.denial_cache.unwrap_or(DEFAULT_DENIAL_CACHE),
+            },
+        })
+    }
+
+    fn check_flags(&self, kind: StoreKind) -> anyhow::Result<()> {
+        let flags = [
+            ("--durability", StoreKind::Rocksdb, self.durability.is_some()),
+            ("--redis-url", StoreKind::Redis, !self.redis_url.is_empty()),
+            ("--redis-sentinel-master", StoreKind::Redis, self.redis_sentinel_master.is_some()),
+            ("--redis-timeout", StoreKind::Redis, self.redis_timeout.is_some()),
+            ("--on-store-error", StoreKind::Redis, self.on_store_error.is_some()),
+            ("--local-buckets", StoreKind::Redis, self.local_buckets.is_some()),
+            ("--denial-cache", StoreKind::Redis, self.denial_cache.is_some()),
+        ];
+        for (flag, owner, is_given) in flags {
+            if is_given && owner != kind {
+                bail!(
+                    "{flag} (or its DIVVY_ variable) is for the {} store, but the store is {}: \
+                     leave it out, or choose --store {}",
+                    owner.name(),
+                    kind.name(),
+                    owner.name()
+                );
+            }
+        }
+        if self.local_buckets.is_some() && self.on_store_error != Some(OnStoreError::Local) {
+            bail!("--local-buckets has no effect without --on-store-error local");
+        }
+        Ok(())
+    }
+
+    fn redis_options(&self, inherited: Option<String>) -> RedisOptions {
+        let urls = if self.redis_url.is_empty() {
+            vec![inherited.unwrap_or_else(|| url_of(DEFAULT_REDIS_HOST, DEFAULT_REDIS_PORT))]
+        } else {
+            self.redis_url.clone()
+        };
+        RedisOptions {
+            urls,
+            sentinel_master: self.redis_sentinel_master.clone(),
+            timeout: self.redis_timeout.map_or(DEFAULT_REDIS_TIMEOUT, Duration::from_millis),
+        }
+    }
+
+    fn on_error(&self) -> FailurePolicy {
+        match self.on_store_error {
+            Some(OnStoreError::Deny) => FailurePolicy::Deny,
+            Some(OnStoreError::Allow) => FailurePolicy::Allow,
+            Some(OnStoreError::Error) | None => FailurePolicy::Error,
+            Some(OnStoreError::Local) => {
+                FailurePolicy::Local { buckets: self.local_buckets.unwrap_or(DEFAULT_LOCAL_BUCKETS) }
+            }
+        }
+    }
+}
+
+/// The server that REDIS_HOST and REDIS_PORT name, when at least one of them is set.
+fn inherited_url(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<String>> {
+    let set = |name| variable(name).filter(|value| !value.is_empty());
+    let (host, port) = (set("REDIS_HOST"), set("REDIS_PORT"));
+    if host.is_none() && port.is_none() {
+        return Ok(None);
+    }
+    let port = match port {
+        None => DEFAULT_REDIS_PORT,
+        Some(text) => text.parse().with_context(|| format!("REDIS_PORT is {text:?}, and must be a port number"))?,
+    };
+    Ok(Some(url_of(host.as_deref().unwrap_or(DEFAULT_REDIS_HOST), port)))
+}
+
+fn url_of(host: &str, port: u16) -> String {
+    // An address of IPv6 has colons of its own.
+    if host.contains(':') && !host.starts_with('[') {
+        format!("redis://[{host}]:{port}")
+    } else {
+        format!("redis://{host}:{port}")
+    }
+}
+
+impl StoreChoice {
+    /// # Errors
+    /// When the data directory cannot be opened, or Redis's address makes no sense. Redis need not be up.
+    pub fn open(&self, clock: Clock) -> anyhow::Result<Backend> {
+        Ok(match self {
+            Self::Memory => Backend::Memory(MemoryStore::default()),
+            Self::Rocksdb { data_dir, durability, hot_counters } => {
+                let options = RocksOptions { durability: *durability, hot_counters: *hot_counters, clock };
+                Backend::Rocks(RocksStore::open(data_dir, options)?)
+            }
+            Self::Redis { options, on_error, denial_cache } => {
+                let store = RedisStore::open(options.clone())?;
+                Backend::redis(store, *denial_cache, *on_error)
+            }
+        })
+    }
+
+    /// For people: what and where. Passwords are masked.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Memory => "memory (counters are gone when the server stops)".to_owned(),
+            Self::Rocksdb { data_dir, durability, .. } => {
+                let durability = match durability {
+                    Durability::Sync => "sync",
+                    Durability::Wal => "wal",
+                    Durability::Lazy => "lazy",
+                };
+                format!("rocksdb in {} (durability {durability})", data_dir.display())
+            }
+            Self::Redis { options, on_error, .. } => {
+                let urls: Vec<_> = options.urls.iter().map(|url| masked(url)).collect();
+                let master = options
+                    .sentinel_master
+                    .as_ref()
+                    .map(|name| format!("master {name} by sentinels "))
+                    .unwrap_or_default();
+                let on_error = match on_error {
+                    FailurePolicy::Deny => "denied",
+                    FailurePolicy::Allow => "allowed",
+                    FailurePolicy::Error => "answered with an error",
+                    FailurePolicy::Local { .. } => "counted locally",
+                };
+                format!("redis at {master}{} (while it fails, hits are {on_error})", urls.join(", "))
+            }
+        }
+    }
+}
+
+impl StoreKind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Rocksdb => "rocksdb",
+            Self::Redis => "redis",
+            Self::Memory => "memory",
+        }
+    }
+}
+
+impl From<DurabilityKind> for Durability {
+    fn from(kind: DurabilityKind) -> Self {
+        match kind {
+            DurabilityKind::Sync => Durability::Sync,
+            DurabilityKind::Wal => Durability::Wal,
+            DurabilityKind::Lazy => Durability::Lazy,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

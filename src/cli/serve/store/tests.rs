@@ -1,0 +1,74 @@
+use clap::Parser;
+
+use super::*;
+
+#[derive(Debug, Parser)]
+struct Flags {
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+fn choose(flags: &str, environment: &[(&str, &str)]) -> Result<String, String> {
+    let words = ["divvy"].into_iter().chain(flags.split_whitespace());
+    let flags = Flags::try_parse_from(words).map_err(|error| error.to_string())?;
+    let variable = |name: &str| environment.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+    flags.store.choose(variable).map(|choice| choice.describe()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn what_is_chosen() {
+    let redis = |place: &str| format!("redis at {place} (while it fails, hits are answered with an error)");
+    let host = ("REDIS_HOST", "cache");
+    let cases = [
+        ("", vec![], "rocksdb in ./divvy-data (durability wal)".to_owned()),
+        ("--durability lazy --data-dir d", vec![], "rocksdb in d (durability lazy)".to_owned()),
+        ("", vec![host], redis("redis://cache:6379")),
+        ("", vec![("REDIS_PORT", "7000")], redis("redis://127.0.0.1:7000")),
+        ("", vec![host, ("REDIS_PORT", "7000")], redis("redis://cache:7000")),
+        ("", vec![("REDIS_HOST", "::1")], redis("redis://[::1]:6379")),
+        ("", vec![("REDIS_HOST", ""), ("REDIS_PORT", "")], "rocksdb in ./divvy-data (durability wal)".to_owned()),
+        ("--store rocksdb", vec![host], "rocksdb in ./divvy-data (durability wal)".to_owned()),
+        ("--store memory", vec![host], "memory (counters are gone when the server stops)".to_owned()),
+        ("--store redis", vec![], redis("redis://127.0.0.1:6379")),
+        ("--store redis", vec![host], redis("redis://cache:6379")),
+        ("--redis-url redis://u:pw@a:1", vec![host], redis("redis://u:***@a:1")),
+        (
+            "--redis-url redis://a:1,redis://b:2 --redis-url redis://c:3",
+            vec![],
+            redis("redis://a:1, redis://b:2, redis://c:3"),
+        ),
+        ("--redis-url redis://a:1 --redis-sentinel-master m", vec![], redis("master m by sentinels redis://a:1")),
+    ];
+    for (flags, environment, expected) in cases {
+        assert_eq!(choose(flags, &environment), Ok(expected), "{flags} {environment:?}");
+    }
+}
+
+#[test]
+fn flags_that_do_not_go_with_the_store_are_refused() {
+    let refused = [
+        ("--store memory --redis-url redis://a", "--redis-url (or its DIVVY_ variable) is for the redis store, but"),
+        (
+            "--on-store-error deny",
+            "--on-store-error (or its DIVVY_ variable) is for the redis store, but the store is rocksdb",
+        ),
+        ("--denial-cache 0", "leave it out, or choose --store redis"),
+        ("--store redis --durability sync", "--durability (or its DIVVY_ variable) is for the rocksdb store, but"),
+        ("--store redis --local-buckets 9", "--local-buckets has no effect without --on-store-error local"),
+        ("--store redis --redis-timeout 0", "0 is not in 1.."),
+    ];
+    for (flags, expected) in refused {
+        let error = choose(flags, &[]).unwrap_err();
+        assert!(error.contains(expected), "{flags}: {error}");
+    }
+    assert!(choose("", &[("REDIS_PORT", "many")]).unwrap_err().contains("REDIS_PORT is \"many\""));
+}
+
+#[test]
+fn the_policy_is_the_one_that_was_asked_for() {
+    for (policy, expected) in [("deny", "denied"), ("allow", "allowed"), ("local --local-buckets 5", "counted locally")]
+    {
+        let described = choose(&format!("--store redis --on-store-error {policy}"), &[]).unwrap();
+        assert!(described.ends_with(&format!("hits are {expected})")), "{described}");
+    }
+}

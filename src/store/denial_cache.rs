@@ -1,0 +1,131 @@
+//! A store in front of a distant one that answers, without a round trip, what is known to be denied.
+//!
+//! A fixed window with nothing left stays so until it ends, whoever asks. That end is reckoned from the time before the
+//! store was asked, so it comes a little early here: the cache never answers for a window that may be over, and as it
+//! never grants a credit it cannot let too many through. A bucket that is forgotten through this server is asked about
+//! anew at once. One that another server or a person at the distant store forgets may be denied here until its window
+//! would have ended.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::denials::Denials;
+use super::{Action, Batch, Entry, Store, StoreError};
+use crate::algorithm::{Limit, Outcome, State, fixed_window};
+use crate::clock::Timestamp;
+
+/// Windows that are remembered unless the operator says otherwise: 24 bytes each.
+pub const DEFAULT_DENIAL_CACHE: usize = 100_000;
+
+/// `inner`, with a memory of its denials.
+#[derive(Debug)]
+pub struct DenialCache<S> {
+    inner: S,
+    denials: Denials,
+    /// Batches with an [`Action::Forget`] that are over. What was asked before one of them and answered after it may be
+    /// outdated, and is not remembered.
+    forgets: AtomicU64,
+    answered: AtomicU64,
+}
+
+impl<S: Store> DenialCache<S> {
+    /// Remembers up to `entries` windows, rounded up to a multiple of eight; 0 switches it off.
+    pub fn new(inner: S, entries: usize) -> Self {
+        Self { inner, denials: Denials::new(entries), forgets: AtomicU64::new(0), answered: AtomicU64::new(0) }
+    }
+
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+
+    /// Asks that were answered from memory since the start.
+    pub fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// Answers what is known; returns the indexes of the other entries. In order, so that whoever forgets a bucket and
+    /// asks it again in one batch asks the store.
+    fn answer_known(&self, batch: &mut Batch) -> Vec<usize> {
+        let now = batch.now();
+        let mut unknown = Vec::new();
+        batch.answer_each(|index, key, entry| {
+            if entry.action == Action::Forget {
+                self.denials.forget(key);
+            }
+            Ok(self.known(key, entry, now).unwrap_or_else(|| {
+                unknown.push(index);
+                Outcome::default()
+            }))
+        });
+        self.answered.fetch_add((batch.len() - unknown.len()) as u64, Ordering::Relaxed);
+        unknown
+    }
+
+    /// What the entry comes to, when its window is known to have nothing left. An entry with a time of its own is not
+    /// answered: what is remembered goes by the server's clock.
+    fn known(&self, key: &[u8], entry: &Entry, now: Timestamp) -> Option<Outcome> {
+        let (Limit::FixedWindow(_), Action::Ask(ask)) = (entry.limit, entry.action) else { return None };
+        if entry.at != now {
+            return None;
+        }
+        let ends = self.denials.until(key, now)?;
+        let window = State::FixedWindow(fixed_window::State { ends, left: 0 });
+        Some(entry.limit.decide(Some(&window), ask, now).outcome)
+    }
+
+    /// Remembers which windows the store's answers show to be used up, and forgets what was forgotten.
+    fn learn(&self, batch: &Batch, forgets_before: u64) {
+        let (entries, forgotten): (Vec<_>, Vec<_>) =
+            batch.answers().partition(|(_, entry, _)| entry.action != Action::Forget);
+        if forgotten.is_empty() {
+            for (key, entry, outcome) in entries {
+                if let Some(ends) = used_up_until(entry, outcome, batch.now()) {
+                    let is_stale = || self.forgets.load(Ordering::SeqCst) != forgets_before;
+                    self.denials.remember(key, ends, is_stale);
+                }
+            }
+        } else {
+            // Counted before the places are cleared: whoever remembers meanwhile either sees the count or is cleared.
+            self.forgets.fetch_add(1, Ordering::SeqCst);
+            for (key, _, _) in forgotten {
+                self.denials.forget(key);
+            }
+        }
+    }
+}
+
+/// When the window ends that this outcome shows to have nothing left.
+fn used_up_until(entry: &Entry, outcome: &Result<Outcome, StoreError>, now: Timestamp) -> Option<Timestamp> {
+    let Ok(outcome) = outcome else { return None };
+    let is_window = matches!(entry.limit, Limit::FixedWindow(_)) && entry.at == now;
+    (is_window && outcome.left == 0 && outcome.reset_ns > 0).then(|| now.plus(outcome.reset_ns))
+}
+
+impl<S: Store> Store for DenialCache<S> {
+    async fn apply(&self, batch: &mut Batch) {
+        if self.denials.is_off() {
+            return self.inner.apply(batch).await;
+        }
+        let forgets = self.forgets.load(Ordering::SeqCst);
+        let unknown = self.answer_known(batch);
+        if unknown.len() == batch.len() {
+            self.inner.apply(batch).await;
+            self.learn(batch, forgets);
+        } else if !unknown.is_empty() {
+            let mut rest = batch.part(&unknown);
+            self.inner.apply(&mut rest).await;
+            self.learn(&rest, forgets);
+            batch.adopt(rest, &unknown);
+        }
+    }
+
+    async fn approximate_len(&self) -> Result<u64, StoreError> {
+        self.inner.approximate_len().await
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        self.inner.close().await
+    }
+}
+
+#[cfg(test)]
+mod tests;

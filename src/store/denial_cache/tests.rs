@@ -1,0 +1,116 @@
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::*;
+use crate::algorithm::{Ask, TokenBucket};
+use crate::clock::NANOS_PER_SECOND;
+use crate::store::MemoryStore;
+use crate::store::testing::{LOOK, ScriptedStore, TAKE, at, outcomes, wait, window};
+use proptest::prelude::*;
+
+fn cache(entries: usize) -> DenialCache<ScriptedStore> {
+    DenialCache::new(ScriptedStore::default(), entries)
+}
+
+/// Hits `key`, with two credits a minute; `(allowed, left, seconds until the reset)`, and whether the store was asked.
+fn hit(cache: &DenialCache<ScriptedStore>, seconds: u64, key: &str) -> ((bool, u64, u64), bool) {
+    let before = cache.inner().asked.load(Relaxed);
+    let outcome = outcomes(cache, at(seconds), &[(key, window(2, 60), TAKE)]).remove(0).unwrap();
+    let answer = (outcome.allowed, outcome.left, outcome.reset_ns / NANOS_PER_SECOND);
+    (answer, cache.inner().asked.load(Relaxed) != before)
+}
+
+#[test]
+fn a_used_up_window_is_denied_from_memory_until_it_ends() {
+    let cache = cache(8);
+    assert_eq!(hit(&cache, 0, "a"), ((true, 1, 60), true));
+    assert_eq!(hit(&cache, 1, "a"), ((true, 0, 59), true));
+    assert_eq!(hit(&cache, 2, "a"), ((false, 0, 58), false));
+    assert_eq!(hit(&cache, 2, "b"), ((true, 1, 60), true));
+    assert_eq!(hit(&cache, 59, "a"), ((false, 0, 1), false));
+    assert_eq!(hit(&cache, 60, "a"), ((true, 1, 60), true));
+    assert_eq!(cache.answered(), 2);
+}
+
+#[test]
+fn one_of_size_0_asks_the_store_each_time() {
+    let cache = cache(0);
+    let answers: Vec<_> = (0..4).map(|_| hit(&cache, 0, "a")).collect();
+    assert_eq!(answers[3], ((false, 0, 60), true));
+    assert_eq!(cache.answered(), 0);
+}
+
+#[test]
+fn a_hit_that_costs_more_than_is_left_is_not_taken_for_a_used_up_window() {
+    let cache = cache(8);
+    let dear = Action::Ask(Ask::Take { cost: 2 });
+    hit(&cache, 0, "a");
+    assert!(!outcomes(&cache, at(1), &[("a", window(2, 60), dear)])[0].as_ref().unwrap().allowed);
+    assert_eq!(hit(&cache, 2, "a"), ((true, 0, 58), true));
+}
+
+#[test]
+fn a_forgotten_bucket_is_asked_about_anew_within_a_batch_too() {
+    let cache = cache(8);
+    let limit = window(1, 60);
+    outcomes(&cache, at(0), &[("a", limit, TAKE), ("b", limit, TAKE)]);
+    let batch = [("a", limit, TAKE), ("b", limit, TAKE), ("a", limit, Action::Forget), ("a", limit, TAKE)];
+    let answers: Vec<_> = outcomes(&cache, at(1), &batch).into_iter().map(|o| o.unwrap().allowed).collect();
+    assert_eq!(answers, [false, false, true, true]);
+    assert_eq!(cache.answered(), 2);
+}
+
+#[test]
+fn what_was_asked_before_a_bucket_was_forgotten_is_not_remembered_after() {
+    let cache = cache(8);
+    let limit = window(1, 60);
+    hit(&cache, 0, "a");
+    hit(&cache, 0, "a");
+    let forgets_before = cache.forgets.load(Ordering::SeqCst);
+    let mut late = Batch::default();
+    late.begin(at(0));
+    late.push(window(2, 60), TAKE, at(0), |out| out.push(b'a'));
+    wait(cache.inner().apply(&mut late));
+    outcomes(&cache, at(1), &[("a", window(2, 60), Action::Forget), ("b", limit, LOOK)]);
+    cache.learn(&late, forgets_before);
+    assert_eq!(hit(&cache, 1, "a"), ((true, 1, 60), true));
+}
+
+#[test]
+fn other_algorithms_and_other_clocks_are_left_to_the_store() {
+    let cache = cache(8);
+    let bucket = Limit::TokenBucket(TokenBucket::new(1, 1, 60 * NANOS_PER_SECOND).unwrap());
+    let mut batch = Batch::default();
+    for _ in 0..3 {
+        batch.begin(at(100));
+        batch.push(bucket, TAKE, at(100), |out| out.push(b't'));
+        batch.push(window(1, 60), TAKE, at(90), |out| out.push(b'w'));
+        wait(cache.apply(&mut batch));
+    }
+    assert!(!batch.outcome(0).unwrap().allowed && !batch.outcome(1).unwrap().allowed);
+    assert_eq!(cache.answered(), 0);
+}
+
+proptest! {
+    /// Whatever is asked and forgotten, the cache changes no outcome.
+    #[test]
+    fn the_cache_is_not_noticed(
+        steps in prop::collection::vec((0..30u64, prop::collection::vec((0..3usize, 0..4u64, 0..10u8), 1..6)), 1..40),
+        entries in prop::sample::select(vec![1usize, 100]),
+    ) {
+        let (cache, plain) = (cache(entries), MemoryStore::default());
+        let mut seconds = 0;
+        for (pause, asks) in steps {
+            seconds += pause;
+            let batch: Vec<_> = asks.into_iter().map(|(key, cost, kind)| {
+                let action = match kind {
+                    0 => Action::Forget,
+                    1 | 2 => Action::Ask(Ask::Look { cost }),
+                    _ => Action::Ask(Ask::Take { cost }),
+                };
+                (["a", "b", "c"][key], window(3, 60), action)
+            }).collect();
+            let of = |outcomes: Vec<Result<Outcome, StoreError>>| outcomes.into_iter().map(Result::unwrap).collect::<Vec<_>>();
+            prop_assert_eq!(of(outcomes(&cache, at(seconds), &batch)), of(outcomes(&plain, at(seconds), &batch)));
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The log of what fails again and again: one line when an outage begins and one when it is over, not one a failure.
+
+use super::StoreError;
+
+/// Something that is tried again and again, and may fail for a while.
+#[derive(Debug)]
+pub struct Outage {
+    what: &'static str,
+    lasts: bool,
+}
+
+impl Outage {
+    /// `what` names, in the log, that which fails, and may say what happens meanwhile.
+    pub fn of(what: &'static str) -> Self {
+        Self { what, lasts: false }
+    }
+
+    /// Whether the last try failed.
+    pub fn lasts(&self) -> bool {
+        self.lasts
+    }
+
+    /// Takes note of a try; logs when its result is unlike that of the one before.
+    pub fn note(&mut self, result: &Result<(), StoreError>) {
+        match result {
+            Err(error) if !self.lasts => tracing::error!(%error, "failing: {}", self.what),
+            Ok(()) if self.lasts => tracing::info!("working again: {}", self.what),
+            _ => {}
+        }
+        self.lasts = result.is_err();
+    }
+}

@@ -1,0 +1,87 @@
+//! The names of buckets in Redis.
+//!
+//! A rule's fixed window has the name that Divvy 1.7.1 gives it: `divvy:<operation>:<actor>:<creditLimit>:<resetSeconds>`,
+//! the operation's pairs sorted by key and joined with spaces. Every other bucket is `divvy.<algorithm>:` and the bytes
+//! of its key, which no name of the original begins with.
+
+use crate::algorithm::{FixedWindow, Limit};
+use crate::clock::NANOS_PER_SECOND;
+use crate::store::key::{self, Space};
+
+/// The window's name, if the bucket is a rule's fixed window.
+pub(super) fn window(bucket: &[u8], limit: &Limit) -> Option<Vec<u8>> {
+    let Limit::FixedWindow(window) = limit else { return None };
+    let bucket = key::decode(bucket).filter(|bucket| bucket.space == Space::Rule)?;
+    let mut name = Vec::with_capacity(96);
+    name.extend_from_slice(b"divvy:");
+    for (place, (key, value)) in bucket.pairs.iter().enumerate() {
+        if place > 0 {
+            name.push(b' ');
+        }
+        name.extend_from_slice(key.as_bytes());
+        name.push(b'=');
+        name.extend_from_slice(value.as_bytes());
+    }
+    name.push(b':');
+    name.extend_from_slice(bucket.actor);
+    name.push(b':');
+    name.extend_from_slice(itoa::Buffer::new().format(window.credits.get()).as_bytes());
+    name.push(b':');
+    name.extend_from_slice(seconds(window).as_bytes());
+    Some(name)
+}
+
+/// The name of any other bucket.
+pub(super) fn other(bucket: &[u8], limit: &Limit) -> Vec<u8> {
+    let algorithm = limit.name().as_bytes();
+    [b"divvy.".as_slice(), algorithm, b":", bucket].concat()
+}
+
+/// The window in seconds, as JavaScript prints such a number: no point when it is whole, no superfluous zeros.
+fn seconds(window: &FixedWindow) -> String {
+    let nanos = window.window_ns.get();
+    let (whole, rest) = (nanos / NANOS_PER_SECOND, nanos % NANOS_PER_SECOND);
+    if rest == 0 {
+        return whole.to_string();
+    }
+    format!("{whole}.{rest:09}").trim_end_matches('0').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::TokenBucket;
+    use crate::store::key::{Prefix, write_client_key};
+
+    fn bucket(pairs: &[(&str, &str)], limit: &Limit, actor: &str) -> Vec<u8> {
+        let mut bucket = Vec::new();
+        Prefix::new(Space::Rule, pairs.iter().copied(), limit).write_key(actor, &mut bucket);
+        bucket
+    }
+
+    fn window_name(pairs: &[(&str, &str)], nanos: u64, actor: &str) -> String {
+        let limit = Limit::FixedWindow(FixedWindow::new(5, nanos).unwrap());
+        String::from_utf8(window(&bucket(pairs, &limit, actor), &limit).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_rule_s_fixed_window_has_divvy_s_name() {
+        let pairs = [("path", "/x y"), ("method", "GET")];
+        assert_eq!(window_name(&pairs, 60 * NANOS_PER_SECOND, "1.2.3.4"), "divvy:method=GET path=/x y:1.2.3.4:5:60");
+        assert_eq!(window_name(&[], NANOS_PER_SECOND, ""), "divvy:::5:1");
+        assert_eq!(window_name(&[], NANOS_PER_SECOND / 4, "é"), "divvy::é:5:0.25");
+    }
+
+    #[test]
+    fn every_other_bucket_has_a_name_that_divvy_never_gives() {
+        let limit = Limit::TokenBucket(TokenBucket::new(1, 1, 1).unwrap());
+        let rule = bucket(&[("a", "b")], &limit, "actor");
+        assert_eq!(window(&rule, &limit), None);
+        assert_eq!(other(&rule, &limit), [b"divvy.token-bucket:", rule.as_slice()].concat());
+        let fixed = Limit::FixedWindow(FixedWindow::new(5, 1).unwrap());
+        let mut client = Vec::new();
+        write_client_key(Space::Throttle, &fixed, b"\0\xff", &mut client);
+        assert_eq!(window(&client, &fixed), None, "a client's own bucket");
+        assert_eq!(window(b"no key", &fixed), None);
+    }
+}

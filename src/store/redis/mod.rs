@@ -1,0 +1,170 @@
+//! The store whose counters live in Redis (or Valkey): divvy is then a stateless tier in front of it.
+//!
+//! A batch is one pipelined round trip. Every call touches one key, so that it works across a cluster's slots, and all
+//! of a batch's actions on one bucket are one call, so that they take effect in the batch's order. There are two kinds:
+//! - A rule's fixed window is Divvy's own key with Divvy's own meaning ([`window`]): one script in Redis decides, by
+//!   Redis's clock, so that the original and divvy can count side by side.
+//! - Everything else is a value of [`super::value`] that the algorithms of this crate decide ([`replace`]): read, decide
+//!   here, and replace in Redis if nobody else did meanwhile.
+//!
+//! Nothing is ever sent twice unless Redis said that it did not do it: a call whose reply got lost is an error, and may
+//! or may not have counted once.
+
+mod call;
+mod cluster;
+mod group;
+mod key;
+mod link;
+mod replace;
+mod target;
+mod window;
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use self::call::{Call, Failure, Reply};
+use self::group::Groups;
+use self::link::Link;
+use self::replace::{InProcessOrder, Replacement};
+pub use self::target::InvalidRedisTarget;
+use self::target::Target;
+use super::{Batch, Store, StoreError};
+use crate::algorithm::Outcome;
+
+/// How long a batch waits for Redis unless the operator says otherwise.
+pub const DEFAULT_REDIS_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Which Redis, and how long to wait for it.
+#[derive(Debug, Clone)]
+pub struct RedisOptions {
+    /// `redis://`, `rediss://` (TLS) or `redis+unix://` with user, password and database where needed. One: that server.
+    /// Several: nodes of a cluster, or, with a master's name, sentinels.
+    pub urls: Vec<String>,
+    /// The name under which the sentinels know the master.
+    pub sentinel_master: Option<String>,
+    /// The longest that a batch waits for its answers, reconnecting included.
+    pub timeout: Duration,
+}
+
+/// Buckets in Redis.
+pub struct RedisStore {
+    link: Link,
+    order: InProcessOrder,
+    timeout: Duration,
+}
+
+impl RedisStore {
+    /// Checks the options and nothing else: Redis need not be up, and is connected to by the first batch.
+    ///
+    /// # Errors
+    /// When an URL is none that Redis clients understand, or the URLs do not go together.
+    pub fn open(options: RedisOptions) -> Result<Self, InvalidRedisTarget> {
+        let target = Target::new(&options.urls, options.sentinel_master.as_deref(), options.timeout)?;
+        Ok(Self {
+            link: Link::new(target, options.timeout),
+            order: InProcessOrder::default(),
+            timeout: options.timeout,
+        })
+    }
+}
+
+impl Store for RedisStore {
+    async fn apply(&self, batch: &mut Batch) {
+        let deadline = Instant::now() + self.timeout;
+        let mut answers = Answers::new(batch.len());
+        let groups = Groups::of(batch);
+        match self.order.enter(&groups.replacements, deadline).await {
+            Ok(_turn) => self.apply_groups(batch, &groups, &mut answers, deadline).await,
+            Err(error) => answers.fail_all(&error),
+        }
+        batch.answer_each(|index, _, _| answers.take(index));
+    }
+
+    async fn approximate_len(&self) -> Result<u64, StoreError> {
+        self.link.count_keys(Instant::now() + self.timeout).await.map_err(|failure| self.link.describe(&failure))
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        self.link.close().await;
+        Ok(())
+    }
+}
+
+impl RedisStore {
+    async fn apply_groups(&self, batch: &Batch, groups: &Groups, answers: &mut Answers, deadline: Instant) {
+        let windows = groups.windows.iter().map(|group| window::call(batch, group));
+        let reads = groups.replacements.iter().map(replace::read);
+        let calls: Vec<Call> = windows.chain(reads).collect();
+        let mut replies = self.link.exchange(&calls, deadline).await.into_iter();
+        for (group, reply) in groups.windows.iter().zip(&mut replies) {
+            let outcomes = reply.and_then(|reply| window::outcomes(batch, group, &reply));
+            answers.give(group, outcomes.map_err(|failure| self.link.describe(&failure)));
+        }
+        let mut pending = Vec::new();
+        for (group, reply) in groups.replacements.iter().zip(replies) {
+            self.decide(batch, Replacement::new(group), reply, answers, &mut pending);
+        }
+        while !pending.is_empty() {
+            let decided = std::mem::take(&mut pending);
+            let calls: Vec<Call> = decided.iter().map(Replacement::call).collect();
+            let replies = self.link.exchange(&calls, deadline).await;
+            for (replacement, reply) in decided.into_iter().zip(replies) {
+                match reply.map(replace::overtaken_by) {
+                    Ok(None) => answers.give(replacement.group, Ok(replacement.into_outcomes())),
+                    Ok(Some(other)) => self.decide(batch, replacement, Ok(other), answers, &mut pending),
+                    Err(failure) => answers.give(replacement.group, Err(self.link.describe(&failure))),
+                }
+            }
+        }
+    }
+
+    /// Decides a group's actions on the value that Redis holds; what is to be written joins `pending`.
+    fn decide<'a>(
+        &self,
+        batch: &Batch,
+        mut replacement: Replacement<'a>,
+        stored: Result<Reply, Failure>,
+        answers: &mut Answers,
+        pending: &mut Vec<Replacement<'a>>,
+    ) {
+        match stored.and_then(|stored| replacement.decide(batch, stored)) {
+            Ok(()) if replacement.changes() => pending.push(replacement),
+            Ok(()) => answers.give(replacement.group, Ok(replacement.into_outcomes())),
+            Err(failure) => answers.give(replacement.group, Err(self.link.describe(&failure))),
+        }
+    }
+}
+
+/// The outcomes of a batch, as they come in.
+struct Answers(Vec<Option<Result<Outcome, StoreError>>>);
+
+impl Answers {
+    fn new(len: usize) -> Self {
+        Self(vec![None; len])
+    }
+
+    fn give(&mut self, group: &group::Group, outcomes: Result<Vec<Outcome>, StoreError>) {
+        match outcomes {
+            Ok(outcomes) => {
+                group.indices.iter().zip(outcomes).for_each(|(index, outcome)| self.set(*index, Ok(outcome)))
+            }
+            Err(error) => group.indices.iter().for_each(|index| self.set(*index, Err(error.clone()))),
+        }
+    }
+
+    fn fail_all(&mut self, error: &StoreError) {
+        self.0.fill(Some(Err(error.clone())));
+    }
+
+    fn set(&mut self, index: usize, answer: Result<Outcome, StoreError>) {
+        if let Some(slot) = self.0.get_mut(index) {
+            *slot = Some(answer);
+        }
+    }
+
+    fn take(&mut self, index: usize) -> Result<Outcome, StoreError> {
+        let answer = self.0.get_mut(index).and_then(Option::take);
+        answer.unwrap_or_else(|| Err(StoreError::new("Redis gave fewer answers than it was asked for")))
+    }
+}

@@ -1,0 +1,165 @@
+//! A rule's fixed window in Redis: Divvy 1.7.1's steps as one script, and what its answers mean.
+//!
+//! Absent: set to what is left of the limit, with the window as its time to live. Enough left: decrease. Otherwise
+//! denied, and untouched. Redis's clock ends the window; an action's own time has no part in it.
+
+use super::call::{Call, Failure, Reply, Script};
+use super::group::Group;
+use crate::algorithm::{Ask, FixedWindow, Limit, Outcome};
+use crate::clock::NANOS_PER_MILLI;
+use crate::store::{Action, Batch, Entry};
+
+/// What the script answers for each action: allowed, credits before, credits after, milliseconds until the end.
+type Answer = [i64; 4];
+
+/// A window without an end would deny for ever, so one that lost its time to live (`PERSIST`, a `SET` by hand) gets it
+/// back. Credits are below 2^53, so Lua's numbers hold them exactly; `%.0f` writes them without an exponent.
+static TAKE: Script = Script::new(
+    r"
+local key, credits, window = KEYS[1], tonumber(ARGV[1]), ARGV[2]
+local stored = redis.call('GET', key)
+local left, ttl = credits, 0
+if stored then
+  left = tonumber(stored)
+  if not left then return redis.error_reply('ERR the key holds no number of credits') end
+  left = math.max(left, 0)
+  ttl = redis.call('PTTL', key)
+end
+local answers = {}
+for i = 3, #ARGV, 2 do
+  local action, cost, before = ARGV[i], tonumber(ARGV[i + 1]), left
+  local allowed, taken
+  if action == 'forget' then
+    allowed, taken = left < credits, 0
+    if allowed then
+      redis.call('DEL', key)
+      stored, left, ttl = false, credits, 0
+    end
+  elseif action == 'drain' then
+    allowed, taken = left > 0, math.min(cost, left)
+  else
+    allowed = cost <= left
+    taken = (action == 'take' and allowed) and cost or 0
+  end
+  if taken > 0 and stored then
+    redis.call('DECRBY', key, string.format('%.0f', taken))
+  elseif taken > 0 then
+    stored, ttl = true, tonumber(window)
+    redis.call('SET', key, string.format('%.0f', left - taken), 'PX', window)
+  end
+  if stored and ttl < 0 then
+    ttl = tonumber(window)
+    if action ~= 'look' then redis.call('PEXPIRE', key, window) end
+  end
+  left = left - taken
+  for _, number in ipairs({allowed and 1 or 0, before, left, ttl}) do table.insert(answers, number) end
+end
+return answers
+",
+);
+
+/// The call that applies a group's actions to its window.
+pub(super) fn call(batch: &Batch, group: &Group) -> Call {
+    let mut arguments = Vec::with_capacity(2 + 2 * group.indices.len());
+    if let Some((credits, window_ms)) = group.entries(batch).find_map(numbers) {
+        arguments.extend([credits.to_string().into_bytes(), window_ms.to_string().into_bytes()]);
+    }
+    for entry in group.entries(batch) {
+        let (name, cost) = match entry.action {
+            Action::Ask(Ask::Look { cost }) => ("look", cost),
+            Action::Ask(Ask::Take { cost }) => ("take", cost),
+            Action::Ask(Ask::Drain { cost, .. }) => ("drain", cost),
+            Action::Forget => ("forget", 0),
+        };
+        arguments.extend([name.into(), cost.to_string().into_bytes()]);
+    }
+    Call::Script { script: &TAKE, key: group.key.clone(), arguments }
+}
+
+/// A window's credits, and its length in milliseconds, rounded up: Redis knows no shorter time.
+fn numbers(entry: &Entry) -> Option<(u64, u64)> {
+    let Limit::FixedWindow(FixedWindow { credits, window_ns }) = entry.limit else { return None };
+    Some((credits.get(), window_ns.get().div_ceil(NANOS_PER_MILLI)))
+}
+
+/// What the script's reply means for each of the group's actions.
+pub(super) fn outcomes(batch: &Batch, group: &Group, reply: &Reply) -> Result<Vec<Outcome>, Failure> {
+    let numbers: Result<Vec<i64>, _> = redis::from_redis_value_ref(reply);
+    let numbers = numbers.map_err(|_| Failure::Foreign("a window script's reply is no list of numbers"))?;
+    let (answers, rest) = numbers.as_chunks::<4>();
+    if !rest.is_empty() || answers.len() != group.indices.len() {
+        return Err(Failure::Foreign("a window script's reply has not four numbers for each action"));
+    }
+    Ok(group.entries(batch).zip(answers).map(|(entry, answer)| outcome(entry, answer)).collect())
+}
+
+fn outcome(entry: &Entry, &[allowed, before, left, ttl_ms]: &Answer) -> Outcome {
+    let allowed = allowed == 1;
+    let Action::Ask(ask) = entry.action else { return Outcome { allowed, ..Outcome::default() } };
+    let number = |signed: i64| u64::try_from(signed).unwrap_or(0);
+    let (before, left) = (number(before), number(left));
+    let capacity = entry.limit.capacity();
+    // In its last millisecond a window has 0 of them to live, but it still counts.
+    let until_end_ns = number(ttl_ms).max(1).saturating_mul(NANOS_PER_MILLI);
+    Outcome {
+        allowed,
+        before,
+        left,
+        reset_ns: if left >= capacity { 0 } else { until_end_ns },
+        retry_ns: (!allowed && ask.wanted() <= capacity).then_some(until_end_ns),
+        session: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::FixedWindow;
+    use crate::clock::Timestamp;
+    use crate::store::redis::group::Groups;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn batch(asks: &[Ask]) -> Batch {
+        let mut batch = Batch::default();
+        let limit = Limit::FixedWindow(FixedWindow::new(5, 60 * SECOND).unwrap());
+        let prefix = crate::store::key::Prefix::new(crate::store::key::Space::Rule, [("a", "b")], &limit);
+        for ask in asks {
+            batch.push(limit, Action::Ask(*ask), Timestamp::EPOCH, |out| prefix.write_key("actor", out));
+        }
+        batch
+    }
+
+    fn read(asks: &[Ask], numbers: &[i64]) -> Result<Vec<Outcome>, Failure> {
+        let batch = batch(asks);
+        let groups = Groups::of(&batch);
+        let reply = Reply::Array(numbers.iter().map(|number| Reply::Int(*number)).collect());
+        outcomes(&batch, &groups.windows[0], &reply)
+    }
+
+    #[test]
+    fn every_action_of_a_group_gets_its_own_outcome() {
+        let outcomes = read(&[Ask::Take { cost: 4 }, Ask::Take { cost: 2 }], &[1, 5, 1, 60_000, 0, 1, 1, 60_000]);
+        let taken = Outcome { allowed: true, before: 5, left: 1, reset_ns: 60 * SECOND, retry_ns: None, session: None };
+        let denied = Outcome { allowed: false, before: 1, retry_ns: Some(60 * SECOND), ..taken };
+        assert_eq!(outcomes.unwrap(), [taken, denied]);
+    }
+
+    #[test]
+    fn an_ask_that_never_fits_has_no_time_to_retry_at_and_a_full_window_none_to_reset_at() {
+        let outcomes = read(&[Ask::Take { cost: 6 }], &[0, 5, 5, 0]).unwrap();
+        assert_eq!(outcomes, [Outcome { before: 5, left: 5, ..Outcome::default() }]);
+    }
+
+    #[test]
+    fn the_last_millisecond_is_not_over_yet() {
+        let outcomes = read(&[Ask::Take { cost: 1 }], &[0, 0, 0, 0]).unwrap();
+        assert_eq!(outcomes[0].retry_ns, Some(1_000_000));
+    }
+
+    #[test]
+    fn a_foreign_reply_is_refused() {
+        assert!(read(&[Ask::Take { cost: 1 }], &[1, 5, 4]).is_err());
+        assert!(read(&[Ask::Take { cost: 1 }], &[]).is_err());
+    }
+}

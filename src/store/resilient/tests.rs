@@ -1,0 +1,88 @@
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::*;
+use crate::store::testing::{LOOK, ScriptedStore, TAKE, at, outcomes, window};
+
+fn resilient(policy: FailurePolicy) -> Resilient<ScriptedStore> {
+    Resilient::new(ScriptedStore::default(), policy)
+}
+
+/// `(allowed, left, seconds until the reset)` of one hit of `key`, with three credits a minute.
+fn hit(store: &impl Store, seconds: u64, key: &str) -> Result<(bool, u64, u64), String> {
+    let outcome = outcomes(store, at(seconds), &[(key, window(3, 60), TAKE)]).remove(0);
+    outcome.map(|o| (o.allowed, o.left, o.reset_ns / NANOS_PER_SECOND)).map_err(|e| e.to_string())
+}
+
+#[test]
+fn a_store_that_works_answers_for_itself() {
+    for policy in [FailurePolicy::Deny, FailurePolicy::Allow, FailurePolicy::Error, FailurePolicy::Local { buckets: 9 }]
+    {
+        let store = resilient(policy);
+        assert_eq!(hit(&store, 0, "a"), Ok((true, 2, 60)));
+        assert_eq!(hit(&store, 1, "a"), Ok((true, 1, 59)));
+        assert_eq!(store.failed(), 0);
+    }
+}
+
+#[test]
+fn a_policy_answers_only_while_the_store_fails() {
+    let down = |policy| {
+        let store = resilient(policy);
+        assert_eq!(hit(&store, 0, "a"), Ok((true, 2, 60)));
+        store.inner().is_down.store(true, Relaxed);
+        let answers = [hit(&store, 1, "a"), hit(&store, 1, "a")];
+        store.inner().is_down.store(false, Relaxed);
+        assert_eq!(hit(&store, 1, "a"), Ok((true, 1, 59)), "the store goes on where it was");
+        assert_eq!(store.failed(), 2);
+        answers
+    };
+    assert_eq!(down(FailurePolicy::Error), [Err("down".to_owned()), Err("down".to_owned())]);
+    assert_eq!(down(FailurePolicy::Deny), [Ok((false, 0, 1)), Ok((false, 0, 1))]);
+    assert_eq!(down(FailurePolicy::Allow), [Ok((true, 2, 60)), Ok((true, 2, 60))]);
+    assert_eq!(down(FailurePolicy::Local { buckets: 9 }), [Ok((true, 2, 60)), Ok((true, 1, 60))]);
+}
+
+#[test]
+fn the_local_count_is_bounded() {
+    let store = resilient(FailurePolicy::Local { buckets: 1 });
+    store.inner().is_down.store(true, Relaxed);
+    let answers: Vec<_> = (0..4).map(|_| hit(&store, 0, "a").map(|(allowed, ..)| allowed)).collect();
+    assert_eq!(answers, [Ok(true), Ok(true), Ok(true), Ok(false)]);
+    assert!(hit(&store, 0, "b").is_err());
+}
+
+#[test]
+fn only_what_failed_is_answered_by_the_policy() {
+    let store = resilient(FailurePolicy::Deny);
+    let limit = window(3, 60);
+    let batch = [("a", limit, TAKE), ("!", limit, TAKE), ("a", limit, LOOK)];
+    let answers: Vec<_> =
+        outcomes(&store, at(0), &batch).into_iter().map(|o| o.map(|o| (o.allowed, o.left)).ok()).collect();
+    assert_eq!(answers, [Some((true, 2)), Some((false, 0)), Some((true, 2))]);
+    assert_eq!(store.failed(), 1);
+}
+
+#[test]
+fn no_policy_pretends_that_a_bucket_was_forgotten() {
+    for policy in [FailurePolicy::Deny, FailurePolicy::Allow, FailurePolicy::Local { buckets: 9 }] {
+        let store = resilient(policy);
+        let answers = outcomes(&store, at(0), &[("!", window(3, 60), Action::Forget)]);
+        assert!(answers.iter().all(Result::is_err), "{policy:?}");
+    }
+}
+
+#[test]
+fn an_outage_lasts_until_nothing_has_failed_for_a_second() {
+    let store = resilient(FailurePolicy::Deny);
+    let lasts_after = |seconds, key| {
+        hit(&store, seconds, key).unwrap();
+        store.outage.lock().lasts()
+    };
+    assert!(!lasts_after(0, "a"));
+    assert!(lasts_after(0, "!"));
+    assert!(lasts_after(1, "a"), "a part that works does not end the outage of another");
+    assert!(lasts_after(2, "!"));
+    assert!(lasts_after(3, "a"));
+    assert!(!lasts_after(4, "a"));
+    assert!(lasts_after(5, "!"), "and there may be another");
+}

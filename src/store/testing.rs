@@ -1,0 +1,69 @@
+//! What the tests of the layers have in common: a store that fails when it is told to, and batches in one line.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use super::{Action, Batch, MemoryStore, Store, StoreError};
+use crate::algorithm::{Ask, FixedWindow, Limit, Outcome};
+use crate::clock::{NANOS_PER_SECOND, Timestamp};
+
+pub const TAKE: Action = Action::Ask(Ask::Take { cost: 1 });
+pub const LOOK: Action = Action::Ask(Ask::Look { cost: 1 });
+
+/// Answers from memory; fails for keys that begin with `!`, and for all while it is down.
+#[derive(Default)]
+pub struct ScriptedStore {
+    pub memory: MemoryStore,
+    pub is_down: AtomicBool,
+    /// Entries that it was asked to apply.
+    pub asked: AtomicU64,
+}
+
+impl Store for ScriptedStore {
+    async fn apply(&self, batch: &mut Batch) {
+        self.asked.fetch_add(batch.len() as u64, Relaxed);
+        if self.is_down.load(Relaxed) {
+            batch.answer_each(|_, _, _| Err(StoreError::new("down")));
+            return;
+        }
+        self.memory.apply(batch).await;
+        let failing: Vec<_> = batch.answers().map(|(key, _, _)| key.starts_with(b"!")).collect();
+        for (outcome, _) in batch.outcomes.iter_mut().zip(failing).filter(|(_, fails)| *fails) {
+            *outcome = Err(StoreError::new("out of reach"));
+        }
+    }
+
+    async fn approximate_len(&self) -> Result<u64, StoreError> {
+        self.memory.approximate_len().await
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+pub fn window(credits: u64, seconds: u64) -> Limit {
+    Limit::FixedWindow(FixedWindow::new(credits, seconds * NANOS_PER_SECOND).unwrap())
+}
+
+pub fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_secs(1_000_000 + seconds).unwrap()
+}
+
+/// The outcomes of `actions`, applied as one batch.
+pub fn outcomes(
+    store: &impl Store,
+    now: Timestamp,
+    actions: &[(&str, Limit, Action)],
+) -> Vec<Result<Outcome, StoreError>> {
+    let mut batch = Batch::default();
+    batch.begin(now);
+    for (key, limit, action) in actions {
+        batch.push(*limit, *action, now, |out| out.extend_from_slice(key.as_bytes()));
+    }
+    wait(store.apply(&mut batch));
+    (0..batch.len()).map(|index| batch.outcome(index)).collect()
+}
+
+pub fn wait<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}

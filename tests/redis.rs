@@ -1,0 +1,344 @@
+//! One Redis as the store: names and values that the original Divvy shares, and what happens when Redis does not answer.
+
+use std::time::{Duration, Instant};
+
+use divvy::algorithm::{Ask, FixedWindow, Limit, Outcome, TokenBucket};
+use divvy::clock::Clock;
+use divvy::store::key::{Prefix, Space};
+use divvy::store::{Action, Batch, RedisOptions, RedisStore, Store, StoreError};
+
+use crate::conformance::{LOOK, TAKE, wait};
+use crate::support::redis::{RedisServer, free_port};
+
+const SECOND: u64 = 1_000_000_000;
+pub const TIMEOUT: Duration = Duration::from_millis(500);
+/// What a batch may take longer than its timeout on a machine that runs all tests at once.
+const SLACK: Duration = Duration::from_millis(700);
+
+pub fn open(urls: Vec<String>) -> RedisStore {
+    RedisStore::open(RedisOptions { urls, sentinel_master: None, timeout: TIMEOUT }).unwrap()
+}
+
+pub fn window(credits: u64, nanos: u64) -> Limit {
+    Limit::FixedWindow(FixedWindow::new(credits, nanos).unwrap())
+}
+
+fn tokens(capacity: u64) -> Limit {
+    Limit::TokenBucket(TokenBucket::new(capacity, 1, 3600 * SECOND).unwrap())
+}
+
+/// Applies the actions as one batch, each on its actor's bucket of the rule `method=GET path=/x`.
+pub async fn apply(store: &RedisStore, actions: &[(&str, Limit, Action)]) -> Vec<Result<Outcome, StoreError>> {
+    let mut batch = Batch::default();
+    let now = Clock::system().now();
+    batch.begin(now);
+    for (actor, limit, action) in actions {
+        let prefix = Prefix::new(Space::Rule, [("path", "/x"), ("method", "GET")], limit);
+        batch.push(*limit, *action, now, |out| prefix.write_key(actor, out));
+    }
+    store.apply(&mut batch).await;
+    (0..actions.len()).map(|index| batch.outcome(index)).collect()
+}
+
+pub async fn one(store: &RedisStore, actor: &str, limit: Limit, action: Action) -> Result<Outcome, StoreError> {
+    apply(store, &[(actor, limit, action)]).await.remove(0)
+}
+
+fn take(cost: u64) -> Action {
+    Action::Ask(Ask::Take { cost })
+}
+
+/// Allowed, credits left, and seconds until the reset, rounded up.
+pub fn summary(outcome: Outcome) -> (bool, u64, u64) {
+    (outcome.allowed, outcome.left, outcome.reset_ns.div_ceil(SECOND))
+}
+
+fn ttl_ms(server: &RedisServer, key: &str) -> i64 {
+    server.cli(&["PTTL", key]).parse().unwrap()
+}
+
+#[test]
+fn a_window_has_divvy_s_name_value_and_time_to_live() {
+    let server = RedisServer::start();
+    let store = open(vec![server.url()]);
+    wait(async {
+        let key = "divvy:method=GET path=/x:1.2.3.4:3:60";
+        let limit = window(3, 60 * SECOND);
+        for (allowed, left) in [(true, 2), (true, 1), (true, 0), (false, 0), (false, 0)] {
+            let outcome = one(&store, "1.2.3.4", limit, TAKE).await.unwrap();
+            assert_eq!(summary(outcome), (allowed, left, 60));
+            assert_eq!(server.cli(&["GET", key]), left.to_string());
+            assert!((55_000..=60_000).contains(&ttl_ms(&server, key)));
+        }
+        assert_eq!(server.cli(&["KEYS", "*"]), key, "and there is nothing else");
+        assert_eq!(store.approximate_len().await.unwrap(), 1);
+
+        one(&store, "é :", window(9, 600 * SECOND), TAKE).await.unwrap();
+        assert_eq!(server.cli(&["EXISTS", "divvy:method=GET path=/x:é ::9:600"]), "1");
+        one(&store, "half", window(9, 90 * SECOND + SECOND / 2), TAKE).await.unwrap();
+        let key = "divvy:method=GET path=/x:half:9:90.5";
+        assert_eq!(server.cli(&["GET", key]), "8");
+        assert!((85_000..=90_500).contains(&ttl_ms(&server, key)));
+    });
+}
+
+#[test]
+fn the_original_s_steps_by_hand_and_divvy_s_hits_take_from_the_same_credits() {
+    let server = RedisServer::start();
+    let store = open(vec![server.url()]);
+    wait(async {
+        let (limit, key) = (window(6, 60 * SECOND), "divvy:method=GET path=/x:both:6:60");
+        assert_eq!(server.cli(&["GET", key]), "");
+        assert_eq!(server.cli(&["SETEX", key, "60", "5"]), "OK");
+        assert_eq!(summary(one(&store, "both", limit, TAKE).await.unwrap()), (true, 4, 60));
+        assert_eq!(server.cli(&["DECR", key]), "3");
+        assert_eq!(summary(one(&store, "both", limit, take(2)).await.unwrap()), (true, 1, 60));
+        assert_eq!(server.cli(&["DECR", key]), "0");
+        assert_eq!(summary(one(&store, "both", limit, TAKE).await.unwrap()), (false, 0, 60));
+        assert_eq!(server.cli(&["GET", key]), "0", "a denied hit leaves it as it is");
+        assert_eq!(server.cli(&["DECR", key]), "-1");
+        assert_eq!(summary(one(&store, "both", limit, TAKE).await.unwrap()), (false, 0, 60));
+    });
+}
+
+#[test]
+fn actions_on_one_window_see_each_other_in_the_batch_s_order() {
+    let server = RedisServer::start();
+    let store = open(vec![server.url()]);
+    wait(async {
+        let limit = window(5, 60 * SECOND);
+        let drain = Action::Ask(Ask::Drain { cost: 9, strict: false });
+        let actions = [LOOK, take(3), take(3), take(6), LOOK, drain, take(1), Action::Forget, Action::Forget, take(0)];
+        let outcomes = apply(&store, &actions.map(|action| ("one", limit, action))).await;
+        let outcomes: Vec<_> = outcomes.into_iter().map(|outcome| summary(outcome.unwrap())).collect();
+        let expected = [
+            (true, 5, 0),
+            (true, 2, 60),
+            (false, 2, 60),
+            (false, 2, 60),
+            (true, 2, 60),
+            (true, 0, 60),
+            (false, 0, 60),
+            (true, 0, 0),
+            (false, 0, 0),
+            (true, 5, 0),
+        ];
+        assert_eq!(outcomes, expected);
+        assert_eq!(server.cli(&["DBSIZE"]), "0", "forgotten, and a cost of 0 begins no window");
+    });
+}
+
+#[test]
+fn a_window_ends_by_redis_s_clock_and_the_next_hit_begins_a_fresh_one() {
+    let server = RedisServer::start();
+    let store = open(vec![server.url()]);
+    wait(async {
+        let limit = window(1, SECOND / 4);
+        let first = one(&store, "short", limit, TAKE).await.unwrap();
+        assert_eq!((first.allowed, first.reset_ns), (true, SECOND / 4));
+        let start = Instant::now();
+        let denied = one(&store, "short", limit, TAKE).await.unwrap();
+        if denied.allowed {
+            assert!(start.elapsed() >= Duration::from_millis(200), "allowed too early");
+            return;
+        }
+        let retry = Duration::from_nanos(denied.retry_ns.unwrap());
+        assert!(retry <= Duration::from_millis(250));
+        tokio::time::sleep(retry + Duration::from_millis(5)).await;
+        assert!(one(&store, "short", limit, TAKE).await.unwrap().allowed);
+    });
+}
+
+#[test]
+fn a_window_that_lost_its_end_gets_it_back_and_foreign_content_is_an_error_of_its_bucket_alone() {
+    let server = RedisServer::start();
+    let store = open(vec![server.url()]);
+    wait(async {
+        let limit = window(2, 60 * SECOND);
+        let key = "divvy:method=GET path=/x:lost:2:60";
+        for value in ["1", "0"] {
+            server.cli(&["SET", key, value]);
+            one(&store, "lost", limit, LOOK).await.unwrap();
+            assert_eq!(ttl_ms(&server, key), -1, "looking changes nothing");
+            let outcome = one(&store, "lost", limit, TAKE).await.unwrap();
+            assert_eq!(summary(outcome), (value == "1", 0, 60));
+            assert!(ttl_ms(&server, key) > 55_000);
+        }
+        server.cli(&["SET", "divvy:method=GET path=/x:text:2:60", "many"]);
+        server.cli(&["LPUSH", "divvy:method=GET path=/x:list:2:60", "1"]);
+        let outcomes = apply(&store, &["text", "list", "good"].map(|actor| (actor, limit, TAKE))).await;
+        assert!(outcomes[0].as_ref().unwrap_err().to_string().contains("no number of credits"));
+        assert!(outcomes[1].as_ref().unwrap_err().to_string().contains("WRONGTYPE"));
+        assert!(outcomes[2].as_ref().unwrap().allowed);
+    });
+}
+
+#[test]
+fn two_divvy_servers_share_the_credits_exactly() {
+    const CREDITS: u64 = 300;
+    let server = RedisServer::start();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    for limit in [window(CREDITS, 600 * SECOND), tokens(CREDITS)] {
+        let clients: Vec<_> = (0..2)
+            .flat_map(|_| {
+                let patient = RedisOptions { urls: vec![server.url()], sentinel_master: None, timeout: 20 * TIMEOUT };
+                let store = std::sync::Arc::new(RedisStore::open(patient).unwrap());
+                (0..8).map(move |_| std::sync::Arc::clone(&store))
+            })
+            .map(|store| {
+                runtime.spawn(async move {
+                    let mut allowed = 0;
+                    for _ in 0..30 {
+                        allowed += u64::from(one(&store, "shared", limit, TAKE).await.unwrap().allowed);
+                    }
+                    allowed
+                })
+            })
+            .collect();
+        let allowed: u64 = clients.into_iter().map(|client| runtime.block_on(client).unwrap()).sum();
+        assert_eq!(allowed, CREDITS, "{limit:?}");
+    }
+}
+
+#[test]
+fn other_algorithms_live_beside_divvy_s_keys_and_expire() {
+    let server = RedisServer::start();
+    let store = open(vec![server.url()]);
+    wait(async {
+        let limit = Limit::TokenBucket(TokenBucket::new(3, 1, 10 * SECOND).unwrap());
+        let outcomes = apply(&store, &[("a", limit, take(1)), ("a", limit, take(2)), ("a", limit, take(1))]).await;
+        let allowed: Vec<_> = outcomes.into_iter().map(|outcome| outcome.unwrap().allowed).collect();
+        assert_eq!(allowed, [true, true, false]);
+        let keys = server.cli(&["--raw", "EVAL", "return redis.call('KEYS', 'divvy.token-bucket:*')", "0"]);
+        assert!(keys.starts_with("divvy.token-bucket:") && keys.lines().count() == 1, "{keys}");
+        let ttl: i64 =
+            server.cli(&["EVAL", "return redis.call('PTTL', redis.call('RANDOMKEY'))", "0"]).parse().unwrap();
+        assert!((30_000..=40_000).contains(&ttl), "{ttl}: three refills, and the grace between clocks");
+        server.cli(&["EVAL", "return redis.call('SET', redis.call('RANDOMKEY'), 'abc')", "0"]);
+        let error = one(&store, "a", limit, TAKE).await.unwrap_err().to_string();
+        assert!(error.contains("3 bytes"), "{error}");
+    });
+}
+
+#[test]
+fn forgotten_scripts_are_sent_again_and_count_once() {
+    let server = RedisServer::start();
+    let store = open(vec![server.url()]);
+    wait(async {
+        let (windows, buckets) = (window(100, 600 * SECOND), tokens(100));
+        for round in 1..=5 {
+            let actions = [("a", windows, TAKE), ("b", windows, TAKE), ("a", buckets, TAKE), ("a", windows, TAKE)];
+            let outcomes = apply(&store, &actions).await;
+            let left: Vec<_> = outcomes.into_iter().map(|outcome| outcome.unwrap().left).collect();
+            assert_eq!(left, [101 - 2 * round, 100 - round, 100 - round, 100 - 2 * round]);
+            server.cli(&["SCRIPT", "FLUSH"]);
+        }
+    });
+}
+
+#[test]
+fn a_redis_that_is_not_there_is_an_error_at_once_and_found_when_it_comes() {
+    let port = free_port();
+    let store = open(vec![format!("redis://:secret@127.0.0.1:{port}")]);
+    wait(async {
+        let limit = window(5, 600 * SECOND);
+        let start = Instant::now();
+        for _ in 0..1000 {
+            let error = one(&store, "a", limit, TAKE).await.unwrap_err().to_string();
+            assert!(error.contains(&format!("127.0.0.1:{port}")) && !error.contains("secret"), "{error}");
+        }
+        assert!(start.elapsed() < TIMEOUT + SLACK, "a thousand errors took {:?}", start.elapsed());
+        let _server = RedisServer::start_with(port, &["--requirepass", "secret"]);
+        recover(&store, limit).await;
+    });
+}
+
+#[test]
+fn a_killed_redis_answers_errors_in_time_and_one_that_comes_back_empty_counts_afresh() {
+    let mut server = RedisServer::start();
+    let store = open(vec![server.url()]);
+    wait(async {
+        let limit = window(5, 600 * SECOND);
+        assert_eq!(one(&store, "a", limit, take(4)).await.unwrap().left, 1);
+        server.kill();
+        for _ in 0..20 {
+            assert!(timed(one(&store, "a", limit, TAKE)).await.is_err());
+        }
+        server.restart();
+        assert_eq!(recover(&store, limit).await.left, 4);
+    });
+}
+
+#[test]
+fn a_hung_redis_answers_errors_in_time_and_nothing_is_counted_twice_when_it_wakes_up() {
+    let server = RedisServer::start();
+    let store = open(vec![server.url()]);
+    wait(async {
+        let limit = window(1000, 600 * SECOND);
+        one(&store, "a", limit, TAKE).await.unwrap();
+        server.signal("-STOP");
+        let mut asked = 1;
+        for _ in 0..10 {
+            let outcomes = timed(async { at_once(&store, limit).await }).await;
+            assert!(outcomes.iter().all(Result::is_err), "{outcomes:?}");
+            asked += outcomes.len() as u64;
+        }
+        server.signal("-CONT");
+        let left = recover(&store, limit).await.left;
+        let taken = 1000 - left;
+        assert!((2..=asked + 1).contains(&taken), "{taken} taken, {asked} asked");
+        assert_eq!(one(&store, "a", limit, TAKE).await.unwrap().left, left - 1);
+    });
+}
+
+/// Several batches at once.
+async fn at_once(store: &RedisStore, limit: Limit) -> Vec<Result<Outcome, StoreError>> {
+    let pair = [("a", limit, TAKE), ("b", limit, TAKE)];
+    let (a, b, c) = tokio::join!(one(store, "a", limit, TAKE), one(store, "a", limit, TAKE), apply(store, &pair));
+    [vec![a, b], c].concat()
+}
+
+/// The future's result, which must be there within the store's timeout.
+pub async fn timed<T>(future: impl Future<Output = T>) -> T {
+    let start = Instant::now();
+    let result = future.await;
+    assert!(start.elapsed() < TIMEOUT + SLACK, "answered after {:?}", start.elapsed());
+    result
+}
+
+/// The first hit that is answered again.
+pub async fn recover(store: &RedisStore, limit: Limit) -> Outcome {
+    let mut first = None;
+    for _ in 0..400 {
+        match timed(one(store, "a", limit, TAKE)).await {
+            Ok(outcome) => {
+                first = Some(outcome);
+                break;
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+    first.expect("Redis answers, but the store does not find it again")
+}
+
+#[test]
+fn a_unix_socket_works_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("redis.sock");
+    let _server = RedisServer::start_with(free_port(), &["--unixsocket", path.to_str().unwrap()]);
+    let store = open(vec![format!("redis+unix://{}", path.display())]);
+    wait(async {
+        assert!(one(&store, "a", window(1, SECOND), TAKE).await.unwrap().allowed);
+        store.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_server_without_tls_is_an_error_to_a_url_that_demands_it() {
+    let server = RedisServer::start();
+    let store = open(vec![format!("rediss://127.0.0.1:{}", server.port)]);
+    wait(async {
+        let error = timed(one(&store, "a", window(1, SECOND), TAKE)).await.unwrap_err().to_string();
+        assert!(error.contains("cannot connect"), "{error}");
+    });
+}

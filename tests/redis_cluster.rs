@@ -1,0 +1,66 @@
+//! A Redis cluster as the store: keys across slots, forgotten scripts, slots on the move, a master that dies.
+
+use std::time::Instant;
+
+use divvy::store::Store;
+
+use crate::conformance::{TAKE, wait};
+use crate::redis::{apply, one, open, recover, summary, timed, window};
+use crate::support::PATIENCE;
+use crate::support::redis::RedisCluster;
+
+const SECOND: u64 = 1_000_000_000;
+
+#[test]
+fn windows_across_slots_have_divvy_s_names_and_survive_forgotten_scripts_moving_slots_and_a_failover() {
+    let mut cluster = RedisCluster::start();
+    let store = open(cluster.urls());
+    wait(async {
+        let limit = window(100, 600 * SECOND);
+        let actors: Vec<String> = (0..50).map(|number| format!("actor {number}")).collect();
+        let hits: Vec<_> = actors.iter().map(|actor| (actor.as_str(), limit, TAKE)).collect();
+        for round in 1..=3 {
+            for outcome in apply(&store, &hits).await {
+                assert_eq!(summary(outcome.unwrap()), (true, 100 - round, 600));
+            }
+            cluster.nodes.iter().for_each(|node| drop(node.cli(&["SCRIPT", "FLUSH"])));
+        }
+        assert_eq!(cluster.cli(&["GET", "divvy:method=GET path=/x:actor 7:100:600"]), "97");
+        assert_eq!(store.approximate_len().await.unwrap(), 50);
+
+        move_slot(&mut cluster, "divvy:method=GET path=/x:a:100:600", async || {
+            one(&store, "a", limit, TAKE).await.unwrap().left
+        })
+        .await;
+
+        let master = cluster.master_of("divvy:method=GET path=/x:a:100:600");
+        let port = master.port;
+        master.kill();
+        timed(one(&store, "a", limit, TAKE)).await.unwrap_err();
+        recover(&store, limit).await;
+        assert_ne!(cluster.master_of("divvy:method=GET path=/x:a:100:600").port, port);
+        let start = Instant::now();
+        while timed(apply(&store, &hits)).await.iter().any(Result::is_err) {
+            assert!(start.elapsed() < PATIENCE, "the client does not find its way about the new cluster");
+        }
+    });
+}
+
+/// Moves `key`'s slot to another master, and hits the key before, during (ASK) and after it (MOVED): each hit counts
+/// once.
+async fn move_slot(cluster: &mut RedisCluster, key: &str, hit: impl AsyncFn() -> u64) {
+    assert_eq!(hit().await, 99);
+    let slot = cluster.cli(&["CLUSTER", "KEYSLOT", key]);
+    let from = cluster.master_of(key).port;
+    let to = cluster.nodes.iter().take(3).find(|node| node.port != from).unwrap();
+    let from = cluster.nodes.iter().find(|node| node.port == from).unwrap();
+    let [from_id, to_id] = [from, to].map(|node| node.cli(&["CLUSTER", "MYID"]));
+    assert_eq!(to.cli(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]), "OK");
+    assert_eq!(from.cli(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]), "OK");
+    assert_eq!(hit().await, 98, "the key is still at the old node");
+    assert_eq!(from.cli(&["MIGRATE", "127.0.0.1", &to.port.to_string(), key, "0", "5000"]), "OK");
+    assert_eq!(hit().await, 97, "the key is at the new node, the slot is not");
+    assert_eq!(to.cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]), "OK");
+    assert_eq!(from.cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]), "OK");
+    assert_eq!(hit().await, 96, "the slot is at the new node");
+}

@@ -1,0 +1,295 @@
+//! divvy servers in front of Redis, over sockets: several on one Redis, and what each `--on-store-error` promises while
+//! Redis is killed, hung, empty, without scripts or failing over.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::redis::{RedisCluster, RedisServer};
+use crate::support::{LineClient, RespClient, RulesFile, Server, connect, parse_verdict};
+
+const TIMEOUT: Duration = Duration::from_millis(500);
+/// What a busy machine may add to a reply's time.
+const SLACK: Duration = Duration::from_millis(1500);
+const RECOVERY: Duration = Duration::from_secs(30);
+
+fn rules(credits: u64) -> RulesFile {
+    let quota = format!("creditLimit = {credits}\nresetSeconds = 600\n");
+    RulesFile::ini(&format!("[ip=*]\n{quota}actorField = ip\n\n[default]\n{quota}"))
+}
+
+fn serve(rules: &RulesFile, urls: &str, flags: &[&str]) -> Server {
+    Server::start(&[&[rules.path(), "--redis-url", urls], flags].concat())
+}
+
+/// What came of a number of hits.
+#[derive(Debug, Default)]
+struct Tally {
+    allowed: AtomicU64,
+    denied: AtomicU64,
+    errors: AtomicU64,
+}
+
+impl Tally {
+    fn note(&self, reply: &str) {
+        match parse_verdict(reply) {
+            Some((true, ..)) => &self.allowed,
+            Some((false, ..)) => &self.denied,
+            None if reply.starts_with("ERR ") => &self.errors,
+            None => panic!("not a reply: {reply:?}"),
+        }
+        .fetch_add(1, Relaxed);
+    }
+
+    fn counts(&self) -> (u64, u64, u64) {
+        (self.allowed.load(Relaxed), self.denied.load(Relaxed), self.errors.load(Relaxed))
+    }
+}
+
+/// `count` hits of `ip`, sent at once on a connection of their own.
+fn hit_many(address: SocketAddr, ip: &str, count: usize, tally: &Tally) {
+    let mut stream = connect(address);
+    stream.write_all(format!("HIT ip={ip}\n").repeat(count).as_bytes()).unwrap();
+    let replies = BufReader::new(stream).lines().take(count).map(|line| line.unwrap() + "\n");
+    assert_eq!(replies.inspect(|reply| tally.note(reply)).count(), count);
+}
+
+/// A reply to one hit of `ip`, which must come in time.
+fn hit_in_time(server: &Server, ip: &str) -> String {
+    let started = Instant::now();
+    let mut client = LineClient::connect(server.line);
+    client.send(format!("HIT ip={ip}\n").as_bytes());
+    let reply = client.read_line();
+    let elapsed = started.elapsed();
+    assert!(elapsed < TIMEOUT + SLACK, "{reply:?} took {elapsed:?}");
+    reply.trim_end().to_owned()
+}
+
+/// Hits until `is_done` with a reply, and fails when that takes too long.
+fn hit_until(server: &Server, ip: &str, mut is_done: impl FnMut(&str) -> bool) {
+    let started = Instant::now();
+    loop {
+        let reply = hit_in_time(server, ip);
+        if is_done(&reply) {
+            return;
+        }
+        assert!(started.elapsed() < RECOVERY, "still {reply:?}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn two_servers_share_a_bucket_exactly() {
+    let (redis, rules) = (RedisServer::start(), rules(10_000));
+    // A machine with few cores may take longer than the default for 200 connections at once.
+    let servers = [(); 2].map(|()| serve(&rules, &redis.url(), &["--redis-timeout", "20000"]));
+    let tally = Tally::default();
+    thread::scope(|scope| {
+        for index in 0..200 {
+            let (address, tally) = (servers[index % 2].line, &tally);
+            scope.spawn(move || hit_many(address, "1.2.3.4", 60, tally));
+        }
+    });
+    assert_eq!(tally.counts(), (10_000, 2_000, 0));
+}
+
+/// A server of each policy, on one Redis.
+struct Tier {
+    error: Server,
+    deny: Server,
+    allow: Server,
+    local: Server,
+}
+
+impl Tier {
+    fn new(rules: &RulesFile, redis: &RedisServer) -> Self {
+        let of = |policy| serve(rules, &redis.url(), &["--on-store-error", policy]);
+        Self { error: of("error"), deny: of("deny"), allow: of("allow"), local: of("local") }
+    }
+
+    /// Each server hits an actor of its own.
+    fn actors(&self) -> [(&Server, &'static str); 4] {
+        [(&self.error, "e"), (&self.deny, "d"), (&self.allow, "a"), (&self.local, "l")]
+    }
+
+    /// What each policy promises while Redis fails.
+    fn assert_policies_answer(&self) {
+        let error = hit_in_time(&self.error, "e");
+        assert!(error.starts_with("ERR "), "{error}");
+        assert_eq!(hit_in_time(&self.deny, "d"), "OK false 0 1");
+        assert_eq!(hit_in_time(&self.allow, "a"), "OK true 9 600");
+        assert_eq!(hit_in_time(&self.allow, "a"), "OK true 9 600");
+        assert_eq!(hit_in_time(&self.local, "l"), "OK true 9 600");
+        assert!(hit_in_time(&self.local, "l").starts_with("OK true 8 "));
+    }
+
+    /// All four count in Redis again, without a restart: as no policy would answer, and as Redis has it.
+    fn assert_recovered(&self, redis: &RedisServer) {
+        for (server, ip) in self.actors() {
+            let key = format!("divvy:ip=*:{ip}:10:600");
+            hit_until(server, ip, |reply| {
+                parse_verdict(&format!("{reply}\n")).is_some_and(|(allowed, credit, _)| {
+                    allowed && credit < 9 && redis.cli(&["GET", &key]) == credit.to_string()
+                })
+            });
+        }
+    }
+}
+
+#[test]
+fn redis_killed_and_restarted_empty() {
+    let (mut redis, rules) = (RedisServer::start(), rules(10));
+    let tier = Tier::new(&rules, &redis);
+    for (server, ip) in tier.actors() {
+        assert_eq!(hit_in_time(server, ip), "OK true 9 600");
+    }
+    redis.kill();
+    tier.assert_policies_answer();
+    redis.restart();
+    tier.assert_recovered(&redis);
+}
+
+#[test]
+fn redis_hung_and_awake_again() {
+    let (redis, rules) = (RedisServer::start(), rules(10));
+    let tier = Tier::new(&rules, &redis);
+    for (server, ip) in tier.actors() {
+        assert_eq!(hit_in_time(server, ip), "OK true 9 600");
+    }
+    redis.signal("-STOP");
+    tier.assert_policies_answer();
+    redis.signal("-CONT");
+    tier.assert_recovered(&redis);
+}
+
+#[test]
+fn a_hung_redis_neither_blocks_accepts_nor_grows_memory() {
+    let (redis, rules) = (RedisServer::start(), rules(1_000_000));
+    let server = serve(&rules, &redis.url(), &[]);
+    hit_in_time(&server, "a");
+    let before = server.resident();
+    redis.signal("-STOP");
+    let (tally, until) = (Tally::default(), Instant::now() + Duration::from_secs(3));
+    thread::scope(|scope| {
+        for _ in 0..20 {
+            scope.spawn(|| {
+                while Instant::now() < until {
+                    hit_many(server.line, "a", 500, &tally);
+                }
+            });
+        }
+        while Instant::now() < until {
+            let asked = Instant::now();
+            assert_eq!(RespClient::connect(server.resp).command("PING"), "PONG");
+            assert!(asked.elapsed() < TIMEOUT, "a new connection waited {:?}", asked.elapsed());
+            thread::sleep(Duration::from_millis(50));
+        }
+    });
+    let (allowed, denied, errors) = tally.counts();
+    assert!(allowed == 0 && denied == 0 && errors >= 10_000, "{tally:?}");
+    let grown = server.resident().saturating_sub(before);
+    assert!(grown < 64 << 20, "the server grew by {grown} bytes");
+    redis.signal("-CONT");
+    hit_until(&server, "a", |reply| reply.starts_with("OK true"));
+}
+
+/// Hits one actor on 10 connections all the while `disturb` runs, and a little longer.
+fn load_during(server: &Server, disturb: impl FnOnce()) -> Tally {
+    let (tally, done) = (Tally::default(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for _ in 0..10 {
+            scope.spawn(|| {
+                let mut client = LineClient::connect(server.line);
+                while !done.load(Relaxed) {
+                    client.send(b"HIT ip=a\n");
+                    tally.note(&client.read_line());
+                }
+            });
+        }
+        disturb();
+        thread::sleep(Duration::from_millis(200));
+        done.store(true, Relaxed);
+    });
+    tally
+}
+
+#[test]
+fn scripts_flushed_under_load_are_loaded_again_and_nothing_counts_twice() {
+    let (redis, rules) = (RedisServer::start(), rules(1_000));
+    let server = serve(&rules, &redis.url(), &["--denial-cache", "0", "--redis-timeout", "5000"]);
+    let tally = load_during(&server, || {
+        for _ in 0..50 {
+            redis.cli(&["SCRIPT", "FLUSH"]);
+        }
+    });
+    let (allowed, denied, errors) = tally.counts();
+    assert_eq!((allowed, errors), (1_000, 0));
+    assert!(denied > 0, "the load went past the limit");
+}
+
+#[test]
+fn a_restart_under_load_admits_no_more_than_redis_lost() {
+    let (mut redis, rules) = (RedisServer::start(), rules(300));
+    let server = serve(&rules, &redis.url(), &["--denial-cache", "0"]);
+    let tally = load_during(&server, || {
+        thread::sleep(Duration::from_millis(300));
+        redis.kill();
+        thread::sleep(Duration::from_millis(300));
+        redis.restart();
+        // Whoever reconnects, backs off first.
+        thread::sleep(Duration::from_secs(3));
+    });
+    let (allowed, denied, errors) = tally.counts();
+    assert!((300..=600).contains(&allowed), "{tally:?}: one window before, one after the restart");
+    assert!(denied > 0 && errors > 0, "{tally:?}");
+    hit_until(&server, "b", |reply| reply == "OK true 299 600");
+}
+
+/// Calls of the window's script that Redis counts.
+fn script_calls(redis: &RedisServer) -> u64 {
+    let stats = redis.cli(&["INFO", "commandstats"]);
+    let calls = |line: &str| line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok();
+    stats.lines().filter(|line| line.starts_with("cmdstat_eval")).filter_map(calls).sum()
+}
+
+#[test]
+fn denials_from_memory_save_round_trips_until_the_bucket_is_forgotten() {
+    let (redis, rules) = (RedisServer::start(), rules(1));
+    let calls_with = |flags: &[&str]| {
+        redis.cli(&["FLUSHALL"]);
+        redis.cli(&["CONFIG", "RESETSTAT"]);
+        let server = serve(&rules, &redis.url(), flags);
+        let mut client = RespClient::connect(server.resp);
+        let mut hit = |ip: u64| client.command(&format!("DIVVY.HIT ip={ip}"));
+        // One actor in ten is new; the others have nothing left.
+        let allowed = (0..1_000).filter(|n| hit(if n % 10 == 0 { 1_000 + n } else { 7 }).starts_with("[1 ")).count();
+        assert_eq!(allowed, 101);
+        assert_eq!(client.command("DIVVY.RESET ip=7"), "1");
+        assert!(client.command("DIVVY.HIT ip=7").starts_with("[1 "), "forgotten here as well as in Redis");
+        script_calls(&redis)
+    };
+    let (with, without) = (calls_with(&[]), calls_with(&["--denial-cache", "0"]));
+    assert!(without >= 1_000, "{without} calls without the memory");
+    assert!(with <= 110, "{with} calls with the memory, {without} without");
+}
+
+#[test]
+fn a_cluster_s_master_killed_and_failed_over() {
+    let (mut cluster, rules) = (RedisCluster::start(), rules(1_000));
+    let server = serve(&rules, &cluster.urls().join(","), &["--denial-cache", "0"]);
+    let actors: Vec<_> = (0..30).map(|number| format!("actor{number}")).collect();
+    for ip in &actors {
+        hit_until(&server, ip, |reply| reply.starts_with("OK true"));
+    }
+    cluster.master_of("divvy:ip=*:actor0:1000:600").kill();
+    // Every slot has a master again: each actor is answered, and has what it had, but for a hit that had no replica yet.
+    for ip in &actors {
+        hit_until(&server, ip, |reply| {
+            let verdict = parse_verdict(&format!("{reply}\n"));
+            assert!(verdict.is_none_or(|(allowed, credit, _)| allowed && credit <= 999), "{reply}");
+            verdict.is_some()
+        });
+    }
+}

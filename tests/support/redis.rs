@@ -1,0 +1,176 @@
+//! Real Redis servers on free ports: one, or a cluster of three masters and three replicas. Ended when dropped.
+
+use std::io::{BufRead, BufReader};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::PATIENCE;
+
+/// Ends redis-server when its standard input ends, which it does with the test process, however that ends: a server
+/// that all tests share is never dropped.
+const GUARDED: &str = r#"redis-server "$@" > /dev/null & echo $!; read -r _; kill -9 $! 2> /dev/null"#;
+
+/// A `redis-server` process that persists nothing.
+pub struct RedisServer {
+    guard: Child,
+    pid: String,
+    pub port: u16,
+    extra: Vec<String>,
+    dir: TempDir,
+}
+
+impl RedisServer {
+    pub fn start() -> Self {
+        Self::start_with(free_port(), &[])
+    }
+
+    pub fn start_with(port: u16, extra: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let extra: Vec<String> = extra.iter().map(|word| word.to_string()).collect();
+        let (guard, pid) = spawn(port, &extra, &dir);
+        let server = Self { guard, pid, port, extra, dir };
+        server.wait_until_ready();
+        server
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// What redis-cli prints.
+    pub fn cli(&self, words: &[&str]) -> String {
+        cli(self.port, words)
+    }
+
+    /// SIGKILL; [`RedisServer::restart`] brings it back, empty.
+    pub fn kill(&mut self) {
+        drop(self.guard.stdin.take());
+        self.guard.wait().unwrap();
+    }
+
+    pub fn restart(&mut self) {
+        (self.guard, self.pid) = spawn(self.port, &self.extra, &self.dir);
+        self.wait_until_ready();
+    }
+
+    pub fn signal(&self, signal: &str) {
+        let status = Command::new("kill").args([signal, &self.pid]).status().unwrap();
+        assert!(status.success());
+    }
+
+    fn wait_until_ready(&self) {
+        until(|| {
+            TcpStream::connect(("127.0.0.1", self.port)).is_ok()
+                && ["PONG", "NOAUTH Authentication required."].contains(&self.cli(&["PING"]).as_str())
+        });
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        drop(self.guard.stdin.take());
+        let _ = self.guard.wait();
+    }
+}
+
+fn spawn(port: u16, extra: &[String], dir: &TempDir) -> (Child, String) {
+    let port = port.to_string();
+    let mut guard = Command::new("sh")
+        .args(["-c", GUARDED, "sh", "--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+        .arg("--dir")
+        .arg(dir.path())
+        .args(extra)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut pid = String::new();
+    BufReader::new(guard.stdout.take().unwrap()).read_line(&mut pid).unwrap();
+    (guard, pid.trim_end().to_owned())
+}
+
+/// Three masters, the first three, each with a replica.
+pub struct RedisCluster {
+    pub nodes: Vec<RedisServer>,
+}
+
+impl RedisCluster {
+    pub fn start() -> Self {
+        let config = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
+        let nodes: Vec<_> = (0..6).map(|_| RedisServer::start_with(free_cluster_port(), &config)).collect();
+        let addresses = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port));
+        let created = Command::new("redis-cli")
+            .args(["--cluster", "create"])
+            .args(addresses)
+            .args(["--cluster-replicas", "1", "--cluster-yes"])
+            .output()
+            .unwrap();
+        assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stdout));
+        let cluster = Self { nodes };
+        until(|| {
+            let is_settled = |node: &RedisServer| {
+                node.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
+                    && node.cli(&["CLUSTER", "NODES"]).matches("slave ").count() == 3
+                    && !node.cli(&["INFO", "replication"]).contains("master_link_status:down")
+            };
+            cluster.nodes.iter().all(is_settled)
+        });
+        cluster
+    }
+
+    pub fn urls(&self) -> Vec<String> {
+        self.nodes.iter().map(RedisServer::url).collect()
+    }
+
+    /// What redis-cli prints, following redirections.
+    pub fn cli(&self, words: &[&str]) -> String {
+        let port = self.nodes.last().unwrap().port;
+        cli(port, &[&["-c"], words].concat())
+    }
+
+    /// The master that has `key`'s slot.
+    pub fn master_of(&mut self, key: &str) -> &mut RedisServer {
+        let slot: u32 = self.cli(&["CLUSTER", "KEYSLOT", key]).parse().unwrap();
+        let nodes = self.cli(&["CLUSTER", "NODES"]);
+        let has_slot = |range: &str| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            first.parse().is_ok_and(|first: u32| first <= slot) && last.parse().is_ok_and(|last: u32| slot <= last)
+        };
+        let line = nodes.lines().find(|line| line.split(' ').skip(8).any(has_slot)).unwrap();
+        let port = line.split(' ').nth(1).unwrap().split(['@', ':']).nth(1).unwrap().parse::<u16>().unwrap();
+        self.nodes.iter_mut().find(|node| node.port == port).unwrap()
+    }
+}
+
+fn cli(port: u16, words: &[&str]) -> String {
+    let output = Command::new("redis-cli").args(["-p", &port.to_string()]).args(words).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+}
+
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A cluster node also listens on its port plus 10,000, which must be a port.
+fn free_cluster_port() -> u16 {
+    loop {
+        let port = free_port();
+        if let Some(bus) = port.checked_add(10_000)
+            && TcpListener::bind(("127.0.0.1", bus)).is_ok()
+        {
+            return port;
+        }
+    }
+}
+
+/// Waits until `condition` holds.
+pub fn until(mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
