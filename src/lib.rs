@@ -16,7 +16,7 @@
 //! | [`protocol`] | bytes ↔ requests and replies: Divvy's line protocol, RESP and its commands | sockets |
 //! | [`limiter`] | the door: a batch of requests in, a verdict each out | protocols, files |
 //! | [`rules`] | what the operator wrote, compiled: which limits apply to an operation | time, counters |
-//! | [`store`] | what remembers: RocksDB, memory; one contract | rules |
+//! | [`store`] | what remembers: RocksDB, Redis, memory; one contract | rules |
 //! | [`algorithm`] | pure decisions: (limit, state, ask, time) → (outcome, state) | clocks, I/O |
 //! | [`clock`] | the only place that asks what time it is | |
 //!
