@@ -23,7 +23,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct Link {
-    target: Target,
+    /// Boxed: what a client library keeps of addresses and settings is large beside everything else.
+    target: Box<Target>,
     timeout: Duration,
     state: Mutex<State>,
 }
@@ -45,7 +46,7 @@ struct Outage {
 
 impl Link {
     pub(super) fn new(target: Target, timeout: Duration) -> Self {
-        Self { target, timeout, state: Mutex::default() }
+        Self { target: Box::new(target), timeout, state: Mutex::default() }
     }
 
     /// Makes the calls in one round trip. Scripts that Redis has forgotten are sent once more with their text: Redis
