@@ -243,7 +243,8 @@ impl Shared {
     fn commit(&self, number: u64) -> Result<(), StoreError> {
         let committer = &mut *self.committer.lock();
         self.table.take_journal(&mut committer.record);
-        let result = if committer.outage.lasts() { self.recover(number) } else { self.append(number, &committer.record) };
+        let result =
+            if committer.outage.lasts() { self.recover(number) } else { self.append(number, &committer.record) };
         self.journaled(committer, &result);
         result
     }
