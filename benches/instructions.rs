@@ -19,7 +19,9 @@ use divvy::rules::{Operation, RuleSet, Scratch};
 use divvy::store::{Action, Batch, Durability, RocksOptions, RocksStore, Store};
 
 const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.txt");
-const STAGES: [(&str, fn(u64)); 5] = [
+/// What it is called, and how to run it for so many hits.
+type Stage = (&'static str, fn(u64));
+const STAGES: [Stage; 5] = [
     ("codec: line protocol", line),
     ("codec: RESP", resp),
     ("matching: 4 rules", |hits| matching(4, hits)),
