@@ -151,7 +151,9 @@ impl LineClient {
     }
 
     pub fn hit(&mut self, pairs: &str) -> (bool, u64, u64) {
-        self.try_hit(pairs).expect("an OK reply")
+        self.send(format!("HIT {pairs}\n").as_bytes());
+        let line = self.read_line();
+        parse_verdict(&line).unwrap_or_else(|| panic!("HIT {pairs}: {line:?}"))
     }
 
     pub fn stream(&self) -> &TcpStream {

@@ -90,7 +90,7 @@ impl Commits {
     /// The lead, unless somebody else has it.
     pub fn try_lead(&self) -> Option<Lead<'_>> {
         let mut queue = self.queue.lock();
-        (!std::mem::replace(&mut queue.led, true)).then_some(Lead(self))
+        (!std::mem::replace(&mut queue.led, true)).then(|| Lead(self))
     }
 
     /// Whoever waits from now on gets an error; those who wait already are still served.
@@ -147,4 +147,22 @@ impl Drop for Lead<'_> {
 
 fn closed() -> StoreError {
     StoreError::new("the store is closed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A second lead was made and dropped at once, under the lock that its drop takes: the store hung for good when its
+    /// thread asked for the lead just after the first hit had taken it.
+    #[test]
+    fn there_is_one_lead_and_asking_for_another_harms_nobody() {
+        let commits = Commits::new();
+        let lead = commits.try_lead().unwrap();
+        assert!(commits.try_lead().is_none());
+        lead.finish(lead.begin(), &Ok(()));
+        assert!(commits.try_lead().is_none(), "still led");
+        drop(lead);
+        assert!(commits.try_lead().is_some());
+    }
 }
