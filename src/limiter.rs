@@ -6,9 +6,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
+
 use crate::algorithm::{Ask, Limit, Outcome};
 use crate::clock::{Clock, Timestamp};
-use crate::rules::{BadCost, MatchPolicy, Operation, Quota, RuleSet, Scratch};
+use crate::rules::{BadCost, MatchPolicy, Operation, Quota, Rule, RuleSet, Scratch};
 use crate::store::key::{self, Prefix, Space};
 use crate::store::{Action, Backend, Batch, Store, StoreError};
 
@@ -79,7 +81,7 @@ impl Policy {
 
 /// Rules, a store and a clock.
 pub struct Limiter {
-    policy: Option<Arc<Policy>>,
+    policy: ArcSwapOption<Policy>,
     store: Backend,
     clock: Clock,
 }
@@ -87,11 +89,16 @@ pub struct Limiter {
 impl Limiter {
     /// Without a policy only requests that carry their own limit are answered.
     pub fn new(policy: Option<Policy>, store: Backend, clock: Clock) -> Self {
-        Self { policy: policy.map(Arc::new), store, clock }
+        Self { policy: ArcSwapOption::new(policy.map(Arc::new)), store, clock }
     }
 
-    pub fn policy(&self) -> Option<&Policy> {
-        self.policy.as_deref()
+    pub fn policy(&self) -> Option<Arc<Policy>> {
+        self.policy.load_full()
+    }
+
+    /// Puts `policy` in force for every batch that begins from now on; those under way keep the one they began with.
+    pub fn replace_policy(&self, policy: Policy) {
+        self.policy.store(Some(Arc::new(policy)));
     }
 
     pub fn store(&self) -> &Backend {
@@ -106,7 +113,8 @@ impl Limiter {
     pub fn begin(&self, requests: &mut Requests) {
         requests.batch.begin(self.clock.now());
         requests.asked.clear();
-        requests.policy.clone_from(&self.policy);
+        requests.matched.clear();
+        requests.policy = self.policy.load_full();
     }
 
     /// Applies the batch: afterwards each request has its answer.
@@ -123,24 +131,35 @@ pub struct Requests {
     policy: Option<Arc<Policy>>,
     batch: Batch,
     asked: Vec<Asked>,
+    /// The rules that each request matched, one request after the other.
+    matched: Vec<Matched>,
     scratch: Scratch,
 }
 
-/// One request: its entries in the batch, canaries first, and where its answer comes from.
+/// One request, and where its answer comes from.
 #[derive(Debug)]
-struct Asked {
-    entries: Range<usize>,
+enum Asked {
+    /// Nothing was asked of the store.
+    Refused(Refusal),
+    /// The client's own bucket, by its entry in the batch.
+    Bucket(usize),
+    /// The rules it matched, canaries first; the last one answers.
+    Rules(Range<usize>),
+}
+
+/// A rule that a request matched, and what it comes to.
+#[derive(Debug, Clone, Copy)]
+struct Matched {
+    rule: usize,
     answer: Answer,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 enum Answer {
-    /// Nothing was asked of the store.
-    Refused(Refusal),
-    /// The rule that answers counts nothing.
+    /// The rule counts nothing.
     Uncounted(Verdict),
-    /// The last entry.
-    Counted,
+    /// The outcome of this entry of the batch.
+    Counted(usize),
 }
 
 impl Requests {
@@ -154,15 +173,19 @@ impl Requests {
 
     /// Adds a request about `operation`; its answer will be under the number of requests that came before it.
     pub fn push(&mut self, operation: &Operation, intent: Intent) {
-        let first = self.batch.len();
-        let answer = match self.policy.clone() {
-            None => Answer::Refused(Refusal::NoRules),
-            Some(policy) => self.push_matches(&policy, operation, intent).unwrap_or_else(|refusal| {
-                self.batch.truncate(first);
-                Answer::Refused(refusal)
-            }),
+        let (entries, matched) = (self.batch.len(), self.matched.len());
+        let asked = match self.policy.clone() {
+            None => Asked::Refused(Refusal::NoRules),
+            Some(policy) => match self.push_matches(&policy, operation, intent) {
+                Ok(()) => Asked::Rules(matched..self.matched.len()),
+                Err(refusal) => {
+                    self.batch.truncate(entries);
+                    self.matched.truncate(matched);
+                    Asked::Refused(refusal)
+                }
+            },
         };
-        self.asked.push(Asked { entries: first..self.batch.len(), answer });
+        self.asked.push(asked);
     }
 
     /// Adds a request that needs no rule: `ask` of the bucket that the client calls `key`, under the client's own
@@ -170,38 +193,35 @@ impl Requests {
     pub fn push_bucket(&mut self, space: Space, key: &[u8], limit: Limit, ask: Ask, at: Option<Timestamp>) {
         let at = at.unwrap_or(self.batch.now());
         let entry = self.batch.push(limit, Action::Ask(ask), at, |out| key::write_client_key(space, &limit, key, out));
-        self.asked.push(Asked { entries: entry..entry + 1, answer: Answer::Counted });
+        self.asked.push(Asked::Bucket(entry));
     }
 
     /// # Errors
     /// The request is refused, and what was pushed for it has to be taken back.
-    fn push_matches(&mut self, policy: &Policy, operation: &Operation, intent: Intent) -> Result<Answer, Refusal> {
+    fn push_matches(&mut self, policy: &Policy, operation: &Operation, intent: Intent) -> Result<(), Refusal> {
         let now = self.batch.now();
-        let mut answer = Answer::Refused(Refusal::NoRules);
         for (index, rule) in policy.rules.matches(operation, &mut self.scratch) {
             let action = match intent {
                 Intent::Hit => Action::Ask(Ask::Take { cost: rule.cost(operation)? }),
                 Intent::Peek => Action::Ask(Ask::Look { cost: rule.cost(operation)? }),
                 Intent::Forget => Action::Forget,
             };
-            let is_canary = rule.match_policy == MatchPolicy::Canary;
-            let bucket = policy.buckets.get(index).and_then(Option::as_ref);
             // A peek is about the answer alone, and canaries do not answer.
-            if let Some(bucket) = bucket
-                && !(is_canary && intent == Intent::Peek)
-            {
-                let actor = rule.actor_field.as_deref().and_then(|field| operation.get(field)).unwrap_or_default();
-                self.batch.push(bucket.limit, action, now, |key| bucket.prefix.write_key(actor, key));
+            if rule.match_policy == MatchPolicy::Canary && intent == Intent::Peek {
+                continue;
             }
-            if !is_canary {
-                answer = match rule.quota {
-                    Quota::Limited(_) => Answer::Counted,
-                    Quota::Never => Answer::Uncounted(Verdict { allowed: false, credit: 0, reset_ns: 0 }),
-                    Quota::Always { credit } => Answer::Uncounted(Verdict { allowed: true, credit, reset_ns: 0 }),
-                };
-            }
+            let answer = match (policy.buckets.get(index).and_then(Option::as_ref), rule.quota) {
+                (Some(bucket), _) => {
+                    let actor = rule.actor_field.as_deref().and_then(|field| operation.get(field)).unwrap_or_default();
+                    let entry = self.batch.push(bucket.limit, action, now, |key| bucket.prefix.write_key(actor, key));
+                    Answer::Counted(entry)
+                }
+                (None, Quota::Always { credit }) => Answer::Uncounted(Verdict { allowed: true, credit, reset_ns: 0 }),
+                (None, _) => Answer::Uncounted(Verdict { allowed: false, credit: 0, reset_ns: 0 }),
+            };
+            self.matched.push(Matched { rule: index, answer });
         }
-        Ok(answer)
+        Ok(())
     }
 
     /// The verdict on request `index`, once the batch is applied.
@@ -209,15 +229,17 @@ impl Requests {
     /// # Errors
     /// When there are no rules, the request's cost cannot be told, or the store failed for any of its counters.
     pub fn verdict(&self, index: usize) -> Result<Verdict, Refusal> {
-        let asked = self.asked.get(index).ok_or(Refusal::NoRules)?;
-        match (&asked.answer, self.last_outcome(asked)?) {
-            (Answer::Uncounted(verdict), _) => Ok(*verdict),
-            (Answer::Counted, Some(Outcome { allowed, left, reset_ns, .. })) => {
-                Ok(Verdict { allowed, credit: left, reset_ns })
-            }
-            (Answer::Refused(refusal), _) => Err(refusal.clone()),
-            (Answer::Counted, None) => Err(Refusal::NoRules),
+        let mut verdict = Err(Refusal::NoRules);
+        for matched in self.matched(index)? {
+            verdict = Ok(self.answer(matched)?);
         }
+        verdict
+    }
+
+    /// The rule that answers request `index`, and its place among the rules; none where no rule was asked.
+    pub fn rule(&self, index: usize) -> Option<(usize, &Rule)> {
+        let place = self.matched(index).ok()?.last()?.rule;
+        Some((place, self.policy.as_ref()?.rules.rules().get(place)?))
     }
 
     /// The outcome of request `index`, one of [`Requests::push_bucket`]'s, once the batch is applied.
@@ -225,17 +247,29 @@ impl Requests {
     /// # Errors
     /// When the store failed for its bucket.
     pub fn outcome(&self, index: usize) -> Result<Outcome, Refusal> {
-        let asked = self.asked.get(index).ok_or(Refusal::NoRules)?;
-        self.last_outcome(asked)?.ok_or(Refusal::NoRules)
+        match self.asked.get(index) {
+            Some(Asked::Bucket(entry)) => Ok(self.batch.outcome(*entry)?),
+            Some(Asked::Refused(refusal)) => Err(refusal.clone()),
+            Some(Asked::Rules(_)) | None => Err(Refusal::NoRules),
+        }
     }
 
-    /// What the last of a request's counters came to, when there is one and the store failed for none.
-    fn last_outcome(&self, asked: &Asked) -> Result<Option<Outcome>, Refusal> {
-        let mut last = None;
-        for entry in asked.entries.clone() {
-            last = Some(self.batch.outcome(entry)?);
+    fn matched(&self, index: usize) -> Result<&[Matched], Refusal> {
+        match self.asked.get(index) {
+            Some(Asked::Rules(range)) => Ok(self.matched.get(range.clone()).unwrap_or_default()),
+            Some(Asked::Refused(refusal)) => Err(refusal.clone()),
+            Some(Asked::Bucket(_)) | None => Err(Refusal::NoRules),
         }
-        Ok(last)
+    }
+
+    fn answer(&self, matched: &Matched) -> Result<Verdict, Refusal> {
+        match matched.answer {
+            Answer::Uncounted(verdict) => Ok(verdict),
+            Answer::Counted(entry) => {
+                let Outcome { allowed, left, reset_ns, .. } = self.batch.outcome(entry)?;
+                Ok(Verdict { allowed, credit: left, reset_ns })
+            }
+        }
     }
 
     /// How many counters request `index`, an [`Intent::Forget`], has forgotten.
@@ -243,11 +277,10 @@ impl Requests {
     /// # Errors
     /// As [`Requests::verdict`].
     pub fn forgotten(&self, index: usize) -> Result<usize, Refusal> {
-        let asked = self.asked.get(index).ok_or(Refusal::NoRules)?;
-        if let Answer::Refused(refusal) = &asked.answer {
-            return Err(refusal.clone());
-        }
-        asked.entries.clone().try_fold(0, |count, entry| Ok(count + usize::from(self.batch.outcome(entry)?.allowed)))
+        self.matched(index)?.iter().try_fold(0, |count, matched| match matched.answer {
+            Answer::Counted(entry) => Ok(count + usize::from(self.batch.outcome(entry)?.allowed)),
+            Answer::Uncounted(_) => Ok(count),
+        })
     }
 }
 

@@ -5,13 +5,16 @@
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use futures_util::poll;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
+
+use super::stream::Stream;
 
 /// Room made for each read: a pipelining client's burst.
 const READ_SIZE: usize = 16 * 1024;
@@ -34,9 +37,6 @@ pub enum Next {
 
 /// A protocol's side of a connection.
 pub trait Session: Send {
-    /// What a client is told that comes when there are too many; empty where only answers may be sent.
-    const TOO_MANY: &'static [u8];
-
     /// Answers complete requests at the front of `input`, in order: removes them there and appends their replies to
     /// `output`. It may stop early to bound its memory, and says so with [`Next::AnswerOn`].
     fn answer(&mut self, input: &mut BytesMut, output: &mut Vec<u8>) -> impl Future<Output = Next> + Send;
@@ -53,7 +53,7 @@ pub struct Timeouts {
 
 /// Serves the connection until the client ends it, the session closes it, a timeout passes or `closing` is cancelled;
 /// then answers what had been read, and ends in an orderly way.
-pub async fn serve(mut stream: TcpStream, mut session: impl Session, timeouts: Timeouts, closing: CancellationToken) {
+pub async fn serve(mut stream: Stream, mut session: impl Session, timeouts: Timeouts, closing: CancellationToken) {
     let mut input = BytesMut::new();
     let mut output = Vec::new();
     // Made once: a new one for every read would register itself with the token, under a lock that all connections share.
@@ -80,7 +80,7 @@ pub async fn serve(mut stream: TcpStream, mut session: impl Session, timeouts: T
 
 /// Reads at least a byte; false when the connection has come to its end (with what was received before in `input`).
 async fn read_more(
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     input: &mut BytesMut,
     timeouts: Timeouts,
     closing: Pin<&mut WaitForCancellationFuture<'_>>,
@@ -101,18 +101,18 @@ async fn idle(limit: Option<Duration>) {
     }
 }
 
-async fn write_all(stream: &mut TcpStream, output: &mut Vec<u8>, limit: Duration) -> io::Result<()> {
+async fn write_all(stream: &mut Stream, output: &mut Vec<u8>, limit: Duration) -> io::Result<()> {
     let mut rest = output.as_slice();
     while !rest.is_empty() {
-        let written = match stream.try_write(rest) {
+        // Nearly always the socket has room, and no timer is needed.
+        let written = match poll!(pin!(stream.write(rest))) {
+            Poll::Ready(written) => written?,
             // The limit is on progress, not on the whole: a slow client that reads is served.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                timeout(limit, stream.write(rest)).await.map_err(|_| io::ErrorKind::TimedOut)??
-            }
-            written => written?,
+            Poll::Pending => timeout(limit, stream.write(rest)).await.map_err(|_| io::ErrorKind::TimedOut)??,
         };
         rest = rest.get(written..).unwrap_or_default();
     }
+    stream.flush().await?;
     if output.capacity() > KEPT_CAPACITY {
         *output = Vec::new();
     }
@@ -127,7 +127,7 @@ fn release(input: &mut BytesMut) {
 }
 
 /// Sends a FIN behind the last reply, and waits a while for the client's.
-async fn close(mut stream: TcpStream) {
+async fn close(mut stream: Stream) {
     if stream.shutdown().await.is_err() {
         return;
     }

@@ -1,10 +1,16 @@
 //! The line protocol's front: a session that answers HITs.
 
+use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
+use tokio_util::sync::CancellationToken;
 
-use super::connection::{Next, Session};
+use super::Limits;
+use super::accept::Front;
+use super::connection::{self, Next, Session};
+use super::stream::Stream;
 use crate::clock::ceil_seconds;
 use crate::limiter::{Intent, Limiter, Requests};
 use crate::protocol::line::{ErrorCode, LineDecoder, RequestError, parse_request, write_error, write_verdict};
@@ -13,8 +19,35 @@ use crate::rules::Operation;
 /// Requests answered as one batch; more of them wait in the input.
 const MAX_BATCH: usize = 1024;
 
+/// The front.
+pub struct LineFront {
+    limiter: Arc<Limiter>,
+    limits: Limits,
+}
+
+impl LineFront {
+    pub fn new(limiter: Arc<Limiter>, limits: Limits) -> Self {
+        Self { limiter, limits }
+    }
+}
+
+impl Front for LineFront {
+    // An unasked line would be taken for the answer to the first request.
+    const TOO_MANY: &'static [u8] = b"";
+
+    fn serve(
+        &self,
+        stream: Stream,
+        _: SocketAddr,
+        closing: CancellationToken,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let session = LineSession::new(Arc::clone(&self.limiter), self.limits.max_line, self.limits.max_pairs);
+        connection::serve(stream, session, self.limits.timeouts, closing)
+    }
+}
+
 /// One client of the line protocol.
-pub struct LineSession {
+struct LineSession {
     limiter: Arc<Limiter>,
     decoder: LineDecoder,
     max_pairs: usize,
@@ -31,7 +64,7 @@ enum Reply {
 }
 
 impl LineSession {
-    pub fn new(limiter: Arc<Limiter>, max_line: usize, max_pairs: usize) -> Self {
+    fn new(limiter: Arc<Limiter>, max_line: usize, max_pairs: usize) -> Self {
         Self {
             limiter,
             decoder: LineDecoder::new(max_line),
@@ -62,9 +95,6 @@ impl LineSession {
 }
 
 impl Session for LineSession {
-    // An unasked line would be taken for the answer to the first request.
-    const TOO_MANY: &'static [u8] = b"";
-
     async fn answer(&mut self, input: &mut BytesMut, output: &mut Vec<u8>) -> Next {
         self.limiter.begin(&mut self.requests);
         let (next, too_long) = loop {

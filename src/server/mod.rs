@@ -1,27 +1,31 @@
 //! Sockets: listening, accepting, caps and timeouts, and the end of it all.
 //!
-//! Every front is an accept loop that gives each connection to [`connection::serve`] with its protocol's session.
-//! Nothing here judges a request or knows a rule.
+//! Every front is an accept loop ([`accept`]) that gives each connection to its protocol: [`line`] and [`resp`] are
+//! sessions of one read-answer-write loop ([`connection`]), [`http`] is a library's. Nothing here judges a request or
+//! knows a rule.
 
+mod accept;
 pub mod connection;
+mod http;
 mod line;
 mod resp;
+mod stream;
 mod workers;
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use socket2::{SockRef, TcpKeepalive};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::connection::{Session, Timeouts};
-use self::line::LineSession;
-use self::resp::{RespSession, Shared};
+use self::accept::Acceptor;
+use self::connection::Timeouts;
+use self::http::HttpFront;
+use self::line::LineFront;
+use self::resp::RespFront;
 use self::workers::Workers;
 pub use self::workers::default_threads;
 use crate::limiter::Limiter;
@@ -35,10 +39,6 @@ pub const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 const DRAIN_GRACE: Duration = Duration::from_millis(250);
 /// How long the end may take from then on: connections still busy are cut.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
-/// A connection silent for so long is probed, lest clients that vanished without a FIN use up the slots.
-const KEEPALIVE: Duration = Duration::from_secs(300);
-/// Pause after a failed accept (too many open files, mostly), lest the loop spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Bounds on what clients may do.
 #[derive(Debug, Clone, Copy)]
@@ -50,14 +50,23 @@ pub struct Limits {
     pub timeouts: Timeouts,
 }
 
+/// How the server is run.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    pub limits: Limits,
+    /// Threads that connections run on.
+    pub threads: usize,
+}
+
 /// The fronts that are served, each on its listening socket.
 #[derive(Debug, Default)]
 pub struct Fronts {
     pub line: Option<TcpListener>,
     pub resp: Option<TcpListener>,
+    pub http: Option<TcpListener>,
 }
 
-/// Serves on `threads` threads until `draining` is cancelled, then answers what had been received, at most for a
+/// Serves until `draining` is cancelled, then answers what had been received, at most for a
 /// bounded time.
 ///
 /// # Errors
@@ -65,97 +74,33 @@ pub struct Fronts {
 pub async fn run(
     limiter: Arc<Limiter>,
     fronts: Fronts,
-    limits: Limits,
-    threads: usize,
+    settings: Settings,
     draining: CancellationToken,
 ) -> io::Result<()> {
-    let server = Server {
-        workers: Workers::start(threads)?,
+    let limits = settings.limits;
+    let acceptor = Acceptor {
+        workers: Workers::start(settings.threads)?,
         slots: Arc::new(Semaphore::new(limits.max_connections)),
         connections: TaskTracker::new(),
         limits,
-        draining,
+        draining: draining.clone(),
         closing: CancellationToken::new(),
     };
-    let line =
-        server.accept_loop(fronts.line, |_| LineSession::new(Arc::clone(&limiter), limits.max_line, limits.max_pairs));
-    let shared = Arc::new(Shared::new(Arc::clone(&limiter), limits, fronts.resp.as_ref()));
-    let resp = server.accept_loop(fronts.resp, |peer| RespSession::new(Arc::clone(&shared), peer));
-    tokio::join!(line, resp);
+    let resp = RespFront::new(Arc::clone(&limiter), limits, fronts.resp.as_ref());
+    let http = HttpFront::new(Arc::clone(&limiter), limits, draining);
+    tokio::join!(
+        acceptor.run(fronts.line, LineFront::new(limiter, limits)),
+        acceptor.run(fronts.resp, resp),
+        acceptor.run(fronts.http, http),
+    );
 
     tokio::time::sleep(DRAIN_GRACE).await;
-    server.closing.cancel();
-    server.connections.close();
-    if tokio::time::timeout(DRAIN_LIMIT, server.connections.wait()).await.is_err() {
-        tracing::warn!(connections = server.connections.len(), "closing connections that are still busy");
+    acceptor.closing.cancel();
+    acceptor.connections.close();
+    if tokio::time::timeout(DRAIN_LIMIT, acceptor.connections.wait()).await.is_err() {
+        tracing::warn!(connections = acceptor.connections.len(), "closing connections that are still busy");
     }
     Ok(())
-}
-
-struct Server {
-    workers: Workers,
-    slots: Arc<Semaphore>,
-    connections: TaskTracker,
-    limits: Limits,
-    /// No more connections are accepted.
-    draining: CancellationToken,
-    /// Connections end once they have answered.
-    closing: CancellationToken,
-}
-
-impl Server {
-    async fn accept_loop<S: Session + 'static>(
-        &self,
-        listener: Option<TcpListener>,
-        session: impl Fn(SocketAddr) -> S,
-    ) {
-        let Some(listener) = listener else { return };
-        loop {
-            tokio::select! {
-                biased;
-                () = self.draining.cancelled() => return,
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, peer)) => self.start(stream, peer, session(peer)),
-                    Err(error) => {
-                        tracing::warn!(%error, "cannot accept a connection");
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
-                    }
-                },
-            }
-        }
-    }
-
-    fn start<S: Session + 'static>(&self, stream: TcpStream, peer: SocketAddr, session: S) {
-        let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
-            tracing::warn!(%peer, limit = self.limits.max_connections, "too many connections: refused one");
-            // Best effort: a new socket's buffer has room for a line, and nobody waits for it.
-            let _ = stream.try_write(S::TOO_MANY);
-            return;
-        };
-        if let Err(error) = prepare(&stream) {
-            tracing::debug!(%error, %peer, "cannot set a connection's options");
-        }
-        let (timeouts, closing) = (self.limits.timeouts, self.closing.clone());
-        // The socket moves from this runtime's poller to the worker's.
-        let stream = match stream.into_std() {
-            Ok(stream) => stream,
-            Err(error) => return tracing::warn!(%error, %peer, "cannot hand a connection over"),
-        };
-        let serve = async move {
-            match TcpStream::from_std(stream) {
-                Ok(stream) => connection::serve(stream, session, timeouts, closing).await,
-                Err(error) => tracing::warn!(%error, %peer, "cannot take a connection over"),
-            }
-            drop(slot);
-        };
-        self.connections.spawn_on(serve, self.workers.next());
-    }
-}
-
-fn prepare(stream: &TcpStream) -> io::Result<()> {
-    // Replies are written whole; waiting for more to send would only delay them.
-    stream.set_nodelay(true)?;
-    SockRef::from(stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))
 }
 
 /// Binds a listening socket.

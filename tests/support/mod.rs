@@ -1,5 +1,6 @@
 //! What the tests share: a running server, and clients that speak just enough.
 
+pub mod http;
 pub mod redis;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -25,7 +26,9 @@ pub fn divvy() -> Command {
 }
 
 fn is_setting(variable: &str) -> bool {
-    variable.starts_with("DIVVY_") || ["PORT", "REDIS_HOST", "REDIS_PORT"].contains(&variable)
+    variable.starts_with("DIVVY_")
+        || ["PORT", "HTTP_SERVICE_PORT", "PROMETHEUS_METRICS_PATH", "DEBUG"].contains(&variable)
+        || ["REDIS_", "STATSD_"].iter().any(|prefix| variable.starts_with(prefix))
 }
 
 /// A `divvy serve` process; killed when dropped.
@@ -34,6 +37,7 @@ pub struct Server {
     stdout: BufReader<std::process::ChildStdout>,
     pub line: SocketAddr,
     pub resp: SocketAddr,
+    pub http: SocketAddr,
     /// What it printed at start, but for the addresses.
     pub announced: Vec<String>,
 }
@@ -52,14 +56,14 @@ impl Server {
 
     pub fn start(args: &[&str]) -> Self {
         let mut child = divvy()
-            .args(["serve", "--listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0"])
+            .args(["serve", "--listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"])
             .args(args)
             .stdout(Stdio::piped())
             .spawn()
             .expect("divvy serve starts");
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut announced = Vec::new();
-        let (mut line, mut resp) = (None, None);
+        let (mut line, mut resp, mut http) = (None, None, None);
         while !announced.last().is_some_and(|last: &String| last.starts_with("rules:")) {
             let mut text = String::new();
             if stdout.read_line(&mut text).unwrap() == 0 {
@@ -69,11 +73,13 @@ impl Server {
             match text.split_once(" on ") {
                 Some(("line protocol", address)) => line = address.parse().ok(),
                 Some(("RESP", address)) => resp = address.parse().ok(),
+                Some(("HTTP", address)) => http = address.parse().ok(),
                 _ => announced.push(text.to_owned()),
             }
         }
         let nowhere: SocketAddr = ([127, 0, 0, 1], 0).into();
-        Self { child, stdout, line: line.unwrap_or(nowhere), resp: resp.unwrap_or(nowhere), announced }
+        let [line, resp, http] = [line, resp, http].map(|address| address.unwrap_or(nowhere));
+        Self { child, stdout, line, resp, http, announced }
     }
 
     pub fn pid(&self) -> u32 {

@@ -8,27 +8,58 @@ mod batch;
 mod client;
 mod info;
 
+use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use self::batch::{Batch, write_refusal};
 use self::client::Client;
-pub use self::info::Shared;
-use super::connection::{Next, Session};
-use crate::limiter::{Limiter, Refusal};
+use self::info::Shared;
+use super::Limits;
+use super::accept::Front;
+use super::connection::{self, Next, Session};
+use super::stream::Stream;
+use crate::limiter::{Limiter, Policy, Refusal};
 use crate::protocol::command::{Command, Pairs, describe};
 use crate::protocol::resp::{Arguments, Decoder, ReplyWriter};
-use crate::rules::{RuleSet, explain};
+use crate::rules::explain;
 
 /// Requests answered as one batch; more of them wait in the input.
 const MAX_BATCH: usize = 1024;
 /// Once so much output has gathered it is written before more is answered (bytes).
 const MAX_OUTPUT: usize = 256 * 1024;
 
+/// The front.
+pub struct RespFront {
+    shared: Arc<Shared>,
+}
+
+impl RespFront {
+    pub fn new(limiter: Arc<Limiter>, limits: Limits, listener: Option<&TcpListener>) -> Self {
+        Self { shared: Arc::new(Shared::new(limiter, limits, listener)) }
+    }
+}
+
+impl Front for RespFront {
+    const TOO_MANY: &'static [u8] = b"-ERR max number of clients reached\r\n";
+
+    fn serve(
+        &self,
+        stream: Stream,
+        peer: SocketAddr,
+        closing: CancellationToken,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let session = RespSession::new(Arc::clone(&self.shared), peer);
+        connection::serve(stream, session, self.shared.limits.timeouts, closing)
+    }
+}
+
 /// One client that speaks RESP.
-pub struct RespSession {
+struct RespSession {
     shared: Arc<Shared>,
     decoder: Decoder,
     batch: Batch,
@@ -36,7 +67,7 @@ pub struct RespSession {
 }
 
 impl RespSession {
-    pub fn new(shared: Arc<Shared>, peer: SocketAddr) -> Self {
+    fn new(shared: Arc<Shared>, peer: SocketAddr) -> Self {
         let client = Client::new(shared.next_client_id(), peer);
         Self { decoder: Decoder::new(shared.limits.resp), batch: Batch::default(), client, shared }
     }
@@ -49,8 +80,6 @@ impl Drop for RespSession {
 }
 
 impl Session for RespSession {
-    const TOO_MANY: &'static [u8] = b"-ERR max number of clients reached\r\n";
-
     async fn answer(&mut self, input: &mut BytesMut, output: &mut Vec<u8>) -> Next {
         let Self { shared, decoder, batch, client } = self;
         shared.limiter.begin(&mut batch.requests);
@@ -122,8 +151,8 @@ fn write_explanation(shared: &Shared, batch: &mut Batch, pairs: Pairs, reply: &m
     if let Err(error) = pairs.read_into(&mut batch.operation, shared.limits.max_pairs) {
         return reply.error(error);
     }
-    let Some(rules) = rules_or_error(&shared.limiter, reply) else { return };
-    let explanation = explain::explain(rules, &batch.operation);
+    let Some(policy) = policy_or_error(&shared.limiter, reply) else { return };
+    let explanation = explain::explain(policy.rules(), &batch.operation);
     reply.array(explanation.rules.len());
     for explained in &explanation.rules {
         reply.bulk(explained.to_string().as_bytes());
@@ -132,9 +161,10 @@ fn write_explanation(shared: &Shared, batch: &mut Batch, pairs: Pairs, reply: &m
 
 /// A map a rule, settings that were not given left out.
 fn write_rules(limiter: &Limiter, reply: &mut ReplyWriter) {
-    let Some(rules) = rules_or_error(limiter, reply) else { return };
-    reply.array(rules.rules().len());
-    for rule in rules.rules() {
+    let Some(policy) = policy_or_error(limiter, reply) else { return };
+    let rules = policy.rules().rules();
+    reply.array(rules.len());
+    for rule in rules {
         let settings = rule.described();
         reply.map(settings.len());
         for (name, value) in settings {
@@ -144,10 +174,10 @@ fn write_rules(limiter: &Limiter, reply: &mut ReplyWriter) {
     }
 }
 
-fn rules_or_error<'a>(limiter: &'a Limiter, reply: &mut ReplyWriter) -> Option<&'a RuleSet> {
+fn policy_or_error(limiter: &Limiter, reply: &mut ReplyWriter) -> Option<Arc<Policy>> {
     let policy = limiter.policy();
     if policy.is_none() {
         write_refusal(&Refusal::NoRules, reply);
     }
-    policy.map(|policy| policy.rules())
+    policy
 }

@@ -261,7 +261,9 @@ impl Shared {
             self.write_back.run(&self.table, &self.database, number - 1)?;
         }
         let patience = if self.durability == Durability::Sync { Patience::Fsync } else { Patience::Stalls };
-        self.database.append_journal(number, record, patience).unwrap_or(Ok(()))
+        let written = self.database.append_journal(number, record, patience);
+        // A record that was not written must never count as durable, whatever RocksDB's reason.
+        written.unwrap_or_else(|| Err(StoreError::new("cannot write the journal: RocksDB would not wait")))
     }
 
     /// After a failure memory is ahead of the disk, and the lost record cannot be told from one that was written after

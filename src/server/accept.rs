@@ -1,0 +1,107 @@
+//! Accepting: each front's loop, the slots that all of them share, and the threads that connections go to.
+//!
+//! What a connection says is its [`Front`]'s business.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::Limits;
+use super::stream::Stream;
+use super::workers::Workers;
+
+/// A connection silent for so long is probed, lest clients that vanished without a FIN use up the slots.
+const KEEPALIVE: Duration = Duration::from_secs(300);
+/// Pause after a failed accept (too many open files, mostly), lest the loop spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A protocol that is served on a listening socket.
+pub trait Front: Send + Sync + 'static {
+    /// What a client is told that comes when there are too many; empty where only answers may be sent.
+    const TOO_MANY: &'static [u8];
+
+    /// Serves one connection to its end. Once `closing` is cancelled it ends when it has answered what came in.
+    fn serve(
+        &self,
+        stream: Stream,
+        peer: SocketAddr,
+        closing: CancellationToken,
+    ) -> impl Future<Output = ()> + Send + 'static;
+}
+
+/// What all accept loops share.
+pub struct Acceptor {
+    pub workers: Workers,
+    pub slots: Arc<Semaphore>,
+    pub connections: TaskTracker,
+    pub limits: Limits,
+    /// No more connections are accepted.
+    pub draining: CancellationToken,
+    /// Connections end once they have answered.
+    pub closing: CancellationToken,
+}
+
+impl Acceptor {
+    /// Accepts until [`Acceptor::draining`] is cancelled.
+    pub async fn run(&self, listener: Option<TcpListener>, front: impl Front) {
+        let Some(listener) = listener else { return };
+        loop {
+            tokio::select! {
+                biased;
+                () = self.draining.cancelled() => return,
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, peer)) => self.start(stream, peer, &front),
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept a connection");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+            }
+        }
+    }
+
+    fn start<F: Front>(&self, stream: TcpStream, peer: SocketAddr, front: &F) {
+        let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
+            tracing::warn!(%peer, limit = self.limits.max_connections, "too many connections: refused one");
+            // Best effort: a new socket's buffer has room for a line, and nobody waits for it.
+            let _ = stream.try_write(F::TOO_MANY);
+            return;
+        };
+        if let Err(error) = prepare(&stream) {
+            tracing::debug!(%error, %peer, "cannot set a connection's options");
+        }
+        // The socket moves from this runtime's poller to the worker's, and registers there when it is first polled.
+        let stream = match stream.into_std() {
+            Ok(stream) => stream,
+            Err(error) => return tracing::warn!(%error, %peer, "cannot hand a connection over"),
+        };
+        let worker = self.workers.next();
+        let stream = {
+            let _inside = worker.enter();
+            match TcpStream::from_std(stream) {
+                Ok(stream) => stream,
+                Err(error) => return tracing::warn!(%error, %peer, "cannot take a connection over"),
+            }
+        };
+        let serving = front.serve(Stream::Plain(stream), peer, self.closing.clone());
+        let serve = async move {
+            serving.await;
+            drop(slot);
+        };
+        self.connections.spawn_on(serve, worker);
+    }
+}
+
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    // Replies are written whole; waiting for more to send would only delay them.
+    stream.set_nodelay(true)?;
+    SockRef::from(stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))
+}

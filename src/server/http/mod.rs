@@ -1,0 +1,77 @@
+//! The HTTP front: what operators and orchestrators ask.
+//!
+//! HTTP itself, 1.1 and 2, is the library's; here are the routes and the bounds on a connection's time.
+
+mod health;
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
+use tokio_util::sync::CancellationToken;
+
+use self::health::Health;
+use super::Limits;
+use super::accept::Front;
+use super::stream::Stream;
+use crate::limiter::Limiter;
+
+/// How long a request's head may take to arrive (HTTP/1.1).
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The front.
+pub struct HttpFront {
+    router: Router,
+}
+
+impl HttpFront {
+    /// `draining` is cancelled when the server is about to stop.
+    pub fn new(limiter: Arc<Limiter>, _limits: Limits, draining: CancellationToken) -> Self {
+        let health = Health::new(limiter, draining);
+        let router = Router::new()
+            .route("/healthz", get(health::alive))
+            .route("/readyz", get(health::ready))
+            .with_state(Arc::new(health));
+        Self { router }
+    }
+}
+
+impl Front for HttpFront {
+    const TOO_MANY: &'static [u8] =
+        b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
+    fn serve(
+        &self,
+        stream: Stream,
+        _: SocketAddr,
+        closing: CancellationToken,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        serve_router(stream, self.router.clone(), closing)
+    }
+}
+
+/// Serves one connection; once `closing` is cancelled, it answers what came in and ends.
+async fn serve_router(stream: Stream, router: Router, closing: CancellationToken) {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+    builder.http2().timer(TokioTimer::new());
+    let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let mut connection = pin!(connection);
+    let served = tokio::select! {
+        served = connection.as_mut() => served,
+        () = closing.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = served {
+        tracing::debug!(%error, "an HTTP connection ended early");
+    }
+}
