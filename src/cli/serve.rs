@@ -1,5 +1,6 @@
 //! `divvy serve`: opens the store, loads the rules, binds the fronts, and serves until it is told to stop.
 
+mod http;
 mod limits;
 mod listen;
 mod mask;
@@ -15,6 +16,7 @@ use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use self::http::HttpArgs;
 use self::limits::LimitArgs;
 use self::listen::{Addresses, ListenArgs};
 use self::store::{StoreArgs, StoreChoice};
@@ -38,6 +40,8 @@ pub struct ServeArgs {
     threads: usize,
     #[command(flatten)]
     limits: LimitArgs,
+    #[command(flatten)]
+    http: HttpArgs,
 }
 
 pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
@@ -69,7 +73,7 @@ async fn serve(
     announce(args, &fronts, choice, policy.as_ref())?;
 
     let limiter = Arc::new(Limiter::new(policy, store, clock));
-    let settings = Settings { limits: args.limits.limits(), threads: args.threads };
+    let settings = Settings { limits: args.limits.limits(), threads: args.threads, api: args.http.settings() };
     let served = server::run(Arc::clone(&limiter), fronts, settings, draining).await;
     limiter.store().close().await.context("the last counters may not be on stable storage")?;
     served.context("cannot start the server's threads")?;

@@ -6,7 +6,7 @@
 
 mod accept;
 pub mod connection;
-mod http;
+pub mod http;
 mod line;
 mod resp;
 mod stream;
@@ -23,7 +23,7 @@ use tokio_util::task::TaskTracker;
 
 use self::accept::Acceptor;
 use self::connection::Timeouts;
-use self::http::HttpFront;
+use self::http::{ApiSettings, HttpFront};
 use self::line::LineFront;
 use self::resp::RespFront;
 use self::workers::Workers;
@@ -51,9 +51,10 @@ pub struct Limits {
 }
 
 /// How the server is run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     pub limits: Limits,
+    pub api: ApiSettings,
     /// Threads that connections run on.
     pub threads: usize,
 }
@@ -87,7 +88,7 @@ pub async fn run(
         closing: CancellationToken::new(),
     };
     let resp = RespFront::new(Arc::clone(&limiter), limits, fronts.resp.as_ref());
-    let http = HttpFront::new(Arc::clone(&limiter), limits, draining);
+    let http = HttpFront::new(Arc::clone(&limiter), limits, settings.api, draining);
     tokio::join!(
         acceptor.run(fronts.line, LineFront::new(limiter, limits)),
         acceptor.run(fronts.resp, resp),

@@ -1,7 +1,8 @@
-//! The HTTP front: what operators and orchestrators ask.
+//! The HTTP front: the API for clients and gateways, and what operators and orchestrators ask.
 //!
 //! HTTP itself, 1.1 and 2, is the library's; here are the routes and the bounds on a connection's time.
 
+mod api;
 mod health;
 
 use std::future::Future;
@@ -17,6 +18,10 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use tokio_util::sync::CancellationToken;
 
+pub use self::api::check::{CheckOperation, CheckSettings};
+pub use self::api::ratelimit::RateLimitHeaders;
+use self::api::{Api, problem};
+pub use self::api::{ApiSettings, DEFAULT_MAX_BODY, DEFAULT_MAX_HITS};
 use self::health::Health;
 use super::Limits;
 use super::accept::Front;
@@ -33,12 +38,15 @@ pub struct HttpFront {
 
 impl HttpFront {
     /// `draining` is cancelled when the server is about to stop.
-    pub fn new(limiter: Arc<Limiter>, _limits: Limits, draining: CancellationToken) -> Self {
-        let health = Health::new(limiter, draining);
+    pub fn new(limiter: Arc<Limiter>, limits: Limits, api: ApiSettings, draining: CancellationToken) -> Self {
+        let api = Api::new(Arc::clone(&limiter), api, limits.max_pairs);
         let router = Router::new()
             .route("/healthz", get(health::alive))
             .route("/readyz", get(health::ready))
-            .with_state(Arc::new(health));
+            .with_state(Arc::new(Health::new(limiter, draining)))
+            .merge(api::router(Arc::new(api)))
+            .fallback(problem::not_found)
+            .method_not_allowed_fallback(problem::wrong_method);
         Self { router }
     }
 }

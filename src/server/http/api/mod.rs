@@ -1,0 +1,103 @@
+//! The HTTP API: hits in JSON, what gateways ask, and a look at the rules.
+//!
+//! One file an endpoint. What they share: [`body`] reads requests, [`answer`] and [`ratelimit`] word what the limiter
+//! said, [`problem`] words what went wrong. Nothing here decides anything.
+
+mod answer;
+mod body;
+pub mod check;
+mod explain;
+mod hit;
+mod hits;
+mod openapi;
+mod operation;
+mod peek;
+pub mod problem;
+pub mod ratelimit;
+mod rules;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::{MethodRouter, any, get, post};
+
+use self::check::CheckSettings;
+use self::ratelimit::RateLimitHeaders;
+use crate::limiter::{Limiter, Policy, Refusal};
+
+/// The longest body of a request, unless the operator says otherwise (bytes).
+pub const DEFAULT_MAX_BODY: usize = 64 * 1024;
+/// Hits in one request to `/v1/hits`, unless the operator says otherwise.
+pub const DEFAULT_MAX_HITS: usize = 1_000;
+
+/// How the API is served.
+#[derive(Debug, Clone)]
+pub struct ApiSettings {
+    pub headers: RateLimitHeaders,
+    pub check: CheckSettings,
+    /// The longest body of a request (bytes).
+    pub max_body: usize,
+    /// Hits in one request to `/v1/hits`.
+    pub max_hits: usize,
+}
+
+/// What every endpoint works with.
+pub struct Api {
+    limiter: Arc<Limiter>,
+    settings: ApiSettings,
+    /// Pairs in an operation.
+    max_pairs: usize,
+}
+
+impl Api {
+    pub fn new(limiter: Arc<Limiter>, settings: ApiSettings, max_pairs: usize) -> Self {
+        Self { limiter, settings, max_pairs }
+    }
+
+    /// # Errors
+    /// There are no rules.
+    fn policy(&self) -> Result<Arc<Policy>, Refusal> {
+        self.limiter.policy().ok_or(Refusal::NoRules)
+    }
+}
+
+type Route = (&'static str, MethodRouter<Arc<Api>>);
+
+/// What takes credit.
+fn hit_routes() -> Vec<Route> {
+    vec![("/v1/hit", post(hit::hit)), ("/v1/hits", post(hits::hits))]
+}
+
+/// What gateways ask, which take credit too.
+fn check_routes() -> Vec<Route> {
+    vec![
+        ("/v1/check", get(check::check).post(check::check)),
+        ("/v1/check/", any(check::check_below)),
+        ("/v1/check/{*path}", any(check::check_below)),
+    ]
+}
+
+/// What reads or changes counters and rules.
+fn inspection_routes() -> Vec<Route> {
+    vec![("/v1/peek", post(peek::peek)), ("/v1/explain", post(explain::explain)), ("/v1/rules", get(rules::rules))]
+}
+
+/// What is nobody's secret.
+fn public_routes() -> Vec<Route> {
+    vec![("/openapi.json", get(openapi::describe))]
+}
+
+/// All routes.
+pub fn router(api: Arc<Api>) -> Router {
+    let routes = |routes: Vec<Route>| {
+        routes.into_iter().fold(Router::new(), |router, (path, methods)| router.route(path, methods))
+    };
+    routes(hit_routes())
+        .merge(routes(check_routes()))
+        .merge(routes(inspection_routes()))
+        .merge(routes(public_routes()))
+        .with_state(api)
+}
+
+#[cfg(test)]
+mod tests;
