@@ -7,6 +7,7 @@ mod buckets;
 mod cli;
 mod clients;
 mod conformance;
+mod envoy;
 mod grpc;
 mod health;
 mod kill;
