@@ -9,14 +9,16 @@ use super::connect;
 #[derive(Debug)]
 pub struct Response {
     pub status: u16,
-    /// Names in lower case.
-    pub headers: Vec<(String, String)>,
+    /// The status line and the headers.
+    pub head: String,
     pub body: String,
 }
 
 impl Response {
+    /// The value of the header of this name, in any case.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(candidate, _)| candidate == name).map(|(_, value)| value.as_str())
+        let mut headers = self.head.lines().filter_map(|line| line.split_once(": "));
+        headers.find(|(candidate, _)| candidate.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
     pub fn json(&self) -> serde_json::Value {
@@ -25,10 +27,21 @@ impl Response {
 }
 
 pub fn get(address: SocketAddr, path: &str) -> Response {
-    HttpClient::connect(address).get(path, &[])
+    request(address, &format!("GET {path} HTTP/1.1\r\nhost: divvy\r\nconnection: close\r\n\r\n"))
 }
 
-/// A connection that is kept alive.
+/// Sends the request, which asks for the connection to be closed, and reads to its end.
+pub fn request(address: SocketAddr, request: &str) -> Response {
+    let mut stream = connect(address);
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no HTTP response: {text:?}"));
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    Response { status, head: head.to_owned(), body: body.to_owned() }
+}
+
+/// A connection that is kept alive, to a server that says how long its bodies are.
 pub struct HttpClient {
     stream: BufReader<TcpStream>,
 }
@@ -53,42 +66,28 @@ impl HttpClient {
         self.stream.get_mut().write_all(bytes).unwrap();
     }
 
-    /// The next response, which says how long its body is.
     pub fn read_response(&mut self) -> Response {
-        let status = self.read_status();
-        let mut headers = Vec::new();
-        loop {
-            let line = self.read_line();
-            let Some((name, value)) = line.split_once(':') else { break };
-            headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
-        }
-        let mut response = Response { status, headers, body: String::new() };
+        let (status, head) = self.read_head();
+        let mut response = Response { status, head, body: String::new() };
         let length = response.header("content-length").map_or(0, |length| length.parse().unwrap());
         self.stream.by_ref().take(length).read_to_string(&mut response.body).unwrap();
         response
     }
 
-    /// The status of the next response, of which no more is read.
-    pub fn read_status(&mut self) -> u16 {
-        let line = self.read_line();
-        let status = line.split(' ').nth(1).and_then(|code| code.parse().ok());
-        status.unwrap_or_else(|| panic!("no HTTP response: {line:?}"))
-    }
-
-    fn read_line(&mut self) -> String {
-        let mut line = String::new();
-        self.stream.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
+    /// The status and the whole head of the next response.
+    pub fn read_head(&mut self) -> (u16, String) {
+        let mut head = String::new();
+        while self.stream.read_line(&mut head).unwrap() > "\r\n".len() {}
+        let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
+        (status.unwrap_or_else(|| panic!("no HTTP response: {head:?}")), head)
     }
 }
 
 /// A request.
 pub fn encode(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
-    let mut bytes = format!("{method} {path} HTTP/1.1\r\nhost: divvy\r\n").into_bytes();
+    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: divvy\r\ncontent-length: {}\r\n", body.len());
     for (name, value) in headers {
-        bytes.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+        head.push_str(&format!("{name}: {value}\r\n"));
     }
-    bytes.extend_from_slice(format!("content-length: {}\r\n\r\n", body.len()).as_bytes());
-    bytes.extend_from_slice(body);
-    bytes
+    [head.as_bytes(), b"\r\n", body].concat()
 }
