@@ -45,6 +45,12 @@ impl Verdict {
     }
 }
 
+impl From<Outcome> for Verdict {
+    fn from(Outcome { allowed, left, reset_ns, retry_ns, .. }: Outcome) -> Self {
+        Self { allowed, credit: left, reset_ns, retry_ns }
+    }
+}
+
 /// What a request wants with its operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intent {
@@ -296,10 +302,7 @@ impl Requests {
     fn answer(&self, matched: &Matched) -> Result<Verdict, Refusal> {
         match matched.answer {
             Answer::Uncounted(verdict) => Ok(verdict),
-            Answer::Counted(entry) => {
-                let Outcome { allowed, left, reset_ns, retry_ns, .. } = self.batch.outcome(entry)?;
-                Ok(Verdict { allowed, credit: left, reset_ns, retry_ns })
-            }
+            Answer::Counted(entry) => Ok(self.batch.outcome(entry)?.into()),
         }
     }
 

@@ -75,11 +75,7 @@ fn a_hit_is_answered_with_numbers_and_headers() {
     assert_eq!(denied.status, 429);
     let expected = r#"{"allowed":false,"limit":3,"remaining":0,"reset":3600,"retryAfter":3600,"rule":"status"}"#;
     assert_eq!(denied.body, expected);
-    let told = [
-        "ratelimit-policy: \"status\";q=3;w=3600",
-        "ratelimit: \"status\";r=0;t=3600",
-        "retry-after: 3600",
-    ];
+    let told = ["ratelimit-policy: \"status\";q=3;w=3600", "ratelimit: \"status\";r=0;t=3600", "retry-after: 3600"];
     assert_eq!(limits(&denied), told);
 }
 
@@ -161,7 +157,10 @@ fn many_hits_are_answered_in_order() {
     let results = results["results"].as_array().unwrap();
     assert_eq!(results.len(), 5);
     let answer = |index: usize| (results[index]["allowed"].as_bool(), results[index]["remaining"].as_u64());
-    assert_eq!([answer(0), answer(2), answer(3)], [(Some(true), Some(1)), (Some(false), Some(1)), (Some(true), Some(0))]);
+    assert_eq!(
+        [answer(0), answer(2), answer(3)],
+        [(Some(true), Some(1)), (Some(false), Some(1)), (Some(true), Some(0))]
+    );
     assert_eq!(results[1]["status"], 400);
     assert_eq!(answer(4), (Some(true), Some(9_007_199_254_740_991)));
     assert_eq!(client.post("/v1/hits", r#"{"hits":[]}"#).body, r#"{"results":[]}"#);
@@ -221,7 +220,7 @@ fn every_mistake_is_a_problem_of_its_own() {
         ("POST", "/v1/hit", json, "{}", 400, Some("#"), "missing field `operation`"),
         ("POST", "/v1/hit", json, r#"{"operation":{},"c":1}"#, 400, Some("#/c"), "unknown field `c`"),
         ("POST", "/v1/hit", json, r#"{"operation":{"a":1}}"#, 400, Some("#/operation/a"), "expected a string"),
-        ("POST", "/v1/hit", json, r#"{"operation":{},"cost":1.5}"#, 400, Some("#/cost"), "expected u64"),
+        ("POST", "/v1/hit", json, r#"{"operation":{},"cost":1.5}"#, 400, Some("#/cost"), "expected a whole number"),
         ("POST", "/v1/hit", json, r#"{"operation":{"a":"","b":"","c":""}}"#, 400, Some("#/operation"), "2 pairs"),
         ("POST", "/v1/peek", json, "[]", 400, Some("#"), "struct AskedHit"),
         ("POST", "/v1/explain", json, r#"{"operation":{},"cost":1}"#, 400, Some("#/cost"), "unknown field"),
@@ -295,7 +294,8 @@ fn pipelined_requests_are_answered_in_order_on_one_connection() {
     client.send(&pipeline);
     let responses: Vec<_> = (0..5).map(|_| client.read_response()).collect();
     assert_eq!(responses.iter().map(|response| response.status).collect::<Vec<_>>(), [200, 404, 200, 400, 200]);
-    let remaining: Vec<_> = [0, 2, 4].iter().map(|&index: &usize| responses[index].json()["remaining"].clone()).collect();
+    let remaining: Vec<_> =
+        [0, 2, 4].iter().map(|&index: &usize| responses[index].json()["remaining"].clone()).collect();
     assert_eq!(remaining, [2, 1, 0]);
 }
 

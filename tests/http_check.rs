@@ -61,8 +61,7 @@ fn headers_tell_of_the_request() {
         let headers = [(style[0], "GET"), (style[1], "/status?x=y"), ("X-Forwarded-For", ip)];
         client.get("/v1/check", &headers).status
     };
-    let (original, forwarded) =
-        (["X-Original-Method", "X-Original-URI"], ["X-Forwarded-Method", "X-Forwarded-Uri"]);
+    let (original, forwarded) = (["X-Original-Method", "X-Original-URI"], ["X-Forwarded-Method", "X-Forwarded-Uri"]);
     assert_eq!(asked("10.0.0.1", original), 200);
     assert_eq!(asked("10.0.0.1", forwarded), 403, "the same client");
     assert_eq!(asked("6.6.6.6, 10.0.0.1", forwarded), 403, "whatever it claims to have come by");
@@ -93,7 +92,11 @@ fn the_question_may_be_the_request_itself() {
     assert_eq!(asked("PUT", "/v1/check/items/7?service=shop&user=x"), (200, told("\"items\";r=0;t=3600")));
     assert_eq!(asked("PUT", "/v1/check/items/8").0, 429);
     assert_eq!(asked("OPTIONS", "/v1/check/"), (200, told("\"root\";r=0;t=3600")));
-    assert_eq!(asked("GET", "/v1/check/a?service=shop&user=x"), (429, told("\"default\";r=0")), "its query is the client's");
+    assert_eq!(
+        asked("GET", "/v1/check/a?service=shop&user=x"),
+        (429, told("\"default\";r=0")),
+        "its query is the client's"
+    );
 }
 
 #[test]

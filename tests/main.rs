@@ -8,6 +8,7 @@ mod cli;
 mod clients;
 mod conformance;
 mod envoy;
+mod gateways;
 mod grpc;
 mod health;
 mod http;

@@ -2,9 +2,7 @@
 
 use axum::http::StatusCode;
 
-use crate::server::http::{
-    ApiSettings, CheckOperation, CheckSettings, DEFAULT_MAX_BODY, DEFAULT_MAX_HITS, RateLimitHeaders,
-};
+use crate::server::http::{ApiSettings, CheckOperation, CheckSettings, DEFAULT_MAX_HITS, RateLimitHeaders};
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "HTTP")]
@@ -13,9 +11,6 @@ pub struct HttpArgs {
     /// IETF's), `triple` (RateLimit-Limit, -Remaining, -Reset), `x` (the same three with X- before); or `none`
     #[arg(long, env = "DIVVY_RATE_LIMIT_HEADERS", value_name = "DIALECTS", default_value = "draft")]
     rate_limit_headers: RateLimitHeaders,
-    /// Bytes in the body of a request
-    #[arg(long, env = "DIVVY_MAX_BODY", value_name = "BYTES", default_value_t = DEFAULT_MAX_BODY)]
-    max_body: usize,
     /// Hits in a request to /v1/hits
     #[arg(long, env = "DIVVY_MAX_HITS", value_name = "N", default_value_t = DEFAULT_MAX_HITS)]
     max_hits: usize,
@@ -40,7 +35,6 @@ impl HttpArgs {
                 trusted_hops: self.trusted_hops,
                 deny_status: self.deny_status,
             },
-            max_body: self.max_body,
             max_hits: self.max_hits,
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
 
-use crate::algorithm::{Limit, Outcome};
+use crate::algorithm::Limit;
 use crate::clock::NANOS_PER_SECOND;
 use crate::limiter::{Intent, Limiter, Refusal, Requests, Verdict};
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::{
@@ -71,9 +71,7 @@ impl RateLimitService for RateLimits {
 
 fn status(requests: &Requests, index: usize, brought: Option<Limit>) -> Result<DescriptorStatus, Refusal> {
     if let Some(limit) = brought {
-        let Outcome { allowed, left, reset_ns, .. } = requests.outcome(index)?;
-        let verdict = Verdict { allowed, credit: left, reset_ns };
-        return Ok(descriptor_status(verdict, Some(envoy::describe(String::new(), &limit))));
+        return Ok(descriptor_status(requests.outcome(index)?.into(), Some(envoy::describe(String::new(), &limit))));
     }
     let verdict = requests.verdict(index)?;
     let limit = requests.rule(index).and_then(|(_, rule)| match &rule.quota {

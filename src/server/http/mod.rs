@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::api::check::{CheckOperation, CheckSettings};
 pub use self::api::ratelimit::RateLimitHeaders;
 use self::api::{Api, problem};
-pub use self::api::{ApiSettings, DEFAULT_MAX_BODY, DEFAULT_MAX_HITS};
+pub use self::api::{ApiSettings, DEFAULT_MAX_HITS};
 use self::health::Health;
 use super::Limits;
 use super::accept::Front;
@@ -39,7 +39,7 @@ pub struct HttpFront {
 impl HttpFront {
     /// `draining` is cancelled when the server is about to stop.
     pub fn new(limiter: Arc<Limiter>, limits: Limits, api: ApiSettings, draining: CancellationToken) -> Self {
-        let api = Api::new(Arc::clone(&limiter), api, limits.max_pairs);
+        let api = Api::new(Arc::clone(&limiter), api, limits);
         let router = Router::new()
             .route("/healthz", get(health::alive))
             .route("/readyz", get(health::ready))

@@ -1,6 +1,6 @@
 //! Bodies: JSON, of a bounded length, straight into the types that the endpoints name.
 
-use axum::body::Bytes;
+use axum::body::{Bytes, HttpBody};
 use axum::extract::Request;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
@@ -19,14 +19,21 @@ pub async fn read(request: Request, max: usize) -> Result<Bytes, Problem> {
         let detail = "the body must be JSON: send it with `Content-Type: application/json`";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
     }
-    match Limited::new(request.into_body(), max).collect().await {
+    let body = request.into_body();
+    // What it says of its length is enough to refuse it.
+    if body.size_hint().lower() > max as u64 {
+        return Err(too_long(max));
+    }
+    match Limited::new(body, max).collect().await {
         Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            let detail = format!("the body is longer than {max} bytes, the server's --max-body");
-            Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail))
-        }
+        Err(error) if error.is::<LengthLimitError>() => Err(too_long(max)),
         Err(error) => Err(Problem::bad_request(format!("the body broke off: {error}"))),
     }
+}
+
+fn too_long(max: usize) -> Problem {
+    let detail = format!("the body is longer than {max} bytes, the server's --max-body");
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
 }
 
 /// A page in a browser can make it post anything but this to another site without being asked, so nothing else is
@@ -88,7 +95,11 @@ mod tests {
             ("{\"hits\":[]} x", "#", "trailing characters"),
             ("{}", "#", "missing field `hits`"),
             ("{\"hits\":[{\"operation\":{\"a/b~\":1}}]}", "#/hits/0/operation/a~1b~0", "expected a string"),
-            ("{\"hits\":[{\"operation\":{}},{\"operation\":{},\"cost\":-1}]}", "#/hits/1/cost", "expected u64"),
+            (
+                "{\"hits\":[{\"operation\":{}},{\"operation\":{},\"cost\":-1}]}",
+                "#/hits/1/cost",
+                "expected a whole number from 0 to",
+            ),
             ("{\"hits\":[{\"operation\":{},\"price\":1}]}", "#/hits/0/price", "unknown field `price`"),
             ("{\"hits\":[{\"operation\":[]}]}", "#/hits/0/operation", "expected an object"),
             ("{\"hits\":[{\"cost\":1}]}", "#/hits/0", "missing field `operation`"),

@@ -19,8 +19,8 @@ struct Asked<'a> {
 }
 
 pub async fn explain(State(api): State<Arc<Api>>, request: Request) -> Result<Json<Explanation>, Problem> {
-    let body = body::read(request, api.settings.max_body).await?;
+    let body = body::read(request, api.limits.max_body).await?;
     let asked: Asked = body::parse(&body)?;
-    let operation = asked.operation.operation(api.max_pairs, "/operation")?;
+    let operation = asked.operation.operation(api.limits.max_pairs, "/operation")?;
     Ok(Json(explain::explain(api.policy()?.rules(), &operation)))
 }

@@ -8,6 +8,7 @@ use axum::response::Response;
 use serde::Deserialize;
 
 use super::answer::Answer;
+use super::cost::Cost;
 use super::operation::Pairs;
 use super::problem::Problem;
 use super::{Api, body};
@@ -20,7 +21,13 @@ pub struct AskedHit<'a> {
     #[serde(borrow)]
     pub operation: Pairs<'a>,
     /// How many credits it takes, whatever the rules' `costField`s say.
-    pub cost: Option<u64>,
+    cost: Option<Cost>,
+}
+
+impl AskedHit<'_> {
+    pub fn cost(&self) -> Option<u64> {
+        self.cost.map(|cost| cost.0)
+    }
 }
 
 /// 200 or 429.
@@ -34,12 +41,12 @@ pub async fn hit(State(api): State<Arc<Api>>, request: Request) -> Result<Respon
 impl Api {
     /// Asks the limiter what the body says.
     pub async fn ask_one(&self, request: Request, intent: Intent) -> Result<Requests, Problem> {
-        let body = body::read(request, self.settings.max_body).await?;
+        let body = body::read(request, self.limits.max_body).await?;
         let asked: AskedHit = body::parse(&body)?;
-        let operation = asked.operation.operation(self.max_pairs, "/operation")?;
+        let operation = asked.operation.operation(self.limits.max_pairs, "/operation")?;
         let mut requests = Requests::default();
         self.limiter.begin(&mut requests);
-        requests.push_at_cost(&operation, intent, asked.cost);
+        requests.push_at_cost(&operation, intent, asked.cost());
         self.limiter.apply(&mut requests).await;
         Ok(requests)
     }

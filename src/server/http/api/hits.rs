@@ -34,7 +34,7 @@ enum AnswerOrProblem<'a> {
 
 /// 200, with an answer or a problem for each hit. When a hit is not even well formed, none of them is taken.
 pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
-    let body = body::read(request, api.settings.max_body).await?;
+    let body = body::read(request, api.limits.max_body).await?;
     let asked: AskedHits = body::parse(&body)?;
     let max_hits = api.settings.max_hits;
     if asked.hits.len() > max_hits {
@@ -43,8 +43,8 @@ pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Respo
     let mut requests = Requests::default();
     api.limiter.begin(&mut requests);
     for (index, hit) in asked.hits.iter().enumerate() {
-        let operation = hit.operation.operation(api.max_pairs, &format!("/hits/{index}/operation"))?;
-        requests.push_at_cost(&operation, Intent::Hit, hit.cost);
+        let operation = hit.operation.operation(api.limits.max_pairs, &format!("/hits/{index}/operation"))?;
+        requests.push_at_cost(&operation, Intent::Hit, hit.cost());
     }
     api.limiter.apply(&mut requests).await;
     let answer = |index| match Answer::of(&requests, index) {

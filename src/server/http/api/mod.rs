@@ -6,6 +6,7 @@
 mod answer;
 mod body;
 pub mod check;
+mod cost;
 mod explain;
 mod hit;
 mod hits;
@@ -24,9 +25,8 @@ use axum::routing::{MethodRouter, any, get, post};
 use self::check::CheckSettings;
 use self::ratelimit::RateLimitHeaders;
 use crate::limiter::{Limiter, Policy, Refusal};
+use crate::server::Limits;
 
-/// The longest body of a request, unless the operator says otherwise (bytes).
-pub const DEFAULT_MAX_BODY: usize = 64 * 1024;
 /// Hits in one request to `/v1/hits`, unless the operator says otherwise.
 pub const DEFAULT_MAX_HITS: usize = 1_000;
 
@@ -35,8 +35,6 @@ pub const DEFAULT_MAX_HITS: usize = 1_000;
 pub struct ApiSettings {
     pub headers: RateLimitHeaders,
     pub check: CheckSettings,
-    /// The longest body of a request (bytes).
-    pub max_body: usize,
     /// Hits in one request to `/v1/hits`.
     pub max_hits: usize,
 }
@@ -45,13 +43,12 @@ pub struct ApiSettings {
 pub struct Api {
     limiter: Arc<Limiter>,
     settings: ApiSettings,
-    /// Pairs in an operation.
-    max_pairs: usize,
+    limits: Limits,
 }
 
 impl Api {
-    pub fn new(limiter: Arc<Limiter>, settings: ApiSettings, max_pairs: usize) -> Self {
-        Self { limiter, settings, max_pairs }
+    pub fn new(limiter: Arc<Limiter>, settings: ApiSettings, limits: Limits) -> Self {
+        Self { limiter, settings, limits }
     }
 
     /// # Errors

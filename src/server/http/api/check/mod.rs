@@ -41,7 +41,7 @@ pub async fn check_below(State(api): State<Arc<Api>>, request: Request) -> Resul
 
 async fn answer(api: &Api, forwarded: &Forwarded<'_>) -> Result<Response, Problem> {
     let settings = &api.settings.check;
-    let operation = settings.operation.read(forwarded, settings.trusted_hops, api.max_pairs)?;
+    let operation = settings.operation.read(forwarded, settings.trusted_hops, api.limits.max_pairs)?;
     let mut requests = Requests::default();
     api.limiter.begin(&mut requests);
     requests.push(&operation, Intent::Hit);
