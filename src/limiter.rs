@@ -3,6 +3,8 @@
 //! Every front calls this and nothing below it. Here rules choose the buckets, the store decides, and the outcomes
 //! become verdicts. Nothing here knows a protocol or a socket, and the clock is read once per batch.
 
+pub mod counters;
+
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -10,6 +10,7 @@ mod conformance;
 mod health;
 mod kill;
 mod line_protocol;
+mod listing;
 mod redis;
 mod redis_cluster;
 mod redis_server;
