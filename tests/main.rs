@@ -15,6 +15,7 @@ mod http;
 mod http_check;
 mod kill;
 mod line_protocol;
+mod listing;
 mod openapi;
 mod redis;
 mod redis_cluster;
