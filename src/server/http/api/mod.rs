@@ -1,4 +1,4 @@
-//! The HTTP API: hits in JSON, what gateways ask, and a look at the rules.
+//! The HTTP API: hits in JSON, what gateways ask, and a look at rules and counters.
 //!
 //! One file an endpoint. What they share: [`body`] reads requests, [`answer`] and [`ratelimit`] word what the limiter
 //! said, [`problem`] words what went wrong. Nothing here decides anything.
@@ -7,6 +7,7 @@ mod answer;
 mod body;
 pub mod check;
 mod cost;
+mod counters;
 mod explain;
 mod hit;
 mod hits;
@@ -76,7 +77,12 @@ fn check_routes() -> Vec<Route> {
 
 /// What reads or changes counters and rules.
 fn inspection_routes() -> Vec<Route> {
-    vec![("/v1/peek", post(peek::peek)), ("/v1/explain", post(explain::explain)), ("/v1/rules", get(rules::rules))]
+    vec![
+        ("/v1/peek", post(peek::peek)),
+        ("/v1/explain", post(explain::explain)),
+        ("/v1/rules", get(rules::rules)),
+        ("/v1/counters", get(counters::list).delete(counters::forget)),
+    ]
 }
 
 /// What is nobody's secret.

@@ -26,9 +26,6 @@ pub struct Problem {
     /// Where in the body: a JSON pointer in URI fragment form.
     #[serde(skip_serializing_if = "Option::is_none")]
     pointer: Option<String>,
-    /// Which query parameter.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    parameter: Option<&'static str>,
     #[serde(skip)]
     may_pass: bool,
 }
@@ -45,7 +42,7 @@ impl Problem {
             detail.push('…');
         }
         let title = status.canonical_reason().unwrap_or("Error");
-        Self { kind: "about:blank", title, status, detail, pointer: None, parameter: None, may_pass: false }
+        Self { kind: "about:blank", title, status, detail, pointer: None, may_pass: false }
     }
 
     pub fn bad_request(detail: impl Into<String>) -> Self {
