@@ -31,12 +31,17 @@ use crate::clock::Timestamp;
 
 /// Why a store could not answer. Cheap to clone: one failed commit fails many asks.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{0}")]
-pub struct StoreError(Arc<str>);
+pub enum StoreError {
+    #[error("{0}")]
+    Failed(Arc<str>),
+    /// Whoever asked is mistaken, not the store: it gave nobody the cursor that begins so.
+    #[error("{0:?} is no cursor of this store; begin from the start")]
+    InvalidCursor(String),
+}
 
 impl StoreError {
     pub fn new(reason: impl Into<Arc<str>>) -> Self {
-        Self(reason.into())
+        Self::Failed(reason.into())
     }
 }
 

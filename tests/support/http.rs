@@ -1,6 +1,6 @@
 //! A client that speaks just enough HTTP/1.1.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use super::connect;
@@ -72,6 +72,14 @@ impl HttpClient {
         let length = response.header("content-length").map_or(0, |length| length.parse().unwrap());
         self.stream.by_ref().take(length).read_to_string(&mut response.body).unwrap();
         response
+    }
+
+    /// Waits for the server to close the connection; false when it sends something instead.
+    pub fn is_closed(&mut self) -> bool {
+        match self.stream.read(&mut [0]) {
+            Ok(count) => count == 0,
+            Err(error) => error.kind() == ErrorKind::ConnectionReset,
+        }
     }
 
     /// The status and the whole head of the next response.

@@ -52,6 +52,14 @@ drive(SERVED, "GET", "/v1/check", 400, params=refused)
 drive(SERVED, "POST", "/v1/peek", 400, json={"operation": {"api": 1}})
 drive(SERVED, "POST", "/v1/explain", 415, data="{}")
 drive(SERVED, "POST", "/v1/hits", 413, json={"hits": ["x" * 100_000]})
+counters = "/v1/counters?rule=sliding-window"
+assert drive(SERVED, "GET", counters, 200).json()["counters"]
+assert drive(SERVED, "DELETE", counters, 200).json()["forgotten"] == 1
+for method in ("GET", "DELETE"):
+    drive(SERVED, method, counters + "&cursor=x", 400)
+    drive(SERVED, method, "/v1/counters?rule=default", 400)
+    drive(SERVED, method, "/v1/counters?rule=x", 404)
+    drive(RULELESS, method, "/v1/counters?rule=x", 503)
 for path in ("/v1/rules", "/openapi.json", "/healthz", "/readyz"):
     drive(SERVED, "GET", path, 200)
 

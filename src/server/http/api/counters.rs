@@ -86,7 +86,9 @@ impl From<CountersError> for Problem {
         let status = match error {
             CountersError::Refused(refusal) => return refusal.into(),
             CountersError::NoSuchLabel(_) | CountersError::NoSuchOperation(_) => StatusCode::NOT_FOUND,
-            CountersError::AmbiguousOperation(_) | CountersError::Uncounted(_) => StatusCode::BAD_REQUEST,
+            CountersError::AmbiguousOperation(_) | CountersError::Uncounted(_) | CountersError::InvalidCursor(_) => {
+                StatusCode::BAD_REQUEST
+            }
         };
         Self::new(status, error.to_string())
     }
