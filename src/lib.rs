@@ -18,10 +18,11 @@
 //! | [`rules`] | what the operator wrote, compiled: which limits apply to an operation | time, counters |
 //! | [`store`] | what remembers: RocksDB, Redis, memory; one contract | rules |
 //! | [`algorithm`] | pure decisions: (limit, state, ask, time) → (outcome, state) | clocks, I/O |
+//! | [`logging`] | the log: its form, what is safe to print in it, how often | what happened |
 //! | [`clock`] | the only place that asks what time it is | |
 //!
 //! Imports go downward only: `cli` → `server`, `config` → `limiter`, `protocol` → `rules`, `store` → `algorithm` →
-//! `clock`; rooms of one height do not import each other. A line of code that needs two rooms is two lines.
+//! `logging` → `clock`; rooms of one height do not import each other. A line of code that needs two rooms is two lines.
 //!
 //! What holds throughout:
 //! - Time is a parameter. It is read once per batch, in [`limiter`], and passed down.
@@ -37,6 +38,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod limiter;
+pub mod logging;
 pub mod protocol;
 pub mod rules;
 pub mod server;
