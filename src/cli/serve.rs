@@ -23,10 +23,12 @@ use self::limits::LimitArgs;
 use self::listen::{Addresses, ListenArgs};
 use self::log::LogArgs;
 use self::reload::ReloadArgs;
-use self::rules::RulesFile;
+use self::rules::{RulesFile, put_in_force};
 use self::store::{StoreArgs, StoreChoice};
 use crate::clock::Clock;
-use crate::limiter::{Limiter, Policy};
+use crate::limiter::Limiter;
+use crate::metrics::Metrics;
+use crate::rules::RuleSet;
 use crate::server::{self, Fronts, Settings};
 use crate::store::Store;
 
@@ -77,7 +79,7 @@ fn start(args: &ServeArgs) -> anyhow::Result<ExitCode> {
 
 async fn serve(
     args: &ServeArgs,
-    rules: Option<(RulesFile, Policy)>,
+    rules: Option<(RulesFile, RuleSet)>,
     choice: &StoreChoice,
     addresses: &Addresses,
 ) -> anyhow::Result<()> {
@@ -86,10 +88,12 @@ async fn serve(
     let fronts = addresses.bind().await?;
     let clock = Clock::system();
     let store = choice.open(clock)?;
-    let (file, policy) = rules.unzip();
-    announce(args, &fronts, choice, policy.as_ref())?;
+    let (file, rules) = rules.unzip();
+    announce(args, &fronts, choice, rules.as_ref())?;
 
-    let limiter = Arc::new(Limiter::new(policy, store, clock));
+    let metrics = Metrics::new();
+    let policy = rules.map(|rules| put_in_force(rules, &metrics, clock.now()));
+    let limiter = Arc::new(Limiter::new(policy, store, clock, metrics));
     args.reload.start(file, &limiter, hangups, draining.clone())?;
     let settings = Settings { limits: args.limits.limits(), threads: args.threads };
     let served = server::run(Arc::clone(&limiter), fronts, settings, draining).await;
@@ -100,18 +104,18 @@ async fn serve(
 }
 
 /// One line a front, the store, and the number of rules: what a script waits for, and a person checks.
-fn announce(args: &ServeArgs, fronts: &Fronts, store: &StoreChoice, policy: Option<&Policy>) -> anyhow::Result<()> {
+fn announce(args: &ServeArgs, fronts: &Fronts, store: &StoreChoice, rules: Option<&RuleSet>) -> anyhow::Result<()> {
     let mut lines = String::new();
-    for (name, listener) in [("line protocol", &fronts.line), ("RESP", &fronts.resp), ("HTTP", &fronts.http)] {
+    let listening =
+        [("line protocol", &fronts.line), ("RESP", &fronts.resp), ("HTTP", &fronts.http), ("gRPC", &fronts.grpc)];
+    for (name, listener) in listening {
         if let Some(listener) = listener {
             writeln!(lines, "{name} on {}", listener.local_addr()?)?;
         }
     }
     writeln!(lines, "store: {}", store.describe())?;
-    match (policy, &args.config) {
-        (Some(policy), Some(path)) => {
-            writeln!(lines, "rules: {} from {}", policy.rules().rules().len(), path.display())?
-        }
+    match (rules, &args.config) {
+        (Some(rules), Some(path)) => writeln!(lines, "rules: {} from {}", rules.rules().len(), path.display())?,
         _ => writeln!(lines, "rules: none; a HIT needs them: divvy serve CONFIG")?,
     }
     io::stdout().write_all(lines.as_bytes()).context("cannot print where the server listens")

@@ -4,6 +4,7 @@
 //! What a rule means, and how rules are matched, is the business of [`crate::rules`].
 
 mod document;
+mod fingerprint;
 mod ini;
 mod json;
 mod nearest;
@@ -20,8 +21,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use siphasher::sip::SipHasher13;
-
+pub use fingerprint::fingerprint;
 pub use problem::{Problem, Report};
 pub use write::{Unwritable, write};
 
@@ -55,8 +55,6 @@ pub struct Loaded {
     pub rules: RuleSet,
     /// What looks wrong, and does no harm by itself; by line.
     pub warnings: Vec<Problem>,
-    /// Tells texts apart, also between servers. No cryptography: whoever writes the file is trusted.
-    pub digest: u64,
 }
 
 /// Reads the rules file at `path`; its extension says how it is written.
@@ -89,9 +87,7 @@ pub fn parse(text: &str, format: Format, file_name: &str) -> Result<Loaded, Repo
     };
     let rules = document.and_then(|document| ruleset::compile(&document, &mut problems));
     match rules {
-        Some(rules) if !problems.has_errors() => {
-            Ok(Loaded { rules, warnings: problems.into_sorted().1, digest: SipHasher13::new().hash(text.as_bytes()) })
-        }
+        Some(rules) if !problems.has_errors() => Ok(Loaded { rules, warnings: problems.into_sorted().1 }),
         _ => Err(Report::from(problems)),
     }
 }

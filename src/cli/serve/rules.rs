@@ -5,34 +5,34 @@ use std::path::{self, Path};
 use std::sync::Weak;
 
 use super::watch::Watch;
+use crate::clock::Timestamp;
 use crate::config::{self, Loaded, Report};
 use crate::limiter::{Limiter, Policy};
+use crate::metrics::Metrics;
 use crate::rules::RuleSet;
 use crate::rules::diff::{Change, Counters, diff};
 
 /// Differences that are logged one by one at a load; they are counted all the same.
 const MAX_LOGGED_CHANGES: usize = 1_000;
 
-/// The file, and what was loaded from it last.
+/// The file, and what became of it last.
 #[derive(Debug)]
 pub struct RulesFile {
     watch: Watch,
-    /// Of the text that is in force.
-    digest: u64,
     /// The last load failed.
     is_bad: bool,
 }
 
 impl RulesFile {
     /// The file at `path` and its rules; `None` when it has errors, which are logged by then.
-    pub fn load(path: &Path) -> Option<(Self, Policy)> {
+    pub fn load(path: &Path) -> Option<(Self, RuleSet)> {
         // Looked at before it is read: what is written meanwhile will be seen as a change.
         let watch = Watch::new(path);
         let loaded = config::load(path);
         log_problems(&loaded);
-        let Loaded { rules, digest, .. } = loaded.ok()?;
+        let rules = loaded.ok()?.rules;
         log_rules(&rules);
-        Some((Self { watch, digest, is_bad: false }, Policy::new(rules)))
+        Some((Self { watch, is_bad: false }, rules))
     }
 
     pub fn path(&self) -> &Path {
@@ -60,28 +60,35 @@ impl RulesFile {
 
     /// Puts what was loaded in force, or tells why not.
     fn take(&mut self, loaded: Result<Loaded, Report>, limiter: &Weak<Limiter>, reason: Reason) {
+        // Gone when the server came to its end meanwhile.
+        let Some(limiter) = limiter.upgrade() else { return };
+        let Some(before) = limiter.policy() else { return };
         let was_bad = mem::replace(&mut self.is_bad, loaded.is_err());
         let file = self.path().display();
-        let is_same = loaded.as_ref().is_ok_and(|loaded| loaded.digest == self.digest);
-        if is_same {
+        if loaded.as_ref().is_ok_and(|loaded| loaded.rules.rules() == before.rules().rules()) {
+            limiter.metrics().config.confirmed(limiter.now().as_nanos());
             if was_bad || reason == Reason::Asked {
                 tracing::info!("{file}: loaded again, unchanged");
             }
             return;
         }
         log_problems(&loaded);
-        let Ok(Loaded { rules, digest, .. }) = loaded else {
+        let Ok(Loaded { rules, .. }) = loaded else {
+            limiter.metrics().config.refused(limiter.now().as_nanos());
             return tracing::error!("{file}: not loaded, the rules from before stay in force");
         };
-        // Gone when the server has come to its end meanwhile.
-        let Some(limiter) = limiter.upgrade() else { return };
-        let before = limiter.policy();
-        limiter.replace_policy(Policy::new(rules));
-        let (Some(before), Some(now)) = (before, limiter.policy()) else { return };
+        limiter.replace_policy(put_in_force(rules, limiter.metrics(), limiter.now()));
+        let Some(now) = limiter.policy() else { return };
         log_changes(&file, &diff(before.rules().rules(), now.rules().rules()));
         log_rules(now.rules());
-        self.digest = digest;
     }
+}
+
+/// The policy of these rules, which the metrics show from now on.
+pub fn put_in_force(rules: RuleSet, metrics: &Metrics, now: Timestamp) -> Policy {
+    let hash = config::fingerprint(rules.rules());
+    metrics.config.loaded(&hash, rules.rules().len(), now.as_nanos());
+    Policy::new(rules, metrics)
 }
 
 /// Why a file is loaded again.
