@@ -22,8 +22,14 @@ impl Nginx {
     fn start(application: SocketAddr, divvy: SocketAddr) -> Self {
         let address = free_address();
         let mut config = std::fs::read_to_string(Path::new(EXAMPLES).join("nginx/nginx.conf")).unwrap();
-        let (listen, divvy, application) = (address.to_string(), divvy.to_string(), application.to_string());
-        for (from, to) in [("127.0.0.1:8000", listen), ("127.0.0.1:8322", divvy), ("127.0.0.1:8080", application)] {
+        let changes = [
+            ("127.0.0.1:10080", address.to_string()),
+            ("127.0.0.1:8322", divvy.to_string()),
+            ("127.0.0.1:8080", application.to_string()),
+            // A busy machine may take longer than a gateway should wait.
+            ("timeout 250ms", format!("timeout {}s", PATIENCE.as_secs())),
+        ];
+        for (from, to) in changes {
             assert!(config.contains(from), "the example has {from}");
             config = config.replace(from, &to);
         }
