@@ -63,7 +63,7 @@ pub fn redis_cluster() -> Opened {
 
 /// Waits longer for Redis than one would in earnest: all tests run at once.
 fn open_redis(urls: Vec<String>) -> Backend {
-    let options = RedisOptions { urls, sentinel_master: None, timeout: PATIENCE };
+    let options = RedisOptions { urls, timeout: PATIENCE, ..RedisOptions::default() };
     Backend::redis(RedisStore::open(options).unwrap(), 0, FailurePolicy::Error)
 }
 

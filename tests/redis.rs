@@ -16,7 +16,7 @@ pub const TIMEOUT: Duration = Duration::from_millis(500);
 const SLACK: Duration = Duration::from_millis(700);
 
 pub fn open(urls: Vec<String>) -> RedisStore {
-    RedisStore::open(RedisOptions { urls, sentinel_master: None, timeout: TIMEOUT }).unwrap()
+    RedisStore::open(RedisOptions { urls, timeout: TIMEOUT, ..RedisOptions::default() }).unwrap()
 }
 
 pub fn window(credits: u64, nanos: u64) -> Limit {
@@ -181,7 +181,8 @@ fn two_divvy_servers_share_the_credits_exactly() {
     for limit in [window(CREDITS, 600 * SECOND), tokens(CREDITS)] {
         let clients: Vec<_> = (0..2)
             .flat_map(|_| {
-                let patient = RedisOptions { urls: vec![server.url()], sentinel_master: None, timeout: 20 * TIMEOUT };
+                let patient =
+                    RedisOptions { urls: vec![server.url()], timeout: 20 * TIMEOUT, ..RedisOptions::default() };
                 let store = std::sync::Arc::new(RedisStore::open(patient).unwrap());
                 (0..8).map(move |_| std::sync::Arc::clone(&store))
             })

@@ -3,6 +3,7 @@
 mod limits;
 mod listen;
 mod mask;
+mod redis;
 mod store;
 
 use std::fmt::Write as _;

@@ -2,6 +2,7 @@
 
 pub mod http;
 pub mod redis;
+pub mod sentinel;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
