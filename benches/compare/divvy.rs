@@ -66,6 +66,7 @@ impl Home {
                 .arg("serve")
                 .arg(self.directory.path().join("rules.ini"))
                 .args(["--listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"])
+                .args(["--grpc-listen", "127.0.0.1:0"])
                 .args(&self.store)
                 .env("RUST_LOG", "warn")
                 .stdout(Stdio::piped()),

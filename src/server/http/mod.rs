@@ -58,7 +58,7 @@ impl Front for HttpFront {
 }
 
 /// Serves one connection; once `closing` is cancelled, it answers what came in and ends.
-async fn serve_router(stream: Stream, router: Router, closing: CancellationToken) {
+pub(super) async fn serve_router(stream: Stream, router: Router, closing: CancellationToken) {
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
     builder.http2().timer(TokioTimer::new());
