@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
 
 use crate::support::redis::{RedisServer, free_port};
@@ -17,6 +17,8 @@ struct Authority {
 impl Authority {
     fn new() -> Self {
         let mut params = CertificateParams::new([]).unwrap();
+        // Were it called as what it signs, OpenSSL would take that for signed by itself.
+        params.distinguished_name.push(DnType::CommonName, "an authority of one's own");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         let authority = Self { dir: tempfile::tempdir().unwrap(), issuer };
