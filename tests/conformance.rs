@@ -86,9 +86,11 @@ impl Opened {
 /// The outcome as it was when its window began, which is at most a test's time ago.
 fn whole_window(mut outcome: Outcome, limit: &Limit) -> Outcome {
     let Limit::FixedWindow(FixedWindow { window_ns, .. }) = limit else { return outcome };
-    let is_recent = |left: &u64| (1..=window_ns.get()).contains(left);
-    outcome.reset_ns = Some(outcome.reset_ns).filter(is_recent).map_or(outcome.reset_ns, |_| window_ns.get());
-    outcome.retry_ns = outcome.retry_ns.map(|left| if is_recent(&left) { window_ns.get() } else { left });
+    let window_ns = window_ns.get();
+    let begin = window_ns - PATIENCE.as_secs() * SECOND;
+    let whole = |left_ns| if (begin..window_ns).contains(&left_ns) { window_ns } else { left_ns };
+    outcome.retry_ns = outcome.retry_ns.map(whole);
+    outcome.reset_ns = whole(outcome.reset_ns);
     outcome
 }
 

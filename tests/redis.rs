@@ -292,6 +292,26 @@ fn a_hung_redis_answers_errors_in_time_and_nothing_is_counted_twice_when_it_wake
     });
 }
 
+#[test]
+fn a_long_outage_costs_the_timeout_now_and_then_and_not_each_hit() {
+    const HITS: u32 = 1000;
+    let server = RedisServer::start();
+    let store = open(vec![server.url()]);
+    wait(async {
+        let limit = window(10, 600 * SECOND);
+        one(&store, "a", limit, TAKE).await.unwrap();
+        server.signal("-STOP");
+        let start = Instant::now();
+        for _ in 0..HITS {
+            let error = one(&store, "a", limit, TAKE).await.unwrap_err().to_string();
+            assert!(error.contains("did not answer") || error.contains("cannot connect"), "{error}");
+        }
+        assert!(start.elapsed() < TIMEOUT * HITS / 20, "{HITS} hits waited {:?}", start.elapsed());
+        server.signal("-CONT");
+        recover(&store, limit).await;
+    });
+}
+
 /// Several batches at once.
 async fn at_once(store: &RedisStore, limit: Limit) -> Vec<Result<Outcome, StoreError>> {
     let pair = [("a", limit, TAKE), ("b", limit, TAKE)];

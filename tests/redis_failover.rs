@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::redis::RedisCluster;
+use crate::support::redis::{RedisCluster, RedisServer};
 use crate::support::sentinel::{MASTER, SENTINEL_PASSWORD, Sentinels};
 use crate::support::{LineClient, PATIENCE, RulesFile, Server, parse_verdict};
 
@@ -31,6 +31,7 @@ fn serve(flags: &[&str]) -> Server {
     Server::start(&[&[rules.path(), "--denial-cache", "0"], flags].concat())
 }
 
+#[derive(Debug)]
 enum Reply {
     Granted { credit: u64 },
     Denied,
@@ -130,29 +131,39 @@ fn a_hung_sentinel_does_not_hide_the_master() {
 }
 
 #[test]
-fn a_cluster_promotes_a_replica_and_the_other_shards_do_not_notice() {
+fn a_cluster_replaces_a_killed_master_and_the_other_shards_do_not_notice() {
+    a_cluster_loses_a_master(RedisServer::kill);
+}
+
+#[test]
+fn a_cluster_replaces_a_hung_master_and_the_other_shards_do_not_notice() {
+    a_cluster_loses_a_master(|master| master.signal("-STOP"));
+}
+
+fn a_cluster_loses_a_master(lose: impl FnOnce(&mut RedisServer)) {
     let mut cluster = RedisCluster::start();
     let server = serve(&["--redis-url", &cluster.urls().join(",")]);
-    let master = cluster.master_of(KEY).port;
+    let master = cluster.port_of(KEY);
+    let replica = cluster.replica_of(master).port;
     let others: Vec<_> = (0..50).map(|number| format!("other{number}")).collect();
-    let elsewhere = |ip: &&String| cluster.port_of(&format!("divvy:ip=*:{ip}:4000:600")) != master;
-    let others: Vec<_> = others.iter().filter(elsewhere).take(10).collect();
+    let is_elsewhere = |ip: &&String| cluster.port_of(&format!("divvy:ip=*:{ip}:4000:600")) != master;
+    let others: Vec<_> = others.iter().filter(is_elsewhere).take(10).collect();
     let mut bystander = LineClient::connect(server.line);
     let mut all_answered = |hits: usize| {
         for ip in others.iter().cycle().take(hits) {
-            assert!(matches!(hit(&mut bystander, ip), Reply::Granted { .. }), "{ip} is at a master that is well");
+            let reply = hit(&mut bystander, ip);
+            assert!(matches!(reply, Reply::Granted { .. }), "{ip} is at a master that is well: {reply:?}");
         }
     };
     all_answered(others.len());
-    let before = load_until_killed(&server, || cluster.node(master).kill());
+    let before = load_until_killed(&server, || lose(cluster.node(master)));
     all_answered(50 * others.len());
-    let replica = cluster.replica_of(master);
     // A replica answers questions about its master's keys only on demand.
-    let held = replica.pipe("READONLY\nGET \"divvy:ip=*:a:4000:600\"\n");
+    let held = cluster.node(replica).pipe("READONLY\nGET \"divvy:ip=*:a:4000:600\"\n");
     let held = held.lines().last().unwrap().parse().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| all_answered(100 * others.len()));
         assert_nothing_over_admitted(&server, &before, held);
     });
-    assert_eq!(cluster.cli(&["GET", KEY]), "0");
+    assert_eq!(cluster.node(replica).cli(&["GET", KEY]), "0", "the promoted replica counts");
 }

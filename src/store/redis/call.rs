@@ -39,6 +39,12 @@ pub(super) enum Call {
     },
     /// How many keys a server has.
     Count,
+    /// A page of the keys that match.
+    Scan {
+        cursor: u64,
+        pattern: Vec<u8>,
+        count: usize,
+    },
     /// Which nodes of a cluster have which slots.
     Slots,
 }
@@ -48,7 +54,7 @@ impl Call {
     pub(super) fn key(&self) -> &[u8] {
         match self {
             Self::Get { key } | Self::Script { key, .. } => key,
-            Self::Count | Self::Slots => &[],
+            Self::Count | Self::Scan { .. } | Self::Slots => &[],
         }
     }
 
@@ -62,6 +68,11 @@ impl Call {
             }
             Self::Script { script, key, arguments } => with_key("EVALSHA", script.hash(), key, arguments),
             Self::Count => redis::cmd("DBSIZE"),
+            Self::Scan { cursor, pattern, count } => {
+                let mut command = redis::cmd("SCAN");
+                command.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(count);
+                command
+            }
             Self::Slots => {
                 let mut command = redis::cmd("CLUSTER");
                 command.arg("SLOTS");
@@ -74,7 +85,7 @@ impl Call {
     pub(super) fn command_with_text(&self) -> Cmd {
         match self {
             Self::Script { script, key, arguments } => with_key("EVAL", script.text, key, arguments),
-            Self::Get { .. } | Self::Count | Self::Slots => self.command(),
+            Self::Get { .. } | Self::Count | Self::Scan { .. } | Self::Slots => self.command(),
         }
     }
 }
@@ -103,6 +114,8 @@ pub(super) enum Failure {
     /// Redis answered, but not what it should have.
     Foreign(&'static str),
     Damaged(Damaged),
+    /// Asked of a cluster what only one server can tell.
+    NotInACluster,
 }
 
 impl From<RedisError> for Failure {
@@ -136,7 +149,7 @@ impl Failure {
                 )
             ),
             Self::AtNode(_, failure) => failure.was_not_done(),
-            Self::Timeout(_) | Self::Foreign(_) | Self::Damaged(_) => false,
+            Self::Timeout(_) | Self::Foreign(_) | Self::Damaged(_) | Self::NotInACluster => false,
         }
     }
 
@@ -169,6 +182,10 @@ impl Failure {
             Self::NoNode => format!("no node of the Redis cluster at {name} has the slot of this key"),
             Self::Foreign(wanted) => format!("Redis at {name} gave a foreign answer: {wanted}"),
             Self::Damaged(damaged) => format!("Redis at {name}: {damaged}"),
+            Self::NotInACluster => format!(
+                "Redis at {name} is a cluster, whose keys divvy does not list: \
+                 name the actor, or use redis-cli --scan at each of its nodes"
+            ),
         })
     }
 

@@ -100,6 +100,14 @@ impl Target {
         }
     }
 
+    /// A page of the keys of the one server.
+    pub(super) async fn scan(&self, call: &Call, deadline: Instant) -> Result<Reply, Failure> {
+        match &self.servers {
+            Servers::One(link) => link.ask(call, deadline).await,
+            Servers::Cluster(_) => Err(Failure::NotInACluster),
+        }
+    }
+
     pub(super) fn close(&self) {
         match &self.servers {
             Servers::One(link) => link.close(),
