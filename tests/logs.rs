@@ -148,17 +148,20 @@ fn bytes_of_clients_do_not_reach_the_log() {
     assert_clean(&log);
 }
 
-/// A Redis that answers every read of every connection with an error of hostile bytes.
+/// A Redis that answers every command with an error of hostile bytes, in several lines.
 fn hostile_redis() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
+    let text = [b"ERR \r\nforged", HOSTILE].concat();
+    let error = [format!("!{}\r\n", text.len()).as_bytes(), &text, b"\r\n"].concat();
     thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
+            let error = error.clone();
             thread::spawn(move || {
-                while stream.read(&mut [0; 4096]).is_ok_and(|length| length > 0) {
-                    let length = HOSTILE.len() + "ERR \r\nforged".len();
-                    let header = format!("!{length}\r\nERR \r\nforged");
-                    if stream.write_all(&[header.as_bytes(), HOSTILE, b"\r\n"].concat()).is_err() {
+                let mut asked = [0; 4096];
+                while let Ok(length @ 1..) = stream.read(&mut asked) {
+                    let commands = asked[..length].iter().filter(|byte| **byte == b'*').count();
+                    if stream.write_all(&error.repeat(commands)).is_err() {
                         return;
                     }
                 }
