@@ -34,7 +34,6 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Send a hit to a running server and print the answer
     Hit(hit::HitArgs),
-    /// Convert a rules file between INI and JSON
     Convert(convert::ConvertArgs),
     Bench(bench::BenchArgs),
 }
