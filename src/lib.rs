@@ -37,6 +37,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod limiter;
+pub mod logging;
 pub mod protocol;
 pub mod rules;
 pub mod server;

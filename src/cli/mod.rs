@@ -9,6 +9,7 @@ mod explain;
 mod hit;
 mod pairs;
 mod rules_file;
+mod secret;
 mod serve;
 
 use std::process::ExitCode;

@@ -1,9 +1,11 @@
 //! `divvy serve`: opens the store, loads the rules, binds the fronts, and serves until it is told to stop.
 
+mod access;
 mod limits;
 mod listen;
 mod mask;
 mod store;
+mod tls;
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -15,9 +17,11 @@ use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use self::access::{AccessArgs, warn_of_open_fronts};
 use self::limits::LimitArgs;
 use self::listen::{Addresses, ListenArgs};
 use self::store::{StoreArgs, StoreChoice};
+use self::tls::TlsArgs;
 use super::rules_file;
 use crate::clock::Clock;
 use crate::limiter::{Limiter, Policy};
@@ -36,6 +40,10 @@ pub struct ServeArgs {
     /// Threads that connections run on [default: half of the processors]
     #[arg(long, env = "DIVVY_THREADS", value_name = "N", default_value_t = server::default_threads(), hide_default_value = true)]
     threads: usize,
+    #[command(flatten)]
+    access: AccessArgs,
+    #[command(flatten)]
+    tls: TlsArgs,
     #[command(flatten)]
     limits: LimitArgs,
 }
@@ -63,13 +71,20 @@ async fn serve(
     addresses: &Addresses,
 ) -> anyhow::Result<()> {
     let draining = stop_on_signal()?;
+    let access = args.access.access()?;
+    let reloader = args.tls.load()?;
+    let tls = args.tls.secured(reloader.as_ref());
     let fronts = addresses.bind().await?;
     let clock = Clock::system();
     let store = choice.open(clock)?;
     announce(args, &fronts, choice, policy.as_ref())?;
 
     let limiter = Arc::new(Limiter::new(policy, store, clock));
-    let settings = Settings { limits: args.limits.limits(), threads: args.threads };
+    warn_of_open_fronts(&fronts, &access, &tls);
+    if let Some(reloader) = reloader {
+        args.tls.keep_fresh(reloader)?;
+    }
+    let settings = Settings { limits: args.limits.limits(), access, tls, threads: args.threads };
     let served = server::run(Arc::clone(&limiter), fronts, settings, draining).await;
     limiter.store().close().await.context("the last counters may not be on stable storage")?;
     served.context("cannot start the server's threads")?;

@@ -5,11 +5,13 @@
 //! knows a rule.
 
 mod accept;
+pub mod auth;
 pub mod connection;
 mod http;
 mod line;
 mod resp;
 mod stream;
+pub mod tls;
 mod workers;
 
 use std::io;
@@ -22,10 +24,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::accept::Acceptor;
+use self::auth::Access;
 use self::connection::Timeouts;
 use self::http::HttpFront;
 use self::line::LineFront;
 use self::resp::RespFront;
+use self::tls::Tls;
 use self::workers::Workers;
 pub use self::workers::default_threads;
 use crate::limiter::Limiter;
@@ -35,6 +39,10 @@ use crate::protocol::resp::Limits as RespLimits;
 pub const DEFAULT_MAX_CONNECTIONS: u32 = 10_000;
 /// How long a client may take nothing of what was answered.
 pub const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a client may take to give the password.
+pub const DEFAULT_AUTH_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a TLS handshake may take.
+pub const DEFAULT_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long connections are read on after the server stopped accepting, so that what was on its way is answered.
 const DRAIN_GRACE: Duration = Duration::from_millis(250);
 /// How long the end may take from then on: connections still busy are cut.
@@ -51,9 +59,11 @@ pub struct Limits {
 }
 
 /// How the server is run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     pub limits: Limits,
+    pub access: Access,
+    pub tls: Secured,
     /// Threads that connections run on.
     pub threads: usize,
 }
@@ -64,6 +74,14 @@ pub struct Fronts {
     pub line: Option<TcpListener>,
     pub resp: Option<TcpListener>,
     pub http: Option<TcpListener>,
+}
+
+/// The fronts that speak TLS.
+#[derive(Debug, Clone, Default)]
+pub struct Secured {
+    pub line: Option<Arc<Tls>>,
+    pub resp: Option<Arc<Tls>>,
+    pub http: Option<Arc<Tls>>,
 }
 
 /// Serves until `draining` is cancelled, then answers what had been received, at most for a
@@ -77,21 +95,21 @@ pub async fn run(
     settings: Settings,
     draining: CancellationToken,
 ) -> io::Result<()> {
-    let limits = settings.limits;
+    let Settings { limits, access, tls, threads } = settings;
     let acceptor = Acceptor {
-        workers: Workers::start(settings.threads)?,
+        workers: Workers::start(threads)?,
         slots: Arc::new(Semaphore::new(limits.max_connections)),
         connections: TaskTracker::new(),
         limits,
         draining: draining.clone(),
         closing: CancellationToken::new(),
     };
-    let resp = RespFront::new(Arc::clone(&limiter), limits, fronts.resp.as_ref());
+    let resp = RespFront::new(Arc::clone(&limiter), limits, access.resp, fronts.resp.as_ref());
     let http = HttpFront::new(Arc::clone(&limiter), limits, draining);
     tokio::join!(
-        acceptor.run(fronts.line, LineFront::new(limiter, limits)),
-        acceptor.run(fronts.resp, resp),
-        acceptor.run(fronts.http, http),
+        acceptor.run(fronts.line, tls.line, LineFront::new(limiter, limits, access.line)),
+        acceptor.run(fronts.resp, tls.resp, resp),
+        acceptor.run(fronts.http, tls.http, http),
     );
 
     tokio::time::sleep(DRAIN_GRACE).await;

@@ -21,6 +21,7 @@ use self::health::Health;
 use super::Limits;
 use super::accept::Front;
 use super::stream::Stream;
+use super::tls::Alpn;
 use crate::limiter::Limiter;
 
 /// How long a request's head may take to arrive (HTTP/1.1).
@@ -46,6 +47,8 @@ impl HttpFront {
 impl Front for HttpFront {
     const TOO_MANY: &'static [u8] =
         b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
+    const ALPN: Alpn = Alpn::Http;
 
     fn serve(
         &self,

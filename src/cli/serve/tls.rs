@@ -1,0 +1,90 @@
+//! The flags of TLS, and the task that looks at its files again.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::ValueEnum;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::spawn_blocking;
+
+use crate::server::Secured;
+use crate::server::tls::Files;
+use crate::server::tls::reload::Reloader;
+
+/// How often the files are looked at (seconds).
+const DEFAULT_RELOAD_INTERVAL: u64 = 5;
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "TLS")]
+pub struct TlsArgs {
+    /// The server's certificate in PEM, followed by those that lead to its authority's
+    #[arg(long, env = "DIVVY_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's private key in PEM, not encrypted
+    #[arg(long, env = "DIVVY_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Lets in only clients with a certificate from one of the authorities in this file (PEM)
+    #[arg(long, env = "DIVVY_TLS_CLIENT_CA", value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
+    /// The fronts that speak TLS, separated by commas, and nothing else [default: all of them]
+    #[arg(long, env = "DIVVY_TLS_FRONTS", value_enum, value_delimiter = ',', value_name = "FRONTS", requires = "tls_cert")]
+    tls_fronts: Vec<TlsFront>,
+    /// Seconds between two looks at these files; a SIGHUP has them looked at at once. 0: only then
+    #[arg(long, env = "DIVVY_TLS_RELOAD_INTERVAL", value_name = "SECONDS", default_value_t = DEFAULT_RELOAD_INTERVAL)]
+    tls_reload_interval: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum TlsFront {
+    Line,
+    Resp,
+    Http,
+}
+
+impl TlsArgs {
+    /// Loads the files; `None` without TLS.
+    ///
+    /// # Errors
+    /// When a file cannot be used.
+    pub fn load(&self) -> anyhow::Result<Option<Reloader>> {
+        let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) else { return Ok(None) };
+        let client_ca = self.tls_client_ca.clone();
+        let files = Files { certificate: certificate.clone(), key: key.clone(), client_ca };
+        Ok(Some(Reloader::start(files).context("cannot serve TLS")?))
+    }
+
+    /// Which fronts speak TLS.
+    pub fn secured(&self, reloader: Option<&Reloader>) -> Secured {
+        let tls = reloader.map(Reloader::tls);
+        let on = |front| if self.tls_fronts.is_empty() || self.tls_fronts.contains(&front) { tls.clone() } else { None };
+        Secured { line: on(TlsFront::Line), resp: on(TlsFront::Resp), http: on(TlsFront::Http) }
+    }
+
+    /// Has the files looked at every so often, and at each hang-up, until the process ends.
+    ///
+    /// # Errors
+    /// The system's, when it refuses to tell of hang-ups.
+    pub fn keep_fresh(&self, mut reloader: Reloader) -> io::Result<()> {
+        let mut hang_up = signal(SignalKind::hangup())?;
+        let interval = Duration::from_secs(self.tls_reload_interval);
+        tokio::spawn(async move {
+            loop {
+                let at_once = tokio::select! {
+                    _ = hang_up.recv() => true,
+                    () = tokio::time::sleep(interval), if !interval.is_zero() => false,
+                };
+                let look = move || {
+                    reloader.look(at_once);
+                    reloader
+                };
+                reloader = match spawn_blocking(look).await {
+                    Ok(reloader) => reloader,
+                    Err(error) => return tracing::error!(%error, "TLS files are no longer looked at"),
+                };
+            }
+        });
+        Ok(())
+    }
+}
