@@ -173,10 +173,16 @@ impl Requests {
 
     /// Adds a request about `operation`; its answer will be under the number of requests that came before it.
     pub fn push(&mut self, operation: &Operation, intent: Intent) {
+        self.push_at_cost(operation, intent, None);
+    }
+
+    /// As [`Requests::push`], and when a cost is given, that is what the request takes, whatever the rules'
+    /// `costField`s say; 0 takes nothing.
+    pub fn push_at_cost(&mut self, operation: &Operation, intent: Intent, cost: Option<u64>) {
         let (entries, matched) = (self.batch.len(), self.matched.len());
         let asked = match self.policy.clone() {
             None => Asked::Refused(Refusal::NoRules),
-            Some(policy) => match self.push_matches(&policy, operation, intent) {
+            Some(policy) => match self.push_matches(&policy, operation, intent, cost) {
                 Ok(()) => Asked::Rules(matched..self.matched.len()),
                 Err(refusal) => {
                     self.batch.truncate(entries);
@@ -196,14 +202,30 @@ impl Requests {
         self.asked.push(Asked::Bucket(entry));
     }
 
+    /// Adds a request for `cost` credits of the counter that `operation` has under a `limit` of the client's own: the
+    /// one that a rule of just these pairs and this limit would have. [`Requests::outcome`] has its answer.
+    pub fn push_limited(&mut self, operation: &Operation, limit: Limit, cost: u64) {
+        let prefix = Prefix::new(Space::Rule, operation.iter(), &limit);
+        let action = Action::Ask(Ask::Take { cost });
+        let entry = self.batch.push(limit, action, self.batch.now(), |key| prefix.write_key("", key));
+        self.asked.push(Asked::Bucket(entry));
+    }
+
     /// # Errors
     /// The request is refused, and what was pushed for it has to be taken back.
-    fn push_matches(&mut self, policy: &Policy, operation: &Operation, intent: Intent) -> Result<(), Refusal> {
+    fn push_matches(
+        &mut self,
+        policy: &Policy,
+        operation: &Operation,
+        intent: Intent,
+        cost: Option<u64>,
+    ) -> Result<(), Refusal> {
         let now = self.batch.now();
         for (index, rule) in policy.rules.matches(operation, &mut self.scratch) {
+            let cost = || cost.map_or_else(|| rule.cost(operation), Ok);
             let action = match intent {
-                Intent::Hit => Action::Ask(Ask::Take { cost: rule.cost(operation)? }),
-                Intent::Peek => Action::Ask(Ask::Look { cost: rule.cost(operation)? }),
+                Intent::Hit => Action::Ask(Ask::Take { cost: cost()? }),
+                Intent::Peek => Action::Ask(Ask::Look { cost: cost()? }),
                 Intent::Forget => Action::Forget,
             };
             // A peek is about the answer alone, and canaries do not answer.
@@ -242,7 +264,7 @@ impl Requests {
         Some((place, self.policy.as_ref()?.rules.rules().get(place)?))
     }
 
-    /// The outcome of request `index`, one of [`Requests::push_bucket`]'s, once the batch is applied.
+    /// The outcome of request `index`, one of [`Requests::push_bucket`]'s or [`Requests::push_limited`]'s, once the batch is applied.
     ///
     /// # Errors
     /// When the store failed for its bucket.

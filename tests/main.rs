@@ -2,11 +2,14 @@
 //!
 //! Every server here listens on a free loopback port and is ended by its own process id.
 
+mod access;
 mod algorithms;
 mod buckets;
 mod cli;
 mod clients;
 mod conformance;
+mod envoy;
+mod grpc;
 mod health;
 mod kill;
 mod line_protocol;
@@ -18,4 +21,5 @@ mod resp;
 mod robustness;
 mod rocks;
 mod support;
+mod tls;
 mod token_bucket;

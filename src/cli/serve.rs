@@ -95,7 +95,9 @@ async fn serve(
 /// One line a front, the store, and the number of rules: what a script waits for, and a person checks.
 fn announce(args: &ServeArgs, fronts: &Fronts, store: &StoreChoice, policy: Option<&Policy>) -> anyhow::Result<()> {
     let mut lines = String::new();
-    for (name, listener) in [("line protocol", &fronts.line), ("RESP", &fronts.resp), ("HTTP", &fronts.http)] {
+    let listening =
+        [("line protocol", &fronts.line), ("RESP", &fronts.resp), ("HTTP", &fronts.http), ("gRPC", &fronts.grpc)];
+    for (name, listener) in listening {
         if let Some(listener) = listener {
             writeln!(lines, "{name} on {}", listener.local_addr()?)?;
         }

@@ -1,6 +1,8 @@
 //! What hits cost, over the memory store.
 
 use super::*;
+use crate::algorithm::FixedWindow;
+use crate::clock::NANOS_PER_SECOND;
 use crate::config::{self, Format};
 use crate::store::MemoryStore;
 
@@ -49,8 +51,12 @@ fn apply(limiter: &Limiter, asked: &[(&str, Intent)]) -> Requests {
     for (pairs, intent) in asked {
         requests.push(&operation(pairs), *intent);
     }
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(limiter.apply(&mut requests));
+    run(limiter.apply(&mut requests));
     requests
+}
+
+fn run(future: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future);
 }
 
 /// `(allowed, credit)` of the last of some requests, or its error.
@@ -123,4 +129,43 @@ fn every_rule_that_takes_part_must_know_the_cost() {
     assert!(peek(&limiter, "api=trial bytes=five").is_err(), "a peek tells what a hit would get");
     assert_eq!(hit(&limiter, "api=trial bytes=7"), Ok((true, 4)), "each rule has a cost of its own");
     assert_eq!(hit(&limiter, "api=other bytes=five"), Ok((true, 3)), "where no rule asks, any value will do");
+}
+
+#[test]
+fn a_cost_that_is_given_wins_over_the_cost_field_and_0_takes_nothing() {
+    let limiter = limiter();
+    let hit = |cost| {
+        let mut requests = Requests::default();
+        limiter.begin(&mut requests);
+        requests.push_at_cost(&operation("api=upload user=ann bytes=7"), Intent::Hit, cost);
+        run(limiter.apply(&mut requests));
+        requests.verdict(0).unwrap().credit
+    };
+    assert_eq!(hit(Some(30)), 70);
+    assert_eq!(hit(Some(0)), 70);
+    assert_eq!(hit(None), 63);
+}
+
+#[test]
+fn a_limit_of_the_client_s_own_shares_the_counter_of_a_rule_that_says_the_same() {
+    let limiter = limiter();
+    let limit = Limit::FixedWindow(FixedWindow::new(3, 3600 * NANOS_PER_SECOND).unwrap());
+    let hit = |cost| {
+        let mut requests = Requests::default();
+        limiter.begin(&mut requests);
+        requests.push_limited(&operation("key=a domain=b"), limit, cost);
+        run(limiter.apply(&mut requests));
+        let outcome = requests.outcome(0).unwrap();
+        (outcome.allowed, outcome.left)
+    };
+    assert_eq!([hit(2), hit(2), hit(1)], [(true, 1), (false, 1), (true, 0)]);
+}
+
+#[test]
+fn the_rule_that_answers_is_known_and_no_canary() {
+    let limiter = limiter();
+    let requests = apply(&limiter, &[("api=upload user=ann", Intent::Hit), ("api=denied", Intent::Hit)]);
+    assert_eq!(requests.rule(0).unwrap().0, 1);
+    assert_eq!(requests.rule(1).unwrap().1.to_string(), "api=denied");
+    assert!(requests.rule(2).is_none());
 }

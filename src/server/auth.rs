@@ -74,8 +74,13 @@ impl fmt::Debug for Password {
 pub struct Access {
     pub line: Option<Arc<Password>>,
     pub resp: Option<Arc<Password>>,
-    /// What reads or changes counters and rules over HTTP.
+    pub grpc: Option<Arc<Password>>,
+    /// What reads or changes counters and rules over HTTP, but for the following.
     pub http: Option<Arc<Password>>,
+    /// Hits over HTTP.
+    pub hit: Option<Arc<Password>>,
+    /// What gateways ask over HTTP.
+    pub check: Option<Arc<Password>>,
     pub metrics: Option<Arc<Password>>,
 }
 

@@ -1,12 +1,13 @@
 //! Sockets: listening, accepting, caps and timeouts, and the end of it all.
 //!
 //! Every front is an accept loop ([`accept`]) that gives each connection to its protocol: [`line`] and [`resp`] are
-//! sessions of one read-answer-write loop ([`connection`]), [`http`] is a library's. Nothing here judges a request or
+//! sessions of one read-answer-write loop ([`connection`]), [`http`] and [`grpc`] are libraries'. Nothing here judges a request or
 //! knows a rule.
 
 mod accept;
 pub mod auth;
 pub mod connection;
+mod grpc;
 mod http;
 mod line;
 mod resp;
@@ -26,6 +27,7 @@ use tokio_util::task::TaskTracker;
 use self::accept::Acceptor;
 use self::auth::Access;
 use self::connection::Timeouts;
+use self::grpc::GrpcFront;
 use self::http::HttpFront;
 use self::line::LineFront;
 use self::resp::RespFront;
@@ -37,6 +39,8 @@ use crate::protocol::resp::Limits as RespLimits;
 
 /// Connections open at once, all fronts together.
 pub const DEFAULT_MAX_CONNECTIONS: u32 = 10_000;
+/// Bytes in the body of an HTTP request, and in a gRPC message.
+pub const DEFAULT_MAX_BODY: usize = 64 * 1024;
 /// How long a client may take nothing of what was answered.
 pub const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a client may take to give the password.
@@ -54,6 +58,8 @@ pub struct Limits {
     pub max_connections: usize,
     pub max_line: usize,
     pub max_pairs: usize,
+    /// Bytes in the body of an HTTP request, and in a gRPC message.
+    pub max_body: usize,
     pub resp: RespLimits,
     pub timeouts: Timeouts,
 }
@@ -74,6 +80,7 @@ pub struct Fronts {
     pub line: Option<TcpListener>,
     pub resp: Option<TcpListener>,
     pub http: Option<TcpListener>,
+    pub grpc: Option<TcpListener>,
 }
 
 /// The fronts that speak TLS.
@@ -82,13 +89,14 @@ pub struct Secured {
     pub line: Option<Arc<Tls>>,
     pub resp: Option<Arc<Tls>>,
     pub http: Option<Arc<Tls>>,
+    pub grpc: Option<Arc<Tls>>,
 }
 
 /// Serves until `draining` is cancelled, then answers what had been received, at most for a
 /// bounded time.
 ///
 /// # Errors
-/// The system's, when it refuses a thread.
+/// The system's, when it refuses a thread; a front's, when it cannot be set up.
 pub async fn run(
     limiter: Arc<Limiter>,
     fronts: Fronts,
@@ -105,11 +113,13 @@ pub async fn run(
         closing: CancellationToken::new(),
     };
     let resp = RespFront::new(Arc::clone(&limiter), limits, access.resp, fronts.resp.as_ref());
-    let http = HttpFront::new(Arc::clone(&limiter), limits, draining);
+    let http = HttpFront::new(Arc::clone(&limiter), limits, draining.clone());
+    let grpc = GrpcFront::new(Arc::clone(&limiter), limits, access.grpc, draining)?;
     tokio::join!(
         acceptor.run(fronts.line, tls.line, LineFront::new(limiter, limits, access.line)),
         acceptor.run(fronts.resp, tls.resp, resp),
         acceptor.run(fronts.http, tls.http, http),
+        acceptor.run(fronts.grpc, tls.grpc, grpc),
     );
 
     tokio::time::sleep(DRAIN_GRACE).await;

@@ -33,9 +33,14 @@ pub struct AccessArgs {
 enum Open {
     /// The line protocol: Divvy's own clients know no password
     Line,
+    Grpc,
+    /// Hits over HTTP: POST /v1/hit and /v1/hits
+    Hit,
+    /// What gateways ask over HTTP: /v1/check
+    Check,
     /// /metrics
     Metrics,
-    /// Nothing but /healthz and /readyz
+    /// Nothing but health checks
     None,
 }
 
@@ -52,7 +57,10 @@ impl AccessArgs {
         Ok(Access {
             line: unless(Open::Line),
             resp: password.clone(),
+            grpc: unless(Open::Grpc),
             http: password.clone(),
+            hit: unless(Open::Hit),
+            check: unless(Open::Check),
             metrics: unless(Open::Metrics),
         })
     }
@@ -80,9 +88,10 @@ pub fn warn_of_open_fronts(fronts: &Fronts, access: &Access, tls: &Secured) {
     for (front, address) in [
         ("RESP", reached(&fronts.resp, access.resp.is_some(), &tls.resp)),
         ("HTTP", reached(&fronts.http, access.http.is_some(), &tls.http)),
+        ("gRPC", reached(&fronts.grpc, access.grpc.is_some(), &tls.grpc)),
     ] {
         if let Some(address) = address {
-            tracing::warn!(front, %address, "whoever reaches this address can read and change counters: set --requirepass");
+            tracing::warn!(front, %address, "whoever reaches this address can use up and read counters: set --requirepass");
         }
     }
     if let Some(address) = reached(&fronts.line, access.line.is_some(), &tls.line) {

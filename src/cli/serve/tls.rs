@@ -29,7 +29,14 @@ pub struct TlsArgs {
     #[arg(long, env = "DIVVY_TLS_CLIENT_CA", value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
     /// The fronts that speak TLS, separated by commas, and nothing else [default: all of them]
-    #[arg(long, env = "DIVVY_TLS_FRONTS", value_enum, value_delimiter = ',', value_name = "FRONTS", requires = "tls_cert")]
+    #[arg(
+        long,
+        env = "DIVVY_TLS_FRONTS",
+        value_enum,
+        value_delimiter = ',',
+        value_name = "FRONTS",
+        requires = "tls_cert"
+    )]
     tls_fronts: Vec<TlsFront>,
     /// Seconds between two looks at these files; a SIGHUP has them looked at at once. 0: only then
     #[arg(long, env = "DIVVY_TLS_RELOAD_INTERVAL", value_name = "SECONDS", default_value_t = DEFAULT_RELOAD_INTERVAL)]
@@ -41,6 +48,7 @@ enum TlsFront {
     Line,
     Resp,
     Http,
+    Grpc,
 }
 
 impl TlsArgs {
@@ -58,8 +66,14 @@ impl TlsArgs {
     /// Which fronts speak TLS.
     pub fn secured(&self, reloader: Option<&Reloader>) -> Secured {
         let tls = reloader.map(Reloader::tls);
-        let on = |front| if self.tls_fronts.is_empty() || self.tls_fronts.contains(&front) { tls.clone() } else { None };
-        Secured { line: on(TlsFront::Line), resp: on(TlsFront::Resp), http: on(TlsFront::Http) }
+        let on =
+            |front| if self.tls_fronts.is_empty() || self.tls_fronts.contains(&front) { tls.clone() } else { None };
+        Secured {
+            line: on(TlsFront::Line),
+            resp: on(TlsFront::Resp),
+            http: on(TlsFront::Http),
+            grpc: on(TlsFront::Grpc),
+        }
     }
 
     /// Has the files looked at every so often, and at each hang-up, until the process ends.
@@ -75,14 +89,19 @@ impl TlsArgs {
                     _ = hang_up.recv() => true,
                     () = tokio::time::sleep(interval), if !interval.is_zero() => false,
                 };
-                let look = move || {
-                    reloader.look(at_once);
-                    reloader
-                };
-                reloader = match spawn_blocking(look).await {
-                    Ok(reloader) => reloader,
+                let look = move || (reloader.look(at_once), reloader);
+                let (found, same) = match spawn_blocking(look).await {
+                    Ok(looked) => looked,
                     Err(error) => return tracing::error!(%error, "TLS files are no longer looked at"),
                 };
+                match found {
+                    None => {}
+                    Some(Ok(())) => tracing::info!("loaded the TLS certificate: new connections get it"),
+                    Some(Err(reason)) => {
+                        tracing::error!(reason, "cannot load the new TLS files: the old ones stay in use");
+                    }
+                }
+                reloader = same;
             }
         });
         Ok(())

@@ -2,6 +2,7 @@
 //!
 //! HTTP itself, 1.1 and 2, is the library's; here are the routes and the bounds on a connection's time.
 
+pub(super) mod auth;
 mod health;
 
 use std::future::Future;
@@ -47,7 +48,6 @@ impl HttpFront {
 impl Front for HttpFront {
     const TOO_MANY: &'static [u8] =
         b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
-
     const ALPN: Alpn = Alpn::Http;
 
     fn serve(
@@ -61,7 +61,7 @@ impl Front for HttpFront {
 }
 
 /// Serves one connection; once `closing` is cancelled, it answers what came in and ends.
-async fn serve_router(stream: Stream, router: Router, closing: CancellationToken) {
+pub(super) async fn serve_router(stream: Stream, router: Router, closing: CancellationToken) {
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
     builder.http2().timer(TokioTimer::new());

@@ -38,9 +38,13 @@ impl Reloader {
         Arc::clone(&self.tls)
     }
 
-    /// Looks at the files, and loads what is new in them; what cannot be used leaves all as it was. It blocks while it
-    /// reads. `at_once`: somebody says that the files are complete, and wants to know whether they are any good.
-    pub fn look(&mut self, at_once: bool) {
+    /// Looks at the files and loads what is new in them: `None` when there was nothing to do. It blocks while it reads.
+    ///
+    /// `at_once`: somebody says that the files are complete, and wants to know whether they are any good.
+    ///
+    /// # Errors
+    /// Why the files cannot be used, told once for the same contents; what was loaded before stays in use.
+    pub fn look(&mut self, at_once: bool) -> Option<Result<(), String>> {
         let seen = self.files.read().map_err(|error| error.to_string());
         let is_new = seen != self.seen;
         if is_new {
@@ -49,16 +53,10 @@ impl Reloader {
         }
         let is_due = at_once || !is_new && !self.is_judged;
         if !is_due {
-            return;
+            return None;
         }
         self.is_judged = true;
-        match self.load() {
-            Ok(()) => tracing::info!(
-                certificate = %self.files.certificate.display(),
-                "loaded the TLS certificate: new connections get it"
-            ),
-            Err(reason) => tracing::error!(%reason, "cannot load the new TLS files: the old ones stay in use"),
-        }
+        Some(self.load())
     }
 
     fn load(&self) -> Result<(), String> {
@@ -66,5 +64,46 @@ impl Reloader {
         let config = self.files.configure(contents).map_err(|error| error.to_string())?;
         self.tls.current.store(Arc::new(Configs::new(config)));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn renew(files: &Files) {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        fs::write(&files.certificate, made.cert.pem()).unwrap();
+        fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
+    }
+
+    #[test]
+    fn new_files_are_loaded_when_they_have_settled_and_bad_ones_are_told_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let files =
+            Files { certificate: dir.path().join("server.pem"), key: dir.path().join("server.key"), client_ca: None };
+        renew(&files);
+        let mut reloader = Reloader::start(files.clone()).unwrap();
+        let current = |reloader: &Reloader| reloader.tls.current.load_full();
+        let first = current(&reloader);
+        assert_eq!([reloader.look(false), reloader.look(false)], [None, None]);
+
+        renew(&files);
+        assert_eq!([reloader.look(false), reloader.look(false), reloader.look(false)], [None, Some(Ok(())), None]);
+        let second = current(&reloader);
+        assert!(!Arc::ptr_eq(&first, &second));
+
+        fs::remove_file(&files.key).unwrap();
+        assert_eq!(reloader.look(false), None);
+        assert!(matches!(reloader.look(false), Some(Err(reason)) if reason.contains("cannot read")));
+        assert_eq!([reloader.look(false), reloader.look(false)], [None, None]);
+        assert!(matches!(reloader.look(true), Some(Err(_))), "who asks is told again");
+        assert!(Arc::ptr_eq(&second, &current(&reloader)));
+
+        renew(&files);
+        assert_eq!(reloader.look(true), Some(Ok(())));
+        assert!(!Arc::ptr_eq(&second, &current(&reloader)));
     }
 }
