@@ -24,7 +24,10 @@ use self::store::{StoreArgs, StoreChoice};
 use self::tls::TlsArgs;
 use super::rules_file;
 use crate::clock::Clock;
+use crate::config;
 use crate::limiter::{Limiter, Policy};
+use crate::metrics::Metrics;
+use crate::rules::RuleSet;
 use crate::server::{self, Fronts, Settings};
 use crate::store::Store;
 
@@ -50,40 +53,42 @@ pub struct ServeArgs {
 
 pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     // Before the store: a mistake in the rules must not leave a data directory behind.
-    let policy = match &args.config {
+    let rules = match &args.config {
         None => None,
         Some(path) => match rules_file::load(path)? {
-            Some(rules) => Some(Policy::new(rules)),
+            Some(rules) => Some(rules),
             None => return Ok(ExitCode::FAILURE),
         },
     };
     let addresses = args.listen.addresses()?;
     let store = args.store.choose(|name| std::env::var(name).ok())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
-    runtime.block_on(serve(&args, policy, &store, &addresses))?;
+    runtime.block_on(serve(&args, rules, &store, &addresses))?;
     Ok(ExitCode::SUCCESS)
 }
 
 async fn serve(
     args: &ServeArgs,
-    policy: Option<Policy>,
+    rules: Option<RuleSet>,
     choice: &StoreChoice,
     addresses: &Addresses,
 ) -> anyhow::Result<()> {
     let draining = stop_on_signal()?;
-    let access = args.access.access()?;
-    let reloader = args.tls.load()?;
+    let metrics = Metrics::new();
+    let access = args.access.access(&metrics)?;
+    let reloader = args.tls.load(&metrics)?;
     let tls = args.tls.secured(reloader.as_ref());
     let fronts = addresses.bind().await?;
     let clock = Clock::system();
     let store = choice.open(clock)?;
-    announce(args, &fronts, choice, policy.as_ref())?;
+    announce(args, &fronts, choice, rules.as_ref())?;
 
-    let limiter = Arc::new(Limiter::new(policy, store, clock));
+    let policy = rules.map(|rules| put_in_force(rules, &metrics, clock));
     warn_of_open_fronts(&fronts, &access, &tls);
     if let Some(reloader) = reloader {
-        args.tls.keep_fresh(reloader)?;
+        args.tls.keep_fresh(reloader, Arc::clone(&metrics))?;
     }
+    let limiter = Arc::new(Limiter::new(policy, store, clock, metrics));
     let settings = Settings { limits: args.limits.limits(), access, tls, threads: args.threads };
     let served = server::run(Arc::clone(&limiter), fronts, settings, draining).await;
     limiter.store().close().await.context("the last counters may not be on stable storage")?;
@@ -92,8 +97,15 @@ async fn serve(
     Ok(())
 }
 
+/// The policy of these rules, which the metrics show from now on.
+fn put_in_force(rules: RuleSet, metrics: &Metrics, clock: Clock) -> Policy {
+    let hash = config::fingerprint(rules.rules());
+    metrics.config.loaded(&hash, rules.rules().len(), clock.now().as_nanos());
+    Policy::new(rules, metrics)
+}
+
 /// One line a front, the store, and the number of rules: what a script waits for, and a person checks.
-fn announce(args: &ServeArgs, fronts: &Fronts, store: &StoreChoice, policy: Option<&Policy>) -> anyhow::Result<()> {
+fn announce(args: &ServeArgs, fronts: &Fronts, store: &StoreChoice, rules: Option<&RuleSet>) -> anyhow::Result<()> {
     let mut lines = String::new();
     let listening =
         [("line protocol", &fronts.line), ("RESP", &fronts.resp), ("HTTP", &fronts.http), ("gRPC", &fronts.grpc)];
@@ -103,10 +115,8 @@ fn announce(args: &ServeArgs, fronts: &Fronts, store: &StoreChoice, policy: Opti
         }
     }
     writeln!(lines, "store: {}", store.describe())?;
-    match (policy, &args.config) {
-        (Some(policy), Some(path)) => {
-            writeln!(lines, "rules: {} from {}", policy.rules().rules().len(), path.display())?
-        }
+    match (rules, &args.config) {
+        (Some(rules), Some(path)) => writeln!(lines, "rules: {} from {}", rules.rules().len(), path.display())?,
         _ => writeln!(lines, "rules: none; a HIT needs them: divvy serve CONFIG")?,
     }
     io::stdout().write_all(lines.as_bytes()).context("cannot print where the server listens")

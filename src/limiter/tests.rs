@@ -37,7 +37,9 @@ resetSeconds = 3600
 
 fn limiter() -> Limiter {
     let rules = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
-    Limiter::new(Some(Policy::new(rules)), Backend::Memory(MemoryStore::default()), Clock::system())
+    let metrics = Metrics::new();
+    let policy = Policy::new(rules, &metrics);
+    Limiter::new(Some(policy), Backend::Memory(MemoryStore::default()), Clock::system(), metrics)
 }
 
 fn operation(pairs: &str) -> Operation {
@@ -168,4 +170,54 @@ fn the_rule_that_answers_is_known_and_no_canary() {
     assert_eq!(requests.rule(0).unwrap().0, 1);
     assert_eq!(requests.rule(1).unwrap().1.to_string(), "api=denied");
     assert!(requests.rule(2).is_none());
+}
+
+/// `status{label}` of each count that is not 0.
+fn counted(limiter: &Limiter) -> Vec<(String, u64)> {
+    let mut counted: Vec<_> = limiter.metrics().hits.counted().into_iter().filter(|counted| counted.hits > 0).collect();
+    counted.sort_by(|a, b| (&a.status, &a.rule_label).cmp(&(&b.status, &b.rule_label)));
+    counted.into_iter().map(|counted| (format!("{}{{{}}}", counted.status, counted.rule_label), counted.hits)).collect()
+}
+
+fn counts(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
+    expected.iter().map(|(name, hits)| ((*name).to_owned(), *hits)).collect()
+}
+
+#[test]
+fn every_rule_that_a_hit_matched_is_counted_by_what_it_said() {
+    let limiter = limiter();
+    // A canary of 50, a rule of 100: the first hit is too much for the canary alone, the second for both.
+    apply(&limiter, &[("api=upload user=ada bytes=60", Intent::Hit), ("api=upload user=ada bytes=60", Intent::Hit)]);
+    assert_eq!(
+        counted(&limiter),
+        counts(&[("accepted{}", 1), ("canary-accepted{}", 1), ("canary-rejected{}", 1), ("rejected{}", 1)])
+    );
+    apply(&limiter, &[("api=denied", Intent::Hit), ("api=other", Intent::Hit), ("api=other", Intent::Hit)]);
+    assert_eq!(
+        counted(&limiter),
+        counts(&[("accepted{}", 3), ("canary-accepted{}", 1), ("canary-rejected{}", 1), ("rejected{}", 2)])
+    );
+}
+
+#[test]
+fn only_hits_are_counted() {
+    let limiter = limiter();
+    apply(&limiter, &[("api=upload user=ada", Intent::Peek), ("api=upload user=ada", Intent::Forget)]);
+    hit(&limiter, "api=upload user=ada bytes=x").unwrap_err();
+    assert_eq!(counted(&limiter), []);
+    let timed = limiter.metrics().hits.duration.observed().iter().map(|bucket| bucket.observations).sum::<u64>();
+    assert_eq!(timed, 0);
+    let batches = limiter.metrics().batches.requests.observed().iter().map(|bucket| bucket.observations).sum::<u64>();
+    assert_eq!(batches, 2);
+}
+
+#[test]
+fn a_hit_whose_counter_the_store_could_not_ask_is_neither_accepted_nor_rejected() {
+    let rules = config::parse("[path=*]\ncreditLimit=9\nresetSeconds=60\nactorField=path\nlabel=paths\n[default]\ncreditLimit=0\nresetSeconds=0\n", Format::Ini, "rules.ini").unwrap().rules;
+    let metrics = Metrics::new();
+    let policy = Policy::new(rules, &metrics);
+    let limiter = Limiter::new(Some(policy), Backend::Memory(MemoryStore::bounded(1)), Clock::system(), metrics);
+    apply(&limiter, &[("path=/a", Intent::Hit), ("path=/b", Intent::Hit), ("path=/a", Intent::Hit)]);
+    assert_eq!(counted(&limiter), counts(&[("accepted{paths}", 2)]));
+    assert_eq!(limiter.metrics().batches.store_errors.get(), 1);
 }

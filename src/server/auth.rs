@@ -6,9 +6,11 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use prometheus::IntCounter;
 use subtle::ConstantTimeEq;
 
 use crate::logging::Sometimes;
+use crate::metrics;
 
 /// The longest password (bytes), as in Redis.
 pub const MAX_PASSWORD_BYTES: usize = 512;
@@ -69,34 +71,59 @@ impl fmt::Debug for Password {
     }
 }
 
+/// The password of one front, which counts and logs the wrong ones.
+#[derive(Debug)]
+pub struct Guard {
+    password: Arc<Password>,
+    front: &'static str,
+    wrong: IntCounter,
+}
+
+impl Guard {
+    /// `front` is its name in the log and in the metrics.
+    pub fn new(password: Arc<Password>, front: &'static str, metrics: &metrics::Access) -> Self {
+        Self { password, front, wrong: metrics.wrong_passwords(front) }
+    }
+
+    /// Whether `given` is the password.
+    pub fn lets_in(&self, given: &[u8], peer: Option<SocketAddr>) -> bool {
+        static WRONG: Sometimes = Sometimes::new();
+        let is_right = self.password.matches(given);
+        if !is_right {
+            self.wrong.inc();
+            let (front, peer) = (self.front, peer.map(tracing::field::display));
+            WRONG.say(|left_out| tracing::warn!(front, peer, left_out, "a wrong password"));
+        }
+        is_right
+    }
+}
+
 /// Where the password is asked for: `None` is for everybody.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
-    pub line: Option<Arc<Password>>,
-    pub resp: Option<Arc<Password>>,
-    pub grpc: Option<Arc<Password>>,
+    pub line: Option<Arc<Guard>>,
+    pub resp: Option<Arc<Guard>>,
+    pub grpc: Option<Arc<Guard>>,
     /// What reads or changes counters and rules over HTTP, but for the following.
-    pub http: Option<Arc<Password>>,
+    pub http: Option<Arc<Guard>>,
     /// Hits over HTTP.
-    pub hit: Option<Arc<Password>>,
+    pub hit: Option<Arc<Guard>>,
     /// What gateways ask over HTTP.
-    pub check: Option<Arc<Password>>,
-    pub metrics: Option<Arc<Password>>,
+    pub check: Option<Arc<Guard>>,
+    pub metrics: Option<Arc<Guard>>,
 }
 
 /// The password's place on a connection: shut until it has been given, or open from the start where none is asked for.
 #[derive(Debug, Clone)]
 pub struct Gate {
-    password: Option<Arc<Password>>,
-    front: &'static str,
+    guard: Option<Arc<Guard>>,
     peer: SocketAddr,
     is_open: bool,
 }
 
 impl Gate {
-    /// `front` is its name in the log.
-    pub fn new(password: Option<Arc<Password>>, front: &'static str, peer: SocketAddr) -> Self {
-        Self { is_open: password.is_none(), password, front, peer }
+    pub fn new(guard: Option<Arc<Guard>>, peer: SocketAddr) -> Self {
+        Self { is_open: guard.is_none(), guard, peer }
     }
 
     pub fn is_open(&self) -> bool {
@@ -105,31 +132,20 @@ impl Gate {
 
     /// Whether there is a password at all.
     pub fn has_password(&self) -> bool {
-        self.password.is_some()
+        self.guard.is_some()
     }
 
     /// Opens if `given` is the password. A wrong one changes nothing.
     pub fn open(&mut self, given: &[u8]) -> bool {
-        let is_right = self.password.as_ref().is_some_and(|password| password.matches(given));
-        if is_right {
-            self.is_open = true;
-        } else {
-            log_wrong_password(self.front, Some(self.peer));
-        }
+        let is_right = self.guard.as_ref().is_some_and(|guard| guard.lets_in(given, Some(self.peer)));
+        self.is_open |= is_right;
         is_right
     }
 
     /// As it was when the connection was new.
     pub fn reset(&mut self) {
-        self.is_open = self.password.is_none();
+        self.is_open = self.guard.is_none();
     }
-}
-
-/// Says that somebody tried; never what.
-pub fn log_wrong_password(front: &'static str, peer: Option<SocketAddr>) {
-    static WRONG: Sometimes = Sometimes::new();
-    let peer = peer.map(tracing::field::display);
-    WRONG.say(|left_out| tracing::warn!(front, peer, left_out, "a wrong password"));
 }
 
 #[cfg(test)]
@@ -171,14 +187,17 @@ mod tests {
     #[test]
     fn a_gate_opens_for_the_password_and_stays_open() {
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-        let password = Some(Arc::new(Password::new("secret").unwrap()));
-        let mut gate = Gate::new(password, "RESP", peer);
+        let password = Arc::new(Password::new("secret").unwrap());
+        let guard = Guard::new(password, "resp", &metrics::Metrics::new().access);
+        let wrong = guard.wrong.clone();
+        let mut gate = Gate::new(Some(Arc::new(guard)), peer);
         assert!(!gate.is_open() && !gate.open(b"wrong") && !gate.is_open());
         assert!(gate.open(b"secret") && gate.is_open());
         assert!(!gate.open(b"wrong") && gate.is_open());
         gate.reset();
         assert!(!gate.is_open());
-        assert!(Gate::new(None, "RESP", peer).is_open());
+        assert!(Gate::new(None, peer).is_open());
+        assert_eq!(wrong.get(), 2);
     }
 
     proptest! {

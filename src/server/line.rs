@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Limits;
 use super::accept::Front;
-use super::auth::{Gate, Password};
+use super::auth::{Gate, Guard};
 use super::connection::{self, Next, Session};
 use super::stream::Stream;
 use crate::clock::ceil_seconds;
@@ -28,13 +28,13 @@ const STRANGERS_MAX_LINE: usize = 16 * 1024;
 pub struct LineFront {
     limiter: Arc<Limiter>,
     limits: Limits,
-    password: Option<Arc<Password>>,
+    guard: Option<Arc<Guard>>,
 }
 
 impl LineFront {
-    /// `password` is what clients must give first.
-    pub fn new(limiter: Arc<Limiter>, limits: Limits, password: Option<Arc<Password>>) -> Self {
-        Self { limiter, limits, password }
+    /// `guard` asks for the password that clients must give first.
+    pub fn new(limiter: Arc<Limiter>, limits: Limits, guard: Option<Arc<Guard>>) -> Self {
+        Self { limiter, limits, guard }
     }
 }
 
@@ -48,7 +48,7 @@ impl Front for LineFront {
         peer: SocketAddr,
         closing: CancellationToken,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let gate = Gate::new(self.password.clone(), "line", peer);
+        let gate = Gate::new(self.guard.clone(), peer);
         let session = LineSession::new(Arc::clone(&self.limiter), gate, self.limits.max_line, self.limits.max_pairs);
         connection::serve(stream, session, self.limits.timeouts, closing)
     }

@@ -10,7 +10,8 @@ use clap::ValueEnum;
 use tokio::net::TcpListener;
 
 use crate::cli::secret::Secret;
-use crate::server::auth::{Access, Password};
+use crate::metrics::Metrics;
+use crate::server::auth::{Access, Guard, Password};
 use crate::server::tls::Tls;
 use crate::server::{Fronts, Secured};
 
@@ -47,21 +48,22 @@ enum Open {
 impl AccessArgs {
     /// # Errors
     /// When the password cannot be read, or is none.
-    pub fn access(&self) -> anyhow::Result<Access> {
+    pub fn access(&self, metrics: &Metrics) -> anyhow::Result<Access> {
         let password = match (&self.requirepass, &self.requirepass_file) {
             (Some(secret), _) => Some(password(secret.reveal()).context("--requirepass is no password")?),
             (None, Some(path)) => Some(password_in(path)?),
             (None, None) => None,
         };
-        let unless = |open| if self.open.contains(&open) { None } else { password.clone() };
+        let guard = |front| password.clone().map(|password| Arc::new(Guard::new(password, front, &metrics.access)));
+        let unless = |open, front| if self.open.contains(&open) { None } else { guard(front) };
         Ok(Access {
-            line: unless(Open::Line),
-            resp: password.clone(),
-            grpc: unless(Open::Grpc),
-            http: password.clone(),
-            hit: unless(Open::Hit),
-            check: unless(Open::Check),
-            metrics: unless(Open::Metrics),
+            line: unless(Open::Line, "line"),
+            resp: guard("resp"),
+            grpc: unless(Open::Grpc, "grpc"),
+            http: guard("http"),
+            hit: unless(Open::Hit, "http"),
+            check: unless(Open::Check, "http"),
+            metrics: unless(Open::Metrics, "http"),
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -9,6 +10,7 @@ use clap::ValueEnum;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::spawn_blocking;
 
+use crate::metrics::Metrics;
 use crate::server::Secured;
 use crate::server::tls::Files;
 use crate::server::tls::reload::Reloader;
@@ -56,11 +58,11 @@ impl TlsArgs {
     ///
     /// # Errors
     /// When a file cannot be used.
-    pub fn load(&self) -> anyhow::Result<Option<Reloader>> {
+    pub fn load(&self, metrics: &Metrics) -> anyhow::Result<Option<Reloader>> {
         let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) else { return Ok(None) };
         let client_ca = self.tls_client_ca.clone();
         let files = Files { certificate: certificate.clone(), key: key.clone(), client_ca };
-        Ok(Some(Reloader::start(files).context("cannot serve TLS")?))
+        Ok(Some(Reloader::start(files, metrics.access.tls_handshakes_failed.clone()).context("cannot serve TLS")?))
     }
 
     /// Which fronts speak TLS.
@@ -80,7 +82,7 @@ impl TlsArgs {
     ///
     /// # Errors
     /// The system's, when it refuses to tell of hang-ups.
-    pub fn keep_fresh(&self, mut reloader: Reloader) -> io::Result<()> {
+    pub fn keep_fresh(&self, mut reloader: Reloader, metrics: Arc<Metrics>) -> io::Result<()> {
         let mut hang_up = signal(SignalKind::hangup())?;
         let interval = Duration::from_secs(self.tls_reload_interval);
         tokio::spawn(async move {
@@ -98,6 +100,7 @@ impl TlsArgs {
                     None => {}
                     Some(Ok(())) => tracing::info!("loaded the TLS certificate: new connections get it"),
                     Some(Err(reason)) => {
+                        metrics.access.tls_reloads_failed.inc();
                         tracing::error!(reason, "cannot load the new TLS files: the old ones stay in use");
                     }
                 }

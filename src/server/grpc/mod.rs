@@ -17,7 +17,7 @@ use tonic_health::ServingStatus;
 use self::ratelimit::RateLimits;
 use super::Limits;
 use super::accept::Front;
-use super::auth::Password;
+use super::auth::Guard;
 use super::http::auth::guarded;
 use super::http::serve_router;
 use super::stream::Stream;
@@ -35,7 +35,7 @@ pub struct GrpcFront {
 }
 
 impl GrpcFront {
-    /// `password` is what clients must give with each call, but for health checks.
+    /// `guard` asks for the password that clients must give with each call, but for health checks.
     ///
     /// From the time on when `draining` is cancelled, health checks say that nothing is served. To be called within a
     /// runtime.
@@ -45,7 +45,7 @@ impl GrpcFront {
     pub fn new(
         limiter: Arc<Limiter>,
         limits: Limits,
-        password: Option<Arc<Password>>,
+        guard: Option<Arc<Guard>>,
         draining: CancellationToken,
     ) -> io::Result<Self> {
         let (reporter, health) = tonic_health::server::health_reporter();
@@ -61,7 +61,7 @@ impl GrpcFront {
         let routes = Routes::new(rate_limits)
             .add_service(reflection().build_v1().map_err(io::Error::other)?)
             .add_service(reflection().build_v1alpha().map_err(io::Error::other)?);
-        let guarded = Routes::from(guarded(routes.into_axum_router(), password));
+        let guarded = Routes::from(guarded(routes.into_axum_router(), guard));
         Ok(Self { router: guarded.add_service(health).into_axum_router() })
     }
 }

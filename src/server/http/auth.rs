@@ -9,25 +9,23 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 
-use crate::server::auth::{Password, log_wrong_password};
+use crate::server::auth::Guard;
 
 /// Why nothing was done (RFC 9457).
 const PROBLEM: &str = "{\"type\":\"about:blank\",\"title\":\"Unauthorized\",\"status\":401,\
                        \"detail\":\"the password is needed: Authorization: Bearer PASSWORD\"}";
 
 /// Lets nobody to the routes that `router` has so far but those who give the password, if there is one.
-pub fn guarded<S: Clone + Send + Sync + 'static>(router: Router<S>, password: Option<Arc<Password>>) -> Router<S> {
-    match password {
-        Some(password) => router.route_layer(from_fn_with_state(password, check)),
+pub fn guarded<S: Clone + Send + Sync + 'static>(router: Router<S>, guard: Option<Arc<Guard>>) -> Router<S> {
+    match guard {
+        Some(guard) => router.route_layer(from_fn_with_state(guard, check)),
         None => router,
     }
 }
 
-async fn check(State(password): State<Arc<Password>>, request: Request, next: Next) -> Response {
-    match bearer_token(request.headers()) {
-        Some(given) if password.matches(given) => return next.run(request).await,
-        Some(_) => log_wrong_password("HTTP", None),
-        None => {}
+async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    if bearer_token(request.headers()).is_some_and(|given| guard.lets_in(given, None)) {
+        return next.run(request).await;
     }
     let headers = [(WWW_AUTHENTICATE, "Bearer realm=\"divvy\""), (CONTENT_TYPE, "application/problem+json")];
     (StatusCode::UNAUTHORIZED, headers, PROBLEM).into_response()

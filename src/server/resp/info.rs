@@ -13,7 +13,7 @@ use crate::limiter::Limiter;
 use crate::protocol::resp::{Arguments, ReplyWriter};
 use crate::rules::Pattern;
 use crate::server::Limits;
-use crate::server::auth::Password;
+use crate::server::auth::Guard;
 use crate::store::{Backend, Store};
 
 /// The Redis whose protocol and error texts this front follows; clients choose their features by it.
@@ -23,8 +23,8 @@ const REDIS_VERSION: &str = "7.2.0";
 pub struct Shared {
     pub limiter: Arc<Limiter>,
     pub limits: Limits,
-    /// What clients must give first.
-    pub password: Option<Arc<Password>>,
+    /// Asks for the password.
+    pub guard: Option<Arc<Guard>>,
     address: Option<SocketAddr>,
     started: Instant,
     clients_seen: AtomicU64,
@@ -36,13 +36,13 @@ impl Shared {
     pub fn new(
         limiter: Arc<Limiter>,
         limits: Limits,
-        password: Option<Arc<Password>>,
+        guard: Option<Arc<Guard>>,
         listener: Option<&TcpListener>,
     ) -> Self {
         Self {
             limiter,
             limits,
-            password,
+            guard,
             address: listener.and_then(|listener| listener.local_addr().ok()),
             started: Instant::now(),
             clients_seen: AtomicU64::new(0),

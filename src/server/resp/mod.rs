@@ -21,7 +21,7 @@ use self::client::Client;
 use self::info::Shared;
 use super::Limits;
 use super::accept::Front;
-use super::auth::{Gate, Password};
+use super::auth::{Gate, Guard};
 use super::connection::{self, Next, Session};
 use super::stream::Stream;
 use crate::limiter::{Limiter, Policy, Refusal};
@@ -42,14 +42,14 @@ pub struct RespFront {
 }
 
 impl RespFront {
-    /// `password` is what clients must give first.
+    /// `guard` asks for the password that clients must give first.
     pub fn new(
         limiter: Arc<Limiter>,
         limits: Limits,
-        password: Option<Arc<Password>>,
+        guard: Option<Arc<Guard>>,
         listener: Option<&TcpListener>,
     ) -> Self {
-        Self { shared: Arc::new(Shared::new(limiter, limits, password, listener)) }
+        Self { shared: Arc::new(Shared::new(limiter, limits, guard, listener)) }
     }
 }
 
@@ -77,7 +77,7 @@ struct RespSession {
 
 impl RespSession {
     fn new(shared: Arc<Shared>, peer: SocketAddr) -> Self {
-        let gate = Gate::new(shared.password.clone(), "RESP", peer);
+        let gate = Gate::new(shared.guard.clone(), peer);
         let client = Client::new(shared.next_client_id(), peer, gate);
         Self { decoder: Decoder::new(shared.limits.resp), batch: Batch::default(), client, shared }
     }

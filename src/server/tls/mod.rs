@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use prometheus::IntCounter;
 use rustls::{InvalidMessage, ServerConfig};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -34,6 +35,7 @@ pub enum Alpn {
 #[derive(Debug)]
 pub struct Tls {
     current: ArcSwap<Configs>,
+    failed: IntCounter,
     asks_for_certificates: bool,
 }
 
@@ -75,24 +77,25 @@ impl Tls {
         match timeout(limit, handshake).await {
             Ok(Ok(stream)) => Some(stream),
             Ok(Err((error, stream))) => {
-                log_failure(peer, &reason(&error));
+                self.count_failure(peer, &reason(&error));
                 // The alert must not get lost in a reset.
                 connection::close(stream).await;
                 None
             }
             Err(_) => {
-                log_failure(peer, "it took too long");
+                self.count_failure(peer, "it took too long");
                 None
             }
         }
     }
-}
 
-fn log_failure(peer: SocketAddr, reason: &str) {
-    static FAILED: Sometimes = Sometimes::new();
-    FAILED.say(|left_out| {
-        tracing::warn!(%peer, reason = %Escaped::error(reason), left_out, "a TLS handshake failed");
-    });
+    fn count_failure(&self, peer: SocketAddr, reason: &str) {
+        static FAILED: Sometimes = Sometimes::new();
+        self.failed.inc();
+        FAILED.say(|left_out| {
+            tracing::warn!(%peer, reason = %Escaped::error(reason), left_out, "a TLS handshake failed");
+        });
+    }
 }
 
 fn reason(error: &io::Error) -> String {

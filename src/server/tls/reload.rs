@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use prometheus::IntCounter;
 
 use super::files::{Contents, Files, TlsError};
 use super::{Configs, Tls};
@@ -21,15 +22,15 @@ pub struct Reloader {
 }
 
 impl Reloader {
-    /// Loads the files.
+    /// Loads the files. `failed` will count handshakes.
     ///
     /// # Errors
     /// [`TlsError`] says which file is wrong, and why.
-    pub fn start(files: Files) -> Result<Self, TlsError> {
+    pub fn start(files: Files, failed: IntCounter) -> Result<Self, TlsError> {
         let contents = files.read()?;
         let configs = Configs::new(files.configure(&contents)?);
         let asks_for_certificates = files.client_ca.is_some();
-        let tls = Arc::new(Tls { current: ArcSwap::from_pointee(configs), asks_for_certificates });
+        let tls = Arc::new(Tls { current: ArcSwap::from_pointee(configs), failed, asks_for_certificates });
         Ok(Self { tls, files, seen: Ok(contents), is_judged: true })
     }
 
@@ -72,6 +73,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::metrics::Metrics;
 
     fn renew(files: &Files) {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -85,7 +87,7 @@ mod tests {
         let files =
             Files { certificate: dir.path().join("server.pem"), key: dir.path().join("server.key"), client_ca: None };
         renew(&files);
-        let mut reloader = Reloader::start(files.clone()).unwrap();
+        let mut reloader = Reloader::start(files.clone(), Metrics::new().access.tls_handshakes_failed.clone()).unwrap();
         let current = |reloader: &Reloader| reloader.tls.current.load_full();
         let first = current(&reloader);
         assert_eq!([reloader.look(false), reloader.look(false)], [None, None]);
