@@ -182,7 +182,7 @@ fn only_clients_with_a_certificate_from_the_authority() {
 #[test]
 fn a_certificate_is_replaced_under_running_connections() {
     let certificates = Certificates::new();
-    let (server, log) = secured(&certificates, &["--tls-reload-interval", "1"]);
+    let (server, log) = secured(&certificates, &["--reload-interval", "1"]);
     let mut old = handshake(&certificates, server.line, &[]);
     assert_eq!(ask(&mut old, HIT), "OK true 999 60\n");
 
@@ -198,7 +198,7 @@ fn a_certificate_is_replaced_under_running_connections() {
 #[test]
 fn a_bad_replacement_changes_nothing_and_a_hang_up_looks_again() {
     let certificates = Certificates::new();
-    let (server, log) = secured(&certificates, &["--tls-reload-interval", "0"]);
+    let (server, log) = secured(&certificates, &["--reload-interval", "0"]);
     let first = shown_certificate(&handshake(&certificates, server.resp, &[]));
     let kept = fs::read_to_string(certificates.path("server.pem")).unwrap();
     for (content, reason) in [

@@ -92,7 +92,7 @@ impl Guard {
         if !is_right {
             self.wrong.inc();
             let (front, peer) = (self.front, peer.map(tracing::field::display));
-            WRONG.say(|left_out| tracing::warn!(front, peer, left_out, "a wrong password"));
+            WRONG.say(|more| tracing::warn!(front, peer, more, "a wrong password"));
         }
         is_right
     }

@@ -157,6 +157,7 @@ impl Session for LineSession {
         };
         self.limiter.apply(&mut self.requests).await;
         self.write_replies(output);
+        self.requests.release_policy();
         if let Some(error) = too_long {
             write_error(output, ErrorCode::Unknown, error);
         }

@@ -105,3 +105,23 @@ pub fn warn_of_open_fronts(fronts: &Fronts, access: &Access, tls: &Secured) {
 fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_is_not_the_network() {
+        for (address, expected) in [
+            ("127.0.0.1", true),
+            ("127.8.9.1", true),
+            ("::1", true),
+            ("::ffff:127.0.0.1", true),
+            ("0.0.0.0", false),
+            ("::", false),
+            ("10.0.0.1", false),
+        ] {
+            assert_eq!(is_loopback(address.parse().unwrap()), expected, "{address}");
+        }
+    }
+}

@@ -1,22 +1,18 @@
 //! The flags of TLS, and the task that looks at its files again.
 
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::ValueEnum;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::Signal;
 use tokio::task::spawn_blocking;
 
 use crate::metrics::Metrics;
 use crate::server::Secured;
 use crate::server::tls::Files;
 use crate::server::tls::reload::Reloader;
-
-/// How often the files are looked at (seconds).
-const DEFAULT_RELOAD_INTERVAL: u64 = 5;
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "TLS")]
@@ -40,9 +36,6 @@ pub struct TlsArgs {
         requires = "tls_cert"
     )]
     tls_fronts: Vec<TlsFront>,
-    /// Seconds between two looks at these files; a SIGHUP has them looked at at once. 0: only then
-    #[arg(long, env = "DIVVY_TLS_RELOAD_INTERVAL", value_name = "SECONDS", default_value_t = DEFAULT_RELOAD_INTERVAL)]
-    tls_reload_interval: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -77,36 +70,37 @@ impl TlsArgs {
             grpc: on(TlsFront::Grpc),
         }
     }
+}
 
-    /// Has the files looked at every so often, and at each hang-up, until the process ends.
-    ///
-    /// # Errors
-    /// The system's, when it refuses to tell of hang-ups.
-    pub fn keep_fresh(&self, mut reloader: Reloader, metrics: Arc<Metrics>) -> io::Result<()> {
-        let mut hang_up = signal(SignalKind::hangup())?;
-        let interval = Duration::from_secs(self.tls_reload_interval);
-        tokio::spawn(async move {
-            loop {
-                let at_once = tokio::select! {
-                    _ = hang_up.recv() => true,
-                    () = tokio::time::sleep(interval), if !interval.is_zero() => false,
-                };
-                let look = move || (reloader.look(at_once), reloader);
-                let (found, same) = match spawn_blocking(look).await {
-                    Ok(looked) => looked,
-                    Err(error) => return tracing::error!(%error, "TLS files are no longer looked at"),
-                };
-                match found {
-                    None => {}
-                    Some(Ok(())) => tracing::info!("loaded the TLS certificate: new connections get it"),
-                    Some(Err(reason)) => {
-                        metrics.access.tls_reloads_failed.inc();
-                        tracing::error!(reason, "cannot load the new TLS files: the old ones stay in use");
-                    }
+/// Has the files looked at every `interval`, and at each hang-up, until the process ends.
+pub fn keep_fresh(mut reloader: Reloader, interval: Option<Duration>, mut hangups: Signal, metrics: Arc<Metrics>) {
+    tokio::spawn(async move {
+        loop {
+            let at_once = tokio::select! {
+                _ = hangups.recv() => true,
+                () = pause(interval) => false,
+            };
+            let look = move || (reloader.look(at_once), reloader);
+            let (found, same) = match spawn_blocking(look).await {
+                Ok(looked) => looked,
+                Err(error) => return tracing::error!(%error, "TLS files are no longer looked at"),
+            };
+            match found {
+                None => {}
+                Some(Ok(())) => tracing::info!("loaded the TLS certificate: new connections get it"),
+                Some(Err(reason)) => {
+                    metrics.access.tls_reloads_failed.inc();
+                    tracing::error!(reason, "cannot load the new TLS files: the old ones stay in use");
                 }
-                reloader = same;
             }
-        });
-        Ok(())
+            reloader = same;
+        }
+    });
+}
+
+async fn pause(interval: Option<Duration>) {
+    match interval {
+        Some(interval) => tokio::time::sleep(interval).await,
+        None => std::future::pending().await,
     }
 }

@@ -24,9 +24,12 @@ use super::accept::Front;
 use super::stream::Stream;
 use super::tls::Alpn;
 use crate::limiter::Limiter;
+use crate::logging::{Escaped, Sometimes};
 
 /// How long a request's head may take to arrive (HTTP/1.1).
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+static ENDED_EARLY: Sometimes = Sometimes::new();
 
 /// The front.
 pub struct HttpFront {
@@ -75,6 +78,9 @@ pub(super) async fn serve_router(stream: Stream, router: Router, closing: Cancel
         }
     };
     if let Err(error) = served {
-        tracing::debug!(%error, "an HTTP connection ended early");
+        ENDED_EARLY.say(|more| {
+            let error = error.to_string();
+            tracing::debug!(error = %Escaped::error(&error), more, "an HTTP connection ended early");
+        });
     }
 }

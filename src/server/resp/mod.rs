@@ -118,6 +118,7 @@ impl Session for RespSession {
             }
         };
         batch.settle(&shared.limiter, output).await;
+        batch.requests.release_policy();
         next
     }
 }

@@ -92,8 +92,8 @@ impl Tls {
     fn count_failure(&self, peer: SocketAddr, reason: &str) {
         static FAILED: Sometimes = Sometimes::new();
         self.failed.inc();
-        FAILED.say(|left_out| {
-            tracing::warn!(%peer, reason = %Escaped::error(reason), left_out, "a TLS handshake failed");
+        FAILED.say(|more| {
+            tracing::warn!(%peer, reason = %Escaped::error(reason), more, "a TLS handshake failed");
         });
     }
 }
