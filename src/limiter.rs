@@ -6,6 +6,8 @@
 
 mod count;
 
+pub mod counters;
+
 use std::ops::Range;
 use std::sync::Arc;
 

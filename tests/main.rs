@@ -13,6 +13,7 @@ mod grpc;
 mod health;
 mod kill;
 mod line_protocol;
+mod listing;
 mod logs;
 mod redis;
 mod redis_cluster;
