@@ -11,7 +11,7 @@ use tokio_rustls::server::TlsStream;
 /// What every front reads from and writes to.
 pub enum Stream {
     Plain(TcpStream),
-    /// Boxed: its state is 1 KiB.
+    /// Boxed: it is large, and most connections are plain.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
