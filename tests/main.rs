@@ -2,6 +2,7 @@
 //!
 //! Every server here listens on a free loopback port and is ended by its own process id.
 
+mod access;
 mod algorithms;
 mod buckets;
 mod cli;
@@ -25,4 +26,5 @@ mod resp;
 mod robustness;
 mod rocks;
 mod support;
+mod tls;
 mod token_bucket;

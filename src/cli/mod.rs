@@ -2,6 +2,7 @@
 //!
 //! Here the operator's words become calls, and errors become messages and exit codes. Nothing here decides anything.
 
+mod access;
 mod bench;
 mod check;
 mod convert;
@@ -9,6 +10,7 @@ mod explain;
 mod hit;
 mod pairs;
 mod rules_file;
+mod secret;
 mod serve;
 
 use std::process::ExitCode;

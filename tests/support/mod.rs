@@ -1,5 +1,6 @@
 //! What the tests share: a running server, and clients that speak just enough.
 
+pub mod certificates;
 pub mod http;
 pub mod log;
 pub mod redis;

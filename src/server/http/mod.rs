@@ -2,6 +2,7 @@
 //!
 //! HTTP itself, 1.1 and 2, is the library's; here are the routes and the bounds on a connection's time.
 
+pub(super) mod auth;
 mod health;
 
 use std::future::Future;
@@ -21,6 +22,7 @@ use self::health::Health;
 use super::Limits;
 use super::accept::Front;
 use super::stream::Stream;
+use super::tls::Alpn;
 use crate::limiter::Limiter;
 use crate::logging::{Escaped, Sometimes};
 
@@ -49,6 +51,7 @@ impl HttpFront {
 impl Front for HttpFront {
     const TOO_MANY: &'static [u8] =
         b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    const ALPN: Alpn = Alpn::Http;
 
     fn serve(
         &self,
