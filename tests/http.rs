@@ -339,6 +339,33 @@ fn without_rules_or_store_it_is_unavailable() {
 }
 
 #[test]
+fn with_a_password_only_what_is_open_is_answered_without() {
+    let (_server, mut client, _rules) = served(&["--requirepass", "secret", "--open", "hit"]);
+    let mut status = |method: &str, path: &str, authorization: &str| {
+        let headers = [("content-type", "application/json"), ("authorization", authorization)];
+        client.send(&encode(method, path, &headers, br#"{"operation":{"api":"open"}}"#));
+        client.read_response().status
+    };
+    for (method, path, open) in [
+        ("POST", "/v1/hit", true),
+        ("GET", "/openapi.json", true),
+        ("GET", "/v1/check?api=open", false),
+        ("PUT", "/v1/check/open", false),
+        ("POST", "/v1/peek", false),
+        ("POST", "/v1/explain", false),
+        ("GET", "/v1/rules", false),
+        ("GET", "/v1/counters?rule=status", false),
+        ("DELETE", "/v1/counters?rule=status", false),
+    ] {
+        for authorization in ["", "Bearer wrong", "Basic secret"] {
+            assert_eq!(status(method, path, authorization) == 401, !open, "{method} {path} with {authorization:?}");
+        }
+        // The path of one of the questions is no rule's.
+        assert!([200, 429].contains(&status(method, path, "Bearer secret")), "{method} {path}");
+    }
+}
+
+#[test]
 fn pipelined_requests_are_answered_in_order_on_one_connection() {
     let (_server, mut client, _rules) = served(&[]);
     let hit = |body: &str| encode("POST", "/v1/hit", &[("content-type", "application/json")], body.as_bytes());

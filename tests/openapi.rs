@@ -34,9 +34,10 @@ fn every_path_takes_the_methods_that_it_is_said_to() {
 fn answers_of_each_kind_are_as_described() {
     let served = Server::in_memory(RULES);
     let ruleless = Server::start(&["--store", "memory"]);
+    let locked = Server::start(&["--store", "memory", "--requirepass", "secret"]);
     let mut command = Command::new(installed(Path::new(PYTHON).join(".venv/bin/python")));
     command.arg(Path::new(PYTHON).join("openapi.py"));
-    command.args([served.http, ruleless.http].map(|address| format!("http://{address}")));
+    command.args([served.http, ruleless.http, locked.http].map(|address| format!("http://{address}")));
     run(command);
 }
 

@@ -1,13 +1,16 @@
 //! `divvy serve`: opens the store, loads the rules, binds the fronts, and serves until it is told to stop.
 
+mod access;
 mod http;
 mod limits;
 mod listen;
 mod log;
 mod mask;
+mod redis;
 mod reload;
 mod rules;
 mod store;
+mod tls;
 mod watch;
 
 use std::fmt::Write as _;
@@ -20,6 +23,7 @@ use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use self::access::{AccessArgs, warn_of_open_fronts};
 use self::http::HttpArgs;
 use self::limits::LimitArgs;
 use self::listen::{Addresses, ListenArgs};
@@ -27,6 +31,7 @@ use self::log::LogArgs;
 use self::reload::ReloadArgs;
 use self::rules::{RulesFile, put_in_force};
 use self::store::{StoreArgs, StoreChoice};
+use self::tls::TlsArgs;
 use crate::clock::Clock;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
@@ -48,6 +53,10 @@ pub struct ServeArgs {
     /// Threads that connections run on [default: half of the processors]
     #[arg(long, env = "DIVVY_THREADS", value_name = "N", default_value_t = server::default_threads(), hide_default_value = true)]
     threads: usize,
+    #[command(flatten)]
+    access: AccessArgs,
+    #[command(flatten)]
+    tls: TlsArgs,
     #[command(flatten)]
     limits: LimitArgs,
     #[command(flatten)]
@@ -88,6 +97,10 @@ async fn serve(
     addresses: &Addresses,
 ) -> anyhow::Result<()> {
     let draining = stop_on_signal()?;
+    let metrics = Metrics::new();
+    let access = args.access.access(&metrics)?;
+    let reloader = args.tls.load(&metrics)?;
+    let secured = args.tls.secured(reloader.as_ref());
     let hangups = reload::hangups()?;
     let fronts = addresses.bind().await?;
     let clock = Clock::system();
@@ -95,11 +108,20 @@ async fn serve(
     let (file, rules) = rules.unzip();
     announce(args, &fronts, choice, rules.as_ref())?;
 
-    let metrics = Metrics::new();
+    warn_of_open_fronts(&fronts, &access, &secured);
+    if let Some(reloader) = reloader {
+        tls::keep_fresh(reloader, args.reload.interval(), reload::hangups()?, Arc::clone(&metrics));
+    }
     let policy = rules.map(|rules| put_in_force(rules, &metrics, clock.now()));
     let limiter = Arc::new(Limiter::new(policy, store, clock, metrics));
     args.reload.start(file, &limiter, hangups, draining.clone())?;
-    let settings = Settings { limits: args.limits.limits(), threads: args.threads, api: args.http.settings() };
+    let settings = Settings {
+        limits: args.limits.limits(),
+        access,
+        tls: secured,
+        api: args.http.settings(),
+        threads: args.threads,
+    };
     let served = server::run(Arc::clone(&limiter), fronts, settings, draining).await;
     limiter.store().close().await.context("the last counters may not be on stable storage")?;
     served.context("cannot start the server's threads")?;

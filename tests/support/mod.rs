@@ -1,8 +1,10 @@
 //! What the tests share: a running server, and clients that speak just enough.
 
+pub mod certificates;
 pub mod http;
 pub mod log;
 pub mod redis;
+pub mod sentinel;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -3,6 +3,7 @@
 //! HTTP itself, 1.1 and 2, is the library's; here are the routes and the bounds on a connection's time.
 
 mod api;
+pub(super) mod auth;
 mod health;
 
 use std::future::Future;
@@ -25,7 +26,9 @@ pub use self::api::{ApiSettings, DEFAULT_MAX_HITS};
 use self::health::Health;
 use super::Limits;
 use super::accept::Front;
+use super::auth::Access;
 use super::stream::Stream;
+use super::tls::Alpn;
 use crate::limiter::Limiter;
 use crate::logging::{Escaped, Sometimes};
 
@@ -41,13 +44,19 @@ pub struct HttpFront {
 
 impl HttpFront {
     /// `draining` is cancelled when the server is about to stop.
-    pub fn new(limiter: Arc<Limiter>, limits: Limits, api: ApiSettings, draining: CancellationToken) -> Self {
+    pub fn new(
+        limiter: Arc<Limiter>,
+        limits: Limits,
+        access: &Access,
+        api: ApiSettings,
+        draining: CancellationToken,
+    ) -> Self {
         let api = Api::new(Arc::clone(&limiter), api, limits);
         let router = Router::new()
             .route("/healthz", get(health::alive))
             .route("/readyz", get(health::ready))
             .with_state(Arc::new(Health::new(limiter, draining)))
-            .merge(api::router(Arc::new(api)))
+            .merge(api::router(Arc::new(api), access))
             .fallback(problem::not_found)
             .method_not_allowed_fallback(problem::wrong_method);
         Self { router }
@@ -57,6 +66,7 @@ impl HttpFront {
 impl Front for HttpFront {
     const TOO_MANY: &'static [u8] =
         b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    const ALPN: Alpn = Alpn::Http;
 
     fn serve(
         &self,

@@ -1,4 +1,4 @@
-"""Holds answers of each kind against the server's description: openapi.py URL URL_WITHOUT_RULES
+"""Holds answers of each kind against the server's description: openapi.py URL URL_WITHOUT_RULES URL_WITH_PASSWORD
 
 The first server has the rules of config/algorithms.ini. Exits with 0 when every answer is as described.
 """
@@ -8,7 +8,7 @@ import sys
 import requests
 import schemathesis
 
-SERVED, RULELESS = sys.argv[1:]
+SERVED, RULELESS, LOCKED = sys.argv[1:]
 UNDENIED = {"api": "status"}
 
 
@@ -68,3 +68,6 @@ for path in ("/v1/hit", "/v1/peek", "/v1/explain"):
 drive(RULELESS, "POST", "/v1/hits", 200, json={"hits": [{"operation": {}}]})
 drive(RULELESS, "GET", "/v1/rules", 503)
 drive(RULELESS, "GET", "/v1/check", 503)
+
+for method, path in (("POST", "/v1/hit"), ("POST", "/v1/hits"), ("GET", "/v1/check"), ("DELETE", "/v1/counters")):
+    drive(LOCKED, method, path, 401)

@@ -27,6 +27,8 @@ use self::check::CheckSettings;
 use self::ratelimit::RateLimitHeaders;
 use crate::limiter::{Limiter, Policy, Refusal};
 use crate::server::Limits;
+use crate::server::auth::Access;
+use crate::server::http::auth::guarded;
 
 /// Hits in one request to `/v1/hits`, unless the operator says otherwise.
 pub const DEFAULT_MAX_HITS: usize = 1_000;
@@ -90,15 +92,15 @@ fn public_routes() -> Vec<Route> {
     vec![("/openapi.json", get(openapi::describe))]
 }
 
-/// All routes.
-pub fn router(api: Arc<Api>) -> Router {
+/// All routes, each behind the password where it is asked for.
+pub fn router(api: Arc<Api>, access: &Access) -> Router {
     let routes = |routes: Vec<Route>| {
         routes.into_iter().fold(Router::new(), |router, (path, methods)| router.route(path, methods))
     };
-    routes(hit_routes())
-        .merge(routes(check_routes()))
-        .merge(routes(inspection_routes()))
-        .merge(routes(public_routes()))
+    routes(public_routes())
+        .merge(guarded(routes(hit_routes()), access.hit.clone()))
+        .merge(guarded(routes(check_routes()), access.check.clone()))
+        .merge(guarded(routes(inspection_routes()), access.http.clone()))
         .with_state(api)
 }
 
