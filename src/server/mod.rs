@@ -113,8 +113,8 @@ pub async fn run(
         draining: draining.clone(),
         closing: CancellationToken::new(),
     };
-    let resp = RespFront::new(Arc::clone(&limiter), limits, access.resp, fronts.resp.as_ref());
     let http = HttpFront::new(Arc::clone(&limiter), limits, &access, api, draining.clone());
+    let resp = RespFront::new(Arc::clone(&limiter), limits, access.resp, fronts.resp.as_ref());
     let grpc = GrpcFront::new(Arc::clone(&limiter), limits, access.grpc, draining)?;
     tokio::join!(
         acceptor.run(fronts.line, tls.line, LineFront::new(limiter, limits, access.line)),
