@@ -2,6 +2,7 @@
 //!
 //! Here the operator's words become calls, and errors become messages and exit codes. Nothing here decides anything.
 
+mod access;
 mod bench;
 mod check;
 mod convert;
@@ -9,6 +10,7 @@ mod explain;
 mod hit;
 mod pairs;
 mod rules_file;
+mod secret;
 mod serve;
 
 use std::process::ExitCode;
@@ -27,7 +29,7 @@ pub struct Cli {
 enum Command {
     /// Serve limits over the line protocol and RESP
     #[command(args_override_self = true)]
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     /// Validate a rules file and report every problem in it
     Check(check::CheckArgs),
     /// Tell which rules match an operation, and why the others do not
@@ -45,7 +47,7 @@ impl Cli {
     /// What kept it from doing its work, worded for the operator.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
-            Command::Serve(args) => serve::run(args),
+            Command::Serve(args) => serve::run(*args),
             Command::Check(args) => check::run(args),
             Command::Explain(args) => explain::run(args),
             Command::Hit(args) => hit::run(args),

@@ -5,6 +5,7 @@
 //! What a rule means, and how rules are matched, is the business of [`crate::rules`].
 
 mod document;
+mod fingerprint;
 mod ini;
 mod json;
 mod nearest;
@@ -22,6 +23,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+pub use fingerprint::fingerprint;
 pub use problem::{Problem, Report};
 pub use ratelimit::{Import, import, is_yaml};
 pub use write::{Unwritable, write};

@@ -38,6 +38,9 @@ pub struct LimitArgs {
         default_value_t = resp::Limits::default().max_request_bytes
     )]
     max_request: usize,
+    /// Bytes in the body of an HTTP request, and in a gRPC message
+    #[arg(long, env = "DIVVY_MAX_BODY", value_name = "BYTES", default_value_t = server::DEFAULT_MAX_BODY)]
+    max_body: usize,
     /// Seconds a connection may send nothing; 0: for ever
     #[arg(long, env = "DIVVY_IDLE_TIMEOUT", value_name = "SECONDS", default_value_t = 0)]
     idle_timeout: u64,
@@ -49,6 +52,22 @@ pub struct LimitArgs {
         default_value_t = server::DEFAULT_WRITE_TIMEOUT.as_secs()
     )]
     write_timeout: u64,
+    /// Seconds a client of the line protocol or of RESP may take to give the password
+    #[arg(
+        long,
+        env = "DIVVY_AUTH_TIMEOUT",
+        value_name = "SECONDS",
+        default_value_t = server::DEFAULT_AUTH_TIMEOUT.as_secs()
+    )]
+    auth_timeout: u64,
+    /// Seconds a TLS handshake may take
+    #[arg(
+        long,
+        env = "DIVVY_TLS_HANDSHAKE_TIMEOUT",
+        value_name = "SECONDS",
+        default_value_t = server::DEFAULT_HANDSHAKE_TIMEOUT.as_secs()
+    )]
+    tls_handshake_timeout: u64,
 }
 
 impl LimitArgs {
@@ -57,6 +76,7 @@ impl LimitArgs {
             max_connections: self.max_connections as usize,
             max_line: self.max_line,
             max_pairs: self.max_pairs,
+            max_body: self.max_body,
             resp: resp::Limits {
                 max_arguments: self.max_arguments,
                 max_argument_bytes: self.max_argument,
@@ -66,6 +86,8 @@ impl LimitArgs {
             timeouts: Timeouts {
                 idle: (self.idle_timeout > 0).then(|| Duration::from_secs(self.idle_timeout)),
                 write: Duration::from_secs(self.write_timeout),
+                auth: Duration::from_secs(self.auth_timeout),
+                handshake: Duration::from_secs(self.tls_handshake_timeout),
             },
         }
     }
