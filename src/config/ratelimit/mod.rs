@@ -1,8 +1,11 @@
 //! envoyproxy/ratelimit's YAML → rules that limit the same descriptors, and a list of what no rule can say.
 //!
-//! A descriptor of Envoy's is one operation for divvy: its entries as pairs, and the request's domain as `domain`. What
-//! the YAML means is ratelimit's README and `src/config/config_impl.go`
-//! (<https://github.com/envoyproxy/ratelimit>); how rules are written is the business of [`super::write`].
+//! A descriptor of Envoy's is one operation for divvy: its entries as pairs, and the request's domain as `domain`. How
+//! rules are written is the business of [`super::write`](super::write()); nothing here counts or serves.
+//!
+//! What the YAML means is in the README and in `src/config/config_impl.go` of <https://github.com/envoyproxy/ratelimit>. It
+//! compares keys and values as one text, `key_value`, so that there an entry `a_b` also takes `b` under the key `a`. That
+//! is not carried over: nobody means it.
 
 mod document;
 mod entry;
@@ -21,7 +24,7 @@ use document::Document;
 use labels::Labels;
 
 use super::problem::{Place, Problem, Problems, Report};
-use crate::rules::{MatchPolicy, Quota, Rule};
+use crate::rules::Rule;
 
 /// What became of ratelimit's files.
 #[derive(Debug)]
@@ -92,7 +95,7 @@ impl Importer {
         if self.has_unusable_file {
             return Err(Report { errors: self.errors, warnings: self.warnings });
         }
-        self.rules.push(default_rule());
+        self.rules.push(order::default_rule());
         Ok(Import { rules: self.rules, left_out: self.errors, warnings: self.warnings })
     }
 }
@@ -110,24 +113,5 @@ fn read(text: &str, problems: &mut Problems) -> Option<Document> {
             );
             None
         }
-    }
-}
-
-/// What no rule limits is allowed, as in ratelimit. The comment tells what is different for every rule.
-fn default_rule() -> Rule {
-    let settings = entry::unlimited();
-    let comment = "Made from envoyproxy/ratelimit's YAML. Different here: a window starts with its first hit, not with \
-                   the clock's minute or hour; and a rule also limits descriptors that have further entries, or the \
-                   same entries in another order.";
-    Rule {
-        operation: Vec::new(),
-        settings,
-        quota: settings.quota().unwrap_or(Quota::Never),
-        actor_field: None,
-        cost_field: None,
-        match_policy: MatchPolicy::Stop,
-        label: None,
-        comment: Some(comment.to_owned()),
-        line: 1,
     }
 }

@@ -14,6 +14,10 @@ use crate::rules::{MatchPolicy, Pattern, Quota, Rule, Settings};
 
 const GUARD: &str = "no limit here, whatever the rules below say";
 
+const DIFFERENCES: &str = "Made from envoyproxy/ratelimit's YAML. Different here: a window starts with its first hit, not \
+                           with the clock's minute or hour; and a rule also limits descriptors that have further \
+                           entries, or the same entries in another order.";
+
 /// The rules of `domain`, read from `file`.
 pub fn rules(domain: &Domain, file: &str, problems: &mut Problems) -> Vec<Rule> {
     let mut list = List { file, path: vec![(DOMAIN, Asks::Value(domain.name.clone()))], rules: Vec::new() };
@@ -21,6 +25,11 @@ pub fn rules(domain: &Domain, file: &str, problems: &mut Problems) -> Vec<Rule> 
         list.add(&domain.entries, &keys);
     }
     list.without_idle_guards()
+}
+
+/// What no rule limits is allowed, as in ratelimit. The comment tells what is different for every rule.
+pub fn default_rule() -> Rule {
+    Rule { comment: Some(DIFFERENCES.to_owned()), ..rule(Vec::new(), unlimited(), 1) }
 }
 
 /// The sequences of keys that the entries know, those with more keys first, no two of them with the same keys: a rule
@@ -149,17 +158,7 @@ impl<'a> List<'a> {
     }
 
     fn rule(&self, settings: Settings, line: usize) -> Rule {
-        Rule {
-            operation: self.path.iter().map(|(key, asks)| ((*key).to_owned(), asks.pattern())).collect(),
-            settings,
-            quota: settings.quota().unwrap_or(Quota::Never),
-            actor_field: None,
-            cost_field: None,
-            match_policy: MatchPolicy::Stop,
-            label: None,
-            comment: None,
-            line,
-        }
+        rule(self.path.iter().map(|(key, asks)| ((*key).to_owned(), asks.pattern())).collect(), settings, line)
     }
 
     /// From the bottom up, so that each guard is compared with the rules that are really below it.
@@ -172,6 +171,21 @@ impl<'a> List<'a> {
         }
         kept.reverse();
         kept
+    }
+}
+
+fn rule(operation: Vec<(String, Pattern)>, settings: Settings, line: usize) -> Rule {
+    Rule {
+        operation,
+        settings,
+        // A number of 32 bits and one of ratelimit's units are in every range.
+        quota: settings.quota().unwrap_or(Quota::Never),
+        actor_field: None,
+        cost_field: None,
+        match_policy: MatchPolicy::Stop,
+        label: None,
+        comment: None,
+        line,
     }
 }
 

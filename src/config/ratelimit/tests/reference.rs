@@ -134,7 +134,7 @@ fn descriptor_strategy() -> impl Strategy<Value = Vec<(String, String)>> {
 /// The sequences of keys that entries know, apart from those on `lines`.
 fn sequences(entries: &[Entry], lines: &HashSet<usize>, path: &[String], found: &mut HashSet<Vec<String>>) {
     for entry in entries.iter().filter(|entry| !lines.contains(&entry.line)) {
-        let path = [path, &[entry.key.clone()]].concat();
+        let path = [path, std::slice::from_ref(&entry.key)].concat();
         found.insert(path.clone());
         sequences(&entry.nested, lines, &path, found);
     }
