@@ -4,6 +4,7 @@ mod limits;
 mod listen;
 mod mask;
 mod store;
+mod watch;
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -18,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use self::limits::LimitArgs;
 use self::listen::{Addresses, ListenArgs};
 use self::store::{StoreArgs, StoreChoice};
+use self::watch::WatchArgs;
 use super::rules_file;
 use crate::clock::Clock;
 use crate::config;
@@ -41,6 +43,8 @@ pub struct ServeArgs {
     threads: usize,
     #[command(flatten)]
     limits: LimitArgs,
+    #[command(flatten)]
+    watch: WatchArgs,
 }
 
 pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {

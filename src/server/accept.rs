@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 use super::Limits;
 use super::stream::Stream;
 use super::workers::Workers;
+use crate::metrics::{FrontConnections, Metrics};
 
 /// A connection silent for so long is probed, lest clients that vanished without a FIN use up the slots.
 const KEEPALIVE: Duration = Duration::from_secs(300);
@@ -25,6 +26,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A protocol that is served on a listening socket.
 pub trait Front: Send + Sync + 'static {
+    /// What metrics call it.
+    const NAME: &'static str;
     /// What a client is told that comes when there are too many; empty where only answers may be sent.
     const TOO_MANY: &'static [u8];
 
@@ -43,6 +46,7 @@ pub struct Acceptor {
     pub slots: Arc<Semaphore>,
     pub connections: TaskTracker,
     pub limits: Limits,
+    pub metrics: Arc<Metrics>,
     /// No more connections are accepted.
     pub draining: CancellationToken,
     /// Connections end once they have answered.
@@ -51,14 +55,15 @@ pub struct Acceptor {
 
 impl Acceptor {
     /// Accepts until [`Acceptor::draining`] is cancelled.
-    pub async fn run(&self, listener: Option<TcpListener>, front: impl Front) {
+    pub async fn run<F: Front>(&self, listener: Option<TcpListener>, front: F) {
         let Some(listener) = listener else { return };
+        let connections = self.metrics.connections.front(F::NAME);
         loop {
             tokio::select! {
                 biased;
                 () = self.draining.cancelled() => return,
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, peer)) => self.start(stream, peer, &front),
+                    Ok((stream, peer)) => self.start(stream, peer, &front, &connections),
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept a connection");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -68,8 +73,9 @@ impl Acceptor {
         }
     }
 
-    fn start<F: Front>(&self, stream: TcpStream, peer: SocketAddr, front: &F) {
+    fn start<F: Front>(&self, stream: TcpStream, peer: SocketAddr, front: &F, connections: &FrontConnections) {
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
+            connections.refused.inc();
             tracing::warn!(%peer, limit = self.limits.max_connections, "too many connections: refused one");
             // Best effort: a new socket's buffer has room for a line, and nobody waits for it.
             let _ = stream.try_write(F::TOO_MANY);
@@ -92,9 +98,10 @@ impl Acceptor {
             }
         };
         let serving = front.serve(Stream::Plain(stream), peer, self.closing.clone());
+        let open = connections.opened();
         let serve = async move {
             serving.await;
-            drop(slot);
+            drop((slot, open));
         };
         self.connections.spawn_on(serve, worker);
     }

@@ -24,6 +24,7 @@ use tokio_util::task::TaskTracker;
 use self::accept::Acceptor;
 use self::connection::Timeouts;
 use self::http::HttpFront;
+pub use self::http::{DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
 use self::line::LineFront;
 use self::resp::RespFront;
 use self::workers::Workers;
@@ -51,11 +52,13 @@ pub struct Limits {
 }
 
 /// How the server is run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     pub limits: Limits,
     /// Threads that connections run on.
     pub threads: usize,
+    /// Where HTTP shows the metrics; begins with a slash.
+    pub metrics_path: String,
 }
 
 /// The fronts that are served, each on its listening socket.
@@ -83,11 +86,12 @@ pub async fn run(
         slots: Arc::new(Semaphore::new(limits.max_connections)),
         connections: TaskTracker::new(),
         limits,
+        metrics: Arc::clone(limiter.metrics()),
         draining: draining.clone(),
         closing: CancellationToken::new(),
     };
     let resp = RespFront::new(Arc::clone(&limiter), limits, fronts.resp.as_ref());
-    let http = HttpFront::new(Arc::clone(&limiter), limits, draining);
+    let http = HttpFront::new(Arc::clone(&limiter), &settings.metrics_path, draining);
     tokio::join!(
         acceptor.run(fronts.line, LineFront::new(limiter, limits)),
         acceptor.run(fronts.resp, resp),

@@ -3,6 +3,8 @@
 //! HTTP itself, 1.1 and 2, is the library's; here are the routes and the bounds on a connection's time.
 
 mod health;
+mod metrics;
+mod metrics_path;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -11,6 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::{Request, State};
+use axum::handler::Handler;
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
 use axum::routing::get;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -18,10 +25,11 @@ use hyper_util::service::TowerToHyperService;
 use tokio_util::sync::CancellationToken;
 
 use self::health::Health;
-use super::Limits;
+pub use self::metrics_path::{DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
 use super::accept::Front;
 use super::stream::Stream;
 use crate::limiter::Limiter;
+use crate::metrics::{FrontRequests, RequestKind};
 
 /// How long a request's head may take to arrive (HTTP/1.1).
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
@@ -33,17 +41,36 @@ pub struct HttpFront {
 
 impl HttpFront {
     /// `draining` is cancelled when the server is about to stop.
-    pub fn new(limiter: Arc<Limiter>, _limits: Limits, draining: CancellationToken) -> Self {
-        let health = Health::new(limiter, draining);
+    pub fn new(limiter: Arc<Limiter>, metrics_path: &str, draining: CancellationToken) -> Self {
+        let requests = limiter.metrics().requests.front(Self::NAME);
+        let counted = |kind| from_fn_with_state((requests.clone(), kind), count);
+        let health = Arc::new(Health::new(Arc::clone(&limiter), draining));
         let router = Router::new()
             .route("/healthz", get(health::alive))
-            .route("/readyz", get(health::ready))
-            .with_state(Arc::new(health));
+            .route("/readyz", get(health::ready).with_state(health))
+            .route(metrics_path, get(metrics::scrape).with_state(limiter))
+            .route_layer(counted(RequestKind::Server))
+            .fallback(not_found.layer(counted(RequestKind::Invalid)));
         Self { router }
     }
 }
 
+/// Counts a request of this kind.
+async fn count(
+    State((requests, kind)): State<(FrontRequests, RequestKind)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    requests.count(kind);
+    next.run(request).await
+}
+
+async fn not_found() -> (StatusCode, &'static str) {
+    (StatusCode::NOT_FOUND, "there is nothing here\n")
+}
+
 impl Front for HttpFront {
+    const NAME: &'static str = "http";
     const TOO_MANY: &'static [u8] =
         b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 

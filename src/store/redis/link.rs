@@ -89,6 +89,11 @@ impl Link {
         redis::from_redis_value(reply?).map_err(|_| Failure::Foreign("the number of keys is no number"))
     }
 
+    /// Whether there is a connection; false while one is being made.
+    pub(super) fn is_connected(&self) -> bool {
+        self.state.try_lock().is_ok_and(|state| state.connection.is_some())
+    }
+
     pub(super) async fn close(&self) {
         self.state.lock().await.connection = None;
     }

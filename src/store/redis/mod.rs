@@ -31,6 +31,7 @@ pub use self::target::InvalidRedisTarget;
 use self::target::Target;
 use super::{Batch, Store, StoreError};
 use crate::algorithm::Outcome;
+use crate::metrics::Figure;
 
 /// How long a batch waits for Redis unless the operator says otherwise.
 pub const DEFAULT_REDIS_TIMEOUT: Duration = Duration::from_millis(500);
@@ -83,6 +84,11 @@ impl Store for RedisStore {
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {
         self.link.count_keys(Instant::now() + self.timeout).await.map_err(|failure| self.link.describe(&failure))
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        let connected = f64::from(u8::from(self.link.is_connected()));
+        vec![Figure::gauge("divvy_redis_connected", "1 while there is a connection to Redis.", connected)]
     }
 
     async fn close(&self) -> Result<(), StoreError> {
