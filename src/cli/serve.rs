@@ -19,12 +19,12 @@ use tokio_util::sync::CancellationToken;
 use self::limits::LimitArgs;
 use self::listen::{Addresses, ListenArgs};
 use self::store::{StoreArgs, StoreChoice};
-use self::watch::WatchArgs;
+use self::watch::{Watch, WatchArgs};
 use super::rules_file;
 use crate::clock::Clock;
 use crate::config;
 use crate::limiter::{Limiter, Policy};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Statsd};
 use crate::rules::RuleSet;
 use crate::server::{self, Fronts, Settings};
 use crate::store::Store;
@@ -56,11 +56,15 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
             None => return Ok(ExitCode::FAILURE),
         },
     };
+    let variable = |name: &str| std::env::var(name).ok();
     let addresses = args.listen.addresses()?;
-    let store = args.store.choose(|name| std::env::var(name).ok())?;
+    let store = args.store.choose(variable)?;
+    let watch = args.watch.watch(variable)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
-    runtime.block_on(serve(&args, rules, &store, &addresses))?;
-    Ok(ExitCode::SUCCESS)
+    let served = runtime.block_on(serve(&args, rules, &store, &addresses, watch));
+    // Whoever still waits for a name to resolve, for statsd, is not waited for.
+    runtime.shutdown_background();
+    served.map(|()| ExitCode::SUCCESS)
 }
 
 async fn serve(
@@ -68,6 +72,7 @@ async fn serve(
     rules: Option<RuleSet>,
     choice: &StoreChoice,
     addresses: &Addresses,
+    watch: Watch,
 ) -> anyhow::Result<()> {
     let draining = stop_on_signal()?;
     let fronts = addresses.bind().await?;
@@ -77,9 +82,13 @@ async fn serve(
 
     let metrics = Metrics::new();
     let policy = rules.map(|rules| put_in_force(rules, &metrics, clock));
+    let statsd = watch.statsd.map(|options| Statsd::start(options, Arc::clone(&metrics)));
     let limiter = Arc::new(Limiter::new(policy, store, clock, metrics));
-    let settings = Settings { limits: args.limits.limits(), threads: args.threads };
+    let settings = Settings { limits: args.limits.limits(), threads: args.threads, metrics_path: watch.metrics_path };
     let served = server::run(Arc::clone(&limiter), fronts, settings, draining).await;
+    if let Some(statsd) = statsd {
+        statsd.finish().await;
+    }
     limiter.store().close().await.context("the last counters may not be on stable storage")?;
     served.context("cannot start the server's threads")?;
     tracing::info!("stopped");
@@ -96,7 +105,9 @@ fn put_in_force(rules: RuleSet, metrics: &Metrics, clock: Clock) -> Policy {
 /// One line a front, the store, and the number of rules: what a script waits for, and a person checks.
 fn announce(args: &ServeArgs, fronts: &Fronts, store: &StoreChoice, rules: Option<&RuleSet>) -> anyhow::Result<()> {
     let mut lines = String::new();
-    for (name, listener) in [("line protocol", &fronts.line), ("RESP", &fronts.resp), ("HTTP", &fronts.http)] {
+    let listening =
+        [("line protocol", &fronts.line), ("RESP", &fronts.resp), ("HTTP", &fronts.http), ("gRPC", &fronts.grpc)];
+    for (name, listener) in listening {
         if let Some(listener) = listener {
             writeln!(lines, "{name} on {}", listener.local_addr()?)?;
         }

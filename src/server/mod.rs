@@ -1,11 +1,12 @@
 //! Sockets: listening, accepting, caps and timeouts, and the end of it all.
 //!
 //! Every front is an accept loop ([`accept`]) that gives each connection to its protocol: [`line`] and [`resp`] are
-//! sessions of one read-answer-write loop ([`connection`]), [`http`] is a library's. Nothing here judges a request or
+//! sessions of one read-answer-write loop ([`connection`]), [`http`] and [`grpc`] are libraries'. Nothing here judges a request or
 //! knows a rule.
 
 mod accept;
 pub mod connection;
+mod grpc;
 mod http;
 mod line;
 mod resp;
@@ -23,6 +24,7 @@ use tokio_util::task::TaskTracker;
 
 use self::accept::Acceptor;
 use self::connection::Timeouts;
+use self::grpc::GrpcFront;
 use self::http::HttpFront;
 pub use self::http::{DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
 use self::line::LineFront;
@@ -34,6 +36,8 @@ use crate::protocol::resp::Limits as RespLimits;
 
 /// Connections open at once, all fronts together.
 pub const DEFAULT_MAX_CONNECTIONS: u32 = 10_000;
+/// Bytes in the body of an HTTP request, and in a gRPC message.
+pub const DEFAULT_MAX_BODY: usize = 64 * 1024;
 /// How long a client may take nothing of what was answered.
 pub const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long connections are read on after the server stopped accepting, so that what was on its way is answered.
@@ -47,6 +51,8 @@ pub struct Limits {
     pub max_connections: usize,
     pub max_line: usize,
     pub max_pairs: usize,
+    /// Bytes in the body of an HTTP request, and in a gRPC message.
+    pub max_body: usize,
     pub resp: RespLimits,
     pub timeouts: Timeouts,
 }
@@ -67,13 +73,14 @@ pub struct Fronts {
     pub line: Option<TcpListener>,
     pub resp: Option<TcpListener>,
     pub http: Option<TcpListener>,
+    pub grpc: Option<TcpListener>,
 }
 
 /// Serves until `draining` is cancelled, then answers what had been received, at most for a
 /// bounded time.
 ///
 /// # Errors
-/// The system's, when it refuses a thread.
+/// The system's, when it refuses a thread; a front's, when it cannot be set up.
 pub async fn run(
     limiter: Arc<Limiter>,
     fronts: Fronts,
@@ -91,11 +98,14 @@ pub async fn run(
         closing: CancellationToken::new(),
     };
     let resp = RespFront::new(Arc::clone(&limiter), limits, fronts.resp.as_ref());
-    let http = HttpFront::new(Arc::clone(&limiter), &settings.metrics_path, draining);
+    let metrics_path = &settings.metrics_path;
+    let http = HttpFront::new(Arc::clone(&limiter), limits, metrics_path, draining.clone());
+    let grpc = GrpcFront::new(Arc::clone(&limiter), limits, draining)?;
     tokio::join!(
         acceptor.run(fronts.line, LineFront::new(limiter, limits)),
         acceptor.run(fronts.resp, resp),
         acceptor.run(fronts.http, http),
+        acceptor.run(fronts.grpc, grpc),
     );
 
     tokio::time::sleep(DRAIN_GRACE).await;

@@ -178,7 +178,11 @@ impl<S: Store> Store for Resilient<S> {
     fn figures(&self) -> Vec<Figure> {
         let mut figures = self.inner.figures();
         figures.extend([
-            Figure::counter("divvy_redis_failures_total", "Actions on counters that Redis failed to take.", self.failed()),
+            Figure::counter(
+                "divvy_redis_failures_total",
+                "Actions on counters that Redis failed to take.",
+                self.failed(),
+            ),
             Figure::gauge("divvy_redis_outage", "1 while Redis fails.", f64::from(u8::from(self.is_out()))),
             Figure::counter(
                 "divvy_redis_stand_ins_total",

@@ -1,18 +1,28 @@
 //! What the tests share: a running server, and clients that speak just enough.
 
 pub mod http;
+pub mod metrics;
 pub mod redis;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub const COMPAT_RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/compat/line-protocol.ini");
 
 /// Long enough for a busy machine, short enough to end a hung test.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits until `happens`, looking again and again.
+pub fn until(what: &str, mut happens: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !happens() {
+        assert!(Instant::now() < deadline, "still not: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
 
 /// The program under test.
 pub fn divvy() -> Command {
@@ -38,6 +48,7 @@ pub struct Server {
     pub line: SocketAddr,
     pub resp: SocketAddr,
     pub http: SocketAddr,
+    pub grpc: SocketAddr,
     /// What it printed at start, but for the addresses.
     pub announced: Vec<String>,
 }
@@ -55,15 +66,22 @@ impl Server {
     }
 
     pub fn start(args: &[&str]) -> Self {
+        Self::start_with(args, &[])
+    }
+
+    /// With variables in its environment.
+    pub fn start_with(args: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut child = divvy()
+            .envs(variables.iter().copied())
             .args(["serve", "--listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"])
+            .args(["--grpc-listen", "127.0.0.1:0"])
             .args(args)
             .stdout(Stdio::piped())
             .spawn()
             .expect("divvy serve starts");
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut announced = Vec::new();
-        let (mut line, mut resp, mut http) = (None, None, None);
+        let (mut line, mut resp, mut http, mut grpc) = (None, None, None, None);
         while !announced.last().is_some_and(|last: &String| last.starts_with("rules:")) {
             let mut text = String::new();
             if stdout.read_line(&mut text).unwrap() == 0 {
@@ -74,12 +92,13 @@ impl Server {
                 Some(("line protocol", address)) => line = address.parse().ok(),
                 Some(("RESP", address)) => resp = address.parse().ok(),
                 Some(("HTTP", address)) => http = address.parse().ok(),
+                Some(("gRPC", address)) => grpc = address.parse().ok(),
                 _ => announced.push(text.to_owned()),
             }
         }
         let nowhere: SocketAddr = ([127, 0, 0, 1], 0).into();
-        let [line, resp, http] = [line, resp, http].map(|address| address.unwrap_or(nowhere));
-        Self { child, stdout, line, resp, http, announced }
+        let [line, resp, http, grpc] = [line, resp, http, grpc].map(|address| address.unwrap_or(nowhere));
+        Self { child, stdout, line, resp, http, grpc, announced }
     }
 
     pub fn pid(&self) -> u32 {

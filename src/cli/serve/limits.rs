@@ -38,6 +38,9 @@ pub struct LimitArgs {
         default_value_t = resp::Limits::default().max_request_bytes
     )]
     max_request: usize,
+    /// Bytes in the body of an HTTP request, and in a gRPC message
+    #[arg(long, env = "DIVVY_MAX_BODY", value_name = "BYTES", default_value_t = server::DEFAULT_MAX_BODY)]
+    max_body: usize,
     /// Seconds a connection may send nothing; 0: for ever
     #[arg(long, env = "DIVVY_IDLE_TIMEOUT", value_name = "SECONDS", default_value_t = 0)]
     idle_timeout: u64,
@@ -57,6 +60,7 @@ impl LimitArgs {
             max_connections: self.max_connections as usize,
             max_line: self.max_line,
             max_pairs: self.max_pairs,
+            max_body: self.max_body,
             resp: resp::Limits {
                 max_arguments: self.max_arguments,
                 max_argument_bytes: self.max_argument,

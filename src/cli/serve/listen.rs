@@ -23,6 +23,9 @@ pub struct ListenArgs {
     /// of the default [default: 127.0.0.1:8322]
     #[arg(long, env = "DIVVY_HTTP_LISTEN", value_name = "ADDR")]
     http_listen: Option<Listen>,
+    /// Address of gRPC (Envoy's Rate Limit Service), or `none`
+    #[arg(long, env = "DIVVY_GRPC_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:8323")]
+    grpc_listen: Listen,
 }
 
 /// An address to listen on, or `none`.
@@ -52,6 +55,7 @@ pub struct Addresses {
     line: Listen,
     resp: Listen,
     http: Listen,
+    grpc: Listen,
 }
 
 /// A flag, or its variable, wins over the original's variable, which gives the port only.
@@ -75,6 +79,7 @@ impl ListenArgs {
             line: address(&self.listen, "PORT", DEFAULT_LISTEN)?,
             resp: self.resp_listen.clone(),
             http: address(&self.http_listen, "HTTP_SERVICE_PORT", DEFAULT_HTTP_LISTEN)?,
+            grpc: self.grpc_listen.clone(),
         })
     }
 }
@@ -83,10 +88,14 @@ impl Addresses {
     /// # Errors
     /// When an address cannot be listened on, or there is none.
     pub async fn bind(&self) -> anyhow::Result<Fronts> {
-        let fronts =
-            Fronts { line: bind(&self.line).await?, resp: bind(&self.resp).await?, http: bind(&self.http).await? };
-        if fronts.line.is_none() && fronts.resp.is_none() && fronts.http.is_none() {
-            bail!("--listen, --resp-listen and --http-listen are all `none`: nobody could reach the server");
+        let fronts = Fronts {
+            line: bind(&self.line).await?,
+            resp: bind(&self.resp).await?,
+            http: bind(&self.http).await?,
+            grpc: bind(&self.grpc).await?,
+        };
+        if [&fronts.line, &fronts.resp, &fronts.http, &fronts.grpc].into_iter().all(Option::is_none) {
+            bail!("every address to listen on is `none`: nobody could reach the server");
         }
         Ok(fronts)
     }

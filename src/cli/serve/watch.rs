@@ -32,23 +32,35 @@ pub struct WatchArgs {
     statsd_interval: Option<u64>,
 }
 
+/// How the server can be watched.
+pub struct Watch {
+    /// Where HTTP shows the metrics.
+    pub metrics_path: String,
+    /// Which statsd to send to, if any.
+    pub statsd: Option<StatsdOptions>,
+}
+
 impl WatchArgs {
-    /// Where HTTP shows the metrics; `variable` reads the environment.
+    /// What the flags and the original's variables say; `variable` reads the environment.
     ///
     /// # Errors
+    /// See [`WatchArgs::metrics_path`] and [`WatchArgs::statsd`].
+    pub fn watch(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Watch> {
+        Ok(Watch { metrics_path: self.metrics_path(&variable)?, statsd: self.statsd(&variable)? })
+    }
+
+    /// # Errors
     /// When that is no path, or another page's.
-    pub fn metrics_path(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<String> {
+    fn metrics_path(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<String> {
         let path = given(&self.metrics_path, "PROMETHEUS_METRICS_PATH", variable);
         let path = path.unwrap_or_else(|| DEFAULT_METRICS_PATH.to_owned());
         server::check_metrics_path(&path).with_context(|| format!("--metrics-path is {path:?}"))?;
         Ok(path)
     }
 
-    /// Which statsd to send to, if any; `variable` reads the environment.
-    ///
     /// # Errors
     /// When a flag lacks the host or makes no sense, or STATSD_PORT is no port.
-    pub fn statsd(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<StatsdOptions>> {
+    fn statsd(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<StatsdOptions>> {
         let Some(host) = given(&self.statsd_host, "STATSD_HOST", &variable) else {
             return self.without_statsd();
         };

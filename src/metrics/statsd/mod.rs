@@ -82,7 +82,13 @@ struct Sender {
 impl Sender {
     fn new(options: StatsdOptions, metrics: Arc<Metrics>) -> Self {
         let reporter = Reporter::new(&options.prefix);
-        Self { outage: Outage::of(format!("{}:{}", options.host, options.port)), options, metrics, reporter, wire: None }
+        Self {
+            outage: Outage::of(format!("{}:{}", options.host, options.port)),
+            options,
+            metrics,
+            reporter,
+            wire: None,
+        }
     }
 
     async fn run(mut self, stop: CancellationToken) {

@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::health::Health;
 pub use self::metrics_path::{DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
+use super::Limits;
 use super::accept::Front;
 use super::stream::Stream;
 use crate::limiter::Limiter;
@@ -41,7 +42,7 @@ pub struct HttpFront {
 
 impl HttpFront {
     /// `draining` is cancelled when the server is about to stop.
-    pub fn new(limiter: Arc<Limiter>, metrics_path: &str, draining: CancellationToken) -> Self {
+    pub fn new(limiter: Arc<Limiter>, _limits: Limits, metrics_path: &str, draining: CancellationToken) -> Self {
         let requests = limiter.metrics().requests.front(Self::NAME);
         let counted = |kind| from_fn_with_state((requests.clone(), kind), count);
         let health = Arc::new(Health::new(Arc::clone(&limiter), draining));
@@ -56,11 +57,7 @@ impl HttpFront {
 }
 
 /// Counts a request of this kind.
-async fn count(
-    State((requests, kind)): State<(FrontRequests, RequestKind)>,
-    request: Request,
-    next: Next,
-) -> Response {
+async fn count(State((requests, kind)): State<(FrontRequests, RequestKind)>, request: Request, next: Next) -> Response {
     requests.count(kind);
     next.run(request).await
 }
@@ -85,7 +82,7 @@ impl Front for HttpFront {
 }
 
 /// Serves one connection; once `closing` is cancelled, it answers what came in and ends.
-async fn serve_router(stream: Stream, router: Router, closing: CancellationToken) {
+pub(super) async fn serve_router(stream: Stream, router: Router, closing: CancellationToken) {
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
     builder.http2().timer(TokioTimer::new());

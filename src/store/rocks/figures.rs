@@ -139,7 +139,11 @@ impl Shared {
                 "Compactions under way.",
                 database.number(properties::NUM_RUNNING_COMPACTIONS),
             ),
-            gauge("divvy_rocksdb_running_flushes", "Flushes under way.", database.number(properties::NUM_RUNNING_FLUSHES)),
+            gauge(
+                "divvy_rocksdb_running_flushes",
+                "Flushes under way.",
+                database.number(properties::NUM_RUNNING_FLUSHES),
+            ),
             Figure::counter(
                 "divvy_rocksdb_background_errors_total",
                 "Errors of RocksDB's background work.",
