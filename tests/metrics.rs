@@ -60,7 +60,7 @@ fn what_was_sent_over_both_protocols_is_what_is_counted() {
             ("HIT kind=trial user=ada", 8),
             ("NOPE", 3),
             ("HIT path=/free", 4),
-            ("HIT =", 2),
+            ("HIT path", 2),
             ("HIT path=/other", 2),
         ],
     );
