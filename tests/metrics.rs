@@ -1,7 +1,8 @@
 //! /metrics: what is shown adds up to what was sent.
 
 use crate::support::metrics::{Samples, parse, scrape};
-use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server, divvy, encode, http, until};
+use crate::support::redis::until;
+use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server, divvy, encode, http};
 
 const RULES: &str = "
 [kind=trial user=*]
@@ -134,13 +135,13 @@ fn connections_are_counted_while_they_are_open() {
     let mut resp = RespClient::connect(server.resp);
     resp.command("PING");
     let open = |front: &str| scrape(server.http).value("divvy_connections", &[("front", front)]);
-    until("all are accepted", || open("line") == 3.0);
+    until(|| open("line") == 3.0);
     let samples = scrape(server.http);
     // The scrape's own is the fifth.
     assert_eq!(samples.value("divvy_tcp_connections_total", &[]), 5.0);
     assert_eq!(samples.value("divvy_connections", &[("front", "resp")]), 1.0);
     drop(line);
-    until("their ends are seen", || open("line") == 0.0);
+    until(|| open("line") == 0.0);
     assert_eq!(scrape(server.http).value("divvy_connections_accepted_total", &[("front", "line")]), 3.0);
 }
 
@@ -154,7 +155,7 @@ fn a_refused_connection_is_counted() {
     let mut refused = RespClient::connect(server.resp);
     assert_eq!(refused.read_reply(), "-ERR max number of clients reached");
     drop(first);
-    until("a slot is free", || {
+    until(|| {
         let response = http::get(server.http, "/metrics");
         response.status == 200
             && parse(&response.body).value("divvy_connections_refused_total", &[("front", "resp")]) == 1.0
@@ -203,7 +204,7 @@ fn the_store_the_rules_and_the_process_are_shown() {
     assert_eq!(kinds.map(|name| samples.kind(name)), ["counter", "gauge", "histogram"]);
     assert_eq!(samples.value("divvy_build_info", &[("version", env!("CARGO_PKG_VERSION"))]), 1.0);
     // After a write-back RocksDB knows the counters.
-    until("the counters are counted", || scrape(server.http).value("divvy_live_counters", &[]) == 40.0);
+    until(|| scrape(server.http).value("divvy_live_counters", &[]) == 40.0);
 }
 
 #[test]
@@ -255,7 +256,7 @@ fn a_label_that_is_no_name_is_refused_at_the_start() {
 fn the_metrics_can_be_elsewhere() {
     let flag = Server::start(&[COMPAT_RULES, "--store", "memory", "--metrics-path", "/internal/metrics"]);
     let variables = [("PROMETHEUS_METRICS_PATH", "/internal/metrics")];
-    let original = Server::start_with(&[COMPAT_RULES, "--store", "memory"], &variables);
+    let original = Server::start_as(divvy().envs(variables), &[COMPAT_RULES, "--store", "memory"]);
     for server in [flag, original] {
         assert_eq!(http::get(server.http, "/metrics").status, 404);
         let samples = parse(&http::get(server.http, "/internal/metrics").body);

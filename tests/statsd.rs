@@ -5,7 +5,8 @@ use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use crate::support::{LineClient, PATIENCE, RespClient, RulesFile, Server, until};
+use crate::support::redis::until;
+use crate::support::{LineClient, PATIENCE, RespClient, RulesFile, Server, divvy};
 
 const RULES: &str = "
 [kind=trial]
@@ -88,7 +89,7 @@ fn start(rules: &RulesFile, port: u16, flags: &[&str]) -> Server {
 fn receive(stream: TcpStream, received: &mut Received, prefix: &str) {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut lines = BufReader::new(stream).lines();
-    until("everything has arrived", || {
+    until(|| {
         received.take(&lines.next().expect("the connection stays").unwrap());
         received.is_complete(prefix)
     });
@@ -107,7 +108,7 @@ fn counts_add_up_over_udp() {
         std::str::from_utf8(&datagram[..length]).unwrap().lines().for_each(|line| received.take(line));
         Ok::<_, std::io::Error>(())
     };
-    until("everything has arrived", || {
+    until(|| {
         take(&mut received).unwrap();
         received.is_complete("api.")
     });
@@ -130,8 +131,8 @@ fn counts_add_up_over_tcp_with_the_original_s_variables() {
     let statsd = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = statsd.local_addr().unwrap().port().to_string();
     let rules = RulesFile::ini(RULES);
-    let variables = [("STATSD_HOST", "127.0.0.1"), ("STATSD_PORT", &port), ("STATSD_USE_TCP", "1")];
-    let server = Server::start_with(&[rules.path(), "--store", "memory"], &variables);
+    let variables = [("STATSD_HOST", "127.0.0.1"), ("STATSD_PORT", port.as_str()), ("STATSD_USE_TCP", "1")];
+    let server = Server::start_as(divvy().envs(variables), &[rules.path(), "--store", "memory"]);
     let _clients = send_hits(&server);
     receive(statsd.accept().unwrap().0, &mut Received::default(), "");
 }

@@ -2,7 +2,11 @@
 
 mod limits;
 mod listen;
+mod log;
 mod mask;
+mod metrics;
+mod reload;
+mod rules;
 mod store;
 mod watch;
 
@@ -18,12 +22,13 @@ use tokio_util::sync::CancellationToken;
 
 use self::limits::LimitArgs;
 use self::listen::{Addresses, ListenArgs};
+use self::log::LogArgs;
+use self::metrics::{MetricsArgs, Watched};
+use self::reload::ReloadArgs;
+use self::rules::{RulesFile, put_in_force};
 use self::store::{StoreArgs, StoreChoice};
-use self::watch::{Watch, WatchArgs};
-use super::rules_file;
 use crate::clock::Clock;
-use crate::config;
-use crate::limiter::{Limiter, Policy};
+use crate::limiter::Limiter;
 use crate::metrics::{Metrics, Statsd};
 use crate::rules::RuleSet;
 use crate::server::{self, Fronts, Settings};
@@ -35,6 +40,8 @@ pub struct ServeArgs {
     #[arg(env = "DIVVY_CONFIG")]
     config: Option<PathBuf>,
     #[command(flatten)]
+    reload: ReloadArgs,
+    #[command(flatten)]
     listen: ListenArgs,
     #[command(flatten)]
     store: StoreArgs,
@@ -44,24 +51,35 @@ pub struct ServeArgs {
     #[command(flatten)]
     limits: LimitArgs,
     #[command(flatten)]
-    watch: WatchArgs,
+    metrics: MetricsArgs,
+    #[command(flatten)]
+    log: LogArgs,
 }
 
 pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
+    args.log.begin(|name| std::env::var(name).ok())?;
+    // To the log, of which a program may read every line.
+    Ok(start(&args).unwrap_or_else(|error| {
+        tracing::error!("{error:#}");
+        ExitCode::FAILURE
+    }))
+}
+
+fn start(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     // Before the store: a mistake in the rules must not leave a data directory behind.
     let rules = match &args.config {
         None => None,
-        Some(path) => match rules_file::load(path)? {
-            Some(rules) => Some(rules),
+        Some(path) => match RulesFile::load(path) {
             None => return Ok(ExitCode::FAILURE),
+            loaded => loaded,
         },
     };
     let variable = |name: &str| std::env::var(name).ok();
     let addresses = args.listen.addresses()?;
     let store = args.store.choose(variable)?;
-    let watch = args.watch.watch(variable)?;
+    let watched = args.metrics.read(variable)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
-    let served = runtime.block_on(serve(&args, rules, &store, &addresses, watch));
+    let served = runtime.block_on(serve(args, rules, &store, &addresses, watched));
     // Whoever still waits for a name to resolve, for statsd, is not waited for.
     runtime.shutdown_background();
     served.map(|()| ExitCode::SUCCESS)
@@ -69,22 +87,25 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
 
 async fn serve(
     args: &ServeArgs,
-    rules: Option<RuleSet>,
+    rules: Option<(RulesFile, RuleSet)>,
     choice: &StoreChoice,
     addresses: &Addresses,
-    watch: Watch,
+    watched: Watched,
 ) -> anyhow::Result<()> {
     let draining = stop_on_signal()?;
+    let hangups = reload::hangups()?;
     let fronts = addresses.bind().await?;
     let clock = Clock::system();
     let store = choice.open(clock)?;
+    let (file, rules) = rules.unzip();
     announce(args, &fronts, choice, rules.as_ref())?;
 
     let metrics = Metrics::new();
-    let policy = rules.map(|rules| put_in_force(rules, &metrics, clock));
-    let statsd = watch.statsd.map(|options| Statsd::start(options, Arc::clone(&metrics)));
+    let statsd = watched.statsd.map(|options| Statsd::start(options, Arc::clone(&metrics)));
+    let policy = rules.map(|rules| put_in_force(rules, &metrics, clock.now()));
     let limiter = Arc::new(Limiter::new(policy, store, clock, metrics));
-    let settings = Settings { limits: args.limits.limits(), threads: args.threads, metrics_path: watch.metrics_path };
+    args.reload.start(file, &limiter, hangups, draining.clone())?;
+    let settings = Settings { limits: args.limits.limits(), threads: args.threads, metrics_path: watched.metrics_path };
     let served = server::run(Arc::clone(&limiter), fronts, settings, draining).await;
     if let Some(statsd) = statsd {
         statsd.finish().await;
@@ -93,13 +114,6 @@ async fn serve(
     served.context("cannot start the server's threads")?;
     tracing::info!("stopped");
     Ok(())
-}
-
-/// The policy of these rules, which the metrics show from now on.
-fn put_in_force(rules: RuleSet, metrics: &Metrics, clock: Clock) -> Policy {
-    let hash = config::fingerprint(rules.rules());
-    metrics.config.loaded(&hash, rules.rules().len(), clock.now().as_nanos());
-    Policy::new(rules, metrics)
 }
 
 /// One line a front, the store, and the number of rules: what a script waits for, and a person checks.

@@ -140,6 +140,7 @@ impl Session for LineSession {
         };
         self.limiter.apply(&mut self.requests).await;
         self.write_replies(output);
+        self.requests.release_policy();
         if let Some(error) = too_long {
             self.tally.count(RequestKind::Invalid);
             write_counted_error(output, &self.limiter.metrics().errors, ErrorCode::Unknown, error);

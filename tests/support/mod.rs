@@ -1,6 +1,7 @@
 //! What the tests share: a running server, and clients that speak just enough.
 
 pub mod http;
+pub mod log;
 pub mod metrics;
 pub mod redis;
 
@@ -8,21 +9,12 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub const COMPAT_RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/compat/line-protocol.ini");
 
 /// Long enough for a busy machine, short enough to end a hung test.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Waits until `happens`, looking again and again.
-pub fn until(what: &str, mut happens: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !happens() {
-        assert!(Instant::now() < deadline, "still not: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
 
 /// The program under test.
 pub fn divvy() -> Command {
@@ -66,13 +58,12 @@ impl Server {
     }
 
     pub fn start(args: &[&str]) -> Self {
-        Self::start_with(args, &[])
+        Self::start_as(&mut divvy(), args)
     }
 
-    /// With variables in its environment.
-    pub fn start_with(args: &[&str], variables: &[(&str, &str)]) -> Self {
-        let mut child = divvy()
-            .envs(variables.iter().copied())
+    /// As `command`, which may have an environment and a log of its own.
+    pub fn start_as(command: &mut Command, args: &[&str]) -> Self {
+        let mut child = command
             .args(["serve", "--listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"])
             .args(["--grpc-listen", "127.0.0.1:0"])
             .args(args)

@@ -1,163 +1,145 @@
-//! The flags that say how the server can be watched. The original's variables mean what they did; a flag, or its own
-//! variable, wins over them.
+//! Has a file changed? Told by looking at it again and again.
+//!
+//! Notifications of the kernel (inotify) would come sooner, but not at all for network and overlay file systems or a file
+//! mounted into a container, and where a directory above the file is a symbolic link that is swapped, as for a
+//! Kubernetes ConfigMap, the wrong file would be watched. A look is one `stat`.
 
-use std::time::Duration;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
-
-use crate::metrics::{StatsdOptions, Transport};
-use crate::server::{self, DEFAULT_METRICS_PATH};
-
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Watching")]
-pub struct WatchArgs {
-    /// Path of the metrics on the HTTP front; or PROMETHEUS_METRICS_PATH, as for the original Divvy
-    /// [default: /metrics]
-    #[arg(long, env = "DIVVY_METRICS_PATH", value_name = "PATH")]
-    metrics_path: Option<String>,
-    /// Send metrics to the statsd on this host; or STATSD_HOST, as for the original Divvy
-    #[arg(long, env = "DIVVY_STATSD_HOST", value_name = "HOST")]
-    statsd_host: Option<String>,
-    /// Port of statsd; or STATSD_PORT [default: 8125]
-    #[arg(long, env = "DIVVY_STATSD_PORT", value_name = "PORT")]
-    statsd_port: Option<u16>,
-    /// What the names of metrics in statsd begin with; or STATSD_PREFIX [default: nothing]
-    #[arg(long, env = "DIVVY_STATSD_PREFIX", value_name = "PREFIX")]
-    statsd_prefix: Option<String>,
-    /// Send to statsd over TCP instead of UDP; or any STATSD_USE_TCP
-    #[arg(long, env = "DIVVY_STATSD_TCP")]
-    statsd_tcp: bool,
-    /// Seconds between what is sent to statsd [default: 1]
-    #[arg(long, env = "DIVVY_STATSD_INTERVAL", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
-    statsd_interval: Option<u64>,
+/// What a look at a file sees: enough to notice a change, whoever made it and however.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    File { device: u64, inode: u64, size: u64, modified: (i64, i64), changed: (i64, i64) },
+    Failed(ErrorKind),
 }
 
-/// How the server can be watched.
+impl Look {
+    /// Follows symbolic links, all along the path.
+    fn at(path: &Path) -> Self {
+        match fs::metadata(path) {
+            Ok(file) => Self::File {
+                device: file.dev(),
+                inode: file.ino(),
+                size: file.size(),
+                modified: (file.mtime(), file.mtime_nsec()),
+                // Also where a copying tool sets the time of modification back.
+                changed: (file.ctime(), file.ctime_nsec()),
+            },
+            Err(error) => Self::Failed(error.kind()),
+        }
+    }
+}
+
+/// A file, and what was seen of it.
+#[derive(Debug)]
 pub struct Watch {
-    /// Where HTTP shows the metrics.
-    pub metrics_path: String,
-    /// Which statsd to send to, if any.
-    pub statsd: Option<StatsdOptions>,
+    path: PathBuf,
+    changes: Changes<Look>,
 }
 
-impl WatchArgs {
-    /// What the flags and the original's variables say; `variable` reads the environment.
-    ///
-    /// # Errors
-    /// See [`WatchArgs::metrics_path`] and [`WatchArgs::statsd`].
-    pub fn watch(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Watch> {
-        Ok(Watch { metrics_path: self.metrics_path(&variable)?, statsd: self.statsd(&variable)? })
+impl Watch {
+    /// Begins with the file as it is now.
+    pub fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), changes: Changes::new(Look::at(path)) }
     }
 
-    /// # Errors
-    /// When that is no path, or another page's.
-    fn metrics_path(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<String> {
-        let path = given(&self.metrics_path, "PROMETHEUS_METRICS_PATH", variable);
-        let path = path.unwrap_or_else(|| DEFAULT_METRICS_PATH.to_owned());
-        server::check_metrics_path(&path).with_context(|| format!("--metrics-path is {path:?}"))?;
-        Ok(path)
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
-    /// # Errors
-    /// When a flag lacks the host or makes no sense, or STATSD_PORT is no port.
-    fn statsd(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<StatsdOptions>> {
-        let Some(host) = given(&self.statsd_host, "STATSD_HOST", &variable) else {
-            return self.without_statsd();
-        };
-        let port = match (self.statsd_port, given(&None, "STATSD_PORT", &variable)) {
-            (Some(port), _) => port,
-            (None, None) => StatsdOptions::DEFAULT_PORT,
-            (None, Some(text)) => {
-                text.parse().with_context(|| format!("STATSD_PORT is {text:?}, and must be a port number"))?
-            }
-        };
-        let prefix = given(&self.statsd_prefix, "STATSD_PREFIX", &variable).unwrap_or_default();
-        if prefix.chars().any(|c| c.is_whitespace() || c.is_control() || ":|@#".contains(c)) {
-            bail!("--statsd-prefix is {prefix:?}, and must have no white space and none of : | @ #");
-        }
-        let is_tcp = self.statsd_tcp || given(&None, "STATSD_USE_TCP", &variable).is_some();
-        let transport = if is_tcp { Transport::Tcp } else { Transport::Udp };
-        let interval = self.statsd_interval.map_or(StatsdOptions::DEFAULT_INTERVAL, Duration::from_secs);
-        Ok(Some(StatsdOptions { host, port, prefix, transport, interval }))
+    /// Looks at the file. True when it changed since it was last taken note of, and is now at rest.
+    pub fn has_changed(&mut self) -> bool {
+        self.changes.see(Look::at(&self.path))
     }
 
-    /// The original ignores what STATSD_HOST is missing for; a flag is a wish.
-    fn without_statsd(&self) -> anyhow::Result<Option<StatsdOptions>> {
-        let flags = [
-            ("--statsd-port", self.statsd_port.is_some()),
-            ("--statsd-prefix", self.statsd_prefix.is_some()),
-            ("--statsd-tcp", self.statsd_tcp),
-            ("--statsd-interval", self.statsd_interval.is_some()),
-        ];
-        match flags.iter().find(|(_, is_given)| *is_given) {
-            Some((flag, _)) => bail!("{flag} (or its DIVVY_ variable) has no effect without --statsd-host: add it"),
-            None => Ok(None),
-        }
+    /// Whether the file is still what the last look saw.
+    pub fn is_at_rest(&self) -> bool {
+        self.changes.noted == Look::at(&self.path)
+    }
+
+    /// Takes note of the file as it is now.
+    pub fn note(&mut self) {
+        self.changes = Changes::new(Look::at(&self.path));
     }
 }
 
-/// A flag's value, or else the original's variable; empty ones count as missing.
-fn given(flag: &Option<String>, original: &str, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
-    flag.clone().or_else(|| variable(original)).filter(|value| !value.is_empty())
+/// Finds changes in a sequence of looks. One counts when two looks agree on it: until then somebody may be writing.
+#[derive(Debug)]
+struct Changes<T> {
+    noted: T,
+    /// Unlike `noted`, and seen once.
+    fresh: Option<T>,
+}
+
+impl<T: PartialEq> Changes<T> {
+    fn new(noted: T) -> Self {
+        Self { noted, fresh: None }
+    }
+
+    /// True when this look and the one before agree on something new, which is noted by that.
+    fn see(&mut self, look: T) -> bool {
+        let is_new = look != self.noted;
+        let is_settled = is_new && self.fresh.as_ref() == Some(&look);
+        if is_settled {
+            *self = Self::new(look);
+        } else {
+            self.fresh = is_new.then_some(look);
+        }
+        is_settled
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
 
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        watch: WatchArgs,
-    }
-
-    fn watch(flags: &[&str]) -> WatchArgs {
-        Line::parse_from([&["divvy"], flags].concat()).watch
-    }
-
-    fn statsd(flags: &[&str], variables: &[(&str, &str)]) -> Result<Option<StatsdOptions>, String> {
-        watch(flags).statsd(|name| lookup(variables, name)).map_err(|error| format!("{error:#}"))
-    }
-
-    fn lookup(variables: &[(&str, &str)], name: &str) -> Option<String> {
-        variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+    fn seen(looks: &str) -> Vec<usize> {
+        let mut changes = Changes::new('a');
+        looks.chars().enumerate().filter_map(|(index, look)| changes.see(look).then_some(index)).collect()
     }
 
     #[test]
-    fn the_original_s_variables_mean_what_they_did() {
-        let variables = [("STATSD_HOST", "stats"), ("STATSD_PORT", "9125"), ("STATSD_PREFIX", "api")];
-        let options = statsd(&[], &variables).unwrap().unwrap();
-        assert_eq!((options.host.as_str(), options.port, options.prefix.as_str()), ("stats", 9125, "api"));
-        assert_eq!(options.transport, Transport::Udp);
-        let options = statsd(&[], &[("STATSD_HOST", "stats"), ("STATSD_USE_TCP", "no")]).unwrap().unwrap();
-        assert_eq!((options.port, options.transport), (8125, Transport::Tcp));
-        assert_eq!(statsd(&[], &[("STATSD_PORT", "9125"), ("STATSD_HOST", "")]), Ok(None));
-        assert!(statsd(&[], &[("STATSD_HOST", "stats"), ("STATSD_PORT", "high")]).unwrap_err().contains("\"high\""));
+    fn a_change_counts_when_two_looks_agree() {
+        assert!(seen("aaaa").is_empty());
+        assert_eq!(seen("abbbb"), [2]);
+        assert_eq!(seen("abcdee"), [5], "somebody is writing until then");
+        assert!(seen("abab").is_empty(), "back to what it was");
+        assert_eq!(seen("bbaabb"), [1, 3, 5]);
     }
 
     #[test]
-    fn flags_win_and_must_have_an_effect() {
-        let variables = [("STATSD_HOST", "stats"), ("STATSD_PORT", "9125")];
-        let flags = ["--statsd-host", "other", "--statsd-port", "1", "--statsd-tcp", "--statsd-interval", "10"];
-        let options = statsd(&flags, &variables).unwrap().unwrap();
-        assert_eq!((options.host.as_str(), options.port, options.transport), ("other", 1, Transport::Tcp));
-        assert_eq!(options.interval, Duration::from_secs(10));
-        assert!(statsd(&["--statsd-port", "1"], &[]).unwrap_err().contains("--statsd-host"));
-        assert!(statsd(&["--statsd-prefix", "a:b"], &variables).unwrap_err().contains("\"a:b\""));
-    }
-
-    #[test]
-    fn the_metrics_have_a_path_of_their_own() {
-        let path = |flags: &[&str], variables: &[(&str, &str)]| {
-            watch(flags).metrics_path(|name| lookup(variables, name)).map_err(|error| format!("{error:#}"))
+    fn every_way_to_change_a_file_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let link = |to: &str| {
+            std::os::unix::fs::symlink(to, path("new")).unwrap();
+            fs::rename(path("new"), path("data")).unwrap();
         };
-        assert_eq!(path(&[], &[]).as_deref(), Ok("/metrics"));
-        assert_eq!(path(&[], &[("PROMETHEUS_METRICS_PATH", "/a/b")]).as_deref(), Ok("/a/b"));
-        assert_eq!(path(&["--metrics-path", "/"], &[("PROMETHEUS_METRICS_PATH", "/a/b")]).as_deref(), Ok("/"));
-        for refused in ["metrics", "/healthz", "/v1", "/v1/hit", "/{a}", "/a b", "/*a", "//"] {
-            assert!(path(&["--metrics-path", refused], &[]).unwrap_err().contains(refused), "{refused}");
+        for version in ["1", "2"] {
+            fs::create_dir(path(version)).unwrap();
+            fs::write(path(version).join("rules"), "same size").unwrap();
         }
+        link("1");
+        std::os::unix::fs::symlink("data/rules", path("rules")).unwrap();
+
+        let file = path("rules");
+        let mut before = Look::at(&file);
+        let mut differs = |what: &str| {
+            let now = Look::at(&file);
+            assert_ne!(now, before, "{what}");
+            before = now;
+        };
+        link("2");
+        differs("a directory above it is swapped");
+        fs::write(path("2/rules"), "longer than it was").unwrap();
+        differs("written over");
+        fs::write(path("other"), "longer than it was").unwrap();
+        fs::rename(path("other"), path("2/rules")).unwrap();
+        differs("another file of the same size in its place");
+        fs::remove_file(path("2/rules")).unwrap();
+        differs("removed");
     }
 }

@@ -30,10 +30,13 @@ use super::Limits;
 use super::accept::Front;
 use super::stream::Stream;
 use crate::limiter::Limiter;
+use crate::logging::{Escaped, Sometimes};
 use crate::metrics::{FrontRequests, RequestKind};
 
 /// How long a request's head may take to arrive (HTTP/1.1).
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+static ENDED_EARLY: Sometimes = Sometimes::new();
 
 /// The front.
 pub struct HttpFront {
@@ -96,6 +99,9 @@ pub(super) async fn serve_router(stream: Stream, router: Router, closing: Cancel
         }
     };
     if let Err(error) = served {
-        tracing::debug!(%error, "an HTTP connection ended early");
+        ENDED_EARLY.say(|more| {
+            let error = error.to_string();
+            tracing::debug!(error = %Escaped::error(&error), more, "an HTTP connection ended early");
+        });
     }
 }

@@ -117,6 +117,7 @@ impl RespSession {
             }
         };
         self.batch.settle(&self.shared.limiter, output).await;
+        self.batch.requests.release_policy();
         next
     }
 

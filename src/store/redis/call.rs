@@ -69,6 +69,8 @@ pub(super) enum Failure {
     /// Redis answered, but not what it should have.
     Foreign(&'static str),
     Damaged(crate::store::value::Damaged),
+    /// Asked of a cluster what only one server can tell.
+    NotInACluster,
 }
 
 impl From<RedisError> for Failure {

@@ -94,6 +94,17 @@ impl Link {
         self.state.try_lock().is_ok_and(|state| state.connection.is_some())
     }
 
+    /// A page of `SCAN`, which one server knows of itself alone.
+    pub(super) async fn scan(&self, command: redis::Cmd, deadline: Instant) -> Result<Reply, Failure> {
+        let (connection, generation) = self.connection(deadline).await?;
+        let Connection::Server(mut server) = connection else { return Err(Failure::NotInACluster) };
+        let reply = self.within(deadline, server.req_packed_command(&command)).await;
+        if let Err(failure) = &reply {
+            self.note(failure, generation).await;
+        }
+        reply
+    }
+
     pub(super) async fn close(&self) {
         self.state.lock().await.connection = None;
     }
@@ -110,6 +121,10 @@ impl Link {
             Failure::Redis(error) => format!("Redis at {name}: {error}"),
             Failure::Foreign(wanted) => format!("Redis at {name} gave a foreign answer: {wanted}"),
             Failure::Damaged(damaged) => format!("Redis at {name}: {damaged}"),
+            Failure::NotInACluster => format!(
+                "Redis at {name} is a cluster, whose keys divvy does not list: \
+                 name the actor, or use redis-cli --scan at each of its nodes"
+            ),
         })
     }
 
@@ -189,7 +204,7 @@ impl Link {
         let is_broken = match failure {
             Failure::Timeout(_) => true,
             Failure::Redis(error) => error.is_unrecoverable_error() || error.is_io_error() || failure.is_wrong_server(),
-            Failure::Down(_) | Failure::Foreign(_) | Failure::Damaged(_) => false,
+            Failure::Down(_) | Failure::Foreign(_) | Failure::Damaged(_) | Failure::NotInACluster => false,
         };
         let mut state = self.state.lock().await;
         if is_broken && state.generation == generation && matches!(state.connection, Some(Connection::Server(_))) {

@@ -16,6 +16,7 @@ mod group;
 mod key;
 mod link;
 mod replace;
+mod scan;
 mod target;
 mod window;
 
@@ -27,9 +28,11 @@ use self::call::{Call, Failure, Reply};
 use self::group::Groups;
 use self::link::Link;
 use self::replace::{InProcessOrder, Replacement};
+use self::scan::{Scan, Scanned};
 pub use self::target::InvalidRedisTarget;
 use self::target::Target;
-use super::{Batch, Store, StoreError};
+use super::listing::SHOW;
+use super::{Batch, Listed, Listing, Page, Store, StoreError};
 use crate::algorithm::Outcome;
 use crate::metrics::Figure;
 
@@ -80,6 +83,28 @@ impl Store for RedisStore {
             Err(error) => answers.fail_all(&error),
         }
         batch.answer_each(|index, _, _| answers.take(index));
+    }
+
+    async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
+        let deadline = Instant::now() + self.timeout;
+        let scan = Scan::of(&listing)?;
+        let reply = self.link.scan(scan.command(), deadline).await.and_then(|reply| scan.read(reply));
+        let Scanned { actors, next } = reply.map_err(|failure| self.link.describe(&failure))?;
+        let mut batch = Batch::default();
+        batch.begin(listing.now);
+        for actor in &actors {
+            let write_key = |key: &mut Vec<u8>| key.extend([&*listing.prefix, actor].concat());
+            batch.push(listing.limit, SHOW, listing.now, write_key);
+        }
+        self.apply(&mut batch).await;
+        let mut page = Page { buckets: Vec::with_capacity(actors.len()), next };
+        for (index, actor) in actors.into_iter().enumerate() {
+            let outcome = batch.outcome(index)?;
+            if outcome.reset_ns > 0 {
+                page.buckets.push(Listed { actor, outcome });
+            }
+        }
+        Ok(page)
     }
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {
