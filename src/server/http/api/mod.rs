@@ -21,14 +21,17 @@ mod rules;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, any, get, post};
 
 use self::check::CheckSettings;
 use self::ratelimit::RateLimitHeaders;
 use crate::limiter::{Limiter, Policy, Refusal};
+use crate::metrics::{FrontRequests, RequestKind};
 use crate::server::Limits;
 use crate::server::auth::Access;
 use crate::server::http::auth::guarded;
+use crate::server::http::count;
 
 /// Hits in one request to `/v1/hits`, unless the operator says otherwise.
 pub const DEFAULT_MAX_HITS: usize = 1_000;
@@ -47,11 +50,13 @@ pub struct Api {
     limiter: Arc<Limiter>,
     settings: ApiSettings,
     limits: Limits,
+    requests: FrontRequests,
 }
 
 impl Api {
-    pub fn new(limiter: Arc<Limiter>, settings: ApiSettings, limits: Limits) -> Self {
-        Self { limiter, settings, limits }
+    /// `requests` is where the front's requests are counted.
+    pub fn new(limiter: Arc<Limiter>, settings: ApiSettings, limits: Limits, requests: FrontRequests) -> Self {
+        Self { limiter, settings, limits, requests }
     }
 
     /// # Errors
@@ -61,41 +66,43 @@ impl Api {
     }
 }
 
-type Route = (&'static str, MethodRouter<Arc<Api>>);
+type Route = (&'static str, RequestKind, MethodRouter<Arc<Api>>);
 
 /// What takes credit.
 fn hit_routes() -> Vec<Route> {
-    vec![("/v1/hit", post(hit::hit)), ("/v1/hits", post(hits::hits))]
+    vec![("/v1/hit", RequestKind::Hit, post(hit::hit)), ("/v1/hits", RequestKind::Hit, post(hits::hits))]
 }
 
 /// What gateways ask, which take credit too.
 fn check_routes() -> Vec<Route> {
     vec![
-        ("/v1/check", get(check::check).post(check::check)),
-        ("/v1/check/", any(check::check_below)),
-        ("/v1/check/{*path}", any(check::check_below)),
+        ("/v1/check", RequestKind::Hit, get(check::check).post(check::check)),
+        ("/v1/check/", RequestKind::Hit, any(check::check_below)),
+        ("/v1/check/{*path}", RequestKind::Hit, any(check::check_below)),
     ]
 }
 
 /// What reads or changes counters and rules.
 fn inspection_routes() -> Vec<Route> {
     vec![
-        ("/v1/peek", post(peek::peek)),
-        ("/v1/explain", post(explain::explain)),
-        ("/v1/rules", get(rules::rules)),
-        ("/v1/counters", get(counters::list).delete(counters::forget)),
+        ("/v1/peek", RequestKind::Peek, post(peek::peek)),
+        ("/v1/explain", RequestKind::Explain, post(explain::explain)),
+        ("/v1/rules", RequestKind::Rules, get(rules::rules)),
+        ("/v1/counters", RequestKind::Counters, get(counters::list).delete(counters::forget)),
     ]
 }
 
 /// What is nobody's secret.
 fn public_routes() -> Vec<Route> {
-    vec![("/openapi.json", get(openapi::describe))]
+    vec![("/openapi.json", RequestKind::Server, get(openapi::describe))]
 }
 
 /// All routes, each behind the password where it is asked for.
 pub fn router(api: Arc<Api>, access: &Access) -> Router {
     let routes = |routes: Vec<Route>| {
-        routes.into_iter().fold(Router::new(), |router, (path, methods)| router.route(path, methods))
+        let counted = |kind| from_fn_with_state((api.requests.clone(), kind), count);
+        let add = |router: Router<_>, (path, kind, methods): Route| router.route(path, methods.layer(counted(kind)));
+        routes.into_iter().fold(Router::new(), add)
     };
     routes(public_routes())
         .merge(guarded(routes(hit_routes()), access.hit.clone()))
