@@ -79,6 +79,11 @@ impl Link {
         replies.pop().unwrap_or(Err(TOO_FEW))
     }
 
+    /// Whether there is a connection, on any runtime.
+    pub(super) fn is_connected(&self) -> bool {
+        self.attempts.lock().values().any(Attempt::is_connected)
+    }
+
     /// Ends the connections. The next call would make new ones.
     pub(super) fn close(&self) {
         self.attempts.lock().clear();
@@ -202,6 +207,10 @@ impl Attempt {
             result.send_replace(Some(connected.map_err(Arc::new)));
         });
         Self(attempt)
+    }
+
+    fn is_connected(&self) -> bool {
+        matches!(&*self.0.borrow(), Some(Ok(_)))
     }
 
     fn has_failed(&self) -> bool {
