@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::log::Log;
 use crate::support::redis::{RedisCluster, RedisServer};
-use crate::support::{LineClient, RespClient, RulesFile, Server, connect, parse_verdict};
+use crate::support::{LineClient, RespClient, RulesFile, Server, connect, divvy, parse_verdict};
 
 const TIMEOUT: Duration = Duration::from_millis(500);
 /// What a busy machine may add to a reply's time.
@@ -149,6 +150,22 @@ fn redis_killed_and_restarted_empty() {
     tier.assert_policies_answer();
     redis.restart();
     tier.assert_recovered(&redis);
+}
+
+#[test]
+fn an_outage_is_logged_once_when_it_begins_and_once_when_it_is_over() {
+    let (mut redis, rules) = (RedisServer::start(), rules(1_000_000));
+    let mut command = divvy();
+    let log = Log::of(&mut command);
+    let server = Server::start_as(&mut command, &[rules.path(), "--redis-url", &redis.url()]);
+    hit_until(&server, "a", |reply| reply.starts_with("OK true"));
+    redis.kill();
+    let tally = Tally::default();
+    hit_many(server.line, "a", 2_000, &tally);
+    assert_eq!(tally.counts(), (0, 0, 2_000));
+    redis.restart();
+    hit_until(&server, "a", |reply| reply.starts_with("OK true") && log.count("working again: the store") > 0);
+    assert_eq!((log.count("failing: the store"), log.count("working again: the store")), (1, 1));
 }
 
 #[test]
