@@ -1,14 +1,16 @@
 //! The log: its formats, its levels, and what is kept out of it.
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::process::Command;
+use std::thread;
 use std::time::Instant;
 
 use divvy::logging::MESSAGES_PER_SECOND;
 use serde_json::Value;
 
 use crate::support::log::Log;
-use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server, connect, divvy, http};
+use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server, connect, divvy};
 
 const COMMENTED: &str = "[a=1]\ncreditLimit = 3\nresetSeconds = 60\nlabel = one\ncomment = 'for \"tests\"'\n\n\
                          [default]\ncreditLimit = 0\nresetSeconds = 0\n";
@@ -35,7 +37,7 @@ fn every_line_of_a_json_log_is_an_object() {
     let mut client = LineClient::connect(server.line);
     client.hit("a=1");
     let mut refused = String::new();
-    std::io::Read::read_to_string(&mut connect(server.resp), &mut refused).unwrap();
+    connect(server.resp).read_to_string(&mut refused).unwrap();
     std::fs::write(rules.path(), "[a=1]\nlabel = \"\n").unwrap();
     server.signal("-HUP");
     log.await_count(1, "not loaded");
@@ -74,7 +76,7 @@ fn debug_divvy_shows_the_rules_with_their_comments_at_every_load() {
         command.env("DEBUG", "divvy");
     });
     log.await_line(&["DEBUG", "line 1: [a=1] allows 3 in 60 s", "label=\"one\"", r#"comment="for \"tests\"""#]);
-    log.await_line(&["DEBUG", "line 7: [default] denies everything"]);
+    log.await_line(&["DEBUG", "line 7: [default] always denies"]);
     std::fs::write(rules.path(), COMMENTED.replace("creditLimit = 3", "creditLimit = 4")).unwrap();
     server.signal("-HUP");
     log.await_line(&["DEBUG", "line 1: [a=1] allows 4 in 60 s", r#"comment="for \"tests\"""#]);
@@ -122,19 +124,62 @@ fn refused_connections_do_not_fill_the_log() {
     assert!((1..=seconds * MESSAGES_PER_SECOND).contains(&lines), "{lines} lines in {seconds} seconds");
 }
 
-#[test]
-fn bytes_of_clients_are_escaped() {
-    let (server, log) = logging(COMPAT_RULES, &["--log-level", "trace"], |_| {});
-    let hostile = b"\x1b[2J\r2026-01-01T00:00:00Z ERROR forged\x00\xff \x07\r\n";
-    for address in [server.line, server.resp, server.http] {
-        let mut stream = connect(address);
-        stream.write_all(hostile).unwrap();
-        stream.shutdown(std::net::Shutdown::Write).unwrap();
-        let _ = std::io::Read::read_to_end(&mut stream, &mut Vec::new());
-    }
-    assert_eq!(http::get(server.http, "/healthz").status, 200);
-    assert!(server.terminate().success());
+/// What would clear a terminal, and forge a line.
+const HOSTILE: &[u8] = b"\x1b[2J\r2026-01-01T00:00:00Z ERROR forged\xff \x07";
+
+/// Printable ASCII, and every line begins with its time.
+fn assert_clean(log: &Log) {
     let text = log.text();
     assert!(text.bytes().all(|byte| byte == b'\n' || (b' '..=b'~').contains(&byte)), "{text:?}");
-    assert!(text.lines().all(|line| line.starts_with("20") && !line.contains("2026-01-01T")), "{text}");
+    assert!(text.lines().all(|line| line.starts_with("20") && !line.starts_with("2026-01-01T")), "{text}");
+}
+
+#[test]
+fn bytes_of_clients_do_not_reach_the_log() {
+    let (server, log) = logging(COMPAT_RULES, &["--log-level", "trace"], |_| {});
+    for address in [server.line, server.resp, server.http] {
+        let mut stream = connect(address);
+        stream.write_all(&[HOSTILE, b"\r\n\r\n"].concat()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+    log.await_line(&["an HTTP connection ended early"]);
+    assert!(server.terminate().success());
+    assert_clean(&log);
+}
+
+/// A Redis that answers every command with an error of hostile bytes, in several lines.
+fn hostile_redis() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let text = [b"ERR \r\nforged", HOSTILE].concat();
+    let error = [format!("!{}\r\n", text.len()).as_bytes(), &text, b"\r\n"].concat();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let error = error.clone();
+            thread::spawn(move || {
+                let mut asked = [0; 4096];
+                while let Ok(length @ 1..) = stream.read(&mut asked) {
+                    let commands = asked[..length].iter().filter(|byte| **byte == b'*').count();
+                    if stream.write_all(&error.repeat(commands)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn what_a_peer_says_is_escaped() {
+    let mut command = divvy();
+    let log = Log::of(&mut command);
+    let url = format!("redis://{}", hostile_redis());
+    let server = Server::start_as(&mut command, &[COMPAT_RULES, "--redis-url", &url]);
+    let mut client = LineClient::connect(server.line);
+    client.send(b"HIT method=GET path=/status\n");
+    assert!(client.read_line().starts_with("ERR unknown "));
+    log.await_line(&["failing:", r"\r\nforged\x1b[2J\r2026-01-01"]);
+    assert_clean(&log);
 }

@@ -2,18 +2,24 @@
 //!
 //! Every server here listens on a free loopback port and is ended by its own process id.
 
+mod access;
 mod algorithms;
 mod buckets;
 mod cli;
 mod clients;
 mod conformance;
 mod envoy;
+mod gateways;
 mod grpc;
 mod health;
+mod http;
+mod http_check;
 mod kill;
 mod line_protocol;
 mod listing;
 mod logs;
+mod openapi;
+mod metrics;
 mod redis;
 mod redis_cluster;
 mod redis_failover;
@@ -24,5 +30,7 @@ mod reload;
 mod resp;
 mod robustness;
 mod rocks;
+mod statsd;
 mod support;
+mod tls;
 mod token_bucket;

@@ -3,10 +3,11 @@
 //! One file a theme, each a struct of handles that [`Metrics`] owns: what is counted is a method call on a handle that
 //! was looked up before, never a look-up by name. Label values are words of this crate or of the operator's rules
 //! file; a client's bytes never become one. What a store measures about itself it keeps, and hands over as
-//! [`Figure`]s when it is asked. Nothing here knows a rule, a store or a protocol.
+//! [`Figure`]s when it is asked. Nothing here knows a rule, a store or a protocol, and the only socket is [`statsd`]'s.
 //!
 //! A new theme: a file with a struct that makes its metrics through [`Maker`] in `new`, and a field of [`Metrics`].
 
+mod access;
 mod batches;
 mod config;
 mod connections;
@@ -16,12 +17,14 @@ mod histogram;
 mod hits;
 mod maker;
 mod requests;
+mod statsd;
 
 use std::sync::Arc;
 
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Registry, TextEncoder};
 
+pub use self::access::Access;
 pub use self::batches::Batches;
 pub use self::config::Config;
 pub use self::connections::{Connections, FrontConnections, OpenConnection};
@@ -31,10 +34,12 @@ pub use self::histogram::{Histogram, Unit};
 pub use self::hits::{Hits, RuleHits};
 use self::maker::Maker;
 pub use self::requests::{FrontRequests, RequestKind, RequestTally, Requests};
+pub use self::statsd::{Statsd, StatsdOptions, Transport};
 
 /// All that is counted, one field a theme. Made once and shared by everybody.
 pub struct Metrics {
     registry: Registry,
+    pub access: Access,
     pub batches: Batches,
     pub config: Config,
     pub connections: Connections,
@@ -51,6 +56,7 @@ impl Metrics {
         let build = maker.gauges("divvy_build_info", "1, with the version that is running.", &["version"]);
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         Arc::new(Self {
+            access: Access::new(&maker),
             batches: Batches::new(&maker),
             config: Config::new(&maker),
             connections: Connections::new(&maker),

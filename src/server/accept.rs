@@ -16,8 +16,10 @@ use tokio_util::task::TaskTracker;
 
 use super::Limits;
 use super::stream::Stream;
+use super::tls::{Alpn, Tls};
 use super::workers::Workers;
 use crate::logging::Sometimes;
+use crate::metrics::{FrontConnections, Metrics};
 
 /// A connection silent for so long is probed, lest clients that vanished without a FIN use up the slots.
 const KEEPALIVE: Duration = Duration::from_secs(300);
@@ -32,8 +34,12 @@ static TOO_MANY: Sometimes = Sometimes::new();
 
 /// A protocol that is served on a listening socket.
 pub trait Front: Send + Sync + 'static {
+    /// What metrics call it.
+    const NAME: &'static str;
     /// What a client is told that comes when there are too many; empty where only answers may be sent.
     const TOO_MANY: &'static [u8];
+    /// What clients may ask for in a TLS handshake.
+    const ALPN: Alpn = Alpn::None;
 
     /// Serves one connection to its end. Once `closing` is cancelled it ends when it has answered what came in.
     fn serve(
@@ -50,6 +56,7 @@ pub struct Acceptor {
     pub slots: Arc<Semaphore>,
     pub connections: TaskTracker,
     pub limits: Limits,
+    pub metrics: Arc<Metrics>,
     /// No more connections are accepted.
     pub draining: CancellationToken,
     /// Connections end once they have answered.
@@ -58,14 +65,15 @@ pub struct Acceptor {
 
 impl Acceptor {
     /// Accepts until [`Acceptor::draining`] is cancelled.
-    pub async fn run(&self, listener: Option<TcpListener>, front: impl Front) {
+    pub async fn run<F: Front>(&self, listener: Option<TcpListener>, tls: Option<Arc<Tls>>, front: F) {
         let Some(listener) = listener else { return };
+        let (front, connections) = (Arc::new(front), self.metrics.connections.front(F::NAME));
         loop {
             tokio::select! {
                 biased;
                 () = self.draining.cancelled() => return,
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, peer)) => self.start(stream, peer, &front),
+                    Ok((stream, peer)) => self.start(stream, peer, tls.as_ref(), &front, &connections),
                     Err(error) => {
                         CANNOT_ACCEPT.say(|more| tracing::warn!(%error, more, "cannot accept a connection"));
                         tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -75,12 +83,22 @@ impl Acceptor {
         }
     }
 
-    fn start<F: Front>(&self, stream: TcpStream, peer: SocketAddr, front: &F) {
+    fn start<F: Front>(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        tls: Option<&Arc<Tls>>,
+        front: &Arc<F>,
+        connections: &FrontConnections,
+    ) {
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
+            connections.refused.inc();
             let limit = self.limits.max_connections;
             TOO_MANY.say(|more| tracing::warn!(%peer, limit, more, "too many connections: refused one"));
-            // Best effort: a new socket's buffer has room for a line, and nobody waits for it.
-            let _ = stream.try_write(F::TOO_MANY);
+            if tls.is_none() {
+                // Best effort: a new socket's buffer has room for a line, and nobody waits for it.
+                let _ = stream.try_write(F::TOO_MANY);
+            }
             return;
         };
         if let Err(error) = prepare(&stream) {
@@ -99,10 +117,27 @@ impl Acceptor {
                 Err(error) => return cannot_serve(&error, peer),
             }
         };
-        let serving = front.serve(Stream::Plain(stream), peer, self.closing.clone());
+        let (closing, open) = (self.closing.clone(), connections.opened());
+        let Some(tls) = tls else {
+            let serving = front.serve(Stream::Plain(stream), peer, closing);
+            let serve = async move {
+                serving.await;
+                drop((slot, open));
+            };
+            self.connections.spawn_on(serve, worker);
+            return;
+        };
+        let (tls, front, limit) = (Arc::clone(tls), Arc::clone(front), self.limits.timeouts.handshake);
         let serve = async move {
-            serving.await;
-            drop(slot);
+            let secured = tokio::select! {
+                biased;
+                () = closing.cancelled() => None,
+                secured = tls.accept(stream, peer, F::ALPN, limit) => secured,
+            };
+            if let Some(stream) = secured {
+                front.serve(Stream::Tls(Box::new(stream)), peer, closing).await;
+            }
+            drop((slot, open));
         };
         self.connections.spawn_on(serve, worker);
     }

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use super::{Batch, Change, Listing, Page, Store, StoreError};
 use crate::algorithm::State;
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
+use crate::metrics::Figure;
 
 /// Fewer buckets than this are not worth looking through for expired ones.
 const MIN_SWEEP: usize = 1024;
@@ -100,6 +101,10 @@ impl Store for MemoryStore {
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {
         Ok(self.buckets.lock().states.len() as u64)
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        Vec::new()
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -1,7 +1,9 @@
 //! What the tests share: a running server, and clients that speak just enough.
 
+pub mod certificates;
 pub mod http;
 pub mod log;
+pub mod metrics;
 pub mod redis;
 pub mod sentinel;
 

@@ -15,12 +15,12 @@ use tokio_util::sync::CancellationToken;
 use super::rules::RulesFile;
 use crate::limiter::Limiter;
 
-/// Seconds between two looks at the rules file.
+/// Seconds between two looks at the files.
 const DEFAULT_INTERVAL_SECONDS: u64 = 1;
 
 #[derive(Debug, clap::Args)]
 pub struct ReloadArgs {
-    /// Seconds between two looks at the rules file, which is loaded again once it changed; 0: only on SIGHUP
+    /// Seconds between two looks at the rules file and TLS's, which are loaded again once they changed; 0: only on SIGHUP
     #[arg(long, env = "DIVVY_RELOAD_INTERVAL", value_name = "SECONDS", default_value_t = DEFAULT_INTERVAL_SECONDS)]
     reload_interval: u64,
 }
@@ -34,6 +34,11 @@ pub fn hangups() -> anyhow::Result<Signal> {
 }
 
 impl ReloadArgs {
+    /// Between two looks at the files; `None`: only on SIGHUP.
+    pub fn interval(&self) -> Option<Duration> {
+        (self.reload_interval > 0).then(|| Duration::from_secs(self.reload_interval))
+    }
+
     /// Keeps the limiter's rules as `file` has them, until `draining` is cancelled.
     ///
     /// # Errors
@@ -48,7 +53,7 @@ impl ReloadArgs {
         let (ask, asked) = mpsc::channel();
         let has_file = file.is_some();
         if let Some(file) = file {
-            let interval = (self.reload_interval > 0).then(|| Duration::from_secs(self.reload_interval));
+            let interval = self.interval();
             // Weak: the thread, which may hang in a read from a network, shall not keep the store open.
             let limiter = Arc::downgrade(limiter);
             let run = move || keep_loaded(file, &limiter, &asked, interval);

@@ -138,3 +138,6 @@ fn log_rules(rules: &RuleSet) {
         tracing::debug!(label, comment, "line {}: [{rule}] {}", rule.line, rule.summary());
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,11 +8,15 @@ use std::time::Instant;
 
 use tokio::net::TcpListener;
 
+use super::RespFront;
 use crate::clock::NANOS_PER_SECOND;
 use crate::limiter::Limiter;
+use crate::metrics::FrontRequests;
 use crate::protocol::resp::{Arguments, ReplyWriter};
 use crate::rules::Pattern;
 use crate::server::Limits;
+use crate::server::auth::Guard;
+use crate::server::accept::Front;
 use crate::store::{Backend, Store};
 
 /// The Redis whose protocol and error texts this front follows; clients choose their features by it.
@@ -22,23 +26,31 @@ const REDIS_VERSION: &str = "7.2.0";
 pub struct Shared {
     pub limiter: Arc<Limiter>,
     pub limits: Limits,
+    /// Asks for the password.
+    pub guard: Option<Arc<Guard>>,
     address: Option<SocketAddr>,
     started: Instant,
     clients_seen: AtomicU64,
     clients_left: AtomicU64,
-    commands: AtomicU64,
+    pub requests: FrontRequests,
 }
 
 impl Shared {
-    pub fn new(limiter: Arc<Limiter>, limits: Limits, listener: Option<&TcpListener>) -> Self {
+    pub fn new(
+        limiter: Arc<Limiter>,
+        limits: Limits,
+        guard: Option<Arc<Guard>>,
+        listener: Option<&TcpListener>,
+    ) -> Self {
         Self {
+            requests: limiter.metrics().requests.front(RespFront::NAME),
             limiter,
             limits,
+            guard,
             address: listener.and_then(|listener| listener.local_addr().ok()),
             started: Instant::now(),
             clients_seen: AtomicU64::new(0),
             clients_left: AtomicU64::new(0),
-            commands: AtomicU64::new(0),
         }
     }
 
@@ -48,10 +60,6 @@ impl Shared {
 
     pub fn client_left(&self) {
         self.clients_left.fetch_add(1, Relaxed);
-    }
-
-    pub fn count_command(&self) {
-        self.commands.fetch_add(1, Relaxed);
     }
 
     /// The sections asked for (`everything`, `all`, `default` or none: all of them), as Redis lays them out.
@@ -104,7 +112,7 @@ impl Shared {
         format!(
             "total_connections_received:{}\r\ntotal_commands_processed:{}\r\n",
             self.clients_seen.load(Relaxed),
-            self.commands.load(Relaxed),
+            self.requests.total(),
         )
     }
 

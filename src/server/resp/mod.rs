@@ -2,10 +2,11 @@
 //!
 //! The requests of one read that ask the limiter are one [`batch`]; any other command first has the batch before it
 //! answered, so replies come in order. What only concerns the client itself is [`client`]'s, what concerns the server
-//! [`info`]'s.
+//! [`info`]'s; [`counts`] is how the metrics see it.
 
 mod batch;
 mod client;
+mod counts;
 mod info;
 
 use std::future::Future;
@@ -21,10 +22,12 @@ use self::client::Client;
 use self::info::Shared;
 use super::Limits;
 use super::accept::Front;
+use super::auth::{Gate, Guard};
 use super::connection::{self, Next, Session};
 use super::stream::Stream;
 use crate::limiter::{Limiter, Policy, Refusal};
-use crate::protocol::command::{Command, Pairs, describe};
+use crate::metrics::{RequestKind, RequestTally};
+use crate::protocol::command::{Command, Pairs, describe, table};
 use crate::protocol::resp::{Arguments, Decoder, ReplyWriter};
 use crate::rules::explain;
 
@@ -32,6 +35,8 @@ use crate::rules::explain;
 const MAX_BATCH: usize = 1024;
 /// Once so much output has gathered it is written before more is answered (bytes).
 const MAX_OUTPUT: usize = 256 * 1024;
+/// What a client is told that has not given the password.
+const NO_AUTH: &str = "NOAUTH Authentication required.";
 
 /// The front.
 pub struct RespFront {
@@ -39,12 +44,19 @@ pub struct RespFront {
 }
 
 impl RespFront {
-    pub fn new(limiter: Arc<Limiter>, limits: Limits, listener: Option<&TcpListener>) -> Self {
-        Self { shared: Arc::new(Shared::new(limiter, limits, listener)) }
+    /// `guard` asks for the password that clients must give first.
+    pub fn new(
+        limiter: Arc<Limiter>,
+        limits: Limits,
+        guard: Option<Arc<Guard>>,
+        listener: Option<&TcpListener>,
+    ) -> Self {
+        Self { shared: Arc::new(Shared::new(limiter, limits, guard, listener)) }
     }
 }
 
 impl Front for RespFront {
+    const NAME: &'static str = "resp";
     const TOO_MANY: &'static [u8] = b"-ERR max number of clients reached\r\n";
 
     fn serve(
@@ -64,12 +76,15 @@ struct RespSession {
     decoder: Decoder,
     batch: Batch,
     client: Client,
+    tally: RequestTally,
 }
 
 impl RespSession {
     fn new(shared: Arc<Shared>, peer: SocketAddr) -> Self {
-        let client = Client::new(shared.next_client_id(), peer);
-        Self { decoder: Decoder::new(shared.limits.resp), batch: Batch::default(), client, shared }
+        let gate = Gate::new(shared.guard.clone(), peer);
+        let client = Client::new(shared.next_client_id(), peer, gate);
+        let (decoder, batch) = (Decoder::new(shared.limits.resp), Batch::default());
+        Self { shared, decoder, batch, client, tally: RequestTally::default() }
     }
 }
 
@@ -80,60 +95,95 @@ impl Drop for RespSession {
 }
 
 impl Session for RespSession {
+    fn is_admitted(&self) -> bool {
+        self.client.gate.is_open()
+    }
+
     async fn answer(&mut self, input: &mut BytesMut, output: &mut Vec<u8>) -> Next {
-        let Self { shared, decoder, batch, client } = self;
-        shared.limiter.begin(&mut batch.requests);
+        let next = self.answer_all(input, output).await;
+        self.shared.requests.take(&mut self.tally);
+        next
+    }
+}
+
+impl RespSession {
+    async fn answer_all(&mut self, input: &mut BytesMut, output: &mut Vec<u8>) -> Next {
+        self.shared.limiter.begin(&mut self.batch.requests);
         let next = loop {
-            if batch.len() >= MAX_BATCH || output.len() >= MAX_OUTPUT {
+            if self.batch.len() >= MAX_BATCH || output.len() >= MAX_OUTPUT {
                 break Next::AnswerOn;
             }
-            let consumed = match decoder.decode(input) {
+            self.decoder.set_stranger(!self.client.gate.is_open());
+            let consumed = match self.decoder.decode(input) {
                 Ok(None) => break Next::Read,
                 Ok(Some(consumed)) => consumed,
                 Err(error) => {
-                    batch.settle(&shared.limiter, output).await;
-                    ReplyWriter::new(output, client.version).error(error);
+                    self.batch.settle(&self.shared.limiter, output).await;
+                    ReplyWriter::new(output, self.client.version).error(error);
+                    self.tally.count(RequestKind::Invalid);
+                    self.shared.limiter.metrics().errors.unknown.inc();
                     return Next::Close;
                 }
             };
-            let next = answer_one(shared, batch, client, decoder.arguments(input), output).await;
+            let next = self.answer_one(input, output).await;
             input.advance(consumed);
             if next == Next::Close {
                 return next;
             }
         };
-        batch.settle(&shared.limiter, output).await;
-        batch.requests.release_policy();
+        self.batch.settle(&self.shared.limiter, output).await;
+        self.batch.requests.release_policy();
         next
+    }
+
+    /// Puts the request that was decoded from `input` into the batch, or settles the batch and answers the request.
+    async fn answer_one(&mut self, input: &[u8], output: &mut Vec<u8>) -> Next {
+        let Self { shared, decoder, batch, client, tally } = self;
+        let request = decoder.arguments(input);
+        if request.is_empty() {
+            return Next::Read;
+        }
+        if !client.gate.is_open() && needs_password(request) {
+            // Nothing waits in the batch: a RESET, which shuts the gate again, has settled it.
+            ReplyWriter::new(output, client.version).error(NO_AUTH);
+            tally.count(RequestKind::Invalid);
+            return Next::Read;
+        }
+        let command = Command::parse(request);
+        tally.count(counts::kind(&command));
+        let alone = match command.and_then(|command| batch.push(command, shared.limits.max_pairs)) {
+            Ok(None) => return Next::Read,
+            Ok(Some(command)) => Ok(command),
+            Err(error) => Err(error),
+        };
+        batch.settle(&shared.limiter, output).await;
+        shared.requests.take(tally);
+        let errors = &shared.limiter.metrics().errors;
+        match alone {
+            Ok(command) => {
+                let start = output.len();
+                let next = answer_alone(shared, batch, client, command, output).await;
+                counts::count_error_reply(errors, output, start);
+                next
+            }
+            Err(error) => {
+                counts::count_command_error(errors, &error);
+                ReplyWriter::new(output, client.version).error(error);
+                Next::Read
+            }
+        }
     }
 }
 
-/// Puts a request into the batch, or settles the batch and answers the request.
-async fn answer_one(
+/// Answers a command that is not one for the batch.
+async fn answer_alone(
     shared: &Shared,
     batch: &mut Batch,
     client: &mut Client,
-    request: Arguments<'_>,
+    command: Command<'_>,
     output: &mut Vec<u8>,
 ) -> Next {
-    if request.is_empty() {
-        return Next::Read;
-    }
-    shared.count_command();
-    let command = Command::parse(request).and_then(|command| batch.push(command, shared.limits.max_pairs));
-    if let Ok(None) = command {
-        return Next::Read;
-    }
-    batch.settle(&shared.limiter, output).await;
     let mut reply = ReplyWriter::new(output, client.version);
-    let command = match command {
-        Ok(Some(command)) => command,
-        Ok(None) => return Next::Read,
-        Err(error) => {
-            reply.error(error);
-            return Next::Read;
-        }
-    };
     match command {
         Command::Explain(pairs) => write_explanation(shared, batch, pairs, &mut reply),
         Command::Rules => write_rules(&shared.limiter, &mut reply),
@@ -145,6 +195,12 @@ async fn answer_one(
         other => return client.answer(other, output),
     }
     Next::Read
+}
+
+/// Whether this is a command that only those may give who have given the password.
+fn needs_password(request: Arguments) -> bool {
+    let spec = table::find(table::COMMANDS, request.get(0).unwrap_or_default());
+    spec.is_some_and(|spec| !spec.flags.contains(&"no_auth"))
 }
 
 /// One line a rule, up to the one that answers.

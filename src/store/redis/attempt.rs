@@ -59,10 +59,14 @@ impl Attempt {
         Self { result, answers: Arc::default() }
     }
 
+    pub(super) fn is_connected(&self) -> bool {
+        matches!(&*self.result.borrow(), Some(Ok(_)))
+    }
+
     /// Whether there is no connection, and will be none.
     pub(super) fn has_failed(&self) -> bool {
         let is_over = self.result.has_changed().is_err();
-        is_over && !matches!(&*self.result.borrow(), Some(Ok(_)))
+        is_over && !self.is_connected()
     }
 
     pub(super) fn is(&self, other: &Self) -> bool {

@@ -71,6 +71,11 @@ impl Link {
         replies.pop().unwrap_or(Err(TOO_FEW))
     }
 
+    /// Whether there is a connection, on any runtime.
+    pub(super) fn is_connected(&self) -> bool {
+        self.attempts.lock().values().any(Attempt::is_connected)
+    }
+
     /// Ends the connections. The next call would make new ones.
     pub(super) fn close(&self) {
         self.attempts.lock().clear();

@@ -39,6 +39,7 @@ pub use self::window::WINDOW_SCRIPT;
 use super::listing::SHOW;
 use super::{Batch, Listed, Listing, Page, Store, StoreError};
 use crate::algorithm::Outcome;
+use crate::metrics::Figure;
 
 /// How long a batch waits for Redis unless the operator says otherwise.
 pub const DEFAULT_REDIS_TIMEOUT: Duration = Duration::from_millis(500);
@@ -125,6 +126,11 @@ impl Store for RedisStore {
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {
         self.target.count_keys(Instant::now() + self.timeout).await.map_err(|failure| self.describe(&failure))
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        let connected = f64::from(u8::from(self.link.is_connected()));
+        vec![Figure::gauge("divvy_redis_connected", "1 while there is a connection to Redis.", connected)]
     }
 
     async fn close(&self) -> Result<(), StoreError> {
