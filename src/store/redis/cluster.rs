@@ -109,6 +109,11 @@ impl Cluster {
         Ok(sum)
     }
 
+    /// Whether there is a connection to any of the nodes.
+    pub(super) fn is_connected(&self) -> bool {
+        self.links.lock().values().any(|link| link.is_connected())
+    }
+
     pub(super) fn close(&self) {
         self.links.lock().clear();
     }

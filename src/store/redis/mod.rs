@@ -129,7 +129,7 @@ impl Store for RedisStore {
     }
 
     fn figures(&self) -> Vec<Figure> {
-        let connected = f64::from(u8::from(self.link.is_connected()));
+        let connected = f64::from(u8::from(self.target.is_connected()));
         vec![Figure::gauge("divvy_redis_connected", "1 while there is a connection to Redis.", connected)]
     }
 
