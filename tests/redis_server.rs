@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::log::Log;
-use crate::support::redis::{RedisCluster, RedisServer};
+use crate::support::redis::RedisServer;
 use crate::support::{LineClient, RespClient, RulesFile, Server, connect, divvy, parse_verdict};
 
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -290,23 +290,4 @@ fn denials_from_memory_save_round_trips_until_the_bucket_is_forgotten() {
     let (with, without) = (calls_with(&[]), calls_with(&["--denial-cache", "0"]));
     assert!(without >= 1_000, "{without} calls without the memory");
     assert!(with <= 110, "{with} calls with the memory, {without} without");
-}
-
-#[test]
-fn a_cluster_s_master_killed_and_failed_over() {
-    let (mut cluster, rules) = (RedisCluster::start(), rules(1_000));
-    let server = serve(&rules, &cluster.urls().join(","), &["--denial-cache", "0"]);
-    let actors: Vec<_> = (0..30).map(|number| format!("actor{number}")).collect();
-    for ip in &actors {
-        hit_until(&server, ip, |reply| reply.starts_with("OK true"));
-    }
-    cluster.master_of("divvy:ip=*:actor0:1000:600").kill();
-    // Every slot has a master again: each actor is answered, and has what it had, but for a hit that had no replica yet.
-    for ip in &actors {
-        hit_until(&server, ip, |reply| {
-            let verdict = parse_verdict(&format!("{reply}\n"));
-            assert!(verdict.is_none_or(|(allowed, credit, _)| allowed && credit <= 999), "{reply}");
-            verdict.is_some()
-        });
-    }
 }
