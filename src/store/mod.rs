@@ -23,7 +23,10 @@ use std::sync::Arc;
 pub use self::denial_cache::{DEFAULT_DENIAL_CACHE, DenialCache};
 pub use self::listing::{Listed, Listing, Page};
 pub use self::memory::MemoryStore;
-pub use self::redis::{DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisSentinel, RedisStore, RedisTls};
+pub use self::redis::{
+    DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisSentinel, RedisStore, RedisTls,
+    WINDOW_SCRIPT as REDIS_WINDOW_SCRIPT,
+};
 pub use self::resilient::{DEFAULT_LOCAL_BUCKETS, FailurePolicy, Resilient};
 pub use self::rocks::{DEFAULT_HOT_COUNTERS, Durability, OpenError, RocksOptions, RocksStore};
 use crate::algorithm::{Ask, Limit, Outcome, State};
