@@ -13,6 +13,7 @@ mod health;
 mod kill;
 mod line_protocol;
 mod listing;
+mod ops;
 mod redis;
 mod redis_cluster;
 mod redis_server;

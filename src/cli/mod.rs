@@ -2,12 +2,16 @@
 //!
 //! Here the operator's words become calls, and errors become messages and exit codes. Nothing here decides anything.
 
+mod backup;
 mod bench;
 mod check;
 mod convert;
+mod counters;
 mod explain;
 mod hit;
 mod pairs;
+mod resp;
+mod restore;
 mod rules_file;
 mod serve;
 
@@ -27,7 +31,7 @@ pub struct Cli {
 enum Command {
     /// Serve limits over the line protocol and RESP
     #[command(args_override_self = true)]
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     /// Validate a rules file and report every problem in it
     Check(check::CheckArgs),
     /// Tell which rules match an operation, and why the others do not
@@ -36,6 +40,12 @@ enum Command {
     Hit(hit::HitArgs),
     /// Convert a rules file between INI and JSON
     Convert(convert::ConvertArgs),
+    /// List or forget the counters of a rule, on a running server
+    Counters(counters::CountersArgs),
+    /// Have a running server take a backup of its counters
+    Backup(backup::BackupArgs),
+    /// Make a data directory of a backup
+    Restore(restore::RestoreArgs),
     Bench(bench::BenchArgs),
 }
 
@@ -46,11 +56,14 @@ impl Cli {
     /// What kept it from doing its work, worded for the operator.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
-            Command::Serve(args) => serve::run(args),
+            Command::Serve(args) => serve::run(*args),
             Command::Check(args) => check::run(args),
             Command::Explain(args) => explain::run(args),
             Command::Hit(args) => hit::run(args),
             Command::Convert(args) => convert::run(args),
+            Command::Counters(args) => counters::run(args),
+            Command::Backup(args) => backup::run(args),
+            Command::Restore(args) => restore::run(args),
             Command::Bench(args) => bench::run(args),
         }
     }

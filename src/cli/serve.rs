@@ -1,5 +1,6 @@
 //! `divvy serve`: opens the store, loads the rules, binds the fronts, and serves until it is told to stop.
 
+mod bounds;
 mod limits;
 mod listen;
 mod mask;

@@ -9,11 +9,12 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 
+use super::bounds::BoundArgs;
 use super::mask::masked;
 use crate::clock::Clock;
 use crate::store::{
-    Backend, DEFAULT_DENIAL_CACHE, DEFAULT_HOT_COUNTERS, DEFAULT_LOCAL_BUCKETS, DEFAULT_REDIS_TIMEOUT, Durability,
-    FailurePolicy, MemoryStore, RedisOptions, RedisStore, RocksOptions, RocksStore,
+    Backend, Bounds, DEFAULT_DENIAL_CACHE, DEFAULT_HOT_COUNTERS, DEFAULT_LOCAL_BUCKETS, DEFAULT_REDIS_TIMEOUT,
+    Durability, FailurePolicy, MemoryStore, RedisOptions, RedisStore, RocksOptions, RocksStore, WhenFull,
 };
 
 /// Where the original Divvy looked for Redis when it was not told.
@@ -36,6 +37,12 @@ pub struct StoreArgs {
     /// rocksdb: counters kept in memory, about 100 bytes each
     #[arg(long, env = "DIVVY_HOT_COUNTERS", value_name = "N", default_value_t = DEFAULT_HOT_COUNTERS)]
     hot_counters: usize,
+    /// rocksdb: below this directory clients may have backups written (`divvy backup`); it is made if need be, and is
+    /// best on the file system of --data-dir [default: none, and no backups]
+    #[arg(long, env = "DIVVY_BACKUP_DIR", value_name = "DIR")]
+    backup_dir: Option<PathBuf>,
+    #[command(flatten)]
+    bounds: BoundArgs,
     /// redis: `redis://`, `rediss://` (TLS) or `redis+unix://`; several, repeated or separated by commas: the nodes of a
     /// cluster, or sentinels [default: redis://127.0.0.1:6379]
     #[arg(long, env = "DIVVY_REDIS_URL", value_name = "URL", value_delimiter = ',', hide_env_values = true)]
@@ -93,9 +100,22 @@ enum OnStoreError {
 /// A store that can be opened.
 #[derive(Debug)]
 pub enum StoreChoice {
-    Memory,
-    Rocksdb { data_dir: PathBuf, durability: Durability, hot_counters: usize },
-    Redis { options: RedisOptions, on_error: FailurePolicy, denial_cache: usize },
+    Memory {
+        max_counters: u64,
+        when_full: WhenFull,
+    },
+    Rocksdb {
+        data_dir: PathBuf,
+        durability: Durability,
+        hot_counters: usize,
+        bounds: Bounds,
+        backup_dir: Option<PathBuf>,
+    },
+    Redis {
+        options: RedisOptions,
+        on_error: FailurePolicy,
+        denial_cache: usize,
+    },
 }
 
 impl StoreArgs {
@@ -109,11 +129,16 @@ impl StoreArgs {
         let kind = self.store.unwrap_or(if is_redis_meant { StoreKind::Redis } else { StoreKind::Rocksdb });
         self.check_flags(kind)?;
         Ok(match kind {
-            StoreKind::Memory => StoreChoice::Memory,
+            StoreKind::Memory => {
+                let (max_counters, when_full) = self.bounds.in_memory();
+                StoreChoice::Memory { max_counters, when_full }
+            }
             StoreKind::Rocksdb => StoreChoice::Rocksdb {
                 data_dir: self.data_dir.clone(),
                 durability: self.durability.unwrap_or(DurabilityKind::Wal).into(),
                 hot_counters: self.hot_counters,
+                bounds: self.bounds.on_disk(),
+                backup_dir: self.backup_dir.clone(),
             },
             StoreKind::Redis => StoreChoice::Redis {
                 options: self.redis_options(inherited),
@@ -124,23 +149,29 @@ impl StoreArgs {
     }
 
     fn check_flags(&self, kind: StoreKind) -> anyhow::Result<()> {
+        const ROCKSDB: &[StoreKind] = &[StoreKind::Rocksdb];
+        const OURS: &[StoreKind] = &[StoreKind::Rocksdb, StoreKind::Memory];
+        const REDIS: &[StoreKind] = &[StoreKind::Redis];
         let flags = [
-            ("--durability", StoreKind::Rocksdb, self.durability.is_some()),
-            ("--redis-url", StoreKind::Redis, !self.redis_url.is_empty()),
-            ("--redis-sentinel-master", StoreKind::Redis, self.redis_sentinel_master.is_some()),
-            ("--redis-timeout", StoreKind::Redis, self.redis_timeout.is_some()),
-            ("--on-store-error", StoreKind::Redis, self.on_store_error.is_some()),
-            ("--local-buckets", StoreKind::Redis, self.local_buckets.is_some()),
-            ("--denial-cache", StoreKind::Redis, self.denial_cache.is_some()),
+            ("--durability", ROCKSDB, self.durability.is_some()),
+            ("--backup-dir", ROCKSDB, self.backup_dir.is_some()),
+            ("--max-disk", ROCKSDB, self.bounds.has_max_disk()),
+            ("--max-counters", OURS, self.bounds.has_max_counters()),
+            ("--when-full", OURS, self.bounds.has_when_full()),
+            ("--redis-url", REDIS, !self.redis_url.is_empty()),
+            ("--redis-sentinel-master", REDIS, self.redis_sentinel_master.is_some()),
+            ("--redis-timeout", REDIS, self.redis_timeout.is_some()),
+            ("--on-store-error", REDIS, self.on_store_error.is_some()),
+            ("--local-buckets", REDIS, self.local_buckets.is_some()),
+            ("--denial-cache", REDIS, self.denial_cache.is_some()),
         ];
-        for (flag, owner, is_given) in flags {
-            if is_given && owner != kind {
+        for (flag, owners, is_given) in flags {
+            if is_given && !owners.contains(&kind) {
+                let owners = owners.iter().map(|owner| owner.name()).collect::<Vec<_>>().join(" or ");
                 bail!(
-                    "{flag} (or its DIVVY_ variable) is for the {} store, but the store is {}: \
-                     leave it out, or choose --store {}",
-                    owner.name(),
+                    "{flag} (or its DIVVY_ variable) is for the {owners} store, but the store is {}: \
+                     leave it out, or choose --store {owners}",
                     kind.name(),
-                    owner.name()
                 );
             }
         }
@@ -203,9 +234,21 @@ impl StoreChoice {
     /// When the data directory cannot be opened, or Redis's address makes no sense. Redis need not be up.
     pub fn open(&self, clock: Clock) -> anyhow::Result<Backend> {
         Ok(match self {
-            Self::Memory => Backend::Memory(MemoryStore::default()),
-            Self::Rocksdb { data_dir, durability, hot_counters } => {
-                let options = RocksOptions { durability: *durability, hot_counters: *hot_counters, clock };
+            Self::Memory { max_counters, when_full } => {
+                Backend::Memory(MemoryStore::bounded(*max_counters, *when_full))
+            }
+            Self::Rocksdb { data_dir, durability, hot_counters, bounds, backup_dir } => {
+                if let Some(dir) = backup_dir {
+                    std::fs::create_dir_all(dir)
+                        .with_context(|| format!("cannot use the --backup-dir {}", dir.display()))?;
+                }
+                let options = RocksOptions {
+                    durability: *durability,
+                    hot_counters: *hot_counters,
+                    clock,
+                    bounds: *bounds,
+                    backup_dir: backup_dir.clone(),
+                };
                 Backend::Rocks(RocksStore::open(data_dir, options)?)
             }
             Self::Redis { options, on_error, denial_cache } => {
@@ -218,7 +261,7 @@ impl StoreChoice {
     /// For people: what and where. Passwords are masked.
     pub fn describe(&self) -> String {
         match self {
-            Self::Memory => "memory (counters are gone when the server stops)".to_owned(),
+            Self::Memory { .. } => "memory (counters are gone when the server stops)".to_owned(),
             Self::Rocksdb { data_dir, durability, .. } => {
                 let durability = match durability {
                     Durability::Sync => "sync",

@@ -2,6 +2,7 @@ use super::super::{Intent, Requests};
 use super::*;
 use crate::clock::{Clock, NANOS_PER_SECOND};
 use crate::config::{self, Format};
+use crate::metrics::Metrics;
 use crate::store::testing::wait;
 use crate::store::{Backend, MemoryStore};
 
@@ -32,7 +33,9 @@ resetSeconds = 60
 
 fn limiter() -> Limiter {
     let rules = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
-    Limiter::new(Some(Policy::new(rules)), Backend::Memory(MemoryStore::default()), Clock::system())
+    let metrics = Metrics::new();
+    let policy = Policy::new(rules, &metrics);
+    Limiter::new(Some(policy), Backend::Memory(MemoryStore::default()), Clock::system(), metrics)
 }
 
 fn operation(pairs: &[(&'static str, &str)]) -> Operation {
@@ -131,7 +134,7 @@ fn a_rule_that_is_not_there_or_counts_nothing_is_told() {
     assert!(error(all(RuleName::Operation(&literal))).contains("patterns included"));
     assert!(error(all(RuleName::Operation(&operation(&[("api", "twice")])))).contains("more than one rule"));
     assert!(error(all(RuleName::Operation(&operation(&[("api", "free")])))).contains("counts nothing"));
-    let unruled = Limiter::new(None, Backend::Memory(MemoryStore::default()), Clock::system());
+    let unruled = Limiter::new(None, Backend::Memory(MemoryStore::default()), Clock::system(), Metrics::new());
     let refused = wait(unruled.counters(all(RuleName::Label("any")))).unwrap_err();
     assert!(matches!(refused, CountersError::Refused(Refusal::NoRules)));
 }
