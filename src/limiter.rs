@@ -282,6 +282,12 @@ impl Requests {
         Ok(())
     }
 
+    /// Lets go of the rules once all is answered: a connection that then idles for long shall not keep replaced ones in
+    /// memory.
+    pub fn release_policy(&mut self) {
+        self.policy = None;
+    }
+
     /// The verdict on request `index`, once the batch is applied.
     ///
     /// # Errors

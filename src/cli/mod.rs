@@ -2,6 +2,7 @@
 //!
 //! Here the operator's words become calls, and errors become messages and exit codes. Nothing here decides anything.
 
+mod access;
 mod backup;
 mod bench;
 mod check;
@@ -13,6 +14,7 @@ mod pairs;
 mod resp;
 mod restore;
 mod rules_file;
+mod secret;
 mod serve;
 
 use std::process::ExitCode;
@@ -38,7 +40,6 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Send a hit to a running server and print the answer
     Hit(hit::HitArgs),
-    /// Convert a rules file between INI and JSON
     Convert(convert::ConvertArgs),
     /// List or forget the counters of a rule, on a running server
     Counters(counters::CountersArgs),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
+use super::access::{Connection, PasswordArgs, TlsArgs};
 use crate::protocol::resp::Version;
 use crate::protocol::resp::client::{Frame, decode_reply, write_request};
 
@@ -17,15 +18,16 @@ pub struct ServerArgs {
     /// The server's RESP address
     #[arg(long, env = "DIVVY_SERVER", value_name = "ADDR", default_value = "127.0.0.1:9049")]
     server: String,
-    /// The server's password, if it has one; better given in the environment, where nobody else sees it
-    #[arg(long, env = "DIVVY_PASSWORD", value_name = "PASSWORD", hide_env_values = true)]
-    password: Option<String>,
+    #[command(flatten)]
+    password: PasswordArgs,
+    #[command(flatten)]
+    tls: TlsArgs,
 }
 
 /// A connection to a server.
 pub struct RespClient {
     address: String,
-    stream: TcpStream,
+    stream: Box<dyn Connection>,
     input: Vec<u8>,
 }
 
@@ -42,8 +44,9 @@ impl ServerArgs {
         let stream = connected.with_context(unreachable)?;
         stream.set_read_timeout(Some(patience))?;
         stream.set_nodelay(true)?;
+        let stream = self.tls.secure(stream, &self.server)?;
         let mut client = RespClient { address: self.server.clone(), stream, input: Vec::new() };
-        if let Some(password) = &self.password {
+        if let Some(password) = self.password.password()? {
             client.ask(&["AUTH", password])?;
         }
         Ok(client)
@@ -58,7 +61,8 @@ impl RespClient {
     pub fn ask(&mut self, command: &[impl AsRef<[u8]>]) -> anyhow::Result<Frame> {
         let mut request = Vec::new();
         write_request(&mut request, command);
-        self.stream.write_all(&request).with_context(|| format!("cannot send to {}", self.address))?;
+        let lost = || format!("cannot send to {}", self.address);
+        self.stream.write_all(&request).and_then(|()| self.stream.flush()).with_context(lost)?;
         match self.read()? {
             Frame::SimpleError { data, .. } => bail!("{} answered: {data}", self.address),
             reply => Ok(reply),

@@ -16,17 +16,27 @@ use tokio_util::task::TaskTracker;
 
 use super::Limits;
 use super::stream::Stream;
+use super::tls::{Alpn, Tls};
 use super::workers::Workers;
+use crate::logging::Sometimes;
 
 /// A connection silent for so long is probed, lest clients that vanished without a FIN use up the slots.
 const KEEPALIVE: Duration = Duration::from_secs(300);
 /// Pause after a failed accept (too many open files, mostly), lest the loop spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+// What clients can cause at will.
+static CANNOT_ACCEPT: Sometimes = Sometimes::new();
+static CANNOT_PREPARE: Sometimes = Sometimes::new();
+static CANNOT_SERVE: Sometimes = Sometimes::new();
+static TOO_MANY: Sometimes = Sometimes::new();
+
 /// A protocol that is served on a listening socket.
 pub trait Front: Send + Sync + 'static {
     /// What a client is told that comes when there are too many; empty where only answers may be sent.
     const TOO_MANY: &'static [u8];
+    /// What clients may ask for in a TLS handshake.
+    const ALPN: Alpn = Alpn::None;
 
     /// Serves one connection to its end. Once `closing` is cancelled it ends when it has answered what came in.
     fn serve(
@@ -51,16 +61,17 @@ pub struct Acceptor {
 
 impl Acceptor {
     /// Accepts until [`Acceptor::draining`] is cancelled.
-    pub async fn run(&self, listener: Option<TcpListener>, front: impl Front) {
+    pub async fn run(&self, listener: Option<TcpListener>, tls: Option<Arc<Tls>>, front: impl Front) {
         let Some(listener) = listener else { return };
+        let front = Arc::new(front);
         loop {
             tokio::select! {
                 biased;
                 () = self.draining.cancelled() => return,
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, peer)) => self.start(stream, peer, &front),
+                    Ok((stream, peer)) => self.start(stream, peer, tls.as_ref(), &front),
                     Err(error) => {
-                        tracing::warn!(%error, "cannot accept a connection");
+                        CANNOT_ACCEPT.say(|more| tracing::warn!(%error, more, "cannot accept a connection"));
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
@@ -68,36 +79,60 @@ impl Acceptor {
         }
     }
 
-    fn start<F: Front>(&self, stream: TcpStream, peer: SocketAddr, front: &F) {
+    fn start<F: Front>(&self, stream: TcpStream, peer: SocketAddr, tls: Option<&Arc<Tls>>, front: &Arc<F>) {
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
-            tracing::warn!(%peer, limit = self.limits.max_connections, "too many connections: refused one");
-            // Best effort: a new socket's buffer has room for a line, and nobody waits for it.
-            let _ = stream.try_write(F::TOO_MANY);
+            let limit = self.limits.max_connections;
+            TOO_MANY.say(|more| tracing::warn!(%peer, limit, more, "too many connections: refused one"));
+            if tls.is_none() {
+                // Best effort: a new socket's buffer has room for a line, and nobody waits for it.
+                let _ = stream.try_write(F::TOO_MANY);
+            }
             return;
         };
         if let Err(error) = prepare(&stream) {
-            tracing::debug!(%error, %peer, "cannot set a connection's options");
+            CANNOT_PREPARE.say(|more| tracing::debug!(%error, %peer, more, "cannot set a connection's options"));
         }
         // The socket moves from this runtime's poller to the worker's, and registers there when it is first polled.
         let stream = match stream.into_std() {
             Ok(stream) => stream,
-            Err(error) => return tracing::warn!(%error, %peer, "cannot hand a connection over"),
+            Err(error) => return cannot_serve(&error, peer),
         };
         let worker = self.workers.next();
         let stream = {
             let _inside = worker.enter();
             match TcpStream::from_std(stream) {
                 Ok(stream) => stream,
-                Err(error) => return tracing::warn!(%error, %peer, "cannot take a connection over"),
+                Err(error) => return cannot_serve(&error, peer),
             }
         };
-        let serving = front.serve(Stream::Plain(stream), peer, self.closing.clone());
+        let closing = self.closing.clone();
+        let Some(tls) = tls else {
+            let serving = front.serve(Stream::Plain(stream), peer, closing);
+            let serve = async move {
+                serving.await;
+                drop(slot);
+            };
+            self.connections.spawn_on(serve, worker);
+            return;
+        };
+        let (tls, front, limit) = (Arc::clone(tls), Arc::clone(front), self.limits.timeouts.handshake);
         let serve = async move {
-            serving.await;
+            let secured = tokio::select! {
+                biased;
+                () = closing.cancelled() => None,
+                secured = tls.accept(stream, peer, F::ALPN, limit) => secured,
+            };
+            if let Some(stream) = secured {
+                front.serve(Stream::Tls(Box::new(stream)), peer, closing).await;
+            }
             drop(slot);
         };
         self.connections.spawn_on(serve, worker);
     }
+}
+
+fn cannot_serve(error: &io::Error, peer: SocketAddr) {
+    CANNOT_SERVE.say(|more| tracing::warn!(%error, %peer, more, "cannot hand a connection to its thread"));
 }
 
 fn prepare(stream: &TcpStream) -> io::Result<()> {

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use futures_util::poll;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::timeout;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use super::stream::Stream;
@@ -40,6 +40,9 @@ pub trait Session: Send {
     /// Answers complete requests at the front of `input`, in order: removes them there and appends their replies to
     /// `output`. It may stop early to bound its memory, and says so with [`Next::AnswerOn`].
     fn answer(&mut self, input: &mut BytesMut, output: &mut Vec<u8>) -> impl Future<Output = Next> + Send;
+
+    /// Whether the client has given the password, or needs none; until then its time is short.
+    fn is_admitted(&self) -> bool;
 }
 
 /// Bounds on a connection's time.
@@ -49,6 +52,10 @@ pub struct Timeouts {
     pub idle: Option<Duration>,
     /// How long the client may take nothing of what was answered.
     pub write: Duration,
+    /// How long a client may take to give the password.
+    pub auth: Duration,
+    /// How long a TLS handshake may take.
+    pub handshake: Duration,
 }
 
 /// Serves the connection until the client ends it, the session closes it, a timeout passes or `closing` is cancelled;
@@ -56,10 +63,12 @@ pub struct Timeouts {
 pub async fn serve(mut stream: Stream, mut session: impl Session, timeouts: Timeouts, closing: CancellationToken) {
     let mut input = BytesMut::new();
     let mut output = Vec::new();
+    let auth_by = Instant::now() + timeouts.auth;
     // Made once: a new one for every read would register itself with the token, under a lock that all connections share.
     let mut closing = pin!(closing.cancelled());
     loop {
-        let more = read_more(&mut stream, &mut input, timeouts, closing.as_mut()).await;
+        let patience = if session.is_admitted() { timeouts.idle } else { Some(until(auth_by, timeouts.idle)) };
+        let more = read_more(&mut stream, &mut input, patience, closing.as_mut()).await;
         loop {
             let next = session.answer(&mut input, &mut output).await;
             if write_all(&mut stream, &mut output, timeouts.write).await.is_err() {
@@ -71,18 +80,26 @@ pub async fn serve(mut stream: Stream, mut session: impl Session, timeouts: Time
                 Next::Close => return close(stream).await,
             }
         }
-        if !matches!(more, Ok(true)) {
+        // A stranger who never stops sending is not idle.
+        let is_overdue = !session.is_admitted() && Instant::now() >= auth_by;
+        if !matches!(more, Ok(true)) || is_overdue {
             return close(stream).await;
         }
         release(&mut input);
     }
 }
 
+/// The time until `deadline`, or `limit` where that is shorter.
+fn until(deadline: Instant, limit: Option<Duration>) -> Duration {
+    let left = deadline.saturating_duration_since(Instant::now());
+    limit.map_or(left, |limit| limit.min(left))
+}
+
 /// Reads at least a byte; false when the connection has come to its end (with what was received before in `input`).
 async fn read_more(
     stream: &mut Stream,
     input: &mut BytesMut,
-    timeouts: Timeouts,
+    patience: Option<Duration>,
     closing: Pin<&mut WaitForCancellationFuture<'_>>,
 ) -> io::Result<bool> {
     input.reserve(READ_SIZE);
@@ -90,7 +107,7 @@ async fn read_more(
         biased;
         () = closing => Ok(false),
         read = stream.read_buf(input) => Ok(read? > 0),
-        () = idle(timeouts.idle) => Ok(false),
+        () = idle(patience) => Ok(false),
     }
 }
 
@@ -112,7 +129,11 @@ async fn write_all(stream: &mut Stream, output: &mut Vec<u8>, limit: Duration) -
         };
         rest = rest.get(written..).unwrap_or_default();
     }
-    stream.flush().await?;
+    // Over TLS some of it may still be here.
+    match poll!(pin!(stream.flush())) {
+        Poll::Ready(flushed) => flushed?,
+        Poll::Pending => timeout(limit, stream.flush()).await.map_err(|_| io::ErrorKind::TimedOut)??,
+    }
     if output.capacity() > KEPT_CAPACITY {
         *output = Vec::new();
     }
@@ -126,11 +147,13 @@ fn release(input: &mut BytesMut) {
     }
 }
 
-/// Sends a FIN behind the last reply, and waits a while for the client's.
-async fn close(mut stream: Stream) {
-    if stream.shutdown().await.is_err() {
-        return;
-    }
-    let mut unread = [0; 4096];
-    let _ = timeout(LINGER, async { while matches!(stream.read(&mut unread).await, Ok(1..)) {} }).await;
+/// Sends a FIN behind the last reply (over TLS a close_notify, too), and waits a while for the client's.
+pub(super) async fn close(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let end = async {
+        let mut unread = [0; 4096];
+        if stream.shutdown().await.is_ok() {
+            while matches!(stream.read(&mut unread).await, Ok(1..)) {}
+        }
+    };
+    let _ = timeout(LINGER, end).await;
 }

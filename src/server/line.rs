@@ -9,25 +9,32 @@ use tokio_util::sync::CancellationToken;
 
 use super::Limits;
 use super::accept::Front;
+use super::auth::{Gate, Guard};
 use super::connection::{self, Next, Session};
 use super::stream::Stream;
 use crate::clock::ceil_seconds;
 use crate::limiter::{Intent, Limiter, Requests};
-use crate::protocol::line::{ErrorCode, LineDecoder, RequestError, parse_request, write_error, write_verdict};
+use crate::protocol::line::{
+    ErrorCode, LineDecoder, RequestError, parse_auth, parse_request, write_error, write_verdict, write_welcome,
+};
 use crate::rules::Operation;
 
 /// Requests answered as one batch; more of them wait in the input.
 const MAX_BATCH: usize = 1024;
+/// Bytes in a line that may come before the password.
+const STRANGERS_MAX_LINE: usize = 16 * 1024;
 
 /// The front.
 pub struct LineFront {
     limiter: Arc<Limiter>,
     limits: Limits,
+    guard: Option<Arc<Guard>>,
 }
 
 impl LineFront {
-    pub fn new(limiter: Arc<Limiter>, limits: Limits) -> Self {
-        Self { limiter, limits }
+    /// `guard` asks for the password that clients must give first.
+    pub fn new(limiter: Arc<Limiter>, limits: Limits, guard: Option<Arc<Guard>>) -> Self {
+        Self { limiter, limits, guard }
     }
 }
 
@@ -38,10 +45,11 @@ impl Front for LineFront {
     fn serve(
         &self,
         stream: Stream,
-        _: SocketAddr,
+        peer: SocketAddr,
         closing: CancellationToken,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let session = LineSession::new(Arc::clone(&self.limiter), self.limits.max_line, self.limits.max_pairs);
+        let gate = Gate::new(self.guard.clone(), peer);
+        let session = LineSession::new(Arc::clone(&self.limiter), gate, self.limits.max_line, self.limits.max_pairs);
         connection::serve(stream, session, self.limits.timeouts, closing)
     }
 }
@@ -49,7 +57,9 @@ impl Front for LineFront {
 /// One client of the line protocol.
 struct LineSession {
     limiter: Arc<Limiter>,
+    gate: Gate,
     decoder: LineDecoder,
+    max_line: usize,
     max_pairs: usize,
     requests: Requests,
     operation: Operation,
@@ -60,14 +70,18 @@ struct LineSession {
 enum Reply {
     /// The verdict on the next request of the batch.
     Verdict,
+    /// The password was right.
+    Welcome,
     Error(RequestError),
 }
 
 impl LineSession {
-    fn new(limiter: Arc<Limiter>, max_line: usize, max_pairs: usize) -> Self {
+    fn new(limiter: Arc<Limiter>, gate: Gate, max_line: usize, max_pairs: usize) -> Self {
         Self {
             limiter,
-            decoder: LineDecoder::new(max_line),
+            decoder: LineDecoder::new(if gate.is_open() { max_line } else { max_line.min(STRANGERS_MAX_LINE) }),
+            gate,
+            max_line,
             max_pairs,
             requests: Requests::default(),
             operation: Operation::new(),
@@ -79,6 +93,7 @@ impl LineSession {
         let mut index = 0;
         for reply in self.replies.drain(..) {
             match reply {
+                Reply::Welcome => write_welcome(output),
                 Reply::Error(error) => write_error(output, error.code(), error),
                 Reply::Verdict => {
                     match self.requests.verdict(index) {
@@ -94,7 +109,22 @@ impl LineSession {
     }
 }
 
+/// The reply to a line that is no HIT, or comes from somebody who may not hit: it may be an AUTH, where there is a
+/// password. Divvy knows none, so without one it is as unknown as any other command.
+fn no_hit(line: &[u8], error: RequestError, gate: &mut Gate) -> Reply {
+    let given = if gate.has_password() { parse_auth(line) } else { None };
+    match given.map(|password| gate.open(password)) {
+        None => Reply::Error(error),
+        Some(true) => Reply::Welcome,
+        Some(false) => Reply::Error(RequestError::WrongPassword),
+    }
+}
+
 impl Session for LineSession {
+    fn is_admitted(&self) -> bool {
+        self.gate.is_open()
+    }
+
     async fn answer(&mut self, input: &mut BytesMut, output: &mut Vec<u8>) -> Next {
         self.limiter.begin(&mut self.requests);
         let (next, too_long) = loop {
@@ -106,19 +136,28 @@ impl Session for LineSession {
                 Err(error) => break (Next::Close, Some(error)),
                 Ok(Some(line)) => {
                     let consumed = line.consumed;
-                    match parse_request(line.text, &mut self.operation, self.max_pairs) {
+                    let request = match self.gate.is_open() {
+                        true => parse_request(line.text, &mut self.operation, self.max_pairs),
+                        false => Err(RequestError::Unauthenticated),
+                    };
+                    let reply = match request {
                         Ok(()) => {
                             self.requests.push(&self.operation, Intent::Hit);
-                            self.replies.push(Reply::Verdict);
+                            Reply::Verdict
                         }
-                        Err(error) => self.replies.push(Reply::Error(error)),
+                        Err(error) => no_hit(line.text, error, &mut self.gate),
+                    };
+                    if let Reply::Welcome = reply {
+                        self.decoder.set_max_line(self.max_line);
                     }
+                    self.replies.push(reply);
                     input.advance(consumed);
                 }
             }
         };
         self.limiter.apply(&mut self.requests).await;
         self.write_replies(output);
+        self.requests.release_policy();
         if let Some(error) = too_long {
             write_error(output, ErrorCode::Unknown, error);
         }

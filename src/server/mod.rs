@@ -5,12 +5,14 @@
 //! knows a rule.
 
 mod accept;
+pub mod auth;
 pub mod connection;
 mod grpc;
 mod http;
 mod line;
 mod resp;
 mod stream;
+pub mod tls;
 mod workers;
 
 use std::io;
@@ -23,11 +25,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::accept::Acceptor;
+use self::auth::Access;
 use self::connection::Timeouts;
 use self::grpc::GrpcFront;
 use self::http::HttpFront;
 use self::line::LineFront;
 use self::resp::RespFront;
+use self::tls::Tls;
 use self::workers::Workers;
 pub use self::workers::default_threads;
 use crate::limiter::Limiter;
@@ -39,6 +43,10 @@ pub const DEFAULT_MAX_CONNECTIONS: u32 = 10_000;
 pub const DEFAULT_MAX_BODY: usize = 64 * 1024;
 /// How long a client may take nothing of what was answered.
 pub const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a client may take to give the password.
+pub const DEFAULT_AUTH_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a TLS handshake may take.
+pub const DEFAULT_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long connections are read on after the server stopped accepting, so that what was on its way is answered.
 const DRAIN_GRACE: Duration = Duration::from_millis(250);
 /// How long the end may take from then on: connections still busy are cut.
@@ -57,9 +65,11 @@ pub struct Limits {
 }
 
 /// How the server is run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     pub limits: Limits,
+    pub access: Access,
+    pub tls: Secured,
     /// Threads that connections run on.
     pub threads: usize,
 }
@@ -73,6 +83,15 @@ pub struct Fronts {
     pub grpc: Option<TcpListener>,
 }
 
+/// The fronts that speak TLS.
+#[derive(Debug, Clone, Default)]
+pub struct Secured {
+    pub line: Option<Arc<Tls>>,
+    pub resp: Option<Arc<Tls>>,
+    pub http: Option<Arc<Tls>>,
+    pub grpc: Option<Arc<Tls>>,
+}
+
 /// Serves until `draining` is cancelled, then answers what had been received, at most for a
 /// bounded time.
 ///
@@ -84,23 +103,23 @@ pub async fn run(
     settings: Settings,
     draining: CancellationToken,
 ) -> io::Result<()> {
-    let limits = settings.limits;
+    let Settings { limits, access, tls, threads } = settings;
     let acceptor = Acceptor {
-        workers: Workers::start(settings.threads)?,
+        workers: Workers::start(threads)?,
         slots: Arc::new(Semaphore::new(limits.max_connections)),
         connections: TaskTracker::new(),
         limits,
         draining: draining.clone(),
         closing: CancellationToken::new(),
     };
-    let resp = RespFront::new(Arc::clone(&limiter), limits, fronts.resp.as_ref());
+    let resp = RespFront::new(Arc::clone(&limiter), limits, access.resp, fronts.resp.as_ref());
     let http = HttpFront::new(Arc::clone(&limiter), limits, draining.clone());
-    let grpc = GrpcFront::new(Arc::clone(&limiter), limits, draining)?;
+    let grpc = GrpcFront::new(Arc::clone(&limiter), limits, access.grpc, draining)?;
     tokio::join!(
-        acceptor.run(fronts.line, LineFront::new(limiter, limits)),
-        acceptor.run(fronts.resp, resp),
-        acceptor.run(fronts.http, http),
-        acceptor.run(fronts.grpc, grpc),
+        acceptor.run(fronts.line, tls.line, LineFront::new(limiter, limits, access.line)),
+        acceptor.run(fronts.resp, tls.resp, resp),
+        acceptor.run(fronts.http, tls.http, http),
+        acceptor.run(fronts.grpc, tls.grpc, grpc),
     );
 
     tokio::time::sleep(DRAIN_GRACE).await;

@@ -25,7 +25,7 @@ use std::sync::Arc;
 pub use self::denial_cache::{DEFAULT_DENIAL_CACHE, DenialCache};
 pub use self::listing::{Listed, Listing, Page};
 pub use self::memory::MemoryStore;
-pub use self::redis::{DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisStore};
+pub use self::redis::{DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisSentinel, RedisStore, RedisTls};
 pub use self::resilient::{DEFAULT_LOCAL_BUCKETS, FailurePolicy, Resilient};
 pub use self::rocks::{
     BackupError, DEFAULT_HOT_COUNTERS, Durability, OpenError, RestoreError, RocksOptions, RocksStore, restore,

@@ -52,6 +52,22 @@ pub struct LimitArgs {
         default_value_t = server::DEFAULT_WRITE_TIMEOUT.as_secs()
     )]
     write_timeout: u64,
+    /// Seconds a client of the line protocol or of RESP may take to give the password
+    #[arg(
+        long,
+        env = "DIVVY_AUTH_TIMEOUT",
+        value_name = "SECONDS",
+        default_value_t = server::DEFAULT_AUTH_TIMEOUT.as_secs()
+    )]
+    auth_timeout: u64,
+    /// Seconds a TLS handshake may take
+    #[arg(
+        long,
+        env = "DIVVY_TLS_HANDSHAKE_TIMEOUT",
+        value_name = "SECONDS",
+        default_value_t = server::DEFAULT_HANDSHAKE_TIMEOUT.as_secs()
+    )]
+    tls_handshake_timeout: u64,
 }
 
 impl LimitArgs {
@@ -70,6 +86,8 @@ impl LimitArgs {
             timeouts: Timeouts {
                 idle: (self.idle_timeout > 0).then(|| Duration::from_secs(self.idle_timeout)),
                 write: Duration::from_secs(self.write_timeout),
+                auth: Duration::from_secs(self.auth_timeout),
+                handshake: Duration::from_secs(self.tls_handshake_timeout),
             },
         }
     }

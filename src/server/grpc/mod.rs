@@ -17,8 +17,11 @@ use tonic_health::ServingStatus;
 use self::ratelimit::RateLimits;
 use super::Limits;
 use super::accept::Front;
+use super::auth::Guard;
+use super::http::auth::guarded;
 use super::http::serve_router;
 use super::stream::Stream;
+use super::tls::Alpn;
 use crate::limiter::Limiter;
 use crate::protocol::envoy::DESCRIPTORS;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
@@ -32,12 +35,19 @@ pub struct GrpcFront {
 }
 
 impl GrpcFront {
+    /// `guard` asks for the password that clients must give with each call, but for health checks.
+    ///
     /// From the time on when `draining` is cancelled, health checks say that nothing is served. To be called within a
     /// runtime.
     ///
     /// # Errors
     /// When the descriptors for reflection are not what they should be.
-    pub fn new(limiter: Arc<Limiter>, limits: Limits, draining: CancellationToken) -> io::Result<Self> {
+    pub fn new(
+        limiter: Arc<Limiter>,
+        limits: Limits,
+        guard: Option<Arc<Guard>>,
+        draining: CancellationToken,
+    ) -> io::Result<Self> {
         let (reporter, health) = tonic_health::server::health_reporter();
         tokio::spawn(async move {
             reporter.set_serving::<RateLimitServiceServer<RateLimits>>().await;
@@ -49,10 +59,10 @@ impl GrpcFront {
             .max_decoding_message_size(limits.max_body);
         // Both versions of reflection: clients ask for the one that they know.
         let routes = Routes::new(rate_limits)
-            .add_service(health)
             .add_service(reflection().build_v1().map_err(io::Error::other)?)
             .add_service(reflection().build_v1alpha().map_err(io::Error::other)?);
-        Ok(Self { router: routes.into_axum_router() })
+        let guarded = Routes::from(guarded(routes.into_axum_router(), guard));
+        Ok(Self { router: guarded.add_service(health).into_axum_router() })
     }
 }
 
@@ -65,6 +75,7 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
 impl Front for GrpcFront {
     // Before HTTP/2's preface there is no way to tell.
     const TOO_MANY: &'static [u8] = b"";
+    const ALPN: Alpn = Alpn::Http;
 
     fn serve(
         &self,

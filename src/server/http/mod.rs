@@ -2,6 +2,7 @@
 //!
 //! HTTP itself, 1.1 and 2, is the library's; here are the routes and the bounds on a connection's time.
 
+pub(super) mod auth;
 mod health;
 
 use std::future::Future;
@@ -21,10 +22,14 @@ use self::health::Health;
 use super::Limits;
 use super::accept::Front;
 use super::stream::Stream;
+use super::tls::Alpn;
 use crate::limiter::Limiter;
+use crate::logging::{Escaped, Sometimes};
 
 /// How long a request's head may take to arrive (HTTP/1.1).
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+
+static ENDED_EARLY: Sometimes = Sometimes::new();
 
 /// The front.
 pub struct HttpFront {
@@ -46,6 +51,7 @@ impl HttpFront {
 impl Front for HttpFront {
     const TOO_MANY: &'static [u8] =
         b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    const ALPN: Alpn = Alpn::Http;
 
     fn serve(
         &self,
@@ -72,6 +78,9 @@ pub(super) async fn serve_router(stream: Stream, router: Router, closing: Cancel
         }
     };
     if let Err(error) = served {
-        tracing::debug!(%error, "an HTTP connection ended early");
+        ENDED_EARLY.say(|more| {
+            let error = error.to_string();
+            tracing::debug!(error = %Escaped::error(&error), more, "an HTTP connection ended early");
+        });
     }
 }

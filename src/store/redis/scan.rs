@@ -3,7 +3,7 @@
 //! `SCAN` goes through all keys of the database, this rule's or not, so a page may be empty long before the last one;
 //! and it may name a key twice. A cursor is Redis's own.
 
-use super::call::{Failure, Reply};
+use super::call::{Call, Failure, Reply};
 use super::key::around_actor;
 use crate::store::listing::invalid_cursor;
 use crate::store::{Listing, StoreError};
@@ -32,11 +32,9 @@ impl Scan {
         Ok(Self { before, after, cursor, count: listing.count })
     }
 
-    pub(super) fn command(&self) -> redis::Cmd {
+    pub(super) fn call(&self) -> Call {
         let pattern = [escaped(&self.before), b"*".to_vec(), escaped(&self.after)].concat();
-        let mut command = redis::cmd("SCAN");
-        command.arg(self.cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(self.count);
-        command
+        Call::Scan { cursor: self.cursor, pattern, count: self.count }
     }
 
     pub(super) fn read(&self, reply: Reply) -> Result<Scanned, Failure> {
