@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{
-    BlockBasedOptions, BottommostLevelCompaction, CStrLike, Cache, ColumnFamily, ColumnFamilyDescriptor, CompactOptions,
-    DB, DBCompressionType, DBPinnableSlice, DBRecoveryMode, DataBlockIndexType, Direction, IteratorMode, LogLevel,
-    Options, PrefixRange, ReadOptions, WriteBatch, WriteOptions, properties,
+    BlockBasedOptions, BottommostLevelCompaction, CStrLike, Cache, ColumnFamily, ColumnFamilyDescriptor,
+    CompactOptions, DB, DBCompressionType, DBPinnableSlice, DBRecoveryMode, DataBlockIndexType, Direction,
+    IteratorMode, LogLevel, Options, PrefixRange, ReadOptions, WriteBatch, WriteOptions, properties,
 };
 
 use super::directory::{self, Found};
