@@ -20,6 +20,7 @@ mod listing;
 mod logs;
 mod metrics;
 mod openapi;
+mod ops;
 mod redis;
 mod redis_cluster;
 mod redis_failover;
