@@ -5,7 +5,6 @@
 //! the batch began.
 
 mod count;
-
 pub mod counters;
 
 use std::ops::Range;

@@ -1,6 +1,7 @@
 //! `divvy serve`: opens the store, loads the rules, binds the fronts, and serves until it is told to stop.
 
 mod access;
+mod bounds;
 mod http;
 mod limits;
 mod listen;

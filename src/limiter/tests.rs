@@ -4,7 +4,7 @@ use super::*;
 use crate::algorithm::FixedWindow;
 use crate::clock::NANOS_PER_SECOND;
 use crate::config::{self, Format};
-use crate::store::MemoryStore;
+use crate::store::{MemoryStore, WhenFull};
 
 const RULES: &str = "
 [api=upload user=*]
@@ -211,7 +211,8 @@ fn a_hit_whose_counter_the_store_could_not_ask_is_neither_accepted_nor_rejected(
     let rules = config::parse("[path=*]\ncreditLimit=9\nresetSeconds=60\nactorField=path\nlabel=paths\n[default]\ncreditLimit=0\nresetSeconds=0\n", Format::Ini, "rules.ini").unwrap().rules;
     let metrics = Metrics::new();
     let policy = Policy::new(rules, &metrics);
-    let limiter = Limiter::new(Some(policy), Backend::Memory(MemoryStore::bounded(1)), Clock::system(), metrics);
+    let limiter =
+        Limiter::new(Some(policy), Backend::Memory(MemoryStore::bounded(1, WhenFull::Error)), Clock::system(), metrics);
     apply(&limiter, &[("path=/a", Intent::Hit), ("path=/b", Intent::Hit), ("path=/a", Intent::Hit)]);
     assert_eq!(counted(&limiter), counts(&[("accepted{paths}", 2)]));
     assert_eq!(limiter.metrics().batches.store_errors.get(), 1);

@@ -127,6 +127,7 @@ fn no_hit(line: &[u8], error: RequestError, gate: &mut Gate) -> Reply {
         Some(true) => Reply::Welcome,
         Some(false) => Reply::Error(RequestError::WrongPassword),
     }
+}
 
 fn write_counted_error(output: &mut Vec<u8>, errors: &Errors, code: ErrorCode, reason: impl Display) {
     match code {

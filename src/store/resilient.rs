@@ -8,15 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 
 use super::outage::Outage;
-use super::{Action, Batch, Entry, Listing, MemoryStore, Page, Store, StoreError};
-use crate::algorithm::Outcome;
+use super::{Action, Batch, Entry, Listing, MemoryStore, Page, Store, StoreError, WhenFull};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::metrics::Figure;
 
 /// Buckets that [`FailurePolicy::Local`] counts unless the operator says otherwise: some 200 bytes each.
 pub const DEFAULT_LOCAL_BUCKETS: usize = 100_000;
-/// When a denied client should ask again, while nobody knows what it has left.
-const ASK_AGAIN_NS: u64 = NANOS_PER_SECOND;
 /// An outage is over when nothing has failed for so long: while one part of a cluster is down, others answer.
 const QUIET_NS: u64 = NANOS_PER_SECOND;
 
@@ -71,9 +68,10 @@ impl<S: Store> Resilient<S> {
             FailurePolicy::Deny => (Policy::Deny, "the store; hits are denied"),
             FailurePolicy::Allow => (Policy::Allow, "the store; hits are allowed"),
             FailurePolicy::Error => (Policy::Error, "the store; hits are answered with an error"),
-            FailurePolicy::Local { buckets } => {
-                (Policy::Local(MemoryStore::bounded(buckets)), "the store; hits are counted in this server's memory")
-            }
+            FailurePolicy::Local { buckets } => (
+                Policy::Local(MemoryStore::bounded(buckets as u64, WhenFull::Error)),
+                "the store; hits are counted in this server's memory",
+            ),
         };
         Self {
             inner,
@@ -130,8 +128,8 @@ impl<S: Store> Resilient<S> {
         let mut part = batch.part(&failed);
         match &self.policy {
             Policy::Error => return,
-            Policy::Deny => part.answer_each(|_, _, entry| Ok(deny(entry))),
-            Policy::Allow => part.answer_each(|_, _, entry| Ok(allow(entry))),
+            Policy::Deny => part.answer_each(|_, _, entry| Ok(entry.denied())),
+            Policy::Allow => part.answer_each(|_, _, entry| Ok(entry.uncounted())),
             Policy::Local(memory) => memory.apply(&mut part).await,
         }
         let answered = part.answers().filter(|(_, _, outcome)| outcome.is_ok()).count();
@@ -145,14 +143,6 @@ fn failed_asks(batch: &Batch) -> Vec<usize> {
     let failed =
         |(_, entry, outcome): (&[u8], &Entry, &Result<_, _>)| entry.action != Action::Forget && outcome.is_err();
     batch.answers().enumerate().filter(|(_, answer)| failed(*answer)).map(|(index, _)| index).collect()
-}
-
-fn allow(entry: &Entry) -> Outcome {
-    entry.decide(None).0
-}
-
-fn deny(entry: &Entry) -> Outcome {
-    Outcome { allowed: false, before: 0, left: 0, reset_ns: ASK_AGAIN_NS, retry_ns: Some(ASK_AGAIN_NS), ..allow(entry) }
 }
 
 impl<S: Store> Store for Resilient<S> {

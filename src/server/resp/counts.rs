@@ -12,9 +12,13 @@ pub fn kind(command: &Result<Command, CommandError>) -> RequestKind {
         Command::Explain(_) => RequestKind::Explain,
         Command::Rules => RequestKind::Rules,
         Command::Tokens(_) | Command::Session(_) | Command::Throttle(_) => RequestKind::Bucket,
-        Command::Info(_) | Command::ConfigGet(_) | Command::DbSize | Command::Time | Command::Describe(_) => {
-            RequestKind::Server
-        }
+        Command::Counters(_) | Command::ForgetCounters(_) => RequestKind::Counters,
+        Command::Backup(_)
+        | Command::Info(_)
+        | Command::ConfigGet(_)
+        | Command::DbSize
+        | Command::Time
+        | Command::Describe(_) => RequestKind::Server,
         Command::Ping(_)
         | Command::Echo(_)
         | Command::Hello(_)

@@ -15,8 +15,8 @@ use crate::metrics::FrontRequests;
 use crate::protocol::resp::{Arguments, ReplyWriter};
 use crate::rules::Pattern;
 use crate::server::Limits;
-use crate::server::auth::Guard;
 use crate::server::accept::Front;
+use crate::server::auth::Guard;
 use crate::store::{Backend, Store};
 
 /// The Redis whose protocol and error texts this front follows; clients choose their features by it.

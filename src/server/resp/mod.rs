@@ -2,12 +2,13 @@
 //!
 //! The requests of one read that ask the limiter are one [`batch`]; any other command first has the batch before it
 //! answered, so replies come in order. What only concerns the client itself is [`client`]'s, what concerns the server
-//! [`info`]'s; [`counts`] is how the metrics see it.
+//! [`info`]'s, and what operators do to counters is [`operate`]'s; [`counts`] is how the metrics see it.
 
 mod batch;
 mod client;
 mod counts;
 mod info;
+mod operate;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -186,6 +187,9 @@ async fn answer_alone(
     let mut reply = ReplyWriter::new(output, client.version);
     match command {
         Command::Explain(pairs) => write_explanation(shared, batch, pairs, &mut reply),
+        Command::Counters(ask) => operate::list(shared, batch, ask, &mut reply).await,
+        Command::ForgetCounters(ask) => operate::forget(shared, batch, ask, &mut reply).await,
+        Command::Backup(name) => operate::back_up(&shared.limiter, name, &mut reply).await,
         Command::Rules => write_rules(&shared.limiter, &mut reply),
         Command::Info(sections) => reply.bulk(shared.info(sections).await.as_bytes()),
         Command::ConfigGet(patterns) => shared.write_settings(patterns, &mut reply),

@@ -10,6 +10,7 @@
 //! Nothing is ever sent twice unless Redis said that it did not do it: a call whose reply got lost is an error, and may
 //! or may not have counted once.
 
+mod attempt;
 mod breaker;
 mod call;
 mod cluster;
@@ -34,6 +35,7 @@ use self::scan::{Scan, Scanned};
 pub use self::target::InvalidRedisTarget;
 use self::target::Target;
 pub use self::tls::RedisTls;
+pub use self::window::WINDOW_SCRIPT;
 use super::listing::SHOW;
 use super::{Batch, Listed, Listing, Page, Store, StoreError};
 use crate::algorithm::Outcome;
@@ -127,7 +129,7 @@ impl Store for RedisStore {
     }
 
     fn figures(&self) -> Vec<Figure> {
-        let connected = f64::from(u8::from(self.link.is_connected()));
+        let connected = f64::from(u8::from(self.target.is_connected()));
         vec![Figure::gauge("divvy_redis_connected", "1 while there is a connection to Redis.", connected)]
     }
 

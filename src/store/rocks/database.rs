@@ -10,10 +10,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{
-    BlockBasedOptions, CStrLike, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType, DBPinnableSlice,
-    DBRecoveryMode, DataBlockIndexType, Direction, IteratorMode, LogLevel, Options, PrefixRange, ReadOptions,
-    WriteBatch, WriteOptions, properties,
+    BlockBasedOptions, BottommostLevelCompaction, CStrLike, Cache, ColumnFamily, ColumnFamilyDescriptor,
+    CompactOptions, DB, DBCompressionType, DBPinnableSlice, DBRecoveryMode, DataBlockIndexType, Direction,
+    IteratorMode, LogLevel, Options, PrefixRange, ReadOptions, WriteBatch, WriteOptions, properties,
 };
 
 use super::directory::{self, Found};
@@ -54,6 +55,10 @@ pub enum OpenError {
         "cannot open the data directory {path}: {reason}; make it writable for this user, or choose another --data-dir"
     )]
     Unusable { path: PathBuf, reason: String },
+    #[error(
+        "{0} is a backup; make a data directory of it with `divvy restore {0} --data-dir DIR`, and serve that (nothing was changed)"
+    )]
+    IsBackup(PathBuf),
     #[error("cannot start a thread for the store: {0}; raise the limit on processes (ulimit -u)")]
     NoThread(std::io::Error),
 }
@@ -143,6 +148,22 @@ impl Database {
         Ok(())
     }
 
+    /// Bytes of the counters on disk.
+    pub fn counters_bytes(&self) -> Result<u64, StoreError> {
+        self.db
+            .property_int_value_cf(self.counters(), properties::LIVE_SST_FILES_SIZE)
+            .map(Option::unwrap_or_default)
+            .map_err(|e| store_error("measure the counters", &e))
+    }
+
+    /// Copies everything that is written by now into the new directory `dir`; files that never change are linked, where
+    /// it is on the same file system.
+    pub fn checkpoint(&self, dir: &Path) -> Result<(), StoreError> {
+        Checkpoint::new(&self.db)
+            .and_then(|checkpoint| checkpoint.create_checkpoint(dir))
+            .map_err(|e| store_error("copy the database", &e))
+    }
+
     /// Adds a counter's new value to `batch`, or its removal.
     pub fn add_counter(&self, batch: &mut WriteBatch, key: &[u8], value: Option<&[u8]>) {
         match value {
@@ -220,6 +241,15 @@ impl Database {
         for family in FAMILIES {
             self.db.compact_range_cf(self.family(family), None::<&[u8]>, None::<&[u8]>);
         }
+    }
+
+    /// Rewrites the counters, dropping expired ones, and lets RocksDB's own compactions go on meanwhile.
+    pub fn compact_counters(&self) {
+        let mut options = CompactOptions::default();
+        options.set_exclusive_manual_compaction(false);
+        // The filter sees the lowest level only when that is rewritten too.
+        options.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
+        self.db.compact_range_cf_opt(self.counters(), None::<&[u8]>, None::<&[u8]>, &options);
     }
 
     pub fn stop_background_work(&self) {

@@ -17,6 +17,7 @@ use super::commit::Commits;
 use super::journal;
 use crate::algorithm::{Outcome, State};
 use crate::clock::Timestamp;
+use crate::store::room::Room;
 use crate::store::{Change, Entry, StoreError, value};
 
 /// Number of stripes, a power of two.
@@ -69,6 +70,12 @@ pub struct Acted {
     pub outcome: Outcome,
     /// The commit that makes what this outcome saw durable; 0 when it has long been.
     pub durable_after: u64,
+}
+
+impl Acted {
+    fn at_once(outcome: Outcome) -> Self {
+        Self { outcome, durable_after: 0 }
+    }
 }
 
 /// One stripe's counters and the writes they owe.
@@ -126,7 +133,8 @@ impl Table {
         KeyHash { high: hash.h1, low: hash.h2 }
     }
 
-    /// Applies `entry` to the counter with `key`; `load` reads the counter's record.
+    /// Applies `entry` to the counter with `key`, if there is one or there is room for it; `load` reads the counter's
+    /// record: its state, and when it expires.
     ///
     /// # Errors
     /// Those of `load`; nothing is changed then.
@@ -136,7 +144,8 @@ impl Table {
         entry: &Entry,
         now: Timestamp,
         commits: &Commits,
-        load: impl FnOnce() -> Result<Option<State>, StoreError>,
+        room: &Room,
+        load: impl FnOnce() -> Result<Option<(State, Timestamp)>, StoreError>,
     ) -> Result<Acted, StoreError> {
         let hash = self.hash(key);
         let mut guard = self.stripe(hash.stripe());
@@ -147,16 +156,32 @@ impl Table {
             Place::Occupied(place) => place.into_mut(),
             Place::Vacant(place) => {
                 stripe.loaded += 1;
-                place.insert(Counter::loaded(hash, load()?)).into_mut()
+                let loaded = Counter::loaded(hash, load()?);
+                // What is refused for want of room must not push others out of the table either.
+                if loaded.is_new(now)
+                    && let Some(refusal) = room.refusal(entry)
+                {
+                    return refusal.map(Acted::at_once);
+                }
+                place.insert(loaded).into_mut()
             }
         };
         counter.used = true;
+        let is_new = counter.is_new(now);
+        if is_new && let Some(refusal) = room.refusal(entry) {
+            return refusal.map(Acted::at_once);
+        }
         let (outcome, change) = entry.decide(counter.state.as_ref());
         let state = match change {
             Change::Keep => return Ok(Acted { outcome, durable_after: counter.changed_in }),
             Change::Set(state) => Some(state),
             Change::Clear => None,
         };
+        match (is_new, state.is_some()) {
+            (true, true) => room.take(),
+            (false, false) => room.give_back(),
+            _ => {}
+        }
         if stripe.journal.is_empty() {
             self.mark_owing(hash.stripe());
         }
@@ -285,17 +310,23 @@ impl Stripe {
 }
 
 impl Counter {
-    fn loaded(hash: KeyHash, state: Option<State>) -> Self {
+    fn loaded(hash: KeyHash, record: Option<(State, Timestamp)>) -> Self {
+        let (state, expires) = record.unzip();
         Self {
             hash,
             state,
-            expires: Timestamp::EPOCH,
+            expires: expires.unwrap_or_default(),
             changed_in: 0,
             journal_at: 0,
             drained: u64::MAX,
             record: Record::Current,
             used: true,
         }
+    }
+
+    /// Whether an ask would begin this counter: there is none, or it could have been reclaimed by now.
+    fn is_new(&self, now: Timestamp) -> bool {
+        self.state.is_none() || self.expires <= now
     }
 
     /// The counter as a stored value; empty when it is forgotten.
