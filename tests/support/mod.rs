@@ -1,6 +1,7 @@
 //! What the tests share: a running server, and clients that speak just enough.
 
 pub mod certificates;
+pub mod gateway;
 pub mod http;
 pub mod log;
 pub mod metrics;

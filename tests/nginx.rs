@@ -1,0 +1,88 @@
+//! The real nginx with auth_request in front of a small application: config/examples/nginx, as it is but for the ports
+//! and for where nginx keeps its files.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::gateway::{Gateway, application, changed, free_address};
+use crate::support::{LineClient, PATIENCE, Server};
+
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/examples/nginx");
+
+/// As a user without rights on the system's directories would have it.
+const OWN_FILES: &str = "http {
+    access_log off;
+    client_body_temp_path body;
+    proxy_temp_path proxy;
+    fastcgi_temp_path fastcgi;
+    uwsgi_temp_path uwsgi;
+    scgi_temp_path scgi;
+";
+
+fn nginx(application: SocketAddr, divvy: SocketAddr, changes: &[(&str, String)]) -> Gateway {
+    let address = free_address();
+    let ports = [
+        ("127.0.0.1:10080", address.to_string()),
+        ("127.0.0.1:8080", application.to_string()),
+        ("127.0.0.1:8322", divvy.to_string()),
+        ("http {", OWN_FILES.to_owned()),
+        // A busy machine may take longer than a gateway should wait.
+        ("250ms", format!("{}s", PATIENCE.as_secs())),
+    ];
+    let config = std::fs::read_to_string(Path::new(EXAMPLE).join("nginx.conf")).unwrap();
+    let config = changed(changed(config, &ports), changes);
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("nginx.conf"), config).unwrap();
+    let child = Command::new("nginx")
+        .arg("-p")
+        .arg(directory.path())
+        .args(["-e", "stderr", "-c", "nginx.conf"])
+        .args(["-g", "daemon off; master_process off; pid nginx.pid; error_log stderr crit;"])
+        .spawn()
+        .unwrap_or_else(|error| panic!("nginx: {error}; run `make test-setup` first"));
+    Gateway::new(child, address, directory)
+}
+
+fn divvy() -> Server {
+    Server::start(&[rules().as_str(), "--store", "memory", "--deny-status", "403"])
+}
+
+fn rules() -> String {
+    format!("{EXAMPLE}/rules.ini")
+}
+
+#[test]
+fn traffic_over_the_limit_gets_429_with_headers_and_other_paths_go_on() {
+    let server = divvy();
+    let gateway = nginx(application(), server.http, &[]);
+    for left in (0..3).rev() {
+        let response = gateway.post("/login?next=/");
+        assert_eq!((response.status, response.body.as_str()), (200, "app"));
+        let standing = response.header("ratelimit").unwrap();
+        assert!(standing.starts_with(&format!("\"login\";r={left};t=")), "{}", response.head);
+        assert_eq!(response.header("ratelimit-policy"), Some("\"login\";q=3;w=60"));
+    }
+    let denied = gateway.post_lying("/login?next=/");
+    assert_eq!(denied.status, 429);
+    assert!(denied.header("ratelimit").unwrap().starts_with("\"login\";r=0;t="), "{}", denied.head);
+    let wait: u64 = denied.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=60).contains(&wait));
+    assert_eq!(gateway.post("/elsewhere").status, 200);
+    let seen_by_the_line = LineClient::connect(server.line).hit("method=POST path=/elsewhere ip=127.0.0.1");
+    assert_eq!(seen_by_the_line.1, 998, "one hit through nginx, one here");
+}
+
+#[test]
+fn while_divvy_is_down_the_operator_s_choice_decides() {
+    let server = divvy();
+    let application = application();
+    let strict = nginx(application, server.http, &[]);
+    let lenient = nginx(application, server.http, &[("# error_page 500", "error_page 500".to_owned())]);
+    for gateway in [&strict, &lenient] {
+        assert_eq!(gateway.post("/").status, 200);
+    }
+    server.kill();
+    assert_eq!(strict.post("/").status, 500);
+    assert_eq!(lenient.post("/").status, 200);
+}

@@ -1,0 +1,77 @@
+//! What a gateway stands in front of, and what both need to start.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Child;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{PATIENCE, http};
+
+/// An application that answers every request with 200 and `app`. Ends with the test process.
+pub fn application() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\nconnection: close\r\n\r\napp");
+        }
+    });
+    address
+}
+
+pub fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// `config` with each of `changes` made, which it must have a place for.
+pub fn changed(mut config: String, changes: &[(&str, String)]) -> String {
+    for (from, to) in changes {
+        assert!(config.contains(from), "the example has {from}");
+        config = config.replace(from, to);
+    }
+    config
+}
+
+/// A gateway's process, which listens on `address`; killed when dropped.
+pub struct Gateway {
+    child: Child,
+    address: SocketAddr,
+    _directory: tempfile::TempDir,
+}
+
+impl Gateway {
+    /// Waits until it listens. `directory` lives as long as the process does.
+    pub fn new(mut child: Child, address: SocketAddr, directory: tempfile::TempDir) -> Self {
+        let patience = Instant::now() + PATIENCE;
+        while TcpStream::connect(address).is_err() {
+            assert!(child.try_wait().unwrap().is_none(), "the gateway ended at start");
+            assert!(Instant::now() < patience, "the gateway does not listen");
+            thread::sleep(Duration::from_millis(50));
+        }
+        Self { child, address, _directory: directory }
+    }
+
+    pub fn post(&self, path: &str) -> http::Response {
+        self.post_with("", path)
+    }
+
+    /// With what a client says about itself and its request to get around its limits.
+    pub fn post_lying(&self, path: &str) -> http::Response {
+        self.post_with("\r\nx-forwarded-for: 6.6.6.6\r\nx-original-uri: /elsewhere\r\nx-original-method: GET", path)
+    }
+
+    fn post_with(&self, headers: &str, path: &str) -> http::Response {
+        let head = "HTTP/1.1\r\nhost: app\r\ncontent-length: 0\r\nconnection: close";
+        http::request(self.address, &format!("POST {path} {head}{headers}\r\n\r\n"))
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
