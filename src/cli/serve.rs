@@ -1,8 +1,12 @@
 //! `divvy serve`: opens the store, loads the rules, binds the fronts, and serves until it is told to stop.
 
+mod drain;
+mod files;
+mod handed;
 mod limits;
 mod listen;
 mod mask;
+mod notify;
 mod store;
 
 use std::fmt::Write as _;
@@ -12,16 +16,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 
+use self::drain::{DrainArgs, Stop};
+use self::handed::Handed;
 use self::limits::LimitArgs;
 use self::listen::{Addresses, ListenArgs};
 use self::store::{StoreArgs, StoreChoice};
 use super::rules_file;
 use crate::clock::Clock;
 use crate::limiter::{Limiter, Policy};
-use crate::server::{self, Fronts, Settings};
+use crate::server::{self, Fronts, Limits, Settings};
 use crate::store::Store;
 
 #[derive(Debug, clap::Args)]
@@ -38,6 +42,8 @@ pub struct ServeArgs {
     threads: usize,
     #[command(flatten)]
     limits: LimitArgs,
+    #[command(flatten)]
+    drain: DrainArgs,
 }
 
 pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
@@ -51,26 +57,40 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     };
     let addresses = args.listen.addresses()?;
     let store = args.store.choose(|name| std::env::var(name).ok())?;
+    let limits = args.limits.limits();
+    files::allow_for(limits.max_connections);
+    let handed = Handed::from_env()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
-    runtime.block_on(serve(&args, policy, &store, &addresses))?;
+    runtime.block_on(serve(&args, limits, policy, &store, &addresses, handed))?;
     Ok(ExitCode::SUCCESS)
 }
 
 async fn serve(
     args: &ServeArgs,
+    limits: Limits,
     policy: Option<Policy>,
     choice: &StoreChoice,
     addresses: &Addresses,
+    handed: Handed,
 ) -> anyhow::Result<()> {
-    let draining = stop_on_signal()?;
-    let fronts = addresses.bind().await?;
+    let Stop { draining, at_once } = Stop::on_signal()?;
+    // Before the store: while another process still has it, connections wait instead of being refused.
+    let fronts = addresses.bind(handed).await?;
     let clock = Clock::system();
+    tokio::select! {
+        () = choice.wait_for_lock() => {}
+        () = draining.cancelled() => return Ok(()),
+    }
     let store = choice.open(clock)?;
     announce(args, &fronts, choice, policy.as_ref())?;
 
     let limiter = Arc::new(Limiter::new(policy, store, clock));
-    let settings = Settings { limits: args.limits.limits(), threads: args.threads };
-    let served = server::run(Arc::clone(&limiter), fronts, settings, draining).await;
+    let settings = Settings { limits, drain: args.drain.drain(), threads: args.threads };
+    notify::ready();
+    let served = tokio::select! {
+        served = server::run(Arc::clone(&limiter), fronts, settings, draining) => served,
+        () = at_once.cancelled() => Ok(()),
+    };
     limiter.store().close().await.context("the last counters may not be on stable storage")?;
     served.context("cannot start the server's threads")?;
     tracing::info!("stopped");
@@ -93,21 +113,4 @@ fn announce(args: &ServeArgs, fronts: &Fronts, store: &StoreChoice, policy: Opti
         _ => writeln!(lines, "rules: none; a HIT needs them: divvy serve CONFIG")?,
     }
     io::stdout().write_all(lines.as_bytes()).context("cannot print where the server listens")
-}
-
-/// A token that SIGTERM or SIGINT cancels.
-fn stop_on_signal() -> anyhow::Result<CancellationToken> {
-    let draining = CancellationToken::new();
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let token = draining.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        tracing::info!("stopping: answering what came in");
-        token.cancel();
-    });
-    Ok(draining)
 }

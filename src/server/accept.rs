@@ -1,20 +1,27 @@
-//! Accepting: each front's loop, the slots that all of them share, and the threads that connections go to.
+//! Accepting: each front's loop, who is let in, and the threads that connections go to.
 //!
 //! What a connection says is its [`Front`]'s business.
 
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::poll;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::task::coop::unconstrained;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::Limits;
+use super::admission::{Admission, Full};
+use super::connection::{self, Lease};
+use super::memory::BufferMemory;
+use super::occasionally::Occasionally;
 use super::stream::Stream;
 use super::workers::Workers;
 
@@ -22,45 +29,47 @@ use super::workers::Workers;
 const KEEPALIVE: Duration = Duration::from_secs(300);
 /// Pause after a failed accept (too many open files, mostly), lest the loop spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Connections that may wait to be accepted; the kernel's own bound (net.core.somaxconn, mostly 4096) may be lower.
+pub const BACKLOG: u32 = 4096;
+/// Refused connections that are ended in an orderly way at a time; further ones are cut.
+pub const MAX_PARTINGS: usize = 64;
 
 /// A protocol that is served on a listening socket.
 pub trait Front: Send + Sync + 'static {
     /// What a client is told that comes when there are too many; empty where only answers may be sent.
     const TOO_MANY: &'static [u8];
 
-    /// Serves one connection to its end. Once `closing` is cancelled it ends when it has answered what came in.
-    fn serve(
-        &self,
-        stream: Stream,
-        peer: SocketAddr,
-        closing: CancellationToken,
-    ) -> impl Future<Output = ()> + Send + 'static;
+    /// Serves one connection to its end. Once the lease is over it ends when it has answered what came in.
+    fn serve(&self, stream: Stream, peer: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static;
 }
 
 /// What all accept loops share.
 pub struct Acceptor {
     pub workers: Workers,
-    pub slots: Arc<Semaphore>,
+    pub admission: Arc<Admission>,
+    pub memory: Arc<BufferMemory>,
     pub connections: TaskTracker,
-    pub limits: Limits,
+    /// Each a refused connection that is being ended.
+    pub partings: Arc<Semaphore>,
+    pub complaints: Occasionally,
     /// No more connections are accepted.
-    pub draining: CancellationToken,
+    pub stopping: CancellationToken,
     /// Connections end once they have answered.
     pub closing: CancellationToken,
 }
 
 impl Acceptor {
-    /// Accepts until [`Acceptor::draining`] is cancelled.
+    /// Accepts until [`Acceptor::stopping`] is cancelled.
     pub async fn run(&self, listener: Option<TcpListener>, front: impl Front) {
         let Some(listener) = listener else { return };
         loop {
             tokio::select! {
                 biased;
-                () = self.draining.cancelled() => return,
+                () = self.stopping.cancelled() => return self.accept_waiting(&listener, &front).await,
                 accepted = listener.accept() => match accepted {
                     Ok((stream, peer)) => self.start(stream, peer, &front),
                     Err(error) => {
-                        tracing::warn!(%error, "cannot accept a connection");
+                        self.complain(|| tracing::warn!(%error, "cannot accept a connection"));
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
@@ -68,12 +77,21 @@ impl Acceptor {
         }
     }
 
+    /// Accepts the connections that wait by now: the kernel would reset them when the socket is closed, and the client
+    /// may have sent a request already.
+    async fn accept_waiting(&self, listener: &TcpListener, front: &impl Front) {
+        for _ in 0..BACKLOG {
+            match poll!(pin!(unconstrained(listener.accept()))) {
+                Poll::Ready(Ok((stream, peer))) => self.start(stream, peer, front),
+                Poll::Ready(Err(_)) | Poll::Pending => return,
+            }
+        }
+    }
+
     fn start<F: Front>(&self, stream: TcpStream, peer: SocketAddr, front: &F) {
-        let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
-            tracing::warn!(%peer, limit = self.limits.max_connections, "too many connections: refused one");
-            // Best effort: a new socket's buffer has room for a line, and nobody waits for it.
-            let _ = stream.try_write(F::TOO_MANY);
-            return;
+        let place = match self.admission.admit(peer.ip()) {
+            Ok(place) => place,
+            Err(full) => return self.refuse::<F>(stream, peer, full),
         };
         if let Err(error) = prepare(&stream) {
             tracing::debug!(%error, %peer, "cannot set a connection's options");
@@ -91,12 +109,41 @@ impl Acceptor {
                 Err(error) => return tracing::warn!(%error, %peer, "cannot take a connection over"),
             }
         };
-        let serving = front.serve(Stream::Plain(stream), peer, self.closing.clone());
+        let lease = Lease { closing: self.closing.clone(), memory: self.memory.share() };
+        let serving = front.serve(Stream::Plain(stream), peer, lease);
         let serve = async move {
             serving.await;
-            drop(slot);
+            drop(place);
         };
         self.connections.spawn_on(serve, worker);
+    }
+
+    fn refuse<F: Front>(&self, stream: TcpStream, peer: SocketAddr, full: Full) {
+        match full {
+            Full::InAll => self.complain(|| tracing::warn!(%peer, "too many connections: refused one")),
+            Full::Address => {
+                self.complain(|| tracing::warn!(%peer, "too many connections from an address: refused one"))
+            }
+        }
+        // Best effort: a new socket's buffer has room for a line, and nobody waits for it.
+        let _ = stream.try_write(F::TOO_MANY);
+        // What the client has sent is unread: without its being read, the reset would overtake the line.
+        if let Ok(parting) = Arc::clone(&self.partings).try_acquire_owned() {
+            tokio::spawn(async move {
+                connection::close(Stream::Plain(stream)).await;
+                drop(parting);
+            });
+        }
+    }
+
+    /// Writes to the log, unless it was written to a moment ago: clients must not be able to fill the disk.
+    fn complain(&self, write: impl FnOnce()) {
+        if let Some(kept_back) = self.complaints.due() {
+            write();
+            if kept_back > 0 {
+                tracing::warn!(times = kept_back, "connections failed or were refused since this was last logged");
+            }
+        }
     }
 }
 

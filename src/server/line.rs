@@ -5,11 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
-use tokio_util::sync::CancellationToken;
 
 use super::Limits;
 use super::accept::Front;
-use super::connection::{self, Next, Session};
+use super::connection::{self, Cut, Lease, Next, Session};
 use super::stream::Stream;
 use crate::clock::ceil_seconds;
 use crate::limiter::{Intent, Limiter, Requests};
@@ -18,6 +17,10 @@ use crate::rules::Operation;
 
 /// Requests answered as one batch; more of them wait in the input.
 const MAX_BATCH: usize = 1024;
+/// No verdict is longer than this (bytes).
+const LONGEST_VERDICT: usize = 64;
+/// What an error's line counts for, whose length is not known before it is written (bytes).
+const LONG_ERROR: usize = 512;
 
 /// The front.
 pub struct LineFront {
@@ -35,14 +38,9 @@ impl Front for LineFront {
     // An unasked line would be taken for the answer to the first request.
     const TOO_MANY: &'static [u8] = b"";
 
-    fn serve(
-        &self,
-        stream: Stream,
-        _: SocketAddr,
-        closing: CancellationToken,
-    ) -> impl Future<Output = ()> + Send + 'static {
-        let session = LineSession::new(Arc::clone(&self.limiter), self.limits.max_line, self.limits.max_pairs);
-        connection::serve(stream, session, self.limits.timeouts, closing)
+    fn serve(&self, stream: Stream, _: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static {
+        let session = LineSession::new(Arc::clone(&self.limiter), &self.limits);
+        connection::serve(stream, session, self.limits.timeouts, lease)
     }
 }
 
@@ -51,6 +49,7 @@ struct LineSession {
     limiter: Arc<Limiter>,
     decoder: LineDecoder,
     max_pairs: usize,
+    max_output: usize,
     requests: Requests,
     operation: Operation,
     replies: Vec<Reply>,
@@ -64,11 +63,12 @@ enum Reply {
 }
 
 impl LineSession {
-    fn new(limiter: Arc<Limiter>, max_line: usize, max_pairs: usize) -> Self {
+    fn new(limiter: Arc<Limiter>, limits: &Limits) -> Self {
         Self {
             limiter,
-            decoder: LineDecoder::new(max_line),
-            max_pairs,
+            decoder: LineDecoder::new(limits.max_line),
+            max_pairs: limits.max_pairs,
+            max_output: limits.max_output,
             requests: Requests::default(),
             operation: Operation::new(),
             replies: Vec::new(),
@@ -97,8 +97,9 @@ impl LineSession {
 impl Session for LineSession {
     async fn answer(&mut self, input: &mut BytesMut, output: &mut Vec<u8>) -> Next {
         self.limiter.begin(&mut self.requests);
+        let mut owed = 0;
         let (next, too_long) = loop {
-            if self.replies.len() == MAX_BATCH {
+            if self.replies.len() == MAX_BATCH || owed >= self.max_output {
                 break (Next::AnswerOn, None);
             }
             match self.decoder.next_line(input) {
@@ -110,8 +111,12 @@ impl Session for LineSession {
                         Ok(()) => {
                             self.requests.push(&self.operation, Intent::Hit);
                             self.replies.push(Reply::Verdict);
+                            owed += LONGEST_VERDICT;
                         }
-                        Err(error) => self.replies.push(Reply::Error(error)),
+                        Err(error) => {
+                            self.replies.push(Reply::Error(error));
+                            owed += LONG_ERROR;
+                        }
                     }
                     input.advance(consumed);
                 }
@@ -123,5 +128,9 @@ impl Session for LineSession {
             write_error(output, ErrorCode::Unknown, error);
         }
         next
+    }
+
+    fn cut(&mut self, cut: Cut, output: &mut Vec<u8>) {
+        write_error(output, ErrorCode::Unknown, cut);
     }
 }

@@ -4,11 +4,12 @@
 //! a mistake, not a wish to be ignored.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 
+use super::limits::MAX_SECONDS;
 use super::mask::masked;
 use crate::clock::Clock;
 use crate::store::{
@@ -19,6 +20,8 @@ use crate::store::{
 /// Where the original Divvy looked for Redis when it was not told.
 const DEFAULT_REDIS_HOST: &str = "127.0.0.1";
 const DEFAULT_REDIS_PORT: u16 = 6379;
+/// How often to look whether another process has left the data directory: nobody tells.
+const LOCK_POLL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Store")]
@@ -33,6 +36,10 @@ pub struct StoreArgs {
     /// rocksdb: what must have happened to a hit before it is answered [default: wal]
     #[arg(long, env = "DIVVY_DURABILITY", value_enum)]
     durability: Option<DurabilityKind>,
+    /// rocksdb: seconds to wait for another process to leave the data directory, before giving up [default: 0]
+    #[arg(long, env = "DIVVY_WAIT_FOR_LOCK", value_name = "SECONDS",
+          value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS))]
+    wait_for_lock: Option<u64>,
     /// rocksdb: counters kept in memory, about 100 bytes each
     #[arg(long, env = "DIVVY_HOT_COUNTERS", value_name = "N", default_value_t = DEFAULT_HOT_COUNTERS)]
     hot_counters: usize,
@@ -94,7 +101,7 @@ enum OnStoreError {
 #[derive(Debug)]
 pub enum StoreChoice {
     Memory,
-    Rocksdb { data_dir: PathBuf, durability: Durability, hot_counters: usize },
+    Rocksdb { data_dir: PathBuf, durability: Durability, hot_counters: usize, wait_for_lock: Duration },
     Redis { options: RedisOptions, on_error: FailurePolicy, denial_cache: usize },
 }
 
@@ -114,6 +121,7 @@ impl StoreArgs {
                 data_dir: self.data_dir.clone(),
                 durability: self.durability.unwrap_or(DurabilityKind::Wal).into(),
                 hot_counters: self.hot_counters,
+                wait_for_lock: Duration::from_secs(self.wait_for_lock.unwrap_or_default()),
             },
             StoreKind::Redis => StoreChoice::Redis {
                 options: self.redis_options(inherited),
@@ -126,6 +134,7 @@ impl StoreArgs {
     fn check_flags(&self, kind: StoreKind) -> anyhow::Result<()> {
         let flags = [
             ("--durability", StoreKind::Rocksdb, self.durability.is_some()),
+            ("--wait-for-lock", StoreKind::Rocksdb, self.wait_for_lock.is_some()),
             ("--redis-url", StoreKind::Redis, !self.redis_url.is_empty()),
             ("--redis-sentinel-master", StoreKind::Redis, self.redis_sentinel_master.is_some()),
             ("--redis-timeout", StoreKind::Redis, self.redis_timeout.is_some()),
@@ -199,12 +208,24 @@ fn url_of(host: &str, port: u16) -> String {
 }
 
 impl StoreChoice {
+    /// Waits while another process has the data directory, as long as the operator allows. Then it may still be in use.
+    pub async fn wait_for_lock(&self) {
+        let Self::Rocksdb { data_dir, wait_for_lock, .. } = self else { return };
+        let give_up = Instant::now() + *wait_for_lock;
+        if !wait_for_lock.is_zero() && RocksStore::is_in_use(data_dir) {
+            tracing::info!(data_dir = %data_dir.display(), "waiting for another process to leave the data directory");
+            while Instant::now() < give_up && RocksStore::is_in_use(data_dir) {
+                tokio::time::sleep(LOCK_POLL).await;
+            }
+        }
+    }
+
     /// # Errors
     /// When the data directory cannot be opened, or Redis's address makes no sense. Redis need not be up.
     pub fn open(&self, clock: Clock) -> anyhow::Result<Backend> {
         Ok(match self {
             Self::Memory => Backend::Memory(MemoryStore::default()),
-            Self::Rocksdb { data_dir, durability, hot_counters } => {
+            Self::Rocksdb { data_dir, durability, hot_counters, .. } => {
                 let options = RocksOptions { durability: *durability, hot_counters: *hot_counters, clock };
                 Backend::Rocks(RocksStore::open(data_dir, options)?)
             }

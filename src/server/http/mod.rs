@@ -2,44 +2,54 @@
 //!
 //! HTTP itself, 1.1 and 2, is the library's; here are the routes and the bounds on a connection's time.
 
+mod bounds;
 mod health;
 
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
+use axum::middleware::from_fn_with_state;
 use axum::routing::get;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
+use futures_util::poll;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
+use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
 
+use self::bounds::BodyBounds;
 use self::health::Health;
 use super::Limits;
 use super::accept::Front;
+use super::connection::{Lease, Timeouts};
+use super::memory::BufferMemory;
 use super::stream::Stream;
 use crate::limiter::Limiter;
-
-/// How long a request's head may take to arrive (HTTP/1.1).
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The front.
 pub struct HttpFront {
     router: Router,
+    timeouts: Timeouts,
 }
 
 impl HttpFront {
     /// `draining` is cancelled when the server is about to stop.
-    pub fn new(limiter: Arc<Limiter>, _limits: Limits, draining: CancellationToken) -> Self {
+    pub fn new(limiter: Arc<Limiter>, limits: Limits, memory: Arc<BufferMemory>, draining: CancellationToken) -> Self {
         let health = Health::new(limiter, draining);
         let router = Router::new()
             .route("/healthz", get(health::alive))
             .route("/readyz", get(health::ready))
-            .with_state(Arc::new(health));
-        Self { router }
+            .with_state(Arc::new(health))
+            .layer(from_fn_with_state(BodyBounds { timeouts: limits.timeouts, memory }, bounds::bound_body));
+        Self { router, timeouts: limits.timeouts }
     }
 }
 
@@ -47,31 +57,51 @@ impl Front for HttpFront {
     const TOO_MANY: &'static [u8] =
         b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
-    fn serve(
-        &self,
-        stream: Stream,
-        _: SocketAddr,
-        closing: CancellationToken,
-    ) -> impl Future<Output = ()> + Send + 'static {
-        serve_router(stream, self.router.clone(), closing)
+    fn serve(&self, stream: Stream, _: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static {
+        serve_router(stream, self.router.clone(), self.timeouts, lease)
     }
 }
 
-/// Serves one connection; once `closing` is cancelled, it answers what came in and ends.
-async fn serve_router(stream: Stream, router: Router, closing: CancellationToken) {
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-    builder.http2().timer(TokioTimer::new());
-    let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+/// Serves one connection; once the lease is over, it answers what came in and ends.
+async fn serve_router(stream: Stream, router: Router, timeouts: Timeouts, lease: Lease) {
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_read_timeout(timeouts.idle);
+    stream.set_write_timeout(Some(timeouts.write));
+    let has_begun = Arc::new(AtomicBool::new(false));
+    let begun = Arc::clone(&has_begun);
+    let service = router.map_request(move |request: Request<Incoming>| {
+        begun.store(true, Relaxed);
+        request
+    });
+    let builder = bounds::builder(timeouts);
+    let connection = builder.serve_connection(TokioIo::new(Box::pin(stream)), TowerToHyperService::new(service));
     let mut connection = pin!(connection);
     let served = tokio::select! {
+        biased;
         served = connection.as_mut() => served,
-        () = closing.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+        () = lease.closing.cancelled() => {
+            // What has come in by now is taken up, which the library would not do once it is told to end.
+            tokio::task::yield_now().await;
+            match poll!(connection.as_mut()) {
+                Poll::Ready(served) => served,
+                Poll::Pending => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            }
         }
+        () = no_request(&has_begun, timeouts.request) => Ok(()),
     };
     if let Err(error) = served {
         tracing::debug!(%error, "an HTTP connection ended early");
+    }
+}
+
+/// Ends when the connection's first request has not begun in time: the library has no bound on the bytes by which it
+/// tells HTTP's versions apart.
+async fn no_request(has_begun: &AtomicBool, limit: Duration) {
+    tokio::time::sleep(limit).await;
+    if has_begun.load(Relaxed) {
+        std::future::pending().await
     }
 }

@@ -14,14 +14,13 @@ use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
 use self::batch::{Batch, write_refusal};
 use self::client::Client;
 use self::info::Shared;
 use super::Limits;
 use super::accept::Front;
-use super::connection::{self, Next, Session};
+use super::connection::{self, Cut, Lease, Next, Session};
 use super::stream::Stream;
 use crate::limiter::{Limiter, Policy, Refusal};
 use crate::protocol::command::{Command, Pairs, describe};
@@ -30,8 +29,8 @@ use crate::rules::explain;
 
 /// Requests answered as one batch; more of them wait in the input.
 const MAX_BATCH: usize = 1024;
-/// Once so much output has gathered it is written before more is answered (bytes).
-const MAX_OUTPUT: usize = 256 * 1024;
+/// No reply to a request of a batch is longer than this, errors aside (bytes).
+const LONGEST_REPLY: usize = 128;
 
 /// The front.
 pub struct RespFront {
@@ -47,14 +46,9 @@ impl RespFront {
 impl Front for RespFront {
     const TOO_MANY: &'static [u8] = b"-ERR max number of clients reached\r\n";
 
-    fn serve(
-        &self,
-        stream: Stream,
-        peer: SocketAddr,
-        closing: CancellationToken,
-    ) -> impl Future<Output = ()> + Send + 'static {
+    fn serve(&self, stream: Stream, peer: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static {
         let session = RespSession::new(Arc::clone(&self.shared), peer);
-        connection::serve(stream, session, self.shared.limits.timeouts, closing)
+        connection::serve(stream, session, self.shared.limits.timeouts, lease)
     }
 }
 
@@ -84,7 +78,8 @@ impl Session for RespSession {
         let Self { shared, decoder, batch, client } = self;
         shared.limiter.begin(&mut batch.requests);
         let next = loop {
-            if batch.len() >= MAX_BATCH || output.len() >= MAX_OUTPUT {
+            let owed = output.len() + batch.len() * LONGEST_REPLY;
+            if batch.len() >= MAX_BATCH || owed >= shared.limits.max_output {
                 break Next::AnswerOn;
             }
             let consumed = match decoder.decode(input) {
@@ -104,6 +99,10 @@ impl Session for RespSession {
         };
         batch.settle(&shared.limiter, output).await;
         next
+    }
+
+    fn cut(&mut self, cut: Cut, output: &mut Vec<u8>) {
+        ReplyWriter::new(output, self.client.version).error(format_args!("ERR {cut}"));
     }
 }
 

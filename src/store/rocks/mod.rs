@@ -116,6 +116,11 @@ impl RocksStore {
         Ok(Self { shared, threads: Mutex::new(threads) })
     }
 
+    /// Whether another process has the store in `path` open.
+    pub fn is_in_use(path: &Path) -> bool {
+        directory::is_in_use(path)
+    }
+
     /// Writes every counter back and drops the expired ones from disk now, rather than in RocksDB's own time.
     ///
     /// # Errors

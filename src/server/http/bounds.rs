@@ -1,0 +1,128 @@
+//! What an HTTP connection may take: the library's buffers, and the time and memory of a request's body.
+//!
+//! The bounds are the ones that the other fronts have; a body is what an unfinished request is there.
+
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use hyper::body::{Body as _, Frame};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use parking_lot::Mutex;
+use tokio::time::Sleep;
+
+use crate::server::connection::{Cut, Timeouts};
+use crate::server::memory::{BufferMemory, FREE, Share};
+
+/// HTTP/2: requests of one connection that are served at a time.
+const MAX_STREAMS: u32 = 64;
+/// HTTP/2: bytes of a request's head.
+const MAX_HEAD: u32 = 16 * 1024;
+/// HTTP/2: what a client may send ahead, of a request and in all, and what is buffered for it (bytes).
+const WINDOW: u32 = 64 * 1024;
+/// What a body may hold without asking (bytes).
+const FREE_BODY: usize = 4 * 1024;
+
+/// The library's settings.
+pub fn builder(timeouts: Timeouts) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(timeouts.request).max_buf_size(FREE);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEAD)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .max_send_buf_size(WINDOW as usize);
+    builder
+}
+
+/// The bounds on bodies.
+#[derive(Debug, Clone)]
+pub struct BodyBounds {
+    pub timeouts: Timeouts,
+    pub memory: Arc<BufferMemory>,
+}
+
+/// Serves a request whose body is bounded, and says so when a bound was passed.
+pub async fn bound_body(State(bounds): State<BodyBounds>, request: Request, next: Next) -> Response {
+    if request.body().is_end_stream() {
+        return next.run(request).await;
+    }
+    let account = Arc::new(Account { share: Mutex::new(bounds.memory.share()), cut: OnceLock::new() });
+    let shared = Arc::clone(&account);
+    let bounded = |body| BoundedBody { body, timeouts: bounds.timeouts, received: 0, overdue: None, account: shared };
+    let response = next.run(request.map(|body| Body::new(bounded(body)))).await;
+    match account.cut.get() {
+        None => response,
+        Some(cut) => {
+            let status = match cut {
+                Cut::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
+                Cut::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            (status, [(header::CONNECTION, "close")], format!("{cut}\n")).into_response()
+        }
+    }
+}
+
+/// Outlives the body: whoever collected it holds its bytes until the request is answered.
+struct Account {
+    share: Mutex<Share>,
+    cut: OnceLock<Cut>,
+}
+
+/// A body that ends with an error when it takes too long or too much.
+struct BoundedBody {
+    body: Body,
+    timeouts: Timeouts,
+    received: usize,
+    overdue: Option<Pin<Box<Sleep>>>,
+    account: Arc<Account>,
+}
+
+impl BoundedBody {
+    fn end(&self, cut: Cut) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Poll::Ready(Some(Err(axum::Error::new(*self.account.cut.get_or_init(|| cut)))))
+    }
+}
+
+impl hyper::body::Body for BoundedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) else {
+            let limit = self.timeouts.request;
+            let overdue = self.overdue.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+            ready!(overdue.as_mut().poll(context));
+            return self.end(Cut::TooSlow(limit));
+        };
+        if let Some(Ok(frame)) = &frame {
+            self.received += frame.data_ref().map_or(0, Bytes::len);
+            let beyond = self.received.saturating_sub(FREE_BODY);
+            if self.account.share.lock().resize(beyond).is_err() {
+                return self.end(Cut::NoMemory);
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        self.body.size_hint()
+    }
+}
