@@ -7,6 +7,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use divvy::clock::{Clock, ceil_seconds};
 use divvy::config::{self, Format};
 use divvy::limiter::{Intent, Limiter, Policy, Requests};
+use divvy::metrics::Metrics;
 use divvy::protocol::command::Command;
 use divvy::protocol::line::{LineDecoder, parse_request, write_verdict};
 use divvy::protocol::resp::{Decoder, Limits, ReplyWriter, Version};
@@ -40,7 +41,8 @@ fn pipeline(c: &mut Criterion) {
     let rules = config::parse(RULES, Format::Ini, "bench.ini").expect("valid rules").rules;
     let options = RocksOptions { durability: Durability::Wal, hot_counters: 1 << 20, clock };
     let store = Backend::Rocks(RocksStore::open(dir.path(), options).expect("a new directory"));
-    let limiter = Limiter::new(Some(Policy::new(rules)), store, clock);
+    let metrics = Metrics::new();
+    let limiter = Limiter::new(Some(Policy::new(rules, &metrics)), store, clock, metrics);
     let runtime = Runtime::new().expect("a runtime");
     let (mut requests, mut operation, mut output) = (Requests::default(), Operation::new(), Vec::new());
 

@@ -13,18 +13,19 @@
 //! | [`cli`] | one file a subcommand; words for the operator | decisions |
 //! | [`config`] | rules files (INI, JSON) → validated rules, or every problem with its line | counting |
 //! | [`server`] | sockets: accept, read, write, timeouts, the end; a session per protocol | judgement |
-//! | [`protocol`] | bytes ↔ requests and replies: Divvy's line protocol, RESP and its commands | sockets |
+//! | [`protocol`] | bytes ↔ requests and replies: Divvy's line protocol, RESP and its commands, Envoy's messages | sockets |
 //! | [`limiter`] | the door: a batch of requests in, a verdict each out | protocols, files |
 //! | [`rules`] | what the operator wrote, compiled: which limits apply to an operation | time, counters |
 //! | [`store`] | what remembers: RocksDB, Redis, memory; one contract | rules |
 //! | [`algorithm`] | pure decisions: (limit, state, ask, time) → (outcome, state) | clocks, I/O |
 //! | [`clock`] | the only place that asks what time it is | |
+//! | [`metrics`] | what is counted and timed, a file a theme; Prometheus's text and statsd's packets | rules, stores, protocols |
 //!
 //! Imports go downward only: `cli` → `server`, `config` → `limiter`, `protocol` → `rules`, `store` → `algorithm` →
-//! `clock`; rooms of one height do not import each other. A line of code that needs two rooms is two lines.
+//! `clock`, `metrics`; rooms of one height do not import each other. A line of code that needs two rooms is two lines.
 //!
 //! What holds throughout:
-//! - Time is a parameter. It is read once per batch, in [`limiter`], and passed down.
+//! - Time is a parameter. What decides is read once per batch, in [`limiter`], and passed down.
 //! - An acknowledged hit is on disk: unless the operator chose otherwise (`lazy`, `memory`), a reply leaves only after
 //!   the write-ahead log has what it rests on.
 //! - The limit is part of a bucket's identity: change it and the rule counts afresh, leave it and a restart keeps
@@ -37,6 +38,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod limiter;
+pub mod metrics;
 pub mod protocol;
 pub mod rules;
 pub mod server;

@@ -1,7 +1,10 @@
 //! The door: a batch of requests in, a verdict each out.
 //!
 //! Every front calls this and nothing below it. Here rules choose the buckets, the store decides, and the outcomes
-//! become verdicts. Nothing here knows a protocol or a socket, and the clock is read once per batch.
+//! become verdicts, and are counted. Nothing here knows a protocol or a socket, and decisions go by the time at which
+//! the batch began.
+
+mod count;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,6 +13,7 @@ use arc_swap::ArcSwapOption;
 
 use crate::algorithm::{Ask, Limit, Outcome};
 use crate::clock::{Clock, Timestamp};
+use crate::metrics::{Metrics, RuleHits};
 use crate::rules::{BadCost, MatchPolicy, Operation, Quota, Rule, RuleSet, Scratch};
 use crate::store::key::{self, Prefix, Space};
 use crate::store::{Action, Backend, Batch, Store, StoreError};
@@ -53,6 +57,8 @@ pub struct Policy {
     rules: RuleSet,
     /// The bucket of each rule; `None` where the rule counts nothing.
     buckets: Vec<Option<Bucket>>,
+    /// Where the hits of each rule are counted.
+    hits: Vec<RuleHits>,
 }
 
 #[derive(Debug)]
@@ -62,7 +68,8 @@ struct Bucket {
 }
 
 impl Policy {
-    pub fn new(rules: RuleSet) -> Self {
+    /// A rule with a label goes on counting in `metrics` where one with that label has counted before.
+    pub fn new(rules: RuleSet, metrics: &Metrics) -> Self {
         let buckets = rules
             .rules()
             .iter()
@@ -71,7 +78,9 @@ impl Policy {
                 Quota::Never | Quota::Always { .. } => None,
             })
             .collect();
-        Self { rules, buckets }
+        let hits = |rule: &Rule| metrics.hits.rule(rule.label.as_deref(), rule.match_policy == MatchPolicy::Canary);
+        let hits = rules.rules().iter().map(hits).collect();
+        Self { rules, buckets, hits }
     }
 
     pub fn rules(&self) -> &RuleSet {
@@ -79,17 +88,18 @@ impl Policy {
     }
 }
 
-/// Rules, a store and a clock.
+/// Rules, a store, a clock, and the counts of what it all came to.
 pub struct Limiter {
     policy: ArcSwapOption<Policy>,
     store: Backend,
     clock: Clock,
+    metrics: Arc<Metrics>,
 }
 
 impl Limiter {
     /// Without a policy only requests that carry their own limit are answered.
-    pub fn new(policy: Option<Policy>, store: Backend, clock: Clock) -> Self {
-        Self { policy: ArcSwapOption::new(policy.map(Arc::new)), store, clock }
+    pub fn new(policy: Option<Policy>, store: Backend, clock: Clock, metrics: Arc<Metrics>) -> Self {
+        Self { policy: ArcSwapOption::new(policy.map(Arc::new)), store, clock, metrics }
     }
 
     pub fn policy(&self) -> Option<Arc<Policy>> {
@@ -109,19 +119,38 @@ impl Limiter {
         self.clock.now()
     }
 
+    /// What all that ask the limiter count in, too.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
     /// Empties `requests`, dates them, and pins the rules by which all of them are answered.
     pub fn begin(&self, requests: &mut Requests) {
         requests.batch.begin(self.clock.now());
         requests.asked.clear();
         requests.matched.clear();
+        requests.hits = 0;
         requests.policy = self.policy.load_full();
     }
 
     /// Applies the batch: afterwards each request has its answer.
     pub async fn apply(&self, requests: &mut Requests) {
+        if requests.is_empty() {
+            return;
+        }
+        let Metrics { batches, hits, .. } = &*self.metrics;
+        let begun = self.clock.now();
+        let mut done = begun;
         if !requests.batch.is_empty() {
             self.store.apply(&mut requests.batch).await;
+            done = self.clock.now();
+            batches.store_duration.observe(done.since(begun), 1);
         }
+        batches.requests.observe(requests.len() as u64, 1);
+        if requests.hits > 0 {
+            hits.duration.observe(done.since(requests.batch.now()), requests.hits);
+        }
+        requests.count_answers(&self.metrics);
     }
 }
 
@@ -133,6 +162,8 @@ pub struct Requests {
     asked: Vec<Asked>,
     /// The rules that each request matched, one request after the other.
     matched: Vec<Matched>,
+    /// How many of the requests are hits that rules were asked about.
+    hits: u64,
     scratch: Scratch,
 }
 
@@ -151,6 +182,7 @@ enum Asked {
 #[derive(Debug, Clone, Copy)]
 struct Matched {
     rule: usize,
+    is_hit: bool,
     answer: Answer,
 }
 
@@ -173,11 +205,20 @@ impl Requests {
 
     /// Adds a request about `operation`; its answer will be under the number of requests that came before it.
     pub fn push(&mut self, operation: &Operation, intent: Intent) {
+        self.push_at_cost(operation, intent, None);
+    }
+
+    /// As [`Requests::push`], and when a cost is given, that is what the request takes, whatever the rules'
+    /// `costField`s say; 0 takes nothing.
+    pub fn push_at_cost(&mut self, operation: &Operation, intent: Intent, cost: Option<u64>) {
         let (entries, matched) = (self.batch.len(), self.matched.len());
         let asked = match self.policy.clone() {
             None => Asked::Refused(Refusal::NoRules),
-            Some(policy) => match self.push_matches(&policy, operation, intent) {
-                Ok(()) => Asked::Rules(matched..self.matched.len()),
+            Some(policy) => match self.push_matches(&policy, operation, intent, cost) {
+                Ok(()) => {
+                    self.hits += u64::from(intent == Intent::Hit);
+                    Asked::Rules(matched..self.matched.len())
+                }
                 Err(refusal) => {
                     self.batch.truncate(entries);
                     self.matched.truncate(matched);
@@ -196,14 +237,30 @@ impl Requests {
         self.asked.push(Asked::Bucket(entry));
     }
 
+    /// Adds a request for `cost` credits of the counter that `operation` has under a `limit` of the client's own: the
+    /// one that a rule of just these pairs and this limit would have. [`Requests::outcome`] has its answer.
+    pub fn push_limited(&mut self, operation: &Operation, limit: Limit, cost: u64) {
+        let prefix = Prefix::new(Space::Rule, operation.iter(), &limit);
+        let action = Action::Ask(Ask::Take { cost });
+        let entry = self.batch.push(limit, action, self.batch.now(), |key| prefix.write_key("", key));
+        self.asked.push(Asked::Bucket(entry));
+    }
+
     /// # Errors
     /// The request is refused, and what was pushed for it has to be taken back.
-    fn push_matches(&mut self, policy: &Policy, operation: &Operation, intent: Intent) -> Result<(), Refusal> {
+    fn push_matches(
+        &mut self,
+        policy: &Policy,
+        operation: &Operation,
+        intent: Intent,
+        cost: Option<u64>,
+    ) -> Result<(), Refusal> {
         let now = self.batch.now();
         for (index, rule) in policy.rules.matches(operation, &mut self.scratch) {
+            let cost = || cost.map_or_else(|| rule.cost(operation), Ok);
             let action = match intent {
-                Intent::Hit => Action::Ask(Ask::Take { cost: rule.cost(operation)? }),
-                Intent::Peek => Action::Ask(Ask::Look { cost: rule.cost(operation)? }),
+                Intent::Hit => Action::Ask(Ask::Take { cost: cost()? }),
+                Intent::Peek => Action::Ask(Ask::Look { cost: cost()? }),
                 Intent::Forget => Action::Forget,
             };
             // A peek is about the answer alone, and canaries do not answer.
@@ -219,7 +276,7 @@ impl Requests {
                 (None, Quota::Always { credit }) => Answer::Uncounted(Verdict { allowed: true, credit, reset_ns: 0 }),
                 (None, _) => Answer::Uncounted(Verdict { allowed: false, credit: 0, reset_ns: 0 }),
             };
-            self.matched.push(Matched { rule: index, answer });
+            self.matched.push(Matched { rule: index, is_hit: intent == Intent::Hit, answer });
         }
         Ok(())
     }
@@ -242,7 +299,7 @@ impl Requests {
         Some((place, self.policy.as_ref()?.rules.rules().get(place)?))
     }
 
-    /// The outcome of request `index`, one of [`Requests::push_bucket`]'s, once the batch is applied.
+    /// The outcome of request `index`, one of [`Requests::push_bucket`]'s or [`Requests::push_limited`]'s, once the batch is applied.
     ///
     /// # Errors
     /// When the store failed for its bucket.

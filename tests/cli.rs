@@ -124,7 +124,18 @@ fn fronts_can_be_off_and_port_moves_the_line_protocol() {
     LineClient::connect(server.line).hit("a=b");
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut child = divvy()
-        .args(["serve", COMPAT_RULES, "--store", "memory", "--resp-listen", "none", "--http-listen", "none"])
+        .args([
+            "serve",
+            COMPAT_RULES,
+            "--store",
+            "memory",
+            "--resp-listen",
+            "none",
+            "--http-listen",
+            "none",
+            "--grpc-listen",
+            "none",
+        ])
         .env("PORT", free.to_string())
         .stdout(std::process::Stdio::piped())
         .spawn()
@@ -138,7 +149,17 @@ fn fronts_can_be_off_and_port_moves_the_line_protocol() {
 
 /// What `divvy serve` says when it cannot serve; nothing may be listening afterwards.
 fn refused(args: &[&str]) -> String {
-    let fixed = ["serve", "--listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"];
+    let fixed = [
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--resp-listen",
+        "127.0.0.1:0",
+        "--http-listen",
+        "127.0.0.1:0",
+        "--grpc-listen",
+        "127.0.0.1:0",
+    ];
     let (code, _, err) = run(&[&fixed, args].concat());
     assert_eq!(code, 1, "{err}");
     err
@@ -240,7 +261,7 @@ fn a_database_without_its_current_file_is_refused_at_every_start() {
 
 #[test]
 fn a_server_that_nobody_could_reach_is_refused() {
-    let none = ["--listen", "none", "--resp-listen", "none", "--http-listen", "none"];
+    let none = ["--listen", "none", "--resp-listen", "none", "--http-listen", "none", "--grpc-listen", "none"];
     let error = refused(&[&[COMPAT_RULES, "--store", "memory"], &none[..]].concat());
     assert!(error.contains("none"), "{error}");
 }

@@ -7,6 +7,8 @@ mod buckets;
 mod cli;
 mod clients;
 mod conformance;
+mod envoy;
+mod grpc;
 mod health;
 mod kill;
 mod line_protocol;

@@ -64,6 +64,7 @@ impl Home {
                 .arg("serve")
                 .arg(self.directory.path().join("rules.ini"))
                 .args(["--listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"])
+                .args(["--grpc-listen", "127.0.0.1:0"])
                 .args(&self.store)
                 .arg("--data-dir")
                 .arg(self.data())

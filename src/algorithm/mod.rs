@@ -146,6 +146,18 @@ impl Limit {
         }
     }
 
+    /// What it grants in the long run: so many credits in so many nanoseconds.
+    pub fn rate(&self) -> (u64, u64) {
+        let (credits, time_ns) = match self {
+            Limit::FixedWindow(limit) => (limit.credits, limit.window_ns),
+            Limit::SlidingWindow(limit) => (limit.credits, limit.window_ns),
+            Limit::SlidingLog(limit) => (limit.credits(), limit.window_ns()),
+            Limit::TokenBucket(limit) => (limit.refill, limit.interval_ns),
+            Limit::LeakyBucket(limit) => (limit.count, limit.period_ns),
+        };
+        (credits.get(), time_ns.get())
+    }
+
     /// Which algorithm this limit belongs to.
     pub fn kind(&self) -> Kind {
         match self {

@@ -27,7 +27,7 @@ pub struct Cli {
 enum Command {
     /// Serve limits over the line protocol and RESP
     #[command(args_override_self = true)]
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     /// Validate a rules file and report every problem in it
     Check(check::CheckArgs),
     /// Tell which rules match an operation, and why the others do not
@@ -46,7 +46,7 @@ impl Cli {
     /// What kept it from doing its work, worded for the operator.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
-            Command::Serve(args) => serve::run(args),
+            Command::Serve(args) => serve::run(*args),
             Command::Check(args) => check::run(args),
             Command::Explain(args) => explain::run(args),
             Command::Hit(args) => hit::run(args),

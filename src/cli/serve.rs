@@ -24,7 +24,10 @@ use self::listen::{Addresses, ListenArgs};
 use self::store::{StoreArgs, StoreChoice};
 use super::rules_file;
 use crate::clock::Clock;
+use crate::config;
 use crate::limiter::{Limiter, Policy};
+use crate::metrics::Metrics;
+use crate::rules::RuleSet;
 use crate::server::{self, Fronts, Limits, Settings};
 use crate::store::Store;
 
@@ -48,10 +51,10 @@ pub struct ServeArgs {
 
 pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     // Before the store: a mistake in the rules must not leave a data directory behind.
-    let policy = match &args.config {
+    let rules = match &args.config {
         None => None,
         Some(path) => match rules_file::load(path)? {
-            Some(rules) => Some(Policy::new(rules)),
+            Some(rules) => Some(rules),
             None => return Ok(ExitCode::FAILURE),
         },
     };
@@ -61,14 +64,14 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     files::allow_for(limits.max_connections);
     let handed = Handed::from_env()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
-    runtime.block_on(serve(&args, limits, policy, &store, &addresses, handed))?;
+    runtime.block_on(serve(&args, limits, rules, &store, &addresses, handed))?;
     Ok(ExitCode::SUCCESS)
 }
 
 async fn serve(
     args: &ServeArgs,
     limits: Limits,
-    policy: Option<Policy>,
+    rules: Option<RuleSet>,
     choice: &StoreChoice,
     addresses: &Addresses,
     handed: Handed,
@@ -82,9 +85,11 @@ async fn serve(
         () = draining.cancelled() => return Ok(()),
     }
     let store = choice.open(clock)?;
-    announce(args, &fronts, choice, policy.as_ref())?;
+    announce(args, &fronts, choice, rules.as_ref())?;
 
-    let limiter = Arc::new(Limiter::new(policy, store, clock));
+    let metrics = Metrics::new();
+    let policy = rules.map(|rules| put_in_force(rules, &metrics, clock));
+    let limiter = Arc::new(Limiter::new(policy, store, clock, metrics));
     let settings = Settings { limits, drain: args.drain.drain(), threads: args.threads };
     notify::ready();
     let served = tokio::select! {
@@ -97,19 +102,26 @@ async fn serve(
     Ok(())
 }
 
+/// The policy of these rules, which the metrics show from now on.
+fn put_in_force(rules: RuleSet, metrics: &Metrics, clock: Clock) -> Policy {
+    let hash = config::fingerprint(rules.rules());
+    metrics.config.loaded(&hash, rules.rules().len(), clock.now().as_nanos());
+    Policy::new(rules, metrics)
+}
+
 /// One line a front, the store, and the number of rules: what a script waits for, and a person checks.
-fn announce(args: &ServeArgs, fronts: &Fronts, store: &StoreChoice, policy: Option<&Policy>) -> anyhow::Result<()> {
+fn announce(args: &ServeArgs, fronts: &Fronts, store: &StoreChoice, rules: Option<&RuleSet>) -> anyhow::Result<()> {
     let mut lines = String::new();
-    for (name, listener) in [("line protocol", &fronts.line), ("RESP", &fronts.resp), ("HTTP", &fronts.http)] {
+    let listening =
+        [("line protocol", &fronts.line), ("RESP", &fronts.resp), ("HTTP", &fronts.http), ("gRPC", &fronts.grpc)];
+    for (name, listener) in listening {
         if let Some(listener) = listener {
             writeln!(lines, "{name} on {}", listener.local_addr()?)?;
         }
     }
     writeln!(lines, "store: {}", store.describe())?;
-    match (policy, &args.config) {
-        (Some(policy), Some(path)) => {
-            writeln!(lines, "rules: {} from {}", policy.rules().rules().len(), path.display())?
-        }
+    match (rules, &args.config) {
+        (Some(rules), Some(path)) => writeln!(lines, "rules: {} from {}", rules.rules().len(), path.display())?,
         _ => writeln!(lines, "rules: none; a HIT needs them: divvy serve CONFIG")?,
     }
     io::stdout().write_all(lines.as_bytes()).context("cannot print where the server listens")

@@ -4,6 +4,7 @@
 //! What a rule means, and how rules are matched, is the business of [`crate::rules`].
 
 mod document;
+mod fingerprint;
 mod ini;
 mod json;
 mod nearest;
@@ -20,6 +21,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+pub use fingerprint::fingerprint;
 pub use problem::{Problem, Report};
 pub use write::{Unwritable, write};
 

@@ -1,6 +1,8 @@
 //! What hits cost, over the memory store.
 
 use super::*;
+use crate::algorithm::FixedWindow;
+use crate::clock::NANOS_PER_SECOND;
 use crate::config::{self, Format};
 use crate::store::MemoryStore;
 
@@ -35,7 +37,9 @@ resetSeconds = 3600
 
 fn limiter() -> Limiter {
     let rules = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
-    Limiter::new(Some(Policy::new(rules)), Backend::Memory(MemoryStore::default()), Clock::system())
+    let metrics = Metrics::new();
+    let policy = Policy::new(rules, &metrics);
+    Limiter::new(Some(policy), Backend::Memory(MemoryStore::default()), Clock::system(), metrics)
 }
 
 fn operation(pairs: &str) -> Operation {
@@ -49,8 +53,12 @@ fn apply(limiter: &Limiter, asked: &[(&str, Intent)]) -> Requests {
     for (pairs, intent) in asked {
         requests.push(&operation(pairs), *intent);
     }
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(limiter.apply(&mut requests));
+    run(limiter.apply(&mut requests));
     requests
+}
+
+fn run(future: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future);
 }
 
 /// `(allowed, credit)` of the last of some requests, or its error.
@@ -123,4 +131,93 @@ fn every_rule_that_takes_part_must_know_the_cost() {
     assert!(peek(&limiter, "api=trial bytes=five").is_err(), "a peek tells what a hit would get");
     assert_eq!(hit(&limiter, "api=trial bytes=7"), Ok((true, 4)), "each rule has a cost of its own");
     assert_eq!(hit(&limiter, "api=other bytes=five"), Ok((true, 3)), "where no rule asks, any value will do");
+}
+
+#[test]
+fn a_cost_that_is_given_wins_over_the_cost_field_and_0_takes_nothing() {
+    let limiter = limiter();
+    let hit = |cost| {
+        let mut requests = Requests::default();
+        limiter.begin(&mut requests);
+        requests.push_at_cost(&operation("api=upload user=ann bytes=7"), Intent::Hit, cost);
+        run(limiter.apply(&mut requests));
+        requests.verdict(0).unwrap().credit
+    };
+    assert_eq!(hit(Some(30)), 70);
+    assert_eq!(hit(Some(0)), 70);
+    assert_eq!(hit(None), 63);
+}
+
+#[test]
+fn a_limit_of_the_client_s_own_shares_the_counter_of_a_rule_that_says_the_same() {
+    let limiter = limiter();
+    let limit = Limit::FixedWindow(FixedWindow::new(3, 3600 * NANOS_PER_SECOND).unwrap());
+    let hit = |cost| {
+        let mut requests = Requests::default();
+        limiter.begin(&mut requests);
+        requests.push_limited(&operation("key=a domain=b"), limit, cost);
+        run(limiter.apply(&mut requests));
+        let outcome = requests.outcome(0).unwrap();
+        (outcome.allowed, outcome.left)
+    };
+    assert_eq!([hit(2), hit(2), hit(1)], [(true, 1), (false, 1), (true, 0)]);
+}
+
+#[test]
+fn the_rule_that_answers_is_known_and_no_canary() {
+    let limiter = limiter();
+    let requests = apply(&limiter, &[("api=upload user=ann", Intent::Hit), ("api=denied", Intent::Hit)]);
+    assert_eq!(requests.rule(0).unwrap().0, 1);
+    assert_eq!(requests.rule(1).unwrap().1.to_string(), "api=denied");
+    assert!(requests.rule(2).is_none());
+}
+
+/// `status{label}` of each count that is not 0.
+fn counted(limiter: &Limiter) -> Vec<(String, u64)> {
+    let mut counted: Vec<_> = limiter.metrics().hits.counted().into_iter().filter(|counted| counted.hits > 0).collect();
+    counted.sort_by(|a, b| (&a.status, &a.rule_label).cmp(&(&b.status, &b.rule_label)));
+    counted.into_iter().map(|counted| (format!("{}{{{}}}", counted.status, counted.rule_label), counted.hits)).collect()
+}
+
+fn counts(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
+    expected.iter().map(|(name, hits)| ((*name).to_owned(), *hits)).collect()
+}
+
+#[test]
+fn every_rule_that_a_hit_matched_is_counted_by_what_it_said() {
+    let limiter = limiter();
+    // A canary of 50, a rule of 100: the first hit is too much for the canary alone, the second for both.
+    apply(&limiter, &[("api=upload user=ada bytes=60", Intent::Hit), ("api=upload user=ada bytes=60", Intent::Hit)]);
+    assert_eq!(
+        counted(&limiter),
+        counts(&[("accepted{}", 1), ("canary-accepted{}", 1), ("canary-rejected{}", 1), ("rejected{}", 1)])
+    );
+    apply(&limiter, &[("api=denied", Intent::Hit), ("api=other", Intent::Hit), ("api=other", Intent::Hit)]);
+    assert_eq!(
+        counted(&limiter),
+        counts(&[("accepted{}", 3), ("canary-accepted{}", 1), ("canary-rejected{}", 1), ("rejected{}", 2)])
+    );
+}
+
+#[test]
+fn only_hits_are_counted() {
+    let limiter = limiter();
+    apply(&limiter, &[("api=upload user=ada", Intent::Peek), ("api=upload user=ada", Intent::Forget)]);
+    hit(&limiter, "api=upload user=ada bytes=x").unwrap_err();
+    assert_eq!(counted(&limiter), []);
+    let timed = limiter.metrics().hits.duration.observed().iter().map(|bucket| bucket.observations).sum::<u64>();
+    assert_eq!(timed, 0);
+    let batches = limiter.metrics().batches.requests.observed().iter().map(|bucket| bucket.observations).sum::<u64>();
+    assert_eq!(batches, 2);
+}
+
+#[test]
+fn a_hit_whose_counter_the_store_could_not_ask_is_neither_accepted_nor_rejected() {
+    let rules = config::parse("[path=*]\ncreditLimit=9\nresetSeconds=60\nactorField=path\nlabel=paths\n[default]\ncreditLimit=0\nresetSeconds=0\n", Format::Ini, "rules.ini").unwrap().rules;
+    let metrics = Metrics::new();
+    let policy = Policy::new(rules, &metrics);
+    let limiter = Limiter::new(Some(policy), Backend::Memory(MemoryStore::bounded(1)), Clock::system(), metrics);
+    apply(&limiter, &[("path=/a", Intent::Hit), ("path=/b", Intent::Hit), ("path=/a", Intent::Hit)]);
+    assert_eq!(counted(&limiter), counts(&[("accepted{paths}", 2)]));
+    assert_eq!(limiter.metrics().batches.store_errors.get(), 1);
 }

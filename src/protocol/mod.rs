@@ -3,6 +3,7 @@
 //! - [`mod@line`]: Divvy's line protocol, `HIT key=value …`.
 //! - [`resp`]: Redis's protocol, versions 2 and 3: framing of requests, writing of replies.
 //! - [`command`]: the commands that RESP requests name, typed, and their table.
+//! - [`envoy`]: the messages of Envoy's Rate Limit Service, and what they ask.
 //!
 //! Decoders take bytes and keep their place between reads, so that input fed byte by byte costs no more than input fed
 //! whole; every limit is checked before the bytes that it forbids are waited for. Nothing here touches a socket, keeps a
@@ -12,6 +13,7 @@
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used))]
 
 pub mod command;
+pub mod envoy;
 pub mod line;
 pub mod resp;
 

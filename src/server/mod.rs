@@ -1,12 +1,13 @@
 //! Sockets: listening, accepting, caps and timeouts, and the end of it all.
 //!
 //! Every front is an accept loop ([`accept`]) that gives each connection to its protocol: [`line`] and [`resp`] are
-//! sessions of one read-answer-write loop ([`connection`]), [`http`] is a library's. Nothing here judges a request or
+//! sessions of one read-answer-write loop ([`connection`]), [`http`] and [`grpc`] are libraries'. Nothing here judges a request or
 //! knows a rule.
 
 mod accept;
 mod admission;
 pub mod connection;
+mod grpc;
 mod http;
 mod line;
 mod memory;
@@ -28,6 +29,7 @@ use tokio_util::task::TaskTracker;
 use self::accept::Acceptor;
 use self::admission::Admission;
 use self::connection::Timeouts;
+use self::grpc::GrpcFront;
 use self::http::HttpFront;
 use self::line::LineFront;
 use self::memory::BufferMemory;
@@ -40,6 +42,8 @@ use crate::protocol::resp::Limits as RespLimits;
 
 /// Connections open at once, all fronts together.
 pub const DEFAULT_MAX_CONNECTIONS: u32 = 10_000;
+/// Bytes in the body of an HTTP request, and in a gRPC message.
+pub const DEFAULT_MAX_BODY: usize = 64 * 1024;
 /// How long a request may take to arrive.
 pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a client may take nothing of what was answered.
@@ -67,6 +71,8 @@ pub struct Limits {
     pub max_output: usize,
     /// What all connections' buffers together may hold beyond each one's own small ones (bytes).
     pub max_buffer_memory: usize,
+    /// Bytes in the body of an HTTP request, and in a gRPC message.
+    pub max_body: usize,
     pub resp: RespLimits,
     pub timeouts: Timeouts,
 }
@@ -97,13 +103,14 @@ pub struct Fronts {
     pub line: Option<TcpListener>,
     pub resp: Option<TcpListener>,
     pub http: Option<TcpListener>,
+    pub grpc: Option<TcpListener>,
 }
 
 /// Serves until `draining` is cancelled, and for the drain's delay; then answers what had been received, at most for a
 /// bounded time.
 ///
 /// # Errors
-/// The system's, when it refuses a thread.
+/// The system's, when it refuses a thread; a front's, when it cannot be set up.
 pub async fn run(
     limiter: Arc<Limiter>,
     fronts: Fronts,
@@ -124,7 +131,8 @@ pub async fn run(
         closing: CancellationToken::new(),
     };
     let resp = RespFront::new(Arc::clone(&limiter), limits, fronts.resp.as_ref());
-    let http = HttpFront::new(Arc::clone(&limiter), limits, memory, draining.clone());
+    let http = HttpFront::new(Arc::clone(&limiter), limits, Arc::clone(&memory), draining.clone());
+    let grpc = GrpcFront::new(Arc::clone(&limiter), limits, memory, draining.clone())?;
     let stop = async {
         draining.cancelled().await;
         tokio::time::sleep(drain.delay).await;
@@ -135,6 +143,7 @@ pub async fn run(
         acceptor.run(fronts.line, LineFront::new(limiter, limits)),
         acceptor.run(fronts.resp, resp),
         acceptor.run(fronts.http, http),
+        acceptor.run(fronts.grpc, grpc),
     );
 
     tokio::time::sleep(drain.grace).await;

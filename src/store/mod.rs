@@ -177,6 +177,12 @@ impl Batch {
         }
     }
 
+    /// Whether the action with this index was allowed; `None` when it has no outcome. As [`Batch::outcome`], without
+    /// copying it.
+    pub fn allowed(&self, index: usize) -> Option<bool> {
+        self.outcomes.get(index)?.as_ref().ok().map(|outcome| outcome.allowed)
+    }
+
     /// The outcome of the action that [`Batch::push`] gave this index; an error when no store has applied it.
     pub fn outcome(&self, index: usize) -> Result<Outcome, StoreError> {
         self.outcomes.get(index).cloned().unwrap_or_else(|| Err(StoreError::new("the store gave no answer")))

@@ -8,7 +8,17 @@ use super::connect;
 /// What came back.
 pub struct Response {
     pub status: u16,
+    /// The status line and the headers.
+    pub head: String,
     pub body: String,
+}
+
+impl Response {
+    /// The value of the header of this name, in any case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut headers = self.head.lines().filter_map(|line| line.split_once(": "));
+        headers.find(|(candidate, _)| candidate.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
 }
 
 pub fn get(address: SocketAddr, path: &str) -> Response {
@@ -23,5 +33,5 @@ pub fn request(address: SocketAddr, request: &str) -> Response {
     stream.read_to_string(&mut text).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no HTTP response: {text:?}"));
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    Response { status, body: body.to_owned() }
+    Response { status, head: head.to_owned(), body: body.to_owned() }
 }

@@ -38,6 +38,7 @@ pub struct Server {
     pub line: SocketAddr,
     pub resp: SocketAddr,
     pub http: SocketAddr,
+    pub grpc: SocketAddr,
     /// What it printed at start, but for the addresses.
     pub announced: Vec<String>,
 }
@@ -57,13 +58,14 @@ impl Server {
     pub fn start(args: &[&str]) -> Self {
         let mut child = divvy()
             .args(["serve", "--listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"])
+            .args(["--grpc-listen", "127.0.0.1:0"])
             .args(args)
             .stdout(Stdio::piped())
             .spawn()
             .expect("divvy serve starts");
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut announced = Vec::new();
-        let (mut line, mut resp, mut http) = (None, None, None);
+        let (mut line, mut resp, mut http, mut grpc) = (None, None, None, None);
         while !announced.last().is_some_and(|last: &String| last.starts_with("rules:")) {
             let mut text = String::new();
             if stdout.read_line(&mut text).unwrap() == 0 {
@@ -74,12 +76,13 @@ impl Server {
                 Some(("line protocol", address)) => line = address.parse().ok(),
                 Some(("RESP", address)) => resp = address.parse().ok(),
                 Some(("HTTP", address)) => http = address.parse().ok(),
+                Some(("gRPC", address)) => grpc = address.parse().ok(),
                 _ => announced.push(text.to_owned()),
             }
         }
         let nowhere: SocketAddr = ([127, 0, 0, 1], 0).into();
-        let [line, resp, http] = [line, resp, http].map(|address| address.unwrap_or(nowhere));
-        Self { child, stdout, line, resp, http, announced }
+        let [line, resp, http, grpc] = [line, resp, http, grpc].map(|address| address.unwrap_or(nowhere));
+        Self { child, stdout, line, resp, http, grpc, announced }
     }
 
     pub fn pid(&self) -> u32 {

@@ -8,7 +8,7 @@ use socket2::SockRef;
 use tokio::net::TcpListener;
 
 /// What `FileDescriptorName=` calls the fronts; the order of sockets without such names.
-const FRONTS: [&str; 3] = ["line", "resp", "http"];
+const FRONTS: [&str; 4] = ["line", "resp", "http", "grpc"];
 
 /// The sockets that were handed over, each with its front's name.
 #[derive(Debug, Default)]
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_told_is_an_error() {
-        for (names, count) in [("", 4), ("line:unknown", 2), ("line:line", 2), ("line", 2)] {
+        for (names, count) in [("", 5), ("line:unknown", 2), ("line:line", 2), ("line", 2)] {
             assert!(assign(names, count).is_err(), "{names:?} for {count}");
         }
     }

@@ -56,6 +56,9 @@ pub struct LimitArgs {
         default_value_t = server::DEFAULT_MAX_BUFFER_MEMORY
     )]
     max_buffer_memory: usize,
+    /// Bytes in the body of an HTTP request, and in a gRPC message
+    #[arg(long, env = "DIVVY_MAX_BODY", value_name = "BYTES", default_value_t = server::DEFAULT_MAX_BODY)]
+    max_body: usize,
     /// Seconds a connection may send nothing; 0: for ever
     #[arg(long, env = "DIVVY_IDLE_TIMEOUT", value_name = "SECONDS", default_value_t = 0,
           value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS))]
@@ -90,6 +93,7 @@ impl LimitArgs {
             max_pairs: self.max_pairs,
             max_output: self.max_output,
             max_buffer_memory: self.max_buffer_memory,
+            max_body: self.max_body,
             resp: resp::Limits {
                 max_arguments: self.max_arguments,
                 max_argument_bytes: self.max_argument,

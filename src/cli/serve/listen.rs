@@ -24,6 +24,9 @@ pub struct ListenArgs {
     /// of the default [default: 127.0.0.1:8322]
     #[arg(long, env = "DIVVY_HTTP_LISTEN", value_name = "ADDR")]
     http_listen: Option<Listen>,
+    /// Address of gRPC (Envoy's Rate Limit Service), or `none`
+    #[arg(long, env = "DIVVY_GRPC_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:8323")]
+    grpc_listen: Listen,
     /// Let other processes that do the same listen on the same ports (SO_REUSEPORT): a new server can start beside the
     /// old one
     #[arg(long, env = "DIVVY_REUSE_PORT", value_parser = clap::builder::BoolishValueParser::new())]
@@ -57,6 +60,7 @@ pub struct Addresses {
     line: Listen,
     resp: Listen,
     http: Listen,
+    grpc: Listen,
     reuse_port: bool,
 }
 
@@ -81,6 +85,7 @@ impl ListenArgs {
             line: address(&self.listen, "PORT", DEFAULT_LISTEN)?,
             resp: self.resp_listen.clone(),
             http: address(&self.http_listen, "HTTP_SERVICE_PORT", DEFAULT_HTTP_LISTEN)?,
+            grpc: self.grpc_listen.clone(),
             reuse_port: self.reuse_port,
         })
     }
@@ -96,9 +101,10 @@ impl Addresses {
             line: self.front(handed.take("line")?, &self.line).await?,
             resp: self.front(handed.take("resp")?, &self.resp).await?,
             http: self.front(handed.take("http")?, &self.http).await?,
+            grpc: self.front(handed.take("grpc")?, &self.grpc).await?,
         };
-        if fronts.line.is_none() && fronts.resp.is_none() && fronts.http.is_none() {
-            bail!("--listen, --resp-listen and --http-listen are all `none`: nobody could reach the server");
+        if [&fronts.line, &fronts.resp, &fronts.http, &fronts.grpc].into_iter().all(Option::is_none) {
+            bail!("every address to listen on is `none`: nobody could reach the server");
         }
         Ok(fronts)
     }

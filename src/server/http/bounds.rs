@@ -22,13 +22,11 @@ use crate::server::connection::{Cut, Timeouts};
 use crate::server::memory::{BufferMemory, FREE, Share};
 
 /// HTTP/2: requests of one connection that are served at a time.
-const MAX_STREAMS: u32 = 64;
+const MAX_STREAMS: u32 = 256;
 /// HTTP/2: bytes of a request's head.
 const MAX_HEAD: u32 = 16 * 1024;
 /// HTTP/2: what a client may send ahead, of a request and in all, and what is buffered for it (bytes).
 const WINDOW: u32 = 64 * 1024;
-/// What a body may hold without asking (bytes).
-const FREE_BODY: usize = 4 * 1024;
 
 /// The library's settings.
 pub fn builder(timeouts: Timeouts) -> Builder<TokioExecutor> {
@@ -110,8 +108,7 @@ impl hyper::body::Body for BoundedBody {
         };
         if let Some(Ok(frame)) = &frame {
             self.received += frame.data_ref().map_or(0, Bytes::len);
-            let beyond = self.received.saturating_sub(FREE_BODY);
-            if self.account.share.lock().resize(beyond).is_err() {
+            if self.account.share.lock().resize(self.received).is_err() {
                 return self.end(Cut::NoMemory);
             }
         }

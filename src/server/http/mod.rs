@@ -25,7 +25,7 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-use self::bounds::BodyBounds;
+pub(super) use self::bounds::{BodyBounds, bound_body};
 use self::health::Health;
 use super::Limits;
 use super::accept::Front;
@@ -48,7 +48,7 @@ impl HttpFront {
             .route("/healthz", get(health::alive))
             .route("/readyz", get(health::ready))
             .with_state(Arc::new(health))
-            .layer(from_fn_with_state(BodyBounds { timeouts: limits.timeouts, memory }, bounds::bound_body));
+            .layer(from_fn_with_state(BodyBounds { timeouts: limits.timeouts, memory }, bound_body));
         Self { router, timeouts: limits.timeouts }
     }
 }
@@ -63,7 +63,7 @@ impl Front for HttpFront {
 }
 
 /// Serves one connection; once the lease is over, it answers what came in and ends.
-async fn serve_router(stream: Stream, router: Router, timeouts: Timeouts, lease: Lease) {
+pub(super) async fn serve_router(stream: Stream, router: Router, timeouts: Timeouts, lease: Lease) {
     let mut stream = TimeoutStream::new(stream);
     stream.set_read_timeout(timeouts.idle);
     stream.set_write_timeout(Some(timeouts.write));

@@ -1,0 +1,59 @@
+//! Counts what a batch came to. Hits that a rule said the same to, one after the other, are counted at once: a burst of
+//! one rule costs one atomic addition.
+
+use super::{Answer, Asked, Requests};
+use crate::metrics::Metrics;
+
+/// A run of hits on one rule with one answer.
+#[derive(Clone, Copy)]
+struct Run {
+    rule: usize,
+    allowed: bool,
+    hits: u64,
+}
+
+impl Requests {
+    /// Counts every rule that a hit matched, canaries included, by what it said; a rule whose counter the store failed
+    /// to ask said nothing.
+    pub(super) fn count_answers(&self, metrics: &Metrics) {
+        let mut errors = 0;
+        let mut run = Run { rule: 0, allowed: true, hits: 0 };
+        for matched in &self.matched {
+            let allowed = match matched.answer {
+                Answer::Uncounted(verdict) => verdict.allowed,
+                Answer::Counted(entry) => match self.batch.allowed(entry) {
+                    Some(allowed) => allowed,
+                    None => {
+                        errors += 1;
+                        continue;
+                    }
+                },
+            };
+            if !matched.is_hit {
+                continue;
+            }
+            if (run.rule, run.allowed) == (matched.rule, allowed) {
+                run.hits += 1;
+            } else {
+                self.count_run(run);
+                run = Run { rule: matched.rule, allowed, hits: 1 };
+            }
+        }
+        self.count_run(run);
+        let buckets = self.asked.iter().filter_map(|asked| match asked {
+            Asked::Bucket(entry) => Some(*entry),
+            Asked::Refused(_) | Asked::Rules(_) => None,
+        });
+        errors += buckets.filter(|entry| self.batch.allowed(*entry).is_none()).count() as u64;
+        if errors > 0 {
+            metrics.batches.store_errors.inc_by(errors);
+        }
+    }
+
+    fn count_run(&self, run: Run) {
+        let rule = self.policy.as_ref().and_then(|policy| policy.hits.get(run.rule));
+        if let Some(rule) = rule.filter(|_| run.hits > 0) {
+            rule.count(run.allowed, run.hits);
+        }
+    }
+}

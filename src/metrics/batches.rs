@@ -1,0 +1,56 @@
+//! Batches: how many requests were answered together, and how long the store took for them.
+
+use prometheus::IntCounter;
+
+use super::histogram::{Histogram, Unit};
+use super::maker::Maker;
+
+/// Upper bounds; a front takes at most 1024 requests into one batch.
+const SIZES: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+/// Upper bounds in nanoseconds: a hot table, a disk, a network, a timeout.
+const DURATIONS: [u64; 12] = [
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    5_000_000,
+    25_000_000,
+    100_000_000,
+    500_000_000,
+];
+
+pub struct Batches {
+    /// Requests in a batch.
+    pub requests: Histogram,
+    /// The store's time for a batch.
+    pub store_duration: Histogram,
+    /// Actions whose answer was the store's error.
+    pub store_errors: IntCounter,
+}
+
+impl Batches {
+    pub(super) fn new(maker: &Maker) -> Self {
+        Self {
+            requests: maker.histogram(
+                "divvy_batch_requests",
+                "Requests that were answered together, a batch.",
+                Unit::Things,
+                &SIZES,
+            ),
+            store_duration: maker.histogram(
+                "divvy_store_duration_seconds",
+                "How long the store took to apply a batch.",
+                Unit::Seconds,
+                &DURATIONS,
+            ),
+            store_errors: maker.counter(
+                "divvy_store_errors_total",
+                "Actions on counters that were answered with an error of the store's.",
+            ),
+        }
+    }
+}

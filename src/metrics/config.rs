@@ -1,0 +1,64 @@
+//! The rules in force: which they are, and how loading them went.
+
+use parking_lot::Mutex;
+use prometheus::{Gauge, IntCounter, IntGauge, IntGaugeVec};
+
+use super::maker::Maker;
+
+const NANOS_PER_SECOND: f64 = 1e9;
+
+pub struct Config {
+    info: IntGaugeVec,
+    /// The hash that `info` shows.
+    hash: Mutex<String>,
+    version: IntGauge,
+    rules: IntGauge,
+    last_load_succeeded: IntGauge,
+    loaded_at: Gauge,
+    failed_at: Gauge,
+    failures: IntCounter,
+}
+
+impl Config {
+    pub(super) fn new(maker: &Maker) -> Self {
+        Self {
+            info: maker.gauges("divvy_config_info", "1, with the hash of the rules in force.", &["hash"]),
+            hash: Mutex::default(),
+            version: maker.gauge("divvy_config_version", "How often rules were put in force since the start."),
+            rules: maker.gauge("divvy_config_rules", "Rules in force."),
+            last_load_succeeded: maker
+                .gauge("divvy_config_last_load_successful", "Whether the last try to load rules succeeded."),
+            loaded_at: maker.fraction(
+                "divvy_config_last_success_timestamp_seconds",
+                "When rules were last put in force, in seconds since 1970; 0: never.",
+            ),
+            failed_at: maker.fraction(
+                "divvy_config_last_failure_timestamp_seconds",
+                "When rules were last refused, in seconds since 1970; 0: never.",
+            ),
+            failures: maker.counter("divvy_config_failures_total", "Tries to load rules that failed."),
+        }
+    }
+
+    /// So many rules with this hash are in force since `at` (nanoseconds since 1970).
+    pub fn loaded(&self, hash: &str, rules: usize, at: u64) {
+        let mut shown = self.hash.lock();
+        if *shown != hash {
+            // The first time there is none to remove.
+            let _ = self.info.remove_label_values(&[shown.as_str()]);
+            hash.clone_into(&mut shown);
+        }
+        self.info.with_label_values(&[hash]).set(1);
+        self.version.inc();
+        self.rules.set(i64::try_from(rules).unwrap_or(i64::MAX));
+        self.last_load_succeeded.set(1);
+        self.loaded_at.set(at as f64 / NANOS_PER_SECOND);
+    }
+
+    /// Rules were refused at `at` (nanoseconds since 1970): those that were in force stay so.
+    pub fn refused(&self, at: u64) {
+        self.last_load_succeeded.set(0);
+        self.failed_at.set(at as f64 / NANOS_PER_SECOND);
+        self.failures.inc();
+    }
+}

@@ -1,0 +1,72 @@
+//! A figure that its owner keeps, and that is asked for when somebody looks.
+
+use prometheus::proto;
+
+use super::histogram::Histogram;
+
+/// One figure: a name, what it means, and what it is now.
+#[derive(Debug, Clone)]
+pub struct Figure {
+    name: &'static str,
+    help: &'static str,
+    label: Option<(&'static str, &'static str)>,
+    value: Value,
+}
+
+#[derive(Debug, Clone)]
+enum Value {
+    /// Never goes down.
+    Counter(u64),
+    Gauge(f64),
+    Histogram(Histogram),
+}
+
+impl Figure {
+    /// A number that never goes down; its name ends in `_total`.
+    pub fn counter(name: &'static str, help: &'static str, value: u64) -> Self {
+        Self { name, help, label: None, value: Value::Counter(value) }
+    }
+
+    pub fn gauge(name: &'static str, help: &'static str, value: f64) -> Self {
+        Self { name, help, label: None, value: Value::Gauge(value) }
+    }
+
+    pub fn histogram(name: &'static str, help: &'static str, value: &Histogram) -> Self {
+        Self { name, help, label: None, value: Value::Histogram(value.clone()) }
+    }
+
+    /// The figure with a label. Its value is a word of this crate, as everything that labels here.
+    pub fn labelled(self, label: &'static str, value: &'static str) -> Self {
+        Self { label: Some((label, value)), ..self }
+    }
+
+    pub(super) fn into_family(self) -> proto::MetricFamily {
+        let (kind, mut metric) = match self.value {
+            Value::Counter(value) => {
+                let mut counter = proto::Counter::default();
+                counter.set_value(value as f64);
+                let mut metric = proto::Metric::default();
+                metric.set_counter(counter);
+                (proto::MetricType::COUNTER, metric)
+            }
+            Value::Gauge(value) => {
+                let mut gauge = proto::Gauge::default();
+                gauge.set_value(value);
+                (proto::MetricType::GAUGE, proto::Metric::from_gauge(gauge))
+            }
+            Value::Histogram(histogram) => (proto::MetricType::HISTOGRAM, histogram.to_proto()),
+        };
+        if let Some((name, value)) = self.label {
+            let mut label = proto::LabelPair::default();
+            label.set_name(name.to_owned());
+            label.set_value(value.to_owned());
+            metric.set_label(vec![label]);
+        }
+        let mut family = proto::MetricFamily::default();
+        family.set_name(self.name.to_owned());
+        family.set_help(self.help.to_owned());
+        family.set_field_type(kind);
+        family.set_metric(vec![metric]);
+        family
+    }
+}

@@ -1,0 +1,132 @@
+//! A histogram that takes many equal observations at once, for two atomic additions.
+//!
+//! The library's own takes one at a time, and a batch has many hits that took the same time. Each bucket keeps its own
+//! sum, so that the mean of what fell into it is known as well.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto;
+
+/// What is observed, and how it is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Observed in nanoseconds, shown in seconds.
+    Seconds,
+    /// Numbers of things.
+    Things,
+}
+
+impl Unit {
+    fn shown(self, value: u64) -> f64 {
+        match self {
+            Self::Seconds => value as f64 / 1e9,
+            Self::Things => value as f64,
+        }
+    }
+}
+
+/// Observations in buckets. Clones are the same histogram.
+#[derive(Debug, Clone)]
+pub struct Histogram(Arc<Core>);
+
+#[derive(Debug)]
+struct Core {
+    unit: Unit,
+    bounds: Box<[u64]>,
+    /// One more than bounds: the last one is for what is larger than all of them.
+    buckets: Box<[Bucket]>,
+}
+
+#[derive(Debug, Default)]
+struct Bucket {
+    observations: AtomicU64,
+    /// Of the values. It would take years of busy days to overflow, and Prometheus then sees a counter that began anew.
+    sum: AtomicU64,
+}
+
+/// What one bucket held at one moment: how many observations, and the sum of their values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Observed {
+    pub observations: u64,
+    pub sum: u64,
+}
+
+impl Histogram {
+    /// `bounds` are the largest value of each bucket, ascending.
+    pub fn new(unit: Unit, bounds: &[u64]) -> Self {
+        let buckets = (0..=bounds.len()).map(|_| Bucket::default()).collect();
+        Self(Arc::new(Core { unit, bounds: bounds.into(), buckets }))
+    }
+
+    /// Takes `value`, as often as `times` says.
+    pub fn observe(&self, value: u64, times: u64) {
+        let index = self.0.bounds.partition_point(|bound| *bound < value);
+        if let Some(bucket) = self.0.buckets.get(index) {
+            bucket.observations.fetch_add(times, Relaxed);
+            bucket.sum.fetch_add(value.wrapping_mul(times), Relaxed);
+        }
+    }
+
+    /// What each bucket holds, in the order of their bounds; the last one has none.
+    pub fn observed(&self) -> Vec<Observed> {
+        let read = |bucket: &Bucket| Observed {
+            observations: bucket.observations.load(Relaxed),
+            sum: bucket.sum.load(Relaxed),
+        };
+        self.0.buckets.iter().map(read).collect()
+    }
+
+    pub(super) fn to_proto(&self) -> proto::Metric {
+        let (mut count, mut sum) = (0, 0u64);
+        let mut buckets = Vec::with_capacity(self.0.bounds.len());
+        let mut bounds = self.0.bounds.iter();
+        for observed in self.observed() {
+            count += observed.observations;
+            sum = sum.wrapping_add(observed.sum);
+            if let Some(bound) = bounds.next() {
+                let mut bucket = proto::Bucket::default();
+                bucket.set_cumulative_count(count);
+                bucket.set_upper_bound(self.0.unit.shown(*bound));
+                buckets.push(bucket);
+            }
+        }
+        let mut histogram = proto::Histogram::default();
+        histogram.set_sample_count(count);
+        histogram.set_sample_sum(self.0.unit.shown(sum));
+        histogram.set_bucket(buckets);
+        let mut metric = proto::Metric::default();
+        metric.set_histogram(histogram);
+        metric
+    }
+}
+
+/// A histogram under its name, for the registry.
+pub struct RegisteredHistogram {
+    desc: Desc,
+    histogram: Histogram,
+}
+
+impl RegisteredHistogram {
+    #[expect(clippy::expect_used, reason = "names are constants, and every test that starts a server makes them all")]
+    pub fn new(name: &str, help: &str, histogram: Histogram) -> Self {
+        let desc = Desc::new(name.into(), help.into(), Vec::new(), Default::default());
+        Self { desc: desc.expect("a valid name and help"), histogram }
+    }
+}
+
+impl Collector for RegisteredHistogram {
+    fn desc(&self) -> Vec<&Desc> {
+        vec![&self.desc]
+    }
+
+    fn collect(&self) -> Vec<proto::MetricFamily> {
+        let mut family = proto::MetricFamily::default();
+        family.set_name(self.desc.fq_name.clone());
+        family.set_help(self.desc.help.clone());
+        family.set_field_type(proto::MetricType::HISTOGRAM);
+        family.set_metric(vec![self.histogram.to_proto()]);
+        vec![family]
+    }
+}

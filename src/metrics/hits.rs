@@ -1,0 +1,96 @@
+//! Hits: what each rule said to them, and how long they took. Names and meaning are the original Divvy's.
+
+use prometheus::core::Collector;
+use prometheus::{IntCounter, IntCounterVec};
+
+use super::histogram::{Histogram, Unit};
+use super::maker::Maker;
+
+/// Upper bounds in nanoseconds. From 1 ms on they are the original's; most hits take far less.
+const DURATIONS: [u64; 12] = [
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_000_000,
+    5_000_000,
+    10_000_000,
+    100_000_000,
+    500_000_000,
+];
+
+/// The hits of all rules.
+pub struct Hits {
+    by_rule: IntCounterVec,
+    /// From the arrival of the hit's batch until the batch has its answers.
+    pub duration: Histogram,
+}
+
+/// The hits of one rule. Looked up once, when the rule is put in force.
+#[derive(Debug, Clone)]
+pub struct RuleHits {
+    accepted: IntCounter,
+    rejected: IntCounter,
+}
+
+/// What has been counted under one status and one rule's label.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Counted {
+    pub status: String,
+    /// Empty for all rules without a label.
+    pub rule_label: String,
+    pub hits: u64,
+}
+
+impl Hits {
+    pub(super) fn new(maker: &Maker) -> Self {
+        Self {
+            by_rule: maker.counters(
+                "divvy_hits_total",
+                "Hits, by the rule that they matched and what it said.",
+                &["status", "rule_label"],
+            ),
+            duration: maker.histogram(
+                "divvy_hit_duration_seconds",
+                "How long hits took, from the arrival of their batch to its answers.",
+                Unit::Seconds,
+                &DURATIONS,
+            ),
+        }
+    }
+
+    /// The counters of a rule. A rule that is loaded again under its label goes on counting where it was.
+    pub fn rule(&self, label: Option<&str>, is_canary: bool) -> RuleHits {
+        let statuses = if is_canary { ["canary-accepted", "canary-rejected"] } else { ["accepted", "rejected"] };
+        let [accepted, rejected] =
+            statuses.map(|status| self.by_rule.with_label_values(&[status, label.unwrap_or_default()]));
+        RuleHits { accepted, rejected }
+    }
+
+    /// All that has been counted.
+    pub fn counted(&self) -> Vec<Counted> {
+        let families = self.by_rule.collect();
+        let metrics = families.iter().flat_map(|family| family.get_metric());
+        metrics
+            .map(|metric| {
+                let label = |name: &str| {
+                    let pair = metric.get_label().iter().find(|pair| pair.name() == name);
+                    pair.map(|pair| pair.value().to_owned()).unwrap_or_default()
+                };
+                // Whole numbers, exact up to 2^53.
+                let hits = metric.get_counter().get_value() as u64;
+                Counted { status: label("status"), rule_label: label("rule_label"), hits }
+            })
+            .collect()
+    }
+}
+
+impl RuleHits {
+    /// Counts so many hits that the rule said the same to.
+    pub fn count(&self, allowed: bool, hits: u64) {
+        if allowed { &self.accepted } else { &self.rejected }.inc_by(hits);
+    }
+}

@@ -1,0 +1,61 @@
+//! Making metrics: what each theme needs to make its own, and to have them shown.
+
+use prometheus::core::Collector;
+use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+
+use super::histogram::{Histogram, RegisteredHistogram, Unit};
+
+/// Makes metrics and registers them. Names, helps and labels are constants of this crate.
+pub struct Maker {
+    registry: Registry,
+}
+
+impl Maker {
+    pub fn new() -> Self {
+        Self { registry: Registry::new() }
+    }
+
+    pub fn into_registry(self) -> Registry {
+        self.registry
+    }
+
+    pub fn counter(&self, name: &str, help: &str) -> IntCounter {
+        self.registered(IntCounter::new(name, help))
+    }
+
+    pub fn counters(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+        self.registered(IntCounterVec::new(Opts::new(name, help), labels))
+    }
+
+    pub fn gauge(&self, name: &str, help: &str) -> IntGauge {
+        self.registered(IntGauge::new(name, help))
+    }
+
+    /// A gauge that holds fractions, such as a time in seconds.
+    pub fn fraction(&self, name: &str, help: &str) -> Gauge {
+        self.registered(Gauge::new(name, help))
+    }
+
+    pub fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+        self.registered(IntGaugeVec::new(Opts::new(name, help), labels))
+    }
+
+    /// `bounds`, ascending, are in the unit's small change: see [`Unit`].
+    pub fn histogram(&self, name: &'static str, help: &'static str, unit: Unit, bounds: &[u64]) -> Histogram {
+        let histogram = Histogram::new(unit, bounds);
+        self.register(RegisteredHistogram::new(name, help, histogram.clone()));
+        histogram
+    }
+
+    #[expect(clippy::expect_used, reason = "names are constants, and every test that starts a server makes them all")]
+    pub fn register(&self, metric: impl Collector + 'static) {
+        self.registry.register(Box::new(metric)).expect("a name that no other metric has");
+    }
+
+    #[expect(clippy::expect_used, reason = "names are constants, and every test that starts a server makes them all")]
+    fn registered<M: Collector + Clone + 'static>(&self, made: prometheus::Result<M>) -> M {
+        let metric = made.expect("a valid name, help and labels");
+        self.register(metric.clone());
+        metric
+    }
+}

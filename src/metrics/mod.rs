@@ -1,0 +1,76 @@
+//! What the server counts and times: typed handles for those who count, and all of it as text for those who watch.
+//!
+//! One file a theme, each a struct of handles that [`Metrics`] owns: what is counted is a method call on a handle that
+//! was looked up before, never a look-up by name. Label values are words of this crate or of the operator's rules
+//! file; a client's bytes never become one. What a store measures about itself it keeps, and hands over as
+//! [`Figure`]s when it is asked. Nothing here knows a rule, a store or a protocol.
+//!
+//! A new theme: a file with a struct that makes its metrics through [`Maker`] in `new`, and a field of [`Metrics`].
+
+mod batches;
+mod config;
+mod connections;
+mod errors;
+mod figure;
+mod histogram;
+mod hits;
+mod maker;
+mod requests;
+
+use std::sync::Arc;
+
+use prometheus::process_collector::ProcessCollector;
+use prometheus::{Registry, TextEncoder};
+
+pub use self::batches::Batches;
+pub use self::config::Config;
+pub use self::connections::{Connections, FrontConnections, OpenConnection};
+pub use self::errors::Errors;
+pub use self::figure::Figure;
+pub use self::histogram::{Histogram, Unit};
+pub use self::hits::{Hits, RuleHits};
+use self::maker::Maker;
+pub use self::requests::{FrontRequests, RequestKind, RequestTally, Requests};
+
+/// All that is counted, one field a theme. Made once and shared by everybody.
+pub struct Metrics {
+    registry: Registry,
+    pub batches: Batches,
+    pub config: Config,
+    pub connections: Connections,
+    pub errors: Errors,
+    pub hits: Hits,
+    pub requests: Requests,
+}
+
+impl Metrics {
+    /// Everything at 0.
+    pub fn new() -> Arc<Self> {
+        let maker = Maker::new();
+        maker.register(ProcessCollector::for_self());
+        let build = maker.gauges("divvy_build_info", "1, with the version that is running.", &["version"]);
+        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        Arc::new(Self {
+            batches: Batches::new(&maker),
+            config: Config::new(&maker),
+            connections: Connections::new(&maker),
+            errors: Errors::new(&maker),
+            hits: Hits::new(&maker),
+            requests: Requests::new(&maker),
+            registry: maker.into_registry(),
+        })
+    }
+
+    /// Everything in Prometheus's text format, with `figures` beside it.
+    ///
+    /// # Errors
+    /// When a figure is none that the format can hold.
+    pub fn render(&self, figures: Vec<Figure>) -> Result<String, prometheus::Error> {
+        let mut families = self.registry.gather();
+        families.extend(figures.into_iter().map(Figure::into_family));
+        TextEncoder::new().encode_to_string(&families)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! The text that all of it comes to.
+
+use super::*;
+
+fn lines(metrics: &Metrics, name: &str) -> Vec<String> {
+    let text = metrics.render(Vec::new()).unwrap();
+    let is_of_it = |line: &&str| line.starts_with(name) && !line.starts_with('#');
+    text.lines().filter(is_of_it).map(str::to_owned).collect()
+}
+
+#[test]
+fn a_histogram_counts_many_at_once_each_in_its_bucket() {
+    let histogram = Histogram::new(Unit::Seconds, &[1_000, 2_000]);
+    histogram.observe(1_000, 3);
+    histogram.observe(1_001, 1);
+    histogram.observe(u64::MAX / 2, 0);
+    histogram.observe(5_000, 2);
+    let observed: Vec<_> = histogram.observed().iter().map(|bucket| (bucket.observations, bucket.sum)).collect();
+    assert_eq!(observed, [(3, 3_000), (1, 1_001), (2, 10_000)]);
+}
+
+#[test]
+fn a_histogram_is_shown_in_seconds_and_adds_up() {
+    let metrics = Metrics::new();
+    metrics.hits.duration.observe(2_000_000, 32);
+    metrics.hits.duration.observe(700_000_000, 1);
+    let shown = lines(&metrics, "divvy_hit_duration_seconds");
+    let value = |prefix: &str| {
+        let line = shown.iter().find_map(|line| line.strip_prefix(prefix));
+        line.unwrap_or_else(|| panic!("{prefix} in {shown:?}")).trim().to_owned()
+    };
+    assert_eq!(value("divvy_hit_duration_seconds_bucket{le=\"0.00001\"}"), "0");
+    assert_eq!(value("divvy_hit_duration_seconds_bucket{le=\"0.001\"}"), "0");
+    assert_eq!(value("divvy_hit_duration_seconds_bucket{le=\"0.002\"}"), "32");
+    assert_eq!(value("divvy_hit_duration_seconds_bucket{le=\"0.5\"}"), "32");
+    assert_eq!(value("divvy_hit_duration_seconds_bucket{le=\"+Inf\"}"), "33");
+    assert_eq!(value("divvy_hit_duration_seconds_count"), "33");
+    assert_eq!(value("divvy_hit_duration_seconds_sum"), "0.764");
+}
+
+#[test]
+fn a_rule_that_is_loaded_again_goes_on_where_it_was() {
+    let metrics = Metrics::new();
+    metrics.hits.rule(Some("status"), false).count(true, 3);
+    metrics.hits.rule(Some("status"), false).count(true, 4);
+    metrics.hits.rule(None, true).count(false, 2);
+    let shown = lines(&metrics, "divvy_hits_total");
+    assert!(shown.contains(&r#"divvy_hits_total{rule_label="status",status="accepted"} 7"#.to_owned()), "{shown:?}");
+    assert!(shown.contains(&r#"divvy_hits_total{rule_label="",status="canary-rejected"} 2"#.to_owned()), "{shown:?}");
+    assert!(shown.contains(&r#"divvy_hits_total{rule_label="status",status="rejected"} 0"#.to_owned()), "{shown:?}");
+    let counted = metrics.hits.counted();
+    assert_eq!(counted.iter().map(|counted| counted.hits).sum::<u64>(), 9);
+}
+
+#[test]
+fn requests_are_counted_by_front_and_kind_and_only_where_there_were_some() {
+    let metrics = Metrics::new();
+    let (line, resp) = (metrics.requests.front("line"), metrics.requests.front("resp"));
+    let mut tally = RequestTally::default();
+    for kind in RequestKind::ALL {
+        tally.count(kind);
+        tally.count(kind);
+    }
+    resp.take(&mut tally);
+    resp.take(&mut tally);
+    line.count(RequestKind::Hit);
+    assert_eq!((line.total(), resp.total()), (1, 18));
+    let shown = lines(&metrics, "divvy_requests_total");
+    assert_eq!(shown.len(), 10, "{shown:?}");
+    assert!(shown.contains(&r#"divvy_requests_total{command="hit",front="line"} 1"#.to_owned()), "{shown:?}");
+    assert!(shown.contains(&r#"divvy_requests_total{command="bucket",front="resp"} 2"#.to_owned()), "{shown:?}");
+}
+
+#[test]
+fn connections_are_open_until_they_are_dropped() {
+    let metrics = Metrics::new();
+    let front = metrics.connections.front("line");
+    let (one, other) = (front.opened(), front.opened());
+    assert_eq!(metrics.connections.open(), 2);
+    drop((one, other));
+    assert_eq!(metrics.connections.open(), 0);
+    assert_eq!(
+        lines(&metrics, "divvy_connections_accepted_total"),
+        [r#"divvy_connections_accepted_total{front="line"} 2"#]
+    );
+}
+
+#[test]
+fn only_the_hash_of_the_rules_in_force_is_shown() {
+    let metrics = Metrics::new();
+    metrics.config.loaded("aa", 2, 5_000_000_000);
+    metrics.config.loaded("bb", 3, 7_500_000_000);
+    metrics.config.refused(9_000_000_000);
+    let shown = lines(&metrics, "divvy_config");
+    for expected in [
+        "divvy_config_info{hash=\"bb\"} 1",
+        "divvy_config_version 2",
+        "divvy_config_rules 3",
+        "divvy_config_last_load_successful 0",
+        "divvy_config_last_success_timestamp_seconds 7.5",
+        "divvy_config_last_failure_timestamp_seconds 9",
+        "divvy_config_failures_total 1",
+    ] {
+        assert!(shown.contains(&expected.to_owned()), "{expected} in {shown:?}");
+    }
+    assert_eq!(shown.len(), 7, "{shown:?}");
+}
+
+#[test]
+fn figures_stand_beside_the_rest() {
+    let metrics = Metrics::new();
+    let histogram = Histogram::new(Unit::Things, &[1]);
+    histogram.observe(1, 1);
+    let text = metrics
+        .render(vec![
+            Figure::counter("divvy_some_total", "Some.", 3).labelled("store", "memory"),
+            Figure::gauge("divvy_other", "Other.", 0.5),
+            Figure::histogram("divvy_third", "Third.", &histogram),
+        ])
+        .unwrap();
+    for expected in [
+        "# HELP divvy_some_total Some.\n# TYPE divvy_some_total counter\ndivvy_some_total{store=\"memory\"} 3\n",
+        "# TYPE divvy_other gauge\ndivvy_other 0.5\n",
+        "# TYPE divvy_third histogram\ndivvy_third_bucket{le=\"1\"} 1\n",
+        "divvy_build_info{version=",
+        "process_resident_memory_bytes ",
+    ] {
+        assert!(text.contains(expected), "{expected:?} in {text}");
+    }
+}

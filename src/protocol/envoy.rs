@@ -1,0 +1,153 @@
+//! Envoy's Rate Limit Service, version 3: its messages, and what they ask.
+//!
+//! The service itself is in `server`. A descriptor is one operation: its entries as pairs, and the request's `domain`.
+//! Source: <https://www.envoyproxy.io/docs/envoy/latest/api-v3/service/ratelimit/v3/rls.proto>.
+
+use self::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use self::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
+use self::messages::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use self::messages::envoy::service::ratelimit::v3::{RateLimitRequest, rate_limit_response};
+use self::messages::envoy::r#type::v3::RateLimitUnit;
+use crate::algorithm::{FixedWindow, Limit};
+use crate::clock::NANOS_PER_SECOND;
+use crate::rules::Operation;
+
+/// What proto/ compiles to.
+#[allow(clippy::all)]
+pub mod messages {
+    include!(concat!(env!("OUT_DIR"), "/messages.rs"));
+}
+
+/// The same for gRPC's reflection: an encoded `FileDescriptorSet`.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+/// The pair under which rules see a request's domain.
+const DOMAIN: &str = "domain";
+/// The domain is a pair, too.
+const DOMAIN_PAIRS: usize = 1;
+
+/// Why a request is none.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum InvalidRequest {
+    #[error("domain is empty: name the set of rules that the descriptors belong to")]
+    NoDomain,
+    #[error("there are no descriptors: there is nothing to limit")]
+    NoDescriptors,
+    #[error("descriptors[{descriptor}] has no entries")]
+    NoEntries { descriptor: usize },
+    #[error("descriptors[{descriptor}].entries[{entry}].key is empty")]
+    NoKey { descriptor: usize, entry: usize },
+    #[error("descriptors[{descriptor}] has {entries} entries, and at most {max} are taken (--max-pairs)")]
+    TooManyEntries { descriptor: usize, entries: usize, max: usize },
+    #[error("descriptors[{descriptor}].limit has no requests_per_unit or no known unit")]
+    Override { descriptor: usize },
+    #[error("descriptors[{descriptor}].is_negative_hits is set: divvy does not give credit back")]
+    NegativeHits { descriptor: usize },
+}
+
+/// What a descriptor asks besides its operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DescriptorAsk {
+    /// The cost; `None`: what the rule says, 1 if it says nothing.
+    pub cost: Option<u64>,
+    /// The limit that Envoy's own configuration sets in place of a rule's.
+    pub limit: Option<Limit>,
+}
+
+/// Is there anything to decide?
+///
+/// # Errors
+/// When the domain or the descriptors are missing.
+pub fn check(request: &RateLimitRequest) -> Result<(), InvalidRequest> {
+    if request.domain.is_empty() {
+        return Err(InvalidRequest::NoDomain);
+    }
+    if request.descriptors.is_empty() {
+        return Err(InvalidRequest::NoDescriptors);
+    }
+    Ok(())
+}
+
+/// Reads descriptor number `index` into `operation`. The last of a repeated key wins, and no entry replaces the domain.
+///
+/// # Errors
+/// When the descriptor cannot be understood, or has more than `max_pairs` pairs.
+pub fn read_descriptor(
+    request: &RateLimitRequest,
+    index: usize,
+    descriptor: &RateLimitDescriptor,
+    max_pairs: usize,
+    operation: &mut Operation,
+) -> Result<DescriptorAsk, InvalidRequest> {
+    let entries = descriptor.entries.len();
+    if entries == 0 {
+        return Err(InvalidRequest::NoEntries { descriptor: index });
+    }
+    if entries + DOMAIN_PAIRS > max_pairs {
+        let max = max_pairs.saturating_sub(DOMAIN_PAIRS);
+        return Err(InvalidRequest::TooManyEntries { descriptor: index, entries, max });
+    }
+    if descriptor.is_negative_hits {
+        return Err(InvalidRequest::NegativeHits { descriptor: index });
+    }
+    operation.clear();
+    for (place, entry) in descriptor.entries.iter().enumerate() {
+        if entry.key.is_empty() {
+            return Err(InvalidRequest::NoKey { descriptor: index, entry: place });
+        }
+        operation.set(&entry.key, &entry.value);
+    }
+    operation.set(DOMAIN, &request.domain);
+    let limit = match &descriptor.limit {
+        None => None,
+        Some(given) => Some(limit(given).ok_or(InvalidRequest::Override { descriptor: index })?),
+    };
+    // In the request, 0 is what a field that was not set looks like.
+    let of_request = (request.hits_addend > 0).then_some(u64::from(request.hits_addend));
+    Ok(DescriptorAsk { cost: descriptor.hits_addend.or(of_request), limit })
+}
+
+fn limit(given: &RateLimitOverride) -> Option<Limit> {
+    let seconds = seconds(match RateLimitUnit::try_from(given.unit).ok()? {
+        RateLimitUnit::Unknown => return None,
+        RateLimitUnit::Second => Unit::Second,
+        RateLimitUnit::Minute => Unit::Minute,
+        RateLimitUnit::Hour => Unit::Hour,
+        RateLimitUnit::Day => Unit::Day,
+        RateLimitUnit::Month => Unit::Month,
+        RateLimitUnit::Year => Unit::Year,
+    });
+    FixedWindow::new(given.requests_per_unit.into(), seconds * NANOS_PER_SECOND).ok().map(Limit::FixedWindow)
+}
+
+/// A limit as a reply tells it. The unit is unknown where the limit's time is none of them.
+pub fn describe(name: String, limit: &Limit) -> rate_limit_response::RateLimit {
+    let (credits, time_ns) = limit.rate();
+    let fits = |unit: &Unit| time_ns == seconds(*unit) * NANOS_PER_SECOND;
+    let unit = UNITS.into_iter().find(fits).unwrap_or(Unit::Unknown);
+    rate_limit_response::RateLimit {
+        requests_per_unit: u32::try_from(credits).unwrap_or(u32::MAX),
+        unit: unit.into(),
+        name,
+    }
+}
+
+const UNITS: [Unit; 7] = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];
+
+/// A unit's length, as envoyproxy/ratelimit has it: a month is 30 days, a year 365.
+fn seconds(unit: Unit) -> u64 {
+    const DAY: u64 = 24 * 60 * 60;
+    match unit {
+        Unit::Unknown => 0,
+        Unit::Second => 1,
+        Unit::Minute => 60,
+        Unit::Hour => 60 * 60,
+        Unit::Day => DAY,
+        Unit::Week => 7 * DAY,
+        Unit::Month => 30 * DAY,
+        Unit::Year => 365 * DAY,
+    }
+}
+
+#[cfg(test)]
+mod tests;

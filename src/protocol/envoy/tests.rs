@@ -1,0 +1,82 @@
+//! What descriptors ask, and how limits are told.
+
+use super::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use super::*;
+
+fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
+    let entries = entries.iter().map(|(key, value)| Entry { key: key.to_string(), value: value.to_string() });
+    RateLimitDescriptor { entries: entries.collect(), ..Default::default() }
+}
+
+fn request(hits_addend: u32, descriptor: RateLimitDescriptor) -> RateLimitRequest {
+    RateLimitRequest { domain: "edge".into(), descriptors: vec![descriptor], hits_addend }
+}
+
+fn read(request: &RateLimitRequest) -> Result<(Operation, DescriptorAsk), InvalidRequest> {
+    let mut operation = Operation::new();
+    operation.set("left", "over");
+    let ask = read_descriptor(request, 0, &request.descriptors[0], 4, &mut operation)?;
+    Ok((operation, ask))
+}
+
+#[test]
+fn a_descriptor_s_entries_and_the_domain_are_the_operation() {
+    let asked = request(0, descriptor(&[("path", "/a"), ("domain", "forged"), ("path", "/b")]));
+    let (operation, ask) = read(&asked).unwrap();
+    let pairs: Vec<_> = operation.iter().collect();
+    assert_eq!(pairs, [("path", "/b"), ("domain", "edge")]);
+    assert_eq!(ask, DescriptorAsk { cost: None, limit: None });
+}
+
+#[test]
+fn the_descriptor_s_addend_wins_over_the_request_s_and_only_there_is_0_a_cost() {
+    let cost = |of_request, of_descriptor| {
+        let descriptor = RateLimitDescriptor { hits_addend: of_descriptor, ..descriptor(&[("a", "b")]) };
+        read(&request(of_request, descriptor)).unwrap().1.cost
+    };
+    assert_eq!([cost(0, None), cost(5, None), cost(5, Some(2)), cost(5, Some(0))], [None, Some(5), Some(2), Some(0)]);
+}
+
+#[test]
+fn a_limit_that_envoy_brings_along_is_a_fixed_window() {
+    let with = |requests_per_unit, unit: RateLimitUnit| {
+        let limit = Some(RateLimitOverride { requests_per_unit, unit: unit.into() });
+        read(&request(0, RateLimitDescriptor { limit, ..descriptor(&[("a", "b")]) })).map(|(_, ask)| ask.limit)
+    };
+    let hour = Limit::FixedWindow(FixedWindow::new(7, 3600 * NANOS_PER_SECOND).unwrap());
+    assert_eq!(with(7, RateLimitUnit::Hour), Ok(Some(hour)));
+    assert_eq!(with(7, RateLimitUnit::Unknown), Err(InvalidRequest::Override { descriptor: 0 }));
+    assert_eq!(with(0, RateLimitUnit::Hour), Err(InvalidRequest::Override { descriptor: 0 }));
+}
+
+#[test]
+fn what_cannot_be_understood_is_named() {
+    let refused = |descriptor| read(&request(0, descriptor)).unwrap_err();
+    assert_eq!(refused(descriptor(&[])), InvalidRequest::NoEntries { descriptor: 0 });
+    assert_eq!(refused(descriptor(&[("a", ""), ("", "b")])), InvalidRequest::NoKey { descriptor: 0, entry: 1 });
+    let many = [("a", ""), ("b", ""), ("c", ""), ("d", "")];
+    assert_eq!(refused(descriptor(&many)), InvalidRequest::TooManyEntries { descriptor: 0, entries: 4, max: 3 });
+    let negative = RateLimitDescriptor { is_negative_hits: true, ..descriptor(&[("a", "b")]) };
+    assert_eq!(refused(negative), InvalidRequest::NegativeHits { descriptor: 0 });
+
+    let mut empty = request(0, descriptor(&[("a", "b")]));
+    assert_eq!(check(&empty), Ok(()));
+    empty.descriptors.clear();
+    assert_eq!(check(&empty), Err(InvalidRequest::NoDescriptors));
+    empty.domain.clear();
+    assert_eq!(check(&empty), Err(InvalidRequest::NoDomain));
+}
+
+#[test]
+fn a_limit_is_told_with_its_unit_where_one_fits() {
+    let told = |credits, seconds: u64| {
+        let limit = Limit::FixedWindow(FixedWindow::new(credits, seconds * NANOS_PER_SECOND).unwrap());
+        let told = describe("api".into(), &limit);
+        (told.requests_per_unit, told.unit())
+    };
+    assert_eq!(told(5, 1), (5, Unit::Second));
+    assert_eq!(told(5, 7 * 86_400), (5, Unit::Week));
+    assert_eq!(told(5, 30 * 86_400), (5, Unit::Month));
+    assert_eq!(told(5, 90), (5, Unit::Unknown));
+    assert_eq!(told(u64::MAX, 60), (u32::MAX, Unit::Minute));
+}

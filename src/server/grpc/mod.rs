@@ -1,0 +1,83 @@
+//! The gRPC front: Envoy's Rate Limit Service, gRPC's health checks and reflection.
+//!
+//! HTTP/2 is the HTTP front's, gRPC a library's; here are the services.
+
+mod ratelimit;
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+use tonic_health::ServingStatus;
+
+use self::ratelimit::RateLimits;
+use super::Limits;
+use super::accept::Front;
+use super::connection::{Lease, Timeouts};
+use super::http::{BodyBounds, bound_body, serve_router};
+use super::memory::BufferMemory;
+use super::stream::Stream;
+use crate::limiter::Limiter;
+use crate::protocol::envoy::DESCRIPTORS;
+use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
+
+/// The name of "everything" in gRPC's health protocol.
+const WHOLE_SERVER: &str = "";
+
+/// The front.
+pub struct GrpcFront {
+    router: Router,
+    timeouts: Timeouts,
+}
+
+impl GrpcFront {
+    /// From the time on when `draining` is cancelled, health checks say that nothing is served. To be called within a
+    /// runtime.
+    ///
+    /// # Errors
+    /// When the descriptors for reflection are not what they should be.
+    pub fn new(
+        limiter: Arc<Limiter>,
+        limits: Limits,
+        memory: Arc<BufferMemory>,
+        draining: CancellationToken,
+    ) -> io::Result<Self> {
+        let (reporter, health) = tonic_health::server::health_reporter();
+        tokio::spawn(async move {
+            reporter.set_serving::<RateLimitServiceServer<RateLimits>>().await;
+            draining.cancelled().await;
+            reporter.set_not_serving::<RateLimitServiceServer<RateLimits>>().await;
+            reporter.set_service_status(WHOLE_SERVER, ServingStatus::NotServing).await;
+        });
+        let rate_limits = RateLimitServiceServer::new(RateLimits::new(limiter, limits.max_pairs))
+            .max_decoding_message_size(limits.max_body);
+        // Both versions of reflection: clients ask for the one that they know.
+        let routes = Routes::new(rate_limits)
+            .add_service(health)
+            .add_service(reflection().build_v1().map_err(io::Error::other)?)
+            .add_service(reflection().build_v1alpha().map_err(io::Error::other)?);
+        let bounds = BodyBounds { timeouts: limits.timeouts, memory };
+        let router = routes.into_axum_router().layer(from_fn_with_state(bounds, bound_body));
+        Ok(Self { router, timeouts: limits.timeouts })
+    }
+}
+
+fn reflection() -> tonic_reflection::server::Builder<'static> {
+    tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+}
+
+impl Front for GrpcFront {
+    // Before HTTP/2's preface there is no way to tell.
+    const TOO_MANY: &'static [u8] = b"";
+
+    fn serve(&self, stream: Stream, _: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static {
+        serve_router(stream, self.router.clone(), self.timeouts, lease)
+    }
+}

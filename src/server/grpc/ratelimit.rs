@@ -1,0 +1,109 @@
+//! `ShouldRateLimit`: a descriptor is a hit.
+
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+
+use crate::algorithm::{Limit, Outcome};
+use crate::clock::NANOS_PER_SECOND;
+use crate::limiter::{Intent, Limiter, Refusal, Requests, Verdict};
+use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::{
+    Code, DescriptorStatus, RateLimit,
+};
+use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
+use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use crate::protocol::envoy::{self, InvalidRequest};
+use crate::rules::{Operation, Quota};
+
+/// The service.
+pub struct RateLimits {
+    limiter: Arc<Limiter>,
+    max_pairs: usize,
+}
+
+impl RateLimits {
+    pub fn new(limiter: Arc<Limiter>, max_pairs: usize) -> Self {
+        Self { limiter, max_pairs }
+    }
+
+    /// One request for each descriptor, in their order; the limits that descriptors brought along are given back.
+    fn push(&self, asked: &RateLimitRequest, requests: &mut Requests) -> Result<Vec<Option<Limit>>, InvalidRequest> {
+        envoy::check(asked)?;
+        let mut operation = Operation::new();
+        let mut brought = Vec::with_capacity(asked.descriptors.len());
+        for (index, descriptor) in asked.descriptors.iter().enumerate() {
+            let ask = envoy::read_descriptor(asked, index, descriptor, self.max_pairs, &mut operation)?;
+            match ask.limit {
+                Some(limit) => requests.push_limited(&operation, limit, ask.cost.unwrap_or(1)),
+                None => requests.push_at_cost(&operation, Intent::Hit, ask.cost),
+            }
+            brought.push(ask.limit);
+        }
+        Ok(brought)
+    }
+}
+
+#[tonic::async_trait]
+impl RateLimitService for RateLimits {
+    async fn should_rate_limit(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        let mut requests = Requests::default();
+        self.limiter.begin(&mut requests);
+        let brought = self
+            .push(request.get_ref(), &mut requests)
+            .map_err(|invalid| Status::invalid_argument(invalid.to_string()))?;
+        self.limiter.apply(&mut requests).await;
+        let mut statuses = Vec::with_capacity(brought.len());
+        for (index, limit) in brought.into_iter().enumerate() {
+            statuses.push(status(&requests, index, limit).map_err(refuse)?);
+        }
+        let is_over = statuses.iter().any(|status| status.code() == Code::OverLimit);
+        let overall_code = if is_over { Code::OverLimit } else { Code::Ok };
+        Ok(Response::new(RateLimitResponse {
+            overall_code: overall_code.into(),
+            statuses,
+            response_headers_to_add: Vec::new(),
+        }))
+    }
+}
+
+fn status(requests: &Requests, index: usize, brought: Option<Limit>) -> Result<DescriptorStatus, Refusal> {
+    if let Some(limit) = brought {
+        let Outcome { allowed, left, reset_ns, .. } = requests.outcome(index)?;
+        let verdict = Verdict { allowed, credit: left, reset_ns };
+        return Ok(descriptor_status(verdict, Some(envoy::describe(String::new(), &limit))));
+    }
+    let verdict = requests.verdict(index)?;
+    let limit = requests.rule(index).and_then(|(_, rule)| match &rule.quota {
+        Quota::Limited(limit) => Some(envoy::describe(rule.label.clone().unwrap_or_else(|| rule.to_string()), limit)),
+        Quota::Never | Quota::Always { .. } => None,
+    });
+    Ok(descriptor_status(verdict, limit))
+}
+
+fn descriptor_status(verdict: Verdict, current_limit: Option<RateLimit>) -> DescriptorStatus {
+    let code = if verdict.allowed { Code::Ok } else { Code::OverLimit };
+    DescriptorStatus {
+        code: code.into(),
+        current_limit,
+        limit_remaining: u32::try_from(verdict.credit).unwrap_or(u32::MAX),
+        duration_until_reset: Some(duration(verdict.reset_ns)),
+    }
+}
+
+fn duration(nanos: u64) -> prost_types::Duration {
+    // Both fit: a u64 of nanoseconds is 2^34 seconds.
+    prost_types::Duration { seconds: (nanos / NANOS_PER_SECOND) as i64, nanos: (nanos % NANOS_PER_SECOND) as i32 }
+}
+
+/// A store that fails is UNAVAILABLE, so that Envoy's `failure_mode_deny` decides.
+fn refuse(refusal: Refusal) -> Status {
+    let message = refusal.to_string();
+    match refusal {
+        Refusal::NoRules => Status::failed_precondition(message),
+        Refusal::Cost(_) => Status::invalid_argument(message),
+        Refusal::Store(_) => Status::unavailable(message),
+    }
+}

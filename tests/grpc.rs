@@ -1,0 +1,260 @@
+//! Envoy's Rate Limit Service and its neighbours, called by a Python client that knows only what reflection tells.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::{LineClient, RespClient, RulesFile, Server};
+
+const RULES: &str = "
+[domain=edge path=/login remote_address=*]
+creditLimit = 3
+resetSeconds = 60
+actorField = remote_address
+label = login
+
+[domain=edge path=/upload]
+creditLimit = 100
+resetSeconds = 90
+
+[domain=edge path=/trial]
+creditLimit = 1
+resetSeconds = 3600
+matchPolicy = canary
+
+[domain=edge path=/free]
+creditLimit = 9
+resetSeconds = 0
+
+[domain=edge path=/priced]
+creditLimit = 100
+resetSeconds = 60
+costField = bytes
+
+[default]
+creditLimit = 0
+resetSeconds = 0
+";
+
+const SHOULD_RATE_LIMIT: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// A running tests/clients/python/grpc_call.py.
+struct Caller {
+    child: Child,
+    calls: ChildStdin,
+    replies: BufReader<ChildStdout>,
+}
+
+impl Caller {
+    fn new(server: &Server) -> Self {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/python");
+        let python = directory.join(".venv/bin/python");
+        assert!(python.exists(), "{} is missing; run `make test-setup` first", python.display());
+        let mut child = Command::new(python)
+            .arg(directory.join("grpc_call.py"))
+            .arg(server.grpc.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (calls, replies) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        Self { child, calls, replies }
+    }
+
+    fn line(&mut self, line: &str) -> String {
+        writeln!(self.calls, "{line}").unwrap();
+        let mut reply = String::new();
+        self.replies.read_line(&mut reply).unwrap();
+        assert!(!reply.is_empty(), "the Python client failed at {line}");
+        reply.trim_end().to_owned()
+    }
+
+    fn should_rate_limit(&mut self, request: &Value) -> Value {
+        let reply = self.line(&format!("{SHOULD_RATE_LIMIT} {request}"));
+        serde_json::from_str(&reply).unwrap_or_else(|_| panic!("{request}: {reply}"))
+    }
+
+    /// The error's code and message.
+    fn refused(&mut self, request: &Value) -> String {
+        let reply = self.line(&format!("{SHOULD_RATE_LIMIT} {request}"));
+        reply.strip_prefix("ERROR ").unwrap_or_else(|| panic!("{request}: {reply}")).to_owned()
+    }
+
+    fn health(&mut self, service: &str) -> String {
+        self.line(&format!("grpc.health.v1.Health/Check {}", json!({ "service": service })))
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn server(rules: &RulesFile) -> Server {
+    Server::in_memory(rules.path())
+}
+
+/// `a=b c=d` as a descriptor.
+fn descriptor(pairs: &str) -> Value {
+    let entries = pairs.split(' ').map(|pair| pair.split_once('=').unwrap());
+    json!({ "entries": entries.map(|(key, value)| json!({ "key": key, "value": value })).collect::<Vec<_>>() })
+}
+
+fn asked(descriptors: &[&str]) -> Value {
+    json!({ "domain": "edge", "descriptors": descriptors.iter().map(|pairs| descriptor(pairs)).collect::<Vec<_>>() })
+}
+
+#[test]
+fn reflection_tells_the_services() {
+    let rules = RulesFile::ini(RULES);
+    let server = server(&rules);
+    let mut caller = Caller::new(&server);
+    let services: Vec<String> = serde_json::from_str(&caller.line("list")).unwrap();
+    for service in ["envoy.service.ratelimit.v3.RateLimitService", "grpc.health.v1.Health"] {
+        assert!(services.iter().any(|name| name == service), "{services:?}");
+    }
+}
+
+#[test]
+fn each_descriptor_is_a_hit_and_its_status_is_in_its_place() {
+    let rules = RulesFile::ini(RULES);
+    let server = server(&rules);
+    let mut caller = Caller::new(&server);
+    let request = asked(&["path=/login remote_address=10.0.0.1", "path=/upload", "path=/free"]);
+    let reply = caller.should_rate_limit(&request);
+    assert_eq!(reply["overall_code"], "OK");
+    let statuses = reply["statuses"].as_array().unwrap();
+    assert_eq!(
+        statuses[0],
+        json!({ "code": "OK", "limit_remaining": 2, "duration_until_reset": "60s",
+                "current_limit": { "requests_per_unit": 3, "unit": "MINUTE", "name": "login" } })
+    );
+    assert_eq!(
+        statuses[1]["current_limit"],
+        json!({ "requests_per_unit": 100, "name": "domain=edge path=/upload" }),
+        "no unit has 90 seconds"
+    );
+    assert_eq!(statuses[2], json!({ "code": "OK", "limit_remaining": 9, "duration_until_reset": "0s" }));
+
+    for _ in 0..2 {
+        assert_eq!(caller.should_rate_limit(&request)["overall_code"], "OK");
+    }
+    let over = caller.should_rate_limit(&request);
+    assert_eq!(over["overall_code"], "OVER_LIMIT", "one is enough");
+    assert_eq!(over["statuses"][0]["code"], "OVER_LIMIT");
+    assert_eq!(over["statuses"][1]["code"], "OK");
+    assert_eq!(over["statuses"][1]["limit_remaining"], 96, "descriptors are counted whatever the others come to");
+    let of_another = caller.should_rate_limit(&asked(&["path=/login remote_address=10.0.0.2"]));
+    assert_eq!(of_another["statuses"][0]["limit_remaining"], 2);
+    assert_eq!(caller.should_rate_limit(&asked(&["path=/none"]))["overall_code"], "OVER_LIMIT", "by the default rule");
+}
+
+#[test]
+fn a_canary_counts_and_does_not_answer() {
+    let rules = RulesFile::ini(&RULES.replace("[domain=edge path=/free]", "[domain=edge path=/trial]"));
+    let server = server(&rules);
+    let mut caller = Caller::new(&server);
+    for _ in 0..3 {
+        assert_eq!(caller.should_rate_limit(&asked(&["path=/trial"]))["overall_code"], "OK");
+    }
+}
+
+#[test]
+fn hits_addend_is_the_cost() {
+    let rules = RulesFile::ini(RULES);
+    let server = server(&rules);
+    let mut caller = Caller::new(&server);
+    let mut left = |request: &Value| caller.should_rate_limit(request)["statuses"][0]["limit_remaining"].clone();
+    let mut request = asked(&["path=/upload"]);
+    request["hits_addend"] = json!(0);
+    assert_eq!(left(&request), 99, "0 in the request means 1");
+    request["hits_addend"] = json!(10);
+    assert_eq!(left(&request), 89);
+    request["descriptors"][0]["hits_addend"] = json!("4");
+    assert_eq!(left(&request), 85, "the descriptor's wins");
+    request["descriptors"][0]["hits_addend"] = json!("0");
+    assert_eq!(left(&request), 85, "and may be 0");
+    assert_eq!(left(&asked(&["path=/priced bytes=30"])), 70, "without one, the rule's costField counts");
+}
+
+#[test]
+fn a_limit_that_envoy_brings_along_is_counted_by_itself() {
+    let rules = RulesFile::ini(RULES);
+    let server = server(&rules);
+    let mut caller = Caller::new(&server);
+    let mut request = asked(&["path=/none"]);
+    request["descriptors"][0]["limit"] = json!({ "requests_per_unit": 1, "unit": "HOUR" });
+    let first = caller.should_rate_limit(&request);
+    assert_eq!(first["overall_code"], "OK");
+    assert_eq!(first["statuses"][0]["current_limit"], json!({ "requests_per_unit": 1, "unit": "HOUR" }));
+    assert_eq!(caller.should_rate_limit(&request)["overall_code"], "OVER_LIMIT");
+}
+
+#[test]
+fn what_is_no_request_is_an_error_and_takes_nothing() {
+    let rules = RulesFile::ini(RULES);
+    let server = server(&rules);
+    let mut caller = Caller::new(&server);
+    let mut refused = |request: Value, expected: &str| {
+        let error = caller.refused(&request);
+        assert!(error.starts_with("INVALID_ARGUMENT") && error.contains(expected), "{request}: {error}");
+    };
+    refused(json!({ "descriptors": [descriptor("path=/upload")] }), "domain");
+    refused(json!({ "domain": "edge" }), "descriptors");
+    refused(json!({ "domain": "edge", "descriptors": [descriptor("path=/upload"), {}] }), "descriptors[1]");
+    refused(asked(&["path=/priced bytes=many"]), "bytes");
+    let many: Vec<_> = (0..300).map(|key| json!({ "key": format!("k{key}"), "value": "" })).collect();
+    refused(json!({ "domain": "edge", "descriptors": [{ "entries": many }] }), "--max-pairs");
+    let after = caller.should_rate_limit(&asked(&["path=/upload"]));
+    assert_eq!(after["statuses"][0]["limit_remaining"], 99);
+    let large = "x".repeat(70_000);
+    assert!(caller.refused(&asked(&[&format!("path={large}")])).starts_with("OUT_OF_RANGE"), "--max-body");
+}
+
+#[test]
+fn without_rules_there_is_nothing_to_decide_by() {
+    let server = Server::start(&["--store", "memory"]);
+    let error = Caller::new(&server).refused(&asked(&["path=/x"]));
+    assert!(error.starts_with("FAILED_PRECONDITION") && error.contains("rules"), "{error}");
+}
+
+#[test]
+fn a_store_that_fails_is_unavailable() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let rules = RulesFile::ini(RULES);
+    let server = Server::start(&[rules.path(), "--redis-url", &format!("redis://{nobody}")]);
+    assert!(Caller::new(&server).refused(&asked(&["path=/upload"])).starts_with("UNAVAILABLE"));
+}
+
+#[test]
+fn health_is_serving_until_the_server_drains() {
+    let rules = RulesFile::ini(RULES);
+    let server = server(&rules);
+    let mut caller = Caller::new(&server);
+    for service in ["", "envoy.service.ratelimit.v3.RateLimitService"] {
+        assert_eq!(caller.health(service), r#"{"status": "SERVING"}"#);
+    }
+    assert!(caller.health("nobody's").starts_with("ERROR NOT_FOUND"));
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn one_counter_is_seen_through_every_front() {
+    let rules = RulesFile::ini(RULES);
+    let server = server(&rules);
+    let mut caller = Caller::new(&server);
+    let (mut line, mut resp) = (LineClient::connect(server.line), RespClient::connect(server.resp));
+    let mut left = Vec::new();
+    for _ in 0..3 {
+        left.push(line.hit("domain=edge path=/upload").1);
+        let reply = resp.command("DIVVY.HIT domain=edge path=/upload");
+        left.push(reply.split(' ').nth(1).unwrap().parse().unwrap());
+        let status = caller.should_rate_limit(&asked(&["path=/upload"]));
+        left.push(status["statuses"][0]["limit_remaining"].as_u64().unwrap());
+    }
+    assert_eq!(left, (91..100).rev().collect::<Vec<_>>());
+}
