@@ -69,10 +69,8 @@ impl Limits {
         );
         Self {
             reached: Limit::ALL.map(|limit| reached.with_label_values(&[limit.flag()])),
-            buffer_memory: maker.gauge(
-                "divvy_buffer_memory_bytes",
-                "What connections' buffers hold of --max-buffer-memory.",
-            ),
+            buffer_memory: maker
+                .gauge("divvy_buffer_memory_bytes", "What connections' buffers hold of --max-buffer-memory."),
         }
     }
 

@@ -24,6 +24,7 @@ use super::memory::BufferMemory;
 use super::occasionally::Occasionally;
 use super::stream::Stream;
 use super::workers::Workers;
+use crate::metrics::{Limit, Metrics};
 
 /// A connection silent for so long is probed, lest clients that vanished without a FIN use up the slots.
 const KEEPALIVE: Duration = Duration::from_secs(300);
@@ -48,6 +49,7 @@ pub struct Acceptor {
     pub workers: Workers,
     pub admission: Arc<Admission>,
     pub memory: Arc<BufferMemory>,
+    pub metrics: Arc<Metrics>,
     pub connections: TaskTracker,
     /// Each a refused connection that is being ended.
     pub partings: Arc<Semaphore>,
@@ -109,7 +111,8 @@ impl Acceptor {
                 Err(error) => return tracing::warn!(%error, %peer, "cannot take a connection over"),
             }
         };
-        let lease = Lease { closing: self.closing.clone(), memory: self.memory.share() };
+        let lease =
+            Lease { closing: self.closing.clone(), memory: self.memory.share(), metrics: Arc::clone(&self.metrics) };
         let serving = front.serve(Stream::Plain(stream), peer, lease);
         let serve = async move {
             serving.await;
@@ -119,12 +122,12 @@ impl Acceptor {
     }
 
     fn refuse<F: Front>(&self, stream: TcpStream, peer: SocketAddr, full: Full) {
-        match full {
-            Full::InAll => self.complain(|| tracing::warn!(%peer, "too many connections: refused one")),
-            Full::Address => {
-                self.complain(|| tracing::warn!(%peer, "too many connections from an address: refused one"))
-            }
-        }
+        let (limit, from) = match full {
+            Full::InAll => (Limit::Connections, ""),
+            Full::Address => (Limit::ConnectionsPerAddress, " from one address"),
+        };
+        self.metrics.limits.reached(limit);
+        self.complain(|| tracing::warn!(%peer, "too many connections{from}: refused one"));
         // Best effort: a new socket's buffer has room for a line, and nobody waits for it.
         let _ = stream.try_write(F::TOO_MANY);
         // What the client has sent is unread: without its being read, the reset would overtake the line.

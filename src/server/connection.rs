@@ -5,6 +5,7 @@
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use super::memory::{FREE, Share, UsedUp};
 use super::stream::Stream;
+use crate::metrics::{Limit, Metrics};
 
 /// Room made for each read: a pipelining client's burst.
 const READ_SIZE: usize = 16 * 1024;
@@ -71,19 +73,19 @@ pub struct Timeouts {
 }
 
 /// What a connection has of what all connections share.
-#[derive(Debug)]
 pub struct Lease {
     /// Once it is cancelled the connection ends when it has answered what came in.
     pub closing: CancellationToken,
     pub memory: Share,
+    pub metrics: Arc<Metrics>,
 }
 
 /// Serves the connection until the client ends it, the session closes it, a bound is passed or the lease is over; then
 /// answers what had been received, and ends in an orderly way.
 pub async fn serve(stream: Stream, mut session: impl Session, timeouts: Timeouts, lease: Lease) {
-    let Lease { closing, memory } = lease;
+    let Lease { closing, memory, metrics } = lease;
     let mut connection =
-        Connection { stream, input: BytesMut::new(), output: Vec::new(), unfinished: None, timeouts, memory };
+        Connection { stream, input: BytesMut::new(), output: Vec::new(), unfinished: None, timeouts, memory, metrics };
     // Made once: a new one for every read would register itself with the token, under a lock that all connections share.
     let mut closing = pin!(closing.cancelled());
     // An error means that the client is gone, or takes nothing: there is nobody to end it with.
@@ -101,13 +103,16 @@ struct Connection {
     unfinished: Option<Instant>,
     timeouts: Timeouts,
     memory: Share,
+    metrics: Arc<Metrics>,
 }
 
 /// How a wait for input ended.
 enum Received {
     Bytes,
-    /// The client sends no more, or is not waited for any longer.
+    /// The client sends no more.
     End,
+    /// The client has been silent for too long.
+    Idle,
     /// The server is about to stop.
     Closing,
     Cut(Cut),
@@ -134,8 +139,15 @@ impl Connection {
                     }
                 }
                 Received::End => return Ok(()),
+                Received::Idle => {
+                    self.metrics.limits.reached(Limit::IdleTimeout);
+                    return Ok(());
+                }
                 Received::Closing => return self.answer_the_last(session).await,
                 Received::Cut(cut) => {
+                    if let Cut::TooSlow(_) = cut {
+                        self.metrics.limits.reached(Limit::RequestTimeout);
+                    }
                     session.cut(cut, &mut self.output);
                     return self.write_all().await;
                 }
@@ -210,17 +222,28 @@ impl Connection {
                     account(&mut self.memory, &self.input, &self.output)
                         .map_err(|UsedUp| io::ErrorKind::OutOfMemory)?;
                     // The limit is on progress, not on the whole: a slow client that reads is served.
-                    timeout(limit, self.stream.write(rest)).await.map_err(|_| io::ErrorKind::TimedOut)??
+                    match timeout(limit, self.stream.write(rest)).await {
+                        Ok(written) => written?,
+                        Err(_) => return Err(self.not_read()),
+                    }
                 }
             };
         }
         match poll!(pin!(self.stream.flush())) {
             Poll::Ready(flushed) => flushed?,
-            Poll::Pending => timeout(limit, self.stream.flush()).await.map_err(|_| io::ErrorKind::TimedOut)??,
+            Poll::Pending => match timeout(limit, self.stream.flush()).await {
+                Ok(flushed) => flushed?,
+                Err(_) => return Err(self.not_read()),
+            },
         }
         self.output.clear();
         self.output.shrink_to(KEPT_CAPACITY);
         Ok(())
+    }
+
+    fn not_read(&self) -> io::Error {
+        self.metrics.limits.reached(Limit::WriteTimeout);
+        io::ErrorKind::TimedOut.into()
     }
 
     /// Takes what the buffers need beyond what is free out of the common account.
@@ -236,7 +259,7 @@ fn account(memory: &mut Share, input: &BytesMut, output: &Vec<u8>) -> Result<(),
 
 /// Ends when the client has been silent, or slow with a request, for too long.
 async fn silence(timeouts: Timeouts, unfinished: Option<Instant>) -> Received {
-    let idle = timeouts.idle.map(|limit| (Instant::now() + limit, Received::End));
+    let idle = timeouts.idle.map(|limit| (Instant::now() + limit, Received::Idle));
     let unfinished = unfinished.map(|at| (at, Received::Cut(Cut::TooSlow(timeouts.request))));
     match idle.into_iter().chain(unfinished).min_by_key(|(at, _)| *at) {
         Some((at, ended)) => {

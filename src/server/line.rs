@@ -12,6 +12,7 @@ use super::connection::{self, Cut, Lease, Next, Session};
 use super::stream::Stream;
 use crate::clock::ceil_seconds;
 use crate::limiter::{Intent, Limiter, Requests};
+use crate::metrics::Limit;
 use crate::protocol::line::{ErrorCode, LineDecoder, RequestError, parse_request, write_error, write_verdict};
 use crate::rules::Operation;
 
@@ -104,7 +105,10 @@ impl Session for LineSession {
             }
             match self.decoder.next_line(input) {
                 Ok(None) => break (Next::Read, None),
-                Err(error) => break (Next::Close, Some(error)),
+                Err(error) => {
+                    self.limiter.metrics().limits.reached(Limit::Line);
+                    break (Next::Close, Some(error));
+                }
                 Ok(Some(line)) => {
                     let consumed = line.consumed;
                     match parse_request(line.text, &mut self.operation, self.max_pairs) {
@@ -114,6 +118,9 @@ impl Session for LineSession {
                             owed += LONGEST_VERDICT;
                         }
                         Err(error) => {
+                            if let RequestError::TooManyPairs { .. } = error {
+                                self.limiter.metrics().limits.reached(Limit::Pairs);
+                            }
                             self.replies.push(Reply::Error(error));
                             owed += LONG_ERROR;
                         }

@@ -7,20 +7,27 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use crate::metrics::{Limit, Metrics};
+
 /// What a buffer may hold without asking (bytes).
 pub const FREE: usize = 32 * 1024;
 
 /// The account.
-#[derive(Debug)]
 pub struct BufferMemory {
     limit: usize,
     used: AtomicUsize,
+    metrics: Arc<Metrics>,
 }
 
 impl BufferMemory {
     /// All connections together may hold `limit` bytes beyond what is free.
-    pub fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { limit, used: AtomicUsize::new(0) })
+    pub fn new(limit: usize, metrics: Arc<Metrics>) -> Arc<Self> {
+        Arc::new(Self { limit, used: AtomicUsize::new(0), metrics })
+    }
+
+    fn show(&self, held: usize, before: usize) {
+        let change = i64::try_from(held).unwrap_or(i64::MAX) - i64::try_from(before).unwrap_or(i64::MAX);
+        self.metrics.limits.buffer_memory.add(change);
     }
 
     /// A holder's share, empty at first.
@@ -30,7 +37,6 @@ impl BufferMemory {
 }
 
 /// What one holder has of the account; given back when this is dropped.
-#[derive(Debug)]
 pub struct Share {
     memory: Arc<BufferMemory>,
     held: usize,
@@ -49,10 +55,16 @@ impl Share {
         if bytes > self.held {
             let more = bytes - self.held;
             let fits = |used: usize| used.checked_add(more).filter(|used| *used <= self.memory.limit);
-            self.memory.used.try_update(Relaxed, Relaxed, fits).map_err(|_| UsedUp)?;
+            if self.memory.used.try_update(Relaxed, Relaxed, fits).is_err() {
+                self.memory.metrics.limits.reached(Limit::BufferMemory);
+                return Err(UsedUp);
+            }
         } else if bytes < self.held {
             self.memory.used.fetch_sub(self.held - bytes, Relaxed);
+        } else {
+            return Ok(());
         }
+        self.memory.show(bytes, self.held);
         self.held = bytes;
         Ok(())
     }
@@ -60,7 +72,8 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.memory.used.fetch_sub(self.held, Relaxed);
+        // To hold less always succeeds.
+        let _ = self.resize(0);
     }
 }
 
@@ -70,7 +83,7 @@ mod tests {
 
     #[test]
     fn shares_never_exceed_the_account_and_give_back_what_they_held() {
-        let memory = BufferMemory::new(100);
+        let memory = BufferMemory::new(100, Metrics::new());
         let (mut one, mut other) = (memory.share(), memory.share());
         assert_eq!(one.resize(60), Ok(()));
         assert_eq!(other.resize(41), Err(UsedUp));

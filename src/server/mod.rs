@@ -30,7 +30,7 @@ use self::accept::Acceptor;
 use self::admission::Admission;
 use self::connection::Timeouts;
 use self::grpc::GrpcFront;
-use self::http::HttpFront;
+use self::http::{BodyBounds, HttpFront};
 use self::line::LineFront;
 use self::memory::BufferMemory;
 use self::occasionally::Occasionally;
@@ -118,12 +118,14 @@ pub async fn run(
     draining: CancellationToken,
 ) -> io::Result<()> {
     let Settings { limits, drain, threads } = settings;
-    let memory = BufferMemory::new(limits.max_buffer_memory);
+    let metrics = Arc::clone(limiter.metrics());
+    let memory = BufferMemory::new(limits.max_buffer_memory, Arc::clone(&metrics));
     let stopping = CancellationToken::new();
     let acceptor = Acceptor {
         workers: Workers::start(threads)?,
         admission: Admission::new(limits.max_connections, limits.max_connections_per_address),
         memory: Arc::clone(&memory),
+        metrics: Arc::clone(&metrics),
         connections: TaskTracker::new(),
         partings: Arc::new(Semaphore::new(accept::MAX_PARTINGS)),
         complaints: Occasionally::every(COMPLAINT_INTERVAL),
@@ -131,8 +133,9 @@ pub async fn run(
         closing: CancellationToken::new(),
     };
     let resp = RespFront::new(Arc::clone(&limiter), limits, fronts.resp.as_ref());
-    let http = HttpFront::new(Arc::clone(&limiter), limits, Arc::clone(&memory), draining.clone());
-    let grpc = GrpcFront::new(Arc::clone(&limiter), limits, memory, draining.clone())?;
+    let bounds = BodyBounds { timeouts: limits.timeouts, memory, metrics };
+    let http = HttpFront::new(Arc::clone(&limiter), bounds.clone(), draining.clone());
+    let grpc = GrpcFront::new(Arc::clone(&limiter), limits, bounds, draining.clone())?;
     let stop = async {
         draining.cancelled().await;
         tokio::time::sleep(drain.delay).await;

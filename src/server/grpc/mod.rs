@@ -20,7 +20,6 @@ use super::Limits;
 use super::accept::Front;
 use super::connection::{Lease, Timeouts};
 use super::http::{BodyBounds, bound_body, serve_router};
-use super::memory::BufferMemory;
 use super::stream::Stream;
 use crate::limiter::Limiter;
 use crate::protocol::envoy::DESCRIPTORS;
@@ -44,7 +43,7 @@ impl GrpcFront {
     pub fn new(
         limiter: Arc<Limiter>,
         limits: Limits,
-        memory: Arc<BufferMemory>,
+        bounds: BodyBounds,
         draining: CancellationToken,
     ) -> io::Result<Self> {
         let (reporter, health) = tonic_health::server::health_reporter();
@@ -61,7 +60,6 @@ impl GrpcFront {
             .add_service(health)
             .add_service(reflection().build_v1().map_err(io::Error::other)?)
             .add_service(reflection().build_v1alpha().map_err(io::Error::other)?);
-        let bounds = BodyBounds { timeouts: limits.timeouts, memory };
         let router = routes.into_axum_router().layer(from_fn_with_state(bounds, bound_body));
         Ok(Self { router, timeouts: limits.timeouts })
     }

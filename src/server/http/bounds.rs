@@ -18,6 +18,7 @@ use hyper_util::server::conn::auto::Builder;
 use parking_lot::Mutex;
 use tokio::time::Sleep;
 
+use crate::metrics::{Limit, Metrics};
 use crate::server::connection::{Cut, Timeouts};
 use crate::server::memory::{BufferMemory, FREE, Share};
 
@@ -44,10 +45,11 @@ pub fn builder(timeouts: Timeouts) -> Builder<TokioExecutor> {
 }
 
 /// The bounds on bodies.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct BodyBounds {
     pub timeouts: Timeouts,
     pub memory: Arc<BufferMemory>,
+    pub metrics: Arc<Metrics>,
 }
 
 /// Serves a request whose body is bounded, and says so when a bound was passed.
@@ -63,7 +65,10 @@ pub async fn bound_body(State(bounds): State<BodyBounds>, request: Request, next
         None => response,
         Some(cut) => {
             let status = match cut {
-                Cut::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
+                Cut::TooSlow(_) => {
+                    bounds.metrics.limits.reached(Limit::RequestTimeout);
+                    StatusCode::REQUEST_TIMEOUT
+                }
                 Cut::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
             };
             (status, [(header::CONNECTION, "close")], format!("{cut}\n")).into_response()
@@ -121,5 +126,63 @@ impl hyper::body::Body for BoundedBody {
 
     fn size_hint(&self) -> hyper::body::SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::time::Duration;
+
+    use axum::Router;
+    use axum::middleware::from_fn_with_state;
+    use axum::routing::post;
+    use http_body_util::{BodyExt, Full, StreamBody};
+    use tower::ServiceExt;
+
+    use super::*;
+
+    const LARGE: usize = 1000;
+
+    /// What a server answers that takes up to [`LARGE`] bytes for all bodies together, and 10 ms for each.
+    async fn answer(body: Body) -> (StatusCode, String) {
+        let metrics = Metrics::new();
+        let memory = BufferMemory::new(LARGE, Arc::clone(&metrics));
+        let limit = Duration::from_millis(10);
+        let timeouts = Timeouts { idle: None, request: limit, write: limit };
+        let router = Router::new()
+            .route("/", post(|body: Bytes| async move { body.len().to_string() }))
+            .layer(from_fn_with_state(BodyBounds { timeouts, memory, metrics }, bound_body));
+        let response = router.oneshot(Request::post("/").body(body).unwrap()).await.unwrap();
+        let status = response.status();
+        let text = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(text.to_vec()).unwrap())
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    }
+
+    #[test]
+    fn a_body_within_its_bounds_is_none_the_wiser() {
+        let answered = runtime().block_on(answer(Body::new(Full::from(vec![0; LARGE]))));
+        assert_eq!(answered, (StatusCode::OK, LARGE.to_string()));
+        let empty = runtime().block_on(answer(Body::empty()));
+        assert_eq!(empty, (StatusCode::OK, "0".to_owned()));
+    }
+
+    #[test]
+    fn a_body_that_never_ends_is_a_timeout() {
+        let unending = StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>());
+        let (status, text) = runtime().block_on(answer(Body::new(unending)));
+        assert_eq!(status, StatusCode::REQUEST_TIMEOUT);
+        assert!(text.contains("not finished within"), "{text}");
+    }
+
+    #[test]
+    fn a_body_for_which_there_is_no_memory_is_refused() {
+        let (status, text) = runtime().block_on(answer(Body::new(Full::from(vec![0; LARGE + 1]))));
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(text.contains("no memory"), "{text}");
     }
 }

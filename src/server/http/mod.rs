@@ -27,12 +27,11 @@ use tower::ServiceExt;
 
 pub(super) use self::bounds::{BodyBounds, bound_body};
 use self::health::Health;
-use super::Limits;
 use super::accept::Front;
 use super::connection::{Lease, Timeouts};
-use super::memory::BufferMemory;
 use super::stream::Stream;
 use crate::limiter::Limiter;
+use crate::metrics::Limit;
 
 /// The front.
 pub struct HttpFront {
@@ -42,14 +41,15 @@ pub struct HttpFront {
 
 impl HttpFront {
     /// `draining` is cancelled when the server is about to stop.
-    pub fn new(limiter: Arc<Limiter>, limits: Limits, memory: Arc<BufferMemory>, draining: CancellationToken) -> Self {
+    pub fn new(limiter: Arc<Limiter>, bounds: BodyBounds, draining: CancellationToken) -> Self {
+        let timeouts = bounds.timeouts;
         let health = Health::new(limiter, draining);
         let router = Router::new()
             .route("/healthz", get(health::alive))
             .route("/readyz", get(health::ready))
             .with_state(Arc::new(health))
-            .layer(from_fn_with_state(BodyBounds { timeouts: limits.timeouts, memory }, bound_body));
-        Self { router, timeouts: limits.timeouts }
+            .layer(from_fn_with_state(bounds, bound_body));
+        Self { router, timeouts }
     }
 }
 
@@ -90,9 +90,15 @@ pub(super) async fn serve_router(stream: Stream, router: Router, timeouts: Timeo
                 }
             }
         }
-        () = no_request(&has_begun, timeouts.request) => Ok(()),
+        () = no_request(&has_begun, timeouts.request) => {
+            lease.metrics.limits.reached(Limit::RequestTimeout);
+            Ok(())
+        }
     };
     if let Err(error) = served {
+        if error.downcast_ref().is_some_and(hyper::Error::is_timeout) {
+            lease.metrics.limits.reached(Limit::RequestTimeout);
+        }
         tracing::debug!(%error, "an HTTP connection ended early");
     }
 }

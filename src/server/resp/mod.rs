@@ -23,8 +23,9 @@ use super::accept::Front;
 use super::connection::{self, Cut, Lease, Next, Session};
 use super::stream::Stream;
 use crate::limiter::{Limiter, Policy, Refusal};
-use crate::protocol::command::{Command, Pairs, describe};
-use crate::protocol::resp::{Arguments, Decoder, ReplyWriter};
+use crate::metrics::Limit;
+use crate::protocol::command::{Command, CommandError, Pairs, describe};
+use crate::protocol::resp::{Arguments, Decoder, ProtocolError, ReplyWriter};
 use crate::rules::explain;
 
 /// Requests answered as one batch; more of them wait in the input.
@@ -87,6 +88,7 @@ impl Session for RespSession {
                 Ok(Some(consumed)) => consumed,
                 Err(error) => {
                     batch.settle(&shared.limiter, output).await;
+                    count_limit(&shared.limiter, limit_of(&error));
                     ReplyWriter::new(output, client.version).error(error);
                     return Next::Close;
                 }
@@ -103,6 +105,22 @@ impl Session for RespSession {
 
     fn cut(&mut self, cut: Cut, output: &mut Vec<u8>) {
         ReplyWriter::new(output, self.client.version).error(format_args!("ERR {cut}"));
+    }
+}
+
+/// The limit that a request ran into, if that is what is wrong with it: a length that is no number counts, too.
+fn limit_of(error: &ProtocolError) -> Option<Limit> {
+    match error {
+        ProtocolError::ArrayLength => Some(Limit::Arguments),
+        ProtocolError::BulkLength => Some(Limit::Argument),
+        ProtocolError::RequestTooBig | ProtocolError::InlineTooBig => Some(Limit::Request),
+        _ => None,
+    }
+}
+
+fn count_limit(limiter: &Limiter, limit: Option<Limit>) {
+    if let Some(limit) = limit {
+        limiter.metrics().limits.reached(limit);
     }
 }
 
@@ -128,6 +146,9 @@ async fn answer_one(
         Ok(Some(command)) => command,
         Ok(None) => return Next::Read,
         Err(error) => {
+            if let CommandError::TooManyPairs { .. } = error {
+                count_limit(&shared.limiter, Some(Limit::Pairs));
+            }
             reply.error(error);
             return Next::Read;
         }
