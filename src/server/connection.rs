@@ -2,11 +2,11 @@
 //!
 //! Here are the socket's buffers, timeouts and orderly ends. What the bytes mean is the [`Session`]'s business.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -17,12 +17,13 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use super::memory::{FREE, Share, UsedUp};
+use super::pool::{self, pooled};
 use super::stream::Stream;
 use crate::metrics::{Limit, Metrics};
 
 /// Room made for each read: a pipelining client's burst.
 const READ_SIZE: usize = 16 * 1024;
-/// A buffer that grew past this for one large burst is given back afterwards.
+/// A buffer that grew past this for one large burst is freed afterwards.
 const KEPT_CAPACITY: usize = 2 * READ_SIZE;
 /// How long to wait for the client's end after the server closed its own: an unread byte at that time would make the
 /// kernel reset the connection and with it the last reply.
@@ -30,6 +31,9 @@ const LINGER: Duration = Duration::from_secs(1);
 /// Reads of what had come in when the server was told to stop: more than a kernel holds for a connection, and an end to
 /// a client that never pauses.
 const LAST_READS: usize = 1024;
+
+pooled!(BytesMut);
+pooled!(Vec<u8>);
 
 /// What a connection does after a session has answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +101,9 @@ pub async fn serve(stream: Stream, mut session: impl Session, timeouts: Timeouts
 
 struct Connection {
     stream: Stream,
+    /// Lent by the pool while there is something in it.
     input: BytesMut,
+    /// The same.
     output: Vec<u8>,
     /// When the request whose beginning is in `input` must be complete.
     unfinished: Option<Instant>,
@@ -156,17 +162,44 @@ impl Connection {
     }
 
     async fn receive(&mut self, closing: Pin<&mut WaitForCancellationFuture<'_>>) -> io::Result<Received> {
-        self.input.reserve(READ_SIZE);
+        if !self.input.is_empty() {
+            self.input.reserve(READ_SIZE);
+        }
         if self.account().is_err() {
             return Ok(Received::Cut(Cut::NoMemory));
         }
+        let silence = silence(self.timeouts, self.unfinished);
         tokio::select! {
             biased;
             () = closing => Ok(Received::Closing),
-            read = self.stream.read_buf(&mut self.input) => {
+            read = poll_fn(|context| self.poll_read(context)) => {
                 Ok(if read? > 0 { Received::Bytes } else { Received::End })
             }
-            ended = silence(self.timeouts, self.unfinished) => Ok(ended),
+            ended = silence => Ok(ended),
+        }
+    }
+
+    /// Reads into a buffer that is only borrowed while there is something to read.
+    fn poll_read(&mut self, context: &mut Context) -> Poll<io::Result<usize>> {
+        if self.input.capacity() == 0 {
+            self.input = pool::take();
+        }
+        self.input.reserve(READ_SIZE);
+        let read = pin!(self.stream.read_buf(&mut self.input)).poll(context);
+        if read.is_pending() {
+            self.give_back_input();
+        }
+        read
+    }
+
+    fn give_back_input(&mut self) {
+        if self.input.is_empty() {
+            let mut input = std::mem::take(&mut self.input);
+            // Room that was read from is room again.
+            input.reserve(READ_SIZE);
+            if input.capacity() <= KEPT_CAPACITY {
+                pool::give(input);
+            }
         }
     }
 
@@ -174,6 +207,9 @@ impl Connection {
     async fn answer(&mut self, session: &mut impl Session) -> io::Result<Flow> {
         let received = self.input.len();
         loop {
+            if self.output.capacity() == 0 {
+                self.output = pool::take();
+            }
             let next = session.answer(&mut self.input, &mut self.output).await;
             self.write_all().await?;
             match next {
@@ -184,6 +220,7 @@ impl Connection {
         }
         if self.input.is_empty() {
             self.unfinished = None;
+            self.give_back_input();
         } else if self.unfinished.is_none() || self.input.len() < received {
             // This is another request's beginning than before.
             self.unfinished = Some(Instant::now() + self.timeouts.request);
@@ -199,9 +236,8 @@ impl Connection {
         // Only after the poller's next turn a read knows what has arrived since its last one.
         tokio::task::yield_now().await;
         for _ in 0..LAST_READS {
-            self.input.reserve(READ_SIZE);
             // Unconstrained: the scheduler's wish to let others run must not look like an empty socket.
-            let read = poll!(pin!(unconstrained(self.stream.read_buf(&mut self.input))));
+            let read = poll!(unconstrained(poll_fn(|context| self.poll_read(context))));
             let has_more = matches!(read, Poll::Ready(Ok(1..))) && self.account().is_ok();
             if !has_more || self.answer(session).await? == Flow::Over {
                 break;
@@ -236,8 +272,11 @@ impl Connection {
                 Err(_) => return Err(self.not_read()),
             },
         }
-        self.output.clear();
-        self.output.shrink_to(KEPT_CAPACITY);
+        let mut output = std::mem::take(&mut self.output);
+        if output.capacity() <= KEPT_CAPACITY {
+            output.clear();
+            pool::give(output);
+        }
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use bytes::{Buf, BytesMut};
 use super::Limits;
 use super::accept::Front;
 use super::connection::{self, Cut, Lease, Next, Session};
+use super::pool::{self, pooled};
 use super::stream::Stream;
 use crate::clock::ceil_seconds;
 use crate::limiter::{Intent, Limiter, Requests};
@@ -51,10 +52,17 @@ struct LineSession {
     decoder: LineDecoder,
     max_pairs: usize,
     max_output: usize,
+}
+
+/// What a session works with while it answers.
+#[derive(Default)]
+struct Work {
     requests: Requests,
     operation: Operation,
     replies: Vec<Reply>,
 }
+
+pooled!(Box<Work>);
 
 /// What is owed for a line.
 enum Reply {
@@ -70,12 +78,11 @@ impl LineSession {
             decoder: LineDecoder::new(limits.max_line),
             max_pairs: limits.max_pairs,
             max_output: limits.max_output,
-            requests: Requests::default(),
-            operation: Operation::new(),
-            replies: Vec::new(),
         }
     }
+}
 
+impl Work {
     fn write_replies(&mut self, output: &mut Vec<u8>) {
         let mut index = 0;
         for reply in self.replies.drain(..) {
@@ -97,10 +104,12 @@ impl LineSession {
 
 impl Session for LineSession {
     async fn answer(&mut self, input: &mut BytesMut, output: &mut Vec<u8>) -> Next {
-        self.limiter.begin(&mut self.requests);
+        let mut work: Box<Work> = pool::take();
+        let Work { requests, operation, replies } = &mut *work;
+        self.limiter.begin(requests);
         let mut owed = 0;
         let (next, too_long) = loop {
-            if self.replies.len() == MAX_BATCH || owed >= self.max_output {
+            if replies.len() == MAX_BATCH || owed >= self.max_output {
                 break (Next::AnswerOn, None);
             }
             match self.decoder.next_line(input) {
@@ -111,17 +120,17 @@ impl Session for LineSession {
                 }
                 Ok(Some(line)) => {
                     let consumed = line.consumed;
-                    match parse_request(line.text, &mut self.operation, self.max_pairs) {
+                    match parse_request(line.text, operation, self.max_pairs) {
                         Ok(()) => {
-                            self.requests.push(&self.operation, Intent::Hit);
-                            self.replies.push(Reply::Verdict);
+                            requests.push(operation, Intent::Hit);
+                            replies.push(Reply::Verdict);
                             owed += LONGEST_VERDICT;
                         }
                         Err(error) => {
                             if let RequestError::TooManyPairs { .. } = error {
                                 self.limiter.metrics().limits.reached(Limit::Pairs);
                             }
-                            self.replies.push(Reply::Error(error));
+                            replies.push(Reply::Error(error));
                             owed += LONG_ERROR;
                         }
                     }
@@ -129,8 +138,9 @@ impl Session for LineSession {
                 }
             }
         };
-        self.limiter.apply(&mut self.requests).await;
-        self.write_replies(output);
+        self.limiter.apply(requests).await;
+        work.write_replies(output);
+        pool::give(work);
         if let Some(error) = too_long {
             write_error(output, ErrorCode::Unknown, error);
         }

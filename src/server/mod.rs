@@ -12,6 +12,7 @@ mod http;
 mod line;
 mod memory;
 mod occasionally;
+mod pool;
 mod resp;
 mod stream;
 mod workers;

@@ -16,7 +16,15 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The program under test.
 pub fn divvy() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_divvy"));
+    program(DIVVY)
+}
+
+/// The program's path.
+pub const DIVVY: &str = env!("CARGO_BIN_EXE_divvy");
+
+/// A program that runs the program under test, or is it.
+pub fn program(path: &str) -> Command {
+    let mut command = Command::new(path);
     // The environment of whoever runs the tests must not change them.
     for (name, _) in std::env::vars().filter(|(name, _)| is_setting(name)) {
         command.env_remove(name);
@@ -56,7 +64,12 @@ impl Server {
     }
 
     pub fn start(args: &[&str]) -> Self {
-        let mut child = divvy()
+        Self::start_by(divvy(), args)
+    }
+
+    /// By a `command` that passes its further arguments on to divvy.
+    pub fn start_by(mut command: Command, args: &[&str]) -> Self {
+        let mut child = command
             .args(["serve", "--listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"])
             .args(["--grpc-listen", "127.0.0.1:0"])
             .args(args)

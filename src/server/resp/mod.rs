@@ -21,6 +21,7 @@ use self::info::Shared;
 use super::Limits;
 use super::accept::Front;
 use super::connection::{self, Cut, Lease, Next, Session};
+use super::pool::{self, pooled};
 use super::stream::Stream;
 use crate::limiter::{Limiter, Policy, Refusal};
 use crate::metrics::Limit;
@@ -57,14 +58,15 @@ impl Front for RespFront {
 struct RespSession {
     shared: Arc<Shared>,
     decoder: Decoder,
-    batch: Batch,
     client: Client,
 }
+
+pooled!(Box<Batch>);
 
 impl RespSession {
     fn new(shared: Arc<Shared>, peer: SocketAddr) -> Self {
         let client = Client::new(shared.next_client_id(), peer);
-        Self { decoder: Decoder::new(shared.limits.resp), batch: Batch::default(), client, shared }
+        Self { decoder: Decoder::new(shared.limits.resp), client, shared }
     }
 }
 
@@ -76,7 +78,8 @@ impl Drop for RespSession {
 
 impl Session for RespSession {
     async fn answer(&mut self, input: &mut BytesMut, output: &mut Vec<u8>) -> Next {
-        let Self { shared, decoder, batch, client } = self;
+        let Self { shared, decoder, client } = self;
+        let mut batch: Box<Batch> = pool::take();
         shared.limiter.begin(&mut batch.requests);
         let next = loop {
             let owed = output.len() + batch.len() * LONGEST_REPLY;
@@ -93,13 +96,14 @@ impl Session for RespSession {
                     return Next::Close;
                 }
             };
-            let next = answer_one(shared, batch, client, decoder.arguments(input), output).await;
+            let next = answer_one(shared, &mut batch, client, decoder.arguments(input), output).await;
             input.advance(consumed);
             if next == Next::Close {
                 return next;
             }
         };
         batch.settle(&shared.limiter, output).await;
+        pool::give(batch);
         next
     }
 
