@@ -11,18 +11,20 @@
 //! | room | what lives there | what never does |
 //! |---|---|---|
 //! | [`cli`] | one file a subcommand; words for the operator | decisions |
+//! | [`config`] | rules files (INI, JSON) → validated rules, or every problem with its line; ratelimit's YAML → rules | counting |
 //! | [`config`] | rules files (INI, JSON) → validated rules, or every problem with its line | counting |
-//! | [`server`] | sockets: accept, read, write, timeouts, the end; a session per protocol | judgement |
 //! | [`protocol`] | bytes ↔ requests and replies: Divvy's line protocol, RESP and its commands, Envoy's messages | sockets |
 //! | [`limiter`] | the door: a batch of requests in, a verdict each out | protocols, files |
 //! | [`rules`] | what the operator wrote, compiled: which limits apply to an operation | time, counters |
 //! | [`store`] | what remembers: RocksDB, Redis, memory; one contract | rules |
 //! | [`algorithm`] | pure decisions: (limit, state, ask, time) → (outcome, state) | clocks, I/O |
+//! | [`logging`] | the log: its form, what is safe to print in it, how often | what happened |
 //! | [`clock`] | the only place that asks what time it is | |
 //! | [`metrics`] | what is counted and timed, a file a theme; Prometheus's text and statsd's packets | rules, stores, protocols |
 //!
 //! Imports go downward only: `cli` → `server`, `config` → `limiter`, `protocol` → `rules`, `store` → `algorithm` →
-//! `clock`, `metrics`; rooms of one height do not import each other. A line of code that needs two rooms is two lines.
+//! `logging`, `metrics` → `clock`; rooms of one height do not import each other. A line of code that needs two rooms is
+//! two lines.
 //!
 //! What holds throughout:
 //! - Time is a parameter. What decides is read once per batch, in [`limiter`], and passed down.
@@ -38,6 +40,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod limiter;
+pub mod logging;
 pub mod metrics;
 pub mod protocol;
 pub mod rules;

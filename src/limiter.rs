@@ -6,6 +6,8 @@
 
 mod count;
 
+pub mod counters;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -279,6 +281,12 @@ impl Requests {
             self.matched.push(Matched { rule: index, is_hit: intent == Intent::Hit, answer });
         }
         Ok(())
+    }
+
+    /// Lets go of the rules once all is answered: a connection that then idles for long shall not keep replaced ones in
+    /// memory.
+    pub fn release_policy(&mut self) {
+        self.policy = None;
     }
 
     /// The verdict on request `index`, once the batch is applied.

@@ -88,6 +88,49 @@ fn convert_there_and_back_keeps_the_rules() {
 }
 
 #[test]
+fn ratelimits_yaml_becomes_rules_that_can_be_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let rules = dir.path().join("rules.json").to_str().unwrap().to_owned();
+    assert_eq!(run(&["convert", &example("config/ratelimit.yaml"), &rules]), (0, String::new(), String::new()));
+    assert_eq!(run(&["check", &rules]).0, 0);
+    let server = Server::in_memory(&rules);
+    let mut client = LineClient::connect(server.line);
+    assert_eq!(client.hit("domain=kitchen remote_address=192.0.2.1"), (true, 9, 1));
+    assert_eq!(client.hit("domain=kitchen remote_address=192.0.2.2"), (true, 9, 1));
+    assert!(!client.hit("domain=kitchen remote_address=203.0.113.9").0);
+    assert_eq!(client.hit("domain=kitchen appliance=oven person=ann"), (true, 4, 60));
+    assert_eq!(client.hit("domain=kitchen appliance=oven"), (true, 19, 60));
+    assert_eq!(client.hit("domain=garden remote_address=203.0.113.9"), (true, u32::MAX.into(), 0));
+}
+
+#[test]
+fn what_cannot_be_converted_is_listed_and_tells_by_the_exit_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (yaml, other, ini) = (path("edge.yaml"), path("other.yml"), path("rules.ini"));
+    let limit = "rate_limit: {unit: second, requests_per_unit: 1}";
+    std::fs::write(
+        &yaml,
+        format!("domain: edge\ndescriptors:\n  - key: a\n    {limit}\n  - key: b\n    descriptors:\n      - key: c\n        {limit}\n"),
+    )
+    .unwrap();
+    std::fs::write(&other, "domain: other\n").unwrap();
+
+    let (code, out, err) = run(&["convert", "--strict", &yaml, &ini]);
+    assert_eq!((code, out.as_str(), Path::new(&ini).exists()), (1, "", false), "{err}");
+    let (code, _, err) = run(&["convert", &yaml, &other, &ini]);
+    assert_eq!(code, 1);
+    let listed = format!("not carried over: {yaml}:7: [domain=edge b=* c=*] every combination of [\"b\", \"c\"]");
+    assert!(err.starts_with(&listed) && err.lines().count() == 1, "{err}");
+    assert!(run(&["check", &ini]).1.contains("[domain=edge a=*] allows 1 in 1 s, by a"));
+
+    let (code, _, err) = run(&["convert", &path("none.yaml"), &path("new.ini")]);
+    assert!(code == 1 && err.starts_with("error: ") && !Path::new(&path("new.ini")).exists(), "{err}");
+    let (code, _, err) = run(&["check", &yaml]);
+    assert!(code == 1 && err.contains("divvy convert"), "{err}");
+}
+
+#[test]
 fn serve_announces_its_fronts_store_and_rules_and_stops_with_0() {
     let dir = tempfile::tempdir().unwrap();
     for signal in ["-TERM", "-INT"] {

@@ -7,7 +7,7 @@ use crate::support::{COMPAT_RULES, Server};
 
 const DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients");
 
-fn run(mut command: Command) -> String {
+pub fn run(mut command: Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}; run `make test-setup` first"));
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{command:?} failed:\n{out}{err}");
@@ -20,11 +20,15 @@ fn installed(path: PathBuf) -> PathBuf {
 }
 
 fn node(client: &str) {
+    drive_by_node(client, &Server::in_memory(COMPAT_RULES), None);
+}
+
+/// Drives the server, which serves the usual rules, with one of the Node clients.
+pub fn drive_by_node(client: &str, server: &Server, password: Option<&str>) {
     installed(Path::new(DIR).join("node/node_modules"));
-    let server = Server::in_memory(COMPAT_RULES);
     let mut command = Command::new("node");
     command.arg(Path::new(DIR).join("node/drive.js")).arg(client);
-    command.arg(server.line.port().to_string()).arg(server.resp.port().to_string());
+    command.arg(server.line.port().to_string()).arg(server.resp.port().to_string()).args(password);
     run(command);
 }
 
@@ -45,9 +49,12 @@ fn node_redis() {
 
 #[test]
 fn redis_py() {
-    let server = Server::in_memory(COMPAT_RULES);
+    drive_by_redis_py(&Server::in_memory(COMPAT_RULES), None);
+}
+
+pub fn drive_by_redis_py(server: &Server, password: Option<&str>) {
     let mut command = Command::new(installed(Path::new(DIR).join("python/.venv/bin/python")));
-    command.arg(Path::new(DIR).join("python/drive.py")).arg(server.resp.port().to_string());
+    command.arg(Path::new(DIR).join("python/drive.py")).arg(server.resp.port().to_string()).args(password);
     run(command);
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Every server here listens on a free loopback port and is ended by its own process id.
 
+mod access;
 mod algorithms;
 mod buckets;
 mod cli;
@@ -14,13 +15,19 @@ mod health;
 mod kill;
 mod limits;
 mod line_protocol;
+mod listing;
+mod logs;
 mod redis;
 mod redis_cluster;
+mod redis_failover;
 mod redis_server;
+mod redis_tls;
 mod reference;
+mod reload;
 mod resp;
 mod robustness;
 mod rocks;
 mod sockets;
 mod support;
+mod tls;
 mod token_bucket;

@@ -16,7 +16,7 @@ pub const TIMEOUT: Duration = Duration::from_millis(500);
 const SLACK: Duration = Duration::from_millis(700);
 
 pub fn open(urls: Vec<String>) -> RedisStore {
-    RedisStore::open(RedisOptions { urls, sentinel_master: None, timeout: TIMEOUT }).unwrap()
+    RedisStore::open(RedisOptions { urls, timeout: TIMEOUT, ..RedisOptions::default() }).unwrap()
 }
 
 pub fn window(credits: u64, nanos: u64) -> Limit {
@@ -181,7 +181,8 @@ fn two_divvy_servers_share_the_credits_exactly() {
     for limit in [window(CREDITS, 600 * SECOND), tokens(CREDITS)] {
         let clients: Vec<_> = (0..2)
             .flat_map(|_| {
-                let patient = RedisOptions { urls: vec![server.url()], sentinel_master: None, timeout: 20 * TIMEOUT };
+                let patient =
+                    RedisOptions { urls: vec![server.url()], timeout: 20 * TIMEOUT, ..RedisOptions::default() };
                 let store = std::sync::Arc::new(RedisStore::open(patient).unwrap());
                 (0..8).map(move |_| std::sync::Arc::clone(&store))
             })
@@ -288,6 +289,26 @@ fn a_hung_redis_answers_errors_in_time_and_nothing_is_counted_twice_when_it_wake
         let taken = 1000 - left;
         assert!((2..=asked + 1).contains(&taken), "{taken} taken, {asked} asked");
         assert_eq!(one(&store, "a", limit, TAKE).await.unwrap().left, left - 1);
+    });
+}
+
+#[test]
+fn a_long_outage_costs_the_timeout_now_and_then_and_not_each_hit() {
+    const HITS: u32 = 1000;
+    let server = RedisServer::start();
+    let store = open(vec![server.url()]);
+    wait(async {
+        let limit = window(10, 600 * SECOND);
+        one(&store, "a", limit, TAKE).await.unwrap();
+        server.signal("-STOP");
+        let start = Instant::now();
+        for _ in 0..HITS {
+            let error = one(&store, "a", limit, TAKE).await.unwrap_err().to_string();
+            assert!(error.contains("did not answer") || error.contains("cannot connect"), "{error}");
+        }
+        assert!(start.elapsed() < TIMEOUT * HITS / 20, "{HITS} hits waited {:?}", start.elapsed());
+        server.signal("-CONT");
+        recover(&store, limit).await;
     });
 }
 

@@ -183,7 +183,7 @@ fn a_hung_redis_neither_blocks_accepts_nor_grows_memory() {
         while Instant::now() < until {
             let asked = Instant::now();
             assert_eq!(RespClient::connect(server.resp).command("PING"), "PONG");
-            assert!(asked.elapsed() < TIMEOUT, "a new connection waited {:?}", asked.elapsed());
+            assert!(asked.elapsed() < SLACK, "a new connection waited {:?}", asked.elapsed());
             thread::sleep(Duration::from_millis(50));
         }
     });

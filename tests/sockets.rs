@@ -45,13 +45,13 @@ fn sockets_that_were_handed_over_are_served_by_name_or_by_order() {
     let sockets = Sockets::new();
     let [first, second] = sockets.addresses();
     let args = [COMPAT_RULES, "--store", "memory"];
-    let server = Server::start_by(sockets.run("http:line"), &args);
+    let server = Server::start_as(&mut sockets.run("http:line"), &args);
     assert_eq!((server.http, server.line), (first, second));
     assert!(server.resp.port() != 0, "the other fronts listen where their flags say");
     LineClient::connect(second).hit("method=GET path=/status");
     assert!(server.terminate().success());
 
-    let server = Server::start_by(sockets.run("divvy.socket:divvy.socket"), &args);
+    let server = Server::start_as(&mut sockets.run("divvy.socket:divvy.socket"), &args);
     assert_eq!((server.line, server.resp), (first, second));
     assert!(server.terminate().success());
 }
@@ -62,13 +62,13 @@ fn connections_wait_in_a_handed_over_socket_while_the_store_changes_hands() {
     let args = [COMPAT_RULES, "--data-dir", dir.path().to_str().unwrap()];
     let sockets = Sockets::new();
     let [line, _] = sockets.addresses();
-    let old = Server::start_by(sockets.run("line:resp"), &args);
+    let old = Server::start_as(&mut sockets.run("line:resp"), &args);
     assert_eq!(LineClient::connect(line).hit("method=GET path=/status").1, 999);
     assert!(old.terminate().success());
 
     let mut waiting = LineClient::connect(line);
     waiting.send(b"HIT method=GET path=/status\n");
-    let new = Server::start_by(sockets.run("line:resp"), &args);
+    let new = Server::start_as(&mut sockets.run("line:resp"), &args);
     assert_eq!(waiting.try_read_verdict().unwrap().1, 998, "the counter goes on");
     assert!(new.terminate().success());
 }
@@ -130,7 +130,7 @@ fn listeners(address: SocketAddr) -> usize {
 }
 
 #[test]
-fn the_service_manager_is_told_of_start_and_end() {
+fn the_service_manager_is_told_of_start_reload_and_end() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notify");
     let manager = UnixDatagram::bind(&path).unwrap();
@@ -142,7 +142,10 @@ fn the_service_manager_is_told_of_start_and_end() {
     };
     let mut command = divvy();
     command.env("NOTIFY_SOCKET", &path);
-    let server = Server::start_by(command, &[COMPAT_RULES, "--store", "memory"]);
+    let server = Server::start_as(&mut command, &[COMPAT_RULES, "--store", "memory"]);
+    assert_eq!(told(), "READY=1\n");
+    server.signal("-HUP");
+    assert!(told().starts_with("RELOADING=1\nMONOTONIC_USEC="));
     assert_eq!(told(), "READY=1\n");
     let mut stream: TcpStream = connect(server.line);
     stream.write_all(b"HIT method=GET path=/status\n").unwrap();

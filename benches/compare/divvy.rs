@@ -39,7 +39,9 @@ pub struct Divvy {
 
 impl Home {
     pub fn new(directory: &Path, durability: &'static str, rules: &str) -> anyhow::Result<Self> {
-        Self::with_store(directory, &["--store", "rocksdb", "--durability", durability], rules)
+        let mut home = Self::with_store(directory, &["--store", "rocksdb", "--durability", durability], rules)?;
+        home.store.extend(["--data-dir".to_owned(), home.data().to_string_lossy().into_owned()]);
+        Ok(home)
     }
 
     /// A server whose counters live in the Redis at `addr`.
@@ -66,8 +68,6 @@ impl Home {
                 .args(["--listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"])
                 .args(["--grpc-listen", "127.0.0.1:0"])
                 .args(&self.store)
-                .arg("--data-dir")
-                .arg(self.data())
                 .env("RUST_LOG", "warn")
                 .stdout(Stdio::piped()),
         )?;

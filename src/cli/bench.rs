@@ -41,7 +41,7 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     ensure!(args.threads <= args.connections, "--threads must not be greater than --connections: each drives some");
     let plan = Plan::new(&args).with_context(|| format!("--command {:?}", args.command()))?;
-    let sockets = connect_all(args.addr(), args.connections.get())?;
+    let sockets = connect_all(args.addr(), &args)?;
     let report = measure(&args, &plan, &sockets)?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
@@ -51,12 +51,15 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn connect_all(addr: &str, count: usize) -> anyhow::Result<Vec<TcpStream>> {
+fn connect_all(addr: &str, args: &BenchArgs) -> anyhow::Result<Vec<TcpStream>> {
+    let password = args.password.password()?;
     let addresses: Vec<SocketAddr> = addr.to_socket_addrs().with_context(|| format!("--addr {addr}"))?.collect();
     let first = *addresses.first().with_context(|| format!("--addr {addr}: the name has no address"))?;
-    let connect =
-        |number| connection::connect(first).with_context(|| format!("connecting to {first} (connection {number})"));
-    (1..=count).map(connect).collect()
+    let connect = |number| {
+        connection::connect(first, args.protocol, password)
+            .with_context(|| format!("connecting to {first} (connection {number})"))
+    };
+    (1..=args.connections.get()).map(connect).collect()
 }
 
 /// Runs the workers, and samples what the server uses from the end of the warm-up to the last reply.

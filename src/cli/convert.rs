@@ -1,4 +1,5 @@
-//! `divvy convert`: writes the rules of an INI file as JSON, or the other way round.
+//! `divvy convert`: writes the rules of an INI file as JSON, or the other way round; and rules for the configuration of
+//! envoyproxy/ratelimit.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -9,17 +10,31 @@ use anyhow::Context;
 
 use super::rules_file;
 use crate::config::{self, Format};
+use crate::rules::Rule;
 
-/// Convert a rules file between INI and JSON. Nothing is lost but the comments in the file.
+/// Convert a rules file between INI and JSON, or envoyproxy/ratelimit's YAML to either.
+///
+/// Between INI and JSON nothing is lost but the comments in the file. What divvy's rules cannot say of ratelimit's YAML
+/// is listed on standard error with its line; the rules are written all the same, and the exit code is 1.
 #[derive(Debug, clap::Args)]
 pub struct ConvertArgs {
-    /// The rules file to read, *.ini or *.json.
-    input: PathBuf,
+    /// The file to read, *.ini or *.json; or ratelimit's configuration, *.yaml, a file for each domain.
+    #[arg(required = true)]
+    inputs: Vec<PathBuf>,
     /// The rules file to write, *.ini or *.json.
     output: PathBuf,
     /// Overwrite the output file if there is one.
     #[arg(long)]
     force: bool,
+    /// Write nothing when something in ratelimit's YAML cannot be carried over.
+    #[arg(long)]
+    strict: bool,
+}
+
+/// Rules to write, and whether they are all that the input says.
+struct Converted {
+    rules: Vec<Rule>,
+    is_complete: bool,
 }
 
 /// # Errors
@@ -27,10 +42,42 @@ pub struct ConvertArgs {
 pub fn run(args: ConvertArgs) -> anyhow::Result<ExitCode> {
     let format = Format::of(&args.output)
         .with_context(|| format!("{}: unknown file extension; name it *.ini or *.json", args.output.display()))?;
-    let Some(rules) = rules_file::load(&args.input)? else { return Ok(ExitCode::FAILURE) };
-    let text = config::write(rules.rules(), format).with_context(|| args.input.display().to_string())?;
+    let Some(converted) = read(&args.inputs)? else { return Ok(ExitCode::FAILURE) };
+    if args.strict && !converted.is_complete {
+        anyhow::bail!("{} is not written: --strict asks for all to be carried over", args.output.display());
+    }
+    let text = config::write(&converted.rules, format).with_context(|| names(&args.inputs))?;
+    config::parse(&text, format, &names(&args.inputs)).context("these rules cannot be served")?;
     write_file(&args.output, &text, args.force)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(if converted.is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// `None` when the input cannot be used, which is told by then.
+fn read(inputs: &[PathBuf]) -> anyhow::Result<Option<Converted>> {
+    if inputs.iter().all(|input| config::is_yaml(input)) {
+        return import(inputs);
+    }
+    let [input] = inputs else {
+        anyhow::bail!("several files are converted at once only from ratelimit's YAML; give one *.ini or *.json");
+    };
+    let rules = rules_file::load(input)?;
+    Ok(rules.map(|rules| Converted { rules: rules.rules().to_vec(), is_complete: true }))
+}
+
+fn import(inputs: &[PathBuf]) -> anyhow::Result<Option<Converted>> {
+    let (import, errors, warnings) = match config::import(inputs) {
+        Ok(import) => (Some(import.rules), import.left_out, import.warnings),
+        Err(report) => (None, report.errors, report.warnings),
+    };
+    let is_complete = errors.is_empty();
+    rules_file::print(&errors, if import.is_some() { "not carried over" } else { "error" })?;
+    rules_file::print(&warnings, "warning")?;
+    Ok(import.map(|rules| Converted { rules, is_complete }))
+}
+
+fn names(paths: &[PathBuf]) -> String {
+    let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+    names.join(", ")
 }
 
 fn write_file(path: &Path, text: &str, force: bool) -> anyhow::Result<()> {

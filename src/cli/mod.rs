@@ -2,6 +2,7 @@
 //!
 //! Here the operator's words become calls, and errors become messages and exit codes. Nothing here decides anything.
 
+mod access;
 mod bench;
 mod check;
 mod convert;
@@ -9,6 +10,7 @@ mod explain;
 mod hit;
 mod pairs;
 mod rules_file;
+mod secret;
 mod serve;
 
 use std::process::ExitCode;
@@ -34,7 +36,6 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Send a hit to a running server and print the answer
     Hit(hit::HitArgs),
-    /// Convert a rules file between INI and JSON
     Convert(convert::ConvertArgs),
     Bench(bench::BenchArgs),
 }

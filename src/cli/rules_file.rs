@@ -20,7 +20,11 @@ pub fn load(path: &Path) -> io::Result<Option<RuleSet>> {
     Ok(rules)
 }
 
-fn print(problems: &[Problem], severity: &str) -> io::Result<()> {
+/// Prints a line for each of `problems` on standard error.
+///
+/// # Errors
+/// Standard error cannot be written to.
+pub fn print(problems: &[Problem], severity: &str) -> io::Result<()> {
     let mut err = io::BufWriter::new(io::stderr().lock());
     for problem in problems {
         writeln!(err, "{severity}: {problem}")?;

@@ -1,13 +1,20 @@
 //! `divvy serve`: opens the store, loads the rules, binds the fronts, and serves until it is told to stop.
 
+mod access;
 mod drain;
 mod files;
 mod handed;
 mod limits;
 mod listen;
+mod log;
 mod mask;
 mod notify;
+mod redis;
+mod reload;
+mod rules;
 mod store;
+mod tls;
+mod watch;
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -17,15 +24,18 @@ use std::sync::Arc;
 
 use anyhow::Context;
 
+use self::access::{AccessArgs, warn_of_open_fronts};
 use self::drain::{DrainArgs, Stop};
 use self::handed::Handed;
 use self::limits::LimitArgs;
 use self::listen::{Addresses, ListenArgs};
+use self::log::LogArgs;
+use self::reload::ReloadArgs;
+use self::rules::{RulesFile, put_in_force};
 use self::store::{StoreArgs, StoreChoice};
-use super::rules_file;
+use self::tls::TlsArgs;
 use crate::clock::Clock;
-use crate::config;
-use crate::limiter::{Limiter, Policy};
+use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::rules::RuleSet;
 use crate::server::{self, Fronts, Limits, Settings};
@@ -37,6 +47,8 @@ pub struct ServeArgs {
     #[arg(env = "DIVVY_CONFIG")]
     config: Option<PathBuf>,
     #[command(flatten)]
+    reload: ReloadArgs,
+    #[command(flatten)]
     listen: ListenArgs,
     #[command(flatten)]
     store: StoreArgs,
@@ -44,18 +56,33 @@ pub struct ServeArgs {
     #[arg(long, env = "DIVVY_THREADS", value_name = "N", default_value_t = server::default_threads(), hide_default_value = true)]
     threads: usize,
     #[command(flatten)]
+    access: AccessArgs,
+    #[command(flatten)]
+    tls: TlsArgs,
+    #[command(flatten)]
     limits: LimitArgs,
     #[command(flatten)]
     drain: DrainArgs,
+    #[command(flatten)]
+    log: LogArgs,
 }
 
 pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
+    args.log.begin(|name| std::env::var(name).ok())?;
+    // To the log, of which a program may read every line.
+    Ok(start(&args).unwrap_or_else(|error| {
+        tracing::error!("{error:#}");
+        ExitCode::FAILURE
+    }))
+}
+
+fn start(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     // Before the store: a mistake in the rules must not leave a data directory behind.
     let rules = match &args.config {
         None => None,
-        Some(path) => match rules_file::load(path)? {
-            Some(rules) => Some(rules),
+        Some(path) => match RulesFile::load(path) {
             None => return Ok(ExitCode::FAILURE),
+            loaded => loaded,
         },
     };
     let addresses = args.listen.addresses()?;
@@ -64,19 +91,24 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     files::allow_for(limits.max_connections);
     let handed = Handed::from_env()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
-    runtime.block_on(serve(&args, limits, rules, &store, &addresses, handed))?;
+    runtime.block_on(serve(args, limits, rules, &store, &addresses, handed))?;
     Ok(ExitCode::SUCCESS)
 }
 
 async fn serve(
     args: &ServeArgs,
     limits: Limits,
-    rules: Option<RuleSet>,
+    rules: Option<(RulesFile, RuleSet)>,
     choice: &StoreChoice,
     addresses: &Addresses,
     handed: Handed,
 ) -> anyhow::Result<()> {
     let Stop { draining, at_once } = Stop::on_signal()?;
+    let metrics = Metrics::new();
+    let access = args.access.access(&metrics)?;
+    let reloader = args.tls.load(&metrics)?;
+    let secured = args.tls.secured(reloader.as_ref());
+    let hangups = reload::hangups()?;
     // Before the store: while another process still has it, connections wait instead of being refused.
     let fronts = addresses.bind(handed).await?;
     let clock = Clock::system();
@@ -85,12 +117,17 @@ async fn serve(
         () = draining.cancelled() => return Ok(()),
     }
     let store = choice.open(clock)?;
+    let (file, rules) = rules.unzip();
     announce(args, &fronts, choice, rules.as_ref())?;
 
-    let metrics = Metrics::new();
-    let policy = rules.map(|rules| put_in_force(rules, &metrics, clock));
+    warn_of_open_fronts(&fronts, &access, &secured);
+    if let Some(reloader) = reloader {
+        tls::keep_fresh(reloader, args.reload.interval(), reload::hangups()?, Arc::clone(&metrics));
+    }
+    let policy = rules.map(|rules| put_in_force(rules, &metrics, clock.now()));
     let limiter = Arc::new(Limiter::new(policy, store, clock, metrics));
-    let settings = Settings { limits, drain: args.drain.drain(), threads: args.threads };
+    args.reload.start(file, &limiter, hangups, draining.clone())?;
+    let settings = Settings { limits, drain: args.drain.drain(), access, tls: secured, threads: args.threads };
     notify::ready();
     let served = tokio::select! {
         served = server::run(Arc::clone(&limiter), fronts, settings, draining) => served,
@@ -100,13 +137,6 @@ async fn serve(
     served.context("cannot start the server's threads")?;
     tracing::info!("stopped");
     Ok(())
-}
-
-/// The policy of these rules, which the metrics show from now on.
-fn put_in_force(rules: RuleSet, metrics: &Metrics, clock: Clock) -> Policy {
-    let hash = config::fingerprint(rules.rules());
-    metrics.config.loaded(&hash, rules.rules().len(), clock.now().as_nanos());
-    Policy::new(rules, metrics)
 }
 
 /// One line a front, the store, and the number of rules: what a script waits for, and a person checks.

@@ -1,6 +1,7 @@
 //! What the operator wrote → validated rules, or everything that is wrong with it, each problem with its line.
 //!
-//! Two formats, INI and JSON, are read into one raw document, which is then judged. Rules are written back in both.
+//! Two formats, INI and JSON, are read into one raw document, which is then judged. Rules are written back in both. The
+//! configuration of envoyproxy/ratelimit is read into rules, too.
 //! What a rule means, and how rules are matched, is the business of [`crate::rules`].
 
 mod document;
@@ -10,6 +11,7 @@ mod json;
 mod nearest;
 mod number;
 mod problem;
+mod ratelimit;
 mod ruleset;
 mod validate;
 mod write;
@@ -23,6 +25,7 @@ use std::path::Path;
 
 pub use fingerprint::fingerprint;
 pub use problem::{Problem, Report};
+pub use ratelimit::{Import, import, is_yaml};
 pub use write::{Unwritable, write};
 
 use crate::rules::RuleSet;
@@ -66,7 +69,8 @@ pub fn load(path: &Path) -> Result<Loaded, Report> {
     let mut problems = Problems::new(&file_name);
     let format = Format::of(path);
     if format.is_none() {
-        problems.file_error("unknown file extension", "name the file *.ini or *.json");
+        let (what, fix) = unknown_format(path);
+        problems.file_error(what, fix);
     }
     let text = read_text(path, &mut problems);
     match (format, text) {
@@ -89,6 +93,15 @@ pub fn parse(text: &str, format: Format, file_name: &str) -> Result<Loaded, Repo
     match rules {
         Some(rules) if !problems.has_errors() => Ok(Loaded { rules, warnings: problems.into_sorted().1 }),
         _ => Err(Report::from(problems)),
+    }
+}
+
+fn unknown_format(path: &Path) -> (&'static str, &'static str) {
+    if is_yaml(path) {
+        let fix = "if it is envoyproxy/ratelimit's configuration, convert it first: divvy convert FILE.yaml rules.ini";
+        ("rules are not written in YAML", fix)
+    } else {
+        ("unknown file extension", "name the file *.ini or *.json")
     }
 }
 

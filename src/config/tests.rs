@@ -85,8 +85,10 @@ fn files_that_cannot_be_read_say_so() {
     );
     assert_eq!(
         message("rules.yaml", Some(b"")),
-        "DIR/rules.yaml: unknown file extension; name the file *.ini or *.json"
+        "DIR/rules.yaml: rules are not written in YAML; if it is envoyproxy/ratelimit's configuration, convert it first: \
+         divvy convert FILE.yaml rules.ini"
     );
+    assert_eq!(message("rules.txt", Some(b"")), "DIR/rules.txt: unknown file extension; name the file *.ini or *.json");
     assert_eq!(
         message("latin1.ini", Some(b"[default]\n; \xe9\n")),
         "DIR/latin1.ini:2: the file is not UTF-8; save it as UTF-8"

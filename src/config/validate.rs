@@ -36,7 +36,7 @@ const KNOWN_KEYS: [&str; 11] = [
     COMMENT,
 ];
 
-const MAX_LABEL_LENGTH: usize = 255;
+pub(super) const MAX_LABEL_LENGTH: usize = 255;
 
 /// The rule that `raw` describes; `None` when its operation could not be read.
 ///
@@ -84,6 +84,11 @@ impl Number<Seconds> {
     const fn seconds(key: &'static str, meaning: &'static str) -> Self {
         Self { key, meaning, notation: "as `60` or `0.25`", read: number::seconds }
     }
+}
+
+/// May a label have this byte?
+pub(super) fn is_label_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
 }
 
 struct Checker<'a> {
@@ -189,8 +194,7 @@ impl<'a> Checker<'a> {
 
     fn label(&mut self) -> Option<String> {
         let label = self.text(LABEL)?;
-        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-        if label.len() > MAX_LABEL_LENGTH || !label.bytes().all(allowed) {
+        if label.len() > MAX_LABEL_LENGTH || !label.bytes().all(is_label_byte) {
             let fix = format!("use at most {MAX_LABEL_LENGTH} letters, digits, `-` and `_`");
             self.error(setting_line(self.raw, LABEL), format!("bad label {label:?}"), fix);
         }

@@ -30,7 +30,7 @@ impl Config {
                 .gauge("divvy_config_last_load_successful", "Whether the last try to load rules succeeded."),
             loaded_at: maker.fraction(
                 "divvy_config_last_success_timestamp_seconds",
-                "When rules were last put in force, in seconds since 1970; 0: never.",
+                "When rules were last loaded without an error, in seconds since 1970; 0: never.",
             ),
             failed_at: maker.fraction(
                 "divvy_config_last_failure_timestamp_seconds",
@@ -51,6 +51,11 @@ impl Config {
         self.info.with_label_values(&[hash]).set(1);
         self.version.inc();
         self.rules.set(i64::try_from(rules).unwrap_or(i64::MAX));
+        self.confirmed(at);
+    }
+
+    /// The rules in force were found in their file again at `at` (nanoseconds since 1970).
+    pub fn confirmed(&self, at: u64) {
         self.last_load_succeeded.set(1);
         self.loaded_at.set(at as f64 / NANOS_PER_SECOND);
     }

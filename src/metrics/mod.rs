@@ -7,6 +7,7 @@
 //!
 //! A new theme: a file with a struct that makes its metrics through [`Maker`] in `new`, and a field of [`Metrics`].
 
+mod access;
 mod batches;
 mod config;
 mod connections;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Registry, TextEncoder};
 
+pub use self::access::Access;
 pub use self::batches::Batches;
 pub use self::config::Config;
 pub use self::connections::{Connections, FrontConnections, OpenConnection};
@@ -37,6 +39,7 @@ pub use self::requests::{FrontRequests, RequestKind, RequestTally, Requests};
 /// All that is counted, one field a theme. Made once and shared by everybody.
 pub struct Metrics {
     registry: Registry,
+    pub access: Access,
     pub batches: Batches,
     pub config: Config,
     pub connections: Connections,
@@ -54,6 +57,7 @@ impl Metrics {
         let build = maker.gauges("divvy_build_info", "1, with the version that is running.", &["version"]);
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         Arc::new(Self {
+            access: Access::new(&maker),
             batches: Batches::new(&maker),
             config: Config::new(&maker),
             connections: Connections::new(&maker),

@@ -10,10 +10,14 @@ use std::io::Write;
 
 use crate::rules::Operation;
 use crate::rules::operation_text::{self, SyntaxError};
-pub use client::{BadReply, Reply, format_hit, parse_reply};
+pub use client::{BadReply, Reply, format_auth, format_hit, is_welcome, parse_reply};
 
 /// The longest line in bytes, its terminator aside, unless the operator says otherwise.
 pub const DEFAULT_MAX_LINE: usize = 16 * 1024;
+
+/// What comes before a password, and what is answered to the right one.
+const AUTH: &[u8] = b"AUTH ";
+const WELCOME: &str = "OK";
 
 /// How many characters of an unknown command are echoed.
 const MAX_ECHOED_CHARS: usize = 64;
@@ -45,6 +49,11 @@ impl LineDecoder {
     /// Lines may have up to `max_line` bytes, the terminator aside.
     pub fn new(max_line: usize) -> Self {
         Self { max_line, searched: 0 }
+    }
+
+    /// Other lines than the one being received may have up to `max_line` bytes.
+    pub fn set_max_line(&mut self, max_line: usize) {
+        self.max_line = max_line;
     }
 
     /// The first line of `bytes`, which ends with LF or CRLF; `None` while it is unfinished.
@@ -81,12 +90,17 @@ pub enum RequestError {
     NotUtf8,
     #[error("The request has more than {max_pairs} pairs.")]
     TooManyPairs { max_pairs: usize },
+    #[error("Authentication required: send AUTH and the password first.")]
+    Unauthenticated,
+    #[error("The password is wrong.")]
+    WrongPassword,
 }
 
 impl RequestError {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::UnknownCommand(_) => ErrorCode::UnknownCommand,
+            Self::Unauthenticated | Self::WrongPassword => ErrorCode::Unauthenticated,
             Self::Syntax(_) | Self::NotUtf8 | Self::TooManyPairs { .. } => ErrorCode::Unknown,
         }
     }
@@ -96,6 +110,8 @@ impl RequestError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorCode {
     UnknownCommand,
+    /// Divvy has no password, and no such code.
+    Unauthenticated,
     /// Everything else.
     Unknown,
 }
@@ -104,6 +120,7 @@ impl ErrorCode {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::UnknownCommand => "unknown-command",
+            Self::Unauthenticated => "unauthenticated",
             Self::Unknown => "unknown",
         }
     }
@@ -132,6 +149,18 @@ pub fn parse_request(line: &[u8], operation: &mut Operation, max_pairs: usize) -
         operation.set(key, value);
     }
     Ok(())
+}
+
+/// The password of an `AUTH` line: all that follows the one space, as it is. `None` for any other line.
+pub fn parse_auth(line: &[u8]) -> Option<&[u8]> {
+    let (command, password) = line.split_at_checked(AUTH.len())?;
+    command.eq_ignore_ascii_case(AUTH).then_some(password)
+}
+
+/// Appends the reply to an `AUTH` with the right password.
+pub fn write_welcome(out: &mut Vec<u8>) {
+    out.extend_from_slice(WELCOME.as_bytes());
+    out.push(b'\n');
 }
 
 /// Appends an `OK` reply: whether the hit was allowed, the credits left, and the seconds until there are more.

@@ -4,6 +4,7 @@
 //! grow with their number. Nothing here reads files, counts hits or knows a store.
 
 mod cost;
+pub mod diff;
 pub mod explain;
 mod glob_index;
 mod matcher;

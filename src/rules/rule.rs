@@ -45,6 +45,9 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// The name of the header in [`Rule::described`].
+    pub(super) const HEADER: &str = "rule";
+
     /// Does this rule match every request, whatever it carries?
     pub fn is_default(&self) -> bool {
         self.operation.is_empty()
@@ -76,7 +79,7 @@ impl Rule {
     /// are always there; others that were not given are left out.
     pub fn described(&self) -> Vec<(&'static str, String)> {
         let optional = |name, value: &Option<String>| value.clone().map(|value| (name, value));
-        let mut settings = vec![("rule", self.to_string())];
+        let mut settings = vec![(Self::HEADER, self.to_string())];
         settings.extend(self.settings.described());
         settings.extend(optional("actorField", &self.actor_field));
         settings.extend(optional("costField", &self.cost_field));

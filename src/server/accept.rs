@@ -18,12 +18,14 @@ use tokio::task::coop::unconstrained;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::Limits;
 use super::admission::{Admission, Full};
 use super::connection::{self, Lease};
 use super::memory::BufferMemory;
-use super::occasionally::Occasionally;
 use super::stream::Stream;
+use super::tls::{Alpn, Tls};
 use super::workers::Workers;
+use crate::logging::Sometimes;
 use crate::metrics::{Limit, Metrics};
 
 /// A connection silent for so long is probed, lest clients that vanished without a FIN use up the slots.
@@ -35,10 +37,18 @@ pub const BACKLOG: u32 = 4096;
 /// Refused connections that are ended in an orderly way at a time; further ones are cut.
 pub const MAX_PARTINGS: usize = 64;
 
+// What clients can cause at will.
+static CANNOT_ACCEPT: Sometimes = Sometimes::new();
+static CANNOT_PREPARE: Sometimes = Sometimes::new();
+static CANNOT_SERVE: Sometimes = Sometimes::new();
+static TOO_MANY: Sometimes = Sometimes::new();
+
 /// A protocol that is served on a listening socket.
 pub trait Front: Send + Sync + 'static {
     /// What a client is told that comes when there are too many; empty where only answers may be sent.
     const TOO_MANY: &'static [u8];
+    /// What clients may ask for in a TLS handshake.
+    const ALPN: Alpn = Alpn::None;
 
     /// Serves one connection to its end. Once the lease is over it ends when it has answered what came in.
     fn serve(&self, stream: Stream, peer: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static;
@@ -53,7 +63,7 @@ pub struct Acceptor {
     pub connections: TaskTracker,
     /// Each a refused connection that is being ended.
     pub partings: Arc<Semaphore>,
-    pub complaints: Occasionally,
+    pub limits: Limits,
     /// No more connections are accepted.
     pub stopping: CancellationToken,
     /// Connections end once they have answered.
@@ -62,16 +72,17 @@ pub struct Acceptor {
 
 impl Acceptor {
     /// Accepts until [`Acceptor::stopping`] is cancelled.
-    pub async fn run(&self, listener: Option<TcpListener>, front: impl Front) {
+    pub async fn run(&self, listener: Option<TcpListener>, tls: Option<Arc<Tls>>, front: impl Front) {
         let Some(listener) = listener else { return };
+        let front = Arc::new(front);
         loop {
             tokio::select! {
                 biased;
-                () = self.stopping.cancelled() => return self.accept_waiting(&listener, &front).await,
+                () = self.stopping.cancelled() => return self.accept_waiting(&listener, tls.as_ref(), &front).await,
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, peer)) => self.start(stream, peer, &front),
+                    Ok((stream, peer)) => self.start(stream, peer, tls.as_ref(), &front),
                     Err(error) => {
-                        self.complain(|| tracing::warn!(%error, "cannot accept a connection"));
+                        CANNOT_ACCEPT.say(|more| tracing::warn!(%error, more, "cannot accept a connection"));
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
@@ -81,73 +92,83 @@ impl Acceptor {
 
     /// Accepts the connections that wait by now: the kernel would reset them when the socket is closed, and the client
     /// may have sent a request already.
-    async fn accept_waiting(&self, listener: &TcpListener, front: &impl Front) {
+    async fn accept_waiting<F: Front>(&self, listener: &TcpListener, tls: Option<&Arc<Tls>>, front: &Arc<F>) {
         for _ in 0..BACKLOG {
             match poll!(pin!(unconstrained(listener.accept()))) {
-                Poll::Ready(Ok((stream, peer))) => self.start(stream, peer, front),
+                Poll::Ready(Ok((stream, peer))) => self.start(stream, peer, tls, front),
                 Poll::Ready(Err(_)) | Poll::Pending => return,
             }
         }
     }
 
-    fn start<F: Front>(&self, stream: TcpStream, peer: SocketAddr, front: &F) {
+    fn start<F: Front>(&self, stream: TcpStream, peer: SocketAddr, tls: Option<&Arc<Tls>>, front: &Arc<F>) {
         let place = match self.admission.admit(peer.ip()) {
             Ok(place) => place,
-            Err(full) => return self.refuse::<F>(stream, peer, full),
+            Err(full) => return self.refuse(stream, peer, full, if tls.is_none() { F::TOO_MANY } else { b"" }),
         };
         if let Err(error) = prepare(&stream) {
-            tracing::debug!(%error, %peer, "cannot set a connection's options");
+            CANNOT_PREPARE.say(|more| tracing::debug!(%error, %peer, more, "cannot set a connection's options"));
         }
         // The socket moves from this runtime's poller to the worker's, and registers there when it is first polled.
         let stream = match stream.into_std() {
             Ok(stream) => stream,
-            Err(error) => return tracing::warn!(%error, %peer, "cannot hand a connection over"),
+            Err(error) => return cannot_serve(&error, peer),
         };
         let worker = self.workers.next();
         let stream = {
             let _inside = worker.enter();
             match TcpStream::from_std(stream) {
                 Ok(stream) => stream,
-                Err(error) => return tracing::warn!(%error, %peer, "cannot take a connection over"),
+                Err(error) => return cannot_serve(&error, peer),
             }
         };
         let lease =
             Lease { closing: self.closing.clone(), memory: self.memory.share(), metrics: Arc::clone(&self.metrics) };
-        let serving = front.serve(Stream::Plain(stream), peer, lease);
+        let Some(tls) = tls else {
+            let serving = front.serve(Stream::Plain(stream), peer, lease);
+            let serve = async move {
+                serving.await;
+                drop(place);
+            };
+            self.connections.spawn_on(serve, worker);
+            return;
+        };
+        let (tls, front, limit) = (Arc::clone(tls), Arc::clone(front), self.limits.timeouts.handshake);
         let serve = async move {
-            serving.await;
+            let secured = tokio::select! {
+                biased;
+                () = lease.closing.cancelled() => None,
+                secured = tls.accept(stream, peer, F::ALPN, limit) => secured,
+            };
+            if let Some(stream) = secured {
+                front.serve(Stream::Tls(Box::new(stream)), peer, lease).await;
+            }
             drop(place);
         };
         self.connections.spawn_on(serve, worker);
     }
 
-    fn refuse<F: Front>(&self, stream: TcpStream, peer: SocketAddr, full: Full) {
+    fn refuse(&self, stream: TcpStream, peer: SocketAddr, full: Full, message: &[u8]) {
         let (limit, from) = match full {
             Full::InAll => (Limit::Connections, ""),
             Full::Address => (Limit::ConnectionsPerAddress, " from one address"),
         };
         self.metrics.limits.reached(limit);
-        self.complain(|| tracing::warn!(%peer, "too many connections{from}: refused one"));
+        TOO_MANY.say(|more| tracing::warn!(%peer, more, "too many connections{from}: refused one"));
         // Best effort: a new socket's buffer has room for a line, and nobody waits for it.
-        let _ = stream.try_write(F::TOO_MANY);
+        let _ = stream.try_write(message);
         // What the client has sent is unread: without its being read, the reset would overtake the line.
         if let Ok(parting) = Arc::clone(&self.partings).try_acquire_owned() {
             tokio::spawn(async move {
-                connection::close(Stream::Plain(stream)).await;
+                connection::close(stream).await;
                 drop(parting);
             });
         }
     }
+}
 
-    /// Writes to the log, unless it was written to a moment ago: clients must not be able to fill the disk.
-    fn complain(&self, write: impl FnOnce()) {
-        if let Some(kept_back) = self.complaints.due() {
-            write();
-            if kept_back > 0 {
-                tracing::warn!(times = kept_back, "connections failed or were refused since this was last logged");
-            }
-        }
-    }
+fn cannot_serve(error: &io::Error, peer: SocketAddr) {
+    CANNOT_SERVE.say(|more| tracing::warn!(%error, %peer, more, "cannot hand a connection to its thread"));
 }
 
 fn prepare(stream: &TcpStream) -> io::Result<()> {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use futures_util::poll;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
@@ -61,6 +61,9 @@ pub trait Session: Send {
     /// `output`. It may stop early to bound its memory, and says so with [`Next::AnswerOn`].
     fn answer(&mut self, input: &mut BytesMut, output: &mut Vec<u8>) -> impl Future<Output = Next> + Send;
 
+    /// Whether the client has given the password, or needs none; until then its time is short.
+    fn is_admitted(&self) -> bool;
+
     /// Appends what the client of an unfinished request is told before the connection is closed.
     fn cut(&mut self, cut: Cut, output: &mut Vec<u8>);
 }
@@ -74,6 +77,10 @@ pub struct Timeouts {
     pub request: Duration,
     /// How long the client may take nothing of what was answered.
     pub write: Duration,
+    /// How long a client may take to give the password.
+    pub auth: Duration,
+    /// How long a TLS handshake may take.
+    pub handshake: Duration,
 }
 
 /// What a connection has of what all connections share.
@@ -88,8 +95,16 @@ pub struct Lease {
 /// answers what had been received, and ends in an orderly way.
 pub async fn serve(stream: Stream, mut session: impl Session, timeouts: Timeouts, lease: Lease) {
     let Lease { closing, memory, metrics } = lease;
-    let mut connection =
-        Connection { stream, input: BytesMut::new(), output: Vec::new(), unfinished: None, timeouts, memory, metrics };
+    let mut connection = Connection {
+        stream,
+        input: BytesMut::new(),
+        output: Vec::new(),
+        admitted_by: Instant::now() + timeouts.auth,
+        unfinished: None,
+        timeouts,
+        memory,
+        metrics,
+    };
     // Made once: a new one for every read would register itself with the token, under a lock that all connections share.
     let mut closing = pin!(closing.cancelled());
     // An error means that the client is gone, or takes nothing: there is nobody to end it with.
@@ -105,6 +120,8 @@ struct Connection {
     input: BytesMut,
     /// The same.
     output: Vec<u8>,
+    /// When the client must have given the password, where one is asked for.
+    admitted_by: Instant,
     /// When the request whose beginning is in `input` must be complete.
     unfinished: Option<Instant>,
     timeouts: Timeouts,
@@ -115,7 +132,7 @@ struct Connection {
 /// How a wait for input ended.
 enum Received {
     Bytes,
-    /// The client sends no more.
+    /// The client sends no more, or had to give the password by now.
     End,
     /// The client has been silent for too long.
     Idle,
@@ -138,9 +155,13 @@ impl Connection {
         mut closing: Pin<&mut WaitForCancellationFuture<'_>>,
     ) -> io::Result<()> {
         loop {
-            match self.receive(closing.as_mut()).await? {
+            let admitted_by = (!session.is_admitted()).then_some(self.admitted_by);
+            match self.receive(admitted_by, closing.as_mut()).await? {
                 Received::Bytes => {
-                    if self.answer(session).await? == Flow::Over {
+                    let flow = self.answer(session).await?;
+                    // A stranger who never stops sending is not idle.
+                    let is_overdue = !session.is_admitted() && Instant::now() >= self.admitted_by;
+                    if flow == Flow::Over || is_overdue {
                         return Ok(());
                     }
                 }
@@ -161,14 +182,18 @@ impl Connection {
         }
     }
 
-    async fn receive(&mut self, closing: Pin<&mut WaitForCancellationFuture<'_>>) -> io::Result<Received> {
+    async fn receive(
+        &mut self,
+        admitted_by: Option<Instant>,
+        closing: Pin<&mut WaitForCancellationFuture<'_>>,
+    ) -> io::Result<Received> {
         if !self.input.is_empty() {
             self.input.reserve(READ_SIZE);
         }
         if self.account().is_err() {
             return Ok(Received::Cut(Cut::NoMemory));
         }
-        let silence = silence(self.timeouts, self.unfinished);
+        let silence = silence(self.timeouts, self.unfinished, admitted_by);
         tokio::select! {
             biased;
             () = closing => Ok(Received::Closing),
@@ -265,6 +290,7 @@ impl Connection {
                 }
             };
         }
+        // Over TLS some of it may still be here.
         match poll!(pin!(self.stream.flush())) {
             Poll::Ready(flushed) => flushed?,
             Poll::Pending => match timeout(limit, self.stream.flush()).await {
@@ -296,11 +322,14 @@ fn account(memory: &mut Share, input: &BytesMut, output: &Vec<u8>) -> Result<(),
     memory.resize(beyond(input.capacity()) + beyond(output.capacity()))
 }
 
-/// Ends when the client has been silent, or slow with a request, for too long.
-async fn silence(timeouts: Timeouts, unfinished: Option<Instant>) -> Received {
-    let idle = timeouts.idle.map(|limit| (Instant::now() + limit, Received::Idle));
-    let unfinished = unfinished.map(|at| (at, Received::Cut(Cut::TooSlow(timeouts.request))));
-    match idle.into_iter().chain(unfinished).min_by_key(|(at, _)| *at) {
+/// Ends when the client has been silent, slow with a request, or a stranger for too long.
+async fn silence(timeouts: Timeouts, unfinished: Option<Instant>, admitted_by: Option<Instant>) -> Received {
+    let bounds = [
+        timeouts.idle.map(|limit| (Instant::now() + limit, Received::Idle)),
+        unfinished.map(|at| (at, Received::Cut(Cut::TooSlow(timeouts.request)))),
+        admitted_by.map(|at| (at, Received::End)),
+    ];
+    match bounds.into_iter().flatten().min_by_key(|(at, _)| *at) {
         Some((at, ended)) => {
             sleep_until(at).await;
             ended
@@ -309,11 +338,13 @@ async fn silence(timeouts: Timeouts, unfinished: Option<Instant>) -> Received {
     }
 }
 
-/// Sends a FIN behind the last reply, and waits a while for the client's.
-pub async fn close(mut stream: Stream) {
-    if !matches!(timeout(LINGER, stream.shutdown()).await, Ok(Ok(()))) {
-        return;
-    }
-    let mut unread = [0; 4096];
-    let _ = timeout(LINGER, async { while matches!(stream.read(&mut unread).await, Ok(1..)) {} }).await;
+/// Sends a FIN behind the last reply (over TLS a close_notify, too), and waits a while for the client's.
+pub(super) async fn close(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let end = async {
+        let mut unread = [0; 4096];
+        if stream.shutdown().await.is_ok() {
+            while matches!(stream.read(&mut unread).await, Ok(1..)) {}
+        }
+    };
+    let _ = timeout(LINGER, end).await;
 }

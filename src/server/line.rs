@@ -8,31 +8,38 @@ use bytes::{Buf, BytesMut};
 
 use super::Limits;
 use super::accept::Front;
+use super::auth::{Gate, Guard};
 use super::connection::{self, Cut, Lease, Next, Session};
 use super::pool::{self, pooled};
 use super::stream::Stream;
 use crate::clock::ceil_seconds;
 use crate::limiter::{Intent, Limiter, Requests};
 use crate::metrics::Limit;
-use crate::protocol::line::{ErrorCode, LineDecoder, RequestError, parse_request, write_error, write_verdict};
+use crate::protocol::line::{
+    ErrorCode, LineDecoder, RequestError, parse_auth, parse_request, write_error, write_verdict, write_welcome,
+};
 use crate::rules::Operation;
 
 /// Requests answered as one batch; more of them wait in the input.
 const MAX_BATCH: usize = 1024;
 /// No verdict is longer than this (bytes).
 const LONGEST_VERDICT: usize = 64;
-/// What an error's line counts for, whose length is not known before it is written (bytes).
+/// What any other line counts for, whose length is not known before it is written (bytes).
 const LONG_ERROR: usize = 512;
+/// Bytes in a line that may come before the password.
+const STRANGERS_MAX_LINE: usize = 16 * 1024;
 
 /// The front.
 pub struct LineFront {
     limiter: Arc<Limiter>,
     limits: Limits,
+    guard: Option<Arc<Guard>>,
 }
 
 impl LineFront {
-    pub fn new(limiter: Arc<Limiter>, limits: Limits) -> Self {
-        Self { limiter, limits }
+    /// `guard` asks for the password that clients must give first.
+    pub fn new(limiter: Arc<Limiter>, limits: Limits, guard: Option<Arc<Guard>>) -> Self {
+        Self { limiter, limits, guard }
     }
 }
 
@@ -40,8 +47,9 @@ impl Front for LineFront {
     // An unasked line would be taken for the answer to the first request.
     const TOO_MANY: &'static [u8] = b"";
 
-    fn serve(&self, stream: Stream, _: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static {
-        let session = LineSession::new(Arc::clone(&self.limiter), &self.limits);
+    fn serve(&self, stream: Stream, peer: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static {
+        let gate = Gate::new(self.guard.clone(), peer);
+        let session = LineSession::new(Arc::clone(&self.limiter), gate, self.limits);
         connection::serve(stream, session, self.limits.timeouts, lease)
     }
 }
@@ -49,9 +57,9 @@ impl Front for LineFront {
 /// One client of the line protocol.
 struct LineSession {
     limiter: Arc<Limiter>,
+    gate: Gate,
     decoder: LineDecoder,
-    max_pairs: usize,
-    max_output: usize,
+    limits: Limits,
 }
 
 /// What a session works with while it answers.
@@ -68,17 +76,15 @@ pooled!(Box<Work>);
 enum Reply {
     /// The verdict on the next request of the batch.
     Verdict,
+    /// The password was right.
+    Welcome,
     Error(RequestError),
 }
 
 impl LineSession {
-    fn new(limiter: Arc<Limiter>, limits: &Limits) -> Self {
-        Self {
-            limiter,
-            decoder: LineDecoder::new(limits.max_line),
-            max_pairs: limits.max_pairs,
-            max_output: limits.max_output,
-        }
+    fn new(limiter: Arc<Limiter>, gate: Gate, limits: Limits) -> Self {
+        let max_line = if gate.is_open() { limits.max_line } else { limits.max_line.min(STRANGERS_MAX_LINE) };
+        Self { limiter, decoder: LineDecoder::new(max_line), gate, limits }
     }
 }
 
@@ -87,6 +93,7 @@ impl Work {
         let mut index = 0;
         for reply in self.replies.drain(..) {
             match reply {
+                Reply::Welcome => write_welcome(output),
                 Reply::Error(error) => write_error(output, error.code(), error),
                 Reply::Verdict => {
                     match self.requests.verdict(index) {
@@ -102,14 +109,29 @@ impl Work {
     }
 }
 
+/// The reply to a line that is no HIT, or comes from somebody who may not hit: it may be an AUTH, where there is a
+/// password. Divvy knows none, so without one it is as unknown as any other command.
+fn no_hit(line: &[u8], error: RequestError, gate: &mut Gate) -> Reply {
+    let given = if gate.has_password() { parse_auth(line) } else { None };
+    match given.map(|password| gate.open(password)) {
+        None => Reply::Error(error),
+        Some(true) => Reply::Welcome,
+        Some(false) => Reply::Error(RequestError::WrongPassword),
+    }
+}
+
 impl Session for LineSession {
+    fn is_admitted(&self) -> bool {
+        self.gate.is_open()
+    }
+
     async fn answer(&mut self, input: &mut BytesMut, output: &mut Vec<u8>) -> Next {
         let mut work: Box<Work> = pool::take();
         let Work { requests, operation, replies } = &mut *work;
         self.limiter.begin(requests);
         let mut owed = 0;
         let (next, too_long) = loop {
-            if replies.len() == MAX_BATCH || owed >= self.max_output {
+            if replies.len() == MAX_BATCH || owed >= self.limits.max_output {
                 break (Next::AnswerOn, None);
             }
             match self.decoder.next_line(input) {
@@ -120,26 +142,34 @@ impl Session for LineSession {
                 }
                 Ok(Some(line)) => {
                     let consumed = line.consumed;
-                    match parse_request(line.text, operation, self.max_pairs) {
+                    let request = match self.gate.is_open() {
+                        true => parse_request(line.text, operation, self.limits.max_pairs),
+                        false => Err(RequestError::Unauthenticated),
+                    };
+                    let reply = match request {
                         Ok(()) => {
                             requests.push(operation, Intent::Hit);
-                            replies.push(Reply::Verdict);
-                            owed += LONGEST_VERDICT;
+                            Reply::Verdict
                         }
                         Err(error) => {
                             if let RequestError::TooManyPairs { .. } = error {
                                 self.limiter.metrics().limits.reached(Limit::Pairs);
                             }
-                            replies.push(Reply::Error(error));
-                            owed += LONG_ERROR;
+                            no_hit(line.text, error, &mut self.gate)
                         }
+                    };
+                    if let Reply::Welcome = reply {
+                        self.decoder.set_max_line(self.limits.max_line);
                     }
+                    owed += if let Reply::Verdict = reply { LONGEST_VERDICT } else { LONG_ERROR };
+                    replies.push(reply);
                     input.advance(consumed);
                 }
             }
         };
         self.limiter.apply(requests).await;
         work.write_replies(output);
+        work.requests.release_policy();
         pool::give(work);
         if let Some(error) = too_long {
             write_error(output, ErrorCode::Unknown, error);

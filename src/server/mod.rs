@@ -6,15 +6,16 @@
 
 mod accept;
 mod admission;
+pub mod auth;
 pub mod connection;
 mod grpc;
 mod http;
 mod line;
 mod memory;
-mod occasionally;
 mod pool;
 mod resp;
 mod stream;
+pub mod tls;
 mod workers;
 
 use std::io;
@@ -29,13 +30,14 @@ use tokio_util::task::TaskTracker;
 
 use self::accept::Acceptor;
 use self::admission::Admission;
+use self::auth::Access;
 use self::connection::Timeouts;
 use self::grpc::GrpcFront;
 use self::http::{BodyBounds, HttpFront};
 use self::line::LineFront;
 use self::memory::BufferMemory;
-use self::occasionally::Occasionally;
 use self::resp::RespFront;
+use self::tls::Tls;
 use self::workers::Workers;
 pub use self::workers::default_threads;
 use crate::limiter::Limiter;
@@ -53,12 +55,14 @@ pub const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 pub const DEFAULT_MAX_OUTPUT: usize = 256 * 1024;
 /// What all connections together may hold beyond each one's own small buffers (bytes).
 pub const DEFAULT_MAX_BUFFER_MEMORY: usize = 128 * 1024 * 1024;
+/// How long a client may take to give the password.
+pub const DEFAULT_AUTH_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a TLS handshake may take.
+pub const DEFAULT_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long connections are read on after the server stopped accepting, so that what was on its way is answered.
 pub const DEFAULT_DRAIN_GRACE: Duration = Duration::from_millis(250);
 /// How long the end may take from then on: connections still busy are cut.
 pub const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// Trouble with connections is logged this often at most.
-const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Bounds on what clients may do.
 #[derive(Debug, Clone, Copy)]
@@ -90,10 +94,12 @@ pub struct Drain {
 }
 
 /// How the server is run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     pub limits: Limits,
     pub drain: Drain,
+    pub access: Access,
+    pub tls: Secured,
     /// Threads that connections run on.
     pub threads: usize,
 }
@@ -107,6 +113,15 @@ pub struct Fronts {
     pub grpc: Option<TcpListener>,
 }
 
+/// The fronts that speak TLS.
+#[derive(Debug, Clone, Default)]
+pub struct Secured {
+    pub line: Option<Arc<Tls>>,
+    pub resp: Option<Arc<Tls>>,
+    pub http: Option<Arc<Tls>>,
+    pub grpc: Option<Arc<Tls>>,
+}
+
 /// Serves until `draining` is cancelled, and for the drain's delay; then answers what had been received, at most for a
 /// bounded time.
 ///
@@ -118,7 +133,7 @@ pub async fn run(
     settings: Settings,
     draining: CancellationToken,
 ) -> io::Result<()> {
-    let Settings { limits, drain, threads } = settings;
+    let Settings { limits, drain, access, tls, threads } = settings;
     let metrics = Arc::clone(limiter.metrics());
     let memory = BufferMemory::new(limits.max_buffer_memory, Arc::clone(&metrics));
     let stopping = CancellationToken::new();
@@ -129,14 +144,14 @@ pub async fn run(
         metrics: Arc::clone(&metrics),
         connections: TaskTracker::new(),
         partings: Arc::new(Semaphore::new(accept::MAX_PARTINGS)),
-        complaints: Occasionally::every(COMPLAINT_INTERVAL),
+        limits,
         stopping: stopping.clone(),
         closing: CancellationToken::new(),
     };
-    let resp = RespFront::new(Arc::clone(&limiter), limits, fronts.resp.as_ref());
+    let resp = RespFront::new(Arc::clone(&limiter), limits, access.resp, fronts.resp.as_ref());
     let bounds = BodyBounds { timeouts: limits.timeouts, memory, metrics };
     let http = HttpFront::new(Arc::clone(&limiter), bounds.clone(), draining.clone());
-    let grpc = GrpcFront::new(Arc::clone(&limiter), limits, bounds, draining.clone())?;
+    let grpc = GrpcFront::new(Arc::clone(&limiter), limits, bounds, access.grpc, draining.clone())?;
     let stop = async {
         draining.cancelled().await;
         tokio::time::sleep(drain.delay).await;
@@ -144,10 +159,10 @@ pub async fn run(
     };
     tokio::join!(
         stop,
-        acceptor.run(fronts.line, LineFront::new(limiter, limits)),
-        acceptor.run(fronts.resp, resp),
-        acceptor.run(fronts.http, http),
-        acceptor.run(fronts.grpc, grpc),
+        acceptor.run(fronts.line, tls.line, LineFront::new(limiter, limits, access.line)),
+        acceptor.run(fronts.resp, tls.resp, resp),
+        acceptor.run(fronts.http, tls.http, http),
+        acceptor.run(fronts.grpc, tls.grpc, grpc),
     );
 
     tokio::time::sleep(drain.grace).await;

@@ -9,7 +9,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::denials::Denials;
-use super::{Action, Batch, Entry, Store, StoreError};
+use super::{Action, Batch, Entry, Listing, Page, Store, StoreError};
 use crate::algorithm::{Limit, Outcome, State, fixed_window};
 use crate::clock::Timestamp;
 
@@ -116,6 +116,10 @@ impl<S: Store> Store for DenialCache<S> {
             self.learn(&rest, forgets);
             batch.adopt(rest, &unknown);
         }
+    }
+
+    async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
+        self.inner.list(listing).await
     }
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {

@@ -1,10 +1,11 @@
 //! The store that forgets everything with the process: for tests and try-outs, and bounded, in place of one that fails.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use parking_lot::Mutex;
 
-use super::{Batch, Change, Store, StoreError};
+use super::{Batch, Change, Listing, Page, Store, StoreError};
 use crate::algorithm::State;
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
@@ -35,7 +36,8 @@ impl Default for MemoryStore {
 
 #[derive(Default)]
 struct Buckets {
-    states: HashMap<Box<[u8]>, (State, Timestamp)>,
+    /// In the order of their keys, so that a rule's can be listed page by page.
+    states: BTreeMap<Box<[u8]>, (State, Timestamp)>,
     /// The number of buckets at which expired ones are dropped again: twice what the last sweep left.
     sweep_at: usize,
     swept: Timestamp,
@@ -77,6 +79,23 @@ impl Store for MemoryStore {
             }
             Ok(outcome)
         });
+    }
+
+    async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
+        let start = match listing.start_after()? {
+            Some(key) => Bound::Excluded(key),
+            None => Bound::Included(listing.prefix.to_vec()),
+        };
+        let mut page = Page::default();
+        let buckets = self.buckets.lock();
+        let from_start = buckets.states.range::<[u8], _>((start.as_ref().map(Vec::as_slice), Bound::Unbounded));
+        for (looked_at, (key, (state, _))) in (1..).zip(from_start) {
+            let Some(actor) = key.strip_prefix(&*listing.prefix) else { break };
+            if !page.add(&listing, actor, Some(state), looked_at) {
+                break;
+            }
+        }
+        Ok(page)
     }
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {

@@ -6,13 +6,14 @@
 mod denial_cache;
 mod denials;
 pub mod key;
+pub mod listing;
 mod memory;
 mod outage;
 mod redis;
 mod resilient;
 mod rocks;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 pub mod value;
 
 use std::future::Future;
@@ -20,8 +21,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use self::denial_cache::{DEFAULT_DENIAL_CACHE, DenialCache};
+pub use self::listing::{Listed, Listing, Page};
 pub use self::memory::MemoryStore;
-pub use self::redis::{DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisStore};
+pub use self::redis::{DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisSentinel, RedisStore, RedisTls};
 pub use self::resilient::{DEFAULT_LOCAL_BUCKETS, FailurePolicy, Resilient};
 pub use self::rocks::{DEFAULT_HOT_COUNTERS, Durability, OpenError, RocksOptions, RocksStore};
 use crate::algorithm::{Ask, Limit, Outcome, State};
@@ -205,6 +207,11 @@ pub trait Store: Send + Sync {
     /// Applies the batch and fills in its outcomes.
     fn apply(&self, batch: &mut Batch) -> impl Future<Output = ()> + Send;
 
+    /// The buckets of one rule, a page at a time. Whatever was changed before the first page was asked for, and is still
+    /// there when its page is, is listed; what changes meanwhile may or may not be. Buckets that are as good as fresh
+    /// are left out.
+    fn list(&self, listing: Listing) -> impl Future<Output = Result<Page, StoreError>> + Send;
+
     /// The number of buckets that are remembered: an estimate, expired ones included until they are reclaimed.
     fn approximate_len(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
@@ -241,6 +248,14 @@ impl Store for Backend {
             Backend::Memory(store) => store.apply(batch).await,
             Backend::Rocks(store) => store.apply(batch).await,
             Backend::Redis(store) => store.apply(batch).await,
+        }
+    }
+
+    async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
+        match self {
+            Backend::Memory(store) => store.list(listing).await,
+            Backend::Rocks(store) => store.list(listing).await,
+            Backend::Redis(store) => store.list(listing).await,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The log of what fails again and again: one line when an outage begins and one when it is over, not one a failure.
 
 use super::StoreError;
+use crate::logging::Escaped;
 
 /// Something that is tried again and again, and may fail for a while.
 #[derive(Debug)]
@@ -23,7 +24,11 @@ impl Outage {
     /// Takes note of a try; logs when its result is unlike that of the one before.
     pub fn note(&mut self, result: &Result<(), StoreError>) {
         match result {
-            Err(error) if !self.lasts => tracing::error!(%error, "failing: {}", self.what),
+            Err(error) if !self.lasts => {
+                // It may quote what the other side said.
+                let error = error.to_string();
+                tracing::error!(error = %Escaped::error(&error), "failing: {}", self.what);
+            }
             Ok(()) if self.lasts => tracing::info!("working again: {}", self.what),
             _ => {}
         }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 
 use super::outage::Outage;
-use super::{Action, Batch, Entry, MemoryStore, Store, StoreError};
+use super::{Action, Batch, Entry, Listing, MemoryStore, Page, Store, StoreError};
 use crate::algorithm::Outcome;
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
@@ -135,6 +135,10 @@ impl<S: Store> Store for Resilient<S> {
         if self.note(batch) {
             self.stand_in(batch).await;
         }
+    }
+
+    async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
+        self.inner.list(listing).await
     }
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {

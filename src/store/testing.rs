@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use super::{Action, Batch, MemoryStore, Store, StoreError};
+use super::{Action, Batch, Listing, MemoryStore, Page, Store, StoreError};
 use crate::algorithm::{Ask, FixedWindow, Limit, Outcome};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
@@ -30,6 +30,10 @@ impl Store for ScriptedStore {
         for (outcome, _) in batch.outcomes.iter_mut().zip(failing).filter(|(_, fails)| *fails) {
             *outcome = Err(StoreError::new("out of reach"));
         }
+    }
+
+    async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
+        self.memory.list(listing).await
     }
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {

@@ -1,7 +1,10 @@
 //! What the tests share: a running server, and clients that speak just enough.
 
+pub mod certificates;
 pub mod http;
+pub mod log;
 pub mod redis;
+pub mod sentinel;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -64,11 +67,11 @@ impl Server {
     }
 
     pub fn start(args: &[&str]) -> Self {
-        Self::start_by(divvy(), args)
+        Self::start_as(&mut divvy(), args)
     }
 
-    /// By a `command` that passes its further arguments on to divvy.
-    pub fn start_by(mut command: Command, args: &[&str]) -> Self {
+    /// As `command`, which may have an environment and a log of its own.
+    pub fn start_as(command: &mut Command, args: &[&str]) -> Self {
         let mut child = command
             .args(["serve", "--listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"])
             .args(["--grpc-listen", "127.0.0.1:0"])

@@ -1,6 +1,6 @@
 //! Real Redis servers on free ports: one, or a cluster of three masters and three replicas. Ended when dropped.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -45,6 +45,16 @@ impl RedisServer {
         cli(self.port, words)
     }
 
+    /// What redis-cli prints for commands that it reads from its input, a line each, on one connection.
+    pub fn pipe(&self, commands: &str) -> String {
+        let mut cli = Command::new("redis-cli");
+        let cli = cli.args(["-p", &self.port.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = cli.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(commands.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+    }
+
     /// SIGKILL; [`RedisServer::restart`] brings it back, empty.
     pub fn kill(&mut self) {
         drop(self.guard.stdin.take());
@@ -78,15 +88,21 @@ impl Drop for RedisServer {
 
 fn spawn(port: u16, extra: &[String], dir: &TempDir) -> (Child, String) {
     let port = port.to_string();
-    let mut guard = Command::new("sh")
-        .args(["-c", GUARDED, "sh", "--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
-        .arg("--dir")
-        .arg(dir.path())
-        .args(extra)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut command = guarded();
+    command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"]);
+    start(command.arg(dir.path()).args(extra))
+}
+
+/// A redis-server to [`start`], whose arguments are yet to be added.
+pub fn guarded() -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", GUARDED, "sh"]);
+    command
+}
+
+/// The guard, and redis-server's process id.
+pub fn start(command: &mut Command) -> (Child, String) {
+    let mut guard = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut pid = String::new();
     BufReader::new(guard.stdout.take().unwrap()).read_line(&mut pid).unwrap();
     (guard, pid.trim_end().to_owned())
@@ -99,7 +115,9 @@ pub struct RedisCluster {
 
 impl RedisCluster {
     pub fn start() -> Self {
+        // Without full coverage: what one shard's failure does to the others is to be seen.
         let config = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
+        let config = [&config[..], &["--cluster-require-full-coverage", "no"]].concat();
         let nodes: Vec<_> = (0..6).map(|_| RedisServer::start_with(free_cluster_port(), &config)).collect();
         let addresses = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port));
         let created = Command::new("redis-cli")
@@ -131,8 +149,24 @@ impl RedisCluster {
         cli(port, &[&["-c"], words].concat())
     }
 
+    /// The replica of the master with that port.
+    pub fn replica_of(&self, master: u16) -> &RedisServer {
+        let follows = format!("master_port:{master}\r");
+        self.nodes.iter().find(|node| node.cli(&["INFO", "replication"]).contains(&follows)).unwrap()
+    }
+
     /// The master that has `key`'s slot.
     pub fn master_of(&mut self, key: &str) -> &mut RedisServer {
+        let port = self.port_of(key);
+        self.node(port)
+    }
+
+    pub fn node(&mut self, port: u16) -> &mut RedisServer {
+        self.nodes.iter_mut().find(|node| node.port == port).unwrap()
+    }
+
+    /// The port of the master that has `key`'s slot.
+    pub fn port_of(&self, key: &str) -> u16 {
         let slot: u32 = self.cli(&["CLUSTER", "KEYSLOT", key]).parse().unwrap();
         let nodes = self.cli(&["CLUSTER", "NODES"]);
         let has_slot = |range: &str| {
@@ -140,12 +174,11 @@ impl RedisCluster {
             first.parse().is_ok_and(|first: u32| first <= slot) && last.parse().is_ok_and(|last: u32| slot <= last)
         };
         let line = nodes.lines().find(|line| line.split(' ').skip(8).any(has_slot)).unwrap();
-        let port = line.split(' ').nth(1).unwrap().split(['@', ':']).nth(1).unwrap().parse::<u16>().unwrap();
-        self.nodes.iter_mut().find(|node| node.port == port).unwrap()
+        line.split(' ').nth(1).unwrap().split(['@', ':']).nth(1).unwrap().parse().unwrap()
     }
 }
 
-fn cli(port: u16, words: &[&str]) -> String {
+pub fn cli(port: u16, words: &[&str]) -> String {
     let output = Command::new("redis-cli").args(["-p", &port.to_string()]).args(words).output().unwrap();
     String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
 }

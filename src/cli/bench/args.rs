@@ -4,6 +4,8 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::cli::access::PasswordArgs;
+
 /// Load a server with hits, and report its throughput, its latency and what a request costs it.
 ///
 /// Speaks Divvy's line protocol or RESP, so that it drives Redis too:
@@ -22,6 +24,9 @@ pub struct BenchArgs {
 
     #[arg(long, value_enum, default_value_t = Protocol::Line)]
     pub protocol: Protocol,
+
+    #[command(flatten)]
+    pub password: PasswordArgs,
 
     /// The request; `{}` becomes an actor of twelve digits. In RESP, words are split and quoted as in a shell
     /// [default: `HIT ip={}`, in RESP `DIVVY.HIT ip={}`]

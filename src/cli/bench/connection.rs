@@ -1,11 +1,12 @@
 //! One connection to the server: bytes out, bytes in, never blocking.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use super::args::Protocol;
 use super::reply::{ReplyCounter, StreamError, Tally};
+use crate::protocol::{line, resp};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -40,12 +41,35 @@ pub enum ConnectionError {
     Io(#[from] io::Error),
 }
 
-/// Connects a socket that does not block.
-pub fn connect(address: SocketAddr) -> io::Result<TcpStream> {
-    let socket = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
+/// Connects a socket that does not block, and gives the password if there is one.
+pub fn connect(address: SocketAddr, protocol: Protocol, password: Option<&str>) -> io::Result<TcpStream> {
+    let mut socket = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
     socket.set_nodelay(true)?;
+    if let Some(password) = password {
+        authenticate(&mut socket, protocol, password)?;
+    }
     socket.set_nonblocking(true)?;
     Ok(socket)
+}
+
+fn authenticate(socket: &mut TcpStream, protocol: Protocol, password: &str) -> io::Result<()> {
+    let (request, welcome) = match protocol {
+        Protocol::Line => (line::format_auth(password).into_bytes(), "OK"),
+        Protocol::Resp => {
+            let mut request = Vec::new();
+            resp::client::write_request(&mut request, &["AUTH", password]);
+            (request, "+OK")
+        }
+    };
+    socket.set_read_timeout(Some(CONNECT_TIMEOUT))?;
+    socket.write_all(&request)?;
+    let mut answer = String::new();
+    // Nothing follows the answer: nothing was asked.
+    BufReader::new(socket).read_line(&mut answer)?;
+    if answer.trim_end() == welcome {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("the server refused the password: {}", answer.trim_end())))
 }
 
 impl<'a> Connection<'a> {

@@ -43,7 +43,7 @@ fn bench(answer: Answer, options: &str) -> anyhow::Result<Report> {
     let words = std::iter::once("bench").chain(options.split_whitespace());
     let args = Command::try_parse_from(words).unwrap().bench;
     let plan = Plan { patience_ns: 300_000_000, ..Plan::new(&args).unwrap() };
-    let sockets = connect_all(&serve(answer).to_string(), args.connections.get()).unwrap();
+    let sockets = connect_all(&serve(answer).to_string(), &args).unwrap();
     measure(&args, &plan, &sockets)
 }
 

@@ -81,6 +81,24 @@ pub struct LimitArgs {
         value_parser = clap::value_parser!(u64).range(1..=MAX_SECONDS)
     )]
     write_timeout: u64,
+    /// Seconds a client of the line protocol or of RESP may take to give the password
+    #[arg(
+        long,
+        env = "DIVVY_AUTH_TIMEOUT",
+        value_name = "SECONDS",
+        default_value_t = server::DEFAULT_AUTH_TIMEOUT.as_secs(),
+        value_parser = clap::value_parser!(u64).range(1..=MAX_SECONDS)
+    )]
+    auth_timeout: u64,
+    /// Seconds a TLS handshake may take
+    #[arg(
+        long,
+        env = "DIVVY_TLS_HANDSHAKE_TIMEOUT",
+        value_name = "SECONDS",
+        default_value_t = server::DEFAULT_HANDSHAKE_TIMEOUT.as_secs(),
+        value_parser = clap::value_parser!(u64).range(1..=MAX_SECONDS)
+    )]
+    tls_handshake_timeout: u64,
 }
 
 impl LimitArgs {
@@ -104,6 +122,8 @@ impl LimitArgs {
                 idle: (self.idle_timeout > 0).then(|| Duration::from_secs(self.idle_timeout)),
                 request: Duration::from_secs(self.request_timeout),
                 write: Duration::from_secs(self.write_timeout),
+                auth: Duration::from_secs(self.auth_timeout),
+                handshake: Duration::from_secs(self.tls_handshake_timeout),
             },
         }
     }

@@ -7,6 +7,15 @@ pub fn ready() {
     tell(&[NotifyState::Ready]);
 }
 
+/// The rules are loaded again; [`ready`] tells when that is over, whether or not they were good.
+pub fn reloading() {
+    match NotifyState::monotonic_usec_now() {
+        // Since systemd 253 it wants to know when.
+        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Err(error) => tracing::warn!(%error, "cannot tell the service manager that rules are loaded: no clock"),
+    }
+}
+
 /// The server is about to end.
 pub fn stopping() {
     tell(&[NotifyState::Stopping]);

@@ -6,20 +6,20 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::ValueEnum;
 
 use super::limits::MAX_SECONDS;
-use super::mask::masked;
+use super::redis::{RedisArgs, describe, inherited_url};
 use crate::clock::Clock;
 use crate::store::{
-    Backend, DEFAULT_DENIAL_CACHE, DEFAULT_HOT_COUNTERS, DEFAULT_LOCAL_BUCKETS, DEFAULT_REDIS_TIMEOUT, Durability,
-    FailurePolicy, MemoryStore, RedisOptions, RedisStore, RocksOptions, RocksStore,
+    Backend, DEFAULT_DENIAL_CACHE, DEFAULT_HOT_COUNTERS, DEFAULT_LOCAL_BUCKETS, Durability, FailurePolicy, MemoryStore,
+    RedisOptions, RedisStore, RocksOptions, RocksStore,
 };
 
-/// Where the original Divvy looked for Redis when it was not told.
-const DEFAULT_REDIS_HOST: &str = "127.0.0.1";
-const DEFAULT_REDIS_PORT: u16 = 6379;
+/// Where the rocksdb store lives unless the operator says otherwise.
+const DEFAULT_DATA_DIR: &str = "./divvy-data";
+
 /// How often to look whether another process has left the data directory: nobody tells.
 const LOCK_POLL: Duration = Duration::from_millis(20);
 
@@ -30,9 +30,9 @@ pub struct StoreArgs {
     /// REDIS_PORT, as for the original Divvy]
     #[arg(long, env = "DIVVY_STORE", value_enum)]
     store: Option<StoreKind>,
-    /// Directory of the rocksdb store
-    #[arg(long, env = "DIVVY_DATA_DIR", value_name = "DIR", default_value = "./divvy-data")]
-    data_dir: PathBuf,
+    /// rocksdb: the directory where it lives [default: ./divvy-data]
+    #[arg(long, env = "DIVVY_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
     /// rocksdb: what must have happened to a hit before it is answered [default: wal]
     #[arg(long, env = "DIVVY_DURABILITY", value_enum)]
     durability: Option<DurabilityKind>,
@@ -40,19 +40,11 @@ pub struct StoreArgs {
     #[arg(long, env = "DIVVY_WAIT_FOR_LOCK", value_name = "SECONDS",
           value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS))]
     wait_for_lock: Option<u64>,
-    /// rocksdb: counters kept in memory, about 100 bytes each
-    #[arg(long, env = "DIVVY_HOT_COUNTERS", value_name = "N", default_value_t = DEFAULT_HOT_COUNTERS)]
-    hot_counters: usize,
-    /// redis: `redis://`, `rediss://` (TLS) or `redis+unix://`; several, repeated or separated by commas: the nodes of a
-    /// cluster, or sentinels [default: redis://127.0.0.1:6379]
-    #[arg(long, env = "DIVVY_REDIS_URL", value_name = "URL", value_delimiter = ',', hide_env_values = true)]
-    redis_url: Vec<String>,
-    /// redis: the URLs are sentinels, which know the master by this name
-    #[arg(long, env = "DIVVY_REDIS_SENTINEL_MASTER", value_name = "NAME")]
-    redis_sentinel_master: Option<String>,
-    /// redis: the longest that a hit waits for Redis, in milliseconds [default: 500]
-    #[arg(long, env = "DIVVY_REDIS_TIMEOUT", value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
-    redis_timeout: Option<u64>,
+    /// rocksdb: counters kept in memory, about 100 bytes each [default: 900000]
+    #[arg(long, env = "DIVVY_HOT_COUNTERS", value_name = "N")]
+    hot_counters: Option<usize>,
+    #[command(flatten)]
+    redis: RedisArgs,
     /// redis: what to answer when Redis does not [default: error]
     #[arg(long, env = "DIVVY_ON_STORE_ERROR", value_enum)]
     on_store_error: Option<OnStoreError>,
@@ -112,19 +104,19 @@ impl StoreArgs {
     /// When a flag does not go with the chosen store, or REDIS_PORT is no port.
     pub fn choose(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<StoreChoice> {
         let inherited = inherited_url(variable)?;
-        let is_redis_meant = !self.redis_url.is_empty() || inherited.is_some();
+        let is_redis_meant = self.redis.names_one() || inherited.is_some();
         let kind = self.store.unwrap_or(if is_redis_meant { StoreKind::Redis } else { StoreKind::Rocksdb });
         self.check_flags(kind)?;
         Ok(match kind {
             StoreKind::Memory => StoreChoice::Memory,
             StoreKind::Rocksdb => StoreChoice::Rocksdb {
-                data_dir: self.data_dir.clone(),
+                data_dir: self.data_dir.clone().unwrap_or_else(|| DEFAULT_DATA_DIR.into()),
                 durability: self.durability.unwrap_or(DurabilityKind::Wal).into(),
-                hot_counters: self.hot_counters,
+                hot_counters: self.hot_counters.unwrap_or(DEFAULT_HOT_COUNTERS),
                 wait_for_lock: Duration::from_secs(self.wait_for_lock.unwrap_or_default()),
             },
             StoreKind::Redis => StoreChoice::Redis {
-                options: self.redis_options(inherited),
+                options: self.redis.options(inherited)?,
                 on_error: self.on_error(),
                 denial_cache: self.denial_cache.unwrap_or(DEFAULT_DENIAL_CACHE),
             },
@@ -132,17 +124,20 @@ impl StoreArgs {
     }
 
     fn check_flags(&self, kind: StoreKind) -> anyhow::Result<()> {
-        let flags = [
-            ("--durability", StoreKind::Rocksdb, self.durability.is_some()),
-            ("--wait-for-lock", StoreKind::Rocksdb, self.wait_for_lock.is_some()),
-            ("--redis-url", StoreKind::Redis, !self.redis_url.is_empty()),
-            ("--redis-sentinel-master", StoreKind::Redis, self.redis_sentinel_master.is_some()),
-            ("--redis-timeout", StoreKind::Redis, self.redis_timeout.is_some()),
-            ("--on-store-error", StoreKind::Redis, self.on_store_error.is_some()),
-            ("--local-buckets", StoreKind::Redis, self.local_buckets.is_some()),
-            ("--denial-cache", StoreKind::Redis, self.denial_cache.is_some()),
+        let rocksdb = [
+            ("--data-dir", self.data_dir.is_some()),
+            ("--durability", self.durability.is_some()),
+            ("--hot-counters", self.hot_counters.is_some()),
+            ("--wait-for-lock", self.wait_for_lock.is_some()),
         ];
-        for (flag, owner, is_given) in flags {
+        let redis = [
+            ("--on-store-error", self.on_store_error.is_some()),
+            ("--local-buckets", self.local_buckets.is_some()),
+            ("--denial-cache", self.denial_cache.is_some()),
+        ];
+        let redis = self.redis.given().into_iter().chain(redis).map(|flag| (flag, StoreKind::Redis));
+        let flags = rocksdb.into_iter().map(|flag| (flag, StoreKind::Rocksdb)).chain(redis);
+        for ((flag, is_given), owner) in flags {
             if is_given && owner != kind {
                 bail!(
                     "{flag} (or its DIVVY_ variable) is for the {} store, but the store is {}: \
@@ -159,19 +154,6 @@ impl StoreArgs {
         Ok(())
     }
 
-    fn redis_options(&self, inherited: Option<String>) -> RedisOptions {
-        let urls = if self.redis_url.is_empty() {
-            vec![inherited.unwrap_or_else(|| url_of(DEFAULT_REDIS_HOST, DEFAULT_REDIS_PORT))]
-        } else {
-            self.redis_url.clone()
-        };
-        RedisOptions {
-            urls,
-            sentinel_master: self.redis_sentinel_master.clone(),
-            timeout: self.redis_timeout.map_or(DEFAULT_REDIS_TIMEOUT, Duration::from_millis),
-        }
-    }
-
     fn on_error(&self) -> FailurePolicy {
         match self.on_store_error {
             Some(OnStoreError::Deny) => FailurePolicy::Deny,
@@ -181,29 +163,6 @@ impl StoreArgs {
                 FailurePolicy::Local { buckets: self.local_buckets.unwrap_or(DEFAULT_LOCAL_BUCKETS) }
             }
         }
-    }
-}
-
-/// The server that REDIS_HOST and REDIS_PORT name, when at least one of them is set.
-fn inherited_url(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<String>> {
-    let set = |name| variable(name).filter(|value| !value.is_empty());
-    let (host, port) = (set("REDIS_HOST"), set("REDIS_PORT"));
-    if host.is_none() && port.is_none() {
-        return Ok(None);
-    }
-    let port = match port {
-        None => DEFAULT_REDIS_PORT,
-        Some(text) => text.parse().with_context(|| format!("REDIS_PORT is {text:?}, and must be a port number"))?,
-    };
-    Ok(Some(url_of(host.as_deref().unwrap_or(DEFAULT_REDIS_HOST), port)))
-}
-
-fn url_of(host: &str, port: u16) -> String {
-    // An address of IPv6 has colons of its own.
-    if host.contains(':') && !host.starts_with('[') {
-        format!("redis://[{host}]:{port}")
-    } else {
-        format!("redis://{host}:{port}")
     }
 }
 
@@ -249,19 +208,13 @@ impl StoreChoice {
                 format!("rocksdb in {} (durability {durability})", data_dir.display())
             }
             Self::Redis { options, on_error, .. } => {
-                let urls: Vec<_> = options.urls.iter().map(|url| masked(url)).collect();
-                let master = options
-                    .sentinel_master
-                    .as_ref()
-                    .map(|name| format!("master {name} by sentinels "))
-                    .unwrap_or_default();
                 let on_error = match on_error {
                     FailurePolicy::Deny => "denied",
                     FailurePolicy::Allow => "allowed",
                     FailurePolicy::Error => "answered with an error",
                     FailurePolicy::Local { .. } => "counted locally",
                 };
-                format!("redis at {master}{} (while it fails, hits are {on_error})", urls.join(", "))
+                format!("redis at {} (while it fails, hits are {on_error})", describe(options))
             }
         }
     }

@@ -32,6 +32,16 @@ pub fn format_hit<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Re
     Ok(if pairs.is_empty() { "HIT\n".to_owned() } else { format!("HIT {pairs}\n") })
 }
 
+/// An AUTH, its line feed included; `password` is a line without its end.
+pub fn format_auth(password: &str) -> String {
+    format!("AUTH {password}\n")
+}
+
+/// Whether a reply line, with or without its terminator, says that the password was right.
+pub fn is_welcome(line: &str) -> bool {
+    line.trim_end() == super::WELCOME
+}
+
 /// Reads a reply line, with or without its terminator.
 ///
 /// # Errors

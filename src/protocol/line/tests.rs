@@ -119,6 +119,21 @@ fn foreign_replies_are_refused() {
     }
 }
 
+#[test]
+fn the_password_is_all_that_follows_auth_and_a_space() {
+    assert_eq!(parse_auth(b"AUTH secret"), Some(&b"secret"[..]));
+    assert_eq!(parse_auth(b"auth a b=\"c\" "), Some(&b"a b=\"c\" "[..]));
+    assert_eq!(parse_auth(b"AUTH "), Some(&b""[..]));
+    for line in [&b"AUTH"[..], b"AUTHx", b" AUTH x", b"HIT a=b", b""] {
+        assert_eq!(parse_auth(line), None, "{}", line.escape_ascii());
+    }
+    let password = "any \u{e9}=\" text";
+    assert_eq!(parse_auth(format_auth(password).trim_end().as_bytes()), Some(password.as_bytes()));
+    let mut out = Vec::new();
+    write_welcome(&mut out);
+    assert!(is_welcome(std::str::from_utf8(&out).unwrap()) && !is_welcome("OK true 1 60\n"));
+}
+
 proptest! {
     #[test]
     fn a_hit_is_read_as_it_was_written(pairs in prop::collection::vec((".*", ".*"), 0..6)) {

@@ -10,6 +10,10 @@ const MAX_DIGITS: usize = 9;
 /// Room for arguments that is kept from request to request (arguments, and bytes of those that were quoted).
 const KEPT_ARGUMENTS: usize = 128;
 const KEPT_UNQUOTED: usize = 4 * 1024;
+/// Arguments of a request that may come before the password, as in Redis: more than a `HELLO` needs.
+const STRANGERS_ARGUMENTS: usize = 10;
+/// Bytes of an argument, or of an inline request, that may come before the password, as in Redis.
+const STRANGERS_BYTES: usize = 16 * 1024;
 
 /// What one request may ask this server to hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,9 +45,15 @@ pub enum ProtocolError {
     /// Not a number, or more arguments than the limit.
     #[error("ERR Protocol error: invalid multibulk length")]
     ArrayLength,
+    /// More arguments than a stranger may send.
+    #[error("ERR Protocol error: unauthenticated multibulk length")]
+    StrangersArrayLength,
     /// Not a number, negative, or a longer argument than the limit.
     #[error("ERR Protocol error: invalid bulk length")]
     BulkLength,
+    /// A longer argument than a stranger may send.
+    #[error("ERR Protocol error: unauthenticated bulk length")]
+    StrangersBulkLength,
     /// Something other than a bulk string in a request, a nested array for one.
     #[error("ERR Protocol error: expected '$', got '{}'", .0.escape_ascii())]
     ExpectedBulk(u8),
@@ -65,6 +75,8 @@ pub enum ProtocolError {
 #[derive(Debug, Clone, Default)]
 pub struct Decoder {
     limits: Limits,
+    /// The client has not given the password: its requests are held to what it takes to do so.
+    is_stranger: bool,
     progress: Progress,
     /// Where the arguments found so far are: in the received bytes, or in `unquoted`.
     arguments: Vec<Range<usize>>,
@@ -86,6 +98,11 @@ enum Progress {
 impl Decoder {
     pub fn new(limits: Limits) -> Self {
         Self { limits, ..Self::default() }
+    }
+
+    /// Whether the client has yet to give the password; to be told before the next request is decoded.
+    pub fn set_stranger(&mut self, is_stranger: bool) {
+        self.is_stranger = is_stranger;
     }
 
     /// Looks for a whole request at the front of `bytes`: how many bytes it took, or `None` while it is unfinished. Its
@@ -137,6 +154,9 @@ impl Decoder {
         if count > self.limits.max_arguments {
             return Err(ProtocolError::ArrayLength);
         }
+        if self.is_stranger && count > STRANGERS_ARGUMENTS {
+            return Err(ProtocolError::StrangersArrayLength);
+        }
         self.read_arguments(bytes, 1 + usize::from(is_negative) + length, count)
     }
 
@@ -171,6 +191,9 @@ impl Decoder {
         if length > self.limits.max_argument_bytes {
             return Err(ProtocolError::BulkLength);
         }
+        if self.is_stranger && length > STRANGERS_BYTES {
+            return Err(ProtocolError::StrangersBulkLength);
+        }
         let start = at + 1 + header_length;
         let (stop, end) = (start + length, start + length + 2);
         if end > self.limits.max_request_bytes {
@@ -184,14 +207,18 @@ impl Decoder {
     }
 
     fn read_inline(&mut self, bytes: &[u8], searched: usize) -> Result<Option<usize>, ProtocolError> {
-        let longest = self.limits.max_inline_bytes.saturating_add("\r\n".len());
+        let max_bytes = match self.is_stranger {
+            true => self.limits.max_inline_bytes.min(STRANGERS_BYTES),
+            false => self.limits.max_inline_bytes,
+        };
+        let longest = max_bytes.saturating_add("\r\n".len());
         let window = bytes.get(..longest).unwrap_or(bytes);
         let unsearched = window.get(searched..).unwrap_or_default();
         let end = memchr::memchr(b'\n', unsearched).map(|at| searched + at);
 
         let line = end.and_then(|end| window.get(..end)).unwrap_or(window);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if line.len() > self.limits.max_inline_bytes {
+        if line.len() > max_bytes {
             return Err(ProtocolError::InlineTooBig);
         }
         let Some(end) = end else {

@@ -18,9 +18,12 @@ use tonic_health::ServingStatus;
 use self::ratelimit::RateLimits;
 use super::Limits;
 use super::accept::Front;
+use super::auth::Guard;
 use super::connection::{Lease, Timeouts};
+use super::http::auth::guarded;
 use super::http::{BodyBounds, bound_body, serve_router};
 use super::stream::Stream;
+use super::tls::Alpn;
 use crate::limiter::Limiter;
 use crate::protocol::envoy::DESCRIPTORS;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
@@ -35,6 +38,8 @@ pub struct GrpcFront {
 }
 
 impl GrpcFront {
+    /// `guard` asks for the password that clients must give with each call, but for health checks.
+    ///
     /// From the time on when `draining` is cancelled, health checks say that nothing is served. To be called within a
     /// runtime.
     ///
@@ -44,6 +49,7 @@ impl GrpcFront {
         limiter: Arc<Limiter>,
         limits: Limits,
         bounds: BodyBounds,
+        guard: Option<Arc<Guard>>,
         draining: CancellationToken,
     ) -> io::Result<Self> {
         let (reporter, health) = tonic_health::server::health_reporter();
@@ -57,10 +63,10 @@ impl GrpcFront {
             .max_decoding_message_size(limits.max_body);
         // Both versions of reflection: clients ask for the one that they know.
         let routes = Routes::new(rate_limits)
-            .add_service(health)
             .add_service(reflection().build_v1().map_err(io::Error::other)?)
             .add_service(reflection().build_v1alpha().map_err(io::Error::other)?);
-        let router = routes.into_axum_router().layer(from_fn_with_state(bounds, bound_body));
+        let guarded = Routes::from(guarded(routes.into_axum_router(), guard));
+        let router = guarded.add_service(health).into_axum_router().layer(from_fn_with_state(bounds, bound_body));
         Ok(Self { router, timeouts: limits.timeouts })
     }
 }
@@ -74,6 +80,7 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
 impl Front for GrpcFront {
     // Before HTTP/2's preface there is no way to tell.
     const TOO_MANY: &'static [u8] = b"";
+    const ALPN: Alpn = Alpn::Http;
 
     fn serve(&self, stream: Stream, _: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static {
         serve_router(stream, self.router.clone(), self.timeouts, lease)

@@ -149,7 +149,7 @@ mod tests {
         let metrics = Metrics::new();
         let memory = BufferMemory::new(LARGE, Arc::clone(&metrics));
         let limit = Duration::from_millis(10);
-        let timeouts = Timeouts { idle: None, request: limit, write: limit };
+        let timeouts = Timeouts { idle: None, request: limit, write: limit, auth: limit, handshake: limit };
         let router = Router::new()
             .route("/", post(|body: Bytes| async move { body.len().to_string() }))
             .layer(from_fn_with_state(BodyBounds { timeouts, memory, metrics }, bound_body));

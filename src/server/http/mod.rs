@@ -2,6 +2,7 @@
 //!
 //! HTTP itself, 1.1 and 2, is the library's; here are the routes and the bounds on a connection's time.
 
+pub(super) mod auth;
 mod bounds;
 mod health;
 
@@ -30,8 +31,12 @@ use self::health::Health;
 use super::accept::Front;
 use super::connection::{Lease, Timeouts};
 use super::stream::Stream;
+use super::tls::Alpn;
 use crate::limiter::Limiter;
+use crate::logging::{Escaped, Sometimes};
 use crate::metrics::Limit;
+
+static ENDED_EARLY: Sometimes = Sometimes::new();
 
 /// The front.
 pub struct HttpFront {
@@ -56,6 +61,7 @@ impl HttpFront {
 impl Front for HttpFront {
     const TOO_MANY: &'static [u8] =
         b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    const ALPN: Alpn = Alpn::Http;
 
     fn serve(&self, stream: Stream, _: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static {
         serve_router(stream, self.router.clone(), self.timeouts, lease)
@@ -99,7 +105,10 @@ pub(super) async fn serve_router(stream: Stream, router: Router, timeouts: Timeo
         if error.downcast_ref().is_some_and(hyper::Error::is_timeout) {
             lease.metrics.limits.reached(Limit::RequestTimeout);
         }
-        tracing::debug!(%error, "an HTTP connection ended early");
+        ENDED_EARLY.say(|more| {
+            let error = error.to_string();
+            tracing::debug!(error = %Escaped::error(&error), more, "an HTTP connection ended early");
+        });
     }
 }
 

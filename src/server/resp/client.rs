@@ -3,18 +3,27 @@
 use std::borrow::Cow;
 use std::net::SocketAddr;
 
-use crate::protocol::command::{Command, Hello, LibraryInfo};
+use crate::protocol::command::{Command, Credentials, Hello, LibraryInfo};
 use crate::protocol::resp::{ReplyWriter, Version};
+use crate::server::auth::Gate;
 use crate::server::connection::Next;
 
 const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. \
                            Are you sure your configuration is correct?";
+const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+const HELLO_WITHOUT_PASSWORD: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
+                                      HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client \
+                                      and select the RESP protocol version at the same time";
+/// The only user there is.
+const USER: &[u8] = b"default";
 
 /// A client, as far as it told.
 #[derive(Debug)]
 pub struct Client {
     id: u64,
     peer: SocketAddr,
+    /// Shut until the client has given the password.
+    pub gate: Gate,
     pub version: Version,
     name: Vec<u8>,
     library: Vec<u8>,
@@ -22,10 +31,11 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn new(id: u64, peer: SocketAddr) -> Self {
+    pub fn new(id: u64, peer: SocketAddr, gate: Gate) -> Self {
         Self {
             id,
             peer,
+            gate,
             version: Version::default(),
             name: Vec::new(),
             library: Vec::new(),
@@ -40,7 +50,10 @@ impl Client {
             Command::Ping(None) => reply.simple("PONG"),
             Command::Ping(Some(message)) | Command::Echo(message) => reply.bulk(message),
             Command::Hello(hello) => self.hello(hello, output),
-            Command::Auth(_) => reply.error(NO_PASSWORD),
+            Command::Auth(credentials) => match self.admit(credentials) {
+                Ok(()) => reply.simple("OK"),
+                Err(error) => reply.error(error),
+            },
             Command::Select => reply.simple("OK"),
             Command::Quit => {
                 reply.simple("OK");
@@ -48,7 +61,8 @@ impl Client {
             }
             Command::ResetConnection => {
                 reply.simple("RESET");
-                *self = Self::new(self.id, self.peer);
+                self.gate.reset();
+                *self = Self::new(self.id, self.peer, self.gate.clone());
             }
             Command::ClientId => reply.integer(i64::try_from(self.id).unwrap_or(i64::MAX)),
             Command::ClientInfo => reply.bulk(self.info().as_bytes()),
@@ -83,9 +97,23 @@ impl Client {
         Next::Read
     }
 
+    /// Opens the gate for the right password.
+    fn admit(&mut self, credentials: Credentials) -> Result<(), &'static str> {
+        if !self.gate.has_password() {
+            return Err(NO_PASSWORD);
+        }
+        let is_user = credentials.user.is_none_or(|user| user == USER);
+        if is_user && self.gate.open(credentials.password) { Ok(()) } else { Err(WRONG_PASSWORD) }
+    }
+
     fn hello(&mut self, hello: Hello, output: &mut Vec<u8>) {
-        if hello.credentials.is_some() {
-            return ReplyWriter::new(output, self.version).error(NO_PASSWORD);
+        let admitted = match hello.credentials {
+            Some(credentials) => self.admit(credentials),
+            None if self.gate.is_open() => Ok(()),
+            None => Err(HELLO_WITHOUT_PASSWORD),
+        };
+        if let Err(error) = admitted {
+            return ReplyWriter::new(output, self.version).error(error);
         }
         self.version = hello.version.unwrap_or(self.version);
         if let Some(name) = hello.name {

@@ -13,6 +13,7 @@ use crate::limiter::Limiter;
 use crate::protocol::resp::{Arguments, ReplyWriter};
 use crate::rules::Pattern;
 use crate::server::Limits;
+use crate::server::auth::Guard;
 use crate::store::{Backend, Store};
 
 /// The Redis whose protocol and error texts this front follows; clients choose their features by it.
@@ -22,6 +23,8 @@ const REDIS_VERSION: &str = "7.2.0";
 pub struct Shared {
     pub limiter: Arc<Limiter>,
     pub limits: Limits,
+    /// Asks for the password.
+    pub guard: Option<Arc<Guard>>,
     address: Option<SocketAddr>,
     started: Instant,
     clients_seen: AtomicU64,
@@ -30,10 +33,16 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(limiter: Arc<Limiter>, limits: Limits, listener: Option<&TcpListener>) -> Self {
+    pub fn new(
+        limiter: Arc<Limiter>,
+        limits: Limits,
+        guard: Option<Arc<Guard>>,
+        listener: Option<&TcpListener>,
+    ) -> Self {
         Self {
             limiter,
             limits,
+            guard,
             address: listener.and_then(|listener| listener.local_addr().ok()),
             started: Instant::now(),
             clients_seen: AtomicU64::new(0),

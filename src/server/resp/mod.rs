@@ -20,12 +20,13 @@ use self::client::Client;
 use self::info::Shared;
 use super::Limits;
 use super::accept::Front;
+use super::auth::{Gate, Guard};
 use super::connection::{self, Cut, Lease, Next, Session};
 use super::pool::{self, pooled};
 use super::stream::Stream;
 use crate::limiter::{Limiter, Policy, Refusal};
 use crate::metrics::Limit;
-use crate::protocol::command::{Command, CommandError, Pairs, describe};
+use crate::protocol::command::{Command, CommandError, Pairs, describe, table};
 use crate::protocol::resp::{Arguments, Decoder, ProtocolError, ReplyWriter};
 use crate::rules::explain;
 
@@ -33,6 +34,8 @@ use crate::rules::explain;
 const MAX_BATCH: usize = 1024;
 /// No reply to a request of a batch is longer than this, errors aside (bytes).
 const LONGEST_REPLY: usize = 128;
+/// What a client is told that has not given the password.
+const NO_AUTH: &str = "NOAUTH Authentication required.";
 
 /// The front.
 pub struct RespFront {
@@ -40,8 +43,14 @@ pub struct RespFront {
 }
 
 impl RespFront {
-    pub fn new(limiter: Arc<Limiter>, limits: Limits, listener: Option<&TcpListener>) -> Self {
-        Self { shared: Arc::new(Shared::new(limiter, limits, listener)) }
+    /// `guard` asks for the password that clients must give first.
+    pub fn new(
+        limiter: Arc<Limiter>,
+        limits: Limits,
+        guard: Option<Arc<Guard>>,
+        listener: Option<&TcpListener>,
+    ) -> Self {
+        Self { shared: Arc::new(Shared::new(limiter, limits, guard, listener)) }
     }
 }
 
@@ -65,7 +74,8 @@ pooled!(Box<Batch>);
 
 impl RespSession {
     fn new(shared: Arc<Shared>, peer: SocketAddr) -> Self {
-        let client = Client::new(shared.next_client_id(), peer);
+        let gate = Gate::new(shared.guard.clone(), peer);
+        let client = Client::new(shared.next_client_id(), peer, gate);
         Self { decoder: Decoder::new(shared.limits.resp), client, shared }
     }
 }
@@ -77,6 +87,10 @@ impl Drop for RespSession {
 }
 
 impl Session for RespSession {
+    fn is_admitted(&self) -> bool {
+        self.client.gate.is_open()
+    }
+
     async fn answer(&mut self, input: &mut BytesMut, output: &mut Vec<u8>) -> Next {
         let Self { shared, decoder, client } = self;
         let mut batch: Box<Batch> = pool::take();
@@ -86,6 +100,7 @@ impl Session for RespSession {
             if batch.len() >= MAX_BATCH || owed >= shared.limits.max_output {
                 break Next::AnswerOn;
             }
+            decoder.set_stranger(!client.gate.is_open());
             let consumed = match decoder.decode(input) {
                 Ok(None) => break Next::Read,
                 Ok(Some(consumed)) => consumed,
@@ -103,6 +118,7 @@ impl Session for RespSession {
             }
         };
         batch.settle(&shared.limiter, output).await;
+        batch.requests.release_policy();
         pool::give(batch);
         next
     }
@@ -140,6 +156,11 @@ async fn answer_one(
         return Next::Read;
     }
     shared.count_command();
+    if !client.gate.is_open() && needs_password(request) {
+        // Nothing waits in the batch: a RESET, which shuts the gate again, has settled it.
+        ReplyWriter::new(output, client.version).error(NO_AUTH);
+        return Next::Read;
+    }
     let command = Command::parse(request).and_then(|command| batch.push(command, shared.limits.max_pairs));
     if let Ok(None) = command {
         return Next::Read;
@@ -168,6 +189,12 @@ async fn answer_one(
         other => return client.answer(other, output),
     }
     Next::Read
+}
+
+/// Whether this is a command that only those may give who have given the password.
+fn needs_password(request: Arguments) -> bool {
+    let spec = table::find(table::COMMANDS, request.get(0).unwrap_or_default());
+    spec.is_some_and(|spec| !spec.flags.contains(&"no_auth"))
 }
 
 /// One line a rule, up to the one that answers.

@@ -1,8 +1,12 @@
 //! What is asked of Redis, and what can go wrong with it.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
+
+use crate::store::StoreError;
+use crate::store::value::Damaged;
 
 /// What Redis answered.
 pub(super) type Reply = redis::Value;
@@ -10,12 +14,12 @@ pub(super) type Reply = redis::Value;
 /// A Lua script of one key.
 pub(super) struct Script {
     text: &'static str,
-    hash: std::sync::OnceLock<String>,
+    hash: OnceLock<String>,
 }
 
 impl Script {
     pub(super) const fn new(text: &'static str) -> Self {
-        Self { text, hash: std::sync::OnceLock::new() }
+        Self { text, hash: OnceLock::new() }
     }
 
     fn hash(&self) -> &str {
@@ -23,13 +27,37 @@ impl Script {
     }
 }
 
-/// One call on one key.
+/// One call; those that decide are on one key.
 pub(super) enum Call {
-    Get { key: Vec<u8> },
-    Script { script: &'static Script, key: Vec<u8>, arguments: Vec<Vec<u8>> },
+    Get {
+        key: Vec<u8>,
+    },
+    Script {
+        script: &'static Script,
+        key: Vec<u8>,
+        arguments: Vec<Vec<u8>>,
+    },
+    /// How many keys a server has.
+    Count,
+    /// A page of the keys that match.
+    Scan {
+        cursor: u64,
+        pattern: Vec<u8>,
+        count: usize,
+    },
+    /// Which nodes of a cluster have which slots.
+    Slots,
 }
 
 impl Call {
+    /// The key that says which node of a cluster is to be asked; empty where any node will do.
+    pub(super) fn key(&self) -> &[u8] {
+        match self {
+            Self::Get { key } | Self::Script { key, .. } => key,
+            Self::Count | Self::Scan { .. } | Self::Slots => &[],
+        }
+    }
+
     /// The command; a script by its hash, which Redis may have forgotten (after a restart, a failover, SCRIPT FLUSH).
     pub(super) fn command(&self) -> Cmd {
         match self {
@@ -39,14 +67,25 @@ impl Call {
                 command
             }
             Self::Script { script, key, arguments } => with_key("EVALSHA", script.hash(), key, arguments),
+            Self::Count => redis::cmd("DBSIZE"),
+            Self::Scan { cursor, pattern, count } => {
+                let mut command = redis::cmd("SCAN");
+                command.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(count);
+                command
+            }
+            Self::Slots => {
+                let mut command = redis::cmd("CLUSTER");
+                command.arg("SLOTS");
+                command
+            }
         }
     }
 
     /// The same with the script's text, which makes Redis remember the script.
     pub(super) fn command_with_text(&self) -> Cmd {
         match self {
-            Self::Get { .. } => self.command(),
             Self::Script { script, key, arguments } => with_key("EVAL", script.text, key, arguments),
+            Self::Get { .. } | Self::Count | Self::Scan { .. } | Self::Slots => self.command(),
         }
     }
 }
@@ -62,13 +101,21 @@ fn with_key(name: &str, script: &str, key: &[u8], arguments: &[Vec<u8>]) -> Cmd 
 pub(super) enum Failure {
     /// Nothing came back in time. The call may have been carried out.
     Timeout(Duration),
-    /// Connecting failed a moment ago, and is tried again only after a pause.
-    Down(std::sync::Arc<RedisError>),
-    /// Redis refused it, or the connection broke.
-    Redis(std::sync::Arc<RedisError>),
+    /// There was no connection to send the call on.
+    Unreachable(Arc<RedisError>),
+    /// This happened a moment ago, so the call was not sent.
+    Suspended(Arc<Failure>),
+    /// Redis refused it, or the connection broke: then the call may have been carried out.
+    Redis(Arc<RedisError>),
+    /// It went to this node of a cluster.
+    AtNode(Arc<str>, Arc<Failure>),
+    /// No node of the cluster has the key's slot.
+    NoNode,
     /// Redis answered, but not what it should have.
     Foreign(&'static str),
-    Damaged(crate::store::value::Damaged),
+    Damaged(Damaged),
+    /// Asked of a cluster what only one server can tell.
+    NotInACluster,
 }
 
 impl From<RedisError> for Failure {
@@ -88,12 +135,69 @@ impl Failure {
         self.is(ServerErrorKind::ReadOnly)
     }
 
-    /// Whether the server belongs to a cluster, and was asked as if it stood alone.
-    pub(super) fn is_cluster_s(&self) -> bool {
-        self.is(ServerErrorKind::Moved) || self.is(ServerErrorKind::Ask)
+    /// Whether it is certain that nobody has carried the call out.
+    pub(super) fn was_not_done(&self) -> bool {
+        match self {
+            Self::Unreachable(_) | Self::Suspended(_) | Self::NoNode => true,
+            Self::Redis(error) => matches!(
+                error.kind(),
+                ErrorKind::Server(
+                    ServerErrorKind::ReadOnly
+                        | ServerErrorKind::TryAgain
+                        | ServerErrorKind::ClusterDown
+                        | ServerErrorKind::MasterDown
+                )
+            ),
+            Self::AtNode(_, failure) => failure.was_not_done(),
+            Self::Timeout(_) | Self::Foreign(_) | Self::Damaged(_) | Self::NotInACluster => false,
+        }
+    }
+
+    /// Where the node of a cluster that was asked sends the call, if it does.
+    pub(super) fn redirection(&self) -> Option<Redirection> {
+        let Self::Redis(error) = self else { return None };
+        let asking = match error.kind() {
+            ErrorKind::Server(ServerErrorKind::Moved) => false,
+            ErrorKind::Server(ServerErrorKind::Ask) => true,
+            _ => return None,
+        };
+        let (node, _) = error.redirect_node()?;
+        Some(Redirection { node: node.to_owned(), asking })
+    }
+
+    /// What to tell the operator about the Redis that is called `name`.
+    pub(super) fn describe(&self, name: &str) -> StoreError {
+        StoreError::new(match self {
+            Self::Timeout(time) => format!("Redis at {name} did not answer within {} ms", time.as_millis()),
+            Self::Unreachable(error) => format!("cannot connect to Redis at {name}: {error}"),
+            Self::Suspended(failure) => return failure.describe(name),
+            Self::AtNode(node, failure) => match &**failure {
+                Self::Redis(error) => format!("Redis at {node}: {error}"),
+                failure => return failure.describe(node),
+            },
+            Self::Redis(error) if self.redirection().is_some() => {
+                format!("Redis at {name} belongs to a cluster ({error}): give the URLs of two or more of its nodes")
+            }
+            Self::Redis(error) => format!("Redis at {name}: {error}"),
+            Self::NoNode => format!("no node of the Redis cluster at {name} has the slot of this key"),
+            Self::Foreign(wanted) => format!("Redis at {name} gave a foreign answer: {wanted}"),
+            Self::Damaged(damaged) => format!("Redis at {name}: {damaged}"),
+            Self::NotInACluster => format!(
+                "Redis at {name} is a cluster, whose keys divvy does not list: \
+                 name the actor, or use redis-cli --scan at each of its nodes"
+            ),
+        })
     }
 
     fn is(&self, kind: ServerErrorKind) -> bool {
         matches!(self, Self::Redis(error) if error.kind() == ErrorKind::Server(kind))
     }
+}
+
+/// A cluster node's word that another one is to be asked.
+pub(super) struct Redirection {
+    /// `host:port`; the host is empty where it is the one that answered.
+    pub node: String,
+    /// Only for this call, after ASKING: the slot is on its way there.
+    pub asking: bool,
 }

@@ -1,91 +1,218 @@
-//! One call to a cluster: to the node that has its key, and after it when the key has moved.
+//! A cluster: each call goes to the node that has its key's slot, the calls to one node in one round trip.
 //!
-//! Only what a node said that it did not do is sent again.
+//! redis-rs has a client for clusters, too. It answers nobody, neither for nodes that are well, while it looks the
+//! slots up anew, and it does that again and again as long as a node is away. Here nodes fail each for itself.
+//!
+//! Only what a node said that it did not do, or what was never sent, is sent again.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use redis::aio::ConnectionLike;
-use redis::cluster_async::ClusterConnection;
-use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
-use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind};
-use tokio::time::sleep;
+use arc_swap::ArcSwap;
+use futures_util::future::{join_all, select_ok};
+use parking_lot::Mutex;
+use redis::ConnectionInfo;
+use redis::cluster_routing::Slot;
+use tokio::time::{Instant, timeout_at};
 
-use super::call::Reply;
+use super::call::{Call, Failure, Reply};
+use super::link::{Link, Request};
+use super::slots::{Address, SlotMap};
+use super::target::Source;
 
-/// The pause before the cluster is asked again; it doubles each time. Every question that misses makes the client look
-/// all slots up anew, so while the cluster elects a master, fewer questions get answered sooner.
-const FIRST_PAUSE: Duration = Duration::from_millis(5);
-const LONGEST_PAUSE: Duration = Duration::from_millis(80);
+/// How often one call may be sent on: more often than any cluster has reason to.
+const MOST_TURNS: usize = 5;
+/// The slots are not looked up again so soon: while a master is away, every batch would.
+const LOOK_UP_PAUSE: Duration = Duration::from_millis(100);
+/// Nodes that are asked for the slots at once; the first answer counts. Some may be away.
+const NODES_ASKED: usize = 3;
 
-/// Sends the command until a node has carried it out or refused it. Takes as long as it takes: the caller has the
-/// deadline.
-pub(super) async fn send(mut connection: ClusterConnection, command: &Cmd) -> RedisResult<Reply> {
-    let mut pause = FIRST_PAUSE;
-    loop {
-        let mut result = connection.req_packed_command(command).await.and_then(Reply::extract_error);
-        if let Err(error) = &result
-            && let Some((redirection, node)) = redirection(error)
+pub(super) struct Cluster {
+    /// The first of the operator's URLs: user, password and TLS of all nodes.
+    template: ConnectionInfo,
+    seeds: Vec<Address>,
+    timeout: Duration,
+    links: Mutex<HashMap<Address, Arc<Link>>>,
+    slots: ArcSwap<SlotMap>,
+    /// Locked while the slots are looked up.
+    looked_up: tokio::sync::Mutex<Option<LookUp>>,
+    /// Whom to ask next for the slots: not always those that are away.
+    next_asked: AtomicUsize,
+}
+
+/// The last look-up of the slots.
+struct LookUp {
+    at: Instant,
+    result: Result<(), Failure>,
+}
+
+/// A call on its way through the cluster.
+struct Errand {
+    /// Its place among the calls.
+    index: usize,
+    slot: Slot,
+    /// The node that it was sent to, and is to be sent to if a redirection says so.
+    node: Option<Address>,
+    asking: bool,
+}
+
+impl Cluster {
+    pub(super) fn new(template: ConnectionInfo, seeds: Vec<Address>, timeout: Duration) -> Self {
+        Self {
+            template,
+            seeds,
+            timeout,
+            links: Mutex::default(),
+            slots: ArcSwap::default(),
+            looked_up: tokio::sync::Mutex::default(),
+            next_asked: AtomicUsize::new(0),
+        }
+    }
+
+    /// Makes the calls, each at the node that has its key.
+    pub(super) async fn exchange(&self, calls: &[Call], deadline: Instant) -> Vec<Result<Reply, Failure>> {
+        let mut replies = vec![Err(Failure::NoNode); calls.len()];
+        let errand = |(index, call): (usize, &Call)| Errand {
+            index,
+            slot: Slot::for_key(call.key()),
+            node: None,
+            asking: false,
+        };
+        let mut errands: Vec<Errand> = calls.iter().enumerate().map(errand).collect();
+        if self.slots.load().masters().is_empty()
+            && let Err(failure) = self.look_up(deadline).await
         {
-            result = send_to(&mut connection, command, redirection, node).await;
+            return vec![Err(failure); calls.len()];
         }
-        match result {
-            Err(error) if was_not_done(&error) => sleep(pause).await,
-            result => return result,
+        for _ in 0..MOST_TURNS {
+            if errands.is_empty() {
+                break;
+            }
+            errands = self.turn(calls, errands, &mut replies, deadline).await;
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        replies
     }
-}
 
-enum Redirection {
-    /// The slot is at another node.
-    Moved,
-    /// The slot is on its way to another node, and the key is there already.
-    Ask,
-}
-
-/// Where the node that was asked sends the command, if it does.
-fn redirection(error: &RedisError) -> Option<(Redirection, SingleNodeRoutingInfo)> {
-    let redirection = match error.kind() {
-        ErrorKind::Server(ServerErrorKind::Moved) => Redirection::Moved,
-        ErrorKind::Server(ServerErrorKind::Ask) => Redirection::Ask,
-        _ => return None,
-    };
-    let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
-    Some((redirection, SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port: port.parse().ok()? }))
-}
-
-/// Sends the command to one node; after ASKING, as the cluster specification has it, where the slot is not its own yet.
-async fn send_to(
-    connection: &mut ClusterConnection,
-    command: &Cmd,
-    redirection: Redirection,
-    node: SingleNodeRoutingInfo,
-) -> RedisResult<Reply> {
-    match redirection {
-        Redirection::Moved => connection.route_command(command.clone(), RoutingInfo::SingleNode(node)).await?,
-        Redirection::Ask => {
-            let mut pipeline = Pipeline::new();
-            pipeline.cmd("ASKING").add_command(command.clone());
-            let mut replies = connection.route_pipeline(pipeline, 1, 1, node).await?;
-            replies.pop().ok_or((ErrorKind::UnexpectedReturnType, "no reply came after ASKING's"))?
+    /// The sum of what all masters answer to the call, which must be a number.
+    pub(super) async fn sum(&self, call: &Call, deadline: Instant) -> Result<u64, Failure> {
+        if self.slots.load().masters().is_empty() {
+            self.look_up(deadline).await?;
         }
+        let map = self.slots.load_full();
+        let answers = map.masters().iter().map(|node| async { self.link(node).ask(call, deadline).await });
+        let mut sum = 0;
+        for answer in join_all(answers).await {
+            sum += super::count(answer?)?;
+        }
+        Ok(sum)
     }
-    .extract_error()
-}
 
-/// Whether the error says that no node has carried the command out: the slot is elsewhere, moving, or without a master
-/// at present. The client looks the slots up again by itself.
-fn was_not_done(error: &RedisError) -> bool {
-    match error.kind() {
-        ErrorKind::Server(kind) => matches!(
-            kind,
-            ServerErrorKind::Moved
-                | ServerErrorKind::Ask
-                | ServerErrorKind::TryAgain
-                | ServerErrorKind::ClusterDown
-                | ServerErrorKind::MasterDown
-                | ServerErrorKind::ReadOnly
-        ),
-        kind => kind == ErrorKind::ClusterConnectionNotFound,
+    pub(super) fn close(&self) {
+        self.links.lock().clear();
+    }
+
+    /// Sends each errand to its node; returns those that have to be sent once more.
+    async fn turn(
+        &self,
+        calls: &[Call],
+        errands: Vec<Errand>,
+        replies: &mut [Result<Reply, Failure>],
+        deadline: Instant,
+    ) -> Vec<Errand> {
+        let map = self.slots.load_full();
+        let mut by_node: HashMap<Address, Vec<Errand>> = HashMap::new();
+        for mut errand in errands {
+            if let Some(node) = errand.node.take().or_else(|| map.owner(errand.slot).cloned()) {
+                by_node.entry(node).or_default().push(errand);
+            }
+        }
+        let sent = by_node.into_iter().map(|(node, errands)| async move {
+            let requests = errands
+                .iter()
+                .filter_map(|errand| Some(Request { call: calls.get(errand.index)?, asking: errand.asking }));
+            let requests: Vec<_> = requests.collect();
+            let results = self.link(&node).exchange(&requests, deadline).await;
+            (node, errands, results)
+        });
+        let (mut redirected, mut lost) = (Vec::new(), Vec::new());
+        for (node, errands, results) in join_all(sent).await {
+            for (mut errand, result) in errands.into_iter().zip(results) {
+                let redirection = result.as_ref().err().and_then(Failure::redirection);
+                let was_lost = result.as_ref().is_err_and(Failure::was_not_done);
+                if let Some(reply) = replies.get_mut(errand.index) {
+                    *reply = result.map_err(|failure| Failure::AtNode(node.to_string().into(), failure.into()));
+                }
+                if let Some(redirection) = redirection {
+                    errand.node = Address::parse(&redirection.node, &node);
+                    errand.asking = redirection.asking;
+                    redirected.push(errand);
+                } else if was_lost {
+                    errand.node = Some(node.clone());
+                    lost.push(errand);
+                }
+            }
+        }
+        if !lost.is_empty() || redirected.iter().any(|errand| !errand.asking) {
+            // If it fails, errands go where they were sent, or are given up.
+            let _ = self.look_up(deadline).await;
+        }
+        redirected.extend(self.found_again(lost));
+        redirected
+    }
+
+    /// Those of the lost errands whose slot is at another node by now.
+    fn found_again(&self, lost: Vec<Errand>) -> impl Iterator<Item = Errand> {
+        let map = self.slots.load_full();
+        lost.into_iter().filter_map(move |errand| {
+            let owner = map.owner(errand.slot)?;
+            (errand.node.as_ref() != Some(owner)).then(|| Errand { node: Some(owner.clone()), asking: false, ..errand })
+        })
+    }
+
+    /// Asks some nodes which of them has which slots, unless somebody did a moment ago.
+    async fn look_up(&self, deadline: Instant) -> Result<(), Failure> {
+        let locked = timeout_at(deadline, self.looked_up.lock()).await;
+        let mut last = locked.map_err(|_| Failure::Timeout(self.timeout))?;
+        if let Some(last) = last.as_ref().filter(|last| last.at.elapsed() < LOOK_UP_PAUSE) {
+            return last.result.clone();
+        }
+        // Half of the time is left for the calls themselves.
+        let answer = self.first_answer(deadline.min(Instant::now() + self.timeout / 2)).await;
+        let result = answer.map(|map| {
+            let is_known = |address: &Address| map.masters().contains(address) || self.seeds.contains(address);
+            self.links.lock().retain(|address, _| is_known(address));
+            self.slots.store(Arc::new(map));
+        });
+        *last = Some(LookUp { at: Instant::now(), result: result.clone() });
+        result
+    }
+
+    async fn first_answer(&self, deadline: Instant) -> Result<SlotMap, Failure> {
+        let map = self.slots.load_full();
+        let mut nodes: Vec<_> = map.masters().iter().chain(&self.seeds).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        let first = self.next_asked.fetch_add(NODES_ASKED, Relaxed) % nodes.len().max(1);
+        nodes.rotate_left(first);
+        nodes.truncate(NODES_ASKED);
+        let answers = nodes.into_iter().map(|node| {
+            Box::pin(async move {
+                let reply = self.link(node).ask(&Call::Slots, deadline).await?;
+                SlotMap::read(&reply, node).ok_or(Failure::Foreign("CLUSTER SLOTS names no master"))
+            })
+        });
+        select_ok(answers).await.map(|(map, _)| map)
+    }
+
+    fn link(&self, node: &Address) -> Arc<Link> {
+        let mut links = self.links.lock();
+        if let Some(link) = links.get(node) {
+            return Arc::clone(link);
+        }
+        let link = Arc::new(Link::new(Source::node(&self.template, node), self.timeout));
+        links.insert(node.clone(), Arc::clone(&link));
+        link
     }
 }

@@ -6,13 +6,40 @@
 
 use crate::algorithm::{FixedWindow, Limit};
 use crate::clock::NANOS_PER_SECOND;
-use crate::store::key::{self, Space};
+use crate::store::key::{self, Decoded, Space};
 
 /// The window's name, if the bucket is a rule's fixed window.
 pub(super) fn window(bucket: &[u8], limit: &Limit) -> Option<Vec<u8>> {
     let Limit::FixedWindow(window) = limit else { return None };
     let bucket = key::decode(bucket).filter(|bucket| bucket.space == Space::Rule)?;
     let mut name = Vec::with_capacity(96);
+    write_operation(&bucket, &mut name);
+    name.extend_from_slice(bucket.actor);
+    write_numbers(window, &mut name);
+    Some(name)
+}
+
+/// The name of any other bucket.
+pub(super) fn other(bucket: &[u8], limit: &Limit) -> Vec<u8> {
+    let algorithm = limit.name().as_bytes();
+    [b"divvy.".as_slice(), algorithm, b":", bucket].concat()
+}
+
+/// What stands before and after the actor in the names of a rule's buckets, `prefix` being the prefix of their keys.
+pub(super) fn around_actor(prefix: &[u8], limit: &Limit) -> (Vec<u8>, Vec<u8>) {
+    match (limit, key::decode(prefix)) {
+        (Limit::FixedWindow(window), Some(bucket)) if bucket.space == Space::Rule => {
+            let (mut before, mut after) = (Vec::new(), Vec::new());
+            write_operation(&bucket, &mut before);
+            write_numbers(window, &mut after);
+            (before, after)
+        }
+        _ => (other(prefix, limit), Vec::new()),
+    }
+}
+
+/// `divvy:<operation>:`
+fn write_operation(bucket: &Decoded, name: &mut Vec<u8>) {
     name.extend_from_slice(b"divvy:");
     for (place, (key, value)) in bucket.pairs.iter().enumerate() {
         if place > 0 {
@@ -23,18 +50,14 @@ pub(super) fn window(bucket: &[u8], limit: &Limit) -> Option<Vec<u8>> {
         name.extend_from_slice(value.as_bytes());
     }
     name.push(b':');
-    name.extend_from_slice(bucket.actor);
+}
+
+/// `:<creditLimit>:<resetSeconds>`
+fn write_numbers(window: &FixedWindow, name: &mut Vec<u8>) {
     name.push(b':');
     name.extend_from_slice(itoa::Buffer::new().format(window.credits.get()).as_bytes());
     name.push(b':');
     name.extend_from_slice(seconds(window).as_bytes());
-    Some(name)
-}
-
-/// The name of any other bucket.
-pub(super) fn other(bucket: &[u8], limit: &Limit) -> Vec<u8> {
-    let algorithm = limit.name().as_bytes();
-    [b"divvy.".as_slice(), algorithm, b":", bucket].concat()
 }
 
 /// The window in seconds, as JavaScript prints such a number: no point when it is whole, no superfluous zeros.

@@ -1,194 +1,226 @@
-//! The one connection to Redis, shared by all batches: made when it is needed, replaced when it broke.
+//! The connections to one Redis server: made when they are needed, replaced when they broke.
 //!
-//! A Redis that cannot be connected to is left alone for a while, longer each time. Meanwhile calls fail at once, so
-//! that nothing waits, and nothing is queued, for a Redis that is not there.
+//! Each of the runtimes that batches run on has a connection of its own, shared by its batches: what drives a
+//! connection is a task of the runtime that made it, so no thread waits for another, busy one, and none is left with a
+//! connection whose runtime has ended.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use redis::aio::ConnectionLike;
-use redis::cluster_routing::{MultipleNodeRoutingInfo, ResponsePolicy, RoutingInfo};
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Pipeline, RedisError};
-use tokio::sync::Mutex;
-use tokio::time::{Instant, timeout_at};
+use tokio::runtime::{self, Handle};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout, timeout_at};
 
+use super::breaker::Breaker;
 use super::call::{Call, Failure, Reply};
-use super::cluster;
-use super::target::{Connection, Target};
-use crate::store::StoreError;
+use super::target::Source;
 
-/// The pause after the first failure to connect; it doubles with each further one.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// An attempt to connect is given up after this, or after the batches' timeout when that is longer. It goes on behind
+/// the back of batches that gave up: asking sentinels of which one hangs takes longer than a batch may wait.
+const CONNECTING_LIMIT: Duration = Duration::from_secs(3);
 
+const TOO_FEW: Failure = Failure::Foreign("fewer replies than calls");
+
+/// The connections to one server.
 pub(super) struct Link {
-    /// Boxed: what a client library keeps of addresses and settings is large beside everything else.
-    target: Box<Target>,
+    source: Arc<Source>,
     timeout: Duration,
-    state: Mutex<State>,
+    breaker: Arc<Breaker>,
+    attempts: Mutex<HashMap<runtime::Id, Attempt, foldhash::fast::RandomState>>,
+    began: Instant,
+    /// When Redis answered last, in nanoseconds since `began`.
+    answered_ns: AtomicU64,
 }
 
-#[derive(Default)]
-struct State {
-    connection: Option<Connection>,
-    /// Counts connections, so that a call which failed does not take a newer connection for the one it used.
-    generation: u64,
-    outage: Option<Outage>,
-}
-
-/// Connecting failed, and is not tried before `until`.
-struct Outage {
-    until: Instant,
-    pause: Duration,
-    error: Arc<RedisError>,
+/// A call, perhaps one that a cluster node takes only after ASKING.
+#[derive(Clone, Copy)]
+pub(super) struct Request<'a> {
+    pub call: &'a Call,
+    pub asking: bool,
 }
 
 impl Link {
-    pub(super) fn new(target: Target, timeout: Duration) -> Self {
-        Self { target: Box::new(target), timeout, state: Mutex::default() }
+    pub(super) fn new(source: Source, timeout: Duration) -> Self {
+        Self {
+            source: Arc::new(source),
+            timeout,
+            breaker: Arc::default(),
+            attempts: Mutex::default(),
+            began: Instant::now(),
+            answered_ns: AtomicU64::new(0),
+        }
     }
 
     /// Makes the calls in one round trip. Scripts that Redis has forgotten are sent once more with their text: Redis
     /// did not carry those calls out.
-    pub(super) async fn exchange(&self, calls: &[Call], deadline: Instant) -> Vec<Result<Reply, Failure>> {
-        if calls.is_empty() {
+    pub(super) async fn exchange(&self, requests: &[Request<'_>], deadline: Instant) -> Vec<Result<Reply, Failure>> {
+        if requests.is_empty() {
             return Vec::new();
         }
-        let mut replies = self.send(calls.iter().map(Call::command).collect(), deadline).await;
+        let mut replies = self.send(requests, Call::command, deadline).await;
         let is_forgotten = |reply: &Result<Reply, Failure>| reply.as_ref().is_err_and(Failure::is_forgotten_script);
-        let forgotten = calls.iter().zip(&mut replies).filter(|(_, reply)| is_forgotten(reply));
-        let (again, places): (Vec<_>, Vec<_>) =
-            forgotten.map(|(call, reply)| (call.command_with_text(), reply)).unzip();
+        let forgotten = requests.iter().zip(&mut replies).filter(|(_, reply)| is_forgotten(reply));
+        let (again, places): (Vec<_>, Vec<_>) = forgotten.unzip();
         if !again.is_empty() {
-            let second = self.send(again, deadline).await;
+            let second = self.send(&again, Call::command_with_text, deadline).await;
             places.into_iter().zip(second).for_each(|(place, reply)| *place = reply);
         }
         replies
     }
 
-    /// The number of keys, on all masters together.
-    pub(super) async fn count_keys(&self, deadline: Instant) -> Result<u64, Failure> {
-        let command = redis::cmd("DBSIZE");
-        let (connection, generation) = self.connection(deadline).await?;
-        let counting = async {
-            match connection {
-                Connection::Server(mut server) => server.req_packed_command(&command).await,
-                Connection::Cluster(mut nodes) => {
-                    let sum = Some(ResponsePolicy::Aggregate(redis::cluster_routing::AggregateOp::Sum));
-                    nodes
-                        .route_command(command, RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, sum)))
-                        .await
-                }
-            }
-        };
-        let reply = self.within(deadline, counting).await;
-        if let Err(failure) = &reply {
-            self.note(failure, generation).await;
-        }
-        redis::from_redis_value(reply?).map_err(|_| Failure::Foreign("the number of keys is no number"))
+    /// Makes one call.
+    pub(super) async fn ask(&self, call: &Call, deadline: Instant) -> Result<Reply, Failure> {
+        let mut replies = self.exchange(&[Request { call, asking: false }], deadline).await;
+        replies.pop().unwrap_or(Err(TOO_FEW))
     }
 
-    pub(super) async fn close(&self) {
-        self.state.lock().await.connection = None;
+    /// Ends the connections. The next call would make new ones.
+    pub(super) fn close(&self) {
+        self.attempts.lock().clear();
     }
 
-    /// What to tell the operator.
-    pub(super) fn describe(&self, failure: &Failure) -> StoreError {
-        let name = &self.target.name;
-        StoreError::new(match failure {
-            Failure::Timeout(time) => format!("Redis at {name} did not answer within {} ms", time.as_millis()),
-            Failure::Down(error) => format!("cannot connect to Redis at {name}: {error}"),
-            Failure::Redis(error) if failure.is_cluster_s() => {
-                format!("Redis at {name} belongs to a cluster ({error}): give the URLs of two or more of its nodes")
-            }
-            Failure::Redis(error) => format!("Redis at {name}: {error}"),
-            Failure::Foreign(wanted) => format!("Redis at {name} gave a foreign answer: {wanted}"),
-            Failure::Damaged(damaged) => format!("Redis at {name}: {damaged}"),
-        })
-    }
-
-    async fn send(&self, commands: Vec<redis::Cmd>, deadline: Instant) -> Vec<Result<Reply, Failure>> {
-        let count = commands.len();
-        let (connection, generation) = match self.connection(deadline).await {
-            Ok(connected) => connected,
-            Err(failure) => return vec![Err(failure); count],
-        };
-        let replies = match connection {
-            Connection::Server(mut server) => {
-                let mut pipeline = Pipeline::with_capacity(count);
-                commands.into_iter().for_each(|command| {
-                    pipeline.add_command(command);
-                });
-                match self.within(deadline, server.req_packed_commands(&pipeline, 0, count)).await {
-                    Ok(values) => {
-                        values.into_iter().map(|value| value.extract_error().map_err(Failure::from)).collect()
-                    }
-                    Err(failure) => vec![Err(failure); count],
-                }
-            }
-            // Each command to its own node, all at once: the connection to a node pipelines what comes together.
-            Connection::Cluster(nodes) => {
-                let calls = commands.iter().map(|command| self.within(deadline, cluster::send(nodes.clone(), command)));
-                join_all(calls).await
-            }
-        };
-        if let Some(failure) = replies.iter().find_map(|reply| reply.as_ref().err()) {
-            self.note(failure, generation).await;
-        }
-        replies
-    }
-
-    async fn within<T>(
+    async fn send(
         &self,
+        requests: &[Request<'_>],
+        command: fn(&Call) -> redis::Cmd,
         deadline: Instant,
-        answer: impl Future<Output = Result<T, RedisError>>,
-    ) -> Result<T, Failure> {
-        match timeout_at(deadline, answer).await {
-            Ok(Err(error)) if error.is_timeout() => Err(Failure::Timeout(self.timeout)),
-            Ok(result) => result.map_err(Failure::from),
-            Err(_) => Err(Failure::Timeout(self.timeout)),
-        }
-    }
-
-    /// The connection, made if there is none, and its generation.
-    async fn connection(&self, deadline: Instant) -> Result<(Connection, u64), Failure> {
-        let timed_out = |_| Failure::Timeout(self.timeout);
-        let mut state = timeout_at(deadline, self.state.lock()).await.map_err(timed_out)?;
-        if let Some(connection) = &state.connection {
-            return Ok((connection.clone(), state.generation));
-        }
-        if let Some(outage) = state.outage.as_ref().filter(|outage| Instant::now() < outage.until) {
-            return Err(Failure::Down(Arc::clone(&outage.error)));
-        }
-        let attempt = timeout_at(deadline, self.target.connect()).await;
-        match attempt.unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into())) {
-            Ok(connection) => {
-                state.generation += 1;
-                state.outage = None;
-                state.connection = Some(connection.clone());
-                Ok((connection, state.generation))
+    ) -> Vec<Result<Reply, Failure>> {
+        let mut pipeline = Pipeline::with_capacity(requests.len());
+        for request in requests {
+            if request.asking {
+                pipeline.cmd("ASKING");
             }
-            Err(error) => {
-                let error = Arc::new(error);
-                let pause = state.outage.as_ref().map_or(FIRST_PAUSE, |last| (last.pause * 2).min(LONGEST_PAUSE));
-                state.outage = Some(Outage { until: Instant::now() + pause, pause, error: Arc::clone(&error) });
-                Err(Failure::Down(error))
-            }
+            pipeline.add_command(command(request.call));
         }
-    }
-
-    /// Drops the connection if the failure says that it is of no use any more. A cluster's connection looks after its
-    /// nodes by itself.
-    async fn note(&self, failure: &Failure, generation: u64) {
-        let is_broken = match failure {
-            Failure::Timeout(_) => true,
-            Failure::Redis(error) => error.is_unrecoverable_error() || error.is_io_error() || failure.is_wrong_server(),
-            Failure::Down(_) | Failure::Foreign(_) | Failure::Damaged(_) => false,
+        let mut values = match self.round_trip(&pipeline, deadline).await {
+            Ok(values) => values.into_iter(),
+            Err(failure) => return vec![Err(failure); requests.len()],
         };
-        let mut state = self.state.lock().await;
-        if is_broken && state.generation == generation && matches!(state.connection, Some(Connection::Server(_))) {
-            state.connection = None;
+        let replies = requests.iter().map(|request| {
+            if request.asking {
+                values.next();
+            }
+            values.next().map_or(Err(TOO_FEW), |value| Ok(value.extract_error()?))
+        });
+        replies.collect()
+    }
+
+    async fn round_trip(&self, pipeline: &Pipeline, deadline: Instant) -> Result<Vec<Reply>, Failure> {
+        let begin = Instant::now();
+        self.breaker.admit(begin, self.timeout)?;
+        let attempt = self.attempt();
+        let mut connection = match attempt.connection(deadline).await {
+            Ok(connection) => connection,
+            Err(failure) => {
+                self.breaker.failed(&failure, Instant::now());
+                return Err(failure);
+            }
+        };
+        match timeout_at(deadline, connection.req_packed_commands(pipeline, 0, pipeline.len())).await {
+            Ok(Ok(values)) => {
+                self.note_answer(&values, &attempt);
+                Ok(values)
+            }
+            // The connection broke: the next call makes a new one, at once.
+            Ok(Err(error)) => {
+                self.drop_attempt(&attempt);
+                Err(Failure::from(error))
+            }
+            Err(_) => {
+                let failure = Failure::Timeout(self.timeout);
+                self.note_silence(&failure, begin, &attempt);
+                Err(failure)
+            }
         }
     }
+
+    fn note_answer(&self, values: &[Reply], attempt: &Attempt) {
+        let since = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.answered_ns.store(since, Relaxed);
+        let refusal = values.iter().find_map(|value| match value {
+            Reply::ServerError(error) => Some(Failure::from(RedisError::from(error.clone()))),
+            _ => None,
+        });
+        match refusal {
+            // It is a replica by now; who the master is has to be found out anew.
+            Some(failure) if failure.is_wrong_server() => {
+                self.drop_attempt(attempt);
+                self.breaker.failed(&failure, Instant::now());
+            }
+            _ => self.breaker.answered(),
+        }
+    }
+
+    /// A call was not answered in time. If others were meanwhile, Redis is just slow; otherwise it hangs, or the
+    /// connection leads nowhere.
+    fn note_silence(&self, failure: &Failure, begin: Instant, attempt: &Attempt) {
+        let answered = self.began + Duration::from_nanos(self.answered_ns.load(Relaxed));
+        if answered <= begin {
+            self.drop_attempt(attempt);
+            self.breaker.failed(failure, Instant::now());
+        }
+    }
+
+    /// This runtime's connection, or the attempt at one; begun if there is none.
+    fn attempt(&self) -> Attempt {
+        let runtime = Handle::current();
+        let mut attempts = self.attempts.lock();
+        if let Some(attempt) = attempts.get(&runtime.id()).filter(|attempt| !attempt.has_failed()) {
+            return attempt.clone();
+        }
+        let limit = CONNECTING_LIMIT.max(self.timeout);
+        let attempt = Attempt::begin(&runtime, Arc::clone(&self.source), limit, Arc::clone(&self.breaker));
+        attempts.insert(runtime.id(), attempt.clone());
+        attempt
+    }
+
+    /// Lets the next call connect anew, unless another one has begun to already.
+    fn drop_attempt(&self, attempt: &Attempt) {
+        self.attempts.lock().retain(|_, other| !other.0.same_channel(&attempt.0));
+    }
+}
+
+/// An attempt to connect, and the connection once it has succeeded; clones share it.
+#[derive(Clone)]
+struct Attempt(watch::Receiver<Option<Result<MultiplexedConnection, Arc<RedisError>>>>);
+
+impl Attempt {
+    fn begin(runtime: &Handle, source: Arc<Source>, limit: Duration, breaker: Arc<Breaker>) -> Self {
+        let (result, attempt) = watch::channel(None);
+        runtime.spawn(async move {
+            let connected = timeout(limit, source.connect()).await;
+            let connected = connected.unwrap_or_else(|_| Err(timed_out()));
+            // Connecting is a round trip: Redis answers.
+            if connected.is_ok() {
+                breaker.answered();
+            }
+            result.send_replace(Some(connected.map_err(Arc::new)));
+        });
+        Self(attempt)
+    }
+
+    fn has_failed(&self) -> bool {
+        self.0.has_changed().is_err() && !matches!(&*self.0.borrow(), Some(Ok(_)))
+    }
+
+    async fn connection(&self, deadline: Instant) -> Result<MultiplexedConnection, Failure> {
+        if let Some(Ok(connection)) = &*self.0.borrow() {
+            return Ok(connection.clone());
+        }
+        let mut attempt = self.0.clone();
+        let result = match timeout_at(deadline, attempt.wait_for(Option::is_some)).await {
+            Ok(Ok(result)) => result.clone(),
+            _ => None,
+        };
+        result.unwrap_or_else(|| Err(timed_out().into())).map_err(Failure::Unreachable)
+    }
+}
+
+fn timed_out() -> RedisError {
+    std::io::Error::from(std::io::ErrorKind::TimedOut).into()
 }

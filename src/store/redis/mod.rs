@@ -10,13 +10,17 @@
 //! Nothing is ever sent twice unless Redis said that it did not do it: a call whose reply got lost is an error, and may
 //! or may not have counted once.
 
+mod breaker;
 mod call;
 mod cluster;
 mod group;
 mod key;
 mod link;
 mod replace;
+mod scan;
+mod slots;
 mod target;
+mod tls;
 mod window;
 
 use std::time::Duration;
@@ -25,11 +29,13 @@ use tokio::time::Instant;
 
 use self::call::{Call, Failure, Reply};
 use self::group::Groups;
-use self::link::Link;
 use self::replace::{InProcessOrder, Replacement};
+use self::scan::{Scan, Scanned};
 pub use self::target::InvalidRedisTarget;
 use self::target::Target;
-use super::{Batch, Store, StoreError};
+pub use self::tls::RedisTls;
+use super::listing::SHOW;
+use super::{Batch, Listed, Listing, Page, Store, StoreError};
 use crate::algorithm::Outcome;
 
 /// How long a batch waits for Redis unless the operator says otherwise.
@@ -41,31 +47,43 @@ pub struct RedisOptions {
     /// `redis://`, `rediss://` (TLS) or `redis+unix://` with user, password and database where needed. One: that server.
     /// Several: nodes of a cluster, or, with a master's name, sentinels.
     pub urls: Vec<String>,
-    /// The name under which the sentinels know the master.
-    pub sentinel_master: Option<String>,
+    pub sentinel: Option<RedisSentinel>,
+    pub tls: RedisTls,
     /// The longest that a batch waits for its answers, reconnecting included.
     pub timeout: Duration,
 }
 
+impl Default for RedisOptions {
+    fn default() -> Self {
+        Self { urls: Vec::new(), sentinel: None, tls: RedisTls::default(), timeout: DEFAULT_REDIS_TIMEOUT }
+    }
+}
+
+/// What sentinels are asked. User, password and database of the URLs are the master's.
+#[derive(Debug, Clone)]
+pub struct RedisSentinel {
+    /// The name under which they know the master.
+    pub master: String,
+    /// Their own `password` or `user:password`, if they demand one.
+    pub auth: Option<String>,
+}
+
 /// Buckets in Redis.
 pub struct RedisStore {
-    link: Link,
+    // Boxed: what a client library keeps of addresses and settings is large beside everything else.
+    target: Box<Target>,
     order: InProcessOrder,
     timeout: Duration,
 }
 
 impl RedisStore {
-    /// Checks the options and nothing else: Redis need not be up, and is connected to by the first batch.
+    /// Checks the options and reads the certificates: Redis need not be up, and is connected to by the first batch.
     ///
     /// # Errors
-    /// When an URL is none that Redis clients understand, or the URLs do not go together.
+    /// When an URL is none that Redis clients understand, the URLs do not go together, or a certificate is missing.
     pub fn open(options: RedisOptions) -> Result<Self, InvalidRedisTarget> {
-        let target = Target::new(&options.urls, options.sentinel_master.as_deref(), options.timeout)?;
-        Ok(Self {
-            link: Link::new(target, options.timeout),
-            order: InProcessOrder::default(),
-            timeout: options.timeout,
-        })
+        let target = Box::new(Target::new(&options)?);
+        Ok(Self { target, order: InProcessOrder::default(), timeout: options.timeout })
     }
 }
 
@@ -81,12 +99,34 @@ impl Store for RedisStore {
         batch.answer_each(|index, _, _| answers.take(index));
     }
 
+    async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
+        let deadline = Instant::now() + self.timeout;
+        let scan = Scan::of(&listing)?;
+        let reply = self.target.scan(&scan.call(), deadline).await.and_then(|reply| scan.read(reply));
+        let Scanned { actors, next } = reply.map_err(|failure| self.describe(&failure))?;
+        let mut batch = Batch::default();
+        batch.begin(listing.now);
+        for actor in &actors {
+            let write_key = |key: &mut Vec<u8>| key.extend([&*listing.prefix, actor].concat());
+            batch.push(listing.limit, SHOW, listing.now, write_key);
+        }
+        self.apply(&mut batch).await;
+        let mut page = Page { buckets: Vec::with_capacity(actors.len()), next };
+        for (index, actor) in actors.into_iter().enumerate() {
+            let outcome = batch.outcome(index)?;
+            if outcome.reset_ns > 0 {
+                page.buckets.push(Listed { actor, outcome });
+            }
+        }
+        Ok(page)
+    }
+
     async fn approximate_len(&self) -> Result<u64, StoreError> {
-        self.link.count_keys(Instant::now() + self.timeout).await.map_err(|failure| self.link.describe(&failure))
+        self.target.count_keys(Instant::now() + self.timeout).await.map_err(|failure| self.describe(&failure))
     }
 
     async fn close(&self) -> Result<(), StoreError> {
-        self.link.close().await;
+        self.target.close();
         Ok(())
     }
 }
@@ -96,10 +136,10 @@ impl RedisStore {
         let windows = groups.windows.iter().map(|group| window::call(batch, group));
         let reads = groups.replacements.iter().map(replace::read);
         let calls: Vec<Call> = windows.chain(reads).collect();
-        let mut replies = self.link.exchange(&calls, deadline).await.into_iter();
+        let mut replies = self.target.exchange(&calls, deadline).await.into_iter();
         for (group, reply) in groups.windows.iter().zip(&mut replies) {
             let outcomes = reply.and_then(|reply| window::outcomes(batch, group, &reply));
-            answers.give(group, outcomes.map_err(|failure| self.link.describe(&failure)));
+            answers.give(group, outcomes.map_err(|failure| self.describe(&failure)));
         }
         let mut pending = Vec::new();
         for (group, reply) in groups.replacements.iter().zip(replies) {
@@ -108,15 +148,19 @@ impl RedisStore {
         while !pending.is_empty() {
             let decided = std::mem::take(&mut pending);
             let calls: Vec<Call> = decided.iter().map(Replacement::call).collect();
-            let replies = self.link.exchange(&calls, deadline).await;
+            let replies = self.target.exchange(&calls, deadline).await;
             for (replacement, reply) in decided.into_iter().zip(replies) {
                 match reply.map(replace::overtaken_by) {
                     Ok(None) => answers.give(replacement.group, Ok(replacement.into_outcomes())),
                     Ok(Some(other)) => self.decide(batch, replacement, Ok(other), answers, &mut pending),
-                    Err(failure) => answers.give(replacement.group, Err(self.link.describe(&failure))),
+                    Err(failure) => answers.give(replacement.group, Err(self.describe(&failure))),
                 }
             }
         }
+    }
+
+    fn describe(&self, failure: &Failure) -> StoreError {
+        failure.describe(&self.target.name)
     }
 
     /// Decides a group's actions on the value that Redis holds; what is to be written joins `pending`.
@@ -131,9 +175,14 @@ impl RedisStore {
         match stored.and_then(|stored| replacement.decide(batch, stored)) {
             Ok(()) if replacement.changes() => pending.push(replacement),
             Ok(()) => answers.give(replacement.group, Ok(replacement.into_outcomes())),
-            Err(failure) => answers.give(replacement.group, Err(self.link.describe(&failure))),
+            Err(failure) => answers.give(replacement.group, Err(self.describe(&failure))),
         }
     }
+}
+
+/// A reply that must be a number.
+fn count(reply: Reply) -> Result<u64, Failure> {
+    redis::from_redis_value(reply).map_err(|_| Failure::Foreign("the number of keys is no number"))
 }
 
 /// The outcomes of a batch, as they come in.

@@ -1,13 +1,26 @@
-//! Which Redis: one server, the master that sentinels name, or a cluster; and how to connect to it.
+//! Which Redis: one server, the master that sentinels name, or a cluster; and how to connect to each.
 
+use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::cluster::{ClusterClient, ClusterClientBuilder};
-use redis::cluster_async::ClusterConnection;
-use redis::sentinel::{SentinelClient, SentinelNodeConnectionInfo, SentinelServerType};
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError, TlsMode};
+use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError, TlsCertificates,
+    TlsMode,
+};
 use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::call::{Call, Failure, Reply};
+use super::cluster::Cluster;
+use super::link::{Link, Request};
+use super::slots::Address;
+use super::{RedisOptions, RedisSentinel};
+
+/// How long one server may take to accept a connection, its greetings included.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why no store can be made of the options.
 #[derive(Debug, thiserror::Error)]
@@ -20,123 +33,203 @@ pub enum InvalidRedisTarget {
     )]
     Url { number: usize, reason: RedisError },
     #[error("the Redis URLs do not go together: {0}")]
-    Mixed(RedisError),
+    Mixed(&'static str),
+    #[error("Redis URL {number} is without TLS, so certificates have no use: write rediss://, or leave them out")]
+    NoTls { number: usize },
+    #[error("cannot read {}: {reason}", path.display())]
+    Unreadable { path: PathBuf, reason: io::Error },
+    #[error("{} holds no {kind} in PEM (a section that begins with -----BEGIN)", path.display())]
+    NotPem { path: PathBuf, kind: &'static str },
+    #[error("the certificates for Redis are of no use: {0}")]
+    Certificates(RedisError),
+    #[error("no client for these sentinels: {0}")]
+    Sentinel(RedisError),
 }
 
-/// An open connection; clones share it.
-#[derive(Clone)]
-pub(super) enum Connection {
-    Server(MultiplexedConnection),
-    Cluster(ClusterConnection),
-}
-
-/// What to connect to.
+/// What is asked.
 pub(super) struct Target {
     /// The addresses without passwords, for messages.
     pub name: String,
-    kind: Kind,
-    config: AsyncConnectionConfig,
+    servers: Servers,
 }
 
-enum Kind {
-    Server(Client),
-    /// Asks the sentinels for the master at each connect, so a failover is followed by reconnecting.
-    Sentinel(Mutex<SentinelClient>),
-    Cluster(ClusterClient),
+enum Servers {
+    One(Link),
+    Cluster(Box<Cluster>),
 }
 
 impl Target {
-    pub(super) fn new(
-        urls: &[String],
-        sentinel_master: Option<&str>,
-        timeout: Duration,
-    ) -> Result<Self, InvalidRedisTarget> {
-        let mut infos = Vec::with_capacity(urls.len());
-        for (index, url) in urls.iter().enumerate() {
-            let info = url.as_str().into_connection_info();
-            infos.push(info.map_err(|reason| InvalidRedisTarget::Url { number: index + 1, reason })?);
+    pub(super) fn new(options: &RedisOptions) -> Result<Self, InvalidRedisTarget> {
+        let certificates = options.tls.read()?;
+        let mut infos = Vec::with_capacity(options.urls.len());
+        for (index, url) in options.urls.iter().enumerate() {
+            infos.push(parse(url, index + 1, certificates.as_ref())?);
         }
-        let Some(first) = infos.first().cloned() else { return Err(InvalidRedisTarget::NoUrl) };
         let name = infos.iter().map(|info| info.addr().to_string()).collect::<Vec<_>>().join(", ");
-        // Half of the time for connecting leaves the other half for the batch that found the connection broken.
-        let connecting = timeout / 2;
-        let kind = match sentinel_master {
-            Some(master) => sentinel(infos, &first, master),
-            None if infos.len() == 1 => Client::open(first).map(Kind::Server),
-            None => cluster(infos, connecting, timeout),
+        let timeout = options.timeout;
+        let servers = match (infos.as_slice(), &options.sentinel) {
+            ([], _) => return Err(InvalidRedisTarget::NoUrl),
+            ([first, ..], Some(sentinel)) => {
+                let client = sentinel_client(&infos, first, sentinel, certificates)?;
+                Servers::One(Link::new(Source::Sentinel(Mutex::new(client)), timeout))
+            }
+            ([only], None) => Servers::One(Link::new(Source::Server(only.clone()), timeout)),
+            ([first, ..], None) => {
+                Servers::Cluster(Box::new(Cluster::new(first.clone(), seeds(&infos, first)?, timeout)))
+            }
         };
-        let kind = kind.map_err(InvalidRedisTarget::Mixed)?;
-        let config =
-            AsyncConnectionConfig::new().set_connection_timeout(Some(connecting)).set_response_timeout(Some(timeout));
-        Ok(Self { name, kind, config })
+        Ok(Self { name, servers })
     }
 
-    pub(super) async fn connect(&self) -> Result<Connection, RedisError> {
-        match &self.kind {
-            Kind::Server(client) => {
-                client.get_multiplexed_async_connection_with_config(&self.config).await.map(Connection::Server)
+    /// Makes the calls: in one round trip, or in one for each node of a cluster, all at once.
+    pub(super) async fn exchange(&self, calls: &[Call], deadline: Instant) -> Vec<Result<Reply, Failure>> {
+        match &self.servers {
+            Servers::One(link) => {
+                let requests: Vec<_> = calls.iter().map(|call| Request { call, asking: false }).collect();
+                link.exchange(&requests, deadline).await
             }
-            Kind::Sentinel(client) => {
-                let mut client = client.lock().await;
-                client.get_async_connection_with_config(&self.config).await.map(Connection::Server)
-            }
-            Kind::Cluster(client) => client.get_async_connection().await.map(Connection::Cluster),
+            Servers::Cluster(cluster) => cluster.exchange(calls, deadline).await,
+        }
+    }
+
+    /// The number of keys, on all masters together.
+    pub(super) async fn count_keys(&self, deadline: Instant) -> Result<u64, Failure> {
+        match &self.servers {
+            Servers::One(link) => super::count(link.ask(&Call::Count, deadline).await?),
+            Servers::Cluster(cluster) => cluster.sum(&Call::Count, deadline).await,
+        }
+    }
+
+    /// A page of the keys of the one server.
+    pub(super) async fn scan(&self, call: &Call, deadline: Instant) -> Result<Reply, Failure> {
+        match &self.servers {
+            Servers::One(link) => link.ask(call, deadline).await,
+            Servers::Cluster(_) => Err(Failure::NotInACluster),
+        }
+    }
+
+    pub(super) fn close(&self) {
+        match &self.servers {
+            Servers::One(link) => link.close(),
+            Servers::Cluster(cluster) => cluster.close(),
         }
     }
 }
 
-/// The first URL's user, password, database and TLS are the master's too.
-fn sentinel(infos: Vec<ConnectionInfo>, first: &ConnectionInfo, master: &str) -> Result<Kind, RedisError> {
-    let mut node = SentinelNodeConnectionInfo::default().set_redis_connection_info(first.redis_settings().clone());
-    if matches!(first.addr(), ConnectionAddr::TcpTls { .. }) {
-        node = node.set_tls_mode(TlsMode::Secure);
-    }
-    SentinelClient::build(infos, master, Some(node), SentinelServerType::Master)
-        .map(|client| Kind::Sentinel(Mutex::new(client)))
+/// Where a connection leads.
+pub(super) enum Source {
+    Server(ConnectionInfo),
+    /// The sentinels are asked for the master at each connect, so a failover is followed by reconnecting.
+    Sentinel(Mutex<SentinelClient>),
 }
 
-/// The client's own retries are off: they repeat a command whose reply got lost, which could take a credit twice.
-fn cluster(infos: Vec<ConnectionInfo>, connecting: Duration, timeout: Duration) -> Result<Kind, RedisError> {
-    ClusterClientBuilder::new(infos)
-        .retries(0)
-        .connection_timeout(connecting)
-        .response_timeout(timeout)
-        .overall_response_timeout(Some(timeout))
-        .build()
-        .map(Kind::Cluster)
+impl Source {
+    /// A node of the cluster to which `template` leads, too.
+    pub(super) fn node(template: &ConnectionInfo, node: &Address) -> Self {
+        let (host, port) = (node.host.clone(), node.port);
+        let addr = match template.addr() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
+            }
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        Self::Server(template.clone().set_addr(addr))
+    }
+
+    pub(super) async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
+        // A reply's time limit is its batch's, so the library keeps none.
+        let config =
+            AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_TIMEOUT)).set_response_timeout(None);
+        match self {
+            Self::Server(info) => {
+                Client::open(info.clone())?.get_multiplexed_async_connection_with_config(&config).await
+            }
+            Self::Sentinel(client) => client.lock().await.get_async_connection_with_config(&config).await,
+        }
+    }
+}
+
+fn parse(
+    url: &str,
+    number: usize,
+    certificates: Option<&TlsCertificates>,
+) -> Result<ConnectionInfo, InvalidRedisTarget> {
+    let info = url.into_connection_info().map_err(|reason| InvalidRedisTarget::Url { number, reason })?;
+    match (certificates, info.addr()) {
+        (None, _) => Ok(info),
+        (Some(certificates), ConnectionAddr::TcpTls { .. }) => {
+            let client = Client::build_with_tls(info, certificates.clone());
+            Ok(client.map_err(InvalidRedisTarget::Certificates)?.get_connection_info().clone())
+        }
+        (Some(_), _) => Err(InvalidRedisTarget::NoTls { number }),
+    }
+}
+
+fn is_tls(info: &ConnectionInfo) -> bool {
+    matches!(info.addr(), ConnectionAddr::TcpTls { .. })
+}
+
+/// The nodes that a cluster is found by.
+fn seeds(infos: &[ConnectionInfo], first: &ConnectionInfo) -> Result<Vec<Address>, InvalidRedisTarget> {
+    let mixed = |reason| Err(InvalidRedisTarget::Mixed(reason));
+    let credentials = |info: &ConnectionInfo| {
+        let settings = info.redis_settings();
+        (settings.username().map(str::to_owned), settings.password().map(str::to_owned))
+    };
+    let mut seeds = Vec::with_capacity(infos.len());
+    for info in infos {
+        if info.redis_settings().db() != 0 {
+            return mixed("a cluster has database 0 only");
+        }
+        if is_tls(info) != is_tls(first) {
+            return mixed("write either redis:// or rediss:// for all nodes of a cluster");
+        }
+        if credentials(info) != credentials(first) {
+            return mixed("give all nodes of a cluster the same user and password");
+        }
+        match info.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                seeds.push(Address { host: host.clone(), port: *port });
+            }
+            _ => return mixed("several are the nodes of a cluster, which has no unix sockets"),
+        }
+    }
+    Ok(seeds)
+}
+
+/// The first URL's user, password, database and TLS are the master's.
+fn sentinel_client(
+    infos: &[ConnectionInfo],
+    first: &ConnectionInfo,
+    sentinel: &RedisSentinel,
+    certificates: Option<TlsCertificates>,
+) -> Result<SentinelClient, InvalidRedisTarget> {
+    let addresses = infos.iter().map(|info| info.addr().clone());
+    let builder = SentinelClientBuilder::new(addresses, &sentinel.master, SentinelServerType::Master);
+    let mut builder = builder.map_err(InvalidRedisTarget::Sentinel)?;
+    let master = first.redis_settings();
+    builder = builder.set_client_to_redis_db(master.db()).set_client_to_redis_protocol(master.protocol());
+    if let Some(user) = master.username() {
+        builder = builder.set_client_to_redis_username(user);
+    }
+    if let Some(password) = master.password() {
+        builder = builder.set_client_to_redis_password(password);
+    }
+    if let Some(auth) = &sentinel.auth {
+        let (user, password) = auth.split_once(':').map_or((None, auth.as_str()), |(user, rest)| (Some(user), rest));
+        builder = builder.set_client_to_sentinel_password(password);
+        if let Some(user) = user {
+            builder = builder.set_client_to_sentinel_username(user);
+        }
+    }
+    if is_tls(first) {
+        builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
+        if let Some(certificates) = certificates {
+            builder = builder.set_client_to_redis_certificates(certificates);
+        }
+    }
+    builder.build().map_err(InvalidRedisTarget::Sentinel)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn target(urls: &[&str], master: Option<&str>) -> Result<Target, InvalidRedisTarget> {
-        let urls: Vec<_> = urls.iter().map(|url| url.to_string()).collect();
-        Target::new(&urls, master, Duration::from_millis(500))
-    }
-
-    #[test]
-    fn a_server_sentinels_and_a_cluster_are_told_apart() {
-        let kind = |urls: &[&str], master| target(urls, master).unwrap().kind;
-        assert!(matches!(kind(&["redis://127.0.0.1"], None), Kind::Server(_)));
-        assert!(matches!(kind(&["rediss://user:secret@example.org:6380/2"], None), Kind::Server(_)));
-        assert!(matches!(kind(&["redis+unix:///run/redis.sock"], None), Kind::Server(_)));
-        assert!(matches!(kind(&["redis://a:26379"], Some("main")), Kind::Sentinel(_)));
-        assert!(matches!(kind(&["redis://a", "redis://b"], None), Kind::Cluster(_)));
-    }
-
-    #[test]
-    fn a_name_and_an_error_hold_no_password() {
-        let name = target(&["redis://user:secret@example.org:6380"], None).unwrap().name;
-        assert_eq!(name, "example.org:6380");
-        for urls in [&["redis://user:secret@example.org:port"][..], &["secret"], &["http://secret@x"]] {
-            let error = target(urls, None).err().unwrap().to_string();
-            assert!(error.contains("Redis URL 1") && !error.contains("secret"), "{error}");
-        }
-    }
-
-    #[test]
-    fn no_url_is_an_error() {
-        assert!(matches!(target(&[], None), Err(InvalidRedisTarget::NoUrl)));
-    }
-}
+mod tests;

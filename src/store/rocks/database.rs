@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use rocksdb::{
     BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType, DBPinnableSlice,
-    DBRecoveryMode, DataBlockIndexType, IteratorMode, LogLevel, Options, WriteBatch, WriteOptions, properties,
+    DBRecoveryMode, DataBlockIndexType, Direction, IteratorMode, LogLevel, Options, PrefixRange, ReadOptions,
+    WriteBatch, WriteOptions, properties,
 };
 
 use super::directory::{self, Found};
@@ -113,6 +114,31 @@ impl Database {
     /// Reads a counter's record.
     pub fn counter(&self, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>, StoreError> {
         self.db.get_pinned_cf(self.counters(), key).map_err(|e| store_error("read a counter", &e))
+    }
+
+    /// Calls `look` with each counter whose key begins with `prefix`, in the order of their keys: those after the key
+    /// `after`, or all; until it returns false.
+    ///
+    /// # Errors
+    /// When RocksDB cannot read on, and the first of `look`'s.
+    pub fn each_counter(
+        &self,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        mut look: impl FnMut(&[u8], &[u8]) -> Result<bool, StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut options = ReadOptions::default();
+        options.set_iterate_range(PrefixRange(prefix));
+        // Whoever lists a million counters must not push the busy ones out of the cache.
+        options.fill_cache(false);
+        let start = IteratorMode::From(after.unwrap_or(prefix), Direction::Forward);
+        for counter in self.db.iterator_cf_opt(self.counters(), options, start) {
+            let (key, value) = counter.map_err(|e| store_error("list the counters", &e))?;
+            if after != Some(&*key) && !look(&key, &value)? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Adds a counter's new value to `batch`, or its removal.

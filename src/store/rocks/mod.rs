@@ -26,8 +26,8 @@ use self::database::{Database, Patience};
 use self::table::Table;
 use self::write_back::WriteBack;
 use super::outage::Outage;
-use super::{Batch, Entry, Store, StoreError, value};
-use crate::algorithm::State;
+use super::{Batch, Entry, Listing, Page, Store, StoreError, value};
+use crate::algorithm::{Limit, State};
 use crate::clock::{Clock, Timestamp};
 
 /// Counters kept in memory unless more are being changed: about 100 bytes each.
@@ -131,6 +131,17 @@ impl RocksStore {
         Ok(())
     }
 
+    /// Does `work` on a thread that may block.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        work: impl FnOnce(&Shared) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let shared = Arc::clone(&self.shared);
+        let worked = tokio::task::spawn_blocking(move || work(&shared)).await;
+        worked.unwrap_or_else(|e| Err(StoreError::new(format!("cannot {what}: {e}"))))
+    }
+
     /// Expired counters that compactions have dropped since the store was opened.
     pub fn expired_dropped(&self) -> u64 {
         self.shared.database.swept.expired.load(std::sync::atomic::Ordering::Relaxed)
@@ -161,16 +172,17 @@ impl Store for RocksStore {
         }
     }
 
+    async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
+        self.blocking("list counters", move |shared| shared.list(&listing)).await
+    }
+
     async fn approximate_len(&self) -> Result<u64, StoreError> {
         self.shared.database.approximate_counters()
     }
 
     async fn close(&self) -> Result<(), StoreError> {
-        let shared = Arc::clone(&self.shared);
         let threads = std::mem::take(&mut *self.threads.lock());
-        tokio::task::spawn_blocking(move || shared.shut_down(threads))
-            .await
-            .unwrap_or_else(|e| Err(StoreError::new(format!("cannot close the store: {e}"))))
+        self.blocking("close the store", move |shared| shared.shut_down(threads)).await
     }
 }
 
@@ -182,8 +194,26 @@ impl Shared {
     fn load(&self, key: &[u8], entry: &Entry) -> Result<Option<State>, StoreError> {
         match self.database.counter(key)? {
             None => Ok(None),
-            Some(bytes) => value::decode(&entry.limit, &bytes).map(Some).map_err(|e| StoreError::new(e.to_string())),
+            Some(bytes) => decode(&entry.limit, &bytes).map(Some),
         }
+    }
+
+    fn list(&self, listing: &Listing) -> Result<Page, StoreError> {
+        if listing.cursor.is_none() {
+            // Counters that are only in the table and the journal so far have no key in RocksDB to be found by.
+            self.write_back_now()?;
+        }
+        let mut page = Page::default();
+        let mut looked_at = 0;
+        self.database.each_counter(&listing.prefix, listing.start_after()?.as_deref(), |key, stored| {
+            looked_at += 1;
+            let state = match self.table.peek(key) {
+                Some(state) => state,
+                None => Some(decode(&listing.limit, stored)?),
+            };
+            Ok(page.add(listing, key.get(listing.prefix.len()..).unwrap_or_default(), state.as_ref(), looked_at))
+        })?;
+        Ok(page)
     }
 
     /// Waits until commit `number` is durable, making it if nobody else does.
@@ -334,6 +364,10 @@ impl Shared {
         self.database.stop_background_work();
         result
     }
+}
+
+fn decode(limit: &Limit, stored: &[u8]) -> Result<State, StoreError> {
+    value::decode(limit, stored).map_err(|e| StoreError::new(e.to_string()))
 }
 
 fn spawn(name: &str, shared: &Arc<Shared>, run: fn(&Shared)) -> Result<JoinHandle<()>, OpenError> {

@@ -161,6 +161,12 @@ impl Table {
         Ok(Acted { outcome, durable_after: counter.changed_in })
     }
 
+    /// The state of the counter with `key`, as it is now; the outer `None` when it is not in the table.
+    pub fn peek(&self, key: &[u8]) -> Option<Option<State>> {
+        let hash = self.hash(key);
+        self.stripe(hash.stripe()).counter(hash).map(|counter| counter.state.clone())
+    }
+
     /// Moves every journal record that no commit has taken yet to `record`.
     pub fn take_journal(&self, record: &mut Vec<u8>) {
         for (word, bits) in self.owing.iter().enumerate() {

@@ -1,10 +1,11 @@
-// Drives a running server with real Node clients: node drive.js CLIENT LINE_PORT RESP_PORT
+// Drives a running server with real Node clients: node drive.js CLIENT LINE_PORT RESP_PORT [PASSWORD]
 // Exits with 0 when every answer is what the rules of tests/compat/line-protocol.ini promise.
 'use strict';
 
 const assert = require('node:assert/strict');
 
 const [client, linePort, respPort] = [process.argv[2], Number(process.argv[3]), Number(process.argv[4])];
+const password = process.argv[5];
 
 // The path decides the counter's actor, so that clients do not share one.
 const operation = (ip) => ['method=GET', 'path=/pantry/cookies/x', `ip=${ip}`];
@@ -26,7 +27,7 @@ const drivers = {
 
   async ioredis() {
     const { Redis } = require('ioredis');
-    const redis = new Redis(respPort, '127.0.0.1');
+    const redis = new Redis(respPort, '127.0.0.1', { password });
     await drive((...words) => redis.call(...words));
     const pipeline = redis.pipeline();
     for (let i = 0; i < 3; i++) pipeline.call('DIVVY.HIT', ...operation('ioredis-pipeline'));
@@ -37,7 +38,7 @@ const drivers = {
   async 'node-redis'() {
     const { createClient } = require('redis');
     for (const RESP of [2, 3]) {
-      const redis = createClient({ socket: { host: '127.0.0.1', port: respPort }, RESP });
+      const redis = createClient({ socket: { host: '127.0.0.1', port: respPort }, RESP, password });
       await redis.connect();
       await drive((...words) => redis.sendCommand(words), `${RESP}`);
       await redis.close();

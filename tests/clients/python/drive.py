@@ -1,4 +1,4 @@
-"""Drives a running server with redis-py: drive.py RESP_PORT
+"""Drives a running server with redis-py: drive.py RESP_PORT [PASSWORD]
 
 Exits with 0 when every answer is what the rules of tests/compat/line-protocol.ini promise.
 """
@@ -8,6 +8,7 @@ import sys
 import redis
 
 PORT = int(sys.argv[1])
+PASSWORD = sys.argv[2] if len(sys.argv) > 2 else None
 
 
 def operation(ip):
@@ -15,7 +16,9 @@ def operation(ip):
 
 
 def drive(protocol):
-    client = redis.Redis(host="127.0.0.1", port=PORT, protocol=protocol, decode_responses=True, client_name="test")
+    client = redis.Redis(
+        host="127.0.0.1", port=PORT, password=PASSWORD, protocol=protocol, decode_responses=True, client_name="test"
+    )
     actor = operation(f"redis-py-{protocol}")
     answers = [client.execute_command("DIVVY.HIT", *actor)[:2] for _ in range(4)]
     assert answers == [[1, 2], [1, 1], [1, 0], [0, 0]], answers

@@ -54,6 +54,14 @@ fn flags_that_do_not_go_with_the_store_are_refused() {
         ),
         ("--denial-cache 0", "leave it out, or choose --store redis"),
         ("--store redis --durability sync", "--durability (or its DIVVY_ variable) is for the rocksdb store, but"),
+        (
+            "--store redis --data-dir d",
+            "--data-dir (or its DIVVY_ variable) is for the rocksdb store, but the store is redis",
+        ),
+        ("--store memory --hot-counters 9", "--hot-counters (or its DIVVY_ variable) is for the rocksdb store, but"),
+        ("--redis-ca ca.pem", "--redis-ca (or its DIVVY_ variable) is for the redis store, but the store is rocksdb"),
+        ("--store redis --redis-cert c.pem", "--redis-cert and --redis-key go together"),
+        ("--store redis --redis-sentinel-auth pw", "no effect without --redis-sentinel-master"),
         ("--store redis --local-buckets 9", "--local-buckets has no effect without --on-store-error local"),
         ("--store redis --redis-timeout 0", "0 is not in 1.."),
     ];

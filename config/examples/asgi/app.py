@@ -1,0 +1,17 @@
+import os
+
+from divvy import DivvyMiddleware
+
+
+async def hello(scope, receive, send):
+    if scope["type"] != "http":
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"6")]})
+    await send({"type": "http.response.body", "body": b"hello\n"})
+
+
+def operation(scope):
+    return {"method": scope["method"], "path": scope["path"], "ip": scope["client"][0]}
+
+
+app = DivvyMiddleware(hello, url=os.environ.get("DIVVY_URL", "http://127.0.0.1:8322"), operation=operation)

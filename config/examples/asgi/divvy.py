@@ -1,0 +1,54 @@
+"""A middleware for ASGI applications (Starlette, FastAPI, Django, …) that asks divvy over HTTP. Needs httpx."""
+
+import logging
+
+import httpx
+
+log = logging.getLogger("divvy")
+
+PASSED_ON = (b"ratelimit", b"ratelimit-policy", b"retry-after")
+
+
+class DivvyMiddleware:
+    """Hits divvy for each HTTP request, and answers 429 in the application's place when divvy denies.
+
+    url: divvy's HTTP address, such as http://127.0.0.1:8322
+    operation: a function of the ASGI scope that returns the pairs which divvy's rules see
+    fail_open: let requests through while divvy does not answer, instead of answering 503
+    timeout: how long to wait for divvy, in seconds
+    """
+
+    def __init__(self, app, *, url, operation, fail_open=False, timeout=0.25):
+        self.app = app
+        self.operation = operation
+        self.fail_open = fail_open
+        # One client for all requests: its connections are used again.
+        self.client = httpx.AsyncClient(base_url=url, timeout=timeout)
+
+    async def __call__(self, scope, receive, send):
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        try:
+            answer = await self.client.post("/v1/hit", json={"operation": self.operation(scope)})
+            if answer.status_code not in (200, 429):
+                raise httpx.HTTPError(f"it answered with {answer.status_code}")
+        except httpx.HTTPError as error:
+            log.error("divvy does not answer: %s", error)
+            if self.fail_open:
+                return await self.app(scope, receive, send)
+            return await respond(send, 503, [])
+        headers = [(name, answer.headers[name.decode()].encode()) for name in PASSED_ON if name.decode() in answer.headers]
+        if answer.status_code == 429:
+            return await respond(send, 429, headers)
+
+        async def send_with_headers(message):
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", []), *headers]}
+            await send(message)
+
+        await self.app(scope, receive, send_with_headers)
+
+
+async def respond(send, status, headers):
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, (b"content-length", b"0")]})
+    await send({"type": "http.response.body"})

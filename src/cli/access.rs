@@ -1,0 +1,109 @@
+//! What a subcommand that talks to a server shows and checks: the password, and TLS.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, ensure};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, crypto};
+
+use super::secret::Secret;
+
+#[derive(Debug, clap::Args)]
+pub struct PasswordArgs {
+    /// The server's password; others on the machine can read it on a command line: better in the environment
+    #[arg(long, env = "DIVVY_PASSWORD", value_name = "PASSWORD", hide_env_values = true)]
+    password: Option<Secret>,
+}
+
+impl PasswordArgs {
+    /// # Errors
+    /// When it has a line break in it, which would end the request that carries it.
+    pub fn password(&self) -> anyhow::Result<Option<&str>> {
+        let Some(secret) = &self.password else { return Ok(None) };
+        ensure!(!secret.reveal().contains(['\r', '\n']), "--password has a line break in it: no password has one");
+        Ok(Some(secret.reveal()))
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub struct TlsArgs {
+    /// Speak TLS; the server's certificate must come from an authority that this machine trusts
+    #[arg(long, env = "DIVVY_TLS")]
+    tls: bool,
+    /// Speak TLS; the server's certificate must come from an authority in this file (PEM)
+    #[arg(long, env = "DIVVY_TLS_CA", value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+    /// The certificate to show the server (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// That certificate's private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+}
+
+/// A connection that one reads from and writes to.
+pub trait Connection: Read + Write {}
+impl<T: Read + Write> Connection for T {}
+
+impl TlsArgs {
+    /// Shakes hands with `host` (a name or an address, perhaps with a port) if TLS is asked for.
+    ///
+    /// # Errors
+    /// When a file cannot be used, or the server is not who it should be.
+    pub fn secure(&self, mut stream: TcpStream, host: &str) -> anyhow::Result<Box<dyn Connection>> {
+        if !self.tls && self.tls_ca.is_none() && self.tls_cert.is_none() {
+            return Ok(Box::new(stream));
+        }
+        let name = ServerName::try_from(without_port(host).to_owned())
+            .with_context(|| format!("{host} is no name that a certificate could have"))?;
+        let mut session = ClientConnection::new(Arc::new(self.config()?), name)?;
+        session.complete_io(&mut stream).with_context(|| format!("cannot speak TLS with {host}"))?;
+        Ok(Box::new(StreamOwned::new(session, stream)))
+    }
+
+    fn config(&self) -> anyhow::Result<ClientConfig> {
+        let builder = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(self.authorities()?);
+        let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) else {
+            return Ok(builder.with_no_client_auth());
+        };
+        let key_der = PrivateKeyDer::from_pem_file(key).with_context(|| key.display().to_string())?;
+        let config = builder.with_client_auth_cert(certificates(certificate)?, key_der);
+        config.with_context(|| format!("cannot use {} with {}", certificate.display(), key.display()))
+    }
+
+    fn authorities(&self) -> anyhow::Result<RootCertStore> {
+        let mut authorities = RootCertStore::empty();
+        match &self.tls_ca {
+            Some(path) => {
+                for certificate in certificates(path)? {
+                    authorities.add(certificate).with_context(|| path.display().to_string())?;
+                }
+            }
+            None => {
+                // Some of a system's certificates are often odd ones; the rest will do.
+                authorities.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            }
+        }
+        ensure!(!authorities.is_empty(), "there is no certificate of an authority to trust: name one with --tls-ca");
+        Ok(authorities)
+    }
+}
+
+fn certificates(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
+    let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let found = found.map_err(io::Error::other).with_context(|| format!("cannot read {}", path.display()))?;
+    ensure!(!found.is_empty(), "{} has no certificate in it: PEM is expected", path.display());
+    Ok(found)
+}
+
+/// `host:port` without its port, `[::1]` without its brackets.
+fn without_port(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+}

@@ -1,0 +1,29 @@
+//! Passwords on their way from the command line or the environment to where they are used.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::str::FromStr;
+
+/// A text that does not print itself.
+#[derive(Clone)]
+pub struct Secret(String);
+
+impl Secret {
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Secret {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(***)")
+    }
+}

@@ -1,0 +1,127 @@
+//! The flags that say who may ask.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::ValueEnum;
+use tokio::net::TcpListener;
+
+use crate::cli::secret::Secret;
+use crate::metrics::Metrics;
+use crate::server::auth::{Access, Guard, Password};
+use crate::server::tls::Tls;
+use crate::server::{Fronts, Secured};
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Access")]
+pub struct AccessArgs {
+    /// What every client must know; others on the machine can read it on a command line: better in the environment or
+    /// in a file
+    #[arg(long, env = "DIVVY_REQUIREPASS", value_name = "PASSWORD", hide_env_values = true)]
+    requirepass: Option<Secret>,
+    /// A file with the password in it, and nothing else
+    #[arg(long, env = "DIVVY_REQUIREPASS_FILE", value_name = "FILE", conflicts_with = "requirepass")]
+    requirepass_file: Option<PathBuf>,
+    /// What needs no password, separated by commas
+    #[arg(long, env = "DIVVY_OPEN", value_enum, value_delimiter = ',', value_name = "WHAT", default_value = "metrics")]
+    open: Vec<Open>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Open {
+    /// The line protocol: Divvy's own clients know no password
+    Line,
+    Grpc,
+    /// Hits over HTTP: POST /v1/hit and /v1/hits
+    Hit,
+    /// What gateways ask over HTTP: /v1/check
+    Check,
+    /// /metrics
+    Metrics,
+    /// Nothing but health checks
+    None,
+}
+
+impl AccessArgs {
+    /// # Errors
+    /// When the password cannot be read, or is none.
+    pub fn access(&self, metrics: &Metrics) -> anyhow::Result<Access> {
+        let password = match (&self.requirepass, &self.requirepass_file) {
+            (Some(secret), _) => Some(password(secret.reveal()).context("--requirepass is no password")?),
+            (None, Some(path)) => Some(password_in(path)?),
+            (None, None) => None,
+        };
+        let guard = |front| password.clone().map(|password| Arc::new(Guard::new(password, front, &metrics.access)));
+        let unless = |open, front| if self.open.contains(&open) { None } else { guard(front) };
+        Ok(Access {
+            line: unless(Open::Line, "line"),
+            resp: guard("resp"),
+            grpc: unless(Open::Grpc, "grpc"),
+            http: guard("http"),
+            hit: unless(Open::Hit, "http"),
+            check: unless(Open::Check, "http"),
+            metrics: unless(Open::Metrics, "http"),
+        })
+    }
+}
+
+fn password(text: &str) -> anyhow::Result<Arc<Password>> {
+    Ok(Arc::new(Password::new(text)?))
+}
+
+fn password_in(path: &Path) -> anyhow::Result<Arc<Password>> {
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    // Editors end the last line, too.
+    let line = text.strip_suffix('\n').unwrap_or(&text);
+    let line = line.strip_suffix('\r').unwrap_or(line);
+    password(line).with_context(|| format!("what is in {} is no password", path.display()))
+}
+
+/// Warns of fronts that the network reaches, and that anybody may use who does.
+pub fn warn_of_open_fronts(fronts: &Fronts, access: &Access, tls: &Secured) {
+    let reached = |listener: &Option<TcpListener>, has_password: bool, tls: &Option<Arc<Tls>>| {
+        let is_open = !has_password && !tls.as_ref().is_some_and(|tls| tls.asks_for_certificates());
+        let address = listener.as_ref().filter(|_| is_open)?.local_addr().ok()?;
+        (!is_loopback(address.ip())).then_some(address)
+    };
+    for (front, address) in [
+        ("RESP", reached(&fronts.resp, access.resp.is_some(), &tls.resp)),
+        ("HTTP", reached(&fronts.http, access.http.is_some(), &tls.http)),
+        ("gRPC", reached(&fronts.grpc, access.grpc.is_some(), &tls.grpc)),
+    ] {
+        if let Some(address) = address {
+            tracing::warn!(front, %address, "whoever reaches this address can use up and read counters: set --requirepass");
+        }
+    }
+    if let Some(address) = reached(&fronts.line, access.line.is_some(), &tls.line) {
+        // As with the original, which had no password.
+        tracing::info!(%address, "whoever reaches the line protocol's address can hit");
+    }
+}
+
+fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_is_not_the_network() {
+        for (address, expected) in [
+            ("127.0.0.1", true),
+            ("127.8.9.1", true),
+            ("::1", true),
+            ("::ffff:127.0.0.1", true),
+            ("0.0.0.0", false),
+            ("::", false),
+            ("10.0.0.1", false),
+        ] {
+            assert_eq!(is_loopback(address.parse().unwrap()), expected, "{address}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The flags of the log, and the variables that have a say in it.
+
+use anyhow::Context;
+use clap::ValueEnum;
+
+use crate::logging::{self, Format};
+
+/// This program's name in `DEBUG`, and the directive that the variable stands for.
+const DEBUG_NAME: &str = "divvy";
+const DEBUG_DIRECTIVE: &str = "divvy=debug";
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Log")]
+pub struct LogArgs {
+    /// What a line of the log looks like
+    #[arg(long, env = "DIVVY_LOG_FORMAT", value_enum, default_value_t = LogFormat::Human)]
+    log_format: LogFormat,
+    /// The least that is logged; the environment's RUST_LOG says more exactly what, and its DEBUG=divvy is as for the
+    /// original Divvy: debug, with the rules at every load
+    #[arg(long, env = "DIVVY_LOG", value_enum, default_value_t = LogLevel::Info)]
+    log_level: LogLevel,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LogFormat {
+    /// For people
+    Human,
+    /// One JSON object a line
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl LogArgs {
+    /// Begins the log; `variable` reads the environment.
+    ///
+    /// # Errors
+    /// When RUST_LOG cannot be read.
+    pub fn begin(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<()> {
+        let format = match self.log_format {
+            LogFormat::Human => Format::Human,
+            LogFormat::Json => Format::Json,
+        };
+        logging::begin(format, &self.filter(variable)).context("RUST_LOG is no list of log filters")
+    }
+
+    /// The directives, the more exact ones last: they win.
+    fn filter(&self, variable: impl Fn(&str) -> Option<String>) -> String {
+        let set = |name| variable(name).filter(|value| !value.is_empty());
+        let mut directives = vec![self.log_level.name().to_owned()];
+        directives.extend(set("DEBUG").filter(|names| names_divvy(names)).map(|_| DEBUG_DIRECTIVE.to_owned()));
+        directives.extend(set("RUST_LOG"));
+        directives.join(",")
+    }
+}
+
+impl LogLevel {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
+}
+
+/// Whether a `DEBUG` means this program: a list of names as Node's `debug` package reads it, of which one may end in `*`,
+/// and one after `-` is excluded.
+fn names_divvy(names: &str) -> bool {
+    let means = |name: &str| match name.strip_suffix('*') {
+        Some(start) => DEBUG_NAME.starts_with(start.trim_end_matches(':')),
+        None => name == DEBUG_NAME,
+    };
+    let names = || names.split([',', ' ']).filter(|name| !name.is_empty());
+    names().any(means) && !names().filter_map(|name| name.strip_prefix('-')).any(means)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_names_divvy_as_in_node() {
+        for names in ["divvy", "*", "app,divvy", "app divvy", "div*", "divvy:*"] {
+            assert!(names_divvy(names), "{names}");
+        }
+        for names in ["", "app", "divvyd", "app*", "*,-divvy", "-*"] {
+            assert!(!names_divvy(names), "{names}");
+        }
+    }
+
+    #[test]
+    fn the_more_exact_directive_comes_last() {
+        let args = LogArgs { log_format: LogFormat::Human, log_level: LogLevel::Warn };
+        let environment = |rust_log: &'static str, debug: &'static str| {
+            args.filter(move |name| Some(if name == "DEBUG" { debug } else { rust_log }.to_owned()))
+        };
+        assert_eq!(environment("", ""), "warn");
+        assert_eq!(environment("", "other"), "warn");
+        assert_eq!(environment("", "divvy"), "warn,divvy=debug");
+        assert_eq!(environment("error,hyper=trace", "*"), "warn,divvy=debug,error,hyper=trace");
+    }
+}

@@ -1,0 +1,120 @@
+//! The flags that say which Redis the redis store uses, and how.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use super::mask::masked;
+use crate::store::{DEFAULT_REDIS_TIMEOUT, RedisOptions, RedisSentinel, RedisTls};
+
+/// Where the original Divvy looked for Redis when it was not told.
+const DEFAULT_REDIS_HOST: &str = "127.0.0.1";
+const DEFAULT_REDIS_PORT: u16 = 6379;
+
+#[derive(Debug, clap::Args)]
+pub struct RedisArgs {
+    /// redis: `redis://`, `rediss://` (TLS) or `redis+unix://`; several, repeated or separated by commas: the nodes of a
+    /// cluster, or sentinels [default: redis://127.0.0.1:6379]
+    #[arg(long, env = "DIVVY_REDIS_URL", value_name = "URL", value_delimiter = ',', hide_env_values = true)]
+    redis_url: Vec<String>,
+    /// redis: the URLs are sentinels, which know the master by this name; user, password and database are the master's
+    #[arg(long, env = "DIVVY_REDIS_SENTINEL_MASTER", value_name = "NAME")]
+    redis_sentinel_master: Option<String>,
+    /// redis: the password of the sentinels themselves, if they demand one
+    #[arg(long, env = "DIVVY_REDIS_SENTINEL_AUTH", value_name = "[USER:]PASSWORD", hide_env_values = true)]
+    redis_sentinel_auth: Option<String>,
+    /// redis: trust the authorities in this PEM file instead of the system's
+    #[arg(long, env = "DIVVY_REDIS_CA", value_name = "FILE")]
+    redis_ca: Option<PathBuf>,
+    /// redis: divvy's own certificate in PEM, for a Redis that demands one
+    #[arg(long, env = "DIVVY_REDIS_CERT", value_name = "FILE")]
+    redis_cert: Option<PathBuf>,
+    /// redis: the key that goes with --redis-cert, in PEM
+    #[arg(long, env = "DIVVY_REDIS_KEY", value_name = "FILE")]
+    redis_key: Option<PathBuf>,
+    /// redis: the longest that a hit waits for Redis, in milliseconds [default: 500]
+    #[arg(long, env = "DIVVY_REDIS_TIMEOUT", value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
+    redis_timeout: Option<u64>,
+}
+
+impl RedisArgs {
+    /// Whether the operator named a Redis.
+    pub fn names_one(&self) -> bool {
+        !self.redis_url.is_empty()
+    }
+
+    /// Each flag, and whether it is given.
+    pub fn given(&self) -> [(&'static str, bool); 7] {
+        [
+            ("--redis-url", self.names_one()),
+            ("--redis-sentinel-master", self.redis_sentinel_master.is_some()),
+            ("--redis-sentinel-auth", self.redis_sentinel_auth.is_some()),
+            ("--redis-ca", self.redis_ca.is_some()),
+            ("--redis-cert", self.redis_cert.is_some()),
+            ("--redis-key", self.redis_key.is_some()),
+            ("--redis-timeout", self.redis_timeout.is_some()),
+        ]
+    }
+
+    /// The options; `inherited` is the server that the original's variables name.
+    ///
+    /// # Errors
+    /// When one flag lacks another.
+    pub fn options(&self, inherited: Option<String>) -> anyhow::Result<RedisOptions> {
+        let urls = if self.names_one() {
+            self.redis_url.clone()
+        } else {
+            vec![inherited.unwrap_or_else(|| url_of(DEFAULT_REDIS_HOST, DEFAULT_REDIS_PORT))]
+        };
+        let sentinel = match (&self.redis_sentinel_master, &self.redis_sentinel_auth) {
+            (Some(master), auth) => Some(RedisSentinel { master: master.clone(), auth: auth.clone() }),
+            (None, Some(_)) => bail!("--redis-sentinel-auth has no effect without --redis-sentinel-master"),
+            (None, None) => None,
+        };
+        let client = match (&self.redis_cert, &self.redis_key) {
+            (Some(cert), Some(key)) => Some((cert.clone(), key.clone())),
+            (None, None) => None,
+            _ => bail!("--redis-cert and --redis-key go together: give both, or neither"),
+        };
+        let tls = RedisTls { ca: self.redis_ca.clone(), client };
+        let timeout = self.redis_timeout.map_or(DEFAULT_REDIS_TIMEOUT, Duration::from_millis);
+        Ok(RedisOptions { urls, sentinel, tls, timeout })
+    }
+}
+
+/// For people: which Redis. Passwords are masked.
+pub fn describe(options: &RedisOptions) -> String {
+    let urls: Vec<_> = options.urls.iter().map(|url| masked(url)).collect();
+    let urls = urls.join(", ");
+    match &options.sentinel {
+        Some(sentinel) => format!("master {} by sentinels {urls}", sentinel.master),
+        None => urls,
+    }
+}
+
+/// The server that REDIS_HOST and REDIS_PORT name, when at least one of them is set; `variable` reads the environment.
+///
+/// # Errors
+/// When REDIS_PORT is no port.
+pub fn inherited_url(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<String>> {
+    let set = |name| variable(name).filter(|value| !value.is_empty());
+    let (host, port) = (set("REDIS_HOST"), set("REDIS_PORT"));
+    if host.is_none() && port.is_none() {
+        return Ok(None);
+    }
+    let port = match port {
+        None => DEFAULT_REDIS_PORT,
+        Some(text) => text.parse().with_context(|| format!("REDIS_PORT is {text:?}, and must be a port number"))?,
+    };
+    Ok(Some(url_of(host.as_deref().unwrap_or(DEFAULT_REDIS_HOST), port)))
+}
+
+fn url_of(host: &str, port: u16) -> String {
+    // An address of IPv6 has colons of its own.
+    if host.contains(':') && !host.starts_with('[') {
+        format!("redis://[{host}]:{port}")
+    } else {
+        format!("redis://{host}:{port}")
+    }
+}

@@ -1,0 +1,143 @@
+//! The rules file of a running server: loading it, and what the log is told about it.
+
+use std::mem;
+use std::path::{self, Path};
+use std::sync::Weak;
+
+use super::watch::Watch;
+use crate::clock::Timestamp;
+use crate::config::{self, Loaded, Report};
+use crate::limiter::{Limiter, Policy};
+use crate::metrics::Metrics;
+use crate::rules::RuleSet;
+use crate::rules::diff::{Change, Counters, diff};
+
+/// Differences that are logged one by one at a load; they are counted all the same.
+const MAX_LOGGED_CHANGES: usize = 1_000;
+
+/// The file, and what became of it last.
+#[derive(Debug)]
+pub struct RulesFile {
+    watch: Watch,
+    /// The last load failed.
+    is_bad: bool,
+}
+
+impl RulesFile {
+    /// The file at `path` and its rules; `None` when it has errors, which are logged by then.
+    pub fn load(path: &Path) -> Option<(Self, RuleSet)> {
+        // Looked at before it is read: what is written meanwhile will be seen as a change.
+        let watch = Watch::new(path);
+        let loaded = config::load(path);
+        log_problems(&loaded);
+        let rules = loaded.ok()?.rules;
+        log_rules(&rules);
+        Some((Self { watch, is_bad: false }, rules))
+    }
+
+    pub fn path(&self) -> &Path {
+        self.watch.path()
+    }
+
+    /// Loads the file if it changed.
+    pub fn look(&mut self, limiter: &Weak<Limiter>) {
+        if !self.watch.has_changed() {
+            return;
+        }
+        let loaded = config::load(self.path());
+        // If not, somebody wrote to it while it was read, and the next looks will tell when that is over.
+        if self.watch.is_at_rest() {
+            self.take(loaded, limiter, Reason::Changed);
+        }
+    }
+
+    /// Loads the file as it is.
+    pub fn load_again(&mut self, limiter: &Weak<Limiter>) {
+        self.watch.note();
+        let loaded = config::load(self.path());
+        self.take(loaded, limiter, Reason::Asked);
+    }
+
+    /// Puts what was loaded in force, or tells why not.
+    fn take(&mut self, loaded: Result<Loaded, Report>, limiter: &Weak<Limiter>, reason: Reason) {
+        // Gone when the server came to its end meanwhile.
+        let Some(limiter) = limiter.upgrade() else { return };
+        let Some(before) = limiter.policy() else { return };
+        let was_bad = mem::replace(&mut self.is_bad, loaded.is_err());
+        let file = self.path().display();
+        if loaded.as_ref().is_ok_and(|loaded| loaded.rules.rules() == before.rules().rules()) {
+            limiter.metrics().config.confirmed(limiter.now().as_nanos());
+            if was_bad || reason == Reason::Asked {
+                tracing::info!("{file}: loaded again, unchanged");
+            }
+            return;
+        }
+        log_problems(&loaded);
+        let Ok(Loaded { rules, .. }) = loaded else {
+            limiter.metrics().config.refused(limiter.now().as_nanos());
+            return tracing::error!("{file}: not loaded, the rules from before stay in force");
+        };
+        limiter.replace_policy(put_in_force(rules, limiter.metrics(), limiter.now()));
+        let Some(now) = limiter.policy() else { return };
+        log_changes(&file, &diff(before.rules().rules(), now.rules().rules()));
+        log_rules(now.rules());
+    }
+}
+
+/// The policy of these rules, which the metrics show from now on.
+pub fn put_in_force(rules: RuleSet, metrics: &Metrics, now: Timestamp) -> Policy {
+    let hash = config::fingerprint(rules.rules());
+    metrics.config.loaded(&hash, rules.rules().len(), now.as_nanos());
+    Policy::new(rules, metrics)
+}
+
+/// Why a file is loaded again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    Changed,
+    Asked,
+}
+
+/// Each error and each warning in a line of its own, as `divvy check` prints them.
+fn log_problems(loaded: &Result<Loaded, Report>) {
+    let (errors, warnings) = match loaded {
+        Ok(loaded) => (&[][..], &loaded.warnings),
+        Err(report) => (&report.errors[..], &report.warnings),
+    };
+    for problem in errors {
+        tracing::error!("{problem}");
+    }
+    for problem in warnings {
+        tracing::warn!("{problem}");
+    }
+}
+
+/// A line with the numbers, then one for each change.
+fn log_changes(file: &path::Display<'_>, changes: &[Change<'_>]) {
+    let count = |kind: fn(&Change<'_>) -> bool| changes.iter().filter(|change| kind(change)).count();
+    tracing::info!(
+        added = count(|change| matches!(change, Change::Added(_))),
+        removed = count(|change| matches!(change, Change::Removed(_))),
+        changed = count(|change| matches!(change, Change::Changed { .. })),
+        start_afresh = count(|change| matches!(change, Change::Changed { counters: Counters::StartAfresh, .. })),
+        moved = count(|change| matches!(change, Change::Moved(_))),
+        "{file}: loaded again, its rules are in force"
+    );
+    for change in changes.iter().take(MAX_LOGGED_CHANGES) {
+        tracing::info!("{file}: {change}");
+    }
+    if let Some(more) = changes.len().checked_sub(MAX_LOGGED_CHANGES).filter(|more| *more > 0) {
+        tracing::info!("{file}: and {more} changes more");
+    }
+}
+
+/// What is in force, for those who asked for it (`DEBUG=divvy`).
+fn log_rules(rules: &RuleSet) {
+    for rule in rules.rules() {
+        let (label, comment) = (rule.label.as_deref(), rule.comment.as_deref());
+        tracing::debug!(label, comment, "line {}: [{rule}] {}", rule.line, rule.summary());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+use std::fs;
+use std::sync::Arc;
+
+use super::*;
+use crate::clock::Clock;
+use crate::store::{Backend, MemoryStore};
+
+/// Rules that allow so many hits.
+fn rules(credits: u64) -> String {
+    format!("[default]\ncreditLimit = {credits}\nresetSeconds = 60\n")
+}
+
+/// A limiter whose rules come from a file.
+struct Fixture {
+    dir: tempfile::TempDir,
+    file: RulesFile,
+    limiter: Arc<Limiter>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("rules.ini"), rules(1)).unwrap();
+        let (file, rules) = RulesFile::load(&dir.path().join("rules.ini")).unwrap();
+        let (metrics, clock) = (Metrics::new(), Clock::system());
+        let policy = put_in_force(rules, &metrics, clock.now());
+        let store = Backend::Memory(MemoryStore::default());
+        Self { dir, file, limiter: Arc::new(Limiter::new(Some(policy), store, clock, metrics)) }
+    }
+
+    /// Writes another file in its place, so that the change shows at once, whatever the clock's resolution.
+    fn write(&self, text: &str) {
+        let other = self.dir.path().join("other");
+        fs::write(&other, text).unwrap();
+        fs::rename(other, self.file.path()).unwrap();
+    }
+
+    fn look(&mut self) {
+        self.file.look(&Arc::downgrade(&self.limiter));
+    }
+
+    fn load_again(&mut self) {
+        self.file.load_again(&Arc::downgrade(&self.limiter));
+    }
+
+    /// What the rules in force allow.
+    fn credits(&self) -> u64 {
+        self.limiter.policy().unwrap().rules().rules()[0].settings.credit_limit
+    }
+
+    /// A number in the metrics, as it is shown.
+    fn metric(&self, name: &str) -> String {
+        let text = self.limiter.metrics().render(Vec::new()).unwrap();
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.unwrap_or_else(|| panic!("no {name} in:\n{text}")).to_owned()
+    }
+}
+
+#[test]
+fn a_file_is_loaded_once_it_rests() {
+    let mut fixture = Fixture::new();
+    fixture.look();
+    assert_eq!(fixture.metric("divvy_config_version"), "1");
+    for credits in [2, 3, 4] {
+        fixture.write(&rules(credits));
+        fixture.look();
+        assert_eq!(fixture.credits(), 1, "somebody is writing");
+    }
+    fixture.look();
+    assert_eq!(fixture.credits(), 4);
+    assert_eq!(fixture.metric("divvy_config_version"), "2");
+}
+
+#[test]
+fn a_file_that_is_asked_for_is_loaded_as_it_is() {
+    let mut fixture = Fixture::new();
+    fixture.write(&rules(2));
+    fixture.load_again();
+    assert_eq!(fixture.credits(), 2);
+    fixture.look();
+    fixture.look();
+    assert_eq!(fixture.metric("divvy_config_version"), "2", "it has not changed since");
+}
+
+#[test]
+fn the_metrics_tell_of_bad_files_and_of_good_ones() {
+    let mut fixture = Fixture::new();
+    let state = |fixture: &Fixture| {
+        let names = ["divvy_config_last_load_successful", "divvy_config_failures_total", "divvy_config_version"];
+        names.map(|name| fixture.metric(name)).join(" ")
+    };
+    assert_eq!(state(&fixture), "1 0 1");
+    assert_eq!(fixture.metric("divvy_config_last_failure_timestamp_seconds"), "0");
+    fixture.write("[default]\n");
+    fixture.load_again();
+    assert_eq!((state(&fixture).as_str(), fixture.credits()), ("0 1 1", 1));
+    assert_ne!(fixture.metric("divvy_config_last_failure_timestamp_seconds"), "0");
+
+    let loaded_at = fixture.metric("divvy_config_last_success_timestamp_seconds");
+    fixture.write(&rules(1));
+    fixture.load_again();
+    assert_eq!(state(&fixture), "1 1 1", "what is in force is what the file says again");
+    assert_ne!(fixture.metric("divvy_config_last_success_timestamp_seconds"), loaded_at);
+}

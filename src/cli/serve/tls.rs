@@ -1,0 +1,106 @@
+//! The flags of TLS, and the task that looks at its files again.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::ValueEnum;
+use tokio::signal::unix::Signal;
+use tokio::task::spawn_blocking;
+
+use crate::metrics::Metrics;
+use crate::server::Secured;
+use crate::server::tls::Files;
+use crate::server::tls::reload::Reloader;
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "TLS")]
+pub struct TlsArgs {
+    /// The server's certificate in PEM, followed by those that lead to its authority's
+    #[arg(long, env = "DIVVY_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's private key in PEM, not encrypted
+    #[arg(long, env = "DIVVY_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Lets in only clients with a certificate from one of the authorities in this file (PEM)
+    #[arg(long, env = "DIVVY_TLS_CLIENT_CA", value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
+    /// The fronts that speak TLS, separated by commas, and nothing else [default: all of them]
+    #[arg(
+        long,
+        env = "DIVVY_TLS_FRONTS",
+        value_enum,
+        value_delimiter = ',',
+        value_name = "FRONTS",
+        requires = "tls_cert"
+    )]
+    tls_fronts: Vec<TlsFront>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum TlsFront {
+    Line,
+    Resp,
+    Http,
+    Grpc,
+}
+
+impl TlsArgs {
+    /// Loads the files; `None` without TLS.
+    ///
+    /// # Errors
+    /// When a file cannot be used.
+    pub fn load(&self, metrics: &Metrics) -> anyhow::Result<Option<Reloader>> {
+        let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) else { return Ok(None) };
+        let client_ca = self.tls_client_ca.clone();
+        let files = Files { certificate: certificate.clone(), key: key.clone(), client_ca };
+        Ok(Some(Reloader::start(files, metrics.access.tls_handshakes_failed.clone()).context("cannot serve TLS")?))
+    }
+
+    /// Which fronts speak TLS.
+    pub fn secured(&self, reloader: Option<&Reloader>) -> Secured {
+        let tls = reloader.map(Reloader::tls);
+        let on =
+            |front| if self.tls_fronts.is_empty() || self.tls_fronts.contains(&front) { tls.clone() } else { None };
+        Secured {
+            line: on(TlsFront::Line),
+            resp: on(TlsFront::Resp),
+            http: on(TlsFront::Http),
+            grpc: on(TlsFront::Grpc),
+        }
+    }
+}
+
+/// Has the files looked at every `interval`, and at each hang-up, until the process ends.
+pub fn keep_fresh(mut reloader: Reloader, interval: Option<Duration>, mut hangups: Signal, metrics: Arc<Metrics>) {
+    tokio::spawn(async move {
+        loop {
+            let at_once = tokio::select! {
+                _ = hangups.recv() => true,
+                () = pause(interval) => false,
+            };
+            let look = move || (reloader.look(at_once), reloader);
+            let (found, same) = match spawn_blocking(look).await {
+                Ok(looked) => looked,
+                Err(error) => return tracing::error!(%error, "TLS files are no longer looked at"),
+            };
+            match found {
+                None => {}
+                Some(Ok(())) => tracing::info!("loaded the TLS certificate: new connections get it"),
+                Some(Err(reason)) => {
+                    metrics.access.tls_reloads_failed.inc();
+                    tracing::error!(reason, "cannot load the new TLS files: the old ones stay in use");
+                }
+            }
+            reloader = same;
+        }
+    });
+}
+
+async fn pause(interval: Option<Duration>) {
+    match interval {
+        Some(interval) => tokio::time::sleep(interval).await,
+        None => std::future::pending().await,
+    }
+}

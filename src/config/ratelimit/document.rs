@@ -1,0 +1,175 @@
+//! What a YAML file of envoyproxy/ratelimit says, with lines: its mappings as they are written, not yet judged.
+//!
+//! Keys that nobody knows are kept, so that they can be reported. Scalars are kept as text where ratelimit reads text:
+//! a value `0x10` is these four characters there.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_saphyr::Spanned;
+
+/// A file: one domain. A key without a value is as if it were not there.
+#[derive(Debug, Default)]
+pub struct Document {
+    pub domain: Option<Spanned<String>>,
+    pub descriptors: Vec<Spanned<Descriptor>>,
+    pub unknown: Vec<Spanned<String>>,
+}
+
+/// An entry of a `descriptors` list.
+#[derive(Debug, Default)]
+pub struct Descriptor {
+    pub key: Option<Spanned<String>>,
+    pub value: Option<Spanned<String>>,
+    pub rate_limit: Option<Spanned<RateLimit>>,
+    pub shadow_mode: Option<Spanned<bool>>,
+    pub quota_mode: Option<Spanned<bool>>,
+    pub detailed_metric: Option<Spanned<bool>>,
+    pub value_to_metric: Option<Spanned<bool>>,
+    pub share_threshold: Option<Spanned<bool>>,
+    pub descriptors: Vec<Spanned<Descriptor>>,
+    pub unknown: Vec<Spanned<String>>,
+}
+
+#[derive(Debug, Default)]
+pub struct RateLimit {
+    pub unit: Option<Spanned<String>>,
+    pub requests_per_unit: Option<Spanned<String>>,
+    pub unlimited: Option<Spanned<bool>>,
+    pub name: Option<Spanned<String>>,
+    pub replaces: Vec<Spanned<Replaces>>,
+    pub unknown: Vec<Spanned<String>>,
+}
+
+#[derive(Debug, Default)]
+pub struct Replaces {
+    pub name: Option<Spanned<String>>,
+    pub unknown: Vec<Spanned<String>>,
+}
+
+/// Where `node` begins, from 1.
+pub fn line<T>(node: &Spanned<T>) -> usize {
+    usize::try_from(node.referenced.line()).unwrap_or(usize::MAX)
+}
+
+/// The text of `node`, if there is any: for ratelimit an empty one is none.
+pub fn text(node: &Option<Spanned<String>>) -> Option<&str> {
+    node.as_ref().map(|text| text.value.as_str()).filter(|text| !text.is_empty())
+}
+
+pub fn is_set(switch: &Option<Spanned<bool>>) -> bool {
+    switch.as_ref().is_some_and(|switch| switch.value)
+}
+
+/// A mapping that knows into which of its fields the value of a key goes.
+trait Fields: Default {
+    const WHAT: &str;
+
+    fn read<'de, A: MapAccess<'de>>(&mut self, key: Spanned<String>, map: &mut A) -> Result<(), A::Error>;
+}
+
+struct FieldsVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Fields> Visitor<'de> for FieldsVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(T::WHAT)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
+        let mut fields = T::default();
+        while let Some(key) = map.next_key()? {
+            fields.read(key, &mut map)?;
+        }
+        Ok(fields)
+    }
+}
+
+macro_rules! deserialize_fields {
+    ($($mapping:ty),*) => {$(
+        impl<'de> Deserialize<'de> for $mapping {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserializer.deserialize_map(FieldsVisitor(PhantomData))
+            }
+        }
+    )*};
+}
+
+deserialize_fields!(Document, Descriptor, RateLimit, Replaces);
+
+/// A value that may be null, in place of which a list is empty.
+fn list<'de, T: Deserialize<'de>, A: MapAccess<'de>>(map: &mut A) -> Result<Vec<T>, A::Error> {
+    Ok(map.next_value::<Option<Vec<T>>>()?.unwrap_or_default())
+}
+
+fn unknown<'de, A: MapAccess<'de>>(
+    into: &mut Vec<Spanned<String>>,
+    key: Spanned<String>,
+    map: &mut A,
+) -> Result<(), A::Error> {
+    into.push(key);
+    map.next_value::<IgnoredAny>().map(|_| ())
+}
+
+impl Fields for Document {
+    const WHAT: &str = "a mapping with `domain` and `descriptors`";
+
+    fn read<'de, A: MapAccess<'de>>(&mut self, key: Spanned<String>, map: &mut A) -> Result<(), A::Error> {
+        match key.value.as_str() {
+            "domain" => self.domain = map.next_value()?,
+            "descriptors" => self.descriptors = list(map)?,
+            _ => unknown(&mut self.unknown, key, map)?,
+        }
+        Ok(())
+    }
+}
+
+impl Fields for Descriptor {
+    const WHAT: &str = "a mapping with `key`";
+
+    fn read<'de, A: MapAccess<'de>>(&mut self, key: Spanned<String>, map: &mut A) -> Result<(), A::Error> {
+        match key.value.as_str() {
+            "key" => self.key = map.next_value()?,
+            "value" => self.value = map.next_value()?,
+            "rate_limit" => self.rate_limit = map.next_value()?,
+            "shadow_mode" => self.shadow_mode = map.next_value()?,
+            "quota_mode" => self.quota_mode = map.next_value()?,
+            "detailed_metric" => self.detailed_metric = map.next_value()?,
+            "value_to_metric" => self.value_to_metric = map.next_value()?,
+            "share_threshold" => self.share_threshold = map.next_value()?,
+            "descriptors" => self.descriptors = list(map)?,
+            _ => unknown(&mut self.unknown, key, map)?,
+        }
+        Ok(())
+    }
+}
+
+impl Fields for RateLimit {
+    const WHAT: &str = "a mapping with `unit` and `requests_per_unit`";
+
+    fn read<'de, A: MapAccess<'de>>(&mut self, key: Spanned<String>, map: &mut A) -> Result<(), A::Error> {
+        match key.value.as_str() {
+            "unit" => self.unit = map.next_value()?,
+            "requests_per_unit" => self.requests_per_unit = map.next_value()?,
+            "unlimited" => self.unlimited = map.next_value()?,
+            "name" => self.name = map.next_value()?,
+            "replaces" => self.replaces = list(map)?,
+            _ => unknown(&mut self.unknown, key, map)?,
+        }
+        Ok(())
+    }
+}
+
+impl Fields for Replaces {
+    const WHAT: &str = "a mapping with `name`";
+
+    fn read<'de, A: MapAccess<'de>>(&mut self, key: Spanned<String>, map: &mut A) -> Result<(), A::Error> {
+        match key.value.as_str() {
+            "name" => self.name = map.next_value()?,
+            _ => unknown(&mut self.unknown, key, map)?,
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! An entry of the configuration, judged: what it asks of a descriptor's entry, and the limit it sets.
+
+use crate::rules::{Pattern, Seconds, Settings};
+
+/// What ratelimit tells for a limit that is none, so that a reply shows the same number.
+const UNLIMITED_CREDITS: u64 = u32::MAX as u64;
+
+/// An entry and what is nested in it.
+#[derive(Debug)]
+pub struct Entry {
+    /// Where it begins in its file, from 1.
+    pub line: usize,
+    pub key: String,
+    pub asks: Asks,
+    /// For descriptors that end here.
+    pub limit: Option<Limit>,
+    /// In the order in which ratelimit tries them.
+    pub nested: Vec<Entry>,
+}
+
+/// What an entry asks of the value under its key; in the order in which ratelimit tries them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Asks {
+    /// `value: foo`.
+    Value(String),
+    /// `value: foo*`.
+    Prefix {
+        pattern: Pattern,
+        /// `share_threshold`: one counter for all values, in place of one for each.
+        shared: bool,
+    },
+    /// No `value`: one counter for each.
+    Any,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limit {
+    pub settings: Settings,
+    /// It counts, and denies nobody.
+    pub trial: bool,
+    pub label: String,
+}
+
+impl Asks {
+    pub fn pattern(&self) -> Pattern {
+        match self {
+            Self::Value(value) => Pattern::Literal(value.clone()),
+            Self::Prefix { pattern, .. } => pattern.clone(),
+            Self::Any => Pattern::Any,
+        }
+    }
+
+    /// Has every value a counter of its own?
+    pub fn counts_each(&self) -> bool {
+        matches!(self, Self::Prefix { shared: false, .. } | Self::Any)
+    }
+
+    /// Entries of a lower rank are tried first; those of one rank in their order in the file.
+    pub fn rank(&self) -> u8 {
+        match self {
+            Self::Value(_) => 0,
+            Self::Prefix { .. } => 1,
+            Self::Any => 2,
+        }
+    }
+}
+
+/// The numbers of a rule that allows everything.
+pub fn unlimited() -> Settings {
+    Settings { credit_limit: UNLIMITED_CREDITS, ..Settings::default() }
+}
+
+/// Does a rule with these numbers need a counter?
+pub fn is_counted(settings: &Settings) -> bool {
+    settings.credit_limit > 0 && !settings.reset_seconds.is_zero()
+}
+
+/// How long ratelimit counts in a unit; in any case of letters, as there.
+pub fn unit_seconds(unit: &str) -> Option<Seconds> {
+    const DAY: u64 = 24 * 60 * 60;
+    let seconds = match unit.to_ascii_lowercase().as_str() {
+        "second" => 1,
+        "minute" => 60,
+        "hour" => 60 * 60,
+        "day" => DAY,
+        "week" => 7 * DAY,
+        "month" => 30 * DAY,
+        "year" => 365 * DAY,
+        _ => return None,
+    };
+    Some(Seconds::whole(seconds))
+}

@@ -1,0 +1,175 @@
+//! Judges the entries of a file: the tree that ratelimit would walk, and a problem for everything that no rule can ask.
+//!
+//! What limits say is judged in [`super::limit`].
+
+use std::collections::HashSet;
+
+use serde_saphyr::Spanned;
+
+use super::document::{Descriptor, Document, is_set, line, text};
+use super::entry::{Asks, Entry};
+use super::labels::Labels;
+use crate::config::problem::{Place, Problems};
+use crate::rules::{Pattern, header};
+
+/// The pair under which a rule sees the domain of a gRPC request.
+pub const DOMAIN: &str = "domain";
+
+/// A domain, and its entries in the order in which ratelimit tries them.
+#[derive(Debug)]
+pub struct Domain {
+    pub name: String,
+    pub entries: Vec<Entry>,
+}
+
+/// `None` when the file has no domain that a rule could name.
+pub fn domain(document: Document, labels: &mut Labels, problems: &mut Problems) -> Option<Domain> {
+    let (name, line) = document.domain.as_ref().map_or(("", 1), |name| (name.value.as_str(), line(name)));
+    if name.is_empty() {
+        problems.error(
+            Place::line(line),
+            "there is no `domain`",
+            "ratelimit refuses the file, too: add `domain: NAME`",
+        );
+        return None;
+    }
+    if name.contains('*') {
+        let fix = "in a rule `*` stands for any characters: give the domain another name, here and in Envoy";
+        problems.error(Place::line(line), format!("the domain {name:?} has a `*`"), fix);
+        return None;
+    }
+    let root = Step { key: DOMAIN.to_owned(), asks: Asks::Value(name.to_owned()), name: name.to_owned() };
+    let mut judge = Judge { path: vec![root], labels, problems };
+    judge.report_unknown(&document.unknown);
+    let entries = judge.entries(document.descriptors);
+    Some(Domain { name: name.to_owned(), entries })
+}
+
+/// An entry on the way to the present one.
+pub(super) struct Step {
+    pub key: String,
+    pub asks: Asks,
+    /// As ratelimit names it: in its statistics, and to tell entries apart.
+    pub name: String,
+}
+
+pub(super) struct Judge<'a> {
+    /// From the domain, which is taken for an entry here, to the present entry.
+    pub path: Vec<Step>,
+    pub labels: &'a mut Labels,
+    problems: &'a mut Problems,
+}
+
+impl Judge<'_> {
+    fn entries(&mut self, descriptors: Vec<Spanned<Descriptor>>) -> Vec<Entry> {
+        let mut names = HashSet::new();
+        let entries = descriptors.into_iter().filter_map(|descriptor| self.entry(descriptor, &mut names));
+        let mut entries: Vec<_> = entries.collect();
+        entries.sort_by_key(|entry| entry.asks.rank());
+        self.without_hidden(entries)
+    }
+
+    fn entry(&mut self, descriptor: Spanned<Descriptor>, names: &mut HashSet<String>) -> Option<Entry> {
+        let line = line(&descriptor);
+        let descriptor = descriptor.value;
+        let step = self.step(line, &descriptor)?;
+        if !names.insert(step.name.clone()) {
+            let what = format!("the entry {:?} is there twice, and this one is left out", step.name);
+            self.error(line, what, "ratelimit refuses the file, too: keep one of them");
+            return None;
+        }
+        self.path.push(step);
+        let limit = self.limit(line, &descriptor);
+        let nested = self.entries(descriptor.descriptors);
+        let Step { key, asks, .. } = self.path.pop()?;
+        Some(Entry { line, key, asks, limit, nested })
+    }
+
+    /// What the entry asks; `None` when no rule could ask it, which leaves out what is nested in it, too.
+    fn step(&mut self, line: usize, descriptor: &Descriptor) -> Option<Step> {
+        let (key, value) = (text(&descriptor.key).unwrap_or_default(), text(&descriptor.value));
+        if let Err((what, fix)) = self.check_pair(key, value) {
+            self.error(line, format!("{what}: the entry and all in it is left out"), fix);
+            return None;
+        }
+        let name = value.map_or_else(|| key.to_owned(), |value| format!("{key}_{value}"));
+        let shared = is_set(&descriptor.share_threshold);
+        let asks = match value {
+            Some(value) if value.ends_with('*') => Asks::Prefix { pattern: Pattern::parse(value), shared },
+            Some(value) => Asks::Value(value.to_owned()),
+            None => Asks::Any,
+        };
+        if shared && !matches!(asks, Asks::Prefix { .. }) {
+            let fix = "ratelimit refuses the file, too: remove it, or end the value with `*`";
+            self.error(line, "`share_threshold` is for values that end with `*`", fix);
+        }
+        Some(Step { key: key.to_owned(), asks, name })
+    }
+
+    /// Can a rule ask for this pair, here? If not: why, and what to do.
+    fn check_pair(&self, key: &str, value: Option<&str>) -> Result<(), (String, &'static str)> {
+        if key.is_empty() {
+            return Err(("an entry has no `key`".to_owned(), "ratelimit refuses the file, too: add `key: NAME`"));
+        }
+        if key == DOMAIN {
+            let what = format!("the key is {DOMAIN:?}, under which a rule sees the domain of the request");
+            return Err((what, "send the entry under another key"));
+        }
+        if self.path.iter().any(|step| step.key == key) {
+            let what = format!("the key {key:?} is there once more above this entry, and a rule sees a key once");
+            return Err((what, "send the entry under another key"));
+        }
+        let Some(value) = value else {
+            let what = format!("the key {key:?} ends with `*`, which ratelimit takes for every key that begins so");
+            return if key.ends_with('*') { Err((what, "write an entry for each key")) } else { Ok(()) };
+        };
+        if value.strip_suffix('*').unwrap_or(value).contains('*') {
+            let what = format!("the value {value:?} has a `*` that stands for itself");
+            return Err((what, "in a rule `*` stands for any characters: send another character in its place"));
+        }
+        Ok(())
+    }
+
+    /// Leaves out entries all of whose values an earlier entry takes: rules could not be reached either.
+    fn without_hidden(&mut self, entries: Vec<Entry>) -> Vec<Entry> {
+        let mut kept: Vec<Entry> = Vec::new();
+        for entry in entries {
+            let hides =
+                |earlier: &&Entry| earlier.key == entry.key && earlier.asks.pattern().contains(&entry.asks.pattern());
+            match kept.iter().rev().take_while(|earlier| earlier.asks.rank() > 0).find(hides) {
+                None => kept.push(entry),
+                Some(earlier) => {
+                    let what = format!(
+                        "this entry is never reached: the one on line {} takes all of its values",
+                        earlier.line
+                    );
+                    self.warning(entry.line, what, "remove it, or move it above that one");
+                }
+            }
+        }
+        kept
+    }
+
+    pub fn report_unknown(&mut self, keys: &[Spanned<String>]) {
+        for key in keys {
+            let what = format!("`{}` is no key that divvy knows, and is left out", key.value);
+            self.error(line(key), what, "see README for the keys that are carried over");
+        }
+    }
+
+    pub fn error(&mut self, line: usize, what: impl Into<String>, fix: impl Into<String>) {
+        let operation = self.operation();
+        self.problems.error(Place { line, operation: Some(&operation) }, what, fix);
+    }
+
+    pub fn warning(&mut self, line: usize, what: impl Into<String>, fix: impl Into<String>) {
+        let operation = self.operation();
+        self.problems.warning(Place { line, operation: Some(&operation) }, what, fix);
+    }
+
+    /// The operation of a rule for the present entry.
+    fn operation(&self) -> String {
+        let pairs: Vec<_> = self.path.iter().map(|step| (step.key.as_str(), step.asks.pattern())).collect();
+        header(pairs.iter().map(|(key, pattern)| (*key, pattern.as_str())))
+    }
+}

@@ -1,0 +1,122 @@
+//! Judges the limit of an entry: its numbers, its name, and what divvy does otherwise.
+
+use serde_saphyr::Spanned;
+
+use super::document::{Descriptor, RateLimit, is_set, line, text};
+use super::entry::{Limit, is_counted, unit_seconds, unlimited};
+use super::judge::Judge;
+use crate::rules::Settings;
+
+impl Judge<'_> {
+    /// The limit that the present entry sets; `None` when it sets none, or none that a rule can say.
+    pub(super) fn limit(&mut self, entry_line: usize, descriptor: &Descriptor) -> Option<Limit> {
+        self.report_unknown(&descriptor.unknown);
+        self.report_metrics(descriptor);
+        let Some(given) = &descriptor.rate_limit else {
+            self.report_idle(descriptor);
+            return None;
+        };
+        self.report_unknown(&given.value.unknown);
+        let settings = self.settings(given)?;
+        self.report_several_actors(entry_line, &settings)?;
+        self.report_replaces(&given.value);
+        self.report_quota_mode(descriptor);
+        let trial = is_set(&descriptor.shadow_mode) || is_set(&descriptor.quota_mode);
+        Some(Limit { settings, trial, label: self.label(&given.value) })
+    }
+
+    fn settings(&mut self, given: &Spanned<RateLimit>) -> Option<Settings> {
+        let RateLimit { unit, requests_per_unit, unlimited: is_unlimited, .. } = &given.value;
+        let seconds = text(unit).and_then(unit_seconds);
+        if is_set(is_unlimited) {
+            if seconds.is_some() {
+                let fix = "ratelimit refuses the file, too: remove one of them";
+                self.error(line(given), "`unit` contradicts `unlimited: true`, which is carried over", fix);
+            }
+            return Some(unlimited());
+        }
+        let Some(reset_seconds) = seconds else {
+            let at = unit.as_ref().map_or_else(|| line(given), line);
+            let what = format!("there is no unit {:?}, so the limit is left out", text(unit).unwrap_or_default());
+            self.error(at, what, "write second, minute, hour, day, week, month or year");
+            return None;
+        };
+        let Some(requests) = requests_per_unit else {
+            let what = "there is no `requests_per_unit`, which ratelimit takes for 0: deny all";
+            self.warning(line(given), what, "add it");
+            return Some(Settings { reset_seconds, ..Settings::default() });
+        };
+        let Ok(credit_limit) = requests.value.parse::<u32>() else {
+            let what = format!("`requests_per_unit` is {:?}, so the limit is left out", requests.value);
+            self.error(line(requests), what, format!("write a whole number up to {}", u32::MAX));
+            return None;
+        };
+        Some(Settings { credit_limit: credit_limit.into(), reset_seconds, ..Settings::default() })
+    }
+
+    /// `None` when the limit counts by more than one field, which is reported.
+    fn report_several_actors(&mut self, entry_line: usize, settings: &Settings) -> Option<()> {
+        let fields: Vec<_> = self.path.iter().filter(|step| step.asks.counts_each()).map(|step| &step.key).collect();
+        if fields.len() < 2 || !is_counted(settings) {
+            return Some(());
+        }
+        let what = format!(
+            "every combination of {fields:?} has a counter of its own, and a rule counts by one actorField, so the limit \
+             is left out"
+        );
+        self.error(entry_line, what, "send these entries joined in one, or give all but one of them a `value`");
+        None
+    }
+
+    fn report_replaces(&mut self, given: &RateLimit) {
+        for replaced in &given.replaces {
+            let name = text(&replaced.value.name).unwrap_or_default();
+            let what = format!(
+                "`replaces` {name:?} is left out: divvy applies every descriptor's limit by itself, also that one's"
+            );
+            self.error(line(replaced), what, "raise that limit, or send only one of the two descriptors");
+            self.report_unknown(&replaced.value.unknown);
+        }
+    }
+
+    fn report_quota_mode(&mut self, descriptor: &Descriptor) {
+        let Some(quota_mode) = descriptor.quota_mode.as_ref().filter(|set| set.value) else { return };
+        let what = "`quota_mode` becomes a canary, which counts and allows, but replies do not tell a used-up quota";
+        self.error(line(quota_mode), what, "see the rule's canary hits in the metrics");
+    }
+
+    fn report_metrics(&mut self, descriptor: &Descriptor) {
+        let switches =
+            [("detailed_metric", &descriptor.detailed_metric), ("value_to_metric", &descriptor.value_to_metric)];
+        for (name, switch) in switches {
+            if let Some(switch) = switch.as_ref().filter(|switch| switch.value) {
+                let what = format!("`{name}` is left out: divvy's metrics are by rule, not by value");
+                self.error(line(switch), what, "give a value that shall be seen an entry of its own");
+            }
+        }
+    }
+
+    /// Switches that do nothing in ratelimit either.
+    fn report_idle(&mut self, descriptor: &Descriptor) {
+        for (name, switch) in [("shadow_mode", &descriptor.shadow_mode), ("quota_mode", &descriptor.quota_mode)] {
+            if let Some(switch) = switch.as_ref().filter(|switch| switch.value) {
+                let what = format!("`{name}` does nothing on an entry without `rate_limit`");
+                self.warning(line(switch), what, "move it to the entry whose limit is meant");
+            }
+        }
+    }
+
+    /// The limit's name, or else what ratelimit calls it in its statistics.
+    fn label(&mut self, given: &RateLimit) -> String {
+        let Some(name) = given.name.as_ref().filter(|name| !name.value.is_empty()) else {
+            let names: Vec<_> = self.path.iter().map(|step| step.name.as_str()).collect();
+            return self.labels.make(&names.join("."));
+        };
+        let label = self.labels.make(&name.value);
+        if label != name.value {
+            let what = format!("the name {:?} becomes the label {label:?}", name.value);
+            self.warning(line(name), what, "a label is unique, and has letters, digits, `-` and `_`");
+        }
+        label
+    }
+}

@@ -1,0 +1,210 @@
+//! Random configurations and descriptors: the rules apply the very limit that ratelimit's lookup finds, and count as it
+//! counts, wherever nothing was reported.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt::Write;
+
+use proptest::prelude::*;
+
+use super::import_texts;
+use crate::config::{Format, parse, write};
+use crate::rules::{MatchPolicy, Operation, Quota, RuleSet, Scratch, Seconds};
+
+const DOMAIN: &str = "shop";
+
+/// An entry of a configuration.
+#[derive(Debug, Clone)]
+struct Entry {
+    key: String,
+    /// Empty: any value.
+    value: String,
+    limit: Option<Limit>,
+    nested: Vec<Entry>,
+    shadow: bool,
+    shared: bool,
+    /// Set when it is written.
+    line: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Limit {
+    Unlimited,
+    PerMinute(u64),
+}
+
+/// What ratelimit finds for a descriptor.
+#[derive(Debug)]
+struct Found<'a> {
+    /// The entries on the way, as far as it came.
+    way: Vec<&'a Entry>,
+    entry: Option<&'a Entry>,
+    /// Names the counter: each key with its value, or with the pattern that shares one.
+    counter: Vec<(String, String)>,
+}
+
+impl Entry {
+    /// As ratelimit's map of entries names it.
+    fn name(&self) -> String {
+        if self.value.is_empty() { self.key.clone() } else { format!("{}_{}", self.key, self.value) }
+    }
+}
+
+/// The lookup as ratelimit defines it: the exact value, else the first pattern, else the entry without a value; no way
+/// back; and only a descriptor that ends at an entry has its limit.
+fn look_up<'a>(mut entries: &'a [Entry], descriptor: &[(String, String)]) -> Found<'a> {
+    let mut found = Found { way: Vec::new(), entry: None, counter: Vec::new() };
+    for (index, (key, value)) in descriptor.iter().enumerate() {
+        let name = format!("{key}_{value}");
+        let exact = entries.iter().find(|entry| entry.name() == name);
+        let pattern =
+            || entries.iter().find(|entry| entry.name().strip_suffix('*').is_some_and(|p| name.starts_with(p)));
+        let bare = || entries.iter().find(|entry| entry.name() == *key);
+        let Some(entry) = exact.or_else(pattern).or_else(bare) else { break };
+        found.way.push(entry);
+        let counted = if entry.shared && entry.value.ends_with('*') { &entry.value } else { value };
+        found.counter.push((key.clone(), counted.clone()));
+        if index + 1 == descriptor.len() {
+            found.entry = Some(entry).filter(|entry| entry.limit.is_some());
+        }
+        entries = &entry.nested;
+    }
+    found
+}
+
+/// Writes each entry on a line of its own, and notes the line.
+fn to_yaml(entries: &mut [Entry]) -> String {
+    fn write_list(entries: &mut [Entry], text: &mut String) {
+        for entry in entries {
+            entry.line = text.lines().count() + 1;
+            let Entry { key, value, shadow, shared, .. } = entry;
+            write!(text, "{{key: {key}, value: '{value}', shadow_mode: {shadow}, share_threshold: {shared}").unwrap();
+            match entry.limit {
+                None => {}
+                Some(Limit::Unlimited) => text.push_str(", rate_limit: {unlimited: true}"),
+                Some(Limit::PerMinute(n)) => {
+                    write!(text, ", rate_limit: {{unit: minute, requests_per_unit: {n}}}").unwrap();
+                }
+            }
+            text.push_str(", descriptors: [\n");
+            write_list(&mut entry.nested, text);
+            text.push_str("]},\n");
+        }
+    }
+    let mut text = format!("domain: {DOMAIN}\ndescriptors: [\n");
+    write_list(entries, &mut text);
+    text + "]\n"
+}
+
+fn entries_strategy(depth: u32) -> BoxedStrategy<Vec<Entry>> {
+    let value = prop::sample::select(vec!["", "", "x", "y", "xy", "x*", "xy*", "*", "x*y"]);
+    let limit = prop_oneof![
+        2 => Just(None),
+        1 => Just(Some(Limit::Unlimited)),
+        5 => (0..4_u64).prop_map(|n| Some(Limit::PerMinute(n))),
+    ];
+    let flags = (prop::bool::weighted(0.2), prop::bool::weighted(0.3));
+    let nested = if depth == 0 { Just(Vec::new()).boxed() } else { entries_strategy(depth - 1) };
+    let entry =
+        ("[abc]", value, limit, flags, nested).prop_map(|(key, value, limit, (shadow, shared), nested)| Entry {
+            key,
+            value: value.to_owned(),
+            limit,
+            nested,
+            shadow: shadow && limit.is_some(),
+            shared: shared && value.ends_with('*'),
+            line: 0,
+        });
+    let without_twins = |mut entries: Vec<Entry>| {
+        let mut names = HashSet::new();
+        entries.retain(|entry| names.insert(entry.name()));
+        entries
+    };
+    prop::collection::vec(entry, 0..5).prop_map(without_twins).boxed()
+}
+
+/// No key twice: an operation has a key once, which the README says.
+fn descriptor_strategy() -> impl Strategy<Value = Vec<(String, String)>> {
+    let keys = Just(["a", "b", "c", "d"]).prop_shuffle();
+    let values = prop::collection::vec(prop::sample::select(vec!["x", "y", "xy", "xyz", "z", "", "x*", "xy*"]), 1..4);
+    (keys, values).prop_map(|(keys, values)| {
+        keys.iter().zip(values).map(|(key, value)| ((*key).to_owned(), value.to_owned())).collect()
+    })
+}
+
+/// The sequences of keys that entries know, apart from those on `lines`.
+fn sequences(entries: &[Entry], lines: &HashSet<usize>, path: &[String], found: &mut HashSet<Vec<String>>) {
+    for entry in entries.iter().filter(|entry| !lines.contains(&entry.line)) {
+        let path = [path, std::slice::from_ref(&entry.key)].concat();
+        found.insert(path.clone());
+        sequences(&entry.nested, lines, &path, found);
+    }
+}
+
+/// Is there another sequence of keys whose rules may match the descriptor, which is the difference that is told once for
+/// all? Further keys, unless the configuration knows exactly these; the same keys in another order.
+fn differs_in_general(known: &HashSet<Vec<String>>, descriptor: &[(String, String)]) -> bool {
+    let keys: Vec<String> = descriptor.iter().map(|(key, _)| key.clone()).collect();
+    let set = |keys: &[String]| keys.iter().cloned().collect::<BTreeSet<_>>();
+    known.iter().any(|other| {
+        *other != keys && (set(other) == set(&keys) || !known.contains(&keys) && set(other).is_subset(&set(&keys)))
+    })
+}
+
+/// The limit that the rules apply: its number, whether it is a canary, and its counter. Several would be an error.
+fn applied(rules: &RuleSet, descriptor: &[(String, String)]) -> Option<(u64, bool, (usize, Option<String>))> {
+    let mut operation: Operation = descriptor.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    operation.set("domain", DOMAIN);
+    let mut scratch = Scratch::default();
+    let matched: Vec<_> = rules.matches(&operation, &mut scratch).collect();
+    assert_eq!(matched.last().unwrap().1.match_policy, MatchPolicy::Stop);
+    let mut limits = matched.iter().filter(|(_, rule)| !matches!(rule.quota, Quota::Always { .. }));
+    let (index, rule) = limits.next()?;
+    assert!(limits.next().is_none(), "one limit at most: {matched:?}");
+    assert_eq!(rule.settings.reset_seconds, Seconds::whole(60));
+    let actor = rule.actor_field.as_deref().map(|field| operation.get(field).unwrap().to_owned());
+    Some((rule.settings.credit_limit, rule.match_policy == MatchPolicy::Canary, (*index, actor)))
+}
+
+/// The lines of which any of `phrases` is said.
+fn lines_with(said: &str, phrases: &[&str]) -> HashSet<usize> {
+    let said = said.lines().filter(|line| phrases.iter().any(|phrase| line.contains(phrase)));
+    said.map(|line| line.split(':').nth(2).unwrap().parse().unwrap()).collect()
+}
+
+proptest! {
+    #[test]
+    fn the_rules_apply_what_ratelimit_finds(
+        mut entries in entries_strategy(2),
+        descriptors in prop::collection::vec(descriptor_strategy(), 1..40),
+    ) {
+        let yaml = to_yaml(&mut entries);
+        let (rules, said) = import_texts(&[("r.yaml", &yaml)]);
+        let ini = write(&rules.unwrap(), Format::Ini).unwrap();
+        let loaded = parse(&ini, Format::Ini, "r.ini").map_err(|report| TestCaseError::fail(format!("{report}\n{ini}")))?;
+        let reported = lines_with(&said, &["left out", "never reached"]);
+        let without_nested = lines_with(&said, &["and all in it is left out", "never reached"]);
+        let mut known = HashSet::new();
+        sequences(&entries, &without_nested, &[], &mut known);
+        let (mut by_ratelimit, mut by_divvy) = (HashMap::new(), HashMap::new());
+        for descriptor in &descriptors {
+            let found = look_up(&entries, descriptor);
+            if found.way.iter().any(|entry| reported.contains(&entry.line)) || differs_in_general(&known, descriptor) {
+                continue;
+            }
+            let context = format!("{descriptor:?}\n{yaml}\n{said}\n{ini}");
+            let expected = found.entry.and_then(|entry| match entry.limit? {
+                Limit::PerMinute(requests) => Some((requests, entry.shadow)),
+                Limit::Unlimited => None,
+            });
+            let applied = applied(&loaded.rules, descriptor);
+            prop_assert_eq!(applied.as_ref().map(|(requests, canary, _)| (*requests, *canary)), expected, "{}", context);
+            if let Some((1.., _, counter)) = applied {
+                // One counter there is one counter here.
+                let there = by_ratelimit.entry(counter.clone()).or_insert_with(|| found.counter.clone());
+                prop_assert_eq!(&*there, &found.counter, "{}", context);
+                let here = by_divvy.entry(found.counter).or_insert_with(|| counter.clone());
+                prop_assert_eq!(&*here, &counter, "{}", context);
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+use super::super::{Intent, Requests};
+use super::*;
+use crate::clock::{Clock, NANOS_PER_SECOND};
+use crate::config::{self, Format};
+use crate::metrics::Metrics;
+use crate::store::testing::wait;
+use crate::store::{Backend, MemoryStore};
+
+const RULES: &str = "
+[api=upload user=*]
+creditLimit = 100
+resetSeconds = 3600
+actorField = user
+label = uploads
+
+[api=twice]
+creditLimit = 10
+resetSeconds = 3600
+matchPolicy = canary
+
+[api=twice]
+creditLimit = 5
+resetSeconds = 3600
+
+[api=free]
+creditLimit = 1
+resetSeconds = 0
+
+[default]
+creditLimit = 5
+resetSeconds = 60
+";
+
+fn limiter() -> Limiter {
+    let rules = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
+    let metrics = Metrics::new();
+    let policy = Policy::new(rules, &metrics);
+    Limiter::new(Some(policy), Backend::Memory(MemoryStore::default()), Clock::system(), metrics)
+}
+
+fn operation(pairs: &[(&'static str, &str)]) -> Operation {
+    pairs.iter().copied().collect()
+}
+
+fn hit(limiter: &Limiter, pairs: &[(&'static str, &str)]) {
+    let mut requests = Requests::default();
+    limiter.begin(&mut requests);
+    requests.push(&operation(pairs), Intent::Hit);
+    wait(limiter.apply(&mut requests));
+    assert!(requests.verdict(0).unwrap().allowed);
+}
+
+fn all(rule: RuleName) -> CountersOf {
+    CountersOf { rule, actor: None, cursor: None, count: 100 }
+}
+
+fn actors(limiter: &Limiter, of: CountersOf) -> Vec<(String, u64)> {
+    let page = wait(limiter.counters(of)).unwrap();
+    page.counters.into_iter().map(|counter| (counter.actor, counter.credit)).collect()
+}
+
+fn error(of: CountersOf) -> String {
+    wait(limiter().counters(of)).unwrap_err().to_string()
+}
+
+#[test]
+fn a_rule_is_found_by_its_label_its_operation_or_as_the_default() {
+    let limiter = limiter();
+    hit(&limiter, &[("api", "upload"), ("user", "ada")]);
+    hit(&limiter, &[("something", "else")]);
+    let uploads = [("ada".to_owned(), 99)];
+    let rule = operation(&[("user", "*"), ("api", "upload")]);
+    assert_eq!(actors(&limiter, all(RuleName::Label("uploads"))), uploads);
+    assert_eq!(actors(&limiter, all(RuleName::Operation(&rule))), uploads);
+    let default = [(String::new(), 4)];
+    assert_eq!(actors(&limiter, all(RuleName::Label("default"))), default);
+    assert_eq!(actors(&limiter, all(RuleName::Operation(&operation(&[])))), default);
+    let counter = wait(limiter.counters(all(RuleName::Label("default")))).unwrap().counters.remove(0);
+    assert!(counter.reset_ns > 50 * NANOS_PER_SECOND && counter.reset_ns <= 60 * NANOS_PER_SECOND);
+}
+
+#[test]
+fn one_actor_s_counter_is_listed_and_forgotten_alone() {
+    let limiter = limiter();
+    for user in ["ada", "bob", "cy"] {
+        hit(&limiter, &[("api", "upload"), ("user", user)]);
+    }
+    let rule = RuleName::Label("uploads");
+    let of = |actor| CountersOf { actor: Some(actor), ..all(rule) };
+    assert_eq!(actors(&limiter, of("bob")), [("bob".to_owned(), 99)]);
+    assert_eq!(actors(&limiter, of("dan")), []);
+    assert_eq!(wait(limiter.forget_counters(of("bob"))).unwrap().forgotten, 1);
+    assert_eq!(wait(limiter.forget_counters(of("bob"))).unwrap().forgotten, 0);
+    assert_eq!(actors(&limiter, all(rule)), [("ada".to_owned(), 99), ("cy".to_owned(), 99)]);
+}
+
+#[test]
+fn pages_cover_every_counter_also_while_they_are_forgotten() {
+    let limiter = limiter();
+    for number in 0..250 {
+        hit(&limiter, &[("api", "upload"), ("user", &format!("{number:03}"))]);
+    }
+    let of = CountersOf { count: 40, ..all(RuleName::Label("uploads")) };
+    let (mut seen, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = wait(limiter.counters(CountersOf { cursor: cursor.as_deref(), ..of })).unwrap();
+        assert!(page.counters.len() <= 40);
+        seen.extend(page.counters.into_iter().map(|counter| counter.actor));
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, (0..250).map(|number| format!("{number:03}")).collect::<Vec<_>>());
+    let (mut forgotten, mut cursor) = (0, None);
+    loop {
+        let page = wait(limiter.forget_counters(CountersOf { cursor: cursor.as_deref(), ..of })).unwrap();
+        forgotten += page.forgotten;
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(forgotten, 250);
+    assert_eq!(actors(&limiter, of), []);
+}
+
+#[test]
+fn a_rule_that_is_not_there_or_counts_nothing_is_told() {
+    assert_eq!(error(all(RuleName::Label("nobody"))), "no rule has the label 'nobody' (DIVVY.RULES lists them)");
+    let one = operation(&[("api", "upload")]);
+    assert!(error(all(RuleName::Operation(&one))).contains("no rule has the operation 'api=upload'"));
+    let literal = operation(&[("api", "upload"), ("user", "ada")]);
+    assert!(error(all(RuleName::Operation(&literal))).contains("patterns included"));
+    assert!(error(all(RuleName::Operation(&operation(&[("api", "twice")])))).contains("more than one rule"));
+    assert!(error(all(RuleName::Operation(&operation(&[("api", "free")])))).contains("counts nothing"));
+    let unruled = Limiter::new(None, Backend::Memory(MemoryStore::default()), Clock::system(), Metrics::new());
+    let refused = wait(unruled.counters(all(RuleName::Label("any")))).unwrap_err();
+    assert!(matches!(refused, CountersError::Refused(Refusal::NoRules)));
+}

@@ -1,0 +1,68 @@
+//! Foreign bytes as the log may show them: on one line, in ASCII, and not many of them.
+
+use std::fmt;
+
+/// How much of what a client sent is shown, in bytes.
+const CLIENT_BYTES: usize = 64;
+/// How much of an error that a peer or a library worded is shown, in bytes: operators need most of it.
+const ERROR_BYTES: usize = 512;
+
+/// Bytes from outside. Displays them with control characters, quotes and all but ASCII escaped, and cut.
+#[derive(Debug, Clone, Copy)]
+pub struct Escaped<'a> {
+    bytes: &'a [u8],
+    limit: usize,
+}
+
+impl<'a> Escaped<'a> {
+    /// What a client sent.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, limit: CLIENT_BYTES }
+    }
+
+    /// The text of an error that may quote a client or a peer.
+    pub fn error(text: &'a str) -> Self {
+        Self { bytes: text.as_bytes(), limit: ERROR_BYTES }
+    }
+}
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.bytes.get(..self.limit) {
+            Some(shown) if shown.len() < self.bytes.len() => {
+                write!(f, "{}... ({} bytes)", shown.escape_ascii(), self.bytes.len())
+            }
+            _ => write!(f, "{}", self.bytes.escape_ascii()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn plain_text_stays_and_a_terminal_is_told_nothing() {
+        assert_eq!(Escaped::new(b"GET /status").to_string(), "GET /status");
+        let hostile = Escaped::new(b"a\r\n2026 ERROR forged\x1b[2J\xff\"").to_string();
+        assert_eq!(hostile, r#"a\r\n2026 ERROR forged\x1b[2J\xff\""#);
+    }
+
+    #[test]
+    fn long_ones_are_cut_and_say_so() {
+        assert_eq!(Escaped::new(&[b'a'; 64]).to_string(), "a".repeat(64));
+        assert_eq!(Escaped::new(&[b'a'; 65]).to_string(), format!("{}... (65 bytes)", "a".repeat(64)));
+        let reason = "cannot reach redis://127.0.0.1:6379, which refuses the connection: is it running there?";
+        assert_eq!(Escaped::error(reason).to_string(), reason);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_short_line_of_ascii(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let shown = Escaped::new(&bytes).to_string();
+            prop_assert!(shown.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{}", shown);
+            prop_assert!(shown.len() <= 4 * CLIENT_BYTES + "... (200 bytes)".len());
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! A bound on messages that clients can cause at will: an attacker shall not fill the log, nor wait for it to be written.
+
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::clock::{Clock, NANOS_PER_SECOND};
+
+/// Messages of one kind that are logged in a second; more are counted, and told with the next one that is logged.
+pub const MESSAGES_PER_SECOND: u64 = 5;
+
+/// Bits that hold how many messages were logged in the present second.
+const LOGGED_BITS: u32 = 8;
+
+/// One kind of message. Shared by all threads, without a lock; make it a `static`.
+#[derive(Debug, Default)]
+pub struct Sometimes {
+    /// The present second, and in its lowest bits how many messages were logged in it: one word, so that two threads
+    /// cannot take the same turn.
+    turn: AtomicU64,
+    left_out: AtomicU64,
+}
+
+impl Sometimes {
+    pub const fn new() -> Self {
+        Self { turn: AtomicU64::new(0), left_out: AtomicU64::new(0) }
+    }
+
+    /// Calls `log` unless too many messages were logged in this second; with how many were left out since the one
+    /// before, if any.
+    pub fn say(&self, log: impl FnOnce(Option<u64>)) {
+        static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::system);
+        if let Some(left_out) = self.take_turn(CLOCK.now().as_nanos() / NANOS_PER_SECOND) {
+            log((left_out > 0).then_some(left_out));
+        }
+    }
+
+    /// Whether a message may be logged in `second`; then how many were left out before it.
+    fn take_turn(&self, second: u64) -> Option<u64> {
+        let taken = self.turn.fetch_update(Relaxed, Relaxed, |turn| {
+            if turn >> LOGGED_BITS != second {
+                return Some(second << LOGGED_BITS | 1);
+            }
+            let logged = turn & ((1 << LOGGED_BITS) - 1);
+            (logged < MESSAGES_PER_SECOND).then_some(turn + 1)
+        });
+        if taken.is_ok() {
+            return Some(self.left_out.swap(0, Relaxed));
+        }
+        self.left_out.fetch_add(1, Relaxed);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_a_second_and_the_next_one_tells_how_many_more() {
+        let kind = Sometimes::new();
+        let logged = |second| (0..100).filter_map(|_| kind.take_turn(second)).collect::<Vec<_>>();
+        assert_eq!(logged(7), [0; MESSAGES_PER_SECOND as usize]);
+        assert_eq!(logged(8), [100 - MESSAGES_PER_SECOND, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_quiet_kind_is_always_logged() {
+        let kind = Sometimes::new();
+        assert!((0..50).all(|second| kind.take_turn(second) == Some(0)));
+    }
+
+    #[test]
+    fn threads_share_the_turns_and_no_message_is_uncounted() {
+        let kind = Sometimes::new();
+        let turns = || (0..1_000).filter_map(|_| kind.take_turn(1)).collect::<Vec<_>>();
+        let logged: Vec<u64> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(turns)).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(logged.len() as u64, MESSAGES_PER_SECOND);
+        let told = logged.iter().sum::<u64>() + kind.take_turn(2).unwrap();
+        assert_eq!(told, 4_000 - MESSAGES_PER_SECOND);
+    }
+}

@@ -1,0 +1,31 @@
+//! Clients that were not let in, and the certificate that all of them are shown.
+
+use prometheus::{IntCounter, IntCounterVec};
+
+use super::maker::Maker;
+
+/// Refusals at the gate, and the TLS files.
+pub struct Access {
+    wrong_passwords: IntCounterVec,
+    pub tls_handshakes_failed: IntCounter,
+    /// Times that new TLS files could not be used.
+    pub tls_reloads_failed: IntCounter,
+}
+
+impl Access {
+    pub(super) fn new(maker: &Maker) -> Self {
+        Self {
+            wrong_passwords: maker.counters("divvy_wrong_passwords_total", "Wrong passwords given.", &["front"]),
+            tls_handshakes_failed: maker.counter("divvy_tls_handshakes_failed_total", "TLS handshakes that failed."),
+            tls_reloads_failed: maker.counter(
+                "divvy_tls_reloads_failed_total",
+                "Times that new TLS files could not be used, and the old ones stayed in use.",
+            ),
+        }
+    }
+
+    /// `front` is a word of this crate.
+    pub fn wrong_passwords(&self, front: &'static str) -> IntCounter {
+        self.wrong_passwords.with_label_values(&[front])
+    }
+}

@@ -1,0 +1,116 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::rules::testing::{canary, rule, rules_strategy};
+use crate::rules::{MatchPolicy, Seconds, Settings};
+
+/// A rule that allows `credits` in 60 s.
+fn limited(header: &str, credits: u64) -> Rule {
+    let reset_seconds = Seconds::whole(60);
+    let settings = Settings { credit_limit: credits, reset_seconds, ..Settings::default() };
+    Rule { settings, quota: settings.quota().unwrap(), ..rule(header) }
+}
+
+fn shown(old: &[Rule], new: &[Rule]) -> Vec<String> {
+    diff(old, new).iter().map(Change::to_string).collect()
+}
+
+#[test]
+fn the_same_rules_do_not_differ() {
+    let rules = [limited("a=1 b=2", 5), canary("a=1"), rule("")];
+    assert!(diff(&rules, &rules).is_empty());
+    // Nor does the order of pairs, or where in the file a rule is.
+    let same = [Rule { line: 9, ..limited("b=2 a=1", 5) }, canary("a=1"), rule("")];
+    assert!(diff(&rules, &same).is_empty());
+}
+
+#[test]
+fn added_and_removed_rules() {
+    let old = [limited("a=1", 5), rule("")];
+    let new = [limited("a=*", 5), rule("")];
+    assert_eq!(shown(&old, &new), ["removed [a=1] allows 5 in 60 s", "line 1: added [a=*] allows 5 in 60 s"]);
+}
+
+#[test]
+fn counters_start_afresh_where_the_limit_or_the_actor_changed() {
+    let old = [limited("a=1 ip=*", 5), rule("")];
+    let changed = |new: Rule| shown(&old, &[new, rule("")]);
+    let rule = limited("a=1 ip=*", 5);
+    assert_eq!(
+        changed(limited("a=1 ip=*", 6)),
+        ["line 1: changed [a=1 ip=*] creditLimit from 5 to 6; its counters start afresh"]
+    );
+    let by_ip = Rule { actor_field: Some("ip".into()), ..rule.clone() };
+    assert_eq!(changed(by_ip), ["line 1: changed [a=1 ip=*] actorField from nothing to ip; its counters start afresh"]);
+    let labelled = Rule { label: Some("l".into()), comment: Some("two\nlines".into()), ..rule.clone() };
+    assert_eq!(
+        changed(labelled),
+        [r"line 1: changed [a=1 ip=*] label from nothing to l, comment from nothing to two\nlines; its counters go on"]
+    );
+    // Written out, and the same limit.
+    let explicit = Settings { algorithm: Some(Default::default()), ..rule.settings };
+    assert!(changed(Rule { settings: explicit, ..rule }).is_empty());
+}
+
+#[test]
+fn a_rule_that_counts_nothing_has_no_counters_to_tell_of() {
+    let old = [limited("a=1", 5), rule("")];
+    let shown = shown(&old, &[rule("a=1"), rule("")]);
+    assert_eq!(shown, ["line 1: changed [a=1] creditLimit from 5 to 0, resetSeconds from 60 to 0"]);
+}
+
+#[test]
+fn a_trial_that_is_over() {
+    let trial = Rule { match_policy: MatchPolicy::Canary, ..limited("a=1", 5) };
+    let old = [trial, limited("a=1", 9), rule("")];
+    // The stop rule takes over the canary's limit, and with it the canary's counters.
+    let over = shown(&old, &[limited("a=1", 5), rule("")]);
+    assert_eq!(
+        over,
+        ["removed [a=1] allows 5 in 60 s", "line 1: changed [a=1] creditLimit from 9 to 5; its counters go on"]
+    );
+    let promoted = shown(&old[..1], &[limited("a=1", 5)]);
+    assert_eq!(promoted, ["line 1: changed [a=1] matchPolicy from canary to stop; its counters go on"]);
+}
+
+#[test]
+fn only_what_left_its_place_has_moved() {
+    let old: Vec<_> = ["a=1", "a=2", "a=3", "a=4", ""].map(rule).into();
+    let new: Vec<_> = ["a=4", "a=1", "b=1", "a=2", "a=3", ""].map(rule).into();
+    let moved: Vec<_> = diff(&old, &new).into_iter().filter(|change| matches!(change, Change::Moved(_))).collect();
+    assert_eq!(moved, [Change::Moved(&new[0])]);
+}
+
+proptest! {
+    #[test]
+    fn every_rule_is_accounted_for(old in rules_strategy(20), new in rules_strategy(20)) {
+        let changes = diff(&old, &new);
+        let count = |kind: fn(&Change) -> bool| changes.iter().filter(|change| kind(change)).count();
+        let (added, removed) = (count(|c| matches!(c, Change::Added(_))), count(|c| matches!(c, Change::Removed(_))));
+        prop_assert_eq!(old.len() + added, new.len() + removed);
+        // As many of each operation come and go as there are more or fewer of it.
+        for rule in old.iter().chain(&new) {
+            let of = |rules: &[Rule]| rules.iter().filter(|other| operation(other) == operation(rule)).count();
+            let both = changes.iter().filter_map(|change| match change {
+                Change::Added(rule) | Change::Removed(rule) => Some(operation(rule)),
+                _ => None,
+            });
+            prop_assert_eq!(both.filter(|other| *other == operation(rule)).count(), of(&old).abs_diff(of(&new)));
+        }
+    }
+
+    #[test]
+    fn in_another_order_the_same_rules_only_move(
+        (old, new) in rules_strategy(12).prop_flat_map(|rules| (Just(rules.clone()), Just(rules).prop_shuffle()))
+    ) {
+        let changes = diff(&old, &new);
+        let expected = |change: &Change| match change {
+            Change::Moved(_) => true,
+            // Of several rules with one operation, a canary may have become the stop rule.
+            Change::Changed { settings, .. } => settings.iter().all(|change| change.name == "matchPolicy"),
+            Change::Added(_) | Change::Removed(_) => false,
+        };
+        prop_assert!(changes.iter().all(expected), "{:?}", changes);
+        prop_assert_eq!(changes.is_empty(), old.iter().eq(new.iter()));
+    }
+}

@@ -1,0 +1,209 @@
+//! Who may ask: the password, and what each connection has shown of it.
+//!
+//! How a password travels is the protocols' business.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use prometheus::IntCounter;
+use subtle::ConstantTimeEq;
+
+use crate::logging::Sometimes;
+use crate::metrics;
+
+/// The longest password (bytes), as in Redis.
+pub const MAX_PASSWORD_BYTES: usize = 512;
+
+/// What a client must know. It never prints itself.
+pub struct Password {
+    /// Padded with zeros, so that comparing it takes as long for any length.
+    padded: [u8; MAX_PASSWORD_BYTES],
+    length: usize,
+}
+
+/// Why a text is no password: one of the protocols could not carry it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadPassword {
+    #[error("it is empty")]
+    Empty,
+    #[error("it has more than {MAX_PASSWORD_BYTES} bytes")]
+    TooLong,
+    #[error("it starts or ends with white space")]
+    OuterSpace,
+    #[error("it has a control character, such as a line break, in it")]
+    Control,
+}
+
+impl Password {
+    /// # Errors
+    /// [`BadPassword`]
+    pub fn new(text: &str) -> Result<Self, BadPassword> {
+        if text.is_empty() {
+            return Err(BadPassword::Empty);
+        }
+        if text.trim() != text {
+            return Err(BadPassword::OuterSpace);
+        }
+        if text.chars().any(char::is_control) {
+            return Err(BadPassword::Control);
+        }
+        let padded = pad(text.as_bytes()).ok_or(BadPassword::TooLong)?;
+        Ok(Self { padded, length: text.len() })
+    }
+
+    /// Takes as long whatever the password is, and however much of it `given` has right.
+    pub fn matches(&self, given: &[u8]) -> bool {
+        let Some(padded) = pad(given) else { return false };
+        bool::from(self.padded.ct_eq(&padded) & self.length.ct_eq(&given.len()))
+    }
+}
+
+fn pad(text: &[u8]) -> Option<[u8; MAX_PASSWORD_BYTES]> {
+    let mut padded = [0; MAX_PASSWORD_BYTES];
+    padded.get_mut(..text.len())?.copy_from_slice(text);
+    Some(padded)
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password(***)")
+    }
+}
+
+/// The password of one front, which counts and logs the wrong ones.
+#[derive(Debug)]
+pub struct Guard {
+    password: Arc<Password>,
+    front: &'static str,
+    wrong: IntCounter,
+}
+
+impl Guard {
+    /// `front` is its name in the log and in the metrics.
+    pub fn new(password: Arc<Password>, front: &'static str, metrics: &metrics::Access) -> Self {
+        Self { password, front, wrong: metrics.wrong_passwords(front) }
+    }
+
+    /// Whether `given` is the password.
+    pub fn lets_in(&self, given: &[u8], peer: Option<SocketAddr>) -> bool {
+        static WRONG: Sometimes = Sometimes::new();
+        let is_right = self.password.matches(given);
+        if !is_right {
+            self.wrong.inc();
+            let (front, peer) = (self.front, peer.map(tracing::field::display));
+            WRONG.say(|more| tracing::warn!(front, peer, more, "a wrong password"));
+        }
+        is_right
+    }
+}
+
+/// Where the password is asked for: `None` is for everybody.
+#[derive(Debug, Clone, Default)]
+pub struct Access {
+    pub line: Option<Arc<Guard>>,
+    pub resp: Option<Arc<Guard>>,
+    pub grpc: Option<Arc<Guard>>,
+    /// What reads or changes counters and rules over HTTP, but for the following.
+    pub http: Option<Arc<Guard>>,
+    /// Hits over HTTP.
+    pub hit: Option<Arc<Guard>>,
+    /// What gateways ask over HTTP.
+    pub check: Option<Arc<Guard>>,
+    pub metrics: Option<Arc<Guard>>,
+}
+
+/// The password's place on a connection: shut until it has been given, or open from the start where none is asked for.
+#[derive(Debug, Clone)]
+pub struct Gate {
+    guard: Option<Arc<Guard>>,
+    peer: SocketAddr,
+    is_open: bool,
+}
+
+impl Gate {
+    pub fn new(guard: Option<Arc<Guard>>, peer: SocketAddr) -> Self {
+        Self { is_open: guard.is_none(), guard, peer }
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Whether there is a password at all.
+    pub fn has_password(&self) -> bool {
+        self.guard.is_some()
+    }
+
+    /// Opens if `given` is the password. A wrong one changes nothing.
+    pub fn open(&mut self, given: &[u8]) -> bool {
+        let is_right = self.guard.as_ref().is_some_and(|guard| guard.lets_in(given, Some(self.peer)));
+        self.is_open |= is_right;
+        is_right
+    }
+
+    /// As it was when the connection was new.
+    pub fn reset(&mut self) {
+        self.is_open = self.guard.is_none();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_password_is_what_every_protocol_can_carry() {
+        for (text, problem) in [
+            ("", BadPassword::Empty),
+            (" x", BadPassword::OuterSpace),
+            ("x\n", BadPassword::OuterSpace),
+            ("x\r\nHIT", BadPassword::Control),
+            ("x\0", BadPassword::Control),
+            (&"x".repeat(513), BadPassword::TooLong),
+        ] {
+            assert_eq!(Password::new(text).err(), Some(problem), "{text:?}");
+        }
+        for text in ["x", "correct horse", "pässword==\"", &"x".repeat(512)] {
+            assert!(Password::new(text).unwrap().matches(text.as_bytes()), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_password_matches() {
+        let password = Password::new("secret").unwrap();
+        for wrong in [&b""[..], b"secre", b"secret\0", b"secret ", b"Secret", &[b's'; 600]] {
+            assert!(!password.matches(wrong), "{}", wrong.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_password_does_not_print_itself() {
+        let password = Password::new("secret").unwrap();
+        assert!(!format!("{password:?} {password:#?}").contains("secret"));
+    }
+
+    #[test]
+    fn a_gate_opens_for_the_password_and_stays_open() {
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let password = Arc::new(Password::new("secret").unwrap());
+        let guard = Guard::new(password, "resp", &metrics::Metrics::new().access);
+        let wrong = guard.wrong.clone();
+        let mut gate = Gate::new(Some(Arc::new(guard)), peer);
+        assert!(!gate.is_open() && !gate.open(b"wrong") && !gate.is_open());
+        assert!(gate.open(b"secret") && gate.is_open());
+        assert!(!gate.open(b"wrong") && gate.is_open());
+        gate.reset();
+        assert!(!gate.is_open());
+        assert!(Gate::new(None, peer).is_open());
+        assert_eq!(wrong.get(), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn passwords_match_themselves_alone(password in "[!-~]{1,40}", given in "[!-~]{0,40}") {
+            prop_assert_eq!(Password::new(&password).unwrap().matches(given.as_bytes()), password == given);
+        }
+    }
+}

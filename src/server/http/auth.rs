@@ -1,0 +1,39 @@
+//! The password over HTTP: a bearer token.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+
+use crate::server::auth::Guard;
+
+/// Why nothing was done (RFC 9457).
+const PROBLEM: &str = "{\"type\":\"about:blank\",\"title\":\"Unauthorized\",\"status\":401,\
+                       \"detail\":\"the password is needed: Authorization: Bearer PASSWORD\"}";
+
+/// Lets nobody to the routes that `router` has so far but those who give the password, if there is one.
+pub fn guarded<S: Clone + Send + Sync + 'static>(router: Router<S>, guard: Option<Arc<Guard>>) -> Router<S> {
+    match guard {
+        Some(guard) => router.route_layer(from_fn_with_state(guard, check)),
+        None => router,
+    }
+}
+
+async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    if bearer_token(request.headers()).is_some_and(|given| guard.lets_in(given, None)) {
+        return next.run(request).await;
+    }
+    let headers = [(WWW_AUTHENTICATE, "Bearer realm=\"divvy\""), (CONTENT_TYPE, "application/problem+json")];
+    (StatusCode::UNAUTHORIZED, headers, PROBLEM).into_response()
+}
+
+/// What follows `Bearer`, whose case does not matter.
+fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
+    let value = headers.get(AUTHORIZATION)?.as_bytes();
+    let (scheme, token) = value.split_at_checked("Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
+}

@@ -1,0 +1,112 @@
+//! The files of TLS, in PEM: read, and made into what handshakes go by.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{InconsistentKeys, RootCertStore, ServerConfig, crypto};
+
+/// Where they are.
+#[derive(Debug, Clone)]
+pub struct Files {
+    /// The server's certificate, and after it those that lead to its authority's.
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    /// Authorities: only clients with a certificate from one of them come in. `None`: everybody does.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// What was in them. It has the key in it and does not print itself.
+#[derive(PartialEq, Eq)]
+pub(super) struct Contents {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+    client_ca: Option<Vec<u8>>,
+}
+
+/// Why they cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error("cannot read {}: {error}", path.display())]
+    Read { path: PathBuf, error: io::Error },
+    #[error("{}: {error}", path.display())]
+    NotPem { path: PathBuf, error: pem::Error },
+    #[error("{} has no certificate in it: PEM is expected (-----BEGIN CERTIFICATE-----)", .0.display())]
+    NoCertificate(PathBuf),
+    #[error("{} has no private key in it that is not encrypted: PEM is expected (-----BEGIN PRIVATE KEY-----)", .0.display())]
+    NoKey(PathBuf),
+    #[error("the key in {} is not that of the first certificate in {}", key.display(), certificate.display())]
+    Mismatch { key: PathBuf, certificate: PathBuf },
+    #[error("{}: {reason}", path.display())]
+    Unusable { path: PathBuf, reason: String },
+}
+
+impl Files {
+    pub(super) fn read(&self) -> Result<Contents, TlsError> {
+        Ok(Contents {
+            certificate: read(&self.certificate)?,
+            key: read(&self.key)?,
+            client_ca: self.client_ca.as_deref().map(read).transpose()?,
+        })
+    }
+
+    /// TLS 1.2 and 1.3 with the usual ciphers.
+    pub(super) fn configure(&self, contents: &Contents) -> Result<ServerConfig, TlsError> {
+        let provider = Arc::new(crypto::ring::default_provider());
+        let versions = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| self.unusable(error))?;
+        let clients = match (&self.client_ca, &contents.client_ca) {
+            (Some(path), Some(pem)) => versions.with_client_cert_verifier(client_verifier(path, pem, provider)?),
+            _ => versions.with_no_client_auth(),
+        };
+        let chain = certificates(&self.certificate, &contents.certificate)?;
+        let key = PrivateKeyDer::from_pem_slice(&contents.key).map_err(|error| match error {
+            pem::Error::NoItemsFound => TlsError::NoKey(self.key.clone()),
+            error => TlsError::NotPem { path: self.key.clone(), error },
+        })?;
+        clients.with_single_cert(chain, key).map_err(|error| match error {
+            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+                TlsError::Mismatch { key: self.key.clone(), certificate: self.certificate.clone() }
+            }
+            error => self.unusable(error),
+        })
+    }
+
+    fn unusable(&self, error: rustls::Error) -> TlsError {
+        TlsError::Unusable { path: self.certificate.clone(), reason: error.to_string() }
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    fs::read(path).map_err(|error| TlsError::Read { path: path.to_owned(), error })
+}
+
+fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match found {
+        Ok(found) if found.is_empty() => Err(TlsError::NoCertificate(path.to_owned())),
+        Ok(found) => Ok(found),
+        Err(error) => Err(TlsError::NotPem { path: path.to_owned(), error }),
+    }
+}
+
+fn client_verifier(
+    path: &Path,
+    pem: &[u8],
+    provider: Arc<crypto::CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let unusable = |reason: String| TlsError::Unusable { path: path.to_owned(), reason };
+    let mut authorities = RootCertStore::empty();
+    for certificate in certificates(path, pem)? {
+        authorities.add(certificate).map_err(|error| unusable(error.to_string()))?;
+    }
+    WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider)
+        .build()
+        .map_err(|error| unusable(error.to_string()))
+}

@@ -1,0 +1,111 @@
+//! Certificates get old, and are replaced under a running server: what looks at the files again.
+//!
+//! It compares contents, not dates: certificates come by symbolic links, copies and mounts that keep any date. New
+//! contents are loaded when two looks agree on them, so that of two files the second may be written after the first.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use prometheus::IntCounter;
+
+use super::files::{Contents, Files, TlsError};
+use super::{Configs, Tls};
+
+/// Remembers what it saw last.
+pub struct Reloader {
+    tls: Arc<Tls>,
+    files: Files,
+    /// Or why they could not be read.
+    seen: Result<Contents, String>,
+    /// Whether what was seen has been loaded or refused.
+    is_judged: bool,
+}
+
+impl Reloader {
+    /// Loads the files. `failed` will count handshakes.
+    ///
+    /// # Errors
+    /// [`TlsError`] says which file is wrong, and why.
+    pub fn start(files: Files, failed: IntCounter) -> Result<Self, TlsError> {
+        let contents = files.read()?;
+        let configs = Configs::new(files.configure(&contents)?);
+        let asks_for_certificates = files.client_ca.is_some();
+        let tls = Arc::new(Tls { current: ArcSwap::from_pointee(configs), failed, asks_for_certificates });
+        Ok(Self { tls, files, seen: Ok(contents), is_judged: true })
+    }
+
+    /// What handshakes go by.
+    pub fn tls(&self) -> Arc<Tls> {
+        Arc::clone(&self.tls)
+    }
+
+    /// Looks at the files and loads what is new in them: `None` when there was nothing to do. It blocks while it reads.
+    ///
+    /// `at_once`: somebody says that the files are complete, and wants to know whether they are any good.
+    ///
+    /// # Errors
+    /// Why the files cannot be used, told once for the same contents; what was loaded before stays in use.
+    pub fn look(&mut self, at_once: bool) -> Option<Result<(), String>> {
+        let seen = self.files.read().map_err(|error| error.to_string());
+        let is_new = seen != self.seen;
+        if is_new {
+            self.seen = seen;
+            self.is_judged = false;
+        }
+        let is_due = at_once || !is_new && !self.is_judged;
+        if !is_due {
+            return None;
+        }
+        self.is_judged = true;
+        Some(self.load())
+    }
+
+    fn load(&self) -> Result<(), String> {
+        let contents = self.seen.as_ref().map_err(String::clone)?;
+        let config = self.files.configure(contents).map_err(|error| error.to_string())?;
+        self.tls.current.store(Arc::new(Configs::new(config)));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::metrics::Metrics;
+
+    fn renew(files: &Files) {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        fs::write(&files.certificate, made.cert.pem()).unwrap();
+        fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
+    }
+
+    #[test]
+    fn new_files_are_loaded_when_they_have_settled_and_bad_ones_are_told_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let files =
+            Files { certificate: dir.path().join("server.pem"), key: dir.path().join("server.key"), client_ca: None };
+        renew(&files);
+        let mut reloader = Reloader::start(files.clone(), Metrics::new().access.tls_handshakes_failed.clone()).unwrap();
+        let current = |reloader: &Reloader| reloader.tls.current.load_full();
+        let first = current(&reloader);
+        assert_eq!([reloader.look(false), reloader.look(false)], [None, None]);
+
+        renew(&files);
+        assert_eq!([reloader.look(false), reloader.look(false), reloader.look(false)], [None, Some(Ok(())), None]);
+        let second = current(&reloader);
+        assert!(!Arc::ptr_eq(&first, &second));
+
+        fs::remove_file(&files.key).unwrap();
+        assert_eq!(reloader.look(false), None);
+        assert!(matches!(reloader.look(false), Some(Err(reason)) if reason.contains("cannot read")));
+        assert_eq!([reloader.look(false), reloader.look(false)], [None, None]);
+        assert!(matches!(reloader.look(true), Some(Err(_))), "who asks is told again");
+        assert!(Arc::ptr_eq(&second, &current(&reloader)));
+
+        renew(&files);
+        assert_eq!(reloader.look(true), Some(Ok(())));
+        assert!(!Arc::ptr_eq(&second, &current(&reloader)));
+    }
+}

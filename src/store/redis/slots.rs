@@ -1,0 +1,142 @@
+//! Which node of a cluster has which slot. Nothing here talks to anybody.
+
+use std::fmt;
+
+use hashbrown::HashMap;
+use redis::cluster_routing::Slot;
+
+use super::call::Reply;
+
+/// The last slot of every cluster.
+const LAST_SLOT: i64 = 16_383;
+
+/// Where a node listens.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Address {
+    pub host: String,
+    pub port: u16,
+}
+
+impl Address {
+    /// Reads `host:port`; an empty host stands for `answered_by`'s.
+    pub(super) fn parse(text: &str, answered_by: &Self) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        Some(Self { host: host_or(host, answered_by), port: port.parse().ok()? })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+fn host_or(host: &str, answered_by: &Address) -> String {
+    if host.is_empty() { answered_by.host.clone() } else { host.to_owned() }
+}
+
+/// The masters by slot.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SlotMap {
+    /// In no order; slots without a master are missing.
+    owners: HashMap<Slot, usize, foldhash::fast::RandomState>,
+    masters: Vec<Address>,
+}
+
+impl SlotMap {
+    /// Reads the reply to CLUSTER SLOTS of the node `answered_by`; `None` when it is no such reply, or names no master.
+    /// Each range is `[first, last, [host, port, …] of the master, replicas…]`.
+    pub(super) fn read(reply: &Reply, answered_by: &Address) -> Option<Self> {
+        let Reply::Array(ranges) = reply else { return None };
+        let mut map = Self::default();
+        for range in ranges {
+            let Reply::Array(parts) = range else { return None };
+            let [Reply::Int(first), Reply::Int(last), Reply::Array(master), ..] = parts.as_slice() else { return None };
+            // A node whose address the one that answered does not know yet.
+            let Some(master) = read_node(master, answered_by) else { continue };
+            let master = map.place(master);
+            for slot in (*first).max(0)..=(*last).min(LAST_SLOT) {
+                map.owners.extend(u16::try_from(slot).ok().and_then(Slot::new).map(|slot| (slot, master)));
+            }
+        }
+        (!map.masters.is_empty()).then_some(map)
+    }
+
+    pub(super) fn owner(&self, slot: Slot) -> Option<&Address> {
+        self.masters.get(*self.owners.get(&slot)?)
+    }
+
+    /// Every master once.
+    pub(super) fn masters(&self) -> &[Address] {
+        &self.masters
+    }
+
+    fn place(&mut self, master: Address) -> usize {
+        let known = self.masters.iter().position(|known| *known == master);
+        known.unwrap_or_else(|| {
+            self.masters.push(master);
+            self.masters.len() - 1
+        })
+    }
+}
+
+/// `[host, port, …]`. A host that is nil or empty is that of the node that answered, `?` is unknown.
+fn read_node(node: &[Reply], answered_by: &Address) -> Option<Address> {
+    let [host, Reply::Int(port), ..] = node else { return None };
+    let host = match host {
+        Reply::BulkString(bytes) => std::str::from_utf8(bytes).ok()?,
+        Reply::SimpleString(text) => text,
+        Reply::Nil => "",
+        _ => return None,
+    };
+    (host != "?").then_some(Address { host: host_or(host, answered_by), port: u16::try_from(*port).ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(host: &str, port: u16) -> Address {
+        Address { host: host.to_owned(), port }
+    }
+
+    fn node(host: Reply, port: i64) -> Reply {
+        Reply::Array(vec![host, Reply::Int(port), Reply::BulkString(b"id".to_vec())])
+    }
+
+    fn range(first: i64, last: i64, master: Reply) -> Reply {
+        let replica = node(Reply::BulkString(b"replica".to_vec()), 1);
+        Reply::Array(vec![Reply::Int(first), Reply::Int(last), master, replica])
+    }
+
+    #[test]
+    fn every_slot_has_its_master() {
+        let ten = |port| node(Reply::BulkString(b"10.0.0.1".to_vec()), port);
+        let reply =
+            Reply::Array(vec![range(0, 99, ten(1)), range(100, 200, node(Reply::Nil, 2)), range(300, 300, ten(1))]);
+        let map = SlotMap::read(&reply, &address("asked", 9)).unwrap();
+        let owner = |slot| map.owner(Slot::new(slot).unwrap()).cloned();
+        assert_eq!(owner(0), Some(address("10.0.0.1", 1)));
+        assert_eq!(owner(99), owner(300));
+        assert_eq!(owner(100), Some(address("asked", 2)), "no host: the one that was asked");
+        assert_eq!(owner(201), None);
+        assert_eq!(map.masters().len(), 2);
+    }
+
+    #[test]
+    fn an_unknown_host_is_left_out_and_a_foreign_reply_refused() {
+        let unknown = Reply::Array(vec![range(0, 9, node(Reply::BulkString(b"?".to_vec()), 1))]);
+        for reply in [unknown, Reply::Nil, Reply::Array(vec![]), Reply::Array(vec![Reply::Int(1)])] {
+            assert!(SlotMap::read(&reply, &address("asked", 9)).is_none(), "{reply:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_without_a_host_is_on_the_node_that_answered() {
+        let asked = address("asked", 9);
+        assert_eq!(Address::parse("10.0.0.1:7000", &asked), Some(address("10.0.0.1", 7000)));
+        assert_eq!(Address::parse("::1:7000", &asked), Some(address("::1", 7000)));
+        assert_eq!(Address::parse(":7000", &asked), Some(address("asked", 7000)));
+        assert_eq!(Address::parse("nowhere", &asked), None);
+    }
+}

@@ -1,0 +1,154 @@
+//! Listing a rule's buckets, held against every store that can.
+
+use divvy::algorithm::{LeakyBucket, Limit, SlidingLog, SlidingWindow, TokenBucket};
+use divvy::clock::Clock;
+use divvy::store::key::{Prefix, Space};
+use divvy::store::{Action, Backend, Batch, Listing, Store};
+
+use crate::conformance::{Opened, TAKE, limit, memory, redis, redis_cluster, rocks, rocks_evicting, wait};
+
+const HOUR: u64 = 3600 * 1_000_000_000;
+
+/// The pairs of a rule, with what a glob and Redis's names could stumble over.
+const PAIRS: [(&str, &str); 2] = [("path", "/a*[b]?\\c"), ("listing", "yes:no")];
+
+fn limits() -> [Limit; 5] {
+    [
+        limit(5, 3600),
+        Limit::SlidingWindow(SlidingWindow::new(5, HOUR).unwrap()),
+        Limit::SlidingLog(SlidingLog::new(5, HOUR).unwrap()),
+        Limit::TokenBucket(TokenBucket::new(5, 5, HOUR).unwrap()),
+        Limit::LeakyBucket(LeakyBucket::new(5, 5, HOUR).unwrap()),
+    ]
+}
+
+async fn act(store: &Backend, clock: &Clock, limit: Limit, action: Action, actors: &[String]) {
+    let prefix = Prefix::new(Space::Rule, PAIRS, &limit);
+    let mut batch = Batch::default();
+    batch.begin(clock.now());
+    for actor in actors {
+        batch.push(limit, action, batch.now(), |key| prefix.write_key(actor, key));
+    }
+    store.apply(&mut batch).await;
+    assert!((0..actors.len()).all(|index| batch.outcome(index).unwrap().allowed));
+}
+
+/// Every bucket of the rule: its actor and the credits left, sorted, each once.
+async fn listed(store: &Backend, clock: &Clock, limit: Limit, count: usize) -> Vec<(String, u64)> {
+    let mut found = Vec::new();
+    let mut cursor = None;
+    loop {
+        let prefix = Prefix::new(Space::Rule, PAIRS, &limit).as_bytes().into();
+        let page = store.list(Listing { prefix, limit, cursor, count, now: clock.now() }).await.unwrap();
+        for bucket in page.buckets {
+            assert!(bucket.outcome.reset_ns > 0 && bucket.outcome.reset_ns <= HOUR, "{bucket:?}");
+            found.push((String::from_utf8(bucket.actor).unwrap(), bucket.outcome.left));
+        }
+        cursor = page.next;
+        if cursor.is_none() {
+            found.sort();
+            found.dedup();
+            return found;
+        }
+    }
+}
+
+fn a_rule_s_buckets_are_listed_and_no_other_s(Opened { store, dir: _dir, .. }: Opened) {
+    let clock = Clock::system();
+    let actors: Vec<_> = ["", "a", "a:b", "é", "*"].into_iter().map(str::to_owned).chain(named(40)).collect();
+    wait(async {
+        for limit in limits() {
+            act(&store, &clock, limit, TAKE, &actors).await;
+        }
+        for limit in limits() {
+            act(&store, &clock, limit, TAKE, &actors[..2]).await;
+            let mut expected: Vec<_> = actors.iter().map(|actor| (actor.clone(), 4)).collect();
+            expected.iter_mut().take(2).for_each(|(_, left)| *left = 3);
+            expected.sort();
+            for count in [7, 1_000] {
+                assert_eq!(listed(&store, &clock, limit, count).await, expected, "{limit:?} by {count}");
+            }
+            act(&store, &clock, limit, Action::Forget, &actors[1..]).await;
+            assert_eq!(listed(&store, &clock, limit, 7).await, [(String::new(), 3)], "{limit:?}");
+            act(&store, &clock, limit, Action::Forget, &actors[..1]).await;
+            assert_eq!(listed(&store, &clock, limit, 7).await, [], "{limit:?}");
+        }
+    });
+}
+
+fn named(count: usize) -> impl Iterator<Item = String> {
+    (0..count).map(|number| format!("actor-{number}"))
+}
+
+#[test]
+fn memory_lists() {
+    a_rule_s_buckets_are_listed_and_no_other_s(memory());
+}
+
+#[test]
+fn rocksdb_lists_what_is_only_in_memory_as_well() {
+    a_rule_s_buckets_are_listed_and_no_other_s(rocks());
+}
+
+#[test]
+fn rocksdb_lists_what_is_no_longer_in_memory() {
+    a_rule_s_buckets_are_listed_and_no_other_s(rocks_evicting());
+}
+
+#[test]
+fn redis_lists() {
+    a_rule_s_buckets_are_listed_and_no_other_s(redis());
+}
+
+#[test]
+fn a_cluster_says_that_it_does_not() {
+    let Opened { store, .. } = redis_cluster();
+    let limit = limit(5, 60);
+    let prefix = Prefix::new(Space::Rule, PAIRS, &limit).as_bytes().into();
+    let listing = Listing { prefix, limit, cursor: None, count: 10, now: Clock::system().now() };
+    let error = wait(store.list(listing)).unwrap_err().to_string();
+    assert!(error.contains("is a cluster") && error.contains("name the actor"), "{error}");
+}
+
+#[test]
+fn a_foreign_cursor_is_refused() {
+    for Opened { store, dir: _dir, .. } in [memory(), rocks(), redis()] {
+        let limit = limit(5, 60);
+        let prefix = Prefix::new(Space::Rule, PAIRS, &limit).as_bytes().into();
+        let cursor = Some("no cursor".to_owned());
+        let listing = Listing { prefix, limit, cursor, count: 10, now: Clock::system().now() };
+        let error = wait(store.list(listing)).unwrap_err().to_string();
+        assert!(error.contains("\"no cursor\" is no cursor"), "{error}");
+    }
+}
+
+#[test]
+fn expired_buckets_are_not_listed_and_bound_no_page() {
+    for Opened { store, dir: _dir, .. } in [memory(), rocks()] {
+        let clock = Clock::system();
+        let limit = limit(5, 1);
+        wait(async {
+            let prefix = Prefix::new(Space::Rule, PAIRS, &limit);
+            let mut batch = Batch::default();
+            batch.begin(clock.now());
+            for number in 0..25_000 {
+                batch.push(limit, TAKE, batch.now(), |key| prefix.write_key(&number.to_string(), key));
+            }
+            store.apply(&mut batch).await;
+            // Two seconds later by the time that the listing is given.
+            let now = clock.now().plus(2_000_000_000);
+            let (mut cursor, mut pages) = (None, 0);
+            loop {
+                let listing = Listing { prefix: prefix.as_bytes().into(), limit, cursor, count: 10, now };
+                let page = store.list(listing).await.unwrap();
+                assert_eq!(page.buckets, []);
+                pages += 1;
+                cursor = page.next;
+                if cursor.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(pages, 3, "a page looks at 10,000 buckets");
+        });
+    }
+}

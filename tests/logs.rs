@@ -1,0 +1,185 @@
+//! The log: its formats, its levels, and what is kept out of it.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::process::Command;
+use std::thread;
+use std::time::Instant;
+
+use divvy::logging::MESSAGES_PER_SECOND;
+use serde_json::Value;
+
+use crate::support::log::Log;
+use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server, connect, divvy};
+
+const COMMENTED: &str = "[a=1]\ncreditLimit = 3\nresetSeconds = 60\nlabel = one\ncomment = 'for \"tests\"'\n\n\
+                         [default]\ncreditLimit = 0\nresetSeconds = 0\n";
+
+/// A server of `rules` from memory that logs, its environment changed by `prepare`.
+fn logging(rules: &str, options: &[&str], prepare: impl FnOnce(&mut Command)) -> (Server, Log) {
+    let mut command = divvy();
+    let log = Log::of(&mut command);
+    prepare(&mut command);
+    let server = Server::start_as(&mut command, &[&[rules, "--store", "memory"], options].concat());
+    (server, log)
+}
+
+fn json_lines(log: &Log) -> Vec<Value> {
+    let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    log.text().lines().map(parse).collect()
+}
+
+#[test]
+fn every_line_of_a_json_log_is_an_object() {
+    let rules = RulesFile::ini(COMMENTED);
+    let options = ["--log-format", "json", "--log-level", "debug", "--max-connections", "1"];
+    let (server, log) = logging(rules.path(), &options, |_| {});
+    let mut client = LineClient::connect(server.line);
+    client.hit("a=1");
+    let mut refused = String::new();
+    connect(server.resp).read_to_string(&mut refused).unwrap();
+    std::fs::write(rules.path(), "[a=1]\nlabel = \"\n").unwrap();
+    server.signal("-HUP");
+    log.await_count(1, "not loaded");
+    assert!(server.terminate().success());
+
+    let lines = json_lines(&log);
+    let find = |message: &str| {
+        let found = lines.iter().find(|line| line["message"].as_str().unwrap().contains(message));
+        found.unwrap_or_else(|| panic!("no {message:?} in:\n{}", log.text()))
+    };
+    assert_eq!(find("line 1: [a=1] allows 3 in 60 s")["comment"], "for \"tests\"");
+    let refused = find("too many connections");
+    assert_eq!((&refused["level"], &refused["limit"]), (&"WARN".into(), &1.into()));
+    assert!(refused["peer"].as_str().unwrap().starts_with("127.0.0.1:") && refused["timestamp"].is_string());
+    assert_eq!(find("rules.ini:1:")["level"], "ERROR");
+    find("stopped");
+}
+
+#[test]
+fn what_keeps_a_server_from_starting_is_json_as_well() {
+    let rules = RulesFile::ini("[a=1]\ncreditLimit = 1\n");
+    for args in [[rules.path(), "--store=memory"], [COMPAT_RULES, "--data-dir=/proc/divvy"]] {
+        let mut command = divvy();
+        let log = Log::of(&mut command);
+        let fixed = ["serve", "--listen=127.0.0.1:0", "--resp-listen=none", "--http-listen=none", "--log-format=json"];
+        let status = command.args(fixed).args(args).status().unwrap();
+        assert_eq!(status.code(), Some(1));
+        assert!(json_lines(&log).iter().any(|line| line["level"] == "ERROR"), "{}", log.text());
+    }
+}
+
+#[test]
+fn debug_divvy_shows_the_rules_with_their_comments_at_every_load() {
+    let rules = RulesFile::ini(COMMENTED);
+    let (server, log) = logging(rules.path(), &["--reload-interval", "0"], |command| {
+        command.env("DEBUG", "divvy");
+    });
+    log.await_line(&["DEBUG", "line 1: [a=1] allows 3 in 60 s", "label=\"one\"", r#"comment="for \"tests\"""#]);
+    log.await_line(&["DEBUG", "line 7: [default] always denies"]);
+    std::fs::write(rules.path(), COMMENTED.replace("creditLimit = 3", "creditLimit = 4")).unwrap();
+    server.signal("-HUP");
+    log.await_line(&["DEBUG", "line 1: [a=1] allows 4 in 60 s", r#"comment="for \"tests\"""#]);
+}
+
+/// Whether the log of a server with this environment and these options has lines of a level.
+fn has_level(level: &str, options: &[&str], environment: &[(&str, &str)]) -> bool {
+    let (server, log) = logging(COMPAT_RULES, options, |command| {
+        command.envs(environment.iter().copied());
+    });
+    server.terminate();
+    log.text().lines().any(|line| line.contains(level))
+}
+
+#[test]
+fn levels() {
+    assert!(has_level("INFO", &[], &[]) && !has_level("DEBUG", &[], &[]));
+    assert!(has_level("DEBUG", &["--log-level", "debug"], &[]));
+    assert!(has_level("DEBUG", &[], &[("DIVVY_LOG", "debug")]));
+    assert!(!has_level("INFO", &["--log-level", "warn"], &[]));
+    assert!(!has_level("INFO", &[], &[("RUST_LOG", "warn")]), "RUST_LOG says more exactly what");
+    assert!(has_level("DEBUG", &["--log-level", "error"], &[("RUST_LOG", "divvy=debug")]));
+    assert!(!has_level("DEBUG", &[], &[("DEBUG", "express")]), "meant for another program");
+}
+
+#[test]
+fn a_filter_that_cannot_be_read_is_told() {
+    let output = divvy().args(["serve", COMPAT_RULES]).env("RUST_LOG", "divvy=loud").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("RUST_LOG"));
+}
+
+#[test]
+fn refused_connections_do_not_fill_the_log() {
+    let (server, log) = logging(COMPAT_RULES, &["--max-connections", "1"], |_| {});
+    let mut first = RespClient::connect(server.resp);
+    assert_eq!(first.command("PING"), "PONG");
+    let began = Instant::now();
+    for _ in 0..500 {
+        assert!(RespClient::connect(server.resp).read_reply().contains("max number of clients"));
+    }
+    // A flood of a second touches two.
+    let seconds = began.elapsed().as_secs() + 2;
+    let lines = log.count("too many connections") as u64;
+    assert!((1..=seconds * MESSAGES_PER_SECOND).contains(&lines), "{lines} lines in {seconds} seconds");
+}
+
+/// What would clear a terminal, and forge a line.
+const HOSTILE: &[u8] = b"\x1b[2J\r2026-01-01T00:00:00Z ERROR forged\xff \x07";
+
+/// Printable ASCII, and every line begins with its time.
+fn assert_clean(log: &Log) {
+    let text = log.text();
+    assert!(text.bytes().all(|byte| byte == b'\n' || (b' '..=b'~').contains(&byte)), "{text:?}");
+    assert!(text.lines().all(|line| line.starts_with("20") && !line.starts_with("2026-01-01T")), "{text}");
+}
+
+#[test]
+fn bytes_of_clients_do_not_reach_the_log() {
+    let (server, log) = logging(COMPAT_RULES, &["--log-level", "trace"], |_| {});
+    for address in [server.line, server.resp, server.http] {
+        let mut stream = connect(address);
+        stream.write_all(&[HOSTILE, b"\r\n\r\n"].concat()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+    log.await_line(&["an HTTP connection ended early"]);
+    assert!(server.terminate().success());
+    assert_clean(&log);
+}
+
+/// A Redis that answers every command with an error of hostile bytes, in several lines.
+fn hostile_redis() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let text = [b"ERR \r\nforged", HOSTILE].concat();
+    let error = [format!("!{}\r\n", text.len()).as_bytes(), &text, b"\r\n"].concat();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let error = error.clone();
+            thread::spawn(move || {
+                let mut asked = [0; 4096];
+                while let Ok(length @ 1..) = stream.read(&mut asked) {
+                    let commands = asked[..length].iter().filter(|byte| **byte == b'*').count();
+                    if stream.write_all(&error.repeat(commands)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn what_a_peer_says_is_escaped() {
+    let mut command = divvy();
+    let log = Log::of(&mut command);
+    let url = format!("redis://{}", hostile_redis());
+    let server = Server::start_as(&mut command, &[COMPAT_RULES, "--redis-url", &url]);
+    let mut client = LineClient::connect(server.line);
+    client.send(b"HIT method=GET path=/status\n");
+    assert!(client.read_line().starts_with("ERR unknown "));
+    log.await_line(&["failing:", r"\r\nforged\x1b[2J\r2026-01-01"]);
+    assert_clean(&log);
+}

@@ -1,0 +1,169 @@
+//! A master killed under load, and its replica promoted, by sentinels and in a cluster: replies come in time, the
+//! server finds the new master by itself, and nothing is granted beyond what Redis itself lost.
+//!
+//! The bound: replication is asynchronous, so the replica may lack the last grants of the master that died. Each master
+//! grants each credit once, and the new one begins at what the replica held, V. So a credit of V or more is granted
+//! once, one below V at most twice, and the total is at most the limit plus the credits below V that were granted before
+//! the kill: those, and only those, Redis lost.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::redis::{RedisCluster, RedisServer};
+use crate::support::sentinel::{MASTER, SENTINEL_PASSWORD, Sentinels};
+use crate::support::{LineClient, PATIENCE, RulesFile, Server, parse_verdict};
+
+const LIMIT: u64 = 4_000;
+const CLIENTS: usize = 8;
+/// Grants before the master is killed.
+const BEFORE: usize = 500;
+const TIMEOUT: Duration = Duration::from_millis(500);
+/// What a busy machine may add to a reply's time.
+const SLACK: Duration = Duration::from_millis(1500);
+
+const KEY: &str = "divvy:ip=*:a:4000:600";
+
+fn serve(flags: &[&str]) -> Server {
+    let quota = format!("creditLimit = {LIMIT}\nresetSeconds = 600\n");
+    let rules = RulesFile::ini(&format!("[ip=*]\n{quota}actorField = ip\n\n[default]\n{quota}"));
+    Server::start(&[&[rules.path(), "--denial-cache", "0"], flags].concat())
+}
+
+#[derive(Debug)]
+enum Reply {
+    Granted { credit: u64 },
+    Denied,
+    Error(String),
+}
+
+/// One hit, whose reply must come in time.
+fn hit(client: &mut LineClient, ip: &str) -> Reply {
+    let sent = Instant::now();
+    client.send(format!("HIT ip={ip}\n").as_bytes());
+    let line = client.read_line();
+    assert!(sent.elapsed() < TIMEOUT + SLACK, "{line:?} took {:?}", sent.elapsed());
+    match parse_verdict(&line) {
+        Some((true, credit, _)) => Reply::Granted { credit },
+        Some((false, ..)) => Reply::Denied,
+        None if line.starts_with("ERR ") => Reply::Error(line),
+        None => panic!("not a reply: {line:?}"),
+    }
+}
+
+/// Hits of several connections at once; each goes on until `is_last` with a reply. Returns the credits that were
+/// granted.
+fn load(server: &Server, granted: &AtomicUsize, is_last: impl Fn(&Reply) -> bool + Sync) -> Vec<u64> {
+    let hits = || {
+        let (mut client, mut credits, begin) = (LineClient::connect(server.line), Vec::new(), Instant::now());
+        loop {
+            let reply = hit(&mut client, "a");
+            if let Reply::Granted { credit } = reply {
+                credits.push(credit);
+                granted.fetch_add(1, Relaxed);
+            }
+            if is_last(&reply) {
+                return credits;
+            }
+            if let Reply::Error(error) = &reply {
+                assert!(begin.elapsed() < PATIENCE, "no recovery: {error}");
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(hits)).collect();
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+    })
+}
+
+/// Kills the master under load; returns the grants up to then. Every connection met the failure.
+fn load_until_killed(server: &Server, kill: impl FnOnce()) -> Vec<u64> {
+    let granted = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let load = scope.spawn(|| load(server, &granted, |reply| matches!(reply, Reply::Error(_))));
+        while granted.load(Relaxed) < BEFORE {
+            thread::sleep(Duration::from_millis(1));
+        }
+        kill();
+        load.join().unwrap()
+    })
+}
+
+/// Hits until the new master has no credit left, and holds all grants against the bound.
+fn assert_nothing_over_admitted(server: &Server, before: &[u64], replica_held: u64) {
+    let after = load(server, &AtomicUsize::new(0), |reply| matches!(reply, Reply::Denied));
+    for grants in [before, &after] {
+        let mut times = HashMap::new();
+        grants.iter().for_each(|credit| *times.entry(credit).or_insert(0) += 1);
+        assert!(times.values().all(|times| *times == 1), "a master granted a credit twice");
+    }
+    assert!(after.iter().all(|credit| *credit < replica_held), "a credit came back that the replica had not");
+    let lost = before.iter().filter(|credit| **credit < replica_held).count();
+    let total = before.len() + after.len();
+    assert!(total <= LIMIT as usize + lost, "{total} of {LIMIT} granted, and Redis lost {lost}");
+    assert!(!after.is_empty(), "the new master was found");
+}
+
+#[test]
+fn sentinels_promote_a_replica() {
+    let mut setup = Sentinels::start();
+    let urls = setup.urls();
+    let sentinels = ["--redis-sentinel-master", MASTER, "--redis-sentinel-auth", SENTINEL_PASSWORD];
+    let server = serve(&[&["--redis-url", &urls], &sentinels[..]].concat());
+    let before = load_until_killed(&server, || setup.master.kill());
+    let held = setup.ask_replica(&["GET", KEY]).parse().unwrap();
+    assert_nothing_over_admitted(&server, &before, held);
+    assert_eq!(setup.ask_replica(&["GET", KEY]), "0", "the promoted replica counts");
+    assert!(setup.ask_replica(&["ROLE"]).starts_with("master"));
+}
+
+#[test]
+fn a_hung_sentinel_does_not_hide_the_master() {
+    let setup = Sentinels::start();
+    setup.hang_first_sentinel();
+    let urls = setup.urls();
+    let server =
+        serve(&["--redis-url", &urls, "--redis-sentinel-master", MASTER, "--redis-sentinel-auth", SENTINEL_PASSWORD]);
+    let granted = load(&server, &AtomicUsize::new(0), |reply| matches!(reply, Reply::Granted { .. }));
+    assert_eq!(granted.len(), CLIENTS);
+}
+
+#[test]
+fn a_cluster_replaces_a_killed_master_and_the_other_shards_do_not_notice() {
+    a_cluster_loses_a_master(RedisServer::kill);
+}
+
+#[test]
+fn a_cluster_replaces_a_hung_master_and_the_other_shards_do_not_notice() {
+    a_cluster_loses_a_master(|master| master.signal("-STOP"));
+}
+
+fn a_cluster_loses_a_master(lose: impl FnOnce(&mut RedisServer)) {
+    let mut cluster = RedisCluster::start();
+    let server = serve(&["--redis-url", &cluster.urls().join(",")]);
+    let master = cluster.port_of(KEY);
+    let replica = cluster.replica_of(master).port;
+    let others: Vec<_> = (0..50).map(|number| format!("other{number}")).collect();
+    let is_elsewhere = |ip: &&String| cluster.port_of(&format!("divvy:ip=*:{ip}:4000:600")) != master;
+    let others: Vec<_> = others.iter().filter(is_elsewhere).take(10).collect();
+    let mut bystander = LineClient::connect(server.line);
+    let mut all_answered = |hits: usize| {
+        for ip in others.iter().cycle().take(hits) {
+            let reply = hit(&mut bystander, ip);
+            assert!(matches!(reply, Reply::Granted { .. }), "{ip} is at a master that is well: {reply:?}");
+        }
+    };
+    all_answered(others.len());
+    let before = load_until_killed(&server, || lose(cluster.node(master)));
+    all_answered(50 * others.len());
+    // A replica answers questions about its master's keys only on demand.
+    let held = cluster.node(replica).pipe("READONLY\nGET \"divvy:ip=*:a:4000:600\"\n");
+    let held = held.lines().last().unwrap().parse().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| all_answered(100 * others.len()));
+        assert_nothing_over_admitted(&server, &before, held);
+    });
+    assert_eq!(cluster.node(replica).cli(&["GET", KEY]), "0", "the promoted replica counts");
+}

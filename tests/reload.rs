@@ -1,0 +1,295 @@
+//! Rules that change while they are served.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+use crate::support::log::Log;
+use crate::support::{LineClient, RespClient, Server, divvy, encode};
+
+const IN_FORCE: &str = "loaded again, its rules are in force";
+const UNCHANGED: &str = "loaded again, unchanged";
+const NOT_LOADED: &str = "not loaded, the rules from before stay in force";
+
+/// A rules file that can be changed, and a server of it that logs.
+struct Watched {
+    dir: tempfile::TempDir,
+    log: Log,
+    server: Server,
+}
+
+impl Watched {
+    fn serving(rules: &str, options: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("rules.ini"), rules).unwrap();
+        Self::serving_in(dir, options)
+    }
+
+    /// Serves the `rules.ini` in `dir`, from memory.
+    fn serving_in(dir: tempfile::TempDir, options: &[&str]) -> Self {
+        let mut command = divvy();
+        let log = Log::of(&mut command);
+        let rules = dir.path().join("rules.ini");
+        let fixed = [rules.to_str().unwrap(), "--store", "memory"];
+        let server = Server::start_as(&mut command, &[&fixed, options].concat());
+        Self { dir, log, server }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("rules.ini")
+    }
+
+    fn write(&self, rules: &str) {
+        fs::write(self.path(), rules).unwrap();
+    }
+
+    fn hang_up(&self) {
+        self.server.signal("-HUP");
+    }
+}
+
+/// A rule for `header` that allows `credits` an hour, and one that denies the rest.
+fn rules(header: &str, credits: u64) -> String {
+    format!(
+        "[{header}]\ncreditLimit = {credits}\nresetSeconds = 3600\n\n[default]\ncreditLimit = 0\nresetSeconds = 0\n"
+    )
+}
+
+#[test]
+fn a_file_that_changed_is_loaded_by_itself() {
+    let watched = Watched::serving(&rules("a=1", 10), &[]);
+    let mut client = LineClient::connect(watched.server.line);
+    assert_eq!(client.hit("a=1").1, 9);
+    watched.write(&rules("b=1", 20));
+    watched.log.await_line(&[IN_FORCE, "rules.ini", "added=1", "removed=1", "changed=0", "moved=0"]);
+    assert_eq!((client.hit("a=1"), client.hit("b=1").1), ((false, 0, 0), 19));
+    watched.log.await_line(&["removed [a=1] allows 10 in 3600 s"]);
+    watched.log.await_line(&["line 1: added [b=1] allows 20 in 3600 s"]);
+}
+
+#[test]
+fn sighup_loads_at_once_and_says_so_when_nothing_changed() {
+    let watched = Watched::serving(&rules("a=1", 10), &["--reload-interval", "0"]);
+    watched.hang_up();
+    watched.log.await_count(1, UNCHANGED);
+    watched.write(&rules("a=1", 20));
+    watched.hang_up();
+    watched.log.await_count(1, IN_FORCE);
+    assert_eq!(LineClient::connect(watched.server.line).hit("a=1").1, 19);
+    assert!(watched.server.terminate().success());
+}
+
+#[test]
+fn without_a_rules_file_sighup_is_ignored_with_a_word() {
+    let mut command = divvy();
+    let log = Log::of(&mut command);
+    let server = Server::start_as(&mut command, &["--store", "memory"]);
+    server.signal("-HUP");
+    log.await_line(&["SIGHUP", "there is no rules file"]);
+    assert!(RespClient::connect(server.resp).command("CL.THROTTLE a 1 1 60").starts_with('['));
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn counters_go_on_where_the_limit_stayed_and_start_afresh_where_it_changed() {
+    let both = |kept: &str, changed: u64| {
+        format!("[kept=*]\ncreditLimit = 10\nresetSeconds = 3600\nactorField = kept\n{kept}\n{}", rules("a=1", changed))
+    };
+    let watched = Watched::serving(&both("", 10), &["--reload-interval", "0"]);
+    let mut client = RespClient::connect(watched.server.resp);
+    let mut left = |pairs: &str| client.command(&format!("DIVVY.HIT {pairs}"));
+    assert_eq!((left("kept=x"), left("a=1")), ("[1 9 3600]".into(), "[1 9 3600]".into()));
+    watched.write(&both("label = l\ncostField = cost", 11));
+    watched.hang_up();
+    watched.log.await_line(&[IN_FORCE, "added=0", "removed=0", "changed=2", "start_afresh=1"]);
+    watched.log.await_line(&["line 1: changed [kept=*]", "label from nothing to l", "its counters go on"]);
+    watched.log.await_line(&["changed [a=1] creditLimit from 10 to 11; its counters start afresh"]);
+    assert!(left("kept=x cost=3").starts_with("[1 6 "));
+    assert_eq!(left("a=1"), "[1 10 3600]");
+}
+
+#[test]
+fn an_order_that_changed_is_told() {
+    let first = "[a=1]\ncreditLimit = 1\nresetSeconds = 0\n\n";
+    let watched = Watched::serving(&format!("{first}{}", rules("b=1", 5)), &["--reload-interval", "0"]);
+    let (rule, default) = rules("b=1", 5).split_once("\n\n").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+    watched.write(&format!("{rule}\n\n{first}{default}"));
+    watched.hang_up();
+    watched.log.await_line(&[IN_FORCE, "added=0", "removed=0", "changed=0", "moved=1"]);
+    watched.log.await_line(&["moved ["]);
+    assert_eq!(LineClient::connect(watched.server.line).hit("a=1 b=1").1, 4, "the rule that is first now answers");
+}
+
+#[test]
+fn a_bad_file_is_told_with_its_lines_and_the_old_rules_stay() {
+    let good = rules("a=1", 10);
+    let watched = Watched::serving(&good, &["--reload-interval", "0"]);
+    watched.write("[a=1]\ncreditLimit = many\nresetSeconds = 60\n");
+    let checked = divvy().args(["check", watched.path().to_str().unwrap()]).output().unwrap();
+    let problems = String::from_utf8(checked.stderr).unwrap();
+    assert_eq!(problems.lines().count(), 2, "the limit, and that there is no default rule: {problems}");
+
+    watched.hang_up();
+    watched.log.await_count(1, NOT_LOADED);
+    let log = watched.log.text();
+    for problem in problems.lines() {
+        let problem = problem.strip_prefix("error: ").unwrap();
+        assert!(log.lines().any(|line| line.contains("ERROR") && line.ends_with(problem)), "{problem:?} in:\n{log}");
+    }
+    let mut client = LineClient::connect(watched.server.line);
+    assert_eq!(client.hit("a=1").1, 9);
+
+    watched.write(&good);
+    watched.hang_up();
+    watched.log.await_count(1, UNCHANGED);
+    assert_eq!(client.hit("a=1").1, 8);
+}
+
+#[test]
+fn a_file_that_vanished_is_told_once_and_is_taken_up_when_it_is_back() {
+    let watched = Watched::serving(&rules("a=1", 10), &[]);
+    fs::remove_file(watched.path()).unwrap();
+    watched.log.await_count(1, NOT_LOADED);
+    watched.log.await_line(&["ERROR", "rules.ini: cannot read the file"]);
+    let mut client = LineClient::connect(watched.server.line);
+    assert_eq!(client.hit("a=1").1, 9);
+    watched.write(&rules("a=1", 20));
+    watched.log.await_count(1, IN_FORCE);
+    assert_eq!(client.hit("a=1").1, 19);
+    assert_eq!(watched.log.count(NOT_LOADED), 1);
+}
+
+/// As a ConfigMap is mounted: the file is a link through `..data`, which is a link to a directory a version.
+#[test]
+fn a_config_map_s_swap_of_a_link_above_the_file_is_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    let publish = |dir: &Path, version: &str, rules: &str| {
+        fs::create_dir(dir.join(version)).unwrap();
+        fs::write(dir.join(version).join("rules.ini"), rules).unwrap();
+        symlink(version, dir.join("..data_tmp")).unwrap();
+        fs::rename(dir.join("..data_tmp"), dir.join("..data")).unwrap();
+    };
+    publish(dir.path(), "..2026_1", &rules("a=1", 10));
+    symlink("..data/rules.ini", dir.path().join("rules.ini")).unwrap();
+    let watched = Watched::serving_in(dir, &[]);
+    let mut client = LineClient::connect(watched.server.line);
+    assert_eq!(client.hit("a=1").1, 9);
+    publish(watched.dir.path(), "..2026_2", &rules("a=1", 20));
+    fs::remove_dir_all(watched.dir.path().join("..2026_1")).unwrap();
+    watched.log.await_count(1, IN_FORCE);
+    assert_eq!(client.hit("a=1").1, 19);
+    assert_eq!(watched.log.count(NOT_LOADED), 0);
+}
+
+/// How often the rules flip under load.
+const FLIPS: usize = 100;
+/// Requests that each client sends at once.
+const PIPELINED: u64 = 32;
+/// What the rule that both rule sets have grants.
+const KEPT: u64 = 1_000_000;
+
+/// Rules under which `x=…` is answered by `x`, an own number, and `kept=…` as always.
+fn flipping(x: u64) -> String {
+    format!(
+        "[x=*]\ncreditLimit = {x}\nresetSeconds = 0\n\n\
+         [kept=*]\ncreditLimit = {KEPT}\nresetSeconds = 3600\nactorField = kept\n\n\
+         [default]\ncreditLimit = 0\nresetSeconds = 0\n"
+    )
+}
+
+/// What a client was answered.
+#[derive(Default)]
+struct Answered {
+    /// By the one and by the other rule set.
+    by: [u64; 2],
+    /// Hits on the rule that both have.
+    kept: u64,
+}
+
+impl Answered {
+    /// Takes note of the answers to `x=1` and to `kept=…`.
+    fn take(&mut self, x: (bool, u64, u64), kept: (bool, u64)) {
+        match x {
+            (true, 1_111, 0) => self.by[0] += 1,
+            (true, 2_222, 0) => self.by[1] += 1,
+            other => panic!("an answer of neither rule set: {other:?}"),
+        }
+        self.kept += 1;
+        assert_eq!(kept, (true, KEPT - self.kept), "its counter goes on through every change");
+    }
+}
+
+/// Hits by the line protocol until `done`; each reply must be there, in order.
+fn hit_by_line(address: SocketAddr, actor: &str, done: &AtomicBool) -> Answered {
+    let mut client = LineClient::connect(address);
+    let mut answered = Answered::default();
+    let burst = format!("HIT x=1\nHIT kept={actor}\n").repeat(PIPELINED as usize);
+    while !done.load(Relaxed) {
+        client.send(burst.as_bytes());
+        for _ in 0..PIPELINED {
+            let mut verdict = || client.try_read_verdict().expect("no connection is dropped");
+            let (x, (allowed, credit, _)) = (verdict(), verdict());
+            answered.take(x, (allowed, credit));
+        }
+    }
+    answered
+}
+
+fn hit_by_resp(address: SocketAddr, actor: &str, done: &AtomicBool) -> Answered {
+    let mut client = RespClient::connect(address);
+    let mut answered = Answered::default();
+    let kept = format!("kept={actor}");
+    let pair = [encode(&[b"DIVVY.HIT", b"x=1"]), encode(&[b"DIVVY.HIT", kept.as_bytes()])].concat();
+    let burst = pair.repeat(PIPELINED as usize);
+    while !done.load(Relaxed) {
+        client.send(&burst);
+        for _ in 0..PIPELINED {
+            let mut verdict = || {
+                let reply = client.read_reply();
+                let numbers = reply.trim_matches(['[', ']']).split(' ').map(|number| number.parse().unwrap());
+                let numbers: Vec<u64> = numbers.collect();
+                (numbers[0] == 1, numbers[1], numbers[2])
+            };
+            let (x, (allowed, credit, _)) = (verdict(), verdict());
+            answered.take(x, (allowed, credit));
+        }
+    }
+    answered
+}
+
+#[test]
+fn under_load_every_reply_is_from_one_rule_set_and_no_connection_is_dropped() {
+    let sets = [flipping(1_111), flipping(2_222)];
+    let watched = Watched::serving(&sets[0], &["--reload-interval", "0", "--threads", "2"]);
+    let done = AtomicBool::new(false);
+    let (line, resp) = (watched.server.line, watched.server.resp);
+    let (done, mut by) = (&done, [0, 0]);
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..4)
+            .map(|number: usize| {
+                scope.spawn(move || {
+                    let actor = format!("client-{number}");
+                    if number.is_multiple_of(2) {
+                        hit_by_line(line, &actor, done)
+                    } else {
+                        hit_by_resp(resp, &actor, done)
+                    }
+                })
+            })
+            .collect();
+        for flip in 1..=FLIPS {
+            watched.write(&sets[flip % 2]);
+            watched.hang_up();
+            watched.log.await_count(flip, IN_FORCE);
+        }
+        done.store(true, Relaxed);
+        for client in clients {
+            let answered = client.join().unwrap();
+            by = [by[0] + answered.by[0], by[1] + answered.by[1]];
+        }
+    });
+    assert!(by.iter().all(|answers| *answers > 0), "both rule sets have answered: {by:?}");
+}

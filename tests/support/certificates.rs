@@ -1,0 +1,62 @@
+//! Certificates and their authorities, made anew for each test.
+
+use std::fs;
+use std::path::PathBuf;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use tempfile::TempDir;
+
+/// A directory of PEM files: two authorities that know nothing of each other, a certificate for a server from the first,
+/// and one for a client from each.
+pub struct Certificates {
+    dir: TempDir,
+    authority: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Certificates {
+    pub fn new() -> Self {
+        let certificates = Self { dir: tempfile::tempdir().unwrap(), authority: authority("an authority") };
+        let foreign = authority("a foreign authority");
+        certificates.write("ca.pem", &certificates.authority.pem());
+        certificates.write("foreign-ca.pem", &foreign.pem());
+        certificates.issue("server");
+        certificates.issue("client");
+        certificates.issue_from(&foreign, "foreign");
+        certificates
+    }
+
+    /// The path of a file here.
+    pub fn path(&self, name: &str) -> String {
+        self.file(name).to_str().unwrap().to_owned()
+    }
+
+    pub fn write(&self, name: &str, content: &str) {
+        fs::write(self.file(name), content).unwrap();
+    }
+
+    /// A new NAME.pem and NAME.key, for this machine; returns the certificate's DER.
+    pub fn issue(&self, name: &str) -> Vec<u8> {
+        self.issue_from(&self.authority, name)
+    }
+
+    fn issue_from(&self, authority: &CertifiedIssuer<'static, KeyPair>, name: &str) -> Vec<u8> {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let certificate = params.signed_by(&key, authority).unwrap();
+        self.write(&format!("{name}.key"), &key.serialize_pem());
+        self.write(&format!("{name}.pem"), &certificate.pem());
+        certificate.der().to_vec()
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+}
+
+fn authority(name: &str) -> CertifiedIssuer<'static, KeyPair> {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, name);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}

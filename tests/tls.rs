@@ -1,0 +1,303 @@
+//! TLS: real clients, certificates asked for and replaced, and handshakes that go wrong.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, crypto};
+
+use crate::clients::run;
+use crate::support::certificates::Certificates;
+use crate::support::log::Log;
+use crate::support::redis::until;
+use crate::support::{COMPAT_RULES, LineClient, RespClient, Server, connect, divvy};
+
+const HIT: &[u8] = b"HIT method=GET path=/status\n";
+
+/// A server that speaks TLS on every front, unless `args` say otherwise, and where it logs.
+fn secured(certificates: &Certificates, args: &[&str]) -> (Server, Log) {
+    let mut command = divvy();
+    let log = Log::of(&mut command);
+    command.env("DIVVY_TLS_CERT", certificates.path("server.pem"));
+    command.env("DIVVY_TLS_KEY", certificates.path("server.key"));
+    let server = Server::start_as(&mut command, &[&[COMPAT_RULES, "--store", "memory"], args].concat());
+    (server, log)
+}
+
+type TlsStream = StreamOwned<ClientConnection, TcpStream>;
+
+/// Shakes hands as a client that trusts the authority.
+fn handshake(certificates: &Certificates, address: SocketAddr, alpn: &[&str]) -> TlsStream {
+    let mut authorities = RootCertStore::empty();
+    authorities.add(CertificateDer::from_pem_file(certificates.path("ca.pem")).unwrap()).unwrap();
+    let mut config = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(authorities)
+        .with_no_client_auth();
+    config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+    let mut session = ClientConnection::new(Arc::new(config), ServerName::try_from("localhost").unwrap()).unwrap();
+    let mut stream = connect(address);
+    session.complete_io(&mut stream).unwrap();
+    StreamOwned::new(session, stream)
+}
+
+fn ask(stream: &mut TlsStream, request: &[u8]) -> String {
+    stream.write_all(request).unwrap();
+    let mut line = String::new();
+    BufReader::with_capacity(1, stream).read_line(&mut line).unwrap();
+    line
+}
+
+fn shown_certificate(stream: &TlsStream) -> Vec<u8> {
+    stream.conn.peer_certificates().unwrap()[0].to_vec()
+}
+
+fn redis_cli(server: &Server, certificates: &Certificates, identity: Option<&str>, words: &[&str]) -> Output {
+    let mut command = Command::new("redis-cli");
+    command.args(["--tls", "--cacert", &certificates.path("ca.pem"), "-p", &server.resp.port().to_string()]);
+    if let Some(name) = identity {
+        let (certificate, key) = (certificates.path(&format!("{name}.pem")), certificates.path(&format!("{name}.key")));
+        command.args(["--cert", &certificate, "--key", &key]);
+    }
+    command.args(words).output().unwrap()
+}
+
+#[test]
+fn redis_cli_over_tls() {
+    let certificates = Certificates::new();
+    let (server, _log) = secured(&certificates, &[]);
+    let hit = ["DIVVY.HIT", "method=GET", "path=/status"];
+    let output = redis_cli(&server, &certificates, None, &hit);
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "1\n999\n60\n");
+    // More than one TLS record.
+    let long = "x".repeat(40_000);
+    let output = redis_cli(&server, &certificates, None, &["ECHO", &long]);
+    assert_eq!(String::from_utf8(output.stdout).unwrap().trim_end(), long);
+}
+
+#[test]
+fn openssl_speaks_the_line_protocol() {
+    let certificates = Certificates::new();
+    let (server, _log) = secured(&certificates, &[]);
+    for (version, answer) in [("-tls1_2", "OK true 999 60\n"), ("-tls1_3", "OK true 998 60\n")] {
+        let mut child = Command::new("openssl")
+            .args(["s_client", "-quiet", "-verify_return_error", version, "-CAfile", &certificates.path("ca.pem")])
+            .args(["-connect", &server.line.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        child.stdin.as_mut().unwrap().write_all(HIT).unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(line, answer, "{version}");
+    }
+}
+
+#[test]
+fn curl_gets_either_http() {
+    let certificates = Certificates::new();
+    let (server, _log) = secured(&certificates, &[]);
+    for (option, version) in [("--http2", "2"), ("--http1.1", "1.1")] {
+        let mut command = Command::new("curl");
+        command.args(["-sS", option, "--cacert", &certificates.path("ca.pem"), "-w", "%{http_version}"]);
+        command.arg(format!("https://localhost:{}/healthz", server.http.port()));
+        assert_eq!(run(command), format!("ok\n{version}"));
+    }
+}
+
+#[test]
+fn grpc_is_http_2() {
+    let certificates = Certificates::new();
+    let (server, _log) = secured(&certificates, &[]);
+    let stream = handshake(&certificates, server.grpc, &["h2"]);
+    assert_eq!(stream.conn.alpn_protocol(), Some(&b"h2"[..]));
+}
+
+#[test]
+fn our_own_client() {
+    let certificates = Certificates::new();
+    let (server, _log) = secured(&certificates, &[]);
+    let address = server.line.to_string();
+    let hit = |ca: &str| {
+        let mut command = divvy();
+        command.args(["hit", "--addr", &address, "--tls-ca", &certificates.path(ca), "method=GET", "path=/status"]);
+        command.output().unwrap()
+    };
+    assert_eq!(hit("ca.pem").stdout, b"OK true 999 60\n");
+    let refused = hit("foreign-ca.pem");
+    assert!(!refused.status.success());
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("cannot speak TLS"), "{refused:?}");
+}
+
+#[test]
+fn tls_on_one_front_and_not_on_the_others() {
+    let certificates = Certificates::new();
+    let (server, _log) = secured(&certificates, &["--tls-fronts", "resp,grpc"]);
+    assert_eq!(LineClient::connect(server.line).hit("method=GET path=/status").1, 999);
+    let output = redis_cli(&server, &certificates, None, &["PING"]);
+    assert_eq!(output.stdout, b"PONG\n");
+}
+
+#[test]
+fn a_client_without_tls_is_closed_and_the_log_says_why() {
+    let certificates = Certificates::new();
+    let (server, log) = secured(&certificates, &[]);
+    for address in [server.line, server.resp, server.http] {
+        let mut stream = connect(address);
+        stream.write_all(HIT).unwrap();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(!answer.starts_with(b"OK") && !answer.starts_with(b"-"), "no answer in plain text");
+    }
+    log.await_line(&["a TLS handshake failed", "the client does not speak TLS", "peer=127.0.0.1:"]);
+}
+
+#[test]
+fn only_clients_with_a_certificate_from_the_authority() {
+    let certificates = Certificates::new();
+    let (server, log) = secured(&certificates, &["--tls-client-ca", &certificates.path("ca.pem")]);
+    let ping = |identity| redis_cli(&server, &certificates, identity, &["PING"]);
+    assert_eq!(ping(Some("client")).stdout, b"PONG\n");
+    for stranger in [None, Some("foreign")] {
+        let output = ping(stranger);
+        assert!(!output.status.success() && output.stdout != b"PONG\n", "{stranger:?}: {output:?}");
+    }
+    log.await_line(&["a TLS handshake failed", "peer sent no certificates"]);
+    log.await_line(&["a TLS handshake failed", "UnknownIssuer"]);
+
+    let mut command = divvy();
+    command.args(["hit", "--addr", &server.line.to_string(), "--tls-ca", &certificates.path("ca.pem")]);
+    command.args(["--tls-cert", &certificates.path("client.pem"), "--tls-key", &certificates.path("client.key")]);
+    command.args(["method=GET", "path=/status"]);
+    assert_eq!(run(command), "OK true 999 60\n");
+}
+
+#[test]
+fn a_certificate_is_replaced_under_running_connections() {
+    let certificates = Certificates::new();
+    let (server, log) = secured(&certificates, &["--reload-interval", "1"]);
+    let mut old = handshake(&certificates, server.line, &[]);
+    assert!(ask(&mut old, HIT).starts_with("OK true 999 "));
+
+    let renewed = certificates.issue("server");
+    assert_ne!(shown_certificate(&old), renewed);
+    log.await_count(1, "loaded the TLS certificate");
+    let mut new = handshake(&certificates, server.line, &[]);
+    assert_eq!(shown_certificate(&new), renewed);
+    assert!(ask(&mut new, HIT).starts_with("OK true 998 "));
+    assert!(ask(&mut old, HIT).starts_with("OK true 997 "), "an old connection lives on");
+}
+
+#[test]
+fn a_bad_replacement_changes_nothing_and_a_hang_up_looks_again() {
+    let certificates = Certificates::new();
+    let (server, log) = secured(&certificates, &["--reload-interval", "0"]);
+    let first = shown_certificate(&handshake(&certificates, server.resp, &[]));
+    let kept = fs::read_to_string(certificates.path("server.pem")).unwrap();
+    for (content, reason) in [
+        ("nonsense", "server.pem has no certificate in it"),
+        (kept.replace("-----END", "----").as_str(), "server.pem"),
+        (&fs::read_to_string(certificates.path("client.pem")).unwrap(), "is not that of the first certificate in"),
+    ] {
+        certificates.write("server.pem", content);
+        server.signal("-HUP");
+        log.await_line(&["cannot load the new TLS files: the old ones stay in use", reason]);
+        assert_eq!(shown_certificate(&handshake(&certificates, server.resp, &[])), first);
+    }
+    let renewed = certificates.issue("server");
+    server.signal("-HUP");
+    log.await_count(1, "loaded the TLS certificate");
+    assert_eq!(shown_certificate(&handshake(&certificates, server.resp, &[])), renewed);
+}
+
+#[test]
+fn files_that_cannot_be_used_are_refused_at_start() {
+    let certificates = Certificates::new();
+    certificates.write("empty.pem", "");
+    let path = |name: &str| certificates.path(name);
+    for (cert, key, client_ca, reason) in [
+        ("nowhere.pem", "server.key", "ca.pem", "cannot read "),
+        ("empty.pem", "server.key", "ca.pem", "empty.pem has no certificate in it"),
+        ("server.pem", "server.pem", "ca.pem", "server.pem has no private key in it"),
+        ("server.pem", "client.key", "ca.pem", "client.key is not that of the first certificate"),
+        ("server.pem", "server.key", "empty.pem", "empty.pem has no certificate in it"),
+    ] {
+        let output = divvy()
+            .args(["serve", "--store", "memory", "--tls-cert", &path(cert), "--tls-key", &path(key)])
+            .args(["--tls-client-ca", &path(client_ca)])
+            .output()
+            .unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && message.contains(reason), "{cert} {key} {client_ca}: {message}");
+    }
+    let output = divvy().args(["serve", "--tls-cert", &path("server.pem")]).output().unwrap();
+    assert!(String::from_utf8(output.stderr).unwrap().contains("--tls-key"));
+}
+
+#[test]
+fn a_handshake_that_never_ends_is_cut_and_gives_its_place_back() {
+    let certificates = Certificates::new();
+    let (server, log) = secured(&certificates, &["--tls-handshake-timeout", "1", "--max-connections", "2"]);
+    let beginnings = [&b""[..], b"\x16\x03\x01\x02\x00\x01"];
+    let streams = beginnings.map(|beginning| {
+        let mut stream = connect(server.line);
+        stream.write_all(beginning).unwrap();
+        stream
+    });
+    for mut stream in streams {
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert_eq!(answer, b"");
+    }
+    log.await_count(2, "it took too long");
+    until(|| redis_cli(&server, &certificates, None, &["PING"]).stdout == b"PONG\n");
+}
+
+#[test]
+fn an_orderly_end_says_so() {
+    let certificates = Certificates::new();
+    let (server, _log) = secured(&certificates, &[]);
+    let mut stream = handshake(&certificates, server.resp, &[]);
+    stream.write_all(b"QUIT\r\n").unwrap();
+    let mut answer = String::new();
+    // Without a close_notify this would be an error.
+    stream.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "+OK\r\n");
+
+    let mut stream = handshake(&certificates, server.line, &[]);
+    assert_eq!(ask(&mut stream, HIT), "OK true 999 60\n");
+    assert!(server.terminate().success());
+    stream.read_to_string(&mut answer).unwrap();
+}
+
+#[test]
+fn a_client_that_never_reads_is_closed_after_a_while() {
+    let certificates = Certificates::new();
+    let (server, _log) = secured(&certificates, &["--write-timeout", "1", "--max-connections", "1"]);
+    let mut stream = handshake(&certificates, server.line, &[]);
+    stream.sock.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+    let flood = HIT.repeat(10_000);
+    assert!((0..100).any(|_| stream.write_all(&flood).is_err()), "the server goes on reading");
+    // Its place is free again once it is closed.
+    until(|| redis_cli(&server, &certificates, None, &["PING"]).stdout == b"PONG\n");
+}
+
+#[test]
+fn the_password_goes_through_tls_too() {
+    let certificates = Certificates::new();
+    let (server, _log) = secured(&certificates, &["--requirepass", "secret", "--tls-fronts", "line"]);
+    let mut stream = handshake(&certificates, server.line, &[]);
+    assert_eq!(ask(&mut stream, b"AUTH secret\n"), "OK\n");
+    assert_eq!(ask(&mut stream, HIT), "OK true 999 60\n");
+    assert!(RespClient::connect(server.resp).command("PING").starts_with("-NOAUTH"));
+}
