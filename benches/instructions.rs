@@ -16,7 +16,7 @@ use divvy::protocol::command;
 use divvy::protocol::line::{LineDecoder, parse_request, write_verdict};
 use divvy::protocol::resp::{Decoder, Limits, ReplyWriter, Version};
 use divvy::rules::{Operation, RuleSet, Scratch};
-use divvy::store::{Action, Batch, Durability, RocksOptions, RocksStore, Store};
+use divvy::store::{Action, Batch, RocksOptions, RocksStore, Store};
 
 const RECORDED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.txt");
 /// What it is called, and how to run it for so many hits.
@@ -141,7 +141,7 @@ fn store(hits: u64) {
     const BATCH: u64 = 32;
     let (clock, dir) = (Clock::system(), tempfile::tempdir().expect("a temporary directory"));
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let options = RocksOptions { durability: Durability::Wal, hot_counters: 1 << 20, clock };
+    let options = RocksOptions { hot_counters: 1 << 20, clock, ..RocksOptions::default() };
     let store = RocksStore::open(dir.path(), options).expect("a new directory");
     let limit = Limit::FixedWindow(FixedWindow::new(1 << 40, 3600 * NANOS_PER_SECOND).expect("a limit"));
     let mut batch = Batch::default();

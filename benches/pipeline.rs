@@ -12,7 +12,7 @@ use divvy::protocol::command::Command;
 use divvy::protocol::line::{LineDecoder, parse_request, write_verdict};
 use divvy::protocol::resp::{Decoder, Limits, ReplyWriter, Version};
 use divvy::rules::Operation;
-use divvy::store::{Backend, Durability, RocksOptions, RocksStore, Store};
+use divvy::store::{Backend, RocksOptions, RocksStore, Store};
 use tokio::runtime::Runtime;
 
 const BURST: usize = 32;
@@ -39,7 +39,7 @@ fn pipeline(c: &mut Criterion) {
     let clock = Clock::system();
     let dir = tempfile::tempdir().expect("a temporary directory");
     let rules = config::parse(RULES, Format::Ini, "bench.ini").expect("valid rules").rules;
-    let options = RocksOptions { durability: Durability::Wal, hot_counters: 1 << 20, clock };
+    let options = RocksOptions { hot_counters: 1 << 20, clock, ..RocksOptions::default() };
     let store = Backend::Rocks(RocksStore::open(dir.path(), options).expect("a new directory"));
     let metrics = Metrics::new();
     let limiter = Limiter::new(Some(Policy::new(rules, &metrics)), store, clock, metrics);

@@ -13,7 +13,7 @@ const BATCH: u64 = 32;
 
 fn stores(dir: &std::path::Path, clock: Clock) -> Vec<(&'static str, Backend)> {
     let rocks = |name: &str, durability| {
-        let options = RocksOptions { durability, hot_counters: 1 << 20, clock };
+        let options = RocksOptions { durability, hot_counters: 1 << 20, clock, ..RocksOptions::default() };
         Backend::Rocks(RocksStore::open(&dir.join(name), options).expect("a new directory"))
     };
     vec![

@@ -8,11 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 
 use divvy::algorithm::{Ask, FixedWindow, LeakyBucket, Limit, Outcome, SlidingLog, SlidingWindow, State, TokenBucket};
-use divvy::clock::{Clock, Timestamp};
+use divvy::clock::Timestamp;
 use divvy::store::key::{Prefix, Space};
 use divvy::store::{
-    Action, Backend, Batch, Durability, FailurePolicy, MemoryStore, RedisOptions, RedisStore, RocksOptions, RocksStore,
-    Store,
+    Action, Backend, Batch, FailurePolicy, MemoryStore, RedisOptions, RedisStore, RocksOptions, RocksStore, Store,
 };
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -144,7 +143,7 @@ fn open_redis(urls: Vec<String>) -> Backend {
 }
 
 pub fn open_rocks(path: &Path, hot_counters: usize) -> Backend {
-    let options = RocksOptions { durability: Durability::Wal, hot_counters, clock: Clock::system() };
+    let options = RocksOptions { hot_counters, ..RocksOptions::default() };
     Backend::Rocks(RocksStore::open(path, options).unwrap())
 }
 

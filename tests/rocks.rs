@@ -5,7 +5,7 @@ use std::path::Path;
 use divvy::algorithm::{Ask, Limit, TokenBucket};
 use divvy::clock::{Clock, NANOS_PER_SECOND, Timestamp};
 use divvy::store::key::{Space, write_client_key};
-use divvy::store::{Action, Batch, Durability, RocksOptions, RocksStore, Store};
+use divvy::store::{Action, Batch, RocksOptions, RocksStore, Store};
 
 use crate::conformance::wait;
 
@@ -13,7 +13,7 @@ const HOUR: u64 = 3600 * NANOS_PER_SECOND;
 const MIB: u64 = 1 << 20;
 
 fn open(path: &Path) -> RocksStore {
-    let options = RocksOptions { durability: Durability::Wal, hot_counters: 1, clock: Clock::system() };
+    let options = RocksOptions { hot_counters: 1, ..RocksOptions::default() };
     RocksStore::open(path, options).unwrap()
 }
 

@@ -3,12 +3,16 @@
 //! Here the operator's words become calls, and errors become messages and exit codes. Nothing here decides anything.
 
 mod access;
+mod backup;
 mod bench;
 mod check;
 mod convert;
+mod counters;
 mod explain;
 mod hit;
 mod pairs;
+mod resp;
+mod restore;
 mod rules_file;
 mod secret;
 mod serve;
@@ -37,6 +41,12 @@ enum Command {
     /// Send a hit to a running server and print the answer
     Hit(hit::HitArgs),
     Convert(convert::ConvertArgs),
+    /// List or forget the counters of a rule, on a running server
+    Counters(counters::CountersArgs),
+    /// Have a running server take a backup of its counters
+    Backup(backup::BackupArgs),
+    /// Make a data directory of a backup
+    Restore(restore::RestoreArgs),
     Bench(bench::BenchArgs),
 }
 
@@ -52,6 +62,9 @@ impl Cli {
             Command::Explain(args) => explain::run(args),
             Command::Hit(args) => hit::run(args),
             Command::Convert(args) => convert::run(args),
+            Command::Counters(args) => counters::run(args),
+            Command::Backup(args) => backup::run(args),
+            Command::Restore(args) => restore::run(args),
             Command::Bench(args) => bench::run(args),
         }
     }

@@ -1,13 +1,16 @@
 //! `divvy serve`: opens the store, loads the rules, binds the fronts, and serves until it is told to stop.
 
 mod access;
+mod bounds;
 mod drain;
 mod files;
 mod handed;
+mod http;
 mod limits;
 mod listen;
 mod log;
 mod mask;
+mod metrics;
 mod notify;
 mod redis;
 mod reload;
@@ -27,16 +30,18 @@ use anyhow::Context;
 use self::access::{AccessArgs, warn_of_open_fronts};
 use self::drain::{DrainArgs, Stop};
 use self::handed::Handed;
+use self::http::HttpArgs;
 use self::limits::LimitArgs;
 use self::listen::{Addresses, ListenArgs};
 use self::log::LogArgs;
+use self::metrics::{MetricsArgs, Watched};
 use self::reload::ReloadArgs;
 use self::rules::{RulesFile, put_in_force};
 use self::store::{StoreArgs, StoreChoice};
 use self::tls::TlsArgs;
 use crate::clock::Clock;
 use crate::limiter::Limiter;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Statsd};
 use crate::rules::RuleSet;
 use crate::server::{self, Fronts, Limits, Settings};
 use crate::store::Store;
@@ -64,6 +69,10 @@ pub struct ServeArgs {
     #[command(flatten)]
     drain: DrainArgs,
     #[command(flatten)]
+    http: HttpArgs,
+    #[command(flatten)]
+    metrics: MetricsArgs,
+    #[command(flatten)]
     log: LogArgs,
 }
 
@@ -85,14 +94,18 @@ fn start(args: &ServeArgs) -> anyhow::Result<ExitCode> {
             loaded => loaded,
         },
     };
+    let variable = |name: &str| std::env::var(name).ok();
     let addresses = args.listen.addresses()?;
-    let store = args.store.choose(|name| std::env::var(name).ok())?;
+    let store = args.store.choose(variable)?;
+    let watched = args.metrics.read(variable)?;
     let limits = args.limits.limits();
     files::allow_for(limits.max_connections);
     let handed = Handed::from_env()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
-    runtime.block_on(serve(args, limits, rules, &store, &addresses, handed))?;
-    Ok(ExitCode::SUCCESS)
+    let served = runtime.block_on(serve(args, limits, rules, &store, &addresses, handed, watched));
+    // Whoever still waits for a name to resolve, for statsd, is not waited for.
+    runtime.shutdown_background();
+    served.map(|()| ExitCode::SUCCESS)
 }
 
 async fn serve(
@@ -102,6 +115,7 @@ async fn serve(
     choice: &StoreChoice,
     addresses: &Addresses,
     handed: Handed,
+    watched: Watched,
 ) -> anyhow::Result<()> {
     let Stop { draining, at_once } = Stop::on_signal()?;
     let metrics = Metrics::new();
@@ -124,15 +138,27 @@ async fn serve(
     if let Some(reloader) = reloader {
         tls::keep_fresh(reloader, args.reload.interval(), reload::hangups()?, Arc::clone(&metrics));
     }
+    let statsd = watched.statsd.map(|options| Statsd::start(options, Arc::clone(&metrics)));
     let policy = rules.map(|rules| put_in_force(rules, &metrics, clock.now()));
     let limiter = Arc::new(Limiter::new(policy, store, clock, metrics));
     args.reload.start(file, &limiter, hangups, draining.clone())?;
-    let settings = Settings { limits, drain: args.drain.drain(), access, tls: secured, threads: args.threads };
+    let settings = Settings {
+        limits,
+        drain: args.drain.drain(),
+        access,
+        tls: secured,
+        api: args.http.settings(),
+        metrics_path: watched.metrics_path,
+        threads: args.threads,
+    };
     notify::ready();
     let served = tokio::select! {
         served = server::run(Arc::clone(&limiter), fronts, settings, draining) => served,
         () = at_once.cancelled() => Ok(()),
     };
+    if let Some(statsd) = statsd {
+        statsd.finish().await;
+    }
     limiter.store().close().await.context("the last counters may not be on stable storage")?;
     served.context("cannot start the server's threads")?;
     tracing::info!("stopped");

@@ -4,7 +4,7 @@ use super::*;
 use crate::algorithm::FixedWindow;
 use crate::clock::NANOS_PER_SECOND;
 use crate::config::{self, Format};
-use crate::store::MemoryStore;
+use crate::store::{MemoryStore, WhenFull};
 
 const RULES: &str = "
 [api=upload user=*]
@@ -186,17 +186,12 @@ fn counts(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
 #[test]
 fn every_rule_that_a_hit_matched_is_counted_by_what_it_said() {
     let limiter = limiter();
-    // A canary of 50, a rule of 100: the first hit is too much for the canary alone, the second for both.
-    apply(&limiter, &[("api=upload user=ada bytes=60", Intent::Hit), ("api=upload user=ada bytes=60", Intent::Hit)]);
-    assert_eq!(
-        counted(&limiter),
-        counts(&[("accepted{}", 1), ("canary-accepted{}", 1), ("canary-rejected{}", 1), ("rejected{}", 1)])
-    );
-    apply(&limiter, &[("api=denied", Intent::Hit), ("api=other", Intent::Hit), ("api=other", Intent::Hit)]);
-    assert_eq!(
-        counted(&limiter),
-        counts(&[("accepted{}", 3), ("canary-accepted{}", 1), ("canary-rejected{}", 1), ("rejected{}", 2)])
-    );
+    apply(&limiter, &[("api=trial bytes=7", Intent::Hit), ("api=trial bytes=7", Intent::Hit)]);
+    let by_trial = [("accepted{}", 2), ("canary-accepted{}", 1), ("canary-rejected{}", 1)];
+    assert_eq!(counted(&limiter), counts(&by_trial), "the default rule let both through");
+    apply(&limiter, &[("api=denied", Intent::Hit), ("api=other", Intent::Hit), ("api=denied", Intent::Hit)]);
+    let by_all = [("accepted{}", 3), ("canary-accepted{}", 1), ("canary-rejected{}", 1), ("rejected{}", 2)];
+    assert_eq!(counted(&limiter), counts(&by_all));
 }
 
 #[test]
@@ -216,7 +211,8 @@ fn a_hit_whose_counter_the_store_could_not_ask_is_neither_accepted_nor_rejected(
     let rules = config::parse("[path=*]\ncreditLimit=9\nresetSeconds=60\nactorField=path\nlabel=paths\n[default]\ncreditLimit=0\nresetSeconds=0\n", Format::Ini, "rules.ini").unwrap().rules;
     let metrics = Metrics::new();
     let policy = Policy::new(rules, &metrics);
-    let limiter = Limiter::new(Some(policy), Backend::Memory(MemoryStore::bounded(1)), Clock::system(), metrics);
+    let limiter =
+        Limiter::new(Some(policy), Backend::Memory(MemoryStore::bounded(1, WhenFull::Error)), Clock::system(), metrics);
     apply(&limiter, &[("path=/a", Intent::Hit), ("path=/b", Intent::Hit), ("path=/a", Intent::Hit)]);
     assert_eq!(counted(&limiter), counts(&[("accepted{paths}", 2)]));
     assert_eq!(limiter.metrics().batches.store_errors.get(), 1);

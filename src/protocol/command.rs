@@ -4,6 +4,7 @@
 //! table. Whatever else a reply needs (counters, client ids, settings) is the server's.
 
 mod bucket;
+mod counters;
 pub mod describe;
 mod error;
 mod pairs;
@@ -11,6 +12,7 @@ mod parse;
 pub mod table;
 
 pub use bucket::BucketAsk;
+pub use counters::{CountersAsk, Named, START};
 pub use error::CommandError;
 pub use pairs::Pairs;
 use table::Spec;
@@ -36,6 +38,12 @@ pub enum Command<'a> {
     Throttle(BucketAsk<'a>),
     /// `DIVVY.RULES`
     Rules,
+    /// `DIVVY.COUNTERS rule …`: a page of a rule's counters.
+    Counters(CountersAsk<'a>),
+    /// `DIVVY.FORGET rule …`: forget a page of a rule's counters.
+    ForgetCounters(CountersAsk<'a>),
+    /// `DIVVY.BACKUP name`
+    Backup(&'a str),
     Ping(Option<&'a [u8]>),
     Echo(&'a [u8]),
     Hello(Hello<'a>),

@@ -26,7 +26,7 @@ use super::stream::Stream;
 use super::tls::{Alpn, Tls};
 use super::workers::Workers;
 use crate::logging::Sometimes;
-use crate::metrics::{Limit, Metrics};
+use crate::metrics::{FrontConnections, Limit, Metrics};
 
 /// A connection silent for so long is probed, lest clients that vanished without a FIN use up the slots.
 const KEEPALIVE: Duration = Duration::from_secs(300);
@@ -45,6 +45,8 @@ static TOO_MANY: Sometimes = Sometimes::new();
 
 /// A protocol that is served on a listening socket.
 pub trait Front: Send + Sync + 'static {
+    /// What metrics call it.
+    const NAME: &'static str;
     /// What a client is told that comes when there are too many; empty where only answers may be sent.
     const TOO_MANY: &'static [u8];
     /// What clients may ask for in a TLS handshake.
@@ -59,11 +61,11 @@ pub struct Acceptor {
     pub workers: Workers,
     pub admission: Arc<Admission>,
     pub memory: Arc<BufferMemory>,
-    pub metrics: Arc<Metrics>,
     pub connections: TaskTracker,
     /// Each a refused connection that is being ended.
     pub partings: Arc<Semaphore>,
     pub limits: Limits,
+    pub metrics: Arc<Metrics>,
     /// No more connections are accepted.
     pub stopping: CancellationToken,
     /// Connections end once they have answered.
@@ -72,15 +74,17 @@ pub struct Acceptor {
 
 impl Acceptor {
     /// Accepts until [`Acceptor::stopping`] is cancelled.
-    pub async fn run(&self, listener: Option<TcpListener>, tls: Option<Arc<Tls>>, front: impl Front) {
+    pub async fn run<F: Front>(&self, listener: Option<TcpListener>, tls: Option<Arc<Tls>>, front: F) {
         let Some(listener) = listener else { return };
-        let front = Arc::new(front);
+        let (front, connections) = (Arc::new(front), self.metrics.connections.front(F::NAME));
         loop {
             tokio::select! {
                 biased;
-                () = self.stopping.cancelled() => return self.accept_waiting(&listener, tls.as_ref(), &front).await,
+                () = self.stopping.cancelled() => {
+                    return self.accept_waiting(&listener, tls.as_ref(), &front, &connections).await;
+                }
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, peer)) => self.start(stream, peer, tls.as_ref(), &front),
+                    Ok((stream, peer)) => self.start(stream, peer, tls.as_ref(), &front, &connections),
                     Err(error) => {
                         CANNOT_ACCEPT.say(|more| tracing::warn!(%error, more, "cannot accept a connection"));
                         tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -92,19 +96,35 @@ impl Acceptor {
 
     /// Accepts the connections that wait by now: the kernel would reset them when the socket is closed, and the client
     /// may have sent a request already.
-    async fn accept_waiting<F: Front>(&self, listener: &TcpListener, tls: Option<&Arc<Tls>>, front: &Arc<F>) {
+    async fn accept_waiting<F: Front>(
+        &self,
+        listener: &TcpListener,
+        tls: Option<&Arc<Tls>>,
+        front: &Arc<F>,
+        connections: &FrontConnections,
+    ) {
         for _ in 0..BACKLOG {
             match poll!(pin!(unconstrained(listener.accept()))) {
-                Poll::Ready(Ok((stream, peer))) => self.start(stream, peer, tls, front),
+                Poll::Ready(Ok((stream, peer))) => self.start(stream, peer, tls, front, connections),
                 Poll::Ready(Err(_)) | Poll::Pending => return,
             }
         }
     }
 
-    fn start<F: Front>(&self, stream: TcpStream, peer: SocketAddr, tls: Option<&Arc<Tls>>, front: &Arc<F>) {
+    fn start<F: Front>(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        tls: Option<&Arc<Tls>>,
+        front: &Arc<F>,
+        connections: &FrontConnections,
+    ) {
         let place = match self.admission.admit(peer.ip()) {
             Ok(place) => place,
-            Err(full) => return self.refuse(stream, peer, full, if tls.is_none() { F::TOO_MANY } else { b"" }),
+            Err(full) => {
+                connections.refused.inc();
+                return self.refuse(stream, peer, full, if tls.is_none() { F::TOO_MANY } else { b"" });
+            }
         };
         if let Err(error) = prepare(&stream) {
             CANNOT_PREPARE.say(|more| tracing::debug!(%error, %peer, more, "cannot set a connection's options"));
@@ -124,11 +144,12 @@ impl Acceptor {
         };
         let lease =
             Lease { closing: self.closing.clone(), memory: self.memory.share(), metrics: Arc::clone(&self.metrics) };
+        let open = connections.opened();
         let Some(tls) = tls else {
             let serving = front.serve(Stream::Plain(stream), peer, lease);
             let serve = async move {
                 serving.await;
-                drop(place);
+                drop((place, open));
             };
             self.connections.spawn_on(serve, worker);
             return;
@@ -143,7 +164,7 @@ impl Acceptor {
             if let Some(stream) = secured {
                 front.serve(Stream::Tls(Box::new(stream)), peer, lease).await;
             }
-            drop(place);
+            drop((place, open));
         };
         self.connections.spawn_on(serve, worker);
     }

@@ -1,5 +1,6 @@
 //! The line protocol's front: a session that answers HITs.
 
+use std::fmt::Display;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use super::pool::{self, pooled};
 use super::stream::Stream;
 use crate::clock::ceil_seconds;
 use crate::limiter::{Intent, Limiter, Requests};
-use crate::metrics::Limit;
+use crate::metrics::{Errors, FrontRequests, Limit, RequestKind, RequestTally};
 use crate::protocol::line::{
     ErrorCode, LineDecoder, RequestError, parse_auth, parse_request, write_error, write_verdict, write_welcome,
 };
@@ -32,6 +33,7 @@ const STRANGERS_MAX_LINE: usize = 16 * 1024;
 /// The front.
 pub struct LineFront {
     limiter: Arc<Limiter>,
+    requests: FrontRequests,
     limits: Limits,
     guard: Option<Arc<Guard>>,
 }
@@ -39,17 +41,17 @@ pub struct LineFront {
 impl LineFront {
     /// `guard` asks for the password that clients must give first.
     pub fn new(limiter: Arc<Limiter>, limits: Limits, guard: Option<Arc<Guard>>) -> Self {
-        Self { limiter, limits, guard }
+        Self { requests: limiter.metrics().requests.front(Self::NAME), limiter, limits, guard }
     }
 }
 
 impl Front for LineFront {
+    const NAME: &'static str = "line";
     // An unasked line would be taken for the answer to the first request.
     const TOO_MANY: &'static [u8] = b"";
 
     fn serve(&self, stream: Stream, peer: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static {
-        let gate = Gate::new(self.guard.clone(), peer);
-        let session = LineSession::new(Arc::clone(&self.limiter), gate, self.limits);
+        let session = LineSession::new(self, Gate::new(self.guard.clone(), peer));
         connection::serve(stream, session, self.limits.timeouts, lease)
     }
 }
@@ -60,6 +62,8 @@ struct LineSession {
     gate: Gate,
     decoder: LineDecoder,
     limits: Limits,
+    counts: FrontRequests,
+    tally: RequestTally,
 }
 
 /// What a session works with while it answers.
@@ -82,25 +86,33 @@ enum Reply {
 }
 
 impl LineSession {
-    fn new(limiter: Arc<Limiter>, gate: Gate, limits: Limits) -> Self {
+    fn new(front: &LineFront, gate: Gate) -> Self {
+        let limits = front.limits;
         let max_line = if gate.is_open() { limits.max_line } else { limits.max_line.min(STRANGERS_MAX_LINE) };
-        Self { limiter, decoder: LineDecoder::new(max_line), gate, limits }
+        Self {
+            limiter: Arc::clone(&front.limiter),
+            decoder: LineDecoder::new(max_line),
+            gate,
+            limits,
+            counts: front.requests.clone(),
+            tally: RequestTally::default(),
+        }
     }
 }
 
 impl Work {
-    fn write_replies(&mut self, output: &mut Vec<u8>) {
+    fn write_replies(&mut self, errors: &Errors, output: &mut Vec<u8>) {
         let mut index = 0;
         for reply in self.replies.drain(..) {
             match reply {
                 Reply::Welcome => write_welcome(output),
-                Reply::Error(error) => write_error(output, error.code(), error),
+                Reply::Error(error) => write_counted_error(output, errors, error.code(), error),
                 Reply::Verdict => {
                     match self.requests.verdict(index) {
                         Ok(verdict) => {
                             write_verdict(output, verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
                         }
-                        Err(refusal) => write_error(output, ErrorCode::Unknown, refusal),
+                        Err(refusal) => write_counted_error(output, errors, ErrorCode::Unknown, refusal),
                     }
                     index += 1;
                 }
@@ -118,6 +130,15 @@ fn no_hit(line: &[u8], error: RequestError, gate: &mut Gate) -> Reply {
         Some(true) => Reply::Welcome,
         Some(false) => Reply::Error(RequestError::WrongPassword),
     }
+}
+
+fn write_counted_error(output: &mut Vec<u8>, errors: &Errors, code: ErrorCode, reason: impl Display) {
+    match code {
+        ErrorCode::UnknownCommand => errors.unknown_command.inc(),
+        ErrorCode::Unauthenticated => errors.unauthenticated.inc(),
+        ErrorCode::Unknown => errors.unknown.inc(),
+    }
+    write_error(output, code, reason);
 }
 
 impl Session for LineSession {
@@ -158,8 +179,13 @@ impl Session for LineSession {
                             no_hit(line.text, error, &mut self.gate)
                         }
                     };
-                    if let Reply::Welcome = reply {
-                        self.decoder.set_max_line(self.limits.max_line);
+                    match &reply {
+                        Reply::Verdict => self.tally.count(RequestKind::Hit),
+                        Reply::Welcome => {
+                            self.tally.count(RequestKind::Connection);
+                            self.decoder.set_max_line(self.limits.max_line);
+                        }
+                        Reply::Error(_) => self.tally.count(RequestKind::Invalid),
                     }
                     owed += if let Reply::Verdict = reply { LONGEST_VERDICT } else { LONG_ERROR };
                     replies.push(reply);
@@ -168,16 +194,18 @@ impl Session for LineSession {
             }
         };
         self.limiter.apply(requests).await;
-        work.write_replies(output);
+        work.write_replies(&self.limiter.metrics().errors, output);
         work.requests.release_policy();
         pool::give(work);
         if let Some(error) = too_long {
-            write_error(output, ErrorCode::Unknown, error);
+            self.tally.count(RequestKind::Invalid);
+            write_counted_error(output, &self.limiter.metrics().errors, ErrorCode::Unknown, error);
         }
+        self.counts.take(&mut self.tally);
         next
     }
 
     fn cut(&mut self, cut: Cut, output: &mut Vec<u8>) {
-        write_error(output, ErrorCode::Unknown, cut);
+        write_counted_error(output, &self.limiter.metrics().errors, ErrorCode::Unknown, cut);
     }
 }

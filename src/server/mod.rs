@@ -9,7 +9,7 @@ mod admission;
 pub mod auth;
 pub mod connection;
 mod grpc;
-mod http;
+pub mod http;
 mod line;
 mod memory;
 mod pool;
@@ -33,6 +33,7 @@ use self::admission::Admission;
 use self::auth::Access;
 use self::connection::Timeouts;
 use self::grpc::GrpcFront;
+pub use self::http::{ApiSettings, DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
 use self::http::{BodyBounds, HttpFront};
 use self::line::LineFront;
 use self::memory::BufferMemory;
@@ -100,8 +101,11 @@ pub struct Settings {
     pub drain: Drain,
     pub access: Access,
     pub tls: Secured,
+    pub api: ApiSettings,
     /// Threads that connections run on.
     pub threads: usize,
+    /// Where HTTP shows the metrics; begins with a slash.
+    pub metrics_path: String,
 }
 
 /// The fronts that are served, each on its listening socket.
@@ -133,7 +137,7 @@ pub async fn run(
     settings: Settings,
     draining: CancellationToken,
 ) -> io::Result<()> {
-    let Settings { limits, drain, access, tls, threads } = settings;
+    let Settings { limits, drain, access, tls, api, threads, metrics_path } = settings;
     let metrics = Arc::clone(limiter.metrics());
     let memory = BufferMemory::new(limits.max_buffer_memory, Arc::clone(&metrics));
     let stopping = CancellationToken::new();
@@ -148,9 +152,10 @@ pub async fn run(
         stopping: stopping.clone(),
         closing: CancellationToken::new(),
     };
-    let resp = RespFront::new(Arc::clone(&limiter), limits, access.resp, fronts.resp.as_ref());
     let bounds = BodyBounds { timeouts: limits.timeouts, memory, metrics };
-    let http = HttpFront::new(Arc::clone(&limiter), bounds.clone(), draining.clone());
+    let http =
+        HttpFront::new(Arc::clone(&limiter), limits, bounds.clone(), &access, api, &metrics_path, draining.clone());
+    let resp = RespFront::new(Arc::clone(&limiter), limits, access.resp, fronts.resp.as_ref());
     let grpc = GrpcFront::new(Arc::clone(&limiter), limits, bounds, access.grpc, draining.clone())?;
     let stop = async {
         draining.cancelled().await;

@@ -5,9 +5,11 @@ use std::ops::Bound;
 
 use parking_lot::Mutex;
 
-use super::{Batch, Change, Listing, Page, Store, StoreError};
+use super::room::Room;
+use super::{Batch, Bounds, Change, Listing, Page, Store, StoreError, WhenFull};
 use crate::algorithm::State;
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
+use crate::metrics::Figure;
 
 /// Fewer buckets than this are not worth looking through for expired ones.
 const MIN_SWEEP: usize = 1024;
@@ -17,20 +19,20 @@ const FULL_SWEEP_INTERVAL_NS: u64 = NANOS_PER_SECOND;
 /// Buckets in a map behind one mutex.
 pub struct MemoryStore {
     buckets: Mutex<Buckets>,
-    capacity: usize,
+    room: Room,
 }
 
 impl MemoryStore {
-    /// A store of up to `capacity` buckets. When it is full, actions on others fail until some have expired: to drop a
+    /// A store of so many buckets. When it is full, the policy answers for others until some have expired: to drop a
     /// bucket that counts would give its credit back.
-    pub fn bounded(capacity: usize) -> Self {
-        Self { buckets: Mutex::default(), capacity }
+    pub fn bounded(max_counters: u64, when_full: WhenFull) -> Self {
+        Self { buckets: Mutex::default(), room: Room::new(Bounds { max_counters, when_full, ..Bounds::default() }) }
     }
 }
 
 impl Default for MemoryStore {
     fn default() -> Self {
-        Self::bounded(usize::MAX)
+        Self::bounded(u64::MAX, WhenFull::default())
     }
 }
 
@@ -44,10 +46,11 @@ struct Buckets {
 }
 
 impl Buckets {
-    fn sweep(&mut self, now: Timestamp, capacity: usize) {
-        let is_full = self.states.len() >= capacity && now.since(self.swept) >= FULL_SWEEP_INTERVAL_NS;
+    fn sweep(&mut self, now: Timestamp, room: &Room) {
+        let is_full = room.is_full() && now.since(self.swept) >= FULL_SWEEP_INTERVAL_NS;
         if is_full || self.states.len() >= self.sweep_at {
             self.states.retain(|_, (_, expires)| now < *expires);
+            room.counted(room.taken(), self.states.len() as u64);
             self.sweep_at = MIN_SWEEP.max(self.states.len() * 2);
             self.swept = now;
         }
@@ -58,24 +61,30 @@ impl Store for MemoryStore {
     async fn apply(&self, batch: &mut Batch) {
         let now = batch.now();
         let mut buckets = self.buckets.lock();
-        buckets.sweep(now, self.capacity);
+        buckets.sweep(now, &self.room);
         batch.answer_each(|_, key, entry| {
-            if buckets.states.len() >= self.capacity && !buckets.states.contains_key(key) {
-                return Err(StoreError::new(format!(
-                    "{} buckets are counted in memory, and no more can be",
-                    self.capacity
-                )));
+            let known = buckets.states.get_mut(key);
+            if known.is_none()
+                && let Some(refusal) = self.room.refusal(entry)
+            {
+                return refusal;
             }
-            let (outcome, change) = entry.decide(buckets.states.get(key).map(|(state, _)| state));
-            match change {
-                Change::Keep => {}
-                Change::Set(state) => {
+            let (outcome, change) = entry.decide(known.as_ref().map(|(state, _)| state));
+            match (change, known) {
+                (Change::Set(state), Some(known)) => {
+                    let expires = entry.expiry(&state, now);
+                    *known = (state, expires);
+                }
+                (Change::Set(state), None) => {
                     let expires = entry.expiry(&state, now);
                     buckets.states.insert(key.into(), (state, expires));
+                    self.room.take();
                 }
-                Change::Clear => {
+                (Change::Clear, Some(_)) => {
                     buckets.states.remove(key);
+                    self.room.give_back();
                 }
+                (Change::Keep, _) | (Change::Clear, None) => {}
             }
             Ok(outcome)
         });
@@ -102,6 +111,10 @@ impl Store for MemoryStore {
         Ok(self.buckets.lock().states.len() as u64)
     }
 
+    fn figures(&self) -> Vec<Figure> {
+        Vec::new()
+    }
+
     async fn close(&self) -> Result<(), StoreError> {
         Ok(())
     }
@@ -125,14 +138,14 @@ mod tests {
 
     #[test]
     fn a_full_store_counts_on_for_the_buckets_it_has_and_takes_new_ones_when_they_expire() {
-        let store = MemoryStore::bounded(2);
+        let store = MemoryStore::bounded(2, WhenFull::Error);
         assert_eq!(allowed(&store, 0, "a"), Ok(true));
         assert_eq!(allowed(&store, 5, "b"), Ok(true));
-        let full = Err("2 buckets are counted in memory, and no more can be".to_owned());
-        assert_eq!(allowed(&store, 6, "c"), full);
+        let full = |result: Result<bool, String>| result.is_err_and(|error| error.contains("full"));
+        assert!(full(allowed(&store, 6, "c")));
         assert_eq!(allowed(&store, 6, "a"), Ok(true));
         assert_eq!(allowed(&store, 6, "a"), Ok(false));
         assert_eq!(allowed(&store, 11, "c"), Ok(true));
-        assert_eq!(allowed(&store, 12, "d"), full);
+        assert!(full(allowed(&store, 12, "d")));
     }
 }

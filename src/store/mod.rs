@@ -12,31 +12,48 @@ mod outage;
 mod redis;
 mod resilient;
 mod rocks;
+mod room;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod value;
 
 use std::future::Future;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use self::denial_cache::{DEFAULT_DENIAL_CACHE, DenialCache};
 pub use self::listing::{Listed, Listing, Page};
 pub use self::memory::MemoryStore;
-pub use self::redis::{DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisSentinel, RedisStore, RedisTls};
+pub use self::redis::{
+    DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisSentinel, RedisStore, RedisTls,
+    WINDOW_SCRIPT as REDIS_WINDOW_SCRIPT,
+};
 pub use self::resilient::{DEFAULT_LOCAL_BUCKETS, FailurePolicy, Resilient};
-pub use self::rocks::{DEFAULT_HOT_COUNTERS, Durability, OpenError, RocksOptions, RocksStore};
+pub use self::rocks::{
+    BackupError, DEFAULT_HOT_COUNTERS, Durability, OpenError, RestoreError, RocksOptions, RocksStore, restore,
+};
+pub use self::room::{Bounds, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK, WhenFull};
 use crate::algorithm::{Ask, Limit, Outcome, State};
-use crate::clock::Timestamp;
+use crate::clock::{NANOS_PER_SECOND, Timestamp};
+use crate::metrics::Figure;
+
+/// When a denied client should ask again, while nobody knows what it has left.
+const ASK_AGAIN_NS: u64 = NANOS_PER_SECOND;
 
 /// Why a store could not answer. Cheap to clone: one failed commit fails many asks.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{0}")]
-pub struct StoreError(Arc<str>);
+pub enum StoreError {
+    #[error("{0}")]
+    Failed(Arc<str>),
+    /// Whoever asked is mistaken, not the store: it gave nobody the cursor that begins so.
+    #[error("{0:?} is no cursor of this store; begin from the start")]
+    InvalidCursor(String),
+}
 
 impl StoreError {
     pub fn new(reason: impl Into<Arc<str>>) -> Self {
-        Self(reason.into())
+        Self::Failed(reason.into())
     }
 }
 
@@ -79,6 +96,24 @@ impl Entry {
                 let change = if held { Change::Clear } else { Change::Keep };
                 (Outcome { allowed: held, ..Outcome::default() }, change)
             }
+        }
+    }
+
+    /// The answer when nothing can be counted and the operator wants that allowed: what a bucket that nobody has asked
+    /// before would answer.
+    fn uncounted(&self) -> Outcome {
+        self.decide(None).0
+    }
+
+    /// The answer when nothing can be counted and the operator wants that denied: nothing left, for a second.
+    fn denied(&self) -> Outcome {
+        Outcome {
+            allowed: false,
+            before: 0,
+            left: 0,
+            reset_ns: ASK_AGAIN_NS,
+            retry_ns: Some(ASK_AGAIN_NS),
+            ..self.uncounted()
         }
     }
 
@@ -215,6 +250,14 @@ pub trait Store: Send + Sync {
     /// The number of buckets that are remembered: an estimate, expired ones included until they are reclaimed.
     fn approximate_len(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
+    /// Whether hits can be answered just now. What is broken and may be mended is tried.
+    fn check(&self) -> impl Future<Output = Result<(), StoreError>> + Send {
+        async { self.approximate_len().await.map(drop) }
+    }
+
+    /// What it measures about itself. It may take the time of a few system calls.
+    fn figures(&self) -> Vec<Figure>;
+
     /// Makes everything durable and stops background work. Nothing may be asked of the store afterwards.
     fn close(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
@@ -230,6 +273,18 @@ impl Backend {
     /// Redis with what stands between it and the hits: the memory of up to `denial_cache` denials, and the policy.
     pub fn redis(store: RedisStore, denial_cache: usize, on_error: FailurePolicy) -> Self {
         Self::Redis(Box::new(Resilient::new(DenialCache::new(store, denial_cache), on_error)))
+    }
+
+    /// Copies everything that is counted, as it is now, into a new directory called `name` where backups are kept;
+    /// returns its path.
+    ///
+    /// # Errors
+    /// See [`BackupError`]: nothing half is left behind.
+    pub async fn backup(&self, name: &str) -> Result<PathBuf, BackupError> {
+        match self {
+            Backend::Rocks(store) => store.backup(name).await,
+            Backend::Memory(_) | Backend::Redis(_) => Err(BackupError::NothingOfOurs(self.name())),
+        }
     }
 
     /// What `--store` calls it.
@@ -264,6 +319,22 @@ impl Store for Backend {
             Backend::Memory(store) => store.approximate_len().await,
             Backend::Rocks(store) => store.approximate_len().await,
             Backend::Redis(store) => store.approximate_len().await,
+        }
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        match self {
+            Backend::Memory(store) => store.check().await,
+            Backend::Rocks(store) => store.check().await,
+            Backend::Redis(store) => store.check().await,
+        }
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        match self {
+            Backend::Memory(store) => store.figures(),
+            Backend::Rocks(store) => store.figures(),
+            Backend::Redis(store) => store.figures(),
         }
     }
 

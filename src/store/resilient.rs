@@ -8,14 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 
 use super::outage::Outage;
-use super::{Action, Batch, Entry, Listing, MemoryStore, Page, Store, StoreError};
-use crate::algorithm::Outcome;
+use super::{Action, Batch, Entry, Listing, MemoryStore, Page, Store, StoreError, WhenFull};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
+use crate::metrics::Figure;
 
 /// Buckets that [`FailurePolicy::Local`] counts unless the operator says otherwise: some 200 bytes each.
 pub const DEFAULT_LOCAL_BUCKETS: usize = 100_000;
-/// When a denied client should ask again, while nobody knows what it has left.
-const ASK_AGAIN_NS: u64 = NANOS_PER_SECOND;
 /// An outage is over when nothing has failed for so long: while one part of a cluster is down, others answer.
 const QUIET_NS: u64 = NANOS_PER_SECOND;
 
@@ -40,6 +38,7 @@ pub struct Resilient<S> {
     inner: S,
     policy: Policy,
     failed: AtomicU64,
+    stood_in: AtomicU64,
     /// When an entry failed last, in nanoseconds; 0 when there is no outage.
     failed_at: AtomicU64,
     outage: Mutex<Outage>,
@@ -52,20 +51,33 @@ enum Policy {
     Local(MemoryStore),
 }
 
+impl Policy {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Deny => "deny",
+            Self::Allow => "allow",
+            Self::Error => "error",
+            Self::Local(_) => "local",
+        }
+    }
+}
+
 impl<S: Store> Resilient<S> {
     pub fn new(inner: S, policy: FailurePolicy) -> Self {
         let (policy, what) = match policy {
             FailurePolicy::Deny => (Policy::Deny, "the store; hits are denied"),
             FailurePolicy::Allow => (Policy::Allow, "the store; hits are allowed"),
             FailurePolicy::Error => (Policy::Error, "the store; hits are answered with an error"),
-            FailurePolicy::Local { buckets } => {
-                (Policy::Local(MemoryStore::bounded(buckets)), "the store; hits are counted in this server's memory")
-            }
+            FailurePolicy::Local { buckets } => (
+                Policy::Local(MemoryStore::bounded(buckets as u64, WhenFull::Error)),
+                "the store; hits are counted in this server's memory",
+            ),
         };
         Self {
             inner,
             policy,
             failed: AtomicU64::new(0),
+            stood_in: AtomicU64::new(0),
             failed_at: AtomicU64::new(0),
             outage: Mutex::new(Outage::of(what)),
         }
@@ -78,6 +90,16 @@ impl<S: Store> Resilient<S> {
     /// Actions that the store failed to take since the start, whatever was answered then.
     pub fn failed(&self) -> u64 {
         self.failed.load(Relaxed)
+    }
+
+    /// Actions that the policy answered in the store's place since the start.
+    pub fn stood_in(&self) -> u64 {
+        self.stood_in.load(Relaxed)
+    }
+
+    /// Whether the store failed a moment ago.
+    pub fn is_out(&self) -> bool {
+        self.failed_at.load(Relaxed) > 0
     }
 
     /// Counts what failed and logs the beginning and the end of an outage; tells whether anything failed.
@@ -106,10 +128,12 @@ impl<S: Store> Resilient<S> {
         let mut part = batch.part(&failed);
         match &self.policy {
             Policy::Error => return,
-            Policy::Deny => part.answer_each(|_, _, entry| Ok(deny(entry))),
-            Policy::Allow => part.answer_each(|_, _, entry| Ok(allow(entry))),
+            Policy::Deny => part.answer_each(|_, _, entry| Ok(entry.denied())),
+            Policy::Allow => part.answer_each(|_, _, entry| Ok(entry.uncounted())),
             Policy::Local(memory) => memory.apply(&mut part).await,
         }
+        let answered = part.answers().filter(|(_, _, outcome)| outcome.is_ok()).count();
+        self.stood_in.fetch_add(answered as u64, Relaxed);
         batch.adopt(part, &failed);
     }
 }
@@ -119,14 +143,6 @@ fn failed_asks(batch: &Batch) -> Vec<usize> {
     let failed =
         |(_, entry, outcome): (&[u8], &Entry, &Result<_, _>)| entry.action != Action::Forget && outcome.is_err();
     batch.answers().enumerate().filter(|(_, answer)| failed(*answer)).map(|(index, _)| index).collect()
-}
-
-fn allow(entry: &Entry) -> Outcome {
-    entry.decide(None).0
-}
-
-fn deny(entry: &Entry) -> Outcome {
-    Outcome { allowed: false, before: 0, left: 0, reset_ns: ASK_AGAIN_NS, retry_ns: Some(ASK_AGAIN_NS), ..allow(entry) }
 }
 
 impl<S: Store> Store for Resilient<S> {
@@ -143,6 +159,33 @@ impl<S: Store> Store for Resilient<S> {
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {
         self.inner.approximate_len().await
+    }
+
+    /// Where the policy answers in the store's place, hits can be answered whatever the store does.
+    async fn check(&self) -> Result<(), StoreError> {
+        match self.policy {
+            Policy::Error => self.inner.check().await,
+            Policy::Deny | Policy::Allow | Policy::Local(_) => Ok(()),
+        }
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        let mut figures = self.inner.figures();
+        figures.extend([
+            Figure::counter(
+                "divvy_redis_failures_total",
+                "Actions on counters that Redis failed to take.",
+                self.failed(),
+            ),
+            Figure::gauge("divvy_redis_outage", "1 while Redis fails.", f64::from(u8::from(self.is_out()))),
+            Figure::counter(
+                "divvy_redis_stand_ins_total",
+                "Actions answered by the policy of --on-store-error, in Redis's place.",
+                self.stood_in(),
+            )
+            .labelled("policy", self.policy.name()),
+        ]);
+        figures
     }
 
     async fn close(&self) -> Result<(), StoreError> {

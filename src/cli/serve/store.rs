@@ -6,15 +6,16 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::ValueEnum;
 
+use super::bounds::BoundArgs;
 use super::limits::MAX_SECONDS;
 use super::redis::{RedisArgs, describe, inherited_url};
 use crate::clock::Clock;
 use crate::store::{
-    Backend, DEFAULT_DENIAL_CACHE, DEFAULT_HOT_COUNTERS, DEFAULT_LOCAL_BUCKETS, Durability, FailurePolicy, MemoryStore,
-    RedisOptions, RedisStore, RocksOptions, RocksStore,
+    Backend, Bounds, DEFAULT_DENIAL_CACHE, DEFAULT_HOT_COUNTERS, DEFAULT_LOCAL_BUCKETS, Durability, FailurePolicy,
+    MemoryStore, RedisOptions, RedisStore, RocksOptions, RocksStore, WhenFull,
 };
 
 /// Where the rocksdb store lives unless the operator says otherwise.
@@ -43,6 +44,12 @@ pub struct StoreArgs {
     /// rocksdb: counters kept in memory, about 100 bytes each [default: 900000]
     #[arg(long, env = "DIVVY_HOT_COUNTERS", value_name = "N")]
     hot_counters: Option<usize>,
+    /// rocksdb: below this directory clients may have backups written (`divvy backup`); it is made if need be, and is
+    /// best on the file system of --data-dir [default: none, and no backups]
+    #[arg(long, env = "DIVVY_BACKUP_DIR", value_name = "DIR")]
+    backup_dir: Option<PathBuf>,
+    #[command(flatten)]
+    bounds: BoundArgs,
     #[command(flatten)]
     redis: RedisArgs,
     /// redis: what to answer when Redis does not [default: error]
@@ -92,9 +99,23 @@ enum OnStoreError {
 /// A store that can be opened.
 #[derive(Debug)]
 pub enum StoreChoice {
-    Memory,
-    Rocksdb { data_dir: PathBuf, durability: Durability, hot_counters: usize, wait_for_lock: Duration },
-    Redis { options: RedisOptions, on_error: FailurePolicy, denial_cache: usize },
+    Memory {
+        max_counters: u64,
+        when_full: WhenFull,
+    },
+    Rocksdb {
+        data_dir: PathBuf,
+        durability: Durability,
+        hot_counters: usize,
+        bounds: Bounds,
+        backup_dir: Option<PathBuf>,
+        wait_for_lock: Duration,
+    },
+    Redis {
+        options: RedisOptions,
+        on_error: FailurePolicy,
+        denial_cache: usize,
+    },
 }
 
 impl StoreArgs {
@@ -108,11 +129,16 @@ impl StoreArgs {
         let kind = self.store.unwrap_or(if is_redis_meant { StoreKind::Redis } else { StoreKind::Rocksdb });
         self.check_flags(kind)?;
         Ok(match kind {
-            StoreKind::Memory => StoreChoice::Memory,
+            StoreKind::Memory => {
+                let (max_counters, when_full) = self.bounds.in_memory();
+                StoreChoice::Memory { max_counters, when_full }
+            }
             StoreKind::Rocksdb => StoreChoice::Rocksdb {
                 data_dir: self.data_dir.clone().unwrap_or_else(|| DEFAULT_DATA_DIR.into()),
                 durability: self.durability.unwrap_or(DurabilityKind::Wal).into(),
                 hot_counters: self.hot_counters.unwrap_or(DEFAULT_HOT_COUNTERS),
+                bounds: self.bounds.on_disk(),
+                backup_dir: self.backup_dir.clone(),
                 wait_for_lock: Duration::from_secs(self.wait_for_lock.unwrap_or_default()),
             },
             StoreKind::Redis => StoreChoice::Redis {
@@ -124,27 +150,30 @@ impl StoreArgs {
     }
 
     fn check_flags(&self, kind: StoreKind) -> anyhow::Result<()> {
-        let rocksdb = [
-            ("--data-dir", self.data_dir.is_some()),
-            ("--durability", self.durability.is_some()),
-            ("--hot-counters", self.hot_counters.is_some()),
-            ("--wait-for-lock", self.wait_for_lock.is_some()),
+        const ROCKSDB: &[StoreKind] = &[StoreKind::Rocksdb];
+        const OURS: &[StoreKind] = &[StoreKind::Rocksdb, StoreKind::Memory];
+        const REDIS: &[StoreKind] = &[StoreKind::Redis];
+        let own = [
+            ("--data-dir", self.data_dir.is_some(), ROCKSDB),
+            ("--durability", self.durability.is_some(), ROCKSDB),
+            ("--hot-counters", self.hot_counters.is_some(), ROCKSDB),
+            ("--backup-dir", self.backup_dir.is_some(), ROCKSDB),
+            ("--wait-for-lock", self.wait_for_lock.is_some(), ROCKSDB),
+            ("--max-disk", self.bounds.has_max_disk(), ROCKSDB),
+            ("--max-counters", self.bounds.has_max_counters(), OURS),
+            ("--when-full", self.bounds.has_when_full(), OURS),
+            ("--on-store-error", self.on_store_error.is_some(), REDIS),
+            ("--local-buckets", self.local_buckets.is_some(), REDIS),
+            ("--denial-cache", self.denial_cache.is_some(), REDIS),
         ];
-        let redis = [
-            ("--on-store-error", self.on_store_error.is_some()),
-            ("--local-buckets", self.local_buckets.is_some()),
-            ("--denial-cache", self.denial_cache.is_some()),
-        ];
-        let redis = self.redis.given().into_iter().chain(redis).map(|flag| (flag, StoreKind::Redis));
-        let flags = rocksdb.into_iter().map(|flag| (flag, StoreKind::Rocksdb)).chain(redis);
-        for ((flag, is_given), owner) in flags {
-            if is_given && owner != kind {
+        let redis = self.redis.given().into_iter().map(|(flag, is_given)| (flag, is_given, REDIS));
+        for (flag, is_given, owners) in own.into_iter().chain(redis) {
+            if is_given && !owners.contains(&kind) {
+                let owners = owners.iter().map(|owner| owner.name()).collect::<Vec<_>>().join(" or ");
                 bail!(
-                    "{flag} (or its DIVVY_ variable) is for the {} store, but the store is {}: \
-                     leave it out, or choose --store {}",
-                    owner.name(),
+                    "{flag} (or its DIVVY_ variable) is for the {owners} store, but the store is {}: \
+                     leave it out, or choose --store {owners}",
                     kind.name(),
-                    owner.name()
                 );
             }
         }
@@ -183,9 +212,21 @@ impl StoreChoice {
     /// When the data directory cannot be opened, or Redis's address makes no sense. Redis need not be up.
     pub fn open(&self, clock: Clock) -> anyhow::Result<Backend> {
         Ok(match self {
-            Self::Memory => Backend::Memory(MemoryStore::default()),
-            Self::Rocksdb { data_dir, durability, hot_counters, .. } => {
-                let options = RocksOptions { durability: *durability, hot_counters: *hot_counters, clock };
+            Self::Memory { max_counters, when_full } => {
+                Backend::Memory(MemoryStore::bounded(*max_counters, *when_full))
+            }
+            Self::Rocksdb { data_dir, durability, hot_counters, bounds, backup_dir, .. } => {
+                if let Some(dir) = backup_dir {
+                    std::fs::create_dir_all(dir)
+                        .with_context(|| format!("cannot use the --backup-dir {}", dir.display()))?;
+                }
+                let options = RocksOptions {
+                    durability: *durability,
+                    hot_counters: *hot_counters,
+                    clock,
+                    bounds: *bounds,
+                    backup_dir: backup_dir.clone(),
+                };
                 Backend::Rocks(RocksStore::open(data_dir, options)?)
             }
             Self::Redis { options, on_error, denial_cache } => {
@@ -198,7 +239,7 @@ impl StoreChoice {
     /// For people: what and where. Passwords are masked.
     pub fn describe(&self) -> String {
         match self {
-            Self::Memory => "memory (counters are gone when the server stops)".to_owned(),
+            Self::Memory { .. } => "memory (counters are gone when the server stops)".to_owned(),
             Self::Rocksdb { data_dir, durability, .. } => {
                 let durability = match durability {
                     Durability::Sync => "sync",

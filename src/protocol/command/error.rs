@@ -22,6 +22,10 @@ pub enum CommandError {
     NotUtf8 { argument: String },
     #[error("ERR more than {max_pairs} pairs")]
     TooManyPairs { max_pairs: usize },
+    #[error(
+        "ERR '{argument}' is no option here; give a rule's label or its pairs, then ACTOR, CURSOR or COUNT, each once"
+    )]
+    NotAnOption { argument: String },
     #[error("ERR syntax error")]
     Syntax,
     #[error("ERR value is not an integer or out of range")]
@@ -63,6 +67,10 @@ impl CommandError {
 
     pub(super) fn not_a_pair(argument: &[u8]) -> Self {
         Self::NotAPair { argument: echo(argument, MAX_ECHOED) }
+    }
+
+    pub(super) fn not_an_option(argument: &[u8]) -> Self {
+        Self::NotAnOption { argument: echo(argument, MAX_ECHOED) }
     }
 
     pub(super) fn not_utf8(argument: &[u8]) -> Self {

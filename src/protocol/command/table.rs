@@ -2,7 +2,7 @@
 //!
 //! Arity checks, `COMMAND` and the parsing itself all go by it; a new command is a row here and its function in `parse`.
 
-use super::{Command, CommandError, bucket, parse};
+use super::{Command, CommandError, bucket, counters, parse};
 use crate::protocol::resp::Arguments;
 
 /// Reads the arguments that follow a command's name (and its subcommand's), their number being right.
@@ -125,6 +125,33 @@ pub static COMMANDS: &[Spec] = &[
         group: "divvy",
         summary: "Lists the rules in order of precedence.",
         parse: |_| Ok(Command::Rules),
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "divvy.counters",
+        arity: -2,
+        flags: &["readonly"],
+        group: "divvy",
+        summary: "Lists a rule's counters, a page at a time: the next cursor; actor, credits, seconds to reset of each.",
+        parse: counters::list,
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "divvy.forget",
+        arity: -2,
+        flags: &["write"],
+        group: "divvy",
+        summary: "Forgets a rule's counters, a page at a time: the next cursor, and how many were forgotten.",
+        parse: counters::forget,
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "divvy.backup",
+        arity: 2,
+        flags: &["admin"],
+        group: "divvy",
+        summary: "Takes a backup of all counters with this name below the server's --backup-dir; returns its path.",
+        parse: counters::backup,
         ..Spec::USUAL
     },
     Spec {

@@ -291,6 +291,11 @@ impl<'a> Arguments<'a> {
         Self { text: self.text, ranges: self.ranges.get(count..).unwrap_or_default() }
     }
 
+    /// The first `count` arguments.
+    pub fn first(&self, count: usize) -> Self {
+        Self { text: self.text, ranges: self.ranges.get(..count).unwrap_or(self.ranges) }
+    }
+
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
         let arguments = *self;
         arguments.ranges.iter().map(move |range| arguments.slice(range))

@@ -88,6 +88,9 @@ impl Client {
             | Command::Session(_)
             | Command::Throttle(_)
             | Command::Rules
+            | Command::Counters(_)
+            | Command::ForgetCounters(_)
+            | Command::Backup(_)
             | Command::Info(_)
             | Command::ConfigGet(_)
             | Command::DbSize

@@ -6,13 +6,15 @@
 //!
 //! Nothing here knows of hits or of the hot table.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{
-    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType, DBPinnableSlice,
-    DBRecoveryMode, DataBlockIndexType, Direction, IteratorMode, LogLevel, Options, PrefixRange, ReadOptions,
-    WriteBatch, WriteOptions, properties,
+    BlockBasedOptions, BottommostLevelCompaction, CStrLike, Cache, ColumnFamily, ColumnFamilyDescriptor,
+    CompactOptions, DB, DBCompressionType, DBPinnableSlice, DBRecoveryMode, DataBlockIndexType, Direction,
+    IteratorMode, LogLevel, Options, PrefixRange, ReadOptions, WriteBatch, WriteOptions, properties,
 };
 
 use super::directory::{self, Found};
@@ -24,6 +26,7 @@ use crate::store::key::FORMAT_VERSION;
 
 const COUNTERS: &str = "counters";
 const JOURNAL: &str = "journal";
+const FAMILIES: [&str; 3] = ["default", JOURNAL, COUNTERS];
 
 const MIB: usize = 1 << 20;
 /// Cold counters see a compaction at least this often (seconds), so that expired ones do not stay for RocksDB's 30 days.
@@ -52,6 +55,10 @@ pub enum OpenError {
         "cannot open the data directory {path}: {reason}; make it writable for this user, or choose another --data-dir"
     )]
     Unusable { path: PathBuf, reason: String },
+    #[error(
+        "{0} is a backup; make a data directory of it with `divvy restore {0} --data-dir DIR`, and serve that (nothing was changed)"
+    )]
+    IsBackup(PathBuf),
     #[error("cannot start a thread for the store: {0}; raise the limit on processes (ulimit -u)")]
     NoThread(std::io::Error),
 }
@@ -141,6 +148,22 @@ impl Database {
         Ok(())
     }
 
+    /// Bytes of the counters on disk.
+    pub fn counters_bytes(&self) -> Result<u64, StoreError> {
+        self.db
+            .property_int_value_cf(self.counters(), properties::LIVE_SST_FILES_SIZE)
+            .map(Option::unwrap_or_default)
+            .map_err(|e| store_error("measure the counters", &e))
+    }
+
+    /// Copies everything that is written by now into the new directory `dir`; files that never change are linked, where
+    /// it is on the same file system.
+    pub fn checkpoint(&self, dir: &Path) -> Result<(), StoreError> {
+        Checkpoint::new(&self.db)
+            .and_then(|checkpoint| checkpoint.create_checkpoint(dir))
+            .map_err(|e| store_error("copy the database", &e))
+    }
+
     /// Adds a counter's new value to `batch`, or its removal.
     pub fn add_counter(&self, batch: &mut WriteBatch, key: &[u8], value: Option<&[u8]>) {
         match value {
@@ -187,12 +210,46 @@ impl Database {
             .map_err(|e| store_error("count the counters", &e))
     }
 
+    /// A number that RocksDB keeps for the whole database; 0 when it does not tell.
+    pub fn number(&self, property: impl CStrLike) -> u64 {
+        self.db.property_int_value(property).ok().flatten().unwrap_or_default()
+    }
+
+    /// A number that RocksDB keeps for each column family, summed up.
+    pub fn sum(&self, property: impl CStrLike + Copy) -> u64 {
+        let number = |name| self.db.property_int_value_cf(self.family(name), property).ok().flatten();
+        FAMILIES.into_iter().filter_map(number).sum()
+    }
+
+    /// What its files take, by a look at the directory.
+    pub fn disk_bytes(&self) -> io::Result<u64> {
+        let mut bytes = 0;
+        for file in self.db.path().read_dir()? {
+            match file?.metadata() {
+                Ok(metadata) => bytes += metadata.len(),
+                // RocksDB drops files as it goes.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(bytes)
+    }
+
     /// Rewrites everything now, dropping expired counters and trimmed journal records. The smallest family is rewritten
     /// as well: what has not left memory keeps the write-ahead log alive in which it stands, and those after it.
     pub fn compact(&self) {
-        for family in ["default", JOURNAL, COUNTERS] {
+        for family in FAMILIES {
             self.db.compact_range_cf(self.family(family), None::<&[u8]>, None::<&[u8]>);
         }
+    }
+
+    /// Rewrites the counters, dropping expired ones, and lets RocksDB's own compactions go on meanwhile.
+    pub fn compact_counters(&self) {
+        let mut options = CompactOptions::default();
+        options.set_exclusive_manual_compaction(false);
+        // The filter sees the lowest level only when that is rewritten too.
+        options.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
+        self.db.compact_range_cf_opt(self.counters(), None::<&[u8]>, None::<&[u8]>, &options);
     }
 
     pub fn stop_background_work(&self) {

@@ -13,7 +13,9 @@ use super::database::OpenError;
 use crate::store::key::FORMAT_VERSION;
 
 /// Holds the format's number in digits.
-const FORMAT_FILE: &str = "DIVVY-FORMAT";
+pub const FORMAT_FILE: &str = "DIVVY-FORMAT";
+/// Says that the directory is a backup: it is served by nobody, so that it stays as it was made.
+pub const BACKUP_FILE: &str = "DIVVY-BACKUP";
 /// Names the database's present files: RocksDB's own entry point.
 const CURRENT: &str = "CURRENT";
 
@@ -36,6 +38,9 @@ pub enum Found {
 pub fn claim(path: &Path) -> Result<Found, OpenError> {
     let unusable = |e: io::Error| OpenError::Unusable { path: path.into(), reason: e.to_string() };
     fs::create_dir_all(path).map_err(unusable)?;
+    if path.join(BACKUP_FILE).exists() {
+        return Err(OpenError::IsBackup(path.into()));
+    }
     match fs::read_to_string(path.join(FORMAT_FILE)) {
         Ok(format) if format.trim() == FORMAT_VERSION.to_string() => {}
         Ok(format) => return Err(OpenError::UnknownFormat { path: path.into(), found: format.trim().into() }),
@@ -61,7 +66,8 @@ pub fn is_in_use(path: &Path) -> bool {
     matches!(fcntl_getlk(&file, &Flock::from(FlockType::WriteLock)), Ok(Some(_)))
 }
 
-fn is_empty(path: &Path) -> io::Result<bool> {
+/// Whether there is nothing in the directory.
+pub fn is_empty(path: &Path) -> io::Result<bool> {
     Ok(fs::read_dir(path)?.next().is_none())
 }
 
@@ -75,9 +81,23 @@ fn holds_data(path: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
-fn write_format(path: &Path) -> io::Result<()> {
-    let mut file = File::create_new(path.join(FORMAT_FILE))?;
-    writeln!(file, "{FORMAT_VERSION}")?;
+/// Writes the file that names the format, for good.
+pub fn write_format(path: &Path) -> io::Result<()> {
+    write_file(path, FORMAT_FILE, &format!("{FORMAT_VERSION}\n"))
+}
+
+/// Writes the file that makes the directory a backup, for good.
+pub fn write_backup_mark(path: &Path) -> io::Result<()> {
+    write_file(
+        path,
+        BACKUP_FILE,
+        "A backup by `divvy backup`. To use it: divvy restore THIS_DIRECTORY --data-dir DIR\n",
+    )
+}
+
+fn write_file(path: &Path, name: &str, content: &str) -> io::Result<()> {
+    let mut file = File::create_new(path.join(name))?;
+    file.write_all(content.as_bytes())?;
     file.sync_all()?;
     File::open(path)?.sync_all()
 }
@@ -104,6 +124,14 @@ mod tests {
         fs::write(dir.path().join("LOCK"), "").unwrap();
         assert!(matches!(claim(dir.path()), Err(OpenError::NotOurs(_))));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_backup_is_not_served() {
+        let dir = tempfile::tempdir().unwrap();
+        claim(dir.path()).unwrap();
+        write_backup_mark(dir.path()).unwrap();
+        assert!(matches!(claim(dir.path()), Err(OpenError::IsBackup(_))));
     }
 
     #[test]

@@ -5,30 +5,39 @@
 //! follow behind, by [`write_back`]; opening replays what is left of the journal. Expired counters are reclaimed by a
 //! compaction [`filter`].
 
+mod backup;
+mod bound;
 mod commit;
 mod database;
 mod directory;
+mod figures;
 mod filter;
 mod journal;
 mod table;
 mod write_back;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use self::backup::Backups;
+pub use self::backup::{BackupError, RestoreError, restore};
 use self::commit::{Commits, Waited};
 pub use self::database::OpenError;
 use self::database::{Database, Patience};
+use self::figures::Timings;
 use self::table::Table;
 use self::write_back::WriteBack;
 use super::outage::Outage;
-use super::{Batch, Entry, Listing, Page, Store, StoreError, value};
+use super::room::Room;
+use super::{Batch, Bounds, Entry, Listing, Page, Store, StoreError, value};
 use crate::algorithm::{Limit, State};
 use crate::clock::{Clock, Timestamp};
+use crate::metrics::Figure;
 
 /// Counters kept in memory unless more are being changed: about 100 bytes each.
 pub const DEFAULT_HOT_COUNTERS: usize = 900_000;
@@ -53,28 +62,59 @@ pub enum Durability {
 }
 
 /// How to open a [`RocksStore`].
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct RocksOptions {
     pub durability: Durability,
     /// Counters kept in memory unless more are being changed.
     pub hot_counters: usize,
-    /// Tells the compaction filter what has expired.
+    /// Tells what has expired.
     pub clock: Clock,
+    /// How much is remembered, at most.
+    pub bounds: Bounds,
+    /// Where backups may be written; `None`: nowhere.
+    pub backup_dir: Option<PathBuf>,
+}
+
+impl Default for RocksOptions {
+    fn default() -> Self {
+        Self {
+            durability: Durability::default(),
+            hot_counters: DEFAULT_HOT_COUNTERS,
+            clock: Clock::system(),
+            bounds: Bounds::default(),
+            backup_dir: None,
+        }
+    }
 }
 
 /// The embedded store. Dropping it without [`Store::close`] is like the process being killed.
 pub struct RocksStore {
     shared: Arc<Shared>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Mutex<Threads>,
+    backups: Backups,
+}
+
+#[derive(Default)]
+struct Threads {
+    /// Write-backs, commits, fsyncs.
+    writers: Vec<JoinHandle<()>>,
+    /// Sees to the bounds.
+    bound: Option<JoinHandle<()>>,
 }
 
 struct Shared {
     database: Database,
     table: Table,
+    room: Room,
+    bounds: Bounds,
+    clock: Clock,
     commits: Commits,
     committer: Mutex<Committer>,
     write_back: WriteBack,
     durability: Durability,
+    timings: Timings,
+    /// Whether the last commit failed.
+    failing: AtomicBool,
     stopping: Mutex<bool>,
     stop: Condvar,
 }
@@ -91,9 +131,15 @@ impl RocksStore {
     /// # Errors
     /// See [`OpenError`]: nothing is overwritten then.
     pub fn open(path: &Path, options: RocksOptions) -> Result<Self, OpenError> {
+        let database = Database::open(path, options.clock)?;
+        let room = Room::new(options.bounds);
+        room.counted(0, database.approximate_counters().unwrap_or_default());
         let shared = Arc::new(Shared {
-            database: Database::open(path, options.clock)?,
+            database,
             table: Table::new(options.hot_counters),
+            room,
+            bounds: options.bounds,
+            clock: options.clock,
             commits: Commits::new(),
             committer: Mutex::new(Committer {
                 record: Vec::new(),
@@ -101,19 +147,22 @@ impl RocksStore {
             }),
             write_back: WriteBack::default(),
             durability: options.durability,
+            timings: Timings::new(options.clock),
+            failing: AtomicBool::new(false),
             stopping: Mutex::new(false),
             stop: Condvar::new(),
         });
-        let mut threads = vec![spawn("divvy-write-back", &shared, Shared::write_back_loop)?];
+        let bound = Some(spawn("divvy-bound", &shared, Shared::bound_loop)?);
+        let mut writers = vec![spawn("divvy-write-back", &shared, Shared::write_back_loop)?];
         match options.durability {
-            Durability::Sync => threads.push(spawn("divvy-commit", &shared, Shared::sync_commit_loop)?),
-            Durability::Lazy => threads.push(spawn("divvy-commit", &shared, Shared::lazy_commit_loop)?),
+            Durability::Sync => writers.push(spawn("divvy-commit", &shared, Shared::sync_commit_loop)?),
+            Durability::Lazy => writers.push(spawn("divvy-commit", &shared, Shared::lazy_commit_loop)?),
             Durability::Wal => {}
         }
         if options.durability != Durability::Sync {
-            threads.push(spawn("divvy-fsync", &shared, Shared::sync_loop)?);
+            writers.push(spawn("divvy-fsync", &shared, Shared::sync_loop)?);
         }
-        Ok(Self { shared, threads: Mutex::new(threads) })
+        Ok(Self { shared, threads: Mutex::new(Threads { writers, bound }), backups: Backups::new(options.backup_dir) })
     }
 
     /// Whether another process has the store in `path` open.
@@ -131,6 +180,17 @@ impl RocksStore {
         Ok(())
     }
 
+    /// See [`super::Backend::backup`].
+    ///
+    /// # Errors
+    /// See [`BackupError`].
+    pub async fn backup(&self, name: &str) -> Result<PathBuf, BackupError> {
+        let place = self.backups.place(name)?;
+        let shared = Arc::clone(&self.shared);
+        let taken = tokio::task::spawn_blocking(move || place.take(|dir| shared.checkpoint(dir)));
+        taken.await.unwrap_or_else(|error| Err(BackupError::Broken(error.to_string())))
+    }
+
     /// Does `work` on a thread that may block.
     async fn blocking<T: Send + 'static>(
         &self,
@@ -142,9 +202,19 @@ impl RocksStore {
         worked.unwrap_or_else(|e| Err(StoreError::new(format!("cannot {what}: {e}"))))
     }
 
+    /// Asks about new counters that were refused for want of room since the store was opened.
+    pub fn refused(&self) -> u64 {
+        self.shared.room.refused()
+    }
+
+    /// Counters that there are, as far as is known without looking for those that have expired.
+    pub fn counters(&self) -> u64 {
+        u64::try_from(self.shared.room.taken()).unwrap_or_default()
+    }
+
     /// Expired counters that compactions have dropped since the store was opened.
     pub fn expired_dropped(&self) -> u64 {
-        self.shared.database.swept.expired.load(std::sync::atomic::Ordering::Relaxed)
+        self.shared.database.swept.expired.load(Relaxed)
     }
 }
 
@@ -180,6 +250,16 @@ impl Store for RocksStore {
         self.shared.database.approximate_counters()
     }
 
+    /// After a failed commit another one is made: nobody may be asking any more, who would show that it works again.
+    async fn check(&self) -> Result<(), StoreError> {
+        let shared = &self.shared;
+        if shared.failing.load(Relaxed) { shared.settle(shared.commits.open()).await } else { Ok(()) }
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        self.shared.figures()
+    }
+
     async fn close(&self) -> Result<(), StoreError> {
         let threads = std::mem::take(&mut *self.threads.lock());
         self.blocking("close the store", move |shared| shared.shut_down(threads)).await
@@ -188,14 +268,14 @@ impl Store for RocksStore {
 
 impl Shared {
     fn act(&self, key: &[u8], entry: &Entry, now: Timestamp) -> Result<table::Acted, StoreError> {
-        self.table.act(key, entry, now, &self.commits, || self.load(key, entry))
+        self.table.act(key, entry, now, &self.commits, &self.room, || self.load(key, entry))
     }
 
-    fn load(&self, key: &[u8], entry: &Entry) -> Result<Option<State>, StoreError> {
-        match self.database.counter(key)? {
-            None => Ok(None),
-            Some(bytes) => decode(&entry.limit, &bytes).map(Some),
-        }
+    /// The counter's record: its state, and when it expires.
+    fn load(&self, key: &[u8], entry: &Entry) -> Result<Option<(State, Timestamp)>, StoreError> {
+        let Some(stored) = self.database.counter(key)? else { return Ok(None) };
+        let state = decode(&entry.limit, &stored)?;
+        Ok(Some((state, value::expiry(&stored).map_err(damaged)?)))
     }
 
     fn list(&self, listing: &Listing) -> Result<Page, StoreError> {
@@ -214,6 +294,13 @@ impl Shared {
             Ok(page.add(listing, key.get(listing.prefix.len()..).unwrap_or_default(), state.as_ref(), looked_at))
         })?;
         Ok(page)
+    }
+
+    /// Copies the database, as it is now, into the new directory `dir`.
+    fn checkpoint(&self, dir: &Path) -> Result<(), StoreError> {
+        // Hits that are answered and not committed yet (`lazy`) are in the table alone.
+        self.write_back_now()?;
+        self.database.checkpoint(dir)
     }
 
     /// Waits until commit `number` is durable, making it if nobody else does.
@@ -243,9 +330,10 @@ impl Shared {
             return None;
         }
         // A write to the page cache takes less than handing it to another thread would.
+        let begun = self.timings.now();
         self.table.take_journal(&mut committer.record);
         let result = self.database.append_journal(number, &committer.record, Patience::None)?;
-        self.journaled(committer, &result);
+        self.journaled(committer, &result, begun);
         Some(result)
     }
 
@@ -284,10 +372,11 @@ impl Shared {
     /// Makes every change so far durable, however long it takes.
     fn commit(&self, number: u64) -> Result<(), StoreError> {
         let committer = &mut *self.committer.lock();
+        let begun = self.timings.now();
         self.table.take_journal(&mut committer.record);
         let result =
             if committer.outage.lasts() { self.recover(number) } else { self.append(number, &committer.record) };
-        self.journaled(committer, &result);
+        self.journaled(committer, &result, begun);
         result
     }
 
@@ -310,8 +399,12 @@ impl Shared {
     }
 
     /// The committer's record has been dealt with.
-    fn journaled(&self, committer: &mut Committer, result: &Result<(), StoreError>) {
+    fn journaled(&self, committer: &mut Committer, result: &Result<(), StoreError>, begun: Timestamp) {
         committer.outage.note(result);
+        self.failing.store(committer.outage.lasts(), Relaxed);
+        if !committer.record.is_empty() {
+            self.timings.committed(begun);
+        }
         self.write_back.journal_grew(committer.record.len());
         committer.record.clear();
     }
@@ -335,7 +428,9 @@ impl Shared {
             if done == synced {
                 continue;
             }
+            let begun = self.timings.now();
             let result = self.database.sync();
+            self.timings.synced(begun);
             outage.note(&result);
             if result.is_ok() {
                 synced = done;
@@ -352,22 +447,30 @@ impl Shared {
         *stopping
     }
 
-    fn shut_down(&self, threads: Vec<JoinHandle<()>>) -> Result<(), StoreError> {
+    fn shut_down(&self, threads: Threads) -> Result<(), StoreError> {
         self.commits.close();
         *self.stopping.lock() = true;
         self.stop.notify_all();
-        for thread in threads {
+        for thread in threads.writers {
             let _ = thread.join();
         }
         // This writes all there is, committed or not.
         let result = self.write_back_now().and_then(|()| self.database.sync());
         self.database.stop_background_work();
+        // It may have been waiting for a compaction of everything, which is over now.
+        if let Some(thread) = threads.bound {
+            let _ = thread.join();
+        }
         result
     }
 }
 
 fn decode(limit: &Limit, stored: &[u8]) -> Result<State, StoreError> {
-    value::decode(limit, stored).map_err(|e| StoreError::new(e.to_string()))
+    value::decode(limit, stored).map_err(damaged)
+}
+
+fn damaged(damaged: value::Damaged) -> StoreError {
+    StoreError::new(damaged.to_string())
 }
 
 fn spawn(name: &str, shared: &Arc<Shared>, run: fn(&Shared)) -> Result<JoinHandle<()>, OpenError> {

@@ -17,6 +17,7 @@ use super::commit::Commits;
 use super::journal;
 use crate::algorithm::{Outcome, State};
 use crate::clock::Timestamp;
+use crate::store::room::Room;
 use crate::store::{Change, Entry, StoreError, value};
 
 /// Number of stripes, a power of two.
@@ -71,6 +72,12 @@ pub struct Acted {
     pub durable_after: u64,
 }
 
+impl Acted {
+    fn at_once(outcome: Outcome) -> Self {
+        Self { outcome, durable_after: 0 }
+    }
+}
+
 /// One stripe's counters and the writes they owe.
 #[derive(Debug, Default)]
 pub struct Stripe {
@@ -86,6 +93,19 @@ pub struct Stripe {
     /// Keys of counters whose record is behind, each preceded by its length.
     behind: Vec<u8>,
     value: Vec<u8>,
+    /// Actions, and those whose counter had to be loaded.
+    acted: u64,
+    loaded: u64,
+}
+
+/// What the table holds, and how it served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    pub counters: u64,
+    /// Actions on counters that were in the table.
+    pub hits: u64,
+    /// Actions on counters that had to be loaded.
+    pub misses: u64,
 }
 
 /// The striped table.
@@ -113,7 +133,8 @@ impl Table {
         KeyHash { high: hash.h1, low: hash.h2 }
     }
 
-    /// Applies `entry` to the counter with `key`; `load` reads the counter's record.
+    /// Applies `entry` to the counter with `key`, if there is one or there is room for it; `load` reads the counter's
+    /// record: its state, and when it expires.
     ///
     /// # Errors
     /// Those of `load`; nothing is changed then.
@@ -123,23 +144,44 @@ impl Table {
         entry: &Entry,
         now: Timestamp,
         commits: &Commits,
-        load: impl FnOnce() -> Result<Option<State>, StoreError>,
+        room: &Room,
+        load: impl FnOnce() -> Result<Option<(State, Timestamp)>, StoreError>,
     ) -> Result<Acted, StoreError> {
         let hash = self.hash(key);
         let mut guard = self.stripe(hash.stripe());
         let stripe = &mut *guard;
         stripe.make_room(commits);
+        stripe.acted += 1;
         let counter = match stripe.counters.entry(hash.high, |other| other.hash == hash, |other| other.hash.high) {
             Place::Occupied(place) => place.into_mut(),
-            Place::Vacant(place) => place.insert(Counter::loaded(hash, load()?)).into_mut(),
+            Place::Vacant(place) => {
+                stripe.loaded += 1;
+                let loaded = Counter::loaded(hash, load()?);
+                // What is refused for want of room must not push others out of the table either.
+                if loaded.is_new(now)
+                    && let Some(refusal) = room.refusal(entry)
+                {
+                    return refusal.map(Acted::at_once);
+                }
+                place.insert(loaded).into_mut()
+            }
         };
         counter.used = true;
+        let is_new = counter.is_new(now);
+        if is_new && let Some(refusal) = room.refusal(entry) {
+            return refusal.map(Acted::at_once);
+        }
         let (outcome, change) = entry.decide(counter.state.as_ref());
         let state = match change {
             Change::Keep => return Ok(Acted { outcome, durable_after: counter.changed_in }),
             Change::Set(state) => Some(state),
             Change::Clear => None,
         };
+        match (is_new, state.is_some()) {
+            (true, true) => room.take(),
+            (false, false) => room.give_back(),
+            _ => {}
+        }
         if stripe.journal.is_empty() {
             self.mark_owing(hash.stripe());
         }
@@ -222,6 +264,18 @@ impl Table {
         }
     }
 
+    /// A look at every stripe in turn.
+    pub fn usage(&self) -> Usage {
+        let mut usage = Usage::default();
+        for stripe in &self.stripes {
+            let stripe = stripe.lock();
+            usage.counters += stripe.counters.len() as u64;
+            usage.hits += stripe.acted - stripe.loaded;
+            usage.misses += stripe.loaded;
+        }
+        usage
+    }
+
     fn stripe(&self, index: usize) -> MutexGuard<'_, Stripe> {
         self.stripes[index].lock()
     }
@@ -256,17 +310,23 @@ impl Stripe {
 }
 
 impl Counter {
-    fn loaded(hash: KeyHash, state: Option<State>) -> Self {
+    fn loaded(hash: KeyHash, record: Option<(State, Timestamp)>) -> Self {
+        let (state, expires) = record.unzip();
         Self {
             hash,
             state,
-            expires: Timestamp::EPOCH,
+            expires: expires.unwrap_or_default(),
             changed_in: 0,
             journal_at: 0,
             drained: u64::MAX,
             record: Record::Current,
             used: true,
         }
+    }
+
+    /// Whether an ask would begin this counter: there is none, or it could have been reclaimed by now.
+    fn is_new(&self, now: Timestamp) -> bool {
+        self.state.is_none() || self.expires <= now
     }
 
     /// The counter as a stored value; empty when it is forgotten.

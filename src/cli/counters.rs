@@ -1,0 +1,127 @@
+//! `divvy counters`: lists or forgets the counters of a rule, on a running server.
+//!
+//! Page by page, and each page is printed before the next is asked for: a million counters need no more memory than a
+//! thousand.
+
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::pairs::Pair;
+use super::resp::{RespClient, ServerArgs, number, parts, text};
+use crate::protocol::command::START;
+use crate::protocol::resp::client::Frame;
+
+/// How long a page may take: the server may have to pass over many expired counters.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Counters in a page.
+const COUNT: &str = "1000";
+
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("named").required(true).args(["rule", "operation"]))]
+pub struct CountersArgs {
+    /// The rule's label, or `default`
+    #[arg(long, value_name = "LABEL")]
+    rule: Option<String>,
+    /// The rule's operation as the rules file has it, for a rule without a label: --operation method=GET 'ip=*'
+    #[arg(long, value_name = "KEY=VALUE", num_args = 1..)]
+    operation: Vec<Pair>,
+    /// This actor's counter only
+    #[arg(long)]
+    actor: Option<String>,
+    /// Forget the counters instead of listing them
+    #[arg(long)]
+    delete: bool,
+    /// Print JSON: an object a line for each counter
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Prints a table, or how many counters were forgotten.
+pub fn run(args: CountersArgs) -> anyhow::Result<ExitCode> {
+    let mut client = args.server.connect(PATIENCE)?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    let printed = if args.delete { delete(&args, &mut client, &mut out) } else { list(&args, &mut client, &mut out) };
+    match printed.and_then(|()| Ok(out.flush()?)) {
+        // Whoever reads has seen enough: `divvy counters … | head`.
+        Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
+        result => result.map(|()| ExitCode::SUCCESS),
+    }
+}
+
+fn list(args: &CountersArgs, client: &mut RespClient, out: &mut impl Write) -> anyhow::Result<()> {
+    if !args.json {
+        writeln!(out, "{:>12} {:>12}  actor", "credit", "reset")?;
+    }
+    each_page(args, client, "DIVVY.COUNTERS", |page| {
+        for counter in parts(page)? {
+            let [actor, credit, reset] = parts(counter)? else { return None };
+            let (actor, credit, reset) = (text(actor)?, number(credit)?, number(reset)?);
+            let written = if args.json {
+                writeln!(out, "{}", serde_json::json!({ "actor": actor, "credit": credit, "resetSeconds": reset }))
+            } else {
+                writeln!(out, "{credit:>12} {reset:>12}  {}", actor.escape_debug())
+            };
+            if let Err(error) = written {
+                return Some(Err(error.into()));
+            }
+        }
+        Some(Ok(()))
+    })
+}
+
+fn delete(args: &CountersArgs, client: &mut RespClient, out: &mut impl Write) -> anyhow::Result<()> {
+    let mut forgotten = 0;
+    each_page(args, client, "DIVVY.FORGET", |count| {
+        forgotten += number(count)?;
+        Some(Ok(()))
+    })?;
+    if args.json {
+        writeln!(out, "{}", serde_json::json!({ "forgotten": forgotten }))?;
+    } else {
+        writeln!(out, "forgot {forgotten} counters")?;
+    }
+    Ok(())
+}
+
+/// Calls `take` with what each page has beside its cursor; it answers `None` when that is not what it should be.
+fn each_page(
+    args: &CountersArgs,
+    client: &mut RespClient,
+    command: &str,
+    mut take: impl FnMut(&Frame) -> Option<anyhow::Result<()>>,
+) -> anyhow::Result<()> {
+    let foreign = "the server's answer is no page of counters";
+    let mut cursor = START.to_owned();
+    loop {
+        let reply = client.ask(&request(args, command, &cursor))?;
+        let Some([next, page]) = parts(&reply) else { anyhow::bail!(foreign) };
+        take(page).context(foreign)??;
+        cursor = text(next).context(foreign)?;
+        if cursor == START {
+            return Ok(());
+        }
+    }
+}
+
+fn request(args: &CountersArgs, command: &str, cursor: &str) -> Vec<String> {
+    let mut request = vec![command.to_owned()];
+    request.extend(args.rule.clone());
+    request.extend(args.operation.iter().map(|pair| {
+        let (key, value) = pair.as_strs();
+        format!("{key}={value}")
+    }));
+    if let Some(actor) = &args.actor {
+        request.extend(["ACTOR".to_owned(), actor.clone()]);
+    }
+    request.extend(["CURSOR", cursor, "COUNT", COUNT].map(str::to_owned));
+    request
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,64 @@
+//! The flags that bound how much divvy's own stores remember.
+
+use clap::ValueEnum;
+
+use crate::store::{Bounds, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK, WhenFull};
+
+#[derive(Debug, clap::Args)]
+pub struct BoundArgs {
+    /// rocksdb, memory: counters that are remembered at once, so that nobody fills the disk or the memory by inventing
+    /// actors [default: 100000000; memory: 1000000]
+    #[arg(long, env = "DIVVY_MAX_COUNTERS", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    max_counters: Option<u64>,
+    /// rocksdb: bytes of counters on disk; up to 256 MiB of write-ahead log, and what compactions need for a while, come
+    /// on top [default: 17179869184]
+    #[arg(long, env = "DIVVY_MAX_DISK", value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
+    max_disk: Option<u64>,
+    /// rocksdb, memory: what to answer for a new counter when there is no room for it [default: error]
+    #[arg(long, env = "DIVVY_WHEN_FULL", value_enum)]
+    when_full: Option<WhenFullKind>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum WhenFullKind {
+    /// An ERR reply
+    Error,
+    /// Denied, with a reset of one second
+    Deny,
+    /// Allowed, uncounted
+    Allow,
+}
+
+impl BoundArgs {
+    pub fn on_disk(&self) -> Bounds {
+        Bounds {
+            max_counters: self.max_counters.unwrap_or(DEFAULT_MAX_COUNTERS),
+            max_disk: self.max_disk.unwrap_or(DEFAULT_MAX_DISK),
+            when_full: self.when_full(),
+        }
+    }
+
+    pub fn in_memory(&self) -> (u64, WhenFull) {
+        (self.max_counters.unwrap_or(DEFAULT_MAX_COUNTERS_IN_MEMORY), self.when_full())
+    }
+
+    fn when_full(&self) -> WhenFull {
+        match self.when_full {
+            Some(WhenFullKind::Deny) => WhenFull::Deny,
+            Some(WhenFullKind::Allow) => WhenFull::Allow,
+            Some(WhenFullKind::Error) | None => WhenFull::Error,
+        }
+    }
+
+    pub fn has_max_counters(&self) -> bool {
+        self.max_counters.is_some()
+    }
+
+    pub fn has_max_disk(&self) -> bool {
+        self.max_disk.is_some()
+    }
+
+    pub fn has_when_full(&self) -> bool {
+        self.when_full.is_some()
+    }
+}

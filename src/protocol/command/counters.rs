@@ -1,0 +1,119 @@
+//! The arguments of the commands that are about many counters at once: `DIVVY.COUNTERS`, `DIVVY.FORGET`,
+//! `DIVVY.BACKUP`.
+
+use super::parse::integer;
+use super::{Command, CommandError, Pairs};
+use crate::protocol::resp::Arguments;
+
+/// The cursor that begins a listing, and ends it.
+pub const START: &str = "0";
+
+/// Which counters of which rule: `label | key=value… [ACTOR actor] [CURSOR cursor] [COUNT count]`.
+#[derive(Debug, Clone, Copy)]
+pub struct CountersAsk<'a> {
+    pub rule: Named<'a>,
+    /// `None`: every actor's.
+    pub actor: Option<&'a str>,
+    /// `None`: from the start.
+    pub cursor: Option<&'a str>,
+    pub count: Option<usize>,
+}
+
+/// How a rule is named.
+#[derive(Debug, Clone, Copy)]
+pub enum Named<'a> {
+    Label(&'a str),
+    Operation(Pairs<'a>),
+}
+
+pub(super) fn list(arguments: Arguments<'_>) -> Result<Command<'_>, CommandError> {
+    ask(arguments).map(Command::Counters)
+}
+
+pub(super) fn forget(arguments: Arguments<'_>) -> Result<Command<'_>, CommandError> {
+    ask(arguments).map(Command::ForgetCounters)
+}
+
+pub(super) fn backup(arguments: Arguments<'_>) -> Result<Command<'_>, CommandError> {
+    text(arguments.get(0).unwrap_or_default()).map(Command::Backup)
+}
+
+fn ask(arguments: Arguments<'_>) -> Result<CountersAsk<'_>, CommandError> {
+    let pairs = arguments.iter().take_while(|argument| argument.contains(&b'=')).count();
+    let (rule, named_by) = match pairs {
+        0 => (Named::Label(text(arguments.get(0).unwrap_or_default())?), 1),
+        _ => (Named::Operation(Pairs(arguments.first(pairs))), pairs),
+    };
+    let mut ask = CountersAsk { rule, actor: None, cursor: None, count: None };
+    let mut words = arguments.skip(named_by).iter();
+    while let Some(option) = words.next() {
+        let unknown = || CommandError::not_an_option(option);
+        let value = words.next().ok_or_else(unknown)?;
+        let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
+        if is(b"ACTOR") && ask.actor.is_none() {
+            ask.actor = Some(text(value)?);
+        } else if is(b"CURSOR") && ask.cursor.is_none() {
+            ask.cursor = Some(text(value)?);
+        } else if is(b"COUNT") && ask.count.is_none() {
+            ask.count = Some(positive(value)?);
+        } else {
+            return Err(unknown());
+        }
+    }
+    ask.cursor = ask.cursor.filter(|cursor| *cursor != START);
+    Ok(ask)
+}
+
+fn text(argument: &[u8]) -> Result<&str, CommandError> {
+    std::str::from_utf8(argument).map_err(|_| CommandError::not_utf8(argument))
+}
+
+fn positive(argument: &[u8]) -> Result<usize, CommandError> {
+    integer(argument)
+        .and_then(|number| usize::try_from(number).ok())
+        .filter(|number| *number > 0)
+        .ok_or(CommandError::NotAnInteger)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::command::tests::with_command;
+
+    fn parsed(request: &str) -> Result<String, String> {
+        with_command(&request.split(' ').collect::<Vec<_>>(), |command| match command {
+            Ok(Command::Counters(CountersAsk { rule, actor, cursor, count })) => {
+                let rule = match rule {
+                    Named::Label(label) => label.to_owned(),
+                    Named::Operation(pairs) => format!("{} pairs", pairs.0.len()),
+                };
+                Ok(format!("{rule} {actor:?} {cursor:?} {count:?}"))
+            }
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error.to_string()),
+        })
+    }
+
+    #[test]
+    fn a_rule_is_a_label_or_pairs_and_options_follow_in_any_order() {
+        let rows = [
+            ("DIVVY.COUNTERS uploads", "uploads None None None"),
+            ("divvy.counters uploads COUNT 10 actor a=b", "uploads Some(\"a=b\") None Some(10)"),
+            ("DIVVY.COUNTERS a=* b= cursor =x", "2 pairs None Some(\"=x\") None"),
+            ("DIVVY.COUNTERS actor ACTOR actor CURSOR 0", "actor Some(\"actor\") None None"),
+        ];
+        for (request, expected) in rows {
+            assert_eq!(parsed(request).as_deref(), Ok(expected), "{request}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_option_is_told() {
+        for request in ["DIVVY.COUNTERS a b=c", "DIVVY.COUNTERS a COUNT", "DIVVY.COUNTERS a COUNT 1 COUNT 2"] {
+            assert!(parsed(request).unwrap_err().contains("is no option here"), "{request}");
+        }
+        for request in ["DIVVY.COUNTERS a COUNT 0", "DIVVY.COUNTERS a COUNT -1", "DIVVY.COUNTERS a COUNT x"] {
+            assert_eq!(parsed(request).unwrap_err(), "ERR value is not an integer or out of range", "{request}");
+        }
+    }
+}

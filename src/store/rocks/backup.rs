@@ -1,0 +1,304 @@
+//! Backups of a store that goes on serving, and what makes a data directory of one again.
+//!
+//! A backup is a directory that holds the database as it was, its format, and a mark that says that it is a backup. It
+//! gets its name once it is whole: a failure, or the end of the process, leaves none that only looks like one. Clients
+//! ask for backups, so where they may be written is the operator's word, and clients choose no more than a name.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+use super::database::{Database, OpenError};
+use super::directory::{self, BACKUP_FILE, FORMAT_FILE};
+use crate::clock::Clock;
+use crate::store::key::FORMAT_VERSION;
+use crate::store::{StoreError, key, value};
+
+/// The longest name of a backup, in bytes.
+const MAX_NAME: usize = 100;
+/// What RocksDB leaves for itself in a directory, and makes anew.
+const LOCK_FILE: &str = "LOCK";
+
+/// Why there is no backup. Nothing half is left behind.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    #[error("backups are switched off: start the server with --backup-dir DIR, below which it may write them")]
+    SwitchedOff,
+    #[error("the {0} store keeps nothing on this server's disk: there is nothing that divvy could back up")]
+    NothingOfOurs(&'static str),
+    #[error(
+        "a backup needs a name of letters, digits, '-', '_' and '.', up to {MAX_NAME} of them and no '.' at its start; \
+         or the path of a directory with such a name directly in {0}"
+    )]
+    BadName(PathBuf),
+    #[error("{0} is there already and not empty; choose another name, or remove it")]
+    Exists(PathBuf),
+    #[error("another backup is being taken; wait until it is done")]
+    Busy,
+    #[error("cannot write the backup {path}: {reason}; nothing is left of it")]
+    Failed { path: PathBuf, reason: String },
+    #[error("the backup was broken off: {0}")]
+    Broken(String),
+}
+
+/// Where backups may be written.
+pub struct Backups {
+    dir: Option<PathBuf>,
+    one_at_a_time: Arc<Mutex<()>>,
+}
+
+/// Where one backup is to be written, while no other is.
+pub struct Place {
+    path: PathBuf,
+    /// What it is called while it is not whole.
+    partial: PathBuf,
+    _alone: OwnedMutexGuard<()>,
+}
+
+impl Backups {
+    pub fn new(dir: Option<PathBuf>) -> Self {
+        Self { dir, one_at_a_time: Arc::default() }
+    }
+
+    /// The place of the backup that a client calls `name`: a name, or a path that comes to no more than one.
+    pub fn place(&self, name: &str) -> Result<Place, BackupError> {
+        let dir = self.dir.as_ref().ok_or(BackupError::SwitchedOff)?;
+        let name = name_within(dir, name).ok_or_else(|| BackupError::BadName(dir.clone()))?;
+        let alone = Arc::clone(&self.one_at_a_time).try_lock_owned().map_err(|_| BackupError::Busy)?;
+        Ok(Place { path: dir.join(&name), partial: dir.join(format!(".{name}.partial")), _alone: alone })
+    }
+}
+
+/// The name of the backup that is meant, if it is one directly in `dir`.
+fn name_within(dir: &Path, name: &str) -> Option<String> {
+    let (parent, name) = match name.rsplit_once('/') {
+        None => (None, name),
+        Some((parent, name)) => (Some(Path::new(parent)), name),
+    };
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.is_empty() || name.len() > MAX_NAME || name.starts_with('.') || !name.chars().all(is_plain) {
+        return None;
+    }
+    if let Some(parent) = parent {
+        // By what the file system makes of both: `..` and links lead nowhere else then.
+        let is_same = parent.is_absolute() && fs::canonicalize(parent).ok()? == fs::canonicalize(dir).ok()?;
+        return is_same.then(|| name.to_owned());
+    }
+    Some(name.to_owned())
+}
+
+impl Place {
+    /// Has `copy` write the database into the directory that it is given, and makes a backup of that.
+    pub fn take(self, copy: impl FnOnce(&Path) -> Result<(), StoreError>) -> Result<PathBuf, BackupError> {
+        let failed = |reason: String| BackupError::Failed { path: self.path.clone(), reason };
+        match directory::is_empty(&self.path) {
+            Ok(true) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Ok(false) => return Err(BackupError::Exists(self.path)),
+            Err(error) => return Err(failed(error.to_string())),
+        }
+        // Of a process that was killed while it took one.
+        remove(&self.partial).map_err(|error| failed(error.to_string()))?;
+        let copied = copy(&self.partial).map_err(|error| error.to_string());
+        if let Err(reason) = copied.and_then(|()| self.finish().map_err(|error| error.to_string())) {
+            // The reason for the failure tells more than one for the failure to tidy up.
+            let _ = remove(&self.partial);
+            return Err(failed(reason));
+        }
+        tracing::info!(path = %self.path.display(), "took a backup");
+        Ok(self.path)
+    }
+
+    fn finish(&self) -> io::Result<()> {
+        directory::write_format(&self.partial)?;
+        directory::write_backup_mark(&self.partial)?;
+        fs::rename(&self.partial, &self.path)?;
+        match self.path.parent() {
+            Some(parent) => File::open(parent)?.sync_all(),
+            None => Ok(()),
+        }
+    }
+}
+
+fn remove(dir: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+/// Why a backup could not be restored. The backup is as it was, and the data directory holds nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    #[error("{0} is no divvy backup: it holds no file {BACKUP_FILE}; give a directory that `divvy backup` has made")]
+    NotABackup(PathBuf),
+    #[error(
+        "{path} is a backup in format {found}, and this divvy reads format {FORMAT_VERSION}; use the divvy that made it"
+    )]
+    UnknownFormat { path: PathBuf, found: String },
+    #[error(
+        "{0} is there already and not empty; stop the server that uses it and move it away, or choose another --data-dir \
+         (nothing was changed)"
+    )]
+    Exists(PathBuf),
+    #[error("cannot copy {from} to {to}: {reason}")]
+    Copy { from: PathBuf, to: PathBuf, reason: io::Error },
+    #[error("the backup {path} is damaged: {reason}; use another one")]
+    Damaged { path: PathBuf, reason: String },
+}
+
+/// Makes a data directory of a backup, and reads all of it once to see that it is whole; returns the number of
+/// counters in it.
+///
+/// # Errors
+/// See [`RestoreError`].
+pub fn restore(backup: &Path, data_dir: &Path, clock: Clock) -> Result<u64, RestoreError> {
+    check(backup)?;
+    let is_new = match directory::is_empty(data_dir) {
+        Ok(true) => false,
+        Err(error) if error.kind() == ErrorKind::NotFound => true,
+        Ok(false) => return Err(RestoreError::Exists(data_dir.into())),
+        Err(reason) => return Err(RestoreError::Copy { from: backup.into(), to: data_dir.into(), reason }),
+    };
+    let restored = copy(backup, data_dir).and_then(|()| {
+        read_all(data_dir, clock).map_err(|reason| RestoreError::Damaged { path: backup.into(), reason })
+    });
+    if restored.is_err() {
+        clear(data_dir, is_new);
+    }
+    restored
+}
+
+/// Is this a backup that this divvy can read?
+fn check(backup: &Path) -> Result<(), RestoreError> {
+    if !backup.join(BACKUP_FILE).is_file() {
+        return Err(RestoreError::NotABackup(backup.into()));
+    }
+    let format = fs::read_to_string(backup.join(FORMAT_FILE)).unwrap_or_default();
+    if format.trim() == FORMAT_VERSION.to_string() {
+        return Ok(());
+    }
+    Err(RestoreError::UnknownFormat { path: backup.into(), found: format.trim().into() })
+}
+
+/// Copies the database's files. The file that makes a data directory of it comes last.
+fn copy(backup: &Path, data_dir: &Path) -> Result<(), RestoreError> {
+    let failed = |reason| RestoreError::Copy { from: backup.into(), to: data_dir.into(), reason };
+    fs::create_dir_all(data_dir).map_err(failed)?;
+    for file in fs::read_dir(backup).map_err(failed)? {
+        let from = file.map_err(failed)?.path();
+        let Some(name) = from.file_name() else { continue };
+        if [BACKUP_FILE, FORMAT_FILE, LOCK_FILE].iter().any(|known| name == *known) {
+            continue;
+        }
+        let to = data_dir.join(name);
+        let copied = fs::copy(&from, &to).and_then(|_| File::open(&to)?.sync_all());
+        copied.map_err(|reason| RestoreError::Copy { from, to, reason })?;
+    }
+    directory::write_format(data_dir).map_err(failed)
+}
+
+/// Opens the database and reads every counter, with RocksDB's checksums.
+fn read_all(data_dir: &Path, clock: Clock) -> Result<u64, String> {
+    let database = Database::open(data_dir, clock).map_err(|error: OpenError| error.to_string())?;
+    let mut counters = 0;
+    let read = database.each_counter(&[], None, |key, stored| {
+        counters += 1;
+        match (key::decode(key), value::expiry(stored)) {
+            (Some(_), Ok(_)) => Ok(true),
+            _ => Err(StoreError::new("a counter cannot be read")),
+        }
+    });
+    let closed = read.and_then(|()| database.sync());
+    database.stop_background_work();
+    closed.map(|()| counters).map_err(|error| error.to_string())
+}
+
+/// Leaves the data directory as it was. What cannot be removed keeps the directory from being served or restored into,
+/// and is not worth hiding the reason of the failure.
+fn clear(data_dir: &Path, is_new: bool) {
+    if is_new {
+        let _ = fs::remove_dir_all(data_dir);
+        return;
+    }
+    for file in fs::read_dir(data_dir).into_iter().flatten().flatten() {
+        let _ = fs::remove_file(file.path());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_chooses_a_name_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = |name: &str| Backups::new(Some(dir.path().into())).place(name).map(|place| place.path);
+        let path = |name: &str| format!("{}/{name}", dir.path().display());
+        for name in ["monday", "2026-11-21", "a.b_c"] {
+            assert_eq!(place(name).unwrap(), dir.path().join(name));
+            assert_eq!(place(&path(name)).unwrap(), dir.path().join(name));
+        }
+        let long = "x".repeat(101);
+        let link = path("link");
+        std::os::unix::fs::symlink("/tmp", &link).unwrap();
+        for name in [
+            "",
+            ".",
+            "..",
+            ".hidden",
+            "a/b",
+            "../a",
+            "/etc/cron.d/a",
+            "/tmp/a",
+            "a b",
+            "a\0b",
+            "é",
+            &long,
+            "./a",
+            &path("../a"),
+            &path("sub/a"),
+            &path(""),
+            &format!("{link}/a"),
+        ] {
+            assert!(matches!(place(name), Err(BackupError::BadName(_))), "{name:?}");
+        }
+        assert!(matches!(Backups::new(None).place("a"), Err(BackupError::SwitchedOff)));
+    }
+
+    #[test]
+    fn one_is_taken_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let backups = Backups::new(Some(dir.path().into()));
+        let first = backups.place("a").unwrap();
+        assert!(matches!(backups.place("b"), Err(BackupError::Busy)));
+        drop(first);
+        assert!(backups.place("b").is_ok());
+    }
+
+    #[test]
+    fn a_failure_leaves_nothing_and_what_is_there_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let backups = Backups::new(Some(dir.path().into()));
+        let half = |path: &Path| {
+            fs::create_dir(path).unwrap();
+            fs::write(path.join("half"), "a file").unwrap();
+        };
+        half(&dir.path().join(".a.partial"));
+        let result = backups.place("a").unwrap().take(|path| {
+            assert!(!path.exists(), "what another process has left is removed");
+            half(path);
+            Err(StoreError::new("no space left"))
+        });
+        assert!(result.unwrap_err().to_string().contains("no space left"));
+        assert!(directory::is_empty(dir.path()).unwrap());
+
+        half(&dir.path().join("kept"));
+        let result = backups.place("kept").unwrap().take(|_| panic!("nothing is copied"));
+        assert!(matches!(result, Err(BackupError::Exists(_))));
+        assert_eq!(fs::read_to_string(dir.path().join("kept/half")).unwrap(), "a file");
+    }
+}

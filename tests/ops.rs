@@ -1,0 +1,372 @@
+//! What operators do to a running server: back it up, look at counters, forget them.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+
+use crate::support::{LineClient, RespClient, RulesFile, Server, divvy, encode};
+
+const LIMIT: u64 = 1_000_000;
+const RULES: &str = "
+[api=upload user=*]
+creditLimit = 1000000
+resetSeconds = 36000
+actorField = user
+label = uploads
+
+[api=other user=*]
+creditLimit = 5
+resetSeconds = 36000
+actorField = user
+
+[default]
+creditLimit = 0
+resetSeconds = 0
+";
+
+/// Runs `divvy` with these arguments: whether it succeeded, and its standard output, or its standard error when not.
+fn run(args: &[&str]) -> (bool, String) {
+    let output = divvy().args(args).output().unwrap();
+    let text = if output.status.success() { output.stdout } else { output.stderr };
+    (output.status.success(), String::from_utf8(text).unwrap())
+}
+
+fn done(args: &[&str]) -> String {
+    let (succeeded, text) = run(args);
+    assert!(succeeded, "divvy {}: {text}", args.join(" "));
+    text
+}
+
+fn refused(args: &[&str]) -> String {
+    let (succeeded, text) = run(args);
+    assert!(!succeeded, "divvy {}: {text}", args.join(" "));
+    text
+}
+
+fn path(dir: &Path, name: &str) -> String {
+    dir.join(name).to_str().unwrap().to_owned()
+}
+
+fn entries(dir: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// A server on disk that may write backups, and where.
+struct Place {
+    dir: tempfile::TempDir,
+    rules: RulesFile,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap(), rules: RulesFile::ini(RULES) }
+    }
+
+    fn path(&self, name: &str) -> String {
+        path(self.dir.path(), name)
+    }
+
+    fn serve(&self, more: &[&str]) -> Server {
+        let (data, backups) = (self.path("data"), self.path("backups"));
+        let args = [self.rules.path(), "--data-dir", &data, "--backup-dir", &backups];
+        Server::start(&[&args, more].concat())
+    }
+}
+
+/// A backup is taken while clients hit; the restored server must know every hit that was answered before the backup
+/// was asked for, and none that was never made.
+fn a_backup_under_load_has_every_hit_that_was_answered_before_it(durability: &str) {
+    const CLIENTS: usize = 4;
+    let place = Place::new();
+    let server = place.serve(&["--durability", durability]);
+    let answered: Vec<AtomicU64> = (0..CLIENTS).map(|_| AtomicU64::new(0)).collect();
+    let stop = AtomicBool::new(false);
+    let (before, after) = thread::scope(|scope| {
+        for (number, answered) in answered.iter().enumerate() {
+            let mut client = LineClient::connect(server.line);
+            let stop = &stop;
+            scope.spawn(move || {
+                while !stop.load(SeqCst) {
+                    client.send(format!("HIT api=upload user=u{number}\n").repeat(50).as_bytes());
+                    for _ in 0..50 {
+                        assert!(client.try_read_verdict().is_some_and(|(allowed, ..)| allowed));
+                        answered.fetch_add(1, SeqCst);
+                    }
+                }
+            });
+        }
+        let counts = || answered.iter().map(|count| count.load(SeqCst)).collect::<Vec<_>>();
+        while counts().iter().any(|count| *count < 2_000) {
+            thread::yield_now();
+        }
+        let before = counts();
+        let printed = done(&["backup", "first", "--server", &server.resp.to_string()]);
+        assert_eq!(printed.trim_end(), place.path("backups/first"));
+        // The load goes on a while after the backup: what it counts is none of it.
+        let later: u64 = counts().iter().sum::<u64>() + 2_000;
+        while counts().iter().sum::<u64>() < later {
+            thread::yield_now();
+        }
+        stop.store(true, SeqCst);
+        (before, later)
+    });
+    let at_the_end: Vec<u64> = answered.iter().map(|count| count.load(SeqCst)).collect();
+    assert!(at_the_end.iter().sum::<u64>() >= after);
+    assert_eq!(entries(Path::new(&place.path("backups"))), ["first"]);
+    server.kill();
+
+    let restored = place.path("restored");
+    let printed = done(&["restore", &place.path("backups/first"), "--data-dir", &restored]);
+    assert!(printed.contains("4 counters"), "{printed}");
+    let server = Server::start(&[place.rules.path(), "--data-dir", &restored]);
+    let mut client = LineClient::connect(server.line);
+    for (number, (before, at_the_end)) in before.into_iter().zip(at_the_end).enumerate() {
+        let (_, credit, _) = client.hit(&format!("api=upload user=u{number}"));
+        let in_backup = LIMIT - credit - 1;
+        assert!((before..=at_the_end).contains(&in_backup), "u{number}: {before} <= {in_backup} <= {at_the_end}");
+    }
+}
+
+#[test]
+fn a_backup_under_load_wal() {
+    a_backup_under_load_has_every_hit_that_was_answered_before_it("wal");
+}
+
+#[test]
+fn a_backup_under_load_sync() {
+    a_backup_under_load_has_every_hit_that_was_answered_before_it("sync");
+}
+
+#[test]
+fn a_backup_under_load_lazy() {
+    a_backup_under_load_has_every_hit_that_was_answered_before_it("lazy");
+}
+
+#[test]
+fn a_backup_has_what_is_in_the_journal_only_and_stays_as_it_was() {
+    let place = Place::new();
+    let server = place.serve(&["--durability", "lazy"]);
+    let mut client = RespClient::connect(server.resp);
+    // In one write: no housekeeping comes between the hit and the backup.
+    let hit = encode(&[b"DIVVY.HIT", b"api=other", b"user=ada"]);
+    client.send(&[hit, encode(&[b"DIVVY.BACKUP", b"one"])].concat());
+    assert_eq!(client.read_reply(), "[1 4 36000]");
+    assert_eq!(client.read_reply(), place.path("backups/one"));
+    client.command("DIVVY.HIT api=other user=ada");
+    assert_eq!(client.command("DIVVY.BACKUP two"), place.path("backups/two"));
+    for (backup, credit) in [("one", "3"), ("two", "2"), ("one", "3")] {
+        let data = place.path(&format!("{backup}-{credit}"));
+        let _ = fs::remove_dir_all(&data);
+        done(&["restore", &place.path(&format!("backups/{backup}")), "--data-dir", &data]);
+        let restored = Server::start(&[place.rules.path(), "--data-dir", &data]);
+        let reply = RespClient::connect(restored.resp).command("DIVVY.HIT api=other user=ada");
+        assert!(reply.starts_with(&format!("[1 {credit} ")), "{backup}: {reply}");
+    }
+}
+
+#[test]
+fn a_backup_is_written_below_the_operator_s_directory_or_not_at_all() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let mut client = RespClient::connect(server.resp);
+    assert!(client.command("DIVVY.HIT api=other user=ada").starts_with("[1 "));
+    for name in ["../escaped", "/tmp/escaped", "a/b", ".hidden", "..", &place.path("escaped")] {
+        let reply = client.command(&format!("DIVVY.BACKUP {name}"));
+        assert!(reply.starts_with("-ERR a backup needs a name of letters"), "{name}: {reply}");
+    }
+    fs::create_dir(place.path("backups/empty")).unwrap();
+    fs::create_dir_all(place.path("backups/full/inside")).unwrap();
+    assert_eq!(client.command("DIVVY.BACKUP empty"), place.path("backups/empty"));
+    for taken in ["empty", "full"] {
+        let reply = client.command(&format!("DIVVY.BACKUP {taken}"));
+        assert!(reply.contains("is there already and not empty"), "{reply}");
+    }
+    let by_path = place.path("backups/by-path");
+    assert_eq!(done(&["backup", &format!("{by_path}/"), "--server", &server.resp.to_string()]).trim_end(), by_path);
+    assert_eq!(entries(Path::new(&place.path("backups"))), ["by-path", "empty", "full"]);
+    assert_eq!(entries(Path::new(&place.path("backups/full"))), ["inside"]);
+    assert_eq!(entries(place.dir.path()), ["backups", "data"], "nothing escaped");
+}
+
+#[test]
+fn a_server_without_a_directory_for_backups_or_a_database_says_so() {
+    let place = Place::new();
+    let plain = Server::start(&[place.rules.path(), "--data-dir", &place.path("data")]);
+    let error = refused(&["backup", "a", "--server", &plain.resp.to_string()]);
+    assert!(error.contains("start the server with --backup-dir"), "{error}");
+    let memory = Server::in_memory(place.rules.path());
+    let error = refused(&["backup", "a", "--server", &memory.resp.to_string()]);
+    assert!(error.contains("the memory store keeps nothing on this server's disk"), "{error}");
+}
+
+#[test]
+fn only_a_whole_backup_is_restored_and_only_into_nothing() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let mut client = RespClient::connect(server.resp);
+    for user in 0..1_000 {
+        client.command(&format!("DIVVY.HIT api=other user=u{user}"));
+    }
+    let backup = client.command("DIVVY.BACKUP a");
+    let restore = |from: &str, to: &str| refused(&["restore", from, "--data-dir", &place.path(to)]);
+
+    let error = restore(&backup, "data");
+    assert!(error.contains("not empty") && error.contains("stop the server"), "{error}");
+    let error = restore(&place.path("data"), "new");
+    assert!(error.contains("is no divvy backup"), "{error}");
+    let error = refused(&["serve", "--data-dir", &backup]);
+    assert!(error.contains("is a backup") && error.contains("divvy restore"), "{error}");
+
+    fs::write(path(Path::new(&backup), "DIVVY-FORMAT"), "99\n").unwrap();
+    let error = restore(&backup, "new");
+    assert!(error.contains("format 99"), "{error}");
+    fs::write(path(Path::new(&backup), "DIVVY-FORMAT"), "1\n").unwrap();
+
+    // One byte in the middle of the table with the counters. The backup's files may be the data directory's own.
+    server.kill();
+    let tables = entries(Path::new(&backup)).into_iter().filter(|name| name.ends_with(".sst"));
+    let largest = tables.max_by_key(|name| fs::metadata(path(Path::new(&backup), name)).unwrap().len()).unwrap();
+    let table = path(Path::new(&backup), &largest);
+    let whole = fs::read(&table).unwrap();
+    let mut damaged = whole.clone();
+    damaged[whole.len() / 4] ^= 0xff;
+    fs::remove_file(&table).unwrap();
+    for wrong in [Some(damaged), None] {
+        if let Some(bytes) = wrong {
+            fs::write(&table, bytes).unwrap();
+        } else {
+            fs::remove_file(&table).unwrap();
+        }
+        let error = restore(&backup, "new");
+        assert!(error.contains("is damaged") && error.contains("use another one"), "{error}");
+        assert!(!Path::new(&place.path("new")).exists(), "nothing half is left");
+        fs::create_dir(place.path("empty")).unwrap();
+        restore(&backup, "empty");
+        fs::remove_dir(place.path("empty")).expect("it is as empty as it was");
+    }
+    fs::write(&table, whole).unwrap();
+    let printed = done(&["restore", &backup, "--data-dir", &place.path("new")]);
+    assert!(printed.contains("1000 counters, all of them read"), "{printed}");
+}
+
+#[test]
+fn a_backup_that_fails_leaves_nothing_behind() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let mut client = RespClient::connect(server.resp);
+    client.command("DIVVY.HIT api=other user=ada");
+    let backups = place.path("backups");
+    fs::remove_dir(&backups).unwrap();
+    fs::write(&backups, "not a directory").unwrap();
+    let reply = client.command("DIVVY.BACKUP a");
+    assert!(reply.starts_with("-ERR cannot write the backup") && reply.contains("nothing is left"), "{reply}");
+    fs::remove_file(&backups).unwrap();
+    fs::create_dir(&backups).unwrap();
+    assert_eq!(client.command("DIVVY.BACKUP a"), place.path("backups/a"), "the next one is not in its way");
+    assert_eq!(entries(Path::new(&backups)), ["a"]);
+}
+
+#[test]
+fn counters_are_listed_and_forgotten_over_a_running_server() {
+    let place = Place::new();
+    for server in [place.serve(&[]), Server::in_memory(place.rules.path())] {
+        let address = server.resp.to_string();
+        let mut client = RespClient::connect(server.resp);
+        for (user, hits) in [("ada", 3), ("bob", 1), ("cy", 2)] {
+            for _ in 0..hits {
+                client.command(&format!("DIVVY.HIT api=other user={user}"));
+            }
+        }
+        client.command("DIVVY.HIT api=upload user=ada");
+        let operation = ["--operation", "api=other", "user=*", "--server", &address];
+        let counters = |more: &[&str]| done(&[&["counters"], &operation[..], more].concat());
+        let table = counters(&[]);
+        let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[0], ["credit", "reset", "actor"]);
+        let credits: Vec<_> = lines[1..].iter().map(|line| (line[2], line[0])).collect();
+        assert_eq!(credits, [("ada", "2"), ("bob", "4"), ("cy", "3")]);
+        assert!(lines[1..].iter().all(|line| (35_900..=36_000).contains(&line[1].parse::<u64>().unwrap())), "{table}");
+        let line: serde_json::Value = serde_json::from_str(&counters(&["--actor", "cy", "--json"])).unwrap();
+        assert_eq!((&line["actor"], &line["credit"]), (&"cy".into(), &3.into()));
+
+        assert_eq!(counters(&["--actor", "cy", "--delete"]), "forgot 1 counters\n");
+        assert_eq!(client.command("DIVVY.PEEK api=other user=cy"), "[1 5 0]");
+        assert_eq!(counters(&["--delete", "--json"]), "{\"forgotten\":2}\n");
+        assert_eq!(counters(&["--json"]), "");
+        let uploads = done(&["counters", "--rule", "uploads", "--server", &address]);
+        assert!(uploads.contains("999999") && uploads.contains("ada"), "another rule's are untouched: {uploads}");
+        let error = refused(&["counters", "--rule", "nobody", "--server", &address]);
+        assert!(error.contains("no rule has the label 'nobody'"), "{error}");
+    }
+}
+
+#[test]
+fn what_was_forgotten_stays_forgotten_after_a_crash() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let mut client = RespClient::connect(server.resp);
+    for user in ["ada", "bob"] {
+        client.command(&format!("DIVVY.HIT api=upload user={user}"));
+    }
+    assert_eq!(client.command("DIVVY.FORGET uploads ACTOR ada"), "[0 1]");
+    server.kill();
+    let server = place.serve(&[]);
+    let mut client = RespClient::connect(server.resp);
+    let page = client.command("DIVVY.COUNTERS uploads");
+    assert!(page.starts_with("[0 [[bob 999999 ") && !page.contains("ada"), "{page}");
+}
+
+/// Sends `commands` in pipelines, and hands each reply to `check`.
+fn pipeline(client: &mut RespClient, commands: impl Iterator<Item = Vec<u8>>, mut check: impl FnMut(&str)) {
+    let commands: Vec<_> = commands.collect();
+    for chunk in commands.chunks(1_000) {
+        client.send(&chunk.concat());
+        chunk.iter().for_each(|_| check(&client.read_reply()));
+    }
+}
+
+fn hit_of(user: &str) -> Vec<u8> {
+    encode(&[b"DIVVY.HIT", b"api=upload", format!("user={user}").as_bytes()])
+}
+
+#[test]
+fn a_million_counters_are_listed_and_forgotten_in_bounded_memory() {
+    const COUNTERS: usize = 1_000_000;
+    const MIB: u64 = 1 << 20;
+    let place = Place::new();
+    let server = place.serve(&["--hot-counters", "10000"]);
+    let mut client = RespClient::connect(server.resp);
+    pipeline(&mut client, (0..COUNTERS).map(|number| hit_of(&format!("user-{number}"))), |reply| {
+        assert!(reply.starts_with("[1 999999 "), "{reply}");
+    });
+    let before = server.peak_resident();
+    let address = server.resp.to_string();
+    let mut child =
+        divvy().args(["counters", "--rule", "uploads", "--server", &address]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().contains("actor"));
+    let mut listed = lines.by_ref().take(COUNTERS - 1).count();
+    let of_client = peak_resident_of(child.id());
+    listed += lines.count();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(listed, COUNTERS);
+    assert!(of_client < 32 * MIB, "the client's memory: {} MiB", of_client / MIB);
+    let grown = server.peak_resident() - before;
+    assert!(grown < 64 * MIB, "the server grew by {} MiB", grown / MIB);
+
+    let forgotten = done(&["counters", "--rule", "uploads", "--delete", "--server", &address]);
+    assert_eq!(forgotten, format!("forgot {COUNTERS} counters\n"));
+    assert_eq!(client.command("DIVVY.COUNTERS uploads"), "[0 []]");
+}
+
+fn peak_resident_of(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    kib.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
