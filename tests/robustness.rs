@@ -9,11 +9,16 @@ use std::time::Duration;
 
 use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server, connect, encode};
 
-const MIB: u64 = 1 << 20;
+pub const MIB: u64 = 1 << 20;
 
 /// Hits all the while `attack` runs, on both fronts; the server must answer each, and be small at its largest.
 fn others_are_served_during(attack: impl FnOnce(&Server)) {
-    let server = Server::in_memory(COMPAT_RULES);
+    others_are_served_by(&[], 32 * MIB, attack);
+}
+
+/// The same with these flags; the server may grow by `growth` bytes.
+pub fn others_are_served_by(flags: &[&str], growth: u64, attack: impl FnOnce(&Server)) {
+    let server = Server::start(&[&[COMPAT_RULES, "--store", "memory"], flags].concat());
     let before = server.peak_resident();
     let done = Arc::new(AtomicBool::new(false));
     let other = {
@@ -31,7 +36,7 @@ fn others_are_served_during(attack: impl FnOnce(&Server)) {
     done.store(true, Relaxed);
     other.join().expect("the other clients were answered");
     let grown = server.peak_resident().saturating_sub(before);
-    assert!(grown < 32 * MIB, "the server grew by {grown} bytes");
+    assert!(grown < growth, "the server grew by {grown} bytes");
 }
 
 /// Writes until the server closes; returns what it answered.
@@ -127,13 +132,13 @@ fn line_flood() -> Vec<u8> {
     b"HIT method=GET path=/status\n".repeat(10_000)
 }
 
-fn resp_flood() -> Vec<u8> {
+pub fn resp_flood() -> Vec<u8> {
     // The longest answer for the fewest bytes.
     encode(&[b"COMMAND", b"DOCS"]).repeat(10_000)
 }
 
 /// Writes until the server takes no more.
-fn flooded(address: SocketAddr, flood: &[u8]) -> TcpStream {
+pub fn flooded(address: SocketAddr, flood: &[u8]) -> TcpStream {
     let mut stream = connect(address);
     stream.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
     for _ in 0..100 {

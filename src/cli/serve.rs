@@ -2,12 +2,16 @@
 
 mod access;
 mod bounds;
+mod drain;
+mod files;
+mod handed;
 mod http;
 mod limits;
 mod listen;
 mod log;
 mod mask;
 mod metrics;
+mod notify;
 mod redis;
 mod reload;
 mod rules;
@@ -22,10 +26,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 
 use self::access::{AccessArgs, warn_of_open_fronts};
+use self::drain::{DrainArgs, Stop};
+use self::handed::Handed;
 use self::http::HttpArgs;
 use self::limits::LimitArgs;
 use self::listen::{Addresses, ListenArgs};
@@ -39,7 +43,7 @@ use crate::clock::Clock;
 use crate::limiter::Limiter;
 use crate::metrics::{Metrics, Statsd};
 use crate::rules::RuleSet;
-use crate::server::{self, Fronts, Settings};
+use crate::server::{self, Fronts, Limits, Settings};
 use crate::store::Store;
 
 #[derive(Debug, clap::Args)]
@@ -62,6 +66,8 @@ pub struct ServeArgs {
     tls: TlsArgs,
     #[command(flatten)]
     limits: LimitArgs,
+    #[command(flatten)]
+    drain: DrainArgs,
     #[command(flatten)]
     http: HttpArgs,
     #[command(flatten)]
@@ -92,8 +98,11 @@ fn start(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let addresses = args.listen.addresses()?;
     let store = args.store.choose(variable)?;
     let watched = args.metrics.read(variable)?;
+    let limits = args.limits.limits();
+    files::allow_for(limits.max_connections);
+    let handed = Handed::from_env()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
-    let served = runtime.block_on(serve(args, rules, &store, &addresses, watched));
+    let served = runtime.block_on(serve(args, limits, rules, &store, &addresses, handed, watched));
     // Whoever still waits for a name to resolve, for statsd, is not waited for.
     runtime.shutdown_background();
     served.map(|()| ExitCode::SUCCESS)
@@ -101,19 +110,26 @@ fn start(args: &ServeArgs) -> anyhow::Result<ExitCode> {
 
 async fn serve(
     args: &ServeArgs,
+    limits: Limits,
     rules: Option<(RulesFile, RuleSet)>,
     choice: &StoreChoice,
     addresses: &Addresses,
+    handed: Handed,
     watched: Watched,
 ) -> anyhow::Result<()> {
-    let draining = stop_on_signal()?;
+    let Stop { draining, at_once } = Stop::on_signal()?;
     let metrics = Metrics::new();
     let access = args.access.access(&metrics)?;
     let reloader = args.tls.load(&metrics)?;
     let secured = args.tls.secured(reloader.as_ref());
     let hangups = reload::hangups()?;
-    let fronts = addresses.bind().await?;
+    // Before the store: while another process still has it, connections wait instead of being refused.
+    let fronts = addresses.bind(handed).await?;
     let clock = Clock::system();
+    tokio::select! {
+        () = choice.wait_for_lock() => {}
+        () = draining.cancelled() => return Ok(()),
+    }
     let store = choice.open(clock)?;
     let (file, rules) = rules.unzip();
     announce(args, &fronts, choice, rules.as_ref())?;
@@ -127,14 +143,19 @@ async fn serve(
     let limiter = Arc::new(Limiter::new(policy, store, clock, metrics));
     args.reload.start(file, &limiter, hangups, draining.clone())?;
     let settings = Settings {
-        limits: args.limits.limits(),
+        limits,
+        drain: args.drain.drain(),
         access,
         tls: secured,
         api: args.http.settings(),
         metrics_path: watched.metrics_path,
         threads: args.threads,
     };
-    let served = server::run(Arc::clone(&limiter), fronts, settings, draining).await;
+    notify::ready();
+    let served = tokio::select! {
+        served = server::run(Arc::clone(&limiter), fronts, settings, draining) => served,
+        () = at_once.cancelled() => Ok(()),
+    };
     if let Some(statsd) = statsd {
         statsd.finish().await;
     }
@@ -160,21 +181,4 @@ fn announce(args: &ServeArgs, fronts: &Fronts, store: &StoreChoice, rules: Optio
         _ => writeln!(lines, "rules: none; a HIT needs them: divvy serve CONFIG")?,
     }
     io::stdout().write_all(lines.as_bytes()).context("cannot print where the server listens")
-}
-
-/// A token that SIGTERM or SIGINT cancels.
-fn stop_on_signal() -> anyhow::Result<CancellationToken> {
-    let draining = CancellationToken::new();
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let token = draining.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        tracing::info!("stopping: answering what came in");
-        token.cancel();
-    });
-    Ok(draining)
 }

@@ -15,6 +15,7 @@ mod errors;
 mod figure;
 mod histogram;
 mod hits;
+mod limits;
 mod maker;
 mod requests;
 mod statsd;
@@ -32,6 +33,7 @@ pub use self::errors::Errors;
 pub use self::figure::Figure;
 pub use self::histogram::{Histogram, Unit};
 pub use self::hits::{Hits, RuleHits};
+pub use self::limits::{Limit, Limits};
 use self::maker::Maker;
 pub use self::requests::{FrontRequests, RequestKind, RequestTally, Requests};
 pub use self::statsd::{Statsd, StatsdOptions, Transport};
@@ -45,6 +47,7 @@ pub struct Metrics {
     pub connections: Connections,
     pub errors: Errors,
     pub hits: Hits,
+    pub limits: Limits,
     pub requests: Requests,
 }
 
@@ -62,6 +65,7 @@ impl Metrics {
             connections: Connections::new(&maker),
             errors: Errors::new(&maker),
             hits: Hits::new(&maker),
+            limits: Limits::new(&maker),
             requests: Requests::new(&maker),
             registry: maker.into_registry(),
         })

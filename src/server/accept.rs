@@ -1,30 +1,41 @@
-//! Accepting: each front's loop, the slots that all of them share, and the threads that connections go to.
+//! Accepting: each front's loop, who is let in, and the threads that connections go to.
 //!
 //! What a connection says is its [`Front`]'s business.
 
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::poll;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::task::coop::unconstrained;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Limits;
+use super::admission::{Admission, Full};
+use super::connection::{self, Lease};
+use super::memory::BufferMemory;
 use super::stream::Stream;
 use super::tls::{Alpn, Tls};
 use super::workers::Workers;
 use crate::logging::Sometimes;
-use crate::metrics::{FrontConnections, Metrics};
+use crate::metrics::{FrontConnections, Limit, Metrics};
 
 /// A connection silent for so long is probed, lest clients that vanished without a FIN use up the slots.
 const KEEPALIVE: Duration = Duration::from_secs(300);
 /// Pause after a failed accept (too many open files, mostly), lest the loop spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Connections that may wait to be accepted; the kernel's own bound (net.core.somaxconn, mostly 4096) may be lower.
+pub const BACKLOG: u32 = 4096;
+/// Refused connections that are ended in an orderly way at a time; further ones are cut.
+pub const MAX_PARTINGS: usize = 64;
 
 // What clients can cause at will.
 static CANNOT_ACCEPT: Sometimes = Sometimes::new();
@@ -41,37 +52,37 @@ pub trait Front: Send + Sync + 'static {
     /// What clients may ask for in a TLS handshake.
     const ALPN: Alpn = Alpn::None;
 
-    /// Serves one connection to its end. Once `closing` is cancelled it ends when it has answered what came in.
-    fn serve(
-        &self,
-        stream: Stream,
-        peer: SocketAddr,
-        closing: CancellationToken,
-    ) -> impl Future<Output = ()> + Send + 'static;
+    /// Serves one connection to its end. Once the lease is over it ends when it has answered what came in.
+    fn serve(&self, stream: Stream, peer: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static;
 }
 
 /// What all accept loops share.
 pub struct Acceptor {
     pub workers: Workers,
-    pub slots: Arc<Semaphore>,
+    pub admission: Arc<Admission>,
+    pub memory: Arc<BufferMemory>,
     pub connections: TaskTracker,
+    /// Each a refused connection that is being ended.
+    pub partings: Arc<Semaphore>,
     pub limits: Limits,
     pub metrics: Arc<Metrics>,
     /// No more connections are accepted.
-    pub draining: CancellationToken,
+    pub stopping: CancellationToken,
     /// Connections end once they have answered.
     pub closing: CancellationToken,
 }
 
 impl Acceptor {
-    /// Accepts until [`Acceptor::draining`] is cancelled.
+    /// Accepts until [`Acceptor::stopping`] is cancelled.
     pub async fn run<F: Front>(&self, listener: Option<TcpListener>, tls: Option<Arc<Tls>>, front: F) {
         let Some(listener) = listener else { return };
         let (front, connections) = (Arc::new(front), self.metrics.connections.front(F::NAME));
         loop {
             tokio::select! {
                 biased;
-                () = self.draining.cancelled() => return,
+                () = self.stopping.cancelled() => {
+                    return self.accept_waiting(&listener, tls.as_ref(), &front, &connections).await;
+                }
                 accepted = listener.accept() => match accepted {
                     Ok((stream, peer)) => self.start(stream, peer, tls.as_ref(), &front, &connections),
                     Err(error) => {
@@ -79,6 +90,23 @@ impl Acceptor {
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
+            }
+        }
+    }
+
+    /// Accepts the connections that wait by now: the kernel would reset them when the socket is closed, and the client
+    /// may have sent a request already.
+    async fn accept_waiting<F: Front>(
+        &self,
+        listener: &TcpListener,
+        tls: Option<&Arc<Tls>>,
+        front: &Arc<F>,
+        connections: &FrontConnections,
+    ) {
+        for _ in 0..BACKLOG {
+            match poll!(pin!(unconstrained(listener.accept()))) {
+                Poll::Ready(Ok((stream, peer))) => self.start(stream, peer, tls, front, connections),
+                Poll::Ready(Err(_)) | Poll::Pending => return,
             }
         }
     }
@@ -91,15 +119,12 @@ impl Acceptor {
         front: &Arc<F>,
         connections: &FrontConnections,
     ) {
-        let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
-            connections.refused.inc();
-            let limit = self.limits.max_connections;
-            TOO_MANY.say(|more| tracing::warn!(%peer, limit, more, "too many connections: refused one"));
-            if tls.is_none() {
-                // Best effort: a new socket's buffer has room for a line, and nobody waits for it.
-                let _ = stream.try_write(F::TOO_MANY);
+        let place = match self.admission.admit(peer.ip()) {
+            Ok(place) => place,
+            Err(full) => {
+                connections.refused.inc();
+                return self.refuse(stream, peer, full, if tls.is_none() { F::TOO_MANY } else { b"" });
             }
-            return;
         };
         if let Err(error) = prepare(&stream) {
             CANNOT_PREPARE.say(|more| tracing::debug!(%error, %peer, more, "cannot set a connection's options"));
@@ -117,12 +142,14 @@ impl Acceptor {
                 Err(error) => return cannot_serve(&error, peer),
             }
         };
-        let (closing, open) = (self.closing.clone(), connections.opened());
+        let lease =
+            Lease { closing: self.closing.clone(), memory: self.memory.share(), metrics: Arc::clone(&self.metrics) };
+        let open = connections.opened();
         let Some(tls) = tls else {
-            let serving = front.serve(Stream::Plain(stream), peer, closing);
+            let serving = front.serve(Stream::Plain(stream), peer, lease);
             let serve = async move {
                 serving.await;
-                drop((slot, open));
+                drop((place, open));
             };
             self.connections.spawn_on(serve, worker);
             return;
@@ -131,15 +158,33 @@ impl Acceptor {
         let serve = async move {
             let secured = tokio::select! {
                 biased;
-                () = closing.cancelled() => None,
+                () = lease.closing.cancelled() => None,
                 secured = tls.accept(stream, peer, F::ALPN, limit) => secured,
             };
             if let Some(stream) = secured {
-                front.serve(Stream::Tls(Box::new(stream)), peer, closing).await;
+                front.serve(Stream::Tls(Box::new(stream)), peer, lease).await;
             }
-            drop((slot, open));
+            drop((place, open));
         };
         self.connections.spawn_on(serve, worker);
+    }
+
+    fn refuse(&self, stream: TcpStream, peer: SocketAddr, full: Full, message: &[u8]) {
+        let (limit, from) = match full {
+            Full::InAll => (Limit::Connections, ""),
+            Full::Address => (Limit::ConnectionsPerAddress, " from one address"),
+        };
+        self.metrics.limits.reached(limit);
+        TOO_MANY.say(|more| tracing::warn!(%peer, more, "too many connections{from}: refused one"));
+        // Best effort: a new socket's buffer has room for a line, and nobody waits for it.
+        let _ = stream.try_write(message);
+        // What the client has sent is unread: without its being read, the reset would overtake the line.
+        if let Ok(parting) = Arc::clone(&self.partings).try_acquire_owned() {
+            tokio::spawn(async move {
+                connection::close(stream).await;
+                drop(parting);
+            });
+        }
     }
 }
 

@@ -2,27 +2,38 @@
 //!
 //! Here are the socket's buffers, timeouts and orderly ends. What the bytes mean is the [`Session`]'s business.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
-use std::task::Poll;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BytesMut;
 use futures_util::poll;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::time::{Instant, timeout};
+use tokio::task::coop::unconstrained;
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
+use super::memory::{FREE, Share, UsedUp};
+use super::pool::{self, pooled};
 use super::stream::Stream;
+use crate::metrics::{Limit, Metrics};
 
 /// Room made for each read: a pipelining client's burst.
 const READ_SIZE: usize = 16 * 1024;
-/// A buffer that grew past this for one large burst is given back afterwards.
-const KEPT_CAPACITY: usize = 4 * READ_SIZE;
+/// A buffer that grew past this for one large burst is freed afterwards.
+const KEPT_CAPACITY: usize = 2 * READ_SIZE;
 /// How long to wait for the client's end after the server closed its own: an unread byte at that time would make the
 /// kernel reset the connection and with it the last reply.
 const LINGER: Duration = Duration::from_secs(1);
+/// Reads of what had come in when the server was told to stop: more than a kernel holds for a connection, and an end to
+/// a client that never pauses.
+const LAST_READS: usize = 1024;
+
+pooled!(BytesMut);
+pooled!(Vec<u8>);
 
 /// What a connection does after a session has answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +46,15 @@ pub enum Next {
     Close,
 }
 
+/// Why a connection is closed in the middle of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Cut {
+    #[error("the request was not finished within {} seconds", .0.as_secs())]
+    TooSlow(Duration),
+    #[error("the server has no memory left for requests of this size: try again later")]
+    NoMemory,
+}
+
 /// A protocol's side of a connection.
 pub trait Session: Send {
     /// Answers complete requests at the front of `input`, in order: removes them there and appends their replies to
@@ -43,6 +63,9 @@ pub trait Session: Send {
 
     /// Whether the client has given the password, or needs none; until then its time is short.
     fn is_admitted(&self) -> bool;
+
+    /// Appends what the client of an unfinished request is told before the connection is closed.
+    fn cut(&mut self, cut: Cut, output: &mut Vec<u8>);
 }
 
 /// Bounds on a connection's time.
@@ -50,6 +73,8 @@ pub trait Session: Send {
 pub struct Timeouts {
     /// How long a connection may send nothing; `None`: for ever.
     pub idle: Option<Duration>,
+    /// How long a request may take to arrive, from its first byte to its last.
+    pub request: Duration,
     /// How long the client may take nothing of what was answered.
     pub write: Duration,
     /// How long a client may take to give the password.
@@ -58,92 +83,258 @@ pub struct Timeouts {
     pub handshake: Duration,
 }
 
-/// Serves the connection until the client ends it, the session closes it, a timeout passes or `closing` is cancelled;
-/// then answers what had been read, and ends in an orderly way.
-pub async fn serve(mut stream: Stream, mut session: impl Session, timeouts: Timeouts, closing: CancellationToken) {
-    let mut input = BytesMut::new();
-    let mut output = Vec::new();
-    let auth_by = Instant::now() + timeouts.auth;
+/// What a connection has of what all connections share.
+pub struct Lease {
+    /// Once it is cancelled the connection ends when it has answered what came in.
+    pub closing: CancellationToken,
+    pub memory: Share,
+    pub metrics: Arc<Metrics>,
+}
+
+/// Serves the connection until the client ends it, the session closes it, a bound is passed or the lease is over; then
+/// answers what had been received, and ends in an orderly way.
+pub async fn serve(stream: Stream, mut session: impl Session, timeouts: Timeouts, lease: Lease) {
+    let Lease { closing, memory, metrics } = lease;
+    let mut connection = Connection {
+        stream,
+        input: BytesMut::new(),
+        output: Vec::new(),
+        admitted_by: Instant::now() + timeouts.auth,
+        unfinished: None,
+        timeouts,
+        memory,
+        metrics,
+    };
     // Made once: a new one for every read would register itself with the token, under a lock that all connections share.
     let mut closing = pin!(closing.cancelled());
-    loop {
-        let patience = if session.is_admitted() { timeouts.idle } else { Some(until(auth_by, timeouts.idle)) };
-        let more = read_more(&mut stream, &mut input, patience, closing.as_mut()).await;
+    // An error means that the client is gone, or takes nothing: there is nobody to end it with.
+    let ended = connection.answer_until_end(&mut session, closing.as_mut()).await;
+    if ended.is_ok() {
+        close(connection.stream).await;
+    }
+}
+
+struct Connection {
+    stream: Stream,
+    /// Lent by the pool while there is something in it.
+    input: BytesMut,
+    /// The same.
+    output: Vec<u8>,
+    /// When the client must have given the password, where one is asked for.
+    admitted_by: Instant,
+    /// When the request whose beginning is in `input` must be complete.
+    unfinished: Option<Instant>,
+    timeouts: Timeouts,
+    memory: Share,
+    metrics: Arc<Metrics>,
+}
+
+/// How a wait for input ended.
+enum Received {
+    Bytes,
+    /// The client sends no more, or had to give the password by now.
+    End,
+    /// The client has been silent for too long.
+    Idle,
+    /// The server is about to stop.
+    Closing,
+    Cut(Cut),
+}
+
+/// Whether the connection goes on.
+#[derive(PartialEq, Eq)]
+enum Flow {
+    On,
+    Over,
+}
+
+impl Connection {
+    async fn answer_until_end(
+        &mut self,
+        session: &mut impl Session,
+        mut closing: Pin<&mut WaitForCancellationFuture<'_>>,
+    ) -> io::Result<()> {
         loop {
-            let next = session.answer(&mut input, &mut output).await;
-            if write_all(&mut stream, &mut output, timeouts.write).await.is_err() {
-                return;
+            let admitted_by = (!session.is_admitted()).then_some(self.admitted_by);
+            match self.receive(admitted_by, closing.as_mut()).await? {
+                Received::Bytes => {
+                    let flow = self.answer(session).await?;
+                    // A stranger who never stops sending is not idle.
+                    let is_overdue = !session.is_admitted() && Instant::now() >= self.admitted_by;
+                    if flow == Flow::Over || is_overdue {
+                        return Ok(());
+                    }
+                }
+                Received::End => return Ok(()),
+                Received::Idle => {
+                    self.metrics.limits.reached(Limit::IdleTimeout);
+                    return Ok(());
+                }
+                Received::Closing => return self.answer_the_last(session).await,
+                Received::Cut(cut) => {
+                    if let Cut::TooSlow(_) = cut {
+                        self.metrics.limits.reached(Limit::RequestTimeout);
+                    }
+                    session.cut(cut, &mut self.output);
+                    return self.write_all().await;
+                }
             }
+        }
+    }
+
+    async fn receive(
+        &mut self,
+        admitted_by: Option<Instant>,
+        closing: Pin<&mut WaitForCancellationFuture<'_>>,
+    ) -> io::Result<Received> {
+        if !self.input.is_empty() {
+            self.input.reserve(READ_SIZE);
+        }
+        if self.account().is_err() {
+            return Ok(Received::Cut(Cut::NoMemory));
+        }
+        let silence = silence(self.timeouts, self.unfinished, admitted_by);
+        tokio::select! {
+            biased;
+            () = closing => Ok(Received::Closing),
+            read = poll_fn(|context| self.poll_read(context)) => {
+                Ok(if read? > 0 { Received::Bytes } else { Received::End })
+            }
+            ended = silence => Ok(ended),
+        }
+    }
+
+    /// Reads into a buffer that is only borrowed while there is something to read.
+    fn poll_read(&mut self, context: &mut Context) -> Poll<io::Result<usize>> {
+        if self.input.capacity() == 0 {
+            self.input = pool::take();
+        }
+        self.input.reserve(READ_SIZE);
+        let read = pin!(self.stream.read_buf(&mut self.input)).poll(context);
+        if read.is_pending() {
+            self.give_back_input();
+        }
+        read
+    }
+
+    fn give_back_input(&mut self) {
+        if self.input.is_empty() {
+            let mut input = std::mem::take(&mut self.input);
+            // Room that was read from is room again.
+            input.reserve(READ_SIZE);
+            if input.capacity() <= KEPT_CAPACITY {
+                pool::give(input);
+            }
+        }
+    }
+
+    /// Answers every complete request in the input.
+    async fn answer(&mut self, session: &mut impl Session) -> io::Result<Flow> {
+        let received = self.input.len();
+        loop {
+            if self.output.capacity() == 0 {
+                self.output = pool::take();
+            }
+            let next = session.answer(&mut self.input, &mut self.output).await;
+            self.write_all().await?;
             match next {
                 Next::AnswerOn => continue,
                 Next::Read => break,
-                Next::Close => return close(stream).await,
+                Next::Close => return Ok(Flow::Over),
             }
         }
-        // A stranger who never stops sending is not idle.
-        let is_overdue = !session.is_admitted() && Instant::now() >= auth_by;
-        if !matches!(more, Ok(true)) || is_overdue {
-            return close(stream).await;
+        if self.input.is_empty() {
+            self.unfinished = None;
+            self.give_back_input();
+        } else if self.unfinished.is_none() || self.input.len() < received {
+            // This is another request's beginning than before.
+            self.unfinished = Some(Instant::now() + self.timeouts.request);
         }
-        release(&mut input);
+        if self.input.len() <= READ_SIZE && self.input.capacity() > KEPT_CAPACITY {
+            self.input = BytesMut::from(self.input.as_ref());
+        }
+        Ok(Flow::On)
+    }
+
+    /// Answers what has come in by now, without waiting for more.
+    async fn answer_the_last(&mut self, session: &mut impl Session) -> io::Result<()> {
+        // Only after the poller's next turn a read knows what has arrived since its last one.
+        tokio::task::yield_now().await;
+        for _ in 0..LAST_READS {
+            // Unconstrained: the scheduler's wish to let others run must not look like an empty socket.
+            let read = poll!(unconstrained(poll_fn(|context| self.poll_read(context))));
+            let has_more = matches!(read, Poll::Ready(Ok(1..))) && self.account().is_ok();
+            if !has_more || self.answer(session).await? == Flow::Over {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the output and empties it.
+    async fn write_all(&mut self) -> io::Result<()> {
+        let limit = self.timeouts.write;
+        let mut written = 0;
+        while let Some(rest) = self.output.get(written..).filter(|rest| !rest.is_empty()) {
+            // Nearly always the socket has room, and no timer is needed.
+            written += match poll!(pin!(self.stream.write(rest))) {
+                Poll::Ready(written) => written?,
+                Poll::Pending => {
+                    account(&mut self.memory, &self.input, &self.output)
+                        .map_err(|UsedUp| io::ErrorKind::OutOfMemory)?;
+                    // The limit is on progress, not on the whole: a slow client that reads is served.
+                    match timeout(limit, self.stream.write(rest)).await {
+                        Ok(written) => written?,
+                        Err(_) => return Err(self.not_read()),
+                    }
+                }
+            };
+        }
+        // Over TLS some of it may still be here.
+        match poll!(pin!(self.stream.flush())) {
+            Poll::Ready(flushed) => flushed?,
+            Poll::Pending => match timeout(limit, self.stream.flush()).await {
+                Ok(flushed) => flushed?,
+                Err(_) => return Err(self.not_read()),
+            },
+        }
+        let mut output = std::mem::take(&mut self.output);
+        if output.capacity() <= KEPT_CAPACITY {
+            output.clear();
+            pool::give(output);
+        }
+        Ok(())
+    }
+
+    fn not_read(&self) -> io::Error {
+        self.metrics.limits.reached(Limit::WriteTimeout);
+        io::ErrorKind::TimedOut.into()
+    }
+
+    /// Takes what the buffers need beyond what is free out of the common account.
+    fn account(&mut self) -> Result<(), UsedUp> {
+        account(&mut self.memory, &self.input, &self.output)
     }
 }
 
-/// The time until `deadline`, or `limit` where that is shorter.
-fn until(deadline: Instant, limit: Option<Duration>) -> Duration {
-    let left = deadline.saturating_duration_since(Instant::now());
-    limit.map_or(left, |limit| limit.min(left))
+fn account(memory: &mut Share, input: &BytesMut, output: &Vec<u8>) -> Result<(), UsedUp> {
+    let beyond = |capacity: usize| capacity.saturating_sub(FREE);
+    memory.resize(beyond(input.capacity()) + beyond(output.capacity()))
 }
 
-/// Reads at least a byte; false when the connection has come to its end (with what was received before in `input`).
-async fn read_more(
-    stream: &mut Stream,
-    input: &mut BytesMut,
-    patience: Option<Duration>,
-    closing: Pin<&mut WaitForCancellationFuture<'_>>,
-) -> io::Result<bool> {
-    input.reserve(READ_SIZE);
-    tokio::select! {
-        biased;
-        () = closing => Ok(false),
-        read = stream.read_buf(input) => Ok(read? > 0),
-        () = idle(patience) => Ok(false),
-    }
-}
-
-async fn idle(limit: Option<Duration>) {
-    match limit {
-        Some(limit) => tokio::time::sleep(limit).await,
+/// Ends when the client has been silent, slow with a request, or a stranger for too long.
+async fn silence(timeouts: Timeouts, unfinished: Option<Instant>, admitted_by: Option<Instant>) -> Received {
+    let bounds = [
+        timeouts.idle.map(|limit| (Instant::now() + limit, Received::Idle)),
+        unfinished.map(|at| (at, Received::Cut(Cut::TooSlow(timeouts.request)))),
+        admitted_by.map(|at| (at, Received::End)),
+    ];
+    match bounds.into_iter().flatten().min_by_key(|(at, _)| *at) {
+        Some((at, ended)) => {
+            sleep_until(at).await;
+            ended
+        }
         None => std::future::pending().await,
-    }
-}
-
-async fn write_all(stream: &mut Stream, output: &mut Vec<u8>, limit: Duration) -> io::Result<()> {
-    let mut rest = output.as_slice();
-    while !rest.is_empty() {
-        // Nearly always the socket has room, and no timer is needed.
-        let written = match poll!(pin!(stream.write(rest))) {
-            Poll::Ready(written) => written?,
-            // The limit is on progress, not on the whole: a slow client that reads is served.
-            Poll::Pending => timeout(limit, stream.write(rest)).await.map_err(|_| io::ErrorKind::TimedOut)??,
-        };
-        rest = rest.get(written..).unwrap_or_default();
-    }
-    // Over TLS some of it may still be here.
-    match poll!(pin!(stream.flush())) {
-        Poll::Ready(flushed) => flushed?,
-        Poll::Pending => timeout(limit, stream.flush()).await.map_err(|_| io::ErrorKind::TimedOut)??,
-    }
-    if output.capacity() > KEPT_CAPACITY {
-        *output = Vec::new();
-    }
-    output.clear();
-    Ok(())
-}
-
-fn release(input: &mut BytesMut) {
-    if input.is_empty() && input.capacity() > KEPT_CAPACITY {
-        *input = BytesMut::new();
     }
 }
 

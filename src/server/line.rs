@@ -6,16 +6,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
-use tokio_util::sync::CancellationToken;
 
 use super::Limits;
 use super::accept::Front;
 use super::auth::{Gate, Guard};
-use super::connection::{self, Next, Session};
+use super::connection::{self, Cut, Lease, Next, Session};
+use super::pool::{self, pooled};
 use super::stream::Stream;
 use crate::clock::ceil_seconds;
 use crate::limiter::{Intent, Limiter, Requests};
-use crate::metrics::{Errors, FrontRequests, RequestKind, RequestTally};
+use crate::metrics::{Errors, FrontRequests, Limit, RequestKind, RequestTally};
 use crate::protocol::line::{
     ErrorCode, LineDecoder, RequestError, parse_auth, parse_request, write_error, write_verdict, write_welcome,
 };
@@ -23,6 +23,10 @@ use crate::rules::Operation;
 
 /// Requests answered as one batch; more of them wait in the input.
 const MAX_BATCH: usize = 1024;
+/// No verdict is longer than this (bytes).
+const LONGEST_VERDICT: usize = 64;
+/// What any other line counts for, whose length is not known before it is written (bytes).
+const LONG_ERROR: usize = 512;
 /// Bytes in a line that may come before the password.
 const STRANGERS_MAX_LINE: usize = 16 * 1024;
 
@@ -46,14 +50,9 @@ impl Front for LineFront {
     // An unasked line would be taken for the answer to the first request.
     const TOO_MANY: &'static [u8] = b"";
 
-    fn serve(
-        &self,
-        stream: Stream,
-        peer: SocketAddr,
-        closing: CancellationToken,
-    ) -> impl Future<Output = ()> + Send + 'static {
+    fn serve(&self, stream: Stream, peer: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static {
         let session = LineSession::new(self, Gate::new(self.guard.clone(), peer));
-        connection::serve(stream, session, self.limits.timeouts, closing)
+        connection::serve(stream, session, self.limits.timeouts, lease)
     }
 }
 
@@ -62,14 +61,20 @@ struct LineSession {
     limiter: Arc<Limiter>,
     gate: Gate,
     decoder: LineDecoder,
-    max_line: usize,
-    max_pairs: usize,
-    requests: Requests,
-    operation: Operation,
-    replies: Vec<Reply>,
+    limits: Limits,
     counts: FrontRequests,
     tally: RequestTally,
 }
+
+/// What a session works with while it answers.
+#[derive(Default)]
+struct Work {
+    requests: Requests,
+    operation: Operation,
+    replies: Vec<Reply>,
+}
+
+pooled!(Box<Work>);
 
 /// What is owed for a line.
 enum Reply {
@@ -82,23 +87,21 @@ enum Reply {
 
 impl LineSession {
     fn new(front: &LineFront, gate: Gate) -> Self {
-        let Limits { max_line, max_pairs, .. } = front.limits;
+        let limits = front.limits;
+        let max_line = if gate.is_open() { limits.max_line } else { limits.max_line.min(STRANGERS_MAX_LINE) };
         Self {
             limiter: Arc::clone(&front.limiter),
-            decoder: LineDecoder::new(if gate.is_open() { max_line } else { max_line.min(STRANGERS_MAX_LINE) }),
+            decoder: LineDecoder::new(max_line),
             gate,
-            max_line,
-            max_pairs,
-            requests: Requests::default(),
-            operation: Operation::new(),
-            replies: Vec::new(),
+            limits,
             counts: front.requests.clone(),
             tally: RequestTally::default(),
         }
     }
+}
 
-    fn write_replies(&mut self, output: &mut Vec<u8>) {
-        let errors = &self.limiter.metrics().errors;
+impl Work {
+    fn write_replies(&mut self, errors: &Errors, output: &mut Vec<u8>) {
         let mut index = 0;
         for reply in self.replies.drain(..) {
             match reply {
@@ -144,48 +147,65 @@ impl Session for LineSession {
     }
 
     async fn answer(&mut self, input: &mut BytesMut, output: &mut Vec<u8>) -> Next {
-        self.limiter.begin(&mut self.requests);
+        let mut work: Box<Work> = pool::take();
+        let Work { requests, operation, replies } = &mut *work;
+        self.limiter.begin(requests);
+        let mut owed = 0;
         let (next, too_long) = loop {
-            if self.replies.len() == MAX_BATCH {
+            if replies.len() == MAX_BATCH || owed >= self.limits.max_output {
                 break (Next::AnswerOn, None);
             }
             match self.decoder.next_line(input) {
                 Ok(None) => break (Next::Read, None),
-                Err(error) => break (Next::Close, Some(error)),
+                Err(error) => {
+                    self.limiter.metrics().limits.reached(Limit::Line);
+                    break (Next::Close, Some(error));
+                }
                 Ok(Some(line)) => {
                     let consumed = line.consumed;
                     let request = match self.gate.is_open() {
-                        true => parse_request(line.text, &mut self.operation, self.max_pairs),
+                        true => parse_request(line.text, operation, self.limits.max_pairs),
                         false => Err(RequestError::Unauthenticated),
                     };
                     let reply = match request {
                         Ok(()) => {
-                            self.requests.push(&self.operation, Intent::Hit);
+                            requests.push(operation, Intent::Hit);
                             Reply::Verdict
                         }
-                        Err(error) => no_hit(line.text, error, &mut self.gate),
+                        Err(error) => {
+                            if let RequestError::TooManyPairs { .. } = error {
+                                self.limiter.metrics().limits.reached(Limit::Pairs);
+                            }
+                            no_hit(line.text, error, &mut self.gate)
+                        }
                     };
                     match &reply {
                         Reply::Verdict => self.tally.count(RequestKind::Hit),
                         Reply::Welcome => {
                             self.tally.count(RequestKind::Connection);
-                            self.decoder.set_max_line(self.max_line);
+                            self.decoder.set_max_line(self.limits.max_line);
                         }
                         Reply::Error(_) => self.tally.count(RequestKind::Invalid),
                     }
-                    self.replies.push(reply);
+                    owed += if let Reply::Verdict = reply { LONGEST_VERDICT } else { LONG_ERROR };
+                    replies.push(reply);
                     input.advance(consumed);
                 }
             }
         };
-        self.limiter.apply(&mut self.requests).await;
-        self.write_replies(output);
-        self.requests.release_policy();
+        self.limiter.apply(requests).await;
+        work.write_replies(&self.limiter.metrics().errors, output);
+        work.requests.release_policy();
+        pool::give(work);
         if let Some(error) = too_long {
             self.tally.count(RequestKind::Invalid);
             write_counted_error(output, &self.limiter.metrics().errors, ErrorCode::Unknown, error);
         }
         self.counts.take(&mut self.tally);
         next
+    }
+
+    fn cut(&mut self, cut: Cut, output: &mut Vec<u8>) {
+        write_counted_error(output, &self.limiter.metrics().errors, ErrorCode::Unknown, cut);
     }
 }

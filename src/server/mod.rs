@@ -5,32 +5,38 @@
 //! knows a rule.
 
 mod accept;
+mod admission;
 pub mod auth;
 pub mod connection;
 mod grpc;
 pub mod http;
 mod line;
+mod memory;
+mod pool;
 mod resp;
 mod stream;
 pub mod tls;
 mod workers;
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::accept::Acceptor;
+use self::admission::Admission;
 use self::auth::Access;
 use self::connection::Timeouts;
 use self::grpc::GrpcFront;
-use self::http::HttpFront;
 pub use self::http::{ApiSettings, DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
+use self::http::{BodyBounds, HttpFront};
 use self::line::LineFront;
+use self::memory::BufferMemory;
 use self::resp::RespFront;
 use self::tls::Tls;
 use self::workers::Workers;
@@ -42,33 +48,57 @@ use crate::protocol::resp::Limits as RespLimits;
 pub const DEFAULT_MAX_CONNECTIONS: u32 = 10_000;
 /// Bytes in the body of an HTTP request, and in a gRPC message.
 pub const DEFAULT_MAX_BODY: usize = 64 * 1024;
+/// How long a request may take to arrive.
+pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a client may take nothing of what was answered.
 pub const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Output of one connection that is gathered before it is written (bytes).
+pub const DEFAULT_MAX_OUTPUT: usize = 256 * 1024;
+/// What all connections together may hold beyond each one's own small buffers (bytes).
+pub const DEFAULT_MAX_BUFFER_MEMORY: usize = 128 * 1024 * 1024;
 /// How long a client may take to give the password.
 pub const DEFAULT_AUTH_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a TLS handshake may take.
 pub const DEFAULT_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long connections are read on after the server stopped accepting, so that what was on its way is answered.
-const DRAIN_GRACE: Duration = Duration::from_millis(250);
+pub const DEFAULT_DRAIN_GRACE: Duration = Duration::from_millis(250);
 /// How long the end may take from then on: connections still busy are cut.
-const DRAIN_LIMIT: Duration = Duration::from_secs(5);
+pub const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Bounds on what clients may do.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     pub max_connections: usize,
+    /// From one address, or one IPv6 network of 64 bits; `None`: as many as there may be.
+    pub max_connections_per_address: Option<usize>,
     pub max_line: usize,
     pub max_pairs: usize,
+    /// Once so much output has gathered it is written before more is answered; one reply may be longer (bytes).
+    pub max_output: usize,
+    /// What all connections' buffers together may hold beyond each one's own small ones (bytes).
+    pub max_buffer_memory: usize,
     /// Bytes in the body of an HTTP request, and in a gRPC message.
     pub max_body: usize,
     pub resp: RespLimits,
     pub timeouts: Timeouts,
 }
 
+/// How the server ends.
+#[derive(Debug, Clone, Copy)]
+pub struct Drain {
+    /// How long all goes on, but for /readyz, so that load balancers notice.
+    pub delay: Duration,
+    /// How long connections are read on after the server stopped accepting.
+    pub grace: Duration,
+    /// How long answering what came in may take from then on.
+    pub timeout: Duration,
+}
+
 /// How the server is run.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub limits: Limits,
+    pub drain: Drain,
     pub access: Access,
     pub tls: Secured,
     pub api: ApiSettings,
@@ -96,7 +126,7 @@ pub struct Secured {
     pub grpc: Option<Arc<Tls>>,
 }
 
-/// Serves until `draining` is cancelled, then answers what had been received, at most for a
+/// Serves until `draining` is cancelled, and for the drain's delay; then answers what had been received, at most for a
 /// bounded time.
 ///
 /// # Errors
@@ -107,41 +137,70 @@ pub async fn run(
     settings: Settings,
     draining: CancellationToken,
 ) -> io::Result<()> {
-    let Settings { limits, access, tls, api, threads, metrics_path } = settings;
+    let Settings { limits, drain, access, tls, api, threads, metrics_path } = settings;
+    let metrics = Arc::clone(limiter.metrics());
+    let memory = BufferMemory::new(limits.max_buffer_memory, Arc::clone(&metrics));
+    let stopping = CancellationToken::new();
     let acceptor = Acceptor {
         workers: Workers::start(threads)?,
-        slots: Arc::new(Semaphore::new(limits.max_connections)),
+        admission: Admission::new(limits.max_connections, limits.max_connections_per_address),
+        memory: Arc::clone(&memory),
+        metrics: Arc::clone(&metrics),
         connections: TaskTracker::new(),
+        partings: Arc::new(Semaphore::new(accept::MAX_PARTINGS)),
         limits,
-        metrics: Arc::clone(limiter.metrics()),
-        draining: draining.clone(),
+        stopping: stopping.clone(),
         closing: CancellationToken::new(),
     };
-    let http = HttpFront::new(Arc::clone(&limiter), limits, &access, api, &metrics_path, draining.clone());
+    let bounds = BodyBounds { timeouts: limits.timeouts, memory, metrics };
+    let http =
+        HttpFront::new(Arc::clone(&limiter), limits, bounds.clone(), &access, api, &metrics_path, draining.clone());
     let resp = RespFront::new(Arc::clone(&limiter), limits, access.resp, fronts.resp.as_ref());
-    let grpc = GrpcFront::new(Arc::clone(&limiter), limits, access.grpc, draining)?;
+    let grpc = GrpcFront::new(Arc::clone(&limiter), limits, bounds, access.grpc, draining.clone())?;
+    let stop = async {
+        draining.cancelled().await;
+        tokio::time::sleep(drain.delay).await;
+        stopping.cancel();
+    };
     tokio::join!(
+        stop,
         acceptor.run(fronts.line, tls.line, LineFront::new(limiter, limits, access.line)),
         acceptor.run(fronts.resp, tls.resp, resp),
         acceptor.run(fronts.http, tls.http, http),
         acceptor.run(fronts.grpc, tls.grpc, grpc),
     );
 
-    tokio::time::sleep(DRAIN_GRACE).await;
+    tokio::time::sleep(drain.grace).await;
     acceptor.closing.cancel();
     acceptor.connections.close();
-    if tokio::time::timeout(DRAIN_LIMIT, acceptor.connections.wait()).await.is_err() {
+    if tokio::time::timeout(drain.timeout, acceptor.connections.wait()).await.is_err() {
         tracing::warn!(connections = acceptor.connections.len(), "closing connections that are still busy");
     }
     Ok(())
 }
 
-/// Binds a listening socket.
+/// Binds a listening socket. With `reuse_port`, other processes of the same user that do the same may listen there, too,
+/// and the kernel deals out the connections.
 ///
 /// # Errors
 /// The system's, with the address.
-pub async fn bind(address: &str) -> io::Result<TcpListener> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}")))
+pub async fn bind(address: &str, reuse_port: bool) -> io::Result<TcpListener> {
+    let failed = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in tokio::net::lookup_host(address).await.map_err(failed)? {
+        match listen(address, reuse_port) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => last = error,
+        }
+    }
+    Err(failed(last))
+}
+
+fn listen(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // So that a restart need not wait for the old connections' ends.
+    socket.set_reuseaddr(true)?;
+    socket.set_reuseport(reuse_port)?;
+    socket.bind(address)?;
+    socket.listen(accept::BACKLOG)
 }

@@ -21,7 +21,15 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The program under test.
 pub fn divvy() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_divvy"));
+    program(DIVVY)
+}
+
+/// The program's path.
+pub const DIVVY: &str = env!("CARGO_BIN_EXE_divvy");
+
+/// A program that runs the program under test, or is it.
+pub fn program(path: &str) -> Command {
+    let mut command = Command::new(path);
     // The environment of whoever runs the tests must not change them.
     for (name, _) in std::env::vars().filter(|(name, _)| is_setting(name)) {
         command.env_remove(name);

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use anyhow::{Context, bail};
 use tokio::net::TcpListener;
 
+use super::handed::Handed;
 use crate::server::{self, Fronts};
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:8321";
@@ -26,6 +27,10 @@ pub struct ListenArgs {
     /// Address of gRPC (Envoy's Rate Limit Service), or `none`
     #[arg(long, env = "DIVVY_GRPC_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:8323")]
     grpc_listen: Listen,
+    /// Let other processes that do the same listen on the same ports (SO_REUSEPORT): a new server can start beside the
+    /// old one
+    #[arg(long, env = "DIVVY_REUSE_PORT", value_parser = clap::builder::BoolishValueParser::new())]
+    reuse_port: bool,
 }
 
 /// An address to listen on, or `none`.
@@ -56,6 +61,7 @@ pub struct Addresses {
     resp: Listen,
     http: Listen,
     grpc: Listen,
+    reuse_port: bool,
 }
 
 /// A flag, or its variable, wins over the original's variable, which gives the port only.
@@ -80,30 +86,34 @@ impl ListenArgs {
             resp: self.resp_listen.clone(),
             http: address(&self.http_listen, "HTTP_SERVICE_PORT", DEFAULT_HTTP_LISTEN)?,
             grpc: self.grpc_listen.clone(),
+            reuse_port: self.reuse_port,
         })
     }
 }
 
 impl Addresses {
+    /// A socket that was handed over takes the place of its front's address.
+    ///
     /// # Errors
     /// When an address cannot be listened on, or there is none.
-    pub async fn bind(&self) -> anyhow::Result<Fronts> {
+    pub async fn bind(&self, mut handed: Handed) -> anyhow::Result<Fronts> {
         let fronts = Fronts {
-            line: bind(&self.line).await?,
-            resp: bind(&self.resp).await?,
-            http: bind(&self.http).await?,
-            grpc: bind(&self.grpc).await?,
+            line: self.front(handed.take("line")?, &self.line).await?,
+            resp: self.front(handed.take("resp")?, &self.resp).await?,
+            http: self.front(handed.take("http")?, &self.http).await?,
+            grpc: self.front(handed.take("grpc")?, &self.grpc).await?,
         };
         if [&fronts.line, &fronts.resp, &fronts.http, &fronts.grpc].into_iter().all(Option::is_none) {
             bail!("every address to listen on is `none`: nobody could reach the server");
         }
         Ok(fronts)
     }
-}
 
-async fn bind(address: &Listen) -> anyhow::Result<Option<TcpListener>> {
-    match address {
-        Listen::Off => Ok(None),
-        Listen::At(address) => Ok(Some(server::bind(address).await?)),
+    async fn front(&self, handed: Option<TcpListener>, address: &Listen) -> anyhow::Result<Option<TcpListener>> {
+        match (handed, address) {
+            (Some(listener), _) => Ok(Some(listener)),
+            (None, Listen::Off) => Ok(None),
+            (None, Listen::At(address)) => Ok(Some(server::bind(address, self.reuse_port).await?)),
+        }
     }
 }

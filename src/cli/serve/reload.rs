@@ -12,6 +12,7 @@ use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use super::notify;
 use super::rules::RulesFile;
 use crate::limiter::Limiter;
 
@@ -73,6 +74,8 @@ impl ReloadArgs {
 async fn pass_on(mut hangups: Signal, ask: Sender<()>, has_file: bool) {
     while hangups.recv().await.is_some() {
         if !has_file {
+            notify::reloading();
+            notify::ready();
             tracing::info!("SIGHUP: there is no rules file to load again; the server was started without CONFIG");
         } else if ask.send(()).is_err() {
             return;
@@ -90,7 +93,9 @@ fn keep_loaded(mut file: RulesFile, limiter: &Weak<Limiter>, asked: &Receiver<()
             Ok(()) => {
                 // One load does for all who asked before it.
                 asked.try_iter().for_each(drop);
+                notify::reloading();
                 file.load_again(limiter);
+                notify::ready();
             }
             Err(RecvTimeoutError::Timeout) => file.look(limiter),
             Err(RecvTimeoutError::Disconnected) => return,

@@ -4,11 +4,13 @@
 //! a mistake, not a wish to be ignored.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 
 use super::bounds::BoundArgs;
+use super::limits::MAX_SECONDS;
 use super::redis::{RedisArgs, describe, inherited_url};
 use crate::clock::Clock;
 use crate::store::{
@@ -18,6 +20,9 @@ use crate::store::{
 
 /// Where the rocksdb store lives unless the operator says otherwise.
 const DEFAULT_DATA_DIR: &str = "./divvy-data";
+
+/// How often to look whether another process has left the data directory: nobody tells.
+const LOCK_POLL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Store")]
@@ -32,6 +37,10 @@ pub struct StoreArgs {
     /// rocksdb: what must have happened to a hit before it is answered [default: wal]
     #[arg(long, env = "DIVVY_DURABILITY", value_enum)]
     durability: Option<DurabilityKind>,
+    /// rocksdb: seconds to wait for another process to leave the data directory, before giving up [default: 0]
+    #[arg(long, env = "DIVVY_WAIT_FOR_LOCK", value_name = "SECONDS",
+          value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS))]
+    wait_for_lock: Option<u64>,
     /// rocksdb: counters kept in memory, about 100 bytes each [default: 900000]
     #[arg(long, env = "DIVVY_HOT_COUNTERS", value_name = "N")]
     hot_counters: Option<usize>,
@@ -100,6 +109,7 @@ pub enum StoreChoice {
         hot_counters: usize,
         bounds: Bounds,
         backup_dir: Option<PathBuf>,
+        wait_for_lock: Duration,
     },
     Redis {
         options: RedisOptions,
@@ -129,6 +139,7 @@ impl StoreArgs {
                 hot_counters: self.hot_counters.unwrap_or(DEFAULT_HOT_COUNTERS),
                 bounds: self.bounds.on_disk(),
                 backup_dir: self.backup_dir.clone(),
+                wait_for_lock: Duration::from_secs(self.wait_for_lock.unwrap_or_default()),
             },
             StoreKind::Redis => StoreChoice::Redis {
                 options: self.redis.options(inherited)?,
@@ -147,6 +158,7 @@ impl StoreArgs {
             ("--durability", self.durability.is_some(), ROCKSDB),
             ("--hot-counters", self.hot_counters.is_some(), ROCKSDB),
             ("--backup-dir", self.backup_dir.is_some(), ROCKSDB),
+            ("--wait-for-lock", self.wait_for_lock.is_some(), ROCKSDB),
             ("--max-disk", self.bounds.has_max_disk(), ROCKSDB),
             ("--max-counters", self.bounds.has_max_counters(), OURS),
             ("--when-full", self.bounds.has_when_full(), OURS),
@@ -184,6 +196,18 @@ impl StoreArgs {
 }
 
 impl StoreChoice {
+    /// Waits while another process has the data directory, as long as the operator allows. Then it may still be in use.
+    pub async fn wait_for_lock(&self) {
+        let Self::Rocksdb { data_dir, wait_for_lock, .. } = self else { return };
+        let give_up = Instant::now() + *wait_for_lock;
+        if !wait_for_lock.is_zero() && RocksStore::is_in_use(data_dir) {
+            tracing::info!(data_dir = %data_dir.display(), "waiting for another process to leave the data directory");
+            while Instant::now() < give_up && RocksStore::is_in_use(data_dir) {
+                tokio::time::sleep(LOCK_POLL).await;
+            }
+        }
+    }
+
     /// # Errors
     /// When the data directory cannot be opened, or Redis's address makes no sense. Redis need not be up.
     pub fn open(&self, clock: Clock) -> anyhow::Result<Backend> {
@@ -191,7 +215,7 @@ impl StoreChoice {
             Self::Memory { max_counters, when_full } => {
                 Backend::Memory(MemoryStore::bounded(*max_counters, *when_full))
             }
-            Self::Rocksdb { data_dir, durability, hot_counters, bounds, backup_dir } => {
+            Self::Rocksdb { data_dir, durability, hot_counters, bounds, backup_dir, .. } => {
                 if let Some(dir) = backup_dir {
                     std::fs::create_dir_all(dir)
                         .with_context(|| format!("cannot use the --backup-dir {}", dir.display()))?;

@@ -7,6 +7,9 @@ use super::inline;
 /// The most digits that a length may have: more than any limit needs, and too few to overflow.
 const MAX_DIGITS: usize = 9;
 
+/// Room for arguments that is kept from request to request (arguments, and bytes of those that were quoted).
+const KEPT_ARGUMENTS: usize = 128;
+const KEPT_UNQUOTED: usize = 4 * 1024;
 /// Arguments of a request that may come before the password, as in Redis: more than a `HELLO` needs.
 const STRANGERS_ARGUMENTS: usize = 10;
 /// Bytes of an argument, or of an inline request, that may come before the password, as in Redis.
@@ -130,7 +133,9 @@ impl Decoder {
 
     fn start(&mut self, bytes: &[u8]) -> Result<Option<usize>, ProtocolError> {
         self.arguments.clear();
+        self.arguments.shrink_to(KEPT_ARGUMENTS);
         self.unquoted.clear();
+        self.unquoted.shrink_to(KEPT_UNQUOTED);
         match bytes.split_first() {
             None => Ok(None),
             Some((b'*', header)) => self.read_count(bytes, header),

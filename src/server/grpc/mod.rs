@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::middleware::from_fn_with_state;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic_health::ServingStatus;
@@ -18,8 +19,9 @@ use self::ratelimit::RateLimits;
 use super::Limits;
 use super::accept::Front;
 use super::auth::Guard;
+use super::connection::{Lease, Timeouts};
 use super::http::auth::guarded;
-use super::http::serve_router;
+use super::http::{BodyBounds, bound_body, serve_router};
 use super::stream::Stream;
 use super::tls::Alpn;
 use crate::limiter::Limiter;
@@ -32,6 +34,7 @@ const WHOLE_SERVER: &str = "";
 /// The front.
 pub struct GrpcFront {
     router: Router,
+    timeouts: Timeouts,
 }
 
 impl GrpcFront {
@@ -45,6 +48,7 @@ impl GrpcFront {
     pub fn new(
         limiter: Arc<Limiter>,
         limits: Limits,
+        bounds: BodyBounds,
         guard: Option<Arc<Guard>>,
         draining: CancellationToken,
     ) -> io::Result<Self> {
@@ -63,7 +67,8 @@ impl GrpcFront {
             .add_service(reflection().build_v1().map_err(io::Error::other)?)
             .add_service(reflection().build_v1alpha().map_err(io::Error::other)?);
         let guarded = Routes::from(guarded(routes.into_axum_router(), guard));
-        Ok(Self { router: guarded.add_service(health).into_axum_router() })
+        let router = guarded.add_service(health).into_axum_router().layer(from_fn_with_state(bounds, bound_body));
+        Ok(Self { router, timeouts: limits.timeouts })
     }
 }
 
@@ -79,12 +84,7 @@ impl Front for GrpcFront {
     const TOO_MANY: &'static [u8] = b"";
     const ALPN: Alpn = Alpn::Http;
 
-    fn serve(
-        &self,
-        stream: Stream,
-        _: SocketAddr,
-        closing: CancellationToken,
-    ) -> impl Future<Output = ()> + Send + 'static {
-        serve_router(stream, self.router.clone(), closing)
+    fn serve(&self, stream: Stream, _: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static {
+        serve_router(stream, self.router.clone(), self.timeouts, lease)
     }
 }

@@ -4,6 +4,7 @@
 
 mod api;
 pub(super) mod auth;
+mod bounds;
 mod health;
 mod metrics;
 mod metrics_path;
@@ -12,6 +13,8 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
@@ -20,34 +23,37 @@ use axum::handler::Handler;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::get;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
+use futures_util::poll;
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
+use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
 
 pub use self::api::check::{CheckOperation, CheckSettings};
 pub use self::api::ratelimit::RateLimitHeaders;
 use self::api::{Api, problem};
 pub use self::api::{ApiSettings, DEFAULT_MAX_HITS};
+pub(super) use self::bounds::{BodyBounds, bound_body};
 use self::health::Health;
 pub use self::metrics_path::{DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
 use super::Limits;
 use super::accept::Front;
 use super::auth::Access;
+use super::connection::{Lease, Timeouts};
 use super::stream::Stream;
 use super::tls::Alpn;
 use crate::limiter::Limiter;
 use crate::logging::{Escaped, Sometimes};
-use crate::metrics::{FrontRequests, RequestKind};
-
-/// How long a request's head may take to arrive (HTTP/1.1).
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+use crate::metrics::{FrontRequests, Limit, RequestKind};
 
 static ENDED_EARLY: Sometimes = Sometimes::new();
 
 /// The front.
 pub struct HttpFront {
     router: Router,
+    timeouts: Timeouts,
 }
 
 impl HttpFront {
@@ -55,6 +61,7 @@ impl HttpFront {
     pub fn new(
         limiter: Arc<Limiter>,
         limits: Limits,
+        bounds: BodyBounds,
         access: &Access,
         api: ApiSettings,
         metrics_path: &str,
@@ -72,8 +79,9 @@ impl HttpFront {
             .route_layer(counted(RequestKind::Server))
             .merge(api::router(Arc::new(api), access))
             .fallback(problem::not_found.layer(counted(RequestKind::Invalid)))
-            .method_not_allowed_fallback(problem::wrong_method);
-        Self { router }
+            .method_not_allowed_fallback(problem::wrong_method)
+            .layer(from_fn_with_state(bounds, bound_body));
+        Self { router, timeouts: limits.timeouts }
     }
 }
 
@@ -89,34 +97,60 @@ impl Front for HttpFront {
         b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     const ALPN: Alpn = Alpn::Http;
 
-    fn serve(
-        &self,
-        stream: Stream,
-        _: SocketAddr,
-        closing: CancellationToken,
-    ) -> impl Future<Output = ()> + Send + 'static {
-        serve_router(stream, self.router.clone(), closing)
+    fn serve(&self, stream: Stream, _: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static {
+        serve_router(stream, self.router.clone(), self.timeouts, lease)
     }
 }
 
-/// Serves one connection; once `closing` is cancelled, it answers what came in and ends.
-pub(super) async fn serve_router(stream: Stream, router: Router, closing: CancellationToken) {
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-    builder.http2().timer(TokioTimer::new());
-    let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+/// Serves one connection; once the lease is over, it answers what came in and ends.
+pub(super) async fn serve_router(stream: Stream, router: Router, timeouts: Timeouts, lease: Lease) {
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_read_timeout(timeouts.idle);
+    stream.set_write_timeout(Some(timeouts.write));
+    let has_begun = Arc::new(AtomicBool::new(false));
+    let begun = Arc::clone(&has_begun);
+    let service = router.map_request(move |request: hyper::Request<Incoming>| {
+        begun.store(true, Relaxed);
+        request
+    });
+    let builder = bounds::builder(timeouts);
+    let connection = builder.serve_connection(TokioIo::new(Box::pin(stream)), TowerToHyperService::new(service));
     let mut connection = pin!(connection);
     let served = tokio::select! {
+        biased;
         served = connection.as_mut() => served,
-        () = closing.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+        () = lease.closing.cancelled() => {
+            // What has come in by now is taken up, which the library would not do once it is told to end.
+            tokio::task::yield_now().await;
+            match poll!(connection.as_mut()) {
+                Poll::Ready(served) => served,
+                Poll::Pending => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            }
+        }
+        () = no_request(&has_begun, timeouts.request) => {
+            lease.metrics.limits.reached(Limit::RequestTimeout);
+            Ok(())
         }
     };
     if let Err(error) = served {
+        if error.downcast_ref().is_some_and(hyper::Error::is_timeout) {
+            lease.metrics.limits.reached(Limit::RequestTimeout);
+        }
         ENDED_EARLY.say(|more| {
             let error = error.to_string();
             tracing::debug!(error = %Escaped::error(&error), more, "an HTTP connection ended early");
         });
+    }
+}
+
+/// Ends when the connection's first request has not begun in time: the library has no bound on the bytes by which it
+/// tells HTTP's versions apart.
+async fn no_request(has_begun: &AtomicBool, limit: Duration) {
+    tokio::time::sleep(limit).await;
+    if has_begun.load(Relaxed) {
+        std::future::pending().await
     }
 }

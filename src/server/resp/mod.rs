@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
 use self::batch::{Batch, write_refusal};
 use self::client::Client;
@@ -24,18 +23,19 @@ use self::info::Shared;
 use super::Limits;
 use super::accept::Front;
 use super::auth::{Gate, Guard};
-use super::connection::{self, Next, Session};
+use super::connection::{self, Cut, Lease, Next, Session};
+use super::pool::{self, pooled};
 use super::stream::Stream;
 use crate::limiter::{Limiter, Policy, Refusal};
-use crate::metrics::{RequestKind, RequestTally};
-use crate::protocol::command::{Command, Pairs, describe, table};
-use crate::protocol::resp::{Arguments, Decoder, ReplyWriter};
+use crate::metrics::{Limit, RequestKind, RequestTally};
+use crate::protocol::command::{Command, CommandError, Pairs, describe, table};
+use crate::protocol::resp::{Arguments, Decoder, ProtocolError, ReplyWriter};
 use crate::rules::explain;
 
 /// Requests answered as one batch; more of them wait in the input.
 const MAX_BATCH: usize = 1024;
-/// Once so much output has gathered it is written before more is answered (bytes).
-const MAX_OUTPUT: usize = 256 * 1024;
+/// No reply to a request of a batch is longer than this, errors aside (bytes).
+const LONGEST_REPLY: usize = 128;
 /// What a client is told that has not given the password.
 const NO_AUTH: &str = "NOAUTH Authentication required.";
 
@@ -60,14 +60,9 @@ impl Front for RespFront {
     const NAME: &'static str = "resp";
     const TOO_MANY: &'static [u8] = b"-ERR max number of clients reached\r\n";
 
-    fn serve(
-        &self,
-        stream: Stream,
-        peer: SocketAddr,
-        closing: CancellationToken,
-    ) -> impl Future<Output = ()> + Send + 'static {
+    fn serve(&self, stream: Stream, peer: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static {
         let session = RespSession::new(Arc::clone(&self.shared), peer);
-        connection::serve(stream, session, self.shared.limits.timeouts, closing)
+        connection::serve(stream, session, self.shared.limits.timeouts, lease)
     }
 }
 
@@ -75,17 +70,17 @@ impl Front for RespFront {
 struct RespSession {
     shared: Arc<Shared>,
     decoder: Decoder,
-    batch: Batch,
     client: Client,
     tally: RequestTally,
 }
+
+pooled!(Box<Batch>);
 
 impl RespSession {
     fn new(shared: Arc<Shared>, peer: SocketAddr) -> Self {
         let gate = Gate::new(shared.guard.clone(), peer);
         let client = Client::new(shared.next_client_id(), peer, gate);
-        let (decoder, batch) = (Decoder::new(shared.limits.resp), Batch::default());
-        Self { shared, decoder, batch, client, tally: RequestTally::default() }
+        Self { decoder: Decoder::new(shared.limits.resp), client, shared, tally: RequestTally::default() }
     }
 }
 
@@ -101,17 +96,26 @@ impl Session for RespSession {
     }
 
     async fn answer(&mut self, input: &mut BytesMut, output: &mut Vec<u8>) -> Next {
-        let next = self.answer_all(input, output).await;
+        let mut batch: Box<Batch> = pool::take();
+        let next = self.answer_all(&mut batch, input, output).await;
         self.shared.requests.take(&mut self.tally);
+        batch.requests.release_policy();
+        pool::give(batch);
         next
+    }
+
+    fn cut(&mut self, cut: Cut, output: &mut Vec<u8>) {
+        self.shared.limiter.metrics().errors.unknown.inc();
+        ReplyWriter::new(output, self.client.version).error(format_args!("ERR {cut}"));
     }
 }
 
 impl RespSession {
-    async fn answer_all(&mut self, input: &mut BytesMut, output: &mut Vec<u8>) -> Next {
-        self.shared.limiter.begin(&mut self.batch.requests);
+    async fn answer_all(&mut self, batch: &mut Batch, input: &mut BytesMut, output: &mut Vec<u8>) -> Next {
+        self.shared.limiter.begin(&mut batch.requests);
         let next = loop {
-            if self.batch.len() >= MAX_BATCH || output.len() >= MAX_OUTPUT {
+            let owed = output.len() + batch.len() * LONGEST_REPLY;
+            if batch.len() >= MAX_BATCH || owed >= self.shared.limits.max_output {
                 break Next::AnswerOn;
             }
             self.decoder.set_stranger(!self.client.gate.is_open());
@@ -119,27 +123,27 @@ impl RespSession {
                 Ok(None) => break Next::Read,
                 Ok(Some(consumed)) => consumed,
                 Err(error) => {
-                    self.batch.settle(&self.shared.limiter, output).await;
+                    batch.settle(&self.shared.limiter, output).await;
+                    count_limit(&self.shared.limiter, limit_of(&error));
                     ReplyWriter::new(output, self.client.version).error(error);
                     self.tally.count(RequestKind::Invalid);
                     self.shared.limiter.metrics().errors.unknown.inc();
                     return Next::Close;
                 }
             };
-            let next = self.answer_one(input, output).await;
+            let next = self.answer_one(batch, input, output).await;
             input.advance(consumed);
             if next == Next::Close {
                 return next;
             }
         };
-        self.batch.settle(&self.shared.limiter, output).await;
-        self.batch.requests.release_policy();
+        batch.settle(&self.shared.limiter, output).await;
         next
     }
 
     /// Puts the request that was decoded from `input` into the batch, or settles the batch and answers the request.
-    async fn answer_one(&mut self, input: &[u8], output: &mut Vec<u8>) -> Next {
-        let Self { shared, decoder, batch, client, tally } = self;
+    async fn answer_one(&mut self, batch: &mut Batch, input: &[u8], output: &mut Vec<u8>) -> Next {
+        let Self { shared, decoder, client, tally } = self;
         let request = decoder.arguments(input);
         if request.is_empty() {
             return Next::Read;
@@ -168,11 +172,30 @@ impl RespSession {
                 next
             }
             Err(error) => {
+                if let CommandError::TooManyPairs { .. } = error {
+                    count_limit(&shared.limiter, Some(Limit::Pairs));
+                }
                 counts::count_command_error(errors, &error);
                 ReplyWriter::new(output, client.version).error(error);
                 Next::Read
             }
         }
+    }
+}
+
+/// The limit that a request ran into, if that is what is wrong with it: a length that is no number counts, too.
+fn limit_of(error: &ProtocolError) -> Option<Limit> {
+    match error {
+        ProtocolError::ArrayLength => Some(Limit::Arguments),
+        ProtocolError::BulkLength => Some(Limit::Argument),
+        ProtocolError::RequestTooBig | ProtocolError::InlineTooBig => Some(Limit::Request),
+        _ => None,
+    }
+}
+
+fn count_limit(limiter: &Limiter, limit: Option<Limit>) {
+    if let Some(limit) = limit {
+        limiter.metrics().limits.reached(limit);
     }
 }
 

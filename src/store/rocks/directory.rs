@@ -7,6 +7,8 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
+use rustix::process::{Flock, FlockType, fcntl_getlk};
+
 use super::database::OpenError;
 use crate::store::key::FORMAT_VERSION;
 
@@ -16,6 +18,9 @@ pub const FORMAT_FILE: &str = "DIVVY-FORMAT";
 pub const BACKUP_FILE: &str = "DIVVY-BACKUP";
 /// Names the database's present files: RocksDB's own entry point.
 const CURRENT: &str = "CURRENT";
+
+/// Locked by whoever has the database open: RocksDB's.
+const LOCK_FILE: &str = "LOCK";
 
 /// What a directory holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +58,12 @@ pub fn claim(path: &Path) -> Result<Found, OpenError> {
         return Err(OpenError::Damaged { path: path.into(), reason: format!("the file {CURRENT} is missing") });
     }
     Ok(Found::Nothing)
+}
+
+/// Whether another process has the database open. To ask this leaves no trace, as a vain attempt to open it would.
+pub fn is_in_use(path: &Path) -> bool {
+    let Ok(file) = File::open(path.join(LOCK_FILE)) else { return false };
+    matches!(fcntl_getlk(&file, &Flock::from(FlockType::WriteLock)), Ok(Some(_)))
 }
 
 /// Whether there is nothing in the directory.

@@ -165,6 +165,11 @@ impl RocksStore {
         Ok(Self { shared, threads: Mutex::new(Threads { writers, bound }), backups: Backups::new(options.backup_dir) })
     }
 
+    /// Whether another process has the store in `path` open.
+    pub fn is_in_use(path: &Path) -> bool {
+        directory::is_in_use(path)
+    }
+
     /// Writes every counter back and drops the expired ones from disk now, rather than in RocksDB's own time.
     ///
     /// # Errors

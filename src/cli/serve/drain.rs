@@ -1,0 +1,86 @@
+//! The flags that say how the server ends, and the signals that make it.
+
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use super::limits::MAX_SECONDS;
+use super::notify;
+use crate::server::{self, Drain};
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Stopping")]
+pub struct DrainArgs {
+    /// Seconds that the server goes on accepting after SIGTERM while /readyz says 503, so that load balancers notice
+    #[arg(long, env = "DIVVY_DRAIN_DELAY", value_name = "SECONDS", default_value_t = 0,
+          value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS))]
+    drain_delay: u64,
+    /// Milliseconds that open connections are read on after the last one was accepted
+    #[arg(
+        long,
+        env = "DIVVY_DRAIN_GRACE",
+        value_name = "MS",
+        default_value_t = server::DEFAULT_DRAIN_GRACE.as_millis() as u64,
+        value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS * 1000)
+    )]
+    drain_grace: u64,
+    /// Seconds that answering what came in may take from then on; connections still busy are cut
+    #[arg(
+        long,
+        env = "DIVVY_DRAIN_TIMEOUT",
+        value_name = "SECONDS",
+        default_value_t = server::DEFAULT_DRAIN_TIMEOUT.as_secs(),
+        value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS)
+    )]
+    drain_timeout: u64,
+}
+
+impl DrainArgs {
+    pub fn drain(&self) -> Drain {
+        Drain {
+            delay: Duration::from_secs(self.drain_delay),
+            grace: Duration::from_millis(self.drain_grace),
+            timeout: Duration::from_secs(self.drain_timeout),
+        }
+    }
+}
+
+/// What SIGTERM and SIGINT ask for.
+#[derive(Debug, Clone)]
+pub struct Stop {
+    /// To end in good order: the first signal.
+    pub draining: CancellationToken,
+    /// To end at once: the second.
+    pub at_once: CancellationToken,
+}
+
+impl Stop {
+    /// Listens for the signals from now on.
+    ///
+    /// # Errors
+    /// When the system does not let it.
+    pub fn on_signal() -> anyhow::Result<Self> {
+        let stop = Self { draining: CancellationToken::new(), at_once: CancellationToken::new() };
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let Self { draining, at_once } = stop.clone();
+        tokio::spawn(async move {
+            either(&mut terminate, &mut interrupt).await;
+            tracing::info!("stopping: answering what came in; a second signal ends the process at once");
+            notify::stopping();
+            draining.cancel();
+            either(&mut terminate, &mut interrupt).await;
+            tracing::warn!("stopping at once: connections are cut");
+            at_once.cancel();
+        });
+        Ok(stop)
+    }
+}
+
+async fn either(one: &mut Signal, other: &mut Signal) {
+    tokio::select! {
+        _ = one.recv() => {}
+        _ = other.recv() => {}
+    }
+}

@@ -1,0 +1,25 @@
+//! The process's limit on open files, which a connection is, too.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// What the process opens besides connections: the store's files and the listening sockets, mostly.
+const OTHER_FILES: u64 = 512;
+
+/// Raises the soft limit to the hard one, and warns when even that is too low for so many connections.
+pub fn allow_for(connections: usize) {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum
+        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+    {
+        tracing::warn!(%error, "cannot raise the limit on open files");
+    }
+    let needed = connections as u64 + OTHER_FILES;
+    // None: no limit.
+    if let Some(limit) = getrlimit(Resource::Nofile).current.filter(|limit| *limit < needed) {
+        tracing::warn!(
+            limit,
+            "the limit on open files is too low for --max-connections {connections}: raise it to {needed} \
+             (ulimit -n; LimitNOFILE= for systemd), or allow fewer connections"
+        );
+    }
+}

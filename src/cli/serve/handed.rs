@@ -1,0 +1,106 @@
+//! Listening sockets that a service manager hands over (systemd's socket activation).
+//!
+//! They stay open while the service is restarted: connections wait in them meanwhile.
+
+use anyhow::{Context, bail};
+use listenfd::ListenFd;
+use socket2::SockRef;
+use tokio::net::TcpListener;
+
+/// What `FileDescriptorName=` calls the fronts; the order of sockets without such names.
+const FRONTS: [&str; 4] = ["line", "resp", "http", "grpc"];
+
+/// The sockets that were handed over, each with its front's name.
+#[derive(Debug, Default)]
+pub struct Handed {
+    sockets: Vec<(&'static str, std::net::TcpListener)>,
+}
+
+impl Handed {
+    /// Takes the sockets that `LISTEN_FDS`, `LISTEN_PID` and `LISTEN_FDNAMES` tell of.
+    ///
+    /// # Errors
+    /// When they are not listening TCP sockets, or it cannot be told for which fronts they are.
+    pub fn from_env() -> anyhow::Result<Self> {
+        let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+        let mut received = ListenFd::from_env();
+        let fronts = assign(&names, received.len())?;
+        let mut sockets = Vec::new();
+        for (index, front) in fronts.into_iter().enumerate() {
+            let socket = received
+                .take_tcp_listener(index)
+                .with_context(|| format!("the service manager's socket for {front} is of no use"))?
+                .filter(|socket| SockRef::from(socket).is_listener().unwrap_or(false));
+            match socket {
+                Some(socket) => sockets.push((front, socket)),
+                None => bail!("the service manager's socket for {front} does not listen: divvy needs Accept=no"),
+            }
+        }
+        Ok(Self { sockets })
+    }
+
+    /// The front's socket, if one was handed over.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn take(&mut self, front: &str) -> anyhow::Result<Option<TcpListener>> {
+        let Some(at) = self.sockets.iter().position(|(name, _)| *name == front) else { return Ok(None) };
+        let (_, socket) = self.sockets.swap_remove(at);
+        socket.set_nonblocking(true)?;
+        Ok(Some(TcpListener::from_std(socket)?))
+    }
+}
+
+/// The front of each of `count` sockets: by the names, which colons separate, or by the sockets' order when none of the
+/// names is a front's.
+fn assign(names: &str, count: usize) -> anyhow::Result<Vec<&'static str>> {
+    let known = |name: &str| FRONTS.into_iter().find(|front| *front == name);
+    let names: Vec<&str> = names.split(':').collect();
+    if !names.iter().any(|name| known(name).is_some()) {
+        if count > FRONTS.len() {
+            bail!("the service manager handed over {count} sockets; divvy has uses for {}", FRONTS.join(", "));
+        }
+        return Ok(FRONTS.into_iter().take(count).collect());
+    }
+    if names.len() != count {
+        bail!("the service manager handed over {count} sockets and {} names", names.len());
+    }
+    let mut fronts = Vec::new();
+    for name in names {
+        let Some(front) = known(name) else {
+            bail!(
+                "the service manager's socket {name:?} is for no front: FileDescriptorName= is one of {}",
+                FRONTS.join(", ")
+            );
+        };
+        if fronts.contains(&front) {
+            bail!("the service manager handed over two sockets for {front}: a front has one");
+        }
+        fronts.push(front);
+    }
+    Ok(fronts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_go_to_the_fronts_that_their_names_tell() {
+        assert_eq!(assign("http:line", 2).unwrap(), ["http", "line"]);
+        assert!(assign("", 0).unwrap().is_empty());
+    }
+
+    #[test]
+    fn without_such_names_their_order_tells() {
+        assert_eq!(assign("", 1).unwrap(), ["line"]);
+        assert_eq!(assign("divvy.socket:divvy.socket:divvy.socket", 3).unwrap(), ["line", "resp", "http"]);
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_an_error() {
+        for (names, count) in [("", 5), ("line:unknown", 2), ("line:line", 2), ("line", 2)] {
+            assert!(assign(names, count).is_err(), "{names:?} for {count}");
+        }
+    }
+}

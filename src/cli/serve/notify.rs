@@ -1,0 +1,29 @@
+//! What the service manager is told, when there is one (systemd's NOTIFY_SOCKET).
+
+use sd_notify::NotifyState;
+
+/// The server serves.
+pub fn ready() {
+    tell(&[NotifyState::Ready]);
+}
+
+/// The rules are loaded again; [`ready`] tells when that is over, whether or not they were good.
+pub fn reloading() {
+    match NotifyState::monotonic_usec_now() {
+        // Since systemd 253 it wants to know when.
+        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Err(error) => tracing::warn!(%error, "cannot tell the service manager that rules are loaded: no clock"),
+    }
+}
+
+/// The server is about to end.
+pub fn stopping() {
+    tell(&[NotifyState::Stopping]);
+}
+
+fn tell(states: &[NotifyState]) {
+    // Without a service manager there is nobody to tell, and that is no error.
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::warn!(%error, "cannot tell the service manager: is NOTIFY_SOCKET right?");
+    }
+}

@@ -1,0 +1,98 @@
+//! Limits that clients ran into, under the names of the flags that set them.
+
+use prometheus::{IntCounter, IntGauge};
+
+use super::maker::Maker;
+
+/// How often each limit was reached, and how near the one is that all connections share.
+pub struct Limits {
+    reached: [IntCounter; Limit::ALL.len()],
+    /// What connections' buffers hold of `--max-buffer-memory` (bytes).
+    pub buffer_memory: IntGauge,
+}
+
+/// A bound on what clients may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    Connections,
+    ConnectionsPerAddress,
+    IdleTimeout,
+    RequestTimeout,
+    WriteTimeout,
+    BufferMemory,
+    Line,
+    Pairs,
+    Arguments,
+    Argument,
+    Request,
+}
+
+impl Limit {
+    const ALL: [Self; 11] = [
+        Self::Connections,
+        Self::ConnectionsPerAddress,
+        Self::IdleTimeout,
+        Self::RequestTimeout,
+        Self::WriteTimeout,
+        Self::BufferMemory,
+        Self::Line,
+        Self::Pairs,
+        Self::Arguments,
+        Self::Argument,
+        Self::Request,
+    ];
+
+    /// The flag that sets it.
+    fn flag(self) -> &'static str {
+        match self {
+            Self::Connections => "max-connections",
+            Self::ConnectionsPerAddress => "max-connections-per-address",
+            Self::IdleTimeout => "idle-timeout",
+            Self::RequestTimeout => "request-timeout",
+            Self::WriteTimeout => "write-timeout",
+            Self::BufferMemory => "max-buffer-memory",
+            Self::Line => "max-line",
+            Self::Pairs => "max-pairs",
+            Self::Arguments => "max-arguments",
+            Self::Argument => "max-argument",
+            Self::Request => "max-request",
+        }
+    }
+}
+
+impl Limits {
+    pub(super) fn new(maker: &Maker) -> Self {
+        let reached = maker.counters(
+            "divvy_limits_reached_total",
+            "Connections or requests that ran into a limit, by the flag that sets it.",
+            &["limit"],
+        );
+        Self {
+            reached: Limit::ALL.map(|limit| reached.with_label_values(&[limit.flag()])),
+            buffer_memory: maker
+                .gauge("divvy_buffer_memory_bytes", "What connections' buffers hold of --max-buffer-memory."),
+        }
+    }
+
+    /// Counts a connection or request that ran into `limit`.
+    pub fn reached(&self, limit: Limit) {
+        if let Some(counter) = self.reached.get(limit as usize) {
+            counter.inc();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_limit_has_a_counter_of_its_own() {
+        let limits = Limits::new(&Maker::new());
+        for (place, limit) in Limit::ALL.into_iter().enumerate() {
+            assert_eq!(limit as usize, place);
+            limits.reached(limit);
+        }
+        assert!(limits.reached.iter().all(|counter| counter.get() == 1));
+    }
+}

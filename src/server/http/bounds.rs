@@ -1,0 +1,188 @@
+//! What an HTTP connection may take: the library's buffers, and the time and memory of a request's body.
+//!
+//! The bounds are the ones that the other fronts have; a body is what an unfinished request is there.
+
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use hyper::body::{Body as _, Frame};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use parking_lot::Mutex;
+use tokio::time::Sleep;
+
+use crate::metrics::{Limit, Metrics};
+use crate::server::connection::{Cut, Timeouts};
+use crate::server::memory::{BufferMemory, FREE, Share};
+
+/// HTTP/2: requests of one connection that are served at a time.
+const MAX_STREAMS: u32 = 256;
+/// HTTP/2: bytes of a request's head.
+const MAX_HEAD: u32 = 16 * 1024;
+/// HTTP/2: what a client may send ahead, of a request and in all, and what is buffered for it (bytes).
+const WINDOW: u32 = 64 * 1024;
+
+/// The library's settings.
+pub fn builder(timeouts: Timeouts) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(timeouts.request).max_buf_size(FREE);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEAD)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .max_send_buf_size(WINDOW as usize);
+    builder
+}
+
+/// The bounds on bodies.
+#[derive(Clone)]
+pub struct BodyBounds {
+    pub timeouts: Timeouts,
+    pub memory: Arc<BufferMemory>,
+    pub metrics: Arc<Metrics>,
+}
+
+/// Serves a request whose body is bounded, and says so when a bound was passed.
+pub async fn bound_body(State(bounds): State<BodyBounds>, request: Request, next: Next) -> Response {
+    if request.body().is_end_stream() {
+        return next.run(request).await;
+    }
+    let account = Arc::new(Account { share: Mutex::new(bounds.memory.share()), cut: OnceLock::new() });
+    let shared = Arc::clone(&account);
+    let bounded = |body| BoundedBody { body, timeouts: bounds.timeouts, received: 0, overdue: None, account: shared };
+    let response = next.run(request.map(|body| Body::new(bounded(body)))).await;
+    match account.cut.get() {
+        None => response,
+        Some(cut) => {
+            let status = match cut {
+                Cut::TooSlow(_) => {
+                    bounds.metrics.limits.reached(Limit::RequestTimeout);
+                    StatusCode::REQUEST_TIMEOUT
+                }
+                Cut::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            (status, [(header::CONNECTION, "close")], format!("{cut}\n")).into_response()
+        }
+    }
+}
+
+/// Outlives the body: whoever collected it holds its bytes until the request is answered.
+struct Account {
+    share: Mutex<Share>,
+    cut: OnceLock<Cut>,
+}
+
+/// A body that ends with an error when it takes too long or too much.
+struct BoundedBody {
+    body: Body,
+    timeouts: Timeouts,
+    received: usize,
+    overdue: Option<Pin<Box<Sleep>>>,
+    account: Arc<Account>,
+}
+
+impl BoundedBody {
+    fn end(&self, cut: Cut) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Poll::Ready(Some(Err(axum::Error::new(*self.account.cut.get_or_init(|| cut)))))
+    }
+}
+
+impl hyper::body::Body for BoundedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) else {
+            let limit = self.timeouts.request;
+            let overdue = self.overdue.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
+            ready!(overdue.as_mut().poll(context));
+            return self.end(Cut::TooSlow(limit));
+        };
+        if let Some(Ok(frame)) = &frame {
+            self.received += frame.data_ref().map_or(0, Bytes::len);
+            if self.account.share.lock().resize(self.received).is_err() {
+                return self.end(Cut::NoMemory);
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::time::Duration;
+
+    use axum::Router;
+    use axum::middleware::from_fn_with_state;
+    use axum::routing::post;
+    use http_body_util::{BodyExt, Full, StreamBody};
+    use tower::ServiceExt;
+
+    use super::*;
+
+    const LARGE: usize = 1000;
+
+    /// What a server answers that takes up to [`LARGE`] bytes for all bodies together, and 10 ms for each.
+    async fn answer(body: Body) -> (StatusCode, String) {
+        let metrics = Metrics::new();
+        let memory = BufferMemory::new(LARGE, Arc::clone(&metrics));
+        let limit = Duration::from_millis(10);
+        let timeouts = Timeouts { idle: None, request: limit, write: limit, auth: limit, handshake: limit };
+        let router = Router::new()
+            .route("/", post(|body: Bytes| async move { body.len().to_string() }))
+            .layer(from_fn_with_state(BodyBounds { timeouts, memory, metrics }, bound_body));
+        let response = router.oneshot(Request::post("/").body(body).unwrap()).await.unwrap();
+        let status = response.status();
+        let text = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(text.to_vec()).unwrap())
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    }
+
+    #[test]
+    fn a_body_within_its_bounds_is_none_the_wiser() {
+        let answered = runtime().block_on(answer(Body::new(Full::from(vec![0; LARGE]))));
+        assert_eq!(answered, (StatusCode::OK, LARGE.to_string()));
+        let empty = runtime().block_on(answer(Body::empty()));
+        assert_eq!(empty, (StatusCode::OK, "0".to_owned()));
+    }
+
+    #[test]
+    fn a_body_that_never_ends_is_a_timeout() {
+        let unending = StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>());
+        let (status, text) = runtime().block_on(answer(Body::new(unending)));
+        assert_eq!(status, StatusCode::REQUEST_TIMEOUT);
+        assert!(text.contains("not finished within"), "{text}");
+    }
+
+    #[test]
+    fn a_body_for_which_there_is_no_memory_is_refused() {
+        let (status, text) = runtime().block_on(answer(Body::new(Full::from(vec![0; LARGE + 1]))));
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(text.contains("no memory"), "{text}");
+    }
+}

@@ -1,0 +1,176 @@
+//! The end: what came in is answered, once, and what was counted was answered.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use crate::robustness::{flooded, resp_flood};
+use crate::support::redis::until;
+use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server, connect, encode, http};
+
+const CREDITS: u64 = 100_000_000;
+
+fn rules() -> RulesFile {
+    RulesFile::ini(&format!(
+        "[a=b]\ncreditLimit = {CREDITS}\nresetSeconds = 360000\n[default]\ncreditLimit=0\nresetSeconds=0\n"
+    ))
+}
+
+#[test]
+fn requests_sent_before_the_end_are_answered_each_once() {
+    const SENT: usize = 3000;
+    let (rules, dir) = (rules(), tempfile::tempdir().unwrap());
+    let server = Server::on_disk(rules.path(), dir.path(), "wal");
+    let (line, resp) = (server.line, server.resp);
+    let all_sent = Arc::new(Barrier::new(9));
+    let clients: Vec<_> = (0..8)
+        .map(|number| {
+            let all_sent = Arc::clone(&all_sent);
+            thread::spawn(move || {
+                let (address, request) = if number % 2 == 0 {
+                    (line, b"HIT a=b\n".to_vec())
+                } else {
+                    (resp, encode(&[b"DIVVY.HIT", b"a=b"]))
+                };
+                let mut stream = connect(address);
+                stream.write_all(&request.repeat(SENT)).unwrap();
+                all_sent.wait();
+                let mut replies = String::new();
+                stream.read_to_string(&mut replies).expect("an orderly end, not a reset");
+                let verdicts =
+                    if number % 2 == 0 { replies.matches("OK true ") } else { replies.matches("*3\r\n:1\r\n") };
+                assert_eq!(verdicts.count(), SENT);
+                assert!(replies.ends_with('\n'), "the last one is whole");
+            })
+        })
+        .collect();
+    all_sent.wait();
+    assert!(server.terminate().success());
+    for client in clients {
+        client.join().unwrap();
+    }
+    let server = Server::on_disk(rules.path(), dir.path(), "wal");
+    let (_, left, _) = LineClient::connect(server.line).hit("a=b");
+    assert_eq!(left, CREDITS - 8 * SENT as u64 - 1);
+}
+
+#[test]
+fn under_load_what_was_counted_was_answered_and_nothing_else() {
+    let (rules, dir) = (rules(), tempfile::tempdir().unwrap());
+    let server = Server::on_disk(rules.path(), dir.path(), "wal");
+    let (line, resp) = (server.line, server.resp);
+    let answered = Arc::new(AtomicU64::new(0));
+    let clients: Vec<_> = [one_at_a_time, pipelined, connecting_anew]
+        .into_iter()
+        .flat_map(|client| [client; 3])
+        .map(|client| {
+            let answered = Arc::clone(&answered);
+            thread::spawn(move || client(line, resp, &answered))
+        })
+        .collect();
+    until(|| answered.load(Relaxed) > 5_000);
+    assert!(server.terminate().success());
+    for client in clients {
+        client.join().unwrap();
+    }
+    let server = Server::on_disk(rules.path(), dir.path(), "wal");
+    let (_, left, _) = LineClient::connect(server.line).hit("a=b");
+    assert_eq!(CREDITS - left - 1, answered.load(Relaxed));
+}
+
+/// Each of these hits until the server is gone, and counts the replies.
+fn one_at_a_time(line: SocketAddr, _: SocketAddr, answered: &AtomicU64) {
+    let mut client = LineClient::connect(line);
+    while client.try_hit("a=b").is_some() {
+        answered.fetch_add(1, Relaxed);
+    }
+}
+
+fn pipelined(_: SocketAddr, resp: SocketAddr, answered: &AtomicU64) {
+    const BURST: usize = 50;
+    let mut client = RespClient::connect(resp);
+    let burst = encode(&[b"DIVVY.HIT", b"a=b"]).repeat(BURST);
+    while client.try_send(&burst).is_some() {
+        for _ in 0..BURST {
+            match client.try_read_reply() {
+                Some(reply) => assert!(reply.starts_with("[1 "), "{reply}"),
+                None => return,
+            }
+            answered.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+fn connecting_anew(line: SocketAddr, _: SocketAddr, answered: &AtomicU64) {
+    while let Ok(mut stream) = TcpStream::connect(line) {
+        let mut reply = String::new();
+        if stream.write_all(b"HIT a=b\n").is_err()
+            || stream.shutdown(std::net::Shutdown::Write).is_err()
+            || stream.read_to_string(&mut reply).is_err()
+            || reply.is_empty()
+        {
+            return;
+        }
+        assert!(reply.starts_with("OK true ") && reply.ends_with('\n'), "{reply:?}");
+        answered.fetch_add(1, Relaxed);
+    }
+}
+
+#[test]
+fn readiness_ends_before_service_does_and_a_second_signal_ends_both() {
+    let dir = tempfile::tempdir().unwrap();
+    let data_dir = dir.path().to_str().unwrap();
+    // Longer than any test waits: only the second signal can end it.
+    let server = Server::start(&[COMPAT_RULES, "--data-dir", data_dir, "--drain-delay", "3600"]);
+    let mut old = LineClient::connect(server.line);
+    assert_eq!(old.hit("method=GET path=/status").1, 999);
+    assert_eq!(http::get(server.http, "/readyz").status, 200);
+    server.signal("-TERM");
+    until(|| http::get(server.http, "/readyz").status == 503);
+    assert_eq!(http::get(server.http, "/healthz").status, 200);
+    assert_eq!(old.hit("method=GET path=/status").1, 998, "open connections are served");
+    let mut new = LineClient::connect(server.line);
+    assert_eq!(new.hit("method=GET path=/status").1, 997, "new connections are, too");
+    assert!(server.terminate().success());
+    assert_eq!(old.read_line(), "");
+
+    let server = Server::on_disk(COMPAT_RULES, dir.path(), "wal");
+    assert_eq!(LineClient::connect(server.line).hit("method=GET path=/status").1, 996, "nothing was lost");
+}
+
+#[test]
+fn a_second_signal_does_not_wait_for_a_client_that_never_reads() {
+    let server =
+        Server::start(&[COMPAT_RULES, "--store", "memory", "--drain-timeout", "3600", "--write-timeout", "3600"]);
+    let silent = flooded(server.resp, &resp_flood());
+    server.signal("-INT");
+    until(|| TcpStream::connect(server.line).is_err());
+    assert!(server.terminate().success());
+    drop(silent);
+}
+
+#[test]
+fn a_client_that_never_pauses_does_not_hold_up_the_end() {
+    let server = Server::start(&[COMPAT_RULES, "--store", "memory"]);
+    let (line, over) = (server.line, Arc::new(AtomicBool::new(false)));
+    let writer = connect(line);
+    let reader = writer.try_clone().unwrap();
+    let flood =
+        thread::spawn(move || while (&writer).write_all(&b"HIT method=GET path=/status\n".repeat(100)).is_ok() {});
+    let (seen, drain) = (Arc::new(AtomicU64::new(0)), Arc::clone(&over));
+    let counted = Arc::clone(&seen);
+    let replies = thread::spawn(move || {
+        let mut chunk = [0; 64 * 1024];
+        while let Ok(length @ 1..) = (&reader).read(&mut chunk) {
+            counted.fetch_add(length as u64, Relaxed);
+        }
+        drain.store(true, Relaxed);
+    });
+    until(|| seen.load(Relaxed) > 1_000_000);
+    assert!(server.terminate().success());
+    flood.join().unwrap();
+    replies.join().unwrap();
+    assert!(over.load(Relaxed));
+}

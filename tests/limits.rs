@@ -1,0 +1,233 @@
+//! Limits driven past their bounds: clients that are slow, greedy or too many, while the others are served.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use socket2::{Domain, Socket, Type};
+
+use crate::robustness::{MIB, flooded, others_are_served_by, resp_flood};
+use crate::support::{COMPAT_RULES, LineClient, PATIENCE, RespClient, Server, connect, encode, http};
+
+/// Between two bytes of a client that is slow on purpose.
+const PACE: Duration = Duration::from_millis(100);
+
+/// Sends `head`, then `drip` again and again, never silent for long, until the server closes; what it answered.
+fn drip(address: SocketAddr, head: &[u8], drip: &[u8]) -> String {
+    let mut stream = connect(address);
+    stream.set_read_timeout(Some(PACE)).unwrap();
+    stream.write_all(head).unwrap();
+    let start = Instant::now();
+    let (mut answer, mut chunk) = (Vec::new(), [0; 1024]);
+    loop {
+        match stream.read(&mut chunk) {
+            Ok(0) => return String::from_utf8(answer).unwrap(),
+            Ok(length) => answer.extend_from_slice(&chunk[..length]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                assert!(start.elapsed() < PATIENCE, "the server waits for ever");
+                // Once the server has closed, the system refuses this; the answer is there to be read all the same.
+                let _ = stream.write_all(drip);
+            }
+            Err(error) => panic!("after {answer:?}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn slow_requests_are_cut_on_every_front() {
+    others_are_served_by(&["--request-timeout", "1"], 32 * MIB, |server| {
+        let line = drip(server.line, b"HIT method=GET path=/status\nHIT method=", b"x");
+        let told: Vec<_> = line.lines().collect();
+        assert_eq!(told[1..], ["ERR unknown \"the request was not finished within 1 seconds\""], "{line}");
+        assert!(told[0].starts_with("OK true "), "what was complete was answered: {line}");
+
+        let resp = drip(server.resp, b"*2\r\n$11\r\nDIVVY.HIT\r\n$60000\r\n", b"x");
+        assert!(resp.starts_with("-ERR Protocol error"), "not even a lie about a length keeps it: {resp}");
+        let resp = drip(server.resp, b"*2\r\n$9\r\nDIVVY.HIT\r\n$60000\r\n", b"x");
+        assert_eq!(resp, "-ERR the request was not finished within 1 seconds\r\n");
+
+        for head in [&b"GET /healthz HTTP/1.1\r\nx: "[..], b"PRI * HTT"] {
+            let answer = drip(server.http, head, b"");
+            assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408 "), "{answer}");
+        }
+        let answer = drip(server.http, b"GET /healthz HTTP/1.1\r\nx: ", b"x");
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408 "), "{answer}");
+        assert!(drip(server.grpc, b"PRI * HTT", b"").is_empty());
+    });
+}
+
+#[test]
+fn a_client_that_gets_on_is_not_cut_however_long_it_takes() {
+    let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--request-timeout", "2"]);
+    let mut client = LineClient::connect(server.line);
+    let start = Instant::now();
+    client.send(b"HIT method=GE");
+    // At no time it has nothing begun; each request is complete within a fraction of the limit.
+    while start.elapsed() < Duration::from_secs(3) {
+        client.stream().set_read_timeout(Some(PACE)).unwrap();
+        assert_eq!(client.stream().read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+        client.stream().set_read_timeout(Some(PATIENCE)).unwrap();
+        client.send(b"T path=/status\nHIT method=GE");
+        assert!(client.try_read_verdict().is_some());
+    }
+}
+
+#[test]
+fn each_address_may_have_so_many_connections() {
+    let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--max-connections-per-address", "2"]);
+    let mut first = LineClient::connect(server.line);
+    let mut second = RespClient::connect(server.resp);
+    first.hit("method=GET path=/status");
+    assert_eq!(second.command("PING"), "PONG");
+    assert_eq!(RespClient::connect(server.resp).read_reply(), "-ERR max number of clients reached");
+
+    let mut other = from([127, 0, 0, 2], server.resp);
+    other.write_all(&encode(&[b"PING"])).unwrap();
+    let mut reply = [0; 7];
+    other.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"+PONG\r\n", "another address has its own places");
+}
+
+/// A connection from another of this machine's addresses.
+fn from(address: [u8; 4], to: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
+    socket.connect(&to.into()).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+#[test]
+fn who_is_refused_is_told_even_when_a_request_was_sent() {
+    let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--max-connections", "1"]);
+    let mut only = LineClient::connect(server.line);
+    only.hit("method=GET path=/status");
+    for _ in 0..30 {
+        // Unread input makes a careless server's close a reset, which throws the message away.
+        let mut refused = RespClient::connect(server.resp);
+        let _ = refused.try_send(&encode(&[b"PING"]).repeat(1000));
+        assert_eq!(refused.read_reply(), "-ERR max number of clients reached");
+        assert_eq!(http::get(server.http, "/healthz").status, 503);
+    }
+    only.hit("method=GET path=/status");
+}
+
+#[test]
+fn ten_thousand_connections_and_not_one_more() {
+    const MANY: usize = 10_000;
+    /// Requests of each in one burst.
+    const BURST: usize = 100;
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
+    let server = Server::start(&[COMPAT_RULES, "--store", "memory"]);
+    let before = server.peak_resident();
+    let mut first = LineClient::connect(server.line);
+    let connections: Vec<_> = (1..MANY).map(|_| connect(server.line)).collect();
+    let burst = b"HIT method=DELETE path=/\n".repeat(BURST);
+    for connection in &connections {
+        (&*connection).write_all(&burst).unwrap();
+    }
+    let mut replies = [0; b"OK false 0 0\n".len() * BURST];
+    for connection in &connections {
+        (&*connection).read_exact(&mut replies).unwrap();
+        assert!(replies.ends_with(b"\nOK false 0 0\n"));
+    }
+    assert_eq!(RespClient::connect(server.resp).read_reply(), "-ERR max number of clients reached");
+    assert_eq!(http::get(server.http, "/healthz").status, 503);
+    assert_eq!(LineClient::connect(server.line).read_line(), "");
+    first.hit("method=GET path=/status");
+    let each = server.peak_resident().saturating_sub(before) / MANY as u64;
+    assert!(each < 8 * 1024, "{each} bytes for each connection");
+}
+
+#[test]
+fn unfinished_requests_have_one_bound_on_their_memory() {
+    const BOUND: u64 = 16 * MIB;
+    let flags = ["--max-buffer-memory", &BOUND.to_string(), "--max-argument", "1000000"];
+    // Beyond the bound: what each connection has of its own, and what the allocator keeps.
+    others_are_served_by(&flags, BOUND + 80 * MIB, |server| {
+        let head = b"*3\r\n$9\r\nDIVVY.HIT\r\n$900000\r\n";
+        let mut greedy: Vec<_> = (0..300).map(|_| connect(server.resp)).collect();
+        let chunk = vec![b'x'; 30_000];
+        let mut told = 0;
+        for client in &mut greedy {
+            client.write_all(head).unwrap();
+        }
+        for _ in 0..29 {
+            for client in &mut greedy {
+                // Refused by those that were cut.
+                let _ = client.write_all(&chunk);
+            }
+        }
+        for client in &mut greedy {
+            client.set_nonblocking(true).unwrap();
+            let mut answer = [0; 128];
+            // Before: silent, for it is let go on, or its end.
+            if let Ok(length @ 1..) = client.read(&mut answer) {
+                let answer = String::from_utf8_lossy(&answer[..length]).into_owned();
+                assert_eq!(answer, "-ERR the server has no memory left for requests of this size: try again later\r\n");
+                told += 1;
+            }
+        }
+        assert!(told > 200, "only {told} were told");
+        drop(greedy);
+        // The memory is given back: a large request is served again.
+        let mut client = RespClient::connect(server.resp);
+        let large = vec![b'x'; 900_000];
+        let served = (0..100).any(|_| {
+            let reply = client.command_of(&[b"ECHO", &large]);
+            if reply.len() < large.len() {
+                client = RespClient::connect(server.resp);
+            }
+            reply.len() == large.len()
+        });
+        assert!(served);
+    });
+}
+
+#[test]
+fn replies_that_nobody_reads_have_one_bound_on_their_memory() {
+    const BOUND: u64 = 4 * MIB;
+    let flags = ["--max-buffer-memory", &BOUND.to_string()];
+    others_are_served_by(&flags, BOUND + 32 * MIB, |server| {
+        let flood = resp_flood();
+        let silent: Vec<_> = (0..100).map(|_| flood_once(server.resp, &flood)).collect();
+        drop(silent);
+    });
+}
+
+/// Writes what the kernels' buffers take at once.
+fn flood_once(address: SocketAddr, flood: &[u8]) -> TcpStream {
+    let mut stream = connect(address);
+    stream.set_nonblocking(true).unwrap();
+    let _ = stream.write_all(flood);
+    stream
+}
+
+#[test]
+fn an_http_client_that_never_reads_is_closed_after_a_while() {
+    let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--write-timeout", "1"]);
+    let mut stream = flooded(server.http, &b"GET /healthz HTTP/1.1\r\nhost: divvy\r\n\r\n".repeat(10_000));
+    // Reading goes on only once the server is bound to have given up.
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(2) {
+        std::thread::sleep(PACE);
+    }
+    let mut rest = Vec::new();
+    match stream.read_to_end(&mut rest) {
+        Ok(_) => {}
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+    }
+}
+
+#[test]
+fn limits_that_make_no_sense_are_refused() {
+    for flag in ["--request-timeout", "--write-timeout", "--drain-timeout", "--idle-timeout"] {
+        let output = crate::support::divvy().args(["serve", flag, "18446744073709551615"]).output().unwrap();
+        assert!(!output.status.success());
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(told.contains(flag), "{told}");
+    }
+}
