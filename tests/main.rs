@@ -9,6 +9,7 @@ mod cli;
 mod clients;
 mod conformance;
 mod envoy;
+mod flood;
 mod grpc;
 mod health;
 mod kill;
