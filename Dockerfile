@@ -13,16 +13,17 @@ RUN cargo build --release --locked && strip target/release/divvy
 
 FROM debian:bookworm-slim
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends libstdc++6 \
+    && apt-get install -y --no-install-recommends ca-certificates libstdc++6 \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --system --home-dir /var/lib/divvy --create-home divvy
 COPY --from=build /src/target/release/divvy /usr/local/bin/divvy
 COPY config/example.ini /etc/divvy/example.ini
 USER divvy
 VOLUME /var/lib/divvy
+# Where ./divvy-data is; a DIVVY_DATA_DIR would be refused with --store redis.
+WORKDIR /var/lib/divvy
 # In a container loopback reaches nobody: the container's network decides who may connect.
 ENV DIVVY_CONFIG=/etc/divvy/example.ini \
-    DIVVY_DATA_DIR=/var/lib/divvy/data \
     DIVVY_LISTEN=0.0.0.0:8321 \
     DIVVY_RESP_LISTEN=0.0.0.0:9049
 EXPOSE 8321 9049

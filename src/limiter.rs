@@ -39,6 +39,21 @@ pub struct Verdict {
     pub credit: u64,
     /// Nanoseconds until more credits, as the rule's algorithm defines it.
     pub reset_ns: u64,
+    /// As [`Outcome::retry_ns`]: until the same request would be granted, when it was denied and ever will be.
+    pub retry_ns: Option<u64>,
+}
+
+impl Verdict {
+    /// Of a rule that counts nothing.
+    fn uncounted(allowed: bool, credit: u64) -> Self {
+        Self { allowed, credit, reset_ns: 0, retry_ns: None }
+    }
+}
+
+impl From<Outcome> for Verdict {
+    fn from(Outcome { allowed, left, reset_ns, retry_ns, .. }: Outcome) -> Self {
+        Self { allowed, credit: left, reset_ns, retry_ns }
+    }
 }
 
 /// What a request wants with its operation.
@@ -274,8 +289,8 @@ impl Requests {
                     let entry = self.batch.push(bucket.limit, action, now, |key| bucket.prefix.write_key(actor, key));
                     Answer::Counted(entry)
                 }
-                (None, Quota::Always { credit }) => Answer::Uncounted(Verdict { allowed: true, credit, reset_ns: 0 }),
-                (None, _) => Answer::Uncounted(Verdict { allowed: false, credit: 0, reset_ns: 0 }),
+                (None, Quota::Always { credit }) => Answer::Uncounted(Verdict::uncounted(true, credit)),
+                (None, _) => Answer::Uncounted(Verdict::uncounted(false, 0)),
             };
             self.matched.push(Matched { rule: index, is_hit: intent == Intent::Hit, answer });
         }
@@ -329,10 +344,7 @@ impl Requests {
     fn answer(&self, matched: &Matched) -> Result<Verdict, Refusal> {
         match matched.answer {
             Answer::Uncounted(verdict) => Ok(verdict),
-            Answer::Counted(entry) => {
-                let Outcome { allowed, left, reset_ns, .. } = self.batch.outcome(entry)?;
-                Ok(Verdict { allowed, credit: left, reset_ns })
-            }
+            Answer::Counted(entry) => Ok(self.batch.outcome(entry)?.into()),
         }
     }
 

@@ -7,6 +7,10 @@ use crate::support::{COMPAT_RULES, Server};
 
 const DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients");
 
+/// Where the clients in Python are.
+pub const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/python");
+
+/// Runs a client to its good end; what it printed.
 pub fn run(mut command: Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}; run `make test-setup` first"));
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -14,7 +18,8 @@ pub fn run(mut command: Command) -> String {
     out.into_owned()
 }
 
-fn installed(path: PathBuf) -> PathBuf {
+/// The path, which `make test-setup` makes.
+pub fn installed(path: PathBuf) -> PathBuf {
     assert!(path.exists(), "{} is missing; run `make test-setup` first", path.display());
     path
 }

@@ -13,7 +13,7 @@ use crate::support::{PATIENCE, Server, http};
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/examples/envoy");
 
 /// An application that answers every request with 200. Ends with the test process.
-fn application() -> SocketAddr {
+pub fn application() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -26,28 +26,40 @@ fn application() -> SocketAddr {
     address
 }
 
-struct Envoy {
+/// An Envoy process; killed when dropped.
+pub struct Envoy {
     child: Child,
-    address: SocketAddr,
+    pub address: SocketAddr,
     _directory: tempfile::TempDir,
 }
 
 impl Envoy {
-    fn start(application: SocketAddr, divvy: SocketAddr, failure_mode_deny: bool) -> Self {
+    /// As envoy.yaml has it.
+    fn limiting(application: SocketAddr, divvy: SocketAddr, failure_mode_deny: bool) -> Self {
+        let deny = ("failure_mode_deny: false", format!("failure_mode_deny: {failure_mode_deny}"));
+        Self::start("envoy.yaml", &[deny], ("8323", divvy), application)
+    }
+
+    /// As one of the examples has it, which asks divvy on that port, but for some changes.
+    pub fn start(
+        example: &str,
+        changes: &[(&str, String)],
+        (port, divvy): (&str, SocketAddr),
+        application: SocketAddr,
+    ) -> Self {
         let address = free_address();
-        let mut config = std::fs::read_to_string(Path::new(EXAMPLE).join("envoy.yaml")).unwrap();
-        let changes = [
+        let mut config = std::fs::read_to_string(Path::new(EXAMPLE).join(example)).unwrap();
+        let ports = [
             ("port_value: 9901", format!("port_value: {}", free_address().port())),
             ("port_value: 10000", format!("port_value: {}", address.port())),
             ("port_value: 8080", format!("port_value: {}", application.port())),
-            ("port_value: 8323", format!("port_value: {}", divvy.port())),
-            ("failure_mode_deny: false", format!("failure_mode_deny: {failure_mode_deny}")),
+            (&*format!("port_value: {port}"), format!("port_value: {}", divvy.port())),
             // A busy machine may take longer than a gateway should wait.
             ("timeout: 0.25s", format!("timeout: {}s", PATIENCE.as_secs())),
         ];
-        for (from, to) in changes {
+        for (from, to) in ports.iter().chain(changes) {
             assert!(config.contains(from), "the example has {from}");
-            config = config.replace(from, &to);
+            config = config.replace(from, to);
         }
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("envoy.yaml");
@@ -87,7 +99,7 @@ impl Drop for Envoy {
     }
 }
 
-fn free_address() -> SocketAddr {
+pub fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
@@ -98,7 +110,7 @@ fn divvy() -> Server {
 #[test]
 fn traffic_over_the_limit_gets_429_with_headers_and_other_paths_go_on() {
     let server = divvy();
-    let envoy = Envoy::start(application(), server.grpc, false);
+    let envoy = Envoy::limiting(application(), server.grpc, false);
     for left in (0..3).rev() {
         let response = envoy.post("/login?next=/");
         assert_eq!((response.status, response.body.as_str()), (200, "app"));
@@ -119,7 +131,7 @@ fn while_divvy_is_down_failure_mode_deny_decides() {
     let server = divvy();
     let application = application();
     let (lenient, strict) =
-        (Envoy::start(application, server.grpc, false), Envoy::start(application, server.grpc, true));
+        (Envoy::limiting(application, server.grpc, false), Envoy::limiting(application, server.grpc, true));
     for envoy in [&lenient, &strict] {
         assert_eq!(envoy.post("/").status, 200);
     }
@@ -133,6 +145,6 @@ fn while_divvy_s_store_fails_failure_mode_deny_decides_too() {
     let rules = Path::new(EXAMPLE).join("rules.ini");
     let server = Server::start(&[rules.to_str().unwrap(), "--redis-url", &format!("redis://{}", free_address())]);
     let application = application();
-    assert_eq!(Envoy::start(application, server.grpc, false).post("/").status, 200);
-    assert_eq!(Envoy::start(application, server.grpc, true).post("/").status, 500);
+    assert_eq!(Envoy::limiting(application, server.grpc, false).post("/").status, 200);
+    assert_eq!(Envoy::limiting(application, server.grpc, true).post("/").status, 500);
 }

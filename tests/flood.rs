@@ -65,7 +65,8 @@ fn a_million_invented_actors_meet_the_bound(server: &Server) {
     let before = server.peak_resident();
     let (mut granted, mut denied) = (0, 0);
     for part in 0..10 {
-        let (more_granted, more_denied) = flood(&mut attacker, part * 100_000..(part + 1) * 100_000, "-ERR the store is full");
+        let (more_granted, more_denied) =
+            flood(&mut attacker, part * 100_000..(part + 1) * 100_000, "-ERR the store is full");
         granted += more_granted;
         denied += more_denied;
         // One who was there before goes on being counted, to the unit.

@@ -271,6 +271,23 @@ fn a_killed_redis_answers_errors_in_time_and_one_that_comes_back_empty_counts_af
 }
 
 #[test]
+fn a_connection_that_broke_while_nobody_used_it_costs_no_error() {
+    let server = RedisServer::start();
+    let store = open(vec![server.url()]);
+    // Connections are driven by the thread that uses them, as the server's are.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let limit = window(20, 600 * SECOND);
+        for left in (0..20).rev() {
+            assert_eq!(one(&store, "a", limit, TAKE).await.unwrap().left, left);
+            server.cli(&["CLIENT", "KILL", "TYPE", "normal"]);
+            // So that the end of the connection gets around.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+}
+
+#[test]
 fn a_hung_redis_answers_errors_in_time_and_nothing_is_counted_twice_when_it_wakes_up() {
     let server = RedisServer::start();
     let store = open(vec![server.url()]);

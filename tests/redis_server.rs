@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::redis::{RedisCluster, RedisServer};
-use crate::support::{LineClient, RespClient, RulesFile, Server, connect, parse_verdict};
+use crate::support::log::Log;
+use crate::support::redis::RedisServer;
+use crate::support::{LineClient, RespClient, RulesFile, Server, connect, divvy, parse_verdict};
 
 const TIMEOUT: Duration = Duration::from_millis(500);
 /// What a busy machine may add to a reply's time.
@@ -152,6 +153,22 @@ fn redis_killed_and_restarted_empty() {
 }
 
 #[test]
+fn an_outage_is_logged_once_when_it_begins_and_once_when_it_is_over() {
+    let (mut redis, rules) = (RedisServer::start(), rules(1_000_000));
+    let mut command = divvy();
+    let log = Log::of(&mut command);
+    let server = Server::start_as(&mut command, &[rules.path(), "--redis-url", &redis.url()]);
+    hit_until(&server, "a", |reply| reply.starts_with("OK true"));
+    redis.kill();
+    let tally = Tally::default();
+    hit_many(server.line, "a", 2_000, &tally);
+    assert_eq!(tally.counts(), (0, 0, 2_000));
+    redis.restart();
+    hit_until(&server, "a", |reply| reply.starts_with("OK true") && log.count("working again: the store") > 0);
+    assert_eq!((log.count("failing: the store"), log.count("working again: the store")), (1, 1));
+}
+
+#[test]
 fn redis_hung_and_awake_again() {
     let (redis, rules) = (RedisServer::start(), rules(10));
     let tier = Tier::new(&rules, &redis);
@@ -273,23 +290,4 @@ fn denials_from_memory_save_round_trips_until_the_bucket_is_forgotten() {
     let (with, without) = (calls_with(&[]), calls_with(&["--denial-cache", "0"]));
     assert!(without >= 1_000, "{without} calls without the memory");
     assert!(with <= 110, "{with} calls with the memory, {without} without");
-}
-
-#[test]
-fn a_cluster_s_master_killed_and_failed_over() {
-    let (mut cluster, rules) = (RedisCluster::start(), rules(1_000));
-    let server = serve(&rules, &cluster.urls().join(","), &["--denial-cache", "0"]);
-    let actors: Vec<_> = (0..30).map(|number| format!("actor{number}")).collect();
-    for ip in &actors {
-        hit_until(&server, ip, |reply| reply.starts_with("OK true"));
-    }
-    cluster.master_of("divvy:ip=*:actor0:1000:600").kill();
-    // Every slot has a master again: each actor is answered, and has what it had, but for a hit that had no replica yet.
-    for ip in &actors {
-        hit_until(&server, ip, |reply| {
-            let verdict = parse_verdict(&format!("{reply}\n"));
-            assert!(verdict.is_none_or(|(allowed, credit, _)| allowed && credit <= 999), "{reply}");
-            verdict.is_some()
-        });
-    }
 }

@@ -9,7 +9,7 @@ use anyhow::ensure;
 use serde::Serialize;
 
 use crate::divvy::{Divvy, Home, PLENTY, RESET_SECONDS, rules};
-use crate::load::{Load, Target};
+use crate::load::{Generator, Load, Target};
 use crate::redis::{Fsync, Redis};
 use crate::rounds::{Samples, Subject, interleave};
 use crate::table::{Bound, Metric, Table};
@@ -149,7 +149,14 @@ fn script(redis: &Redis, credit_limit: u64) -> anyhow::Result<String> {
 }
 
 fn load(target: Target, command: &str, pipeline: u32) -> Load {
-    Load { target, command: command.to_owned(), pipeline, actors: FEW_ACTORS, rate: None }
+    Load {
+        target,
+        command: command.to_owned(),
+        pipeline,
+        actors: FEW_ACTORS,
+        rate: None,
+        generator: Generator::DivvyBench,
+    }
 }
 
 fn compare(

@@ -5,7 +5,9 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use serde::Deserialize;
 
-const CONNECTIONS: u32 = 50;
+use crate::redis_benchmark;
+
+pub const CONNECTIONS: u32 = 50;
 
 #[derive(Debug, Clone)]
 pub struct Target {
@@ -30,6 +32,14 @@ pub struct Load {
     pub actors: u64,
     /// Requests a second of an open loop.
     pub rate: Option<f64>,
+    pub generator: Generator,
+}
+
+/// What sends a load.
+#[derive(Debug, Clone, Copy)]
+pub enum Generator {
+    DivvyBench,
+    RedisBenchmark,
 }
 
 /// What the generator reports, as far as it is used here. Times are in microseconds.
@@ -58,6 +68,9 @@ pub struct Server {
 impl Load {
     /// Actors at random, for `seconds`, after a warm-up that every case gets.
     pub fn run(&self, seconds: f64) -> anyhow::Result<Sample> {
+        if matches!(self.generator, Generator::RedisBenchmark) {
+            return redis_benchmark::run(self, seconds);
+        }
         let warmup = (seconds / 4.0).min(0.5);
         self.generate(&["--duration", &seconds.to_string(), "--warmup", &warmup.to_string()])
     }

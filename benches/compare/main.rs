@@ -10,6 +10,7 @@ mod load;
 mod machine;
 mod process;
 mod redis;
+mod redis_benchmark;
 mod rounds;
 mod table;
 

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use divvy::store::REDIS_WINDOW_SCRIPT;
 use tempfile::TempDir;
 
 use crate::load::{Protocol, Target};
@@ -78,11 +79,21 @@ impl Redis {
 
     /// Loads Divvy's script; returns the command that runs it for one key.
     pub fn load_divvy_script(&self, credit_limit: u64, reset_seconds: u64) -> anyhow::Result<String> {
-        let length = DIVVY_SCRIPT.len();
-        let request = format!("*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n${length}\r\n{DIVVY_SCRIPT}\r\n");
-        let reply = ask(&self.addr, &request, 2)?;
-        let digest = reply.lines().nth(1).with_context(|| format!("SCRIPT LOAD: {reply}"))?;
+        let digest = self.load_script(DIVVY_SCRIPT)?;
         Ok(format!("EVALSHA {digest} 1 hit:{{}} {credit_limit} {reset_seconds}"))
+    }
+
+    /// Loads the script that divvy's Redis store runs; returns the command that is sent for one hit of `ip=*`.
+    pub fn load_store_script(&self, credit_limit: u64, reset_seconds: u64) -> anyhow::Result<String> {
+        let digest = self.load_script(REDIS_WINDOW_SCRIPT)?;
+        let key = format!("divvy:ip=*:{{}}:{credit_limit}:{reset_seconds}");
+        Ok(format!("EVALSHA {digest} 1 {key} {credit_limit} {} take 1", reset_seconds * 1000))
+    }
+
+    fn load_script(&self, script: &str) -> anyhow::Result<String> {
+        let request = format!("*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n${}\r\n{script}\r\n", script.len());
+        let reply = ask(&self.addr, &request, 2)?;
+        Ok(reply.lines().nth(1).with_context(|| format!("SCRIPT LOAD: {reply}"))?.to_owned())
     }
 }
 

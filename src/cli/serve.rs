@@ -2,10 +2,12 @@
 
 mod access;
 mod bounds;
+mod http;
 mod limits;
 mod listen;
 mod log;
 mod mask;
+mod metrics;
 mod redis;
 mod reload;
 mod rules;
@@ -24,16 +26,18 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use self::access::{AccessArgs, warn_of_open_fronts};
+use self::http::HttpArgs;
 use self::limits::LimitArgs;
 use self::listen::{Addresses, ListenArgs};
 use self::log::LogArgs;
+use self::metrics::{MetricsArgs, Watched};
 use self::reload::ReloadArgs;
 use self::rules::{RulesFile, put_in_force};
 use self::store::{StoreArgs, StoreChoice};
 use self::tls::TlsArgs;
 use crate::clock::Clock;
 use crate::limiter::Limiter;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Statsd};
 use crate::rules::RuleSet;
 use crate::server::{self, Fronts, Settings};
 use crate::store::Store;
@@ -59,6 +63,10 @@ pub struct ServeArgs {
     #[command(flatten)]
     limits: LimitArgs,
     #[command(flatten)]
+    http: HttpArgs,
+    #[command(flatten)]
+    metrics: MetricsArgs,
+    #[command(flatten)]
     log: LogArgs,
 }
 
@@ -80,11 +88,15 @@ fn start(args: &ServeArgs) -> anyhow::Result<ExitCode> {
             loaded => loaded,
         },
     };
+    let variable = |name: &str| std::env::var(name).ok();
     let addresses = args.listen.addresses()?;
-    let store = args.store.choose(|name| std::env::var(name).ok())?;
+    let store = args.store.choose(variable)?;
+    let watched = args.metrics.read(variable)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
-    runtime.block_on(serve(args, rules, &store, &addresses))?;
-    Ok(ExitCode::SUCCESS)
+    let served = runtime.block_on(serve(args, rules, &store, &addresses, watched));
+    // Whoever still waits for a name to resolve, for statsd, is not waited for.
+    runtime.shutdown_background();
+    served.map(|()| ExitCode::SUCCESS)
 }
 
 async fn serve(
@@ -92,6 +104,7 @@ async fn serve(
     rules: Option<(RulesFile, RuleSet)>,
     choice: &StoreChoice,
     addresses: &Addresses,
+    watched: Watched,
 ) -> anyhow::Result<()> {
     let draining = stop_on_signal()?;
     let metrics = Metrics::new();
@@ -109,11 +122,22 @@ async fn serve(
     if let Some(reloader) = reloader {
         tls::keep_fresh(reloader, args.reload.interval(), reload::hangups()?, Arc::clone(&metrics));
     }
+    let statsd = watched.statsd.map(|options| Statsd::start(options, Arc::clone(&metrics)));
     let policy = rules.map(|rules| put_in_force(rules, &metrics, clock.now()));
     let limiter = Arc::new(Limiter::new(policy, store, clock, metrics));
     args.reload.start(file, &limiter, hangups, draining.clone())?;
-    let settings = Settings { limits: args.limits.limits(), access, tls: secured, threads: args.threads };
+    let settings = Settings {
+        limits: args.limits.limits(),
+        access,
+        tls: secured,
+        api: args.http.settings(),
+        metrics_path: watched.metrics_path,
+        threads: args.threads,
+    };
     let served = server::run(Arc::clone(&limiter), fronts, settings, draining).await;
+    if let Some(statsd) = statsd {
+        statsd.finish().await;
+    }
     limiter.store().close().await.context("the last counters may not be on stable storage")?;
     served.context("cannot start the server's threads")?;
     tracing::info!("stopped");

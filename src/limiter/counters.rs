@@ -48,13 +48,19 @@ pub enum CountersError {
     AmbiguousOperation(String),
     #[error("rule '{0}' counts nothing: it allows all or denies all")]
     Uncounted(String),
+    /// It is not one of a page before.
+    #[error("{0}")]
+    InvalidCursor(StoreError),
     #[error(transparent)]
     Refused(#[from] Refusal),
 }
 
 impl From<StoreError> for CountersError {
     fn from(error: StoreError) -> Self {
-        Self::Refused(error.into())
+        match error {
+            StoreError::InvalidCursor(_) => Self::InvalidCursor(error),
+            StoreError::Failed(_) => Self::Refused(error.into()),
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Errors that clients were answered with. Name and codes are the original Divvy's.
+//! Errors that clients were answered with. The name is the original Divvy's, and so are the codes but one.
 
 use prometheus::IntCounter;
 
@@ -7,6 +7,8 @@ use super::maker::Maker;
 /// Error replies, on every front, by their code.
 pub struct Errors {
     pub unknown_command: IntCounter,
+    /// The password is missing or wrong, on the line protocol; Divvy knows none.
+    pub unauthenticated: IntCounter,
     /// Everything else.
     pub unknown: IntCounter,
 }
@@ -16,6 +18,7 @@ impl Errors {
         let by_code = maker.counters("divvy_errors_total", "Error replies, by their code.", &["code"]);
         Self {
             unknown_command: by_code.with_label_values(&["unknown-command"]),
+            unauthenticated: by_code.with_label_values(&["unauthenticated"]),
             unknown: by_code.with_label_values(&["unknown"]),
         }
     }

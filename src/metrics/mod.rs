@@ -3,7 +3,7 @@
 //! One file a theme, each a struct of handles that [`Metrics`] owns: what is counted is a method call on a handle that
 //! was looked up before, never a look-up by name. Label values are words of this crate or of the operator's rules
 //! file; a client's bytes never become one. What a store measures about itself it keeps, and hands over as
-//! [`Figure`]s when it is asked. Nothing here knows a rule, a store or a protocol.
+//! [`Figure`]s when it is asked. Nothing here knows a rule, a store or a protocol, and the only socket is [`statsd`]'s.
 //!
 //! A new theme: a file with a struct that makes its metrics through [`Maker`] in `new`, and a field of [`Metrics`].
 
@@ -17,6 +17,7 @@ mod histogram;
 mod hits;
 mod maker;
 mod requests;
+mod statsd;
 
 use std::sync::Arc;
 
@@ -33,6 +34,7 @@ pub use self::histogram::{Histogram, Unit};
 pub use self::hits::{Hits, RuleHits};
 use self::maker::Maker;
 pub use self::requests::{FrontRequests, RequestKind, RequestTally, Requests};
+pub use self::statsd::{Statsd, StatsdOptions, Transport};
 
 /// All that is counted, one field a theme. Made once and shared by everybody.
 pub struct Metrics {

@@ -15,6 +15,8 @@ pub enum RequestKind {
     Reset,
     Explain,
     Rules,
+    /// List counters, or forget listed ones.
+    Counters,
     /// A limit in the command: `RL.*`, `CL.THROTTLE`.
     Bucket,
     /// About the connection: `PING`, `HELLO`, …
@@ -26,12 +28,13 @@ pub enum RequestKind {
 }
 
 impl RequestKind {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Hit,
         Self::Peek,
         Self::Reset,
         Self::Explain,
         Self::Rules,
+        Self::Counters,
         Self::Bucket,
         Self::Connection,
         Self::Server,
@@ -45,6 +48,7 @@ impl RequestKind {
             Self::Reset => "reset",
             Self::Explain => "explain",
             Self::Rules => "rules",
+            Self::Counters => "counters",
             Self::Bucket => "bucket",
             Self::Connection => "connection",
             Self::Server => "server",

@@ -33,6 +33,17 @@ pub enum Quota {
     Limited(Limit),
 }
 
+impl Quota {
+    /// The most credits that there can be left.
+    pub fn capacity(&self) -> u64 {
+        match self {
+            Self::Never => 0,
+            Self::Always { credit } => *credit,
+            Self::Limited(limit) => limit.capacity(),
+        }
+    }
+}
+
 /// The settings that decide a rule's [`Quota`], as the operator wrote them; `None` where a setting was not given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Settings {

@@ -19,6 +19,7 @@ use super::stream::Stream;
 use super::tls::{Alpn, Tls};
 use super::workers::Workers;
 use crate::logging::Sometimes;
+use crate::metrics::{FrontConnections, Metrics};
 
 /// A connection silent for so long is probed, lest clients that vanished without a FIN use up the slots.
 const KEEPALIVE: Duration = Duration::from_secs(300);
@@ -33,6 +34,8 @@ static TOO_MANY: Sometimes = Sometimes::new();
 
 /// A protocol that is served on a listening socket.
 pub trait Front: Send + Sync + 'static {
+    /// What metrics call it.
+    const NAME: &'static str;
     /// What a client is told that comes when there are too many; empty where only answers may be sent.
     const TOO_MANY: &'static [u8];
     /// What clients may ask for in a TLS handshake.
@@ -53,6 +56,7 @@ pub struct Acceptor {
     pub slots: Arc<Semaphore>,
     pub connections: TaskTracker,
     pub limits: Limits,
+    pub metrics: Arc<Metrics>,
     /// No more connections are accepted.
     pub draining: CancellationToken,
     /// Connections end once they have answered.
@@ -61,15 +65,15 @@ pub struct Acceptor {
 
 impl Acceptor {
     /// Accepts until [`Acceptor::draining`] is cancelled.
-    pub async fn run(&self, listener: Option<TcpListener>, tls: Option<Arc<Tls>>, front: impl Front) {
+    pub async fn run<F: Front>(&self, listener: Option<TcpListener>, tls: Option<Arc<Tls>>, front: F) {
         let Some(listener) = listener else { return };
-        let front = Arc::new(front);
+        let (front, connections) = (Arc::new(front), self.metrics.connections.front(F::NAME));
         loop {
             tokio::select! {
                 biased;
                 () = self.draining.cancelled() => return,
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, peer)) => self.start(stream, peer, tls.as_ref(), &front),
+                    Ok((stream, peer)) => self.start(stream, peer, tls.as_ref(), &front, &connections),
                     Err(error) => {
                         CANNOT_ACCEPT.say(|more| tracing::warn!(%error, more, "cannot accept a connection"));
                         tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -79,8 +83,16 @@ impl Acceptor {
         }
     }
 
-    fn start<F: Front>(&self, stream: TcpStream, peer: SocketAddr, tls: Option<&Arc<Tls>>, front: &Arc<F>) {
+    fn start<F: Front>(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        tls: Option<&Arc<Tls>>,
+        front: &Arc<F>,
+        connections: &FrontConnections,
+    ) {
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
+            connections.refused.inc();
             let limit = self.limits.max_connections;
             TOO_MANY.say(|more| tracing::warn!(%peer, limit, more, "too many connections: refused one"));
             if tls.is_none() {
@@ -105,12 +117,12 @@ impl Acceptor {
                 Err(error) => return cannot_serve(&error, peer),
             }
         };
-        let closing = self.closing.clone();
+        let (closing, open) = (self.closing.clone(), connections.opened());
         let Some(tls) = tls else {
             let serving = front.serve(Stream::Plain(stream), peer, closing);
             let serve = async move {
                 serving.await;
-                drop(slot);
+                drop((slot, open));
             };
             self.connections.spawn_on(serve, worker);
             return;
@@ -125,7 +137,7 @@ impl Acceptor {
             if let Some(stream) = secured {
                 front.serve(Stream::Tls(Box::new(stream)), peer, closing).await;
             }
-            drop(slot);
+            drop((slot, open));
         };
         self.connections.spawn_on(serve, worker);
     }

@@ -1,5 +1,6 @@
 //! The line protocol's front: a session that answers HITs.
 
+use std::fmt::Display;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use super::connection::{self, Next, Session};
 use super::stream::Stream;
 use crate::clock::ceil_seconds;
 use crate::limiter::{Intent, Limiter, Requests};
+use crate::metrics::{Errors, FrontRequests, RequestKind, RequestTally};
 use crate::protocol::line::{
     ErrorCode, LineDecoder, RequestError, parse_auth, parse_request, write_error, write_verdict, write_welcome,
 };
@@ -27,6 +29,7 @@ const STRANGERS_MAX_LINE: usize = 16 * 1024;
 /// The front.
 pub struct LineFront {
     limiter: Arc<Limiter>,
+    requests: FrontRequests,
     limits: Limits,
     guard: Option<Arc<Guard>>,
 }
@@ -34,11 +37,12 @@ pub struct LineFront {
 impl LineFront {
     /// `guard` asks for the password that clients must give first.
     pub fn new(limiter: Arc<Limiter>, limits: Limits, guard: Option<Arc<Guard>>) -> Self {
-        Self { limiter, limits, guard }
+        Self { requests: limiter.metrics().requests.front(Self::NAME), limiter, limits, guard }
     }
 }
 
 impl Front for LineFront {
+    const NAME: &'static str = "line";
     // An unasked line would be taken for the answer to the first request.
     const TOO_MANY: &'static [u8] = b"";
 
@@ -48,8 +52,7 @@ impl Front for LineFront {
         peer: SocketAddr,
         closing: CancellationToken,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let gate = Gate::new(self.guard.clone(), peer);
-        let session = LineSession::new(Arc::clone(&self.limiter), gate, self.limits.max_line, self.limits.max_pairs);
+        let session = LineSession::new(self, Gate::new(self.guard.clone(), peer));
         connection::serve(stream, session, self.limits.timeouts, closing)
     }
 }
@@ -64,6 +67,8 @@ struct LineSession {
     requests: Requests,
     operation: Operation,
     replies: Vec<Reply>,
+    counts: FrontRequests,
+    tally: RequestTally,
 }
 
 /// What is owed for a line.
@@ -76,9 +81,10 @@ enum Reply {
 }
 
 impl LineSession {
-    fn new(limiter: Arc<Limiter>, gate: Gate, max_line: usize, max_pairs: usize) -> Self {
+    fn new(front: &LineFront, gate: Gate) -> Self {
+        let Limits { max_line, max_pairs, .. } = front.limits;
         Self {
-            limiter,
+            limiter: Arc::clone(&front.limiter),
             decoder: LineDecoder::new(if gate.is_open() { max_line } else { max_line.min(STRANGERS_MAX_LINE) }),
             gate,
             max_line,
@@ -86,21 +92,24 @@ impl LineSession {
             requests: Requests::default(),
             operation: Operation::new(),
             replies: Vec::new(),
+            counts: front.requests.clone(),
+            tally: RequestTally::default(),
         }
     }
 
     fn write_replies(&mut self, output: &mut Vec<u8>) {
+        let errors = &self.limiter.metrics().errors;
         let mut index = 0;
         for reply in self.replies.drain(..) {
             match reply {
                 Reply::Welcome => write_welcome(output),
-                Reply::Error(error) => write_error(output, error.code(), error),
+                Reply::Error(error) => write_counted_error(output, errors, error.code(), error),
                 Reply::Verdict => {
                     match self.requests.verdict(index) {
                         Ok(verdict) => {
                             write_verdict(output, verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
                         }
-                        Err(refusal) => write_error(output, ErrorCode::Unknown, refusal),
+                        Err(refusal) => write_counted_error(output, errors, ErrorCode::Unknown, refusal),
                     }
                     index += 1;
                 }
@@ -118,6 +127,15 @@ fn no_hit(line: &[u8], error: RequestError, gate: &mut Gate) -> Reply {
         Some(true) => Reply::Welcome,
         Some(false) => Reply::Error(RequestError::WrongPassword),
     }
+}
+
+fn write_counted_error(output: &mut Vec<u8>, errors: &Errors, code: ErrorCode, reason: impl Display) {
+    match code {
+        ErrorCode::UnknownCommand => errors.unknown_command.inc(),
+        ErrorCode::Unauthenticated => errors.unauthenticated.inc(),
+        ErrorCode::Unknown => errors.unknown.inc(),
+    }
+    write_error(output, code, reason);
 }
 
 impl Session for LineSession {
@@ -142,13 +160,19 @@ impl Session for LineSession {
                     };
                     let reply = match request {
                         Ok(()) => {
+                            self.tally.count(RequestKind::Hit);
                             self.requests.push(&self.operation, Intent::Hit);
                             Reply::Verdict
                         }
                         Err(error) => no_hit(line.text, error, &mut self.gate),
                     };
-                    if let Reply::Welcome = reply {
-                        self.decoder.set_max_line(self.max_line);
+                    match &reply {
+                        Reply::Verdict => self.tally.count(RequestKind::Hit),
+                        Reply::Welcome => {
+                            self.tally.count(RequestKind::Connection);
+                            self.decoder.set_max_line(self.max_line);
+                        }
+                        Reply::Error(_) => self.tally.count(RequestKind::Invalid),
                     }
                     self.replies.push(reply);
                     input.advance(consumed);
@@ -159,8 +183,10 @@ impl Session for LineSession {
         self.write_replies(output);
         self.requests.release_policy();
         if let Some(error) = too_long {
-            write_error(output, ErrorCode::Unknown, error);
+            self.tally.count(RequestKind::Invalid);
+            write_counted_error(output, &self.limiter.metrics().errors, ErrorCode::Unknown, error);
         }
+        self.counts.take(&mut self.tally);
         next
     }
 }

@@ -8,7 +8,7 @@ mod accept;
 pub mod auth;
 pub mod connection;
 mod grpc;
-mod http;
+pub mod http;
 mod line;
 mod resp;
 mod stream;
@@ -29,6 +29,7 @@ use self::auth::Access;
 use self::connection::Timeouts;
 use self::grpc::GrpcFront;
 use self::http::HttpFront;
+pub use self::http::{ApiSettings, DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
 use self::line::LineFront;
 use self::resp::RespFront;
 use self::tls::Tls;
@@ -70,8 +71,11 @@ pub struct Settings {
     pub limits: Limits,
     pub access: Access,
     pub tls: Secured,
+    pub api: ApiSettings,
     /// Threads that connections run on.
     pub threads: usize,
+    /// Where HTTP shows the metrics; begins with a slash.
+    pub metrics_path: String,
 }
 
 /// The fronts that are served, each on its listening socket.
@@ -103,17 +107,18 @@ pub async fn run(
     settings: Settings,
     draining: CancellationToken,
 ) -> io::Result<()> {
-    let Settings { limits, access, tls, threads } = settings;
+    let Settings { limits, access, tls, api, threads, metrics_path } = settings;
     let acceptor = Acceptor {
         workers: Workers::start(threads)?,
         slots: Arc::new(Semaphore::new(limits.max_connections)),
         connections: TaskTracker::new(),
         limits,
+        metrics: Arc::clone(limiter.metrics()),
         draining: draining.clone(),
         closing: CancellationToken::new(),
     };
+    let http = HttpFront::new(Arc::clone(&limiter), limits, &access, api, &metrics_path, draining.clone());
     let resp = RespFront::new(Arc::clone(&limiter), limits, access.resp, fronts.resp.as_ref());
-    let http = HttpFront::new(Arc::clone(&limiter), limits, draining.clone());
     let grpc = GrpcFront::new(Arc::clone(&limiter), limits, access.grpc, draining)?;
     tokio::join!(
         acceptor.run(fronts.line, tls.line, LineFront::new(limiter, limits, access.line)),

@@ -12,6 +12,7 @@ use super::denials::Denials;
 use super::{Action, Batch, Entry, Listing, Page, Store, StoreError};
 use crate::algorithm::{Limit, Outcome, State, fixed_window};
 use crate::clock::Timestamp;
+use crate::metrics::Figure;
 
 /// Windows that are remembered unless the operator says otherwise: 24 bytes each.
 pub const DEFAULT_DENIAL_CACHE: usize = 100_000;
@@ -124,6 +125,20 @@ impl<S: Store> Store for DenialCache<S> {
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {
         self.inner.approximate_len().await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.inner.check().await
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        let mut figures = self.inner.figures();
+        figures.push(Figure::counter(
+            "divvy_denial_cache_answers_total",
+            "Hits and peeks denied from the memory of denials, without asking Redis.",
+            self.answered(),
+        ));
+        figures
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -88,6 +88,5 @@ fn after(actor: &[u8]) -> String {
 
 /// What to say about a cursor that this store gave to nobody.
 pub fn invalid_cursor(cursor: &str) -> StoreError {
-    let start: String = cursor.chars().take(40).collect();
-    StoreError::new(format!("{start:?} is no cursor of this store; begin with cursor 0"))
+    StoreError::InvalidCursor(cursor.chars().take(40).collect())
 }

@@ -9,6 +9,7 @@ use super::room::Room;
 use super::{Batch, Bounds, Change, Listing, Page, Store, StoreError, WhenFull};
 use crate::algorithm::State;
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
+use crate::metrics::Figure;
 
 /// Fewer buckets than this are not worth looking through for expired ones.
 const MIN_SWEEP: usize = 1024;
@@ -108,6 +109,10 @@ impl Store for MemoryStore {
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {
         Ok(self.buckets.lock().states.len() as u64)
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        self.room.figures().into()
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -25,7 +25,10 @@ use std::sync::Arc;
 pub use self::denial_cache::{DEFAULT_DENIAL_CACHE, DenialCache};
 pub use self::listing::{Listed, Listing, Page};
 pub use self::memory::MemoryStore;
-pub use self::redis::{DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisSentinel, RedisStore, RedisTls};
+pub use self::redis::{
+    DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisSentinel, RedisStore, RedisTls,
+    WINDOW_SCRIPT as REDIS_WINDOW_SCRIPT,
+};
 pub use self::resilient::{DEFAULT_LOCAL_BUCKETS, FailurePolicy, Resilient};
 pub use self::rocks::{
     BackupError, DEFAULT_HOT_COUNTERS, Durability, OpenError, RestoreError, RocksOptions, RocksStore, restore,
@@ -33,18 +36,24 @@ pub use self::rocks::{
 pub use self::room::{Bounds, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK, WhenFull};
 use crate::algorithm::{Ask, Limit, Outcome, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
+use crate::metrics::Figure;
 
 /// When a denied client should ask again, while nobody knows what it has left.
 const ASK_AGAIN_NS: u64 = NANOS_PER_SECOND;
 
 /// Why a store could not answer. Cheap to clone: one failed commit fails many asks.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{0}")]
-pub struct StoreError(Arc<str>);
+pub enum StoreError {
+    #[error("{0}")]
+    Failed(Arc<str>),
+    /// Whoever asked is mistaken, not the store: it gave nobody the cursor that begins so.
+    #[error("{0:?} is no cursor of this store; begin from the start")]
+    InvalidCursor(String),
+}
 
 impl StoreError {
     pub fn new(reason: impl Into<Arc<str>>) -> Self {
-        Self(reason.into())
+        Self::Failed(reason.into())
     }
 }
 
@@ -241,6 +250,14 @@ pub trait Store: Send + Sync {
     /// The number of buckets that are remembered: an estimate, expired ones included until they are reclaimed.
     fn approximate_len(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
+    /// Whether hits can be answered just now. What is broken and may be mended is tried.
+    fn check(&self) -> impl Future<Output = Result<(), StoreError>> + Send {
+        async { self.approximate_len().await.map(drop) }
+    }
+
+    /// What it measures about itself. It may take the time of a few system calls.
+    fn figures(&self) -> Vec<Figure>;
+
     /// Makes everything durable and stops background work. Nothing may be asked of the store afterwards.
     fn close(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
@@ -302,6 +319,22 @@ impl Store for Backend {
             Backend::Memory(store) => store.approximate_len().await,
             Backend::Rocks(store) => store.approximate_len().await,
             Backend::Redis(store) => store.approximate_len().await,
+        }
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        match self {
+            Backend::Memory(store) => store.check().await,
+            Backend::Rocks(store) => store.check().await,
+            Backend::Redis(store) => store.check().await,
+        }
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        match self {
+            Backend::Memory(store) => store.figures(),
+            Backend::Rocks(store) => store.figures(),
+            Backend::Redis(store) => store.figures(),
         }
     }
 

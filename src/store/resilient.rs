@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use super::outage::Outage;
 use super::{Action, Batch, Entry, Listing, MemoryStore, Page, Store, StoreError, WhenFull};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
+use crate::metrics::Figure;
 
 /// Buckets that [`FailurePolicy::Local`] counts unless the operator says otherwise: some 200 bytes each.
 pub const DEFAULT_LOCAL_BUCKETS: usize = 100_000;
@@ -37,6 +38,7 @@ pub struct Resilient<S> {
     inner: S,
     policy: Policy,
     failed: AtomicU64,
+    stood_in: AtomicU64,
     /// When an entry failed last, in nanoseconds; 0 when there is no outage.
     failed_at: AtomicU64,
     outage: Mutex<Outage>,
@@ -47,6 +49,17 @@ enum Policy {
     Allow,
     Error,
     Local(MemoryStore),
+}
+
+impl Policy {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Deny => "deny",
+            Self::Allow => "allow",
+            Self::Error => "error",
+            Self::Local(_) => "local",
+        }
+    }
 }
 
 impl<S: Store> Resilient<S> {
@@ -64,6 +77,7 @@ impl<S: Store> Resilient<S> {
             inner,
             policy,
             failed: AtomicU64::new(0),
+            stood_in: AtomicU64::new(0),
             failed_at: AtomicU64::new(0),
             outage: Mutex::new(Outage::of(what)),
         }
@@ -76,6 +90,16 @@ impl<S: Store> Resilient<S> {
     /// Actions that the store failed to take since the start, whatever was answered then.
     pub fn failed(&self) -> u64 {
         self.failed.load(Relaxed)
+    }
+
+    /// Actions that the policy answered in the store's place since the start.
+    pub fn stood_in(&self) -> u64 {
+        self.stood_in.load(Relaxed)
+    }
+
+    /// Whether the store failed a moment ago.
+    pub fn is_out(&self) -> bool {
+        self.failed_at.load(Relaxed) > 0
     }
 
     /// Counts what failed and logs the beginning and the end of an outage; tells whether anything failed.
@@ -108,6 +132,8 @@ impl<S: Store> Resilient<S> {
             Policy::Allow => part.answer_each(|_, _, entry| Ok(entry.uncounted())),
             Policy::Local(memory) => memory.apply(&mut part).await,
         }
+        let answered = part.answers().filter(|(_, _, outcome)| outcome.is_ok()).count();
+        self.stood_in.fetch_add(answered as u64, Relaxed);
         batch.adopt(part, &failed);
     }
 }
@@ -133,6 +159,33 @@ impl<S: Store> Store for Resilient<S> {
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {
         self.inner.approximate_len().await
+    }
+
+    /// Where the policy answers in the store's place, hits can be answered whatever the store does.
+    async fn check(&self) -> Result<(), StoreError> {
+        match self.policy {
+            Policy::Error => self.inner.check().await,
+            Policy::Deny | Policy::Allow | Policy::Local(_) => Ok(()),
+        }
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        let mut figures = self.inner.figures();
+        figures.extend([
+            Figure::counter(
+                "divvy_redis_failures_total",
+                "Actions on counters that Redis failed to take.",
+                self.failed(),
+            ),
+            Figure::gauge("divvy_redis_outage", "1 while Redis fails.", f64::from(u8::from(self.is_out()))),
+            Figure::counter(
+                "divvy_redis_stand_ins_total",
+                "Actions answered by the policy of --on-store-error, in Redis's place.",
+                self.stood_in(),
+            )
+            .labelled("policy", self.policy.name()),
+        ]);
+        figures
     }
 
     async fn close(&self) -> Result<(), StoreError> {

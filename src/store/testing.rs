@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use super::{Action, Batch, Listing, MemoryStore, Page, Store, StoreError};
 use crate::algorithm::{Ask, FixedWindow, Limit, Outcome};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
+use crate::metrics::Figure;
 
 pub const TAKE: Action = Action::Ask(Ask::Take { cost: 1 });
 pub const LOOK: Action = Action::Ask(Ask::Look { cost: 1 });
@@ -38,6 +39,10 @@ impl Store for ScriptedStore {
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {
         self.memory.approximate_len().await
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        Vec::new()
     }
 
     async fn close(&self) -> Result<(), StoreError> {

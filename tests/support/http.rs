@@ -1,11 +1,12 @@
 //! A client that speaks just enough HTTP/1.1.
 
-use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 
 use super::connect;
 
 /// What came back.
+#[derive(Debug)]
 pub struct Response {
     pub status: u16,
     /// The status line and the headers.
@@ -18,6 +19,10 @@ impl Response {
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut headers = self.head.lines().filter_map(|line| line.split_once(": "));
         headers.find(|(candidate, _)| candidate.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
 
@@ -34,4 +39,63 @@ pub fn request(address: SocketAddr, request: &str) -> Response {
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no HTTP response: {text:?}"));
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     Response { status, head: head.to_owned(), body: body.to_owned() }
+}
+
+/// A connection that is kept alive, to a server that says how long its bodies are.
+pub struct HttpClient {
+    stream: BufReader<TcpStream>,
+}
+
+impl HttpClient {
+    pub fn connect(address: SocketAddr) -> Self {
+        Self { stream: BufReader::new(connect(address)) }
+    }
+
+    pub fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> Response {
+        self.send(&encode("GET", path, headers, b""));
+        self.read_response()
+    }
+
+    /// Posts JSON.
+    pub fn post(&mut self, path: &str, json: &str) -> Response {
+        self.send(&encode("POST", path, &[("content-type", "application/json")], json.as_bytes()));
+        self.read_response()
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.stream.get_mut().write_all(bytes).unwrap();
+    }
+
+    pub fn read_response(&mut self) -> Response {
+        let (status, head) = self.read_head();
+        let mut response = Response { status, head, body: String::new() };
+        let length = response.header("content-length").map_or(0, |length| length.parse().unwrap());
+        self.stream.by_ref().take(length).read_to_string(&mut response.body).unwrap();
+        response
+    }
+
+    /// Waits for the server to close the connection; false when it sends something instead.
+    pub fn is_closed(&mut self) -> bool {
+        match self.stream.read(&mut [0]) {
+            Ok(count) => count == 0,
+            Err(error) => error.kind() == ErrorKind::ConnectionReset,
+        }
+    }
+
+    /// The status and the whole head of the next response.
+    pub fn read_head(&mut self) -> (u16, String) {
+        let mut head = String::new();
+        while self.stream.read_line(&mut head).unwrap() > "\r\n".len() {}
+        let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
+        (status.unwrap_or_else(|| panic!("no HTTP response: {head:?}")), head)
+    }
+}
+
+/// A request.
+pub fn encode(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
+    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: divvy\r\ncontent-length: {}\r\n", body.len());
+    for (name, value) in headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    [head.as_bytes(), b"\r\n", body].concat()
 }

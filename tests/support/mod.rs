@@ -3,6 +3,7 @@
 pub mod certificates;
 pub mod http;
 pub mod log;
+pub mod metrics;
 pub mod redis;
 pub mod sentinel;
 

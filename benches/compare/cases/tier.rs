@@ -2,8 +2,9 @@
 
 use anyhow::ensure;
 
-use super::{FEW_RULES, PIPELINE, RESP_HIT, Setting, compare, load, script};
+use super::{FEW_RULES, PIPELINE, RESP_HIT, Setting, compare, load};
 use crate::divvy::{Divvy, Home, PLENTY, RESET_SECONDS, rules};
+use crate::load::{Generator, Load};
 use crate::redis::{Fsync, Redis};
 use crate::rounds::{Samples, Subject};
 use crate::table::Table;
@@ -26,8 +27,11 @@ fn in_front(
     pipeline: u32,
 ) -> anyhow::Result<()> {
     let (_home, divvy) = serve(setting, redis, &[], &rules(FEW_RULES, PLENTY))?;
+    let direct = load(redis.target(), &redis.load_store_script(PLENTY, RESET_SECONDS)?, pipeline);
+    let by_redis_benchmark = Load { generator: Generator::RedisBenchmark, ..direct.clone() };
     let subjects = [
-        Subject::new("redis, Divvy's script", load(redis.target(), &script(redis, PLENTY)?, pipeline)),
+        Subject::new("redis, by redis-benchmark", by_redis_benchmark),
+        Subject::new("redis, by divvy bench", direct),
         Subject::new("divvy RESP on redis", load(divvy.resp(), RESP_HIT, pipeline)),
     ];
     let samples = compare(case, setting, &subjects, table)?;
@@ -66,8 +70,15 @@ fn serve(setting: &Setting, redis: &Redis, flags: &[&str], rules: &str) -> anyho
     Ok((home, divvy))
 }
 
-fn note_throughput(case: &str, table: &mut Table, subjects: &[Subject; 2], samples: &[Samples]) {
-    let ([reference, subject], [reference_samples, samples]) = (subjects, samples) else { return };
-    let ratio = samples.ratio(reference_samples, |sample| sample.requests_per_second);
-    table.add_note(format!("{case}: throughput of {} / {}: {ratio:.2}", subject.name, reference.name));
+/// The ratios of the last subject's throughput to the others'.
+fn note_throughput(case: &str, table: &mut Table, subjects: &[Subject], samples: &[Samples]) {
+    let (Some((subject, references)), Some((of_subject, of_references))) =
+        (subjects.split_last(), samples.split_last())
+    else {
+        return;
+    };
+    for (reference, of_reference) in references.iter().zip(of_references) {
+        let ratio = of_subject.ratio(of_reference, |sample| sample.requests_per_second);
+        table.add_note(format!("{case}: throughput of {} / {}: {ratio:.2}", subject.name, reference.name));
+    }
 }

@@ -1,7 +1,7 @@
 //! envoyproxy/ratelimit's YAML → rules that limit the same descriptors, and a list of what no rule can say.
 //!
 //! A descriptor of Envoy's is one operation for divvy: its entries as pairs, and the request's domain as `domain`. How
-//! rules are written is the business of [`super::write`](super::write()); nothing here counts or serves.
+//! rules are written is the business of [`super::write()`]; nothing here counts or serves.
 //!
 //! What the YAML means is in the README and in `src/config/config_impl.go` of <https://github.com/envoyproxy/ratelimit>. It
 //! compares keys and values as one text, `key_value`, so that there an entry `a_b` also takes `b` under the key `a`. That

@@ -55,7 +55,8 @@ impl GrpcFront {
             reporter.set_not_serving::<RateLimitServiceServer<RateLimits>>().await;
             reporter.set_service_status(WHOLE_SERVER, ServingStatus::NotServing).await;
         });
-        let rate_limits = RateLimitServiceServer::new(RateLimits::new(limiter, limits.max_pairs))
+        let counts = limiter.metrics().requests.front(Self::NAME);
+        let rate_limits = RateLimitServiceServer::new(RateLimits::new(limiter, counts, limits.max_pairs))
             .max_decoding_message_size(limits.max_body);
         // Both versions of reflection: clients ask for the one that they know.
         let routes = Routes::new(rate_limits)
@@ -73,6 +74,7 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
 }
 
 impl Front for GrpcFront {
+    const NAME: &'static str = "grpc";
     // Before HTTP/2's preface there is no way to tell.
     const TOO_MANY: &'static [u8] = b"";
     const ALPN: Alpn = Alpn::Http;

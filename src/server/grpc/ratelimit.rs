@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use tonic::{Request, Response, Status};
+use tonic::{Code as TonicCode, Request, Response, Status};
 
-use crate::algorithm::{Limit, Outcome};
+use crate::algorithm::Limit;
 use crate::clock::NANOS_PER_SECOND;
 use crate::limiter::{Intent, Limiter, Refusal, Requests, Verdict};
+use crate::metrics::{FrontRequests, RequestKind};
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,
 };
@@ -18,12 +19,29 @@ use crate::rules::{Operation, Quota};
 /// The service.
 pub struct RateLimits {
     limiter: Arc<Limiter>,
+    counts: FrontRequests,
     max_pairs: usize,
 }
 
 impl RateLimits {
-    pub fn new(limiter: Arc<Limiter>, max_pairs: usize) -> Self {
-        Self { limiter, max_pairs }
+    /// Counts its requests in `counts`.
+    pub fn new(limiter: Arc<Limiter>, counts: FrontRequests, max_pairs: usize) -> Self {
+        Self { limiter, counts, max_pairs }
+    }
+
+    async fn decide(&self, asked: &RateLimitRequest) -> Result<RateLimitResponse, Status> {
+        let mut requests = Requests::default();
+        self.limiter.begin(&mut requests);
+        let brought =
+            self.push(asked, &mut requests).map_err(|invalid| Status::invalid_argument(invalid.to_string()))?;
+        self.limiter.apply(&mut requests).await;
+        let mut statuses = Vec::with_capacity(brought.len());
+        for (index, limit) in brought.into_iter().enumerate() {
+            statuses.push(status(&requests, index, limit).map_err(refuse)?);
+        }
+        let is_over = statuses.iter().any(|status| status.code() == Code::OverLimit);
+        let overall_code = if is_over { Code::OverLimit } else { Code::Ok };
+        Ok(RateLimitResponse { overall_code: overall_code.into(), statuses, response_headers_to_add: Vec::new() })
     }
 
     /// One request for each descriptor, in their order; the limits that descriptors brought along are given back.
@@ -49,31 +67,19 @@ impl RateLimitService for RateLimits {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let mut requests = Requests::default();
-        self.limiter.begin(&mut requests);
-        let brought = self
-            .push(request.get_ref(), &mut requests)
-            .map_err(|invalid| Status::invalid_argument(invalid.to_string()))?;
-        self.limiter.apply(&mut requests).await;
-        let mut statuses = Vec::with_capacity(brought.len());
-        for (index, limit) in brought.into_iter().enumerate() {
-            statuses.push(status(&requests, index, limit).map_err(refuse)?);
+        let decided = self.decide(request.get_ref()).await;
+        let is_invalid = decided.as_ref().is_err_and(|status| status.code() == TonicCode::InvalidArgument);
+        self.counts.count(if is_invalid { RequestKind::Invalid } else { RequestKind::Hit });
+        if decided.is_err() {
+            self.limiter.metrics().errors.unknown.inc();
         }
-        let is_over = statuses.iter().any(|status| status.code() == Code::OverLimit);
-        let overall_code = if is_over { Code::OverLimit } else { Code::Ok };
-        Ok(Response::new(RateLimitResponse {
-            overall_code: overall_code.into(),
-            statuses,
-            response_headers_to_add: Vec::new(),
-        }))
+        decided.map(Response::new)
     }
 }
 
 fn status(requests: &Requests, index: usize, brought: Option<Limit>) -> Result<DescriptorStatus, Refusal> {
     if let Some(limit) = brought {
-        let Outcome { allowed, left, reset_ns, .. } = requests.outcome(index)?;
-        let verdict = Verdict { allowed, credit: left, reset_ns };
-        return Ok(descriptor_status(verdict, Some(envoy::describe(String::new(), &limit))));
+        return Ok(descriptor_status(requests.outcome(index)?.into(), Some(envoy::describe(String::new(), &limit))));
     }
     let verdict = requests.verdict(index)?;
     let limit = requests.rule(index).and_then(|(_, rule)| match &rule.quota {

@@ -75,6 +75,7 @@ impl Batch {
         let mut writer = ReplyWriter::new(output, Default::default());
         for (index, reply) in self.replies.drain(..).enumerate() {
             if let Err(refusal) = write_reply(&self.requests, index, reply, &mut writer) {
+                limiter.metrics().errors.unknown.inc();
                 write_refusal(&refusal, &mut writer);
             }
         }

@@ -8,11 +8,14 @@ use std::time::Instant;
 
 use tokio::net::TcpListener;
 
+use super::RespFront;
 use crate::clock::NANOS_PER_SECOND;
 use crate::limiter::Limiter;
+use crate::metrics::FrontRequests;
 use crate::protocol::resp::{Arguments, ReplyWriter};
 use crate::rules::Pattern;
 use crate::server::Limits;
+use crate::server::accept::Front;
 use crate::server::auth::Guard;
 use crate::store::{Backend, Store};
 
@@ -29,7 +32,7 @@ pub struct Shared {
     started: Instant,
     clients_seen: AtomicU64,
     clients_left: AtomicU64,
-    commands: AtomicU64,
+    pub requests: FrontRequests,
 }
 
 impl Shared {
@@ -40,6 +43,7 @@ impl Shared {
         listener: Option<&TcpListener>,
     ) -> Self {
         Self {
+            requests: limiter.metrics().requests.front(RespFront::NAME),
             limiter,
             limits,
             guard,
@@ -47,7 +51,6 @@ impl Shared {
             started: Instant::now(),
             clients_seen: AtomicU64::new(0),
             clients_left: AtomicU64::new(0),
-            commands: AtomicU64::new(0),
         }
     }
 
@@ -57,10 +60,6 @@ impl Shared {
 
     pub fn client_left(&self) {
         self.clients_left.fetch_add(1, Relaxed);
-    }
-
-    pub fn count_command(&self) {
-        self.commands.fetch_add(1, Relaxed);
     }
 
     /// The sections asked for (`everything`, `all`, `default` or none: all of them), as Redis lays them out.
@@ -113,7 +112,7 @@ impl Shared {
         format!(
             "total_connections_received:{}\r\ntotal_commands_processed:{}\r\n",
             self.clients_seen.load(Relaxed),
-            self.commands.load(Relaxed),
+            self.requests.total(),
         )
     }
 

@@ -2,10 +2,11 @@
 //!
 //! The requests of one read that ask the limiter are one [`batch`]; any other command first has the batch before it
 //! answered, so replies come in order. What only concerns the client itself is [`client`]'s, what concerns the server
-//! [`info`]'s, and what operators do to counters is [`operate`]'s.
+//! [`info`]'s, and what operators do to counters is [`operate`]'s; [`counts`] is how the metrics see it.
 
 mod batch;
 mod client;
+mod counts;
 mod info;
 mod operate;
 
@@ -26,6 +27,7 @@ use super::auth::{Gate, Guard};
 use super::connection::{self, Next, Session};
 use super::stream::Stream;
 use crate::limiter::{Limiter, Policy, Refusal};
+use crate::metrics::{RequestKind, RequestTally};
 use crate::protocol::command::{Command, Pairs, describe, table};
 use crate::protocol::resp::{Arguments, Decoder, ReplyWriter};
 use crate::rules::explain;
@@ -55,6 +57,7 @@ impl RespFront {
 }
 
 impl Front for RespFront {
+    const NAME: &'static str = "resp";
     const TOO_MANY: &'static [u8] = b"-ERR max number of clients reached\r\n";
 
     fn serve(
@@ -74,13 +77,15 @@ struct RespSession {
     decoder: Decoder,
     batch: Batch,
     client: Client,
+    tally: RequestTally,
 }
 
 impl RespSession {
     fn new(shared: Arc<Shared>, peer: SocketAddr) -> Self {
         let gate = Gate::new(shared.guard.clone(), peer);
         let client = Client::new(shared.next_client_id(), peer, gate);
-        Self { decoder: Decoder::new(shared.limits.resp), batch: Batch::default(), client, shared }
+        let (decoder, batch) = (Decoder::new(shared.limits.resp), Batch::default());
+        Self { shared, decoder, batch, client, tally: RequestTally::default() }
     }
 }
 
@@ -96,65 +101,90 @@ impl Session for RespSession {
     }
 
     async fn answer(&mut self, input: &mut BytesMut, output: &mut Vec<u8>) -> Next {
-        let Self { shared, decoder, batch, client } = self;
-        shared.limiter.begin(&mut batch.requests);
+        let next = self.answer_all(input, output).await;
+        self.shared.requests.take(&mut self.tally);
+        next
+    }
+}
+
+impl RespSession {
+    async fn answer_all(&mut self, input: &mut BytesMut, output: &mut Vec<u8>) -> Next {
+        self.shared.limiter.begin(&mut self.batch.requests);
         let next = loop {
-            if batch.len() >= MAX_BATCH || output.len() >= MAX_OUTPUT {
+            if self.batch.len() >= MAX_BATCH || output.len() >= MAX_OUTPUT {
                 break Next::AnswerOn;
             }
-            decoder.set_stranger(!client.gate.is_open());
-            let consumed = match decoder.decode(input) {
+            self.decoder.set_stranger(!self.client.gate.is_open());
+            let consumed = match self.decoder.decode(input) {
                 Ok(None) => break Next::Read,
                 Ok(Some(consumed)) => consumed,
                 Err(error) => {
-                    batch.settle(&shared.limiter, output).await;
-                    ReplyWriter::new(output, client.version).error(error);
+                    self.batch.settle(&self.shared.limiter, output).await;
+                    ReplyWriter::new(output, self.client.version).error(error);
+                    self.tally.count(RequestKind::Invalid);
+                    self.shared.limiter.metrics().errors.unknown.inc();
                     return Next::Close;
                 }
             };
-            let next = answer_one(shared, batch, client, decoder.arguments(input), output).await;
+            let next = self.answer_one(input, output).await;
             input.advance(consumed);
             if next == Next::Close {
                 return next;
             }
         };
-        batch.settle(&shared.limiter, output).await;
-        batch.requests.release_policy();
+        self.batch.settle(&self.shared.limiter, output).await;
+        self.batch.requests.release_policy();
         next
+    }
+
+    /// Puts the request that was decoded from `input` into the batch, or settles the batch and answers the request.
+    async fn answer_one(&mut self, input: &[u8], output: &mut Vec<u8>) -> Next {
+        let Self { shared, decoder, batch, client, tally } = self;
+        let request = decoder.arguments(input);
+        if request.is_empty() {
+            return Next::Read;
+        }
+        if !client.gate.is_open() && needs_password(request) {
+            // Nothing waits in the batch: a RESET, which shuts the gate again, has settled it.
+            ReplyWriter::new(output, client.version).error(NO_AUTH);
+            tally.count(RequestKind::Invalid);
+            return Next::Read;
+        }
+        let command = Command::parse(request);
+        tally.count(counts::kind(&command));
+        let alone = match command.and_then(|command| batch.push(command, shared.limits.max_pairs)) {
+            Ok(None) => return Next::Read,
+            Ok(Some(command)) => Ok(command),
+            Err(error) => Err(error),
+        };
+        batch.settle(&shared.limiter, output).await;
+        shared.requests.take(tally);
+        let errors = &shared.limiter.metrics().errors;
+        match alone {
+            Ok(command) => {
+                let start = output.len();
+                let next = answer_alone(shared, batch, client, command, output).await;
+                counts::count_error_reply(errors, output, start);
+                next
+            }
+            Err(error) => {
+                counts::count_command_error(errors, &error);
+                ReplyWriter::new(output, client.version).error(error);
+                Next::Read
+            }
+        }
     }
 }
 
-/// Puts a request into the batch, or settles the batch and answers the request.
-async fn answer_one(
+/// Answers a command that is not one for the batch.
+async fn answer_alone(
     shared: &Shared,
     batch: &mut Batch,
     client: &mut Client,
-    request: Arguments<'_>,
+    command: Command<'_>,
     output: &mut Vec<u8>,
 ) -> Next {
-    if request.is_empty() {
-        return Next::Read;
-    }
-    shared.count_command();
-    if !client.gate.is_open() && needs_password(request) {
-        // Nothing waits in the batch: a RESET, which shuts the gate again, has settled it.
-        ReplyWriter::new(output, client.version).error(NO_AUTH);
-        return Next::Read;
-    }
-    let command = Command::parse(request).and_then(|command| batch.push(command, shared.limits.max_pairs));
-    if let Ok(None) = command {
-        return Next::Read;
-    }
-    batch.settle(&shared.limiter, output).await;
     let mut reply = ReplyWriter::new(output, client.version);
-    let command = match command {
-        Ok(Some(command)) => command,
-        Ok(None) => return Next::Read,
-        Err(error) => {
-            reply.error(error);
-            return Next::Read;
-        }
-    };
     match command {
         Command::Explain(pairs) => write_explanation(shared, batch, pairs, &mut reply),
         Command::Counters(ask) => operate::list(shared, batch, ask, &mut reply).await,

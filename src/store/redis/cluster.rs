@@ -109,6 +109,11 @@ impl Cluster {
         Ok(sum)
     }
 
+    /// Whether there is a connection to any of the nodes.
+    pub(super) fn is_connected(&self) -> bool {
+        self.links.lock().values().any(|link| link.is_connected())
+    }
+
     pub(super) fn close(&self) {
         self.links.lock().clear();
     }
@@ -122,10 +127,12 @@ impl Cluster {
         deadline: Instant,
     ) -> Vec<Errand> {
         let map = self.slots.load_full();
+        let (mut redirected, mut lost) = (Vec::new(), Vec::new());
         let mut by_node: HashMap<Address, Vec<Errand>> = HashMap::new();
         for mut errand in errands {
-            if let Some(node) = errand.node.take().or_else(|| map.owner(errand.slot).cloned()) {
-                by_node.entry(node).or_default().push(errand);
+            match errand.node.take().or_else(|| map.owner(errand.slot).cloned()) {
+                Some(node) => by_node.entry(node).or_default().push(errand),
+                None => lost.push(errand),
             }
         }
         let sent = by_node.into_iter().map(|(node, errands)| async move {
@@ -136,7 +143,6 @@ impl Cluster {
             let results = self.link(&node).exchange(&requests, deadline).await;
             (node, errands, results)
         });
-        let (mut redirected, mut lost) = (Vec::new(), Vec::new());
         for (node, errands, results) in join_all(sent).await {
             for (mut errand, result) in errands.into_iter().zip(results) {
                 let redirection = result.as_ref().err().and_then(Failure::redirection);

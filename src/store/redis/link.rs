@@ -5,24 +5,18 @@
 //! connection whose runtime has ended.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Pipeline, RedisError};
 use tokio::runtime::{self, Handle};
-use tokio::sync::watch;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::Instant;
 
+use super::attempt::{Answers, Attempt, Sent, closed};
 use super::breaker::Breaker;
 use super::call::{Call, Failure, Reply};
 use super::target::Source;
-
-/// An attempt to connect is given up after this, or after the batches' timeout when that is longer. It goes on behind
-/// the back of batches that gave up: asking sentinels of which one hangs takes longer than a batch may wait.
-const CONNECTING_LIMIT: Duration = Duration::from_secs(3);
 
 const TOO_FEW: Failure = Failure::Foreign("fewer replies than calls");
 
@@ -32,9 +26,8 @@ pub(super) struct Link {
     timeout: Duration,
     breaker: Arc<Breaker>,
     attempts: Mutex<HashMap<runtime::Id, Attempt, foldhash::fast::RandomState>>,
-    began: Instant,
-    /// When Redis answered last, in nanoseconds since `began`.
-    answered_ns: AtomicU64,
+    /// On whichever connection.
+    answers: Answers,
 }
 
 /// A call, perhaps one that a cluster node takes only after ASKING.
@@ -51,8 +44,7 @@ impl Link {
             timeout,
             breaker: Arc::default(),
             attempts: Mutex::default(),
-            began: Instant::now(),
-            answered_ns: AtomicU64::new(0),
+            answers: Answers::default(),
         }
     }
 
@@ -77,6 +69,11 @@ impl Link {
     pub(super) async fn ask(&self, call: &Call, deadline: Instant) -> Result<Reply, Failure> {
         let mut replies = self.exchange(&[Request { call, asking: false }], deadline).await;
         replies.pop().unwrap_or(Err(TOO_FEW))
+    }
+
+    /// Whether there is a connection, on any runtime.
+    pub(super) fn is_connected(&self) -> bool {
+        self.attempts.lock().values().any(Attempt::is_connected)
     }
 
     /// Ends the connections. The next call would make new ones.
@@ -113,57 +110,65 @@ impl Link {
     async fn round_trip(&self, pipeline: &Pipeline, deadline: Instant) -> Result<Vec<Reply>, Failure> {
         let begin = Instant::now();
         self.breaker.admit(begin, self.timeout)?;
-        let attempt = self.attempt();
-        let mut connection = match attempt.connection(deadline).await {
-            Ok(connection) => connection,
-            Err(failure) => {
-                self.breaker.failed(&failure, Instant::now());
-                return Err(failure);
-            }
-        };
-        match timeout_at(deadline, connection.req_packed_commands(pipeline, 0, pipeline.len())).await {
-            Ok(Ok(values)) => {
+        let mut attempt = self.attempt();
+        let mut sent = attempt.send(pipeline, deadline).await;
+        if matches!(sent, Sent::Not) {
+            // It broke while nobody used it.
+            self.drop_attempt(&attempt);
+            attempt = self.attempt();
+            sent = attempt.send(pipeline, deadline).await;
+        }
+        match sent {
+            Sent::Answered(values) => {
                 self.note_answer(&values, &attempt);
                 Ok(values)
             }
-            // The connection broke: the next call makes a new one, at once.
-            Ok(Err(error)) => {
-                self.drop_attempt(&attempt);
-                Err(Failure::from(error))
-            }
-            Err(_) => {
+            Sent::Unanswered => {
                 let failure = Failure::Timeout(self.timeout);
                 self.note_silence(&failure, begin, &attempt);
                 Err(failure)
             }
+            // The next call makes a new connection, at once.
+            Sent::Broken(error) => {
+                self.drop_attempt(&attempt);
+                Err(Failure::from(error))
+            }
+            Sent::Unreachable(error) => Err(self.note_unreachable(error)),
+            Sent::Not => Err(self.note_unreachable(Arc::new(closed()))),
         }
     }
 
     fn note_answer(&self, values: &[Reply], attempt: &Attempt) {
-        let since = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.answered_ns.store(since, Relaxed);
-        let refusal = values.iter().find_map(|value| match value {
+        self.answers.note();
+        let refusals = values.iter().filter_map(|value| match value {
             Reply::ServerError(error) => Some(Failure::from(RedisError::from(error.clone()))),
             _ => None,
         });
-        match refusal {
+        match refusals.into_iter().find(Failure::is_wrong_server) {
             // It is a replica by now; who the master is has to be found out anew.
-            Some(failure) if failure.is_wrong_server() => {
+            Some(failure) => {
                 self.drop_attempt(attempt);
                 self.breaker.failed(&failure, Instant::now());
             }
-            _ => self.breaker.answered(),
+            None => self.breaker.answered(),
         }
     }
 
-    /// A call was not answered in time. If others were meanwhile, Redis is just slow; otherwise it hangs, or the
+    /// A call was not answered in time. If others were meanwhile, Redis is just slow; otherwise it hangs, or this
     /// connection leads nowhere.
     fn note_silence(&self, failure: &Failure, begin: Instant, attempt: &Attempt) {
-        let answered = self.began + Duration::from_nanos(self.answered_ns.load(Relaxed));
-        if answered <= begin {
+        if !attempt.has_answered_since(begin) {
             self.drop_attempt(attempt);
+        }
+        if !self.answers.any_since(begin) {
             self.breaker.failed(failure, Instant::now());
         }
+    }
+
+    fn note_unreachable(&self, error: Arc<RedisError>) -> Failure {
+        let failure = Failure::Unreachable(error);
+        self.breaker.failed(&failure, Instant::now());
+        failure
     }
 
     /// This runtime's connection, or the attempt at one; begun if there is none.
@@ -173,54 +178,13 @@ impl Link {
         if let Some(attempt) = attempts.get(&runtime.id()).filter(|attempt| !attempt.has_failed()) {
             return attempt.clone();
         }
-        let limit = CONNECTING_LIMIT.max(self.timeout);
-        let attempt = Attempt::begin(&runtime, Arc::clone(&self.source), limit, Arc::clone(&self.breaker));
+        let attempt = Attempt::begin(&runtime, Arc::clone(&self.source), self.timeout, Arc::clone(&self.breaker));
         attempts.insert(runtime.id(), attempt.clone());
         attempt
     }
 
     /// Lets the next call connect anew, unless another one has begun to already.
     fn drop_attempt(&self, attempt: &Attempt) {
-        self.attempts.lock().retain(|_, other| !other.0.same_channel(&attempt.0));
+        self.attempts.lock().retain(|_, other| !other.is(attempt));
     }
-}
-
-/// An attempt to connect, and the connection once it has succeeded; clones share it.
-#[derive(Clone)]
-struct Attempt(watch::Receiver<Option<Result<MultiplexedConnection, Arc<RedisError>>>>);
-
-impl Attempt {
-    fn begin(runtime: &Handle, source: Arc<Source>, limit: Duration, breaker: Arc<Breaker>) -> Self {
-        let (result, attempt) = watch::channel(None);
-        runtime.spawn(async move {
-            let connected = timeout(limit, source.connect()).await;
-            let connected = connected.unwrap_or_else(|_| Err(timed_out()));
-            // Connecting is a round trip: Redis answers.
-            if connected.is_ok() {
-                breaker.answered();
-            }
-            result.send_replace(Some(connected.map_err(Arc::new)));
-        });
-        Self(attempt)
-    }
-
-    fn has_failed(&self) -> bool {
-        self.0.has_changed().is_err() && !matches!(&*self.0.borrow(), Some(Ok(_)))
-    }
-
-    async fn connection(&self, deadline: Instant) -> Result<MultiplexedConnection, Failure> {
-        if let Some(Ok(connection)) = &*self.0.borrow() {
-            return Ok(connection.clone());
-        }
-        let mut attempt = self.0.clone();
-        let result = match timeout_at(deadline, attempt.wait_for(Option::is_some)).await {
-            Ok(Ok(result)) => result.clone(),
-            _ => None,
-        };
-        result.unwrap_or_else(|| Err(timed_out().into())).map_err(Failure::Unreachable)
-    }
-}
-
-fn timed_out() -> RedisError {
-    std::io::Error::from(std::io::ErrorKind::TimedOut).into()
 }

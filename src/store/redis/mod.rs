@@ -10,6 +10,7 @@
 //! Nothing is ever sent twice unless Redis said that it did not do it: a call whose reply got lost is an error, and may
 //! or may not have counted once.
 
+mod attempt;
 mod breaker;
 mod call;
 mod cluster;
@@ -34,9 +35,11 @@ use self::scan::{Scan, Scanned};
 pub use self::target::InvalidRedisTarget;
 use self::target::Target;
 pub use self::tls::RedisTls;
+pub use self::window::WINDOW_SCRIPT;
 use super::listing::SHOW;
 use super::{Batch, Listed, Listing, Page, Store, StoreError};
 use crate::algorithm::Outcome;
+use crate::metrics::Figure;
 
 /// How long a batch waits for Redis unless the operator says otherwise.
 pub const DEFAULT_REDIS_TIMEOUT: Duration = Duration::from_millis(500);
@@ -123,6 +126,11 @@ impl Store for RedisStore {
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {
         self.target.count_keys(Instant::now() + self.timeout).await.map_err(|failure| self.describe(&failure))
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        let connected = f64::from(u8::from(self.target.is_connected()));
+        vec![Figure::gauge("divvy_redis_connected", "1 while there is a connection to Redis.", connected)]
     }
 
     async fn close(&self) -> Result<(), StoreError> {

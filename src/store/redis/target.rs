@@ -108,6 +108,14 @@ impl Target {
         }
     }
 
+    /// Whether there is a connection, to any of several nodes.
+    pub(super) fn is_connected(&self) -> bool {
+        match &self.servers {
+            Servers::One(link) => link.is_connected(),
+            Servers::Cluster(cluster) => cluster.is_connected(),
+        }
+    }
+
     pub(super) fn close(&self) {
         match &self.servers {
             Servers::One(link) => link.close(),

@@ -12,10 +12,12 @@ use crate::store::{Action, Batch, Entry};
 /// What the script answers for each action: allowed, credits before, credits after, milliseconds until the end.
 type Answer = [i64; 4];
 
+/// What Redis runs for each window of a batch. `KEYS[1]` is the window's name, `ARGV` its credits, its milliseconds, and
+/// then an action (`take`, `drain`, `look`, `forget`) and its cost, as often as the batch names the window.
+///
 /// A window without an end would deny for ever, so one that lost its time to live (`PERSIST`, a `SET` by hand) gets it
 /// back. Credits are below 2^53, so Lua's numbers hold them exactly; `%.0f` writes them without an exponent.
-static TAKE: Script = Script::new(
-    r"
+pub const WINDOW_SCRIPT: &str = r"
 local key, credits, window = KEYS[1], tonumber(ARGV[1]), ARGV[2]
 local stored = redis.call('GET', key)
 local left, ttl = credits, 0
@@ -55,8 +57,9 @@ for i = 3, #ARGV, 2 do
   for _, number in ipairs({allowed and 1 or 0, before, left, ttl}) do table.insert(answers, number) end
 end
 return answers
-",
-);
+";
+
+static TAKE: Script = Script::new(WINDOW_SCRIPT);
 
 /// The call that applies a group's actions to its window.
 pub(super) fn call(batch: &Batch, group: &Group) -> Call {

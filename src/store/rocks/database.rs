@@ -6,14 +6,15 @@
 //!
 //! Nothing here knows of hits or of the hot table.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{
-    BlockBasedOptions, BottommostLevelCompaction, Cache, ColumnFamily, ColumnFamilyDescriptor, CompactOptions, DB,
-    DBCompressionType, DBPinnableSlice, DBRecoveryMode, DataBlockIndexType, Direction, IteratorMode, LogLevel, Options,
-    PrefixRange, ReadOptions, WriteBatch, WriteOptions, properties,
+    BlockBasedOptions, BottommostLevelCompaction, CStrLike, Cache, ColumnFamily, ColumnFamilyDescriptor,
+    CompactOptions, DB, DBCompressionType, DBPinnableSlice, DBRecoveryMode, DataBlockIndexType, Direction,
+    IteratorMode, LogLevel, Options, PrefixRange, ReadOptions, WriteBatch, WriteOptions, properties,
 };
 
 use super::directory::{self, Found};
@@ -25,6 +26,7 @@ use crate::store::key::FORMAT_VERSION;
 
 const COUNTERS: &str = "counters";
 const JOURNAL: &str = "journal";
+const FAMILIES: [&str; 3] = ["default", JOURNAL, COUNTERS];
 
 const MIB: usize = 1 << 20;
 /// Cold counters see a compaction at least this often (seconds), so that expired ones do not stay for RocksDB's 30 days.
@@ -208,10 +210,35 @@ impl Database {
             .map_err(|e| store_error("count the counters", &e))
     }
 
+    /// A number that RocksDB keeps for the whole database; 0 when it does not tell.
+    pub fn number(&self, property: impl CStrLike) -> u64 {
+        self.db.property_int_value(property).ok().flatten().unwrap_or_default()
+    }
+
+    /// A number that RocksDB keeps for each column family, summed up.
+    pub fn sum(&self, property: impl CStrLike + Copy) -> u64 {
+        let number = |name| self.db.property_int_value_cf(self.family(name), property).ok().flatten();
+        FAMILIES.into_iter().filter_map(number).sum()
+    }
+
+    /// What its files take, by a look at the directory.
+    pub fn disk_bytes(&self) -> io::Result<u64> {
+        let mut bytes = 0;
+        for file in self.db.path().read_dir()? {
+            match file?.metadata() {
+                Ok(metadata) => bytes += metadata.len(),
+                // RocksDB drops files as it goes.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(bytes)
+    }
+
     /// Rewrites everything now, dropping expired counters and trimmed journal records. The smallest family is rewritten
     /// as well: what has not left memory keeps the write-ahead log alive in which it stands, and those after it.
     pub fn compact(&self) {
-        for family in ["default", JOURNAL, COUNTERS] {
+        for family in FAMILIES {
             self.db.compact_range_cf(self.family(family), None::<&[u8]>, None::<&[u8]>);
         }
     }

@@ -10,6 +10,7 @@ mod bound;
 mod commit;
 mod database;
 mod directory;
+mod figures;
 mod filter;
 mod journal;
 mod table;
@@ -17,6 +18,7 @@ mod write_back;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -27,6 +29,7 @@ pub use self::backup::{BackupError, RestoreError, restore};
 use self::commit::{Commits, Waited};
 pub use self::database::OpenError;
 use self::database::{Database, Patience};
+use self::figures::Timings;
 use self::table::Table;
 use self::write_back::WriteBack;
 use super::outage::Outage;
@@ -34,6 +37,7 @@ use super::room::Room;
 use super::{Batch, Bounds, Entry, Listing, Page, Store, StoreError, value};
 use crate::algorithm::{Limit, State};
 use crate::clock::{Clock, Timestamp};
+use crate::metrics::Figure;
 
 /// Counters kept in memory unless more are being changed: about 100 bytes each.
 pub const DEFAULT_HOT_COUNTERS: usize = 900_000;
@@ -108,6 +112,9 @@ struct Shared {
     committer: Mutex<Committer>,
     write_back: WriteBack,
     durability: Durability,
+    timings: Timings,
+    /// Whether the last commit failed.
+    failing: AtomicBool,
     stopping: Mutex<bool>,
     stop: Condvar,
 }
@@ -140,6 +147,8 @@ impl RocksStore {
             }),
             write_back: WriteBack::default(),
             durability: options.durability,
+            timings: Timings::new(options.clock),
+            failing: AtomicBool::new(false),
             stopping: Mutex::new(false),
             stop: Condvar::new(),
         });
@@ -200,7 +209,7 @@ impl RocksStore {
 
     /// Expired counters that compactions have dropped since the store was opened.
     pub fn expired_dropped(&self) -> u64 {
-        self.shared.database.swept.expired.load(std::sync::atomic::Ordering::Relaxed)
+        self.shared.database.swept.expired.load(Relaxed)
     }
 }
 
@@ -234,6 +243,16 @@ impl Store for RocksStore {
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {
         self.shared.database.approximate_counters()
+    }
+
+    /// After a failed commit another one is made: nobody may be asking any more, who would show that it works again.
+    async fn check(&self) -> Result<(), StoreError> {
+        let shared = &self.shared;
+        if shared.failing.load(Relaxed) { shared.settle(shared.commits.open()).await } else { Ok(()) }
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        self.shared.figures()
     }
 
     async fn close(&self) -> Result<(), StoreError> {
@@ -306,9 +325,10 @@ impl Shared {
             return None;
         }
         // A write to the page cache takes less than handing it to another thread would.
+        let begun = self.timings.now();
         self.table.take_journal(&mut committer.record);
         let result = self.database.append_journal(number, &committer.record, Patience::None)?;
-        self.journaled(committer, &result);
+        self.journaled(committer, &result, begun);
         Some(result)
     }
 
@@ -347,10 +367,11 @@ impl Shared {
     /// Makes every change so far durable, however long it takes.
     fn commit(&self, number: u64) -> Result<(), StoreError> {
         let committer = &mut *self.committer.lock();
+        let begun = self.timings.now();
         self.table.take_journal(&mut committer.record);
         let result =
             if committer.outage.lasts() { self.recover(number) } else { self.append(number, &committer.record) };
-        self.journaled(committer, &result);
+        self.journaled(committer, &result, begun);
         result
     }
 
@@ -373,8 +394,12 @@ impl Shared {
     }
 
     /// The committer's record has been dealt with.
-    fn journaled(&self, committer: &mut Committer, result: &Result<(), StoreError>) {
+    fn journaled(&self, committer: &mut Committer, result: &Result<(), StoreError>, begun: Timestamp) {
         committer.outage.note(result);
+        self.failing.store(committer.outage.lasts(), Relaxed);
+        if !committer.record.is_empty() {
+            self.timings.committed(begun);
+        }
         self.write_back.journal_grew(committer.record.len());
         committer.record.clear();
     }
@@ -398,7 +423,9 @@ impl Shared {
             if done == synced {
                 continue;
             }
+            let begun = self.timings.now();
             let result = self.database.sync();
+            self.timings.synced(begun);
             outage.note(&result);
             if result.is_ok() {
                 synced = done;

@@ -93,6 +93,19 @@ pub struct Stripe {
     /// Keys of counters whose record is behind, each preceded by its length.
     behind: Vec<u8>,
     value: Vec<u8>,
+    /// Actions, and those whose counter had to be loaded.
+    acted: u64,
+    loaded: u64,
+}
+
+/// What the table holds, and how it served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    pub counters: u64,
+    /// Actions on counters that were in the table.
+    pub hits: u64,
+    /// Actions on counters that had to be loaded.
+    pub misses: u64,
 }
 
 /// The striped table.
@@ -138,9 +151,11 @@ impl Table {
         let mut guard = self.stripe(hash.stripe());
         let stripe = &mut *guard;
         stripe.make_room(commits);
+        stripe.acted += 1;
         let counter = match stripe.counters.entry(hash.high, |other| other.hash == hash, |other| other.hash.high) {
             Place::Occupied(place) => place.into_mut(),
             Place::Vacant(place) => {
+                stripe.loaded += 1;
                 let loaded = Counter::loaded(hash, load()?);
                 // What is refused for want of room must not push others out of the table either.
                 if loaded.is_new(now)
@@ -247,6 +262,18 @@ impl Table {
                 journal::append(&mut stripe.behind, key, &[]);
             }
         }
+    }
+
+    /// A look at every stripe in turn.
+    pub fn usage(&self) -> Usage {
+        let mut usage = Usage::default();
+        for stripe in &self.stripes {
+            let stripe = stripe.lock();
+            usage.counters += stripe.counters.len() as u64;
+            usage.hits += stripe.acted - stripe.loaded;
+            usage.misses += stripe.loaded;
+        }
+        usage
     }
 
     fn stripe(&self, index: usize) -> MutexGuard<'_, Stripe> {

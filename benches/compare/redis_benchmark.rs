@@ -1,0 +1,59 @@
+//! One run of redis-benchmark, the load generator that comes with Redis: a second opinion on the first one.
+
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+
+use crate::load::{CONNECTIONS, Latency, Load, Sample, Server};
+use crate::process::ask;
+
+/// Requests of the run that finds out how many fill the time.
+const CALIBRATION: u64 = 20_000;
+/// What it replaces by a number of twelve digits.
+const RANDOM: &str = "__rand_int__";
+
+/// Loads the Redis of `load` for about so many seconds, after a shorter run that warms it up.
+pub fn run(load: &Load, seconds: f64) -> anyhow::Result<Sample> {
+    let (rate, _) = generate(load, CALIBRATION)?;
+    let requests = (rate * seconds) as u64 + 1;
+    let before = cpu_seconds(&load.target.addr)?;
+    let (requests_per_second, latency_us) = generate(load, requests)?;
+    let cpu = cpu_seconds(&load.target.addr)? - before;
+    let server = Server { cpu_us_per_request: cpu * 1e6 / requests as f64, resident_bytes: 0 };
+    Ok(Sample { requests, requests_per_second, denied: 0, latency_us, server })
+}
+
+/// Requests a second, and latencies.
+fn generate(load: &Load, requests: u64) -> anyhow::Result<(f64, Latency)> {
+    let (host, port) = load.target.addr.rsplit_once(':').context("an address has a port")?;
+    let output = Command::new("redis-benchmark")
+        .args(["--csv", "-h", host, "-p", port, "-c", &CONNECTIONS.to_string(), "-n", &requests.to_string()])
+        .args(["-P", &load.pipeline.to_string(), "-r", &load.actors.to_string()])
+        .args(load.command.replace("{}", RANDOM).split(' '))
+        .output()
+        .context("starting redis-benchmark; it comes with redis-tools")?;
+    let report = String::from_utf8_lossy(&output.stdout);
+    ensure!(output.status.success(), "redis-benchmark: {report}{}", String::from_utf8_lossy(&output.stderr));
+    let row = report.lines().last().and_then(numbers).with_context(|| format!("its report: {report}"))?;
+    // "rps", "avg", "min", "p50", "p95", "p99", "max", the latencies in milliseconds. It has no p99.9.
+    let [rate, _, _, p50, _, p99, _] = row;
+    Ok((rate, Latency { p50: p50 * 1e3, p99: p99 * 1e3, p99_9: f64::NAN }))
+}
+
+/// The numbers behind the test's name, which is the command, and may hold anything.
+fn numbers(row: &str) -> Option<[f64; 7]> {
+    let mut fields = row.rsplit(',').map(|field| field.trim_matches('"').parse().ok());
+    let mut row = [0.0; 7];
+    for place in row.iter_mut().rev() {
+        *place = fields.next()??;
+    }
+    Some(row)
+}
+
+/// What the server has used, by its own account.
+fn cpu_seconds(addr: &str) -> anyhow::Result<f64> {
+    let info = ask(addr, "INFO cpu\r\n", 4)?;
+    let of = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.parse::<f64>().ok());
+    let both = of("used_cpu_user:").zip(of("used_cpu_sys:"));
+    both.map(|(user, system)| user + system).with_context(|| format!("INFO cpu: {info}"))
+}

@@ -1,0 +1,47 @@
+//! The flags of the HTTP API.
+
+use axum::http::StatusCode;
+
+use crate::server::http::{ApiSettings, CheckOperation, CheckSettings, DEFAULT_MAX_HITS, RateLimitHeaders};
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "HTTP")]
+pub struct HttpArgs {
+    /// Which headers tell clients where they stand, separated by commas: `draft` (RateLimit and RateLimit-Policy, the
+    /// IETF's), `triple` (RateLimit-Limit, -Remaining, -Reset), `x` (the same three with X- before); or `none`
+    #[arg(long, env = "DIVVY_RATE_LIMIT_HEADERS", value_name = "DIALECTS", default_value = "draft")]
+    rate_limit_headers: RateLimitHeaders,
+    /// Hits in a request to /v1/hits
+    #[arg(long, env = "DIVVY_MAX_HITS", value_name = "N", default_value_t = DEFAULT_MAX_HITS)]
+    max_hits: usize,
+    /// Where /v1/check finds the pairs of a gateway's operation: KEY=SOURCE, separated by spaces; SOURCE is method,
+    /// path, uri, host, ip, header:NAME or query:NAME; `*=query` takes every query parameter
+    #[arg(long, env = "DIVVY_CHECK_OPERATION", value_name = "PAIRS", default_value = CheckOperation::DEFAULT)]
+    check_operation: CheckOperation,
+    /// How many of the last addresses in X-Forwarded-For are your own proxies'; the one before them is the client's
+    #[arg(long, env = "DIVVY_TRUSTED_HOPS", value_name = "N", default_value_t = 0)]
+    trusted_hops: usize,
+    /// The status with which /v1/check denies; nginx's auth_request knows 403 only
+    #[arg(long, env = "DIVVY_DENY_STATUS", value_name = "STATUS", default_value = "429", value_parser = deny_status)]
+    deny_status: StatusCode,
+}
+
+impl HttpArgs {
+    pub fn settings(&self) -> ApiSettings {
+        ApiSettings {
+            headers: self.rate_limit_headers,
+            check: CheckSettings {
+                operation: self.check_operation.clone(),
+                trusted_hops: self.trusted_hops,
+                deny_status: self.deny_status,
+            },
+            max_hits: self.max_hits,
+        }
+    }
+}
+
+/// Gateways let a request pass on any 2xx, and may take a 3xx for an instruction.
+fn deny_status(text: &str) -> Result<StatusCode, String> {
+    let status = text.parse::<StatusCode>().ok().filter(|status| (400..600).contains(&status.as_u16()));
+    status.ok_or_else(|| "expected a status from 400 to 599".to_owned())
+}

@@ -1,0 +1,163 @@
+//! The flags that say how the server can be watched. The original's variables mean what they did; a flag, or its own
+//! variable, wins over them.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use crate::metrics::{StatsdOptions, Transport};
+use crate::server::{self, DEFAULT_METRICS_PATH};
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Watching")]
+pub struct MetricsArgs {
+    /// Path of the metrics on the HTTP front; or PROMETHEUS_METRICS_PATH, as for the original Divvy
+    /// [default: /metrics]
+    #[arg(long, env = "DIVVY_METRICS_PATH", value_name = "PATH")]
+    metrics_path: Option<String>,
+    /// Send metrics to the statsd on this host; or STATSD_HOST, as for the original Divvy
+    #[arg(long, env = "DIVVY_STATSD_HOST", value_name = "HOST")]
+    statsd_host: Option<String>,
+    /// Port of statsd; or STATSD_PORT [default: 8125]
+    #[arg(long, env = "DIVVY_STATSD_PORT", value_name = "PORT")]
+    statsd_port: Option<u16>,
+    /// What the names of metrics in statsd begin with; or STATSD_PREFIX [default: nothing]
+    #[arg(long, env = "DIVVY_STATSD_PREFIX", value_name = "PREFIX")]
+    statsd_prefix: Option<String>,
+    /// Send to statsd over TCP instead of UDP; or any STATSD_USE_TCP
+    #[arg(long, env = "DIVVY_STATSD_TCP")]
+    statsd_tcp: bool,
+    /// Seconds between what is sent to statsd [default: 1]
+    #[arg(long, env = "DIVVY_STATSD_INTERVAL", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    statsd_interval: Option<u64>,
+}
+
+/// How the server can be watched.
+pub struct Watched {
+    /// Where HTTP shows the metrics.
+    pub metrics_path: String,
+    /// Which statsd to send to, if any.
+    pub statsd: Option<StatsdOptions>,
+}
+
+impl MetricsArgs {
+    /// What the flags and the original's variables say; `variable` reads the environment.
+    ///
+    /// # Errors
+    /// See [`MetricsArgs::metrics_path`] and [`MetricsArgs::statsd`].
+    pub fn read(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Watched> {
+        Ok(Watched { metrics_path: self.metrics_path(&variable)?, statsd: self.statsd(&variable)? })
+    }
+
+    /// # Errors
+    /// When that is no path, or another page's.
+    fn metrics_path(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<String> {
+        let path = given(&self.metrics_path, "PROMETHEUS_METRICS_PATH", variable);
+        let path = path.unwrap_or_else(|| DEFAULT_METRICS_PATH.to_owned());
+        server::check_metrics_path(&path).with_context(|| format!("--metrics-path is {path:?}"))?;
+        Ok(path)
+    }
+
+    /// # Errors
+    /// When a flag lacks the host or makes no sense, or STATSD_PORT is no port.
+    fn statsd(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<StatsdOptions>> {
+        let Some(host) = given(&self.statsd_host, "STATSD_HOST", &variable) else {
+            return self.without_statsd();
+        };
+        let port = match (self.statsd_port, given(&None, "STATSD_PORT", &variable)) {
+            (Some(port), _) => port,
+            (None, None) => StatsdOptions::DEFAULT_PORT,
+            (None, Some(text)) => {
+                text.parse().with_context(|| format!("STATSD_PORT is {text:?}, and must be a port number"))?
+            }
+        };
+        let prefix = given(&self.statsd_prefix, "STATSD_PREFIX", &variable).unwrap_or_default();
+        if prefix.chars().any(|c| c.is_whitespace() || c.is_control() || ":|@#".contains(c)) {
+            bail!("--statsd-prefix is {prefix:?}, and must have no white space and none of : | @ #");
+        }
+        let is_tcp = self.statsd_tcp || given(&None, "STATSD_USE_TCP", &variable).is_some();
+        let transport = if is_tcp { Transport::Tcp } else { Transport::Udp };
+        let interval = self.statsd_interval.map_or(StatsdOptions::DEFAULT_INTERVAL, Duration::from_secs);
+        Ok(Some(StatsdOptions { host, port, prefix, transport, interval }))
+    }
+
+    /// The original ignores what STATSD_HOST is missing for; a flag is a wish.
+    fn without_statsd(&self) -> anyhow::Result<Option<StatsdOptions>> {
+        let flags = [
+            ("--statsd-port", self.statsd_port.is_some()),
+            ("--statsd-prefix", self.statsd_prefix.is_some()),
+            ("--statsd-tcp", self.statsd_tcp),
+            ("--statsd-interval", self.statsd_interval.is_some()),
+        ];
+        match flags.iter().find(|(_, is_given)| *is_given) {
+            Some((flag, _)) => bail!("{flag} (or its DIVVY_ variable) has no effect without --statsd-host: add it"),
+            None => Ok(None),
+        }
+    }
+}
+
+/// A flag's value, or else the original's variable; empty ones count as missing.
+fn given(flag: &Option<String>, original: &str, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+    flag.clone().or_else(|| variable(original)).filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        metrics: MetricsArgs,
+    }
+
+    fn args(flags: &[&str]) -> MetricsArgs {
+        Line::parse_from([&["divvy"], flags].concat()).metrics
+    }
+
+    fn statsd(flags: &[&str], variables: &[(&str, &str)]) -> Result<Option<StatsdOptions>, String> {
+        args(flags).statsd(|name| lookup(variables, name)).map_err(|error| format!("{error:#}"))
+    }
+
+    fn lookup(variables: &[(&str, &str)], name: &str) -> Option<String> {
+        variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+    }
+
+    #[test]
+    fn the_original_s_variables_mean_what_they_did() {
+        let variables = [("STATSD_HOST", "stats"), ("STATSD_PORT", "9125"), ("STATSD_PREFIX", "api")];
+        let options = statsd(&[], &variables).unwrap().unwrap();
+        assert_eq!((options.host.as_str(), options.port, options.prefix.as_str()), ("stats", 9125, "api"));
+        assert_eq!(options.transport, Transport::Udp);
+        let options = statsd(&[], &[("STATSD_HOST", "stats"), ("STATSD_USE_TCP", "no")]).unwrap().unwrap();
+        assert_eq!((options.port, options.transport), (8125, Transport::Tcp));
+        assert_eq!(statsd(&[], &[("STATSD_PORT", "9125"), ("STATSD_HOST", "")]), Ok(None));
+        assert!(statsd(&[], &[("STATSD_HOST", "stats"), ("STATSD_PORT", "high")]).unwrap_err().contains("\"high\""));
+    }
+
+    #[test]
+    fn flags_win_and_must_have_an_effect() {
+        let variables = [("STATSD_HOST", "stats"), ("STATSD_PORT", "9125")];
+        let flags = ["--statsd-host", "other", "--statsd-port", "1", "--statsd-tcp", "--statsd-interval", "10"];
+        let options = statsd(&flags, &variables).unwrap().unwrap();
+        assert_eq!((options.host.as_str(), options.port, options.transport), ("other", 1, Transport::Tcp));
+        assert_eq!(options.interval, Duration::from_secs(10));
+        assert!(statsd(&["--statsd-port", "1"], &[]).unwrap_err().contains("--statsd-host"));
+        assert!(statsd(&["--statsd-prefix", "a:b"], &variables).unwrap_err().contains("\"a:b\""));
+    }
+
+    #[test]
+    fn the_metrics_have_a_path_of_their_own() {
+        let path = |flags: &[&str], variables: &[(&str, &str)]| {
+            args(flags).metrics_path(|name| lookup(variables, name)).map_err(|error| format!("{error:#}"))
+        };
+        assert_eq!(path(&[], &[]).as_deref(), Ok("/metrics"));
+        assert_eq!(path(&[], &[("PROMETHEUS_METRICS_PATH", "/a/b")]).as_deref(), Ok("/a/b"));
+        assert_eq!(path(&["--metrics-path", "/"], &[("PROMETHEUS_METRICS_PATH", "/a/b")]).as_deref(), Ok("/"));
+        for refused in ["metrics", "/healthz", "/v1", "/v1/hit", "/{a}", "/a b", "/*a", "//"] {
+            assert!(path(&["--metrics-path", refused], &[]).unwrap_err().contains(refused), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What is sent: the differences since the last time, in statsd's words.
+
+use std::collections::HashMap;
+use std::io;
+use std::mem;
+use std::sync::Arc;
+
+use cadence::ext::{MetricValue, ToTimerValue};
+use cadence::{Counted, Gauged, MetricResult, MetricSink, StatsdClient, Timed};
+use parking_lot::Mutex;
+
+use crate::metrics::Metrics;
+use crate::metrics::histogram::Observed;
+
+/// Turns what was counted into lines, and remembers what it has told.
+pub struct Reporter {
+    client: StatsdClient,
+    lines: Lines,
+    /// Hits by status and label.
+    hits: HashMap<(String, String), u64>,
+    errors: [u64; 2],
+    durations: Vec<Observed>,
+}
+
+/// Where the client puts its lines.
+#[derive(Debug, Clone, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+impl MetricSink for Lines {
+    fn emit(&self, line: &str) -> io::Result<usize> {
+        self.0.lock().push(line.to_owned());
+        Ok(line.len())
+    }
+}
+
+impl std::panic::RefUnwindSafe for Lines {}
+
+/// Milliseconds with their fractions: most hits take less than one.
+struct Millis(f64);
+
+impl ToTimerValue for Millis {
+    fn try_to_value(self) -> MetricResult<MetricValue> {
+        Ok(MetricValue::Float(self.0))
+    }
+}
+
+impl Reporter {
+    /// Names begin with `prefix` and a dot, if there is one.
+    pub fn new(prefix: &str) -> Self {
+        let lines = Lines::default();
+        Self {
+            client: StatsdClient::from_sink(prefix, lines.clone()),
+            lines,
+            hits: HashMap::new(),
+            errors: [0; 2],
+            durations: Vec::new(),
+        }
+    }
+
+    /// What was counted since the last report, a line each, and how many connections are open.
+    pub fn report(&mut self, metrics: &Metrics) -> Vec<String> {
+        self.report_hits(metrics);
+        self.report_errors(metrics);
+        self.report_durations(metrics.hits.duration.observed());
+        self.client.gauge_with_tags("connections", metrics.connections.open()).send();
+        mem::take(&mut *self.lines.0.lock())
+    }
+
+    fn report_hits(&mut self, metrics: &Metrics) {
+        let mut by_status: HashMap<String, u64> = HashMap::new();
+        for counted in metrics.hits.counted() {
+            let told = self.hits.entry((counted.status, counted.rule_label));
+            let (status, label) = told.key().clone();
+            let new = counted.hits - mem::replace(told.or_default(), counted.hits);
+            *by_status.entry(status.clone()).or_default() += new;
+            if !label.is_empty() {
+                self.count(&format!("hit.{status}.{label}"), new);
+            }
+        }
+        for (status, new) in by_status {
+            self.count(&format!("hit.{status}"), new);
+        }
+    }
+
+    fn report_errors(&mut self, metrics: &Metrics) {
+        let now = [metrics.errors.unknown_command.get(), metrics.errors.unknown.get()];
+        let told = mem::replace(&mut self.errors, now);
+        for ((code, now), told) in ["unknown-command", "unknown"].into_iter().zip(now).zip(told) {
+            self.count(&format!("error.{code}"), now - told);
+        }
+    }
+
+    /// A line for each bucket that got hits: their mean, with the sample rate that makes statsd count all of them. So
+    /// many hits cost a bounded number of lines, their number and their mean arrive as they were, and percentiles are as
+    /// good as the buckets are fine.
+    fn report_durations(&mut self, now: Vec<Observed>) {
+        let told = mem::replace(&mut self.durations, now);
+        for (index, now) in self.durations.iter().enumerate() {
+            let told = told.get(index).copied().unwrap_or_default();
+            let hits = now.observations.wrapping_sub(told.observations);
+            if hits == 0 {
+                continue;
+            }
+            let mean_ns = now.sum.wrapping_sub(told.sum) as f64 / hits as f64;
+            // Whole microseconds: what is finer is noise.
+            let timer = self.client.time_with_tags("hit", Millis((mean_ns / 1e3).round() / 1e3));
+            let timer = if hits > 1 { timer.with_sampling_rate(1.0 / hits as f64) } else { timer };
+            timer.send();
+        }
+    }
+
+    fn count(&self, name: &str, new: u64) {
+        if new > 0 {
+            self.client.count_with_tags(name, i64::try_from(new).unwrap_or(i64::MAX)).send();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(reporter: &mut Reporter, metrics: &Metrics) -> Vec<String> {
+        let mut lines = reporter.report(metrics);
+        lines.sort();
+        lines
+    }
+
+    #[test]
+    fn a_report_is_what_was_counted_since_the_last_one() {
+        let metrics = Metrics::new();
+        let (status, canary) = (metrics.hits.rule(Some("status"), false), metrics.hits.rule(None, true));
+        let mut reporter = Reporter::new("");
+        assert_eq!(report(&mut reporter, &metrics), ["connections:0|g"]);
+        status.count(true, 3);
+        status.count(false, 1);
+        canary.count(true, 2);
+        metrics.hits.rule(None, false).count(true, 4);
+        metrics.errors.unknown.inc();
+        let _open = metrics.connections.front("line").opened();
+        assert_eq!(
+            report(&mut reporter, &metrics),
+            [
+                "connections:1|g",
+                "error.unknown:1|c",
+                "hit.accepted.status:3|c",
+                "hit.accepted:7|c",
+                "hit.canary-accepted:2|c",
+                "hit.rejected.status:1|c",
+                "hit.rejected:1|c",
+            ]
+        );
+        status.count(true, 1);
+        metrics.errors.unknown_command.inc();
+        assert_eq!(
+            report(&mut reporter, &metrics),
+            ["connections:1|g", "error.unknown-command:1|c", "hit.accepted.status:1|c", "hit.accepted:1|c"]
+        );
+        assert_eq!(report(&mut reporter, &metrics), ["connections:1|g"]);
+    }
+
+    #[test]
+    fn a_prefix_is_followed_by_one_dot() {
+        for prefix in ["api", "api."] {
+            assert_eq!(Reporter::new(prefix).report(&Metrics::new()), ["api.connections:0|g"]);
+        }
+    }
+
+    #[test]
+    fn hits_are_timed_by_a_line_a_bucket_that_stands_for_all_of_them() {
+        let metrics = Metrics::new();
+        let mut reporter = Reporter::new("");
+        metrics.hits.duration.observe(12_000, 3);
+        metrics.hits.duration.observe(20_000, 1);
+        metrics.hits.duration.observe(1_500_000, 1);
+        metrics.hits.duration.observe(2_000_000_000, 2);
+        assert_eq!(
+            report(&mut reporter, &metrics),
+            ["connections:0|g", "hit:0.014|ms|@0.25", "hit:1.5|ms", "hit:2000|ms|@0.5"]
+        );
+        metrics.hits.duration.observe(12_000, 1);
+        assert_eq!(report(&mut reporter, &metrics), ["connections:0|g", "hit:0.012|ms"]);
+    }
+}

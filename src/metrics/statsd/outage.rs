@@ -1,0 +1,40 @@
+//! The log of a statsd that cannot be reached.
+
+use std::io;
+
+/// An outage is over after so many reports in a row that seem to have arrived: of datagrams that nobody takes only
+/// every other one fails.
+const REPORTS_TO_TRUST: u32 = 5;
+
+pub struct Outage {
+    statsd: String,
+    lasts: bool,
+    sent_since: u32,
+}
+
+impl Outage {
+    /// `statsd` is its address.
+    pub fn of(statsd: String) -> Self {
+        Self { statsd, lasts: false, sent_since: 0 }
+    }
+
+    /// Takes note of a try; logs the beginning and the end of an outage.
+    pub fn note(&mut self, result: io::Result<()>) {
+        match result {
+            Err(error) => {
+                if !self.lasts {
+                    tracing::warn!(statsd = %self.statsd, %error, "cannot send metrics; trying on");
+                }
+                (self.lasts, self.sent_since) = (true, 0);
+            }
+            Ok(()) if self.lasts => {
+                self.sent_since += 1;
+                if self.sent_since >= REPORTS_TO_TRUST {
+                    tracing::info!(statsd = %self.statsd, "metrics are sent again");
+                    self.lasts = false;
+                }
+            }
+            Ok(()) => {}
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Bodies: JSON, of a bounded length, straight into the types that the endpoints name.
+
+use axum::body::{Bytes, HttpBody};
+use axum::extract::Request;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::Deserialize;
+use serde_path_to_error::{Path, Segment};
+
+use super::problem::Problem;
+
+/// Reads a body that says it is JSON, of at most `max` bytes.
+///
+/// # Errors
+/// 415 for another kind, 413 for a longer one, 400 for one that broke off.
+pub async fn read(request: Request, max: usize) -> Result<Bytes, Problem> {
+    if !is_json(request.headers()) {
+        let detail = "the body must be JSON: send it with `Content-Type: application/json`";
+        return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+    }
+    let body = request.into_body();
+    // What it says of its length is enough to refuse it.
+    if body.size_hint().lower() > max as u64 {
+        return Err(too_long(max));
+    }
+    match Limited::new(body, max).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(too_long(max)),
+        Err(error) => Err(Problem::bad_request(format!("the body broke off: {error}"))),
+    }
+}
+
+fn too_long(max: usize) -> Problem {
+    let detail = format!("the body is longer than {max} bytes, the server's --max-body");
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+}
+
+/// A page in a browser can make it post anything but this to another site without being asked, so nothing else is
+/// taken for JSON.
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = kind.split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("application/json")
+}
+
+/// Parses a body.
+///
+/// # Errors
+/// What is wrong, and where.
+pub fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
+    serde_json::from_slice(body).map_err(|error| locate::<T>(body).unwrap_or_else(|| problem(&error, String::new())))
+}
+
+/// Parses once more, keeping track of the place: only mistakes pay for that. `None` for what follows a whole value,
+/// which is in no place.
+fn locate<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Option<Problem> {
+    let error = serde_path_to_error::deserialize::<_, T>(&mut serde_json::Deserializer::from_slice(body)).err()?;
+    Some(problem(error.inner(), pointer(error.path())))
+}
+
+fn problem(error: &serde_json::Error, pointer: String) -> Problem {
+    Problem::bad_request(error.to_string()).at(pointer)
+}
+
+fn pointer(path: &Path) -> String {
+    let mut pointer = String::new();
+    for segment in path {
+        match segment {
+            Segment::Seq { index } => pointer.push_str(&format!("/{index}")),
+            Segment::Map { key } | Segment::Enum { variant: key } => {
+                pointer.push('/');
+                pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
+            }
+            Segment::Unknown => break,
+        }
+    }
+    pointer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::http::api::hits::AskedHits;
+
+    fn refused(body: &str) -> serde_json::Value {
+        let problem = parse::<AskedHits>(body.as_bytes()).err().unwrap_or_else(|| panic!("{body} was taken"));
+        serde_json::to_value(problem).unwrap()
+    }
+
+    #[test]
+    fn a_mistake_is_told_with_its_place() {
+        for (body, pointer, detail) in [
+            ("", "#", "EOF"),
+            ("{\"hits\":[]} x", "#", "trailing characters"),
+            ("{}", "#", "missing field `hits`"),
+            ("{\"hits\":[{\"operation\":{\"a/b~\":1}}]}", "#/hits/0/operation/a~1b~0", "expected a string"),
+            (
+                "{\"hits\":[{\"operation\":{}},{\"operation\":{},\"cost\":-1}]}",
+                "#/hits/1/cost",
+                "expected a whole number from 0 to",
+            ),
+            ("{\"hits\":[{\"operation\":{},\"price\":1}]}", "#/hits/0/price", "unknown field `price`"),
+            ("{\"hits\":[{\"operation\":[]}]}", "#/hits/0/operation", "expected an object"),
+            ("{\"hits\":[{\"cost\":1}]}", "#/hits/0", "missing field `operation`"),
+            ("{\"hits\":{}}", "#/hits", "expected a sequence"),
+            ("{\"hits\":[{\"operation\":{\"a\":\"\\ud800\"}}]}", "#/hits/0/operation/a", "hex escape"),
+        ] {
+            let problem = refused(body);
+            assert_eq!(problem["pointer"], pointer, "{body}: {problem}");
+            assert!(problem["detail"].as_str().unwrap().contains(detail), "{body}: {problem}");
+            assert_eq!(problem["status"], 400);
+        }
+    }
+
+    #[test]
+    fn a_detail_does_not_repeat_all_that_was_sent() {
+        let problem = refused(&format!("{{\"{}\":1}}", "ü".repeat(10_000)));
+        assert!(problem["detail"].as_str().unwrap().len() < 600);
+    }
+}

@@ -1,0 +1,54 @@
+//! `/v1/check`: a hit for gateways that ask before they forward (nginx's auth_request, Traefik's ForwardAuth, Envoy's
+//! ext_authz). The operation is in the question's headers, query and path; the answer is a status, without a body.
+
+mod forwarded;
+mod spec;
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+
+use self::forwarded::Forwarded;
+pub use self::spec::CheckOperation;
+use super::Api;
+use super::answer::Answer;
+use super::problem::Problem;
+use crate::limiter::{Intent, Requests};
+
+const PATH: &str = "/v1/check";
+
+/// How gateways' questions are understood and answered.
+#[derive(Debug, Clone)]
+pub struct CheckSettings {
+    pub operation: CheckOperation,
+    /// How many of the last addresses of `X-Forwarded-For` are the operator's own proxies'.
+    pub trusted_hops: usize,
+    /// The status of a denial.
+    pub deny_status: StatusCode,
+}
+
+/// Asks about the request that the headers tell of.
+pub async fn check(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
+    answer(&api, &Forwarded::by_headers(&request)?).await
+}
+
+/// Asks about a request that was sent here as it is, but for `/v1/check` before its path, as Envoy does.
+pub async fn check_below(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
+    answer(&api, &Forwarded::by_itself(&request, PATH)).await
+}
+
+async fn answer(api: &Api, forwarded: &Forwarded<'_>) -> Result<Response, Problem> {
+    let settings = &api.settings.check;
+    let operation = settings.operation.read(forwarded, settings.trusted_hops, api.limits.max_pairs)?;
+    let mut requests = Requests::default();
+    api.limiter.begin(&mut requests);
+    requests.push(&operation, Intent::Hit);
+    api.limiter.apply(&mut requests).await;
+    let answer = Answer::of(&requests, 0)?;
+    let status = if answer.allowed { StatusCode::OK } else { settings.deny_status };
+    let mut response = status.into_response();
+    api.settings.headers.write(&answer.standing(), response.headers_mut());
+    Ok(response)
+}

@@ -1,0 +1,95 @@
+//! `GET` and `DELETE /v1/counters`: a rule's counters, listed or forgotten, a page at a time.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+
+use super::Api;
+use super::problem::Problem;
+use crate::clock::ceil_seconds;
+use crate::limiter::counters::{CountersError, CountersOf, DEFAULT_PAGE, MAX_PAGE, RuleName};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    /// A label, or `default`.
+    rule: String,
+    actor: Option<String>,
+    cursor: Option<String>,
+    count: Option<usize>,
+}
+
+#[derive(Debug, Serialize)]
+struct Listed {
+    counters: Vec<Counter>,
+    /// The cursor of the next page; none after the last.
+    next: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Counter {
+    actor: String,
+    remaining: u64,
+    /// Seconds, rounded up.
+    reset: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Forgotten {
+    forgotten: u64,
+    /// As [`Listed::next`].
+    next: Option<String>,
+}
+
+pub async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
+    let page = api.limiter.counters(asked(&uri)?.counters()).await?;
+    let counters = page.counters.into_iter().map(|counter| Counter {
+        actor: counter.actor,
+        remaining: counter.credit,
+        reset: ceil_seconds(counter.reset_ns),
+    });
+    Ok(Json(Listed { counters: counters.collect(), next: page.next }).into_response())
+}
+
+pub async fn forget(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
+    let page = api.limiter.forget_counters(asked(&uri)?.counters()).await?;
+    Ok(Json(Forgotten { forgotten: page.forgotten, next: page.next }).into_response())
+}
+
+fn asked(uri: &Uri) -> Result<Asked, Problem> {
+    let Query(asked) = Query::<Asked>::try_from_uri(uri).map_err(|error| Problem::bad_request(error.body_text()))?;
+    match asked.count {
+        Some(count) if !(1..=MAX_PAGE).contains(&count) => {
+            Err(Problem::bad_request(format!("count is {count}, and must be from 1 to {MAX_PAGE}")))
+        }
+        _ => Ok(asked),
+    }
+}
+
+impl Asked {
+    fn counters(&self) -> CountersOf<'_> {
+        CountersOf {
+            rule: RuleName::Label(&self.rule),
+            actor: self.actor.as_deref(),
+            cursor: self.cursor.as_deref(),
+            count: self.count.unwrap_or(DEFAULT_PAGE),
+        }
+    }
+}
+
+impl From<CountersError> for Problem {
+    fn from(error: CountersError) -> Self {
+        let status = match error {
+            CountersError::Refused(refusal) => return refusal.into(),
+            CountersError::NoSuchLabel(_) | CountersError::NoSuchOperation(_) => StatusCode::NOT_FOUND,
+            CountersError::AmbiguousOperation(_) | CountersError::Uncounted(_) | CountersError::InvalidCursor(_) => {
+                StatusCode::BAD_REQUEST
+            }
+        };
+        Self::new(status, error.to_string())
+    }
+}

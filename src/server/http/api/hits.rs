@@ -1,0 +1,55 @@
+//! `POST /v1/hits`: many hits, in order, as one batch.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+
+use super::answer::Answer;
+use super::hit::AskedHit;
+use super::problem::Problem;
+use super::{Api, body};
+use crate::limiter::{Intent, Requests};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AskedHits<'a> {
+    #[serde(borrow)]
+    hits: Vec<AskedHit<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Answers<'a> {
+    results: Vec<AnswerOrProblem<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum AnswerOrProblem<'a> {
+    Answer(Answer<'a>),
+    Problem(Problem),
+}
+
+/// 200, with an answer or a problem for each hit. When a hit is not even well formed, none of them is taken.
+pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
+    let body = body::read(request, api.limits.max_body).await?;
+    let asked: AskedHits = body::parse(&body)?;
+    let max_hits = api.settings.max_hits;
+    if asked.hits.len() > max_hits {
+        return Err(Problem::bad_request(format!("more than {max_hits} hits, the server's --max-hits")).at("/hits"));
+    }
+    let mut requests = Requests::default();
+    api.limiter.begin(&mut requests);
+    for (index, hit) in asked.hits.iter().enumerate() {
+        let operation = hit.operation.operation(api.limits.max_pairs, &format!("/hits/{index}/operation"))?;
+        requests.push_at_cost(&operation, Intent::Hit, hit.cost());
+    }
+    api.limiter.apply(&mut requests).await;
+    let answer = |index| match Answer::of(&requests, index) {
+        Ok(answer) => AnswerOrProblem::Answer(answer),
+        Err(problem) => AnswerOrProblem::Problem(problem),
+    };
+    Ok(Json(Answers { results: (0..requests.len()).map(answer).collect() }).into_response())
+}

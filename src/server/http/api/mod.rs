@@ -1,0 +1,115 @@
+//! The HTTP API: hits in JSON, what gateways ask, and a look at rules and counters.
+//!
+//! One file an endpoint. What they share: [`body`] reads requests, [`answer`] and [`ratelimit`] word what the limiter
+//! said, [`problem`] words what went wrong. Nothing here decides anything.
+
+mod answer;
+mod body;
+pub mod check;
+mod cost;
+mod counters;
+mod explain;
+mod hit;
+mod hits;
+mod openapi;
+mod operation;
+mod peek;
+pub mod problem;
+pub mod ratelimit;
+mod rules;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{MethodRouter, any, get, post};
+
+use self::check::CheckSettings;
+use self::ratelimit::RateLimitHeaders;
+use crate::limiter::{Limiter, Policy, Refusal};
+use crate::metrics::{FrontRequests, RequestKind};
+use crate::server::Limits;
+use crate::server::auth::Access;
+use crate::server::http::auth::guarded;
+use crate::server::http::count;
+
+/// Hits in one request to `/v1/hits`, unless the operator says otherwise.
+pub const DEFAULT_MAX_HITS: usize = 1_000;
+
+/// How the API is served.
+#[derive(Debug, Clone)]
+pub struct ApiSettings {
+    pub headers: RateLimitHeaders,
+    pub check: CheckSettings,
+    /// Hits in one request to `/v1/hits`.
+    pub max_hits: usize,
+}
+
+/// What every endpoint works with.
+pub struct Api {
+    limiter: Arc<Limiter>,
+    settings: ApiSettings,
+    limits: Limits,
+    requests: FrontRequests,
+}
+
+impl Api {
+    /// `requests` is where the front's requests are counted.
+    pub fn new(limiter: Arc<Limiter>, settings: ApiSettings, limits: Limits, requests: FrontRequests) -> Self {
+        Self { limiter, settings, limits, requests }
+    }
+
+    /// # Errors
+    /// There are no rules.
+    fn policy(&self) -> Result<Arc<Policy>, Refusal> {
+        self.limiter.policy().ok_or(Refusal::NoRules)
+    }
+}
+
+type Route = (&'static str, RequestKind, MethodRouter<Arc<Api>>);
+
+/// What takes credit.
+fn hit_routes() -> Vec<Route> {
+    vec![("/v1/hit", RequestKind::Hit, post(hit::hit)), ("/v1/hits", RequestKind::Hit, post(hits::hits))]
+}
+
+/// What gateways ask, which take credit too.
+fn check_routes() -> Vec<Route> {
+    vec![
+        ("/v1/check", RequestKind::Hit, get(check::check).post(check::check)),
+        ("/v1/check/", RequestKind::Hit, any(check::check_below)),
+        ("/v1/check/{*path}", RequestKind::Hit, any(check::check_below)),
+    ]
+}
+
+/// What reads or changes counters and rules.
+fn inspection_routes() -> Vec<Route> {
+    vec![
+        ("/v1/peek", RequestKind::Peek, post(peek::peek)),
+        ("/v1/explain", RequestKind::Explain, post(explain::explain)),
+        ("/v1/rules", RequestKind::Rules, get(rules::rules)),
+        ("/v1/counters", RequestKind::Counters, get(counters::list).delete(counters::forget)),
+    ]
+}
+
+/// What is nobody's secret.
+fn public_routes() -> Vec<Route> {
+    vec![("/openapi.json", RequestKind::Server, get(openapi::describe))]
+}
+
+/// All routes, each behind the password where it is asked for.
+pub fn router(api: Arc<Api>, access: &Access) -> Router {
+    let routes = |routes: Vec<Route>| {
+        let counted = |kind| from_fn_with_state((api.requests.clone(), kind), count);
+        let add = |router: Router<_>, (path, kind, methods): Route| router.route(path, methods.layer(counted(kind)));
+        routes.into_iter().fold(Router::new(), add)
+    };
+    routes(public_routes())
+        .merge(guarded(routes(hit_routes()), access.hit.clone()))
+        .merge(guarded(routes(check_routes()), access.check.clone()))
+        .merge(guarded(routes(inspection_routes()), access.http.clone()))
+        .with_state(api)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! Operations in JSON: an object whose values are strings.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+
+use super::problem::Problem;
+use crate::rules::Operation;
+
+/// The pairs of an operation as they came. The last of a repeated key wins.
+#[derive(Debug, Default)]
+pub struct Pairs<'a>(Vec<(Text<'a>, Text<'a>)>);
+
+/// A string, borrowed from the body where it has no escapes.
+#[derive(Debug)]
+struct Text<'a>(Cow<'a, str>);
+
+impl Pairs<'_> {
+    /// The operation, for a place in the body.
+    ///
+    /// # Errors
+    /// More than `max_pairs` of them.
+    pub fn operation(&self, max_pairs: usize, pointer: &str) -> Result<Operation, Problem> {
+        // First: the last of a repeated key is found by comparing each with all.
+        if self.0.len() > max_pairs {
+            return Err(Problem::bad_request(format!("more than {max_pairs} pairs")).at(pointer));
+        }
+        Ok(self.0.iter().map(|(key, value)| (&*key.0, &*value.0)).collect())
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(PairsVisitor)
+    }
+}
+
+struct PairsVisitor;
+
+impl<'de> Visitor<'de> for PairsVisitor {
+    type Value = Pairs<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object whose values are strings")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+        let mut pairs = Vec::new();
+        while let Some(pair) = map.next_entry()? {
+            pairs.push(pair);
+        }
+        Ok(Pairs(pairs))
+    }
+}
+
+// By hand: as a derived newtype, a key is not seen by what keeps track of the place of a mistake.
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(TextVisitor)
+    }
+}
+
+struct TextVisitor;
+
+impl<'de> Visitor<'de> for TextVisitor {
+    type Value = Text<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(Text(Cow::Borrowed(text)))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Text(Cow::Owned(text.to_owned())))
+    }
+}

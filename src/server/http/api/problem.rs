@@ -1,0 +1,86 @@
+//! What went wrong, as `application/problem+json` (RFC 9457).
+
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use crate::limiter::Refusal;
+
+const CONTENT: HeaderValue = HeaderValue::from_static("application/problem+json");
+/// There is no telling when a store that failed will be back (seconds).
+const STORE_RETRY: HeaderValue = HeaderValue::from_static("1");
+/// More of a detail is cut off: it may repeat what the client sent (bytes).
+const MAX_DETAIL: usize = 512;
+
+/// A request that got no answer.
+#[derive(Debug, Clone, Serialize)]
+pub struct Problem {
+    /// There is nothing more to say about the kind of problem than its status does.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    title: &'static str,
+    #[serde(serialize_with = "as_number")]
+    status: StatusCode,
+    detail: String,
+    /// Where in the body: a JSON pointer in URI fragment form.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pointer: Option<String>,
+    #[serde(skip)]
+    may_pass: bool,
+}
+
+fn as_number<S: serde::Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u16(status.as_u16())
+}
+
+impl Problem {
+    pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        let mut detail = detail.into();
+        if detail.len() > MAX_DETAIL {
+            detail.truncate(detail.floor_char_boundary(MAX_DETAIL));
+            detail.push('…');
+        }
+        let title = status.canonical_reason().unwrap_or("Error");
+        Self { kind: "about:blank", title, status, detail, pointer: None, may_pass: false }
+    }
+
+    pub fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    /// In this place of the body, which is a JSON pointer without its `#`.
+    pub fn at(self, pointer: impl AsRef<str>) -> Self {
+        Self { pointer: Some(format!("#{}", pointer.as_ref())), ..self }
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let status = match refusal {
+            Refusal::Cost(_) => StatusCode::BAD_REQUEST,
+            Refusal::NoRules | Refusal::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        let may_pass = matches!(refusal, Refusal::Store(_));
+        Self { may_pass, ..Self::new(status, refusal.to_string()) }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let body = serde_json::to_vec(&self).unwrap_or_default();
+        let mut response = (self.status, [(CONTENT_TYPE, CONTENT)], body).into_response();
+        if self.may_pass {
+            response.headers_mut().insert(RETRY_AFTER, STORE_RETRY);
+        }
+        response
+    }
+}
+
+pub async fn not_found(uri: Uri) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, format!("there is no {}; /openapi.json describes what there is", uri.path()))
+}
+
+pub async fn wrong_method(method: Method, uri: Uri) -> Problem {
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{} does not take {method}", uri.path()))
+}

@@ -1,0 +1,178 @@
+//! The headers that tell a client where it stands, in three dialects, and `Retry-After`.
+//!
+//! The first is draft-ietf-httpapi-ratelimit-headers, revision 11: structured fields (RFC 9651). The others are what
+//! gateways and APIs have sent for years: three numbers each, the reset in seconds from now.
+
+use std::fmt::Write;
+use std::str::FromStr;
+
+use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+
+const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const CURRENT: HeaderName = HeaderName::from_static("ratelimit");
+const TRIPLE: [HeaderName; 3] = [
+    HeaderName::from_static("ratelimit-limit"),
+    HeaderName::from_static("ratelimit-remaining"),
+    HeaderName::from_static("ratelimit-reset"),
+];
+const X: [HeaderName; 3] = [
+    HeaderName::from_static("x-ratelimit-limit"),
+    HeaderName::from_static("x-ratelimit-remaining"),
+    HeaderName::from_static("x-ratelimit-reset"),
+];
+/// The largest integer in a structured field (RFC 9651, section 3.3.1).
+const MAX_INTEGER: u64 = 999_999_999_999_999;
+
+/// Which dialects are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateLimitHeaders {
+    /// `RateLimit` and `RateLimit-Policy`.
+    pub draft: bool,
+    /// `RateLimit-Limit`, `-Remaining` and `-Reset`, as in revision 6 of the draft.
+    pub triple: bool,
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
+    pub x: bool,
+}
+
+impl RateLimitHeaders {
+    const NONE: Self = Self { draft: false, triple: false, x: false };
+}
+
+impl FromStr for RateLimitHeaders {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut headers = Self::NONE;
+        if text == "none" {
+            return Ok(headers);
+        }
+        for dialect in text.split(',') {
+            match dialect {
+                "draft" => headers.draft = true,
+                "triple" => headers.triple = true,
+                "x" => headers.x = true,
+                _ => return Err(format!("{dialect:?} is none of draft, triple and x; or `none` alone")),
+            }
+        }
+        Ok(headers)
+    }
+}
+
+/// Where a client stands with the rule that answered it.
+#[derive(Debug)]
+pub struct Standing<'a> {
+    /// What the rule is called: printable ASCII without quotes and backslashes.
+    pub policy: &'a str,
+    pub limit: u64,
+    pub window_seconds: Option<u64>,
+    pub remaining: u64,
+    pub reset: u64,
+    pub retry_after: Option<u64>,
+}
+
+impl RateLimitHeaders {
+    /// Adds the headers that say it.
+    pub fn write(self, standing: &Standing, headers: &mut HeaderMap) {
+        if self.draft {
+            insert_text(headers, POLICY, &standing.as_policy());
+            insert_text(headers, CURRENT, &standing.as_service_limit());
+        }
+        for (wanted, names) in [(self.triple, TRIPLE), (self.x, X)] {
+            if wanted {
+                let numbers = [standing.limit, standing.remaining, standing.reset];
+                headers.extend(names.into_iter().zip(numbers.map(HeaderValue::from)));
+            }
+        }
+        if let Some(seconds) = standing.retry_after {
+            headers.insert(RETRY_AFTER, seconds.into());
+        }
+    }
+}
+
+impl Standing<'_> {
+    fn as_policy(&self) -> String {
+        let mut text = format!("\"{}\";q={}", self.policy, self.limit.min(MAX_INTEGER));
+        if let Some(seconds) = self.window_seconds {
+            // Writing to a string never fails.
+            let _ = write!(text, ";w={}", seconds.clamp(1, MAX_INTEGER));
+        }
+        text
+    }
+
+    /// A `Retry-After` may not end before the time that `t` names, so that is cut to it where a bucket trickles.
+    fn as_service_limit(&self) -> String {
+        let mut text = format!("\"{}\";r={}", self.policy, self.remaining.min(MAX_INTEGER));
+        let until = self.retry_after.map_or(self.reset, |retry| retry.min(self.reset));
+        if until > 0 {
+            let _ = write!(text, ";t={}", until.min(MAX_INTEGER));
+        }
+        text
+    }
+}
+
+fn insert_text(headers: &mut HeaderMap, name: HeaderName, text: &str) {
+    if let Ok(value) = HeaderValue::try_from(text) {
+        headers.insert(name, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STANDING: Standing =
+        Standing { policy: "by-ip", limit: 100, window_seconds: Some(60), remaining: 50, reset: 30, retry_after: None };
+
+    fn written(dialects: &str, standing: &Standing) -> Vec<String> {
+        let mut headers = HeaderMap::new();
+        dialects.parse::<RateLimitHeaders>().unwrap().write(standing, &mut headers);
+        headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect()
+    }
+
+    #[test]
+    fn each_dialect_says_it_its_own_way() {
+        assert_eq!(
+            written("draft", &STANDING),
+            ["ratelimit-policy: \"by-ip\";q=100;w=60", "ratelimit: \"by-ip\";r=50;t=30"]
+        );
+        assert_eq!(
+            written("triple", &STANDING),
+            ["ratelimit-limit: 100", "ratelimit-remaining: 50", "ratelimit-reset: 30"]
+        );
+        assert_eq!(
+            written("x", &STANDING),
+            ["x-ratelimit-limit: 100", "x-ratelimit-remaining: 50", "x-ratelimit-reset: 30"]
+        );
+        assert_eq!(written("x,draft,triple", &STANDING).len(), 8);
+        assert!(written("none", &STANDING).is_empty());
+    }
+
+    #[test]
+    fn a_denial_says_when_to_come_again_and_no_window_ends_later() {
+        let trickling = Standing { remaining: 0, reset: 30, retry_after: Some(3), ..STANDING };
+        assert_eq!(written("draft", &trickling)[1..], ["ratelimit: \"by-ip\";r=0;t=3", "retry-after: 3"]);
+        let expensive = Standing { remaining: 1, reset: 3, retry_after: Some(30), ..STANDING };
+        assert_eq!(written("draft", &expensive)[1..], ["ratelimit: \"by-ip\";r=1;t=3", "retry-after: 30"]);
+    }
+
+    #[test]
+    fn what_counts_nothing_has_no_window() {
+        let always = Standing { remaining: 100, reset: 0, window_seconds: None, ..STANDING };
+        assert_eq!(written("draft", &always), ["ratelimit-policy: \"by-ip\";q=100", "ratelimit: \"by-ip\";r=100"]);
+    }
+
+    #[test]
+    fn integers_stay_within_what_structured_fields_hold() {
+        let huge = Standing { limit: u64::MAX, remaining: u64::MAX, reset: u64::MAX, ..STANDING };
+        assert_eq!(written("draft", &huge)[0], "ratelimit-policy: \"by-ip\";q=999999999999999;w=60");
+        assert_eq!(written("draft", &huge)[1], "ratelimit: \"by-ip\";r=999999999999999;t=999999999999999");
+    }
+
+    #[test]
+    fn other_dialects_are_unknown() {
+        for text in ["", "Draft", "draft, x", "draft,none", "draft,,x"] {
+            assert!(text.parse::<RateLimitHeaders>().is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! `GET /v1/rules`: the rules in force, in their order.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+use serde_json::Number;
+
+use super::Api;
+use super::problem::Problem;
+use crate::rules::{Rule, Seconds};
+
+#[derive(Serialize)]
+struct Rules<'a> {
+    rules: Vec<Described<'a>>,
+}
+
+/// A rule under the names that its settings have in a rules file; what was not given is left out.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Described<'a> {
+    #[serde(serialize_with = "as_object")]
+    operation: &'a Rule,
+    credit_limit: u64,
+    reset_seconds: Number,
+    algorithm: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refill_credits: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refill_seconds: Option<Number>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    burst: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    actor_field: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost_field: Option<&'a str>,
+    match_policy: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    comment: Option<&'a str>,
+}
+
+fn as_object<S: Serializer>(rule: &&Rule, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut object = serializer.serialize_map(Some(rule.operation.len()))?;
+    for (key, pattern) in rule.pairs() {
+        object.serialize_entry(key, pattern)?;
+    }
+    object.end()
+}
+
+impl<'a> Described<'a> {
+    fn new(rule: &'a Rule) -> Self {
+        let settings = &rule.settings;
+        Self {
+            operation: rule,
+            credit_limit: settings.credit_limit,
+            reset_seconds: number(settings.reset_seconds),
+            algorithm: settings.algorithm().name(),
+            refill_credits: settings.refill_credits,
+            refill_seconds: settings.refill_seconds.map(number),
+            burst: settings.burst,
+            actor_field: rule.actor_field.as_deref(),
+            cost_field: rule.cost_field.as_deref(),
+            match_policy: rule.match_policy.as_str(),
+            label: rule.label.as_deref(),
+            comment: rule.comment.as_deref(),
+        }
+    }
+}
+
+/// Whole where it can be. The fraction of a number that needs all nine decimals and is as long as years is rounded.
+fn number(seconds: Seconds) -> Number {
+    match seconds.0.subsec_nanos() {
+        0 => Number::from(seconds.0.as_secs()),
+        _ => Number::from_f64(seconds.0.as_secs_f64()).unwrap_or_else(|| Number::from(seconds.0.as_secs())),
+    }
+}
+
+pub async fn rules(State(api): State<Arc<Api>>) -> Result<Response, Problem> {
+    let policy = api.policy()?;
+    let rules = policy.rules().rules().iter().map(Described::new).collect();
+    Ok(Json(Rules { rules }).into_response())
+}

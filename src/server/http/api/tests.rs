@@ -1,0 +1,15 @@
+//! The description names the routes that there are.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+#[test]
+fn every_route_is_described() {
+    let described: serde_json::Value = serde_json::from_str(openapi::DESCRIPTION).unwrap();
+    let described: BTreeSet<_> = described["paths"].as_object().unwrap().keys().cloned().collect();
+    let routes = [hit_routes(), check_routes(), inspection_routes(), public_routes()];
+    let mut served: BTreeSet<_> = routes.iter().flatten().map(|(path, ..)| path.replace("{*", "{")).collect();
+    served.extend(["/healthz".to_owned(), "/readyz".to_owned()]);
+    assert_eq!(described, served);
+}

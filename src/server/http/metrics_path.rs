@@ -1,0 +1,32 @@
+//! Where the metrics may be.
+
+/// Where they are unless the operator says otherwise.
+pub const DEFAULT_METRICS_PATH: &str = "/metrics";
+/// The front's other pages.
+const TAKEN: [&str; 3] = ["/healthz", "/readyz", "/openapi.json"];
+/// What the API's paths begin with.
+const API: &str = "/v1";
+
+/// Why the metrics cannot be at a path.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidMetricsPath {
+    #[error("a path begins with one slash, such as {DEFAULT_METRICS_PATH}")]
+    NoSlash,
+    #[error("a path here has letters, digits, slashes and . _ ~ - only")]
+    Character,
+    #[error("another page is there; choose another path, such as {DEFAULT_METRICS_PATH}")]
+    Taken,
+}
+
+/// # Errors
+/// When the metrics cannot be at `path`.
+pub fn check_metrics_path(path: &str) -> Result<(), InvalidMetricsPath> {
+    if !path.starts_with('/') || path.starts_with("//") {
+        return Err(InvalidMetricsPath::NoSlash);
+    }
+    if !path.chars().all(|c| c.is_ascii_alphanumeric() || "/._~-".contains(c)) {
+        return Err(InvalidMetricsPath::Character);
+    }
+    let is_api = path.strip_prefix(API).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    if is_api || TAKEN.contains(&path) { Err(InvalidMetricsPath::Taken) } else { Ok(()) }
+}

@@ -1,0 +1,50 @@
+//! How the metrics see a request: what kind it is, and whether it was answered with an error.
+
+use crate::metrics::{Errors, RequestKind};
+use crate::protocol::command::{Command, CommandError};
+
+pub fn kind(command: &Result<Command, CommandError>) -> RequestKind {
+    let Ok(command) = command else { return RequestKind::Invalid };
+    match command {
+        Command::Hit(_) => RequestKind::Hit,
+        Command::Peek(_) => RequestKind::Peek,
+        Command::Forget(_) => RequestKind::Reset,
+        Command::Explain(_) => RequestKind::Explain,
+        Command::Rules => RequestKind::Rules,
+        Command::Tokens(_) | Command::Session(_) | Command::Throttle(_) => RequestKind::Bucket,
+        Command::Counters(_) | Command::ForgetCounters(_) => RequestKind::Counters,
+        Command::Backup(_)
+        | Command::Info(_)
+        | Command::ConfigGet(_)
+        | Command::DbSize
+        | Command::Time
+        | Command::Describe(_) => RequestKind::Server,
+        Command::Ping(_)
+        | Command::Echo(_)
+        | Command::Hello(_)
+        | Command::Auth(_)
+        | Command::Select
+        | Command::Quit
+        | Command::ResetConnection
+        | Command::ClientId
+        | Command::ClientInfo
+        | Command::ClientGetName
+        | Command::ClientSetName(_)
+        | Command::ClientSetInfo(_) => RequestKind::Connection,
+    }
+}
+
+/// Counts a request that is no command.
+pub fn count_command_error(errors: &Errors, error: &CommandError) {
+    match error {
+        CommandError::UnknownCommand { .. } | CommandError::UnknownSubcommand { .. } => errors.unknown_command.inc(),
+        _ => errors.unknown.inc(),
+    }
+}
+
+/// Counts the reply if it is an error; it is all that `output` has from `start` on.
+pub fn count_error_reply(errors: &Errors, output: &[u8], start: usize) {
+    if output.get(start) == Some(&b'-') {
+        errors.unknown.inc();
+    }
+}

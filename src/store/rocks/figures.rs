@@ -1,0 +1,159 @@
+//! What the store tells about itself: its own timings, its table, and what RocksDB keeps count of.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use rocksdb::properties;
+
+use super::Shared;
+use crate::clock::{Clock, Timestamp};
+use crate::metrics::{Figure, Histogram, Unit};
+
+/// Upper bounds in nanoseconds: from the page cache to a disk that is far behind.
+const DURATIONS: [u64; 12] = [
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    500_000,
+    1_000_000,
+    5_000_000,
+    10_000_000,
+    50_000_000,
+    250_000_000,
+    1_000_000_000,
+];
+
+/// How long commits and fsyncs take.
+pub struct Timings {
+    clock: Clock,
+    commits: Histogram,
+    fsyncs: Histogram,
+}
+
+impl Timings {
+    pub fn new(clock: Clock) -> Self {
+        let histogram = || Histogram::new(Unit::Seconds, &DURATIONS);
+        Self { clock, commits: histogram(), fsyncs: histogram() }
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// A commit that began then has been made.
+    pub fn committed(&self, begun: Timestamp) {
+        self.commits.observe(self.now().since(begun), 1);
+    }
+
+    /// An fsync that began then has been made.
+    pub fn synced(&self, begun: Timestamp) {
+        self.fsyncs.observe(self.now().since(begun), 1);
+    }
+}
+
+impl Shared {
+    pub(super) fn figures(&self) -> Vec<Figure> {
+        let mut figures = self.own().to_vec();
+        figures.extend(self.room.figures());
+        figures.extend(self.rocksdb_s());
+        if let Ok(bytes) = self.database.disk_bytes() {
+            figures.push(gauge("divvy_rocksdb_disk_bytes", "What the files in the data directory take.", bytes));
+        }
+        figures
+    }
+
+    fn own(&self) -> [Figure; 9] {
+        let (swept, usage) = (&self.database.swept, self.table.usage());
+        [
+            Figure::histogram(
+                "divvy_commit_duration_seconds",
+                "How long commits took: of many hits at once, to the write-ahead log; with --durability sync, fsync included.",
+                &self.timings.commits,
+            ),
+            Figure::histogram(
+                "divvy_fsync_duration_seconds",
+                "How long the fsyncs of the write-ahead log took that follow every second, outside of commits.",
+                &self.timings.fsyncs,
+            ),
+            gauge("divvy_commits_failing", "1 while commits fail.", u64::from(self.failing.load(Relaxed))),
+            gauge(
+                "divvy_journal_bytes",
+                "Changes in the journal whose counters are not written back yet.",
+                self.write_back.journal_bytes(),
+            ),
+            gauge("divvy_hot_counters", "Counters in the hot table.", usage.counters),
+            Figure::counter("divvy_hot_table_hits_total", "Actions on counters in the hot table.", usage.hits),
+            Figure::counter(
+                "divvy_hot_table_misses_total",
+                "Actions on counters that had to be looked for in RocksDB.",
+                usage.misses,
+            ),
+            Figure::counter(
+                "divvy_expired_dropped_total",
+                "Expired counters that compactions have dropped.",
+                swept.expired.load(Relaxed),
+            ),
+            Figure::counter(
+                "divvy_unreadable_kept_total",
+                "Records that a compaction could not read, and kept.",
+                swept.unreadable.load(Relaxed),
+            ),
+        ]
+    }
+
+    fn rocksdb_s(&self) -> [Figure; 9] {
+        let database = &self.database;
+        [
+            gauge(
+                "divvy_rocksdb_block_cache_bytes",
+                "Memory of RocksDB's block caches.",
+                database.sum(properties::BLOCK_CACHE_USAGE),
+            ),
+            gauge(
+                "divvy_rocksdb_write_buffer_bytes",
+                "Memory of RocksDB's write buffers.",
+                database.sum(properties::CUR_SIZE_ALL_MEM_TABLES),
+            ),
+            gauge(
+                "divvy_rocksdb_table_reader_bytes",
+                "Memory of RocksDB's indexes and filters outside of the block caches, about.",
+                database.sum(properties::ESTIMATE_TABLE_READERS_MEM),
+            ),
+            gauge(
+                "divvy_rocksdb_pending_compaction_bytes",
+                "What compactions have yet to rewrite, about.",
+                database.sum(properties::ESTIMATE_PENDING_COMPACTION_BYTES),
+            ),
+            gauge(
+                "divvy_rocksdb_delayed_write_bytes_per_second",
+                "To how much RocksDB holds writes back because it is behind; 0: it does not.",
+                database.number(properties::ACTUAL_DELAYED_WRITE_RATE),
+            ),
+            gauge(
+                "divvy_rocksdb_writes_stopped",
+                "1 while RocksDB takes no writes because it is behind.",
+                database.number(properties::IS_WRITE_STOPPED),
+            ),
+            gauge(
+                "divvy_rocksdb_running_compactions",
+                "Compactions under way.",
+                database.number(properties::NUM_RUNNING_COMPACTIONS),
+            ),
+            gauge(
+                "divvy_rocksdb_running_flushes",
+                "Flushes under way.",
+                database.number(properties::NUM_RUNNING_FLUSHES),
+            ),
+            Figure::counter(
+                "divvy_rocksdb_background_errors_total",
+                "Errors of RocksDB's background work.",
+                database.number(properties::BACKGROUND_ERRORS),
+            ),
+        ]
+    }
+}
+
+fn gauge(name: &'static str, help: &'static str, value: u64) -> Figure {
+    Figure::gauge(name, help, value as f64)
+}

@@ -1,0 +1,73 @@
+"""Holds answers of each kind against the server's description: openapi.py URL URL_WITHOUT_RULES URL_WITH_PASSWORD
+
+The first server has the rules of config/algorithms.ini. Exits with 0 when every answer is as described.
+"""
+
+import sys
+
+import requests
+import schemathesis
+
+SERVED, RULELESS, LOCKED = sys.argv[1:]
+UNDENIED = {"api": "status"}
+
+
+def drive(server, method, path, status, **request):
+    response = requests.request(method, server + path, timeout=30, **request)
+    assert response.status_code == status, (method, path, response.status_code, response.text)
+    described = "/v1/check/{path}" if path.startswith("/v1/check/x") else path.partition("?")[0]
+    description[described][method].validate_response(response)
+    return response
+
+
+description = schemathesis.openapi.from_url(SERVED + "/openapi.json")
+
+for operation in (
+    UNDENIED,
+    {"api": "search", "user": "ann"},
+    {"api": "password-reset", "user": "ann"},
+    {"api": "reports", "user": "ann"},
+    {"api": "orders", "user": "ann"},
+    {"api": "upload", "user": "ann", "bytes": "17"},
+):
+    drive(SERVED, "POST", "/v1/hit", 200, json={"operation": operation})
+    drive(SERVED, "POST", "/v1/peek", 200, json={"operation": operation, "cost": 5})
+    drive(SERVED, "POST", "/v1/explain", 200, json={"operation": operation})
+    drive(SERVED, "POST", "/v1/check", 200, headers={"X-Forwarded-For": "192.0.2.1"}, params=operation)
+    hits = [{"operation": operation}, {"operation": operation, "cost": 10**9}, {"operation": {}}]
+    results = drive(SERVED, "POST", "/v1/hits", 200, json={"hits": hits}).json()["results"]
+    assert [result["allowed"] for result in results] == [True, False, False], results
+
+upload = {"api": "upload", "user": "ann"}
+drive(SERVED, "POST", "/v1/hit", 429, json={"operation": {}})
+drive(SERVED, "POST", "/v1/hit", 429, json={"operation": upload, "cost": 10**6})
+drive(SERVED, "POST", "/v1/hit", 429, json={"operation": UNDENIED, "cost": 2**64 - 1})
+drive(SERVED, "GET", "/v1/check", 429)
+drive(SERVED, "PATCH", "/v1/check/x", 429)
+refused = {**upload, "bytes": "many"}
+drive(SERVED, "POST", "/v1/hit", 400, json={"operation": refused})
+drive(SERVED, "POST", "/v1/hits", 200, json={"hits": [{"operation": refused}]})
+drive(SERVED, "POST", "/v1/explain", 200, json={"operation": refused})
+drive(SERVED, "GET", "/v1/check", 400, params=refused)
+drive(SERVED, "POST", "/v1/peek", 400, json={"operation": {"api": 1}})
+drive(SERVED, "POST", "/v1/explain", 415, data="{}")
+drive(SERVED, "POST", "/v1/hits", 413, json={"hits": ["x" * 100_000]})
+counters = "/v1/counters?rule=sliding-window"
+assert drive(SERVED, "GET", counters, 200).json()["counters"]
+assert drive(SERVED, "DELETE", counters, 200).json()["forgotten"] == 1
+for method in ("GET", "DELETE"):
+    drive(SERVED, method, counters + "&cursor=x", 400)
+    drive(SERVED, method, "/v1/counters?rule=default", 400)
+    drive(SERVED, method, "/v1/counters?rule=x", 404)
+    drive(RULELESS, method, "/v1/counters?rule=x", 503)
+for path in ("/v1/rules", "/openapi.json", "/healthz", "/readyz"):
+    drive(SERVED, "GET", path, 200)
+
+for path in ("/v1/hit", "/v1/peek", "/v1/explain"):
+    drive(RULELESS, "POST", path, 503, json={"operation": {}})
+drive(RULELESS, "POST", "/v1/hits", 200, json={"hits": [{"operation": {}}]})
+drive(RULELESS, "GET", "/v1/rules", 503)
+drive(RULELESS, "GET", "/v1/check", 503)
+
+for method, path in (("POST", "/v1/hit"), ("POST", "/v1/hits"), ("GET", "/v1/check"), ("DELETE", "/v1/counters")):
+    drive(LOCKED, method, path, 401)

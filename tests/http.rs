@@ -1,0 +1,392 @@
+//! The HTTP API over real sockets: answers, headers to the letter, and what is said to bad requests.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::support::http::{HttpClient, Response, encode};
+use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server};
+
+const RULES: &str = "
+[api=status]
+creditLimit = 3
+resetSeconds = 3599.5
+label = status
+
+[api=drip user=*]
+creditLimit = 10
+resetSeconds = 60
+algorithm = leaky-bucket
+burst = 5
+actorField = user
+costField = bytes
+
+[api=steps]
+creditLimit = 10
+resetSeconds = 60
+algorithm = token-bucket
+refillCredits = 4
+refillSeconds = 7200
+label = steps
+
+[api=open]
+creditLimit = 9007199254740991
+resetSeconds = 0
+comment = never counted
+
+[api=trial]
+creditLimit = 1
+resetSeconds = 60
+matchPolicy = canary
+label = on-trial
+
+[default]
+creditLimit = 0
+resetSeconds = 0
+";
+
+fn served(args: &[&str]) -> (Server, HttpClient, RulesFile) {
+    let rules = RulesFile::ini(RULES);
+    let server = Server::start(&[&[rules.path(), "--store", "memory"], args].concat());
+    let client = HttpClient::connect(server.http);
+    (server, client, rules)
+}
+
+/// The headers that tell of limits, in their order.
+fn limits(response: &Response) -> Vec<String> {
+    let told = |name: &str| name.contains("ratelimit") || name == "retry-after";
+    let headers = response.head.lines().filter(|line| line.split_once(':').is_some_and(|(name, _)| told(name)));
+    headers.map(str::to_owned).collect()
+}
+
+#[test]
+fn a_hit_is_answered_with_numbers_and_headers() {
+    let (_server, mut client, _rules) = served(&[]);
+    let hit = r#"{"operation":{"api":"status"}}"#;
+    let first = client.post("/v1/hit", hit);
+    assert_eq!(first.status, 200);
+    assert_eq!(first.header("content-type"), Some("application/json"));
+    let expected = r#"{"allowed":true,"limit":3,"remaining":2,"reset":3600,"retryAfter":null,"rule":"status"}"#;
+    assert_eq!(first.body, expected);
+    assert_eq!(limits(&first), ["ratelimit-policy: \"status\";q=3;w=3600", "ratelimit: \"status\";r=2;t=3600"]);
+    client.post("/v1/hit", hit);
+    client.post("/v1/hit", hit);
+    let denied = client.post("/v1/hit", hit);
+    assert_eq!(denied.status, 429);
+    // Time passes: rounded up, all of them tell of the same.
+    let reset = denied.json()["reset"].as_u64().unwrap();
+    assert!((3000..=3600).contains(&reset));
+    let expected =
+        format!(r#"{{"allowed":false,"limit":3,"remaining":0,"reset":{reset},"retryAfter":{reset},"rule":"status"}}"#);
+    assert_eq!(denied.body, expected);
+    let (policy, current) = ("ratelimit-policy: \"status\";q=3;w=3600", format!("ratelimit: \"status\";r=0;t={reset}"));
+    assert_eq!(limits(&denied), [policy, &current, &format!("retry-after: {reset}")]);
+}
+
+#[test]
+fn every_kind_of_rule_has_its_headers() {
+    let (_server, mut client, _rules) = served(&[]);
+    let mut told = |operation: &str| {
+        let response = client.post("/v1/hit", &format!("{{\"operation\":{operation}}}"));
+        (response.status, limits(&response))
+    };
+    let told_of = |status, policy: &str, current: &str| {
+        (status, vec![format!("ratelimit-policy: {policy}"), format!("ratelimit: {current}")])
+    };
+    assert_eq!(told(r#"{"api":"drip","user":"a"}"#), told_of(200, "\"rule-2\";q=5;w=30", "\"rule-2\";r=4;t=6"));
+    assert_eq!(told(r#"{"api":"steps"}"#), told_of(200, "\"steps\";q=10;w=18000", "\"steps\";r=9;t=7200"));
+    let open = told_of(200, "\"rule-4\";q=999999999999999", "\"rule-4\";r=999999999999999");
+    assert_eq!(told(r#"{"api":"open"}"#), open, "no more digits than a structured field may have");
+    let never = told_of(429, "\"default\";q=0", "\"default\";r=0");
+    assert_eq!(told("{}"), never, "no Retry-After: waiting does not help");
+    assert_eq!(told(r#"{"api":"trial"}"#), never, "a canary does not answer");
+}
+
+#[test]
+fn the_dialects_of_the_headers_are_chosen() {
+    let (_server, mut client, _rules) = served(&["--rate-limit-headers", "triple,x"]);
+    let told = limits(&client.post("/v1/hit", r#"{"operation":{"api":"status"}}"#));
+    let triple = ["ratelimit-limit: 3", "ratelimit-remaining: 2", "ratelimit-reset: 3600"];
+    let x = ["x-ratelimit-limit: 3", "x-ratelimit-remaining: 2", "x-ratelimit-reset: 3600"];
+    assert_eq!(told, [triple, x].concat());
+    let (_server, mut client, _rules) = served(&["--rate-limit-headers", "none"]);
+    assert_eq!(limits(&client.post("/v1/hit", r#"{"operation":{"api":"status"}}"#)), [""; 0]);
+}
+
+#[test]
+fn all_protocols_take_from_the_same_counter() {
+    let server = Server::in_memory(COMPAT_RULES);
+    let mut line = LineClient::connect(server.line);
+    let mut resp = RespClient::connect(server.resp);
+    let mut http = HttpClient::connect(server.http);
+    for credit in [999, 996, 993] {
+        assert_eq!(line.hit("method=GET path=/status").1, credit);
+        let reply = resp.command("DIVVY.HIT method=GET path=/status");
+        assert!(reply.starts_with(&format!("[1 {} ", credit - 1)), "{reply}");
+        let response = http.post("/v1/hit", r#"{"operation":{"method":"GET","path":"/status"}}"#);
+        assert_eq!(response.json()["remaining"], credit - 2);
+    }
+}
+
+#[test]
+fn an_explicit_cost_wins_over_the_cost_field() {
+    let (_server, mut client, _rules) = served(&[]);
+    let mut remaining = |cost: &str| {
+        let hit = format!(r#"{{"operation":{{"api":"drip","user":"a","bytes":"2"}}{cost}}}"#);
+        client.post("/v1/hit", &hit).json()["remaining"].clone()
+    };
+    assert_eq!(remaining(""), 3);
+    assert_eq!(remaining(r#","cost":0"#), 3);
+    assert_eq!(remaining(r#","cost":3"#), 0);
+    let too_much = client.post("/v1/hit", r#"{"operation":{"api":"drip","user":"a"},"cost":6}"#);
+    assert_eq!((too_much.status, too_much.header("retry-after")), (429, None), "it would never be allowed");
+    let bad = client.post("/v1/hit", r#"{"operation":{"api":"drip","user":"a","bytes":"two"}}"#);
+    assert_eq!(bad.status, 400);
+    assert!(bad.json()["detail"].as_str().unwrap().contains("'bytes'"), "{}", bad.body);
+}
+
+#[test]
+fn many_hits_are_answered_in_order() {
+    let (_server, mut client, _rules) = served(&["--max-hits", "6"]);
+    let hits = r#"{"hits":[
+        {"operation":{"api":"status"},"cost":2},
+        {"operation":{"api":"drip","user":"a","bytes":"x"}},
+        {"operation":{"api":"status"},"cost":2},
+        {"operation":{"api":"status"}},
+        {"operation":{"api":"open"}}
+    ]}"#;
+    let response = client.post("/v1/hits", hits);
+    assert_eq!(response.status, 200);
+    let results = response.json();
+    let results = results["results"].as_array().unwrap();
+    assert_eq!(results.len(), 5);
+    let answer = |index: usize| (results[index]["allowed"].as_bool(), results[index]["remaining"].as_u64());
+    assert_eq!(
+        [answer(0), answer(2), answer(3)],
+        [(Some(true), Some(1)), (Some(false), Some(1)), (Some(true), Some(0))]
+    );
+    assert_eq!(results[1]["status"], 400);
+    assert_eq!(answer(4), (Some(true), Some(9_007_199_254_740_991)));
+    assert_eq!(client.post("/v1/hits", r#"{"hits":[]}"#).body, r#"{"results":[]}"#);
+
+    let seven = vec![json!({"operation": {"api": "steps"}}); 7];
+    let refused = client.post("/v1/hits", &json!({ "hits": seven }).to_string());
+    assert_eq!((refused.status, &refused.json()["pointer"]), (400, &json!("#/hits")));
+    let malformed = json!({ "hits": [seven[0], {"operation": {"api": 1}}] });
+    let refused = client.post("/v1/hits", &malformed.to_string());
+    assert_eq!((refused.status, &refused.json()["pointer"]), (400, &json!("#/hits/1/operation/api")));
+    let untouched = client.post("/v1/peek", r#"{"operation":{"api":"steps"}}"#);
+    assert_eq!(untouched.json()["remaining"], 10, "a request that is refused takes nothing");
+}
+
+#[test]
+fn a_peek_takes_nothing() {
+    let (_server, mut client, _rules) = served(&[]);
+    let asked = r#"{"operation":{"api":"status"},"cost":4}"#;
+    for _ in 0..2 {
+        let response = client.post("/v1/peek", asked);
+        assert_eq!(response.status, 200, "the question is answered");
+        assert_eq!(response.json()["allowed"], false);
+        assert_eq!(response.json()["remaining"], 3);
+        assert_eq!(response.header("ratelimit"), Some("\"status\";r=3"));
+    }
+}
+
+#[test]
+fn explain_and_rules_show_the_policy() {
+    let (_server, mut client, _rules) = served(&[]);
+    let explained = client.post("/v1/explain", r#"{"operation":{"api":"trial"}}"#).json();
+    let findings: Vec<_> = explained["rules"].as_array().unwrap().iter().map(|rule| &rule["finding"]).collect();
+    assert_eq!(findings, ["value-differs", "value-differs", "value-differs", "value-differs", "canary", "answers"]);
+    let rules = client.get("/v1/rules", &[]).json();
+    assert_eq!(rules["rules"].as_array().unwrap().len(), 6);
+    assert_eq!(
+        rules["rules"][0],
+        json!({ "operation": {"api": "status"}, "creditLimit": 3, "resetSeconds": 3599.5,
+                "algorithm": "fixed-window", "matchPolicy": "stop", "label": "status" })
+    );
+    assert_eq!(
+        rules["rules"][1],
+        json!({ "operation": {"api": "drip", "user": "*"}, "creditLimit": 10, "resetSeconds": 60,
+                "algorithm": "leaky-bucket", "burst": 5, "actorField": "user", "costField": "bytes",
+                "matchPolicy": "stop" })
+    );
+}
+
+#[test]
+fn counters_are_listed_and_forgotten_in_pages() {
+    let by_user = "[user=*]\ncreditLimit=5\nresetSeconds=3600\nactorField=user\nlabel=by-user\n";
+    let rules = RulesFile::ini(&format!("{by_user}[default]\ncreditLimit=9\nresetSeconds=60\n"));
+    let server = Server::in_memory(rules.path());
+    let mut client = HttpClient::connect(server.http);
+    for user in 0..25 {
+        client.post("/v1/hit", &format!(r#"{{"operation":{{"user":"u {user}"}}}}"#));
+    }
+    let one = client.get("/v1/counters?rule=by-user&actor=u%207", &[]).json();
+    assert_eq!((&one["counters"][0]["actor"], &one["counters"][0]["remaining"]), (&json!("u 7"), &json!(4)));
+    assert!((3000..=3600).contains(&one["counters"][0]["reset"].as_u64().unwrap()), "{one}");
+    assert_eq!((one["counters"].as_array().unwrap().len(), &one["next"]), (1, &json!(null)));
+
+    let mut actors = BTreeSet::new();
+    let mut path = "/v1/counters?rule=by-user&count=10".to_owned();
+    loop {
+        let page = client.get(&path, &[]).json();
+        let counters = page["counters"].as_array().unwrap();
+        assert!(counters.len() <= 10);
+        actors.extend(counters.iter().map(|counter| counter["actor"].as_str().unwrap().to_owned()));
+        let Some(cursor) = page["next"].as_str() else { break };
+        path = format!("/v1/counters?rule=by-user&count=10&cursor={}", cursor.replace('=', "%3D").replace(' ', "%20"));
+    }
+    assert_eq!(actors.len(), 25);
+
+    let mut delete = |path: &str| {
+        client.send(&encode("DELETE", path, &[], b""));
+        client.read_response().json()
+    };
+    assert_eq!(delete("/v1/counters?rule=by-user&actor=u%207"), json!({ "forgotten": 1, "next": null }));
+    assert_eq!(delete("/v1/counters?rule=by-user&actor=u%207")["forgotten"], 0);
+    assert_eq!(delete("/v1/counters?rule=by-user"), json!({ "forgotten": 24, "next": null }));
+    assert_eq!(delete("/v1/counters?rule=default"), json!({ "forgotten": 0, "next": null }));
+    for (query, status) in [
+        ("", 400),
+        ("?rule=by-user&count=0", 400),
+        ("?rule=by-user&count=1001", 400),
+        ("?rule=by-user&count=many", 400),
+        ("?rule=by-user&page=2", 400),
+        ("?rule=by-user&cursor=nobody%27s", 400),
+        ("?rule=unheard-of", 404),
+    ] {
+        let problem = delete(&format!("/v1/counters{query}"));
+        assert_eq!(problem["status"], status, "{query}: {problem}");
+    }
+}
+
+#[test]
+fn every_mistake_is_a_problem_of_its_own() {
+    let (_server, mut client, _rules) = served(&["--max-body", "200", "--max-pairs", "2"]);
+    let long = format!(r#"{{"operation":{{"a":"{}"}}}}"#, "x".repeat(200));
+    let json = "application/json";
+    let hit = r#"{"operation":{}}"#;
+    for (method, path, kind, body, status, pointer, detail) in [
+        ("POST", "/v1/hit", json, "{", 400, Some("#"), "EOF"),
+        ("POST", "/v1/hit", json, "{}", 400, Some("#"), "missing field `operation`"),
+        ("POST", "/v1/hit", json, r#"{"operation":{},"c":1}"#, 400, Some("#/c"), "unknown field `c`"),
+        ("POST", "/v1/hit", json, r#"{"operation":{"a":1}}"#, 400, Some("#/operation/a"), "expected a string"),
+        ("POST", "/v1/hit", json, r#"{"operation":{},"cost":1.5}"#, 400, Some("#/cost"), "expected a whole number"),
+        ("POST", "/v1/hit", json, r#"{"operation":{"a":"","b":"","c":""}}"#, 400, Some("#/operation"), "2 pairs"),
+        ("POST", "/v1/peek", json, "[]", 400, Some("#"), "struct AskedHit"),
+        ("POST", "/v1/explain", json, r#"{"operation":{},"cost":1}"#, 400, Some("#/cost"), "unknown field"),
+        ("POST", "/v1/hit", json, &long, 413, None, "--max-body"),
+        ("POST", "/v1/hit", "text/plain", hit, 415, None, "Content-Type"),
+        ("POST", "/v1/hits", "application/jsonx", hit, 415, None, "Content-Type"),
+        ("GET", "/v1/hit", json, "", 405, None, "does not take GET"),
+        ("DELETE", "/v1/rules", json, "", 405, None, "does not take DELETE"),
+        ("GET", "/v1", json, "", 404, None, "/openapi.json"),
+        ("POST", "/v2/hit", json, hit, 404, None, "there is no /v2/hit"),
+    ] {
+        client.send(&encode(method, path, &[("content-type", kind)], body.as_bytes()));
+        let response = client.read_response();
+        let problem = response.json();
+        let name = format!("{method} {path} {body}: {problem}");
+        assert_eq!(response.status, status, "{name}");
+        assert_eq!(response.header("content-type"), Some("application/problem+json"), "{name}");
+        assert_eq!(problem["status"], status, "{name}");
+        assert_eq!(problem["type"], "about:blank", "{name}");
+        assert!(problem["title"].is_string(), "{name}");
+        assert_eq!(problem.get("pointer").and_then(|pointer| pointer.as_str()), pointer, "{name}");
+        assert!(problem["detail"].as_str().unwrap().contains(detail), "{name}");
+        // What is left of a body that was too long is not read.
+        if status == 413 {
+            client = HttpClient::connect(_server.http);
+        }
+    }
+    client.send(&encode("PUT", "/v1/check", &[], b""));
+    assert_eq!(client.read_response().header("allow"), Some("GET,HEAD,POST"));
+}
+
+#[test]
+fn a_body_far_over_the_limit_is_refused_without_being_read() {
+    let (server, mut client, _rules) = served(&[]);
+    client.send(b"POST /v1/hit HTTP/1.1\r\nhost: divvy\r\ncontent-type: application/json\r\n");
+    client.send(b"content-length: 1000000000\r\n\r\n{\"operation\":");
+    assert_eq!(client.read_response().status, 413);
+    assert!(client.is_closed(), "what else is sent is not taken for a request");
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn without_rules_or_store_it_is_unavailable() {
+    let server = Server::start(&["--store", "memory"]);
+    let mut client = HttpClient::connect(server.http);
+    for (path, body) in [("/v1/hit", r#"{"operation":{}}"#), ("/v1/explain", r#"{"operation":{}}"#)] {
+        let response = client.post(path, body);
+        assert_eq!((response.status, response.header("retry-after")), (503, None));
+        assert!(response.json()["detail"].as_str().unwrap().contains("no rules are loaded"), "{}", response.body);
+    }
+    assert_eq!(client.get("/v1/rules", &[]).status, 503);
+
+    let rules = RulesFile::ini(RULES);
+    // Nobody listens there.
+    let server = Server::start(&[rules.path(), "--redis-url", "redis://127.0.0.1:1"]);
+    let mut client = HttpClient::connect(server.http);
+    let response = client.post("/v1/hit", r#"{"operation":{"api":"status"}}"#);
+    assert_eq!((response.status, response.header("retry-after")), (503, Some("1")));
+    let response = client.post("/v1/hits", r#"{"hits":[{"operation":{"api":"status"}},{"operation":{"api":"open"}}]}"#);
+    assert_eq!(response.status, 200);
+    assert_eq!(response.json()["results"][0]["status"], 503);
+    assert_eq!(response.json()["results"][1]["allowed"], true, "what counts nothing needs no store");
+}
+
+#[test]
+fn with_a_password_only_what_is_open_is_answered_without() {
+    let (_server, mut client, _rules) = served(&["--requirepass", "secret", "--open", "hit"]);
+    let mut status = |method: &str, path: &str, authorization: &str| {
+        let headers = [("content-type", "application/json"), ("authorization", authorization)];
+        client.send(&encode(method, path, &headers, br#"{"operation":{"api":"open"}}"#));
+        client.read_response().status
+    };
+    for (method, path, open) in [
+        ("POST", "/v1/hit", true),
+        ("GET", "/openapi.json", true),
+        ("GET", "/v1/check?api=open", false),
+        ("PUT", "/v1/check/open", false),
+        ("POST", "/v1/peek", false),
+        ("POST", "/v1/explain", false),
+        ("GET", "/v1/rules", false),
+        ("GET", "/v1/counters?rule=status", false),
+        ("DELETE", "/v1/counters?rule=status", false),
+    ] {
+        for authorization in ["", "Bearer wrong", "Basic secret"] {
+            assert_eq!(status(method, path, authorization) == 401, !open, "{method} {path} with {authorization:?}");
+        }
+        // The path of one of the questions is no rule's.
+        assert!([200, 429].contains(&status(method, path, "Bearer secret")), "{method} {path}");
+    }
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order_on_one_connection() {
+    let (_server, mut client, _rules) = served(&[]);
+    let hit = |body: &str| encode("POST", "/v1/hit", &[("content-type", "application/json")], body.as_bytes());
+    let status = hit(r#"{"operation":{"api":"status"}}"#);
+    let pipeline = [&status[..], &encode("GET", "/nothing", &[], b""), &status, &hit("{"), &status].concat();
+    client.send(&pipeline);
+    let responses: Vec<_> = (0..5).map(|_| client.read_response()).collect();
+    assert_eq!(responses.iter().map(|response| response.status).collect::<Vec<_>>(), [200, 404, 200, 400, 200]);
+    let remaining: Vec<_> =
+        [0, 2, 4].iter().map(|&index: &usize| responses[index].json()["remaining"].clone()).collect();
+    assert_eq!(remaining, [2, 1, 0]);
+}
+
+#[test]
+fn http_2_with_prior_knowledge() {
+    let (server, _client, _rules) = served(&[]);
+    let url = format!("http://{}/v1/hit", server.http);
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--http2-prior-knowledge", "--json", r#"{"operation":{"api":"status"}}"#]);
+    curl.args(["--write-out", " %{http_version} %{http_code}", &url]);
+    let output = curl.output().unwrap_or_else(|error| panic!("curl: {error}; run `make test-setup` first"));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with(r#"{"allowed":true"#) && text.ends_with(" 2 200"), "{text}");
+}

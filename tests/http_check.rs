@@ -1,0 +1,140 @@
+//! `/v1/check`, as gateways ask it.
+
+use crate::support::http::{HttpClient, Response, encode};
+use crate::support::{RulesFile, Server, divvy};
+
+const RULES: &str = "
+[service=shop user=*]
+creditLimit = 2
+resetSeconds = 3600
+actorField = user
+label = shop
+
+[method=GET path=/status ip=*]
+creditLimit = 1
+resetSeconds = 3600
+actorField = ip
+label = status
+
+[method=PUT path=/items/* host=divvy]
+creditLimit = 1
+resetSeconds = 3600
+label = items
+
+[path=/]
+creditLimit = 1
+resetSeconds = 3600
+label = root
+
+[default]
+creditLimit = 0
+resetSeconds = 0
+";
+
+fn served(args: &[&str]) -> (Server, HttpClient, RulesFile) {
+    let rules = RulesFile::ini(RULES);
+    let server = Server::start(&[&[rules.path(), "--store", "memory"], args].concat());
+    let client = HttpClient::connect(server.http);
+    (server, client, rules)
+}
+
+/// The rule that answered and what remains, without the time.
+fn standing(response: &Response) -> String {
+    let text = response.header("ratelimit").unwrap();
+    text.split_once(";t=").map_or(text, |(standing, _)| standing).to_owned()
+}
+
+#[test]
+fn the_query_names_pairs_and_the_answer_is_a_status() {
+    let (_server, mut client, _rules) = served(&[]);
+    let path = "/v1/check?service=shop&user=ann%20lee";
+    let first = client.get(path, &[]);
+    assert_eq!((first.status, first.body.as_str()), (200, ""));
+    assert_eq!(first.header("ratelimit-policy"), Some("\"shop\";q=2;w=3600"));
+    assert_eq!(first.header("ratelimit"), Some("\"shop\";r=1;t=3600"));
+    client.send(&encode("POST", path, &[], b"ignored, whatever it is"));
+    assert_eq!(standing(&client.read_response()), "\"shop\";r=0");
+    let denied = client.get(path, &[]);
+    assert_eq!((denied.status, denied.body.as_str()), (429, ""));
+    assert!(denied.header("retry-after").is_some());
+    assert_eq!(client.get("/v1/check?service=shop&user=bob", &[]).status, 200);
+}
+
+#[test]
+fn headers_tell_of_the_request() {
+    let (_server, mut client, _rules) = served(&["--deny-status", "403"]);
+    let mut asked = |ip: &str, style: [&str; 2]| {
+        let headers = [(style[0], "GET"), (style[1], "/status?x=y"), ("X-Forwarded-For", ip)];
+        client.get("/v1/check", &headers).status
+    };
+    let (original, forwarded) = (["X-Original-Method", "X-Original-URI"], ["X-Forwarded-Method", "X-Forwarded-Uri"]);
+    assert_eq!(asked("10.0.0.1", original), 200);
+    assert_eq!(asked("10.0.0.1", forwarded), 403, "the same client");
+    assert_eq!(asked("6.6.6.6, 10.0.0.1", forwarded), 403, "whatever it claims to have come by");
+    assert_eq!(asked("10.0.0.2", forwarded), 200);
+}
+
+#[test]
+fn trusted_hops_are_skipped() {
+    let (_server, mut client, _rules) = served(&["--trusted-hops", "1"]);
+    let mut asked = |ip: &str| {
+        let headers = [("X-Original-Method", "GET"), ("X-Original-URI", "/status"), ("X-Forwarded-For", ip)];
+        client.get("/v1/check", &headers).status
+    };
+    assert_eq!(asked("10.0.0.1, 172.16.0.1"), 200);
+    assert_eq!(asked("6.6.6.6, 10.0.0.1, 172.16.0.1"), 429);
+    assert_eq!(asked("10.0.0.2, 172.16.0.1"), 200);
+}
+
+#[test]
+fn the_question_may_be_the_request_itself() {
+    let (_server, mut client, _rules) = served(&[]);
+    let mut asked = |method: &str, path: &str| {
+        client.send(&encode(method, path, &[], b""));
+        let response = client.read_response();
+        (response.status, standing(&response))
+    };
+    let told = |text: &str| text.to_owned();
+    assert_eq!(asked("PUT", "/v1/check/items/7?service=shop&user=x"), (200, told("\"items\";r=0")));
+    assert_eq!(asked("PUT", "/v1/check/items/8").0, 429);
+    assert_eq!(asked("OPTIONS", "/v1/check/"), (200, told("\"root\";r=0")));
+    assert_eq!(
+        asked("GET", "/v1/check/a?service=shop&user=x"),
+        (429, told("\"default\";r=0")),
+        "its query is the client's"
+    );
+}
+
+#[test]
+fn the_operator_chooses_where_pairs_come_from() {
+    let operation = "service=query:s user=header:X-User";
+    let (_server, mut client, _rules) = served(&["--check-operation", operation]);
+    let asked = client.get("/v1/check?s=shop&user=x", &[("X-User", "ann")]);
+    assert_eq!(asked.header("ratelimit"), Some("\"shop\";r=1;t=3600"));
+    assert_eq!(client.get("/v1/check?service=shop&user=x", &[]).status, 429);
+}
+
+#[test]
+fn what_cannot_be_understood_is_a_problem() {
+    let (_server, mut client, _rules) = served(&["--max-pairs", "3"]);
+    let crowded = client.get("/v1/check?a=1&b=2&c=3&d=4", &[]);
+    assert_eq!((crowded.status, crowded.json()["detail"].as_str()), (400, Some("more than 3 pairs")));
+    client.send(b"GET /v1/check HTTP/1.1\r\nhost: divvy\r\nX-Original-Method: \xff\r\n\r\n");
+    let garbled = client.read_response();
+    assert_eq!(garbled.status, 400);
+    assert!(garbled.body.contains("x-original-method is not valid UTF-8"), "{}", garbled.body);
+}
+
+#[test]
+fn a_flag_that_makes_no_sense_is_refused_at_start() {
+    for (flag, value, message) in [
+        ("--check-operation", "a=verb", "\"verb\" is no source"),
+        ("--deny-status", "200", "expected a status from 400 to 599"),
+        ("--rate-limit-headers", "ietf", "\"ietf\" is none of draft, triple and x"),
+    ] {
+        let output = divvy().args(["serve", flag, value]).output().unwrap();
+        assert!(!output.status.success());
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains(message), "{error}");
+    }
+}

@@ -1,0 +1,267 @@
+//! /metrics: what is shown adds up to what was sent.
+
+use crate::support::metrics::{Samples, parse, scrape};
+use crate::support::redis::until;
+use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server, divvy, encode, http};
+
+const RULES: &str = "
+[kind=trial user=*]
+creditLimit = 2
+resetSeconds = 3600
+actorField = user
+matchPolicy = canary
+label = trial
+
+[kind=trial user=*]
+creditLimit = 5
+resetSeconds = 3600
+actorField = user
+label = real
+
+[path=/status]
+creditLimit = 3
+resetSeconds = 3600
+label = status
+
+[path=/free]
+creditLimit = 1
+resetSeconds = 0
+
+[default]
+creditLimit = 0
+resetSeconds = 0
+";
+
+/// Sends the lines in one write, and reads a reply for each.
+fn burst(client: &mut LineClient, lines: &[(&str, usize)]) {
+    let text: String = lines.iter().map(|(line, times)| format!("{line}\n").repeat(*times)).collect();
+    client.send(text.as_bytes());
+    for _ in 0..text.lines().count() {
+        assert_ne!(client.read_line(), "");
+    }
+}
+
+fn hits(samples: &Samples, status: &str, label: &str) -> f64 {
+    samples.value("divvy_hits_total", &[("status", status), ("rule_label", label)])
+}
+
+fn requests(samples: &Samples, front: &str, command: &str) -> f64 {
+    samples.value("divvy_requests_total", &[("front", front), ("command", command)])
+}
+
+#[test]
+fn what_was_sent_over_both_protocols_is_what_is_counted() {
+    let (rules, dir) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
+    let server = Server::on_disk(rules.path(), dir.path(), "wal");
+    let mut line = LineClient::connect(server.line);
+    burst(
+        &mut line,
+        &[
+            ("HIT path=/status", 10),
+            ("HIT kind=trial user=ada", 8),
+            ("NOPE", 3),
+            ("HIT path=/free", 4),
+            ("HIT path", 2),
+            ("HIT path=/other", 2),
+        ],
+    );
+    let mut resp = RespClient::connect(server.resp);
+    let hit = encode(&[b"DIVVY.HIT", b"path=/status"]);
+    resp.send(&hit.repeat(5));
+    (0..5).for_each(|_| assert_eq!(resp.read_reply().split(' ').next(), Some("[0")));
+    for command in [
+        "DIVVY.PEEK path=/status",
+        "DIVVY.PEEK path=/status",
+        "DIVVY.RESET kind=trial user=bob",
+        "DIVVY.EXPLAIN path=/free",
+        "DIVVY.RULES",
+        "RL.GET bucket 10 60",
+        "CL.THROTTLE bucket 1 1 60",
+        "PING",
+        "INFO",
+        "DIVVY.HIT path",
+        "AUTH secret",
+        "EVIL{le=\"0\"} 1",
+    ] {
+        resp.command(command);
+    }
+
+    let samples = scrape(server.http);
+    assert_eq!((hits(&samples, "accepted", "status"), hits(&samples, "rejected", "status")), (3.0, 12.0));
+    assert_eq!((hits(&samples, "accepted", "real"), hits(&samples, "rejected", "real")), (5.0, 3.0));
+    assert_eq!((hits(&samples, "canary-accepted", "trial"), hits(&samples, "canary-rejected", "trial")), (2.0, 6.0));
+    assert_eq!((hits(&samples, "accepted", ""), hits(&samples, "rejected", "")), (4.0, 2.0));
+    assert_eq!(samples.sum("divvy_hits_total"), 24.0 + 8.0 + 5.0, "peeks and resets are no hits");
+    assert_eq!(samples.value("divvy_errors_total", &[("code", "unknown-command")]), 3.0 + 1.0);
+    assert_eq!(samples.value("divvy_errors_total", &[("code", "unknown")]), 2.0 + 2.0);
+
+    assert_eq!((requests(&samples, "line", "hit"), requests(&samples, "line", "invalid")), (24.0, 5.0));
+    let expected = [
+        ("hit", 6.0),
+        ("peek", 2.0),
+        ("reset", 1.0),
+        ("explain", 1.0),
+        ("rules", 1.0),
+        ("bucket", 2.0),
+        ("connection", 2.0),
+        ("server", 1.0),
+        ("invalid", 1.0),
+    ];
+    for (command, count) in expected {
+        assert_eq!(requests(&samples, "resp", command), count, "{command}");
+    }
+    assert_eq!(requests(&samples, "http", "server"), 1.0);
+
+    assert_eq!(samples.value("divvy_hit_duration_seconds_count", &[]), 29.0);
+    assert_eq!(samples.value("divvy_hit_duration_seconds_bucket", &[("le", "+Inf")]), 29.0);
+    for bound in ["0.001", "0.002", "0.005", "0.01", "0.1", "0.5"] {
+        let below = samples.value("divvy_hit_duration_seconds_bucket", &[("le", bound)]);
+        assert!((0.0..=29.0).contains(&below), "{bound}");
+    }
+    // All that reached the limiter: hits, peeks, a reset, buckets.
+    assert_eq!(samples.value("divvy_batch_requests_sum", &[]), 24.0 + 5.0 + 2.0 + 1.0 + 2.0);
+    // A trial's hit asks two counters, a hit of /free or of the default rule none.
+    let actions = 10.0 + 16.0 + 5.0 + 2.0 + 2.0 + 2.0;
+    let in_table = samples.value("divvy_hot_table_hits_total", &[]);
+    let loaded = samples.value("divvy_hot_table_misses_total", &[]);
+    assert_eq!((in_table, loaded), (actions - loaded, samples.value("divvy_hot_counters", &[])));
+    assert_eq!(samples.value("divvy_store_errors_total", &[]), 0.0);
+}
+
+#[test]
+fn connections_are_counted_while_they_are_open() {
+    let server = Server::in_memory(COMPAT_RULES);
+    let line: Vec<_> = (0..3).map(|_| LineClient::connect(server.line)).collect();
+    let mut resp = RespClient::connect(server.resp);
+    resp.command("PING");
+    let open = |front: &str| scrape(server.http).value("divvy_connections", &[("front", front)]);
+    until(|| open("line") == 3.0);
+    let samples = scrape(server.http);
+    // The scrape's own is the fifth.
+    assert_eq!(samples.value("divvy_tcp_connections_total", &[]), 5.0);
+    assert_eq!(samples.value("divvy_connections", &[("front", "resp")]), 1.0);
+    drop(line);
+    until(|| open("line") == 0.0);
+    assert_eq!(scrape(server.http).value("divvy_connections_accepted_total", &[("front", "line")]), 3.0);
+}
+
+#[test]
+fn a_refused_connection_is_counted() {
+    let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--max-connections", "2"]);
+    let mut first = LineClient::connect(server.line);
+    first.hit("a=b");
+    let mut second = RespClient::connect(server.resp);
+    second.command("PING");
+    let mut refused = RespClient::connect(server.resp);
+    assert_eq!(refused.read_reply(), "-ERR max number of clients reached");
+    drop(first);
+    until(|| {
+        let response = http::get(server.http, "/metrics");
+        response.status == 200
+            && parse(&response.body).value("divvy_connections_refused_total", &[("front", "resp")]) == 1.0
+    });
+}
+
+#[test]
+fn the_store_the_rules_and_the_process_are_shown() {
+    let (rules, dir) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
+    let server = Server::on_disk(rules.path(), dir.path(), "sync");
+    let mut client = LineClient::connect(server.line);
+    for actor in 0..20 {
+        client.hit(&format!("kind=trial user=u{actor}"));
+    }
+    let response = http::get(server.http, "/metrics");
+    assert_eq!(response.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    let samples = parse(&response.body);
+    let commits = samples.value("divvy_commit_duration_seconds_count", &[]);
+    assert!((1.0..=20.0).contains(&commits), "{commits}");
+    for positive in [
+        "divvy_commit_duration_seconds_sum",
+        "divvy_store_duration_seconds_sum",
+        "divvy_rocksdb_disk_bytes",
+        "divvy_rocksdb_write_buffer_bytes",
+        "divvy_config_last_success_timestamp_seconds",
+        "process_resident_memory_bytes",
+        "process_start_time_seconds",
+        "process_open_fds",
+    ] {
+        assert!(samples.value(positive, &[]) > 0.0, "{positive}");
+    }
+    for zero in [
+        "divvy_commits_failing",
+        "divvy_rocksdb_writes_stopped",
+        "divvy_rocksdb_delayed_write_bytes_per_second",
+        "divvy_rocksdb_background_errors_total",
+        "divvy_unreadable_kept_total",
+        "divvy_config_failures_total",
+    ] {
+        assert_eq!(samples.value(zero, &[]), 0.0, "{zero}");
+    }
+    assert_eq!(samples.value("divvy_hot_counters", &[]), 40.0);
+    assert_eq!(samples.value("divvy_config_rules", &[]), 5.0);
+    assert_eq!(samples.value("divvy_config_version", &[]), 1.0);
+    let kinds = ["divvy_hits_total", "divvy_tcp_connections_total", "divvy_hit_duration_seconds_bucket"];
+    assert_eq!(kinds.map(|name| samples.kind(name)), ["counter", "gauge", "histogram"]);
+    assert_eq!(samples.value("divvy_build_info", &[("version", env!("CARGO_PKG_VERSION"))]), 1.0);
+    // After a write-back RocksDB knows the counters.
+    until(|| scrape(server.http).value("divvy_live_counters", &[]) == 40.0);
+}
+
+#[test]
+fn a_failing_redis_is_shown() {
+    let url = "redis://127.0.0.1:1";
+    let server = Server::start(&[COMPAT_RULES, "--redis-url", url, "--on-store-error", "allow"]);
+    let mut client = LineClient::connect(server.line);
+    for _ in 0..3 {
+        client.hit("method=GET path=/status");
+    }
+    let samples = scrape(server.http);
+    assert_eq!(samples.value("divvy_redis_connected", &[]), 0.0);
+    assert_eq!(samples.value("divvy_redis_outage", &[]), 1.0);
+    assert_eq!(samples.value("divvy_redis_failures_total", &[]), 3.0);
+    assert_eq!(samples.value("divvy_redis_stand_ins_total", &[("policy", "allow")]), 3.0);
+    assert_eq!(samples.value("divvy_denial_cache_answers_total", &[]), 0.0);
+    assert_eq!(samples.value("divvy_store_errors_total", &[]), 0.0, "nobody was answered with one");
+    assert_eq!(samples.values("divvy_live_counters", &[]), [] as [f64; 0], "nobody knows");
+}
+
+#[test]
+fn nothing_that_a_client_sends_becomes_a_label() {
+    let server = Server::in_memory(COMPAT_RULES);
+    let (mut line, mut resp) = (LineClient::connect(server.line), RespClient::connect(server.resp));
+    for hostile in ["mallory", "mallory\"} 1\ndivvy_mallory 2", "mallory\\", "{mallory=\"\"}"] {
+        let pair = format!("mallory={hostile}");
+        for words in [&[hostile][..], &["DIVVY.HIT", &pair], &["CLIENT", hostile], &["CLIENT", "SETNAME", "mallory"]] {
+            resp.command_of(&words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>());
+        }
+        let lines = format!("{hostile}\nHIT mallory=\"mallory\"\n");
+        line.send(lines.as_bytes());
+        lines.lines().for_each(|_| drop(line.read_line()));
+    }
+    http::get(server.http, "/mallory");
+    let text = http::get(server.http, "/metrics").body;
+    assert!(!text.contains("mallory"), "{text}");
+    assert_eq!(requests(&parse(&text), "http", "invalid"), 1.0);
+}
+
+#[test]
+fn a_label_that_is_no_name_is_refused_at_the_start() {
+    let rules = RulesFile::ini("[default]\ncreditLimit=1\nresetSeconds=60\nlabel = 'a\"} 1'\n");
+    let output = divvy().args(["serve", rules.path(), "--store", "memory"]).output().unwrap();
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("label"), "{output:?}");
+}
+
+#[test]
+fn the_metrics_can_be_elsewhere() {
+    let flag = Server::start(&[COMPAT_RULES, "--store", "memory", "--metrics-path", "/internal/metrics"]);
+    let variables = [("PROMETHEUS_METRICS_PATH", "/internal/metrics")];
+    let original = Server::start_as(divvy().envs(variables), &[COMPAT_RULES, "--store", "memory"]);
+    for server in [flag, original] {
+        assert_eq!(http::get(server.http, "/metrics").status, 404);
+        let samples = parse(&http::get(server.http, "/internal/metrics").body);
+        assert_eq!(samples.sum("divvy_hits_total"), 0.0);
+    }
+    let output = divvy().args(["serve", "--store", "memory", "--metrics-path", "/healthz"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--metrics-path is \"/healthz\""), "{output:?}");
+}

@@ -1,0 +1,55 @@
+//! /openapi.json, held against what the server does: by its routes, by answers of each kind, and by Schemathesis, which
+//! makes up requests from it.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::clients::{PYTHON, installed, run};
+use crate::support::http::{self, HttpClient, encode};
+use crate::support::{RulesFile, Server};
+
+/// A rule of each kind, so that answers of each kind come up.
+const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/algorithms.ini");
+
+const METHODS: [&str; 8] = ["get", "put", "post", "delete", "options", "head", "patch", "trace"];
+
+#[test]
+fn every_path_takes_the_methods_that_it_is_said_to() {
+    let server = Server::in_memory(RULES);
+    let description = http::get(server.http, "/openapi.json").json();
+    for (path, item) in description["paths"].as_object().unwrap() {
+        for method in METHODS {
+            let mut client = HttpClient::connect(server.http);
+            client.send(&encode(&method.to_uppercase(), &path.replace("{path}", "a/b"), &[], b""));
+            let (status, _) = client.read_head();
+            // GET implies HEAD.
+            let described = item.get(method).is_some() || (method == "head" && item.get("get").is_some());
+            assert_eq!(status != 405, described, "{method} {path}: {status}");
+            assert_ne!(status, 404, "{method} {path}");
+        }
+    }
+}
+
+#[test]
+fn answers_of_each_kind_are_as_described() {
+    let served = Server::in_memory(RULES);
+    let ruleless = Server::start(&["--store", "memory"]);
+    let locked = Server::start(&["--store", "memory", "--requirepass", "secret"]);
+    let mut command = Command::new(installed(Path::new(PYTHON).join(".venv/bin/python")));
+    command.arg(Path::new(PYTHON).join("openapi.py"));
+    command.args([served.http, ruleless.http, locked.http].map(|address| format!("http://{address}")));
+    run(command);
+}
+
+#[test]
+fn schemathesis_finds_nothing() {
+    // Whatever it makes up is let through.
+    let rules = RulesFile::ini("[default]\ncreditLimit = 1000000000\nresetSeconds = 3600\n");
+    let server = Server::in_memory(rules.path());
+    let mut command = Command::new(installed(Path::new(PYTHON).join(".venv/bin/schemathesis")));
+    command.arg("--config-file").arg(Path::new(PYTHON).join("schemathesis.toml"));
+    let directory = tempfile::tempdir().unwrap();
+    command.current_dir(directory.path()).arg("run").arg(format!("http://{}/openapi.json", server.http));
+    let report = run(command);
+    assert!(report.contains("No issues found"), "{report}");
+}

@@ -1,0 +1,162 @@
+//! Statsd: what arrives over UDP and TCP adds up to what was sent to divvy.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use crate::support::redis::until;
+use crate::support::{LineClient, PATIENCE, RespClient, RulesFile, Server, divvy};
+
+const RULES: &str = "
+[kind=trial]
+creditLimit = 2
+resetSeconds = 3600
+matchPolicy = canary
+
+[path=/status]
+creditLimit = 3
+resetSeconds = 3600
+label = status
+
+[default]
+creditLimit = 0
+resetSeconds = 0
+";
+
+/// What statsd would show: counters summed up, timers by how many they stand for, the last of each gauge.
+#[derive(Debug, Default)]
+struct Received(BTreeMap<String, f64>);
+
+impl Received {
+    fn take(&mut self, line: &str) {
+        let (name, rest) = line.split_once(':').unwrap_or_else(|| panic!("no metric: {line:?}"));
+        let fields: Vec<_> = rest.split('|').collect();
+        let value: f64 = fields[0].parse().unwrap();
+        let shown = self.0.entry(name.to_owned()).or_default();
+        match fields[1..] {
+            ["c"] => *shown += value,
+            ["g"] => *shown = value,
+            ["ms"] => *shown += 1.0,
+            ["ms", rate] => *shown += 1.0 / rate.strip_prefix('@').unwrap().parse::<f64>().unwrap(),
+            _ => panic!("no metric: {line:?}"),
+        }
+    }
+
+    fn get(&self, name: &str) -> f64 {
+        self.0.get(name).copied().unwrap_or_default()
+    }
+
+    /// Whether all that `send_hits` sends has arrived, and nothing else.
+    fn is_complete(&self, prefix: &str) -> bool {
+        let expected = [
+            ("hit.accepted", 3.0),
+            ("hit.accepted.status", 3.0),
+            ("hit.rejected", 11.0),
+            ("hit.rejected.status", 7.0),
+            ("hit.canary-accepted", 2.0),
+            ("hit.canary-rejected", 2.0),
+            ("error.unknown-command", 3.0),
+            ("error.unknown", 1.0),
+            ("hit", 14.0),
+            ("connections", 2.0),
+        ];
+        let expected: BTreeMap<_, _> = expected.map(|(name, value)| (format!("{prefix}{name}"), value)).into();
+        let rounded: BTreeMap<_, _> = self.0.iter().map(|(name, value)| (name.clone(), value.round())).collect();
+        rounded == expected
+    }
+}
+
+/// The clients' connections are open as long as these live.
+fn send_hits(server: &Server) -> (LineClient, RespClient) {
+    let (mut line, mut resp) = (LineClient::connect(server.line), RespClient::connect(server.resp));
+    let text = ["HIT path=/status\n".repeat(10), "HIT kind=trial\n".repeat(3), "NOPE\n".repeat(3)].concat();
+    line.send(text.as_bytes());
+    text.lines().for_each(|_| assert_ne!(line.read_line(), ""));
+    resp.command("DIVVY.HIT kind=trial");
+    resp.command("DIVVY.HIT kind");
+    (line, resp)
+}
+
+fn start(rules: &RulesFile, port: u16, flags: &[&str]) -> Server {
+    let port = port.to_string();
+    let mut args = vec![rules.path(), "--store", "memory", "--statsd-host", "127.0.0.1", "--statsd-port", &port];
+    args.extend(flags);
+    Server::start(&args)
+}
+
+/// Reads lines until they are complete.
+fn receive(stream: TcpStream, received: &mut Received, prefix: &str) {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut lines = BufReader::new(stream).lines();
+    until(|| {
+        received.take(&lines.next().expect("the connection stays").unwrap());
+        received.is_complete(prefix)
+    });
+}
+
+#[test]
+fn counts_add_up_over_udp() {
+    let statsd = UdpSocket::bind("127.0.0.1:0").unwrap();
+    statsd.set_read_timeout(Some(PATIENCE)).unwrap();
+    let rules = RulesFile::ini(RULES);
+    let server = start(&rules, statsd.local_addr().unwrap().port(), &["--statsd-prefix", "api."]);
+    let clients = send_hits(&server);
+    let (mut received, mut datagram) = (Received::default(), [0; 65536]);
+    let mut take = |received: &mut Received| {
+        let length = statsd.recv(&mut datagram)?;
+        std::str::from_utf8(&datagram[..length]).unwrap().lines().for_each(|line| received.take(line));
+        Ok::<_, std::io::Error>(())
+    };
+    until(|| {
+        take(&mut received).unwrap();
+        received.is_complete("api.")
+    });
+    // The last report comes when the server ends, whatever the interval.
+    let (mut line, _resp) = clients;
+    assert!(!line.hit("path=/status").0);
+    assert!(server.terminate().success());
+    statsd.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let end = loop {
+        if let Err(error) = take(&mut received) {
+            break error;
+        }
+    };
+    assert_eq!(end.kind(), ErrorKind::WouldBlock);
+    assert_eq!((received.get("api.hit.rejected"), received.get("api.hit.accepted")), (12.0, 3.0));
+}
+
+#[test]
+fn counts_add_up_over_tcp_with_the_original_s_variables() {
+    let statsd = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = statsd.local_addr().unwrap().port().to_string();
+    let rules = RulesFile::ini(RULES);
+    let variables = [("STATSD_HOST", "127.0.0.1"), ("STATSD_PORT", port.as_str()), ("STATSD_USE_TCP", "1")];
+    let server = Server::start_as(divvy().envs(variables), &[rules.path(), "--store", "memory"]);
+    let _clients = send_hits(&server);
+    receive(statsd.accept().unwrap().0, &mut Received::default(), "");
+}
+
+#[test]
+fn a_statsd_that_comes_late_gets_all_of_it() {
+    // Taken and given back: nobody listens there.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let rules = RulesFile::ini(RULES);
+    let server = start(&rules, port, &["--statsd-tcp"]);
+    let _clients = send_hits(&server);
+    let statsd = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    receive(statsd.accept().unwrap().0, &mut Received::default(), "");
+}
+
+#[test]
+fn a_statsd_that_is_nowhere_harms_nobody() {
+    let rules = RulesFile::ini(RULES);
+    let closed = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let nowhere = [["--statsd-host", "nobody.invalid"], ["--statsd-host", "127.0.0.1"]];
+    for host in nowhere {
+        let args = [&[rules.path(), "--store", "memory", "--statsd-port", &closed], &host[..]].concat();
+        let server = Server::start(&args);
+        drop(send_hits(&server));
+        assert!(server.terminate().success());
+    }
+}
