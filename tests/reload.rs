@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use crate::support::log::Log;
-use crate::support::{LineClient, RespClient, Server, divvy, encode};
+use crate::support::{LineClient, RespClient, Server, divvy, encode, http};
 
 const IN_FORCE: &str = "loaded again, its rules are in force";
 const UNCHANGED: &str = "loaded again, unchanged";
@@ -141,10 +141,13 @@ fn a_bad_file_is_told_with_its_lines_and_the_old_rules_stay() {
     }
     let mut client = LineClient::connect(watched.server.line);
     assert_eq!(client.hit("a=1").1, 9);
+    let shown = |line: &str| http::get(watched.server.http, "/metrics").body.lines().any(|shown| shown == line);
+    assert!(shown("divvy_config_last_load_successful 0") && shown("divvy_config_failures_total 1"));
 
     watched.write(&good);
     watched.hang_up();
     watched.log.await_count(1, UNCHANGED);
+    assert!(shown("divvy_config_last_load_successful 1") && shown("divvy_config_failures_total 1"));
     assert_eq!(client.hit("a=1").1, 8);
 }
 

@@ -60,7 +60,7 @@ for method in ("GET", "DELETE"):
     drive(SERVED, method, "/v1/counters?rule=default", 400)
     drive(SERVED, method, "/v1/counters?rule=x", 404)
     drive(RULELESS, method, "/v1/counters?rule=x", 503)
-for path in ("/v1/rules", "/openapi.json", "/healthz", "/readyz"):
+for path in ("/v1/rules", "/openapi.json", "/healthz", "/readyz", "/metrics"):
     drive(SERVED, "GET", path, 200)
 
 for path in ("/v1/hit", "/v1/peek", "/v1/explain"):

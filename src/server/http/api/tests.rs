@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::server::http::DEFAULT_METRICS_PATH;
 
 #[test]
 fn every_route_is_described() {
@@ -10,6 +11,6 @@ fn every_route_is_described() {
     let described: BTreeSet<_> = described["paths"].as_object().unwrap().keys().cloned().collect();
     let routes = [hit_routes(), check_routes(), inspection_routes(), public_routes()];
     let mut served: BTreeSet<_> = routes.iter().flatten().map(|(path, ..)| path.replace("{*", "{")).collect();
-    served.extend(["/healthz".to_owned(), "/readyz".to_owned()]);
+    served.extend(["/healthz", "/readyz", DEFAULT_METRICS_PATH].map(str::to_owned));
     assert_eq!(described, served);
 }
