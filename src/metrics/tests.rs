@@ -64,9 +64,9 @@ fn requests_are_counted_by_front_and_kind_and_only_where_there_were_some() {
     resp.take(&mut tally);
     resp.take(&mut tally);
     line.count(RequestKind::Hit);
-    assert_eq!((line.total(), resp.total()), (1, 18));
+    assert_eq!((line.total(), resp.total()), (1, 20));
     let shown = lines(&metrics, "divvy_requests_total");
-    assert_eq!(shown.len(), 10, "{shown:?}");
+    assert_eq!(shown.len(), 11, "{shown:?}");
     assert!(shown.contains(&r#"divvy_requests_total{command="hit",front="line"} 1"#.to_owned()), "{shown:?}");
     assert!(shown.contains(&r#"divvy_requests_total{command="bucket",front="resp"} 2"#.to_owned()), "{shown:?}");
 }

@@ -160,7 +160,6 @@ impl Session for LineSession {
                     };
                     let reply = match request {
                         Ok(()) => {
-                            self.tally.count(RequestKind::Hit);
                             self.requests.push(&self.operation, Intent::Hit);
                             Reply::Verdict
                         }

@@ -118,16 +118,11 @@ impl Room {
         self.refused.load(Relaxed)
     }
 
-    pub fn figures(&self) -> [Figure; 4] {
+    pub fn figures(&self) -> [Figure; 3] {
         [
+            Figure::gauge("divvy_max_counters", "The bound on counters.", self.max_counters as f64),
             Figure::gauge(
-                "divvy_counters",
-                "Counters that there are; expired ones may be among them until the bound is reached.",
-                self.taken() as f64,
-            ),
-            Figure::gauge("divvy_counters_max", "The bound on them.", self.max_counters as f64),
-            Figure::gauge(
-                "divvy_counters_full",
+                "divvy_full",
                 "1 while there is no room for a new counter.",
                 f64::from(u8::from(self.is_full())),
             ),
