@@ -10,6 +10,8 @@ mod clients;
 mod conformance;
 mod drain;
 mod envoy;
+mod flood;
+mod gateways;
 mod grpc;
 mod health;
 mod http;

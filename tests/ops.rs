@@ -370,3 +370,24 @@ fn peak_resident_of(pid: u32) -> u64 {
     let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     kib.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
+
+#[test]
+fn stats_add_up() {
+    let place = Place::new();
+    let server = place.serve(&["--durability", "lazy"]);
+    let mut client = RespClient::connect(server.resp);
+    for _ in 0..7 {
+        client.command("DIVVY.HIT api=other user=ada");
+    }
+    let stats = |more: &[&str]| done(&[&["stats", "--server", &server.resp.to_string()], more].concat());
+    let json: serde_json::Value = serde_json::from_str(&stats(&["--json"])).unwrap();
+    assert_eq!((&json["stats"]["hits_accepted"], &json["stats"]["hits_rejected"]), (&5.into(), &2.into()), "{json}");
+    assert_eq!(json["metrics"]["divvy_hits_total{rule_label=\"\",status=\"rejected\"}"], 2, "{json}");
+    assert_eq!(json["persistence"]["durability"], "lazy");
+    assert_eq!(json["persistence"]["data_dir"], place.path("data").as_str());
+    assert_eq!(json["persistence"]["last_commit_status"], "ok");
+    assert!(json["persistence"]["disk_bytes"].as_u64().unwrap() > 0, "{json}");
+    assert!(json["memory"]["used_memory_rss"].as_u64().unwrap() > 1 << 20, "{json}");
+    let text = stats(&["stats"]);
+    assert!(text.starts_with("# Stats\n") && text.contains("\nhits_accepted:5\n"), "{text}");
+}

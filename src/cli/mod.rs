@@ -16,6 +16,7 @@ mod restore;
 mod rules_file;
 mod secret;
 mod serve;
+mod stats;
 
 use std::process::ExitCode;
 
@@ -41,6 +42,8 @@ enum Command {
     /// Send a hit to a running server and print the answer
     Hit(hit::HitArgs),
     Convert(convert::ConvertArgs),
+    /// Print a running server's figures
+    Stats(stats::StatsArgs),
     /// List or forget the counters of a rule, on a running server
     Counters(counters::CountersArgs),
     /// Have a running server take a backup of its counters
@@ -62,6 +65,7 @@ impl Cli {
             Command::Explain(args) => explain::run(args),
             Command::Hit(args) => hit::run(args),
             Command::Convert(args) => convert::run(args),
+            Command::Stats(args) => stats::run(args),
             Command::Counters(args) => counters::run(args),
             Command::Backup(args) => backup::run(args),
             Command::Restore(args) => restore::run(args),

@@ -23,6 +23,7 @@ mod statsd;
 use std::sync::Arc;
 
 use prometheus::process_collector::ProcessCollector;
+use prometheus::proto::MetricType;
 use prometheus::{Registry, TextEncoder};
 
 pub use self::access::Access;
@@ -69,6 +70,28 @@ impl Metrics {
             requests: Requests::new(&maker),
             registry: maker.into_registry(),
         })
+    }
+
+    /// Every count and gauge, `figures` beside them, under its name and labels as Prometheus writes them. Histograms
+    /// are left out.
+    pub fn numbers(&self, figures: Vec<Figure>) -> Vec<(String, f64)> {
+        let mut families = self.registry.gather();
+        families.extend(figures.into_iter().map(Figure::into_family));
+        let mut numbers = Vec::new();
+        for family in &families {
+            for metric in family.get_metric() {
+                let value = match family.get_field_type() {
+                    MetricType::COUNTER => metric.get_counter().get_value(),
+                    MetricType::GAUGE => metric.get_gauge().get_value(),
+                    _ => continue,
+                };
+                let labels: Vec<_> =
+                    metric.get_label().iter().map(|label| format!("{}=\"{}\"", label.name(), label.value())).collect();
+                let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+                numbers.push((format!("{}{labels}", family.name()), value));
+            }
+        }
+        numbers
     }
 
     /// Everything in Prometheus's text format, with `figures` beside it.

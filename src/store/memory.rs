@@ -112,7 +112,7 @@ impl Store for MemoryStore {
     }
 
     fn figures(&self) -> Vec<Figure> {
-        Vec::new()
+        self.room.figures().into()
     }
 
     async fn close(&self) -> Result<(), StoreError> {

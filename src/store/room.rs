@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use super::{Action, Entry, StoreError};
 use crate::algorithm::Outcome;
+use crate::metrics::Figure;
 
 /// Buckets that a store remembers unless the operator says otherwise, where they are on disk and where they are in
 /// memory (some 200 bytes each).
@@ -115,6 +116,22 @@ impl Room {
     /// Asks that were answered by the policy since the start.
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
+    }
+
+    pub fn figures(&self) -> [Figure; 3] {
+        [
+            Figure::gauge("divvy_max_counters", "The bound on counters.", self.max_counters as f64),
+            Figure::gauge(
+                "divvy_full",
+                "1 while there is no room for a new counter.",
+                f64::from(u8::from(self.is_full())),
+            ),
+            Figure::counter(
+                "divvy_counters_refused_total",
+                "Asks about new counters that --when-full answered.",
+                self.refused(),
+            ),
+        ]
     }
 
     /// Whether there is none, for the log of an outage.

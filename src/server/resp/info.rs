@@ -65,11 +65,17 @@ impl Shared {
     /// The sections asked for (`everything`, `all`, `default` or none: all of them), as Redis lays them out.
     pub async fn info(&self, asked: Arguments<'_>) -> String {
         let counters = self.limiter.store().approximate_len().await;
+        let numbers = self.numbers().await;
         let sections = [
             ("Server", self.server()),
             ("Clients", self.clients()),
-            ("Persistence", self.persistence()),
+            ("Memory", format!("used_memory_rss:{}\r\n", number(&numbers, "process_resident_memory_bytes"))),
+            ("Persistence", self.persistence(&numbers)),
             ("Stats", self.stats()),
+            (
+                "Metrics",
+                numbers.iter().fold(String::new(), |lines, (name, value)| format!("{lines}{name}:{value}\r\n")),
+            ),
             ("Keyspace", counters.map_or_else(|e| format!("error:{e}\r\n"), |n| format!("db0:keys={n}\r\n"))),
         ];
         let is_asked = |name: &str| {
@@ -104,15 +110,41 @@ impl Shared {
         format!("connected_clients:{connected}\r\nmaxclients:{}\r\n", self.limits.max_connections)
     }
 
-    fn persistence(&self) -> String {
-        format!("loading:0\r\nstore:{}\r\n", self.limiter.store().name())
+    /// What `/metrics` shows, but for histograms: the one source of figures.
+    async fn numbers(&self) -> Vec<(String, f64)> {
+        let limiter = Arc::clone(&self.limiter);
+        // The store's figures cost system calls.
+        let numbers = tokio::task::spawn_blocking(move || limiter.metrics().numbers(limiter.store().figures()));
+        numbers.await.unwrap_or_default()
+    }
+
+    fn persistence(&self, numbers: &[(String, f64)]) -> String {
+        let store = self.limiter.store();
+        let mut lines = format!("loading:0\r\nstore:{}\r\n", store.name());
+        if let Backend::Rocks(rocks) = store {
+            let durability = format!("{:?}", rocks.durability()).to_lowercase();
+            let _ = write!(
+                lines,
+                "durability:{durability}\r\ndata_dir:{}\r\ndisk_bytes:{}\r\nlast_commit_status:{}\r\n",
+                rocks.path().display(),
+                number(numbers, "divvy_rocksdb_disk_bytes"),
+                if number(numbers, "divvy_commits_failing") > 0.0 { "err" } else { "ok" },
+            );
+        }
+        lines
     }
 
     fn stats(&self) -> String {
+        let counted = self.limiter.metrics().hits.counted();
+        let hits = |status: &str| -> u64 {
+            counted.iter().filter(|counted| counted.status == status).map(|counted| counted.hits).sum()
+        };
         format!(
-            "total_connections_received:{}\r\ntotal_commands_processed:{}\r\n",
+            "total_connections_received:{}\r\ntotal_commands_processed:{}\r\nhits_accepted:{}\r\nhits_rejected:{}\r\n",
             self.clients_seen.load(Relaxed),
             self.requests.total(),
+            hits("accepted"),
+            hits("rejected"),
         )
     }
 
@@ -154,4 +186,9 @@ impl Shared {
         reply.bulk((now / NANOS_PER_SECOND).to_string().as_bytes());
         reply.bulk((now % NANOS_PER_SECOND / 1000).to_string().as_bytes());
     }
+}
+
+/// The number with this name, which has no labels; 0 when there is none.
+fn number(numbers: &[(String, f64)], name: &str) -> f64 {
+    numbers.iter().find(|(known, _)| known == name).map_or(0.0, |(_, value)| *value)
 }

@@ -148,6 +148,10 @@ impl Database {
         Ok(())
     }
 
+    pub fn path(&self) -> &Path {
+        self.db.path()
+    }
+
     /// Bytes of the counters on disk.
     pub fn counters_bytes(&self) -> Result<u64, StoreError> {
         self.db

@@ -202,14 +202,13 @@ impl RocksStore {
         worked.unwrap_or_else(|e| Err(StoreError::new(format!("cannot {what}: {e}"))))
     }
 
-    /// Asks about new counters that were refused for want of room since the store was opened.
-    pub fn refused(&self) -> u64 {
-        self.shared.room.refused()
+    pub fn durability(&self) -> Durability {
+        self.shared.durability
     }
 
-    /// Counters that there are, as far as is known without looking for those that have expired.
-    pub fn counters(&self) -> u64 {
-        u64::try_from(self.shared.room.taken()).unwrap_or_default()
+    /// The data directory.
+    pub fn path(&self) -> &Path {
+        self.shared.database.path()
     }
 
     /// Expired counters that compactions have dropped since the store was opened.

@@ -1,0 +1,71 @@
+//! `divvy stats`: a running server's figures, as its `INFO` has them.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde_json::{Map, Value};
+
+use super::resp::{ServerArgs, text};
+
+/// How long the server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(Debug, clap::Args)]
+pub struct StatsArgs {
+    /// Print a JSON object of sections
+    #[arg(long)]
+    json: bool,
+    /// Sections to print, such as `stats` or `memory` [default: all]
+    #[arg(value_name = "SECTION")]
+    sections: Vec<String>,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+pub fn run(args: StatsArgs) -> anyhow::Result<ExitCode> {
+    let mut command = vec!["INFO".to_owned()];
+    command.extend(args.sections);
+    let reply = args.server.connect(PATIENCE)?.ask(&command)?;
+    let info = text(&reply).context("the server's answer is no text")?;
+    if args.json {
+        println!("{}", Value::Object(parse(&info)));
+    } else {
+        print!("{}", info.replace("\r\n", "\n"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `# Section` and `field:value` lines as objects; what is a number becomes one.
+fn parse(info: &str) -> Map<String, Value> {
+    let mut sections = Map::new();
+    let mut name = String::new();
+    for line in info.lines() {
+        if let Some(section) = line.strip_prefix("# ") {
+            name = section.to_lowercase();
+        } else if let Some((field, value)) = line.split_once(':') {
+            let number = value.parse().ok().and_then(serde_json::Number::from_f64).map(Value::Number);
+            let value = value.parse::<u64>().map(Value::from).ok().or(number).unwrap_or_else(|| value.into());
+            let section = sections.entry(name.clone()).or_insert_with(|| Value::Object(Map::new()));
+            if let Value::Object(fields) = section {
+                fields.insert(field.to_owned(), value);
+            }
+        }
+    }
+    sections
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sections_become_objects_and_numbers_numbers() {
+        let info = "# Server\r\nredis_version:7.2.0\r\nrules:3\r\n\r\n# Stats\r\nrate:0.5\r\npath:/a:b\r\n";
+        let expected = serde_json::json!({
+            "server": { "redis_version": "7.2.0", "rules": 3 },
+            "stats": { "rate": 0.5, "path": "/a:b" },
+        });
+        assert_eq!(Value::Object(parse(info)), expected);
+    }
+}

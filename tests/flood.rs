@@ -1,0 +1,175 @@
+//! Whoever invents actors fills neither the memory nor the disk, and others are served meanwhile.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::support::{PATIENCE, RespClient, RulesFile, Server, encode};
+
+const MIB: u64 = 1 << 20;
+const BOUND: usize = 50_000;
+const RULES: &str = "
+[api=long user=*]
+creditLimit = 1000000
+resetSeconds = 36000
+actorField = user
+label = long
+
+[api=short user=*]
+creditLimit = 5
+resetSeconds = 1
+actorField = user
+label = short
+
+[default]
+creditLimit = 0
+resetSeconds = 0
+";
+
+fn hit(api: &str, user: &str) -> Vec<u8> {
+    encode(&[b"DIVVY.HIT", format!("api={api}").as_bytes(), format!("user={user}").as_bytes()])
+}
+
+/// How many of the replies to hits of `users` are grants, and how many are what `refused` begins with.
+fn flood(client: &mut RespClient, users: std::ops::Range<usize>, refused: &str) -> (usize, usize) {
+    let (mut granted, mut denied) = (0, 0);
+    let users: Vec<_> = users.collect();
+    for chunk in users.chunks(1_000) {
+        let requests: Vec<u8> = chunk.iter().flat_map(|user| hit("long", &format!("invented-{user}"))).collect();
+        client.send(&requests);
+        for _ in chunk {
+            let reply = client.read_reply();
+            if reply.starts_with("[1 999999 ") {
+                granted += 1;
+            } else {
+                assert!(reply.starts_with(refused), "{reply}");
+                denied += 1;
+            }
+        }
+    }
+    (granted, denied)
+}
+
+fn disk_usage(dir: &Path) -> u64 {
+    std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().metadata().map_or(0, |metadata| metadata.len())).sum()
+}
+
+fn bounded(rules: &RulesFile, more: &[&str]) -> Server {
+    let bound = BOUND.to_string();
+    Server::start(&[&[rules.path(), "--max-counters", &bound], more].concat())
+}
+
+fn a_million_invented_actors_meet_the_bound(server: &Server) {
+    let mut guest = RespClient::connect(server.resp);
+    assert!(guest.command("DIVVY.HIT api=long user=guest").starts_with("[1 999999 "));
+    let mut attacker = RespClient::connect(server.resp);
+    let before = server.peak_resident();
+    let (mut granted, mut denied) = (0, 0);
+    for part in 0..10 {
+        let (more_granted, more_denied) =
+            flood(&mut attacker, part * 100_000..(part + 1) * 100_000, "-ERR the store is full");
+        granted += more_granted;
+        denied += more_denied;
+        // One who was there before goes on being counted, to the unit.
+        assert!(guest.command("DIVVY.HIT api=long user=guest").starts_with(&format!("[1 {} ", 999_998 - part)));
+    }
+    assert_eq!((granted, denied), (BOUND - 1, 1_000_000 - (BOUND - 1)));
+    let grown = server.peak_resident() - before;
+    assert!(grown < 192 * MIB, "memory grew by {} MiB", grown / MIB);
+    // Room that an operator makes is used at once.
+    assert_eq!(guest.command("DIVVY.FORGET long ACTOR invented-7"), "[0 1]");
+    assert_eq!(flood(&mut attacker, 2_000_000..2_000_002, "-ERR the store is full"), (1, 1));
+}
+
+#[test]
+fn a_million_invented_actors_do_not_fill_the_disk() {
+    let rules = RulesFile::ini(RULES);
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let server = bounded(&rules, &["--data-dir", data.to_str().unwrap()]);
+    a_million_invented_actors_meet_the_bound(&server);
+    let used = disk_usage(&data);
+    assert!(used < 128 * MIB, "{} MiB on disk", used / MIB);
+}
+
+#[test]
+fn a_million_invented_actors_do_not_fill_the_memory() {
+    let rules = RulesFile::ini(RULES);
+    a_million_invented_actors_meet_the_bound(&bounded(&rules, &["--store", "memory"]));
+}
+
+#[test]
+fn the_operator_chooses_the_answer() {
+    let rules = RulesFile::ini(RULES);
+    for (store, dir) in [("memory", None), ("rocksdb", Some(tempfile::tempdir().unwrap()))] {
+        for (policy, expected) in [("deny", "[0 0 1]"), ("allow", "[1 999999 "), ("error", "-ERR the store is full")] {
+            let data = dir.as_ref().map(|dir| dir.path().join(policy).to_str().unwrap().to_owned());
+            let mut args = vec![rules.path(), "--store", store, "--max-counters", "1", "--when-full", policy];
+            args.extend(data.iter().flat_map(|data| ["--data-dir", data.as_str()]));
+            let server = Server::start(&args);
+            let mut client = RespClient::connect(server.resp);
+            assert!(client.command("DIVVY.HIT api=long user=first").starts_with("[1 999999 "));
+            for _ in 0..2 {
+                let reply = client.command("DIVVY.HIT api=long user=second");
+                assert!(reply.starts_with(expected), "{store} {policy}: {reply}");
+            }
+            let peek = client.command("DIVVY.PEEK api=long user=second");
+            assert!(peek.starts_with(&expected.replace("999999", "")[..3]), "{store} {policy}: {peek}");
+            assert!(client.command("DIVVY.HIT api=long user=first").starts_with("[1 999998 "));
+        }
+    }
+}
+
+#[test]
+fn counters_that_have_expired_make_room() {
+    let rules = RulesFile::ini(RULES);
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let on_disk = bounded(&rules, &["--data-dir", data.to_str().unwrap()]);
+    for server in [on_disk, bounded(&rules, &["--store", "memory"])] {
+        let mut client = RespClient::connect(server.resp);
+        for chunk in 0..BOUND / 1_000 {
+            let requests: Vec<u8> = (0..1_000).flat_map(|user| hit("short", &format!("u{chunk}-{user}"))).collect();
+            client.send(&requests);
+            (0..1_000).for_each(|_| drop(client.read_reply()));
+        }
+        let deadline = Instant::now() + PATIENCE;
+        let mut number = 0;
+        while !client.command(&format!("DIVVY.HIT api=long user=later-{number}")).starts_with("[1 999999 ") {
+            number += 1;
+            assert!(Instant::now() < deadline, "there is no room for a new counter");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_is_used_up_takes_no_new_counters() {
+    let rules = RulesFile::ini(RULES);
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let data = data.to_str().unwrap();
+    let server = Server::start(&[rules.path(), "--data-dir", data]);
+    let mut client = RespClient::connect(server.resp);
+    assert_eq!(flood(&mut client, 0..100_000, "-"), (100_000, 0));
+    assert!(server.terminate().success());
+    // Restarting writes the log into tables, which are more than this.
+    let server = Server::start(&[rules.path(), "--data-dir", data, "--max-disk", "100000"]);
+    let mut client = RespClient::connect(server.resp);
+    let deadline = Instant::now() + PATIENCE;
+    let mut number = 0;
+    while !client.command(&format!("DIVVY.HIT api=long user=new-{number}")).starts_with("-ERR the store is full") {
+        number += 1;
+        assert!(Instant::now() < deadline, "new counters are taken without end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(client.command("DIVVY.HIT api=long user=invented-5").starts_with("[1 999998 "), "known ones go on");
+}
+
+#[test]
+fn a_bound_for_redis_is_redis_s_own() {
+    let mut command = crate::support::divvy();
+    let output = command.args(["serve", "--store", "redis", "--max-counters", "5"]).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && error.contains("--max-counters"), "{error}");
+    assert!(error.contains("rocksdb or memory"), "{error}");
+}
