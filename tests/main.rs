@@ -11,7 +11,6 @@ mod conformance;
 mod drain;
 mod envoy;
 mod flood;
-mod gateways;
 mod grpc;
 mod health;
 mod http;
