@@ -54,7 +54,7 @@ fn divvy() -> Server {
 #[test]
 fn traffic_over_the_limit_gets_429_with_headers_and_other_paths_go_on() {
     let server = divvy();
-    let envoy = Envoy::limiting(application(), server.grpc, false);
+    let gateway = envoy(application(), server.grpc, false);
     for left in (0..3).rev() {
         let response = gateway.post("/login?next=/");
         assert_eq!((response.status, response.body.as_str()), (200, "app"));
@@ -74,8 +74,7 @@ fn traffic_over_the_limit_gets_429_with_headers_and_other_paths_go_on() {
 fn while_divvy_is_down_failure_mode_deny_decides() {
     let server = divvy();
     let application = application();
-    let (lenient, strict) =
-        (Envoy::limiting(application, server.grpc, false), Envoy::limiting(application, server.grpc, true));
+    let (lenient, strict) = (envoy(application, server.grpc, false), envoy(application, server.grpc, true));
     for gateway in [&lenient, &strict] {
         assert_eq!(gateway.post("/").status, 200);
     }
@@ -89,8 +88,8 @@ fn while_divvy_s_store_fails_failure_mode_deny_decides_too() {
     let rules = Path::new(EXAMPLE).join("rules.ini");
     let server = Server::start(&[rules.to_str().unwrap(), "--redis-url", &format!("redis://{}", free_address())]);
     let application = application();
-    assert_eq!(Envoy::limiting(application, server.grpc, false).post("/").status, 200);
-    assert_eq!(Envoy::limiting(application, server.grpc, true).post("/").status, 500);
+    assert_eq!(envoy(application, server.grpc, false).post("/").status, 200);
+    assert_eq!(envoy(application, server.grpc, true).post("/").status, 500);
 }
 
 #[test]
