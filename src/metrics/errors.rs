@@ -22,4 +22,13 @@ impl Errors {
             unknown: by_code.with_label_values(&["unknown"]),
         }
     }
+
+    /// How many with each code.
+    pub fn counted(&self) -> [(&'static str, u64); 3] {
+        [
+            ("unknown-command", self.unknown_command.get()),
+            ("unauthenticated", self.unauthenticated.get()),
+            ("unknown", self.unknown.get()),
+        ]
+    }
 }

@@ -18,7 +18,8 @@ pub struct Reporter {
     lines: Lines,
     /// Hits by status and label.
     hits: HashMap<(String, String), u64>,
-    errors: [u64; 2],
+    /// Errors by code.
+    errors: HashMap<&'static str, u64>,
     durations: Vec<Observed>,
 }
 
@@ -52,7 +53,7 @@ impl Reporter {
             client: StatsdClient::from_sink(prefix, lines.clone()),
             lines,
             hits: HashMap::new(),
-            errors: [0; 2],
+            errors: HashMap::new(),
             durations: Vec::new(),
         }
     }
@@ -83,10 +84,9 @@ impl Reporter {
     }
 
     fn report_errors(&mut self, metrics: &Metrics) {
-        let now = [metrics.errors.unknown_command.get(), metrics.errors.unknown.get()];
-        let told = mem::replace(&mut self.errors, now);
-        for ((code, now), told) in ["unknown-command", "unknown"].into_iter().zip(now).zip(told) {
-            self.count(&format!("error.{code}"), now - told);
+        for (code, errors) in metrics.errors.counted() {
+            let new = errors - mem::replace(self.errors.entry(code).or_default(), errors);
+            self.count(&format!("error.{code}"), new);
         }
     }
 
@@ -152,9 +152,16 @@ mod tests {
         );
         status.count(true, 1);
         metrics.errors.unknown_command.inc();
+        metrics.errors.unauthenticated.inc();
         assert_eq!(
             report(&mut reporter, &metrics),
-            ["connections:1|g", "error.unknown-command:1|c", "hit.accepted.status:1|c", "hit.accepted:1|c"]
+            [
+                "connections:1|g",
+                "error.unauthenticated:1|c",
+                "error.unknown-command:1|c",
+                "hit.accepted.status:1|c",
+                "hit.accepted:1|c"
+            ]
         );
         assert_eq!(report(&mut reporter, &metrics), ["connections:1|g"]);
     }
