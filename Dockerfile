@@ -1,7 +1,10 @@
 # Builds divvy and puts the one binary into a small image that does not run as root.
 #
 #   docker build -t divvy .
-#   docker run -p 8321:8321 -p 9049:9049 -v divvy-data:/var/lib/divvy -v "$PWD/config:/etc/divvy:ro" divvy
+#   docker run -p 8321:8321 -p 9049:9049 -p 8322:8322 -p 8323:8323 \
+#       -v divvy-data:/var/lib/divvy -v "$PWD/config:/etc/divvy:ro" divvy
+#
+# packaging/compose.yaml runs it with Prometheus and Grafana beside it.
 
 FROM rust:1.95-bookworm AS build
 RUN apt-get update \
@@ -25,9 +28,11 @@ WORKDIR /var/lib/divvy
 # In a container loopback reaches nobody: the container's network decides who may connect.
 ENV DIVVY_CONFIG=/etc/divvy/example.ini \
     DIVVY_LISTEN=0.0.0.0:8321 \
-    DIVVY_RESP_LISTEN=0.0.0.0:9049
-EXPOSE 8321 9049
-# PING takes no credit from anybody.
-HEALTHCHECK --interval=10s --timeout=3s CMD ["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/9049 && printf 'PING\\r\\n' >&3 && read -r -t 2 answer <&3 && [[ $answer == +PONG* ]]"]
+    DIVVY_RESP_LISTEN=0.0.0.0:9049 \
+    DIVVY_HTTP_LISTEN=0.0.0.0:8322 \
+    DIVVY_GRPC_LISTEN=0.0.0.0:8323
+EXPOSE 8321 9049 8322 8323
+# The process answers, whether or not its store does: a restart would not mend the store.
+HEALTHCHECK --interval=10s --timeout=3s CMD ["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/8322 && printf 'GET /healthz HTTP/1.0\\r\\n\\r\\n' >&3 && read -r -t 2 answer <&3 && [[ $answer == *' 200 '* ]]"]
 ENTRYPOINT ["divvy"]
 CMD ["serve"]

@@ -154,6 +154,30 @@ fn each_descriptor_is_a_hit_and_its_status_is_in_its_place() {
 }
 
 #[test]
+fn a_gateway_s_clients_are_told_where_they_stand_with_the_strictest_rule() {
+    let rules = RulesFile::ini(RULES);
+    let server = Server::start(&[rules.path(), "--store", "memory", "--grpc-rate-limit-headers", "draft,x"]);
+    let mut caller = Caller::new(&server);
+    let request = asked(&["path=/upload", "path=/login remote_address=10.0.0.1", "path=/free"]);
+    let mut headers = || {
+        let reply = caller.should_rate_limit(&request);
+        let headers = reply["response_headers_to_add"].as_array().unwrap().clone();
+        let text =
+            |header: &Value| format!("{}: {}", header["key"].as_str().unwrap(), header["value"].as_str().unwrap());
+        headers.iter().map(text).collect::<Vec<_>>()
+    };
+    let first = headers();
+    assert_eq!(first[0], "ratelimit-policy: \"login\";q=3;w=60");
+    assert!(first.contains(&"x-ratelimit-remaining: 2".to_owned()), "{first:?}");
+    headers();
+    headers();
+    let denied = headers();
+    assert!(denied.iter().any(|header| header.starts_with("retry-after: ")), "{denied:?}");
+    let silent = Server::in_memory(rules.path());
+    assert!(Caller::new(&silent).should_rate_limit(&request)["response_headers_to_add"].is_null());
+}
+
+#[test]
 fn a_canary_counts_and_does_not_answer() {
     let rules = RulesFile::ini(&RULES.replace("[domain=edge path=/free]", "[domain=edge path=/trial]"));
     let server = server(&rules);

@@ -1,6 +1,7 @@
 //! What is compared: one function a case, which starts its servers, loads them in turn and adds to the table.
 
 mod actors;
+mod gateways;
 mod tier;
 
 use std::path::PathBuf;
@@ -30,7 +31,7 @@ pub struct Case {
     pub run: fn(&Setting, &mut Table) -> anyhow::Result<()>,
 }
 
-pub const CASES: [Case; 7] = [
+pub const CASES: [Case; 8] = [
     Case { name: "pipelined", about: "32 requests in flight on each connection", run: pipelined },
     Case { name: "single", about: "one request in flight on each connection", run: single },
     Case { name: "sync", about: "every hit on stable storage before its reply", run: sync },
@@ -41,6 +42,7 @@ pub const CASES: [Case; 7] = [
         about: "many live counters against few: memory, disk, restart, compaction",
         run: actors::run,
     },
+    Case { name: "gateways", about: "HTTP and gRPC beside RESP", run: gateways::run },
     Case { name: "tier", about: "divvy in front of redis", run: tier::run },
 ];
 

@@ -33,6 +33,8 @@ pub struct Divvy {
     process: Process,
     line: String,
     resp: String,
+    http: String,
+    grpc: String,
     /// Kept open: the server may go on writing to it.
     _stdout: BufReader<ChildStdout>,
 }
@@ -74,7 +76,9 @@ impl Home {
         let mut stdout = BufReader::new(process.child().stdout.take().context("standard output is a pipe")?);
         let line = address(&mut stdout, "line protocol on ")?;
         let resp = address(&mut stdout, "RESP on ")?;
-        Ok(Divvy { process, line, resp, _stdout: stdout })
+        let http = address(&mut stdout, "HTTP on ")?;
+        let grpc = address(&mut stdout, "gRPC on ")?;
+        Ok(Divvy { process, line, resp, http, grpc, _stdout: stdout })
     }
 
     /// Starts the server again and returns how long it took until it answered `hit`, a line of its protocol.
@@ -125,6 +129,14 @@ impl Divvy {
 
     pub fn line(&self) -> Target {
         Target { addr: self.line.clone(), pid: self.process.id(), protocol: Protocol::Line }
+    }
+
+    pub fn http(&self) -> Target {
+        Target { addr: self.http.clone(), pid: self.process.id(), protocol: Protocol::Http }
+    }
+
+    pub fn grpc(&self) -> Target {
+        Target { addr: self.grpc.clone(), pid: self.process.id(), protocol: Protocol::Http }
     }
 
     /// Stops it in good order; to drop it is to kill it.

@@ -2,10 +2,10 @@
 
 use std::process::Command;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 
-use crate::redis_benchmark;
+use crate::{h2load, redis_benchmark};
 
 pub const CONNECTIONS: u32 = 50;
 
@@ -20,6 +20,8 @@ pub struct Target {
 pub enum Protocol {
     Line,
     Resp,
+    /// HTTP, and what is made of it.
+    Http,
 }
 
 /// What to send to a server.
@@ -36,10 +38,12 @@ pub struct Load {
 }
 
 /// What sends a load.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub enum Generator {
     DivvyBench,
     RedisBenchmark,
+    /// What it asks takes the place of the command.
+    H2load(h2load::Ask),
 }
 
 /// What the generator reports, as far as it is used here. Times are in microseconds.
@@ -68,8 +72,10 @@ pub struct Server {
 impl Load {
     /// Actors at random, for `seconds`, after a warm-up that every case gets.
     pub fn run(&self, seconds: f64) -> anyhow::Result<Sample> {
-        if matches!(self.generator, Generator::RedisBenchmark) {
-            return redis_benchmark::run(self, seconds);
+        match &self.generator {
+            Generator::DivvyBench => {}
+            Generator::RedisBenchmark => return redis_benchmark::run(self, seconds),
+            Generator::H2load(ask) => return h2load::run(&self.target, ask, seconds),
         }
         let warmup = (seconds / 4.0).min(0.5);
         self.generate(&["--duration", &seconds.to_string(), "--warmup", &warmup.to_string()])
@@ -84,6 +90,7 @@ impl Load {
         let protocol = match self.target.protocol {
             Protocol::Line => "line",
             Protocol::Resp => "resp",
+            Protocol::Http => bail!("divvy bench does not speak HTTP"),
         };
         let mut generator = Command::new(env!("CARGO_BIN_EXE_divvy"));
         generator

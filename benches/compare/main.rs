@@ -6,6 +6,7 @@
 
 mod cases;
 mod divvy;
+mod h2load;
 mod load;
 mod machine;
 mod process;

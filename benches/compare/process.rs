@@ -57,6 +57,16 @@ impl Drop for Process {
     }
 }
 
+/// User and system time of all threads of a process, as /proc has it.
+pub fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The second field is the program's name in parentheses, which may hold anything.
+    let fields = stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect::<Vec<_>>());
+    let ticks = |field: usize| fields.as_ref()?.get(field - 3)?.parse::<u64>().ok();
+    let (user, system) = ticks(14).zip(ticks(15)).with_context(|| format!("/proc/{pid}/stat: {stat}"))?;
+    Ok((user + system) as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
 /// Sends `request` on a connection of its own, and returns the first `lines` lines of the reply.
 pub fn ask(addr: &str, request: &str, lines: usize) -> anyhow::Result<String> {
     let mut socket = TcpStream::connect(addr)?;

@@ -148,6 +148,7 @@ async fn serve(
         access,
         tls: secured,
         api: args.http.settings(),
+        grpc_headers: args.http.grpc_headers(),
         metrics_path: watched.metrics_path,
         threads: args.threads,
     };

@@ -34,7 +34,7 @@ use self::auth::Access;
 use self::connection::Timeouts;
 use self::grpc::GrpcFront;
 pub use self::http::{ApiSettings, DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
-use self::http::{BodyBounds, HttpFront};
+use self::http::{BodyBounds, HttpFront, RateLimitHeaders};
 use self::line::LineFront;
 use self::memory::BufferMemory;
 use self::resp::RespFront;
@@ -102,6 +102,8 @@ pub struct Settings {
     pub access: Access,
     pub tls: Secured,
     pub api: ApiSettings,
+    /// What gateways that ask over gRPC tell their clients.
+    pub grpc_headers: RateLimitHeaders,
     /// Threads that connections run on.
     pub threads: usize,
     /// Where HTTP shows the metrics; begins with a slash.
@@ -137,7 +139,7 @@ pub async fn run(
     settings: Settings,
     draining: CancellationToken,
 ) -> io::Result<()> {
-    let Settings { limits, drain, access, tls, api, threads, metrics_path } = settings;
+    let Settings { limits, drain, access, tls, api, grpc_headers, threads, metrics_path } = settings;
     let metrics = Arc::clone(limiter.metrics());
     let memory = BufferMemory::new(limits.max_buffer_memory, Arc::clone(&metrics));
     let stopping = CancellationToken::new();
@@ -156,7 +158,7 @@ pub async fn run(
     let http =
         HttpFront::new(Arc::clone(&limiter), limits, bounds.clone(), &access, api, &metrics_path, draining.clone());
     let resp = RespFront::new(Arc::clone(&limiter), limits, access.resp, fronts.resp.as_ref());
-    let grpc = GrpcFront::new(Arc::clone(&limiter), limits, bounds, access.grpc, draining.clone())?;
+    let grpc = GrpcFront::new(Arc::clone(&limiter), limits, grpc_headers, bounds, access.grpc, draining.clone())?;
     let stop = async {
         draining.cancelled().await;
         tokio::time::sleep(drain.delay).await;

@@ -11,6 +11,9 @@ pub struct HttpArgs {
     /// IETF's), `triple` (RateLimit-Limit, -Remaining, -Reset), `x` (the same three with X- before); or `none`
     #[arg(long, env = "DIVVY_RATE_LIMIT_HEADERS", value_name = "DIALECTS", default_value = "draft")]
     rate_limit_headers: RateLimitHeaders,
+    /// The same for the responses of gateways that ask over gRPC
+    #[arg(long, env = "DIVVY_GRPC_RATE_LIMIT_HEADERS", value_name = "DIALECTS", default_value = "none")]
+    grpc_rate_limit_headers: RateLimitHeaders,
     /// Hits in a request to /v1/hits
     #[arg(long, env = "DIVVY_MAX_HITS", value_name = "N", default_value_t = DEFAULT_MAX_HITS)]
     max_hits: usize,
@@ -27,6 +30,10 @@ pub struct HttpArgs {
 }
 
 impl HttpArgs {
+    pub fn grpc_headers(&self) -> RateLimitHeaders {
+        self.grpc_rate_limit_headers
+    }
+
     pub fn settings(&self) -> ApiSettings {
         ApiSettings {
             headers: self.rate_limit_headers,

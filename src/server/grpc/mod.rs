@@ -21,7 +21,7 @@ use super::accept::Front;
 use super::auth::Guard;
 use super::connection::{Lease, Timeouts};
 use super::http::auth::guarded;
-use super::http::{BodyBounds, bound_body, serve_router};
+use super::http::{BodyBounds, RateLimitHeaders, bound_body, serve_router};
 use super::stream::Stream;
 use super::tls::Alpn;
 use crate::limiter::Limiter;
@@ -38,7 +38,8 @@ pub struct GrpcFront {
 }
 
 impl GrpcFront {
-    /// `guard` asks for the password that clients must give with each call, but for health checks.
+    /// Gateways add `headers` to their responses. `guard` asks for the password that clients must give with each call,
+    /// but for health checks.
     ///
     /// From the time on when `draining` is cancelled, health checks say that nothing is served. To be called within a
     /// runtime.
@@ -48,6 +49,7 @@ impl GrpcFront {
     pub fn new(
         limiter: Arc<Limiter>,
         limits: Limits,
+        headers: RateLimitHeaders,
         bounds: BodyBounds,
         guard: Option<Arc<Guard>>,
         draining: CancellationToken,
@@ -60,7 +62,7 @@ impl GrpcFront {
             reporter.set_service_status(WHOLE_SERVER, ServingStatus::NotServing).await;
         });
         let counts = limiter.metrics().requests.front(Self::NAME);
-        let rate_limits = RateLimitServiceServer::new(RateLimits::new(limiter, counts, limits.max_pairs))
+        let rate_limits = RateLimitServiceServer::new(RateLimits::new(limiter, counts, limits.max_pairs, headers))
             .max_decoding_message_size(limits.max_body);
         // Both versions of reflection: clients ask for the one that they know.
         let routes = Routes::new(rate_limits)

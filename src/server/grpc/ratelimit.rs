@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use axum::http::HeaderMap;
 use tonic::{Code as TonicCode, Request, Response, Status};
 
 use crate::algorithm::Limit;
 use crate::clock::NANOS_PER_SECOND;
 use crate::limiter::{Intent, Limiter, Refusal, Requests, Verdict};
 use crate::metrics::{FrontRequests, RequestKind};
+use crate::protocol::envoy::messages::envoy::config::core::v3::HeaderValue;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,
 };
@@ -15,18 +17,20 @@ use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::protocol::envoy::{self, InvalidRequest};
 use crate::rules::{Operation, Quota};
+use crate::server::http::{Answer, RateLimitHeaders};
 
 /// The service.
 pub struct RateLimits {
     limiter: Arc<Limiter>,
     counts: FrontRequests,
     max_pairs: usize,
+    headers: RateLimitHeaders,
 }
 
 impl RateLimits {
-    /// Counts its requests in `counts`.
-    pub fn new(limiter: Arc<Limiter>, counts: FrontRequests, max_pairs: usize) -> Self {
-        Self { limiter, counts, max_pairs }
+    /// Counts its requests in `counts`, and has gateways add `headers` to their responses.
+    pub fn new(limiter: Arc<Limiter>, counts: FrontRequests, max_pairs: usize, headers: RateLimitHeaders) -> Self {
+        Self { limiter, counts, max_pairs, headers }
     }
 
     async fn decide(&self, asked: &RateLimitRequest) -> Result<RateLimitResponse, Status> {
@@ -41,7 +45,20 @@ impl RateLimits {
         }
         let is_over = statuses.iter().any(|status| status.code() == Code::OverLimit);
         let overall_code = if is_over { Code::OverLimit } else { Code::Ok };
-        Ok(RateLimitResponse { overall_code: overall_code.into(), statuses, response_headers_to_add: Vec::new() })
+        let response_headers_to_add = self.response_headers(&requests, &statuses);
+        Ok(RateLimitResponse { overall_code: overall_code.into(), statuses, response_headers_to_add })
+    }
+
+    /// What the client is told: where it stands with the rule that denies it, or else leaves it the least.
+    fn response_headers(&self, requests: &Requests, statuses: &[DescriptorStatus]) -> Vec<HeaderValue> {
+        let by_a_rule = statuses.iter().enumerate().filter(|(index, _)| requests.rule(*index).is_some());
+        let strictest = by_a_rule.min_by_key(|(_, status)| (status.code() != Code::OverLimit, status.limit_remaining));
+        let Some(answer) = strictest.and_then(|(index, _)| Answer::of(requests, index).ok()) else { return Vec::new() };
+        let mut headers = HeaderMap::new();
+        self.headers.write(&answer.standing(), &mut headers);
+        let written =
+            headers.iter().filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())));
+        written.map(|(key, value)| HeaderValue { key, value }).collect()
     }
 
     /// One request for each descriptor, in their order; the limits that descriptors brought along are given back.

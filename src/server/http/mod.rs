@@ -31,6 +31,7 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
+pub(super) use self::api::answer::Answer;
 pub use self::api::check::{CheckOperation, CheckSettings};
 pub use self::api::ratelimit::RateLimitHeaders;
 use self::api::{Api, problem};

@@ -3,7 +3,7 @@
 //! One file an endpoint. What they share: [`body`] reads requests, [`answer`] and [`ratelimit`] word what the limiter
 //! said, [`problem`] words what went wrong. Nothing here decides anything.
 
-mod answer;
+pub mod answer;
 mod body;
 pub mod check;
 mod cost;
