@@ -170,12 +170,15 @@ impl Acceptor {
     }
 
     fn refuse(&self, stream: TcpStream, peer: SocketAddr, full: Full, message: &[u8]) {
-        let (limit, from) = match full {
-            Full::InAll => (Limit::Connections, ""),
-            Full::Address => (Limit::ConnectionsPerAddress, " from one address"),
+        let (reached, limit, from) = match full {
+            Full::InAll => (Limit::Connections, self.limits.max_connections, ""),
+            Full::Address => {
+                let limit = self.limits.max_connections_per_address.unwrap_or(0);
+                (Limit::ConnectionsPerAddress, limit, " from one address")
+            }
         };
-        self.metrics.limits.reached(limit);
-        TOO_MANY.say(|more| tracing::warn!(%peer, more, "too many connections{from}: refused one"));
+        self.metrics.limits.reached(reached);
+        TOO_MANY.say(|more| tracing::warn!(%peer, limit, more, "too many connections{from}: refused one"));
         // Best effort: a new socket's buffer has room for a line, and nobody waits for it.
         let _ = stream.try_write(message);
         // What the client has sent is unread: without its being read, the reset would overtake the line.
