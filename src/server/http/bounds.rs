@@ -18,12 +18,13 @@ use hyper_util::server::conn::auto::Builder;
 use parking_lot::Mutex;
 use tokio::time::Sleep;
 
+use super::unread::Unread;
 use crate::metrics::{Limit, Metrics};
 use crate::server::connection::{Cut, Timeouts};
 use crate::server::memory::{BufferMemory, FREE, Share};
 
 /// HTTP/2: requests of one connection that are served at a time.
-const MAX_STREAMS: u32 = 256;
+const MAX_STREAMS: u32 = 64;
 /// HTTP/2: bytes of a request's head.
 const MAX_HEAD: u32 = 16 * 1024;
 /// HTTP/2: what a client may send ahead, of a request and in all, and what is buffered for it (bytes).
@@ -52,8 +53,17 @@ pub struct BodyBounds {
     pub metrics: Arc<Metrics>,
 }
 
-/// Serves a request whose body is bounded, and says so when a bound was passed.
+/// Serves a request whose body is bounded, and says so when a bound was passed; its reply is held for the client.
 pub async fn bound_body(State(bounds): State<BodyBounds>, request: Request, next: Next) -> Response {
+    let unread = request.extensions().get::<Arc<Unread>>().cloned();
+    let response = bound_request_body(&bounds, request, next).await;
+    match unread {
+        Some(unread) => unread.hold(response),
+        None => response,
+    }
+}
+
+async fn bound_request_body(bounds: &BodyBounds, request: Request, next: Next) -> Response {
     if request.body().is_end_stream() {
         return next.run(request).await;
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use tokio::sync::Semaphore;
 
 use crate::limiter::Limiter;
 use crate::metrics::Figure;
@@ -13,10 +14,13 @@ use crate::store::{Backend, Store};
 
 /// How long the store may take to count its counters: a scrape without that number is better than none.
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
+static ONE_AT_A_TIME: Semaphore = Semaphore::const_new(1);
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Prometheus's text format, version 0.0.4.
 pub async fn scrape(State(limiter): State<Arc<Limiter>>) -> Response {
+    // Whoever asks for many at once waits: a scrape takes a thread and some memory.
+    let _turn = ONE_AT_A_TIME.acquire().await;
     let counters = live_counters(limiter.store()).await;
     // RocksDB may have to look at its files.
     let rendered = tokio::task::spawn_blocking(move || {

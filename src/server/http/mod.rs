@@ -110,8 +110,14 @@ pub(super) async fn serve_router(stream: Stream, router: Router, timeouts: Timeo
     stream.set_write_timeout(Some(timeouts.write));
     let has_begun = Arc::new(AtomicBool::new(false));
     let begun = Arc::clone(&has_begun);
-    let service = router.map_request(move |request: hyper::Request<Incoming>| {
+    let unread = Unread::new(&lease.memory);
+    let replies = Arc::clone(&unread);
+    let service = router.map_request(move |mut request: hyper::Request<Incoming>| {
         begun.store(true, Relaxed);
+        // An HTTP/1 client's socket tells by itself that nobody reads.
+        if request.version() == Version::HTTP_2 {
+            request.extensions_mut().insert(Arc::clone(&replies));
+        }
         request
     });
     let builder = bounds::builder(timeouts);
@@ -133,6 +139,10 @@ pub(super) async fn serve_router(stream: Stream, router: Router, timeouts: Timeo
         }
         () = no_request(&has_begun, timeouts.request) => {
             lease.metrics.limits.reached(Limit::RequestTimeout);
+            Ok(())
+        }
+        () = unread.stalled(timeouts.write) => {
+            lease.metrics.limits.reached(Limit::WriteTimeout);
             Ok(())
         }
     };
