@@ -232,3 +232,50 @@ fn limits_that_make_no_sense_are_refused() {
         assert!(told.contains(flag), "{told}");
     }
 }
+
+/// An HTTP/2 client's first bytes: it lets nothing be sent to it (RFC 9113, section 6.5.2), and asks for `path` so many
+/// times.
+fn asks_with_closed_windows(path: &str, times: u32) -> Vec<u8> {
+    const SETTINGS: u8 = 4;
+    const HEADERS: u8 = 1;
+    const END_STREAM_AND_HEADERS: u8 = 5;
+    let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
+        let length = (payload.len() as u32).to_be_bytes();
+        [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+    };
+    let initial_window_of_0 = [0, 4, 0, 0, 0, 0];
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    bytes.extend(frame(SETTINGS, 0, 0, &initial_window_of_0));
+    // :method GET, :scheme http, :path and :authority as literals (RFC 7541).
+    let head = [&[0x82, 0x86, 0x04, path.len() as u8], path.as_bytes(), b"\x01\x05divvy"].concat();
+    for request in 0..times {
+        bytes.extend(frame(HEADERS, END_STREAM_AND_HEADERS, 2 * request + 1, &head));
+    }
+    bytes
+}
+
+#[test]
+fn http_2_replies_that_nobody_takes_have_one_bound_and_an_end() {
+    const CLIENTS: u64 = 20;
+    let flags = ["--max-buffer-memory", "1000000", "--write-timeout", "1"];
+    let server = Server::start(&[&[COMPAT_RULES, "--store", "memory"], &flags[..]].concat());
+    let before = server.peak_resident();
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| connect(server.http)).collect();
+    for client in &mut clients {
+        client.write_all(&asks_with_closed_windows("/metrics", 60)).unwrap();
+    }
+    assert_eq!(http::get(server.http, "/healthz").status, 200, "others are served");
+    for client in &mut clients {
+        // Until the server ends the connection, in order or by a reset.
+        let _ = client.read_to_end(&mut Vec::new());
+    }
+    let grown = server.peak_resident().saturating_sub(before);
+    assert!(grown < 48 * MIB, "{grown} bytes");
+    let metrics = http::get(server.http, "/metrics").body;
+    let reached = |limit: &str| -> u64 {
+        let name = format!("divvy_limits_reached_total{{limit=\"{limit}\"}} ");
+        metrics.lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()
+    };
+    assert_eq!(reached("write-timeout"), CLIENTS);
+    assert!(reached("max-buffer-memory") > 0, "{metrics}");
+}

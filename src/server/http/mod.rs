@@ -8,6 +8,7 @@ mod bounds;
 mod health;
 mod metrics;
 mod metrics_path;
+mod unread;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::handler::Handler;
+use axum::http::Version;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::get;
@@ -39,6 +41,7 @@ pub use self::api::{ApiSettings, DEFAULT_MAX_HITS};
 pub(super) use self::bounds::{BodyBounds, bound_body};
 use self::health::Health;
 pub use self::metrics_path::{DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
+use self::unread::Unread;
 use super::Limits;
 use super::accept::Front;
 use super::auth::Access;
@@ -110,7 +113,7 @@ pub(super) async fn serve_router(stream: Stream, router: Router, timeouts: Timeo
     stream.set_write_timeout(Some(timeouts.write));
     let has_begun = Arc::new(AtomicBool::new(false));
     let begun = Arc::clone(&has_begun);
-    let unread = Unread::new(&lease.memory);
+    let unread = Unread::new(lease.memory);
     let replies = Arc::clone(&unread);
     let service = router.map_request(move |mut request: hyper::Request<Incoming>| {
         begun.store(true, Relaxed);

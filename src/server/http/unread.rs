@@ -7,7 +7,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::http::StatusCode;
@@ -15,9 +15,8 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use hyper::body::{Body as _, Frame, SizeHint};
 use parking_lot::Mutex;
-use tokio::time::Instant;
 
-use crate::server::memory::{BufferMemory, FREE, Share, UsedUp};
+use crate::server::memory::{FREE, Share, UsedUp};
 
 /// The replies of one connection that are not sent yet.
 pub struct Unread {
@@ -34,8 +33,9 @@ struct State {
 }
 
 impl Unread {
-    pub fn new(memory: &Arc<BufferMemory>) -> Arc<Self> {
-        let state = State { replies: 0, bytes: 0, share: memory.share(), moved: Instant::now() };
+    /// `share` is the connection's part of the account of all buffers.
+    pub fn new(share: Share) -> Arc<Self> {
+        let state = State { replies: 0, bytes: 0, share, moved: Instant::now() };
         Arc::new(Self { state: Mutex::new(state) })
     }
 
@@ -62,11 +62,15 @@ impl Unread {
     pub async fn stalled(&self, limit: Duration) {
         loop {
             tokio::time::sleep(limit).await;
-            let state = self.state.lock();
-            if state.replies > 0 && state.moved.elapsed() >= limit {
+            if self.has_stalled(limit, Instant::now()) {
                 return;
             }
         }
+    }
+
+    fn has_stalled(&self, limit: Duration, now: Instant) -> bool {
+        let state = self.state.lock();
+        state.replies > 0 && now.duration_since(state.moved) >= limit
     }
 }
 
@@ -123,7 +127,10 @@ impl hyper::body::Body for HeldBody {
     type Data = Bytes;
     type Error = axum::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(context)?) else { return Poll::Ready(None) };
         let length = frame.data_ref().map_or(0, Bytes::len);
         let unknown = length.saturating_sub(self.known);
@@ -153,8 +160,13 @@ struct NoRoom;
 mod tests {
     use super::*;
     use crate::metrics::Metrics;
+    use crate::server::memory::BufferMemory;
 
     const LIMIT: usize = 1000;
+
+    fn memory() -> Arc<BufferMemory> {
+        BufferMemory::new(LIMIT, Metrics::new())
+    }
 
     fn reply(bytes: usize) -> Response {
         vec![0; bytes].into_response()
@@ -162,8 +174,8 @@ mod tests {
 
     #[test]
     fn replies_have_room_until_they_are_sent_and_a_connection_has_some_of_its_own() {
-        let memory = BufferMemory::new(LIMIT, Metrics::new());
-        let (one, other) = (Unread::new(&memory), Unread::new(&memory));
+        let memory = memory();
+        let (one, other) = (Unread::new(memory.share()), Unread::new(memory.share()));
         let first = one.hold(reply(FREE + LIMIT));
         assert_eq!(first.status(), StatusCode::OK);
         assert_eq!(one.hold(reply(1)).status(), StatusCode::SERVICE_UNAVAILABLE);
@@ -175,8 +187,7 @@ mod tests {
     #[tokio::test]
     async fn what_was_handed_over_is_held_until_it_is_dropped() {
         use http_body_util::BodyExt;
-        let memory = BufferMemory::new(LIMIT, Metrics::new());
-        let unread = Unread::new(&memory);
+        let unread = Unread::new(memory().share());
         let mut body = unread.hold(reply(FREE + LIMIT)).into_body();
         assert_eq!(body.size_hint().exact(), Some((FREE + LIMIT) as u64));
         let bytes = body.frame().await.unwrap().unwrap().into_data().unwrap();
@@ -187,13 +198,14 @@ mod tests {
         assert_eq!((state.replies, state.bytes), (0, 0));
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn replies_that_do_not_move_are_noticed() {
-        let unread = Unread::new(&BufferMemory::new(LIMIT, Metrics::new()));
-        let limit = Duration::from_secs(30);
-        let asleep = tokio::time::timeout(limit * 3, unread.stalled(limit)).await;
-        assert!(asleep.is_err(), "nothing is unread");
+    #[test]
+    fn replies_that_do_not_move_are_noticed() {
+        const LIMIT: Duration = Duration::from_secs(30);
+        let unread = Unread::new(memory().share());
+        let later = Instant::now() + 2 * LIMIT;
+        assert!(!unread.has_stalled(LIMIT, later), "nothing is unread");
         let _reply = unread.hold(reply(1));
-        tokio::time::timeout(limit * 3, unread.stalled(limit)).await.expect("a reply is unread");
+        assert!(unread.has_stalled(LIMIT, later));
+        assert!(!unread.has_stalled(LIMIT, Instant::now()));
     }
 }
