@@ -297,6 +297,14 @@ impl Requests {
         Ok(())
     }
 
+    /// Why the first request that is refused already, before the batch is applied, is refused.
+    pub fn first_refusal(&self) -> Option<&Refusal> {
+        self.asked.iter().find_map(|asked| match asked {
+            Asked::Refused(refusal) => Some(refusal),
+            Asked::Bucket(_) | Asked::Rules(_) => None,
+        })
+    }
+
     /// Lets go of the rules once all is answered: a connection that then idles for long shall not keep replaced ones in
     /// memory.
     pub fn release_policy(&mut self) {

@@ -230,7 +230,7 @@ fn what_is_no_request_is_an_error_and_takes_nothing() {
     refused(json!({ "descriptors": [descriptor("path=/upload")] }), "domain");
     refused(json!({ "domain": "edge" }), "descriptors");
     refused(json!({ "domain": "edge", "descriptors": [descriptor("path=/upload"), {}] }), "descriptors[1]");
-    refused(asked(&["path=/priced bytes=many"]), "bytes");
+    refused(asked(&["path=/upload", "path=/priced bytes=many"]), "bytes");
     let many: Vec<_> = (0..300).map(|key| json!({ "key": format!("k{key}"), "value": "" })).collect();
     refused(json!({ "domain": "edge", "descriptors": [{ "entries": many }] }), "--max-pairs");
     let after = caller.should_rate_limit(&asked(&["path=/upload"]));

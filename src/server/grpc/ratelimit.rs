@@ -38,6 +38,10 @@ impl RateLimits {
         self.limiter.begin(&mut requests);
         let brought =
             self.push(asked, &mut requests).map_err(|invalid| Status::invalid_argument(invalid.to_string()))?;
+        // The call has one status for all descriptors: when it is an error, none of them is taken.
+        if let Some(refusal) = requests.first_refusal() {
+            return Err(refuse(refusal.clone()));
+        }
         self.limiter.apply(&mut requests).await;
         let mut statuses = Vec::with_capacity(brought.len());
         for (index, limit) in brought.into_iter().enumerate() {
