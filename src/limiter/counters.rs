@@ -40,7 +40,7 @@ pub struct CountersOf<'a> {
 /// Why there is no page.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CountersError {
-    #[error("no rule has the label '{0}' (DIVVY.RULES lists them)")]
+    #[error("no rule has the label '{0}' (DIVVY.RULES and GET /v1/rules list them)")]
     NoSuchLabel(String),
     #[error("no rule has the operation '{0}'; write it as the rules file does, patterns included")]
     NoSuchOperation(String),
