@@ -71,6 +71,18 @@ fn traffic_over_the_limit_gets_429_with_headers_and_other_paths_go_on() {
 }
 
 #[test]
+fn a_header_that_is_no_utf_8_does_not_get_past_the_limit() {
+    let server = divvy();
+    let of_user = "- request_headers: { header_name: x-user, descriptor_key: user, skip_if_absent: true }";
+    let actions = format!("- remote_address: {{}}\n                            {of_user}");
+    let gateway = start("envoy.yaml", ("8323", server.grpc), application(), &[("- remote_address: {}", actions)]);
+    for _ in 0..3 {
+        assert_eq!(gateway.post_garbled("/login").status, 200);
+    }
+    assert_eq!(gateway.post_garbled("/login").status, 429);
+}
+
+#[test]
 fn while_divvy_is_down_failure_mode_deny_decides() {
     let server = divvy();
     let application = application();

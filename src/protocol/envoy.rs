@@ -70,6 +70,8 @@ pub fn check(request: &RateLimitRequest) -> Result<(), InvalidRequest> {
 
 /// Reads descriptor number `index` into `operation`. The last of a repeated key wins, and no entry replaces the domain.
 ///
+/// What is no UTF-8 is read with U+FFFD in its place: a client that has a gateway send it is limited all the same.
+///
 /// # Errors
 /// When the descriptor cannot be understood, or has more than `max_pairs` pairs.
 pub fn read_descriptor(
@@ -95,9 +97,9 @@ pub fn read_descriptor(
         if entry.key.is_empty() {
             return Err(InvalidRequest::NoKey { descriptor: index, entry: place });
         }
-        operation.set(&entry.key, &entry.value);
+        operation.set(&String::from_utf8_lossy(&entry.key), &String::from_utf8_lossy(&entry.value));
     }
-    operation.set(DOMAIN, &request.domain);
+    operation.set(DOMAIN, &String::from_utf8_lossy(&request.domain));
     let limit = match &descriptor.limit {
         None => None,
         Some(given) => Some(limit(given).ok_or(InvalidRequest::Override { descriptor: index })?),

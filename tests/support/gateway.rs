@@ -55,17 +55,22 @@ impl Gateway {
     }
 
     pub fn post(&self, path: &str) -> http::Response {
-        self.post_with("", path)
+        self.post_with(b"", path)
     }
 
     /// With what a client says about itself and its request to get around its limits.
     pub fn post_lying(&self, path: &str) -> http::Response {
-        self.post_with("\r\nx-forwarded-for: 6.6.6.6\r\nx-original-uri: /elsewhere\r\nx-original-method: GET", path)
+        self.post_with(b"\r\nx-forwarded-for: 6.6.6.6\r\nx-original-uri: /elsewhere\r\nx-original-method: GET", path)
     }
 
-    fn post_with(&self, headers: &str, path: &str) -> http::Response {
-        let head = "HTTP/1.1\r\nhost: app\r\ncontent-length: 0\r\nconnection: close";
-        http::request(self.address, &format!("POST {path} {head}{headers}\r\n\r\n"))
+    /// With an `x-user` that is no UTF-8.
+    pub fn post_garbled(&self, path: &str) -> http::Response {
+        self.post_with(b"\r\nx-user: \xff", path)
+    }
+
+    fn post_with(&self, headers: &[u8], path: &str) -> http::Response {
+        let head = format!("POST {path} HTTP/1.1\r\nhost: app\r\ncontent-length: 0\r\nconnection: close");
+        http::request(self.address, [head.as_bytes(), headers, b"\r\n\r\n"].concat())
     }
 }
 

@@ -27,13 +27,13 @@ impl Response {
 }
 
 pub fn get(address: SocketAddr, path: &str) -> Response {
-    request(address, &format!("GET {path} HTTP/1.1\r\nhost: divvy\r\nconnection: close\r\n\r\n"))
+    request(address, format!("GET {path} HTTP/1.1\r\nhost: divvy\r\nconnection: close\r\n\r\n"))
 }
 
 /// Sends the request, which asks for the connection to be closed, and reads to its end.
-pub fn request(address: SocketAddr, request: &str) -> Response {
+pub fn request(address: SocketAddr, request: impl AsRef<[u8]>) -> Response {
     let mut stream = connect(address);
-    stream.write_all(request.as_bytes()).unwrap();
+    stream.write_all(request.as_ref()).unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no HTTP response: {text:?}"));

@@ -38,9 +38,9 @@ fn json(version: Version) -> Ask {
 }
 
 fn grpc() -> Ask {
-    let entry = Entry { key: "ip".to_owned(), value: ACTOR.to_owned() };
+    let entry = Entry { key: "ip".into(), value: ACTOR.into() };
     let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
-    let request = RateLimitRequest { domain: "bench".to_owned(), descriptors: vec![descriptor], hits_addend: 0 };
+    let request = RateLimitRequest { domain: "bench".into(), descriptors: vec![descriptor], hits_addend: 0 };
     let message = request.encode_to_vec();
     // gRPC's frame: not compressed, and the message's length.
     let mut body = vec![0];

@@ -1,10 +1,12 @@
 //! What descriptors ask, and how limits are told.
 
+use prost::Message;
+
 use super::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use super::*;
 
 fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
-    let entries = entries.iter().map(|(key, value)| Entry { key: key.to_string(), value: value.to_string() });
+    let entries = entries.iter().map(|(key, value)| Entry { key: (*key).into(), value: (*value).into() });
     RateLimitDescriptor { entries: entries.collect(), ..Default::default() }
 }
 
@@ -26,6 +28,16 @@ fn a_descriptor_s_entries_and_the_domain_are_the_operation() {
     let pairs: Vec<_> = operation.iter().collect();
     assert_eq!(pairs, [("path", "/b"), ("domain", "edge")]);
     assert_eq!(ask, DescriptorAsk { cost: None, limit: None });
+}
+
+#[test]
+fn what_is_no_utf_8_is_decided_too() {
+    let entry = Entry { key: b"user".to_vec(), value: b"a\xff".to_vec() };
+    let descriptor = RateLimitDescriptor { entries: vec![entry], ..Default::default() };
+    let sent = RateLimitRequest { domain: b"edge\xff".to_vec(), descriptors: vec![descriptor], hits_addend: 0 };
+    let received = RateLimitRequest::decode(sent.encode_to_vec().as_slice()).unwrap();
+    let (operation, _) = read(&received).unwrap();
+    assert_eq!(operation.iter().collect::<Vec<_>>(), [("user", "a\u{fffd}"), ("domain", "edge\u{fffd}")]);
 }
 
 #[test]
