@@ -8,6 +8,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Deserialize;
 use serde_path_to_error::{Path, Segment};
 
+use super::object::Object;
 use super::problem::Problem;
 
 /// Reads a body that says it is JSON, of at most `max` bytes.
@@ -49,13 +50,15 @@ fn is_json(headers: &HeaderMap) -> bool {
 /// # Errors
 /// What is wrong, and where.
 pub fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
-    serde_json::from_slice(body).map_err(|error| locate::<T>(body).unwrap_or_else(|| problem(&error, String::new())))
+    let parsed = serde_json::from_slice(body).map(|Object(value)| value);
+    parsed.map_err(|error| locate::<T>(body).unwrap_or_else(|| problem(&error, String::new())))
 }
 
 /// Parses once more, keeping track of the place: only mistakes pay for that. `None` for what follows a whole value,
 /// which is in no place.
 fn locate<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Option<Problem> {
-    let error = serde_path_to_error::deserialize::<_, T>(&mut serde_json::Deserializer::from_slice(body)).err()?;
+    let error =
+        serde_path_to_error::deserialize::<_, Object<T>>(&mut serde_json::Deserializer::from_slice(body)).err()?;
     Some(problem(error.inner(), pointer(error.path())))
 }
 
@@ -104,6 +107,8 @@ mod tests {
             ("{\"hits\":[{\"operation\":[]}]}", "#/hits/0/operation", "expected an object"),
             ("{\"hits\":[{\"cost\":1}]}", "#/hits/0", "missing field `operation`"),
             ("{\"hits\":{}}", "#/hits", "expected a sequence"),
+            ("[[]]", "#", "expected an object"),
+            ("{\"hits\":[[{},1]]}", "#/hits/0", "expected an object"),
             ("{\"hits\":[{\"operation\":{\"a\":\"\\ud800\"}}]}", "#/hits/0/operation/a", "hex escape"),
         ] {
             let problem = refused(body);

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
 use super::hit::AskedHit;
+use super::object::Object;
 use super::problem::Problem;
 use super::{Api, body};
 use crate::limiter::{Intent, Requests};
@@ -17,7 +18,7 @@ use crate::limiter::{Intent, Requests};
 #[serde(deny_unknown_fields)]
 pub struct AskedHits<'a> {
     #[serde(borrow)]
-    hits: Vec<AskedHit<'a>>,
+    hits: Vec<Object<AskedHit<'a>>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -42,7 +43,7 @@ pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Respo
     }
     let mut requests = Requests::default();
     api.limiter.begin(&mut requests);
-    for (index, hit) in asked.hits.iter().enumerate() {
+    for (index, Object(hit)) in asked.hits.iter().enumerate() {
         let operation = hit.operation.operation(api.limits.max_pairs, &format!("/hits/{index}/operation"))?;
         requests.push_at_cost(&operation, Intent::Hit, hit.cost());
     }

@@ -11,6 +11,7 @@ mod counters;
 mod explain;
 mod hit;
 mod hits;
+mod object;
 mod openapi;
 mod operation;
 mod peek;
