@@ -1,5 +1,4 @@
-//! The real nginx with auth_request in front of a small application: config/examples/nginx, as it is but for the ports
-//! and for where nginx keeps its files.
+//! The real nginx with auth_request in front of a small application: config/examples/nginx, as it is but for the ports.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,23 +9,12 @@ use crate::support::{LineClient, PATIENCE, Server};
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/examples/nginx");
 
-/// As a user without rights on the system's directories would have it.
-const OWN_FILES: &str = "http {
-    access_log off;
-    client_body_temp_path body;
-    proxy_temp_path proxy;
-    fastcgi_temp_path fastcgi;
-    uwsgi_temp_path uwsgi;
-    scgi_temp_path scgi;
-";
-
 fn nginx(application: SocketAddr, divvy: SocketAddr, changes: &[(&str, String)]) -> Gateway {
     let address = free_address();
     let ports = [
         ("127.0.0.1:10080", address.to_string()),
         ("127.0.0.1:8080", application.to_string()),
         ("127.0.0.1:8322", divvy.to_string()),
-        ("http {", OWN_FILES.to_owned()),
         // A busy machine may take longer than a gateway should wait.
         ("250ms", format!("{}s", PATIENCE.as_secs())),
     ];
@@ -42,6 +30,12 @@ fn nginx(application: SocketAddr, divvy: SocketAddr, changes: &[(&str, String)])
         .spawn()
         .unwrap_or_else(|error| panic!("nginx: {error}; run `make test-setup` first"));
     Gateway::new(child, address, directory)
+}
+
+/// As it is with the comment signs removed that keep requests from being let through.
+fn lenient_nginx(application: SocketAddr, divvy: SocketAddr) -> Gateway {
+    let [intercept, errors] = ["proxy_intercept_errors on", "error_page 500"].map(str::to_owned);
+    nginx(application, divvy, &[("# proxy_intercept_errors on", intercept), ("# error_page 500", errors)])
 }
 
 fn divvy() -> Server {
@@ -78,11 +72,29 @@ fn while_divvy_is_down_the_operator_s_choice_decides() {
     let server = divvy();
     let application = application();
     let strict = nginx(application, server.http, &[]);
-    let lenient = nginx(application, server.http, &[("# error_page 500", "error_page 500".to_owned())]);
+    let lenient = lenient_nginx(application, server.http);
     for gateway in [&strict, &lenient] {
         assert_eq!(gateway.post("/").status, 200);
     }
     server.kill();
     assert_eq!(strict.post("/").status, 500);
     assert_eq!(lenient.post("/").status, 200);
+}
+
+#[test]
+fn while_divvy_s_store_is_down_the_operator_s_choice_decides_too() {
+    let redis = format!("redis://{}", free_address());
+    let server = Server::start(&[rules().as_str(), "--redis-url", &redis, "--deny-status", "403"]);
+    let application = application();
+    assert_eq!(nginx(application, server.http, &[]).post("/").status, 500);
+    assert_eq!(lenient_nginx(application, server.http).post("/").status, 200);
+}
+
+#[test]
+fn with_requests_let_through_a_denial_is_still_one() {
+    let server = divvy();
+    let gateway = lenient_nginx(application(), server.http);
+    for status in [200, 200, 200, 429] {
+        assert_eq!(gateway.post("/login").status, status);
+    }
 }
