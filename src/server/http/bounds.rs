@@ -18,6 +18,7 @@ use hyper_util::server::conn::auto::Builder;
 use parking_lot::Mutex;
 use tokio::time::Sleep;
 
+use super::api::problem::Problem;
 use super::unread::Unread;
 use crate::metrics::{Limit, Metrics};
 use crate::server::connection::{Cut, Timeouts};
@@ -81,7 +82,7 @@ async fn bound_request_body(bounds: &BodyBounds, request: Request, next: Next) -
                 }
                 Cut::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
             };
-            (status, [(header::CONNECTION, "close")], format!("{cut}\n")).into_response()
+            ([(header::CONNECTION, "close")], Problem::new(status, cut.to_string())).into_response()
         }
     }
 }
@@ -186,13 +187,13 @@ mod tests {
         let unending = StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>());
         let (status, text) = runtime().block_on(answer(Body::new(unending)));
         assert_eq!(status, StatusCode::REQUEST_TIMEOUT);
-        assert!(text.contains("not finished within"), "{text}");
+        assert!(text.contains("not finished within") && text.contains("\"status\":408"), "{text}");
     }
 
     #[test]
     fn a_body_for_which_there_is_no_memory_is_refused() {
         let (status, text) = runtime().block_on(answer(Body::new(Full::from(vec![0; LARGE + 1]))));
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-        assert!(text.contains("no memory"), "{text}");
+        assert!(text.contains("no memory") && text.contains("\"status\":503"), "{text}");
     }
 }
