@@ -11,7 +11,16 @@ async def hello(scope, receive, send):
 
 
 def operation(scope):
-    return {"method": scope["method"], "path": scope["path"], "ip": scope["client"][0]}
+    pairs = {"method": scope["method"], "path": scope["path"]}
+    # Servers on a Unix socket do not know their clients.
+    if scope.get("client"):
+        pairs["ip"] = scope["client"][0]
+    return pairs
 
 
-app = DivvyMiddleware(hello, url=os.environ.get("DIVVY_URL", "http://127.0.0.1:8322"), operation=operation)
+app = DivvyMiddleware(
+    hello,
+    url=os.environ.get("DIVVY_URL", "http://127.0.0.1:8322"),
+    operation=operation,
+    token=os.environ.get("DIVVY_TOKEN"),
+)

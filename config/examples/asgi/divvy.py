@@ -14,22 +14,29 @@ class DivvyMiddleware:
 
     url: divvy's HTTP address, such as http://127.0.0.1:8322
     operation: a function of the ASGI scope that returns the pairs which divvy's rules see
+    cost: a function of the ASGI scope that returns how much a request takes; without it, the rule decides
+    token: divvy's password (--requirepass), where it has one
     fail_open: let requests through while divvy does not answer, instead of answering 503
     timeout: how long to wait for divvy, in seconds
     """
 
-    def __init__(self, app, *, url, operation, fail_open=False, timeout=0.25):
+    def __init__(self, app, *, url, operation, cost=None, token=None, fail_open=False, timeout=0.25):
         self.app = app
         self.operation = operation
+        self.cost = cost
         self.fail_open = fail_open
         # One client for all requests: its connections are used again.
-        self.client = httpx.AsyncClient(base_url=url, timeout=timeout)
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        self.client = httpx.AsyncClient(base_url=url, timeout=timeout, headers=headers)
 
     async def __call__(self, scope, receive, send):
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
+        hit = {"operation": self.operation(scope)}
+        if self.cost:
+            hit["cost"] = self.cost(scope)
         try:
-            answer = await self.client.post("/v1/hit", json={"operation": self.operation(scope)})
+            answer = await self.client.post("/v1/hit", json=hit)
             if answer.status_code not in (200, 429):
                 raise httpx.HTTPError(f"it answered with {answer.status_code}")
         except httpx.HTTPError as error:

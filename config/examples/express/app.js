@@ -2,10 +2,15 @@ const express = require('express');
 const divvy = require('./divvy');
 
 const app = express();
+
+// As Express routes: /LOGIN and /login/ are /login.
+const path = (request) => request.path.toLowerCase().replace(/(.)\/$/, '$1');
+
 app.use(
   divvy({
     url: process.env.DIVVY_URL || 'http://127.0.0.1:8322',
-    operation: (request) => ({ method: request.method, path: request.path, ip: request.ip }),
+    token: process.env.DIVVY_TOKEN,
+    operation: (request) => ({ method: request.method, path: path(request), ip: request.ip }),
   }),
 );
 app.all(/.*/, (request, response) => response.send('hello\n'));

@@ -5,18 +5,22 @@
  * @param {string} options.url        divvy's HTTP address, such as http://127.0.0.1:8322
  * @param {(request) => object} options.operation   the pairs that divvy's rules see
  * @param {(request) => number} [options.cost]      how much a request takes; without it, the rule decides
+ * @param {string} [options.token]    divvy's password (--requirepass), where it has one
  * @param {boolean} [options.failOpen]   let requests through while divvy does not answer (default: answer 503)
  * @param {number} [options.timeout]     how long to wait for divvy, in milliseconds
  */
-function divvy({ url, operation, cost, failOpen = false, timeout = 250 }) {
+function divvy({ url, operation, cost, token, failOpen = false, timeout = 250 }) {
   const endpoint = new URL('/v1/hit', url);
+  const headers = { 'content-type': 'application/json', ...(token && { authorization: `Bearer ${token}` }) };
   return async (request, response, next) => {
+    // Before the try: a mistake of the application's own is not divvy's, and fails no request open.
+    const body = JSON.stringify({ operation: operation(request), ...(cost && { cost: cost(request) }) });
     let answer;
     try {
       answer = await fetch(endpoint, {
         method: 'POST',
-        headers: { 'content-type': 'application/json' },
-        body: JSON.stringify({ operation: operation(request), ...(cost && { cost: cost(request) }) }),
+        headers,
+        body,
         signal: AbortSignal.timeout(timeout),
       });
       // Read to its end, so that the connection can be used again.
