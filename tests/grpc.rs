@@ -6,6 +6,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
+use crate::support::http::HttpClient;
+use crate::support::redis::until;
 use crate::support::{LineClient, RespClient, RulesFile, Server};
 
 const RULES: &str = "
@@ -257,12 +259,19 @@ fn a_store_that_fails_is_unavailable() {
 #[test]
 fn health_is_serving_until_the_server_drains() {
     let rules = RulesFile::ini(RULES);
-    let server = server(&rules);
+    let server = Server::start(&[rules.path(), "--store", "memory", "--drain-delay", "3600"]);
     let mut caller = Caller::new(&server);
     for service in ["", "envoy.service.ratelimit.v3.RateLimitService"] {
         assert_eq!(caller.health(service), r#"{"status": "SERVING"}"#);
     }
     assert!(caller.health("nobody's").starts_with("ERROR NOT_FOUND"));
+    server.signal("-TERM");
+    for service in ["", "envoy.service.ratelimit.v3.RateLimitService"] {
+        until(|| caller.health(service) == r#"{"status": "NOT_SERVING"}"#);
+    }
+    let while_draining = caller.should_rate_limit(&asked(&["path=/upload"]));
+    assert_eq!(while_draining["overall_code"], "OK", "calls are still answered");
+    // The second signal: nobody waits for the delay.
     assert!(server.terminate().success());
 }
 
@@ -272,6 +281,7 @@ fn one_counter_is_seen_through_every_front() {
     let server = server(&rules);
     let mut caller = Caller::new(&server);
     let (mut line, mut resp) = (LineClient::connect(server.line), RespClient::connect(server.resp));
+    let mut http = HttpClient::connect(server.http);
     let mut left = Vec::new();
     for _ in 0..3 {
         left.push(line.hit("domain=edge path=/upload").1);
@@ -279,6 +289,8 @@ fn one_counter_is_seen_through_every_front() {
         left.push(reply.split(' ').nth(1).unwrap().parse().unwrap());
         let status = caller.should_rate_limit(&asked(&["path=/upload"]));
         left.push(status["statuses"][0]["limit_remaining"].as_u64().unwrap());
+        let answer = http.post("/v1/hit", r#"{"operation":{"domain":"edge","path":"/upload"}}"#);
+        left.push(answer.json()["remaining"].as_u64().unwrap());
     }
-    assert_eq!(left, (91..100).rev().collect::<Vec<_>>());
+    assert_eq!(left, (88..100).rev().collect::<Vec<_>>());
 }
