@@ -32,7 +32,8 @@ ENV DIVVY_CONFIG=/etc/divvy/example.ini \
     DIVVY_HTTP_LISTEN=0.0.0.0:8322 \
     DIVVY_GRPC_LISTEN=0.0.0.0:8323
 EXPOSE 8321 9049 8322 8323
-# The process answers, whether or not its store does: a restart would not mend the store.
+# The process answers, whether or not its store does: a restart would not mend the store. This asks without TLS: with
+# certificates, leave `http` out of DIVVY_TLS_FRONTS, or put a health check of your own in its place.
 HEALTHCHECK --interval=10s --timeout=3s CMD ["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/8322 && printf 'GET /healthz HTTP/1.0\\r\\n\\r\\n' >&3 && read -r -t 2 answer <&3 && [[ $answer == *' 200 '* ]]"]
 ENTRYPOINT ["divvy"]
 CMD ["serve"]

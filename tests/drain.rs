@@ -60,14 +60,14 @@ fn requests_sent_before_the_end_are_answered_each_once() {
 fn under_load_what_was_counted_was_answered_and_nothing_else() {
     let (rules, dir) = (rules(), tempfile::tempdir().unwrap());
     let server = Server::on_disk(rules.path(), dir.path(), "wal");
-    let (line, resp) = (server.line, server.resp);
+    let (line, resp, http) = (server.line, server.resp, server.http);
     let answered = Arc::new(AtomicU64::new(0));
-    let clients: Vec<_> = [one_at_a_time, pipelined, connecting_anew]
+    let clients: Vec<_> = [one_at_a_time, pipelined, connecting_anew, over_http]
         .into_iter()
         .flat_map(|client| [client; 3])
         .map(|client| {
             let answered = Arc::clone(&answered);
-            thread::spawn(move || client(line, resp, &answered))
+            thread::spawn(move || client([line, resp, http], &answered))
         })
         .collect();
     until(|| answered.load(Relaxed) > 5_000);
@@ -81,14 +81,14 @@ fn under_load_what_was_counted_was_answered_and_nothing_else() {
 }
 
 /// Each of these hits until the server is gone, and counts the replies.
-fn one_at_a_time(line: SocketAddr, _: SocketAddr, answered: &AtomicU64) {
+fn one_at_a_time([line, _, _]: [SocketAddr; 3], answered: &AtomicU64) {
     let mut client = LineClient::connect(line);
     while client.try_hit("a=b").is_some() {
         answered.fetch_add(1, Relaxed);
     }
 }
 
-fn pipelined(_: SocketAddr, resp: SocketAddr, answered: &AtomicU64) {
+fn pipelined([_, resp, _]: [SocketAddr; 3], answered: &AtomicU64) {
     const BURST: usize = 50;
     let mut client = RespClient::connect(resp);
     let burst = encode(&[b"DIVVY.HIT", b"a=b"]).repeat(BURST);
@@ -103,7 +103,24 @@ fn pipelined(_: SocketAddr, resp: SocketAddr, answered: &AtomicU64) {
     }
 }
 
-fn connecting_anew(line: SocketAddr, _: SocketAddr, answered: &AtomicU64) {
+/// On one connection, which is kept alive.
+fn over_http([_, _, http]: [SocketAddr; 3], answered: &AtomicU64) {
+    const ALLOWED: &[u8] = b"{\"allowed\":true,";
+    let hit = http::encode("POST", "/v1/hit", &[("content-type", "application/json")], br#"{"operation":{"a":"b"}}"#);
+    let mut stream = connect(http);
+    while stream.write_all(&hit).is_ok() {
+        let (mut reply, mut chunk) = (Vec::new(), [0; 4096]);
+        while !reply.windows(ALLOWED.len()).any(|bytes| bytes == ALLOWED) {
+            match stream.read(&mut chunk) {
+                Ok(length @ 1..) => reply.extend_from_slice(&chunk[..length]),
+                Ok(_) | Err(_) => return,
+            }
+        }
+        answered.fetch_add(1, Relaxed);
+    }
+}
+
+fn connecting_anew([line, _, _]: [SocketAddr; 3], answered: &AtomicU64) {
     while let Ok(mut stream) = TcpStream::connect(line) {
         let mut reply = String::new();
         if stream.write_all(b"HIT a=b\n").is_err()

@@ -223,6 +223,51 @@ fn an_http_client_that_never_reads_is_closed_after_a_while() {
     }
 }
 
+/// How often a limit was reached, as /metrics has it.
+fn reached(metrics: &http::Response, limit: &str) -> u64 {
+    let name = format!("divvy_limits_reached_total{{limit=\"{limit}\"}} ");
+    let counted = metrics.body.lines().find_map(|line| line.strip_prefix(&name));
+    counted.unwrap_or_else(|| panic!("no {name}in {}", metrics.body)).parse().unwrap()
+}
+
+#[test]
+fn a_limit_that_is_reached_is_counted_under_its_name() {
+    let flags = ["--max-pairs", "2", "--max-hits", "1", "--max-body", "100"];
+    let server = Server::start(&[&[COMPAT_RULES, "--store", "memory"], &flags[..]].concat());
+    let post =
+        |path: &str, body: &str| http::encode("POST", path, &[("content-type", "application/json")], body.as_bytes());
+    let attacks = [
+        ("max-line", server.line, [vec![b'x'; 17_000], b"\n".to_vec()].concat()),
+        ("max-pairs", server.line, b"HIT a=1 b=2 c=3\n".to_vec()),
+        ("max-pairs", server.resp, encode(&[b"DIVVY.HIT", b"a=1", b"b=2", b"c=3"])),
+        ("max-pairs", server.http, post("/v1/hit", r#"{"operation":{"a":"1","b":"2","c":"3"}}"#)),
+        ("max-pairs", server.http, http::encode("GET", "/v1/check?a=1&b=2&c=3", &[], b"")),
+        ("max-arguments", server.resp, b"*1025\r\n".to_vec()),
+        ("max-argument", server.resp, b"*1\r\n$65537\r\n".to_vec()),
+        ("max-body", server.http, post("/v1/hit", &" ".repeat(101))),
+        ("max-hits", server.http, post("/v1/hits", r#"{"hits":[{"operation":{}},{"operation":{}}]}"#)),
+    ];
+    for (limit, address, attack) in attacks {
+        let before = reached(&http::get(server.http, "/metrics"), limit);
+        let mut stream = connect(address);
+        stream.write_all(&attack).unwrap();
+        let mut answer = [0; 1024];
+        let length = stream.read(&mut answer).unwrap();
+        let answer = String::from_utf8_lossy(&answer[..length]);
+        assert!(length > 0, "{limit}: no answer");
+        assert_eq!(reached(&http::get(server.http, "/metrics"), limit), before + 1, "{limit}: {answer}");
+    }
+}
+
+#[test]
+fn connections_that_are_one_too_many_are_counted() {
+    let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--max-connections", "1"]);
+    let mut only = http::HttpClient::connect(server.http);
+    assert_eq!(reached(&only.get("/metrics", &[]), "max-connections"), 0);
+    assert_eq!(RespClient::connect(server.resp).read_reply(), "-ERR max number of clients reached");
+    assert_eq!(reached(&only.get("/metrics", &[]), "max-connections"), 1);
+}
+
 #[test]
 fn limits_that_make_no_sense_are_refused() {
     for flag in ["--request-timeout", "--write-timeout", "--drain-timeout", "--idle-timeout"] {

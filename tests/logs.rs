@@ -10,7 +10,7 @@ use divvy::logging::MESSAGES_PER_SECOND;
 use serde_json::Value;
 
 use crate::support::log::Log;
-use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server, connect, divvy};
+use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server, connect, divvy, http};
 
 const COMMENTED: &str = "[a=1]\ncreditLimit = 3\nresetSeconds = 60\nlabel = one\ncomment = 'for \"tests\"'\n\n\
                          [default]\ncreditLimit = 0\nresetSeconds = 0\n";
@@ -100,6 +100,15 @@ fn levels() {
     assert!(!has_level("INFO", &[], &[("RUST_LOG", "warn")]), "RUST_LOG says more exactly what");
     assert!(has_level("DEBUG", &["--log-level", "error"], &[("RUST_LOG", "divvy=debug")]));
     assert!(!has_level("DEBUG", &[], &[("DEBUG", "express")]), "meant for another program");
+}
+
+#[test]
+fn a_wrong_password_is_logged_with_its_address() {
+    let (server, log) = logging(COMPAT_RULES, &["--requirepass", "secret"], |_| {});
+    let mut stream = connect(server.http);
+    let peer = stream.local_addr().unwrap();
+    stream.write_all(&http::encode("GET", "/v1/rules", &[("authorization", "Bearer wrong")], b"")).unwrap();
+    log.await_line(&["a wrong password", &peer.to_string()]);
 }
 
 #[test]

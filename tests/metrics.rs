@@ -1,5 +1,7 @@
 //! /metrics: what is shown adds up to what was sent.
 
+use std::collections::BTreeSet;
+
 use crate::support::metrics::{Samples, parse, scrape};
 use crate::support::redis::until;
 use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server, divvy, encode, http};
@@ -278,5 +280,38 @@ fn every_metric_is_in_the_readme() {
         for name in names.filter(|name| !name.starts_with("process_")) {
             assert!(README.contains(&format!("`{name}")), "{name}");
         }
+    }
+}
+
+#[test]
+fn problems_over_http_are_errors() {
+    let server =
+        Server::start(&[COMPAT_RULES, "--store", "memory", "--requirepass", "secret", "--open", "hit,metrics"]);
+    let mut client = http::HttpClient::connect(server.http);
+    assert_eq!(client.post("/v1/hit", "{").status, 400);
+    assert_eq!(client.get("/v1/nothing", &[]).status, 404);
+    assert_eq!(client.get("/v1/hit", &[]).status, 405);
+    assert_eq!(client.get("/v1/rules", &[]).status, 401);
+    assert_eq!(client.post("/v1/hit", r#"{"operation":{}}"#).status, 429, "a denial is no error");
+    let samples = scrape(server.http);
+    assert_eq!(samples.value("divvy_errors_total", &[("code", "unknown")]), 3.0);
+    assert_eq!(samples.value("divvy_errors_total", &[("code", "unauthenticated")]), 1.0);
+}
+
+#[test]
+fn the_dashboard_shows_what_there_is() {
+    const DASHBOARD: &str = include_str!("../packaging/grafana/divvy.json");
+    let dir = tempfile::tempdir().unwrap();
+    let rocks = Server::on_disk(COMPAT_RULES, dir.path(), "wal");
+    let redis = Server::start(&[COMPAT_RULES, "--redis-url", "redis://127.0.0.1:1"]);
+    LineClient::connect(rocks.line).hit("method=GET path=/status");
+    let scraped = [rocks, redis].map(|server| http::get(server.http, "/metrics").body).concat();
+    let exists = |name: &str| scraped.lines().any(|line| line.starts_with(&format!("# TYPE {name} ")));
+    let words = DASHBOARD.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let names: BTreeSet<_> = words.filter(|word| word.starts_with("divvy_") || word.starts_with("process_")).collect();
+    assert!(names.len() > 30, "{names:?}");
+    for name in names {
+        let family = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix));
+        assert!(exists(name) || family.is_some_and(exists), "{name}");
     }
 }

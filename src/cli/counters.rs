@@ -54,13 +54,17 @@ pub fn run(args: CountersArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn list(args: &CountersArgs, client: &mut RespClient, out: &mut impl Write) -> anyhow::Result<()> {
-    if !args.json {
-        writeln!(out, "{:>12} {:>12}  actor", "credit", "reset")?;
-    }
+    let mut has_header = args.json;
     each_page(args, client, "DIVVY.COUNTERS", |page| {
         for counter in parts(page)? {
             let [actor, credit, reset] = parts(counter)? else { return None };
             let (actor, credit, reset) = (text(actor)?, number(credit)?, number(reset)?);
+            if !has_header {
+                has_header = true;
+                if let Err(error) = writeln!(out, "{:>12} {:>12}  actor", "credit", "reset") {
+                    return Some(Err(error.into()));
+                }
+            }
             let written = if args.json {
                 writeln!(out, "{}", serde_json::json!({ "actor": actor, "credit": credit, "resetSeconds": reset }))
             } else {

@@ -18,7 +18,7 @@ pub struct FrontConnections {
     open: IntGauge,
     open_here: IntGauge,
     accepted: IntCounter,
-    /// There were too many already.
+    /// There were too many already, in all or from one address.
     pub refused: IntCounter,
 }
 
@@ -37,7 +37,7 @@ impl Connections {
             accepted: maker.counters("divvy_connections_accepted_total", "Connections accepted.", &["front"]),
             refused: maker.counters(
                 "divvy_connections_refused_total",
-                "Connections refused because there were too many.",
+                "Connections refused because there were too many, in all or from one address.",
                 &["front"],
             ),
         }

@@ -7,7 +7,7 @@ use super::maker::Maker;
 /// Error replies, on every front, by their code.
 pub struct Errors {
     pub unknown_command: IntCounter,
-    /// The password is missing or wrong, on the line protocol; Divvy knows none.
+    /// The password is missing or wrong, on the line protocol, over HTTP and gRPC; Divvy knows none.
     pub unauthenticated: IntCounter,
     /// Everything else.
     pub unknown: IntCounter,

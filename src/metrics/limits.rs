@@ -17,6 +17,8 @@ pub enum Limit {
     Connections,
     ConnectionsPerAddress,
     IdleTimeout,
+    AuthTimeout,
+    HandshakeTimeout,
     RequestTimeout,
     WriteTimeout,
     BufferMemory,
@@ -25,13 +27,17 @@ pub enum Limit {
     Arguments,
     Argument,
     Request,
+    Body,
+    Hits,
 }
 
 impl Limit {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 15] = [
         Self::Connections,
         Self::ConnectionsPerAddress,
         Self::IdleTimeout,
+        Self::AuthTimeout,
+        Self::HandshakeTimeout,
         Self::RequestTimeout,
         Self::WriteTimeout,
         Self::BufferMemory,
@@ -40,6 +46,8 @@ impl Limit {
         Self::Arguments,
         Self::Argument,
         Self::Request,
+        Self::Body,
+        Self::Hits,
     ];
 
     /// The flag that sets it.
@@ -48,6 +56,8 @@ impl Limit {
             Self::Connections => "max-connections",
             Self::ConnectionsPerAddress => "max-connections-per-address",
             Self::IdleTimeout => "idle-timeout",
+            Self::AuthTimeout => "auth-timeout",
+            Self::HandshakeTimeout => "tls-handshake-timeout",
             Self::RequestTimeout => "request-timeout",
             Self::WriteTimeout => "write-timeout",
             Self::BufferMemory => "max-buffer-memory",
@@ -56,6 +66,8 @@ impl Limit {
             Self::Arguments => "max-arguments",
             Self::Argument => "max-argument",
             Self::Request => "max-request",
+            Self::Body => "max-body",
+            Self::Hits => "max-hits",
         }
     }
 }

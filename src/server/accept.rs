@@ -23,7 +23,7 @@ use super::admission::{Admission, Full};
 use super::connection::{self, Lease};
 use super::memory::BufferMemory;
 use super::stream::Stream;
-use super::tls::{Alpn, Tls};
+use super::tls::{Alpn, NoHandshake, Tls};
 use super::workers::Workers;
 use crate::logging::Sometimes;
 use crate::metrics::{FrontConnections, Limit, Metrics};
@@ -158,11 +158,13 @@ impl Acceptor {
         let serve = async move {
             let secured = tokio::select! {
                 biased;
-                () = lease.closing.cancelled() => None,
+                () = lease.closing.cancelled() => Err(NoHandshake::Failed),
                 secured = tls.accept(stream, peer, F::ALPN, limit) => secured,
             };
-            if let Some(stream) = secured {
-                front.serve(Stream::Tls(Box::new(stream)), peer, lease).await;
+            match secured {
+                Ok(stream) => front.serve(Stream::Tls(Box::new(stream)), peer, lease).await,
+                Err(NoHandshake::TooSlow) => lease.metrics.limits.reached(Limit::HandshakeTimeout),
+                Err(NoHandshake::Failed) => {}
             }
             drop((place, open));
         };

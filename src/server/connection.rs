@@ -132,8 +132,10 @@ struct Connection {
 /// How a wait for input ended.
 enum Received {
     Bytes,
-    /// The client sends no more, or had to give the password by now.
+    /// The client sends no more.
     End,
+    /// The client had to give the password by now.
+    Stranger,
     /// The client has been silent for too long.
     Idle,
     /// The server is about to stop.
@@ -161,11 +163,19 @@ impl Connection {
                     let flow = self.answer(session).await?;
                     // A stranger who never stops sending is not idle.
                     let is_overdue = !session.is_admitted() && Instant::now() >= self.admitted_by;
-                    if flow == Flow::Over || is_overdue {
+                    if flow == Flow::Over {
+                        return Ok(());
+                    }
+                    if is_overdue {
+                        self.metrics.limits.reached(Limit::AuthTimeout);
                         return Ok(());
                     }
                 }
                 Received::End => return Ok(()),
+                Received::Stranger => {
+                    self.metrics.limits.reached(Limit::AuthTimeout);
+                    return Ok(());
+                }
                 Received::Idle => {
                     self.metrics.limits.reached(Limit::IdleTimeout);
                     return Ok(());
@@ -327,7 +337,7 @@ async fn silence(timeouts: Timeouts, unfinished: Option<Instant>, admitted_by: O
     let bounds = [
         timeouts.idle.map(|limit| (Instant::now() + limit, Received::Idle)),
         unfinished.map(|at| (at, Received::Cut(Cut::TooSlow(timeouts.request)))),
-        admitted_by.map(|at| (at, Received::End)),
+        admitted_by.map(|at| (at, Received::Stranger)),
     ];
     match bounds.into_iter().flatten().min_by_key(|(at, _)| *at) {
         Some((at, ended)) => {

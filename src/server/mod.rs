@@ -154,7 +154,7 @@ pub async fn run(
         stopping: stopping.clone(),
         closing: CancellationToken::new(),
     };
-    let bounds = BodyBounds { timeouts: limits.timeouts, memory, metrics };
+    let bounds = BodyBounds { timeouts: limits.timeouts, memory };
     let http =
         HttpFront::new(Arc::clone(&limiter), limits, bounds.clone(), &access, api, &metrics_path, draining.clone());
     let resp = RespFront::new(Arc::clone(&limiter), limits, access.resp, fronts.resp.as_ref());

@@ -10,9 +10,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::Response;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
+use tonic::{Code, Status};
 use tonic_health::ServingStatus;
 
 use self::ratelimit::RateLimits;
@@ -21,10 +24,11 @@ use super::accept::Front;
 use super::auth::Guard;
 use super::connection::{Lease, Timeouts};
 use super::http::auth::guarded;
-use super::http::{BodyBounds, RateLimitHeaders, bound_body, serve_router};
+use super::http::{BodyBounds, RateLimitHeaders, Told, bound_body, count_told, serve_router};
 use super::stream::Stream;
 use super::tls::Alpn;
 use crate::limiter::Limiter;
+use crate::metrics::Limit;
 use crate::protocol::envoy::DESCRIPTORS;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 
@@ -61,7 +65,8 @@ impl GrpcFront {
             reporter.set_not_serving::<RateLimitServiceServer<RateLimits>>().await;
             reporter.set_service_status(WHOLE_SERVER, ServingStatus::NotServing).await;
         });
-        let counts = limiter.metrics().requests.front(Self::NAME);
+        let metrics = Arc::clone(limiter.metrics());
+        let counts = metrics.requests.front(Self::NAME);
         let rate_limits = RateLimitServiceServer::new(RateLimits::new(limiter, counts, limits.max_pairs, headers))
             .max_decoding_message_size(limits.max_body);
         // Both versions of reflection: clients ask for the one that they know.
@@ -69,9 +74,24 @@ impl GrpcFront {
             .add_service(reflection().build_v1().map_err(io::Error::other)?)
             .add_service(reflection().build_v1alpha().map_err(io::Error::other)?);
         let guarded = Routes::from(guarded(routes.into_axum_router(), guard));
-        let router = guarded.add_service(health).into_axum_router().layer(from_fn_with_state(bounds, bound_body));
+        let router = guarded
+            .add_service(health)
+            .into_axum_router()
+            .layer(from_fn(mark_too_long))
+            .layer(from_fn_with_state(bounds, bound_body))
+            .layer(from_fn_with_state(metrics, count_told));
         Ok(Self { router, timeouts: limits.timeouts })
     }
+}
+
+/// A message that is longer than `--max-body` does not get as far as the service: the library refuses it.
+async fn mark_too_long(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let refused = Status::from_header_map(response.headers());
+    if refused.is_some_and(|status| status.code() == Code::OutOfRange) {
+        response.extensions_mut().insert(Told::Problem(Some(Limit::Body)));
+    }
+    response
 }
 
 fn reflection() -> tonic_reflection::server::Builder<'static> {
@@ -86,7 +106,7 @@ impl Front for GrpcFront {
     const TOO_MANY: &'static [u8] = b"";
     const ALPN: Alpn = Alpn::Http;
 
-    fn serve(&self, stream: Stream, _: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static {
-        serve_router(stream, self.router.clone(), self.timeouts, lease)
+    fn serve(&self, stream: Stream, peer: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static {
+        serve_router(stream, peer, self.router.clone(), self.timeouts, lease)
     }
 }

@@ -8,7 +8,7 @@ use tonic::{Code as TonicCode, Request, Response, Status};
 use crate::algorithm::Limit;
 use crate::clock::NANOS_PER_SECOND;
 use crate::limiter::{Intent, Limiter, Refusal, Requests, Verdict};
-use crate::metrics::{FrontRequests, RequestKind};
+use crate::metrics::{FrontRequests, Limit as Bound, RequestKind};
 use crate::protocol::envoy::messages::envoy::config::core::v3::HeaderValue;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,
@@ -36,8 +36,7 @@ impl RateLimits {
     async fn decide(&self, asked: &RateLimitRequest) -> Result<RateLimitResponse, Status> {
         let mut requests = Requests::default();
         self.limiter.begin(&mut requests);
-        let brought =
-            self.push(asked, &mut requests).map_err(|invalid| Status::invalid_argument(invalid.to_string()))?;
+        let brought = self.push(asked, &mut requests).map_err(|invalid| self.refuse_invalid(&invalid))?;
         // The call has one status for all descriptors: when it is an error, none of them is taken.
         if let Some(refusal) = requests.first_refusal() {
             return Err(refuse(refusal.clone()));
@@ -51,6 +50,13 @@ impl RateLimits {
         let overall_code = if is_over { Code::OverLimit } else { Code::Ok };
         let response_headers_to_add = self.response_headers(&requests, &statuses);
         Ok(RateLimitResponse { overall_code: overall_code.into(), statuses, response_headers_to_add })
+    }
+
+    fn refuse_invalid(&self, invalid: &InvalidRequest) -> Status {
+        if let InvalidRequest::TooManyEntries { .. } = invalid {
+            self.limiter.metrics().limits.reached(Bound::Pairs);
+        }
+        Status::invalid_argument(invalid.to_string())
     }
 
     /// What the client is told: where it stands with the rule that denies it, or else leaves it the least.

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Router};
 
+use super::told::Told;
 use crate::server::auth::Guard;
 
 /// Why nothing was done (RFC 9457).
@@ -24,11 +25,12 @@ pub fn guarded<S: Clone + Send + Sync + 'static>(router: Router<S>, guard: Optio
 }
 
 async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
-    if bearer_token(request.headers()).is_some_and(|given| guard.lets_in(given, None)) {
+    let peer = request.extensions().get().map(|ConnectInfo(peer)| *peer);
+    if bearer_token(request.headers()).is_some_and(|given| guard.lets_in(given, peer)) {
         return next.run(request).await;
     }
     let headers = [(WWW_AUTHENTICATE, "Bearer realm=\"divvy\""), (CONTENT_TYPE, "application/problem+json")];
-    (StatusCode::UNAUTHORIZED, headers, PROBLEM).into_response()
+    (StatusCode::UNAUTHORIZED, Extension(Told::Unauthenticated), headers, PROBLEM).into_response()
 }
 
 /// What follows `Bearer`, whose case does not matter.

@@ -20,7 +20,7 @@ use tokio::time::Sleep;
 
 use super::api::problem::Problem;
 use super::unread::Unread;
-use crate::metrics::{Limit, Metrics};
+use crate::metrics::Limit;
 use crate::server::connection::{Cut, Timeouts};
 use crate::server::memory::{BufferMemory, FREE, Share};
 
@@ -51,7 +51,6 @@ pub fn builder(timeouts: Timeouts) -> Builder<TokioExecutor> {
 pub struct BodyBounds {
     pub timeouts: Timeouts,
     pub memory: Arc<BufferMemory>,
-    pub metrics: Arc<Metrics>,
 }
 
 /// Serves a request whose body is bounded, and says so when a bound was passed; its reply is held for the client.
@@ -75,14 +74,14 @@ async fn bound_request_body(bounds: &BodyBounds, request: Request, next: Next) -
     match account.cut.get() {
         None => response,
         Some(cut) => {
-            let status = match cut {
-                Cut::TooSlow(_) => {
-                    bounds.metrics.limits.reached(Limit::RequestTimeout);
-                    StatusCode::REQUEST_TIMEOUT
-                }
-                Cut::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
+            let (status, limit) = match cut {
+                Cut::TooSlow(_) => (StatusCode::REQUEST_TIMEOUT, Some(Limit::RequestTimeout)),
+                // That limit counts for itself.
+                Cut::NoMemory => (StatusCode::SERVICE_UNAVAILABLE, None),
             };
-            ([(header::CONNECTION, "close")], Problem::new(status, cut.to_string())).into_response()
+            let problem = Problem::new(status, cut.to_string());
+            let problem = limit.into_iter().fold(problem, Problem::beyond);
+            ([(header::CONNECTION, "close")], problem).into_response()
         }
     }
 }
@@ -152,18 +151,18 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
+    use crate::metrics::Metrics;
 
     const LARGE: usize = 1000;
 
     /// What a server answers that takes up to [`LARGE`] bytes for all bodies together, and 10 ms for each.
     async fn answer(body: Body) -> (StatusCode, String) {
-        let metrics = Metrics::new();
-        let memory = BufferMemory::new(LARGE, Arc::clone(&metrics));
+        let memory = BufferMemory::new(LARGE, Metrics::new());
         let limit = Duration::from_millis(10);
         let timeouts = Timeouts { idle: None, request: limit, write: limit, auth: limit, handshake: limit };
         let router = Router::new()
             .route("/", post(|body: Bytes| async move { body.len().to_string() }))
-            .layer(from_fn_with_state(BodyBounds { timeouts, memory, metrics }, bound_body));
+            .layer(from_fn_with_state(BodyBounds { timeouts, memory }, bound_body));
         let response = router.oneshot(Request::post("/").body(body).unwrap()).await.unwrap();
         let status = response.status();
         let text = response.into_body().collect().await.unwrap().to_bytes();

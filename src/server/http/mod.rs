@@ -8,6 +8,8 @@ mod bounds;
 mod health;
 mod metrics;
 mod metrics_path;
+mod timed;
+mod told;
 mod unread;
 
 use std::future::Future;
@@ -19,7 +21,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::handler::Handler;
 use axum::http::Version;
 use axum::middleware::{Next, from_fn_with_state};
@@ -29,7 +31,6 @@ use futures_util::poll;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
@@ -41,6 +42,8 @@ pub use self::api::{ApiSettings, DEFAULT_MAX_HITS};
 pub(super) use self::bounds::{BodyBounds, bound_body};
 use self::health::Health;
 pub use self::metrics_path::{DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
+use self::timed::Timed;
+pub(super) use self::told::{Told, count as count_told};
 use self::unread::Unread;
 use super::Limits;
 use super::accept::Front;
@@ -71,7 +74,8 @@ impl HttpFront {
         metrics_path: &str,
         draining: CancellationToken,
     ) -> Self {
-        let requests = limiter.metrics().requests.front(Self::NAME);
+        let metrics = Arc::clone(limiter.metrics());
+        let requests = metrics.requests.front(Self::NAME);
         let counted = |kind| from_fn_with_state((requests.clone(), kind), count);
         let api = Api::new(Arc::clone(&limiter), api, limits, requests.clone());
         let health = Arc::new(Health::new(Arc::clone(&limiter), draining));
@@ -84,7 +88,8 @@ impl HttpFront {
             .merge(api::router(Arc::new(api), access))
             .fallback(problem::not_found.layer(counted(RequestKind::Invalid)))
             .method_not_allowed_fallback(problem::wrong_method)
-            .layer(from_fn_with_state(bounds, bound_body));
+            .layer(from_fn_with_state(bounds, bound_body))
+            .layer(from_fn_with_state(metrics, count_told));
         Self { router, timeouts: limits.timeouts }
     }
 }
@@ -101,22 +106,21 @@ impl Front for HttpFront {
         b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     const ALPN: Alpn = Alpn::Http;
 
-    fn serve(&self, stream: Stream, _: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static {
-        serve_router(stream, self.router.clone(), self.timeouts, lease)
+    fn serve(&self, stream: Stream, peer: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static {
+        serve_router(stream, peer, self.router.clone(), self.timeouts, lease)
     }
 }
 
 /// Serves one connection; once the lease is over, it answers what came in and ends.
-pub(super) async fn serve_router(stream: Stream, router: Router, timeouts: Timeouts, lease: Lease) {
-    let mut stream = TimeoutStream::new(stream);
-    stream.set_read_timeout(timeouts.idle);
-    stream.set_write_timeout(Some(timeouts.write));
+pub(super) async fn serve_router(stream: Stream, peer: SocketAddr, router: Router, timeouts: Timeouts, lease: Lease) {
+    let stream = Timed::new(stream, timeouts, Arc::clone(&lease.metrics));
     let has_begun = Arc::new(AtomicBool::new(false));
     let begun = Arc::clone(&has_begun);
     let unread = Unread::new(lease.memory);
     let replies = Arc::clone(&unread);
     let service = router.map_request(move |mut request: hyper::Request<Incoming>| {
         begun.store(true, Relaxed);
+        request.extensions_mut().insert(ConnectInfo(peer));
         // An HTTP/1 client's socket tells by itself that nobody reads.
         if request.version() == Version::HTTP_2 {
             request.extensions_mut().insert(Arc::clone(&replies));
@@ -124,7 +128,7 @@ pub(super) async fn serve_router(stream: Stream, router: Router, timeouts: Timeo
         request
     });
     let builder = bounds::builder(timeouts);
-    let connection = builder.serve_connection(TokioIo::new(Box::pin(stream)), TowerToHyperService::new(service));
+    let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
     let mut connection = pin!(connection);
     let served = tokio::select! {
         biased;

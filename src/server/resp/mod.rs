@@ -186,8 +186,8 @@ impl RespSession {
 /// The limit that a request ran into, if that is what is wrong with it: a length that is no number counts, too.
 fn limit_of(error: &ProtocolError) -> Option<Limit> {
     match error {
-        ProtocolError::ArrayLength => Some(Limit::Arguments),
-        ProtocolError::BulkLength => Some(Limit::Argument),
+        ProtocolError::ArrayLength | ProtocolError::StrangersArrayLength => Some(Limit::Arguments),
+        ProtocolError::BulkLength | ProtocolError::StrangersBulkLength => Some(Limit::Argument),
         ProtocolError::RequestTooBig | ProtocolError::InlineTooBig => Some(Limit::Request),
         _ => None,
     }

@@ -31,6 +31,13 @@ pub enum Alpn {
     Http,
 }
 
+/// How a handshake ended that did not come off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoHandshake {
+    Failed,
+    TooSlow,
+}
+
 /// What handshakes go by, until something newer is loaded.
 #[derive(Debug)]
 pub struct Tls {
@@ -60,14 +67,17 @@ impl Tls {
         self.asks_for_certificates
     }
 
-    /// Shakes hands; `None` when that fails, which the client has been told then as far as it could be.
+    /// Shakes hands.
+    ///
+    /// # Errors
+    /// It did not come off, which the client has been told as far as it could be.
     pub async fn accept(
         &self,
         stream: TcpStream,
         peer: SocketAddr,
         alpn: Alpn,
         limit: Duration,
-    ) -> Option<TlsStream<TcpStream>> {
+    ) -> Result<TlsStream<TcpStream>, NoHandshake> {
         let configs = self.current.load_full();
         let config = match alpn {
             Alpn::None => &configs.plain,
@@ -75,16 +85,16 @@ impl Tls {
         };
         let handshake = TlsAcceptor::from(Arc::clone(config)).accept(stream).into_fallible();
         match timeout(limit, handshake).await {
-            Ok(Ok(stream)) => Some(stream),
+            Ok(Ok(stream)) => Ok(stream),
             Ok(Err((error, stream))) => {
                 self.count_failure(peer, &reason(&error));
                 // The alert must not get lost in a reset.
                 connection::close(stream).await;
-                None
+                Err(NoHandshake::Failed)
             }
             Err(_) => {
                 self.count_failure(peer, "it took too long");
-                None
+                Err(NoHandshake::TooSlow)
             }
         }
     }

@@ -10,6 +10,7 @@ use serde_path_to_error::{Path, Segment};
 
 use super::object::Object;
 use super::problem::Problem;
+use crate::metrics::Limit;
 
 /// Reads a body that says it is JSON, of at most `max` bytes.
 ///
@@ -34,7 +35,7 @@ pub async fn read(request: Request, max: usize) -> Result<Bytes, Problem> {
 
 fn too_long(max: usize) -> Problem {
     let detail = format!("the body is longer than {max} bytes, the server's --max-body");
-    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).beyond(Limit::Body)
 }
 
 /// A page in a browser can make it post anything but this to another site without being asked, so nothing else is

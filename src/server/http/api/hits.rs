@@ -13,6 +13,7 @@ use super::object::Object;
 use super::problem::Problem;
 use super::{Api, body};
 use crate::limiter::{Intent, Requests};
+use crate::metrics::Limit;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,7 +40,8 @@ pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Respo
     let asked: AskedHits = body::parse(&body)?;
     let max_hits = api.settings.max_hits;
     if asked.hits.len() > max_hits {
-        return Err(Problem::bad_request(format!("more than {max_hits} hits, the server's --max-hits")).at("/hits"));
+        let problem = Problem::bad_request(format!("more than {max_hits} hits, the server's --max-hits"));
+        return Err(problem.beyond(Limit::Hits).at("/hits"));
     }
     let mut requests = Requests::default();
     api.limiter.begin(&mut requests);
@@ -48,9 +50,13 @@ pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Respo
         requests.push_at_cost(&operation, Intent::Hit, hit.cost());
     }
     api.limiter.apply(&mut requests).await;
+    let errors = &api.limiter.metrics().errors;
     let answer = |index| match Answer::of(&requests, index) {
         Ok(answer) => AnswerOrProblem::Answer(answer),
-        Err(problem) => AnswerOrProblem::Problem(problem),
+        Err(problem) => {
+            errors.unknown.inc();
+            AnswerOrProblem::Problem(problem)
+        }
     };
     Ok(Json(Answers { results: (0..requests.len()).map(answer).collect() }).into_response())
 }

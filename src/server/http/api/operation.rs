@@ -6,6 +6,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
 use super::problem::Problem;
+use crate::metrics::Limit;
 use crate::rules::Operation;
 
 /// The pairs of an operation as they came. The last of a repeated key wins.
@@ -24,7 +25,7 @@ impl Pairs<'_> {
     pub fn operation(&self, max_pairs: usize, pointer: &str) -> Result<Operation, Problem> {
         // First: the last of a repeated key is found by comparing each with all.
         if self.0.len() > max_pairs {
-            return Err(Problem::bad_request(format!("more than {max_pairs} pairs")).at(pointer));
+            return Err(Problem::bad_request(format!("more than {max_pairs} pairs")).beyond(Limit::Pairs).at(pointer));
         }
         Ok(self.0.iter().map(|(key, value)| (&*key.0, &*value.0)).collect())
     }

@@ -6,6 +6,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use crate::limiter::Refusal;
+use crate::metrics::Limit;
+use crate::server::http::Told;
 
 const CONTENT: HeaderValue = HeaderValue::from_static("application/problem+json");
 /// There is no telling when a store that failed will be back (seconds).
@@ -28,6 +30,9 @@ pub struct Problem {
     pointer: Option<String>,
     #[serde(skip)]
     may_pass: bool,
+    /// The limit that the request ran into.
+    #[serde(skip)]
+    limit: Option<Limit>,
 }
 
 fn as_number<S: serde::Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
@@ -42,11 +47,16 @@ impl Problem {
             detail.push('…');
         }
         let title = status.canonical_reason().unwrap_or("Error");
-        Self { kind: "about:blank", title, status, detail, pointer: None, may_pass: false }
+        Self { kind: "about:blank", title, status, detail, pointer: None, may_pass: false, limit: None }
     }
 
     pub fn bad_request(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    /// More than this limit allows.
+    pub fn beyond(self, limit: Limit) -> Self {
+        Self { limit: Some(limit), ..self }
     }
 
     /// In this place of the body, which is a JSON pointer without its `#`.
@@ -73,6 +83,7 @@ impl IntoResponse for Problem {
         if self.may_pass {
             response.headers_mut().insert(RETRY_AFTER, STORE_RETRY);
         }
+        response.extensions_mut().insert(Told::Problem(self.limit));
         response
     }
 }

@@ -7,6 +7,7 @@ use axum::http::HeaderName;
 
 use super::super::problem::Problem;
 use super::forwarded::Forwarded;
+use crate::metrics::Limit;
 use crate::rules::Operation;
 
 /// Where each pair comes from. A pair whose place is empty is left out; the last of a repeated key wins.
@@ -54,7 +55,7 @@ impl CheckOperation {
         }
         // First: the last of a repeated key is found by comparing each with all.
         if pairs.len() > max_pairs {
-            return Err(Problem::bad_request(format!("more than {max_pairs} pairs")));
+            return Err(Problem::bad_request(format!("more than {max_pairs} pairs")).beyond(Limit::Pairs));
         }
         Ok(pairs.iter().map(|(key, value)| (*key, value.as_ref())).collect())
     }
