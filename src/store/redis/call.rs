@@ -37,6 +37,8 @@ pub(super) enum Call {
         key: Vec<u8>,
         arguments: Vec<Vec<u8>>,
     },
+    /// Whether a server answers.
+    Ping,
     /// How many keys a server has.
     Count,
     /// A page of the keys that match.
@@ -54,7 +56,7 @@ impl Call {
     pub(super) fn key(&self) -> &[u8] {
         match self {
             Self::Get { key } | Self::Script { key, .. } => key,
-            Self::Count | Self::Scan { .. } | Self::Slots => &[],
+            Self::Ping | Self::Count | Self::Scan { .. } | Self::Slots => &[],
         }
     }
 
@@ -67,6 +69,7 @@ impl Call {
                 command
             }
             Self::Script { script, key, arguments } => with_key("EVALSHA", script.hash(), key, arguments),
+            Self::Ping => redis::cmd("PING"),
             Self::Count => redis::cmd("DBSIZE"),
             Self::Scan { cursor, pattern, count } => {
                 let mut command = redis::cmd("SCAN");
@@ -85,7 +88,7 @@ impl Call {
     pub(super) fn command_with_text(&self) -> Cmd {
         match self {
             Self::Script { script, key, arguments } => with_key("EVAL", script.text, key, arguments),
-            Self::Get { .. } | Self::Count | Self::Scan { .. } | Self::Slots => self.command(),
+            Self::Get { .. } | Self::Ping | Self::Count | Self::Scan { .. } | Self::Slots => self.command(),
         }
     }
 }
