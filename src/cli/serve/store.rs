@@ -233,7 +233,7 @@ impl StoreChoice {
             }
             Self::Redis { options, on_error, denial_cache } => {
                 let store = RedisStore::open(options.clone())?;
-                Backend::redis(store, *denial_cache, *on_error)
+                Backend::redis(store, *denial_cache, *on_error, clock)
             }
         })
     }
