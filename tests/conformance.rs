@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 
 use divvy::algorithm::{Ask, FixedWindow, LeakyBucket, Limit, Outcome, SlidingLog, SlidingWindow, State, TokenBucket};
-use divvy::clock::Timestamp;
+use divvy::clock::{Clock, Timestamp};
 use divvy::store::key::{Prefix, Space};
 use divvy::store::{
     Action, Backend, Batch, FailurePolicy, MemoryStore, RedisOptions, RedisStore, RocksOptions, RocksStore, Store,
@@ -139,7 +139,7 @@ pub fn redis_cluster() -> Opened {
 /// Waits longer for Redis than one would in earnest: all tests run at once.
 fn open_redis(urls: Vec<String>) -> Backend {
     let options = RedisOptions { urls, timeout: PATIENCE, ..RedisOptions::default() };
-    Backend::redis(RedisStore::open(options).unwrap(), 0, FailurePolicy::Error)
+    Backend::redis(RedisStore::open(options).unwrap(), 0, FailurePolicy::Error, Clock::system())
 }
 
 pub fn open_rocks(path: &Path, hot_counters: usize) -> Backend {

@@ -96,6 +96,19 @@ fn two_servers_share_a_bucket_exactly() {
     assert_eq!(tally.counts(), (10_000, 2_000, 0));
 }
 
+#[test]
+fn two_servers_share_the_buckets_of_commands_with_limits_of_their_own() {
+    let (redis, rules) = (RedisServer::start(), rules(10));
+    let servers = [(); 2].map(|()| serve(&rules, &redis.url(), &[]));
+    let [mut one, mut other] = [0, 1].map(|index: usize| RespClient::connect(servers[index].resp));
+    assert_eq!(one.command("RL.REDUCE k 5 3600 TAKE 2"), "5");
+    assert_eq!(other.command("RL.REDUCE k 5 3600"), "3");
+    assert_eq!(one.command("RL.GET k 5 3600"), "2");
+    assert_eq!(one.command("CL.THROTTLE k 4 1 3600 2"), "[0 5 3 -1 7200]");
+    assert!(other.command("CL.THROTTLE k 4 1 3600 3").starts_with("[0 5 0 -1 "));
+    assert!(one.command("CL.THROTTLE k 4 1 3600").starts_with("[1 5 0 "));
+}
+
 /// A server of each policy, on one Redis.
 struct Tier {
     error: Server,

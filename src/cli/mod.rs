@@ -32,7 +32,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve limits over the line protocol and RESP
+    /// Serve limits over the line protocol, RESP, HTTP and gRPC
     #[command(args_override_self = true)]
     Serve(Box<serve::ServeArgs>),
     /// Validate a rules file and report every problem in it

@@ -35,7 +35,7 @@ pub use self::rocks::{
 };
 pub use self::room::{Bounds, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK, WhenFull};
 use crate::algorithm::{Ask, Limit, Outcome, State};
-use crate::clock::{NANOS_PER_SECOND, Timestamp};
+use crate::clock::{Clock, NANOS_PER_SECOND, Timestamp};
 use crate::metrics::Figure;
 
 /// When a denied client should ask again, while nobody knows what it has left.
@@ -46,6 +46,12 @@ const ASK_AGAIN_NS: u64 = NANOS_PER_SECOND;
 pub enum StoreError {
     #[error("{0}")]
     Failed(Arc<str>),
+    /// Whoever keeps the counters cannot be reached, or takes nothing from anybody.
+    #[error("{0}")]
+    Unreachable(Arc<str>),
+    /// More was asked of one bucket than the store can do in time. The store is well, and nothing was taken.
+    #[error("{0}")]
+    Overloaded(Arc<str>),
     /// Whoever asked is mistaken, not the store: it gave nobody the cursor that begins so.
     #[error("{0:?} is no cursor of this store; begin from the start")]
     InvalidCursor(String),
@@ -54,6 +60,14 @@ pub enum StoreError {
 impl StoreError {
     pub fn new(reason: impl Into<Arc<str>>) -> Self {
         Self::Failed(reason.into())
+    }
+
+    pub fn unreachable(reason: impl Into<Arc<str>>) -> Self {
+        Self::Unreachable(reason.into())
+    }
+
+    pub fn overloaded(reason: impl Into<Arc<str>>) -> Self {
+        Self::Overloaded(reason.into())
     }
 }
 
@@ -271,8 +285,8 @@ pub enum Backend {
 
 impl Backend {
     /// Redis with what stands between it and the hits: the memory of up to `denial_cache` denials, and the policy.
-    pub fn redis(store: RedisStore, denial_cache: usize, on_error: FailurePolicy) -> Self {
-        Self::Redis(Box::new(Resilient::new(DenialCache::new(store, denial_cache), on_error)))
+    pub fn redis(store: RedisStore, denial_cache: usize, on_error: FailurePolicy, clock: Clock) -> Self {
+        Self::Redis(Box::new(Resilient::new(DenialCache::new(store, denial_cache), on_error, clock)))
     }
 
     /// Copies everything that is counted, as it is now, into a new directory called `name` where backups are kept;

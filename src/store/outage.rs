@@ -7,13 +7,14 @@ use crate::logging::Escaped;
 #[derive(Debug)]
 pub struct Outage {
     what: &'static str,
+    meanwhile: &'static str,
     lasts: bool,
 }
 
 impl Outage {
-    /// `what` names, in the log, that which fails, and may say what happens meanwhile.
-    pub fn of(what: &'static str) -> Self {
-        Self { what, lasts: false }
+    /// `what` names, in the log, that which fails; `meanwhile` says what happens until it works again.
+    pub fn of(what: &'static str, meanwhile: &'static str) -> Self {
+        Self { what, meanwhile, lasts: false }
     }
 
     /// Whether the last try failed.
@@ -27,7 +28,7 @@ impl Outage {
             Err(error) if !self.lasts => {
                 // It may quote what the other side said.
                 let error = error.to_string();
-                tracing::error!(error = %Escaped::error(&error), "failing: {}", self.what);
+                tracing::error!(error = %Escaped::error(&error), "failing: {}; {}", self.what, self.meanwhile);
             }
             Ok(()) if self.lasts => tracing::info!("working again: {}", self.what),
             _ => {}

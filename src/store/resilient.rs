@@ -2,6 +2,7 @@
 //!
 //! The policy speaks for each entry that failed, not for the batch: in a cluster only some of the buckets may be out of
 //! reach. An outage is counted hit by hit, and logged once.
+//! What the store refuses because too much is asked of one bucket at once is none: that the policy never lets through.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -9,13 +10,13 @@ use parking_lot::Mutex;
 
 use super::outage::Outage;
 use super::{Action, Batch, Entry, Listing, MemoryStore, Page, Store, StoreError, WhenFull};
-use crate::clock::{NANOS_PER_SECOND, Timestamp};
+use crate::clock::{Clock, NANOS_PER_SECOND, Timestamp};
 use crate::metrics::Figure;
 
 /// Buckets that [`FailurePolicy::Local`] counts unless the operator says otherwise: some 200 bytes each.
 pub const DEFAULT_LOCAL_BUCKETS: usize = 100_000;
 /// An outage is over when nothing has failed for so long: while one part of a cluster is down, others answer.
-const QUIET_NS: u64 = NANOS_PER_SECOND;
+const QUIET_NS: u64 = 10 * NANOS_PER_SECOND;
 
 /// What to answer when the store fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,13 +34,15 @@ pub enum FailurePolicy {
 
 /// `inner`, with a policy for its failures.
 ///
-/// An [`Action::Forget`] that failed is an error under every policy: none can make the store forget.
+/// An [`Action::Forget`] that failed is an error under every policy: none can make the store forget. So is a hit of a bucket
+/// that is asked for too much at once, unless it is denied: to let it through would make an attack its own remedy.
 pub struct Resilient<S> {
     inner: S,
     policy: Policy,
     failed: AtomicU64,
     stood_in: AtomicU64,
-    /// When an entry failed last, in nanoseconds; 0 when there is no outage.
+    clock: Clock,
+    /// When the store was out of reach last, in nanoseconds; 0 when that was logged to be over.
     failed_at: AtomicU64,
     outage: Mutex<Outage>,
 }
@@ -63,14 +66,14 @@ impl Policy {
 }
 
 impl<S: Store> Resilient<S> {
-    pub fn new(inner: S, policy: FailurePolicy) -> Self {
-        let (policy, what) = match policy {
-            FailurePolicy::Deny => (Policy::Deny, "the store; hits are denied"),
-            FailurePolicy::Allow => (Policy::Allow, "the store; hits are allowed"),
-            FailurePolicy::Error => (Policy::Error, "the store; hits are answered with an error"),
+    pub fn new(inner: S, policy: FailurePolicy, clock: Clock) -> Self {
+        let (policy, meanwhile) = match policy {
+            FailurePolicy::Deny => (Policy::Deny, "hits are denied"),
+            FailurePolicy::Allow => (Policy::Allow, "hits are allowed"),
+            FailurePolicy::Error => (Policy::Error, "hits are answered with an error"),
             FailurePolicy::Local { buckets } => (
                 Policy::Local(MemoryStore::bounded(buckets as u64, WhenFull::Error)),
-                "the store; hits are counted in this server's memory",
+                "hits are counted in this server's memory",
             ),
         };
         Self {
@@ -78,8 +81,9 @@ impl<S: Store> Resilient<S> {
             policy,
             failed: AtomicU64::new(0),
             stood_in: AtomicU64::new(0),
+            clock,
             failed_at: AtomicU64::new(0),
-            outage: Mutex::new(Outage::of(what)),
+            outage: Mutex::new(Outage::of("the store", meanwhile)),
         }
     }
 
@@ -97,34 +101,45 @@ impl<S: Store> Resilient<S> {
         self.stood_in.load(Relaxed)
     }
 
-    /// Whether the store failed a moment ago.
-    pub fn is_out(&self) -> bool {
-        self.failed_at.load(Relaxed) > 0
+    /// Whether the store was out of reach in the last seconds, at `now`: also while nobody asks it anything.
+    pub fn is_out(&self, now: Timestamp) -> bool {
+        let failed_at = self.failed_at.load(Relaxed);
+        failed_at > 0 && now.since(Timestamp::from_nanos(failed_at)) <= QUIET_NS
     }
 
     /// Counts what failed and logs the beginning and the end of an outage; tells whether anything failed.
     fn note(&self, batch: &Batch) -> bool {
         let now = batch.now();
-        let mut errors = batch.answers().filter_map(|(_, _, outcome)| outcome.as_ref().err());
-        if let Some(error) = errors.next() {
-            self.failed.fetch_add(1 + errors.count() as u64, Relaxed);
+        let errors = || batch.answers().filter_map(|(_, _, outcome)| outcome.as_ref().err());
+        let failed = errors().count();
+        if failed == 0 {
+            self.note_success(now);
+            return false;
+        }
+        self.failed.fetch_add(failed as u64, Relaxed);
+        if let Some(error) = errors().find(|error| matches!(error, StoreError::Unreachable(_))) {
             let before = self.failed_at.fetch_max(now.as_nanos().max(1), Relaxed);
             if before == 0 {
                 self.outage.lock().note(&Err(error.clone()));
             }
-            return true;
         }
+        true
+    }
+
+    fn note_success(&self, now: Timestamp) {
         let failed_at = self.failed_at.load(Relaxed);
-        let is_quiet = failed_at > 0 && now.since(Timestamp::from_nanos(failed_at)) > QUIET_NS;
-        if is_quiet && self.failed_at.compare_exchange(failed_at, 0, Relaxed, Relaxed).is_ok() {
+        let is_over = failed_at > 0 && !self.is_out(now);
+        if is_over && self.failed_at.compare_exchange(failed_at, 0, Relaxed, Relaxed).is_ok() {
             self.outage.lock().note(&Ok(()));
         }
-        false
     }
 
     /// Has the policy answer what failed.
     async fn stand_in(&self, batch: &mut Batch) {
-        let failed = failed_asks(batch);
+        let failed = match self.policy {
+            Policy::Deny => failed_asks(batch, |_| true),
+            _ => failed_asks(batch, |error| !matches!(error, StoreError::Overloaded(_))),
+        };
         let mut part = batch.part(&failed);
         match &self.policy {
             Policy::Error => return,
@@ -138,10 +153,11 @@ impl<S: Store> Resilient<S> {
     }
 }
 
-/// The indexes of the asks that failed.
-fn failed_asks(batch: &Batch) -> Vec<usize> {
-    let failed =
-        |(_, entry, outcome): (&[u8], &Entry, &Result<_, _>)| entry.action != Action::Forget && outcome.is_err();
+/// The indexes of the asks that failed with such an error.
+fn failed_asks(batch: &Batch, is_such: fn(&StoreError) -> bool) -> Vec<usize> {
+    let failed = |(_, entry, outcome): (&[u8], &Entry, &Result<_, StoreError>)| {
+        entry.action != Action::Forget && outcome.as_ref().is_err_and(is_such)
+    };
     batch.answers().enumerate().filter(|(_, answer)| failed(*answer)).map(|(index, _)| index).collect()
 }
 
@@ -177,7 +193,11 @@ impl<S: Store> Store for Resilient<S> {
                 "Actions on counters that Redis failed to take.",
                 self.failed(),
             ),
-            Figure::gauge("divvy_redis_outage", "1 while Redis fails.", f64::from(u8::from(self.is_out()))),
+            Figure::gauge(
+                "divvy_redis_outage",
+                "1 while Redis fails.",
+                f64::from(u8::from(self.is_out(self.clock.now()))),
+            ),
             Figure::counter(
                 "divvy_redis_stand_ins_total",
                 "Actions answered by the policy of --on-store-error, in Redis's place.",

@@ -10,7 +10,8 @@ use crate::metrics::Figure;
 pub const TAKE: Action = Action::Ask(Ask::Take { cost: 1 });
 pub const LOOK: Action = Action::Ask(Ask::Look { cost: 1 });
 
-/// Answers from memory; fails for keys that begin with `!`, and for all while it is down.
+/// Answers from memory; fails for keys that begin with `!`, `?` (no answer of use) and `+` (overloaded), and for all
+/// while it is down.
 #[derive(Default)]
 pub struct ScriptedStore {
     pub memory: MemoryStore,
@@ -23,13 +24,21 @@ impl Store for ScriptedStore {
     async fn apply(&self, batch: &mut Batch) {
         self.asked.fetch_add(batch.len() as u64, Relaxed);
         if self.is_down.load(Relaxed) {
-            batch.answer_each(|_, _, _| Err(StoreError::new("down")));
+            batch.answer_each(|_, _, _| Err(StoreError::unreachable("down")));
             return;
         }
         self.memory.apply(batch).await;
-        let failing: Vec<_> = batch.answers().map(|(key, _, _)| key.starts_with(b"!")).collect();
-        for (outcome, _) in batch.outcomes.iter_mut().zip(failing).filter(|(_, fails)| *fails) {
-            *outcome = Err(StoreError::new("out of reach"));
+        let failure = |key: &[u8]| match key.first() {
+            Some(b'!') => Some(StoreError::unreachable("out of reach")),
+            Some(b'?') => Some(StoreError::new("not understood")),
+            Some(b'+') => Some(StoreError::overloaded("no turn")),
+            _ => None,
+        };
+        let failures: Vec<_> = batch.answers().map(|(key, _, _)| failure(key)).collect();
+        for (outcome, failure) in batch.outcomes.iter_mut().zip(failures) {
+            if let Some(error) = failure {
+                *outcome = Err(error);
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use super::args::Protocol;
-use super::reply::{ReplyCounter, StreamError, Tally};
+use super::reply::{FirstNumber, ReplyCounter, StreamError, Tally};
 use crate::protocol::{line, resp};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -73,14 +73,14 @@ fn authenticate(socket: &mut TcpStream, protocol: Protocol, password: &str) -> i
 }
 
 impl<'a> Connection<'a> {
-    pub fn new(socket: &'a TcpStream, protocol: Protocol) -> Self {
+    pub fn new(socket: &'a TcpStream, protocol: Protocol, first_number: FirstNumber) -> Self {
         Self {
             socket,
             output: Vec::new(),
             written: 0,
             input: vec![0; INPUT_BYTES].into_boxed_slice(),
             filled: 0,
-            replies: ReplyCounter::new(protocol),
+            replies: ReplyCounter::new(protocol, first_number),
         }
     }
 

@@ -2,12 +2,14 @@
 
 use super::NANOS_PER_SECOND;
 use super::args::{BenchArgs, Protocol};
+use super::reply::FirstNumber;
 use super::template::{RequestTemplate, TemplateError};
 
 /// Times are nanoseconds since the run began.
 #[derive(Debug)]
 pub struct Plan {
     pub template: RequestTemplate,
+    pub first_number: FirstNumber,
     /// Requests in flight on a connection.
     pub pipeline: u64,
     /// Requests a second of an open loop; `None` is a closed one.
@@ -47,6 +49,7 @@ impl Plan {
         };
         Ok(Self {
             template,
+            first_number: FirstNumber::of(args.command()),
             pipeline: args.pipeline.get(),
             rate: args.rate,
             warmup_ns,

@@ -12,10 +12,34 @@ const SHOWN_ERROR: usize = 200;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
     pub replies: u64,
-    /// Of these: `OK false …`, or an array that starts with the integer 0.
+    /// Of these: `OK false …`, or an array that starts with the integer of a denial (see [`FirstNumber`]).
     pub denied: u64,
     /// Of these: `ERR …`, or a RESP error.
     pub errors: u64,
+}
+
+/// What the first number of a RESP reply tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FirstNumber {
+    /// 0: denied, as of `DIVVY.HIT`.
+    Allowed,
+    /// 1: denied, as redis-cell has it.
+    Limited,
+}
+
+impl FirstNumber {
+    /// As the replies to `command` have it.
+    pub fn of(command: &str) -> Self {
+        let name = command.split_whitespace().next().unwrap_or_default();
+        if name.eq_ignore_ascii_case("CL.THROTTLE") { Self::Limited } else { Self::Allowed }
+    }
+
+    fn of_a_denial(self) -> &'static [u8] {
+        match self {
+            Self::Allowed => b"0",
+            Self::Limited => b"1",
+        }
+    }
 }
 
 /// The stream is not of the protocol; nothing that follows can be counted.
@@ -33,6 +57,7 @@ pub enum StreamError {
 #[derive(Debug)]
 pub struct ReplyCounter {
     protocol: Protocol,
+    first_number: FirstNumber,
     tally: Tally,
     first_error: Option<String>,
     /// Bytes of a string, and of its line break, that are still to come.
@@ -54,8 +79,8 @@ struct RespReply {
 const FRESH: RespReply = RespReply { missing: 1, seen: 0, denied: false, error: false };
 
 impl ReplyCounter {
-    pub fn new(protocol: Protocol) -> Self {
-        Self { protocol, tally: Tally::default(), first_error: None, skip: 0, reply: FRESH }
+    pub fn new(protocol: Protocol, first_number: FirstNumber) -> Self {
+        Self { protocol, first_number, tally: Tally::default(), first_error: None, skip: 0, reply: FRESH }
     }
 
     /// The first reply that was an error, cut to a length that can be shown.
@@ -103,7 +128,7 @@ impl ReplyCounter {
     fn resp_line(&mut self, line: &[u8]) -> Result<(), StreamError> {
         let (kind, text) = line.split_first().unwrap_or((&b'\n', &[]));
         match kind {
-            b':' => self.reply.denied |= self.reply.seen == 1 && text == b"0",
+            b':' => self.reply.denied |= self.reply.seen == 1 && text == self.first_number.of_a_denial(),
             b'+' | b'_' | b'#' | b',' | b'(' => {}
             b'-' => self.resp_error(text),
             b'$' | b'=' => self.skip = length(text)?.map_or(0, |bytes| bytes.saturating_add(2)),
@@ -163,7 +188,7 @@ mod tests {
 
     /// Feeds `stream` in pieces that end at `cuts`, keeping what was not used up as a connection does.
     fn count_in_pieces(protocol: Protocol, stream: &[u8], cuts: &[usize]) -> (Tally, Option<String>) {
-        let mut counter = ReplyCounter::new(protocol);
+        let mut counter = ReplyCounter::new(protocol, FirstNumber::Allowed);
         let mut total = Tally::default();
         let mut start = 0;
         for end in cuts.iter().copied().chain([stream.len()]) {
@@ -197,6 +222,16 @@ mod tests {
     }
 
     #[test]
+    fn the_first_number_of_redis_cell_is_1_for_a_denial() {
+        let denied_of = |command| {
+            let mut counter = ReplyCounter::new(Protocol::Resp, FirstNumber::of(command));
+            let (tally, _) = counter.count(b"*2\r\n:0\r\n:5\r\n*2\r\n:0\r\n:4\r\n*2\r\n:1\r\n:0\r\n").unwrap();
+            tally.denied
+        };
+        assert_eq!((denied_of("cl.throttle k 1 1 60"), denied_of("DIVVY.HIT ip=a")), (1, 2));
+    }
+
+    #[test]
     fn an_error_inside_of_an_array_makes_the_reply_one() {
         let (tally, _) = count_in_pieces(Protocol::Resp, b"*2\r\n:1\r\n-ERR x\r\n!3\r\nabc\r\n", &[]);
         assert_eq!(tally, Tally { replies: 2, denied: 0, errors: 2 });
@@ -204,7 +239,7 @@ mod tests {
 
     #[test]
     fn deep_nesting_and_huge_lengths_are_only_numbers() {
-        let mut counter = ReplyCounter::new(Protocol::Resp);
+        let mut counter = ReplyCounter::new(Protocol::Resp, FirstNumber::Allowed);
         let deep = b"*1\r\n".repeat(100_000);
         assert_eq!(counter.count(&deep), Ok((Tally::default(), deep.len())));
         assert_eq!(counter.count(b":1\r\n"), Ok((Tally { replies: 1, ..Tally::default() }, 4)));
@@ -216,7 +251,8 @@ mod tests {
 
     #[test]
     fn foreign_streams_are_refused() {
-        let refused = |protocol, bytes: &[u8]| ReplyCounter::new(protocol).count(bytes).unwrap_err();
+        let refused =
+            |protocol, bytes: &[u8]| ReplyCounter::new(protocol, FirstNumber::Allowed).count(bytes).unwrap_err();
         assert_eq!(refused(Protocol::Resp, b"OK true 1 1\n"), StreamError::UnknownType('O'));
         assert_eq!(refused(Protocol::Resp, b"$x\r\n"), StreamError::BadLength("x".into()));
         assert_eq!(refused(Protocol::Resp, b"*-2\r\n"), StreamError::BadLength("-2".into()));
@@ -235,7 +271,7 @@ mod tests {
         #[test]
         fn any_bytes_are_counted_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             for protocol in [Protocol::Line, Protocol::Resp] {
-                if let Ok((_, used)) = ReplyCounter::new(protocol).count(&bytes) {
+                if let Ok((_, used)) = ReplyCounter::new(protocol, FirstNumber::Allowed).count(&bytes) {
                     prop_assert!(used <= bytes.len());
                 }
             }

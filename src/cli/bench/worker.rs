@@ -170,7 +170,7 @@ impl<'a> Worker<'a> {
 }
 
 fn lane<'a>(socket: &'a TcpStream, protocol: Protocol, plan: &Plan, turn: u64, turns: usize) -> Lane<'a> {
-    Lane::new(Connection::new(socket, protocol), plan, turn, turns as u64)
+    Lane::new(Connection::new(socket, protocol, plan.first_number), plan, turn, turns as u64)
 }
 
 impl Measured {

@@ -8,6 +8,10 @@ use anyhow::{Context, bail};
 use super::mask::masked;
 use crate::store::{DEFAULT_REDIS_TIMEOUT, RedisOptions, RedisSentinel, RedisTls};
 
+/// How the REDIS_PORT begins that Kubernetes gives every pod beside a Service named redis: an address, and nobody's choice
+/// of a store.
+const SERVICE_LINK: &str = "tcp://";
+
 /// Where the original Divvy looked for Redis when it was not told.
 const DEFAULT_REDIS_HOST: &str = "127.0.0.1";
 const DEFAULT_REDIS_PORT: u16 = 6379;
@@ -99,7 +103,16 @@ pub fn describe(options: &RedisOptions) -> String {
 /// When REDIS_PORT is no port.
 pub fn inherited_url(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<String>> {
     let set = |name| variable(name).filter(|value| !value.is_empty());
-    let (host, port) = (set("REDIS_HOST"), set("REDIS_PORT"));
+    let host = set("REDIS_HOST");
+    let is_link = |port: &String| host.is_none() && port.starts_with(SERVICE_LINK);
+    let port = set("REDIS_PORT").filter(|port| {
+        if is_link(port) {
+            tracing::info!(
+                "REDIS_PORT is left out: it is an address, as Kubernetes sets it for a Service, not a port number"
+            );
+        }
+        !is_link(port)
+    });
     if host.is_none() && port.is_none() {
         return Ok(None);
     }

@@ -122,9 +122,11 @@ impl StoreArgs {
     /// The store that the flags and the original's variables choose; `variable` reads the environment.
     ///
     /// # Errors
-    /// When a flag does not go with the chosen store, or REDIS_PORT is no port.
+    /// When a flag does not go with the chosen store, or REDIS_PORT chooses and is no port.
     pub fn choose(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<StoreChoice> {
-        let inherited = inherited_url(variable)?;
+        // Where the operator has chosen, whatever the environment has been given by others is none of our business.
+        let has_chosen = self.redis.names_one() || self.store.is_some_and(|kind| kind != StoreKind::Redis);
+        let inherited = if has_chosen { None } else { inherited_url(variable)? };
         let is_redis_meant = self.redis.names_one() || inherited.is_some();
         let kind = self.store.unwrap_or(if is_redis_meant { StoreKind::Redis } else { StoreKind::Rocksdb });
         self.check_flags(kind)?;
@@ -231,7 +233,7 @@ impl StoreChoice {
             }
             Self::Redis { options, on_error, denial_cache } => {
                 let store = RedisStore::open(options.clone())?;
-                Backend::redis(store, *denial_cache, *on_error)
+                Backend::redis(store, *denial_cache, *on_error, clock)
             }
         })
     }

@@ -8,6 +8,25 @@ use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 use crate::store::StoreError;
 use crate::store::value::Damaged;
 
+/// The errors with which Redis refuses everybody's hits: it is a replica, starts, has no memory or no disk, lacks replicas or
+/// another part of its cluster, runs a script that does not end, does not accept divvy's user any more, or
+/// sends calls on that nobody follows.
+const OUT_OF_ORDER: [&str; 13] = [
+    "READONLY",
+    "LOADING",
+    "OOM",
+    "MISCONF",
+    "NOREPLICAS",
+    "CLUSTERDOWN",
+    "MASTERDOWN",
+    "TRYAGAIN",
+    "BUSY",
+    "NOAUTH",
+    "NOPERM",
+    "MOVED",
+    "ASK",
+];
+
 /// What Redis answered.
 pub(super) type Reply = redis::Value;
 
@@ -37,6 +56,8 @@ pub(super) enum Call {
         key: Vec<u8>,
         arguments: Vec<Vec<u8>>,
     },
+    /// Whether a server answers.
+    Ping,
     /// How many keys a server has.
     Count,
     /// A page of the keys that match.
@@ -54,7 +75,7 @@ impl Call {
     pub(super) fn key(&self) -> &[u8] {
         match self {
             Self::Get { key } | Self::Script { key, .. } => key,
-            Self::Count | Self::Scan { .. } | Self::Slots => &[],
+            Self::Ping | Self::Count | Self::Scan { .. } | Self::Slots => &[],
         }
     }
 
@@ -67,6 +88,7 @@ impl Call {
                 command
             }
             Self::Script { script, key, arguments } => with_key("EVALSHA", script.hash(), key, arguments),
+            Self::Ping => redis::cmd("PING"),
             Self::Count => redis::cmd("DBSIZE"),
             Self::Scan { cursor, pattern, count } => {
                 let mut command = redis::cmd("SCAN");
@@ -85,7 +107,7 @@ impl Call {
     pub(super) fn command_with_text(&self) -> Cmd {
         match self {
             Self::Script { script, key, arguments } => with_key("EVAL", script.text, key, arguments),
-            Self::Get { .. } | Self::Count | Self::Scan { .. } | Self::Slots => self.command(),
+            Self::Get { .. } | Self::Ping | Self::Count | Self::Scan { .. } | Self::Slots => self.command(),
         }
     }
 }
@@ -165,15 +187,33 @@ impl Failure {
         Some(Redirection { node: node.to_owned(), asking })
     }
 
+    /// Whether Redis could not be reached, or takes nothing from anybody; otherwise only this call had no answer of use.
+    fn is_outage(&self) -> bool {
+        match self {
+            Self::Timeout(_) | Self::Unreachable(_) | Self::Suspended(_) | Self::NoNode => true,
+            Self::Redis(error) => match error.code() {
+                Some(code) => OUT_OF_ORDER.contains(&code),
+                None => error.is_io_error() || error.is_connection_dropped(),
+            },
+            Self::AtNode(_, failure) => failure.is_outage(),
+            Self::Foreign(_) | Self::Damaged(_) | Self::NotInACluster => false,
+        }
+    }
+
     /// What to tell the operator about the Redis that is called `name`.
     pub(super) fn describe(&self, name: &str) -> StoreError {
-        StoreError::new(match self {
+        let text = self.text(name);
+        if self.is_outage() { StoreError::unreachable(text) } else { StoreError::new(text) }
+    }
+
+    fn text(&self, name: &str) -> String {
+        match self {
             Self::Timeout(time) => format!("Redis at {name} did not answer within {} ms", time.as_millis()),
             Self::Unreachable(error) => format!("cannot connect to Redis at {name}: {error}"),
-            Self::Suspended(failure) => return failure.describe(name),
+            Self::Suspended(failure) => failure.text(name),
             Self::AtNode(node, failure) => match &**failure {
                 Self::Redis(error) => format!("Redis at {node}: {error}"),
-                failure => return failure.describe(node),
+                failure => failure.text(node),
             },
             Self::Redis(error) if self.redirection().is_some() => {
                 format!("Redis at {name} belongs to a cluster ({error}): give the URLs of two or more of its nodes")
@@ -186,7 +226,7 @@ impl Failure {
                 "Redis at {name} is a cluster, whose keys divvy does not list: \
                  name the actor, or use redis-cli --scan at each of its nodes"
             ),
-        })
+        }
     }
 
     fn is(&self, kind: ServerErrorKind) -> bool {
@@ -200,4 +240,28 @@ pub(super) struct Redirection {
     pub node: String,
     /// Only for this call, after ASKING: the slot is on its way there.
     pub asking: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(line: &str) -> Failure {
+        let value = redis::parse_redis_value(line.as_bytes()).unwrap();
+        Failure::from(value.extract_error().unwrap_err())
+    }
+
+    #[test]
+    fn only_what_everybody_is_refused_is_an_outage() {
+        let at_node = |failure: Failure| Failure::AtNode("a:1".into(), failure.into());
+        for line in ["-OOM no memory\r\n", "-LOADING wait\r\n", "-READONLY a replica\r\n", "-MISCONF no disk\r\n"] {
+            assert!(refusal(line).is_outage() && at_node(refusal(line)).is_outage(), "{line}");
+        }
+        for line in ["-WRONGTYPE no string\r\n", "-ERR the key holds no number of credits\r\n", "-NOSCRIPT x\r\n"] {
+            assert!(!refusal(line).is_outage() && !at_node(refusal(line)).is_outage(), "{line}");
+        }
+        assert!(Failure::Timeout(Duration::ZERO).is_outage());
+        assert!(Failure::from(crate::store::redis::attempt::closed()).is_outage());
+        assert!(!Failure::Foreign("x").is_outage());
+    }
 }

@@ -109,6 +109,21 @@ impl Cluster {
         Ok(sum)
     }
 
+    /// Whether any of the masters answers: while one is away, the others' buckets are served.
+    pub(super) async fn check(&self, deadline: Instant) -> Result<(), Failure> {
+        if self.slots.load().masters().is_empty() {
+            self.look_up(deadline).await?;
+        }
+        let map = self.slots.load_full();
+        let pings =
+            map.masters().iter().map(|node| Box::pin(async { self.link(node).ask(&Call::Ping, deadline).await }));
+        let pings: Vec<_> = pings.collect();
+        if pings.is_empty() {
+            return Err(Failure::NoNode);
+        }
+        select_ok(pings).await.map(drop)
+    }
+
     /// Whether there is a connection to any of the nodes.
     pub(super) fn is_connected(&self) -> bool {
         self.links.lock().values().any(|link| link.is_connected())

@@ -18,6 +18,10 @@ use super::breaker::Breaker;
 use super::call::{Call, Failure, Reply};
 use super::target::Source;
 
+/// A call that had less than this part of the store's timeout tells nothing about Redis: its batch had spent the rest on
+/// waiting for its turn, or on the calls before.
+const TELLING_PART: u32 = 4;
+
 const TOO_FEW: Failure = Failure::Foreign("fewer replies than calls");
 
 /// The connections to one server.
@@ -109,6 +113,7 @@ impl Link {
 
     async fn round_trip(&self, pipeline: &Pipeline, deadline: Instant) -> Result<Vec<Reply>, Failure> {
         let begin = Instant::now();
+        let is_telling = deadline.saturating_duration_since(begin) >= self.timeout / TELLING_PART;
         self.breaker.admit(begin, self.timeout)?;
         let mut attempt = self.attempt();
         let mut sent = attempt.send(pipeline, deadline).await;
@@ -125,7 +130,9 @@ impl Link {
             }
             Sent::Unanswered => {
                 let failure = Failure::Timeout(self.timeout);
-                self.note_silence(&failure, begin, &attempt);
+                if is_telling {
+                    self.note_silence(&failure, begin, &attempt);
+                }
                 Err(failure)
             }
             // The next call makes a new connection, at once.
@@ -133,6 +140,8 @@ impl Link {
                 self.drop_attempt(&attempt);
                 Err(Failure::from(error))
             }
+            // The attempt goes on, for others.
+            Sent::Unreachable(error) if !is_telling && !attempt.has_failed() => Err(Failure::Unreachable(error)),
             Sent::Unreachable(error) => Err(self.note_unreachable(error)),
             Sent::Not => Err(self.note_unreachable(Arc::new(closed()))),
         }
@@ -186,5 +195,26 @@ impl Link {
     /// Lets the next call connect anew, unless another one has begun to already.
     fn drop_attempt(&self, attempt: &Attempt) {
         self.attempts.lock().retain(|_, other| !other.is(attempt));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::IntoConnectionInfo;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_call_with_hardly_any_time_tells_nothing_about_redis() {
+        const TIMEOUT: Duration = Duration::from_millis(200);
+        // It takes connections, and says nothing.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("redis://{}", silent.local_addr().unwrap());
+        let link = Link::new(Source::Server(url.into_connection_info().unwrap()), TIMEOUT);
+        let ask = |time| link.ask(&Call::Ping, Instant::now() + time);
+        assert!(ask(TIMEOUT / 10).await.is_err());
+        assert!(link.breaker.admit(Instant::now(), TIMEOUT).is_ok());
+        assert!(ask(TIMEOUT).await.is_err());
+        assert!(link.breaker.admit(Instant::now(), TIMEOUT).is_err());
     }
 }

@@ -128,6 +128,12 @@ impl Store for RedisStore {
         self.target.count_keys(Instant::now() + self.timeout).await.map_err(|failure| self.describe(&failure))
     }
 
+    /// A cluster is ready while any of its masters answers: all servers see the same cluster, and a load balancer that
+    /// takes them all away serves nobody.
+    async fn check(&self) -> Result<(), StoreError> {
+        self.target.check(Instant::now() + self.timeout).await.map_err(|failure| self.describe(&failure))
+    }
+
     fn figures(&self) -> Vec<Figure> {
         let connected = f64::from(u8::from(self.target.is_connected()));
         vec![Figure::gauge("divvy_redis_connected", "1 while there is a connection to Redis.", connected)]

@@ -108,8 +108,9 @@ impl<'a> Replacement<'a> {
     }
 }
 
-/// More than the batches that are usually on their way at once; two buckets of one turn just wait for each other.
-const TURNS: usize = 1024;
+/// Far more than the buckets that are usually wanted at once: two buckets of one turn wait for each other, and batches of many
+/// buckets on few turns would all wait for all. 40 bytes each.
+const TURNS: usize = 65_536;
 
 /// Lets one batch of this process at a time read and replace a bucket: without it, busy connections would overtake
 /// each other for ever on a bucket that all of them want.
@@ -139,7 +140,9 @@ impl InProcessOrder {
         for mutex in places.into_iter().filter_map(|place| self.turns.get(place)) {
             let guard = timeout_at(deadline, mutex.lock()).await;
             turn.push(
-                guard.map_err(|_| StoreError::new("Redis is too slow for all the batches that want one bucket"))?,
+                guard.map_err(|_| {
+                    StoreError::overloaded("Redis is too slow for all the batches that want one bucket")
+                })?,
             );
         }
         Ok(turn)
@@ -147,5 +150,21 @@ impl InProcessOrder {
 
     fn place(&self, key: &[u8]) -> usize {
         usize::try_from(self.hash.hash_one(key)).unwrap_or(0) % TURNS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_gets_no_turn_in_time_is_too_much_for_the_bucket_and_others_have_theirs() {
+        let order = InProcessOrder::default();
+        let groups = |key: &[u8]| [Group { key: key.to_vec(), indices: vec![0] }];
+        let turn = order.enter(&groups(b"a"), Instant::now()).await.unwrap();
+        assert!(matches!(order.enter(&groups(b"a"), Instant::now()).await, Err(StoreError::Overloaded(_))));
+        assert!(order.enter(&groups(b"b"), Instant::now()).await.is_ok());
+        drop(turn);
+        assert!(order.enter(&groups(b"a"), Instant::now()).await.is_ok());
     }
 }

@@ -92,6 +92,14 @@ impl Target {
         }
     }
 
+    /// Whether hits can be answered; in a cluster, whether some of them can.
+    pub(super) async fn check(&self, deadline: Instant) -> Result<(), Failure> {
+        match &self.servers {
+            Servers::One(link) => link.ask(&Call::Ping, deadline).await.map(drop),
+            Servers::Cluster(cluster) => cluster.check(deadline).await,
+        }
+    }
+
     /// The number of keys, on all masters together.
     pub(super) async fn count_keys(&self, deadline: Instant) -> Result<u64, Failure> {
         match &self.servers {

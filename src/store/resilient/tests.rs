@@ -4,7 +4,7 @@ use super::*;
 use crate::store::testing::{LOOK, ScriptedStore, TAKE, at, outcomes, window};
 
 fn resilient(policy: FailurePolicy) -> Resilient<ScriptedStore> {
-    Resilient::new(ScriptedStore::default(), policy)
+    Resilient::new(ScriptedStore::default(), policy, Clock::system())
 }
 
 /// `(allowed, left, seconds until the reset)` of one hit of `key`, with three credits a minute.
@@ -72,7 +72,7 @@ fn no_policy_pretends_that_a_bucket_was_forgotten() {
 }
 
 #[test]
-fn an_outage_lasts_until_nothing_has_failed_for_a_second() {
+fn an_outage_lasts_until_nothing_has_failed_for_ten_seconds() {
     let store = resilient(FailurePolicy::Deny);
     let lasts_after = |seconds, key| {
         hit(&store, seconds, key).unwrap();
@@ -80,9 +80,37 @@ fn an_outage_lasts_until_nothing_has_failed_for_a_second() {
     };
     assert!(!lasts_after(0, "a"));
     assert!(lasts_after(0, "!"));
-    assert!(lasts_after(1, "a"), "a part that works does not end the outage of another");
-    assert!(lasts_after(2, "!"));
-    assert!(lasts_after(3, "a"));
-    assert!(!lasts_after(4, "a"));
-    assert!(lasts_after(5, "!"), "and there may be another");
+    assert!(lasts_after(10, "a"), "a part that works does not end the outage of another");
+    assert!(lasts_after(11, "!"));
+    assert!(lasts_after(21, "a"));
+    assert!(!lasts_after(22, "a"));
+    assert!(lasts_after(23, "!"), "and there may be another");
+}
+
+#[test]
+fn an_idle_server_shows_no_outage_for_ever() {
+    let store = resilient(FailurePolicy::Deny);
+    assert!(!store.is_out(at(0)));
+    hit(&store, 1, "!").unwrap();
+    assert!(store.is_out(at(11)) && !store.is_out(at(12)));
+}
+
+#[test]
+fn only_a_store_out_of_reach_is_an_outage() {
+    let store = resilient(FailurePolicy::Error);
+    for key in ["?", "+"] {
+        assert!(hit(&store, 0, key).is_err());
+        assert!(!store.is_out(at(0)) && !store.outage.lock().lasts(), "{key}");
+    }
+    assert_eq!(store.failed(), 2);
+}
+
+#[test]
+fn what_is_too_much_for_a_bucket_is_never_let_through() {
+    let answer = |policy, key| hit(&resilient(policy), 0, key).map(|(allowed, ..)| allowed);
+    for policy in [FailurePolicy::Allow, FailurePolicy::Local { buckets: 9 }] {
+        assert_eq!(answer(policy, "+"), Err("no turn".to_owned()), "{policy:?}");
+        assert_eq!(answer(policy, "?"), Ok(true), "{policy:?}");
+    }
+    assert_eq!(answer(FailurePolicy::Deny, "+"), Ok(false));
 }

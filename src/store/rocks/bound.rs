@@ -25,7 +25,8 @@ struct Survey {
 impl Shared {
     pub(super) fn bound_loop(&self) {
         let mut outage = Outage::of(
-            "room for counters; new ones are answered as --when-full says (raise --max-counters or --max-disk)",
+            "room for counters",
+            "new ones are answered as --when-full says (raise --max-counters or --max-disk)",
         );
         let mut look_at = Instant::now();
         while !self.stopped_within(HOUSEKEEPING_INTERVAL) {

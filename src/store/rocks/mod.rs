@@ -143,7 +143,7 @@ impl RocksStore {
             commits: Commits::new(),
             committer: Mutex::new(Committer {
                 record: Vec::new(),
-                outage: Outage::of("commits; hits are answered with an error"),
+                outage: Outage::of("commits", "hits are answered with an error"),
             }),
             write_back: WriteBack::default(),
             durability: options.durability,
@@ -409,7 +409,7 @@ impl Shared {
     }
 
     fn write_back_loop(&self) {
-        let mut outage = Outage::of("write-backs; counters stay in the journal");
+        let mut outage = Outage::of("write-backs", "counters stay in the journal");
         while !self.stopped_within(HOUSEKEEPING_INTERVAL) {
             outage.note(&self.write_back_now());
         }
@@ -421,7 +421,7 @@ impl Shared {
 
     fn sync_loop(&self) {
         let mut synced = 0;
-        let mut outage = Outage::of("fsyncs; acknowledged hits are not on stable storage");
+        let mut outage = Outage::of("fsyncs", "acknowledged hits are not on stable storage");
         while !self.stopped_within(HOUSEKEEPING_INTERVAL) {
             let done = self.commits.done();
             if done == synced {

@@ -8,6 +8,9 @@ struct Flags {
     store: StoreArgs,
 }
 
+/// As Kubernetes sets it for a Service named redis.
+const LINK: (&str, &str) = ("REDIS_PORT", "tcp://10.0.0.1:6379");
+
 fn choose(flags: &str, environment: &[(&str, &str)]) -> Result<String, String> {
     let words = ["divvy"].into_iter().chain(flags.split_whitespace());
     let flags = Flags::try_parse_from(words).map_err(|error| error.to_string())?;
@@ -27,6 +30,12 @@ fn what_is_chosen() {
         ("", vec![host, ("REDIS_PORT", "7000")], redis("redis://cache:7000")),
         ("", vec![("REDIS_HOST", "::1")], redis("redis://[::1]:6379")),
         ("", vec![("REDIS_HOST", ""), ("REDIS_PORT", "")], "rocksdb in ./divvy-data (durability wal)".to_owned()),
+        ("", vec![LINK], "rocksdb in ./divvy-data (durability wal)".to_owned()),
+        ("--store memory", vec![LINK], "memory (counters are gone when the server stops)".to_owned()),
+        ("--store memory", vec![host, LINK], "memory (counters are gone when the server stops)".to_owned()),
+        ("--store redis", vec![LINK], redis("redis://127.0.0.1:6379")),
+        ("--redis-url redis://a:1", vec![host, LINK], redis("redis://a:1")),
+        ("--redis-url redis://a:1", vec![("REDIS_PORT", "many")], redis("redis://a:1")),
         ("--store rocksdb", vec![host], "rocksdb in ./divvy-data (durability wal)".to_owned()),
         ("--store memory", vec![host], "memory (counters are gone when the server stops)".to_owned()),
         ("--store redis", vec![], redis("redis://127.0.0.1:6379")),
@@ -69,6 +78,7 @@ fn flags_that_do_not_go_with_the_store_are_refused() {
         let error = choose(flags, &[]).unwrap_err();
         assert!(error.contains(expected), "{flags}: {error}");
     }
+    assert!(choose("", &[("REDIS_HOST", "cache"), LINK]).unwrap_err().contains("REDIS_PORT is \"tcp://"));
     assert!(choose("", &[("REDIS_PORT", "many")]).unwrap_err().contains("REDIS_PORT is \"many\""));
 }
 
