@@ -49,7 +49,7 @@ pub enum StoreError {
     /// Whoever keeps the counters cannot be reached, or takes nothing from anybody.
     #[error("{0}")]
     Unreachable(Arc<str>),
-    /// More was asked of one bucket than the store can do in time. The store is well, and nothing was taken.
+    /// More was asked of one bucket than the store can do in time. The store is well, as far as is known.
     #[error("{0}")]
     Overloaded(Arc<str>),
     /// Whoever asked is mistaken, not the store: it gave nobody the cursor that begins so.

@@ -11,12 +11,15 @@ use parking_lot::Mutex;
 use super::outage::Outage;
 use super::{Action, Batch, Entry, Listing, MemoryStore, Page, Store, StoreError, WhenFull};
 use crate::clock::{Clock, NANOS_PER_SECOND, Timestamp};
+use crate::logging::{Escaped, Sometimes};
 use crate::metrics::Figure;
 
 /// Buckets that [`FailurePolicy::Local`] counts unless the operator says otherwise: some 200 bytes each.
 pub const DEFAULT_LOCAL_BUCKETS: usize = 100_000;
 /// An outage is over when nothing has failed for so long: while one part of a cluster is down, others answer.
 const QUIET_NS: u64 = 10 * NANOS_PER_SECOND;
+
+static REFUSED: Sometimes = Sometimes::new();
 
 /// What to answer when the store fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -122,6 +125,11 @@ impl<S: Store> Resilient<S> {
             if before == 0 {
                 self.outage.lock().note(&Err(error.clone()));
             }
+        } else if let Some(error) = errors().next() {
+            // It may quote what the other side said.
+            let error = error.to_string();
+            REFUSED
+                .say(|more| tracing::warn!(error = %Escaped::error(&error), more, "the store did not take an action"));
         }
         true
     }

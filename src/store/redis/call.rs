@@ -123,6 +123,9 @@ fn with_key(name: &str, script: &str, key: &[u8], arguments: &[Vec<u8>]) -> Cmd 
 pub(super) enum Failure {
     /// Nothing came back in time. The call may have been carried out.
     Timeout(Duration),
+    /// The batch had waited for its turn until hardly any time was left: that Redis did not answer says nothing about it.
+    /// The call may have been carried out.
+    Late,
     /// There was no connection to send the call on.
     Unreachable(Arc<RedisError>),
     /// This happened a moment ago, so the call was not sent.
@@ -171,7 +174,7 @@ impl Failure {
                 )
             ),
             Self::AtNode(_, failure) => failure.was_not_done(),
-            Self::Timeout(_) | Self::Foreign(_) | Self::Damaged(_) | Self::NotInACluster => false,
+            Self::Timeout(_) | Self::Late | Self::Foreign(_) | Self::Damaged(_) | Self::NotInACluster => false,
         }
     }
 
@@ -196,19 +199,33 @@ impl Failure {
                 None => error.is_io_error() || error.is_connection_dropped(),
             },
             Self::AtNode(_, failure) => failure.is_outage(),
-            Self::Foreign(_) | Self::Damaged(_) | Self::NotInACluster => false,
+            Self::Late | Self::Foreign(_) | Self::Damaged(_) | Self::NotInACluster => false,
+        }
+    }
+
+    fn is_late(&self) -> bool {
+        match self {
+            Self::AtNode(_, failure) => failure.is_late(),
+            _ => matches!(self, Self::Late),
         }
     }
 
     /// What to tell the operator about the Redis that is called `name`.
     pub(super) fn describe(&self, name: &str) -> StoreError {
         let text = self.text(name);
-        if self.is_outage() { StoreError::unreachable(text) } else { StoreError::new(text) }
+        if self.is_late() {
+            StoreError::overloaded(text)
+        } else if self.is_outage() {
+            StoreError::unreachable(text)
+        } else {
+            StoreError::new(text)
+        }
     }
 
     fn text(&self, name: &str) -> String {
         match self {
             Self::Timeout(time) => format!("Redis at {name} did not answer within {} ms", time.as_millis()),
+            Self::Late => format!("Redis at {name} is too slow for all the batches that want one bucket"),
             Self::Unreachable(error) => format!("cannot connect to Redis at {name}: {error}"),
             Self::Suspended(failure) => failure.text(name),
             Self::AtNode(node, failure) => match &**failure {

@@ -129,10 +129,11 @@ impl Link {
                 Ok(values)
             }
             Sent::Unanswered => {
-                let failure = Failure::Timeout(self.timeout);
-                if is_telling {
-                    self.note_silence(&failure, begin, &attempt);
+                if !is_telling {
+                    return Err(Failure::Late);
                 }
+                let failure = Failure::Timeout(self.timeout);
+                self.note_silence(&failure, begin, &attempt);
                 Err(failure)
             }
             // The next call makes a new connection, at once.
