@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::support::http::{HttpClient, Response, encode};
+use crate::support::http::{self, HttpClient, Response, encode};
 use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server};
 
 const RULES: &str = "
@@ -47,10 +47,7 @@ resetSeconds = 0
 ";
 
 fn served(args: &[&str]) -> (Server, HttpClient, RulesFile) {
-    let rules = RulesFile::ini(RULES);
-    let server = Server::start(&[&[rules.path(), "--store", "memory"], args].concat());
-    let client = HttpClient::connect(server.http);
-    (server, client, rules)
+    http::served(RULES, args)
 }
 
 /// The headers that tell of limits, in their order.

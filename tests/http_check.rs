@@ -1,6 +1,6 @@
 //! `/v1/check`, as gateways ask it.
 
-use crate::support::http::{HttpClient, Response, encode};
+use crate::support::http::{self, HttpClient, Response, encode};
 use crate::support::{RulesFile, Server, divvy};
 
 const RULES: &str = "
@@ -32,10 +32,7 @@ resetSeconds = 0
 ";
 
 fn served(args: &[&str]) -> (Server, HttpClient, RulesFile) {
-    let rules = RulesFile::ini(RULES);
-    let server = Server::start(&[&[rules.path(), "--store", "memory"], args].concat());
-    let client = HttpClient::connect(server.http);
-    (server, client, rules)
+    http::served(RULES, args)
 }
 
 /// The rule that answered and what remains, without the time.

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use super::connect;
+use super::{RulesFile, Server, connect};
 
 /// What came back.
 #[derive(Debug)]
@@ -98,4 +98,12 @@ pub fn encode(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     [head.as_bytes(), b"\r\n", body].concat()
+}
+
+/// A server of these rules, from memory, and a client of its HTTP front.
+pub fn served(rules: &str, args: &[&str]) -> (Server, HttpClient, RulesFile) {
+    let rules = RulesFile::ini(rules);
+    let server = Server::start(&[&[rules.path(), "--store", "memory"], args].concat());
+    let client = HttpClient::connect(server.http);
+    (server, client, rules)
 }
