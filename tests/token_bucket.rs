@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use crate::buckets::{requests, throttles};
+use crate::support::redis::RedisServer;
 use crate::support::{COMPAT_RULES, RespClient, Server, encode};
 
 const RECORDED: &str = include_str!("compat/token-bucket.jsonl");
@@ -26,6 +27,8 @@ fn on_every_store(check: impl Fn(&Server)) {
     check(&in_memory());
     let dir = tempfile::tempdir().unwrap();
     check(&on_disk(dir.path()));
+    let redis = RedisServer::start();
+    check(&Server::start(&["--store", "redis", "--redis-url", &redis.url()]));
 }
 
 /// What a client shows for the reply of a recorded row.

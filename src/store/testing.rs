@@ -10,8 +10,7 @@ use crate::metrics::Figure;
 pub const TAKE: Action = Action::Ask(Ask::Take { cost: 1 });
 pub const LOOK: Action = Action::Ask(Ask::Look { cost: 1 });
 
-/// Answers from memory; fails for keys that begin with `!`, `?` (no answer of use) and `+` (overloaded), and for all
-/// while it is down.
+/// Answers from memory; fails for keys that begin with `!` and `?` (no answer of use), and for all while it is down.
 #[derive(Default)]
 pub struct ScriptedStore {
     pub memory: MemoryStore,
@@ -31,7 +30,6 @@ impl Store for ScriptedStore {
         let failure = |key: &[u8]| match key.first() {
             Some(b'!') => Some(StoreError::unreachable("out of reach")),
             Some(b'?') => Some(StoreError::new("not understood")),
-            Some(b'+') => Some(StoreError::overloaded("no turn")),
             _ => None,
         };
         let failures: Vec<_> = batch.answers().map(|(key, _, _)| failure(key)).collect();

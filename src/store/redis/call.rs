@@ -6,7 +6,6 @@ use std::time::Duration;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
 use crate::store::StoreError;
-use crate::store::value::Damaged;
 
 /// The errors with which Redis refuses everybody's hits: it is a replica, starts, has no memory or no disk, lacks replicas or
 /// another part of its cluster, runs a script that does not end, does not accept divvy's user any more, or
@@ -48,9 +47,6 @@ impl Script {
 
 /// One call; those that decide are on one key.
 pub(super) enum Call {
-    Get {
-        key: Vec<u8>,
-    },
     Script {
         script: &'static Script,
         key: Vec<u8>,
@@ -74,7 +70,7 @@ impl Call {
     /// The key that says which node of a cluster is to be asked; empty where any node will do.
     pub(super) fn key(&self) -> &[u8] {
         match self {
-            Self::Get { key } | Self::Script { key, .. } => key,
+            Self::Script { key, .. } => key,
             Self::Ping | Self::Count | Self::Scan { .. } | Self::Slots => &[],
         }
     }
@@ -82,11 +78,6 @@ impl Call {
     /// The command; a script by its hash, which Redis may have forgotten (after a restart, a failover, SCRIPT FLUSH).
     pub(super) fn command(&self) -> Cmd {
         match self {
-            Self::Get { key } => {
-                let mut command = redis::cmd("GET");
-                command.arg(key);
-                command
-            }
             Self::Script { script, key, arguments } => with_key("EVALSHA", script.hash(), key, arguments),
             Self::Ping => redis::cmd("PING"),
             Self::Count => redis::cmd("DBSIZE"),
@@ -107,7 +98,7 @@ impl Call {
     pub(super) fn command_with_text(&self) -> Cmd {
         match self {
             Self::Script { script, key, arguments } => with_key("EVAL", script.text, key, arguments),
-            Self::Get { .. } | Self::Ping | Self::Count | Self::Scan { .. } | Self::Slots => self.command(),
+            Self::Ping | Self::Count | Self::Scan { .. } | Self::Slots => self.command(),
         }
     }
 }
@@ -123,9 +114,6 @@ fn with_key(name: &str, script: &str, key: &[u8], arguments: &[Vec<u8>]) -> Cmd 
 pub(super) enum Failure {
     /// Nothing came back in time. The call may have been carried out.
     Timeout(Duration),
-    /// The batch had waited for its turn until hardly any time was left: that Redis did not answer says nothing about it.
-    /// The call may have been carried out.
-    Late,
     /// There was no connection to send the call on.
     Unreachable(Arc<RedisError>),
     /// This happened a moment ago, so the call was not sent.
@@ -138,7 +126,6 @@ pub(super) enum Failure {
     NoNode,
     /// Redis answered, but not what it should have.
     Foreign(&'static str),
-    Damaged(Damaged),
     /// Asked of a cluster what only one server can tell.
     NotInACluster,
 }
@@ -174,7 +161,7 @@ impl Failure {
                 )
             ),
             Self::AtNode(_, failure) => failure.was_not_done(),
-            Self::Timeout(_) | Self::Late | Self::Foreign(_) | Self::Damaged(_) | Self::NotInACluster => false,
+            Self::Timeout(_) | Self::Foreign(_) | Self::NotInACluster => false,
         }
     }
 
@@ -199,33 +186,19 @@ impl Failure {
                 None => error.is_io_error() || error.is_connection_dropped(),
             },
             Self::AtNode(_, failure) => failure.is_outage(),
-            Self::Late | Self::Foreign(_) | Self::Damaged(_) | Self::NotInACluster => false,
-        }
-    }
-
-    fn is_late(&self) -> bool {
-        match self {
-            Self::AtNode(_, failure) => failure.is_late(),
-            _ => matches!(self, Self::Late),
+            Self::Foreign(_) | Self::NotInACluster => false,
         }
     }
 
     /// What to tell the operator about the Redis that is called `name`.
     pub(super) fn describe(&self, name: &str) -> StoreError {
         let text = self.text(name);
-        if self.is_late() {
-            StoreError::overloaded(text)
-        } else if self.is_outage() {
-            StoreError::unreachable(text)
-        } else {
-            StoreError::new(text)
-        }
+        if self.is_outage() { StoreError::unreachable(text) } else { StoreError::new(text) }
     }
 
     fn text(&self, name: &str) -> String {
         match self {
             Self::Timeout(time) => format!("Redis at {name} did not answer within {} ms", time.as_millis()),
-            Self::Late => format!("Redis at {name} is too slow for all the batches that want one bucket"),
             Self::Unreachable(error) => format!("cannot connect to Redis at {name}: {error}"),
             Self::Suspended(failure) => failure.text(name),
             Self::AtNode(node, failure) => match &**failure {
@@ -238,7 +211,6 @@ impl Failure {
             Self::Redis(error) => format!("Redis at {name}: {error}"),
             Self::NoNode => format!("no node of the Redis cluster at {name} has the slot of this key"),
             Self::Foreign(wanted) => format!("Redis at {name} gave a foreign answer: {wanted}"),
-            Self::Damaged(damaged) => format!("Redis at {name}: {damaged}"),
             Self::NotInACluster => format!(
                 "Redis at {name} is a cluster, whose keys divvy does not list: \
                  name the actor, or use redis-cli --scan at each of its nodes"

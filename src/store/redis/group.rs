@@ -2,48 +2,72 @@
 
 use hashbrown::HashMap;
 
-use super::key;
+use super::call::{Call, Failure, Reply};
+use super::{bucket, key, window};
+use crate::algorithm::{Limit, Outcome};
 use crate::store::{Batch, Entry};
 
 /// The actions on one bucket.
 pub(super) struct Group {
     /// The bucket's key in Redis.
     pub key: Vec<u8>,
+    pub limit: Limit,
     /// Where the actions are in the batch; at least one, ascending.
     pub indices: Vec<usize>,
+    meaning: Meaning,
+}
+
+/// What the key holds.
+enum Meaning {
+    /// Divvy's credits.
+    Window,
+    /// An algorithm's state.
+    Bucket,
 }
 
 impl Group {
     pub(super) fn entries<'a>(&'a self, batch: &'a Batch) -> impl Iterator<Item = &'a Entry> {
         self.indices.iter().filter_map(|index| batch.entries.get(*index))
     }
+
+    /// What applies the actions.
+    pub(super) fn call(&self, batch: &Batch) -> Call {
+        match self.meaning {
+            Meaning::Window => window::call(batch, self),
+            Meaning::Bucket => bucket::call(batch, self),
+        }
+    }
+
+    /// What the reply to that call says of each action.
+    pub(super) fn outcomes(&self, batch: &Batch, reply: &Reply) -> Result<Vec<Outcome>, Failure> {
+        match self.meaning {
+            Meaning::Window => window::outcomes(batch, self, reply),
+            Meaning::Bucket => bucket::outcomes(self, reply),
+        }
+    }
 }
 
-/// A batch's groups, by how they are decided.
+/// A batch's groups.
 #[derive(Default)]
-pub(super) struct Groups {
-    pub windows: Vec<Group>,
-    pub replacements: Vec<Group>,
-}
+pub(super) struct Groups(pub Vec<Group>);
 
 impl Groups {
     pub(super) fn of(batch: &Batch) -> Self {
-        let mut groups = Self::default();
+        let mut groups: Vec<Group> = Vec::new();
         let mut places: HashMap<Vec<u8>, usize, foldhash::fast::RandomState> = HashMap::default();
         for (index, entry) in batch.entries.iter().enumerate() {
             let bucket = batch.keys.get(entry.key.clone()).unwrap_or_default();
-            let (key, list) = match key::window(bucket, &entry.limit) {
-                Some(key) => (key, &mut groups.windows),
-                None => (key::other(bucket, &entry.limit), &mut groups.replacements),
+            let (key, meaning) = match key::window(bucket, &entry.limit) {
+                Some(key) => (key, Meaning::Window),
+                None => (key::other(bucket, &entry.limit), Meaning::Bucket),
             };
-            let known = places.get(&key).and_then(|place| list.get_mut(*place));
-            if let Some(group) = known {
+            if let Some(group) = places.get(&key).and_then(|place| groups.get_mut(*place)) {
                 group.indices.push(index);
                 continue;
             }
-            places.insert(key.clone(), list.len());
-            list.push(Group { key, indices: vec![index] });
+            places.insert(key.clone(), groups.len());
+            groups.push(Group { key, limit: entry.limit, indices: vec![index], meaning });
         }
-        groups
+        Self(groups)
     }
 }

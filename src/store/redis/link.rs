@@ -19,7 +19,7 @@ use super::call::{Call, Failure, Reply};
 use super::target::Source;
 
 /// A call that had less than this part of the store's timeout tells nothing about Redis: its batch had spent the rest on
-/// waiting for its turn, or on the calls before.
+/// the calls before.
 const TELLING_PART: u32 = 4;
 
 const TOO_FEW: Failure = Failure::Foreign("fewer replies than calls");
@@ -129,11 +129,10 @@ impl Link {
                 Ok(values)
             }
             Sent::Unanswered => {
-                if !is_telling {
-                    return Err(Failure::Late);
-                }
                 let failure = Failure::Timeout(self.timeout);
-                self.note_silence(&failure, begin, &attempt);
+                if is_telling {
+                    self.note_silence(&failure, begin, &attempt);
+                }
                 Err(failure)
             }
             // The next call makes a new connection, at once.

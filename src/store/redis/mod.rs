@@ -4,20 +4,20 @@
 //! of a batch's actions on one bucket are one call, so that they take effect in the batch's order. There are two kinds:
 //! - A rule's fixed window is Divvy's own key with Divvy's own meaning ([`window`]): one script in Redis decides, by
 //!   Redis's clock, so that the original and divvy can count side by side.
-//! - Everything else is a value of [`super::value`] that the algorithms of this crate decide ([`replace`]): read, decide
-//!   here, and replace in Redis if nobody else did meanwhile.
+//! - Everything else is a state of one of the algorithms ([`bucket`]): one script each decides in Redis what this crate's
+//!   algorithms decide elsewhere, by the times that come with the actions.
 //!
 //! Nothing is ever sent twice unless Redis said that it did not do it: a call whose reply got lost is an error, and may
 //! or may not have counted once.
 
 mod attempt;
 mod breaker;
+mod bucket;
 mod call;
 mod cluster;
 mod group;
 mod key;
 mod link;
-mod replace;
 mod scan;
 mod slots;
 mod target;
@@ -29,8 +29,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use self::call::{Call, Failure, Reply};
-use self::group::Groups;
-use self::replace::{InProcessOrder, Replacement};
+use self::group::{Group, Groups};
 use self::scan::{Scan, Scanned};
 pub use self::target::InvalidRedisTarget;
 use self::target::Target;
@@ -75,7 +74,6 @@ pub struct RedisSentinel {
 pub struct RedisStore {
     // Boxed: what a client library keeps of addresses and settings is large beside everything else.
     target: Box<Target>,
-    order: InProcessOrder,
     timeout: Duration,
 }
 
@@ -86,18 +84,20 @@ impl RedisStore {
     /// When an URL is none that Redis clients understand, the URLs do not go together, or a certificate is missing.
     pub fn open(options: RedisOptions) -> Result<Self, InvalidRedisTarget> {
         let target = Box::new(Target::new(&options)?);
-        Ok(Self { target, order: InProcessOrder::default(), timeout: options.timeout })
+        Ok(Self { target, timeout: options.timeout })
     }
 }
 
 impl Store for RedisStore {
     async fn apply(&self, batch: &mut Batch) {
         let deadline = Instant::now() + self.timeout;
+        let Groups(groups) = Groups::of(batch);
+        let calls: Vec<Call> = groups.iter().map(|group| group.call(batch)).collect();
+        let replies = self.target.exchange(&calls, deadline).await;
         let mut answers = Answers::new(batch.len());
-        let groups = Groups::of(batch);
-        match self.order.enter(&groups.replacements, deadline).await {
-            Ok(_turn) => self.apply_groups(batch, &groups, &mut answers, deadline).await,
-            Err(error) => answers.fail_all(&error),
+        for (group, reply) in groups.iter().zip(replies) {
+            let outcomes = reply.and_then(|reply| group.outcomes(batch, &reply));
+            answers.give(group, outcomes.map_err(|failure| self.describe(&failure)));
         }
         batch.answer_each(|index, _, _| answers.take(index));
     }
@@ -146,51 +146,8 @@ impl Store for RedisStore {
 }
 
 impl RedisStore {
-    async fn apply_groups(&self, batch: &Batch, groups: &Groups, answers: &mut Answers, deadline: Instant) {
-        let windows = groups.windows.iter().map(|group| window::call(batch, group));
-        let reads = groups.replacements.iter().map(replace::read);
-        let calls: Vec<Call> = windows.chain(reads).collect();
-        let mut replies = self.target.exchange(&calls, deadline).await.into_iter();
-        for (group, reply) in groups.windows.iter().zip(&mut replies) {
-            let outcomes = reply.and_then(|reply| window::outcomes(batch, group, &reply));
-            answers.give(group, outcomes.map_err(|failure| self.describe(&failure)));
-        }
-        let mut pending = Vec::new();
-        for (group, reply) in groups.replacements.iter().zip(replies) {
-            self.decide(batch, Replacement::new(group), reply, answers, &mut pending);
-        }
-        while !pending.is_empty() {
-            let decided = std::mem::take(&mut pending);
-            let calls: Vec<Call> = decided.iter().map(Replacement::call).collect();
-            let replies = self.target.exchange(&calls, deadline).await;
-            for (replacement, reply) in decided.into_iter().zip(replies) {
-                match reply.map(replace::overtaken_by) {
-                    Ok(None) => answers.give(replacement.group, Ok(replacement.into_outcomes())),
-                    Ok(Some(other)) => self.decide(batch, replacement, Ok(other), answers, &mut pending),
-                    Err(failure) => answers.give(replacement.group, Err(self.describe(&failure))),
-                }
-            }
-        }
-    }
-
     fn describe(&self, failure: &Failure) -> StoreError {
         failure.describe(&self.target.name)
-    }
-
-    /// Decides a group's actions on the value that Redis holds; what is to be written joins `pending`.
-    fn decide<'a>(
-        &self,
-        batch: &Batch,
-        mut replacement: Replacement<'a>,
-        stored: Result<Reply, Failure>,
-        answers: &mut Answers,
-        pending: &mut Vec<Replacement<'a>>,
-    ) {
-        match stored.and_then(|stored| replacement.decide(batch, stored)) {
-            Ok(()) if replacement.changes() => pending.push(replacement),
-            Ok(()) => answers.give(replacement.group, Ok(replacement.into_outcomes())),
-            Err(failure) => answers.give(replacement.group, Err(self.describe(&failure))),
-        }
     }
 }
 
@@ -207,17 +164,13 @@ impl Answers {
         Self(vec![None; len])
     }
 
-    fn give(&mut self, group: &group::Group, outcomes: Result<Vec<Outcome>, StoreError>) {
+    fn give(&mut self, group: &Group, outcomes: Result<Vec<Outcome>, StoreError>) {
         match outcomes {
             Ok(outcomes) => {
                 group.indices.iter().zip(outcomes).for_each(|(index, outcome)| self.set(*index, Ok(outcome)))
             }
             Err(error) => group.indices.iter().for_each(|index| self.set(*index, Err(error.clone()))),
         }
-    }
-
-    fn fail_all(&mut self, error: &StoreError) {
-        self.0.fill(Some(Err(error.clone())));
     }
 
     fn set(&mut self, index: usize, answer: Result<Outcome, StoreError>) {

@@ -1,0 +1,145 @@
+//! Every bucket but a rule's fixed window: one script an algorithm, which decides in Redis what [`crate::algorithm`]
+//! decides for the other stores, to the nanosecond, by the times that the actions bring.
+//!
+//! Lua's numbers are doubles, exact below 2^53, and nanoseconds since 1970 are more: `lua/numbers.lua` calculates with
+//! whole numbers of any size. Numbers go to and fro as decimal text, so that MONITOR and GET show something to people.
+
+use super::call::{Call, Failure, Reply, Script};
+use super::group::Group;
+use crate::algorithm::{Ask, Kind, Limit, Outcome};
+use crate::clock::Timestamp;
+use crate::store::{Action, Batch};
+
+/// The script of the algorithm in `lua/`.
+macro_rules! script {
+    ($algorithm:literal) => {
+        Script::new(concat!(
+            include_str!("lua/numbers.lua"),
+            include_str!("lua/decide.lua"),
+            include_str!(concat!("lua/", $algorithm, ".lua")),
+            include_str!("lua/apply.lua"),
+        ))
+    };
+}
+
+static FIXED_WINDOW: Script = script!("fixed_window");
+static SLIDING_WINDOW: Script = script!("sliding_window");
+static SLIDING_LOG: Script = script!("sliding_log");
+static TOKEN_BUCKET: Script = script!("token_bucket");
+static LEAKY_BUCKET: Script = script!("leaky_bucket");
+
+/// The call that applies a group's actions to its bucket.
+pub(super) fn call(batch: &Batch, group: &Group) -> Call {
+    let script = match group.limit.kind() {
+        Kind::FixedWindow => &FIXED_WINDOW,
+        Kind::SlidingWindow => &SLIDING_WINDOW,
+        Kind::SlidingLog => &SLIDING_LOG,
+        Kind::TokenBucket => &TOKEN_BUCKET,
+        Kind::LeakyBucket => &LEAKY_BUCKET,
+    };
+    let actions = group.entries(batch).map(|entry| action(entry.action, entry.at));
+    let arguments = std::iter::once(numbers(&group.limit)).chain(actions).map(String::into_bytes);
+    Call::Script { script, key: group.key.clone(), arguments: arguments.collect() }
+}
+
+/// The limit's numbers, in the order in which the algorithm's script reads them.
+fn numbers(limit: &Limit) -> String {
+    let capacity = limit.capacity();
+    match (limit, limit.rate()) {
+        (Limit::TokenBucket(_) | Limit::LeakyBucket(_), (credits, time_ns)) => {
+            format!("{capacity} {credits} {time_ns}")
+        }
+        (_, (_, window_ns)) => format!("{capacity} {window_ns}"),
+    }
+}
+
+fn action(action: Action, at: Timestamp) -> String {
+    let (name, cost) = match action {
+        Action::Ask(Ask::Look { cost }) => ("look", cost),
+        Action::Ask(Ask::Take { cost }) => ("take", cost),
+        Action::Ask(Ask::Drain { cost, strict: false }) => ("drain", cost),
+        Action::Ask(Ask::Drain { cost, strict: true }) => ("strict", cost),
+        Action::Forget => ("forget", 0),
+    };
+    format!("{name} {cost} {}", at.as_nanos())
+}
+
+/// What the script's reply means for each of the group's actions.
+pub(super) fn outcomes(group: &Group, reply: &Reply) -> Result<Vec<Outcome>, Failure> {
+    let texts: Result<Vec<String>, _> = redis::from_redis_value_ref(reply);
+    let outcomes: Option<Vec<_>> = texts.ok().and_then(|texts| texts.iter().map(|text| outcome(text)).collect());
+    match outcomes {
+        Some(outcomes) if outcomes.len() == group.indices.len() => Ok(outcomes),
+        _ => Err(Failure::Foreign("a bucket script's reply is not one outcome for each action")),
+    }
+}
+
+/// Reads `allowed before left reset_ns retry_ns session`, the last two `-` where there is none.
+fn outcome(text: &str) -> Option<Outcome> {
+    let mut words = text.split(' ');
+    let mut number = || match words.next()? {
+        "-" => Some(None),
+        word => word.parse().map(Some).ok(),
+    };
+    Some(Outcome {
+        allowed: number()?? == 1,
+        before: number()??,
+        left: number()??,
+        reset_ns: number()??,
+        retry_ns: number()?,
+        session: number()?.map(Timestamp::from_nanos),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::{LeakyBucket, SlidingLog};
+    use crate::store::redis::group::Groups;
+
+    fn group(limit: Limit) -> (Batch, Groups) {
+        let mut batch = Batch::default();
+        for action in [Action::Ask(Ask::Drain { cost: 3, strict: true }), Action::Forget] {
+            batch.push(limit, action, Timestamp::from_nanos(u64::MAX), |key| key.push(b'a'));
+        }
+        let groups = Groups::of(&batch);
+        (batch, groups)
+    }
+
+    #[test]
+    fn a_call_says_in_decimals_what_is_asked() {
+        let arguments = |limit| {
+            let (batch, groups) = group(limit);
+            let Call::Script { arguments, .. } = call(&batch, &groups.0[0]) else { panic!("no script") };
+            arguments.into_iter().map(|argument| String::from_utf8(argument).unwrap()).collect::<Vec<_>>()
+        };
+        let actions = ["strict 3 18446744073709551615", "forget 0 18446744073709551615"];
+        let leaky = Limit::LeakyBucket(LeakyBucket::new(9, 4, 70).unwrap());
+        assert_eq!(arguments(leaky), ["9 4 70", actions[0], actions[1]]);
+        let log = Limit::SlidingLog(SlidingLog::new(9, 70).unwrap());
+        assert_eq!(arguments(log), ["9 70", actions[0], actions[1]]);
+    }
+
+    #[test]
+    fn every_action_has_its_outcome_or_the_reply_is_foreign() {
+        let (_, groups) = group(Limit::LeakyBucket(LeakyBucket::new(9, 4, 70).unwrap()));
+        let read = |texts: &[&str]| {
+            let texts = texts.iter().map(|text| Reply::BulkString(text.as_bytes().to_vec()));
+            outcomes(&groups.0[0], &Reply::Array(texts.collect()))
+        };
+        let taken = Outcome {
+            allowed: true,
+            before: 9,
+            left: 6,
+            reset_ns: 50,
+            retry_ns: None,
+            session: Some(Timestamp::from_nanos(7)),
+        };
+        assert_eq!(read(&["1 9 6 50 - 7", "0 0 0 0 - -"]).unwrap(), [taken, Outcome::default()]);
+        let foreign: [&[&str]; 4] =
+            [&[], &["1 9 6 50 - 7"], &["1 9 6 50 - 7", "1 9 6"], &["1 9 6 50 - 7", "1 9 - 0 - -"]];
+        for texts in foreign {
+            assert!(read(texts).is_err(), "{texts:?}");
+        }
+    }
+}

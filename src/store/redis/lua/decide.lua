@@ -1,0 +1,69 @@
+-- What the algorithms have in common, as algorithm/decide.rs has it for the other stores: each algorithm adds its own
+-- functions to `algorithm`, with the names and the meaning of the trait there. States are never changed, only replaced.
+
+local OVERTAKING_NS = 10 * 1e9
+
+-- The limit's numbers; the first is its credits.
+local numbers = {}
+for text in ARGV[1]:gmatch('%d+') do numbers[#numbers + 1] = parse(text) end
+local capacity = numbers[1]
+
+local algorithm = {}
+
+function algorithm.credits_at_reset(left) return plus(left, 1) end
+
+function algorithm.session() return nil end
+
+local function damaged(stored)
+  error('a stored value of ' .. #stored .. ' bytes is none of this algorithm\'s', 0)
+end
+
+-- The state when an ask reaches it, its time, and whether it was pulled back because the clock was set back.
+local function present(stored, at)
+  if not stored then return algorithm.fresh(at), at, false end
+  local time = algorithm.time(stored)
+  if less(OVERTAKING_NS, minus(time, at)) then
+    return algorithm.advanced(algorithm.pulled_back(stored, at), at), at, true
+  end
+  at = max(at, time)
+  return algorithm.advanced(stored, at), at, false
+end
+
+-- How many credits the ask takes of those that are left; nil when it is denied.
+local function granted(ask, left)
+  if ask.drains then return left ~= 0 and min(ask.cost, left) or nil end
+  if less(left, ask.cost) then return nil end
+  return ask.action == 'take' and ask.cost or 0
+end
+
+-- What to answer: allowed, before, left, reset_ns, retry_ns and session, `-` where there is none.
+local function outcome(state, ask, allowed, before, at)
+  local left = algorithm.left(state, at)
+  local wanted = ask.drains and 1 or ask.cost
+  local reset_ns, retry_ns, session = 0, '-', algorithm.session(state)
+  if less(left, capacity) then reset_ns = algorithm.wait_ns(state, algorithm.credits_at_reset(left), at) end
+  if not allowed and not less(capacity, wanted) then retry_ns = format(algorithm.wait_ns(state, wanted, at)) end
+  local answer = { allowed and '1' or '0', format(before), format(left), format(reset_ns), retry_ns }
+  answer[6] = session and format(session) or '-'
+  return table.concat(answer, ' ')
+end
+
+-- The outcome, and the new state; nil when nothing changed.
+local function decide(stored, ask)
+  local state, at, pulled_back = present(stored, ask.at)
+  local before = algorithm.left(state, at)
+  local taken = granted(ask, before)
+  local takes = taken and taken ~= 0
+  if takes then state = algorithm.taken(state, taken, at) end
+  local changed = takes or (pulled_back and ask.action ~= 'look')
+  return outcome(state, ask, taken ~= nil, before, at), changed and state or nil
+end
+
+algorithm.drain = decide
+
+-- Nanoseconds after `at` until the bucket is as good as fresh.
+local function lifetime_ns(stored, at)
+  local state
+  state, at = present(stored, at)
+  return algorithm.wait_ns(state, capacity, at)
+end

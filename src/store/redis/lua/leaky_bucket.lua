@@ -1,0 +1,36 @@
+-- See algorithm/leaky_bucket.rs. Stored: "mark level", the level in drops, of which a credit has as many as the period
+-- has nanoseconds.
+
+local leaks, period_ns = numbers[2], numbers[3]
+local full = times(capacity, period_ns)
+
+function algorithm.decode(stored)
+  local mark, level = stored:match('^(%d+) (%d+)$')
+  if not mark then damaged(stored) end
+  return { mark = parse(mark), level = parse(level) }
+end
+
+function algorithm.encode(state) return format(state.mark) .. ' ' .. format(state.level) end
+
+function algorithm.fresh(at) return { mark = at, level = 0 } end
+
+function algorithm.time(state) return state.mark end
+
+function algorithm.advanced(state, at)
+  return { mark = at, level = minus(state.level, times(minus(at, state.mark), leaks)) }
+end
+
+function algorithm.pulled_back(state, at) return { mark = at, level = state.level } end
+
+function algorithm.left(state) return (divide(minus(full, state.level), period_ns)) end
+
+function algorithm.taken(state, credits)
+  return { mark = state.mark, level = plus(state.level, times(credits, period_ns)) }
+end
+
+function algorithm.wait_ns(state, credits)
+  local level_then = times(minus(capacity, credits), period_ns)
+  return saturating(divide_up(minus(state.level, level_then), leaks))
+end
+
+function algorithm.credits_at_reset() return capacity end

@@ -1,0 +1,137 @@
+-- Whole numbers from 0 up, exact whatever their size. Lua's own numbers are doubles, which are exact below 2^53. A number
+-- below EXACT is one of those; any other is a table of its digits to the base 10^7, the lowest first, the highest not 0.
+-- Products of two such digits are exact in doubles, and decimal text falls into them by itself.
+
+local BASE, WIDTH = 1e7, 7
+local EXACT, EXACT_TOP_DIGIT, EXACT_LENGTH = 90 * BASE ^ 2, 90, 15
+
+local function digits(number)
+  if type(number) == 'table' then return number end
+  local digits = {}
+  while number > 0 do
+    local digit = number % BASE
+    digits[#digits + 1] = digit
+    number = (number - digit) / BASE
+  end
+  return digits
+end
+
+-- The number with these digits, of which the highest may be 0.
+local function of_digits(digits)
+  while digits[#digits] == 0 do digits[#digits] = nil end
+  if #digits > 3 or (#digits == 3 and digits[3] >= EXACT_TOP_DIGIT) then return digits end
+  return (digits[1] or 0) + (digits[2] or 0) * BASE + (digits[3] or 0) * BASE ^ 2
+end
+
+local function parse(text)
+  if #text <= EXACT_LENGTH then return tonumber(text) end
+  local digits = {}
+  for last = #text, 1, -WIDTH do
+    digits[#digits + 1] = tonumber(text:sub(math.max(last - WIDTH + 1, 1), last))
+  end
+  return of_digits(digits)
+end
+
+local function format(number)
+  if type(number) == 'number' then return string.format('%.0f', number) end
+  local text = { string.format('%.0f', number[#number]) }
+  for place = #number - 1, 1, -1 do text[#text + 1] = string.format('%07.0f', number[place]) end
+  return table.concat(text)
+end
+
+local function less(a, b)
+  if type(a) == 'number' then return type(b) == 'table' or a < b end
+  if type(b) == 'number' then return false end
+  if #a ~= #b then return #a < #b end
+  for place = #a, 1, -1 do
+    if a[place] ~= b[place] then return a[place] < b[place] end
+  end
+  return false
+end
+
+local function min(a, b) return less(b, a) and b or a end
+
+local function max(a, b) return less(a, b) and b or a end
+
+local function plus(a, b)
+  if type(a) == 'number' and type(b) == 'number' and a + b < EXACT then return a + b end
+  a, b = digits(a), digits(b)
+  local sum, carry = {}, 0
+  for place = 1, math.max(#a, #b) do
+    local digit = (a[place] or 0) + (b[place] or 0) + carry
+    carry = digit >= BASE and 1 or 0
+    sum[place] = digit - carry * BASE
+  end
+  sum[#sum + 1] = carry
+  return of_digits(sum)
+end
+
+-- a - b; 0 where b is the greater one.
+local function minus(a, b)
+  if type(a) == 'number' and type(b) == 'number' then return math.max(a - b, 0) end
+  if less(a, b) then return 0 end
+  a, b = digits(a), digits(b)
+  local difference, borrowed = {}, 0
+  for place = 1, #a do
+    local digit = a[place] - (b[place] or 0) - borrowed
+    borrowed = digit < 0 and 1 or 0
+    difference[place] = digit + borrowed * BASE
+  end
+  return of_digits(difference)
+end
+
+local function times(a, b)
+  if type(a) == 'number' and type(b) == 'number' and a * b < EXACT then return a * b end
+  a, b = digits(a), digits(b)
+  local product = {}
+  for place = 1, #a + #b do product[place] = 0 end
+  for i = 1, #a do
+    local carry = 0
+    for j = 1, #b do
+      local sum = product[i + j - 1] + a[i] * b[j] + carry
+      local digit = sum % BASE
+      product[i + j - 1] = digit
+      carry = (sum - digit) / BASE
+    end
+    product[i + #b] = carry
+  end
+  return of_digits(product)
+end
+
+local function double(number)
+  if type(number) == 'number' then return number end
+  local sum = 0
+  for place = #number, 1, -1 do sum = sum * BASE + number[place] end
+  return sum
+end
+
+-- How often b, which is not 0, goes into a, and what is left over.
+local function divide(a, b)
+  if type(a) == 'number' and type(b) == 'number' then
+    local quotient = math.floor(a / b)
+    return quotient, a - quotient * b
+  end
+  a = digits(a)
+  local quotient, rest = {}, 0
+  for place = #a, 1, -1 do
+    rest = plus(times(rest, BASE), a[place])
+    -- As the doubles have it, which is at most one too many or too few.
+    local digit = math.floor(double(rest) / double(b))
+    local part = times(b, digit)
+    if less(rest, part) then digit, part = digit - 1, minus(part, b) end
+    rest = minus(rest, part)
+    if not less(rest, b) then digit, rest = digit + 1, minus(rest, b) end
+    quotient[place] = digit
+  end
+  return of_digits(quotient), rest
+end
+
+local function divide_up(a, b)
+  local quotient, rest = divide(a, b)
+  return rest == 0 and quotient or plus(quotient, 1)
+end
+
+-- Where numbers of 64 bits end.
+local LARGEST = parse('18446744073709551615')
+
+local function saturating(number) return min(number, LARGEST) end
