@@ -48,7 +48,7 @@ local function outcome(state, ask, allowed, before, at)
   return table.concat(answer, ' ')
 end
 
--- The outcome, and the new state; nil when nothing changed.
+-- The outcome, and the new state with its time; nil when nothing changed.
 local function decide(stored, ask)
   local state, at, pulled_back = present(stored, ask.at)
   local before = algorithm.left(state, at)
@@ -56,14 +56,14 @@ local function decide(stored, ask)
   local takes = taken and taken ~= 0
   if takes then state = algorithm.taken(state, taken, at) end
   local changed = takes or (pulled_back and ask.action ~= 'look')
-  return outcome(state, ask, taken ~= nil, before, at), changed and state or nil
+  return outcome(state, ask, taken ~= nil, before, at), changed and state or nil, at
 end
 
 algorithm.drain = decide
 
--- Nanoseconds after `at` until the bucket is as good as fresh.
-local function lifetime_ns(stored, at)
+-- Whether the bucket is as good as fresh at that time.
+local function is_fresh(stored, at)
   local state
   state, at = present(stored, at)
-  return algorithm.wait_ns(state, capacity, at)
+  return algorithm.wait_ns(state, capacity, at) == 0
 end

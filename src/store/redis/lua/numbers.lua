@@ -3,7 +3,11 @@
 -- Products of two such digits are exact in doubles, and decimal text falls into them by itself.
 
 local BASE, WIDTH = 1e7, 7
-local EXACT, EXACT_TOP_DIGIT, EXACT_LENGTH = 90 * BASE ^ 2, 90, 15
+local SQUARE = BASE ^ 2
+local EXACT, EXACT_TOP_DIGIT, EXACT_LENGTH = 90 * SQUARE, 90, 15
+
+-- Looked up once, not at each use.
+local type, tonumber, floor, string_format, sub = type, tonumber, math.floor, string.format, string.sub
 
 local function digits(number)
   if type(number) == 'table' then return number end
@@ -20,23 +24,23 @@ end
 local function of_digits(digits)
   while digits[#digits] == 0 do digits[#digits] = nil end
   if #digits > 3 or (#digits == 3 and digits[3] >= EXACT_TOP_DIGIT) then return digits end
-  return (digits[1] or 0) + (digits[2] or 0) * BASE + (digits[3] or 0) * BASE ^ 2
+  return (digits[1] or 0) + (digits[2] or 0) * BASE + (digits[3] or 0) * SQUARE
 end
 
 local function parse(text)
   if #text <= EXACT_LENGTH then return tonumber(text) end
   local digits = {}
   for last = #text, 1, -WIDTH do
-    digits[#digits + 1] = tonumber(text:sub(math.max(last - WIDTH + 1, 1), last))
+    digits[#digits + 1] = tonumber(sub(text, last - WIDTH + 1 > 1 and last - WIDTH + 1 or 1, last))
   end
   return of_digits(digits)
 end
 
 local function format(number)
-  if type(number) == 'number' then return string.format('%.0f', number) end
-  local text = { string.format('%.0f', number[#number]) }
-  for place = #number - 1, 1, -1 do text[#text + 1] = string.format('%07.0f', number[place]) end
-  return table.concat(text)
+  if type(number) == 'number' then return string_format('%.0f', number) end
+  local text = string_format('%d', number[#number])
+  for place = #number - 1, 1, -1 do text = text .. string_format('%07d', number[place]) end
+  return text
 end
 
 local function less(a, b)
@@ -54,23 +58,37 @@ local function min(a, b) return less(b, a) and b or a end
 local function max(a, b) return less(a, b) and b or a end
 
 local function plus(a, b)
-  if type(a) == 'number' and type(b) == 'number' and a + b < EXACT then return a + b end
-  a, b = digits(a), digits(b)
-  local sum, carry = {}, 0
-  for place = 1, math.max(#a, #b) do
-    local digit = (a[place] or 0) + (b[place] or 0) + carry
-    carry = digit >= BASE and 1 or 0
-    sum[place] = digit - carry * BASE
+  if type(a) == 'number' then a, b = b, a end
+  if type(a) == 'number' then
+    if a + b < EXACT then return a + b end
+    a = digits(a)
   end
-  sum[#sum + 1] = carry
-  return of_digits(sum)
+  local addend, carry, sum = {}, 0, {}
+  if type(b) == 'table' then addend = b else carry = b end
+  for place = 1, math.max(#a, #addend) do
+    local digit_sum = (a[place] or 0) + (addend[place] or 0) + carry
+    local digit = digit_sum % BASE
+    sum[place] = digit
+    carry = (digit_sum - digit) / BASE
+  end
+  while carry > 0 do
+    local digit = carry % BASE
+    sum[#sum + 1] = digit
+    carry = (carry - digit) / BASE
+  end
+  return sum
 end
 
 -- a - b; 0 where b is the greater one.
 local function minus(a, b)
-  if type(a) == 'number' and type(b) == 'number' then return math.max(a - b, 0) end
+  if type(a) == 'number' then return type(b) == 'number' and a > b and a - b or 0 end
+  b = digits(b)
+  if #a == 3 and #b == 3 and a[3] - b[3] < EXACT_TOP_DIGIT and b[3] - a[3] < EXACT_TOP_DIGIT then
+    -- Two times, as a rule: what lies between them is exact in doubles.
+    local difference = (a[3] - b[3]) * SQUARE + (a[2] - b[2]) * BASE + a[1] - b[1]
+    return difference > 0 and difference or 0
+  end
   if less(a, b) then return 0 end
-  a, b = digits(a), digits(b)
   local difference, borrowed = {}, 0
   for place = 1, #a do
     local digit = a[place] - (b[place] or 0) - borrowed
@@ -108,7 +126,7 @@ end
 -- How often b, which is not 0, goes into a, and what is left over.
 local function divide(a, b)
   if type(a) == 'number' and type(b) == 'number' then
-    local quotient = math.floor(a / b)
+    local quotient = floor(a / b)
     return quotient, a - quotient * b
   end
   a = digits(a)
@@ -116,7 +134,7 @@ local function divide(a, b)
   for place = #a, 1, -1 do
     rest = plus(times(rest, BASE), a[place])
     -- As the doubles have it, which is at most one too many or too few.
-    local digit = math.floor(double(rest) / double(b))
+    local digit = floor(double(rest) / double(b))
     local part = times(b, digit)
     if less(rest, part) then digit, part = digit - 1, minus(part, b) end
     rest = minus(rest, part)

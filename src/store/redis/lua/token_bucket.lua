@@ -52,5 +52,5 @@ function algorithm.drain(stored, ask)
       session = less(found.tokens, ask.cost) and found.session or at,
     }
   end
-  return outcome(drained, ask, found.tokens ~= 0, found.tokens, at), ask.cost ~= 0 and drained or nil
+  return outcome(drained, ask, found.tokens ~= 0, found.tokens, at), ask.cost ~= 0 and drained or nil, at
 end
