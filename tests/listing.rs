@@ -101,18 +101,13 @@ fn redis_lists() {
 }
 
 #[test]
-fn a_cluster_says_that_it_does_not() {
-    let Opened { store, .. } = redis_cluster();
-    let limit = limit(5, 60);
-    let prefix = Prefix::new(Space::Rule, PAIRS, &limit).as_bytes().into();
-    let listing = Listing { prefix, limit, cursor: None, count: 10, now: Clock::system().now() };
-    let error = wait(store.list(listing)).unwrap_err().to_string();
-    assert!(error.contains("is a cluster") && error.contains("name the actor"), "{error}");
+fn a_cluster_lists_shard_by_shard() {
+    a_rule_s_buckets_are_listed_and_no_other_s(redis_cluster());
 }
 
 #[test]
 fn a_foreign_cursor_is_refused() {
-    for Opened { store, dir: _dir, .. } in [memory(), rocks(), redis()] {
+    for Opened { store, dir: _dir, .. } in [memory(), rocks(), redis(), redis_cluster()] {
         let limit = limit(5, 60);
         let prefix = Prefix::new(Space::Rule, PAIRS, &limit).as_bytes().into();
         let cursor = Some("no cursor".to_owned());

@@ -50,7 +50,7 @@ pub enum StoreError {
     #[error("{0}")]
     Unreachable(Arc<str>),
     /// Whoever asked is mistaken, not the store: it gave nobody the cursor that begins so.
-    #[error("{0:?} is no cursor of this store; begin from the start")]
+    #[error("{0:?} is no cursor of this store, or of a cluster before it changed; begin from the start")]
     InvalidCursor(String),
 }
 

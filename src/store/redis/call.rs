@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
 use crate::store::StoreError;
+use crate::store::listing::invalid_cursor;
 
 /// The errors with which Redis refuses everybody's hits: it is a replica, starts, has no memory or no disk, lacks replicas or
 /// another part of its cluster, runs a script that does not end, does not accept divvy's user any more, or
@@ -126,8 +127,8 @@ pub(super) enum Failure {
     NoNode,
     /// Redis answered, but not what it should have.
     Foreign(&'static str),
-    /// Asked of a cluster what only one server can tell.
-    NotInACluster,
+    /// A listing was to go on where no page has ended, or where one ended before the cluster changed.
+    Cursor(String),
 }
 
 impl From<RedisError> for Failure {
@@ -137,6 +138,10 @@ impl From<RedisError> for Failure {
 }
 
 impl Failure {
+    pub(super) fn cursor(cursor: &str) -> Self {
+        Self::Cursor(cursor.to_owned())
+    }
+
     /// Whether Redis did not carry the call out because it does not know the script.
     pub(super) fn is_forgotten_script(&self) -> bool {
         self.is(ServerErrorKind::NoScript)
@@ -161,7 +166,7 @@ impl Failure {
                 )
             ),
             Self::AtNode(_, failure) => failure.was_not_done(),
-            Self::Timeout(_) | Self::Foreign(_) | Self::NotInACluster => false,
+            Self::Timeout(_) | Self::Foreign(_) | Self::Cursor(_) => false,
         }
     }
 
@@ -186,14 +191,17 @@ impl Failure {
                 None => error.is_io_error() || error.is_connection_dropped(),
             },
             Self::AtNode(_, failure) => failure.is_outage(),
-            Self::Foreign(_) | Self::NotInACluster => false,
+            Self::Foreign(_) | Self::Cursor(_) => false,
         }
     }
 
     /// What to tell the operator about the Redis that is called `name`.
     pub(super) fn describe(&self, name: &str) -> StoreError {
-        let text = self.text(name);
-        if self.is_outage() { StoreError::unreachable(text) } else { StoreError::new(text) }
+        match self {
+            Self::Cursor(cursor) => invalid_cursor(cursor),
+            _ if self.is_outage() => StoreError::unreachable(self.text(name)),
+            _ => StoreError::new(self.text(name)),
+        }
     }
 
     fn text(&self, name: &str) -> String {
@@ -211,10 +219,7 @@ impl Failure {
             Self::Redis(error) => format!("Redis at {name}: {error}"),
             Self::NoNode => format!("no node of the Redis cluster at {name} has the slot of this key"),
             Self::Foreign(wanted) => format!("Redis at {name} gave a foreign answer: {wanted}"),
-            Self::NotInACluster => format!(
-                "Redis at {name} is a cluster, whose keys divvy does not list: \
-                 name the actor, or use redis-cli --scan at each of its nodes"
-            ),
+            Self::Cursor(cursor) => invalid_cursor(cursor).to_string(),
         }
     }
 

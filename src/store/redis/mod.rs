@@ -104,9 +104,8 @@ impl Store for RedisStore {
 
     async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
         let deadline = Instant::now() + self.timeout;
-        let scan = Scan::of(&listing)?;
-        let reply = self.target.scan(&scan.call(), deadline).await.and_then(|reply| scan.read(reply));
-        let Scanned { actors, next } = reply.map_err(|failure| self.describe(&failure))?;
+        let scanned = self.target.scan(&Scan::of(&listing), listing.cursor.as_deref(), deadline).await;
+        let Scanned { actors, next } = scanned.map_err(|failure| self.describe(&failure))?;
         let mut batch = Batch::default();
         batch.begin(listing.now);
         for actor in &actors {

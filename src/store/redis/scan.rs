@@ -1,18 +1,18 @@
 //! Listing a rule's buckets: their names by `SCAN`, what they hold by looking at them.
 //!
 //! `SCAN` goes through all keys of the database, this rule's or not, so a page may be empty long before the last one;
-//! and it may name a key twice. A cursor is Redis's own.
+//! and it may name a key twice. In a cluster, one shard is gone through after the other.
+
+use std::fmt;
 
 use super::call::{Call, Failure, Reply};
 use super::key::around_actor;
-use crate::store::listing::invalid_cursor;
-use crate::store::{Listing, StoreError};
+use crate::store::Listing;
 
-/// A page of `SCAN` to ask for.
+/// What to look for.
 pub(super) struct Scan {
     before: Vec<u8>,
     after: Vec<u8>,
-    cursor: u64,
     count: usize,
 }
 
@@ -22,30 +22,50 @@ pub(super) struct Scanned {
     pub next: Option<String>,
 }
 
+/// Where a page begins in a cluster; elsewhere it is Redis's own cursor alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ShardCursor {
+    /// Of the slot map that the shard's number is of.
+    pub version: u64,
+    pub shard: usize,
+    pub cursor: u64,
+}
+
 impl Scan {
-    pub(super) fn of(listing: &Listing) -> Result<Self, StoreError> {
+    pub(super) fn of(listing: &Listing) -> Self {
         let (before, after) = around_actor(&listing.prefix, &listing.limit);
-        let cursor = match &listing.cursor {
-            None => 0,
-            Some(cursor) => cursor.parse().map_err(|_| invalid_cursor(cursor))?,
-        };
-        Ok(Self { before, after, cursor, count: listing.count })
+        Self { before, after, count: listing.count }
     }
 
-    pub(super) fn call(&self) -> Call {
+    /// A page of one server, which begins at Redis's cursor.
+    pub(super) fn call(&self, cursor: u64) -> Call {
         let pattern = [escaped(&self.before), b"*".to_vec(), escaped(&self.after)].concat();
-        Call::Scan { cursor: self.cursor, pattern, count: self.count }
+        Call::Scan { cursor, pattern, count: self.count }
     }
 
-    pub(super) fn read(&self, reply: Reply) -> Result<Scanned, Failure> {
+    /// The actors on the page, and where the server goes on; 0: nowhere.
+    pub(super) fn read(&self, reply: Reply) -> Result<(Vec<Vec<u8>>, u64), Failure> {
         let (next, names): (u64, Vec<Vec<u8>>) =
             redis::from_redis_value(reply).map_err(|_| Failure::Foreign("a page of SCAN is no cursor and names"))?;
-        let actors = names.iter().filter_map(|name| self.actor(name)).map(<[u8]>::to_vec).collect();
-        Ok(Scanned { actors, next: (next != 0).then(|| next.to_string()) })
+        Ok((names.iter().filter_map(|name| self.actor(name)).map(<[u8]>::to_vec).collect(), next))
     }
 
     fn actor<'a>(&self, name: &'a [u8]) -> Option<&'a [u8]> {
         name.strip_prefix(self.before.as_slice())?.strip_suffix(self.after.as_slice())
+    }
+}
+
+impl ShardCursor {
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.splitn(3, ':');
+        let version = u64::from_str_radix(parts.next()?, 16).ok()?;
+        Some(Self { version, shard: parts.next()?.parse().ok()?, cursor: parts.next()?.parse().ok()? })
+    }
+}
+
+impl fmt::Display for ShardCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}:{}:{}", self.version, self.shard, self.cursor)
     }
 }
 
@@ -70,7 +90,7 @@ mod tests {
 
     fn scan(pairs: &[(&str, &str)], limit: Limit) -> Scan {
         let prefix = Prefix::new(Space::Rule, pairs.iter().copied(), &limit).as_bytes().into();
-        Scan::of(&Listing { prefix, limit, cursor: None, count: 10, now: Timestamp::EPOCH }).unwrap()
+        Scan::of(&Listing { prefix, limit, cursor: None, count: 10, now: Timestamp::EPOCH })
     }
 
     #[test]
@@ -94,5 +114,14 @@ mod tests {
     #[test]
     fn what_means_something_in_a_glob_is_escaped() {
         assert_eq!(escaped(b"a*b?c[d]e\\"), b"a\\*b\\?c\\[d\\]e\\\\");
+    }
+
+    #[test]
+    fn a_shard_s_cursor_reads_back_and_anything_else_is_refused() {
+        let cursor = ShardCursor { version: u64::MAX, shard: 2, cursor: 1 << 60 };
+        assert_eq!(ShardCursor::parse(&cursor.to_string()), Some(cursor));
+        for text in ["", "17", "1:2", "1:2:x", "x:2:3", "1:2:3:4", "1:-2:3"] {
+            assert_eq!(ShardCursor::parse(text), None, "{text}");
+        }
     }
 }

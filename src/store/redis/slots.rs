@@ -1,7 +1,9 @@
 //! Which node of a cluster has which slot. Nothing here talks to anybody.
 
 use std::fmt;
+use std::hash::{BuildHasher, Hash, Hasher};
 
+use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use redis::cluster_routing::Slot;
 
@@ -41,6 +43,7 @@ pub(super) struct SlotMap {
     /// In no order; slots without a master are missing.
     owners: HashMap<Slot, usize, foldhash::fast::RandomState>,
     masters: Vec<Address>,
+    version: u64,
 }
 
 impl SlotMap {
@@ -48,17 +51,20 @@ impl SlotMap {
     /// Each range is `[first, last, [host, port, …] of the master, replicas…]`.
     pub(super) fn read(reply: &Reply, answered_by: &Address) -> Option<Self> {
         let Reply::Array(ranges) = reply else { return None };
+        let mut ranges: Vec<_> = ranges.iter().map(read_range).collect::<Option<_>>()?;
+        ranges.sort_unstable_by_key(|(first, ..)| *first);
         let mut map = Self::default();
-        for range in ranges {
-            let Reply::Array(parts) = range else { return None };
-            let [Reply::Int(first), Reply::Int(last), Reply::Array(master), ..] = parts.as_slice() else { return None };
+        let mut version = FixedState::default().build_hasher();
+        for (first, last, master) in ranges {
+            (first, last, identity(master)).hash(&mut version);
             // A node whose address the one that answered does not know yet.
             let Some(master) = read_node(master, answered_by) else { continue };
             let master = map.place(master);
-            for slot in (*first).max(0)..=(*last).min(LAST_SLOT) {
+            for slot in first.max(0)..=last.min(LAST_SLOT) {
                 map.owners.extend(u16::try_from(slot).ok().and_then(Slot::new).map(|slot| (slot, master)));
             }
         }
+        map.version = version.finish();
         (!map.masters.is_empty()).then_some(map)
     }
 
@@ -66,7 +72,12 @@ impl SlotMap {
         self.masters.get(*self.owners.get(&slot)?)
     }
 
-    /// Every master once.
+    /// Another number when a slot has moved to another node.
+    pub(super) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Every master once, in the order of their slots.
     pub(super) fn masters(&self) -> &[Address] {
         &self.masters
     }
@@ -77,6 +88,21 @@ impl SlotMap {
             self.masters.push(master);
             self.masters.len() - 1
         })
+    }
+}
+
+/// The first slot, the last one, and the master.
+fn read_range(range: &Reply) -> Option<(i64, i64, &[Reply])> {
+    let Reply::Array(parts) = range else { return None };
+    let [Reply::Int(first), Reply::Int(last), Reply::Array(master), ..] = parts.as_slice() else { return None };
+    Some((*first, *last, master))
+}
+
+/// A node's own name: its address may be told in other words by another node.
+fn identity(node: &[Reply]) -> Option<&[u8]> {
+    match node {
+        [_, _, Reply::BulkString(id), ..] => Some(id),
+        _ => None,
     }
 }
 
@@ -121,6 +147,23 @@ mod tests {
         assert_eq!(owner(100), Some(address("asked", 2)), "no host: the one that was asked");
         assert_eq!(owner(201), None);
         assert_eq!(map.masters().len(), 2);
+    }
+
+    #[test]
+    fn a_slot_that_moves_makes_another_version_and_an_address_in_other_words_none() {
+        let version = |ranges: &[(i64, i64, &str, &str)]| {
+            let range = |&(first, last, host, id): &(_, _, &str, &str)| {
+                let text = |text: &str| Reply::BulkString(text.as_bytes().to_vec());
+                let master = Reply::Array(vec![text(host), Reply::Int(7000), text(id)]);
+                Reply::Array(vec![Reply::Int(first), Reply::Int(last), master])
+            };
+            let reply = Reply::Array(ranges.iter().map(range).collect());
+            SlotMap::read(&reply, &address("asked", 9)).unwrap().version()
+        };
+        let before = version(&[(0, 9, "a", "1"), (10, 99, "b", "2")]);
+        assert_eq!(version(&[(10, 99, "b", "2"), (0, 9, "other-name", "1")]), before);
+        assert_ne!(version(&[(0, 8, "a", "1"), (9, 99, "b", "2")]), before);
+        assert_ne!(version(&[(0, 9, "a", "3"), (10, 99, "b", "2")]), before, "another node at the same address");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::call::{Call, Failure, Reply};
 use super::cluster::Cluster;
 use super::link::{Link, Request};
+use super::scan::{Scan, Scanned};
 use super::slots::Address;
 use super::{RedisOptions, RedisSentinel};
 
@@ -108,11 +109,15 @@ impl Target {
         }
     }
 
-    /// A page of the keys of the one server.
-    pub(super) async fn scan(&self, call: &Call, deadline: Instant) -> Result<Reply, Failure> {
+    /// A page of the actors whose buckets the scan looks for.
+    pub(super) async fn scan(&self, scan: &Scan, cursor: Option<&str>, deadline: Instant) -> Result<Scanned, Failure> {
         match &self.servers {
-            Servers::One(link) => link.ask(call, deadline).await,
-            Servers::Cluster(_) => Err(Failure::NotInACluster),
+            Servers::One(link) => {
+                let begin = cursor.map_or(Ok(0), |cursor| cursor.parse().map_err(|_| Failure::cursor(cursor)))?;
+                let (actors, next) = scan.read(link.ask(&scan.call(begin), deadline).await?)?;
+                Ok(Scanned { actors, next: (next != 0).then(|| next.to_string()) })
+            }
+            Servers::Cluster(cluster) => cluster.scan(scan, cursor, deadline).await,
         }
     }
 
