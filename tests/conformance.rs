@@ -6,6 +6,7 @@ use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 use divvy::algorithm::{Ask, FixedWindow, LeakyBucket, Limit, Outcome, SlidingLog, SlidingWindow, State, TokenBucket};
 use divvy::clock::{Clock, Timestamp};
@@ -86,7 +87,7 @@ impl Opened {
 fn whole_window(mut outcome: Outcome, limit: &Limit) -> Outcome {
     let Limit::FixedWindow(FixedWindow { window_ns, .. }) = limit else { return outcome };
     let window_ns = window_ns.get();
-    let begin = window_ns - PATIENCE.as_secs() * SECOND;
+    let begin = window_ns.saturating_sub(PATIENCE.as_secs() * SECOND);
     let whole = |left_ns| if (begin..window_ns).contains(&left_ns) { window_ns } else { left_ns };
     outcome.retry_ns = outcome.retry_ns.map(whole);
     outcome.reset_ns = whole(outcome.reset_ns);
@@ -195,6 +196,20 @@ fn credits_go_down_by_one_each_and_come_back_with_the_next_window(opened: Opened
         assert_eq!(hit(10).await, (true, 0, 50));
         assert_eq!(hit(59).await, (false, 0, 1));
         assert_eq!(hit(60).await, (true, 1, 60), "a fresh window starts with its first hit");
+    });
+}
+
+fn a_window_of_redis_ends_when_it_says_and_the_next_hit_begins_a_fresh_one(opened: Opened) {
+    const WINDOW: Duration = Duration::from_millis(250);
+    let limit = Limit::FixedWindow(FixedWindow::new(1, WINDOW.as_nanos() as u64).unwrap());
+    wait(async {
+        let begin = Instant::now();
+        assert_eq!(summary(opened.one(at(0), "short", limit, TAKE).await), (true, 0, 0));
+        while !opened.one(at(0), "short", limit, TAKE).await.allowed {
+            assert!(begin.elapsed() < PATIENCE);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(begin.elapsed() >= WINDOW, "ended after {:?}", begin.elapsed());
     });
 }
 
@@ -380,11 +395,12 @@ macro_rules! conformance {
 
 conformance!(memory, rocks, rocks_evicting, redis, redis_cluster);
 
-// Without the case that waits for the next window: tests/redis.rs has one that waits in earnest.
+// Windows that Redis ends are waited for in earnest.
 macro_rules! conformance_of_rules {
     ($($backend:ident),*) => { $(
         conformance! {
             $backend:
+            a_window_of_redis_ends_when_it_says_and_the_next_hit_begins_a_fresh_one,
             actions_on_one_bucket_in_one_batch_see_each_other,
             looking_takes_nothing,
             a_forgotten_bucket_is_fresh,

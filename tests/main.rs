@@ -27,6 +27,7 @@ mod ops;
 mod redis;
 mod redis_cluster;
 mod redis_failover;
+mod redis_outage;
 mod redis_scripts;
 mod redis_server;
 mod redis_tls;

@@ -129,27 +129,6 @@ fn actions_on_one_window_see_each_other_in_the_batch_s_order() {
 }
 
 #[test]
-fn a_window_ends_by_redis_s_clock_and_the_next_hit_begins_a_fresh_one() {
-    let server = RedisServer::start();
-    let store = open(vec![server.url()]);
-    wait(async {
-        let limit = window(1, SECOND / 4);
-        let first = one(&store, "short", limit, TAKE).await.unwrap();
-        assert_eq!((first.allowed, first.reset_ns), (true, SECOND / 4));
-        let start = Instant::now();
-        let denied = one(&store, "short", limit, TAKE).await.unwrap();
-        if denied.allowed {
-            assert!(start.elapsed() >= Duration::from_millis(200), "allowed too early");
-            return;
-        }
-        let retry = Duration::from_nanos(denied.retry_ns.unwrap());
-        assert!(retry <= Duration::from_millis(250));
-        tokio::time::sleep(retry + Duration::from_millis(5)).await;
-        assert!(one(&store, "short", limit, TAKE).await.unwrap().allowed);
-    });
-}
-
-#[test]
 fn a_window_that_lost_its_end_gets_it_back_and_foreign_content_is_an_error_of_its_bucket_alone() {
     let server = RedisServer::start();
     let store = open(vec![server.url()]);

@@ -28,7 +28,11 @@ fn windows_across_slots_have_divvy_s_names_and_survive_forgotten_scripts_moving_
             }
             cluster.nodes.iter().for_each(|node| drop(node.cli(&["SCRIPT", "FLUSH"])));
         }
-        assert_eq!(cluster.cli(&["GET", "divvy:method=GET path=/x:actor 7:100:600"]), "97");
+        for actor in &actors {
+            let key = format!("divvy:method=GET path=/x:{actor}:100:600");
+            assert_eq!(cluster.cli(&["GET", &key]), "97");
+            assert!((570_000..=600_000).contains(&cluster.cli(&["PTTL", &key]).parse().unwrap()));
+        }
         assert_eq!(store.approximate_len().await.unwrap(), 50);
 
         move_slot(&mut cluster, "divvy:method=GET path=/x:a:100:600", async || {

@@ -16,7 +16,21 @@ pub fn run(setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
     let redis = Redis::start(&setting.directory, Fsync::EverySecond)?;
     in_front("tier", setting, table, &redis, PIPELINE)?;
     in_front("tier-one", setting, table, &redis, 1)?;
+    throttle("tier-throttle", setting, table, &redis)?;
     denied("tier-deny", setting, table, &redis)
+}
+
+/// What an algorithm costs that Redis has to calculate, beside a window that it only counts down.
+fn throttle(case: &'static str, setting: &Setting, table: &mut Table, redis: &Redis) -> anyhow::Result<()> {
+    let (_home, divvy) = serve(setting, redis, &[], &rules(FEW_RULES, PLENTY))?;
+    let subjects = [
+        Subject::new("a rule's window", load(divvy.resp(), RESP_HIT, PIPELINE)),
+        Subject::new("CL.THROTTLE, many keys", load(divvy.resp(), "CL.THROTTLE k{} 1000000 1 1", PIPELINE)),
+        Subject::new("CL.THROTTLE, one key", load(divvy.resp(), "CL.THROTTLE k 1000000 1 1", PIPELINE)),
+    ];
+    let samples = compare(case, setting, &subjects, table)?;
+    note_throughput(case, table, &subjects, &samples);
+    Ok(())
 }
 
 fn in_front(

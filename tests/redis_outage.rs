@@ -1,0 +1,213 @@
+//! What each `--on-store-error` promises, under load, while Redis is killed and comes back empty, hangs and wakes up, or
+//! a cluster's master is killed and fails over: replies of the policy's kind, in time; recovery without a restart; and
+//! nothing granted beyond what Redis itself lost.
+//!
+//! The bound: a Redis that lives on grants each credit of a window once. One that came back empty, or a replica that
+//! lacks the last grants, may grant it once more; so may a server's own count, under `local`.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::redis::{RedisCluster, RedisServer, until};
+use crate::support::{LineClient, RulesFile, Server, parse_verdict};
+
+const LIMIT: u64 = 4_000;
+const CLIENTS_EACH: usize = 3;
+/// Replies to each server's clients before the outage.
+const BEFORE: usize = 300;
+const TIMEOUT: Duration = Duration::from_millis(500);
+/// What a busy machine may add to the slowest reply.
+const SLACK: Duration = Duration::from_millis(1500);
+/// How long an outage lasts: long enough for every batch to run into the timeout, and for tries in vain.
+const OUTAGE: Duration = Duration::from_millis(1_200);
+const POLICIES: [&str; 4] = ["error", "deny", "allow", "local"];
+
+/// One server, and what its clients were told.
+struct Subject {
+    policy: &'static str,
+    server: Server,
+    replies: Mutex<Vec<Reply>>,
+    _rules: RulesFile,
+}
+
+struct Reply {
+    sent: Instant,
+    received: Instant,
+    text: String,
+}
+
+/// The braces let a cluster keep all actors on one shard.
+fn actor(name: &str) -> String {
+    format!("{{x}}{name}")
+}
+
+fn key(name: &str) -> String {
+    format!("divvy:ip=*:{}:{LIMIT}:600", actor(name))
+}
+
+fn hit(client: &mut LineClient, name: &str) -> Reply {
+    let sent = Instant::now();
+    client.send(format!("HIT ip={}\n", actor(name)).as_bytes());
+    let text = client.read_line();
+    Reply { sent, received: Instant::now(), text }
+}
+
+impl Subject {
+    fn start(policy: &'static str, urls: &str) -> Self {
+        let quota = format!("creditLimit = {LIMIT}\nresetSeconds = 600\n");
+        let rules = RulesFile::ini(&format!("[ip=*]\n{quota}actorField = ip\n\n[default]\n{quota}"));
+        let flags = ["--redis-url", urls, "--on-store-error", policy, "--denial-cache", "0"];
+        let server = Server::start(&[&[rules.path()], &flags[..]].concat());
+        Self { policy, server, replies: Mutex::default(), _rules: rules }
+    }
+
+    /// Hits the actor that is called as the policy.
+    fn load(&self, done: &AtomicBool) {
+        let mut client = LineClient::connect(self.server.line);
+        while !done.load(Relaxed) {
+            let reply = hit(&mut client, self.policy);
+            self.replies.lock().unwrap().push(reply);
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Waits until the server counts in Redis, as `get` has it.
+    fn wait_until_recovered(&self, get: impl Fn(&str) -> String) {
+        let mut client = LineClient::connect(self.server.line);
+        until(|| {
+            let reply = hit(&mut client, "afterwards");
+            parse_verdict(&reply.text)
+                .is_some_and(|(allowed, credit, _)| allowed && get(&key("afterwards")) == credit.to_string())
+        });
+    }
+
+    fn assert_in_time(&self) {
+        let replies = self.replies.lock().unwrap();
+        let mut waits: Vec<_> = replies.iter().map(|reply| reply.received - reply.sent).collect();
+        waits.sort_unstable();
+        let worst = *waits.last().unwrap();
+        assert!(worst < TIMEOUT + SLACK, "{}: a reply took {worst:?}", self.policy);
+        waits.retain(|wait| *wait > TIMEOUT / 2);
+        let usual = waits.get(waits.len() / 2);
+        assert!(usual.is_none_or(|wait| *wait < TIMEOUT * 3 / 2), "{}: {waits:?}", self.policy);
+    }
+
+    /// Whatever was asked and answered within the outage has the policy's answer.
+    fn assert_policy_answered(&self, outage: &Range<Instant>) {
+        let replies = self.replies.lock().unwrap();
+        let is_within = |reply: &&Reply| outage.start <= reply.sent && reply.received <= outage.end;
+        let within: Vec<_> = replies.iter().filter(is_within).map(|reply| reply.text.trim_end()).collect();
+        assert!(within.len() > 2 * CLIENTS_EACH, "{}: {} replies", self.policy, within.len());
+        let uncounted = format!("OK true {} 600", LIMIT - 1);
+        let is_right = |text: &&str| match self.policy {
+            "error" => text.starts_with("ERR "),
+            "deny" => *text == "OK false 0 1",
+            "allow" => *text == uncounted,
+            _ => text.starts_with("OK "),
+        };
+        let wrong = within.iter().find(|text| !is_right(text));
+        assert_eq!(wrong, None, "{}", self.policy);
+        if self.policy == "local" {
+            assert_eq!(most_grants_of_a_credit(within.iter().copied()), 1, "the server's own count is exact");
+        }
+    }
+
+    fn assert_not_over_admitted(&self, lives: usize) {
+        let replies = self.replies.lock().unwrap();
+        let uncounted = format!("OK true {} 600\n", LIMIT - 1);
+        let counted = replies.iter().filter(|reply| self.policy != "allow" || reply.text != uncounted);
+        let most = most_grants_of_a_credit(counted.map(|reply| reply.text.trim_end()));
+        let bound = lives + usize::from(self.policy == "local");
+        assert!((1..=bound).contains(&most), "{}: a credit was granted {most} times", self.policy);
+    }
+}
+
+fn most_grants_of_a_credit<'a>(replies: impl Iterator<Item = &'a str>) -> usize {
+    let mut times = HashMap::new();
+    for (allowed, credit, _) in replies.filter_map(|text| parse_verdict(&format!("{text}\n"))) {
+        if allowed {
+            *times.entry(credit).or_insert(0) += 1;
+        }
+    }
+    times.into_values().max().unwrap_or(0)
+}
+
+/// Loads a server of each policy before, while and after `outage` happens, which returns when Redis answered nobody.
+/// `lives` is how many times Redis may grant one credit.
+fn under_load(urls: &str, lives: usize, outage: impl FnOnce() -> Range<Instant>, get: impl Fn(&str) -> String) {
+    let subjects = POLICIES.map(|policy| Subject::start(policy, urls));
+    let done = AtomicBool::new(false);
+    let outage = thread::scope(|scope| {
+        for subject in &subjects {
+            (0..CLIENTS_EACH).for_each(|_| drop(scope.spawn(|| subject.load(&done))));
+        }
+        let begun = |subject: &Subject| subject.replies.lock().unwrap().len() >= BEFORE;
+        until(|| subjects.iter().all(begun));
+        let outage = outage();
+        subjects.iter().for_each(|subject| subject.wait_until_recovered(&get));
+        thread::sleep(Duration::from_millis(200));
+        done.store(true, Relaxed);
+        outage
+    });
+    for subject in &subjects {
+        subject.assert_in_time();
+        subject.assert_policy_answered(&outage);
+        subject.assert_not_over_admitted(lives);
+        let last = subject.replies.lock().unwrap().pop().unwrap();
+        assert!(last.sent > outage.end && last.text.starts_with("OK "), "{}: {}", subject.policy, last.text);
+    }
+}
+
+/// Lets it last as long as an outage is to be.
+fn lasting(time: Duration) -> Range<Instant> {
+    let begin = Instant::now();
+    thread::sleep(time);
+    begin..Instant::now()
+}
+
+#[test]
+fn redis_killed_and_restarted_empty() {
+    let redis = Mutex::new(RedisServer::start());
+    let urls = redis.lock().unwrap().url();
+    let outage = || {
+        let mut redis = redis.lock().unwrap();
+        redis.kill();
+        let outage = lasting(OUTAGE);
+        redis.restart();
+        outage
+    };
+    under_load(&urls, 2, outage, |key| redis.lock().unwrap().cli(&["GET", key]));
+}
+
+#[test]
+fn redis_hung_and_awake_again() {
+    let redis = RedisServer::start();
+    let outage = || {
+        redis.signal("-STOP");
+        let outage = lasting(OUTAGE);
+        redis.signal("-CONT");
+        outage
+    };
+    under_load(&redis.url(), 1, outage, |key| redis.cli(&["GET", key]));
+}
+
+#[test]
+fn a_cluster_s_master_killed_and_failed_over() {
+    let cluster = Mutex::new(RedisCluster::start());
+    let urls = cluster.lock().unwrap().urls().join(",");
+    let outage = || {
+        let mut cluster = cluster.lock().unwrap();
+        let master = cluster.port_of(&key("error"));
+        let replica = cluster.replica_of(master).port;
+        cluster.node(master).kill();
+        // No replica is promoted before the nodes' timeout, which is a second.
+        let outage = lasting(TIMEOUT);
+        until(|| cluster.node(replica).cli(&["ROLE"]).starts_with("master"));
+        outage
+    };
+    under_load(&urls, 2, outage, |key| cluster.lock().unwrap().cli(&["GET", key]));
+}
