@@ -5,18 +5,20 @@
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{StatusCode, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use http_body_util::BodyExt;
 use hyper::body::{Body as _, Frame};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use parking_lot::Mutex;
-use tokio::time::Sleep;
+use tokio::time::{Sleep, timeout};
 
 use super::api::problem::Problem;
 use super::unread::Unread;
@@ -67,12 +69,20 @@ async fn bound_request_body(bounds: &BodyBounds, request: Request, next: Next) -
     if request.body().is_end_stream() {
         return next.run(request).await;
     }
-    let account = Arc::new(Account { share: Mutex::new(bounds.memory.share()), cut: OnceLock::new() });
+    let share = Mutex::new(bounds.memory.share());
+    let account = Arc::new(Account { share, cut: OnceLock::new(), rest: Mutex::default() });
     let shared = Arc::clone(&account);
+    let version = request.version();
     let bounded = |body| BoundedBody { body, timeouts: bounds.timeouts, received: 0, overdue: None, account: shared };
     let response = next.run(request.map(|body| Body::new(bounded(body)))).await;
+    let rest = account.rest.lock().take();
     match account.cut.get() {
-        None => response,
+        None => {
+            if let Some(rest) = rest.filter(|_| version == Version::HTTP_2) {
+                discard(rest, bounds.timeouts.request).await;
+            }
+            response
+        }
         Some(cut) => {
             let (status, limit) = match cut {
                 Cut::TooSlow(_) => (StatusCode::REQUEST_TIMEOUT, Some(Limit::RequestTimeout)),
@@ -86,10 +96,27 @@ async fn bound_request_body(bounds: &BodyBounds, request: Request, next: Next) -
     }
 }
 
+/// Reads on to the end of a body that was answered before it had come: to an answer before its end the library adds a
+/// reset of the stream, and curl, for one, then drops the answer. No client sends more than the window unasked.
+async fn discard(mut rest: Body, limit: Duration) {
+    let to_end = async {
+        let mut received = 0;
+        while let Some(Ok(frame)) = rest.frame().await
+            && received < WINDOW as usize
+        {
+            received += frame.data_ref().map_or(0, Bytes::len);
+        }
+    };
+    // A client that is too slow has its answer, and the reset.
+    let _ = timeout(limit, to_end).await;
+}
+
 /// Outlives the body: whoever collected it holds its bytes until the request is answered.
 struct Account {
     share: Mutex<Share>,
     cut: OnceLock<Cut>,
+    /// What nobody has read of the body.
+    rest: Mutex<Option<Body>>,
 }
 
 /// A body that ends with an error when it takes too long or too much.
@@ -104,6 +131,14 @@ struct BoundedBody {
 impl BoundedBody {
     fn end(&self, cut: Cut) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         Poll::Ready(Some(Err(axum::Error::new(*self.account.cut.get_or_init(|| cut)))))
+    }
+}
+
+impl Drop for BoundedBody {
+    fn drop(&mut self) {
+        if !self.body.is_end_stream() {
+            *self.account.rest.lock() = Some(std::mem::take(&mut self.body));
+        }
     }
 }
 
@@ -142,12 +177,11 @@ impl hyper::body::Body for BoundedBody {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
-    use std::time::Duration;
 
     use axum::Router;
     use axum::middleware::from_fn_with_state;
     use axum::routing::post;
-    use http_body_util::{BodyExt, Full, StreamBody};
+    use http_body_util::{Full, StreamBody};
     use tower::ServiceExt;
 
     use super::*;
