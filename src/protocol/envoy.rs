@@ -11,6 +11,7 @@ use self::messages::envoy::r#type::v3::RateLimitUnit;
 use crate::algorithm::{FixedWindow, Limit};
 use crate::clock::NANOS_PER_SECOND;
 use crate::rules::Operation;
+use crate::rules::operation::DOMAIN;
 
 /// What proto/ compiles to.
 #[allow(clippy::all)]
@@ -21,8 +22,6 @@ pub mod messages {
 /// The same for gRPC's reflection: an encoded `FileDescriptorSet`.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
-/// The pair under which rules see a request's domain.
-const DOMAIN: &str = "domain";
 /// The domain is a pair, too.
 const DOMAIN_PAIRS: usize = 1;
 

@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+/// The key of the domain of a gRPC request: what Envoy's Rate Limit Service keeps apart from the other pairs.
+pub const DOMAIN: &str = "domain";
+
 /// What a caller asks about: `key=value` pairs, each key once. Reused from request to request: its buffers keep their
 /// capacity.
 #[derive(Debug, Clone, Default)]

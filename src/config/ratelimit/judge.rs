@@ -10,10 +10,8 @@ use super::document::{Descriptor, Document, is_set, line, text};
 use super::entry::{Asks, Entry};
 use super::labels::Labels;
 use crate::config::problem::{Place, Problems};
+use crate::rules::operation::DOMAIN;
 use crate::rules::{Pattern, header};
-
-/// The pair under which a rule sees the domain of a gRPC request.
-pub const DOMAIN: &str = "domain";
 
 /// A domain, and its entries in the order in which ratelimit tries them.
 #[derive(Debug)]

@@ -8,8 +8,9 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::entry::{Asks, Entry, Limit, is_counted, unlimited};
-use super::judge::{DOMAIN, Domain};
+use super::judge::Domain;
 use crate::config::problem::{Place, Problems};
+use crate::rules::operation::DOMAIN;
 use crate::rules::{MatchPolicy, Pattern, Quota, Rule, Settings};
 
 const GUARD: &str = "no limit here, whatever the rules below say";
