@@ -5,7 +5,8 @@ use std::process::Command;
 
 use crate::support::{COMPAT_RULES, Server};
 
-const DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients");
+/// Where the clients in Node are.
+pub const NODE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/node");
 
 /// Where the clients in Python are.
 pub const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/python");
@@ -30,9 +31,9 @@ fn node(client: &str) {
 
 /// Drives the server, which serves the usual rules, with one of the Node clients.
 pub fn drive_by_node(client: &str, server: &Server, password: Option<&str>) {
-    installed(Path::new(DIR).join("node/node_modules"));
+    installed(Path::new(NODE).join("node_modules"));
     let mut command = Command::new("node");
-    command.arg(Path::new(DIR).join("node/drive.js")).arg(client);
+    command.arg(Path::new(NODE).join("drive.js")).arg(client);
     command.arg(server.line.port().to_string()).arg(server.resp.port().to_string()).args(password);
     run(command);
 }
@@ -58,8 +59,8 @@ fn redis_py() {
 }
 
 pub fn drive_by_redis_py(server: &Server, password: Option<&str>) {
-    let mut command = Command::new(installed(Path::new(DIR).join("python/.venv/bin/python")));
-    command.arg(Path::new(DIR).join("python/drive.py")).arg(server.resp.port().to_string()).args(password);
+    let mut command = Command::new(installed(Path::new(PYTHON).join(".venv/bin/python")));
+    command.arg(Path::new(PYTHON).join("drive.py")).arg(server.resp.port().to_string()).args(password);
     run(command);
 }
 

@@ -21,6 +21,7 @@ mod line_protocol;
 mod listing;
 mod logs;
 mod metrics;
+mod middlewares;
 mod nginx;
 mod openapi;
 mod ops;

@@ -23,4 +23,5 @@ app = DivvyMiddleware(
     url=os.environ.get("DIVVY_URL", "http://127.0.0.1:8322"),
     operation=operation,
     token=os.environ.get("DIVVY_TOKEN"),
+    timeout=float(os.environ.get("DIVVY_TIMEOUT_MS", "250")) / 1000,
 )

@@ -10,6 +10,7 @@ app.use(
   divvy({
     url: process.env.DIVVY_URL || 'http://127.0.0.1:8322',
     token: process.env.DIVVY_TOKEN,
+    timeout: Number(process.env.DIVVY_TIMEOUT_MS || 250),
     operation: (request) => ({ method: request.method, path: path(request), ip: request.ip }),
   }),
 );
