@@ -63,7 +63,9 @@ impl Opened {
     /// Applies the actions as one batch.
     async fn apply(&self, now: Timestamp, actions: &[(&str, Limit, Action)]) -> Vec<Outcome> {
         let mut batch = Batch::default();
-        batch.begin(now);
+        // Redis goes by its own clock, unless the times are not the server's.
+        let is_in_redis = matches!(self.store, Backend::Redis(_));
+        batch.begin(if is_in_redis { Clock::system().now() } else { now });
         for (key, limit, action) in actions {
             batch.push(*limit, *action, now, |out| match self.buckets {
                 Buckets::ByPassedTime => out.extend_from_slice(key.as_bytes()),

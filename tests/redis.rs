@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use divvy::algorithm::{Ask, FixedWindow, Limit, Outcome, TokenBucket};
-use divvy::clock::Clock;
+use divvy::algorithm::{Ask, FixedWindow, LeakyBucket, Limit, Outcome, SlidingLog, SlidingWindow, TokenBucket};
+use divvy::clock::{Clock, Timestamp};
 use divvy::store::key::{Prefix, Space};
-use divvy::store::{Action, Batch, RedisOptions, RedisStore, Store, StoreError};
+use divvy::store::{Action, Batch, Listing, Page, RedisOptions, RedisStore, Store, StoreError};
 
 use crate::conformance::{LOOK, TAKE, wait};
-use crate::support::redis::{RedisServer, free_port};
+use crate::support::redis::{Proxy, RedisServer, free_port};
 
 const SECOND: u64 = 1_000_000_000;
 pub const TIMEOUT: Duration = Duration::from_millis(500);
@@ -29,15 +29,32 @@ fn tokens(capacity: u64) -> Limit {
 
 /// Applies the actions as one batch, each on its actor's bucket of the rule `method=GET path=/x`.
 pub async fn apply(store: &RedisStore, actions: &[(&str, Limit, Action)]) -> Vec<Result<Outcome, StoreError>> {
+    apply_at(store, Clock::system().now(), actions).await
+}
+
+/// The same by a server whose clock reads `now`.
+async fn apply_at(
+    store: &RedisStore,
+    now: Timestamp,
+    actions: &[(&str, Limit, Action)],
+) -> Vec<Result<Outcome, StoreError>> {
     let mut batch = Batch::default();
-    let now = Clock::system().now();
     batch.begin(now);
     for (actor, limit, action) in actions {
-        let prefix = Prefix::new(Space::Rule, [("path", "/x"), ("method", "GET")], limit);
-        batch.push(*limit, *action, now, |out| prefix.write_key(actor, out));
+        batch.push(*limit, *action, now, |out| prefix(limit).write_key(actor, out));
     }
     store.apply(&mut batch).await;
     (0..actions.len()).map(|index| batch.outcome(index)).collect()
+}
+
+fn prefix(limit: &Limit) -> Prefix {
+    Prefix::new(Space::Rule, [("path", "/x"), ("method", "GET")], limit)
+}
+
+/// The page of the rule's buckets that begins at the cursor.
+pub async fn page(store: &RedisStore, limit: Limit, cursor: Option<String>, count: usize) -> Result<Page, StoreError> {
+    let prefix = prefix(&limit).as_bytes().into();
+    store.list(Listing { prefix, limit, cursor, count, now: Clock::system().now() }).await
 }
 
 pub async fn one(store: &RedisStore, actor: &str, limit: Limit, action: Action) -> Result<Outcome, StoreError> {
@@ -149,6 +166,109 @@ fn a_window_that_lost_its_end_gets_it_back_and_foreign_content_is_an_error_of_it
         assert!(outcomes[0].as_ref().unwrap_err().to_string().contains("no number of credits"));
         assert!(outcomes[1].as_ref().unwrap_err().to_string().contains("WRONGTYPE"));
         assert!(outcomes[2].as_ref().unwrap().allowed);
+        let listed = page(&store, limit, None, 100).await.unwrap().buckets;
+        let actors: Vec<_> = listed.iter().map(|bucket| String::from_utf8_lossy(&bucket.actor)).collect();
+        assert!(actors.contains(&"good".into()) && actors.contains(&"lost".into()) && actors.len() == 2, "{actors:?}");
+        for actor in ["text", "list"] {
+            assert!(one(&store, actor, limit, Action::Forget).await.unwrap().allowed, "what nobody can read goes, too");
+            assert!(one(&store, actor, limit, TAKE).await.unwrap().allowed);
+        }
+        for text in ["inf", "nan", "0x10", "1e3", " 1", "1.5", ""] {
+            server.cli(&["SET", key, text]);
+            assert!(one(&store, "lost", limit, LOOK).await.is_err(), "{text:?} is no number of credits");
+        }
+    });
+}
+
+/// Two servers that went by their own clocks gave out the difference at each turn.
+#[test]
+fn servers_whose_clocks_differ_share_a_bucket_exactly() {
+    let server = RedisServer::start();
+    let stores = [(); 2].map(|()| open(vec![server.url()]));
+    let limits = [
+        Limit::SlidingWindow(SlidingWindow::new(5, 6000 * SECOND).unwrap()),
+        Limit::SlidingLog(SlidingLog::new(5, 6000 * SECOND).unwrap()),
+        Limit::TokenBucket(TokenBucket::new(5, 5, 6000 * SECOND).unwrap()),
+        Limit::LeakyBucket(LeakyBucket::new(5, 5, 6000 * SECOND).unwrap()),
+        window(5, 6000 * SECOND),
+    ];
+    wait(async {
+        let now = Clock::system().now();
+        let clocks = [now, now.plus(10_000 * SECOND)];
+        for limit in limits {
+            let mut allowed = 0;
+            for turn in 0..20 {
+                let hit = [("clocks", limit, TAKE)];
+                let outcome = apply_at(&stores[turn % 2], clocks[turn % 2], &hit).await.remove(0).unwrap();
+                allowed += u64::from(outcome.allowed);
+                assert!(outcome.reset_ns <= 6000 * SECOND, "{limit:?}: {outcome:?}");
+            }
+            assert_eq!(allowed, 5, "{limit:?}");
+        }
+    });
+}
+
+#[test]
+fn the_original_and_divvy_at_once_take_each_credit_once() {
+    const HITS: u64 = 300;
+    let server = RedisServer::start();
+    let key = "divvy:method=GET path=/x:both:1000:600";
+    server.cli(&["SETEX", key, "600", "1000"]);
+    let original = std::thread::scope(|scope| {
+        let original = scope.spawn(|| server.pipe(&format!("GET \"{key}\"\nDECR \"{key}\"\n").repeat(HITS as usize)));
+        let store = open(vec![server.url()]);
+        wait(async {
+            for _ in 0..HITS {
+                assert!(one(&store, "both", window(1000, 600 * SECOND), TAKE).await.unwrap().allowed);
+            }
+        });
+        original.join().unwrap()
+    });
+    assert_eq!(original.lines().count() as u64, 2 * HITS);
+    assert_eq!(server.cli(&["GET", key]), (1000 - 2 * HITS).to_string());
+}
+
+#[test]
+fn a_batch_is_one_round_trip_whatever_counts_its_hits() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port);
+    let store = open(vec![proxy.url()]);
+    let leaky = Limit::LeakyBucket(LeakyBucket::new(50, 5, SECOND).unwrap());
+    let log = Limit::SlidingLog(SlidingLog::new(50, SECOND).unwrap());
+    let hits: Vec<_> = [window(50, SECOND), tokens(50), leaky, log]
+        .into_iter()
+        .flat_map(|limit| [("a", limit, TAKE), ("b", limit, TAKE), ("a", limit, TAKE)])
+        .collect();
+    // One runtime, so one connection.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        // The connection's greetings, and the scripts' texts.
+        apply(&store, &hits).await;
+        let before = proxy.round_trips();
+        for _ in 0..10 {
+            assert!(apply(&store, &hits).await.iter().all(Result::is_ok));
+        }
+        assert_eq!(proxy.round_trips() - before, 10);
+    });
+}
+
+#[test]
+fn a_listing_ends_with_the_redis_that_it_is_of() {
+    let mut server = RedisServer::start();
+    let store = open(vec![server.url()]);
+    wait(async {
+        let limit = window(5, 600 * SECOND);
+        let actors: Vec<_> = (0..100).map(|number| number.to_string()).collect();
+        apply(&store, &actors.iter().map(|actor| (actor.as_str(), limit, TAKE)).collect::<Vec<_>>()).await;
+        let next = page(&store, limit, None, 10).await.unwrap().next;
+        assert!(page(&store, limit, next.clone(), 10).await.is_ok());
+        assert_eq!(server.cli(&["SAVE"]), "OK");
+        server.kill();
+        server.restart();
+        recover(&store, limit).await;
+        let error = page(&store, limit, next, 10).await.unwrap_err();
+        assert!(matches!(error, StoreError::InvalidCursor(_)), "its order is another one now: {error}");
+        assert!(page(&store, limit, None, 10).await.is_ok());
     });
 }
 
@@ -196,7 +316,9 @@ fn other_algorithms_live_beside_divvy_s_keys_and_expire() {
         assert!((30_000..=40_000).contains(&ttl), "{ttl}: three refills, and the grace between clocks");
         server.cli(&["EVAL", "return redis.call('SET', redis.call('RANDOMKEY'), 'abc')", "0"]);
         let error = one(&store, "a", limit, TAKE).await.unwrap_err().to_string();
-        assert!(error.contains("3 bytes"), "{error}");
+        assert!(error.contains("the key holds nothing that this algorithm has stored"), "{error}");
+        assert!(one(&store, "a", limit, Action::Forget).await.unwrap().allowed);
+        assert_eq!(one(&store, "a", limit, TAKE).await.unwrap().left, 2, "forgotten, though nobody could read it");
     });
 }
 

@@ -2,13 +2,10 @@
 
 use std::time::Instant;
 
-use divvy::algorithm::Limit;
-use divvy::clock::Clock;
-use divvy::store::key::{Prefix, Space};
-use divvy::store::{Listing, Page, RedisStore, Store, StoreError};
+use divvy::store::{Store, StoreError};
 
 use crate::conformance::{TAKE, wait};
-use crate::redis::{apply, one, open, recover, summary, timed, window};
+use crate::redis::{apply, one, open, page, recover, summary, timed, window};
 use crate::support::PATIENCE;
 use crate::support::redis::RedisCluster;
 
@@ -40,8 +37,8 @@ fn windows_across_slots_have_divvy_s_names_and_survive_forgotten_scripts_moving_
         })
         .await;
 
-        let cursor = page(&store, limit, None).await.unwrap().next;
-        assert!(page(&store, limit, cursor.clone()).await.is_ok());
+        let cursor = page(&store, limit, None, 1).await.unwrap().next;
+        assert!(page(&store, limit, cursor.clone(), 1).await.is_ok());
         let master = cluster.master_of("divvy:method=GET path=/x:a:100:600");
         let port = master.port;
         master.kill();
@@ -52,16 +49,10 @@ fn windows_across_slots_have_divvy_s_names_and_survive_forgotten_scripts_moving_
         while timed(apply(&store, &hits)).await.iter().any(Result::is_err) {
             assert!(start.elapsed() < PATIENCE, "the client does not find its way about the new cluster");
         }
-        let error = page(&store, limit, cursor).await.unwrap_err();
+        let error = page(&store, limit, cursor, 1).await.unwrap_err();
         assert!(matches!(error, StoreError::InvalidCursor(_)), "the new master's order is another one: {error}");
-        assert!(page(&store, limit, None).await.is_ok());
+        assert!(page(&store, limit, None, 1).await.is_ok());
     });
-}
-
-/// The page of the rule's buckets that begins at the cursor.
-async fn page(store: &RedisStore, limit: Limit, cursor: Option<String>) -> Result<Page, StoreError> {
-    let prefix = Prefix::new(Space::Rule, [("path", "/x"), ("method", "GET")], &limit).as_bytes().into();
-    store.list(Listing { prefix, limit, cursor, count: 1, now: Clock::system().now() }).await
 }
 
 /// Moves `key`'s slot to another master, and hits the key before, during (ASK) and after it (MOVED): each hit counts

@@ -100,6 +100,8 @@ fn numbers_of_any_size_are_decided_on_as_elsewhere() {
         let (mut at, mut state) = (Timestamp::from_nanos(start), None);
         for steps in batches {
             let mut batch = Batch::default();
+            // None of the actions' times, so that these are taken for clients' own.
+            batch.begin(Timestamp::from_nanos(0x1234_5678_9abc_def1));
             let mut wanted = Vec::new();
             for step in steps {
                 at = step.after(at, &limit);

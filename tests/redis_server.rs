@@ -127,11 +127,20 @@ fn an_outage_is_logged_once_when_it_begins_and_once_when_it_is_over() {
 
 #[test]
 fn a_hung_redis_neither_blocks_accepts_nor_grows_memory() {
-    let (redis, rules) = (RedisServer::start(), rules(1_000_000));
+    an_outage_neither_blocks_accepts_nor_grows_memory(|redis| redis.signal("-STOP"), |redis| redis.signal("-CONT"));
+}
+
+#[test]
+fn a_dead_redis_neither_blocks_accepts_nor_grows_memory() {
+    an_outage_neither_blocks_accepts_nor_grows_memory(RedisServer::kill, RedisServer::restart);
+}
+
+fn an_outage_neither_blocks_accepts_nor_grows_memory(end: fn(&mut RedisServer), begin: fn(&mut RedisServer)) {
+    let (mut redis, rules) = (RedisServer::start(), rules(1_000_000));
     let server = serve(&rules, &redis.url(), &[]);
     hit_in_time(&server, "a");
     let before = server.peak_resident();
-    redis.signal("-STOP");
+    end(&mut redis);
     let (tally, until) = (Tally::default(), Instant::now() + Duration::from_secs(3));
     thread::scope(|scope| {
         for _ in 0..20 {
@@ -152,7 +161,7 @@ fn a_hung_redis_neither_blocks_accepts_nor_grows_memory() {
     assert!(allowed == 0 && denied == 0 && errors >= 10_000, "{tally:?}");
     let grown = server.peak_resident().saturating_sub(before);
     assert!(grown < 64 << 20, "the server grew by {grown} bytes");
-    redis.signal("-CONT");
+    begin(&mut redis);
     hit_until(&server, "a", |reply| reply.starts_with("OK true"));
 }
 

@@ -50,7 +50,7 @@ pub enum StoreError {
     #[error("{0}")]
     Unreachable(Arc<str>),
     /// Whoever asked is mistaken, not the store: it gave nobody the cursor that begins so.
-    #[error("{0:?} is no cursor of this store, or of a cluster before it changed; begin from the start")]
+    #[error("{0:?} is no cursor of this store, or Redis has changed since; begin from the start")]
     InvalidCursor(String),
 }
 
@@ -173,6 +173,11 @@ impl Batch {
         self.now
     }
 
+    /// The entry's time if a client brought it; `None` where it is the batch's own.
+    fn brought_time(&self, entry: &Entry) -> Option<Timestamp> {
+        (entry.at != self.now).then_some(entry.at)
+    }
+
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -241,9 +246,10 @@ impl Batch {
 /// - When `apply` returns, every outcome that it gives is as durable as the backend promises, a denial that saw
 ///   another caller's change included: that change is durable too.
 /// - An action that failed has an error as its outcome. It may or may not have taken its credit, never more than once.
-/// - Decisions use each entry's own time. The backend's clock is asked by nobody but its own housekeeping. One
-///   exception: a rule's fixed window in Redis is shared with other programs that pass no time, so Redis's own clock
-///   ends it, and decides in whole milliseconds.
+/// - Decisions use each entry's own time. The backend's clock is asked by nobody but its own housekeeping. The
+///   exceptions are in Redis, which several servers share: an entry whose time is the batch's, no client having brought
+///   another, is decided by Redis's clock; and a rule's fixed window, which is shared with programs that pass no time,
+///   always is, in whole milliseconds.
 /// - A bucket lives at least until it is as good as a fresh one, and then may vanish without any outcome changing.
 pub trait Store: Send + Sync {
     /// Applies the batch and fills in its outcomes.

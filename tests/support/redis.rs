@@ -1,8 +1,11 @@
 //! Real Redis servers on free ports: one, or a cluster of three masters and three replicas. Ended when dropped.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -178,6 +181,55 @@ impl RedisCluster {
     }
 }
 
+/// Stands between a client and a Redis, and counts how often the client went on after an answer. Ends with the test
+/// process.
+pub struct Proxy {
+    port: u16,
+    round_trips: Arc<AtomicUsize>,
+}
+
+impl Proxy {
+    pub fn start(redis: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let round_trips = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&round_trips);
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let server = TcpStream::connect(("127.0.0.1", redis)).unwrap();
+                let has_answered = Arc::new(AtomicBool::new(true));
+                let (counted, answered) = (Arc::clone(&counted), Arc::clone(&has_answered));
+                let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                thread::spawn(move || {
+                    pass_on(from, to, || {
+                        counted.fetch_add(usize::from(answered.swap(false, SeqCst)), SeqCst);
+                    });
+                });
+                thread::spawn(move || pass_on(server, client, || has_answered.store(true, SeqCst)));
+            }
+        });
+        Self { port, round_trips }
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    pub fn round_trips(&self) -> usize {
+        self.round_trips.load(SeqCst)
+    }
+}
+
+fn pass_on(mut from: TcpStream, mut to: TcpStream, mut seen: impl FnMut()) {
+    let mut bytes = [0; 64 * 1024];
+    while let Ok(length @ 1..) = from.read(&mut bytes) {
+        seen();
+        if to.write_all(&bytes[..length]).is_err() {
+            return;
+        }
+    }
+}
+
 pub fn cli(port: u16, words: &[&str]) -> String {
     let output = Command::new("redis-cli").args(["-p", &port.to_string()]).args(words).output().unwrap();
     String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
@@ -204,6 +256,6 @@ pub fn until(mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
         assert!(start.elapsed() < PATIENCE, "waited in vain");
-        std::thread::sleep(Duration::from_millis(20));
+        thread::sleep(Duration::from_millis(20));
     }
 }

@@ -1,5 +1,6 @@
 //! Every bucket but a rule's fixed window: one script an algorithm, which decides in Redis what [`crate::algorithm`]
-//! decides for the other stores, to the nanosecond, by the times that the actions bring.
+//! decides for the other stores, to the nanosecond, by the times that clients bring, else by Redis's clock: that of one
+//! divvy may differ from another's, and a bucket that went by both would give out the difference again and again.
 //!
 //! Lua's numbers are doubles, exact below 2^53, and nanoseconds since 1970 are more: `lua/numbers.lua` calculates with
 //! whole numbers of any size. Numbers go to and fro as decimal text, so that MONITOR and GET show something to people.
@@ -37,7 +38,7 @@ pub(super) fn call(batch: &Batch, group: &Group) -> Call {
         Kind::TokenBucket => &TOKEN_BUCKET,
         Kind::LeakyBucket => &LEAKY_BUCKET,
     };
-    let actions = group.entries(batch).map(|entry| action(entry.action, entry.at));
+    let actions = group.entries(batch).map(|entry| action(entry.action, batch.brought_time(entry)));
     let arguments = std::iter::once(numbers(&group.limit)).chain(actions).map(String::into_bytes);
     Call::Script { script, key: group.key.clone(), arguments: arguments.collect() }
 }
@@ -53,7 +54,7 @@ fn numbers(limit: &Limit) -> String {
     }
 }
 
-fn action(action: Action, at: Timestamp) -> String {
+fn action(action: Action, at: Option<Timestamp>) -> String {
     let (name, cost) = match action {
         Action::Ask(Ask::Look { cost }) => ("look", cost),
         Action::Ask(Ask::Take { cost }) => ("take", cost),
@@ -61,7 +62,10 @@ fn action(action: Action, at: Timestamp) -> String {
         Action::Ask(Ask::Drain { cost, strict: true }) => ("strict", cost),
         Action::Forget => ("forget", 0),
     };
-    format!("{name} {cost} {}", at.as_nanos())
+    match at {
+        Some(at) => format!("{name} {cost} {}", at.as_nanos()),
+        None => format!("{name} {cost} now"),
+    }
 }
 
 /// What the script's reply means for each of the group's actions.
@@ -99,8 +103,9 @@ mod tests {
 
     fn group(limit: Limit) -> (Batch, Groups) {
         let mut batch = Batch::default();
-        for action in [Action::Ask(Ask::Drain { cost: 3, strict: true }), Action::Forget] {
-            batch.push(limit, action, Timestamp::from_nanos(u64::MAX), |key| key.push(b'a'));
+        let drain = Action::Ask(Ask::Drain { cost: 3, strict: true });
+        for (action, at) in [(drain, Timestamp::MAX), (Action::Forget, batch.now())] {
+            batch.push(limit, action, at, |key| key.push(b'a'));
         }
         let groups = Groups::of(&batch);
         (batch, groups)
@@ -113,7 +118,7 @@ mod tests {
             let Call::Script { arguments, .. } = call(&batch, &groups.0[0]) else { panic!("no script") };
             arguments.into_iter().map(|argument| String::from_utf8(argument).unwrap()).collect::<Vec<_>>()
         };
-        let actions = ["strict 3 18446744073709551615", "forget 0 18446744073709551615"];
+        let actions = ["strict 3 18446744073709551615", "forget 0 now"];
         let leaky = Limit::LeakyBucket(LeakyBucket::new(9, 4, 70).unwrap());
         assert_eq!(arguments(leaky), ["9 4 70", actions[0], actions[1]]);
         let log = Limit::SlidingLog(SlidingLog::new(9, 70).unwrap());

@@ -57,6 +57,8 @@ pub(super) enum Call {
     Ping,
     /// How many keys a server has.
     Count,
+    /// Which process it is, among other things.
+    ServerInfo,
     /// A page of the keys that match.
     Scan {
         cursor: u64,
@@ -72,7 +74,7 @@ impl Call {
     pub(super) fn key(&self) -> &[u8] {
         match self {
             Self::Script { key, .. } => key,
-            Self::Ping | Self::Count | Self::Scan { .. } | Self::Slots => &[],
+            Self::Ping | Self::Count | Self::ServerInfo | Self::Scan { .. } | Self::Slots => &[],
         }
     }
 
@@ -82,6 +84,11 @@ impl Call {
             Self::Script { script, key, arguments } => with_key("EVALSHA", script.hash(), key, arguments),
             Self::Ping => redis::cmd("PING"),
             Self::Count => redis::cmd("DBSIZE"),
+            Self::ServerInfo => {
+                let mut command = redis::cmd("INFO");
+                command.arg("server");
+                command
+            }
             Self::Scan { cursor, pattern, count } => {
                 let mut command = redis::cmd("SCAN");
                 command.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(count);
@@ -99,7 +106,7 @@ impl Call {
     pub(super) fn command_with_text(&self) -> Cmd {
         match self {
             Self::Script { script, key, arguments } => with_key("EVAL", script.text, key, arguments),
-            Self::Ping | Self::Count | Self::Scan { .. } | Self::Slots => self.command(),
+            Self::Ping | Self::Count | Self::ServerInfo | Self::Scan { .. } | Self::Slots => self.command(),
         }
     }
 }
@@ -149,7 +156,7 @@ impl Failure {
 
     /// Whether the call asked a server that no longer is, or never was, the one that takes writes.
     pub(super) fn is_wrong_server(&self) -> bool {
-        self.is(ServerErrorKind::ReadOnly)
+        self.code() == Some("READONLY")
     }
 
     /// Whether it is certain that nobody has carried the call out.
@@ -186,7 +193,7 @@ impl Failure {
     fn is_outage(&self) -> bool {
         match self {
             Self::Timeout(_) | Self::Unreachable(_) | Self::Suspended(_) | Self::NoNode => true,
-            Self::Redis(error) => match error.code() {
+            Self::Redis(error) => match self.code() {
                 Some(code) => OUT_OF_ORDER.contains(&code),
                 None => error.is_io_error() || error.is_connection_dropped(),
             },
@@ -195,10 +202,24 @@ impl Failure {
         }
     }
 
+    /// The error's first word, of an error within a script the inner one's: before version 7, Redis says `ERR Error
+    /// running script (call to f_…): @user_script:12: -READONLY You can't write…`, and what a user may not do within a
+    /// script is an `ERR` in all versions.
+    fn code(&self) -> Option<&str> {
+        let Self::Redis(error) = self else { return None };
+        let detail = error.detail().filter(|_| error.code() == Some("ERR")).unwrap_or_default();
+        if detail.starts_with("The user executing the script") {
+            return Some("NOPERM");
+        }
+        let (_, inner) = detail.split_once(": -").unwrap_or_default();
+        inner.split(' ').next().filter(|code| !code.is_empty()).or(error.code())
+    }
+
     /// What to tell the operator about the Redis that is called `name`.
     pub(super) fn describe(&self, name: &str) -> StoreError {
         match self {
             Self::Cursor(cursor) => invalid_cursor(cursor),
+            Self::AtNode(_, failure) if matches!(**failure, Self::Cursor(_)) => failure.describe(name),
             _ if self.is_outage() => StoreError::unreachable(self.text(name)),
             _ => StoreError::new(self.text(name)),
         }
@@ -254,6 +275,15 @@ mod tests {
         for line in ["-WRONGTYPE no string\r\n", "-ERR the key holds no number of credits\r\n", "-NOSCRIPT x\r\n"] {
             assert!(!refusal(line).is_outage() && !at_node(refusal(line)).is_outage(), "{line}");
         }
+        let in_a_script =
+            |error: &str| refusal(&format!("-ERR Error running script (call to f_1): @user_script:12: {error}\r\n"));
+        assert!(in_a_script("-OOM no memory").is_outage());
+        assert!(in_a_script("-READONLY You can't write").is_wrong_server());
+        assert!(!in_a_script("-WRONGTYPE no string").is_outage());
+        assert!(!in_a_script("12: a mistake").is_outage());
+        let forbidden =
+            "-ERR The user executing the script can't run this command or subcommand script: 1, on @user_script:2.\r\n";
+        assert!(refusal(forbidden).is_outage());
         assert!(Failure::Timeout(Duration::ZERO).is_outage());
         assert!(Failure::from(crate::store::redis::attempt::closed()).is_outage());
         assert!(!Failure::Foreign("x").is_outage());

@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::call::{Call, Failure, Reply};
 use super::link::{Link, Request};
-use super::scan::{Scan, Scanned, ShardCursor};
+use super::scan::{Cursor, Scan, Scanned};
 use super::slots::{Address, SlotMap};
 use super::target::Source;
 
@@ -110,26 +110,24 @@ impl Cluster {
         Ok(sum)
     }
 
-    /// A page of one shard. A cursor is good as long as every slot is where it was, and every master the same process:
-    /// otherwise keys could be passed over.
+    /// A page of one shard. A cursor is good as long as every slot is at the node where it was: otherwise keys could be
+    /// passed over.
     pub(super) async fn scan(&self, scan: &Scan, cursor: Option<&str>, deadline: Instant) -> Result<Scanned, Failure> {
         self.look_up(deadline).await?;
         let map = self.slots.load_full();
-        let version = map.version();
         let begin = match cursor {
-            None => ShardCursor { version, shard: 0, cursor: 0 },
+            None => Cursor::start(map.version()),
             Some(cursor) => {
-                let known = ShardCursor::parse(cursor).filter(|cursor| cursor.version == version);
+                let known = Cursor::parse(cursor).filter(|cursor| cursor.map == map.version());
                 known.ok_or_else(|| Failure::cursor(cursor))?
             }
         };
         let node = map.masters().get(begin.shard).ok_or(Failure::NoNode)?;
-        let reply = self.link(node).ask(&scan.call(begin.cursor), deadline).await;
-        let reply = reply.map_err(|failure| Failure::AtNode(node.to_string().into(), failure.into()))?;
-        let (actors, cursor) = scan.read(reply)?;
-        let shard = if cursor == 0 { begin.shard + 1 } else { begin.shard };
-        let next = (shard < map.masters().len()).then_some(ShardCursor { version, shard, cursor });
-        Ok(Scanned { actors, next: next.map(|next| next.to_string()) })
+        let page = self.link(node).page(scan, begin, deadline).await;
+        let page = page.map_err(|failure| Failure::AtNode(node.to_string().into(), failure.into()))?;
+        let shard = if page.next == 0 { begin.shard + 1 } else { begin.shard };
+        let next = Cursor { shard, process: page.process, position: page.next, ..begin };
+        Ok(Scanned { actors: page.actors, next: (shard < map.masters().len()).then(|| next.to_string()) })
     }
 
     /// Whether any of the masters answers: while one is away, the others' buckets are served.

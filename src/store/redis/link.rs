@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::attempt::{Answers, Attempt, Sent, closed};
 use super::breaker::Breaker;
 use super::call::{Call, Failure, Reply};
+use super::scan::{Cursor, Scan, ServerPage};
 use super::target::Source;
 
 /// A call that had less than this part of the store's timeout tells nothing about Redis: its batch had spent the rest on
@@ -73,6 +74,19 @@ impl Link {
     pub(super) async fn ask(&self, call: &Call, deadline: Instant) -> Result<Reply, Failure> {
         let mut replies = self.exchange(&[Request { call, asking: false }], deadline).await;
         replies.pop().unwrap_or(Err(TOO_FEW))
+    }
+
+    /// A page of the server's keys, unless the cursor is of a process that it has replaced.
+    pub(super) async fn page(&self, scan: &Scan, begin: Cursor, deadline: Instant) -> Result<ServerPage, Failure> {
+        let calls = scan.calls(begin.position);
+        let requests = calls.each_ref().map(|call| Request { call, asking: false });
+        let mut replies = self.exchange(&requests, deadline).await.into_iter();
+        let mut next = || replies.next().unwrap_or(Err(TOO_FEW));
+        let page = scan.read([next()?, next()?])?;
+        if !begin.is_of(page.process) {
+            return Err(Failure::cursor(&begin.to_string()));
+        }
+        Ok(page)
     }
 
     /// Whether there is a connection, on any runtime.

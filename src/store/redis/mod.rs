@@ -5,7 +5,7 @@
 //! - A rule's fixed window is Divvy's own key with Divvy's own meaning ([`window`]): one script in Redis decides, by
 //!   Redis's clock, so that the original and divvy can count side by side.
 //! - Everything else is a state of one of the algorithms ([`bucket`]): one script each decides in Redis what this crate's
-//!   algorithms decide elsewhere, by the times that come with the actions.
+//!   algorithms decide elsewhere, by Redis's clock, or by times that clients bring.
 //!
 //! Nothing is ever sent twice unless Redis said that it did not do it: a call whose reply got lost is an error, and may
 //! or may not have counted once.
@@ -71,6 +71,9 @@ pub struct RedisSentinel {
 }
 
 /// Buckets in Redis.
+///
+/// Batches may be applied on any number of tokio's runtimes of one thread each: that nothing is sent twice where a
+/// connection broke just before relies on a connection's task not running meanwhile.
 pub struct RedisStore {
     // Boxed: what a client library keeps of addresses and settings is large beside everything else.
     target: Box<Target>,
@@ -115,9 +118,11 @@ impl Store for RedisStore {
         self.apply(&mut batch).await;
         let mut page = Page { buckets: Vec::with_capacity(actors.len()), next };
         for (index, actor) in actors.into_iter().enumerate() {
-            let outcome = batch.outcome(index)?;
-            if outcome.reset_ns > 0 {
-                page.buckets.push(Listed { actor, outcome });
+            match batch.outcome(index) {
+                Ok(outcome) if outcome.reset_ns > 0 => page.buckets.push(Listed { actor, outcome }),
+                // As good as fresh; or nobody can read it, and the others are listed all the same.
+                Ok(_) | Err(StoreError::Failed(_)) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(page)

@@ -4,6 +4,9 @@
 //! and it may name a key twice. In a cluster, one shard is gone through after the other.
 
 use std::fmt;
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
 
 use super::call::{Call, Failure, Reply};
 use super::key::around_actor;
@@ -22,13 +25,24 @@ pub(super) struct Scanned {
     pub next: Option<String>,
 }
 
-/// Where a page begins in a cluster; elsewhere it is Redis's own cursor alone.
+/// Where a page begins. It ends with the processes that it is of: each has an order of its own for its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ShardCursor {
-    /// Of the slot map that the shard's number is of.
-    pub version: u64,
+pub(super) struct Cursor {
+    /// Of the slot map that the shard's number is of; 0 where there are no shards.
+    pub map: u64,
     pub shard: usize,
-    pub cursor: u64,
+    /// Which process of Redis knows [`Cursor::position`]; of no matter at the start of a shard.
+    pub process: u64,
+    /// Redis's own cursor; 0: at the start.
+    pub position: u64,
+}
+
+/// A page of one server.
+pub(super) struct ServerPage {
+    pub actors: Vec<Vec<u8>>,
+    pub process: u64,
+    /// 0: this was its last page.
+    pub next: u64,
 }
 
 impl Scan {
@@ -37,17 +51,20 @@ impl Scan {
         Self { before, after, count: listing.count }
     }
 
-    /// A page of one server, which begins at Redis's cursor.
-    pub(super) fn call(&self, cursor: u64) -> Call {
+    /// Asks for a page of one server: which process that is, and then its keys from this position on.
+    pub(super) fn calls(&self, position: u64) -> [Call; 2] {
         let pattern = [escaped(&self.before), b"*".to_vec(), escaped(&self.after)].concat();
-        Call::Scan { cursor, pattern, count: self.count }
+        [Call::ServerInfo, Call::Scan { cursor: position, pattern, count: self.count }]
     }
 
-    /// The actors on the page, and where the server goes on; 0: nowhere.
-    pub(super) fn read(&self, reply: Reply) -> Result<(Vec<Vec<u8>>, u64), Failure> {
-        let (next, names): (u64, Vec<Vec<u8>>) =
-            redis::from_redis_value(reply).map_err(|_| Failure::Foreign("a page of SCAN is no cursor and names"))?;
-        Ok((names.iter().filter_map(|name| self.actor(name)).map(<[u8]>::to_vec).collect(), next))
+    pub(super) fn read(&self, [info, page]: [Reply; 2]) -> Result<ServerPage, Failure> {
+        let foreign = |wanted| move |_| Failure::Foreign(wanted);
+        let info: String = redis::from_redis_value(info).map_err(foreign("INFO is no text"))?;
+        let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap_or_default();
+        let page = redis::from_redis_value(page).map_err(foreign("a page of SCAN is no cursor and names"))?;
+        let (next, names): (u64, Vec<Vec<u8>>) = page;
+        let actors = names.iter().filter_map(|name| self.actor(name)).map(<[u8]>::to_vec).collect();
+        Ok(ServerPage { actors, process: FixedState::default().hash_one(run_id), next })
     }
 
     fn actor<'a>(&self, name: &'a [u8]) -> Option<&'a [u8]> {
@@ -55,17 +72,29 @@ impl Scan {
     }
 }
 
-impl ShardCursor {
+impl Cursor {
+    /// Where the first page begins.
+    pub(super) fn start(map: u64) -> Self {
+        Self { map, shard: 0, process: 0, position: 0 }
+    }
+
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.splitn(3, ':');
-        let version = u64::from_str_radix(parts.next()?, 16).ok()?;
-        Some(Self { version, shard: parts.next()?.parse().ok()?, cursor: parts.next()?.parse().ok()? })
+        let mut parts = text.splitn(4, ':');
+        let map = u64::from_str_radix(parts.next()?, 16).ok()?;
+        let shard = parts.next()?.parse().ok()?;
+        let process = u64::from_str_radix(parts.next()?, 16).ok()?;
+        Some(Self { map, shard, process, position: parts.next()?.parse().ok()? })
+    }
+
+    /// Whether a page that begins here may come from that process.
+    pub(super) fn is_of(&self, process: u64) -> bool {
+        self.position == 0 || self.process == process
     }
 }
 
-impl fmt::Display for ShardCursor {
+impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:x}:{}:{}", self.version, self.shard, self.cursor)
+        write!(f, "{:x}:{}:{:x}:{}", self.map, self.shard, self.process, self.position)
     }
 }
 
@@ -117,11 +146,12 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_s_cursor_reads_back_and_anything_else_is_refused() {
-        let cursor = ShardCursor { version: u64::MAX, shard: 2, cursor: 1 << 60 };
-        assert_eq!(ShardCursor::parse(&cursor.to_string()), Some(cursor));
-        for text in ["", "17", "1:2", "1:2:x", "x:2:3", "1:2:3:4", "1:-2:3"] {
-            assert_eq!(ShardCursor::parse(text), None, "{text}");
+    fn a_cursor_reads_back_and_anything_else_is_refused() {
+        let cursor = Cursor { map: u64::MAX, shard: 2, process: 0xab, position: 1 << 60 };
+        assert_eq!(Cursor::parse(&cursor.to_string()), Some(cursor));
+        for text in ["", "17", "1:2:3", "1:2:3:x", "x:2:3:4", "1:2:3:4:5", "1:-2:3:4"] {
+            assert_eq!(Cursor::parse(text), None, "{text}");
         }
+        assert!(cursor.is_of(0xab) && !cursor.is_of(0xac) && Cursor::start(7).is_of(0xac));
     }
 }

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::call::{Call, Failure, Reply};
 use super::cluster::Cluster;
 use super::link::{Link, Request};
-use super::scan::{Scan, Scanned};
+use super::scan::{Cursor, Scan, Scanned};
 use super::slots::Address;
 use super::{RedisOptions, RedisSentinel};
 
@@ -113,9 +113,13 @@ impl Target {
     pub(super) async fn scan(&self, scan: &Scan, cursor: Option<&str>, deadline: Instant) -> Result<Scanned, Failure> {
         match &self.servers {
             Servers::One(link) => {
-                let begin = cursor.map_or(Ok(0), |cursor| cursor.parse().map_err(|_| Failure::cursor(cursor)))?;
-                let (actors, next) = scan.read(link.ask(&scan.call(begin), deadline).await?)?;
-                Ok(Scanned { actors, next: (next != 0).then(|| next.to_string()) })
+                let begin = match cursor {
+                    None => Cursor::start(0),
+                    Some(cursor) => Cursor::parse(cursor).ok_or_else(|| Failure::cursor(cursor))?,
+                };
+                let page = link.page(scan, begin, deadline).await?;
+                let next = Cursor { process: page.process, position: page.next, ..begin };
+                Ok(Scanned { actors: page.actors, next: (page.next != 0).then(|| next.to_string()) })
             }
             Servers::Cluster(cluster) => cluster.scan(scan, cursor, deadline).await,
         }

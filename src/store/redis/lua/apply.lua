@@ -1,20 +1,34 @@
 -- Applies the actions, one argument each: "action cost at". Answers a text for each: see `outcome`.
 
--- How long a bucket is kept after it is as good as fresh: as far as one divvy's clock may be behind another's, it is not
--- fresh yet by that clock.
+-- How long a bucket is kept after it is as good as fresh: as far as a client's times may be behind Redis's clock, it is
+-- not fresh yet by those.
 local GRACE_NS = 10 * 1e9
 
-local stored = redis.call('GET', KEYS[1])
-local state = stored and algorithm.decode(stored) or nil
+-- The nanoseconds that `at` says, or Redis's own time.
+local function time(at)
+  if at ~= 'now' then return parse(at) end
+  local now = redis.call('TIME')
+  return parse(now[1] .. string_format('%06d', now[2]) .. '000')
+end
+
+local stored, state = redis.pcall('GET', KEYS[1]), nil
+local refusal = type(stored) == 'table' and stored.err
+if stored and not refusal then
+  state = algorithm.decode(stored)
+  refusal = not state and DAMAGED
+end
 local outcomes, changed_at = {}, nil
 for place = 2, #ARGV do
-  local action, cost, at = ARGV[place]:match('^(%a+) (%d+) (%d+)$')
+  local action, cost, at = ARGV[place]:match('^(%a+) (%d+) (%w+)$')
   local drains = action == 'drain' or action == 'strict'
-  local ask = { action = action, drains = drains, cost = parse(cost), at = parse(at) }
+  local ask = { action = action, drains = drains, cost = parse(cost), at = time(at) }
   if action == 'forget' then
-    local held = state and not is_fresh(state, ask.at)
-    if held then state = nil end
+    -- What nobody can read is as good as gone, too.
+    local held = refusal or (state and not is_fresh(state, ask.at))
+    if held then state, refusal = nil, nil end
     outcomes[#outcomes + 1] = held and '1 0 0 0 - -' or '0 0 0 0 - -'
+  elseif refusal then
+    return redis.error_reply(refusal)
   else
     local changed, time
     outcomes[#outcomes + 1], changed, time = (drains and algorithm.drain or decide)(state, ask)

@@ -14,9 +14,7 @@ function algorithm.credits_at_reset(left) return plus(left, 1) end
 
 function algorithm.session() return nil end
 
-local function damaged(stored)
-  error('a stored value of ' .. #stored .. ' bytes is none of this algorithm\'s', 0)
-end
+local DAMAGED = 'ERR the key holds nothing that this algorithm has stored'
 
 -- The state when an ask reaches it, its time, and whether it was pulled back because the clock was set back.
 local function present(stored, at)

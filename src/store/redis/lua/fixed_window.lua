@@ -1,10 +1,10 @@
--- See algorithm/fixed_window.rs. Stored: "ends left".
+-- See algorithm/fixed_window.rs. For buckets of no rule: a rule's window is Divvy's (window.lua). Stored: "ends left".
 
 local window_ns = numbers[2]
 
 function algorithm.decode(stored)
   local ends, left = stored:match('^(%d+) (%d+)$')
-  if not ends then damaged(stored) end
+  if not ends then return nil end
   return { ends = parse(ends), left = parse(left) }
 end
 

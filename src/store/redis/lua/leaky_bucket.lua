@@ -6,7 +6,7 @@ local full = times(capacity, period_ns)
 
 function algorithm.decode(stored)
   local mark, level = stored:match('^(%d+) (%d+)$')
-  if not mark then damaged(stored) end
+  if not mark then return nil end
   return { mark = parse(mark), level = parse(level) }
 end
 

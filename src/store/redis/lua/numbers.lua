@@ -153,3 +153,10 @@ end
 local LARGEST = parse('18446744073709551615')
 
 local function saturating(number) return min(number, LARGEST) end
+
+-- How long it is from `at` to `span` after `start`: `start + span - at`, by way of numbers that doubles hold as a rule.
+local function time_between(at, start, span)
+  local passed = minus(at, start)
+  if passed == 0 then return saturating(plus(minus(start, at), span)) end
+  return saturating(minus(span, passed))
+end

@@ -14,14 +14,10 @@ local function count(state) return #state.times / LENGTH end
 
 local function stamp_at(state, place) return state.times:sub((place - 1) * LENGTH + 1, place * LENGTH) end
 
-local function time_at(state, place)
-  local text = stamp_at(state, place)
-  if text:find('%D') then damaged(state.times) end
-  return parse(text)
-end
+local function time_at(state, place) return parse(stamp_at(state, place)) end
 
 function algorithm.decode(stored)
-  if #stored % LENGTH ~= 0 or less(capacity, #stored / LENGTH) then damaged(stored) end
+  if #stored % LENGTH ~= 0 or less(capacity, #stored / LENGTH) or stored:sub(-LENGTH):find('%D') then return nil end
   return { times = stored }
 end
 

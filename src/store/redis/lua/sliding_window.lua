@@ -9,7 +9,7 @@ end
 
 function algorithm.decode(stored)
   local start, current, previous = stored:match('^(%d+) (%d+) (%d+)$')
-  if not start then damaged(stored) end
+  if not start then return nil end
   return { start = parse(start), current = parse(current), previous = parse(previous) }
 end
 
@@ -51,5 +51,5 @@ function algorithm.wait_ns(state, credits, at)
     room = minus(room, state.current)
   end
   local longest_overlap = divide(minus(times(plus(room, 1), window_ns), 1), max(fading, 1))
-  return saturating(minus(minus(plus(start, window_ns), min(longest_overlap, window_ns)), at))
+  return time_between(at, start, minus(window_ns, min(longest_overlap, window_ns)))
 end

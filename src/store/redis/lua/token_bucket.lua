@@ -4,7 +4,7 @@ local refill, interval_ns = numbers[2], numbers[3]
 
 function algorithm.decode(stored)
   local mark, tokens, session = stored:match('^(%d+) (%d+) (%d+)$')
-  if not mark then damaged(stored) end
+  if not mark then return nil end
   return { mark = parse(mark), tokens = parse(tokens), session = parse(session) }
 end
 
@@ -34,8 +34,7 @@ end
 function algorithm.wait_ns(state, credits, at)
   local missing = minus(credits, algorithm.left(state))
   if missing == 0 then return 0 end
-  local refilling_ns = times(divide_up(missing, refill), interval_ns)
-  return saturating(minus(plus(state.mark, refilling_ns), at))
+  return time_between(at, state.mark, times(divide_up(missing, refill), interval_ns))
 end
 
 function algorithm.session(state) return state.session end

@@ -1,12 +1,12 @@
 -- See window.rs, which calls it.
 
 local key, credits, window = KEYS[1], tonumber(ARGV[1]), ARGV[2]
-local stored = redis.call('GET', key)
-local left, ttl = credits, 0
-if stored then
-  left = tonumber(stored)
-  if not left then return redis.error_reply('ERR the key holds no number of credits') end
-  left = math.max(left, 0)
+local stored = redis.pcall('GET', key)
+local left, ttl, refusal = credits, 0, type(stored) == 'table' and stored.err
+if stored and not refusal then
+  -- `tonumber` alone takes `inf`, `0x1` and more for numbers.
+  local number = stored:match('^%-?%d+$') and tonumber(stored)
+  if number then left = math.max(number, 0) else refusal = 'ERR the key holds no number of credits' end
   ttl = redis.call('PTTL', key)
 end
 local answers = {}
@@ -14,11 +14,14 @@ for i = 3, #ARGV, 2 do
   local action, cost, before = ARGV[i], tonumber(ARGV[i + 1]), left
   local allowed, taken
   if action == 'forget' then
-    allowed, taken = left < credits, 0
+    -- What nobody can read is as good as gone, too.
+    allowed, taken = left < credits or refusal, 0
     if allowed then
       redis.call('DEL', key)
-      stored, left, ttl = false, credits, 0
+      stored, left, ttl, refusal = false, credits, 0, nil
     end
+  elseif refusal then
+    return redis.error_reply(refusal)
   elseif action == 'drain' then
     allowed, taken = left > 0, math.min(cost, left)
   else
