@@ -16,7 +16,9 @@ use crate::support::redis::{RedisCluster, RedisServer, until};
 use crate::support::{LineClient, RulesFile, Server, parse_verdict};
 
 const LIMIT: u64 = 4_000;
-const CLIENTS_EACH: usize = 3;
+const CLIENTS_EACH: usize = 4;
+/// Which of two rules the clients hit in turn: Divvy's window, and a token bucket of the same size.
+const FIELDS: [&str; 2] = ["ip", "bucket"];
 /// Replies to each server's clients before the outage.
 const BEFORE: usize = 300;
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -35,12 +37,13 @@ struct Subject {
 }
 
 struct Reply {
+    field: &'static str,
     sent: Instant,
     received: Instant,
     text: String,
 }
 
-/// The braces let a cluster keep all actors on one shard.
+/// The braces let a cluster keep all actors of both rules on one shard.
 fn actor(name: &str) -> String {
     format!("{{x}}{name}")
 }
@@ -49,27 +52,31 @@ fn key(name: &str) -> String {
     format!("divvy:ip=*:{}:{LIMIT}:600", actor(name))
 }
 
-fn hit(client: &mut LineClient, name: &str) -> Reply {
+fn hit(client: &mut LineClient, field: &'static str, name: &str) -> Reply {
     let sent = Instant::now();
-    client.send(format!("HIT ip={}\n", actor(name)).as_bytes());
+    client.send(format!("HIT {field}={}\n", actor(name)).as_bytes());
     let text = client.read_line();
-    Reply { sent, received: Instant::now(), text }
+    Reply { field, sent, received: Instant::now(), text }
 }
 
 impl Subject {
     fn start(policy: &'static str, urls: &str) -> Self {
         let quota = format!("creditLimit = {LIMIT}\nresetSeconds = 600\n");
-        let rules = RulesFile::ini(&format!("[ip=*]\n{quota}actorField = ip\n\n[default]\n{quota}"));
+        let rules = RulesFile::ini(&format!(
+            "[ip=*]\n{quota}actorField = ip\n\n\
+             [bucket=*]\n{quota}actorField = bucket\nalgorithm = token-bucket\n\n\
+             [default]\n{quota}"
+        ));
         let flags = ["--redis-url", urls, "--on-store-error", policy, "--denial-cache", "0"];
         let server = Server::start(&[&[rules.path()], &flags[..]].concat());
         Self { policy, server, replies: Mutex::default(), _rules: rules }
     }
 
     /// Hits the actor that is called as the policy.
-    fn load(&self, done: &AtomicBool) {
+    fn load(&self, field: &'static str, done: &AtomicBool) {
         let mut client = LineClient::connect(self.server.line);
         while !done.load(Relaxed) {
-            let reply = hit(&mut client, self.policy);
+            let reply = hit(&mut client, field, self.policy);
             self.replies.lock().unwrap().push(reply);
             thread::sleep(Duration::from_millis(1));
         }
@@ -79,7 +86,7 @@ impl Subject {
     fn wait_until_recovered(&self, get: impl Fn(&str) -> String) {
         let mut client = LineClient::connect(self.server.line);
         until(|| {
-            let reply = hit(&mut client, "afterwards");
+            let reply = hit(&mut client, "ip", "afterwards");
             parse_verdict(&reply.text)
                 .is_some_and(|(allowed, credit, _)| allowed && get(&key("afterwards")) == credit.to_string())
         });
@@ -100,37 +107,43 @@ impl Subject {
     fn assert_policy_answered(&self, outage: &Range<Instant>) {
         let replies = self.replies.lock().unwrap();
         let is_within = |reply: &&Reply| outage.start <= reply.sent && reply.received <= outage.end;
-        let within: Vec<_> = replies.iter().filter(is_within).map(|reply| reply.text.trim_end()).collect();
+        let within: Vec<_> = replies.iter().filter(is_within).collect();
         assert!(within.len() > 2 * CLIENTS_EACH, "{}: {} replies", self.policy, within.len());
-        let uncounted = format!("OK true {} 600", LIMIT - 1);
-        let is_right = |text: &&str| match self.policy {
+        let uncounted = uncounted();
+        let is_right = |text: &str| match self.policy {
             "error" => text.starts_with("ERR "),
-            "deny" => *text == "OK false 0 1",
-            "allow" => *text == uncounted,
+            "deny" => text == "OK false 0 1\n",
+            "allow" => text == uncounted,
             _ => text.starts_with("OK "),
         };
-        let wrong = within.iter().find(|text| !is_right(text));
+        let wrong = within.iter().map(|reply| &reply.text).find(|text| !is_right(text));
         assert_eq!(wrong, None, "{}", self.policy);
         if self.policy == "local" {
-            assert_eq!(most_grants_of_a_credit(within.iter().copied()), 1, "the server's own count is exact");
+            assert_eq!(most_grants_of_a_credit(within), 1, "the server's own count is exact");
         }
     }
 
     fn assert_not_over_admitted(&self, lives: usize) {
         let replies = self.replies.lock().unwrap();
-        let uncounted = format!("OK true {} 600\n", LIMIT - 1);
-        let counted = replies.iter().filter(|reply| self.policy != "allow" || reply.text != uncounted);
-        let most = most_grants_of_a_credit(counted.map(|reply| reply.text.trim_end()));
+        let uncounted = uncounted();
+        let most =
+            most_grants_of_a_credit(replies.iter().filter(|reply| self.policy != "allow" || reply.text != uncounted));
         let bound = lives + usize::from(self.policy == "local");
         assert!((1..=bound).contains(&most), "{}: a credit was granted {most} times", self.policy);
     }
 }
 
-fn most_grants_of_a_credit<'a>(replies: impl Iterator<Item = &'a str>) -> usize {
+/// What `allow` answers without Redis, as if the counter were fresh.
+fn uncounted() -> String {
+    format!("OK true {} 600\n", LIMIT - 1)
+}
+
+/// How often the credit that was granted most often was.
+fn most_grants_of_a_credit<'a>(replies: impl IntoIterator<Item = &'a Reply>) -> usize {
     let mut times = HashMap::new();
-    for (allowed, credit, _) in replies.filter_map(|text| parse_verdict(&format!("{text}\n"))) {
-        if allowed {
-            *times.entry(credit).or_insert(0) += 1;
+    for reply in replies {
+        if let Some((true, credit, _)) = parse_verdict(&reply.text) {
+            *times.entry((reply.field, credit)).or_insert(0) += 1;
         }
     }
     times.into_values().max().unwrap_or(0)
@@ -143,7 +156,9 @@ fn under_load(urls: &str, lives: usize, outage: impl FnOnce() -> Range<Instant>,
     let done = AtomicBool::new(false);
     let outage = thread::scope(|scope| {
         for subject in &subjects {
-            (0..CLIENTS_EACH).for_each(|_| drop(scope.spawn(|| subject.load(&done))));
+            for field in FIELDS.into_iter().cycle().take(CLIENTS_EACH) {
+                scope.spawn(|| subject.load(field, &done));
+            }
         }
         let begun = |subject: &Subject| subject.replies.lock().unwrap().len() >= BEFORE;
         until(|| subjects.iter().all(begun));
