@@ -33,6 +33,11 @@ fn a_server_is_ready_while_its_redis_answers() {
     assert_eq!(http::get(server.http, "/readyz").status, 503, "Redis hangs");
     redis.signal("-CONT");
     until(|| http::get(server.http, "/readyz").status == 200);
+    redis.cli(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    let response = http::get(server.http, "/readyz");
+    assert!(response.status == 503 && response.body.contains("NOREPLICAS"), "{response:?}");
+    redis.cli(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    until(|| http::get(server.http, "/readyz").status == 200);
 }
 
 #[test]

@@ -53,8 +53,8 @@ pub(super) enum Call {
         key: Vec<u8>,
         arguments: Vec<Vec<u8>>,
     },
-    /// Whether a server answers.
-    Ping,
+    /// Whether a server takes writes: a key that is gone after a millisecond.
+    Probe,
     /// How many keys a server has.
     Count,
     /// Which process it is, among other things.
@@ -74,7 +74,7 @@ impl Call {
     pub(super) fn key(&self) -> &[u8] {
         match self {
             Self::Script { key, .. } => key,
-            Self::Ping | Self::Count | Self::ServerInfo | Self::Scan { .. } | Self::Slots => &[],
+            Self::Probe | Self::Count | Self::ServerInfo | Self::Scan { .. } | Self::Slots => &[],
         }
     }
 
@@ -82,7 +82,11 @@ impl Call {
     pub(super) fn command(&self) -> Cmd {
         match self {
             Self::Script { script, key, arguments } => with_key("EVALSHA", script.hash(), key, arguments),
-            Self::Ping => redis::cmd("PING"),
+            Self::Probe => {
+                let mut command = redis::cmd("SET");
+                command.arg("divvy.probe").arg(1).arg("PX").arg(1);
+                command
+            }
             Self::Count => redis::cmd("DBSIZE"),
             Self::ServerInfo => {
                 let mut command = redis::cmd("INFO");
@@ -106,7 +110,7 @@ impl Call {
     pub(super) fn command_with_text(&self) -> Cmd {
         match self {
             Self::Script { script, key, arguments } => with_key("EVAL", script.text, key, arguments),
-            Self::Ping | Self::Count | Self::ServerInfo | Self::Scan { .. } | Self::Slots => self.command(),
+            Self::Probe | Self::Count | Self::ServerInfo | Self::Scan { .. } | Self::Slots => self.command(),
         }
     }
 }

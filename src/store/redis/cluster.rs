@@ -130,19 +130,22 @@ impl Cluster {
         Ok(Scanned { actors: page.actors, next: (shard < map.masters().len()).then(|| next.to_string()) })
     }
 
-    /// Whether any of the masters answers: while one is away, the others' buckets are served.
+    /// Whether any of the masters takes hits: while one is away, the others' buckets may be served.
     pub(super) async fn check(&self, deadline: Instant) -> Result<(), Failure> {
         if self.slots.load().masters().is_empty() {
             self.look_up(deadline).await?;
         }
         let map = self.slots.load_full();
-        let pings =
-            map.masters().iter().map(|node| Box::pin(async { self.link(node).ask(&Call::Ping, deadline).await }));
-        let pings: Vec<_> = pings.collect();
-        if pings.is_empty() {
+        let probe = async |node| match self.link(node).ask(&Call::Probe, deadline).await {
+            // Another one has the probe's slot, and this one is well enough to say so.
+            Err(failure) if failure.redirection().is_some() => Ok(()),
+            answer => answer.map(drop),
+        };
+        let probes: Vec<_> = map.masters().iter().map(|node| Box::pin(probe(node))).collect();
+        if probes.is_empty() {
             return Err(Failure::NoNode);
         }
-        select_ok(pings).await.map(drop)
+        select_ok(probes).await.map(drop)
     }
 
     /// Whether there is a connection to any of the nodes.

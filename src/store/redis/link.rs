@@ -225,7 +225,7 @@ mod tests {
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("redis://{}", silent.local_addr().unwrap());
         let link = Link::new(Source::Server(url.into_connection_info().unwrap()), TIMEOUT);
-        let ask = |time| link.ask(&Call::Ping, Instant::now() + time);
+        let ask = |time| link.ask(&Call::Probe, Instant::now() + time);
         assert!(ask(TIMEOUT / 10).await.is_err());
         assert!(link.breaker.admit(Instant::now(), TIMEOUT).is_ok());
         assert!(ask(TIMEOUT).await.is_err());

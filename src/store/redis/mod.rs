@@ -132,7 +132,7 @@ impl Store for RedisStore {
         self.target.count_keys(Instant::now() + self.timeout).await.map_err(|failure| self.describe(&failure))
     }
 
-    /// A cluster is ready while any of its masters answers: all servers see the same cluster, and a load balancer that
+    /// A cluster is ready while any of its masters takes hits: all servers see the same cluster, and a load balancer that
     /// takes them all away serves nobody.
     async fn check(&self) -> Result<(), StoreError> {
         self.target.check(Instant::now() + self.timeout).await.map_err(|failure| self.describe(&failure))

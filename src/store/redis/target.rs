@@ -96,7 +96,7 @@ impl Target {
     /// Whether hits can be answered; in a cluster, whether some of them can.
     pub(super) async fn check(&self, deadline: Instant) -> Result<(), Failure> {
         match &self.servers {
-            Servers::One(link) => link.ask(&Call::Ping, deadline).await.map(drop),
+            Servers::One(link) => link.ask(&Call::Probe, deadline).await.map(drop),
             Servers::Cluster(cluster) => cluster.check(deadline).await,
         }
     }
