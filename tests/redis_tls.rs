@@ -1,8 +1,8 @@
-//! How divvy gets to Redis: TLS with an authority of one's own, certificates for both sides, and a unix socket.
+//! How divvy gets to Redis: TLS with an authority of one's own, certificates for both sides, a unix socket, and users.
 
 use crate::support::certificates::Certificates;
-use crate::support::redis::{RedisServer, free_port};
-use crate::support::{LineClient, RulesFile, Server};
+use crate::support::redis::{RedisServer, free_port, until};
+use crate::support::{LineClient, RespClient, RulesFile, Server, http};
 
 /// A Redis with TLS on the returned port; its plain port is for redis-cli.
 fn redis(certificates: &Certificates, demands_certificates: &str) -> (RedisServer, u16) {
@@ -61,4 +61,49 @@ fn a_unix_socket_with_user_and_password() {
     assert_eq!(redis.cli(&cli), "4");
     let refused = hit(&format!("redis+unix://{path}"), &[]);
     assert!(refused.starts_with("ERR ") && refused.contains("NOAUTH"), "{refused}");
+}
+
+/// The rights are those that README names, and no others.
+#[test]
+fn a_cluster_over_tls_as_a_user_with_few_rights() {
+    let certificates = Certificates::new();
+    let port = free_port();
+    let [certificate, key, ca] = ["server.pem", "server.key", "ca.pem"].map(|name| certificates.path(name));
+    let tls = ["--tls-port", &port.to_string(), "--tls-cluster", "yes", "--tls-auth-clients", "no"].map(str::to_owned);
+    let files = ["--tls-cert-file", &certificate, "--tls-key-file", &key, "--tls-ca-cert-file", &ca];
+    let args: Vec<&str> = tls.iter().map(String::as_str).chain(files).chain(["--cluster-enabled", "yes"]).collect();
+    let redis = RedisServer::start_with(free_port(), &args);
+    assert_eq!(redis.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]), "OK");
+    until(|| redis.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok"));
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let user =
+        readme.lines().find_map(|line| line.strip_prefix("ACL SETUSER divvy ")).expect("README names the rights");
+    let words: Vec<_> = user.replace("PASSWORD", "secret").split(' ').map(str::to_owned).collect();
+    let words: Vec<_> = ["ACL", "SETUSER", "divvy"].into_iter().chain(words.iter().map(String::as_str)).collect();
+    assert_eq!(redis.cli(&words), "OK");
+
+    let rules = RulesFile::ini(
+        "[ip=*]\ncreditLimit = 5\nresetSeconds = 600\nactorField = ip\nlabel = ips\n\n\
+         [default]\ncreditLimit = 5\nresetSeconds = 600\nalgorithm = sliding-log\n",
+    );
+    let node = format!("rediss://divvy:secret@127.0.0.1:{port}");
+    let urls = format!("{node},{node}");
+    let flags = ["--redis-url", &urls, "--redis-ca", &ca, "--redis-timeout", "20000", "--denial-cache", "0"];
+    let server = Server::start(&[&[rules.path()], &flags[..]].concat());
+    let mut client = RespClient::connect(server.resp);
+    for (command, reply) in [
+        ("DIVVY.HIT ip=a", "[1 4 600]"),
+        ("DIVVY.HIT x=y", "[1 4 600]"),
+        ("CL.THROTTLE k 4 1 3600", "[0 5 4 -1 3600]"),
+        ("DIVVY.RESET x=y", "1"),
+        ("DBSIZE", "2"),
+    ] {
+        assert_eq!(client.command(command), reply, "{command}");
+    }
+    // A window that lost its end gets it back.
+    redis.cli(&["PERSIST", "divvy:ip=*:a:5:600"]);
+    assert_eq!(client.command("DIVVY.HIT ip=a"), "[1 3 600]");
+    assert!(client.command("DIVVY.COUNTERS ips").contains("[a 3 600]"));
+    assert_eq!(http::get(server.http, "/readyz").status, 200);
+    assert_eq!(redis.cli(&["ACL", "LOG"]), "", "nothing was refused");
 }

@@ -3,12 +3,15 @@
 
 local OVERTAKING_NS = 10 * 1e9
 
--- The limit's numbers; the first is its credits.
-local numbers = {}
-for text in ARGV[1]:gmatch('%d+') do numbers[#numbers + 1] = parse(text) end
-local capacity = numbers[1]
+-- The limit's numbers: its credits, and one or two more.
+local first, second, third = ARGV[1]:match('^(%d+) (%d+) ?(%d*)$')
+local capacity = parse(first)
 
-local algorithm = {}
+-- All that an algorithm adds, so that the table need not grow.
+local algorithm = {
+  decode = false, encode = false, fresh = false, time = false, advanced = false, pulled_back = false, left = false,
+  taken = false, wait_ns = false, credits_at_reset = false, session = false, drain = false,
+}
 
 function algorithm.credits_at_reset(left) return plus(left, 1) end
 
@@ -20,11 +23,11 @@ local DAMAGED = 'ERR the key holds nothing that this algorithm has stored'
 local function present(stored, at)
   if not stored then return algorithm.fresh(at), at, false end
   local time = algorithm.time(stored)
+  if not less(at, time) then return algorithm.advanced(stored, at), at, false end
   if less(OVERTAKING_NS, minus(time, at)) then
     return algorithm.advanced(algorithm.pulled_back(stored, at), at), at, true
   end
-  at = max(at, time)
-  return algorithm.advanced(stored, at), at, false
+  return algorithm.advanced(stored, time), time, false
 end
 
 -- How many credits the ask takes of those that are left; nil when it is denied.
@@ -38,12 +41,11 @@ end
 local function outcome(state, ask, allowed, before, at)
   local left = algorithm.left(state, at)
   local wanted = ask.drains and 1 or ask.cost
-  local reset_ns, retry_ns, session = 0, '-', algorithm.session(state)
+  local reset_ns, retry_ns, session = 0, '-', algorithm.session(state) or '-'
   if less(left, capacity) then reset_ns = algorithm.wait_ns(state, algorithm.credits_at_reset(left), at) end
   if not allowed and not less(capacity, wanted) then retry_ns = format(algorithm.wait_ns(state, wanted, at)) end
-  local answer = { allowed and '1' or '0', format(before), format(left), format(reset_ns), retry_ns }
-  answer[6] = session and format(session) or '-'
-  return table.concat(answer, ' ')
+  allowed = allowed and 1 or 0
+  return string_format('%d %s %s %s %s %s', allowed, format(before), format(left), format(reset_ns), retry_ns, session)
 end
 
 -- The outcome, and the new state with its time; nil when nothing changed.

@@ -1,6 +1,6 @@
 -- See algorithm/fixed_window.rs. For buckets of no rule: a rule's window is Divvy's (window.lua). Stored: "ends left".
 
-local window_ns = numbers[2]
+local window_ns = parse(second)
 
 function algorithm.decode(stored)
   local ends, left = stored:match('^(%d+) (%d+)$')

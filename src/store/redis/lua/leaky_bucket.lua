@@ -1,7 +1,7 @@
 -- See algorithm/leaky_bucket.rs. Stored: "mark level", the level in drops, of which a credit has as many as the period
 -- has nanoseconds.
 
-local leaks, period_ns = numbers[2], numbers[3]
+local leaks, period_ns = parse(second), parse(third)
 local full = times(capacity, period_ns)
 
 function algorithm.decode(stored)

@@ -11,13 +11,12 @@ local type, tonumber, floor, string_format, sub = type, tonumber, math.floor, st
 
 local function digits(number)
   if type(number) == 'table' then return number end
-  local digits = {}
-  while number > 0 do
-    local digit = number % BASE
-    digits[#digits + 1] = digit
-    number = (number - digit) / BASE
-  end
-  return digits
+  if number < BASE then return { number } end
+  local low = number % BASE
+  number = (number - low) / BASE
+  if number < BASE then return { low, number } end
+  local middle = number % BASE
+  return { low, middle, (number - middle) / BASE }
 end
 
 -- The number with these digits, of which the highest may be 0.
@@ -29,6 +28,9 @@ end
 
 local function parse(text)
   if #text <= EXACT_LENGTH then return tonumber(text) end
+  if #text <= 3 * WIDTH then
+    return of_digits({ tonumber(sub(text, -7)), tonumber(sub(text, -14, -8)), tonumber(sub(text, 1, -15)) })
+  end
   local digits = {}
   for last = #text, 1, -WIDTH do
     digits[#digits + 1] = tonumber(sub(text, last - WIDTH + 1 > 1 and last - WIDTH + 1 or 1, last))
@@ -37,7 +39,8 @@ local function parse(text)
 end
 
 local function format(number)
-  if type(number) == 'number' then return string_format('%.0f', number) end
+  if type(number) == 'number' then return string_format('%d', number) end
+  if #number == 3 then return string_format('%d%07d%07d', number[3], number[2], number[1]) end
   local text = string_format('%d', number[#number])
   for place = #number - 1, 1, -1 do text = text .. string_format('%07d', number[place]) end
   return text
@@ -64,7 +67,19 @@ local function plus(a, b)
     a = digits(a)
   end
   local addend, carry, sum = {}, 0, {}
-  if type(b) == 'table' then addend = b else carry = b end
+  if type(b) == 'table' then
+    addend = b
+  elseif #a == 3 then
+    local lowest = a[1] + b
+    local low = lowest % BASE
+    local middle = a[2] + (lowest - low) / BASE
+    local mid = middle % BASE
+    local high = a[3] + (middle - mid) / BASE
+    if high < BASE then return { low, mid, high } end
+    carry = b
+  else
+    carry = b
+  end
   for place = 1, math.max(#a, #addend) do
     local digit_sum = (a[place] or 0) + (addend[place] or 0) + carry
     local digit = digit_sum % BASE
@@ -83,10 +98,12 @@ end
 local function minus(a, b)
   if type(a) == 'number' then return type(b) == 'number' and a > b and a - b or 0 end
   b = digits(b)
-  if #a == 3 and #b == 3 and a[3] - b[3] < EXACT_TOP_DIGIT and b[3] - a[3] < EXACT_TOP_DIGIT then
-    -- Two times, as a rule: what lies between them is exact in doubles.
-    local difference = (a[3] - b[3]) * SQUARE + (a[2] - b[2]) * BASE + a[1] - b[1]
-    return difference > 0 and difference or 0
+  if #a == 3 and #b <= 3 then
+    local low, middle, high = a[1] - b[1], a[2] - (b[2] or 0), a[3] - (b[3] or 0)
+    if low < 0 then low, middle = low + BASE, middle - 1 end
+    if middle < 0 then middle, high = middle + BASE, high - 1 end
+    if high < 0 then return 0 end
+    return high < EXACT_TOP_DIGIT and high * SQUARE + middle * BASE + low or { low, middle, high }
   end
   if less(a, b) then return 0 end
   local difference, borrowed = {}, 0
@@ -150,7 +167,7 @@ local function divide_up(a, b)
 end
 
 -- Where numbers of 64 bits end.
-local LARGEST = parse('18446744073709551615')
+local LARGEST = { 9551615, 4407370, 184467 }
 
 local function saturating(number) return min(number, LARGEST) end
 

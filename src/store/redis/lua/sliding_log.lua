@@ -3,7 +3,7 @@
 
 local LENGTH = 20
 
-local window_ns = numbers[2]
+local window_ns = parse(second)
 
 local function stamp(time)
   local text = format(time)

@@ -1,6 +1,6 @@
 -- See algorithm/sliding_window.rs. Stored: "start current previous".
 
-local window_ns = numbers[2]
+local window_ns = parse(second)
 
 local function aligned(at)
   local _, rest = divide(at, window_ns)

@@ -1,23 +1,24 @@
--- See algorithm/token_bucket.rs. Stored: "mark tokens session".
+-- See algorithm/token_bucket.rs. Stored: "mark tokens session". The session is only passed on, so it stays a text.
 
-local refill, interval_ns = numbers[2], numbers[3]
+local refill, interval_ns = parse(second), parse(third)
 
 function algorithm.decode(stored)
   local mark, tokens, session = stored:match('^(%d+) (%d+) (%d+)$')
   if not mark then return nil end
-  return { mark = parse(mark), tokens = parse(tokens), session = parse(session) }
+  return { mark = parse(mark), tokens = parse(tokens), session = session }
 end
 
 function algorithm.encode(state)
-  return format(state.mark) .. ' ' .. format(state.tokens) .. ' ' .. format(state.session)
+  return format(state.mark) .. ' ' .. format(state.tokens) .. ' ' .. state.session
 end
 
-function algorithm.fresh(at) return { mark = at, tokens = capacity, session = at } end
+function algorithm.fresh(at) return { mark = at, tokens = capacity, session = format(at) } end
 
 function algorithm.time(state) return state.mark end
 
 function algorithm.advanced(state, at)
   local steps = divide(minus(at, state.mark), interval_ns)
+  if steps == 0 then return state end
   local tokens = min(plus(times(steps, refill), state.tokens), capacity)
   return { mark = plus(state.mark, times(steps, interval_ns)), tokens = tokens, session = state.session }
 end
@@ -28,7 +29,7 @@ function algorithm.left(state) return min(state.tokens, capacity) end
 
 function algorithm.taken(state, credits, at)
   if not less(state.tokens, capacity) then state = algorithm.fresh(at) end
-  return { mark = state.mark, tokens = minus(state.tokens, credits), session = at }
+  return { mark = state.mark, tokens = minus(state.tokens, credits), session = format(at) }
 end
 
 function algorithm.wait_ns(state, credits, at)
@@ -48,7 +49,7 @@ function algorithm.drain(stored, ask)
     drained = {
       mark = ask.action == 'strict' and tokens == 0 and at or found.mark,
       tokens = tokens,
-      session = less(found.tokens, ask.cost) and found.session or at,
+      session = less(found.tokens, ask.cost) and found.session or format(at),
     }
   end
   return outcome(drained, ask, found.tokens ~= 0, found.tokens, at), ask.cost ~= 0 and drained or nil, at
