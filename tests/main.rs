@@ -32,6 +32,7 @@ mod redis_outage;
 mod redis_scripts;
 mod redis_server;
 mod redis_tls;
+mod redis_unreachable;
 mod reference;
 mod reload;
 mod resp;

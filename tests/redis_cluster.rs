@@ -5,7 +5,8 @@ use std::time::Instant;
 use divvy::store::{Store, StoreError};
 
 use crate::conformance::{TAKE, wait};
-use crate::redis::{apply, one, open, page, recover, summary, timed, window};
+use crate::redis::{apply, one, open, page, summary, window};
+use crate::redis_unreachable::{recover, timed};
 use crate::support::PATIENCE;
 use crate::support::redis::RedisCluster;
 
