@@ -318,6 +318,9 @@ fn other_algorithms_live_beside_divvy_s_keys_and_expire() {
         assert!(error.contains("the key holds nothing that this algorithm has stored"), "{error}");
         assert!(one(&store, "a", limit, Action::Forget).await.unwrap().allowed);
         assert_eq!(one(&store, "a", limit, TAKE).await.unwrap().left, 2, "forgotten, though nobody could read it");
+        // As somebody might have set it by hand.
+        server.cli(&["EVAL", "return redis.call('SET', redis.call('RANDOMKEY'), '0005 2 0007')", "0"]);
+        assert!(one(&store, "a", limit, LOOK).await.unwrap().allowed);
     });
 }
 

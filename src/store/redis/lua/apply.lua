@@ -5,7 +5,7 @@
 local GRACE_NS = 10 * 1e9
 
 -- The nanoseconds that `at` says, or Redis's own time.
-local function time(at)
+local function nanoseconds(at)
   if at ~= 'now' then return parse(at) end
   local now = redis.call('TIME')
   return parse(now[1] .. string_format('%06d', now[2]) .. '000')
@@ -21,7 +21,7 @@ local outcomes, changed_at = {}, nil
 for place = 2, #ARGV do
   local action, cost, at = ARGV[place]:match('^(%a+) (%d+) (%w+)$')
   local drains = action == 'drain' or action == 'strict'
-  local ask = { action = action, drains = drains, cost = parse(cost), at = time(at) }
+  local ask = { action = action, drains = drains, cost = parse(cost), at = nanoseconds(at) }
   if action == 'forget' then
     -- What nobody can read is as good as gone, too.
     local held = refusal or (state and not is_fresh(state, ask.at))
@@ -36,7 +36,7 @@ for place = 2, #ARGV do
   end
 end
 local written = state and algorithm.encode(state)
-if written and written ~= stored then
+if changed_at and written and written ~= stored then
   local lives_ns = plus(algorithm.wait_ns(state, capacity, changed_at), GRACE_NS)
   redis.call('SET', KEYS[1], written, 'PX', format(divide_up(lives_ns, 1e6)))
 elseif stored and not written then

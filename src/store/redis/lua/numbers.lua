@@ -66,32 +66,24 @@ local function plus(a, b)
     if a + b < EXACT then return a + b end
     a = digits(a)
   end
-  local addend, carry, sum = {}, 0, {}
-  if type(b) == 'table' then
-    addend = b
-  elseif #a == 3 then
-    local lowest = a[1] + b
-    local low = lowest % BASE
-    local middle = a[2] + (lowest - low) / BASE
-    local mid = middle % BASE
-    local high = a[3] + (middle - mid) / BASE
-    if high < BASE then return { low, mid, high } end
-    carry = b
-  else
-    carry = b
+  if type(b) == 'number' and #a == 3 then
+    -- A time and a span, as a rule.
+    local sum = a[1] + b
+    local low = sum % BASE
+    sum = a[2] + (sum - low) / BASE
+    local middle = sum % BASE
+    local high = a[3] + (sum - middle) / BASE
+    return high < BASE and { low, middle, high } or { low, middle, high - BASE, 1 }
   end
-  for place = 1, math.max(#a, #addend) do
-    local digit_sum = (a[place] or 0) + (addend[place] or 0) + carry
-    local digit = digit_sum % BASE
-    sum[place] = digit
-    carry = (digit_sum - digit) / BASE
+  b = digits(b)
+  local sum, carry = {}, 0
+  for place = 1, math.max(#a, #b) do
+    local digit = (a[place] or 0) + (b[place] or 0) + carry
+    carry = digit >= BASE and 1 or 0
+    sum[place] = digit - carry * BASE
   end
-  while carry > 0 do
-    local digit = carry % BASE
-    sum[#sum + 1] = digit
-    carry = (carry - digit) / BASE
-  end
-  return sum
+  sum[#sum + 1] = carry
+  return of_digits(sum)
 end
 
 -- a - b; 0 where b is the greater one.
