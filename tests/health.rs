@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::support::metrics::scrape;
-use crate::support::redis::{RedisServer, until};
+use crate::support::redis::{RedisCluster, RedisServer, until};
 use crate::support::{COMPAT_RULES, LineClient, RulesFile, Server, divvy, http};
 
 #[test]
@@ -38,6 +38,18 @@ fn a_server_is_ready_while_its_redis_answers() {
     assert!(response.status == 503 && response.body.contains("NOREPLICAS"), "{response:?}");
     redis.cli(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     until(|| http::get(server.http, "/readyz").status == 200);
+}
+
+#[test]
+fn a_server_is_not_ready_when_no_master_of_its_cluster_takes_writes() {
+    let cluster = RedisCluster::start();
+    let server = Server::start(&[COMPAT_RULES, "--redis-url", &cluster.urls().join(",")]);
+    until(|| http::get(server.http, "/readyz").status == 200);
+    for node in &cluster.nodes {
+        node.cli(&["CONFIG", "SET", "min-replicas-to-write", "5"]);
+    }
+    let response = http::get(server.http, "/readyz");
+    assert!(response.status == 503 && response.body.contains("NOREPLICAS"), "{response:?}");
 }
 
 #[test]

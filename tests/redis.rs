@@ -340,6 +340,27 @@ fn forgotten_scripts_are_sent_again_and_count_once() {
     });
 }
 
+/// Each call with a text of 12 kB was more than Redis took in within the timeout.
+#[test]
+fn a_forgotten_script_s_text_is_sent_once_for_all_of_a_batch_s_calls() {
+    let server = RedisServer::start();
+    let store = open(vec![server.url()]);
+    let received = || {
+        let stats = server.cli(&["INFO", "stats"]);
+        let bytes = stats.lines().find_map(|line| line.strip_prefix("total_net_input_bytes:")).unwrap();
+        bytes.trim().parse::<u64>().unwrap()
+    };
+    wait(async {
+        let actors: Vec<_> = (0..500).map(|number| number.to_string()).collect();
+        let hits: Vec<_> = actors.iter().map(|actor| (actor.as_str(), tokens(9), TAKE)).collect();
+        apply(&store, &hits).await;
+        server.cli(&["SCRIPT", "FLUSH"]);
+        let before = received();
+        assert!(apply(&store, &hits).await.into_iter().all(|outcome| outcome.unwrap().left == 7));
+        assert!(received() - before < 1_000_000, "{} bytes", received() - before);
+    });
+}
+
 #[test]
 fn a_unix_socket_works_too() {
     let dir = tempfile::tempdir().unwrap();

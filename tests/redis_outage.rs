@@ -99,8 +99,10 @@ impl Subject {
         let worst = *waits.last().unwrap();
         assert!(worst < TIMEOUT + SLACK, "{}: a reply took {worst:?}", self.policy);
         waits.retain(|wait| *wait > TIMEOUT / 2);
-        let usual = waits.get(waits.len() / 2);
-        assert!(usual.is_none_or(|wait| *wait < TIMEOUT * 3 / 2), "{}: {waits:?}", self.policy);
+        // Of few, one that the machine was busy with would decide.
+        if waits.len() >= 10 {
+            assert!(waits[waits.len() / 2] < TIMEOUT * 3 / 2, "{}: {waits:?}", self.policy);
+        }
     }
 
     /// Whatever was asked and answered within the outage has the policy's answer.

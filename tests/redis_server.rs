@@ -199,6 +199,31 @@ fn scripts_flushed_under_load_are_loaded_again_and_nothing_counts_twice() {
     assert!(denied > 0, "the load went past the limit");
 }
 
+/// Whatever is too much for Redis is refused, not let through: a flood would else be its own remedy.
+#[test]
+fn a_flood_of_hits_is_no_outage_that_allow_lets_through() {
+    let (redis, rules) = (RedisServer::start(), rules(10));
+    let flags = ["--on-store-error", "allow", "--redis-timeout", "1500"];
+    let server = serve(&rules, &redis.url(), &flags);
+    let allowed = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..60 {
+            let (address, allowed) = (server.resp, &allowed);
+            scope.spawn(move || {
+                let mut client = RespClient::connect(address);
+                client.send("CL.THROTTLE hot 99 1 3600\r\n".repeat(2_000).as_bytes());
+                for _ in 0..2_000 {
+                    let reply = client.read_reply();
+                    let is_refused = reply.contains("too slow for all that is asked of it");
+                    assert!(reply.starts_with("[0 ") || reply.starts_with("[1 ") || is_refused, "{reply}");
+                    allowed.fetch_add(u64::from(reply.starts_with("[0 ")), Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!(allowed.into_inner(), 100);
+}
+
 #[test]
 fn a_hot_bucket_of_a_command_on_two_servers_is_exact_and_answers_everybody() {
     let (redis, rules) = (RedisServer::start(), rules(10));

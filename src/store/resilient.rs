@@ -2,6 +2,7 @@
 //!
 //! The policy speaks for each entry that failed, not for the batch: in a cluster only some of the buckets may be out of
 //! reach. An outage is counted hit by hit, and logged once.
+//! What the store refuses because too much is asked of it at once is none: that the policy never lets through.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -36,7 +37,8 @@ pub enum FailurePolicy {
 
 /// `inner`, with a policy for its failures.
 ///
-/// An [`Action::Forget`] that failed is an error under every policy: none can make the store forget.
+/// An [`Action::Forget`] that failed is an error under every policy: none can make the store forget. So is a hit that is
+/// too much for the store, unless it is denied: to let it through would make an attack its own remedy.
 pub struct Resilient<S> {
     inner: S,
     policy: Policy,
@@ -142,7 +144,10 @@ impl<S: Store> Resilient<S> {
 
     /// Has the policy answer what failed.
     async fn stand_in(&self, batch: &mut Batch) {
-        let failed = failed_asks(batch);
+        let failed = match self.policy {
+            Policy::Deny => failed_asks(batch, |_| true),
+            _ => failed_asks(batch, |error| !matches!(error, StoreError::Overloaded(_))),
+        };
         let mut part = batch.part(&failed);
         match &self.policy {
             Policy::Error => return,
@@ -156,10 +161,10 @@ impl<S: Store> Resilient<S> {
     }
 }
 
-/// The indexes of the asks that failed.
-fn failed_asks(batch: &Batch) -> Vec<usize> {
+/// The indexes of the asks that failed with such an error.
+fn failed_asks(batch: &Batch, is_such: fn(&StoreError) -> bool) -> Vec<usize> {
     let failed = |(_, entry, outcome): (&[u8], &Entry, &Result<_, StoreError>)| {
-        entry.action != Action::Forget && outcome.is_err()
+        entry.action != Action::Forget && outcome.as_ref().is_err_and(is_such)
     };
     batch.answers().enumerate().filter(|(_, answer)| failed(*answer)).map(|(index, _)| index).collect()
 }

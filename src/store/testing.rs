@@ -10,7 +10,8 @@ use crate::metrics::Figure;
 pub const TAKE: Action = Action::Ask(Ask::Take { cost: 1 });
 pub const LOOK: Action = Action::Ask(Ask::Look { cost: 1 });
 
-/// Answers from memory; fails for keys that begin with `!` and `?` (no answer of use), and for all while it is down.
+/// Answers from memory; fails for keys that begin with `!`, `?` (no answer of use) and `+` (overloaded), and for all
+/// while it is down.
 #[derive(Default)]
 pub struct ScriptedStore {
     pub memory: MemoryStore,
@@ -30,6 +31,7 @@ impl Store for ScriptedStore {
         let failure = |key: &[u8]| match key.first() {
             Some(b'!') => Some(StoreError::unreachable("out of reach")),
             Some(b'?') => Some(StoreError::new("not understood")),
+            Some(b'+') => Some(StoreError::overloaded("no room")),
             _ => None,
         };
         let failures: Vec<_> = batch.answers().map(|(key, _, _)| failure(key)).collect();

@@ -33,6 +33,9 @@ const MAX_HEAD: u32 = 16 * 1024;
 /// HTTP/2: what a client may send ahead, of a request and in all, and what is buffered for it (bytes).
 const WINDOW: u32 = 64 * 1024;
 
+/// HTTP/2: how long an answer waits for the rest of a body that nobody reads.
+const SETTLING: Duration = Duration::from_millis(200);
+
 /// The library's settings.
 pub fn builder(timeouts: Timeouts) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
@@ -79,7 +82,7 @@ async fn bound_request_body(bounds: &BodyBounds, request: Request, next: Next) -
     match account.cut.get() {
         None => {
             if let Some(rest) = rest.filter(|_| version == Version::HTTP_2) {
-                discard(rest, bounds.timeouts.request).await;
+                discard(rest).await;
             }
             response
         }
@@ -97,18 +100,11 @@ async fn bound_request_body(bounds: &BodyBounds, request: Request, next: Next) -
 }
 
 /// Reads on to the end of a body that was answered before it had come: to an answer before its end the library adds a
-/// reset of the stream, and curl, for one, then drops the answer. No client sends more than the window unasked.
-async fn discard(mut rest: Body, limit: Duration) {
-    let to_end = async {
-        let mut received = 0;
-        while let Some(Ok(frame)) = rest.frame().await
-            && received < WINDOW as usize
-        {
-            received += frame.data_ref().map_or(0, Bytes::len);
-        }
-    };
-    // A client that is too slow has its answer, and the reset.
-    let _ = timeout(limit, to_end).await;
+/// reset of the stream, and curl, for one, then drops the answer. A client that takes its time has its answer, and the
+/// reset: it may be one that sends for as long as the stream lasts.
+async fn discard(mut rest: Body) {
+    let to_end = async { while let Some(Ok(_)) = rest.frame().await {} };
+    let _ = timeout(SETTLING, to_end).await;
 }
 
 /// Outlives the body: whoever collected it holds its bytes until the request is answered.
@@ -221,6 +217,21 @@ mod tests {
         let (status, text) = runtime().block_on(answer(Body::new(unending)));
         assert_eq!(status, StatusCode::REQUEST_TIMEOUT);
         assert!(text.contains("not finished within") && text.contains("\"status\":408"), "{text}");
+    }
+
+    /// A stranger's stream that stays open waited for the whole time that a request may take.
+    #[test]
+    fn an_answer_before_a_body_that_never_ends_does_not_wait_for_it() {
+        let limit = Duration::from_secs(3600);
+        let timeouts = Timeouts { idle: None, request: limit, write: limit, auth: limit, handshake: limit };
+        let memory = BufferMemory::new(LARGE, Metrics::new());
+        let router = Router::new()
+            .route("/", post(|| async { "early" }))
+            .layer(from_fn_with_state(BodyBounds { timeouts, memory }, bound_body));
+        let unending = StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>());
+        let request = Request::post("/").version(Version::HTTP_2).body(Body::new(unending)).unwrap();
+        let response = runtime().block_on(router.oneshot(request)).unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
     }
 
     #[test]

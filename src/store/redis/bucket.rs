@@ -40,7 +40,8 @@ pub(super) fn call(batch: &Batch, group: &Group) -> Call {
     };
     let actions = group.entries(batch).map(|entry| action(entry.action, batch.brought_time(entry)));
     let arguments = std::iter::once(numbers(&group.limit)).chain(actions).map(String::into_bytes);
-    Call::Script { script, key: group.key.clone(), arguments: arguments.collect() }
+    let actions = group.indices.len();
+    Call::Script { script, key: group.key.clone(), arguments: arguments.collect(), actions }
 }
 
 /// The limit's numbers, in the order in which the algorithm's script reads them.

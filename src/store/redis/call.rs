@@ -52,19 +52,17 @@ pub(super) enum Call {
         script: &'static Script,
         key: Vec<u8>,
         arguments: Vec<Vec<u8>>,
+        /// How many of a batch's actions it takes.
+        actions: usize,
     },
-    /// Whether a server takes writes: a key that is gone after a millisecond.
-    Probe,
+    /// Whether a server takes writes: this key is gone after a millisecond.
+    Probe { key: Vec<u8> },
     /// How many keys a server has.
     Count,
     /// Which process it is, among other things.
     ServerInfo,
     /// A page of the keys that match.
-    Scan {
-        cursor: u64,
-        pattern: Vec<u8>,
-        count: usize,
-    },
+    Scan { cursor: u64, pattern: Vec<u8>, count: usize },
     /// Which nodes of a cluster have which slots.
     Slots,
 }
@@ -73,18 +71,34 @@ impl Call {
     /// The key that says which node of a cluster is to be asked; empty where any node will do.
     pub(super) fn key(&self) -> &[u8] {
         match self {
-            Self::Script { key, .. } => key,
-            Self::Probe | Self::Count | Self::ServerInfo | Self::Scan { .. } | Self::Slots => &[],
+            Self::Script { key, .. } | Self::Probe { key } => key,
+            Self::Count | Self::ServerInfo | Self::Scan { .. } | Self::Slots => &[],
+        }
+    }
+
+    /// How many of a batch's actions it takes.
+    pub(super) fn actions(&self) -> usize {
+        match self {
+            Self::Script { actions, .. } => *actions,
+            Self::Probe { .. } | Self::Count | Self::ServerInfo | Self::Scan { .. } | Self::Slots => 0,
+        }
+    }
+
+    /// The script that it runs.
+    pub(super) fn script(&self) -> Option<&'static Script> {
+        match self {
+            Self::Script { script, .. } => Some(script),
+            Self::Probe { .. } | Self::Count | Self::ServerInfo | Self::Scan { .. } | Self::Slots => None,
         }
     }
 
     /// The command; a script by its hash, which Redis may have forgotten (after a restart, a failover, SCRIPT FLUSH).
     pub(super) fn command(&self) -> Cmd {
         match self {
-            Self::Script { script, key, arguments } => with_key("EVALSHA", script.hash(), key, arguments),
-            Self::Probe => {
+            Self::Script { script, key, arguments, .. } => with_key("EVALSHA", script.hash(), key, arguments),
+            Self::Probe { key } => {
                 let mut command = redis::cmd("SET");
-                command.arg("divvy.probe").arg(1).arg("PX").arg(1);
+                command.arg(key).arg(1).arg("PX").arg(1);
                 command
             }
             Self::Count => redis::cmd("DBSIZE"),
@@ -109,8 +123,8 @@ impl Call {
     /// The same with the script's text, which makes Redis remember the script.
     pub(super) fn command_with_text(&self) -> Cmd {
         match self {
-            Self::Script { script, key, arguments } => with_key("EVAL", script.text, key, arguments),
-            Self::Probe | Self::Count | Self::ServerInfo | Self::Scan { .. } | Self::Slots => self.command(),
+            Self::Script { script, key, arguments, .. } => with_key("EVAL", script.text, key, arguments),
+            Self::Probe { .. } | Self::Count | Self::ServerInfo | Self::Scan { .. } | Self::Slots => self.command(),
         }
     }
 }
@@ -126,6 +140,9 @@ fn with_key(name: &str, script: &str, key: &[u8], arguments: &[Vec<u8>]) -> Cmd 
 pub(super) enum Failure {
     /// Nothing came back in time. The call may have been carried out.
     Timeout(Duration),
+    /// The batch had waited for others, which Redis answered, until no time was left, or hardly any. The call may have been
+    /// carried out.
+    Overloaded,
     /// There was no connection to send the call on.
     Unreachable(Arc<RedisError>),
     /// This happened a moment ago, so the call was not sent.
@@ -177,7 +194,7 @@ impl Failure {
                 )
             ),
             Self::AtNode(_, failure) => failure.was_not_done(),
-            Self::Timeout(_) | Self::Foreign(_) | Self::Cursor(_) => false,
+            Self::Timeout(_) | Self::Overloaded | Self::Foreign(_) | Self::Cursor(_) => false,
         }
     }
 
@@ -202,7 +219,7 @@ impl Failure {
                 None => error.is_io_error() || error.is_connection_dropped(),
             },
             Self::AtNode(_, failure) => failure.is_outage(),
-            Self::Foreign(_) | Self::Cursor(_) => false,
+            Self::Overloaded | Self::Foreign(_) | Self::Cursor(_) => false,
         }
     }
 
@@ -223,7 +240,10 @@ impl Failure {
     pub(super) fn describe(&self, name: &str) -> StoreError {
         match self {
             Self::Cursor(cursor) => invalid_cursor(cursor),
-            Self::AtNode(_, failure) if matches!(**failure, Self::Cursor(_)) => failure.describe(name),
+            Self::Overloaded => StoreError::overloaded(self.text(name)),
+            Self::AtNode(node, failure) if matches!(**failure, Self::Cursor(_) | Self::Overloaded) => {
+                failure.describe(node)
+            }
             _ if self.is_outage() => StoreError::unreachable(self.text(name)),
             _ => StoreError::new(self.text(name)),
         }
@@ -232,6 +252,7 @@ impl Failure {
     fn text(&self, name: &str) -> String {
         match self {
             Self::Timeout(time) => format!("Redis at {name} did not answer within {} ms", time.as_millis()),
+            Self::Overloaded => format!("Redis at {name} is too slow for all that is asked of it"),
             Self::Unreachable(error) => format!("cannot connect to Redis at {name}: {error}"),
             Self::Suspended(failure) => failure.text(name),
             Self::AtNode(node, failure) => match &**failure {

@@ -21,7 +21,7 @@ use super::call::{Call, Failure, Reply};
 use super::link::{Link, Request};
 use super::scan::{Cursor, Scan, Scanned};
 use super::slots::{Address, SlotMap};
-use super::target::Source;
+use super::target::{PROBE, Source};
 
 /// How often one call may be sent on: more often than any cluster has reason to.
 const MOST_TURNS: usize = 5;
@@ -136,11 +136,7 @@ impl Cluster {
             self.look_up(deadline).await?;
         }
         let map = self.slots.load_full();
-        let probe = async |node| match self.link(node).ask(&Call::Probe, deadline).await {
-            // Another one has the probe's slot, and this one is well enough to say so.
-            Err(failure) if failure.redirection().is_some() => Ok(()),
-            answer => answer.map(drop),
-        };
+        let probe = async |node| self.link(node).ask(&Call::Probe { key: map.key_at(node, PROBE) }, deadline).await;
         let probes: Vec<_> = map.masters().iter().map(|node| Box::pin(probe(node))).collect();
         if probes.is_empty() {
             return Err(Failure::NoNode);

@@ -15,12 +15,13 @@ use tokio::time::Instant;
 
 use super::attempt::{Answers, Attempt, Sent, closed};
 use super::breaker::Breaker;
-use super::call::{Call, Failure, Reply};
+use super::call::{Call, Failure, Reply, Script};
+use super::in_flight::InFlight;
 use super::scan::{Cursor, Scan, ServerPage};
 use super::target::Source;
 
 /// A call that had less than this part of the store's timeout tells nothing about Redis: its batch had spent the rest on
-/// the calls before.
+/// waiting for others, or on the calls before.
 const TELLING_PART: u32 = 4;
 
 const TOO_FEW: Failure = Failure::Foreign("fewer replies than calls");
@@ -31,6 +32,7 @@ pub(super) struct Link {
     timeout: Duration,
     breaker: Arc<Breaker>,
     attempts: Mutex<HashMap<runtime::Id, Attempt, foldhash::fast::RandomState>>,
+    in_flight: InFlight,
     /// On whichever connection.
     answers: Answers,
 }
@@ -49,6 +51,7 @@ impl Link {
             timeout,
             breaker: Arc::default(),
             attempts: Mutex::default(),
+            in_flight: InFlight::default(),
             answers: Answers::default(),
         }
     }
@@ -59,12 +62,25 @@ impl Link {
         if requests.is_empty() {
             return Vec::new();
         }
+        let actions = requests.iter().map(|request| request.call.actions()).sum();
+        let Some(_permit) = self.in_flight.enter(actions, deadline).await else {
+            return vec![Err(self.out_of_time(deadline)); requests.len()];
+        };
         let mut replies = self.send(requests, Call::command, deadline).await;
         let is_forgotten = |reply: &Result<Reply, Failure>| reply.as_ref().is_err_and(Failure::is_forgotten_script);
         let forgotten = requests.iter().zip(&mut replies).filter(|(_, reply)| is_forgotten(reply));
         let (again, places): (Vec<_>, Vec<_>) = forgotten.unzip();
         if !again.is_empty() {
-            let second = self.send(&again, Call::command_with_text, deadline).await;
+            // Redis knows a script again when its text has come once, before the calls behind.
+            let mut known: Vec<&Script> = Vec::new();
+            let command = |call: &Call| match call.script() {
+                Some(script) if !known.iter().any(|known| std::ptr::eq(*known, script)) => {
+                    known.push(script);
+                    call.command_with_text()
+                }
+                _ => call.command(),
+            };
+            let second = self.send(&again, command, deadline).await;
             places.into_iter().zip(second).for_each(|(place, reply)| *place = reply);
         }
         replies
@@ -102,7 +118,7 @@ impl Link {
     async fn send(
         &self,
         requests: &[Request<'_>],
-        command: fn(&Call) -> redis::Cmd,
+        mut command: impl FnMut(&Call) -> redis::Cmd,
         deadline: Instant,
     ) -> Vec<Result<Reply, Failure>> {
         let mut pipeline = Pipeline::with_capacity(requests.len());
@@ -143,10 +159,11 @@ impl Link {
                 Ok(values)
             }
             Sent::Unanswered => {
-                let failure = Failure::Timeout(self.timeout);
-                if is_telling {
-                    self.note_silence(&failure, begin, &attempt);
+                if !is_telling {
+                    return Err(self.out_of_time(deadline));
                 }
+                let failure = Failure::Timeout(self.timeout);
+                self.note_silence(&failure, begin, &attempt);
                 Err(failure)
             }
             // The next call makes a new connection, at once.
@@ -159,6 +176,13 @@ impl Link {
             Sent::Unreachable(error) => Err(self.note_unreachable(error)),
             Sent::Not => Err(self.note_unreachable(Arc::new(closed()))),
         }
+    }
+
+    /// Why a batch, which began a timeout before the deadline, has spent its time on waiting for others: too much is asked
+    /// of Redis, unless it answered none of those either.
+    fn out_of_time(&self, deadline: Instant) -> Failure {
+        let began = deadline.checked_sub(self.timeout).unwrap_or(deadline);
+        if self.answers.any_since(began) { Failure::Overloaded } else { Failure::Timeout(self.timeout) }
     }
 
     fn note_answer(&self, values: &[Reply], attempt: &Attempt) {
@@ -225,7 +249,7 @@ mod tests {
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("redis://{}", silent.local_addr().unwrap());
         let link = Link::new(Source::Server(url.into_connection_info().unwrap()), TIMEOUT);
-        let ask = |time| link.ask(&Call::Probe, Instant::now() + time);
+        let ask = |time| link.ask(&Call::Count, Instant::now() + time);
         assert!(ask(TIMEOUT / 10).await.is_err());
         assert!(link.breaker.admit(Instant::now(), TIMEOUT).is_ok());
         assert!(ask(TIMEOUT).await.is_err());

@@ -16,6 +16,7 @@ mod bucket;
 mod call;
 mod cluster;
 mod group;
+mod in_flight;
 mod key;
 mod link;
 mod scan;

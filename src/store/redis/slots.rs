@@ -12,6 +12,9 @@ use super::call::Reply;
 /// The last slot of every cluster.
 const LAST_SLOT: i64 = 16_383;
 
+/// Enough to find even a node that has one slot alone, nearly always.
+const MOST_TRIES: u32 = 100_000;
+
 /// Where a node listens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Address {
@@ -56,10 +59,10 @@ impl SlotMap {
         let mut map = Self::default();
         let mut version = FixedState::default().build_hasher();
         for (first, last, master) in ranges {
-            (first, last, identity(master)).hash(&mut version);
             // A node whose address the one that answered does not know yet.
-            let Some(master) = read_node(master, answered_by) else { continue };
-            let master = map.place(master);
+            let Some(address) = read_node(master, answered_by) else { continue };
+            (first, last, identity(master)).hash(&mut version);
+            let master = map.place(address);
             for slot in first.max(0)..=last.min(LAST_SLOT) {
                 map.owners.extend(u16::try_from(slot).ok().and_then(Slot::new).map(|slot| (slot, master)));
             }
@@ -70,6 +73,13 @@ impl SlotMap {
 
     pub(super) fn owner(&self, slot: Slot) -> Option<&Address> {
         self.masters.get(*self.owners.get(&slot)?)
+    }
+
+    /// A key that begins so, in one of the node's slots.
+    pub(super) fn key_at(&self, node: &Address, begin: &[u8]) -> Vec<u8> {
+        let key = |number: u32| [begin, format!("{{{number}}}").as_bytes()].concat();
+        let is_there = |key: &Vec<u8>| self.owner(Slot::for_key(key)) == Some(node);
+        (0..MOST_TRIES).map(key).find(is_there).unwrap_or_else(|| begin.to_vec())
     }
 
     /// Another number when a slot has moved to another node.
@@ -147,6 +157,9 @@ mod tests {
         assert_eq!(owner(100), Some(address("asked", 2)), "no host: the one that was asked");
         assert_eq!(owner(201), None);
         assert_eq!(map.masters().len(), 2);
+        for node in map.masters() {
+            assert_eq!(map.owner(Slot::for_key(map.key_at(node, b"divvy.probe"))), Some(node));
+        }
     }
 
     #[test]

@@ -20,6 +20,8 @@ use super::scan::{Cursor, Scan, Scanned};
 use super::slots::Address;
 use super::{RedisOptions, RedisSentinel};
 
+/// The key that tells whether writes are taken.
+pub(super) const PROBE: &[u8] = b"divvy.probe";
 /// How long one server may take to accept a connection, its greetings included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -96,7 +98,7 @@ impl Target {
     /// Whether hits can be answered; in a cluster, whether some of them can.
     pub(super) async fn check(&self, deadline: Instant) -> Result<(), Failure> {
         match &self.servers {
-            Servers::One(link) => link.ask(&Call::Probe, deadline).await.map(drop),
+            Servers::One(link) => link.ask(&Call::Probe { key: PROBE.into() }, deadline).await.map(drop),
             Servers::Cluster(cluster) => cluster.check(deadline).await,
         }
     }

@@ -36,7 +36,7 @@ pub(super) fn call(batch: &Batch, group: &Group) -> Call {
         };
         arguments.extend([name.into(), cost.to_string().into_bytes()]);
     }
-    Call::Script { script: &TAKE, key: group.key.clone(), arguments }
+    Call::Script { script: &TAKE, key: group.key.clone(), arguments, actions: group.indices.len() }
 }
 
 /// A window's credits, and its length in milliseconds, rounded up: Redis knows no shorter time.

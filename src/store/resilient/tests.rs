@@ -98,7 +98,19 @@ fn an_idle_server_shows_no_outage_for_ever() {
 #[test]
 fn only_a_store_out_of_reach_is_an_outage() {
     let store = resilient(FailurePolicy::Error);
-    assert!(hit(&store, 0, "?").is_err());
-    assert!(!store.is_out(at(0)) && !store.outage.lock().lasts());
-    assert_eq!(store.failed(), 1);
+    for key in ["?", "+"] {
+        assert!(hit(&store, 0, key).is_err());
+        assert!(!store.is_out(at(0)) && !store.outage.lock().lasts(), "{key}");
+    }
+    assert_eq!(store.failed(), 2);
+}
+
+#[test]
+fn what_is_too_much_for_the_store_is_never_let_through() {
+    let answer = |policy, key| hit(&resilient(policy), 0, key).map(|(allowed, ..)| allowed);
+    for policy in [FailurePolicy::Allow, FailurePolicy::Local { buckets: 9 }] {
+        assert_eq!(answer(policy, "+"), Err("no room".to_owned()), "{policy:?}");
+        assert_eq!(answer(policy, "?"), Ok(true), "{policy:?}");
+    }
+    assert_eq!(answer(FailurePolicy::Deny, "+"), Ok(false));
 }

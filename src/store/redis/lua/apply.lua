@@ -1,14 +1,18 @@
 -- Applies the actions, one argument each: "action cost at". Answers a text for each: see `outcome`.
 
--- How long a bucket is kept after it is as good as fresh: as far as a client's times may be behind Redis's clock, it is
--- not fresh yet by those.
+-- A bucket is kept so much longer than until it is as good as fresh by the time of its last change: the next one may come
+-- with a time that a client has brought, and that is as far behind.
 local GRACE_NS = 10 * 1e9
 
--- The nanoseconds that `at` says, or Redis's own time.
+-- Redis's own time, the same for the whole run.
+local own_time
 local function nanoseconds(at)
   if at ~= 'now' then return parse(at) end
-  local now = redis.call('TIME')
-  return parse(now[1] .. string_format('%06d', now[2]) .. '000')
+  if not own_time then
+    local now = redis.call('TIME')
+    own_time = parse(now[1] .. string_format('%06d', now[2]) .. '000')
+  end
+  return own_time
 end
 
 local stored, state = redis.pcall('GET', KEYS[1]), nil
