@@ -135,6 +135,23 @@ fn a_dead_redis_neither_blocks_accepts_nor_grows_memory() {
     an_outage_neither_blocks_accepts_nor_grows_memory(RedisServer::kill, RedisServer::restart);
 }
 
+/// More hits than are sent to Redis at a time: those that wait meet the outage, too, and not each other.
+#[test]
+fn all_hits_of_a_hung_redis_are_the_policy_s() {
+    let (redis, rules) = (RedisServer::start(), rules(10));
+    let server = serve(&rules, &redis.url(), &["--on-store-error", "allow"]);
+    hit_in_time(&server, "a");
+    redis.signal("-STOP");
+    let tally = Tally::default();
+    thread::scope(|scope| {
+        for _ in 0..20 {
+            scope.spawn(|| hit_many(server.line, "a", 500, &tally));
+        }
+    });
+    assert_eq!(tally.counts(), (10_000, 0, 0));
+    redis.signal("-CONT");
+}
+
 fn an_outage_neither_blocks_accepts_nor_grows_memory(end: fn(&mut RedisServer), begin: fn(&mut RedisServer)) {
     let (mut redis, rules) = (RedisServer::start(), rules(1_000_000));
     let server = serve(&rules, &redis.url(), &[]);
