@@ -24,6 +24,9 @@ use super::target::Source;
 /// waiting for others, or on the calls before.
 const TELLING_PART: u32 = 4;
 
+/// How often a batch brings along the scripts that Redis has forgotten: it may forget them again in between.
+const MOST_LOADS: usize = 3;
+
 const TOO_FEW: Failure = Failure::Foreign("fewer replies than calls");
 
 /// The connections to one server.
@@ -56,8 +59,8 @@ impl Link {
         }
     }
 
-    /// Makes the calls in one round trip. Scripts that Redis has forgotten are sent once more with their text: Redis
-    /// did not carry those calls out.
+    /// Makes the calls in one round trip. Those whose script Redis has forgotten are sent once more, with its text: Redis
+    /// did not carry them out.
     pub(super) async fn exchange(&self, requests: &[Request<'_>], deadline: Instant) -> Vec<Result<Reply, Failure>> {
         if requests.is_empty() {
             return Vec::new();
@@ -67,10 +70,13 @@ impl Link {
             return vec![Err(self.out_of_time(deadline)); requests.len()];
         };
         let mut replies = self.send(requests, Call::command, deadline).await;
-        let is_forgotten = |reply: &Result<Reply, Failure>| reply.as_ref().is_err_and(Failure::is_forgotten_script);
-        let forgotten = requests.iter().zip(&mut replies).filter(|(_, reply)| is_forgotten(reply));
-        let (again, places): (Vec<_>, Vec<_>) = forgotten.unzip();
-        if !again.is_empty() {
+        for _ in 0..MOST_LOADS {
+            let is_forgotten = |reply: &Result<Reply, Failure>| reply.as_ref().is_err_and(Failure::is_forgotten_script);
+            let forgotten = requests.iter().zip(&mut replies).filter(|(_, reply)| is_forgotten(reply));
+            let (again, places): (Vec<_>, Vec<_>) = forgotten.unzip();
+            if again.is_empty() {
+                break;
+            }
             // Redis knows a script again when its text has come once, before the calls behind.
             let mut known: Vec<&Script> = Vec::new();
             let command = |call: &Call| match call.script() {
@@ -80,8 +86,8 @@ impl Link {
                 }
                 _ => call.command(),
             };
-            let second = self.send(&again, command, deadline).await;
-            places.into_iter().zip(second).for_each(|(place, reply)| *place = reply);
+            let answers = self.send(&again, command, deadline).await;
+            places.into_iter().zip(answers).for_each(|(place, reply)| *place = reply);
         }
         replies
     }
