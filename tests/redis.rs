@@ -1,7 +1,5 @@
 //! One Redis as the store: names and values that the original Divvy shares, times, batches and listings.
 
-use std::time::Duration;
-
 use divvy::algorithm::{Ask, FixedWindow, LeakyBucket, Limit, Outcome, SlidingLog, SlidingWindow, TokenBucket};
 use divvy::clock::{Clock, Timestamp};
 use divvy::store::key::{Prefix, Space};
@@ -9,13 +7,12 @@ use divvy::store::{Action, Batch, Listing, Page, RedisOptions, RedisStore, Store
 
 use crate::conformance::{LOOK, TAKE, wait};
 use crate::redis_unreachable::{recover, timed};
-use crate::support::redis::{Proxy, RedisServer, free_port};
+use crate::support::redis::{Proxy, RedisServer, TIMEOUT, free_port};
 
 const SECOND: u64 = 1_000_000_000;
-pub const TIMEOUT: Duration = Duration::from_millis(500);
 
 pub fn open(urls: Vec<String>) -> RedisStore {
-    RedisStore::open(RedisOptions { urls, timeout: TIMEOUT, ..RedisOptions::default() }).unwrap()
+    RedisStore::open(RedisOptions { urls, ..RedisOptions::default() }).unwrap()
 }
 
 pub fn window(credits: u64, nanos: u64) -> Limit {

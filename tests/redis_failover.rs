@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::redis::{RedisCluster, RedisServer};
+use crate::support::redis::{RedisCluster, RedisServer, SLACK, TIMEOUT};
 use crate::support::sentinel::{MASTER, SENTINEL_PASSWORD, Sentinels};
 use crate::support::{LineClient, PATIENCE, RulesFile, Server, parse_verdict};
 
@@ -19,9 +19,6 @@ const LIMIT: u64 = 4_000;
 const CLIENTS: usize = 8;
 /// Grants before the master is killed.
 const BEFORE: usize = 500;
-const TIMEOUT: Duration = Duration::from_millis(500);
-/// What a busy machine may add to a reply's time.
-const SLACK: Duration = Duration::from_millis(1500);
 
 const KEY: &str = "divvy:ip=*:a:4000:600";
 

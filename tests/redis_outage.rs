@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::redis::{RedisCluster, RedisServer, until};
+use crate::support::redis::{RedisCluster, RedisServer, SLACK, TIMEOUT, until};
 use crate::support::{LineClient, RulesFile, Server, parse_verdict};
 
 const LIMIT: u64 = 4_000;
@@ -21,9 +21,6 @@ const CLIENTS_EACH: usize = 4;
 const FIELDS: [&str; 2] = ["ip", "bucket"];
 /// Replies to each server's clients before the outage.
 const BEFORE: usize = 300;
-const TIMEOUT: Duration = Duration::from_millis(500);
-/// What a busy machine may add to the slowest reply.
-const SLACK: Duration = Duration::from_millis(1500);
 /// How long an outage lasts: long enough for every batch to run into the timeout, and for tries in vain.
 const OUTAGE: Duration = Duration::from_millis(1_200);
 const POLICIES: [&str; 4] = ["error", "deny", "allow", "local"];

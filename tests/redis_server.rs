@@ -8,12 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::log::Log;
-use crate::support::redis::RedisServer;
+use crate::support::redis::{RedisServer, SLACK, TIMEOUT};
 use crate::support::{LineClient, RespClient, RulesFile, Server, connect, divvy, parse_verdict};
 
-const TIMEOUT: Duration = Duration::from_millis(500);
-/// What a busy machine may add to a reply's time.
-const SLACK: Duration = Duration::from_millis(1500);
 const RECOVERY: Duration = Duration::from_secs(30);
 
 fn rules(credits: u64) -> RulesFile {

@@ -6,8 +6,8 @@ use divvy::algorithm::{Limit, Outcome};
 use divvy::store::{RedisStore, StoreError};
 
 use crate::conformance::{TAKE, wait};
-use crate::redis::{TIMEOUT, apply, one, open, take, window};
-use crate::support::redis::{RedisServer, free_port};
+use crate::redis::{apply, one, open, take, window};
+use crate::support::redis::{RedisServer, TIMEOUT, free_port};
 
 const SECOND: u64 = 1_000_000_000;
 /// What a batch may take longer than its timeout on a machine that runs all tests at once.

@@ -8,9 +8,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use divvy::store::DEFAULT_REDIS_TIMEOUT;
 use tempfile::TempDir;
 
 use super::PATIENCE;
+
+/// What servers that are not told otherwise wait for Redis.
+pub const TIMEOUT: Duration = DEFAULT_REDIS_TIMEOUT;
+/// What a busy machine may add to a reply's time.
+pub const SLACK: Duration = Duration::from_millis(1500);
 
 /// Ends redis-server when its standard input ends, which it does with the test process, however that ends: a server
 /// that all tests share is never dropped.

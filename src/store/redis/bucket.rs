@@ -6,8 +6,8 @@
 //! whole numbers of any size. Numbers go to and fro as decimal text, so that MONITOR and GET show something to people.
 
 use super::call::{Call, Failure, Reply, Script};
-use super::group::Group;
-use crate::algorithm::{Ask, Kind, Limit, Outcome};
+use super::group::{Group, words};
+use crate::algorithm::{Kind, Limit, Outcome};
 use crate::clock::Timestamp;
 use crate::store::{Action, Batch};
 
@@ -56,13 +56,7 @@ fn numbers(limit: &Limit) -> String {
 }
 
 fn action(action: Action, at: Option<Timestamp>) -> String {
-    let (name, cost) = match action {
-        Action::Ask(Ask::Look { cost }) => ("look", cost),
-        Action::Ask(Ask::Take { cost }) => ("take", cost),
-        Action::Ask(Ask::Drain { cost, strict: false }) => ("drain", cost),
-        Action::Ask(Ask::Drain { cost, strict: true }) => ("strict", cost),
-        Action::Forget => ("forget", 0),
-    };
+    let (name, cost) = words(action);
     match at {
         Some(at) => format!("{name} {cost} {}", at.as_nanos()),
         None => format!("{name} {cost} now"),
@@ -99,16 +93,16 @@ fn outcome(text: &str) -> Option<Outcome> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::{LeakyBucket, SlidingLog};
-    use crate::store::redis::group::Groups;
+    use crate::algorithm::{Ask, LeakyBucket, SlidingLog};
+    use crate::store::redis::group::groups_of;
 
-    fn group(limit: Limit) -> (Batch, Groups) {
+    fn group(limit: Limit) -> (Batch, Vec<Group>) {
         let mut batch = Batch::default();
         let drain = Action::Ask(Ask::Drain { cost: 3, strict: true });
         for (action, at) in [(drain, Timestamp::MAX), (Action::Forget, batch.now())] {
             batch.push(limit, action, at, |key| key.push(b'a'));
         }
-        let groups = Groups::of(&batch);
+        let groups = groups_of(&batch);
         (batch, groups)
     }
 
@@ -116,7 +110,7 @@ mod tests {
     fn a_call_says_in_decimals_what_is_asked() {
         let arguments = |limit| {
             let (batch, groups) = group(limit);
-            let Call::Script { arguments, .. } = call(&batch, &groups.0[0]) else { panic!("no script") };
+            let Call::Script { arguments, .. } = call(&batch, &groups[0]) else { panic!("no script") };
             arguments.into_iter().map(|argument| String::from_utf8(argument).unwrap()).collect::<Vec<_>>()
         };
         let actions = ["strict 3 18446744073709551615", "forget 0 now"];
@@ -131,7 +125,7 @@ mod tests {
         let (_, groups) = group(Limit::LeakyBucket(LeakyBucket::new(9, 4, 70).unwrap()));
         let read = |texts: &[&str]| {
             let texts = texts.iter().map(|text| Reply::BulkString(text.as_bytes().to_vec()));
-            outcomes(&groups.0[0], &Reply::Array(texts.collect()))
+            outcomes(&groups[0], &Reply::Array(texts.collect()))
         };
         let taken = Outcome {
             allowed: true,

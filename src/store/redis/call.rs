@@ -78,18 +78,12 @@ impl Call {
 
     /// How many of a batch's actions it takes.
     pub(super) fn actions(&self) -> usize {
-        match self {
-            Self::Script { actions, .. } => *actions,
-            Self::Probe { .. } | Self::Count | Self::ServerInfo | Self::Scan { .. } | Self::Slots => 0,
-        }
+        if let Self::Script { actions, .. } = self { *actions } else { 0 }
     }
 
     /// The script that it runs.
     pub(super) fn script(&self) -> Option<&'static Script> {
-        match self {
-            Self::Script { script, .. } => Some(script),
-            Self::Probe { .. } | Self::Count | Self::ServerInfo | Self::Scan { .. } | Self::Slots => None,
-        }
+        if let Self::Script { script, .. } = self { Some(script) } else { None }
     }
 
     /// The command; a script by its hash, which Redis may have forgotten (after a restart, a failover, SCRIPT FLUSH).
@@ -170,6 +164,11 @@ impl Failure {
         Self::Cursor(cursor.to_owned())
     }
 
+    /// What went wrong, at whichever node.
+    fn cause(&self) -> &Self {
+        if let Self::AtNode(_, failure) = self { failure.cause() } else { self }
+    }
+
     /// Whether Redis did not carry the call out because it does not know the script.
     pub(super) fn is_forgotten_script(&self) -> bool {
         self.is(ServerErrorKind::NoScript)
@@ -238,12 +237,9 @@ impl Failure {
 
     /// What to tell the operator about the Redis that is called `name`.
     pub(super) fn describe(&self, name: &str) -> StoreError {
-        match self {
+        match self.cause() {
             Self::Cursor(cursor) => invalid_cursor(cursor),
             Self::Overloaded => StoreError::overloaded(self.text(name)),
-            Self::AtNode(node, failure) if matches!(**failure, Self::Cursor(_) | Self::Overloaded) => {
-                failure.describe(node)
-            }
             _ if self.is_outage() => StoreError::unreachable(self.text(name)),
             _ => StoreError::new(self.text(name)),
         }

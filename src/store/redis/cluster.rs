@@ -82,9 +82,7 @@ impl Cluster {
             asking: false,
         };
         let mut errands: Vec<Errand> = calls.iter().enumerate().map(errand).collect();
-        if self.slots.load().masters().is_empty()
-            && let Err(failure) = self.look_up(deadline).await
-        {
+        if let Err(failure) = self.known_slots(deadline).await {
             return vec![Err(failure); calls.len()];
         }
         for _ in 0..MOST_TURNS {
@@ -98,10 +96,7 @@ impl Cluster {
 
     /// The sum of what all masters answer to the call, which must be a number.
     pub(super) async fn sum(&self, call: &Call, deadline: Instant) -> Result<u64, Failure> {
-        if self.slots.load().masters().is_empty() {
-            self.look_up(deadline).await?;
-        }
-        let map = self.slots.load_full();
+        let map = self.known_slots(deadline).await?;
         let answers = map.masters().iter().map(|node| async { self.link(node).ask(call, deadline).await });
         let mut sum = 0;
         for answer in join_all(answers).await {
@@ -115,13 +110,7 @@ impl Cluster {
     pub(super) async fn scan(&self, scan: &Scan, cursor: Option<&str>, deadline: Instant) -> Result<Scanned, Failure> {
         self.look_up(deadline).await?;
         let map = self.slots.load_full();
-        let begin = match cursor {
-            None => Cursor::start(map.version()),
-            Some(cursor) => {
-                let known = Cursor::parse(cursor).filter(|cursor| cursor.map == map.version());
-                known.ok_or_else(|| Failure::cursor(cursor))?
-            }
-        };
+        let begin = Cursor::resume(cursor, map.version())?;
         let node = map.masters().get(begin.shard).ok_or(Failure::NoNode)?;
         let page = self.link(node).page(scan, begin, deadline).await;
         let page = page.map_err(|failure| Failure::AtNode(node.to_string().into(), failure.into()))?;
@@ -132,10 +121,7 @@ impl Cluster {
 
     /// Whether any of the masters takes hits: while one is away, the others' buckets may be served.
     pub(super) async fn check(&self, deadline: Instant) -> Result<(), Failure> {
-        if self.slots.load().masters().is_empty() {
-            self.look_up(deadline).await?;
-        }
-        let map = self.slots.load_full();
+        let map = self.known_slots(deadline).await?;
         let probe = async |node| self.link(node).ask(&Call::Probe { key: map.key_at(node, PROBE) }, deadline).await;
         let probes: Vec<_> = map.masters().iter().map(|node| Box::pin(probe(node))).collect();
         if probes.is_empty() {
@@ -210,6 +196,14 @@ impl Cluster {
             let owner = map.owner(errand.slot)?;
             (errand.node.as_ref() != Some(owner)).then(|| Errand { node: Some(owner.clone()), asking: false, ..errand })
         })
+    }
+
+    /// Which slots are where, looked up if nobody has yet.
+    async fn known_slots(&self, deadline: Instant) -> Result<Arc<SlotMap>, Failure> {
+        if self.slots.load().masters().is_empty() {
+            self.look_up(deadline).await?;
+        }
+        Ok(self.slots.load_full())
     }
 
     /// Asks some nodes which of them has which slots, unless somebody did a moment ago.

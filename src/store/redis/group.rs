@@ -4,8 +4,8 @@ use hashbrown::HashMap;
 
 use super::call::{Call, Failure, Reply};
 use super::{bucket, key, window};
-use crate::algorithm::{Limit, Outcome};
-use crate::store::{Batch, Entry};
+use crate::algorithm::{Ask, Limit, Outcome};
+use crate::store::{Action, Batch, Entry};
 
 /// The actions on one bucket.
 pub(super) struct Group {
@@ -47,27 +47,33 @@ impl Group {
     }
 }
 
-/// A batch's groups.
-#[derive(Default)]
-pub(super) struct Groups(pub Vec<Group>);
-
-impl Groups {
-    pub(super) fn of(batch: &Batch) -> Self {
-        let mut groups: Vec<Group> = Vec::new();
-        let mut places: HashMap<Vec<u8>, usize, foldhash::fast::RandomState> = HashMap::default();
-        for (index, entry) in batch.entries.iter().enumerate() {
-            let bucket = batch.keys.get(entry.key.clone()).unwrap_or_default();
-            let (key, meaning) = match key::window(bucket, &entry.limit) {
-                Some(key) => (key, Meaning::Window),
-                None => (key::other(bucket, &entry.limit), Meaning::Bucket),
-            };
-            if let Some(group) = places.get(&key).and_then(|place| groups.get_mut(*place)) {
-                group.indices.push(index);
-                continue;
-            }
-            places.insert(key.clone(), groups.len());
-            groups.push(Group { key, limit: entry.limit, indices: vec![index], meaning });
+/// A batch's actions by bucket, in the order in which the batch names the buckets first.
+pub(super) fn groups_of(batch: &Batch) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    let mut places: HashMap<Vec<u8>, usize, foldhash::fast::RandomState> = HashMap::default();
+    for (index, entry) in batch.entries.iter().enumerate() {
+        let bucket = batch.keys.get(entry.key.clone()).unwrap_or_default();
+        let (key, meaning) = match key::window(bucket, &entry.limit) {
+            Some(key) => (key, Meaning::Window),
+            None => (key::other(bucket, &entry.limit), Meaning::Bucket),
+        };
+        if let Some(group) = places.get(&key).and_then(|place| groups.get_mut(*place)) {
+            group.indices.push(index);
+            continue;
         }
-        Self(groups)
+        places.insert(key.clone(), groups.len());
+        groups.push(Group { key, limit: entry.limit, indices: vec![index], meaning });
+    }
+    groups
+}
+
+/// What the scripts call the action, and its cost.
+pub(super) fn words(action: Action) -> (&'static str, u64) {
+    match action {
+        Action::Ask(Ask::Look { cost }) => ("look", cost),
+        Action::Ask(Ask::Take { cost }) => ("take", cost),
+        Action::Ask(Ask::Drain { cost, strict: false }) => ("drain", cost),
+        Action::Ask(Ask::Drain { cost, strict: true }) => ("strict", cost),
+        Action::Forget => ("forget", 0),
     }
 }

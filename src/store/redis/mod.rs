@@ -30,7 +30,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use self::call::{Call, Failure, Reply};
-use self::group::{Group, Groups};
+use self::group::{Group, groups_of};
 use self::scan::{Scan, Scanned};
 pub use self::target::InvalidRedisTarget;
 use self::target::Target;
@@ -95,7 +95,7 @@ impl RedisStore {
 impl Store for RedisStore {
     async fn apply(&self, batch: &mut Batch) {
         let deadline = Instant::now() + self.timeout;
-        let Groups(groups) = Groups::of(batch);
+        let groups = groups_of(batch);
         let calls: Vec<Call> = groups.iter().map(|group| group.call(batch)).collect();
         let replies = self.target.exchange(&calls, deadline).await;
         let mut answers = Answers::new(batch.len());

@@ -74,11 +74,17 @@ impl Scan {
 
 impl Cursor {
     /// Where the first page begins.
-    pub(super) fn start(map: u64) -> Self {
+    fn start(map: u64) -> Self {
         Self { map, shard: 0, process: 0, position: 0 }
     }
 
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    /// Where a page begins that is to go on at `text`, in this slot map; `None`: at the start.
+    pub(super) fn resume(text: Option<&str>, map: u64) -> Result<Self, Failure> {
+        let Some(text) = text else { return Ok(Self::start(map)) };
+        Self::parse(text).filter(|cursor| cursor.map == map).ok_or_else(|| Failure::cursor(text))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
         let mut parts = text.splitn(4, ':');
         let map = u64::from_str_radix(parts.next()?, 16).ok()?;
         let shard = parts.next()?.parse().ok()?;

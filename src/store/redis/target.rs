@@ -115,10 +115,7 @@ impl Target {
     pub(super) async fn scan(&self, scan: &Scan, cursor: Option<&str>, deadline: Instant) -> Result<Scanned, Failure> {
         match &self.servers {
             Servers::One(link) => {
-                let begin = match cursor {
-                    None => Cursor::start(0),
-                    Some(cursor) => Cursor::parse(cursor).ok_or_else(|| Failure::cursor(cursor))?,
-                };
+                let begin = Cursor::resume(cursor, 0)?;
                 let page = link.page(scan, begin, deadline).await?;
                 let next = Cursor { process: page.process, position: page.next, ..begin };
                 Ok(Scanned { actors: page.actors, next: (page.next != 0).then(|| next.to_string()) })

@@ -4,8 +4,8 @@
 //! denied, and untouched. Redis's clock ends the window; an action's own time has no part in it.
 
 use super::call::{Call, Failure, Reply, Script};
-use super::group::Group;
-use crate::algorithm::{Ask, FixedWindow, Limit, Outcome};
+use super::group::{Group, words};
+use crate::algorithm::{FixedWindow, Limit, Outcome};
 use crate::clock::NANOS_PER_MILLI;
 use crate::store::{Action, Batch, Entry};
 
@@ -28,12 +28,7 @@ pub(super) fn call(batch: &Batch, group: &Group) -> Call {
         arguments.extend([credits.to_string().into_bytes(), window_ms.to_string().into_bytes()]);
     }
     for entry in group.entries(batch) {
-        let (name, cost) = match entry.action {
-            Action::Ask(Ask::Look { cost }) => ("look", cost),
-            Action::Ask(Ask::Take { cost }) => ("take", cost),
-            Action::Ask(Ask::Drain { cost, .. }) => ("drain", cost),
-            Action::Forget => ("forget", 0),
-        };
+        let (name, cost) = words(entry.action);
         arguments.extend([name.into(), cost.to_string().into_bytes()]);
     }
     Call::Script { script: &TAKE, key: group.key.clone(), arguments, actions: group.indices.len() }
@@ -77,9 +72,9 @@ fn outcome(entry: &Entry, &[allowed, before, left, ttl_ms]: &Answer) -> Outcome 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::FixedWindow;
+    use crate::algorithm::Ask;
     use crate::clock::Timestamp;
-    use crate::store::redis::group::Groups;
+    use crate::store::redis::group::groups_of;
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -95,9 +90,9 @@ mod tests {
 
     fn read(asks: &[Ask], numbers: &[i64]) -> Result<Vec<Outcome>, Failure> {
         let batch = batch(asks);
-        let groups = Groups::of(&batch);
+        let groups = groups_of(&batch);
         let reply = Reply::Array(numbers.iter().map(|number| Reply::Int(*number)).collect());
-        outcomes(&batch, &groups.0[0], &reply)
+        outcomes(&batch, &groups[0], &reply)
     }
 
     #[test]

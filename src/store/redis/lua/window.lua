@@ -22,7 +22,7 @@ for i = 3, #ARGV, 2 do
     end
   elseif refusal then
     return redis.error_reply(refusal)
-  elseif action == 'drain' then
+  elseif action == 'drain' or action == 'strict' then
     allowed, taken = left > 0, math.min(cost, left)
   else
     allowed = cost <= left
