@@ -55,6 +55,16 @@ pub enum Cut {
     NoMemory,
 }
 
+impl Cut {
+    /// The limit that was reached, unless it has been counted already: that on memory counts for itself.
+    pub fn limit(self) -> Option<Limit> {
+        match self {
+            Self::TooSlow(_) => Some(Limit::RequestTimeout),
+            Self::NoMemory => None,
+        }
+    }
+}
+
 /// A protocol's side of a connection.
 pub trait Session: Send {
     /// Answers complete requests at the front of `input`, in order: removes them there and appends their replies to
@@ -134,10 +144,8 @@ enum Received {
     Bytes,
     /// The client sends no more.
     End,
-    /// The client had to give the password by now.
-    Stranger,
-    /// The client has been silent for too long.
-    Idle,
+    /// The client has been silent, or a stranger, for too long.
+    Silence(Limit),
     /// The server is about to stop.
     Closing,
     Cut(Cut),
@@ -172,18 +180,14 @@ impl Connection {
                     }
                 }
                 Received::End => return Ok(()),
-                Received::Stranger => {
-                    self.metrics.limits.reached(Limit::AuthTimeout);
-                    return Ok(());
-                }
-                Received::Idle => {
-                    self.metrics.limits.reached(Limit::IdleTimeout);
+                Received::Silence(limit) => {
+                    self.metrics.limits.reached(limit);
                     return Ok(());
                 }
                 Received::Closing => return self.answer_the_last(session).await,
                 Received::Cut(cut) => {
-                    if let Cut::TooSlow(_) = cut {
-                        self.metrics.limits.reached(Limit::RequestTimeout);
+                    if let Some(limit) = cut.limit() {
+                        self.metrics.limits.reached(limit);
                     }
                     session.cut(cut, &mut self.output);
                     return self.write_all().await;
@@ -335,9 +339,9 @@ fn account(memory: &mut Share, input: &BytesMut, output: &Vec<u8>) -> Result<(),
 /// Ends when the client has been silent, slow with a request, or a stranger for too long.
 async fn silence(timeouts: Timeouts, unfinished: Option<Instant>, admitted_by: Option<Instant>) -> Received {
     let bounds = [
-        timeouts.idle.map(|limit| (Instant::now() + limit, Received::Idle)),
+        timeouts.idle.map(|limit| (Instant::now() + limit, Received::Silence(Limit::IdleTimeout))),
         unfinished.map(|at| (at, Received::Cut(Cut::TooSlow(timeouts.request)))),
-        admitted_by.map(|at| (at, Received::Stranger)),
+        admitted_by.map(|at| (at, Received::Silence(Limit::AuthTimeout))),
     ];
     match bounds.into_iter().flatten().min_by_key(|(at, _)| *at) {
         Some((at, ended)) => {

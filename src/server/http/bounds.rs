@@ -22,7 +22,6 @@ use tokio::time::{Sleep, timeout};
 
 use super::api::problem::Problem;
 use super::unread::Unread;
-use crate::metrics::Limit;
 use crate::server::connection::{Cut, Timeouts};
 use crate::server::memory::{BufferMemory, FREE, Share};
 
@@ -87,13 +86,11 @@ async fn bound_request_body(bounds: &BodyBounds, request: Request, next: Next) -
             response
         }
         Some(cut) => {
-            let (status, limit) = match cut {
-                Cut::TooSlow(_) => (StatusCode::REQUEST_TIMEOUT, Some(Limit::RequestTimeout)),
-                // That limit counts for itself.
-                Cut::NoMemory => (StatusCode::SERVICE_UNAVAILABLE, None),
+            let status = match cut {
+                Cut::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
+                Cut::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
             };
-            let problem = Problem::new(status, cut.to_string());
-            let problem = limit.into_iter().fold(problem, Problem::beyond);
+            let problem = cut.limit().into_iter().fold(Problem::new(status, cut.to_string()), Problem::beyond);
             ([(header::CONNECTION, "close")], problem).into_response()
         }
     }
