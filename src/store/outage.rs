@@ -18,6 +18,7 @@ impl Outage {
     }
 
     /// Whether the last try failed.
+    #[cfg(test)]
     pub fn lasts(&self) -> bool {
         self.lasts
     }

@@ -13,6 +13,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::database::{Database, OpenError};
 use super::directory::{self, BACKUP_FILE, FORMAT_FILE};
+use super::disk::Disk;
 use crate::clock::Clock;
 use crate::store::key::FORMAT_VERSION;
 use crate::store::{StoreError, key, value};
@@ -203,7 +204,7 @@ fn copy(backup: &Path, data_dir: &Path) -> Result<(), RestoreError> {
 
 /// Opens the database and reads every counter, with RocksDB's checksums.
 fn read_all(data_dir: &Path, clock: Clock) -> Result<u64, String> {
-    let database = Database::open(data_dir, clock).map_err(|error: OpenError| error.to_string())?;
+    let database = Database::open(data_dir, clock, Arc::default()).map_err(|error: OpenError| error.to_string())?;
     let mut counters = 0;
     let read = database.each_counter(&[], None, |key, stored| {
         counters += 1;

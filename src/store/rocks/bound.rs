@@ -7,7 +7,9 @@
 
 use std::time::Instant;
 
-use super::{HOUSEKEEPING_INTERVAL, Shared};
+use super::Shared;
+use super::database::Database;
+use super::housekeeping::HOUSEKEEPING_INTERVAL;
 use crate::store::outage::Outage;
 use crate::store::{StoreError, value};
 
@@ -31,31 +33,34 @@ impl Shared {
         let mut look_at = Instant::now();
         while !self.stopped_within(HOUSEKEEPING_INTERVAL) {
             self.measure();
-            if self.room.is_full() && Instant::now() >= look_at {
+            if self.engine.room.is_full() && Instant::now() >= look_at {
                 let begun = Instant::now();
                 if let Err(error) = self.make_room() {
                     tracing::warn!(%error, "cannot look for expired counters");
                 }
                 look_at = Instant::now() + begun.elapsed() * PAUSE;
             }
-            outage.note(&self.room.state());
+            outage.note(&self.engine.room.state());
         }
     }
 
     fn measure(&self) {
-        if let Ok(bytes) = self.database.counters_bytes() {
-            self.room.set_disk_is_full(bytes >= self.bounds.max_disk);
+        if let Ok(bytes) = self.engine.with_disk(Database::counters_bytes) {
+            self.engine.room.set_disk_is_full(bytes >= self.bounds.max_disk);
         }
     }
 
     fn make_room(&self) -> Result<(), StoreError> {
-        let supposed = self.room.taken();
+        let supposed = self.engine.room.taken();
         // What was begun a moment ago has no record yet, and would not be counted.
-        self.write_back_now()?;
+        self.engine.write_back()?;
         let Some(Survey { records, live }) = self.survey()? else { return Ok(()) };
-        self.room.counted(supposed, live);
-        if records - live > records / WORTH_COMPACTING || self.room.disk_is_full() {
-            self.database.compact_counters();
+        self.engine.room.counted(supposed, live);
+        if records - live > records / WORTH_COMPACTING || self.engine.room.disk_is_full() {
+            self.engine.with_disk(|database| {
+                database.compact_counters();
+                Ok(())
+            })?;
             self.measure();
         }
         Ok(())
@@ -66,12 +71,16 @@ impl Shared {
         let now = self.clock.now();
         let mut survey = Survey { records: 0, live: 0 };
         let mut is_stopping = false;
-        self.database.each_counter(&[], None, |_, stored| {
-            survey.records += 1;
-            // What cannot be read is never reclaimed either.
-            survey.live += u64::from(value::expiry(stored).map_or(true, |expires| now < expires));
-            is_stopping = survey.records.is_multiple_of(1024) && *self.stopping.lock();
-            Ok(!is_stopping)
+        self.engine.with_disk(|database| {
+            database.each_counter(&[], None, |_, stored| {
+                survey.records += 1;
+                // What cannot be read is never reclaimed either.
+                survey.live += u64::from(value::expiry(stored).map_or(true, |expires| now < expires));
+                // A database that failed waits to be closed.
+                is_stopping =
+                    survey.records.is_multiple_of(1024) && (*self.stopping.lock() || !self.engine.health.is_well());
+                Ok(!is_stopping)
+            })
         })?;
         Ok((!is_stopping).then_some(survey))
     }

@@ -1,54 +1,81 @@
-//! Group commit: who waits for which commit, and who makes it.
+//! Group commit: many connections wait for one commit, and one of them, the leader, makes it.
 //!
-//! Commits are numbered and made one at a time. A change belongs to the commit that is open when it is made; a commit
-//! first opens the next one, then takes every change made so far, writes them as one journal record, and releases the
-//! replies that waited. There is no timer: whoever waits and finds nobody leading leads, and hands the lead to one who
-//! waits for the next; a thread may also keep it. What a commit writes, and to where, is the store's business.
+//! There is no timer: a connection that waits and finds no leader becomes the leader. It hands leadership to one that
+//! waits for the next commit; a thread may also keep it. What a commit writes, and where, is the engine's business.
+//!
+//! # Invariants
+//!
+//! 1. There is at most one [`Leader`]. Leadership is a value: its holder may make commits, and dropping it passes it on.
+//!    A waiter that leaves, at any time, never takes leadership with it.
+//! 2. Commits are numbered and made one at a time, in order. [`Leader::begin`] opens the next commit, then the leader
+//!    takes every change made so far. A change made under a stripe's lock therefore belongs to the commit that is open
+//!    at that time, or is already written by the one before.
+//! 3. Commit n is appended to the journal before commit n + 1. Replaying records in order ends in the newest state.
+//! 4. Commit n counts as done only when every change of commits 1 to n is durable. After a failed commit, the next
+//!    successful one first makes up for it.
+//! 5. A journal record is deleted only when every counter that it changes has a newer or equal record of its own.
+//! 6. A counter leaves the table only when its own record holds its newest state and an fsync has covered that record.
 
-use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
-use parking_lot::{Condvar, Mutex};
-use tokio::sync::oneshot;
-
+use super::sync::atomic::AtomicU64;
+use super::sync::{Condvar, Mutex, oneshot};
 use crate::store::StoreError;
 
-/// The queue of those who wait for a commit.
-pub struct Commits {
+/// Fewer waiters than this are not worth a search for those that have left.
+const MIN_SWEEP: usize = 1024;
+
+/// Who waits for which commit, and whether there is a leader.
+pub struct GroupCommit {
     open: AtomicU64,
-    /// Every commit up to this one is durable.
     done: AtomicU64,
     queue: Mutex<Queue>,
     wanted: Condvar,
 }
 
-#[derive(Default)]
 struct Queue {
-    waiting: Vec<(u64, oneshot::Sender<Released>)>,
-    /// Somebody leads, or has been told to.
+    waiters: Vec<Waiter>,
+    /// The number of waiters at which those that have left are removed: twice what the last sweep kept.
+    sweep_at: usize,
+    /// A leader exists.
     led: bool,
     closed: bool,
 }
 
-/// What becomes of one who waits.
-enum Released {
-    By(Result<(), StoreError>),
-    ToLead,
+struct Waiter {
+    number: u64,
+    release: oneshot::Sender<Released>,
 }
 
-/// The right to make commits. There is one at a time; dropping it hands it on to one who waits.
-pub struct Lead<'a>(&'a Commits);
+/// How a waiter is released.
+enum Released {
+    Committed(Result<(), StoreError>),
+    Leading(Leader),
+}
+
+/// The right to make commits. Dropping it passes it on to a waiter, if there is one.
+pub struct Leader {
+    /// `None` once leadership has been passed on.
+    group: Option<Arc<GroupCommit>>,
+}
 
 /// How a wait ends.
-pub enum Waited<'a> {
-    /// The commit was made by somebody else, with this result.
+pub enum Waited {
+    /// Another leader made the commit, with this result.
     Committed(Result<(), StoreError>),
-    /// Make it yourself.
-    Lead(Lead<'a>),
+    /// Make the commit.
+    Leading(Leader),
 }
 
-impl Commits {
-    pub fn new() -> Self {
-        Self { open: AtomicU64::new(1), done: AtomicU64::new(0), queue: Mutex::default(), wanted: Condvar::new() }
+impl GroupCommit {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            open: AtomicU64::new(1),
+            done: AtomicU64::new(0),
+            queue: Mutex::new(Queue { waiters: Vec::new(), sweep_at: MIN_SWEEP, led: false, closed: false }),
+            wanted: Condvar::new(),
+        })
     }
 
     /// The commit that will take a change made now. Read it under the lock that guards the change.
@@ -61,8 +88,8 @@ impl Commits {
         self.done.load(Acquire)
     }
 
-    /// Waits until commit `number` is durable, or to lead where nobody does.
-    pub async fn wait_for(&self, number: u64) -> Waited<'_> {
+    /// Waits until commit `number` is durable or has failed, or until this caller is to lead.
+    pub async fn wait_for(self: &Arc<Self>, number: u64) -> Waited {
         let released = {
             let mut queue = self.queue.lock();
             if number <= self.done() {
@@ -73,73 +100,104 @@ impl Commits {
             }
             if !queue.led {
                 queue.led = true;
-                return Waited::Lead(Lead(self));
+                return Waited::Leading(Leader::of(self));
             }
-            let (release, released) = oneshot::channel();
-            queue.waiting.push((number, release));
-            released
+            queue.add(number)
         };
         self.wanted.notify_one();
         match released.await {
-            Ok(Released::By(result)) => Waited::Committed(result),
-            Ok(Released::ToLead) => Waited::Lead(Lead(self)),
+            Ok(Released::Committed(result)) => Waited::Committed(result),
+            Ok(Released::Leading(leader)) => Waited::Leading(leader),
             Err(_) => Waited::Committed(Err(closed())),
         }
     }
 
-    /// The lead, unless somebody else has it.
-    pub fn try_lead(&self) -> Option<Lead<'_>> {
+    /// Leadership, unless there is a leader.
+    pub fn try_lead(self: &Arc<Self>) -> Option<Leader> {
         let mut queue = self.queue.lock();
-        (!std::mem::replace(&mut queue.led, true)).then(|| Lead(self))
+        (!std::mem::replace(&mut queue.led, true)).then(|| Leader::of(self))
     }
 
-    /// Whoever waits from now on gets an error; those who wait already are still served.
+    /// Makes a leader that waits for work, as [`Leader::is_wanted`] does, commit once. Elsewhere it has no effect.
+    pub fn want(&self) {
+        let mut queue = self.queue.lock();
+        let number = self.open();
+        drop(queue.add(number));
+        drop(queue);
+        self.wanted.notify_one();
+    }
+
+    /// Later waiters get an error; those that wait already are still served.
     pub fn close(&self) {
         self.queue.lock().closed = true;
         self.wanted.notify_one();
     }
 }
 
-impl Lead<'_> {
-    /// For a leader that keeps the lead: waits until somebody waits for a commit. False once there is nobody left to.
+impl Queue {
+    fn add(&mut self, number: u64) -> oneshot::Receiver<Released> {
+        if self.waiters.len() >= self.sweep_at {
+            self.waiters.retain(|waiter| !waiter.release.is_closed());
+            self.sweep_at = MIN_SWEEP.max(self.waiters.len() * 2);
+        }
+        let (release, released) = oneshot::channel();
+        self.waiters.push(Waiter { number, release });
+        released
+    }
+}
+
+impl Leader {
+    fn of(group: &Arc<GroupCommit>) -> Self {
+        Self { group: Some(Arc::clone(group)) }
+    }
+
+    /// For a thread that keeps leadership: waits until a commit is wanted. False once the group is closed and no waiter
+    /// is left.
     pub fn is_wanted(&self) -> bool {
-        let mut queue = self.0.queue.lock();
-        while queue.waiting.is_empty() && !queue.closed {
-            self.0.wanted.wait(&mut queue);
+        let Some(group) = &self.group else { return false };
+        let mut queue = group.queue.lock();
+        while queue.waiters.is_empty() && !queue.closed {
+            group.wanted.wait(&mut queue);
         }
-        !queue.waiting.is_empty()
+        !queue.waiters.is_empty()
     }
 
-    /// Opens the next commit, and returns the number of the one to make: with all changes made before now.
+    /// Opens the next commit, and returns the number of the one to make now: with every change made before this call.
     pub fn begin(&self) -> u64 {
-        self.0.open.fetch_add(1, AcqRel)
+        self.group.as_ref().map_or(0, |group| group.open.fetch_add(1, AcqRel))
     }
 
-    /// Commit `number` was made, or failed: releases those who waited for it.
+    /// Releases the waiters for commit `number`, which is durable or has failed.
     pub fn finish(&self, number: u64, result: &Result<(), StoreError>) {
+        let Some(group) = &self.group else { return };
         if result.is_ok() {
-            self.0.done.store(number, Release);
+            group.done.store(number, Release);
         }
-        let released: Vec<_> = self.0.queue.lock().waiting.extract_if(.., |(wanted, _)| *wanted <= number).collect();
-        for (_, release) in released {
-            // Whoever waited may have hung up meanwhile.
-            let _ = release.send(Released::By(result.clone()));
+        let released: Vec<_> = group.queue.lock().waiters.extract_if(.., |waiter| waiter.number <= number).collect();
+        for waiter in released {
+            // A waiter that has left misses nothing.
+            let _ = waiter.release.send(Released::Committed(result.clone()));
         }
     }
 }
 
-impl Drop for Lead<'_> {
+impl Drop for Leader {
     fn drop(&mut self) {
-        loop {
+        // A loop, not recursion: a hundred thousand waiters may have left. An heir that leaves later, with leadership
+        // in its channel, drops it there, and so passes it on as well.
+        let mut passing = self.group.take();
+        while let Some(group) = passing.take() {
             let next = {
-                let mut queue = self.0.queue.lock();
-                let next = queue.waiting.pop();
+                let mut queue = group.queue.lock();
+                let next = queue.waiters.pop();
                 queue.led = next.is_some();
                 next
             };
-            // One who has hung up cannot lead.
-            if next.is_none_or(|(_, release)| release.send(Released::ToLead).is_ok()) {
-                return;
+            if let Some(waiter) = next
+                && let Err(Released::Leading(mut refused)) =
+                    waiter.release.send(Released::Leading(Leader { group: Some(group) }))
+            {
+                passing = refused.group.take();
             }
         }
     }
@@ -149,20 +207,94 @@ fn closed() -> StoreError {
     StoreError::new("the store is closed")
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "model")))]
 mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
     use super::*;
+
+    /// Polls once. With a leader in place a wait is pending then, and in the queue.
+    fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
 
     /// A second lead was made and dropped at once, under the lock that its drop takes: the store hung for good when its
     /// thread asked for the lead just after the first hit had taken it.
     #[test]
-    fn there_is_one_lead_and_asking_for_another_harms_nobody() {
-        let commits = Commits::new();
-        let lead = commits.try_lead().unwrap();
-        assert!(commits.try_lead().is_none());
-        lead.finish(lead.begin(), &Ok(()));
-        assert!(commits.try_lead().is_none(), "still led");
-        drop(lead);
-        assert!(commits.try_lead().is_some());
+    fn there_is_one_leader_and_asking_for_another_does_no_harm() {
+        let group = GroupCommit::new();
+        let leader = group.try_lead().unwrap();
+        assert!(group.try_lead().is_none());
+        leader.finish(leader.begin(), &Ok(()));
+        assert!(group.try_lead().is_none(), "there still is a leader");
+        drop(leader);
+        assert!(group.try_lead().is_some());
+    }
+
+    /// Leadership was a unit in a channel: a waiter that was dropped between the message and its next poll took it
+    /// along, and every later hit waited for ever.
+    #[test]
+    fn an_heir_that_leaves_before_it_is_polled_passes_leadership_on() {
+        let group = GroupCommit::new();
+        let leader = group.try_lead().unwrap();
+        {
+            let mut heir = pin!(group.wait_for(1));
+            assert!(poll_once(heir.as_mut()).is_pending());
+            drop(leader);
+            assert!(group.try_lead().is_none(), "the heir has it");
+        }
+        assert!(group.try_lead().is_some(), "the heir has left");
+    }
+
+    #[test]
+    fn a_waiter_that_stays_inherits_from_one_that_leaves() {
+        let group = GroupCommit::new();
+        let leader = group.try_lead().unwrap();
+        let mut stays = pin!(group.wait_for(1));
+        assert!(poll_once(stays.as_mut()).is_pending());
+        {
+            let mut leaves = pin!(group.wait_for(1));
+            assert!(poll_once(leaves.as_mut()).is_pending());
+            drop(leader);
+        }
+        assert!(matches!(poll_once(stays.as_mut()), Poll::Ready(Waited::Leading(_))));
+        assert!(group.try_lead().is_some(), "its leader was dropped with the result");
+    }
+
+    #[test]
+    fn a_hundred_thousand_waiters_that_have_left_are_passed_over_without_recursion() {
+        let group = GroupCommit::new();
+        let leader = group.try_lead().unwrap();
+        let stays = {
+            let group = Arc::clone(&group);
+            let mut stays = Box::pin(async move { group.wait_for(1).await });
+            assert!(poll_once(stays.as_mut()).is_pending());
+            stays
+        };
+        let left: Vec<_> = (0..100_000)
+            .map(|_| {
+                let group = Arc::clone(&group);
+                let mut leaves = Box::pin(async move { group.wait_for(1).await });
+                assert!(poll_once(leaves.as_mut()).is_pending());
+                leaves
+            })
+            .collect();
+        drop(left);
+        // On a small stack: recursion would end the process.
+        std::thread::Builder::new().stack_size(64 << 10).spawn(move || drop(leader)).unwrap().join().unwrap();
+        let mut stays = stays;
+        assert!(matches!(poll_once(stays.as_mut()), Poll::Ready(Waited::Leading(_))));
+    }
+
+    #[test]
+    fn waiters_that_have_left_do_not_pile_up_while_a_commit_hangs() {
+        let group = GroupCommit::new();
+        let _hangs = group.try_lead().unwrap();
+        for _ in 0..100_000 {
+            assert!(poll_once(pin!(group.wait_for(1))).is_pending());
+        }
+        assert!(group.queue.lock().waiters.len() <= MIN_SWEEP);
     }
 }

@@ -13,13 +13,16 @@ use std::sync::Arc;
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{
     BlockBasedOptions, BottommostLevelCompaction, CStrLike, Cache, ColumnFamily, ColumnFamilyDescriptor,
-    CompactOptions, DB, DBCompressionType, DBPinnableSlice, DBRecoveryMode, DataBlockIndexType, Direction,
-    IteratorMode, LogLevel, Options, PrefixRange, ReadOptions, WriteBatch, WriteOptions, properties,
+    CompactOptions, DB, DBCompressionType, DBRecoveryMode, DataBlockIndexType, Direction, IteratorMode, LogLevel,
+    Options, PrefixRange, ReadOptions, WriteBatch, WriteOptions, properties,
 };
 
 use super::directory::{self, Found};
+use super::disk::{Disk, Patience};
 use super::filter::{ExpiryFilterFactory, Swept};
 use super::journal;
+use super::synced::SyncedMark;
+use super::wal;
 use crate::clock::Clock;
 use crate::store::StoreError;
 use crate::store::key::FORMAT_VERSION;
@@ -63,64 +66,91 @@ pub enum OpenError {
     NoThread(std::io::Error),
 }
 
-/// How long a write may take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
-    /// As long as it takes to copy it into the page cache.
-    None,
-    /// RocksDB may hold it up while flushes or compactions are behind.
-    Stalls,
-    /// Until it is on stable storage.
-    Fsync,
-}
-
 /// An open database.
 pub struct Database {
     db: DB,
-    pub swept: Arc<Swept>,
+    synced: SyncedMark,
 }
 
 impl Database {
     /// Opens the database in `path`, creating it in a new or empty directory, and replays what is left of its journal.
-    pub fn open(path: &Path, clock: Clock) -> Result<Self, OpenError> {
+    /// Compactions tell `swept` what they drop.
+    ///
+    /// A log that is torn or has a hole, as a power cut leaves it, is recovered up to there, unless that part had been
+    /// synced: then it is damaged.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(path: &Path, clock: Clock, swept: Arc<Swept>) -> Result<Self, OpenError> {
         let found = directory::claim(path)?;
-        let swept = Arc::new(Swept::default());
-        let families = [
-            ColumnFamilyDescriptor::new("default", Options::default()),
-            ColumnFamilyDescriptor::new(COUNTERS, counters_options(clock, Arc::clone(&swept))),
-            ColumnFamilyDescriptor::new(JOURNAL, journal_options()),
-        ];
-        let db = DB::open_cf_descriptors(&database_options(found), path, families).map_err(|e| open_error(path, &e))?;
-        let database = Self { db, swept };
-        database.replay_journal(path)?;
+        let synced = SyncedMark::open(path).map_err(|error| unusable(path, &error))?;
+        let families = || {
+            [
+                ColumnFamilyDescriptor::new("default", Options::default()),
+                ColumnFamilyDescriptor::new(COUNTERS, counters_options(clock, Arc::clone(&swept))),
+                ColumnFamilyDescriptor::new(JOURNAL, journal_options()),
+            ]
+        };
+        let open = |mode| DB::open_cf_descriptors(&database_options(found, mode), path, families());
+        let failed = |error: rocksdb::Error| open_error(path, &error);
+        let (db, given_up) = match open(DBRecoveryMode::AbsoluteConsistency) {
+            Err(error) if error.kind() == rocksdb::ErrorKind::Corruption => {
+                // A look that changes nothing: what is refused is left as it was.
+                let options = database_options(found, DBRecoveryMode::PointInTime);
+                let look = DB::open_cf_descriptors_read_only(&options, path, families(), false).map_err(failed)?;
+                let recovered = look.latest_sequence_number();
+                drop(look);
+                synced.check(recovered, path)?;
+                let given_up = wal::bytes_after(path, recovered).map_err(|error| unusable(path, &error))?;
+                (open(DBRecoveryMode::PointInTime).map_err(failed)?, Some(given_up))
+            }
+            opened => (opened.map_err(failed)?, None),
+        };
+        let recovered = db.latest_sequence_number();
+        synced.check(recovered, path)?;
+        let database = Self { db, synced };
+        let last_commit = database.replay_journal(path)?;
+        if let Some(bytes) = given_up {
+            tracing::warn!(
+                bytes,
+                last_commit,
+                last_change = recovered,
+                "the write-ahead log ends in an unfinished write, as a power cut leaves it: everything before is recovered"
+            );
+        }
         Ok(database)
     }
 
     /// Brings the counters up to the last commit before the process ended. Idempotent: an interrupted replay starts
     /// over.
-    fn replay_journal(&self, path: &Path) -> Result<(), OpenError> {
+    /// Returns the number of the last commit in the journal.
+    fn replay_journal(&self, path: &Path) -> Result<Option<u64>, OpenError> {
+        let damaged = |reason: String| OpenError::Damaged { path: path.into(), reason };
         let mut last = None;
         for record in self.db.iterator_cf(self.journal(), IteratorMode::Start) {
             let (number, record) = record.map_err(|e| open_error(path, &e))?;
-            let mut batch = WriteBatch::default();
-            for change in journal::changes(&record) {
-                let change = change.map_err(|e| OpenError::Damaged { path: path.into(), reason: e.to_string() })?;
-                self.add_counter(&mut batch, change.key, Some(change.value).filter(|value| !value.is_empty()));
-            }
+            let batch = self.counters_batch(&record).map_err(|e| damaged(e.to_string()))?;
             self.db.write(batch).map_err(|e| open_error(path, &e))?;
             last = Some(number);
         }
-        match last {
-            Some(_) => self
-                .clear_journal(u64::MAX)
-                .map_err(|e| OpenError::Damaged { path: path.into(), reason: e.to_string() }),
-            None => Ok(()),
+        if last.is_some() {
+            self.clear_journal(u64::MAX).map_err(|e| damaged(e.to_string()))?;
         }
+        Ok(last.and_then(|number| Some(u64::from_be_bytes(*number.first_chunk()?))))
     }
 
-    /// Reads a counter's record.
-    pub fn counter(&self, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>, StoreError> {
-        self.db.get_pinned_cf(self.counters(), key).map_err(|e| store_error("read a counter", &e))
+    /// The changes of a journal record, as writes of the counters' own records.
+    fn counters_batch(&self, changes: &[u8]) -> Result<WriteBatch, journal::Truncated> {
+        let mut batch = WriteBatch::default();
+        for change in journal::changes(changes) {
+            let change = change?;
+            if change.value.is_empty() {
+                batch.delete_cf(self.counters(), change.key);
+            } else {
+                batch.put_cf(self.counters(), change.key, change.value);
+            }
+        }
+        Ok(batch)
     }
 
     /// Calls `look` with each counter whose key begins with `prefix`, in the order of their keys: those after the key
@@ -148,10 +178,6 @@ impl Database {
         Ok(())
     }
 
-    pub fn path(&self) -> &Path {
-        self.db.path()
-    }
-
     /// Bytes of the counters on disk.
     pub fn counters_bytes(&self) -> Result<u64, StoreError> {
         self.db
@@ -166,45 +192,6 @@ impl Database {
         Checkpoint::new(&self.db)
             .and_then(|checkpoint| checkpoint.create_checkpoint(dir))
             .map_err(|e| store_error("copy the database", &e))
-    }
-
-    /// Adds a counter's new value to `batch`, or its removal.
-    pub fn add_counter(&self, batch: &mut WriteBatch, key: &[u8], value: Option<&[u8]>) {
-        match value {
-            Some(value) => batch.put_cf(self.counters(), key, value),
-            None => batch.delete_cf(self.counters(), key),
-        }
-    }
-
-    pub fn write(&self, batch: WriteBatch) -> Result<(), StoreError> {
-        self.db.write(batch).map_err(|e| store_error("write counters", &e))
-    }
-
-    /// Appends a journal record, if there is anything in it. `None`, and nothing is written, when that would have to
-    /// wait and `patience` is none.
-    pub fn append_journal(&self, number: u64, record: &[u8], patience: Patience) -> Option<Result<(), StoreError>> {
-        if record.is_empty() {
-            return Some(Ok(()));
-        }
-        let mut options = WriteOptions::default();
-        options.set_sync(patience == Patience::Fsync);
-        options.set_no_slowdown(patience == Patience::None);
-        match self.db.put_cf_opt(self.journal(), number.to_be_bytes(), record, &options) {
-            Err(error) if error.kind() == rocksdb::ErrorKind::Incomplete => None,
-            result => Some(result.map_err(|e| store_error("write the journal", &e))),
-        }
-    }
-
-    /// Drops the journal records up to and including `number`.
-    pub fn clear_journal(&self, number: u64) -> Result<(), StoreError> {
-        self.db
-            .delete_range_cf(self.journal(), 0u64.to_be_bytes(), number.saturating_add(1).to_be_bytes())
-            .map_err(|e| store_error("trim the journal", &e))
-    }
-
-    /// Forces the write-ahead log to stable storage.
-    pub fn sync(&self) -> Result<(), StoreError> {
-        self.db.flush_wal(true).map_err(|e| store_error("fsync the write-ahead log", &e))
     }
 
     pub fn approximate_counters(&self) -> Result<u64, StoreError> {
@@ -223,20 +210,6 @@ impl Database {
     pub fn sum(&self, property: impl CStrLike + Copy) -> u64 {
         let number = |name| self.db.property_int_value_cf(self.family(name), property).ok().flatten();
         FAMILIES.into_iter().filter_map(number).sum()
-    }
-
-    /// What its files take, by a look at the directory.
-    pub fn disk_bytes(&self) -> io::Result<u64> {
-        let mut bytes = 0;
-        for file in self.db.path().read_dir()? {
-            match file?.metadata() {
-                Ok(metadata) => bytes += metadata.len(),
-                // RocksDB drops files as it goes.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(bytes)
     }
 
     /// Rewrites everything now, dropping expired counters and trimmed journal records. The smallest family is rewritten
@@ -274,13 +247,61 @@ impl Database {
     }
 }
 
-fn database_options(found: Found) -> Options {
+impl Disk for Database {
+    fn counter<T>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
+        let stored = self.db.get_pinned_cf(self.counters(), key).map_err(|e| store_error("read a counter", &e))?;
+        Ok(stored.map(|stored| read(&stored)))
+    }
+
+    fn append_journal(&self, number: u64, record: &[u8], patience: Patience) -> Option<Result<(), StoreError>> {
+        if record.is_empty() {
+            return Some(Ok(()));
+        }
+        let mut options = WriteOptions::default();
+        options.set_sync(patience == Patience::Fsync);
+        options.set_no_slowdown(patience == Patience::None);
+        // This write is a later change than all that are there, and its fsync covers at least those and this one.
+        let covered = (patience == Patience::Fsync).then(|| self.db.latest_sequence_number() + 1);
+        match self.db.put_cf_opt(self.journal(), number.to_be_bytes(), record, &options) {
+            Err(error) if error.kind() == rocksdb::ErrorKind::Incomplete => return None,
+            Err(error) => return Some(Err(store_error("write the journal", &error))),
+            Ok(()) => {}
+        }
+        if let Some(covered) = covered {
+            self.synced.note(covered);
+        }
+        Some(Ok(()))
+    }
+
+    fn write_counters(&self, changes: &[u8]) -> Result<(), StoreError> {
+        let batch = self.counters_batch(changes).map_err(|e| StoreError::new(e.to_string()))?;
+        self.db.write(batch).map_err(|e| store_error("write counters", &e))
+    }
+
+    fn clear_journal(&self, number: u64) -> Result<(), StoreError> {
+        self.db
+            .delete_range_cf(self.journal(), 0u64.to_be_bytes(), number.saturating_add(1).to_be_bytes())
+            .map_err(|e| store_error("trim the journal", &e))
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        let change = self.db.latest_sequence_number();
+        self.db.flush_wal(true).map_err(|e| store_error("fsync the write-ahead log", &e))?;
+        // Linux reports a failed write of a page once, and RocksDB's own fsyncs may have been told.
+        if self.number(properties::BACKGROUND_ERRORS) > 0 {
+            return Err(StoreError::new("cannot fsync the write-ahead log: RocksDB's background work has failed"));
+        }
+        self.synced.note(change);
+        self.synced.sync();
+        Ok(())
+    }
+}
+
+fn database_options(found: Found, recovery: DBRecoveryMode) -> Options {
     let mut options = Options::default();
     options.create_if_missing(found == Found::Nothing);
     options.create_missing_column_families(true);
-    // A crash may cut the log's last record short, and nobody was told of that one. Damage anywhere else would silently
-    // undo acknowledged hits: better not to start.
-    options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
+    options.set_wal_recovery_mode(recovery);
     options.set_track_and_verify_wals_in_manifest(true);
     options.set_max_background_jobs(2);
     // Column families that are hardly written must not keep old write-ahead logs alive for ever.
@@ -335,6 +356,10 @@ fn open_error(path: &Path, error: &rocksdb::Error) -> OpenError {
         rocksdb::ErrorKind::Corruption => OpenError::Damaged { path, reason },
         _ => OpenError::Unusable { path, reason },
     }
+}
+
+fn unusable(path: &Path, error: &io::Error) -> OpenError {
+    OpenError::Unusable { path: path.into(), reason: error.to_string() }
 }
 
 fn store_error(what: &str, error: &rocksdb::Error) -> StoreError {

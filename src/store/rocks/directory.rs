@@ -19,6 +19,11 @@ pub const BACKUP_FILE: &str = "DIVVY-BACKUP";
 /// Names the database's present files: RocksDB's own entry point.
 const CURRENT: &str = "CURRENT";
 
+/// Written to try the disk, and removed at once.
+const PROBE_FILE: &str = "DIVVY-PROBE";
+/// As much as RocksDB writes when it opens, and some more: a disk with less room would fail at once again.
+const PROBE_BYTES: usize = 1 << 20;
+
 /// Locked by whoever has the database open: RocksDB's.
 const LOCK_FILE: &str = "LOCK";
 
@@ -69,6 +74,34 @@ pub fn is_in_use(path: &Path) -> bool {
 /// Whether there is nothing in the directory.
 pub fn is_empty(path: &Path) -> io::Result<bool> {
     Ok(fs::read_dir(path)?.next().is_none())
+}
+
+/// What the directory's files take, in bytes.
+pub fn size(path: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for file in path.read_dir()? {
+        match file?.metadata() {
+            Ok(metadata) => bytes += metadata.len(),
+            // RocksDB drops files as it goes.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(bytes)
+}
+
+/// Tries whether the directory's disk takes writes, by a file of some size that is removed again.
+///
+/// # Errors
+/// The system's, when it does not.
+pub fn probe(path: &Path) -> io::Result<()> {
+    let probe = path.join(PROBE_FILE);
+    let written = File::create(&probe).and_then(|mut file| {
+        file.write_all(&[0; PROBE_BYTES])?;
+        file.sync_all()
+    });
+    let removed = fs::remove_file(&probe);
+    written.and(removed)
 }
 
 fn holds_data(path: &Path) -> io::Result<bool> {

@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use rocksdb::properties;
 
-use super::Shared;
+use super::database::Database;
+use super::{Shared, directory};
 use crate::clock::{Clock, Timestamp};
 use crate::metrics::{Figure, Histogram, Unit};
 
@@ -55,32 +56,33 @@ impl Timings {
 impl Shared {
     pub(super) fn figures(&self) -> Vec<Figure> {
         let mut figures = self.own().to_vec();
-        figures.extend(self.room.figures());
-        figures.extend(self.rocksdb_s());
-        if let Ok(bytes) = self.database.disk_bytes() {
+        figures.extend(self.engine.room.figures());
+        // While it is being opened again there is nothing to tell.
+        figures.extend(self.engine.with_disk(|database| Ok(rocksdb_figures(database))).into_iter().flatten());
+        if let Ok(bytes) = directory::size(&self.path) {
             figures.push(gauge("divvy_rocksdb_disk_bytes", "What the files in the data directory take.", bytes));
         }
         figures
     }
 
     fn own(&self) -> [Figure; 9] {
-        let (swept, usage) = (&self.database.swept, self.table.usage());
+        let (engine, swept, usage) = (&self.engine, &self.swept, self.engine.table.usage());
         [
             Figure::histogram(
                 "divvy_commit_duration_seconds",
                 "How long commits took: of many hits at once, to the write-ahead log; with --durability sync, fsync included.",
-                &self.timings.commits,
+                &engine.timings.commits,
             ),
             Figure::histogram(
                 "divvy_fsync_duration_seconds",
                 "How long the fsyncs of the write-ahead log took that follow every second, outside of commits.",
-                &self.timings.fsyncs,
+                &engine.timings.fsyncs,
             ),
-            gauge("divvy_commits_failing", "1 while commits fail.", u64::from(self.failing.load(Relaxed))),
+            gauge("divvy_commits_failing", "1 while commits fail.", u64::from(!engine.health.is_well())),
             gauge(
                 "divvy_journal_bytes",
                 "Changes in the journal whose counters are not written back yet.",
-                self.write_back.journal_bytes(),
+                engine.write_back.journal_bytes(),
             ),
             gauge("divvy_hot_counters", "Counters in the hot table.", usage.counters),
             Figure::counter("divvy_hot_table_hits_total", "Actions on counters in the hot table.", usage.hits),
@@ -101,57 +103,52 @@ impl Shared {
             ),
         ]
     }
+}
 
-    fn rocksdb_s(&self) -> [Figure; 9] {
-        let database = &self.database;
-        [
-            gauge(
-                "divvy_rocksdb_block_cache_bytes",
-                "Memory of RocksDB's block caches.",
-                database.sum(properties::BLOCK_CACHE_USAGE),
-            ),
-            gauge(
-                "divvy_rocksdb_write_buffer_bytes",
-                "Memory of RocksDB's write buffers.",
-                database.sum(properties::CUR_SIZE_ALL_MEM_TABLES),
-            ),
-            gauge(
-                "divvy_rocksdb_table_reader_bytes",
-                "Memory of RocksDB's indexes and filters outside of the block caches, about.",
-                database.sum(properties::ESTIMATE_TABLE_READERS_MEM),
-            ),
-            gauge(
-                "divvy_rocksdb_pending_compaction_bytes",
-                "What compactions have yet to rewrite, about.",
-                database.sum(properties::ESTIMATE_PENDING_COMPACTION_BYTES),
-            ),
-            gauge(
-                "divvy_rocksdb_delayed_write_bytes_per_second",
-                "To how much RocksDB holds writes back because it is behind; 0: it does not.",
-                database.number(properties::ACTUAL_DELAYED_WRITE_RATE),
-            ),
-            gauge(
-                "divvy_rocksdb_writes_stopped",
-                "1 while RocksDB takes no writes because it is behind.",
-                database.number(properties::IS_WRITE_STOPPED),
-            ),
-            gauge(
-                "divvy_rocksdb_running_compactions",
-                "Compactions under way.",
-                database.number(properties::NUM_RUNNING_COMPACTIONS),
-            ),
-            gauge(
-                "divvy_rocksdb_running_flushes",
-                "Flushes under way.",
-                database.number(properties::NUM_RUNNING_FLUSHES),
-            ),
-            Figure::counter(
-                "divvy_rocksdb_background_errors_total",
-                "Errors of RocksDB's background work.",
-                database.number(properties::BACKGROUND_ERRORS),
-            ),
-        ]
-    }
+fn rocksdb_figures(database: &Database) -> [Figure; 9] {
+    [
+        gauge(
+            "divvy_rocksdb_block_cache_bytes",
+            "Memory of RocksDB's block caches.",
+            database.sum(properties::BLOCK_CACHE_USAGE),
+        ),
+        gauge(
+            "divvy_rocksdb_write_buffer_bytes",
+            "Memory of RocksDB's write buffers.",
+            database.sum(properties::CUR_SIZE_ALL_MEM_TABLES),
+        ),
+        gauge(
+            "divvy_rocksdb_table_reader_bytes",
+            "Memory of RocksDB's indexes and filters outside of the block caches, about.",
+            database.sum(properties::ESTIMATE_TABLE_READERS_MEM),
+        ),
+        gauge(
+            "divvy_rocksdb_pending_compaction_bytes",
+            "What compactions have yet to rewrite, about.",
+            database.sum(properties::ESTIMATE_PENDING_COMPACTION_BYTES),
+        ),
+        gauge(
+            "divvy_rocksdb_delayed_write_bytes_per_second",
+            "To how much RocksDB holds writes back because it is behind; 0: it does not.",
+            database.number(properties::ACTUAL_DELAYED_WRITE_RATE),
+        ),
+        gauge(
+            "divvy_rocksdb_writes_stopped",
+            "1 while RocksDB takes no writes because it is behind.",
+            database.number(properties::IS_WRITE_STOPPED),
+        ),
+        gauge(
+            "divvy_rocksdb_running_compactions",
+            "Compactions under way.",
+            database.number(properties::NUM_RUNNING_COMPACTIONS),
+        ),
+        gauge("divvy_rocksdb_running_flushes", "Flushes under way.", database.number(properties::NUM_RUNNING_FLUSHES)),
+        Figure::counter(
+            "divvy_rocksdb_background_errors_total",
+            "Errors of RocksDB's background work.",
+            database.number(properties::BACKGROUND_ERRORS),
+        ),
+    ]
 }
 
 fn gauge(name: &'static str, help: &'static str, value: u64) -> Figure {

@@ -2,26 +2,28 @@
 //!
 //! Striped by key hash: a stripe's mutex makes read-modify-write atomic and gives read-your-writes. Beside its counters
 //! a stripe keeps what the next commit has to write (journal records) and what the next write-back has to write (keys).
-//! A counter whose own record in RocksDB is behind is never evicted. Nothing here waits for a disk, but for the loading
-//! of a counter that is not in the table.
+//! A counter stays in the table until its own record in RocksDB is current and synced. Nothing here waits for a disk,
+//! except to load a counter that is not in the table.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering::AcqRel};
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as Place;
-use parking_lot::{Mutex, MutexGuard};
 use siphasher::sip128::SipHasher13;
 
-use super::commit::Commits;
+use super::commit::GroupCommit;
+use super::health::Health;
 use super::journal;
+use super::sync::atomic::{AtomicU64, Ordering::AcqRel};
+use super::sync::{Mutex, MutexGuard};
+use super::write_back::keys;
 use crate::algorithm::{Outcome, State};
 use crate::clock::Timestamp;
 use crate::store::room::Room;
 use crate::store::{Change, Entry, StoreError, value};
 
-/// Number of stripes, a power of two.
-pub const STRIPES: usize = 1024;
+/// Number of stripes, a power of two. The model checker sees more with few of them.
+pub const STRIPES: usize = if cfg!(all(test, feature = "model")) { 2 } else { 1024 };
 const WORD_BITS: usize = u64::BITS as usize;
 
 /// Stands for a bucket key: 128 bits of a hash whose secret is drawn at start, so that two keys of one table never
@@ -41,12 +43,12 @@ impl KeyHash {
 /// How a counter's own record in RocksDB compares with the counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Record {
-    /// The same: the counter may be evicted.
+    /// The same, and synced: the counter may be evicted.
     Current,
     /// Older; the key is in the stripe's list for the next write-back.
-    Behind,
-    /// Being written; a change sets it back to `Behind`.
-    Writing,
+    Dirty,
+    /// Being written, or written and not synced, in the write with this number; a change sets it back to `Dirty`.
+    Writing(u32),
 }
 
 #[derive(Debug)]
@@ -84,14 +86,16 @@ pub struct Stripe {
     counters: HashTable<Counter>,
     /// Evict down to this many counters,
     capacity: usize,
-    /// once there are so many: more than `capacity` only while too many of them are behind.
+    /// once there are so many: more than `capacity` only while too many of them are not `Current`.
     sweep_at: usize,
+    /// Counters whose record is not `Current`.
+    unwritten: usize,
     /// Changes since the last commit took them, as journal records.
     journal: Vec<u8>,
     /// How often commits have taken `journal`.
     drained: u64,
-    /// Keys of counters whose record is behind, each preceded by its length.
-    behind: Vec<u8>,
+    /// Keys of dirty counters, as changes without values.
+    dirty: Vec<u8>,
     value: Vec<u8>,
     /// Actions, and those whose counter had to be loaded.
     acted: u64,
@@ -112,19 +116,19 @@ pub struct Usage {
 pub struct Table {
     stripes: Box<[Mutex<Stripe>]>,
     /// One bit a stripe: set while it has journal records that no commit took.
-    owing: Box<[AtomicU64]>,
+    pending: Box<[AtomicU64]>,
     hasher: SipHasher13,
 }
 
 impl Table {
     /// A table that evicts down to `capacity` counters wherever their records in RocksDB are current.
     pub fn new(capacity: usize) -> Self {
-        let secret = RandomState::new();
+        let [low, high] = hash_secret();
         let capacity = capacity.div_ceil(STRIPES).max(1);
         Self {
             stripes: (0..STRIPES).map(|_| Mutex::new(Stripe::with_capacity(capacity))).collect(),
-            owing: (0..STRIPES / WORD_BITS).map(|_| AtomicU64::default()).collect(),
-            hasher: SipHasher13::new_with_keys(secret.hash_one(0), secret.hash_one(1)),
+            pending: (0..STRIPES.div_ceil(WORD_BITS)).map(|_| AtomicU64::new(0)).collect(),
+            hasher: SipHasher13::new_with_keys(low, high),
         }
     }
 
@@ -137,29 +141,34 @@ impl Table {
     /// record: its state, and when it expires.
     ///
     /// # Errors
-    /// Those of `load`; nothing is changed then.
+    /// Those of `load`, and the disk's failure when a change could not be kept; nothing is changed then.
     pub fn act(
         &self,
         key: &[u8],
         entry: &Entry,
         now: Timestamp,
-        commits: &Commits,
+        group: &GroupCommit,
+        health: &Health,
         room: &Room,
         load: impl FnOnce() -> Result<Option<(State, Timestamp)>, StoreError>,
     ) -> Result<Acted, StoreError> {
         let hash = self.hash(key);
         let mut guard = self.stripe(hash.stripe());
         let stripe = &mut *guard;
-        stripe.make_room(commits);
+        stripe.make_room();
         stripe.acted += 1;
+        // Asked only about counters that the entry would begin: what is refused must not push others out of the table.
+        let refusal = || match health.refusal(entry) {
+            Some(fault) => Some(Err(fault)),
+            None => room.refusal(entry),
+        };
         let counter = match stripe.counters.entry(hash.high, |other| other.hash == hash, |other| other.hash.high) {
             Place::Occupied(place) => place.into_mut(),
             Place::Vacant(place) => {
                 stripe.loaded += 1;
                 let loaded = Counter::loaded(hash, load()?);
-                // What is refused for want of room must not push others out of the table either.
                 if loaded.is_new(now)
-                    && let Some(refusal) = room.refusal(entry)
+                    && let Some(refusal) = refusal()
                 {
                     return refusal.map(Acted::at_once);
                 }
@@ -168,7 +177,7 @@ impl Table {
         };
         counter.used = true;
         let is_new = counter.is_new(now);
-        if is_new && let Some(refusal) = room.refusal(entry) {
+        if is_new && let Some(refusal) = refusal() {
             return refusal.map(Acted::at_once);
         }
         let (outcome, change) = entry.decide(counter.state.as_ref());
@@ -177,18 +186,25 @@ impl Table {
             Change::Set(state) => Some(state),
             Change::Clear => None,
         };
+        // While the disk refuses writes, no more counters than the table is made for may wait for it.
+        if counter.record == Record::Current
+            && stripe.unwritten >= stripe.capacity
+            && let Some(fault) = health.fault()
+        {
+            return Err(fault);
+        }
         match (is_new, state.is_some()) {
             (true, true) => room.take(),
             (false, false) => room.give_back(),
             _ => {}
         }
         if stripe.journal.is_empty() {
-            self.mark_owing(hash.stripe());
+            self.mark_pending(hash.stripe());
         }
         counter.expires = state.as_ref().map_or(now, |state| entry.expiry(state, now));
         counter.state = state;
         // Read under the stripe's lock: that commit has not yet taken this stripe's journal, or the next one will.
-        counter.changed_in = commits.open();
+        counter.changed_in = group.open();
         counter.write_value(&mut stripe.value);
         let overwritten = counter.drained == stripe.drained
             && journal::overwrite(&mut stripe.journal, counter.journal_at, &stripe.value);
@@ -196,9 +212,12 @@ impl Table {
             counter.journal_at = journal::append(&mut stripe.journal, key, &stripe.value);
             counter.drained = stripe.drained;
         }
-        if counter.record != Record::Behind {
-            counter.record = Record::Behind;
-            journal::append(&mut stripe.behind, key, &[]);
+        if counter.record == Record::Current {
+            stripe.unwritten += 1;
+        }
+        if counter.record != Record::Dirty {
+            counter.record = Record::Dirty;
+            journal::append(&mut stripe.dirty, key, &[]);
         }
         Ok(Acted { outcome, durable_after: counter.changed_in })
     }
@@ -211,7 +230,7 @@ impl Table {
 
     /// Moves every journal record that no commit has taken yet to `record`.
     pub fn take_journal(&self, record: &mut Vec<u8>) {
-        for (word, bits) in self.owing.iter().enumerate() {
+        for (word, bits) in self.pending.iter().enumerate() {
             let mut bits = bits.swap(0, AcqRel);
             while bits != 0 {
                 let mut stripe = self.stripe(word * WORD_BITS + bits.trailing_zeros() as usize);
@@ -222,44 +241,46 @@ impl Table {
         }
     }
 
-    /// Calls `write` for each counter of the stripe whose record is behind, with its key, its value (`None` when it is
-    /// forgotten) and its hash, and takes them for written until [`Table::written`] or [`Table::not_written`].
-    pub fn take_behind(&self, stripe: usize, mut write: impl FnMut(&[u8], Option<&[u8]>, KeyHash)) {
+    /// Appends to `changes` what every dirty counter of the stripe is now: a change each, as in a journal record. They
+    /// count as being written, in the write with this number, until [`Table::written`] or [`Table::not_written`].
+    pub fn take_dirty(&self, stripe: usize, write: u32, changes: &mut Vec<u8>) {
         let mut guard = self.stripe(stripe);
         let stripe = &mut *guard;
-        let behind = std::mem::take(&mut stripe.behind);
-        for change in journal::changes(&behind).map_while(Result::ok) {
-            let hash = self.hash(change.key);
-            let Some(counter) = stripe.counter(hash) else { continue };
-            counter.record = Record::Writing;
-            let mut value = Vec::new();
-            counter.write_value(&mut value);
-            write(change.key, counter.state.is_some().then_some(&value), hash);
+        let dirty = std::mem::take(&mut stripe.dirty);
+        for key in keys(&dirty) {
+            let hash = self.hash(key);
+            let Some(counter) = stripe.counters.find_mut(hash.high, |other| other.hash == hash) else { continue };
+            counter.record = Record::Writing(write);
+            counter.write_value(&mut stripe.value);
+            journal::append(changes, key, &stripe.value);
         }
     }
 
-    /// The counters' records are now what [`Table::take_behind`] gave.
-    pub fn written(&self, hashes: &[KeyHash]) {
-        for hash in hashes {
-            if let Some(counter) = self.stripe(hash.stripe()).counter(*hash)
-                && counter.record == Record::Writing
+    /// The records of the counters with these changes are as [`Table::take_dirty`] gave them, and synced.
+    pub fn written(&self, write: u32, changes: &[u8]) {
+        for key in keys(changes) {
+            let hash = self.hash(key);
+            let mut stripe = self.stripe(hash.stripe());
+            if let Some(counter) = stripe.counter(hash)
+                && counter.record == Record::Writing(write)
             {
                 counter.record = Record::Current;
+                stripe.unwritten -= 1;
             }
         }
     }
 
-    /// The counters with these keys could not be written: the next write-back has to.
-    pub fn not_written<'a>(&self, keys: impl IntoIterator<Item = &'a [u8]>) {
-        for key in keys {
+    /// The counters with these changes could not be written or synced: the next write-back has to.
+    pub fn not_written(&self, write: u32, changes: &[u8]) {
+        for key in keys(changes) {
             let hash = self.hash(key);
             let mut guard = self.stripe(hash.stripe());
             let stripe = &mut *guard;
             if let Some(counter) = stripe.counters.find_mut(hash.high, |other| other.hash == hash)
-                && counter.record == Record::Writing
+                && counter.record == Record::Writing(write)
             {
-                counter.record = Record::Behind;
-                journal::append(&mut stripe.behind, key, &[]);
+                counter.record = Record::Dirty;
+                journal::append(&mut stripe.dirty, key, &[]);
             }
         }
     }
@@ -280,8 +301,8 @@ impl Table {
         self.stripes[index].lock()
     }
 
-    fn mark_owing(&self, stripe: usize) {
-        self.owing[stripe / WORD_BITS].fetch_or(1 << (stripe % WORD_BITS), AcqRel);
+    fn mark_pending(&self, stripe: usize) {
+        self.pending[stripe / WORD_BITS].fetch_or(1 << (stripe % WORD_BITS), AcqRel);
     }
 }
 
@@ -295,18 +316,26 @@ impl Stripe {
     }
 
     /// Second chance: a full stripe drops what has not been touched since the last sweep, or else all that it may.
-    fn make_room(&mut self, commits: &Commits) {
+    fn make_room(&mut self) {
         if self.counters.len() < self.sweep_at {
             return;
         }
-        let done = commits.done();
-        let owing = |counter: &Counter| counter.record != Record::Current || counter.changed_in > done;
-        self.counters.retain(|counter| std::mem::take(&mut counter.used) || owing(counter));
+        let is_unwritten = |counter: &Counter| counter.record != Record::Current;
+        self.counters.retain(|counter| std::mem::take(&mut counter.used) || is_unwritten(counter));
         if self.counters.len() >= self.capacity {
-            self.counters.retain(|counter| owing(counter));
+            self.counters.retain(|counter| is_unwritten(counter));
         }
         self.sweep_at = self.capacity.max(self.counters.len() + self.capacity.div_ceil(4));
     }
+}
+
+/// The secret of the hash, drawn at start. The model checker repeats runs, and needs the same one.
+fn hash_secret() -> [u64; 2] {
+    if cfg!(all(test, feature = "model")) {
+        return [0, 1];
+    }
+    let random = RandomState::new();
+    [random.hash_one(0), random.hash_one(1)]
 }
 
 impl Counter {

@@ -1,0 +1,36 @@
+//! What the engine needs of a database. RocksDB gives it in production, a simulated disk in the model checker.
+
+use crate::store::StoreError;
+
+/// How long a write may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// As long as it takes to copy it into the page cache.
+    None,
+    /// RocksDB may hold it up while flushes or compactions are behind.
+    Stalls,
+    /// Until it is on stable storage.
+    Fsync,
+}
+
+/// An open database of counters and journal records, with one write-ahead log for both: after a crash it holds all
+/// writes up to some point in time, and at least those before the last [`Disk::sync`] that succeeded.
+///
+/// An error from any write or sync is final: the database must be opened again.
+pub trait Disk: Send + Sync + 'static {
+    /// Reads a counter's record; `None` when there is none.
+    fn counter<T>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError>;
+
+    /// Appends a journal record, if there is anything in it. `None`, and nothing is written, when that would have to
+    /// wait and `patience` is none.
+    fn append_journal(&self, number: u64, record: &[u8], patience: Patience) -> Option<Result<(), StoreError>>;
+
+    /// Writes counters' own records: changes as in a journal record.
+    fn write_counters(&self, changes: &[u8]) -> Result<(), StoreError>;
+
+    /// Drops the journal records up to and including `number`.
+    fn clear_journal(&self, number: u64) -> Result<(), StoreError>;
+
+    /// Forces everything that was written before this call to stable storage.
+    fn sync(&self) -> Result<(), StoreError>;
+}

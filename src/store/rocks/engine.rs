@@ -1,0 +1,300 @@
+//! The engine of the embedded store: a table of counters in front of a disk, group commit, write-back, and recovery
+//! from a disk that failed.
+//!
+//! Generic over the disk, so that the model checker can run all of it on a simulated one. Threads, bounds and the
+//! clock are the store's.
+
+use std::sync::Arc;
+
+use super::commit::{GroupCommit, Leader, Waited};
+use super::disk::{Disk, Patience};
+use super::figures::Timings;
+use super::health::{Condition, Health};
+use super::sync::{Mutex, RwLock, run_blocking, yield_now};
+use super::table::{Acted, Table};
+use super::write_back::WriteBack;
+use super::{Durability, damaged, decode};
+use crate::algorithm::State;
+use crate::clock::Timestamp;
+use crate::store::outage::Outage;
+use crate::store::room::Room;
+use crate::store::{Entry, StoreError, value};
+
+/// Past this a commit waits for a write-back: it bounds the journal, the counters that cannot be evicted, and the time
+/// that opening takes.
+const MAX_JOURNAL_BYTES: u64 = 128 << 20;
+/// After the last commit number that can be.
+const ALL_COMMITS: u64 = u64::MAX;
+
+/// See the module.
+pub struct Engine<D> {
+    /// Empty while the database is being opened again.
+    disk: RwLock<Option<D>>,
+    pub table: Table,
+    pub room: Room,
+    pub health: Health,
+    pub write_back: WriteBack,
+    pub timings: Timings,
+    pub durability: Durability,
+    group: Arc<GroupCommit>,
+    committer: Mutex<Committer>,
+}
+
+/// What the leader works with.
+struct Committer {
+    record: Vec<u8>,
+    outage: Outage,
+}
+
+/// A commit that was begun.
+struct Begun {
+    leader: Leader,
+    number: u64,
+}
+
+impl<D: Disk> Engine<D> {
+    pub fn new(disk: D, table: Table, room: Room, durability: Durability, timings: Timings) -> Self {
+        Self {
+            disk: RwLock::new(Some(disk)),
+            table,
+            room,
+            health: Health::new(),
+            write_back: WriteBack::new(),
+            timings,
+            durability,
+            group: GroupCommit::new(),
+            committer: Mutex::new(Committer {
+                record: Vec::new(),
+                outage: Outage::of(
+                    "commits",
+                    "hits are answered with an error; divvy opens its database again once the disk takes writes",
+                ),
+            }),
+        }
+    }
+
+    /// Every commit up to this one is durable.
+    pub fn done(&self) -> u64 {
+        self.group.done()
+    }
+
+    /// Calls `ask` with the database.
+    ///
+    /// # Errors
+    /// Those of `ask`, and one while the database is being opened again: never waits for that.
+    pub fn with_disk<T>(&self, ask: impl FnOnce(&D) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        match self.disk.try_read().as_deref() {
+            Some(Some(disk)) => ask(disk),
+            Some(None) | None => Err(self.health.fault().unwrap_or_else(reopening)),
+        }
+    }
+
+    /// Applies `entry` to the counter with `key`.
+    pub fn act(&self, key: &[u8], entry: &Entry, now: Timestamp) -> Result<Acted, StoreError> {
+        self.table.act(key, entry, now, &self.group, &self.health, &self.room, || self.load(key, entry))
+    }
+
+    /// The counter's record: its state, and when it expires.
+    fn load(&self, key: &[u8], entry: &Entry) -> Result<Option<(State, Timestamp)>, StoreError> {
+        let read = |stored: &[u8]| Ok((decode(&entry.limit, stored)?, value::expiry(stored).map_err(damaged)?));
+        self.with_disk(|disk| disk.counter(key, read))?.transpose()
+    }
+
+    /// Waits until commit `number` is durable, and makes it unless another caller does.
+    ///
+    /// # Errors
+    /// When the commit fails. The change stays in the table, and may become durable later.
+    pub async fn settle(self: &Arc<Self>, number: u64) -> Result<(), StoreError> {
+        let leader = match self.group.wait_for(number).await {
+            Waited::Committed(result) => return result,
+            Waited::Leading(leader) => leader,
+        };
+        // Other connections whose requests have arrived get their changes into this commit.
+        yield_now().await;
+        match self.commit_at_once(leader) {
+            Ok(result) => result,
+            Err(unfinished) => self.commit_elsewhere(unfinished).await,
+        }
+    }
+
+    /// Waits until everything that was changed before this call is durable: whether hits can be answered just now.
+    pub async fn check(self: &Arc<Self>) -> Result<(), StoreError> {
+        match self.health.fault() {
+            Some(fault) => Err(fault),
+            None => self.settle(self.group.open()).await,
+        }
+    }
+
+    /// Makes the commit on this thread, unless that might take long: then gives it back.
+    fn commit_at_once(&self, leader: Leader) -> Result<Result<(), StoreError>, Begun> {
+        let begun = Begun { number: leader.begin(), leader };
+        let patience = match self.durability {
+            Durability::Sync => Patience::Fsync,
+            // A write to the page cache takes less than handing it to another thread would.
+            Durability::Wal if self.write_back.journal_bytes() <= MAX_JOURNAL_BYTES => Patience::None,
+            Durability::Wal | Durability::Lazy => Patience::Stalls,
+        };
+        let is_quick = match self.health.condition() {
+            Condition::Well => patience == Patience::None,
+            Condition::Broken => true,
+            Condition::Reopened => false,
+        };
+        match is_quick.then(|| self.commit(begun.number, patience)).flatten() {
+            Some(result) => {
+                begun.leader.finish(begun.number, &result);
+                Ok(result)
+            }
+            None => Err(begun),
+        }
+    }
+
+    /// Makes the commit on a thread that may block. It runs to its end, and its leader with it, even if this caller
+    /// leaves: a later leader must not begin while this commit is under way.
+    async fn commit_elsewhere(self: &Arc<Self>, begun: Begun) -> Result<(), StoreError> {
+        let engine = Arc::clone(self);
+        let made = run_blocking(move || engine.finish(&begun)).await;
+        made.unwrap_or_else(|| Err(StoreError::new("the commit was broken off")))
+    }
+
+    /// For a thread that may block: makes one commit.
+    pub fn lead(&self, leader: &Leader) {
+        let number = leader.begin();
+        let result = self.commit_patiently(number);
+        leader.finish(number, &result);
+    }
+
+    fn finish(&self, begun: &Begun) -> Result<(), StoreError> {
+        let result = self.commit_patiently(begun.number);
+        begun.leader.finish(begun.number, &result);
+        result
+    }
+
+    fn commit_patiently(&self, number: u64) -> Result<(), StoreError> {
+        let patience = if self.durability == Durability::Sync { Patience::Fsync } else { Patience::Stalls };
+        // A record that was not written must never count as durable, whatever the disk's reason.
+        let refused = || Err(StoreError::new("cannot write the journal: the database would not wait"));
+        self.commit(number, patience).unwrap_or_else(refused)
+    }
+
+    /// Makes every change so far durable. `None` when that takes more patience.
+    fn commit(&self, number: u64, patience: Patience) -> Option<Result<(), StoreError>> {
+        let committer = &mut *self.committer.lock();
+        let begun = self.timings.now();
+        self.table.take_journal(&mut committer.record);
+        let result = match self.health.condition() {
+            Condition::Well => self.append(number, &committer.record, patience)?,
+            Condition::Broken => Err(self.health.fault().unwrap_or_else(reopening)),
+            Condition::Reopened => self.catch_up(),
+        };
+        committer.outage.note(&result);
+        if result.is_ok() && !committer.record.is_empty() {
+            self.timings.committed(begun);
+        }
+        // After a failure the changes are in the table, which is what the disk catches up with.
+        committer.record.clear();
+        Some(result)
+    }
+
+    fn append(&self, number: u64, record: &[u8], patience: Patience) -> Option<Result<(), StoreError>> {
+        if patience != Patience::None && self.write_back.journal_bytes() > MAX_JOURNAL_BYTES {
+            if let Err(error) = self.write_back() {
+                return Some(Err(error));
+            }
+        }
+        let appended = self.with_disk(|disk| Ok(disk.append_journal(number, record, patience)));
+        let result = appended.unwrap_or_else(|error| Some(Err(error)))?;
+        match &result {
+            Ok(()) if !record.is_empty() => self.write_back.journal_grew(number, record.len()),
+            Ok(()) => {}
+            Err(error) => self.health.broke(error),
+        }
+        Some(result)
+    }
+
+    /// The first commit after the database was opened again. Memory is ahead of the disk, and what of the failed writes
+    /// has reached it is unknown: all counters that are not known to be on it are written, and the journal is dropped.
+    fn catch_up(&self) -> Result<(), StoreError> {
+        self.write_back.start_over(&self.table);
+        let caught_up = self.with_disk(|disk| {
+            self.write_back.run(&self.table, disk)?;
+            disk.clear_journal(ALL_COMMITS)?;
+            self.write_back.sync(&self.table, disk)
+        });
+        match &caught_up {
+            Ok(()) => self.health.caught_up(),
+            Err(error) => self.health.broke(error),
+        }
+        caught_up
+    }
+
+    /// Brings the counters' own records up to date.
+    ///
+    /// # Errors
+    /// When the disk refuses writes.
+    pub fn write_back(&self) -> Result<(), StoreError> {
+        self.on_well_disk(|disk| self.write_back.run(&self.table, disk))
+    }
+
+    /// Forces everything that was committed or written back to stable storage.
+    ///
+    /// # Errors
+    /// When the disk refuses it.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        self.on_well_disk(|disk| self.write_back.sync(&self.table, disk))
+    }
+
+    /// Does `work`, after the failure of which the database has to be opened again.
+    fn on_well_disk(&self, work: impl FnOnce(&D) -> Result<(), StoreError>) -> Result<(), StoreError> {
+        if let Some(fault) = self.health.fault() {
+            return Err(fault);
+        }
+        let result = self.with_disk(work);
+        if let Err(error) = &result {
+            self.health.broke(error);
+        }
+        result
+    }
+
+    /// Opens a database again that has failed, once the disk `is_usable`, and has the next commit write what it lacks.
+    /// To be called again and again; does nothing while all is well.
+    pub fn heal(&self, is_usable: impl FnOnce() -> bool, open: impl FnOnce() -> Result<D, StoreError>) {
+        if self.health.condition() == Condition::Broken && is_usable() {
+            match self.reopen(open) {
+                Ok(()) => self.health.reopened(),
+                Err(error) => self.health.broke(&error),
+            }
+        }
+        if self.health.condition() == Condition::Reopened {
+            match self.try_lead() {
+                Some(leader) => self.lead(&leader),
+                // It may have begun its commit too early; then the next call sees to it.
+                None => self.group.want(),
+            }
+        }
+    }
+
+    /// Puts the database that `open` gives in the place of one that has failed. That one is closed first.
+    fn reopen(&self, open: impl FnOnce() -> Result<D, StoreError>) -> Result<(), StoreError> {
+        let mut disk = self.disk.write();
+        *disk = None;
+        *disk = Some(open()?);
+        Ok(())
+    }
+
+    /// Leadership, unless there is a leader.
+    pub fn try_lead(&self) -> Option<Leader> {
+        self.group.try_lead()
+    }
+
+    /// Later hits get an error; those under way are still served.
+    pub fn close(&self) {
+        self.group.close();
+    }
+}
+
+fn reopening() -> StoreError {
+    StoreError::new("the database is being opened again after a failure of the disk")
+}
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests;

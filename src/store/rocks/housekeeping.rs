@@ -1,0 +1,96 @@
+//! The store's threads: they write back, fsync, commit where no hit does, and open the database again after the disk
+//! failed. Hits wait for none of them but the commits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::database::Database;
+use super::{Shared, directory};
+use crate::store::StoreError;
+use crate::store::outage::Outage;
+
+/// How often counters are written back and the write-ahead log is fsynced.
+pub const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
+/// How long an acknowledged hit may wait for its commit with [`super::Durability::Lazy`].
+const LAZY_INTERVAL: Duration = Duration::from_millis(100);
+/// How often to look whether the disk has failed, and whether it takes writes again.
+const HEAL_INTERVAL: Duration = Duration::from_millis(200);
+
+impl Shared {
+    pub(super) fn write_back_loop(&self) {
+        let mut outage = Outage::of("write-backs", "counters stay in the journal");
+        while !self.stopped_within(HOUSEKEEPING_INTERVAL) {
+            // A disk that has failed is logged where it fails, and healed by another thread.
+            if self.engine.health.is_well() {
+                outage.note(&self.engine.write_back());
+            }
+        }
+    }
+
+    pub(super) fn sync_loop(&self) {
+        let engine = &self.engine;
+        let mut synced = 0;
+        let mut outage = Outage::of("fsyncs", "acknowledged hits are not on stable storage");
+        while !self.stopped_within(HOUSEKEEPING_INTERVAL) {
+            let done = engine.done();
+            if !engine.health.is_well() || (done == synced && !engine.write_back.has_unsynced()) {
+                continue;
+            }
+            let begun = engine.timings.now();
+            let result = engine.sync();
+            engine.timings.synced(begun);
+            outage.note(&result);
+            if result.is_ok() {
+                synced = done;
+            }
+        }
+    }
+
+    /// An fsync takes milliseconds, and the next can begin when it ends: a thread of its own keeps leadership.
+    pub(super) fn sync_commit_loop(&self) {
+        let leader = loop {
+            match self.engine.try_lead() {
+                Some(leader) => break leader,
+                // The first hit came before this thread did, and leads.
+                None if self.stopped_within(Duration::from_millis(1)) => return,
+                None => {}
+            }
+        };
+        while leader.is_wanted() {
+            self.engine.lead(&leader);
+        }
+    }
+
+    pub(super) fn lazy_commit_loop(&self) {
+        while !self.stopped_within(LAZY_INTERVAL) {
+            if let Some(leader) = self.engine.try_lead() {
+                self.engine.lead(&leader);
+            }
+        }
+    }
+
+    pub(super) fn heal_loop(&self) {
+        while !self.stopped_within(HEAL_INTERVAL) {
+            self.heal();
+        }
+    }
+
+    /// Opens a database again that has failed, if the disk takes writes, and writes what it lacks.
+    pub(super) fn heal(&self) {
+        let takes_writes = || directory::probe(&self.path).is_ok();
+        let open = || {
+            Database::open(&self.path, self.clock, Arc::clone(&self.swept))
+                .map_err(|error| StoreError::new(format!("cannot open the database again: {error}")))
+        };
+        self.engine.heal(takes_writes, open);
+    }
+
+    /// Sleeps for `interval`, or until the store is being closed: true then.
+    pub(super) fn stopped_within(&self, interval: Duration) -> bool {
+        let mut stopping = self.stopping.lock();
+        if !*stopping {
+            self.stop.wait_for(&mut stopping, interval);
+        }
+        *stopping
+    }
+}

@@ -1,0 +1,130 @@
+//! How much of RocksDB's write-ahead log a recovery gives up, for the operator.
+//!
+//! Nothing here decides what is recovered. The layout is that of RocksDB's `db/log_format.h`: blocks of records, each
+//! with a checksum, a length and a type; the first record of a write begins with the write's sequence number.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+
+const BLOCK: usize = 32 << 10;
+/// Checksum, length, type.
+const HEADER: usize = 7;
+
+/// The bytes of the logs in the data directory `path` that hold later writes than the change with the sequence number
+/// `recovered`, or none.
+///
+/// # Errors
+/// When the directory or a log cannot be read.
+pub fn bytes_after(path: &Path, recovered: u64) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(path)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "log") {
+            bytes += log_bytes_after(File::open(&path)?, recovered)?;
+        }
+    }
+    Ok(bytes)
+}
+
+/// The bytes of a log from the first write on that is later than the change `recovered`, or is none.
+fn log_bytes_after(log: File, recovered: u64) -> io::Result<u64> {
+    let length = log.metadata()?.len();
+    let mut log = BufReader::with_capacity(BLOCK, log);
+    let mut block = Vec::with_capacity(BLOCK);
+    let mut start = 0;
+    loop {
+        block.clear();
+        log.by_ref().take(BLOCK as u64).read_to_end(&mut block)?;
+        if block.is_empty() {
+            return Ok(0);
+        }
+        if let Some(at) = first_after(&block, recovered) {
+            return Ok(length.saturating_sub(start + at as u64));
+        }
+        start += block.len() as u64;
+    }
+}
+
+/// Where in a block the first write begins that is later than `recovered`, or something that is no record.
+fn first_after(block: &[u8], recovered: u64) -> Option<usize> {
+    let mut at = 0;
+    // A block's last bytes are empty where no header fits.
+    while at + HEADER <= BLOCK && at < block.len() {
+        let Some([_, _, _, _, low, high, kind]) = block.get(at..).and_then(<[u8]>::first_chunk::<HEADER>) else {
+            return Some(at);
+        };
+        let payload = at + header_length(*kind);
+        let end = at + header_length(*kind) + usize::from(u16::from_le_bytes([*low, *high]));
+        let Some(content) = block.get(payload..end).filter(|_| *kind != 0) else { return Some(at) };
+        if begins_write(*kind) {
+            match content.first_chunk() {
+                Some(sequence) if u64::from_le_bytes(*sequence) <= recovered => {}
+                _ => return Some(at),
+            }
+        }
+        at = end;
+    }
+    None
+}
+
+/// Full and first records, plain and of recycled logs.
+fn begins_write(kind: u8) -> bool {
+    matches!(kind, 1 | 2 | 5 | 6)
+}
+
+/// Records of recycled logs carry their log's number besides.
+fn header_length(kind: u8) -> usize {
+    if matches!(kind, 5..=8 | 11 | 13) { HEADER + size_of::<u32>() } else { HEADER }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Seek, Write};
+
+    use super::*;
+
+    /// A whole write of one record.
+    fn record(sequence: u64, length: u16) -> Vec<u8> {
+        let mut bytes = vec![0; HEADER + usize::from(length)];
+        bytes[4..6].copy_from_slice(&length.to_le_bytes());
+        bytes[6] = 1;
+        bytes[HEADER..HEADER + 8].copy_from_slice(&sequence.to_le_bytes());
+        bytes
+    }
+
+    fn given_up(content: &[u8], recovered: u64) -> u64 {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(content).unwrap();
+        file.rewind().unwrap();
+        log_bytes_after(file, recovered).unwrap()
+    }
+
+    #[test]
+    fn everything_after_the_last_recovered_write_is_given_up() {
+        let log: Vec<u8> = (1..=3).flat_map(|sequence| record(sequence, 100)).collect();
+        assert_eq!(given_up(&log, 3), 0);
+        assert_eq!(given_up(&log, 2), 107);
+        assert_eq!(given_up(&log, 0), 321);
+    }
+
+    #[test]
+    fn a_torn_write_and_a_hole_are_given_up() {
+        let log: Vec<u8> = (1..=3).flat_map(|sequence| record(sequence, 100)).collect();
+        assert_eq!(given_up(&log[..300], 9), 300 - 214);
+        assert_eq!(given_up(&log[..3], 9), 3);
+        let mut hole = log.clone();
+        hole[107..214].fill(0);
+        assert_eq!(given_up(&hole, 1), 214);
+    }
+
+    #[test]
+    fn blocks_are_padded_at_their_end() {
+        let length = BLOCK - HEADER - 3;
+        let mut log = record(1, u16::try_from(length).unwrap());
+        log.extend([0; 3]);
+        log.extend(record(2, 50));
+        assert_eq!(given_up(&log, 2), 0);
+        assert_eq!(given_up(&log, 1), 57);
+    }
+}
