@@ -1,9 +1,16 @@
 //! The only place that asks what time it is.
 //!
-//! Here live [`Timestamp`] and the system [`Clock`]. Nothing below the servers reads a clock by itself: time is read
-//! once per batch of requests and passed down, so tests, replays and client-supplied times all take the same path.
+//! Here live [`Timestamp`] and the system's [`Clock`]; how the clock follows the machine's is [`anchor`]'s. Nothing below
+//! the servers reads a clock by itself: time is read once per batch of requests and passed down, so tests, replays and
+//! client-supplied times all take the same path.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+mod anchor;
+mod shared;
+
+use std::sync::LazyLock;
+
+pub use self::anchor::MAX_STANDSTILL_NS;
+use self::shared::{Shared, SystemSource};
 
 /// Nanoseconds in one second.
 pub const NANOS_PER_SECOND: u64 = 1_000_000_000;
@@ -53,30 +60,25 @@ impl Timestamp {
     }
 }
 
-/// The system's clock: a wall-clock anchor taken once, advanced by the monotonic clock.
+/// The machine's clock, as divvy goes by it: every `Clock` of a process tells the same time.
 ///
-/// It never runs backwards while the process lives, whatever happens to the wall clock.
+/// It is measured again each second. When the machine's clock was set forward, this one follows at once. When it was set
+/// back by up to ten seconds, this one stands still until the machine's has caught up; when by more, it jumps back, too.
+/// Apart from that jump it never runs backwards.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
-    wall: Timestamp,
-    anchor: Instant,
+    shared: &'static Shared<SystemSource>,
 }
 
 impl Clock {
-    /// Anchors the clock at the wall clock's present time.
     pub fn system() -> Self {
-        // A wall clock set before 1970 reads as the epoch: windows then start there, and still expire.
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| saturating_nanos(d.as_nanos()));
-        Self { wall: Timestamp(wall), anchor: Instant::now() }
+        static SYSTEM: LazyLock<Shared<SystemSource>> = LazyLock::new(|| Shared::new(SystemSource));
+        Self { shared: &SYSTEM }
     }
 
     pub fn now(&self) -> Timestamp {
-        self.wall.plus(saturating_nanos(self.anchor.elapsed().as_nanos()))
+        self.shared.now()
     }
-}
-
-fn saturating_nanos(nanos: u128) -> u64 {
-    u64::try_from(nanos).unwrap_or(u64::MAX)
 }
 
 /// `nanos` in whole seconds, rounded up: a caller that waits so long has waited long enough.

@@ -290,6 +290,7 @@ fn any_sequence_agrees_with_the_algorithms_alone(open: &dyn Fn() -> Opened) {
         4 => (0u64..4).prop_map(|cost| Action::Ask(Ask::Take { cost })),
         1 => (0u64..4).prop_map(|cost| Action::Ask(Ask::Look { cost })),
         2 => (0u64..4, any::<bool>()).prop_map(|(cost, strict)| Action::Ask(Ask::Drain { cost, strict })),
+        1 => (0u64..4, any::<bool>()).prop_map(|(cost, strict)| Action::Ask(Ask::Replay { cost, strict })),
         1 => Just(Action::Forget),
     ];
     // Two buckets a limit, so that all cases together stay below the number at which memory drops full ones: that would

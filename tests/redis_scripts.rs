@@ -48,7 +48,7 @@ struct Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let nanos = prop_oneof![2 => 0u64..3, 1 => number()];
-    (0u8..8, prop_oneof![0u64..4, number()], 0u64..4, nanos, any::<bool>())
+    (0u8..11, prop_oneof![0u64..4, number()], 0u64..4, nanos, any::<bool>())
         .prop_map(|(kind, cost, periods, nanos, backwards)| Step { kind, cost, periods, nanos, backwards })
 }
 
@@ -60,6 +60,8 @@ impl Step {
             3 => Action::Ask(Ask::Look { cost }),
             4 | 5 => Action::Ask(Ask::Drain { cost, strict: false }),
             6 => Action::Ask(Ask::Drain { cost, strict: true }),
+            7 | 8 => Action::Ask(Ask::Replay { cost, strict: false }),
+            9 => Action::Ask(Ask::Replay { cost, strict: true }),
             _ => Action::Forget,
         }
     }

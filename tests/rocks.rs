@@ -23,7 +23,7 @@ fn hourly() -> Limit {
 }
 
 fn push(batch: &mut Batch, key: &[u8], cost: u64, at: Timestamp) {
-    let action = Action::Ask(Ask::Drain { cost, strict: false });
+    let action = Action::Ask(Ask::Replay { cost, strict: false });
     batch.push(hourly(), action, at, |out| write_client_key(Space::TokenBucket, &hourly(), key, out));
 }
 
@@ -74,6 +74,33 @@ fn a_compaction_goes_by_the_server_s_time_of_the_last_write_whatever_the_client_
         assert_eq!(drain(&store, b"a time to come, two hours ago", 0, y2200, now).await, 5);
         assert_eq!(drain(&store, b"the present", 0, now, now).await, 3);
         assert_eq!(drain(&store, b"two hours ago", 0, now, now).await, 5);
+    });
+}
+
+#[test]
+fn a_clock_that_was_set_back_between_two_runs_costs_a_limit_its_own_time_at_most() {
+    const BUCKET: &[u8] = b"a client";
+    let limit = Limit::TokenBucket(TokenBucket::new(5, 5, NANOS_PER_SECOND).unwrap());
+    let drained = async |store: &RocksStore, now: Timestamp| {
+        let mut batch = Batch::default();
+        batch.begin(now);
+        let drain = Action::Ask(Ask::Drain { cost: 5, strict: false });
+        batch.push(limit, drain, now, |out| write_client_key(Space::TokenBucket, &limit, BUCKET, out));
+        store.apply(&mut batch).await;
+        batch.outcome(0).unwrap()
+    };
+    wait(async {
+        let dir = tempfile::tempdir().unwrap();
+        let now = Clock::system().now();
+        let tomorrow = now.plus(24 * HOUR);
+        let store = open(dir.path());
+        assert_eq!(drained(&store, tomorrow).await.before, 5);
+        store.close().await.unwrap();
+        drop(store);
+        let store = open(dir.path());
+        let denied = drained(&store, now).await;
+        assert_eq!((denied.before, denied.retry_ns), (0, Some(NANOS_PER_SECOND)));
+        assert_eq!(drained(&store, now.plus(NANOS_PER_SECOND)).await.before, 5);
     });
 }
 

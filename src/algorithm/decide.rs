@@ -1,11 +1,12 @@
 //! What the algorithms have in common: the questions that each answers in its own way, and the one way to decide.
 
 use super::{Ask, Outcome};
-use crate::clock::{NANOS_PER_SECOND, Timestamp};
+use crate::clock::{MAX_STANDSTILL_NS, Timestamp};
 
 /// By how much a bucket's time may be ahead of an ask's before that means that the clock was set back: asks are dated
-/// when they are read, and one may overtake another on its way to the bucket.
-const OVERTAKING_NS: u64 = 10 * NANOS_PER_SECOND;
+/// when they are read, and one may overtake another on its way to the bucket. A clock that is set back by less stands
+/// still meanwhile.
+const OVERTAKING_NS: u64 = MAX_STANDSTILL_NS;
 
 /// An algorithm with its numbers, as seen by [`decide`].
 pub(super) trait Algorithm {
@@ -48,15 +49,15 @@ pub(super) trait Algorithm {
 }
 
 /// A bucket's state when an ask reaches it.
-struct Present<S> {
-    state: S,
+pub(super) struct Present<S> {
+    pub state: S,
     /// The time of the ask; the time of the state if that is the later one.
-    at: Timestamp,
+    pub at: Timestamp,
     /// Whether the state was pulled back because the clock was set back.
     pulled_back: bool,
 }
 
-fn present<A: Algorithm>(limit: &A, stored: Option<&A::State>, at: Timestamp) -> Present<A::State> {
+pub(super) fn present<A: Algorithm>(limit: &A, stored: Option<&A::State>, at: Timestamp) -> Present<A::State> {
     let Some(stored) = stored else {
         return Present { state: limit.fresh(at), at, pulled_back: false };
     };
@@ -127,7 +128,7 @@ impl Ask {
         match self {
             Ask::Look { cost } => (cost <= left).then_some(0),
             Ask::Take { cost } => (cost <= left).then_some(cost),
-            Ask::Drain { cost, .. } => (left > 0).then_some(cost.min(left)),
+            Ask::Drain { cost, .. } | Ask::Replay { cost, .. } => (left > 0).then_some(cost.min(left)),
         }
     }
 
@@ -135,7 +136,7 @@ impl Ask {
     pub(crate) fn wanted(self) -> u64 {
         match self {
             Ask::Look { cost } | Ask::Take { cost } => cost,
-            Ask::Drain { .. } => 1,
+            Ask::Drain { .. } | Ask::Replay { .. } => 1,
         }
     }
 }

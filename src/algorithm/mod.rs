@@ -5,12 +5,12 @@
 //! can be tested by properties.
 //!
 //! Every algorithm keeps these promises:
-//! - An ask that is denied, or that takes nothing, changes nothing. Two exceptions: a strict [`Ask::Drain`], and the
-//!   repair of the next point.
+//! - An ask that is denied, or that takes nothing, changes nothing. Two exceptions: a strict [`Ask::Drain`] or
+//!   [`Ask::Replay`], and the repair of the next point.
 //! - Time that runs backwards counts as no time passed: an ask that was overtaken by a later one on its way counts as
 //!   made at that one's time. When a bucket's time is more than ten seconds ahead, the clock was set back: the next
-//!   [`Ask::Take`], even if it is denied, pulls the state back to the present with nothing given back, so that nobody
-//!   waits for the old clock's time to come again.
+//!   [`Ask::Take`], even if it is denied, or [`Ask::Drain`] pulls the state back to the present with nothing given back,
+//!   so that nobody waits for the old clock's time to come again.
 //! - Decisions are made in integers, exact to the nanosecond, and no numbers overflow: what would be past the year
 //!   2554, or longer than 584 years, saturates.
 
@@ -66,6 +66,9 @@ pub enum Ask {
     /// `strict` is for token buckets (the others ignore it): a take that leaves no token, a denied one included,
     /// starts the refill interval anew, so that a caller who never pauses stays limited.
     Drain { cost: u64, strict: bool },
+    /// As [`Ask::Drain`], for an event at a time that the client brings. That may be any time, and run backwards as it
+    /// likes: a token bucket never takes it for a clock that was set back.
+    Replay { cost: u64, strict: bool },
 }
 
 /// The answer to an [`Ask`].

@@ -1,11 +1,12 @@
 //! Token bucket with refills in whole steps, as Smyte's limiter counts: after `n` full intervals `n × refill` tokens
 //! are added, up to `capacity`, and the refill mark advances by those intervals only.
 //!
-//! It serves rules by [`Ask::Take`] and the `RL.*` commands by [`Ask::Drain`], with two differences:
+//! It serves rules by [`Ask::Take`], and the `RL.*` commands by [`Ask::Drain`] or, with `AT`, by [`Ask::Replay`], with two
+//! differences:
 //! - A take from a full bucket moves the refill mark to the present, so a bucket that has filled up is just like a
 //!   fresh one. A drain leaves the mark on its grid, as the original does, for replies that are the same to the token;
 //!   there, forgetting a full bucket shifts the grid of its refills, and nothing else.
-//! - A drain's time may be the client's, which may run backwards as it likes; it is never taken for a clock set back.
+//! - A replay's time is the client's, which may run backwards as it likes; it is never taken for a clock set back.
 //!
 //! The reply's numbers: `left` is the tokens in the bucket, and `reset_ns` is the time until the next refill step; 0
 //! when the bucket is full. In any span of time, at most `capacity` tokens are granted, and `refill` more for each
@@ -17,7 +18,7 @@
 
 use std::num::NonZeroU64;
 
-use super::decide::{self, Algorithm, saturating};
+use super::decide::{self, Algorithm, Present, saturating};
 use super::{Ask, InvalidLimit, Outcome, invalid};
 use crate::clock::Timestamp;
 
@@ -57,12 +58,28 @@ impl TokenBucket {
         match ask {
             Ask::Look { .. } | Ask::Take { .. } => decide::decide(self, stored, ask, at),
             Ask::Drain { cost, strict } => {
+                let Present { state: found, at, .. } = decide::present(self, stored, at);
+                self.drain(stored, found, ask, (cost, strict), at)
+            }
+            Ask::Replay { cost, strict } => {
                 let found = stored.map_or_else(|| self.fresh(at), |state| self.advanced(state, at));
-                let drained = if cost == 0 { found } else { drained(found, cost, strict, at) };
-                let outcome = decide::outcome(self, &drained, ask, found.tokens > 0, found.tokens, at);
-                (outcome, (cost > 0 && stored != Some(&drained)).then_some(drained))
+                self.drain(stored, found, ask, (cost, strict), at)
             }
         }
+    }
+
+    /// Drains `found`, which is what `stored` has come to at `at`.
+    fn drain(
+        &self,
+        stored: Option<&State>,
+        found: State,
+        ask: Ask,
+        (cost, strict): (u64, bool),
+        at: Timestamp,
+    ) -> (Outcome, Option<State>) {
+        let drained = if cost == 0 { found } else { drained(found, cost, strict, at) };
+        let outcome = decide::outcome(self, &drained, ask, found.tokens > 0, found.tokens, at);
+        (outcome, (cost > 0 && stored != Some(&drained)).then_some(drained))
     }
 
     /// The time that `tokens` take to come back.

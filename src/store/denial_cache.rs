@@ -64,11 +64,15 @@ impl<S: Store> DenialCache<S> {
     /// What the entry comes to, when its window is known to have nothing left. An entry with a time of its own is not
     /// answered: what is remembered goes by the server's clock.
     fn known(&self, key: &[u8], entry: &Entry, now: Timestamp) -> Option<Outcome> {
-        let (Limit::FixedWindow(_), Action::Ask(ask)) = (entry.limit, entry.action) else { return None };
+        let (Limit::FixedWindow(limit), Action::Ask(ask)) = (entry.limit, entry.action) else { return None };
         if entry.at != now {
             return None;
         }
         let ends = self.denials.until(key, now)?;
+        // It would end later than a window lasts: the server's clock was set back since.
+        if ends.since(now) > limit.window_ns.get() {
+            return None;
+        }
         let window = State::FixedWindow(fixed_window::State { ends, left: 0 });
         Some(entry.limit.decide(Some(&window), ask, now).outcome)
     }

@@ -47,7 +47,9 @@ struct Buckets {
 
 impl Buckets {
     fn sweep(&mut self, now: Timestamp, room: &Room) {
-        let is_full = room.is_full() && now.since(self.swept) >= FULL_SWEEP_INTERVAL_NS;
+        // After the clock was set back, the last sweep is in the future.
+        let is_due = now < self.swept || now.since(self.swept) >= FULL_SWEEP_INTERVAL_NS;
+        let is_full = room.is_full() && is_due;
         if is_full || self.states.len() >= self.sweep_at {
             self.states.retain(|_, (_, expires)| now < *expires);
             room.counted(room.taken(), self.states.len() as u64);
@@ -147,5 +149,15 @@ mod tests {
         assert_eq!(allowed(&store, 6, "a"), Ok(false));
         assert_eq!(allowed(&store, 11, "c"), Ok(true));
         assert!(full(allowed(&store, 12, "d")));
+    }
+
+    #[test]
+    fn a_full_store_finds_expired_buckets_after_the_clock_was_set_back() {
+        let store = MemoryStore::bounded(1, WhenFull::Error);
+        assert_eq!(allowed(&store, 5, "a"), Ok(true));
+        // A sweep in the future, which finds nothing.
+        assert!(allowed(&store, 14, "b").is_err());
+        store.buckets.lock().states.values_mut().for_each(|(_, expires)| *expires = Timestamp::EPOCH);
+        assert_eq!(allowed(&store, 0, "b"), Ok(true));
     }
 }

@@ -9,6 +9,7 @@ fn ask() -> impl Strategy<Value = Ask> {
         (0..15u64).prop_map(|cost| Ask::Look { cost }),
         (0..15u64).prop_map(|cost| Ask::Take { cost }),
         (0..15u64, any::<bool>()).prop_map(|(cost, strict)| Ask::Drain { cost, strict }),
+        (0..15u64, any::<bool>()).prop_map(|(cost, strict)| Ask::Replay { cost, strict }),
     ]
 }
 
@@ -73,7 +74,7 @@ proptest! {
         let outcome = bucket.ask(ask, at);
         let wanted = match ask {
             Ask::Look { cost } | Ask::Take { cost } => cost,
-            Ask::Drain { .. } => 1,
+            Ask::Drain { .. } | Ask::Replay { .. } => 1,
         };
         prop_assert_eq!(outcome.retry_ns.is_some(), !outcome.allowed && wanted <= limit.capacity());
         if let Some(retry_ns) = outcome.retry_ns {
@@ -164,6 +165,19 @@ proptest! {
     }
 
     #[test]
+    fn a_drain_does_not_wait_for_the_old_clock_either(
+        limit in small_limit(), past in hits(0..40), back in 11 * NANOS_PER_SECOND..START / 2, strict in any::<bool>(),
+    ) {
+        let (mut bucket, now) = used_bucket(limit, &past);
+        let at = now - back;
+        let present = bucket.look(0, now).before;
+        let outcome = bucket.ask(Ask::Drain { cost: limit.capacity(), strict }, at);
+        prop_assert!(matches!(limit, Limit::SlidingWindow(_)) || outcome.before <= present);
+        prop_assert!(outcome.reset_ns <= span_ns(limit));
+        prop_assert!(outcome.retry_ns.is_none_or(|retry_ns| retry_ns <= span_ns(limit)));
+    }
+
+    #[test]
     fn a_state_of_another_algorithm_counts_as_fresh(limit in small_limit(), other in small_limit(), past in hits(0..40), cost in 0..15u64) {
         let (bucket, now) = used_bucket(other, &past);
         if limit.name() == other.name() {
@@ -197,14 +211,15 @@ proptest! {
     #[test]
     fn no_numbers_and_no_times_overflow(
         limit in any_limit(),
-        asks in prop::collection::vec((any_number(), any_number(), 0..4u8), 1..30),
+        asks in prop::collection::vec((any_number(), any_number(), 0..6u8), 1..30),
     ) {
         let mut bucket = Bucket::new(limit);
         for (at, cost, kind) in asks {
             let ask = match kind {
                 0 => Ask::Look { cost },
                 1 => Ask::Take { cost },
-                _ => Ask::Drain { cost, strict: kind == 3 },
+                2 | 3 => Ask::Drain { cost, strict: kind == 3 },
+                _ => Ask::Replay { cost, strict: kind == 5 },
             };
             let outcome = bucket.ask(ask, at);
             prop_assert!(outcome.before <= limit.capacity());

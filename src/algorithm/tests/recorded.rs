@@ -40,7 +40,7 @@ fn parse(line: &str) -> Command<'_> {
     Command {
         key,
         limit: Limit::TokenBucket(TokenBucket::new(capacity, refill, interval_ms * NANOS_PER_MILLI).unwrap()),
-        ask: if verb == "GET" { Ask::Look { cost: 0 } } else { Ask::Drain { cost, strict } },
+        ask: if verb == "GET" { Ask::Look { cost: 0 } } else { Ask::Replay { cost, strict } },
         at_ms: at_ms.unwrap(),
         sessionize: verb == "SESSIONIZE",
     }

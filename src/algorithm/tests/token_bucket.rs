@@ -93,12 +93,35 @@ fn a_caller_who_never_pauses_stays_limited_by_strict_drains_only() {
 #[test]
 fn a_drain_by_last_years_clock_is_not_taken_for_a_clock_set_back() {
     let mut bucket = bucket(5, 5, 100);
-    let drain = Ask::Drain { cost: 5, strict: false };
-    assert_eq!(bucket.ask(drain, START).before, 5);
+    let replay = Ask::Replay { cost: 5, strict: false };
+    assert_eq!(bucket.ask(replay, START).before, 5);
     let a_day_ago = START - 86_400 * NANOS_PER_SECOND;
-    assert_eq!(bucket.ask(drain, a_day_ago).before, 0);
+    assert_eq!(bucket.ask(replay, a_day_ago).before, 0);
+    assert_eq!(bucket.ask(replay, START + 99).before, 0);
+    assert_eq!(bucket.ask(replay, START + 100).before, 5);
+}
+
+#[test]
+fn a_drain_by_the_servers_clock_waits_one_refill_at_most_after_the_clock_was_set_back() {
+    for strict in [false, true] {
+        let mut bucket = bucket(5, 5, 100);
+        let drain = Ask::Drain { cost: 5, strict };
+        assert_eq!(bucket.ask(drain, START).before, 5);
+        let a_day_ago = START - 86_400 * NANOS_PER_SECOND;
+        let denied = bucket.ask(drain, a_day_ago);
+        assert_eq!((denied.before, denied.retry_ns), (0, Some(100)));
+        assert_eq!(bucket.ask(Ask::Drain { cost: 0, strict: false }, a_day_ago + 99).before, 0);
+        assert_eq!(bucket.ask(drain, a_day_ago + 100).before, 5);
+    }
+}
+
+#[test]
+fn a_drain_that_was_overtaken_moves_nothing_back() {
+    let mut bucket = bucket(5, 5, 100);
+    let drain = Ask::Drain { cost: 5, strict: true };
+    assert_eq!(bucket.ask(drain, START).before, 5);
+    assert_eq!(bucket.ask(drain, START - 10 * NANOS_PER_SECOND).before, 0);
     assert_eq!(bucket.ask(drain, START + 99).before, 0);
-    assert_eq!(bucket.ask(drain, START + 100).before, 5);
 }
 
 #[test]
@@ -126,14 +149,14 @@ proptest! {
     }
 
     #[test]
-    fn drains_as_a_plain_model_does_whatever_the_time(
+    fn replays_as_a_plain_model_drains_whatever_the_time(
         capacity in 1..12u64, refill in 1..15u64, interval in 1..60u64,
         drains in prop::collection::vec((0..8u64, any::<bool>(), 0..500u64), 0..60),
     ) {
         let mut bucket = bucket(capacity, refill, interval);
         let mut model = Model { capacity, refill, interval, bucket: None };
         for (cost, strict, at) in drains {
-            let outcome = bucket.ask(Ask::Drain { cost, strict }, at);
+            let outcome = bucket.ask(Ask::Replay { cost, strict }, at);
             let (before, session) = model.drain(cost, strict, at);
             prop_assert_eq!((outcome.before, outcome.session), (before, Some(Timestamp::from_nanos(session))));
         }

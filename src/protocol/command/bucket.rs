@@ -75,11 +75,14 @@ fn token_bucket<'a>(arguments: Arguments<'a>, unit_ns: u64, verb: Verb) -> Resul
 
     let refill = options.refill.unwrap_or(capacity);
     let limit = TokenBucket::new(capacity, refill, interval_ns).map_err(|_| CommandError::NotAnInteger)?;
-    let ask = match verb {
-        // Like the others, it must not take a client's time that runs backwards for a clock that was set back.
-        Verb::Get => Ask::Drain { cost: 0, strict: false },
-        Verb::Reduce => Ask::Drain { cost: options.take.unwrap_or(1), strict: options.strict },
-        Verb::Sessionize => Ask::Drain { cost: options.take.unwrap_or(1), strict: true },
+    let (cost, strict) = match verb {
+        Verb::Get => (0, false),
+        Verb::Reduce => (options.take.unwrap_or(1), options.strict),
+        Verb::Sessionize => (options.take.unwrap_or(1), true),
+    };
+    let ask = match options.at {
+        None => Ask::Drain { cost, strict },
+        Some(_) => Ask::Replay { cost, strict },
     };
     Ok(BucketAsk { key, limit: Limit::TokenBucket(limit), ask, at: options.at })
 }

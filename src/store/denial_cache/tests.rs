@@ -114,3 +114,13 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_denial_does_not_outlive_its_window_when_the_clock_is_set_back() {
+    let cache = cache(8);
+    hit(&cache, 3600, "a");
+    hit(&cache, 3600, "a");
+    assert_eq!(hit(&cache, 3600, "a"), ((false, 0, 60), false));
+    let (_, was_asked) = hit(&cache, 0, "a");
+    assert!(was_asked, "an hour earlier nothing is known");
+}

@@ -74,6 +74,8 @@ pub(super) fn words(action: Action) -> (&'static str, u64) {
         Action::Ask(Ask::Take { cost }) => ("take", cost),
         Action::Ask(Ask::Drain { cost, strict: false }) => ("drain", cost),
         Action::Ask(Ask::Drain { cost, strict: true }) => ("strict", cost),
+        Action::Ask(Ask::Replay { cost, strict: false }) => ("replay", cost),
+        Action::Ask(Ask::Replay { cost, strict: true }) => ("strictreplay", cost),
         Action::Forget => ("forget", 0),
     }
 }

@@ -38,7 +38,7 @@ fn leaky(capacity: u64, count: u64, period_ns: u64) -> Limit {
 fn options_come_in_any_order_and_case() {
     let expected = (
         tokens(5, 2, 60 * NANOS_PER_SECOND),
-        Ask::Drain { cost: 3, strict: true },
+        Ask::Replay { cost: 3, strict: true },
         Some(Timestamp::from_nanos(7 * NANOS_PER_SECOND)),
     );
     assert_eq!(asked("RL.REDUCE k 5 60 REFILL 2 TAKE 3 AT 7 STRICT"), expected);

@@ -24,8 +24,12 @@ end
 local outcomes, changed_at = {}, nil
 for place = 2, #ARGV do
   local action, cost, at = ARGV[place]:match('^(%a+) (%d+) (%w+)$')
-  local drains = action == 'drain' or action == 'strict'
-  local ask = { action = action, drains = drains, cost = parse(cost), at = nanoseconds(at) }
+  local replays = action == 'replay' or action == 'strictreplay'
+  local strict = action == 'strict' or action == 'strictreplay'
+  local drains = replays or strict or action == 'drain'
+  local ask = {
+    action = action, drains = drains, replays = replays, strict = strict, cost = parse(cost), at = nanoseconds(at),
+  }
   if action == 'forget' then
     -- What nobody can read is as good as gone, too.
     local held = refusal or (state and not is_fresh(state, ask.at))

@@ -41,13 +41,17 @@ end
 function algorithm.session(state) return state.session end
 
 function algorithm.drain(stored, ask)
-  local at = ask.at
-  local found = stored and algorithm.advanced(stored, at) or algorithm.fresh(at)
+  local at, found = ask.at, nil
+  if ask.replays then
+    found = stored and algorithm.advanced(stored, at) or algorithm.fresh(at)
+  else
+    found, at = present(stored, at)
+  end
   local drained = found
   if ask.cost ~= 0 then
     local tokens = minus(found.tokens, ask.cost)
     drained = {
-      mark = ask.action == 'strict' and tokens == 0 and at or found.mark,
+      mark = ask.strict and tokens == 0 and at or found.mark,
       tokens = tokens,
       session = less(found.tokens, ask.cost) and found.session or format(at),
     }
