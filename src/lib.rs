@@ -18,12 +18,13 @@
 //! | [`rules`] | what the operator wrote, compiled: which limits apply to an operation | time, counters |
 //! | [`store`] | what remembers: RocksDB, Redis, memory; one contract | rules |
 //! | [`algorithm`] | pure decisions: (limit, state, ask, time) → (outcome, state) | clocks, I/O |
-//! | [`logging`] | the log: its form, what is safe to print in it, how often | what happened |
+//! | [`files`] | files that operators name: read whole, without waiting | what is in them |
+//! | [`logging`] | the log: its queue, its form, what is safe to print in it, how often | what happened |
 //! | [`clock`] | the only place that asks what time it is | |
 //! | [`metrics`] | what is counted and timed, a file a theme; Prometheus's text and statsd's packets | rules, stores, protocols |
 //!
 //! Imports go downward only: `cli` → `server`, `config` → `limiter`, `protocol` → `rules`, `store` → `algorithm` →
-//! `logging`, `metrics` → `clock`; rooms of one height do not import each other. A line of code that needs two rooms is
+//! `files`, `logging`, `metrics` → `clock`; rooms of one height do not import each other. A line of code that needs two rooms is
 //! two lines.
 //!
 //! What holds throughout:
@@ -39,6 +40,7 @@ pub mod algorithm;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod files;
 pub mod limiter;
 pub mod logging;
 pub mod metrics;

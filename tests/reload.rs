@@ -4,6 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
@@ -295,4 +296,19 @@ fn under_load_every_reply_is_from_one_rule_set_and_no_connection_is_dropped() {
         }
     });
     assert!(by.iter().all(|answers| *answers > 0), "both rule sets have answered: {by:?}");
+}
+
+#[test]
+fn a_pipe_in_place_of_the_rules_file_is_refused_and_the_next_file_is_loaded() {
+    let watched = Watched::serving(&rules("a=1", 5), &["--reload-interval", "0"]);
+    fs::remove_file(watched.path()).unwrap();
+    assert!(Command::new("mkfifo").arg(watched.path()).status().unwrap().success());
+    watched.hang_up();
+    watched.log.await_line(&["ERROR", "cannot read the file: it is a pipe, and must be a regular file"]);
+    watched.log.await_count(1, NOT_LOADED);
+    fs::remove_file(watched.path()).unwrap();
+    watched.write(&rules("a=1", 7));
+    watched.hang_up();
+    watched.log.await_count(1, IN_FORCE);
+    assert_eq!(LineClient::connect(watched.server.line).hit("a=1").1, 6);
 }

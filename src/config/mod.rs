@@ -19,8 +19,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-use std::fs::File;
-use std::io::Read;
+use std::io::ErrorKind;
 use std::path::Path;
 
 pub use fingerprint::fingerprint;
@@ -28,6 +27,7 @@ pub use problem::{Problem, Report};
 pub use ratelimit::{Import, import, is_yaml};
 pub use write::{Unwritable, write};
 
+use crate::files;
 use crate::rules::RuleSet;
 use problem::{Place, Problems};
 
@@ -106,17 +106,18 @@ fn unknown_format(path: &Path) -> (&'static str, &'static str) {
 }
 
 fn read_text(path: &Path, problems: &mut Problems) -> Option<String> {
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes));
-    if let Err(error) = read {
-        problems.file_error(format!("cannot read the file: {error}"), "check its path and its permissions");
-        return None;
-    }
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        let what = format!("the file is larger than {} MiB", MAX_FILE_BYTES >> 20);
-        problems.file_error(what, "use fewer rules, with patterns in place of single values");
-        return None;
-    }
+    let bytes = match files::read(path, MAX_FILE_BYTES) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            let fix = match error.kind() {
+                ErrorKind::FileTooLarge => "use fewer rules, with patterns in place of single values",
+                ErrorKind::InvalidInput => "name the file that has the rules in it",
+                _ => "check its path and its permissions",
+            };
+            problems.file_error(format!("cannot read the file: {error}"), fix);
+            return None;
+        }
+    };
     match String::from_utf8(bytes) {
         Ok(text) => Some(text),
         Err(error) => {

@@ -1,6 +1,5 @@
 //! The flags that say who may ask.
 
-use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,10 +9,14 @@ use clap::ValueEnum;
 use tokio::net::TcpListener;
 
 use crate::cli::secret::Secret;
+use crate::files;
 use crate::metrics::Metrics;
 use crate::server::auth::{Access, Guard, Password};
 use crate::server::tls::Tls;
 use crate::server::{Fronts, Secured};
+
+/// The largest password file (bytes): room for far more than a password may have.
+const MAX_PASSWORD_FILE: u64 = 64 << 10;
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Access")]
@@ -73,7 +76,8 @@ fn password(text: &str) -> anyhow::Result<Arc<Password>> {
 }
 
 fn password_in(path: &Path) -> anyhow::Result<Arc<Password>> {
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let bytes = files::read(path, MAX_PASSWORD_FILE).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = String::from_utf8(bytes).with_context(|| format!("{} is not UTF-8", path.display()))?;
     // Editors end the last line, too.
     let line = text.strip_suffix('\n').unwrap_or(&text);
     let line = line.strip_suffix('\r').unwrap_or(line);

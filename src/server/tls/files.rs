@@ -1,6 +1,5 @@
 //! The files of TLS, in PEM: read, and made into what handshakes go by.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +9,11 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig, crypto};
+
+use crate::files;
+
+/// The largest file: room for thousands of certificates.
+const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// Where they are.
 #[derive(Debug, Clone)]
@@ -84,7 +88,7 @@ impl Files {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    fs::read(path).map_err(|error| TlsError::Read { path: path.to_owned(), error })
+    files::read(path, MAX_FILE_BYTES).map_err(|error| TlsError::Read { path: path.to_owned(), error })
 }
 
 fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {

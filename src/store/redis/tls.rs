@@ -1,11 +1,14 @@
 //! The certificates for TLS to Redis that the operator gave as files.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use redis::{ClientTlsConfig, TlsCertificates};
 
 use super::InvalidRedisTarget;
+use crate::files;
+
+/// The largest file: room for thousands of certificates.
+const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// Files in PEM, for servers whose certificates no public authority has signed, and for those that demand one from
 /// their clients.
@@ -36,7 +39,8 @@ impl RedisTls {
 
 /// The file, which must have a section of that kind: the library takes an empty file for one that trusts nobody.
 fn read(path: &Path, kind: &'static str) -> Result<Vec<u8>, InvalidRedisTarget> {
-    let content = fs::read(path).map_err(|reason| InvalidRedisTarget::Unreadable { path: path.to_owned(), reason })?;
+    let content = files::read(path, MAX_FILE_BYTES)
+        .map_err(|reason| InvalidRedisTarget::Unreadable { path: path.to_owned(), reason })?;
     let end = format!("{kind}-----");
     let is_there = String::from_utf8_lossy(&content)
         .lines()

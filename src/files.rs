@@ -1,0 +1,91 @@
+//! Files that operators name: read whole, without ever waiting for another process.
+//!
+//! A FIFO blocks whoever opens it, a device may do anything, and a file may be of any size. Nothing here knows what is
+//! in a file.
+
+use std::fs::{self, FileType, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+/// The content of the regular file at `path`, of at most `max_bytes`.
+///
+/// # Errors
+/// The system's; [`ErrorKind::InvalidInput`] when it is not a regular file, [`ErrorKind::FileTooLarge`] when it is
+/// larger than that.
+pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
+    // Before it is opened: to open a device may do something.
+    check_type(fs::metadata(path)?.file_type())?;
+    // It may be another file by now; to open that does not wait either.
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    check_type(file.metadata()?.file_type())?;
+    let mut bytes = Vec::new();
+    file.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > max_bytes {
+        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is larger than {}", size(max_bytes))));
+    }
+    Ok(bytes)
+}
+
+fn check_type(found: FileType) -> io::Result<()> {
+    if found.is_file() {
+        return Ok(());
+    }
+    let name = if found.is_dir() {
+        "a directory"
+    } else if found.is_fifo() {
+        "a pipe"
+    } else if found.is_socket() {
+        "a socket"
+    } else {
+        "a device"
+    };
+    Err(io::Error::new(ErrorKind::InvalidInput, format!("it is {name}, and must be a regular file")))
+}
+
+fn size(bytes: u64) -> String {
+    if bytes >= 1 << 20 { format!("{} MiB", bytes >> 20) } else { format!("{} KiB", bytes >> 10) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_regular_file_is_read_up_to_the_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, [7; 2048]).unwrap();
+        assert_eq!(read(&path, 2048).unwrap(), [7; 2048]);
+        let error = read(&path, 2047).unwrap_err();
+        assert_eq!((error.kind(), error.to_string()), (ErrorKind::FileTooLarge, "it is larger than 1 KiB".to_owned()));
+        std::os::unix::fs::symlink(&path, dir.path().join("link")).unwrap();
+        assert_eq!(read(&dir.path().join("link"), 4096).unwrap().len(), 2048);
+    }
+
+    #[test]
+    fn anything_else_is_refused_without_waiting() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        let socket = dir.path().join("socket");
+        let _listener = UnixListener::bind(&socket).unwrap();
+        for (path, what) in [
+            (&*fifo, "a pipe"),
+            (&*socket, "a socket"),
+            (dir.path(), "a directory"),
+            (Path::new("/dev/zero"), "a device"),
+        ] {
+            let error = read(path, 1024).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            assert!(error.to_string().contains(what), "{}: {error}", path.display());
+        }
+        assert_eq!(read(&dir.path().join("none"), 1024).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+}
