@@ -1,5 +1,6 @@
 //! The `divvy` binary: parse the command line, run one subcommand, turn its error into an exit code.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -12,7 +13,8 @@ fn main() -> ExitCode {
     match Cli::parse().run() {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("divvy: {error:#}");
+            // A standard error that is gone changes nothing about the exit code.
+            let _ = writeln!(io::stderr(), "divvy: {error:#}");
             ExitCode::FAILURE
         }
     }

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Instant;
 
@@ -33,7 +33,11 @@ fn json_lines(log: &Log) -> Vec<Value> {
 fn every_line_of_a_json_log_is_an_object() {
     let rules = RulesFile::ini(COMMENTED);
     let options = ["--log-format", "json", "--log-level", "debug", "--max-connections", "1"];
-    let (server, log) = logging(rules.path(), &options, |_| {});
+    let mut command = divvy();
+    let log = Log::of(&mut command);
+    command.stdout(Stdio::piped());
+    let server =
+        Server::start_logged(&mut command, &log, &[&[rules.path(), "--store", "memory"], &options[..]].concat());
     let mut client = LineClient::connect(server.line);
     client.hit("a=1");
     let mut refused = String::new();
@@ -41,6 +45,8 @@ fn every_line_of_a_json_log_is_an_object() {
     std::fs::write(rules.path(), "[a=1]\nlabel = \"\n").unwrap();
     server.signal("-HUP");
     log.await_count(1, "not loaded");
+    // Which also finds that nothing was printed on standard output.
+    let [line, http] = [server.line, server.http].map(|address| address.to_string());
     assert!(server.terminate().success());
 
     let lines = json_lines(&log);
@@ -49,6 +55,13 @@ fn every_line_of_a_json_log_is_an_object() {
         found.unwrap_or_else(|| panic!("no {message:?} in:\n{}", log.text()))
     };
     assert_eq!(find("line 1: [a=1] allows 3 in 60 s")["comment"], "for \"tests\"");
+    let serving = find("serving");
+    assert_eq!((&serving["version"], &serving["rules"]), (&env!("CARGO_PKG_VERSION").into(), &2.into()));
+    assert_eq!(
+        (&serving["line"], &serving["http"], &serving["config"]),
+        (&line.into(), &http.into(), &rules.path().into())
+    );
+    assert!(serving["store"].as_str().unwrap().starts_with("memory"));
     let refused = find("too many connections");
     assert_eq!((&refused["level"], &refused["limit"]), (&"WARN".into(), &1.into()));
     assert!(refused["peer"].as_str().unwrap().starts_with("127.0.0.1:") && refused["timestamp"].is_string());

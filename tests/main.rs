@@ -19,6 +19,7 @@ mod kill;
 mod limits;
 mod line_protocol;
 mod listing;
+mod log_trouble;
 mod logs;
 mod metrics;
 mod middlewares;

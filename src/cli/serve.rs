@@ -24,8 +24,10 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::thread;
 
 use anyhow::Context;
+use tokio::net::TcpListener;
 
 use self::access::{AccessArgs, warn_of_open_fronts};
 use self::drain::{DrainArgs, Stop};
@@ -41,6 +43,7 @@ use self::store::{StoreArgs, StoreChoice};
 use self::tls::TlsArgs;
 use crate::clock::Clock;
 use crate::limiter::Limiter;
+use crate::logging;
 use crate::metrics::{Metrics, Statsd};
 use crate::rules::RuleSet;
 use crate::server::{self, Fronts, Limits, Settings};
@@ -77,7 +80,8 @@ pub struct ServeArgs {
 }
 
 pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
-    args.log.begin(|name| std::env::var(name).ok())?;
+    // Its last lines are written when this ends.
+    let _log = args.log.begin(|name| std::env::var(name).ok())?;
     // To the log, of which a program may read every line.
     Ok(start(&args).unwrap_or_else(|error| {
         tracing::error!("{error:#}");
@@ -117,8 +121,13 @@ async fn serve(
     handed: Handed,
     watched: Watched,
 ) -> anyhow::Result<()> {
-    let Stop { draining, at_once } = Stop::on_signal()?;
     let metrics = Metrics::new();
+    metrics.show(
+        "divvy_log_lines_dropped_total",
+        "Lines of the log that were dropped because standard error did not take them.",
+        logging::dropped_lines,
+    );
+    let Stop { draining, at_once } = Stop::on_signal(&metrics)?;
     let access = args.access.access(&metrics)?;
     let reloader = args.tls.load(&metrics)?;
     let secured = args.tls.secured(reloader.as_ref());
@@ -168,18 +177,47 @@ async fn serve(
 
 /// One line a front, the store, and the number of rules: what a script waits for, and a person checks.
 fn announce(args: &ServeArgs, fronts: &Fronts, store: &StoreChoice, rules: Option<&RuleSet>) -> anyhow::Result<()> {
+    let address = |listener: &Option<TcpListener>| listener.as_ref().map(TcpListener::local_addr).transpose();
+    let (line, resp) = (address(&fronts.line)?, address(&fronts.resp)?);
+    let (http, grpc) = (address(&fronts.http)?, address(&fronts.grpc)?);
+    let store = store.describe();
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        line = line.map(tracing::field::display),
+        resp = resp.map(tracing::field::display),
+        http = http.map(tracing::field::display),
+        grpc = grpc.map(tracing::field::display),
+        store,
+        rules = rules.map(|rules| rules.rules().len()),
+        config = args.config.as_ref().map(|path| tracing::field::display(path.display())),
+        "serving"
+    );
+    if args.log.is_json() {
+        return Ok(());
+    }
     let mut lines = String::new();
-    let listening =
-        [("line protocol", &fronts.line), ("RESP", &fronts.resp), ("HTTP", &fronts.http), ("gRPC", &fronts.grpc)];
-    for (name, listener) in listening {
-        if let Some(listener) = listener {
-            writeln!(lines, "{name} on {}", listener.local_addr()?)?;
+    for (name, address) in [("line protocol", line), ("RESP", resp), ("HTTP", http), ("gRPC", grpc)] {
+        if let Some(address) = address {
+            writeln!(lines, "{name} on {address}")?;
         }
     }
-    writeln!(lines, "store: {}", store.describe())?;
+    writeln!(lines, "store: {store}")?;
     match (rules, &args.config) {
         (Some(rules), Some(path)) => writeln!(lines, "rules: {} from {}", rules.rules().len(), path.display())?,
         _ => writeln!(lines, "rules: none; a HIT needs them: divvy serve CONFIG")?,
     }
-    io::stdout().write_all(lines.as_bytes()).context("cannot print where the server listens")
+    print(lines);
+    Ok(())
+}
+
+/// Prints on standard output. A pipe that is full or closed keeps no server from serving, so a thread of its own does it.
+fn print(lines: String) {
+    let write = move || {
+        if let Err(error) = io::stdout().write_all(lines.as_bytes()) {
+            tracing::warn!(%error, "cannot print on standard output where the server listens");
+        }
+    };
+    if let Err(error) = thread::Builder::new().name("divvy-print".into()).spawn(write) {
+        tracing::warn!(%error, "cannot print where the server listens");
+    }
 }

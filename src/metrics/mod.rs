@@ -17,8 +17,10 @@ mod histogram;
 mod hits;
 mod limits;
 mod maker;
+mod pulled;
 mod requests;
 mod statsd;
+mod tasks;
 
 use std::sync::Arc;
 
@@ -36,8 +38,10 @@ pub use self::histogram::{Histogram, Unit};
 pub use self::hits::{Hits, RuleHits};
 pub use self::limits::{Limit, Limits};
 use self::maker::Maker;
+use self::pulled::Pulled;
 pub use self::requests::{FrontRequests, RequestKind, RequestTally, Requests};
 pub use self::statsd::{Statsd, StatsdOptions, Transport};
+pub use self::tasks::{Task, Tasks};
 
 /// All that is counted, one field a theme. Made once and shared by everybody.
 pub struct Metrics {
@@ -50,6 +54,7 @@ pub struct Metrics {
     pub hits: Hits,
     pub limits: Limits,
     pub requests: Requests,
+    pub tasks: Tasks,
 }
 
 impl Metrics {
@@ -68,8 +73,16 @@ impl Metrics {
             hits: Hits::new(&maker),
             limits: Limits::new(&maker),
             requests: Requests::new(&maker),
+            tasks: Tasks::new(&maker),
             registry: maker.into_registry(),
         })
+    }
+
+    /// Shows a counter that `read` knows, one that a room beside this one keeps. Its name ends in `_total`; once a name.
+    pub fn show(&self, name: &'static str, help: &'static str, read: fn() -> u64) {
+        if let Err(error) = self.registry.register(Box::new(Pulled::new(name, help, read))) {
+            tracing::error!(%error, name, "a metric is not shown");
+        }
     }
 
     /// Every count and gauge, `figures` beside them, under its name and labels as Prometheus writes them. Histograms

@@ -21,12 +21,13 @@ use tokio_util::task::TaskTracker;
 use super::Limits;
 use super::admission::{Admission, Full};
 use super::connection::{self, Lease};
+use super::keep_running::keep_running;
 use super::memory::BufferMemory;
 use super::stream::Stream;
 use super::tls::{Alpn, NoHandshake, Tls};
 use super::workers::Workers;
 use crate::logging::Sometimes;
-use crate::metrics::{FrontConnections, Limit, Metrics};
+use crate::metrics::{FrontConnections, Limit, Metrics, Task};
 
 /// A connection silent for so long is probed, lest clients that vanished without a FIN use up the slots.
 const KEEPALIVE: Duration = Duration::from_secs(300);
@@ -73,18 +74,29 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// Accepts until [`Acceptor::stopping`] is cancelled.
+    /// Accepts until [`Acceptor::stopping`] is cancelled, whatever happens to a single connection.
     pub async fn run<F: Front>(&self, listener: Option<TcpListener>, tls: Option<Arc<Tls>>, front: F) {
         let Some(listener) = listener else { return };
         let (front, connections) = (Arc::new(front), self.metrics.connections.front(F::NAME));
+        let accept = || self.accept(&listener, tls.as_ref(), &front, &connections);
+        keep_running(Task::Accept, &self.metrics, accept).await;
+    }
+
+    async fn accept<F: Front>(
+        &self,
+        listener: &TcpListener,
+        tls: Option<&Arc<Tls>>,
+        front: &Arc<F>,
+        connections: &FrontConnections,
+    ) {
         loop {
             tokio::select! {
                 biased;
                 () = self.stopping.cancelled() => {
-                    return self.accept_waiting(&listener, tls.as_ref(), &front, &connections).await;
+                    return self.accept_waiting(listener, tls, front, connections).await;
                 }
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, peer)) => self.start(stream, peer, tls.as_ref(), &front, &connections),
+                    Ok((stream, peer)) => self.start(stream, peer, tls, front, connections),
                     Err(error) => {
                         CANNOT_ACCEPT.say(|more| tracing::warn!(%error, more, "cannot accept a connection"));
                         tokio::time::sleep(ACCEPT_PAUSE).await;

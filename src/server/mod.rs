@@ -10,6 +10,7 @@ pub mod auth;
 pub mod connection;
 mod grpc;
 pub mod http;
+mod keep_running;
 mod line;
 mod memory;
 mod pool;
@@ -35,6 +36,7 @@ use self::connection::Timeouts;
 use self::grpc::GrpcFront;
 pub use self::http::{ApiSettings, DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
 use self::http::{BodyBounds, HttpFront, RateLimitHeaders};
+pub use self::keep_running::{keep_running, survive};
 use self::line::LineFront;
 use self::memory::BufferMemory;
 use self::resp::RespFront;
@@ -185,17 +187,16 @@ pub async fn run(
 /// and the kernel deals out the connections.
 ///
 /// # Errors
-/// The system's, with the address.
+/// The system's.
 pub async fn bind(address: &str, reuse_port: bool) -> io::Result<TcpListener> {
-    let failed = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in tokio::net::lookup_host(address).await.map_err(failed)? {
+    for address in tokio::net::lookup_host(address).await? {
         match listen(address, reuse_port) {
             Ok(listener) => return Ok(listener),
             Err(error) => last = error,
         }
     }
-    Err(failed(last))
+    Err(last)
 }
 
 fn listen(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {

@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub const COMPAT_RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/compat/line-protocol.ini");
 
@@ -47,7 +47,8 @@ fn is_setting(variable: &str) -> bool {
 /// A `divvy serve` process; killed when dropped.
 pub struct Server {
     child: Child,
-    stdout: BufReader<std::process::ChildStdout>,
+    /// `None` where the test keeps it.
+    stdout: Option<BufReader<std::process::ChildStdout>>,
     pub line: SocketAddr,
     pub resp: SocketAddr,
     pub http: SocketAddr,
@@ -74,13 +75,7 @@ impl Server {
 
     /// As `command`, which may have an environment and a log of its own.
     pub fn start_as(command: &mut Command, args: &[&str]) -> Self {
-        let mut child = command
-            .args(["serve", "--listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"])
-            .args(["--grpc-listen", "127.0.0.1:0"])
-            .args(args)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("divvy serve starts");
+        let mut child = spawn(command.stdout(Stdio::piped()), args);
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut announced = Vec::new();
         let (mut line, mut resp, mut http, mut grpc) = (None, None, None, None);
@@ -100,7 +95,26 @@ impl Server {
         }
         let nowhere: SocketAddr = ([127, 0, 0, 1], 0).into();
         let [line, resp, http, grpc] = [line, resp, http, grpc].map(|address| address.unwrap_or(nowhere));
-        Self { child, stdout, line, resp, http, grpc, announced }
+        Self { child, stdout: Some(stdout), line, resp, http, grpc, announced }
+    }
+
+    /// As `command`, which logs to `log`: that tells where the server listens. Standard output stays as it was set.
+    pub fn start_logged(command: &mut Command, log: &log::Log, args: &[&str]) -> Self {
+        let mut child = spawn(command, args);
+        let deadline = Instant::now() + PATIENCE;
+        let serving = loop {
+            if let Some(line) = log.text().lines().find(|line| line.contains("serving")) {
+                break line.to_owned();
+            }
+            if let Some(status) = child.try_wait().unwrap() {
+                panic!("divvy serve ended at start, {status}:\n{}", log.text());
+            }
+            assert!(Instant::now() < deadline, "no server in:\n{}", log.text());
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let [line, resp, http, grpc] = ["line", "resp", "http", "grpc"].map(|front| address_of(front, &serving));
+        let stdout = child.stdout.take().map(BufReader::new);
+        Self { child, stdout, line, resp, http, grpc, announced: Vec::new() }
     }
 
     pub fn pid(&self) -> u32 {
@@ -123,7 +137,7 @@ impl Server {
         self.signal("-TERM");
         let status = self.child.wait().unwrap();
         let mut rest = String::new();
-        self.stdout.read_to_string(&mut rest).unwrap();
+        self.stdout.take().map(|mut stdout| stdout.read_to_string(&mut rest).unwrap());
         assert_eq!(rest, "", "nothing more is printed on standard output");
         status
     }
@@ -141,6 +155,24 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn spawn(command: &mut Command, args: &[&str]) -> Child {
+    command
+        .args(["serve", "--listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"])
+        .args(["--grpc-listen", "127.0.0.1:0"])
+        .args(args)
+        .spawn()
+        .expect("divvy serve starts")
+}
+
+/// Where `front` listens, by the log's line, for people or in JSON.
+fn address_of(front: &str, serving: &str) -> SocketAddr {
+    let keys = [format!(" {front}="), format!("\"{front}\":\"")];
+    let told = keys.iter().find_map(|key| Some(serving.split_once(key.as_str())?.1));
+    let told = told.unwrap_or_else(|| panic!("no {front} in {serving}"));
+    let end = told.find([' ', '"']).unwrap_or(told.len());
+    told[..end].parse().unwrap()
 }
 
 /// A client of the line protocol.

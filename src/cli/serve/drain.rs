@@ -1,13 +1,16 @@
 //! The flags that say how the server ends, and the signals that make it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::limits::MAX_SECONDS;
 use super::notify;
-use crate::server::{self, Drain};
+use crate::metrics::{Metrics, Task};
+use crate::server::{self, Drain, keep_running};
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Stopping")]
@@ -60,25 +63,33 @@ impl Stop {
     ///
     /// # Errors
     /// When the system does not let it.
-    pub fn on_signal() -> anyhow::Result<Self> {
+    pub fn on_signal(metrics: &Arc<Metrics>) -> anyhow::Result<Self> {
         let stop = Self { draining: CancellationToken::new(), at_once: CancellationToken::new() };
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let Self { draining, at_once } = stop.clone();
+        let signals = Arc::new(Mutex::new([signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?]));
+        let (waiting, metrics) = (stop.clone(), Arc::clone(metrics));
         tokio::spawn(async move {
-            either(&mut terminate, &mut interrupt).await;
-            tracing::info!("stopping: answering what came in; a second signal ends the process at once");
-            notify::stopping();
-            draining.cancel();
-            either(&mut terminate, &mut interrupt).await;
-            tracing::warn!("stopping at once: connections are cut");
-            at_once.cancel();
+            let wait = || waiting.clone().wait(Arc::clone(&signals));
+            keep_running(Task::Signals, &metrics, wait).await;
         });
         Ok(stop)
     }
+
+    /// What a signal asks for is done before anybody is told of it.
+    async fn wait(self, signals: Arc<Mutex<[Signal; 2]>>) {
+        let mut signals = signals.lock().await;
+        if !self.draining.is_cancelled() {
+            either(&mut signals).await;
+            self.draining.cancel();
+            notify::stopping();
+            tracing::info!("stopping: answering what came in; a second signal ends the process at once");
+        }
+        either(&mut signals).await;
+        self.at_once.cancel();
+        tracing::warn!("stopping at once: connections are cut");
+    }
 }
 
-async fn either(one: &mut Signal, other: &mut Signal) {
+async fn either([one, other]: &mut [Signal; 2]) {
     tokio::select! {
         _ = one.recv() => {}
         _ = other.recv() => {}

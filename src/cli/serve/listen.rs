@@ -1,5 +1,6 @@
 //! The flags that say where the fronts listen, and their sockets.
 
+use std::io::{self, ErrorKind};
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
@@ -98,10 +99,10 @@ impl Addresses {
     /// When an address cannot be listened on, or there is none.
     pub async fn bind(&self, mut handed: Handed) -> anyhow::Result<Fronts> {
         let fronts = Fronts {
-            line: self.front(handed.take("line")?, &self.line).await?,
-            resp: self.front(handed.take("resp")?, &self.resp).await?,
-            http: self.front(handed.take("http")?, &self.http).await?,
-            grpc: self.front(handed.take("grpc")?, &self.grpc).await?,
+            line: self.front(handed.take("line")?, "--listen", &self.line).await?,
+            resp: self.front(handed.take("resp")?, "--resp-listen", &self.resp).await?,
+            http: self.front(handed.take("http")?, "--http-listen", &self.http).await?,
+            grpc: self.front(handed.take("grpc")?, "--grpc-listen", &self.grpc).await?,
         };
         if [&fronts.line, &fronts.resp, &fronts.http, &fronts.grpc].into_iter().all(Option::is_none) {
             bail!("every address to listen on is `none`: nobody could reach the server");
@@ -109,11 +110,35 @@ impl Addresses {
         Ok(fronts)
     }
 
-    async fn front(&self, handed: Option<TcpListener>, address: &Listen) -> anyhow::Result<Option<TcpListener>> {
+    async fn front(
+        &self,
+        handed: Option<TcpListener>,
+        flag: &str,
+        address: &Listen,
+    ) -> anyhow::Result<Option<TcpListener>> {
         match (handed, address) {
             (Some(listener), _) => Ok(Some(listener)),
             (None, Listen::Off) => Ok(None),
-            (None, Listen::At(address)) => Ok(Some(server::bind(address, self.reuse_port).await?)),
+            (None, Listen::At(address)) => match server::bind(address, self.reuse_port).await {
+                Ok(listener) => Ok(Some(listener)),
+                Err(error) => bail!("cannot listen on {address}: {}", why_not(flag, &error)),
+            },
         }
+    }
+}
+
+/// What is wrong with an address, and what to do.
+fn why_not(flag: &str, error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::AddrInUse => {
+            format!("it is in use: is another divvy running? Stop it, or choose another address with {flag}")
+        }
+        ErrorKind::AddrNotAvailable => {
+            format!("this machine does not have that address ({error}): choose another one with {flag}")
+        }
+        ErrorKind::PermissionDenied => {
+            format!("{error}: ports below 1024 need privileges; choose another address with {flag}")
+        }
+        _ => format!("{error}: choose another address with {flag}"),
     }
 }

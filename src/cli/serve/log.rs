@@ -1,9 +1,10 @@
 //! The flags of the log, and the variables that have a say in it.
 
-use anyhow::Context;
+use std::io::{self, IsTerminal};
+
 use clap::ValueEnum;
 
-use crate::logging::{self, Format};
+use crate::logging::{self, Format, Log};
 
 /// This program's name in `DEBUG`, and the directive that the variable stands for.
 const DEBUG_NAME: &str = "divvy";
@@ -42,13 +43,18 @@ impl LogArgs {
     /// Begins the log; `variable` reads the environment.
     ///
     /// # Errors
-    /// When RUST_LOG cannot be read.
-    pub fn begin(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<()> {
+    /// When RUST_LOG cannot be read, or the system refuses a thread.
+    pub fn begin(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Log> {
         let format = match self.log_format {
-            LogFormat::Human => Format::Human,
+            LogFormat::Human => Format::Human { is_coloured: io::stderr().is_terminal() && allows_colours(&variable) },
             LogFormat::Json => Format::Json,
         };
-        logging::begin(format, &self.filter(variable)).context("RUST_LOG is no list of log filters")
+        Ok(logging::begin(format, &self.filter(variable))?)
+    }
+
+    /// Whether every line of the log is an object for programs.
+    pub fn is_json(&self) -> bool {
+        matches!(self.log_format, LogFormat::Json)
     }
 
     /// The directives, the more exact ones last: they win.
@@ -71,6 +77,12 @@ impl LogLevel {
             Self::Trace => "trace",
         }
     }
+}
+
+/// Whether a terminal may be sent colours: by <https://no-color.org>, and unless it says that it knows none.
+fn allows_colours(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let is_refused = variable("NO_COLOR").is_some_and(|value| !value.is_empty());
+    !is_refused && variable("TERM").is_none_or(|terminal| terminal != "dumb")
 }
 
 /// Whether a `DEBUG` means this program: a list of names as Node's `debug` package reads it, of which one may end in `*`,
@@ -96,6 +108,15 @@ mod tests {
         for names in ["", "app", "divvyd", "app*", "*,-divvy", "-*"] {
             assert!(!names_divvy(names), "{names}");
         }
+    }
+
+    #[test]
+    fn no_color_and_a_dumb_terminal_refuse_colours() {
+        let allowed = |no_color: Option<&str>, term: Option<&str>| {
+            allows_colours(|name| if name == "NO_COLOR" { no_color } else { term }.map(str::to_owned))
+        };
+        assert!(allowed(None, None) && allowed(None, Some("xterm")) && allowed(Some(""), Some("xterm")));
+        assert!(!allowed(Some("1"), Some("xterm")) && !allowed(None, Some("dumb")));
     }
 
     #[test]

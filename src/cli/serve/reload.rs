@@ -10,11 +10,14 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::notify;
 use super::rules::RulesFile;
 use crate::limiter::Limiter;
+use crate::metrics::{Metrics, Task};
+use crate::server::{keep_running, survive};
 
 /// Seconds between two looks at the files.
 const DEFAULT_INTERVAL_SECONDS: u64 = 1;
@@ -51,18 +54,21 @@ impl ReloadArgs {
         hangups: Signal,
         draining: CancellationToken,
     ) -> anyhow::Result<()> {
+        let metrics = Arc::clone(limiter.metrics());
         let (ask, asked) = mpsc::channel();
-        let has_file = file.is_some();
+        let ask = file.is_some().then_some(ask);
         if let Some(file) = file {
             let interval = self.interval();
             // Weak: the thread, which may hang in a read from a network, shall not keep the store open.
-            let limiter = Arc::downgrade(limiter);
-            let run = move || keep_loaded(file, &limiter, &asked, interval);
+            let (limiter, metrics) = (Arc::downgrade(limiter), Arc::clone(&metrics));
+            let run = move || keep_loaded(file, &limiter, &metrics, &asked, interval);
             thread::Builder::new().name("divvy-reload".into()).spawn(run).context("cannot start a thread")?;
         }
+        let hangups = Arc::new(Mutex::new(hangups));
         tokio::spawn(async move {
+            let pass_on = || pass_on(Arc::clone(&hangups), ask.clone());
             tokio::select! {
-                () = pass_on(hangups, ask, has_file) => {}
+                () = keep_running(Task::Rules, &metrics, pass_on) => {}
                 () = draining.cancelled() => {}
             }
         });
@@ -70,20 +76,29 @@ impl ReloadArgs {
     }
 }
 
-/// Passes SIGHUPs on to the thread that loads, which ends when this does.
-async fn pass_on(mut hangups: Signal, ask: Sender<()>, has_file: bool) {
+/// Passes SIGHUPs on to the thread that loads, if there is one; it ends when this does.
+async fn pass_on(hangups: Arc<Mutex<Signal>>, ask: Option<Sender<()>>) {
+    let mut hangups = hangups.lock().await;
     while hangups.recv().await.is_some() {
-        if !has_file {
-            notify::reloading();
-            notify::ready();
-            tracing::info!("SIGHUP: there is no rules file to load again; the server was started without CONFIG");
-        } else if ask.send(()).is_err() {
-            return;
+        match &ask {
+            Some(ask) if ask.send(()).is_ok() => {}
+            Some(_) => tracing::error!("SIGHUP: rules are not loaded again, for the thread that does has ended"),
+            None => {
+                notify::reloading();
+                notify::ready();
+                tracing::info!("SIGHUP: there is no rules file to load again; the server was started without CONFIG");
+            }
         }
     }
 }
 
-fn keep_loaded(mut file: RulesFile, limiter: &Weak<Limiter>, asked: &Receiver<()>, interval: Option<Duration>) {
+fn keep_loaded(
+    mut file: RulesFile,
+    limiter: &Weak<Limiter>,
+    metrics: &Metrics,
+    asked: &Receiver<()>,
+    interval: Option<Duration>,
+) {
     loop {
         let wake = match interval {
             Some(interval) => asked.recv_timeout(interval),
@@ -94,10 +109,10 @@ fn keep_loaded(mut file: RulesFile, limiter: &Weak<Limiter>, asked: &Receiver<()
                 // One load does for all who asked before it.
                 asked.try_iter().for_each(drop);
                 notify::reloading();
-                file.load_again(limiter);
+                survive(Task::Rules, metrics, || file.load_again(limiter));
                 notify::ready();
             }
-            Err(RecvTimeoutError::Timeout) => file.look(limiter),
+            Err(RecvTimeoutError::Timeout) => survive(Task::Rules, metrics, || file.look(limiter)),
             Err(RecvTimeoutError::Disconnected) => return,
         }
     }

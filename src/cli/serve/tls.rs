@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::ValueEnum;
+use parking_lot::Mutex;
 use tokio::signal::unix::Signal;
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::spawn_blocking;
 
-use crate::metrics::Metrics;
-use crate::server::Secured;
+use crate::metrics::{Metrics, Task};
 use crate::server::tls::Files;
 use crate::server::tls::reload::Reloader;
+use crate::server::{Secured, keep_running};
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "TLS")]
@@ -73,29 +75,40 @@ impl TlsArgs {
 }
 
 /// Has the files looked at every `interval`, and at each hang-up, until the process ends.
-pub fn keep_fresh(mut reloader: Reloader, interval: Option<Duration>, mut hangups: Signal, metrics: Arc<Metrics>) {
+pub fn keep_fresh(reloader: Reloader, interval: Option<Duration>, hangups: Signal, metrics: Arc<Metrics>) {
+    let (reloader, hangups) = (Arc::new(Mutex::new(reloader)), Arc::new(AsyncMutex::new(hangups)));
     tokio::spawn(async move {
-        loop {
-            let at_once = tokio::select! {
-                _ = hangups.recv() => true,
-                () = pause(interval) => false,
-            };
-            let look = move || (reloader.look(at_once), reloader);
-            let (found, same) = match spawn_blocking(look).await {
-                Ok(looked) => looked,
-                Err(error) => return tracing::error!(%error, "TLS files are no longer looked at"),
-            };
-            match found {
-                None => {}
-                Some(Ok(())) => tracing::info!("loaded the TLS certificate: new connections get it"),
-                Some(Err(reason)) => {
-                    metrics.access.tls_reloads_failed.inc();
-                    tracing::error!(reason, "cannot load the new TLS files: the old ones stay in use");
-                }
-            }
-            reloader = same;
-        }
+        let look_on = || look_on(Arc::clone(&reloader), interval, Arc::clone(&hangups), &metrics);
+        keep_running(Task::Tls, &metrics, look_on).await;
     });
+}
+
+async fn look_on(
+    reloader: Arc<Mutex<Reloader>>,
+    interval: Option<Duration>,
+    hangups: Arc<AsyncMutex<Signal>>,
+    metrics: &Metrics,
+) {
+    let mut hangups = hangups.lock().await;
+    loop {
+        let at_once = tokio::select! {
+            _ = hangups.recv() => true,
+            () = pause(interval) => false,
+        };
+        let reloader = Arc::clone(&reloader);
+        match spawn_blocking(move || reloader.lock().look(at_once)).await {
+            Ok(None) => {}
+            Ok(Some(Ok(()))) => tracing::info!("loaded the TLS certificate: new connections get it"),
+            Ok(Some(Err(reason))) => {
+                metrics.access.tls_reloads_failed.inc();
+                tracing::error!(reason, "cannot load the new TLS files: the old ones stay in use");
+            }
+            Err(_) => {
+                metrics.tasks.restarted(Task::Tls);
+                tracing::error!("cannot look at the TLS files: the old ones stay in use");
+            }
+        }
+    }
 }
 
 async fn pause(interval: Option<Duration>) {

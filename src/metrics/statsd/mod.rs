@@ -8,9 +8,12 @@ mod lines;
 mod outage;
 mod wire;
 
+use std::io;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
@@ -99,8 +102,9 @@ impl Sender {
                 _ = ticks.tick() => false,
                 () = stop.cancelled() => true,
             };
-            let sent = self.send().await;
-            self.outage.note(sent);
+            // Its report goes on from where the last one ended: a task that began anew would send everything again.
+            let sent = AssertUnwindSafe(self.send()).catch_unwind().await;
+            self.outage.note(sent.unwrap_or_else(|_| Err(io::Error::other("a bug in divvy, which the log tells"))));
             if is_last {
                 return;
             }
@@ -109,7 +113,7 @@ impl Sender {
 
     /// Sends what was counted since the last time. What could not even be begun is sent next time; of what broke off on
     /// its way nobody knows how much arrived, and to send it again might count it twice.
-    async fn send(&mut self) -> std::io::Result<()> {
+    async fn send(&mut self) -> io::Result<()> {
         let mut wire = match self.wire.take().filter(|wire| !wire.is_stale()) {
             Some(wire) => wire,
             None => Wire::connect(&self.options.host, self.options.port, self.options.transport).await?,

@@ -1,0 +1,29 @@
+//! Panics in the log: a line as any other, in place of the standard library's report on standard error, which waits for
+//! a full pipe.
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::panic::{self, PanicHookInfo};
+use std::thread;
+
+use super::Escaped;
+
+/// Has panics logged from now on.
+pub fn log_panics() {
+    panic::set_hook(Box::new(log));
+}
+
+fn log(panic: &PanicHookInfo<'_>) {
+    let reason = panic.payload_as_str().unwrap_or("no reason was given");
+    let location = panic.location().map(ToString::to_string);
+    // As the standard library: only where RUST_BACKTRACE asks for it.
+    let backtrace = Backtrace::capture();
+    let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| backtrace.to_string());
+    let thread = thread::current();
+    tracing::error!(
+        thread = thread.name().unwrap_or("unnamed"),
+        location,
+        backtrace,
+        "a bug in divvy: panicked: {}",
+        Escaped::error(reason)
+    );
+}

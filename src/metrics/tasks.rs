@@ -1,0 +1,54 @@
+//! Tasks that the process cannot do without.
+
+use prometheus::IntCounter;
+
+use super::maker::Maker;
+
+/// How often each was begun anew.
+pub struct Tasks {
+    restarts: [IntCounter; Task::ALL.len()],
+}
+
+/// A task that runs as long as the process does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// Accepts connections; one for each front.
+    Accept,
+    /// Asks the store whether hits can be answered.
+    Probe,
+    /// Loads the rules again.
+    Rules,
+    /// Waits for the signals that end the process.
+    Signals,
+    /// Loads TLS's files again.
+    Tls,
+}
+
+impl Task {
+    const ALL: [Self; 5] = [Self::Accept, Self::Probe, Self::Rules, Self::Signals, Self::Tls];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Accept => "accept",
+            Self::Probe => "probe",
+            Self::Rules => "rules",
+            Self::Signals => "signals",
+            Self::Tls => "tls",
+        }
+    }
+}
+
+impl Tasks {
+    pub(super) fn new(maker: &Maker) -> Self {
+        let help = "Times that a background task failed by a bug in divvy and was begun anew.";
+        let by_task = maker.counters("divvy_task_restarts_total", help, &["task"]);
+        Self { restarts: Task::ALL.map(|task| by_task.with_label_values(&[task.name()])) }
+    }
+
+    pub fn restarted(&self, task: Task) {
+        // In the order of their declaration, as they are listed.
+        if let Some(restarts) = self.restarts.get(task as usize) {
+            restarts.inc();
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Tasks that the process cannot do without: one that panics is logged, counted and begun anew.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use crate::metrics::{Metrics, Task};
+
+/// How long a task that panicked rests, so that one which always does leaves time for the others.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Runs what `begin` makes until it ends by itself; after a panic, begins anew.
+///
+/// What the task shares with its next run must be whole at every await and at every call that may panic.
+pub async fn keep_running<F: Future<Output = ()>>(task: Task, metrics: &Metrics, mut begin: impl FnMut() -> F) {
+    while AssertUnwindSafe(async { begin().await }).catch_unwind().await.is_err() {
+        note(task, metrics);
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Does `work`, a part of what a thread does again and again; a panic ends only this part.
+pub fn survive(task: Task, metrics: &Metrics, work: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(work)).is_err() {
+        note(task, metrics);
+    }
+}
+
+/// The panic itself is in the log by now.
+fn note(task: Task, metrics: &Metrics) {
+    metrics.tasks.restarted(task);
+    tracing::error!(task = task.name(), "a background task failed, and goes on");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    fn restarts(metrics: &Metrics, task: &str) -> f64 {
+        let name = format!("divvy_task_restarts_total{{task=\"{task}\"}}");
+        metrics.numbers(Vec::new()).into_iter().find(|(found, _)| *found == name).unwrap().1
+    }
+
+    #[tokio::test]
+    async fn a_task_that_panics_is_begun_anew_until_it_ends_by_itself() {
+        let (metrics, runs) = (Metrics::new(), Cell::new(0));
+        let begin = || {
+            runs.set(runs.get() + 1);
+            assert_ne!(runs.get(), 1, "a panic before the first await");
+            async {
+                tokio::task::yield_now().await;
+                assert_ne!(runs.get(), 2, "a panic after it");
+            }
+        };
+        keep_running(Task::Signals, &metrics, begin).await;
+        assert_eq!(runs.get(), 3);
+        assert_eq!(restarts(&metrics, "signals"), 2.0);
+        assert_eq!(restarts(&metrics, "accept"), 0.0);
+    }
+
+    #[test]
+    fn a_part_that_panics_ends_alone() {
+        let metrics = Metrics::new();
+        survive(Task::Rules, &metrics, || panic!("a bug"));
+        survive(Task::Rules, &metrics, || ());
+        assert_eq!(restarts(&metrics, "rules"), 1.0);
+    }
+}

@@ -1,0 +1,212 @@
+//! A log that cannot be written, and output that nobody reads: everything else goes on.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::pipe::fcntl_setpipe_size;
+
+use crate::support::log::Log;
+use crate::support::redis::until;
+use crate::support::{COMPAT_RULES, LineClient, PATIENCE, RespClient, RulesFile, Server, divvy, http};
+
+/// The smallest pipe that there is, in bytes.
+const SMALL_PIPE: usize = 4096;
+
+fn dropped_lines(server: &Server) -> u64 {
+    metric(server, "divvy_log_lines_dropped_total")
+}
+
+fn metric(server: &Server, name: &str) -> u64 {
+    let body = http::get(server.http, "/metrics").body;
+    let value = body.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.unwrap_or_else(|| panic!("no {name} in:\n{body}")).parse().unwrap()
+}
+
+/// Has a connection refused, of a server that allows one.
+fn be_refused(server: &Server) {
+    let mut text = String::new();
+    crate::support::connect(server.resp).read_to_string(&mut text).unwrap();
+    assert!(text.contains("max number of clients"), "{text}");
+}
+
+fn rules(credits: u64) -> String {
+    format!("[a=1]\ncreditLimit = {credits}\nresetSeconds = 60\n[default]\ncreditLimit = 0\nresetSeconds = 0\n")
+}
+
+#[test]
+fn a_log_on_a_full_disk_stops_neither_connections_nor_reloads_nor_the_end() {
+    let file = RulesFile::ini(&rules(1));
+    let mut command = divvy();
+    command.env_remove("RUST_LOG").stderr(OpenOptions::new().write(true).open("/dev/full").unwrap());
+    let server = Server::start_as(&mut command, &[file.path(), "--store", "memory", "--max-connections", "1"]);
+    let mut client = LineClient::connect(server.line);
+    assert_eq!(client.hit("a=1"), (true, 0, 60));
+    (0..10).for_each(|_| be_refused(&server));
+    for credits in [10, 100, 1000] {
+        fs::write(file.path(), rules(credits)).unwrap();
+        server.signal("-HUP");
+        // Another limit, another counter.
+        until(|| client.hit("a=1").1 == credits - 1);
+    }
+    drop(client);
+    until(|| dropped_lines_if_admitted(&server).is_some_and(|dropped| dropped > 0));
+    assert_eq!(server.terminate().code(), Some(0));
+}
+
+/// `None` while the server still counts the connection before.
+fn dropped_lines_if_admitted(server: &Server) -> Option<u64> {
+    let response = http::get(server.http, "/metrics");
+    (response.status == 200).then(|| dropped_lines(server))
+}
+
+/// Both ends of a pipe for a server's standard error. It is small, and full but for `room` bytes once `fill` is called.
+struct Pipe {
+    reader: PipeReader,
+    writer: PipeWriter,
+}
+
+impl Pipe {
+    fn new() -> Self {
+        let (reader, writer) = pipe().unwrap();
+        fcntl_setpipe_size(&writer, SMALL_PIPE).unwrap();
+        Self { reader, writer }
+    }
+
+    fn for_child(&self) -> Stdio {
+        self.writer.try_clone().unwrap().into()
+    }
+
+    /// Writes until nothing more fits. Whoever shares the pipe blocks from then on.
+    fn fill(&mut self) {
+        let flags = fcntl_getfl(&self.writer).unwrap();
+        fcntl_setfl(&self.writer, flags | OFlags::NONBLOCK).unwrap();
+        while self.writer.write(b"x").is_ok() {}
+        fcntl_setfl(&self.writer, flags).unwrap();
+    }
+}
+
+#[test]
+fn a_log_pipe_that_nobody_reads_freezes_nothing() {
+    let mut stderr = Pipe::new();
+    let mut command = divvy();
+    command.env_remove("RUST_LOG").stderr(stderr.for_child());
+    let args = [COMPAT_RULES, "--store", "memory", "--requirepass", "secret", "--open", "line,metrics"];
+    let server = Server::start_as(&mut command, &args);
+    stderr.fill();
+    for _ in 0..300 {
+        let mut client = RespClient::connect(server.resp);
+        assert!(client.command("AUTH wrong").starts_with("-WRONGPASS"));
+    }
+    assert_eq!(http::get(server.http, "/healthz").status, 200);
+    assert_eq!(LineClient::connect(server.line).hit("method=GET path=/status"), (true, 999, 60));
+    let begun = Instant::now();
+    assert_eq!(server.terminate().code(), Some(0));
+    assert!(begun.elapsed() < PATIENCE, "the end took {:?}", begun.elapsed());
+}
+
+#[test]
+fn a_flood_of_lines_is_dropped_and_counted_and_told_once_the_log_is_read_again() {
+    let mut stderr = Pipe::new();
+    let mut command = divvy();
+    command.env("RUST_LOG", "trace").stderr(stderr.for_child());
+    let server = Server::start_as(&mut command, &[COMPAT_RULES, "--store", "memory", "--log-format", "human"]);
+    stderr.fill();
+    let begun = Instant::now();
+    while dropped_lines(&server) == 0 {
+        assert!(begun.elapsed() < PATIENCE, "the log takes more and more");
+        (0..100).for_each(|_| assert_eq!(http::get(server.http, "/healthz").status, 200));
+    }
+    let Pipe { mut reader, writer } = stderr;
+    drop((writer, command));
+    let reading = thread::spawn(move || {
+        let mut text = String::new();
+        reader.read_to_string(&mut text).map(|_| text)
+    });
+    assert_eq!(server.terminate().code(), Some(0));
+    let text = reading.join().unwrap().unwrap();
+    assert!(text.lines().any(|line| line.contains("lines of this log were dropped") && line.contains("total=")));
+}
+
+#[test]
+fn a_log_that_is_closed_at_its_other_end_ends_nothing() {
+    let stderr = Pipe::new();
+    let mut command = divvy();
+    command.env_remove("RUST_LOG").stderr(stderr.for_child());
+    let server = Server::start_as(&mut command, &[COMPAT_RULES, "--store", "memory", "--max-connections", "1"]);
+    drop(stderr);
+    let client = LineClient::connect(server.line);
+    (0..10).for_each(|_| be_refused(&server));
+    drop(client);
+    assert_eq!(server.terminate().code(), Some(0));
+}
+
+/// The exit code, once the process ended by itself.
+fn ended(mut child: Child) -> Option<i32> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        if Instant::now() >= deadline {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("it does not end");
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_start_that_fails_ends_with_its_own_code_whatever_becomes_of_the_log() {
+    let missing = ["serve", "/nowhere/rules.ini"];
+    let run = |stderr: Stdio| ended(divvy().args(missing).stderr(stderr).spawn().unwrap());
+    let full_disk = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    assert_eq!(run(full_disk.into()), Some(1));
+    let mut stuck = Pipe::new();
+    stuck.fill();
+    assert_eq!(run(stuck.for_child()), Some(1));
+    let closed = Pipe::new().for_child();
+    assert_eq!(run(closed), Some(1));
+    // And before there is a log.
+    let mut command = divvy();
+    command.args(missing).env("RUST_LOG", "divvy=loud").stderr(Pipe::new().for_child());
+    assert_eq!(ended(command.spawn().unwrap()), Some(1));
+}
+
+fn served_without_stdout(stdout: Stdio) {
+    let mut command = divvy();
+    let log = Log::of(&mut command);
+    let server = Server::start_logged(command.stdout(stdout), &log, &[COMPAT_RULES, "--store", "memory"]);
+    assert_eq!(LineClient::connect(server.line).hit("method=GET path=/status"), (true, 999, 60));
+    assert_eq!(server.terminate().code(), Some(0));
+}
+
+#[test]
+fn a_server_serves_when_nobody_reads_where() {
+    served_without_stdout(Pipe::new().for_child());
+    served_without_stdout(File::create("/dev/full").unwrap().into());
+    let mut stuck = Pipe::new();
+    stuck.fill();
+    served_without_stdout(stuck.for_child());
+}
+
+#[test]
+fn standard_output_and_error_may_be_closed_at_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let port = crate::support::redis::free_port();
+    let mut command = Command::new("sh");
+    command.args(["-c", r#"exec "$0" "$@" >&- 2>&-"#, crate::support::DIVVY, "serve", COMPAT_RULES]);
+    command.args(["--resp-listen=none", "--http-listen=none", "--grpc-listen=none", "--data-dir"]);
+    command.arg(dir.path().join("data")).args(["--listen", &format!("127.0.0.1:{port}")]);
+    let child = command.spawn().unwrap();
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    until(|| std::net::TcpStream::connect(address).is_ok());
+    assert_eq!(LineClient::connect(address).hit("method=GET path=/status"), (true, 999, 60));
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(ended(child), Some(0));
+}
