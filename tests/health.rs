@@ -1,9 +1,11 @@
 //! /healthz and /readyz.
 
 use std::process::Command;
+use std::time::Instant;
 
+use crate::support::log::Log;
 use crate::support::metrics::scrape;
-use crate::support::redis::{RedisCluster, RedisServer, until};
+use crate::support::redis::{RedisCluster, RedisServer, free_port, until};
 use crate::support::{COMPAT_RULES, LineClient, RulesFile, Server, divvy, http};
 
 #[test]
@@ -23,19 +25,19 @@ fn a_server_is_ready_while_its_redis_answers() {
     let server = Server::start(&[COMPAT_RULES, "--redis-url", &redis.url()]);
     assert_eq!(http::get(server.http, "/readyz").status, 200);
     redis.kill();
+    until(|| http::get(server.http, "/readyz").status == 503);
     let response = http::get(server.http, "/readyz");
-    assert_eq!(response.status, 503);
     assert!(response.body.starts_with("the store does not answer"), "{}", response.body);
     assert_eq!(http::get(server.http, "/healthz").status, 200);
     redis.restart();
     until(|| http::get(server.http, "/readyz").status == 200);
     redis.signal("-STOP");
-    assert_eq!(http::get(server.http, "/readyz").status, 503, "Redis hangs");
+    until(|| http::get(server.http, "/readyz").status == 503);
     redis.signal("-CONT");
     until(|| http::get(server.http, "/readyz").status == 200);
     redis.cli(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
-    let response = http::get(server.http, "/readyz");
-    assert!(response.status == 503 && response.body.contains("NOREPLICAS"), "{response:?}");
+    until(|| http::get(server.http, "/readyz").body.contains("NOREPLICAS"));
+    assert_eq!(http::get(server.http, "/readyz").status, 503);
     redis.cli(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     until(|| http::get(server.http, "/readyz").status == 200);
 }
@@ -48,8 +50,54 @@ fn a_server_is_not_ready_when_no_master_of_its_cluster_takes_writes() {
     for node in &cluster.nodes {
         node.cli(&["CONFIG", "SET", "min-replicas-to-write", "5"]);
     }
-    let response = http::get(server.http, "/readyz");
-    assert!(response.status == 503 && response.body.contains("NOREPLICAS"), "{response:?}");
+    until(|| http::get(server.http, "/readyz").body.contains("NOREPLICAS"));
+    assert_eq!(http::get(server.http, "/readyz").status, 503);
+}
+
+#[test]
+fn readiness_is_read_and_costs_the_store_nothing() {
+    let redis = RedisServer::start();
+    let server = Server::start(&[COMPAT_RULES, "--redis-url", &redis.url()]);
+    let commands = || {
+        let stats = redis.cli(&["INFO", "stats"]);
+        let processed = stats.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
+        processed.unwrap().trim().parse::<u64>().unwrap()
+    };
+    let (before, begun) = (commands(), Instant::now());
+    for _ in 0..500 {
+        assert_eq!(http::get(server.http, "/readyz").status, 200);
+    }
+    // A probe a second is a command or two, and to connect takes a few.
+    let allowed = 10 + 10 * begun.elapsed().as_secs();
+    let asked = commands() - before;
+    assert!(asked <= allowed, "{asked} commands");
+}
+
+#[test]
+fn a_redis_that_is_not_there_at_start_is_logged_and_so_is_its_coming() {
+    for (policy, meanwhile) in
+        [("error", "hits are answered with an error"), ("local", "hits are counted in this server's memory")]
+    {
+        let port = free_port();
+        let mut command = divvy();
+        let log = Log::of(&mut command);
+        let url = format!("redis://127.0.0.1:{port}");
+        let server = Server::start_as(&mut command, &[COMPAT_RULES, "--redis-url", &url, "--on-store-error", policy]);
+        log.await_line(&["ERROR", "failing: the store", meanwhile, &port.to_string()]);
+        let is_policy_error = policy == "error";
+        assert_eq!(http::get(server.http, "/readyz").status, if is_policy_error { 503 } else { 200 });
+        if is_policy_error {
+            log.await_line(&["ERROR", "not ready", &port.to_string()]);
+        }
+        let _redis = RedisServer::start_with(port, &[]);
+        until(|| http::get(server.http, "/readyz").status == 200);
+        if is_policy_error {
+            log.await_line(&["INFO", "ready again"]);
+        }
+        // An outage is over when nothing has failed for ten seconds.
+        log.await_line(&["INFO", "working again: the store"]);
+        assert_eq!(log.count("failing: the store"), 1);
+    }
 }
 
 #[test]
@@ -90,8 +138,7 @@ fn a_server_whose_disk_is_full_is_alive_and_not_ready() {
         client.send(burst.as_bytes());
         burst.lines().filter(|_| client.read_line().starts_with("ERR unknown")).count() > 0
     });
-    let response = http::get(server.http, "/readyz");
-    assert_eq!(response.status, 503, "{}", response.body);
+    until(|| http::get(server.http, "/readyz").status == 503);
     assert_eq!(scrape(server.http).value("divvy_commits_failing", &[]), 1.0);
     assert!(scrape(server.http).value("divvy_store_errors_total", &[]) > 0.0);
     assert_eq!(http::get(server.http, "/healthz").status, 200);

@@ -46,7 +46,7 @@ use crate::limiter::Limiter;
 use crate::logging;
 use crate::metrics::{Metrics, Statsd};
 use crate::rules::RuleSet;
-use crate::server::{self, Fronts, Limits, Settings};
+use crate::server::{self, Fronts, Health, Limits, Settings};
 use crate::store::Store;
 
 #[derive(Debug, clap::Args)]
@@ -161,21 +161,28 @@ async fn serve(
         metrics_path: watched.metrics_path,
         threads: args.threads,
     };
+    let health = Health::start(&limiter, draining.clone()).context("cannot start the server's threads")?;
+    tokio::select! {
+        () = health.first() => {}
+        () = draining.cancelled() => {}
+    }
     notify::ready();
     let served = tokio::select! {
-        served = server::run(Arc::clone(&limiter), fronts, settings, draining) => served,
+        served = server::run(Arc::clone(&limiter), fronts, settings, Arc::clone(&health), draining) => served,
         () = at_once.cancelled() => Ok(()),
     };
     if let Some(statsd) = statsd {
         statsd.finish().await;
     }
+    health.over().await;
     limiter.store().close().await.context("the last counters may not be on stable storage")?;
     served.context("cannot start the server's threads")?;
     tracing::info!("stopped");
     Ok(())
 }
 
-/// One line a front, the store, and the number of rules: what a script waits for, and a person checks.
+/// Where divvy listens, what keeps the counters, and how many rules there are: a line of the log, and unless a program
+/// reads that, lines on standard output for scripts to wait for and people to check.
 fn announce(args: &ServeArgs, fronts: &Fronts, store: &StoreChoice, rules: Option<&RuleSet>) -> anyhow::Result<()> {
     let address = |listener: &Option<TcpListener>| listener.as_ref().map(TcpListener::local_addr).transpose();
     let (line, resp) = (address(&fronts.line)?, address(&fronts.resp)?);

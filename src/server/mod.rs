@@ -9,6 +9,7 @@ mod admission;
 pub mod auth;
 pub mod connection;
 mod grpc;
+mod health;
 pub mod http;
 mod keep_running;
 mod line;
@@ -34,6 +35,7 @@ use self::admission::Admission;
 use self::auth::Access;
 use self::connection::Timeouts;
 use self::grpc::GrpcFront;
+pub use self::health::Health;
 pub use self::http::{ApiSettings, DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
 use self::http::{BodyBounds, HttpFront, RateLimitHeaders};
 pub use self::keep_running::{keep_running, survive};
@@ -139,6 +141,7 @@ pub async fn run(
     limiter: Arc<Limiter>,
     fronts: Fronts,
     settings: Settings,
+    health: Arc<Health>,
     draining: CancellationToken,
 ) -> io::Result<()> {
     let Settings { limits, drain, access, tls, api, grpc_headers, threads, metrics_path } = settings;
@@ -158,9 +161,9 @@ pub async fn run(
     };
     let bounds = BodyBounds { timeouts: limits.timeouts, memory };
     let http =
-        HttpFront::new(Arc::clone(&limiter), limits, bounds.clone(), &access, api, &metrics_path, draining.clone());
+        HttpFront::new(Arc::clone(&limiter), limits, bounds.clone(), &access, api, &metrics_path, Arc::clone(&health));
     let resp = RespFront::new(Arc::clone(&limiter), limits, access.resp, fronts.resp.as_ref());
-    let grpc = GrpcFront::new(Arc::clone(&limiter), limits, grpc_headers, bounds, access.grpc, draining.clone())?;
+    let grpc = GrpcFront::new(Arc::clone(&limiter), limits, grpc_headers, bounds, access.grpc, health)?;
     let stop = async {
         draining.cancelled().await;
         tokio::time::sleep(drain.delay).await;

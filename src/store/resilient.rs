@@ -4,7 +4,7 @@
 //! reach. An outage is counted hit by hit, and logged once.
 //! What the store refuses because too much is asked of it at once is none: that the policy never lets through.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
@@ -48,6 +48,8 @@ pub struct Resilient<S> {
     /// When the store was out of reach last, in nanoseconds; 0 when that was logged to be over.
     failed_at: AtomicU64,
     outage: Mutex<Outage>,
+    /// The last check reached the store, which did not take it.
+    was_refused: AtomicBool,
 }
 
 enum Policy {
@@ -87,6 +89,7 @@ impl<S: Store> Resilient<S> {
             clock,
             failed_at: AtomicU64::new(0),
             outage: Mutex::new(Outage::of("the store", meanwhile)),
+            was_refused: AtomicBool::new(false),
         }
     }
 
@@ -104,10 +107,11 @@ impl<S: Store> Resilient<S> {
         self.stood_in.load(Relaxed)
     }
 
-    /// Whether the store was out of reach in the last seconds, at `now`: also while nobody asks it anything.
+    /// Whether the store was out of reach in the last seconds, at `now`: also while nobody asks it anything. A failure in
+    /// the future is one from before the clock was set back.
     pub fn is_out(&self, now: Timestamp) -> bool {
-        let failed_at = self.failed_at.load(Relaxed);
-        failed_at > 0 && now.since(Timestamp::from_nanos(failed_at)) <= QUIET_NS
+        let failed_at = Timestamp::from_nanos(self.failed_at.load(Relaxed));
+        failed_at > Timestamp::EPOCH && now.since(failed_at).max(failed_at.since(now)) <= QUIET_NS
     }
 
     /// Counts what failed and logs the beginning and the end of an outage; tells whether anything failed.
@@ -121,17 +125,17 @@ impl<S: Store> Resilient<S> {
         }
         self.failed.fetch_add(failed as u64, Relaxed);
         if let Some(error) = errors().find(|error| matches!(error, StoreError::Unreachable(_))) {
-            let before = self.failed_at.fetch_max(now.as_nanos().max(1), Relaxed);
-            if before == 0 {
-                self.outage.lock().note(&Err(error.clone()));
-            }
+            self.note_outage(error, now);
         } else if let Some(error) = errors().next() {
-            // It may quote what the other side said.
-            let error = error.to_string();
-            REFUSED
-                .say(|more| tracing::warn!(error = %Escaped::error(&error), more, "the store did not take an action"));
+            log_refusal(error);
         }
         true
+    }
+
+    fn note_outage(&self, error: &StoreError, now: Timestamp) {
+        if self.failed_at.swap(now.as_nanos().max(1), Relaxed) == 0 {
+            self.outage.lock().note(&Err(error.clone()));
+        }
     }
 
     fn note_success(&self, now: Timestamp) {
@@ -161,6 +165,12 @@ impl<S: Store> Resilient<S> {
     }
 }
 
+fn log_refusal(error: &StoreError) {
+    // It may quote what the other side said.
+    let error = error.to_string();
+    REFUSED.say(|more| tracing::warn!(error = %Escaped::error(&error), more, "the store did not take an action"));
+}
+
 /// The indexes of the asks that failed with such an error.
 fn failed_asks(batch: &Batch, is_such: fn(&StoreError) -> bool) -> Vec<usize> {
     let failed = |(_, entry, outcome): (&[u8], &Entry, &Result<_, StoreError>)| {
@@ -185,10 +195,20 @@ impl<S: Store> Store for Resilient<S> {
         self.inner.approximate_len().await
     }
 
-    /// Where the policy answers in the store's place, hits can be answered whatever the store does.
+    /// Where the policy answers in the store's place, hits can be answered whatever the store does. It is asked all the
+    /// same: an outage is to be noticed before the first hit.
     async fn check(&self) -> Result<(), StoreError> {
+        let checked = self.inner.check().await;
+        match &checked {
+            Ok(()) => self.note_success(self.clock.now()),
+            Err(error @ StoreError::Unreachable(_)) => self.note_outage(error, self.clock.now()),
+            // Once, not at every check.
+            Err(error) if !self.was_refused.load(Relaxed) => log_refusal(error),
+            Err(_) => {}
+        }
+        self.was_refused.store(matches!(&checked, Err(error) if !matches!(error, StoreError::Unreachable(_))), Relaxed);
         match self.policy {
-            Policy::Error => self.inner.check().await,
+            Policy::Error => checked,
             Policy::Deny | Policy::Allow | Policy::Local(_) => Ok(()),
         }
     }

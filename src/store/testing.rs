@@ -50,6 +50,10 @@ impl Store for ScriptedStore {
         self.memory.approximate_len().await
     }
 
+    async fn check(&self) -> Result<(), StoreError> {
+        if self.is_down.load(Relaxed) { Err(StoreError::unreachable("down")) } else { Ok(()) }
+    }
+
     fn figures(&self) -> Vec<Figure> {
         Vec::new()
     }

@@ -13,22 +13,25 @@ use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
-use tokio_util::sync::CancellationToken;
+use tonic::server::NamedService;
 use tonic::service::Routes;
 use tonic::{Code, Status};
 use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
 
 use self::ratelimit::RateLimits;
 use super::Limits;
 use super::accept::Front;
 use super::auth::Guard;
 use super::connection::{Lease, Timeouts};
+use super::health::Health;
 use super::http::auth::guarded;
-use super::http::{BodyBounds, RateLimitHeaders, Told, bound_body, count_told, serve_router};
+use super::http::{self, BodyBounds, RateLimitHeaders, Told, bound_body, count_told, serve_router};
+use super::keep_running::keep_running;
 use super::stream::Stream;
 use super::tls::Alpn;
 use crate::limiter::Limiter;
-use crate::metrics::Limit;
+use crate::metrics::{Limit, Task};
 use crate::protocol::envoy::DESCRIPTORS;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 
@@ -45,8 +48,7 @@ impl GrpcFront {
     /// Gateways add `headers` to their responses. `guard` asks for the password that clients must give with each call,
     /// but for health checks.
     ///
-    /// From the time on when `draining` is cancelled, health checks say that nothing is served. To be called within a
-    /// runtime.
+    /// Health checks tell what `health` does. To be called within a runtime.
     ///
     /// # Errors
     /// When the descriptors for reflection are not what they should be.
@@ -56,16 +58,15 @@ impl GrpcFront {
         headers: RateLimitHeaders,
         bounds: BodyBounds,
         guard: Option<Arc<Guard>>,
-        draining: CancellationToken,
+        health: Arc<Health>,
     ) -> io::Result<Self> {
-        let (reporter, health) = tonic_health::server::health_reporter();
-        tokio::spawn(async move {
-            reporter.set_serving::<RateLimitServiceServer<RateLimits>>().await;
-            draining.cancelled().await;
-            reporter.set_not_serving::<RateLimitServiceServer<RateLimits>>().await;
-            reporter.set_service_status(WHOLE_SERVER, ServingStatus::NotServing).await;
-        });
         let metrics = Arc::clone(limiter.metrics());
+        let (reporter, checks) = tonic_health::server::health_reporter();
+        let counted = Arc::clone(&metrics);
+        tokio::spawn(async move {
+            keep_running(Task::Probe, &counted, || health.follow(|state| report(reporter.clone(), state.is_ok())))
+                .await;
+        });
         let counts = metrics.requests.front(Self::NAME);
         let rate_limits = RateLimitServiceServer::new(RateLimits::new(limiter, counts, limits.max_pairs, headers))
             .max_decoding_message_size(limits.max_body);
@@ -75,12 +76,19 @@ impl GrpcFront {
             .add_service(reflection().build_v1alpha().map_err(io::Error::other)?);
         let guarded = Routes::from(guarded(routes.into_axum_router(), guard));
         let router = guarded
-            .add_service(health)
+            .add_service(checks)
             .into_axum_router()
             .layer(from_fn(mark_too_long))
             .layer(from_fn_with_state(bounds, bound_body))
             .layer(from_fn_with_state(metrics, count_told));
         Ok(Self { router, timeouts: limits.timeouts })
+    }
+}
+
+async fn report(reporter: HealthReporter, is_ready: bool) {
+    let status = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
+    for service in [WHOLE_SERVER, <RateLimitServiceServer<RateLimits> as NamedService>::NAME] {
+        reporter.set_service_status(service, status).await;
     }
 }
 

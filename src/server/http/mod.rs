@@ -31,7 +31,6 @@ use futures_util::poll;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 pub(super) use self::api::answer::Answer;
@@ -40,7 +39,6 @@ pub use self::api::ratelimit::RateLimitHeaders;
 use self::api::{Api, problem};
 pub use self::api::{ApiSettings, DEFAULT_MAX_HITS};
 pub(super) use self::bounds::{BodyBounds, bound_body};
-use self::health::Health;
 pub use self::metrics_path::{DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
 use self::timed::Timed;
 pub(super) use self::told::{Told, count as count_told};
@@ -49,6 +47,7 @@ use super::Limits;
 use super::accept::Front;
 use super::auth::Access;
 use super::connection::{Lease, Timeouts};
+use super::health::Health;
 use super::stream::Stream;
 use super::tls::Alpn;
 use crate::limiter::Limiter;
@@ -64,7 +63,6 @@ pub struct HttpFront {
 }
 
 impl HttpFront {
-    /// `draining` is cancelled when the server is about to stop.
     pub fn new(
         limiter: Arc<Limiter>,
         limits: Limits,
@@ -72,13 +70,12 @@ impl HttpFront {
         access: &Access,
         api: ApiSettings,
         metrics_path: &str,
-        draining: CancellationToken,
+        health: Arc<Health>,
     ) -> Self {
         let metrics = Arc::clone(limiter.metrics());
         let requests = metrics.requests.front(Self::NAME);
         let counted = |kind| from_fn_with_state((requests.clone(), kind), count);
         let api = Api::new(Arc::clone(&limiter), api, limits, requests.clone());
-        let health = Arc::new(Health::new(Arc::clone(&limiter), draining));
         let scrape = Router::new().route(metrics_path, get(metrics::scrape).with_state(limiter));
         let router = Router::new()
             .route("/healthz", get(health::alive))

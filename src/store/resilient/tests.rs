@@ -114,3 +114,29 @@ fn what_is_too_much_for_the_store_is_never_let_through() {
     }
     assert_eq!(answer(FailurePolicy::Deny, "+"), Ok(false));
 }
+
+#[test]
+fn a_check_notices_an_outage_before_the_first_hit_whatever_the_policy() {
+    for policy in [FailurePolicy::Deny, FailurePolicy::Allow, FailurePolicy::Error, FailurePolicy::Local { buckets: 9 }]
+    {
+        let store = resilient(policy);
+        let checked = || crate::store::testing::wait(store.check()).is_ok();
+        assert!(checked() && !store.outage.lock().lasts());
+        store.inner().is_down.store(true, Relaxed);
+        assert_eq!(checked(), policy != FailurePolicy::Error);
+        assert!(store.outage.lock().lasts() && store.is_out(store.clock.now()), "{policy:?}");
+        store.inner().is_down.store(false, Relaxed);
+        // As long as the quiet after an outage is.
+        store.failed_at.fetch_sub(QUIET_NS + 1, Relaxed);
+        assert!(checked() && !store.outage.lock().lasts(), "{policy:?}");
+    }
+}
+
+#[test]
+fn a_failure_that_is_in_the_future_since_the_clock_was_set_back_is_no_outage() {
+    let store = resilient(FailurePolicy::Deny);
+    hit(&store, 3600, "!").unwrap();
+    assert!(store.is_out(at(3600)) && store.is_out(at(3595)) && !store.is_out(at(0)));
+    hit(&store, 1, "!").unwrap();
+    assert!(store.is_out(at(2)) && !store.is_out(at(12)));
+}

@@ -1,0 +1,267 @@
+//! Whether hits can be answered just now, as `/readyz` and gRPC's health checks tell it.
+//!
+//! One probe a second asks the store; everybody else reads what it found. The probe has a thread of its own, so that a
+//! store that hangs keeps nothing but the probe waiting. What it found holds for a few seconds: a probe that hangs, or
+//! a commit that it waits for, ends readiness by the result's age, whatever the probe does. A probe is never cancelled.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{io, thread};
+
+use tokio::runtime::Builder;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::keep_running::keep_running;
+use crate::limiter::Limiter;
+use crate::logging::Escaped;
+use crate::metrics::{Metrics, Task};
+use crate::store::{Store, StoreError};
+
+/// The pause between two probes.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// How long what a probe found holds.
+const MAX_AGE: Duration = Duration::from_secs(5);
+
+/// What the probes find.
+#[derive(Debug)]
+pub struct Health {
+    found: watch::Sender<Option<Found>>,
+    started: Instant,
+    draining: CancellationToken,
+    /// Cancelled when the last probe is over.
+    over: CancellationToken,
+}
+
+#[derive(Debug, Clone)]
+struct Found {
+    result: Result<(), StoreError>,
+    at: Instant,
+}
+
+/// Whether hits can be answered, and if not, why.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotReady {
+    #[error("draining")]
+    Draining,
+    #[error("the store has not been asked yet")]
+    Starting,
+    #[error("the store does not answer: {0}")]
+    Failing(String),
+    #[error("the store does not answer: nothing was heard of it for {} seconds", MAX_AGE.as_secs())]
+    Silent,
+}
+
+impl Health {
+    /// Starts the probe, and the task that logs what changes. From the time on when `draining` is cancelled the server is
+    /// not ready, and the store is not asked. To be called within a runtime.
+    ///
+    /// # Errors
+    /// The system's, when it refuses a thread.
+    pub fn start(limiter: &Arc<Limiter>, draining: CancellationToken) -> io::Result<Arc<Self>> {
+        let metrics = Arc::clone(limiter.metrics());
+        let limiter = Arc::clone(limiter);
+        let check = move || {
+            let limiter = Arc::clone(&limiter);
+            async move { limiter.store().check().await }
+        };
+        let health = Self::probed_by(check, &metrics, draining)?;
+        let logged = Arc::clone(&health);
+        tokio::spawn(async move { keep_running(Task::Probe, &metrics, || logged.log_changes()).await });
+        Ok(health)
+    }
+
+    fn probed_by<F>(
+        check: impl Fn() -> F + Send + 'static,
+        metrics: &Arc<Metrics>,
+        draining: CancellationToken,
+    ) -> io::Result<Arc<Self>>
+    where
+        F: Future<Output = Result<(), StoreError>>,
+    {
+        let over = CancellationToken::new();
+        let ended = over.clone().drop_guard();
+        let health = Arc::new(Self { found: watch::Sender::new(None), started: Instant::now(), draining, over });
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (probed, metrics) = (Arc::clone(&health), Arc::clone(metrics));
+        let run = move || {
+            runtime.block_on(keep_running(Task::Probe, &metrics, || probed.probe(&check)));
+            drop(ended);
+        };
+        thread::Builder::new().name("divvy-probe".into()).spawn(run)?;
+        Ok(health)
+    }
+
+    async fn probe<F: Future<Output = Result<(), StoreError>>>(&self, check: impl Fn() -> F) {
+        while !self.draining.is_cancelled() {
+            let result = check().await;
+            self.found.send_replace(Some(Found { result, at: Instant::now() }));
+            tokio::select! {
+                () = sleep(INTERVAL) => {}
+                () = self.draining.cancelled() => {}
+            }
+        }
+    }
+
+    /// Waits for the first result, for a few seconds at most: readiness is told after it.
+    pub async fn first(&self) {
+        // An error would mean that the sender is gone, which is here.
+        let _ = timeout(MAX_AGE, self.found.subscribe().wait_for(Option::is_some)).await;
+    }
+
+    /// Waits until the store is no longer asked, which it is not once the server drains; a few seconds at most.
+    pub async fn over(&self) {
+        let _ = timeout(MAX_AGE, self.over.cancelled()).await;
+    }
+
+    /// Whether hits can be answered, by what the last probe found.
+    ///
+    /// # Errors
+    /// Why they cannot.
+    pub fn state(&self) -> Result<(), NotReady> {
+        if self.draining.is_cancelled() {
+            return Err(NotReady::Draining);
+        }
+        judge(self.found.borrow().as_ref(), self.started, Instant::now())
+    }
+
+    /// Calls `tell` with every state that differs from the one before, until the server drains.
+    pub async fn follow<F: Future<Output = ()>>(&self, mut tell: impl FnMut(Result<(), NotReady>) -> F) {
+        let mut found = self.found.subscribe();
+        let mut told = None;
+        loop {
+            let state = self.state();
+            if told.as_ref() != Some(&state) {
+                tell(state.clone()).await;
+            }
+            if state == Err(NotReady::Draining) {
+                return;
+            }
+            told = Some(state);
+            // A result gets old by itself.
+            tokio::select! {
+                _ = found.changed() => {}
+                () = sleep(INTERVAL) => {}
+                () = self.draining.cancelled() => {}
+            }
+        }
+    }
+
+    async fn log_changes(&self) {
+        let mut is_failing = false;
+        self.follow(|state| {
+            match &state {
+                Ok(()) if is_failing => tracing::info!("ready again: the store answers"),
+                Err(reason @ (NotReady::Failing(_) | NotReady::Silent)) => {
+                    let reason = reason.to_string();
+                    tracing::error!(reason = %Escaped::error(&reason), "not ready: /readyz says 503");
+                }
+                _ => {}
+            }
+            is_failing = matches!(state, Err(NotReady::Failing(_) | NotReady::Silent));
+            std::future::ready(())
+        })
+        .await;
+    }
+}
+
+fn judge(found: Option<&Found>, started: Instant, now: Instant) -> Result<(), NotReady> {
+    let heard_at = found.map_or(started, |found| found.at);
+    match found {
+        _ if now.saturating_duration_since(heard_at) > MAX_AGE => Err(NotReady::Silent),
+        None => Err(NotReady::Starting),
+        Some(Found { result: Err(error), .. }) => Err(NotReady::Failing(error.to_string())),
+        Some(Found { result: Ok(()), .. }) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+    use super::*;
+
+    /// The states that differ from the one before, up to and with `last`.
+    async fn states_until(health: &Health, last: impl Fn(&Result<(), NotReady>) -> bool) -> Vec<Result<(), NotReady>> {
+        let mut states = Vec::new();
+        loop {
+            let state = health.state();
+            if states.last() != Some(&state) {
+                states.push(state);
+            }
+            if states.last().is_some_and(&last) {
+                return states;
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    fn failing() -> Result<(), NotReady> {
+        Err(NotReady::Failing("it is away".to_owned()))
+    }
+
+    #[test]
+    fn a_result_holds_for_a_while_and_then_is_silence_whatever_it_was() {
+        let at = Instant::now();
+        for (result, state) in [(Ok(()), Ok(())), (Err(StoreError::unreachable("it is away")), failing())] {
+            let found = Found { result, at };
+            assert_eq!(judge(Some(&found), at, at + MAX_AGE), state);
+            assert_eq!(judge(Some(&found), at, at + MAX_AGE + Duration::from_nanos(1)), Err(NotReady::Silent));
+        }
+        assert_eq!(judge(None, at, at + MAX_AGE), Err(NotReady::Starting));
+        assert_eq!(judge(None, at, at + 2 * MAX_AGE), Err(NotReady::Silent), "the first probe hangs");
+    }
+
+    #[tokio::test]
+    async fn a_store_that_fails_and_answers_again_is_noticed_by_all_who_ask() {
+        let asked = AtomicU32::new(0);
+        let check = move || {
+            let is_first = asked.fetch_add(1, SeqCst) == 0;
+            async move { if is_first { Err(StoreError::unreachable("it is away")) } else { Ok(()) } }
+        };
+        let draining = CancellationToken::new();
+        let health = Health::probed_by(check, &Metrics::new(), draining.clone()).unwrap();
+        health.first().await;
+        assert_eq!(states_until(&health, Result::is_ok).await, [failing(), Ok(())]);
+        draining.cancel();
+        assert_eq!(health.state(), Err(NotReady::Draining));
+        let mut told = Vec::new();
+        health
+            .follow(|state| {
+                told.push(state);
+                std::future::ready(())
+            })
+            .await;
+        assert_eq!(told, [Err(NotReady::Draining)]);
+    }
+
+    #[tokio::test]
+    async fn a_probe_that_panics_is_begun_anew_and_a_store_is_not_asked_after_the_drain() {
+        let asked = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&asked);
+        let check = move || {
+            assert_ne!(counted.fetch_add(1, SeqCst), 0, "a bug");
+            std::future::ready(Ok(()))
+        };
+        let draining = CancellationToken::new();
+        let health = Health::probed_by(check, &Metrics::new(), draining.clone()).unwrap();
+        assert_eq!(states_until(&health, Result::is_ok).await, [Err(NotReady::Starting), Ok(())]);
+        draining.cancel();
+        health.over().await;
+        assert_eq!(Arc::strong_count(&asked), 1, "the thread is gone");
+    }
+
+    #[tokio::test]
+    async fn a_probe_that_hangs_never_makes_a_server_ready_and_blocks_no_one() {
+        let hang = || std::future::pending();
+        let health = Health::probed_by(hang, &Metrics::new(), CancellationToken::new()).unwrap();
+        assert_eq!(health.state(), Err(NotReady::Starting));
+        // By the result's age alone.
+        health.found.send_replace(Some(Found { result: Ok(()), at: Instant::now() }));
+        assert_eq!(health.state(), Ok(()));
+        health.found.send_replace(Some(Found { result: Ok(()), at: Instant::now() - 2 * MAX_AGE }));
+        assert_eq!(health.state(), Err(NotReady::Silent));
+    }
+}
