@@ -15,7 +15,7 @@ use crate::clients::run;
 use crate::support::certificates::Certificates;
 use crate::support::log::Log;
 use crate::support::redis::until;
-use crate::support::{COMPAT_RULES, LineClient, RespClient, Server, connect, divvy};
+use crate::support::{COMPAT_RULES, LineClient, RespClient, Server, connect, divvy, http};
 
 const HIT: &[u8] = b"HIT method=GET path=/status\n";
 
@@ -149,17 +149,59 @@ fn tls_on_one_front_and_not_on_the_others() {
 }
 
 #[test]
-fn a_client_without_tls_is_closed_and_the_log_says_why() {
+fn a_client_without_tls_is_told_and_so_is_the_log() {
     let certificates = Certificates::new();
     let (server, log) = secured(&certificates, &[]);
-    for address in [server.line, server.resp, server.http] {
+    let request = b"GET /healthz HTTP/1.1\r\nhost: divvy\r\n\r\n";
+    for (front, address, sent, begin) in [
+        ("line", server.line, HIT, "ERR unknown \"this port speaks TLS"),
+        ("resp", server.resp, b"PING\r\n", "-ERR this port speaks TLS"),
+        ("http", server.http, request, "HTTP/1.1 400 Bad Request\r\n"),
+        ("grpc", server.grpc, request, "HTTP/1.1 400 Bad Request\r\n"),
+    ] {
         let mut stream = connect(address);
-        stream.write_all(HIT).unwrap();
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        assert!(!answer.starts_with(b"OK") && !answer.starts_with(b"-"), "no answer in plain text");
+        stream.write_all(sent).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with(begin), "{answer:?}");
+        log.await_line(&[
+            "a TLS handshake failed",
+            "plain text on a TLS port",
+            &format!("front=\"{front}\""),
+            "peer=127.0.0.1:",
+        ]);
     }
-    log.await_line(&["a TLS handshake failed", "the client does not speak TLS", "peer=127.0.0.1:"]);
+    let response = http::get(server.http, "/healthz");
+    assert_eq!((response.status, &*response.body), (400, "this port speaks TLS only: use https:\n"));
+    assert_eq!(response.header("content-length").unwrap(), response.body.len().to_string());
+}
+
+#[test]
+fn a_client_with_tls_on_a_plain_port_is_told_and_so_is_the_log() {
+    let mut command = divvy();
+    let log = Log::of(&mut command);
+    let server = Server::start_as(&mut command, &[COMPAT_RULES, "--store", "memory"]);
+    for (front, address, begin) in [
+        ("line", server.line, "ERR unknown \"this port does not speak TLS"),
+        ("resp", server.resp, "-ERR this port does not speak TLS"),
+        ("http", server.http, "HTTP/1.1 400 Bad Request\r\n"),
+        ("grpc", server.grpc, "HTTP/1.1 400 Bad Request\r\n"),
+    ] {
+        let mut stream = connect(address);
+        // How a handshake begins.
+        stream.write_all(&[&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3][..], &[0x0a; 501]].concat()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with(begin) && answer.lines().count() < 7, "{answer:?}");
+        log.await_line(&["TLS on a plain port", &format!("front=\"{front}\""), "peer=127.0.0.1:"]);
+    }
+    // A real client fails at once.
+    let mut curl = Command::new("curl");
+    let output = curl.args(["-sS", "-k", &format!("https://127.0.0.1:{}/", server.http.port())]).output().unwrap();
+    assert_eq!(output.status.code(), Some(35), "{output:?}");
+    // Each front goes on.
+    assert_eq!(LineClient::connect(server.line).hit("method=GET path=/status").1, 999);
+    assert_eq!(http::get(server.http, "/healthz").status, 200);
 }
 
 #[test]
@@ -214,6 +256,11 @@ fn a_bad_replacement_changes_nothing_and_a_hang_up_looks_again() {
         log.await_line(&["cannot load the new TLS files: the old ones stay in use", reason]);
         assert_eq!(shown_certificate(&handshake(&certificates, server.resp, &[])), first);
     }
+    fs::remove_file(certificates.path("server.pem")).unwrap();
+    assert!(Command::new("mkfifo").arg(certificates.path("server.pem")).status().unwrap().success());
+    server.signal("-HUP");
+    log.await_line(&["cannot load the new TLS files", "server.pem: it is a pipe, and must be a regular file"]);
+    fs::remove_file(certificates.path("server.pem")).unwrap();
     let renewed = certificates.issue("server");
     server.signal("-HUP");
     log.await_count(1, "loaded the TLS certificate");

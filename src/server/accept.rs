@@ -23,7 +23,7 @@ use super::admission::{Admission, Full};
 use super::connection::{self, Lease};
 use super::keep_running::keep_running;
 use super::memory::BufferMemory;
-use super::stream::Stream;
+use super::stream::{Greeting, Plain, Stream};
 use super::tls::{Alpn, NoHandshake, Tls};
 use super::workers::Workers;
 use crate::logging::Sometimes;
@@ -50,6 +50,10 @@ pub trait Front: Send + Sync + 'static {
     const NAME: &'static str;
     /// What a client is told that comes when there are too many; empty where only answers may be sent.
     const TOO_MANY: &'static [u8];
+    /// What a client is told that speaks TLS where the front does not.
+    const NO_TLS: &'static [u8];
+    /// What a client is told that does not speak TLS where the front does.
+    const ONLY_TLS: &'static [u8];
     /// What clients may ask for in a TLS handshake.
     const ALPN: Alpn = Alpn::None;
 
@@ -158,7 +162,8 @@ impl Acceptor {
             Lease { closing: self.closing.clone(), memory: self.memory.share(), metrics: Arc::clone(&self.metrics) };
         let open = connections.opened();
         let Some(tls) = tls else {
-            let serving = front.serve(Stream::Plain(stream), peer, lease);
+            let greeting = Greeting { front: F::NAME, peer, answer: F::NO_TLS };
+            let serving = front.serve(Stream::Plain(Plain::new(stream, greeting)), peer, lease);
             let serve = async move {
                 serving.await;
                 drop((place, open));
@@ -171,7 +176,7 @@ impl Acceptor {
             let secured = tokio::select! {
                 biased;
                 () = lease.closing.cancelled() => Err(NoHandshake::Failed),
-                secured = tls.accept(stream, peer, F::ALPN, limit) => secured,
+                secured = tls.accept(stream, Greeting { front: F::NAME, peer, answer: F::ONLY_TLS }, F::ALPN, limit) => secured,
             };
             match secured {
                 Ok(stream) => front.serve(Stream::Tls(Box::new(stream)), peer, lease).await,

@@ -49,6 +49,8 @@ impl Front for LineFront {
     const NAME: &'static str = "line";
     // An unasked line would be taken for the answer to the first request.
     const TOO_MANY: &'static [u8] = b"";
+    const NO_TLS: &'static [u8] = b"ERR unknown \"this port does not speak TLS: connect without it\"\n";
+    const ONLY_TLS: &'static [u8] = b"ERR unknown \"this port speaks TLS only: connect with it\"\n";
 
     fn serve(&self, stream: Stream, peer: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static {
         let session = LineSession::new(self, Gate::new(self.guard.clone(), peer));

@@ -112,6 +112,8 @@ impl Front for GrpcFront {
     const NAME: &'static str = "grpc";
     // Before HTTP/2's preface there is no way to tell.
     const TOO_MANY: &'static [u8] = b"";
+    const NO_TLS: &'static [u8] = http::NO_TLS;
+    const ONLY_TLS: &'static [u8] = http::ONLY_TLS;
     const ALPN: Alpn = Alpn::Http;
 
     fn serve(&self, stream: Stream, peer: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static {

@@ -54,6 +54,13 @@ use crate::limiter::Limiter;
 use crate::logging::{Escaped, Sometimes};
 use crate::metrics::{FrontRequests, Limit, RequestKind};
 
+/// For a client that speaks TLS where HTTP and gRPC do not.
+pub(super) const NO_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\n\
+    content-length: 40\r\n\r\nthis port does not speak TLS: use http:\n";
+/// For a client that does not speak TLS where they do.
+pub(super) const ONLY_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\n\
+    content-length: 38\r\n\r\nthis port speaks TLS only: use https:\n";
+
 static ENDED_EARLY: Sometimes = Sometimes::new();
 
 /// The front.
@@ -101,6 +108,8 @@ impl Front for HttpFront {
     const NAME: &'static str = "http";
     const TOO_MANY: &'static [u8] =
         b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    const NO_TLS: &'static [u8] = NO_TLS;
+    const ONLY_TLS: &'static [u8] = ONLY_TLS;
     const ALPN: Alpn = Alpn::Http;
 
     fn serve(&self, stream: Stream, peer: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static {

@@ -59,6 +59,8 @@ impl RespFront {
 impl Front for RespFront {
     const NAME: &'static str = "resp";
     const TOO_MANY: &'static [u8] = b"-ERR max number of clients reached\r\n";
+    const NO_TLS: &'static [u8] = b"-ERR this port does not speak TLS: connect without it\r\n";
+    const ONLY_TLS: &'static [u8] = b"-ERR this port speaks TLS only: connect with it (redis-cli --tls)\r\n";
 
     fn serve(&self, stream: Stream, peer: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static {
         let session = RespSession::new(Arc::clone(&self.shared), peer);

@@ -5,21 +5,21 @@
 mod files;
 pub mod reload;
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use prometheus::IntCounter;
-use rustls::{InvalidMessage, ServerConfig};
+use rustls::ServerConfig;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 pub use self::files::{Files, TlsError};
 use super::connection;
+use super::stream::Greeting;
 use crate::logging::{Escaped, Sometimes};
 
 /// The protocols that a client may choose from in its handshake.
@@ -74,45 +74,61 @@ impl Tls {
     pub async fn accept(
         &self,
         stream: TcpStream,
-        peer: SocketAddr,
+        Greeting { front, peer, answer }: Greeting,
         alpn: Alpn,
         limit: Duration,
     ) -> Result<TlsStream<TcpStream>, NoHandshake> {
+        let deadline = Instant::now() + limit;
+        if speaks_plain_text(&stream, deadline).await {
+            self.count_failure(front, peer, "plain text on a TLS port: the client does not speak TLS");
+            // Best effort: a new socket's buffer has room for a line.
+            let _ = stream.try_write(answer);
+            connection::close(stream).await;
+            return Err(NoHandshake::Failed);
+        }
         let configs = self.current.load_full();
         let config = match alpn {
             Alpn::None => &configs.plain,
             Alpn::Http => &configs.http,
         };
         let handshake = TlsAcceptor::from(Arc::clone(config)).accept(stream).into_fallible();
-        match timeout(limit, handshake).await {
+        match timeout_at(deadline, handshake).await {
             Ok(Ok(stream)) => Ok(stream),
             Ok(Err((error, stream))) => {
-                self.count_failure(peer, &reason(&error));
+                self.count_failure(front, peer, &error.to_string());
                 // The alert must not get lost in a reset.
                 connection::close(stream).await;
                 Err(NoHandshake::Failed)
             }
             Err(_) => {
-                self.count_failure(peer, "it took too long");
+                self.count_failure(front, peer, "it took too long");
                 Err(NoHandshake::TooSlow)
             }
         }
     }
 
-    fn count_failure(&self, peer: SocketAddr, reason: &str) {
+    fn count_failure(&self, front: &str, peer: SocketAddr, reason: &str) {
         static FAILED: Sometimes = Sometimes::new();
         self.failed.inc();
         FAILED.say(|more| {
-            tracing::warn!(%peer, reason = %Escaped::error(reason), more, "a TLS handshake failed");
+            tracing::warn!(front, %peer, reason = %Escaped::error(reason), more, "a TLS handshake failed");
         });
     }
 }
 
-fn reason(error: &io::Error) -> String {
-    match error.get_ref().and_then(|inner| inner.downcast_ref()) {
-        Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
-            "the client does not speak TLS".to_owned()
-        }
-        _ => error.to_string(),
-    }
+/// The type of the record that begins every connection over TLS (RFC 8446, 5.1).
+const HANDSHAKE: u8 = 22;
+/// The first byte of every version's number there.
+const VERSION: u8 = 3;
+
+/// Whether a connection's first bytes begin a TLS handshake.
+pub fn is_handshake(first: &[u8]) -> bool {
+    first.starts_with(&[HANDSHAKE, VERSION])
+}
+
+/// Whether the client's first byte, which stays unread, begins anything but a handshake.
+async fn speaks_plain_text(stream: &TcpStream, deadline: Instant) -> bool {
+    let mut first = [0];
+    // An end, an error and silence are the handshake's to notice.
+    matches!(timeout_at(deadline, stream.peek(&mut first)).await, Ok(Ok(1..))) && first != [HANDSHAKE]
 }
