@@ -101,7 +101,7 @@ impl<S: Source> Shared<S> {
     fn read(&self) -> (u64, Anchor) {
         loop {
             let version = self.version.load(Acquire);
-            if version % 2 == 0 {
+            if version.is_multiple_of(2) {
                 let monotonic = self.source.monotonic();
                 let anchor = self.load();
                 fence(Acquire);

@@ -108,13 +108,13 @@ fn unknown_format(path: &Path) -> (&'static str, &'static str) {
 fn read_text(path: &Path, problems: &mut Problems) -> Option<String> {
     let bytes = match files::read(path, MAX_FILE_BYTES) {
         Ok(bytes) => bytes,
+        Err(error) if error.kind() == ErrorKind::FileTooLarge => {
+            let what = format!("the file is larger than {} MiB", MAX_FILE_BYTES >> 20);
+            problems.file_error(what, "use fewer rules, with patterns in place of single values");
+            return None;
+        }
         Err(error) => {
-            let fix = match error.kind() {
-                ErrorKind::FileTooLarge => "use fewer rules, with patterns in place of single values",
-                ErrorKind::InvalidInput => "name the file that has the rules in it",
-                _ => "check its path and its permissions",
-            };
-            problems.file_error(format!("cannot read the file: {error}"), fix);
+            problems.file_error(format!("cannot read the file: {error}"), "check its path and its permissions");
             return None;
         }
     };

@@ -25,6 +25,8 @@ pub struct Plain {
     stream: TcpStream,
     /// Until the first bytes have come.
     greeting: Option<Greeting>,
+    /// They were TLS's.
+    is_refused: bool,
 }
 
 /// Whom to tell what, when the first bytes are TLS's.
@@ -38,7 +40,19 @@ pub struct Greeting {
 
 impl Plain {
     pub fn new(stream: TcpStream, greeting: Greeting) -> Self {
-        Self { stream, greeting: Some(greeting) }
+        Self { stream, greeting: Some(greeting), is_refused: false }
+    }
+
+    /// Reads away what the client goes on to send: what is unread when the connection is closed would make the kernel
+    /// reset it, and with it the answer.
+    fn discard(&self) {
+        let mut unread = [0; 4096];
+        // More than a kernel holds is a client that never ends.
+        for _ in 0..1024 {
+            if !matches!(self.stream.try_read(&mut unread), Ok(1..)) {
+                return;
+            }
+        }
     }
 }
 
@@ -57,6 +71,10 @@ impl Greeting {
 impl AsyncRead for Plain {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context, buffer: &mut ReadBuf) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if this.is_refused {
+            this.discard();
+            return Poll::Ready(Ok(()));
+        }
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.stream).poll_read(context, buffer);
         if read.is_ready()
@@ -64,6 +82,7 @@ impl AsyncRead for Plain {
             && buffer.filled().get(before..).is_some_and(tls::is_handshake)
         {
             greeting.refuse(&this.stream);
+            this.is_refused = true;
             buffer.set_filled(before);
         }
         read
