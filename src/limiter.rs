@@ -225,7 +225,7 @@ impl Requests {
     }
 
     /// As [`Requests::push`], and when a cost is given, that is what the request takes, whatever the rules'
-    /// `costField`s say; 0 takes nothing.
+    /// `costField`s say. A hit of cost 0 takes nothing, and is allowed when a hit of cost 1 would be.
     pub fn push_at_cost(&mut self, operation: &Operation, intent: Intent, cost: Option<u64>) {
         let (entries, matched) = (self.batch.len(), self.matched.len());
         let asked = match self.policy.clone() {
@@ -254,10 +254,11 @@ impl Requests {
     }
 
     /// Adds a request for `cost` credits of the counter that `operation` has under a `limit` of the client's own: the
-    /// one that a rule of just these pairs and this limit would have. [`Requests::outcome`] has its answer.
+    /// one that a rule of just these pairs and this limit would have. A cost of 0 means what it means for
+    /// [`Requests::push_at_cost`]. [`Requests::outcome`] has its answer.
     pub fn push_limited(&mut self, operation: &Operation, limit: Limit, cost: u64) {
         let prefix = Prefix::new(Space::Rule, operation.iter(), &limit);
-        let action = Action::Ask(Ask::Take { cost });
+        let action = Action::Ask(hit(cost));
         let entry = self.batch.push(limit, action, self.batch.now(), |key| prefix.write_key("", key));
         self.asked.push(Asked::Bucket(entry));
     }
@@ -275,8 +276,8 @@ impl Requests {
         for (index, rule) in policy.rules.matches(operation, &mut self.scratch) {
             let cost = || cost.map_or_else(|| rule.cost(operation), Ok);
             let action = match intent {
-                Intent::Hit => Action::Ask(Ask::Take { cost: cost()? }),
-                Intent::Peek => Action::Ask(Ask::Look { cost: cost()? }),
+                Intent::Hit => Action::Ask(hit(cost()?)),
+                Intent::Peek => Action::Ask(look(cost()?)),
                 Intent::Forget => Action::Forget,
             };
             // A peek is about the answer alone, and canaries do not answer.
@@ -366,6 +367,17 @@ impl Requests {
             Answer::Uncounted(_) => Ok(count),
         })
     }
+}
+
+/// What a rule's hit asks of its counter. A gateway that charges afterwards asks first with a cost of 0: to take nothing
+/// is always possible, so the hit looks whether one credit is left instead.
+fn hit(cost: u64) -> Ask {
+    if cost == 0 { look(0) } else { Ask::Take { cost } }
+}
+
+/// What a peek at such a hit asks.
+fn look(cost: u64) -> Ask {
+    Ask::Look { cost: cost.max(1) }
 }
 
 #[cfg(test)]

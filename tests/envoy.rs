@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::gateway::{Gateway, application, changed, free_address};
-use crate::support::{PATIENCE, Server};
+use crate::support::{LineClient, PATIENCE, RulesFile, Server};
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/examples/envoy");
 
@@ -68,6 +68,32 @@ fn traffic_over_the_limit_gets_429_with_headers_and_other_paths_go_on() {
     assert!((1..=60).contains(&reset));
     assert!(denied.header("x-envoy-ratelimited").is_some());
     assert_eq!(gateway.post("/elsewhere").status, 200);
+}
+
+#[test]
+fn a_hits_addend_of_0_is_denied_when_the_limit_is_used_up_and_takes_nothing() {
+    let rules = RulesFile::ini(
+        "[domain=edge path=/login]\ncreditLimit=100\nresetSeconds=3600\n[default]\ncreditLimit=1\nresetSeconds=0\n",
+    );
+    let server = Server::in_memory(rules.path());
+    let asks_first = "- hits_addend: { number: 0 }\n                          actions:".to_owned();
+    let gateway = start("envoy.yaml", ("8323", server.grpc), application(), &[("- actions:", asks_first)]);
+    for _ in 0..7 {
+        let response = gateway.post("/login");
+        assert_eq!(
+            (response.status, response.header("x-ratelimit-remaining")),
+            (200, Some("100")),
+            "{}",
+            response.head
+        );
+    }
+    let mut charging = LineClient::connect(server.line);
+    for left in (0..100).rev() {
+        assert_eq!(charging.hit("domain=edge path=/login").1, left);
+    }
+    for _ in 0..7 {
+        assert_eq!(gateway.post("/login").status, 429);
+    }
 }
 
 #[test]

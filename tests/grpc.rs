@@ -205,6 +205,16 @@ fn hits_addend_is_the_cost() {
     request["descriptors"][0]["hits_addend"] = json!("0");
     assert_eq!(left(&request), 85, "and may be 0");
     assert_eq!(left(&asked(&["path=/priced bytes=30"])), 70, "without one, the rule's costField counts");
+    request["descriptors"][0]["hits_addend"] = json!("85");
+    assert_eq!(caller.should_rate_limit(&request)["overall_code"], "OK");
+    request["descriptors"][0]["hits_addend"] = json!("0");
+    assert_eq!(caller.should_rate_limit(&request)["overall_code"], "OVER_LIMIT", "0 is denied when nothing is left");
+    request["descriptors"][0]["limit"] = json!({ "requests_per_unit": 1, "unit": "HOUR" });
+    assert_eq!(caller.should_rate_limit(&request)["overall_code"], "OK", "a limit of its own, not used yet");
+    request["descriptors"][0]["hits_addend"] = json!("1");
+    assert_eq!(caller.should_rate_limit(&request)["overall_code"], "OK");
+    request["descriptors"][0]["hits_addend"] = json!("0");
+    assert_eq!(caller.should_rate_limit(&request)["overall_code"], "OVER_LIMIT");
 }
 
 #[test]

@@ -217,3 +217,112 @@ fn a_hit_whose_counter_the_store_could_not_ask_is_neither_accepted_nor_rejected(
     assert_eq!(counted(&limiter), counts(&[("accepted{paths}", 2)]));
     assert_eq!(limiter.metrics().batches.store_errors.get(), 1);
 }
+
+const EACH_ALGORITHM: &str = "
+[api=fixed-window]
+creditLimit = 3
+resetSeconds = 3600
+costField = bytes
+
+[api=sliding-window]
+creditLimit = 3
+resetSeconds = 3600
+algorithm = sliding-window
+costField = bytes
+
+[api=sliding-log]
+creditLimit = 3
+resetSeconds = 3600
+algorithm = sliding-log
+costField = bytes
+
+[api=token-bucket]
+creditLimit = 3
+resetSeconds = 3600
+algorithm = token-bucket
+costField = bytes
+
+[api=leaky-bucket]
+creditLimit = 3
+resetSeconds = 3600
+algorithm = leaky-bucket
+costField = bytes
+
+[default]
+creditLimit = 9
+resetSeconds = 0
+";
+
+fn limiter_of(rules: &str) -> Limiter {
+    let rules = config::parse(rules, Format::Ini, "rules.ini").unwrap().rules;
+    let metrics = Metrics::new();
+    let policy = Policy::new(rules, &metrics);
+    Limiter::new(Some(policy), Backend::Memory(MemoryStore::default()), Clock::system(), metrics)
+}
+
+fn hit_at_cost(limiter: &Limiter, pairs: &str, cost: u64) -> Verdict {
+    let mut requests = Requests::default();
+    limiter.begin(&mut requests);
+    requests.push_at_cost(&operation(pairs), Intent::Hit, Some(cost));
+    run(limiter.apply(&mut requests));
+    requests.verdict(0).unwrap()
+}
+
+#[test]
+fn a_hit_of_cost_0_is_allowed_as_long_as_one_of_cost_1_would_be_and_takes_nothing() {
+    for algorithm in ["fixed-window", "sliding-window", "sliding-log", "token-bucket", "leaky-bucket"] {
+        let limiter = limiter_of(EACH_ALGORITHM);
+        let free = format!("api={algorithm} bytes=0");
+        assert_eq!(hit(&limiter, &free), Ok((true, 3)), "{algorithm}: of a fresh counter");
+        assert_eq!(hit(&limiter, &format!("api={algorithm} bytes=2")), Ok((true, 1)));
+        assert_eq!(hit(&limiter, &free), Ok((true, 1)), "{algorithm}: with one credit left");
+        assert_eq!(hit(&limiter, &format!("api={algorithm} bytes=1")), Ok((true, 0)));
+        assert_eq!(hit(&limiter, &free), Ok((false, 0)), "{algorithm}: with nothing left");
+        assert_eq!(peek(&limiter, &free), Ok((false, 0)), "{algorithm}: a peek tells what the hit would answer");
+        let verdict = hit_at_cost(&limiter, &format!("api={algorithm} bytes=2"), 0);
+        assert!(
+            !verdict.allowed && verdict.retry_ns.is_some(),
+            "{algorithm}: the cost that is given wins: {verdict:?}"
+        );
+    }
+}
+
+#[test]
+fn a_hit_of_cost_0_begins_no_counter() {
+    let limiter = limiter_of(EACH_ALGORITHM);
+    assert_eq!(hit(&limiter, "api=fixed-window bytes=0"), Ok((true, 3)));
+    let forgotten = apply(&limiter, &[("api=fixed-window", Intent::Forget)]).forgotten(0).unwrap();
+    assert_eq!(forgotten, 0);
+}
+
+#[test]
+fn a_hit_of_cost_0_asks_canaries_too_and_is_counted_by_what_each_rule_said() {
+    let limiter = limiter();
+    assert_eq!(hit(&limiter, "api=trial bytes=10"), Ok((true, 4)));
+    let requests = apply(&limiter, &[("api=trial bytes=0", Intent::Hit)]);
+    assert!(requests.verdict(0).unwrap().allowed, "the default rule has no costField, so it takes 1");
+    let said = [("accepted{}", 2), ("canary-accepted{}", 1), ("canary-rejected{}", 1)];
+    assert_eq!(counted(&limiter), counts(&said), "the canary has nothing left");
+}
+
+#[test]
+fn a_hit_of_cost_0_is_denied_or_allowed_by_rules_that_count_nothing() {
+    assert_eq!(hit(&limiter(), "api=denied bytes=0"), Ok((false, 0)));
+    assert!(!hit_at_cost(&limiter(), "api=denied", 0).allowed);
+    assert!(hit_at_cost(&limiter_of(EACH_ALGORITHM), "api=other", 0).allowed);
+}
+
+#[test]
+fn a_hit_of_cost_0_under_a_limit_of_the_client_s_own_looks_too() {
+    let limiter = limiter();
+    let limit = Limit::FixedWindow(FixedWindow::new(1, 3600 * NANOS_PER_SECOND).unwrap());
+    let hit = |cost| {
+        let mut requests = Requests::default();
+        limiter.begin(&mut requests);
+        requests.push_limited(&operation("key=a"), limit, cost);
+        run(limiter.apply(&mut requests));
+        let outcome = requests.outcome(0).unwrap();
+        (outcome.allowed, outcome.left)
+    };
+    assert_eq!([hit(0), hit(1), hit(0)], [(true, 1), (true, 0), (false, 0)]);
+}
