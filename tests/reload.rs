@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use crate::support::log::Log;
+use crate::support::redis::RedisServer;
 use crate::support::{LineClient, RespClient, Server, divvy, encode, http};
 
 const IN_FORCE: &str = "loaded again, its rules are in force";
@@ -31,11 +32,15 @@ impl Watched {
 
     /// Serves the `rules.ini` in `dir`, from memory.
     fn serving_in(dir: tempfile::TempDir, options: &[&str]) -> Self {
+        Self::serving_from(dir, &[&["--store", "memory"], options].concat())
+    }
+
+    /// Serves the `rules.ini` in `dir`, from the store that `options` name.
+    fn serving_from(dir: tempfile::TempDir, options: &[&str]) -> Self {
         let mut command = divvy();
         let log = Log::of(&mut command);
         let rules = dir.path().join("rules.ini");
-        let fixed = [rules.to_str().unwrap(), "--store", "memory"];
-        let server = Server::start_as(&mut command, &[&fixed, options].concat());
+        let server = Server::start_as(&mut command, &[&[rules.to_str().unwrap()], options].concat());
         Self { dir, log, server }
     }
 
@@ -311,4 +316,34 @@ fn a_pipe_in_place_of_the_rules_file_is_refused_and_the_next_file_is_loaded() {
     watched.hang_up();
     watched.log.await_count(1, IN_FORCE);
     assert_eq!(LineClient::connect(watched.server.line).hit("a=1").1, 6);
+}
+
+#[test]
+fn a_changed_actor_field_keeps_the_counters_on_every_store_and_the_log_says_so() {
+    let by = |field: &str| {
+        format!(
+            "[api=x]\ncreditLimit = 10\nresetSeconds = 3600\nactorField = {field}\n\n\
+             [default]\ncreditLimit = 0\nresetSeconds = 0\n"
+        )
+    };
+    let data = tempfile::tempdir().unwrap();
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let stores: [&[&str]; 3] = [
+        &["--store", "memory"],
+        &["--store", "rocksdb", "--data-dir", data.path().to_str().unwrap()],
+        &["--store", "redis", "--redis-url", &url],
+    ];
+    for store in stores {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("rules.ini"), by("user")).unwrap();
+        let watched = Watched::serving_from(dir, store);
+        let mut client = LineClient::connect(watched.server.line);
+        assert_eq!(client.hit("api=x user=ann ip=ann").1, 9, "{store:?}");
+        watched.write(&by("ip"));
+        watched.log.await_line(&[IN_FORCE, "changed=1", "start_afresh=0"]);
+        watched.log.await_line(&["line 1: changed [api=x] actorField from user to ip; its counters go on"]);
+        assert_eq!(client.hit("api=x user=bob ip=ann").1, 8, "{store:?}: the counter of the actor `ann` goes on");
+        assert_eq!(client.hit("api=x user=ann ip=10.0.0.1").1, 9, "{store:?}: another actor has a counter of its own");
+    }
 }

@@ -92,9 +92,8 @@ fn check_same_operations(rules: &[Rule], problems: &mut Problems) {
         let mut operation: Vec<_> = rule.pairs().collect();
         operation.sort_unstable();
         if let Some(canary) = canaries.get(&operation) {
-            let (what, fix) = if share_a_counter(canary, rule) {
-                let what = format!("this rule and the canary on line {} take from the same counter", canary.line);
-                (what, "give the canary another limit, or every hit costs two credits")
+            let (what, fix) = if share_counters(canary, rule) {
+                (same_counters(canary, rule), "give the canary another limit, or every hit costs two credits")
             } else {
                 let what = format!("the canary on line {} has the same operation", canary.line);
                 (what, "remove one of them once the trial is over")
@@ -107,9 +106,23 @@ fn check_same_operations(rules: &[Rule], problems: &mut Problems) {
     }
 }
 
-/// For two rules with the same operation. A counter is named by operation, actor and limit.
-fn share_a_counter(one: &Rule, other: &Rule) -> bool {
-    matches!(one.quota, Quota::Limited(_)) && one.quota == other.quota && one.actor_field == other.actor_field
+/// For two rules with the same operation. A counter is named by the operation, the limit and the actor's value, from
+/// whichever field that comes.
+fn share_counters(one: &Rule, other: &Rule) -> bool {
+    matches!(one.quota, Quota::Limited(_)) && one.quota == other.quota
+}
+
+fn same_counters(canary: &Rule, rule: &Rule) -> String {
+    let what = format!("this rule and the canary on line {} take from the same counter", canary.line);
+    if canary.actor_field == rule.actor_field {
+        return what;
+    }
+    let field = |rule: &Rule| rule.actor_field.as_ref().map_or("nothing".to_owned(), |field| format!("{field:?}"));
+    let (ours, theirs) = (field(rule), field(canary));
+    format!(
+        "{what} wherever their actors have the same value (actorField is {ours} here and {theirs} there, and counters \
+         are found by the value alone)"
+    )
 }
 
 fn place<'a>(rule: &Rule, header: &'a str) -> Place<'a> {

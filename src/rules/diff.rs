@@ -37,7 +37,7 @@ pub enum Counters {
     /// It has none.
     None,
     GoOn,
-    /// The limit or who is counted became another, and both are part of a bucket's identity.
+    /// The limit became another, and it is part of a bucket's identity.
     StartAfresh,
 }
 
@@ -99,10 +99,11 @@ fn operation(rule: &Rule) -> Vec<(&str, &str)> {
     pairs
 }
 
-/// What a rule's counters are found by, but for the actor; `None` when it has no counters.
+/// What a rule's counters are found by, but for the actor's value; `None` when it has no counters. From which field the
+/// value comes is no part of it.
 fn bucket(rule: &Rule) -> Option<impl Eq + std::hash::Hash> {
     match rule.quota {
-        Quota::Limited(limit) => Some((operation(rule), limit, rule.actor_field.as_deref())),
+        Quota::Limited(limit) => Some((operation(rule), limit)),
         Quota::Never | Quota::Always { .. } => None,
     }
 }

@@ -32,7 +32,7 @@ fn added_and_removed_rules() {
 }
 
 #[test]
-fn counters_start_afresh_where_the_limit_or_the_actor_changed() {
+fn counters_start_afresh_where_the_limit_changed_and_go_on_otherwise() {
     let old = [limited("a=1 ip=*", 5), rule("")];
     let changed = |new: Rule| shown(&old, &[new, rule("")]);
     let rule = limited("a=1 ip=*", 5);
@@ -41,7 +41,7 @@ fn counters_start_afresh_where_the_limit_or_the_actor_changed() {
         ["line 1: changed [a=1 ip=*] creditLimit from 5 to 6; its counters start afresh"]
     );
     let by_ip = Rule { actor_field: Some("ip".into()), ..rule.clone() };
-    assert_eq!(changed(by_ip), ["line 1: changed [a=1 ip=*] actorField from nothing to ip; its counters start afresh"]);
+    assert_eq!(changed(by_ip), ["line 1: changed [a=1 ip=*] actorField from nothing to ip; its counters go on"]);
     let labelled = Rule { label: Some("l".into()), comment: Some("two\nlines".into()), ..rule.clone() };
     assert_eq!(
         changed(labelled),
