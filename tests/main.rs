@@ -27,6 +27,7 @@ mod middlewares;
 mod nginx;
 mod openapi;
 mod ops;
+mod original_rules;
 mod redis;
 mod redis_cluster;
 mod redis_failover;

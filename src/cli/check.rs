@@ -17,7 +17,7 @@ pub struct CheckArgs {
 /// # Errors
 /// Standard output cannot be written to.
 pub fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
-    let Some(rules) = rules_file::load(&args.config)? else { return Ok(ExitCode::FAILURE) };
+    let Some(rules) = rules_file::load_and_compare(&args.config)? else { return Ok(ExitCode::FAILURE) };
     let mut out = io::BufWriter::new(io::stdout().lock());
     let canaries = rules.rules().iter().filter(|rule| rule.match_policy == MatchPolicy::Canary).count();
     let count = rules.rules().len();

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use crate::config::{self, Problem};
+use crate::config::{self, Loaded, Problem};
 use crate::rules::RuleSet;
 
 /// The rules of the file at `path`; `None` when it has errors, which are printed by then, as are its warnings.
@@ -11,13 +11,33 @@ use crate::rules::RuleSet;
 /// # Errors
 /// Standard error cannot be written to.
 pub fn load(path: &Path) -> io::Result<Option<RuleSet>> {
-    let (rules, errors, warnings) = match config::load(path) {
-        Ok(loaded) => (Some(loaded.rules), Vec::new(), loaded.warnings),
-        Err(report) => (None, report.errors, report.warnings),
-    };
-    print(&errors, "error")?;
-    print(&warnings, "warning")?;
-    Ok(rules)
+    Ok(load_whole(path)?.map(|loaded| loaded.rules))
+}
+
+/// As [`load`], and prints where Divvy 1.7.1 reads the file otherwise.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_and_compare(path: &Path) -> io::Result<Option<RuleSet>> {
+    let loaded = load_whole(path)?;
+    if let Some(loaded) = &loaded {
+        print(&loaded.differences, "warning")?;
+    }
+    Ok(loaded.map(|loaded| loaded.rules))
+}
+
+fn load_whole(path: &Path) -> io::Result<Option<Loaded>> {
+    match config::load(path) {
+        Ok(loaded) => {
+            print(&loaded.warnings, "warning")?;
+            Ok(Some(loaded))
+        }
+        Err(report) => {
+            print(&report.errors, "error")?;
+            print(&report.warnings, "warning")?;
+            Ok(None)
+        }
+    }
 }
 
 /// Prints a line for each of `problems` on standard error.

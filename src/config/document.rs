@@ -2,6 +2,9 @@
 
 use crate::rules;
 
+/// The header of the default rule.
+pub const DEFAULT: &str = "default";
+
 /// The rules of a file, in order of precedence.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Document {

@@ -4,23 +4,32 @@
 //! or treat the dots, quotes and brackets of a section header in a way of their own. Every line is read for itself, so
 //! one run reports all that is malformed.
 
-use super::document::{Document, RawRule, RawSetting, RawValue};
-use super::problem::{Place, Problems};
-use crate::rules::operation_text;
+use std::collections::HashMap;
+use std::time::Duration;
 
-/// The header of the default rule.
-pub(super) const DEFAULT: &str = "default";
+use super::document::{DEFAULT, Document, RawRule, RawSetting, RawValue};
+use super::number;
+use super::original::{self, Section, Setting, is_escaped, trim, without_comment};
+use super::problem::{Place, Problems};
+use super::validate::{ACTOR_FIELD, CREDIT_LIMIT, LABEL, MATCH_POLICY, RESET_SECONDS};
+use crate::rules::operation_text;
 
 pub(super) fn read(text: &str, problems: &mut Problems) -> Document {
     let mut document = Document::default();
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    for (line, content) in (1..).zip(text.lines()) {
-        let content = content.trim();
+    let mut sections = Sections::default();
+    for (line, whole) in (1..).zip(text.lines()) {
+        let content = trim(whole);
+        if content.contains('\r') {
+            let what = "Divvy 1.7.1 ends the line at the carriage return in it";
+            problems.difference(Place::line(line), what, "put a line feed in its place, or remove it");
+        }
         if content.is_empty() || starts_comment(content) {
             continue;
         }
         if let Some(header) = content.strip_prefix('[') {
-            document.rules.push(read_header(line, header, problems));
+            let rule = read_header(line, header, problems);
+            sections.compare(whole, &rule, problems);
+            document.rules.push(rule);
             continue;
         }
         let operation = document.rules.last().map(|rule| rule.header.as_str());
@@ -38,18 +47,30 @@ pub(super) fn read(text: &str, problems: &mut Problems) -> Document {
 }
 
 /// The pairs that a section with this header would be read with; `None` when it would be read otherwise, or not at all.
-pub(super) fn header_pairs(header: &str) -> Option<Vec<(&str, &str)>> {
+pub(super) fn header_pairs(header: &str) -> Option<Vec<(String, String)>> {
     let text = format!("{header}]");
     let whole = !header.contains('\n') && header_end(&text) == Some(header.len());
-    whole.then(|| operation_text::pairs(header).collect::<Result<_, _>>().ok())?
+    let Header { text, has_comment } = whole.then(|| unescaped(header))?;
+    if has_comment { None } else { owned_pairs(&text).ok() }
+}
+
+fn owned_pairs(text: &str) -> Result<Vec<(String, String)>, operation_text::SyntaxError> {
+    operation_text::pairs(text).map(|pair| pair.map(|(key, value)| (key.to_owned(), value.to_owned()))).collect()
 }
 
 /// `text` follows the opening bracket.
 fn read_header(line: usize, text: &str, problems: &mut Problems) -> RawRule {
-    let Some(header) = header_end(text).and_then(|end| text.get(..end)).map(str::trim) else {
+    let Some(written) = header_end(text).and_then(|end| text.get(..end)) else {
         problems.error(Place::line(line), format!("the section header [{text} is not closed"), "end it with a `]`");
         return RawRule::unreadable(line, text);
     };
+    let header = unescaped(written);
+    if header.has_comment {
+        let what = "what follows `;` or `#` in a section header is a comment";
+        let fix = "write `\\;` or `\\#` for the character itself, or put the comment on a line of its own";
+        problems.warning(Place { line, operation: Some(trim(written)) }, what, fix);
+    }
+    let header = trim(&header.text);
     if header == DEFAULT {
         return RawRule::new(line, Vec::new());
     }
@@ -61,9 +82,8 @@ fn read_header(line: usize, text: &str, problems: &mut Problems) -> RawRule {
     if header.is_empty() {
         return wrong("the section header is empty".to_owned());
     }
-    let pairs: Result<Vec<_>, _> = operation_text::pairs(header).collect();
-    match pairs {
-        Ok(pairs) => RawRule::new(line, pairs.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect()),
+    match owned_pairs(header) {
+        Ok(pairs) => RawRule::new(line, pairs),
         Err(error) => wrong(format!("the section header is no operation: {error}")),
     }
 }
@@ -71,19 +91,100 @@ fn read_header(line: usize, text: &str, problems: &mut Problems) -> RawRule {
 /// Where the `]` is that ends a header: the first one outside of a quoted string after which nothing follows but a
 /// comment. Any other `]` is an ordinary character.
 fn header_end(text: &str) -> Option<usize> {
-    let mut quoted = false;
-    let mut previous = ' ';
-    for (at, c) in text.char_indices() {
+    let mut quotes = Quotes::default();
+    text.char_indices().find_map(|(at, c)| {
+        let is_quoted = quotes.hold(c);
+        (c == ']' && !is_quoted && is_blank_or_comment(text.get(at + 1..)?)).then_some(at)
+    })
+}
+
+/// A header's text.
+struct Header {
+    text: String,
+    has_comment: bool,
+}
+
+/// A header without its comment, and with a character in place of each `\;`, `\#` and `\\`, as Divvy reads it. Inside of
+/// quotes, which Divvy does not know there, all characters are themselves.
+fn unescaped(written: &str) -> Header {
+    let mut text = String::with_capacity(written.len());
+    let mut quotes = Quotes::default();
+    let mut characters = written.chars().peekable();
+    while let Some(c) = characters.next() {
         match c {
-            '"' if quoted => quoted = false,
-            // Inside of a bare string a quote is an ordinary character.
-            '"' => quoted = previous == '=' || previous.is_whitespace(),
-            ']' if !quoted && is_blank_or_comment(text.get(at + 1..)?) => return Some(at),
-            _ => {}
+            _ if quotes.hold(c) => text.push(c),
+            ';' | '#' => return Header { text, has_comment: true },
+            '\\' => text.push(characters.next_if(is_escaped).unwrap_or(c)),
+            _ => text.push(c),
         }
-        previous = c;
     }
-    None
+    Header { text, has_comment: false }
+}
+
+/// Whether one is inside of quotes, on the way through a header.
+struct Quotes {
+    are_open: bool,
+    previous: char,
+}
+
+impl Default for Quotes {
+    fn default() -> Self {
+        Self { are_open: false, previous: ' ' }
+    }
+}
+
+impl Quotes {
+    /// Goes on by `c`; whether the quotes hold it, themselves included.
+    fn hold(&mut self, c: char) -> bool {
+        let were_open = self.are_open;
+        // Inside of a bare string a quote is an ordinary character.
+        let opens = c == '"' && !were_open && (self.previous == '=' || self.previous.is_whitespace());
+        self.are_open = opens || (were_open && c != '"');
+        self.previous = c;
+        were_open || opens
+    }
+}
+
+/// The sections so far, and what Divvy makes of each.
+#[derive(Default)]
+struct Sections {
+    /// The line of each that Divvy has seen.
+    seen: HashMap<Vec<(String, String)>, usize>,
+}
+
+impl Sections {
+    /// Tells where Divvy reads the header `written`, which is read as `rule`, otherwise.
+    fn compare(&mut self, written: &str, rule: &RawRule, problems: &mut Problems) {
+        let Some(ours) = &rule.operation else { return };
+        let mut differs = |what: String, fix: &str| {
+            problems.difference(Place { line: rule.line, operation: Some(&rule.header) }, what, fix);
+        };
+        let theirs = match original::section(written) {
+            Section::None => {
+                let what = "Divvy 1.7.1 sees no section here, and takes the settings below for those of the one above";
+                let fix = "write nothing before the first `[` and after the last `]`, and no other `]`";
+                return differs(what.to_owned(), fix);
+            }
+            Section::Nested => {
+                let what = "Divvy 1.7.1 takes a dot in a section header for nesting, and refuses or loses the rule";
+                return differs(what.to_owned(), "use a JSON file if Divvy is to read it");
+            }
+            Section::Rule(pairs) => pairs,
+        };
+        if !is_same_operation(ours, &theirs) {
+            let what = format!("Divvy 1.7.1 reads another operation here: {theirs:?}");
+            return differs(what, "use a JSON file if Divvy is to read it: it knows no quotes in section headers");
+        }
+        if let Some(first) = self.seen.insert(theirs, rule.line) {
+            let what =
+                format!("Divvy 1.7.1 takes this section and the one on line {first} for one, with these settings");
+            differs(what, "use a JSON file if Divvy is to read it");
+        }
+    }
+}
+
+fn is_same_operation(ours: &[(String, String)], theirs: &[(String, String)]) -> bool {
+    ours.len() == theirs.len() && ours.iter().all(|pair| theirs.contains(pair))
 }
 
 fn read_setting(place: Place<'_>, text: &str, problems: &mut Problems) -> Option<RawSetting> {
@@ -92,14 +193,50 @@ fn read_setting(place: Place<'_>, text: &str, problems: &mut Problems) -> Option
         problems.error(place, what, "write [operation], key = value, or a comment after `;` or `#`");
         return None;
     };
-    let key = key.trim().to_owned();
-    match read_value(value.trim()) {
-        Ok(value) => Some(RawSetting { line: place.line, key, value }),
+    let key = trim(key).to_owned();
+    match read_value(trim(value)) {
+        Ok(read) => {
+            compare_setting(place, &key, value, &read, problems);
+            Some(RawSetting { line: place.line, key, value: read })
+        }
         Err(error) => {
             problems.error(place, format!("the value of `{key}`: {}", error.what), error.fix);
             None
         }
     }
+}
+
+/// Tells where Divvy reads the value `written`, which is read as `ours`, otherwise. What divvy does not take is reported
+/// elsewhere.
+fn compare_setting(place: Place<'_>, key: &str, written: &str, ours: &RawValue, problems: &mut Problems) {
+    let theirs = original::setting(written);
+    let is_same = match key {
+        CREDIT_LIMIT | RESET_SECONDS => {
+            let Ok(seconds) = number::seconds(ours) else { return };
+            let whole = if let Setting::Text(text) = &theirs { original::whole_number(text) } else { None };
+            whole.is_some_and(|whole| seconds.0 == Duration::from_secs(whole))
+        }
+        ACTOR_FIELD | LABEL | MATCH_POLICY => original::is_same_text(ours, &theirs),
+        // It means nothing to either, or nothing to Divvy.
+        _ => true,
+    };
+    if is_same {
+        return;
+    }
+    let what = match (key, &theirs) {
+        (CREDIT_LIMIT | RESET_SECONDS, Setting::Text(text)) => match original::whole_number(text) {
+            Some(whole) => format!("`{key}` is {whole} in Divvy 1.7.1, which knows no fractions"),
+            None => format!("`{key}` is no number in Divvy 1.7.1, which reads {text:?}"),
+        },
+        (_, Setting::Text(text)) => format!("`{key}` is {text:?} in Divvy 1.7.1"),
+        (_, Setting::Absent) => format!("`{key}` is not set in Divvy 1.7.1"),
+        (_, Setting::Other) => format!("`{key}` is another value in Divvy 1.7.1, which reads JSON between the quotes"),
+    };
+    let fix = match key {
+        CREDIT_LIMIT | RESET_SECONDS => "write a whole number without quotes if Divvy is to read the file",
+        _ => "write it without quotes, or with double quotes and no comment behind them, if Divvy is to read the file",
+    };
+    problems.difference(place, what, fix);
 }
 
 struct ValueError {
@@ -149,22 +286,12 @@ fn read_double_quoted(text: &str) -> Result<String, ValueError> {
     })
 }
 
-/// Up to the first `;` or `#`; a backslash before one of them or before another backslash takes it literally.
 fn read_bare(text: &str) -> String {
-    let mut value = String::new();
-    let mut characters = text.chars().peekable();
-    while let Some(c) = characters.next() {
-        match c {
-            ';' | '#' => break,
-            '\\' => value.push(characters.next_if(|next| matches!(next, ';' | '#' | '\\')).unwrap_or(c)),
-            _ => value.push(c),
-        }
-    }
-    value.trim_end().to_owned()
+    trim(&without_comment(text)).to_owned()
 }
 
 fn is_blank_or_comment(text: &str) -> bool {
-    let text = text.trim_start();
+    let text = trim(text);
     text.is_empty() || starts_comment(text)
 }
 
@@ -226,10 +353,47 @@ mod tests {
     #[test]
     fn headers_are_operations() {
         assert_eq!(header("[default]"), pairs(&[]));
-        assert_eq!(header("  [ host=a.b.c path=/x;y#z ]  "), pairs(&[("host", "a.b.c"), ("path", "/x;y#z")]));
+        assert_eq!(header("  [ host=a.b.c path=/x ]  "), pairs(&[("host", "a.b.c"), ("path", "/x")]));
         assert_eq!(header("[path=/a[0]] ; see [b]"), pairs(&[("path", "/a[0]")]));
         assert_eq!(header("[\"a b\"=\"] # c\"] # d"), pairs(&[("a b", "] # c")]));
         assert_eq!(header("[a=b\"c]"), pairs(&[("a", "b\"c")]));
+    }
+
+    #[test]
+    fn a_header_ends_at_a_comment_as_it_does_in_divvy() {
+        assert_eq!(header("[path=/a#top]"), pairs(&[("path", "/a")]));
+        assert_eq!(header("[path=/a ; old]"), pairs(&[("path", "/a")]));
+        assert_eq!(header(r"[path=/a\#b\;c\\d\e]"), pairs(&[("path", r"/a#b;c\d\e")]));
+        assert_eq!(header("[default # the rest]"), pairs(&[]));
+        assert_eq!(header("[path=\"/a#b;c\\#\"]"), pairs(&[("path", "/a#b;c\\#")]), "in quotes nothing is special");
+        assert_eq!(header("[; all]"), None);
+        let mut problems = Problems::new("test.ini");
+        read("[path=/a#top]\n[path=\"/a#b\"]\n[path=/a\\#b] ; old", &mut problems);
+        let warnings: Vec<_> = problems.into_sorted().1.iter().map(|problem| problem.line).collect();
+        assert_eq!(warnings, [Some(1)]);
+    }
+
+    /// The lines of which it is said that Divvy reads them otherwise.
+    fn differing(text: &str) -> Vec<usize> {
+        let mut problems = Problems::new("test.ini");
+        read(text, &mut problems);
+        problems.take_differences().into_iter().filter_map(|problem| problem.line).collect()
+    }
+
+    #[test]
+    fn where_divvy_reads_a_file_otherwise_it_is_told() {
+        let same = "[path=/a#top]\ncreditLimit = 5\nresetSeconds = 60.0\nactorField = 'ip'\nlabel = \"x\"\n\
+                    comment = 'a' ; b\nresetSeconds = '7'\nmatchPolicy = null\n";
+        assert!(differing(same).is_empty(), "{:?}", differing(same));
+        assert_eq!(differing("[path=/b] ; old"), [1]);
+        assert_eq!(differing(" [path=/b]"), [1]);
+        assert_eq!(differing("\u{feff}[path=/b]"), [1]);
+        assert_eq!(differing("[host=a.b]"), [1]);
+        assert_eq!(differing("[kind=\"weekly digest\"]"), [1]);
+        assert_eq!(differing("[a=b]\nresetSeconds = 60.9\ncreditLimit = \"5\" ; five"), [2, 3]);
+        assert_eq!(differing("[a=b]\nactorField = \"ip\" ; address\nlabel = 'null'\nmatchPolicy = false"), [2, 3, 4]);
+        assert_eq!(differing("; old\r[a=b]\r\n[a=b]\r\n"), [1]);
+        assert_eq!(differing("[a=b c=d]\n[c=e]\n[c=d a=b]\n[a=b c=d]"), [4]);
     }
 
     #[test]

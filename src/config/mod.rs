@@ -10,6 +10,7 @@ mod ini;
 mod json;
 mod nearest;
 mod number;
+mod original;
 mod problem;
 mod ratelimit;
 mod ruleset;
@@ -58,6 +59,8 @@ pub struct Loaded {
     pub rules: RuleSet,
     /// What looks wrong, and does no harm by itself; by line.
     pub warnings: Vec<Problem>,
+    /// Where Divvy 1.7.1 reads the file otherwise, which matters to those who use it for both; by line.
+    pub differences: Vec<Problem>,
 }
 
 /// Reads the rules file at `path`; its extension says how it is written.
@@ -91,7 +94,10 @@ pub fn parse(text: &str, format: Format, file_name: &str) -> Result<Loaded, Repo
     };
     let rules = document.and_then(|document| ruleset::compile(&document, &mut problems));
     match rules {
-        Some(rules) if !problems.has_errors() => Ok(Loaded { rules, warnings: problems.into_sorted().1 }),
+        Some(rules) if !problems.has_errors() => {
+            let differences = problems.take_differences();
+            Ok(Loaded { rules, warnings: problems.into_sorted().1, differences })
+        }
         _ => Err(Report::from(problems)),
     }
 }

@@ -71,11 +71,12 @@ pub(super) struct Problems {
     file: Arc<str>,
     errors: Vec<Problem>,
     warnings: Vec<Problem>,
+    differences: Vec<Problem>,
 }
 
 impl Problems {
     pub fn new(file: &str) -> Self {
-        Self { file: file.into(), errors: Vec::new(), warnings: Vec::new() }
+        Self { file: file.into(), errors: Vec::new(), warnings: Vec::new(), differences: Vec::new() }
     }
 
     /// Something is wrong with the file as a whole.
@@ -92,6 +93,18 @@ impl Problems {
     pub fn warning(&mut self, place: Place<'_>, what: impl Into<String>, fix: impl Into<String>) {
         let problem = self.problem(Some(place.line), place.operation, what.into(), fix.into());
         self.warnings.push(problem);
+    }
+
+    /// Nothing is wrong, but Divvy 1.7.1 reads the file otherwise.
+    pub fn difference(&mut self, place: Place<'_>, what: impl Into<String>, fix: impl Into<String>) {
+        let problem = self.problem(Some(place.line), place.operation, what.into(), fix.into());
+        self.differences.push(problem);
+    }
+
+    /// The differences so far, by line.
+    pub fn take_differences(&mut self) -> Vec<Problem> {
+        self.differences.sort_by_key(|problem| problem.line);
+        std::mem::take(&mut self.differences)
     }
 
     fn problem(&self, line: Option<usize>, operation: Option<&str>, what: String, fix: String) -> Problem {

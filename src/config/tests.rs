@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::algorithm::{Kind, MAX_LOG_CREDITS};
-use crate::rules::{MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, MatchPolicy, Pattern, Rule, Seconds, Settings};
+use crate::rules::{MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, MatchPolicy, Pattern, Quota, Rule, Seconds, Settings};
 
 /// The rules without their lines, which differ from file to file.
 fn rules_of(loaded: &Loaded) -> Vec<Rule> {
@@ -263,5 +263,19 @@ proptest! {
     fn any_text_is_read_or_refused(text in "([\\[\\]a=\"'{}:,;#\\\\0-9\n ]|creditLimit|default|overrides|operation){0,40}") {
         let _ = parse(&text, Format::Ini, "any.ini");
         let _ = parse(&text, Format::Json, "any.json");
+    }
+}
+
+#[test]
+fn a_rule_that_denies_all_needs_no_window() {
+    let ini = "[a=b]\ncreditLimit = 0\n\n[default]\ncreditLimit = 0\n";
+    let json = r#"{ "overrides": [{ "operation": { "a": "b" }, "creditLimit": 0 }], "default": { "creditLimit": 0 } }"#;
+    for (text, format) in [(ini, Format::Ini), (json, Format::Json)] {
+        let loaded = parse(text, format, "rules").unwrap();
+        assert!(loaded.rules.rules().iter().all(|rule| rule.quota == Quota::Never), "{text}");
+    }
+    for text in ["[default]\ncreditLimit = 1\n", "[default]\ncreditLimit = none\n", "[default]\n"] {
+        let report = parse(text, Format::Ini, "rules").unwrap_err().to_string();
+        assert!(report.contains("`resetSeconds` is missing"), "{report}");
     }
 }

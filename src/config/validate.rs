@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::document::{RawRule, RawSetting, RawValue};
 use super::nearest::nearest;
 use super::number::{self, NotTaken};
+use super::original;
 use super::problem::{Place, Problems};
 use crate::algorithm::Kind;
 use crate::rules::{MatchPolicy, Pattern, Quota, Rule, Seconds, Settings};
@@ -120,10 +121,17 @@ impl<'a> Checker<'a> {
     }
 
     fn quota_settings(&mut self) -> Settings {
+        let credit_limit = Number::whole(CREDIT_LIMIT, "how many hits are allowed in a window, or 0 to deny all");
+        let reset_seconds = Number::seconds(RESET_SECONDS, "how many seconds a window lasts");
+        let denies_all = self.setting(CREDIT_LIMIT).is_some_and(|setting| number::whole(&setting.value) == Ok(0));
         Settings {
-            credit_limit: self
-                .required(Number::whole(CREDIT_LIMIT, "how many hits are allowed in a window, or 0 to deny all")),
-            reset_seconds: self.required(Number::seconds(RESET_SECONDS, "how many seconds a window lasts")),
+            credit_limit: self.required(credit_limit),
+            // Where all is denied, no window begins.
+            reset_seconds: if denies_all {
+                self.optional(reset_seconds).unwrap_or_default()
+            } else {
+                self.required(reset_seconds)
+            },
             algorithm: self.choice(ALGORITHM, &Kind::ALL, Kind::name),
             refill_credits: self.optional(Number::whole(REFILL_CREDITS, "how many credits a refill gives back")),
             refill_seconds: self.optional(Number::seconds(REFILL_SECONDS, "how many seconds pass between refills")),
@@ -206,6 +214,14 @@ impl<'a> Checker<'a> {
         let mut operation: Vec<(String, Pattern)> = Vec::new();
         let mut seen = HashSet::new();
         for (key, value) in raw.operation.as_ref()? {
+            if !original::has_same_meaning(value) {
+                let what = format!(
+                    "Divvy 1.7.1 matches {key}={value} otherwise: only its first `*` stands for any \
+                                    characters, and any text may follow"
+                );
+                let place = Place { line: raw.line, operation: Some(&raw.header) };
+                self.problems.difference(place, what, "have one `*`, at the end, if Divvy is to read the file");
+            }
             if seen.insert(key) {
                 operation.push((key.clone(), Pattern::parse(value)));
             } else {

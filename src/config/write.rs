@@ -4,6 +4,8 @@ use serde::ser::{Error, Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::document::DEFAULT;
+use super::original::is_escaped;
 use super::{Format, ini, validate};
 use crate::rules::{MatchPolicy, Rule, operation_text};
 
@@ -130,16 +132,32 @@ fn ini_section(rule: &Rule) -> Result<String, Unwritable> {
     Ok(section)
 }
 
-/// The header that reads as the rule's operation: with quotes where they are needed, or else around every string, which
-/// also protects a closing bracket. `None` when neither reads as it should.
+/// The header that reads as the rule's operation: with quotes where they are needed, or with backslashes before what
+/// would begin a comment, or else with quotes around every string, which also protects a closing bracket. `None` when
+/// none of them reads as it should.
 fn ini_header(rule: &Rule) -> Option<String> {
     if rule.is_default() {
-        return Some(ini::DEFAULT.to_owned());
+        return Some(DEFAULT.to_owned());
     }
     let sparing = operation_text::write(rule.pairs()).ok();
+    let escaped = sparing.as_deref().map(escaped);
     let all_quoted: Vec<_> = rule.pairs().map(|(key, value)| format!("\"{key}\"=\"{value}\"")).collect();
-    let reads_as_rule = |header: &String| ini::header_pairs(header).is_some_and(|pairs| rule.pairs().eq(pairs));
-    sparing.filter(reads_as_rule).or_else(|| Some(all_quoted.join(" ")).filter(reads_as_rule))
+    let reads_as_rule = |header: &String| {
+        let pairs = ini::header_pairs(header).unwrap_or_default();
+        rule.pairs().eq(pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())))
+    };
+    [sparing, escaped, Some(all_quoted.join(" "))].into_iter().flatten().find(reads_as_rule)
+}
+
+fn escaped(header: &str) -> String {
+    let mut escaped = String::with_capacity(header.len());
+    for c in header.chars() {
+        if is_escaped(&c) {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+    }
+    escaped
 }
 
 fn is_plain(byte: u8) -> bool {

@@ -1,8 +1,10 @@
 //! The names of buckets in Redis.
 //!
 //! A rule's fixed window has the name that Divvy 1.7.1 gives it: `divvy:<operation>:<actor>:<creditLimit>:<resetSeconds>`,
-//! the operation's pairs sorted by key and joined with spaces. Every other bucket is `divvy.<algorithm>:` and the bytes
+//! the operation's pairs sorted by key, as JavaScript sorts texts (by UTF-16 unit), and joined with spaces. Every other bucket is `divvy.<algorithm>:` and the bytes
 //! of its key, which no name of the original begins with.
+
+use std::borrow::Cow;
 
 use crate::algorithm::{FixedWindow, Limit};
 use crate::clock::NANOS_PER_SECOND;
@@ -41,7 +43,7 @@ pub(super) fn around_actor(prefix: &[u8], limit: &Limit) -> (Vec<u8>, Vec<u8>) {
 /// `divvy:<operation>:`
 fn write_operation(bucket: &Decoded, name: &mut Vec<u8>) {
     name.extend_from_slice(b"divvy:");
-    for (place, (key, value)) in bucket.pairs.iter().enumerate() {
+    for (place, (key, value)) in in_utf16_order(&bucket.pairs).iter().enumerate() {
         if place > 0 {
             name.push(b' ');
         }
@@ -50,6 +52,19 @@ fn write_operation(bucket: &Decoded, name: &mut Vec<u8>) {
         name.extend_from_slice(value.as_bytes());
     }
     name.push(b':');
+}
+
+/// A bucket's key has the pairs in the order of their UTF-8 bytes. The order of UTF-16 units is another one only where a
+/// character beyond U+FFFF, which begins with a unit from 0xD800, meets one from U+E000 to U+FFFF.
+fn in_utf16_order<'a>(pairs: &'a [(&'a str, &'a str)]) -> Cow<'a, [(&'a str, &'a str)]> {
+    // The first byte of every character from U+E000 on is at least this one.
+    const FIRST_BYTE: u8 = 0xEE;
+    if pairs.iter().all(|(key, _)| key.bytes().all(|byte| byte < FIRST_BYTE)) {
+        return Cow::Borrowed(pairs);
+    }
+    let mut sorted = pairs.to_vec();
+    sorted.sort_by(|(one, _), (other, _)| one.encode_utf16().cmp(other.encode_utf16()));
+    Cow::Owned(sorted)
 }
 
 /// `:<creditLimit>:<resetSeconds>`
@@ -93,6 +108,13 @@ mod tests {
         assert_eq!(window_name(&pairs, 60 * NANOS_PER_SECOND, "1.2.3.4"), "divvy:method=GET path=/x y:1.2.3.4:5:60");
         assert_eq!(window_name(&[], NANOS_PER_SECOND, ""), "divvy:::5:1");
         assert_eq!(window_name(&[], NANOS_PER_SECOND / 4, "é"), "divvy::é:5:0.25");
+    }
+
+    #[test]
+    fn keys_are_sorted_by_their_utf_16_units_as_divvy_sorts_them() {
+        // U+FFEE comes before U+10000 by code point, and after it by UTF-16 unit (0xD800 0xDC00).
+        let pairs = [("\u{ffee}", "1"), ("\u{10000}", "2"), ("a", "3")];
+        assert_eq!(window_name(&pairs, NANOS_PER_SECOND, ""), "divvy:a=3 \u{10000}=2 \u{ffee}=1::5:1");
     }
 
     #[test]

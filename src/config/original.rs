@@ -1,0 +1,197 @@
+//! What Divvy 1.7.1 makes of a line of an INI file, where that is not what divvy makes of it.
+//!
+//! Only the lines' meaning there lives here; nothing is read by it. Divvy reads INI with npm's `ini` package (1.3), and
+//! headers and numbers with a little code of its own. Sources: `ini.js` of <https://github.com/npm/ini>, `src/config.js`
+//! of <https://github.com/button/divvy>.
+
+use serde_json::Value;
+
+use super::document::{DEFAULT, RawValue};
+
+/// What stands in a section header's line.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Section {
+    /// No section: the settings below belong to the section above.
+    None,
+    /// A section within others, by the dots in its name: no rule.
+    Nested,
+    /// A rule for this operation.
+    Rule(Vec<(String, String)>),
+}
+
+/// A setting's value.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// As if the setting were not there.
+    Absent,
+    Text(String),
+    /// A list, an object, or a number that is not written as it is meant.
+    Other,
+}
+
+/// Reads a line, white space included, that is a section header here.
+pub fn section(line: &str) -> Section {
+    let inside = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let Some(inside) = inside.filter(|inside| !inside.contains(']')) else { return Section::None };
+    let name = match unquoted(inside) {
+        Value::String(name) => name,
+        other => other.to_string(),
+    };
+    if name.contains('.') { Section::Nested } else { Section::Rule(operation(&name)) }
+}
+
+/// The pairs of a section's name. Quotes are ordinary characters; of a key that is there twice the last value counts.
+fn operation(name: &str) -> Vec<(String, String)> {
+    let mut pairs: Vec<(String, String)> = Vec::new();
+    if name == DEFAULT {
+        return pairs;
+    }
+    for pair in name.split(is_space).filter(|pair| !pair.is_empty()) {
+        let mut parts = pair.split('=');
+        let (key, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        pairs.retain(|(other, _)| other != key);
+        pairs.push((key.to_owned(), value.to_owned()));
+    }
+    pairs
+}
+
+/// Reads what follows the `=` of a setting.
+pub fn setting(text: &str) -> Setting {
+    // No line with one of these is a setting there.
+    if text.contains(['\u{2028}', '\u{2029}']) {
+        return Setting::Absent;
+    }
+    match unquoted(text) {
+        Value::String(text) => match text.as_str() {
+            "" | "null" | "false" => Setting::Absent,
+            _ => Setting::Text(text),
+        },
+        Value::Null | Value::Bool(false) => Setting::Absent,
+        Value::Bool(true) => Setting::Text("true".to_owned()),
+        Value::Number(number) => match number.as_u64() {
+            Some(0) => Setting::Text("0".to_owned()),
+            // Beyond 2^53, JavaScript's numbers are not exact.
+            Some(whole) if whole < 1 << 53 => Setting::Text(whole.to_string()),
+            _ => Setting::Other,
+        },
+        Value::Array(_) | Value::Object(_) => Setting::Other,
+    }
+}
+
+/// The whole number that a text begins with; `None` where there is none.
+pub fn whole_number(text: &str) -> Option<u64> {
+    let text = trim(text);
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    digits.get(..end)?.parse().ok()
+}
+
+/// Whether a rule's pattern means there what it means here. There only the first `*` stands for any characters, the
+/// others repeat the character before them, and whatever follows the match is let through.
+pub fn has_same_meaning(pattern: &str) -> bool {
+    pattern.strip_suffix('*').unwrap_or(pattern).chars().all(|c| c != '*')
+}
+
+/// A text in quotes is JSON, for single quotes that which stands in them. Any other ends where a comment begins, and a
+/// backslash before `;`, `#` or another backslash goes.
+fn unquoted(text: &str) -> Value {
+    let text = trim(text);
+    if text.starts_with('"') && text.ends_with('"') {
+        return json(text);
+    }
+    if text.starts_with('\'') && text.ends_with('\'') {
+        let inside = text.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')).unwrap_or_default();
+        return json(inside);
+    }
+    Value::String(trim(&without_comment(text)).to_owned())
+}
+
+/// Up to the first `;` or `#`; a backslash before one of them or before another backslash takes it literally.
+pub fn without_comment(text: &str) -> String {
+    let mut value = String::new();
+    let mut characters = text.chars().peekable();
+    while let Some(c) = characters.next() {
+        match c {
+            ';' | '#' => break,
+            '\\' => value.push(characters.next_if(is_escaped).unwrap_or(c)),
+            _ => value.push(c),
+        }
+    }
+    value
+}
+
+/// What a backslash protects; before any other character it is an ordinary one.
+pub fn is_escaped(c: &char) -> bool {
+    matches!(c, ';' | '#' | '\\')
+}
+
+/// What is no JSON stays as it is.
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
+}
+
+/// Without the white space around it, as JavaScript's `trim`.
+pub fn trim(text: &str) -> &str {
+    text.trim_matches(is_space)
+}
+
+fn is_space(c: char) -> bool {
+    c == '\u{feff}' || (c.is_whitespace() && c != '\u{85}')
+}
+
+/// Whether a value that divvy has read means the same there.
+pub fn is_same_text(ours: &RawValue, theirs: &Setting) -> bool {
+    match (ours.as_text().filter(|text| !text.is_empty()), theirs) {
+        (None, Setting::Absent) => true,
+        (Some(ours), Setting::Text(theirs)) => ours == theirs,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(pairs: &[(&str, &str)]) -> Section {
+        Section::Rule(pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
+    }
+
+    #[test]
+    fn a_header_is_cut_at_a_comment_and_knows_no_quotes() {
+        assert_eq!(section("[path=/a#top]"), rule(&[("path", "/a")]));
+        assert_eq!(section(r"[path=/a\#b\;c\\d\e]"), rule(&[("path", r"/a#b;c\d\e")]));
+        assert_eq!(section("[ kind=\"a b\" ]"), rule(&[("kind", "\"a"), ("b\"", "")]));
+        assert_eq!(section("[default ; the rest]"), rule(&[]));
+        assert_eq!(section("[a=1 a=2]"), rule(&[("a", "2")]));
+        for none in ["[path=/b] ; old", " [path=/b]", "[path=/a[0]]", "[path=/b] ", "\u{feff}[path=/b]"] {
+            assert_eq!(section(none), Section::None, "{none}");
+        }
+        assert_eq!(section("[host=a.b]"), Section::Nested);
+    }
+
+    #[test]
+    fn a_value_in_quotes_is_json() {
+        let text = |text: &str| Setting::Text(text.to_owned());
+        assert_eq!(setting(" ip ; by address"), text("ip"));
+        assert_eq!(setting("\"ip\""), text("ip"));
+        assert_eq!(setting("\"ip\" ; by address"), text("\"ip\""));
+        assert_eq!(setting("'ip'"), text("ip"));
+        assert_eq!(setting("'7'"), text("7"));
+        assert_eq!(setting("'7.0'"), Setting::Other);
+        for absent in ["", "null", "false", "'null'", "\"null\"", "''", "a\u{2028}b"] {
+            assert_eq!(setting(absent), Setting::Absent, "{absent}");
+        }
+    }
+
+    #[test]
+    fn a_number_ends_where_its_digits_end() {
+        assert_eq!(["60", "60.9", "0.5", "1e3", "+7"].map(whole_number), [60, 60, 0, 1, 7].map(Some));
+        assert_eq!(["", "x1", "-1", "\"5\""].map(whole_number), [None; 4]);
+    }
+
+    #[test]
+    fn only_a_star_at_the_end_means_the_same() {
+        assert!(["*", "a*", "a", ""].into_iter().all(has_same_meaning));
+        assert!(!["*a", "a*b", "a**", "*a*"].into_iter().any(has_same_meaning));
+    }
+}

@@ -1,0 +1,42 @@
+// Reads INI rules as Divvy 1.7.1 does, with the `ini` package that it reads them with. For each line of standard input, a
+// rules file as a JSON string, it prints a line: a JSON array of the rules, or `null` where Divvy refuses the file.
+'use strict';
+
+const ini = require('ini');
+const readline = require('readline');
+
+function operationOf(section) {
+  const operation = new Map();
+  if (section !== 'default') {
+    for (const pair of section.split(/\s+/)) {
+      const [key, value] = pair.split('=');
+      operation.set(key, value || '');
+    }
+  }
+  return [...operation].sort(([one], [other]) => (one < other ? -1 : 1));
+}
+
+function rulesOf(text) {
+  const rules = [];
+  for (const [section, settings] of Object.entries(ini.parse(text))) {
+    const creditLimit = parseInt(settings.creditLimit, 10);
+    const resetSeconds = parseInt(settings.resetSeconds, 10);
+    const isRefused = !(creditLimit >= 0) || (creditLimit > 0 && !(resetSeconds >= 1));
+    if (isRefused) return null;
+    const text = (name) => (settings[name] ? String(settings[name]) : '');
+    rules.push({
+      operation: operationOf(section),
+      creditLimit,
+      // Where all is denied it has no meaning.
+      resetSeconds: creditLimit === 0 ? 0 : resetSeconds,
+      actorField: text('actorField'),
+      matchPolicy: text('matchPolicy') || 'stop',
+      label: text('label'),
+    });
+  }
+  return rules;
+}
+
+readline.createInterface({ input: process.stdin }).on('line', (line) => {
+  console.log(JSON.stringify(rulesOf(JSON.parse(line))));
+});

@@ -1,0 +1,191 @@
+//! Random INI files read by divvy and as Divvy 1.7.1 reads them, with the package from npm that it uses: both read the same
+//! rules, or divvy tells the difference.
+
+use std::cell::RefCell;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use divvy::config::{Format, parse};
+use divvy::rules::{MatchPolicy, Rule};
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use serde_json::{Value, json};
+
+/// A running tests/clients/node/original_rules.js.
+struct Original {
+    child: Child,
+    files: ChildStdin,
+    rules: BufReader<ChildStdout>,
+}
+
+impl Original {
+    fn start() -> Self {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/node");
+        assert!(directory.join("node_modules/ini").exists(), "npm's ini is missing; run `make test-setup` first");
+        let mut child = Command::new("node")
+            .arg(directory.join("original_rules.js"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (files, rules) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        Self { child, files, rules }
+    }
+
+    /// The rules of a file; null when it is refused.
+    fn read(&mut self, text: &str) -> Value {
+        writeln!(self.files, "{}", json!(text)).unwrap();
+        let mut rules = String::new();
+        self.rules.read_line(&mut rules).unwrap();
+        serde_json::from_str(&rules).unwrap()
+    }
+}
+
+impl Drop for Original {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A rule as original_rules.js prints it.
+fn printed(rule: &Rule) -> Value {
+    let mut operation: Vec<_> = rule.pairs().collect();
+    operation.sort_by(|one, other| one.0.encode_utf16().cmp(other.0.encode_utf16()));
+    let seconds = rule.settings.reset_seconds.to_string().parse::<f64>().unwrap();
+    let seconds = if rule.settings.credit_limit == 0 { 0.0 } else { seconds };
+    assert_eq!(seconds.fract(), 0.0, "a fraction is told as a difference");
+    json!({
+        "operation": operation,
+        "creditLimit": rule.settings.credit_limit,
+        "resetSeconds": seconds as u64,
+        "actorField": rule.actor_field.as_deref().unwrap_or_default(),
+        "matchPolicy": if rule.match_policy == MatchPolicy::Canary { "canary" } else { "stop" },
+        "label": rule.label.as_deref().unwrap_or_default(),
+    })
+}
+
+fn one_of(choices: &'static [&'static str]) -> impl Strategy<Value = &'static str> + Clone {
+    prop::sample::select(choices)
+}
+
+/// A section header of several pairs, with what the two could stumble over. `name` keeps rules apart.
+fn header(name: usize) -> impl Strategy<Value = String> {
+    let value = one_of(&[
+        "1", "/x", "/x", "x*", "*", "", "/a#top", "/a;b", r"/a\#b", r"/a\;b", r"C:\d", r"a\\b", "\"a b\"", "\"a;b\"",
+        "a\"b", "'a'", "é", "a]b", "\"a]b\"", "a.b", "a'b'", "x=y",
+    ]);
+    let before = one_of(&["[", "[", "[", "[", "[", "[ ", " [", "\t[", "[\u{a0}"]);
+    let after = one_of(&["]", "]", "]", "]", "]", " ]", "] ", "] ; old", "]#x", " ; x]", "#]", "\\]", "\u{85}]"]);
+    let between = one_of(&[" ", " ", "  ", "\t", "\u{a0}"]);
+    let key = one_of(&["path", "path", "kind", "\"two words\"", "é", "\u{10000}", "\u{ffee}"]);
+    (before, value, between, key, value_of_second(), after).prop_map(
+        move |(before, value, between, key, second, after)| {
+            format!("{before}k{name}={value}{between}{key}={second}{after}")
+        },
+    )
+}
+
+fn value_of_second() -> impl Strategy<Value = &'static str> {
+    one_of(&["1", "2", "*", "/y#z", "\"q\"", r"\\", ""])
+}
+
+fn setting() -> impl Strategy<Value = String> {
+    let number = one_of(&[
+        "5",
+        "5",
+        "5",
+        "60.9",
+        "7.0",
+        "'7'",
+        "\"8\"",
+        "\"8\" ; c",
+        "9 # c",
+        "9;c",
+        " 4 ",
+        "0",
+        "1e3",
+        "'2.0'",
+    ]);
+    let text = one_of(&[
+        "ip",
+        "ip",
+        "'ip'",
+        "\"ip\"",
+        "\"ip\" ; c",
+        "'ip' # c",
+        "null",
+        "'null'",
+        "\"null\"",
+        "true",
+        "false",
+        "''",
+        "",
+        "'7'",
+        "'1.0'",
+        r"a\;b",
+        r"a\\",
+        "\"a\\tb\"",
+        "\u{feff}ip",
+        "ip\u{85}",
+        "a\u{2028}",
+        "'\"ip\"'",
+        "it's",
+        "=",
+    ]);
+    let policy = one_of(&["stop", "canary", "canary", "'canary'", "\"canary\"", "null", "false", "''", "canary ; c"]);
+    prop_oneof![
+        number.clone().prop_map(|value| format!("resetSeconds={value}")),
+        number.prop_map(|value| format!("creditLimit = {value}")),
+        text.clone().prop_map(|value| format!("actorField = {value}")),
+        text.clone().prop_map(|value| format!("label = {value}")),
+        text.prop_map(|value| format!("  comment = {value}")),
+        policy.prop_map(|value| format!("matchPolicy = {value}")),
+        one_of(&["; a comment", "  # another", "", "\t"]).prop_map(str::to_owned),
+    ]
+}
+
+fn file() -> impl Strategy<Value = String> {
+    let section = |name| {
+        let settings = prop::collection::vec(setting(), 0..3);
+        let line_end = one_of(&["\n", "\n", "\r\n", "\r"]);
+        (header(name), settings, line_end).prop_map(|(header, settings, line_end)| {
+            let has = |key: &str| settings.iter().any(|setting| setting.trim_start().starts_with(key));
+            let mut lines = vec![header];
+            lines
+                .extend(["creditLimit", "resetSeconds"].iter().filter(|key| !has(key)).map(|key| format!("{key} = 3")));
+            lines.extend(settings.iter().cloned());
+            lines.join(line_end) + line_end
+        })
+    };
+    let sections = (0..3_usize).prop_flat_map(move |count| (0..count).map(section).collect::<Vec<_>>());
+    (one_of(&["", "", "\u{feff}", "\u{feff}; c\n"]), sections).prop_map(|(start, sections)| {
+        format!("{start}{}[default]\ncreditLimit = 1\nresetSeconds = 60\n", sections.concat())
+    })
+}
+
+#[test]
+fn both_read_the_same_rules_or_the_difference_is_told() {
+    let original = RefCell::new(Original::start());
+    let compared = RefCell::new(0);
+    let config = ProptestConfig { cases: 3_000, failure_persistence: None, ..ProptestConfig::default() };
+    let result = TestRunner::new(config).run(&file(), |text| {
+        let Ok(loaded) = parse(&text, Format::Ini, "rules.ini") else { return Ok(()) };
+        if !loaded.differences.is_empty() {
+            return Ok(());
+        }
+        let ours: Vec<_> = loaded.rules.rules().iter().map(printed).collect();
+        let theirs = original.borrow_mut().read(&text);
+        let is_limit_without_end = |rule: &Value| rule["creditLimit"] != 0 && rule["resetSeconds"] == 0;
+        if theirs.is_null() {
+            prop_assert!(ours.iter().any(is_limit_without_end), "refused there:\n{}", text);
+        } else {
+            prop_assert_eq!(json!(ours), theirs, "{}", text);
+            *compared.borrow_mut() += usize::from(ours.len() > 1);
+        }
+        Ok(())
+    });
+    result.unwrap();
+    assert!(*compared.borrow() >= 100, "only {} files were the same to both", compared.borrow());
+}
