@@ -47,6 +47,35 @@ impl Pattern {
         self.matches_bytes(&other.most_general_value())
     }
 
+    /// Is there a value that both match? Exact, too.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let (one, other) = (self.as_str().as_bytes(), other.as_str().as_bytes());
+        // Whether the rest of `one` from the present place, and the rest of `other` from each of its places, overlap.
+        // From the end, where both rests are empty.
+        let mut below = vec![false; other.len() + 1];
+        for place in (0..=one.len()).rev() {
+            let mut row = vec![false; other.len() + 1];
+            for other_place in (0..=other.len()).rev() {
+                let next = |row: &[bool], place: usize| row.get(place).copied().unwrap_or(false);
+                let overlap = match (one.get(place), other.get(other_place)) {
+                    (None, None) => true,
+                    // A `*` takes nothing, or what the other has next.
+                    (Some(b'*'), _) if next(&below, other_place) => true,
+                    (_, Some(b'*')) if next(&row, other_place + 1) => true,
+                    (Some(b'*'), Some(_)) => next(&row, other_place + 1),
+                    (Some(_), Some(b'*')) => next(&below, other_place),
+                    (Some(byte), Some(other_byte)) => byte == other_byte && next(&below, other_place + 1),
+                    (None, Some(_)) | (Some(_), None) => false,
+                };
+                if let Some(cell) = row.get_mut(other_place) {
+                    *cell = overlap;
+                }
+            }
+            below = row;
+        }
+        below.first().copied().unwrap_or(false)
+    }
+
     pub(super) fn matches_bytes(&self, value: &[u8]) -> bool {
         match self {
             Self::Any => true,
@@ -185,6 +214,15 @@ mod tests {
             let (general, special) = (Pattern::parse(&general), Pattern::parse(&special));
             let counterexample = short_strings().into_iter().find(|s| special.matches(s) && !general.matches(s));
             prop_assert_eq!(general.contains(&special), counterexample.is_none(), "{:?}", counterexample);
+        }
+
+        /// Two patterns of at most three characters that overlap have a common value of at most six.
+        #[test]
+        fn overlap_is_as_defined(one in "[ab*]{0,3}", other in "[ab*]{0,3}") {
+            let (one, other) = (Pattern::parse(&one), Pattern::parse(&other));
+            let common = short_strings().into_iter().find(|s| one.matches(s) && other.matches(s));
+            prop_assert_eq!(one.overlaps(&other), common.is_some(), "{:?}", common);
+            prop_assert_eq!(one.overlaps(&other), other.overlaps(&one));
         }
 
         #[test]

@@ -28,6 +28,8 @@ pub struct Descriptor {
     pub detailed_metric: Option<Spanned<bool>>,
     pub value_to_metric: Option<Spanned<bool>>,
     pub share_threshold: Option<Spanned<bool>>,
+    /// Where there is anything under the key.
+    pub metadata: Option<usize>,
     pub descriptors: Vec<Spanned<Descriptor>>,
     pub unknown: Vec<Spanned<String>>,
 }
@@ -46,6 +48,29 @@ pub struct RateLimit {
 pub struct Replaces {
     pub name: Option<Spanned<String>>,
     pub unknown: Vec<Spanned<String>>,
+}
+
+/// Whether ratelimit takes a key of this name. It looks at the name alone, and ignores a key in the wrong place.
+pub fn is_known(key: &str) -> bool {
+    const KNOWN: [&str; 16] = [
+        "domain",
+        "key",
+        "value",
+        "descriptors",
+        "rate_limit",
+        "unit",
+        "requests_per_unit",
+        "unlimited",
+        "shadow_mode",
+        "quota_mode",
+        "name",
+        "replaces",
+        "detailed_metric",
+        "value_to_metric",
+        "share_threshold",
+        "metadata",
+    ];
+    KNOWN.contains(&key)
 }
 
 /// Where `node` begins, from 1.
@@ -139,6 +164,10 @@ impl Fields for Descriptor {
             "detailed_metric" => self.detailed_metric = map.next_value()?,
             "value_to_metric" => self.value_to_metric = map.next_value()?,
             "share_threshold" => self.share_threshold = map.next_value()?,
+            "metadata" => {
+                let given = map.next_value::<Option<IgnoredAny>>()?;
+                self.metadata = given.map(|IgnoredAny| line(&key));
+            }
             "descriptors" => self.descriptors = list(map)?,
             _ => unknown(&mut self.unknown, key, map)?,
         }

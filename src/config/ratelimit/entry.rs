@@ -23,8 +23,8 @@ pub struct Entry {
 pub enum Asks {
     /// `value: foo`.
     Value(String),
-    /// `value: foo*`.
-    Prefix {
+    /// `value: foo*bar`: each `*` stands for any characters.
+    Wildcard {
         pattern: Pattern,
         /// `share_threshold`: one counter for all values, in place of one for each.
         shared: bool,
@@ -45,21 +45,21 @@ impl Asks {
     pub fn pattern(&self) -> Pattern {
         match self {
             Self::Value(value) => Pattern::Literal(value.clone()),
-            Self::Prefix { pattern, .. } => pattern.clone(),
+            Self::Wildcard { pattern, .. } => pattern.clone(),
             Self::Any => Pattern::Any,
         }
     }
 
     /// Has every value a counter of its own?
     pub fn counts_each(&self) -> bool {
-        matches!(self, Self::Prefix { shared: false, .. } | Self::Any)
+        matches!(self, Self::Wildcard { shared: false, .. } | Self::Any)
     }
 
     /// Entries of a lower rank are tried first; those of one rank in their order in the file.
     pub fn rank(&self) -> u8 {
         match self {
             Self::Value(_) => 0,
-            Self::Prefix { .. } => 1,
+            Self::Wildcard { .. } => 1,
             Self::Any => 2,
         }
     }

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use serde_saphyr::Spanned;
 
-use super::document::{Descriptor, Document, is_set, line, text};
+use super::document::{Descriptor, Document, is_known, is_set, line, text};
 use super::entry::{Asks, Entry};
 use super::labels::Labels;
 use crate::config::problem::{Place, Problems};
@@ -86,26 +86,26 @@ impl Judge<'_> {
     /// What the entry asks; `None` when no rule could ask it, which leaves out what is nested in it, too.
     fn step(&mut self, line: usize, descriptor: &Descriptor) -> Option<Step> {
         let (key, value) = (text(&descriptor.key).unwrap_or_default(), text(&descriptor.value));
-        if let Err((what, fix)) = self.check_pair(key, value) {
+        if let Err((what, fix)) = self.check_key(key) {
             self.error(line, format!("{what}: the entry and all in it is left out"), fix);
             return None;
         }
         let name = value.map_or_else(|| key.to_owned(), |value| format!("{key}_{value}"));
         let shared = is_set(&descriptor.share_threshold);
         let asks = match value {
-            Some(value) if value.ends_with('*') => Asks::Prefix { pattern: Pattern::parse(value), shared },
+            Some(value) if value.contains('*') => Asks::Wildcard { pattern: Pattern::parse(value), shared },
             Some(value) => Asks::Value(value.to_owned()),
             None => Asks::Any,
         };
-        if shared && !matches!(asks, Asks::Prefix { .. }) {
-            let fix = "ratelimit refuses the file, too: remove it, or end the value with `*`";
-            self.error(line, "`share_threshold` is for values that end with `*`", fix);
+        if shared && !matches!(asks, Asks::Wildcard { .. }) {
+            let fix = "ratelimit refuses the file, too: remove it, or write a value with `*`";
+            self.error(line, "`share_threshold` is for values with `*`", fix);
         }
         Some(Step { key: key.to_owned(), asks, name })
     }
 
-    /// Can a rule ask for this pair, here? If not: why, and what to do.
-    fn check_pair(&self, key: &str, value: Option<&str>) -> Result<(), (String, &'static str)> {
+    /// Can a rule ask for this key, here? If not: why, and what to do.
+    fn check_key(&self, key: &str) -> Result<(), (String, &'static str)> {
         if key.is_empty() {
             return Err(("an entry has no `key`".to_owned(), "ratelimit refuses the file, too: add `key: NAME`"));
         }
@@ -117,13 +117,9 @@ impl Judge<'_> {
             let what = format!("the key {key:?} is there once more above this entry, and a rule sees a key once");
             return Err((what, "send the entry under another key"));
         }
-        let Some(value) = value else {
-            let what = format!("the key {key:?} ends with `*`, which ratelimit takes for every key that begins so");
-            return if key.ends_with('*') { Err((what, "write an entry for each key")) } else { Ok(()) };
-        };
-        if value.strip_suffix('*').unwrap_or(value).contains('*') {
-            let what = format!("the value {value:?} has a `*` that stands for itself");
-            return Err((what, "in a rule `*` stands for any characters: send another character in its place"));
+        if key.contains('*') {
+            let what = format!("the key {key:?} has a `*`, by which ratelimit takes other keys, too");
+            return Err((what, "write an entry for each key"));
         }
         Ok(())
     }
@@ -148,10 +144,16 @@ impl Judge<'_> {
         kept
     }
 
+    /// Reports keys that have no meaning where they stand.
     pub fn report_unknown(&mut self, keys: &[Spanned<String>]) {
         for key in keys {
-            let what = format!("`{}` is no key that divvy knows, and is left out", key.value);
-            self.error(line(key), what, "see README for the keys that are carried over");
+            if is_known(&key.value) {
+                let what = format!("`{}` does nothing here, in ratelimit either", key.value);
+                self.warning(line(key), what, "move it to where it belongs, or remove it");
+            } else {
+                let what = format!("`{}` is no key that divvy knows, and is left out", key.value);
+                self.error(line(key), what, "ratelimit refuses the file, too, unless it is a newer one: remove it");
+            }
         }
     }
 

@@ -21,6 +21,7 @@ impl Judge<'_> {
         self.report_several_actors(entry_line, &settings)?;
         self.report_replaces(&given.value);
         self.report_quota_mode(descriptor);
+        self.report_metadata(descriptor);
         let trial = is_set(&descriptor.shadow_mode) || is_set(&descriptor.quota_mode);
         Some(Limit { settings, trial, label: self.label(&given.value) })
     }
@@ -85,6 +86,16 @@ impl Judge<'_> {
         self.error(line(quota_mode), what, "see the rule's canary hits in the metrics");
     }
 
+    fn report_metadata(&mut self, descriptor: &Descriptor) {
+        let Some(line) = descriptor.metadata else { return };
+        let what = "`metadata` is left out: divvy's replies do not carry any";
+        self.error(
+            line,
+            what,
+            "let the gateway set it by the reply's status, or by the rule's name in `current_limit`",
+        );
+    }
+
     fn report_metrics(&mut self, descriptor: &Descriptor) {
         let switches =
             [("detailed_metric", &descriptor.detailed_metric), ("value_to_metric", &descriptor.value_to_metric)];
@@ -96,8 +107,12 @@ impl Judge<'_> {
         }
     }
 
-    /// Switches that do nothing in ratelimit either.
+    /// What does nothing in ratelimit either.
     fn report_idle(&mut self, descriptor: &Descriptor) {
+        if let Some(line) = descriptor.metadata {
+            let what = "`metadata` does nothing on an entry without `rate_limit`";
+            self.warning(line, what, "move it to the entry whose limit is meant");
+        }
         for (name, switch) in [("shadow_mode", &descriptor.shadow_mode), ("quota_mode", &descriptor.quota_mode)] {
             if let Some(switch) = switch.as_ref().filter(|switch| switch.value) {
                 let what = format!("`{name}` does nothing on an entry without `rate_limit`");

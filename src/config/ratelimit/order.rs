@@ -194,8 +194,7 @@ fn rule(operation: Vec<(String, Pattern)>, settings: Settings, line: usize) -> R
 fn is_limited<'a>(guard: &Rule, mut below: impl Iterator<Item = &'a Rule>) -> bool {
     let decides = |rule: &Rule| match rule.quota {
         Quota::Always { .. } => every_pattern(rule, guard, Pattern::contains).then_some(false),
-        // Values, prefixes and `*` have something in common only when one contains the other.
-        _ => every_pattern(rule, guard, |one, other| one.contains(other) || other.contains(one)).then_some(true),
+        _ => every_pattern(rule, guard, Pattern::overlaps).then_some(true),
     };
     below.find_map(decides).unwrap_or(false)
 }

@@ -49,6 +49,22 @@ impl Entry {
     }
 }
 
+/// Ratelimit's `wildcardMatch`: each `*` of the pattern, of which there is at least one, stands for any characters.
+fn is_wildcard_match(pattern: &str, name: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else { return false };
+    let Some(name) = name.strip_prefix(start) else { return false };
+    fn ends_as(rest: &str, name: &str) -> bool {
+        match rest.split_once('*') {
+            None => name.ends_with(rest),
+            Some((part, rest)) => {
+                let mut places = name.match_indices(part);
+                places.any(|(at, _)| ends_as(rest, &name[at + part.len()..]))
+            }
+        }
+    }
+    ends_as(rest, name)
+}
+
 /// The lookup as ratelimit defines it: the exact value, else the first pattern, else the entry without a value; no way
 /// back; and only a descriptor that ends at an entry has its limit.
 fn look_up<'a>(mut entries: &'a [Entry], descriptor: &[(String, String)]) -> Found<'a> {
@@ -56,12 +72,11 @@ fn look_up<'a>(mut entries: &'a [Entry], descriptor: &[(String, String)]) -> Fou
     for (index, (key, value)) in descriptor.iter().enumerate() {
         let name = format!("{key}_{value}");
         let exact = entries.iter().find(|entry| entry.name() == name);
-        let pattern =
-            || entries.iter().find(|entry| entry.name().strip_suffix('*').is_some_and(|p| name.starts_with(p)));
+        let pattern = || entries.iter().find(|entry| is_wildcard_match(&entry.name(), &name));
         let bare = || entries.iter().find(|entry| entry.name() == *key);
         let Some(entry) = exact.or_else(pattern).or_else(bare) else { break };
         found.way.push(entry);
-        let counted = if entry.shared && entry.value.ends_with('*') { &entry.value } else { value };
+        let counted = if entry.shared && entry.value.contains('*') { &entry.value } else { value };
         found.counter.push((key.clone(), counted.clone()));
         if index + 1 == descriptor.len() {
             found.entry = Some(entry).filter(|entry| entry.limit.is_some());
@@ -96,7 +111,7 @@ fn to_yaml(entries: &mut [Entry]) -> String {
 }
 
 fn entries_strategy(depth: u32) -> BoxedStrategy<Vec<Entry>> {
-    let value = prop::sample::select(vec!["", "", "x", "y", "xy", "x*", "xy*", "*", "x*y"]);
+    let value = prop::sample::select(vec!["", "", "x", "y", "xy", "x*", "xy*", "*", "x*y", "*y", "*x*y*", "y*y"]);
     let limit = prop_oneof![
         2 => Just(None),
         1 => Just(Some(Limit::Unlimited)),
@@ -111,7 +126,7 @@ fn entries_strategy(depth: u32) -> BoxedStrategy<Vec<Entry>> {
             limit,
             nested,
             shadow: shadow && limit.is_some(),
-            shared: shared && value.ends_with('*'),
+            shared: shared && value.contains('*'),
             line: 0,
         });
     let without_twins = |mut entries: Vec<Entry>| {
@@ -125,7 +140,10 @@ fn entries_strategy(depth: u32) -> BoxedStrategy<Vec<Entry>> {
 /// No key twice: an operation has a key once, which the README says.
 fn descriptor_strategy() -> impl Strategy<Value = Vec<(String, String)>> {
     let keys = Just(["a", "b", "c", "d"]).prop_shuffle();
-    let values = prop::collection::vec(prop::sample::select(vec!["x", "y", "xy", "xyz", "z", "", "x*", "xy*"]), 1..4);
+    let values = prop::collection::vec(
+        prop::sample::select(vec!["x", "y", "xy", "xyz", "z", "", "x*", "xy*", "xzy", "yxy", "yy"]),
+        1..4,
+    );
     (keys, values).prop_map(|(keys, values)| {
         keys.iter().zip(values).map(|(key, value)| ((*key).to_owned(), value.to_owned())).collect()
     })
