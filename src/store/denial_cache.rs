@@ -18,6 +18,9 @@ use crate::metrics::Figure;
 pub const DEFAULT_DENIAL_CACHE: usize = 100_000;
 
 /// `inner`, with a memory of its denials.
+///
+/// A future of it that is dropped halfway learns nothing from what the store answers: ask it through
+/// [`Uninterrupted`](super::Uninterrupted).
 #[derive(Debug)]
 pub struct DenialCache<S> {
     inner: S,

@@ -15,6 +15,7 @@ mod rocks;
 mod room;
 #[cfg(test)]
 pub(crate) mod testing;
+mod uninterrupted;
 pub mod value;
 
 use std::future::Future;
@@ -34,6 +35,7 @@ pub use self::rocks::{
     BackupError, DEFAULT_HOT_COUNTERS, Durability, OpenError, RestoreError, RocksOptions, RocksStore, restore,
 };
 pub use self::room::{Bounds, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK, WhenFull};
+pub use self::uninterrupted::Uninterrupted;
 use crate::algorithm::{Ask, Limit, Outcome, State};
 use crate::clock::{Clock, NANOS_PER_SECOND, Timestamp};
 use crate::metrics::Figure;
@@ -286,13 +288,14 @@ pub trait Store: Send + Sync {
 pub enum Backend {
     Memory(MemoryStore),
     Rocks(RocksStore),
-    Redis(Box<Resilient<DenialCache<RedisStore>>>),
+    Redis(Uninterrupted<Resilient<DenialCache<RedisStore>>>),
 }
 
 impl Backend {
-    /// Redis with what stands between it and the hits: the memory of up to `denial_cache` denials, and the policy.
+    /// Redis with what stands between it and the hits: the memory of up to `denial_cache` denials, the policy, and that
+    /// none of it stops halfway when a client is gone.
     pub fn redis(store: RedisStore, denial_cache: usize, on_error: FailurePolicy, clock: Clock) -> Self {
-        Self::Redis(Box::new(Resilient::new(DenialCache::new(store, denial_cache), on_error, clock)))
+        Self::Redis(Uninterrupted::new(Resilient::new(DenialCache::new(store, denial_cache), on_error, clock)))
     }
 
     /// Copies everything that is counted, as it is now, into a new directory called `name` where backups are kept;

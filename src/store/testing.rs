@@ -18,28 +18,14 @@ pub struct ScriptedStore {
     pub is_down: AtomicBool,
     /// Entries that it was asked to apply.
     pub asked: AtomicU64,
+    /// While it is locked, batches are applied and their answers held back.
+    pub hold_answers: tokio::sync::RwLock<()>,
 }
 
 impl Store for ScriptedStore {
     async fn apply(&self, batch: &mut Batch) {
-        self.asked.fetch_add(batch.len() as u64, Relaxed);
-        if self.is_down.load(Relaxed) {
-            batch.answer_each(|_, _, _| Err(StoreError::unreachable("down")));
-            return;
-        }
-        self.memory.apply(batch).await;
-        let failure = |key: &[u8]| match key.first() {
-            Some(b'!') => Some(StoreError::unreachable("out of reach")),
-            Some(b'?') => Some(StoreError::new("not understood")),
-            Some(b'+') => Some(StoreError::overloaded("no room")),
-            _ => None,
-        };
-        let failures: Vec<_> = batch.answers().map(|(key, _, _)| failure(key)).collect();
-        for (outcome, failure) in batch.outcomes.iter_mut().zip(failures) {
-            if let Some(error) = failure {
-                *outcome = Err(error);
-            }
-        }
+        self.answer(batch).await;
+        drop(self.hold_answers.read().await);
     }
 
     async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
@@ -60,6 +46,29 @@ impl Store for ScriptedStore {
 
     async fn close(&self) -> Result<(), StoreError> {
         Ok(())
+    }
+}
+
+impl ScriptedStore {
+    async fn answer(&self, batch: &mut Batch) {
+        self.asked.fetch_add(batch.len() as u64, Relaxed);
+        if self.is_down.load(Relaxed) {
+            batch.answer_each(|_, _, _| Err(StoreError::unreachable("down")));
+            return;
+        }
+        self.memory.apply(batch).await;
+        let failure = |key: &[u8]| match key.first() {
+            Some(b'!') => Some(StoreError::unreachable("out of reach")),
+            Some(b'?') => Some(StoreError::new("not understood")),
+            Some(b'+') => Some(StoreError::overloaded("no room")),
+            _ => None,
+        };
+        let failures: Vec<_> = batch.answers().map(|(key, _, _)| failure(key)).collect();
+        for (outcome, failure) in batch.outcomes.iter_mut().zip(failures) {
+            if let Some(error) = failure {
+                *outcome = Err(error);
+            }
+        }
     }
 }
 

@@ -3,8 +3,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::*;
 use crate::algorithm::{Ask, TokenBucket};
 use crate::clock::NANOS_PER_SECOND;
-use crate::store::MemoryStore;
 use crate::store::testing::{LOOK, ScriptedStore, TAKE, at, outcomes, wait, window};
+use crate::store::{MemoryStore, Uninterrupted};
 use proptest::prelude::*;
 
 fn cache(entries: usize) -> DenialCache<ScriptedStore> {
@@ -73,6 +73,42 @@ fn what_was_asked_before_a_bucket_was_forgotten_is_not_remembered_after() {
     outcomes(&cache, at(1), &[("a", window(2, 60), Action::Forget), ("b", limit, LOOK)]);
     cache.learn(&late, forgets_before);
     assert_eq!(hit(&cache, 1, "a"), ((true, 1, 60), true));
+}
+
+/// A hit was denied before the bucket was forgotten, and its answer arrives afterwards; who asked to forget is gone by
+/// then.
+#[tokio::test]
+async fn a_forget_whose_client_is_gone_reaches_the_memory_all_the_same() {
+    let store = Uninterrupted::new(cache(8));
+    let cache = store.inner();
+    let limit = window(1, 60);
+    let batch_of = |action| {
+        let mut batch = Batch::default();
+        batch.begin(at(0));
+        batch.push(limit, action, at(0), |out| out.push(b'a'));
+        batch
+    };
+    let forgets_before = cache.forgets.load(Ordering::SeqCst);
+    let mut late = batch_of(TAKE);
+    cache.inner().apply(&mut late).await;
+
+    let held = cache.inner().hold_answers.write().await;
+    let mut forget = batch_of(Action::Forget);
+    let mut forgetting = Box::pin(store.apply(&mut forget));
+    assert!(futures_util::poll!(&mut forgetting).is_pending());
+    drop(forgetting);
+    drop(held);
+    let forgotten = async {
+        while cache.forgets.load(Ordering::SeqCst) == forgets_before {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), forgotten).await.unwrap();
+
+    cache.learn(&late, forgets_before);
+    let mut hit = batch_of(TAKE);
+    store.apply(&mut hit).await;
+    assert!(hit.outcome(0).unwrap().allowed, "the store has forgotten the bucket");
 }
 
 #[test]

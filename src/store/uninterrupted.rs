@@ -1,0 +1,158 @@
+//! A store whose work runs to its end, even when the future that asked for it is dropped.
+//!
+//! Clients hang up and timeouts pass, but what was sent to a distant store is carried out there. Its answer must reach
+//! those who draw conclusions from it: the memory of denials, the breaker, the counts of failures, and the bound of what
+//! is in flight. So the work goes on in a task of its own. Nothing is decided here.
+
+use std::sync::Arc;
+use std::task::Poll;
+
+use futures_util::poll;
+
+use super::{Batch, Listing, Page, Store, StoreError};
+use crate::metrics::Figure;
+
+/// `inner`, which finishes all that it has begun.
+#[derive(Debug)]
+pub struct Uninterrupted<S>(Arc<S>);
+
+impl<S> Uninterrupted<S> {
+    pub fn new(inner: S) -> Self {
+        Self(Arc::new(inner))
+    }
+
+    pub fn inner(&self) -> &S {
+        &self.0
+    }
+}
+
+/// What comes of `work`, which goes on when this future is dropped. `None` when the runtime ends before it does, or it
+/// panics. Work that is done at once takes no task.
+async fn to_its_end<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Option<T> {
+    let mut work = Box::pin(work);
+    match poll!(work.as_mut()) {
+        Poll::Ready(done) => Some(done),
+        Poll::Pending => tokio::spawn(work).await.ok(),
+    }
+}
+
+fn unfinished() -> StoreError {
+    StoreError::new("the server stopped before the store answered")
+}
+
+impl<S: Store + 'static> Store for Uninterrupted<S> {
+    /// The batch is empty when the work did not end: then none of its entries has an outcome.
+    async fn apply(&self, batch: &mut Batch) {
+        let (store, mut owned) = (Arc::clone(&self.0), std::mem::take(batch));
+        let applied = to_its_end(async move {
+            store.apply(&mut owned).await;
+            owned
+        });
+        if let Some(applied) = applied.await {
+            *batch = applied;
+        }
+    }
+
+    async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
+        let store = Arc::clone(&self.0);
+        to_its_end(async move { store.list(listing).await }).await.unwrap_or_else(|| Err(unfinished()))
+    }
+
+    async fn approximate_len(&self) -> Result<u64, StoreError> {
+        let store = Arc::clone(&self.0);
+        to_its_end(async move { store.approximate_len().await }).await.unwrap_or_else(|| Err(unfinished()))
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        let store = Arc::clone(&self.0);
+        to_its_end(async move { store.check().await }).await.unwrap_or_else(|| Err(unfinished()))
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        self.0.figures()
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        self.0.close().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+    use std::time::Duration;
+
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::store::testing::{ScriptedStore, TAKE, at, window};
+    use crate::store::{FailurePolicy, RedisOptions, RedisStore, Resilient};
+
+    /// Long enough for a busy machine, short enough to end a hung test.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    async fn until(mut condition: impl FnMut() -> bool) {
+        let waiting = async {
+            while !condition() {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(PATIENCE, waiting).await.unwrap();
+    }
+
+    fn hit() -> Batch {
+        let mut batch = Batch::default();
+        batch.begin(at(0));
+        batch.push(window(3, 60), TAKE, at(0), |key| key.push(b'a'));
+        batch
+    }
+
+    #[tokio::test]
+    async fn a_failure_is_counted_when_its_client_is_gone() {
+        let store = Uninterrupted::new(Resilient::new(ScriptedStore::default(), FailurePolicy::Error, Clock::system()));
+        store.inner().inner().is_down.store(true, Relaxed);
+        let held = store.inner().inner().hold_answers.write().await;
+        let mut batch = hit();
+        let mut applying = Box::pin(store.apply(&mut batch));
+        assert!(poll!(&mut applying).is_pending());
+        drop(applying);
+        drop(held);
+        until(|| store.inner().failed() == 1).await;
+        assert!(store.inner().is_out(at(1)));
+    }
+
+    #[tokio::test]
+    async fn a_batch_comes_back_with_its_outcomes() {
+        let store = Uninterrupted::new(ScriptedStore::default());
+        let held = store.inner().hold_answers.write().await;
+        let mut batch = hit();
+        let mut applying = Box::pin(store.apply(&mut batch));
+        assert!(poll!(&mut applying).is_pending());
+        drop(held);
+        applying.await;
+        assert_eq!((batch.len(), batch.outcome(0).unwrap().left), (1, 2));
+    }
+
+    /// No client waits for as long as the store does: none of them sees the timeout that opens the breaker.
+    #[tokio::test]
+    async fn an_outage_is_seen_when_no_client_waits_for_it() {
+        // It takes connections, and says nothing.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let urls = vec![format!("redis://{}", silent.local_addr().unwrap())];
+        let options = RedisOptions { urls, timeout: Duration::from_millis(100), ..RedisOptions::default() };
+        let store = Uninterrupted::new(RedisStore::open(options).unwrap());
+        let mut batch = Batch::default();
+        let impatient = async {
+            loop {
+                batch = hit();
+                if poll!(Box::pin(store.apply(&mut batch))).is_ready() {
+                    break;
+                }
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(PATIENCE, impatient).await.unwrap();
+        assert!(matches!(batch.outcome(0), Err(StoreError::Unreachable(_))), "{:?}", batch.outcome(0));
+    }
+}
