@@ -117,7 +117,8 @@ fn a_flood_of_lines_is_dropped_and_counted_and_told_once_the_log_is_read_again()
     command.env_remove("RUST_LOG").stderr(stderr.for_child());
     // Each is a line of some 4 KB, all together twice as much as may wait.
     let rule = |number| format!("[a={number}]\ncreditLimit = 9\nresetSeconds = 60\ncomment = {}\n", "x".repeat(4_000));
-    let file = RulesFile::ini(&(0..RULES).map(rule).collect::<String>());
+    let default = "[default]\ncreditLimit = 0\nresetSeconds = 0\n";
+    let file = RulesFile::ini(&(0..RULES).map(rule).chain([default.to_owned()]).collect::<String>());
     let server = Server::start_as(&mut command, &[file.path(), "--store", "memory", "--log-level", "debug"]);
     let dropped = dropped_lines(&server);
     assert!((500..RULES as u64).contains(&dropped), "{dropped} lines");

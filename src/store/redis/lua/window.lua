@@ -9,6 +9,7 @@ if stored and not refusal then
   if number then left = math.max(number, 0) else refusal = 'ERR the key holds no number of credits' end
   ttl = redis.call('PTTL', key)
 end
+local drains = { drain = true, strict = true, replay = true, strictreplay = true }
 local answers = {}
 for i = 3, #ARGV, 2 do
   local action, cost, before = ARGV[i], tonumber(ARGV[i + 1]), left
@@ -22,7 +23,7 @@ for i = 3, #ARGV, 2 do
     end
   elseif refusal then
     return redis.error_reply(refusal)
-  elseif action == 'drain' or action == 'strict' then
+  elseif drains[action] then
     allowed, taken = left > 0, math.min(cost, left)
   else
     allowed = cost <= left
