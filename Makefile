@@ -8,7 +8,14 @@ export PATH := /usr/lib/ccache:$(PATH)
 
 CARGO ?= cargo
 CONFIG ?= config/example.ini
-TEST_SLOW_KILLS ?= 50
+# What `make test-slow` does: see docs/testing.md. TEST_SEED= gives it the seed that an earlier run printed.
+TEST_SLOW_KILLS ?= 1000
+TEST_SLOW_KILL_LANES ?= 6
+TEST_SLOW_POWER_DISKS ?= 1000
+TEST_SLOW_STORM_SECONDS ?= 60
+TEST_SLOW_OUTAGES ?= 2
+TEST_SLOW_OUTAGE_SECONDS ?= 60
+TEST_SEED ?=
 FUZZ_SECONDS ?= 60
 # What `make bench` passes on, such as --quick
 BENCH_ARGS ?=
@@ -49,9 +56,21 @@ test: test-setup ## All tests but the long campaigns
 	$(CARGO) test --release --locked
 
 .PHONY: test-slow
-test-slow: test-setup ## The long campaigns: many kills, every fuzz target for a minute
-	DIVVY_TEST_KILLS=$(TEST_SLOW_KILLS) $(CARGO) test --release --locked --test main kill::
+test-slow: test-setup kills power-cuts outages storms ## The long campaigns: kills, power cuts, failing disks, storms, fuzzing
 	FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz
+
+# One after the other, each alone on the machine, and with what it tells.
+CAMPAIGN = $(if $(TEST_SEED),DIVVY_TEST_SEED=$(TEST_SEED)) $(CARGO) test --release --locked --test main --
+.PHONY: kills power-cuts outages storms
+kills:
+	DIVVY_TEST_KILLS=$(TEST_SLOW_KILLS) DIVVY_TEST_KILL_LANES=$(TEST_SLOW_KILL_LANES) $(CAMPAIGN) --nocapture kill::
+power-cuts:
+	DIVVY_TEST_POWER_DISKS=$(TEST_SLOW_POWER_DISKS) $(CAMPAIGN) --nocapture power::cuts::
+	DIVVY_TEST_POWER_DISKS=$(TEST_SLOW_POWER_DISKS) DIVVY_TEST_POWER_NAMES=loose $(CAMPAIGN) --nocapture power::cuts::
+outages:
+	DIVVY_TEST_OUTAGES=$(TEST_SLOW_OUTAGES) DIVVY_TEST_OUTAGE_SECONDS=$(TEST_SLOW_OUTAGE_SECONDS) $(CAMPAIGN) --nocapture power::failing::
+storms:
+	DIVVY_TEST_STORM_SECONDS=$(TEST_SLOW_STORM_SECONDS) $(CAMPAIGN) --nocapture storms::
 
 .PHONY: bench-instructions
 bench-instructions: setup ## Instructions per hit, by valgrind; fails when a stage got a tenth worse

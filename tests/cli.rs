@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::Output;
 
-use crate::support::{COMPAT_RULES, LineClient, RulesFile, Server, divvy};
+use crate::support::{COMPAT_RULES, LineClient, RulesFile, SERVE, Server, divvy};
 
 const EXAMPLES: [&str; 2] = ["config/example.ini", "config/example.json"];
 
@@ -192,18 +192,7 @@ fn fronts_can_be_off_and_port_moves_the_line_protocol() {
 
 /// What `divvy serve` says when it cannot serve; nothing may be listening afterwards.
 fn refused(args: &[&str]) -> String {
-    let fixed = [
-        "serve",
-        "--listen",
-        "127.0.0.1:0",
-        "--resp-listen",
-        "127.0.0.1:0",
-        "--http-listen",
-        "127.0.0.1:0",
-        "--grpc-listen",
-        "127.0.0.1:0",
-    ];
-    let (code, _, err) = run(&[&fixed, args].concat());
+    let (code, _, err) = run(&[&SERVE, args].concat());
     assert_eq!(code, 1, "{err}");
     err
 }

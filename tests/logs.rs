@@ -10,7 +10,7 @@ use divvy::logging::MESSAGES_PER_SECOND;
 use serde_json::Value;
 
 use crate::support::log::Log;
-use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, Server, connect, divvy, http};
+use crate::support::{COMPAT_RULES, LineClient, RespClient, RulesFile, SERVE, Server, connect, divvy, http};
 
 const COMMENTED: &str = "[a=1]\ncreditLimit = 3\nresetSeconds = 60\nlabel = one\ncomment = 'for \"tests\"'\n\n\
                          [default]\ncreditLimit = 0\nresetSeconds = 0\n";
@@ -75,8 +75,7 @@ fn what_keeps_a_server_from_starting_is_json_as_well() {
     for args in [[rules.path(), "--store=memory"], [COMPAT_RULES, "--data-dir=/proc/divvy"]] {
         let mut command = divvy();
         let log = Log::of(&mut command);
-        let fixed = ["serve", "--listen=127.0.0.1:0", "--resp-listen=none", "--http-listen=none", "--log-format=json"];
-        let status = command.args(fixed).args(args).status().unwrap();
+        let status = command.args(SERVE).arg("--log-format=json").args(args).status().unwrap();
         assert_eq!(status.code(), Some(1));
         assert!(json_lines(&log).iter().any(|line| line["level"] == "ERROR"), "{}", log.text());
     }

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 
-use crate::support::{LineClient, RespClient, RulesFile, Server, divvy, encode};
+use crate::support::{LineClient, RespClient, RulesFile, SERVE, Server, divvy, encode};
 
 const LIMIT: u64 = 1_000_000;
 const RULES: &str = "
@@ -220,7 +220,7 @@ fn only_a_whole_backup_is_restored_and_only_into_nothing() {
     assert!(error.contains("not empty") && error.contains("stop the server"), "{error}");
     let error = restore(&place.path("data"), "new");
     assert!(error.contains("is no divvy backup"), "{error}");
-    let error = refused(&["serve", "--data-dir", &backup]);
+    let error = refused(&[&SERVE[..], &["--data-dir", &backup]].concat());
     assert!(error.contains("is a backup") && error.contains("divvy restore"), "{error}");
 
     fs::write(path(Path::new(&backup), "DIVVY-FORMAT"), "99\n").unwrap();

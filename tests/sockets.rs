@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use crate::support::redis::until;
-use crate::support::{COMPAT_RULES, DIVVY, LineClient, PATIENCE, Server, connect, divvy, program};
+use crate::support::{COMPAT_RULES, DIVVY, LineClient, PATIENCE, SERVE, Server, connect, divvy, program};
 
 /// Passes the sockets that came as standard input and standard error on as systemd does: from file descriptor 3 on.
 const LIKE_SYSTEMD: &str = r#"exec 3<&0 4<&2 </dev/null 2>/dev/null; LISTEN_FDS=2 LISTEN_PID=$$ exec "$0" "$@""#;
@@ -76,7 +76,7 @@ fn connections_wait_in_a_handed_over_socket_while_the_store_changes_hands() {
 #[test]
 fn a_socket_for_nobody_is_an_error() {
     let sockets = Sockets::new();
-    let output = sockets.run("line:finger").args(["serve", COMPAT_RULES, "--store", "memory"]).output().unwrap();
+    let output = sockets.run("line:finger").args(SERVE).args([COMPAT_RULES, "--store", "memory"]).output().unwrap();
     assert!(!output.status.success());
 }
 
@@ -84,7 +84,7 @@ fn a_socket_for_nobody_is_an_error() {
 fn two_processes_share_the_ports_when_both_are_told_to() {
     let old = Server::start(&[COMPAT_RULES, "--store", "memory", "--reuse-port"]);
     let line = old.line.to_string();
-    let refused = divvy().args(["serve", COMPAT_RULES, "--store", "memory", "--listen", &line]).output().unwrap();
+    let refused = divvy().args(SERVE).args([COMPAT_RULES, "--store", "memory", "--listen", &line]).output().unwrap();
     assert!(!refused.status.success(), "without --reuse-port the port is taken");
 
     let new = Server::start(&[COMPAT_RULES, "--store", "memory", "--reuse-port", "--listen", &line]);
@@ -105,7 +105,7 @@ fn a_new_process_waits_for_the_data_directory_and_for_clients_at_once() {
     let line = old.line;
     assert_eq!(LineClient::connect(line).hit("method=GET path=/status").1, 999);
 
-    let impatient = divvy().args(["serve", COMPAT_RULES, "--data-dir", &data_dir, "--listen", "127.0.0.1:0"]).output();
+    let impatient = divvy().args(SERVE).args([COMPAT_RULES, "--data-dir", &data_dir]).output();
     let told = String::from_utf8(impatient.unwrap().stderr).unwrap();
     assert!(told.contains("in use by another process"), "{told}");
 

@@ -25,7 +25,7 @@ use std::path::Path;
 
 pub use fingerprint::fingerprint;
 pub use problem::{Problem, Report};
-pub use ratelimit::{Import, import, is_yaml};
+pub use ratelimit::{Import, import, import_text, is_yaml};
 pub use write::{Unwritable, write};
 
 use crate::files;

@@ -8,6 +8,8 @@ mod accept;
 mod admission;
 pub mod auth;
 pub mod connection;
+#[cfg(test)]
+mod dropped;
 mod grpc;
 mod health;
 pub mod http;

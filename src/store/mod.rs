@@ -32,7 +32,7 @@ pub use self::redis::{
 };
 pub use self::resilient::{DEFAULT_LOCAL_BUCKETS, FailurePolicy, Resilient};
 pub use self::rocks::{
-    BackupError, DEFAULT_HOT_COUNTERS, Durability, OpenError, RestoreError, RocksOptions, RocksStore, restore,
+    BackupError, DEFAULT_HOT_COUNTERS, Durability, OpenError, RestoreError, RocksOptions, RocksStore, journal, restore,
 };
 pub use self::room::{Bounds, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK, WhenFull};
 pub use self::uninterrupted::Uninterrupted;

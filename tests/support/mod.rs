@@ -1,11 +1,13 @@
 //! What the tests share: a running server, and clients that speak just enough.
 
 pub mod certificates;
+pub mod dropped;
 pub mod gateway;
 pub mod http;
 pub mod log;
 pub mod metrics;
 pub mod redis;
+pub mod seed;
 pub mod sentinel;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -26,6 +28,15 @@ pub fn divvy() -> Command {
 
 /// The program's path.
 pub const DIVVY: &str = env!("CARGO_BIN_EXE_divvy");
+
+/// What begins the arguments of a server: it listens on free ports, whatever else listens on this machine.
+pub const SERVE: [&str; 5] = [
+    "serve",
+    "--listen=127.0.0.1:0",
+    "--resp-listen=127.0.0.1:0",
+    "--http-listen=127.0.0.1:0",
+    "--grpc-listen=127.0.0.1:0",
+];
 
 /// A program that runs the program under test, or is it.
 pub fn program(path: &str) -> Command {
@@ -144,8 +155,17 @@ impl Server {
 
     /// The most memory that was ever resident, in bytes.
     pub fn peak_resident(&self) -> u64 {
+        self.memory("VmHWM:")
+    }
+
+    /// The memory that is resident now, in bytes.
+    pub fn resident(&self) -> u64 {
+        self.memory("VmRSS:")
+    }
+
+    fn memory(&self, figure: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let kib = status.lines().find_map(|line| line.strip_prefix(figure)).unwrap();
         kib.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 }
@@ -158,12 +178,7 @@ impl Drop for Server {
 }
 
 fn spawn(command: &mut Command, args: &[&str]) -> Child {
-    command
-        .args(["serve", "--listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"])
-        .args(["--grpc-listen", "127.0.0.1:0"])
-        .args(args)
-        .spawn()
-        .expect("divvy serve starts")
+    command.args(SERVE).args(args).spawn().expect("divvy serve starts")
 }
 
 /// Where `front` listens, by the log's line, for people or in JSON.

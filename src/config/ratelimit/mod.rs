@@ -57,6 +57,16 @@ pub fn import<P: AsRef<Path>>(paths: &[P]) -> Result<Import, Report> {
     importer.finish()
 }
 
+/// Reads the text of one of ratelimit's configuration files.
+///
+/// # Errors
+/// It is not ratelimit's.
+pub fn import_text(text: &str, file_name: &str) -> Result<Import, Report> {
+    let mut importer = Importer::default();
+    importer.add(Some(text), file_name, Problems::new(file_name));
+    importer.finish()
+}
+
 #[derive(Default)]
 struct Importer {
     rules: Vec<Rule>,

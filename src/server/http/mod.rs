@@ -2,7 +2,7 @@
 //!
 //! HTTP itself, 1.1 and 2, is the library's; here are the routes and the bounds on a connection's time.
 
-mod api;
+pub mod api;
 pub(super) mod auth;
 mod bounds;
 mod health;

@@ -17,7 +17,7 @@ mod figures;
 mod filter;
 mod health;
 mod housekeeping;
-mod journal;
+pub mod journal;
 #[cfg(all(test, feature = "model"))]
 mod model;
 mod sync;

@@ -4,13 +4,13 @@
 //! said, [`problem`] words what went wrong. Nothing here decides anything.
 
 pub mod answer;
-mod body;
+pub mod body;
 pub mod check;
 mod cost;
 mod counters;
 mod explain;
-mod hit;
-mod hits;
+pub mod hit;
+pub mod hits;
 mod object;
 mod openapi;
 mod operation;

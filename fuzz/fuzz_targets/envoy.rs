@@ -1,0 +1,29 @@
+//! Envoy's messages: any bytes are a request or none, each descriptor of a request is an operation in its domain or
+//! refused, and a request that is written again is the same request.
+
+#![no_main]
+
+use divvy::protocol::envoy::messages::envoy::service::ratelimit::v3::RateLimitRequest;
+use divvy::protocol::envoy::{check, describe, read_descriptor};
+use divvy::rules::Operation;
+use libfuzzer_sys::fuzz_target;
+use prost::Message;
+
+const MAX_PAIRS: usize = 8;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(request) = RateLimitRequest::decode(bytes) else { return };
+    let again = RateLimitRequest::decode(&*request.encode_to_vec()).expect("what was written can be read");
+    assert_eq!(again, request);
+    let is_request = check(&request).is_ok();
+    let mut operation = Operation::new();
+    for (index, descriptor) in request.descriptors.iter().enumerate() {
+        let Ok(ask) = read_descriptor(&request, index, descriptor, MAX_PAIRS, &mut operation) else { continue };
+        let domain = String::from_utf8_lossy(&request.domain);
+        assert!(!is_request || operation.iter().any(|pair| pair == ("domain", &*domain)));
+        assert!((1..=MAX_PAIRS).contains(&operation.iter().count()));
+        if let Some(limit) = ask.limit {
+            describe("its own".to_owned(), &limit);
+        }
+    }
+});

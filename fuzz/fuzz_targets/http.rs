@@ -1,0 +1,28 @@
+//! Bodies of HTTP requests: any bytes are hits, each with an operation of at most as many pairs as are allowed, or
+//! refused with a problem that can be written as JSON.
+
+#![no_main]
+
+use divvy::server::http::api::body;
+use divvy::server::http::api::hit::AskedHit;
+use divvy::server::http::api::hits::AskedHits;
+use libfuzzer_sys::fuzz_target;
+
+const MAX_PAIRS: usize = 8;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Err(problem) = body::parse::<AskedHits>(bytes) {
+        serde_json::to_vec(&problem).expect("a problem is JSON");
+    }
+    match body::parse::<AskedHit>(bytes) {
+        Ok(hit) => match hit.operation.operation(MAX_PAIRS, "/operation") {
+            Ok(operation) => assert!(operation.iter().count() <= MAX_PAIRS),
+            Err(problem) => {
+                serde_json::to_vec(&problem).expect("a problem is JSON");
+            }
+        },
+        Err(problem) => {
+            serde_json::to_vec(&problem).expect("a problem is JSON");
+        }
+    }
+});

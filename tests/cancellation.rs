@@ -1,0 +1,190 @@
+//! Any future may be dropped at any await: the store and the limiter go on, and what was acknowledged is kept.
+//!
+//! The fronts' connections are dropped likewise in `src/server/dropped.rs`, and by real clients in `storms.rs`.
+//! `DIVVY_TEST_SEED` decides at which moments the crowd's are.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use divvy::algorithm::{Ask, FixedWindow, Limit};
+use divvy::clock::Clock;
+use divvy::config::{self, Format};
+use divvy::limiter::{Intent, Limiter, Policy, Requests};
+use divvy::metrics::Metrics;
+use divvy::rules::Operation;
+use divvy::store::key::{Prefix, Space};
+use divvy::store::{Action, Backend, Batch, Durability, Listing, RocksOptions, RocksStore, Store};
+use rand::rngs::Xoshiro256PlusPlus as Rng;
+use rand::{RngExt, SeedableRng};
+use tokio::time::timeout;
+
+use crate::support::PATIENCE;
+use crate::support::dropped::{Dropped, WAYS, within_polls};
+use crate::support::seed::seed;
+
+const DURABILITIES: [Durability; 3] = [Durability::Wal, Durability::Sync, Durability::Lazy];
+const CREDIT: u64 = 1_000_000_000;
+const HOUR: u64 = 3_600_000_000_000;
+const TASKS: usize = 64;
+const ROUNDS: usize = 200;
+/// More awaits than any future here has.
+const MANY: usize = 50;
+
+const RULES: &str = "
+[user=*]
+creditLimit = 1000000000
+resetSeconds = 3600
+actorField = user
+
+[default]
+creditLimit = 0
+resetSeconds = 0
+";
+
+fn open(path: &Path, durability: Durability) -> RocksStore {
+    let options = RocksOptions { durability, hot_counters: 1_000, ..RocksOptions::default() };
+    RocksStore::open(path, options).unwrap()
+}
+
+fn limit() -> Limit {
+    Limit::FixedWindow(FixedWindow::new(CREDIT, HOUR).unwrap())
+}
+
+fn prefix() -> Prefix {
+    Prefix::new(Space::Rule, [("user", "*")], &limit())
+}
+
+/// Takes a credit; how many are used by then.
+async fn take(store: &RocksStore, clock: &Clock, user: &str) -> u64 {
+    let mut batch = Batch::default();
+    batch.begin(clock.now());
+    let action = Action::Ask(Ask::Take { cost: 1 });
+    batch.push(limit(), action, batch.now(), |key| prefix().write_key(user, key));
+    store.apply(&mut batch).await;
+    CREDIT - batch.outcome(0).unwrap().left
+}
+
+/// Runs the future on several threads, and for so long only as nothing hangs.
+fn wait(future: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+    runtime.block_on(async { timeout(2 * PATIENCE, future).await.expect("something waits for ever") });
+    // What hangs on a thread that may block would be waited for.
+    runtime.shutdown_background();
+}
+
+/// Drops what `make` makes after every number of polls, until it comes to its end; `go_on` must work after each.
+async fn at_every_await<F: Future, G: Future<Output = ()>>(make: impl Fn() -> F, go_on: impl Fn() -> G) {
+    for dropped in WAYS {
+        for polls in 0..MANY {
+            let ended = within_polls(make(), polls, dropped).await;
+            timeout(PATIENCE, go_on())
+                .await
+                .unwrap_or_else(|_| panic!("nothing goes on after {polls} polls ({dropped:?})"));
+            if ended.is_some() {
+                assert!(polls > 0);
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_store_goes_on_wherever_its_callers_stop_waiting() {
+    for durability in DURABILITIES {
+        let dir = tempfile::tempdir().unwrap();
+        wait(async {
+            let (store, clock) = (open(dir.path(), durability), Clock::system());
+            let taken = AtomicU64::new(0);
+            let go_on = async || {
+                let used = take(&store, &clock, "kept").await;
+                assert_eq!(used, taken.fetch_add(1, Relaxed) + 1, "{durability:?}");
+            };
+            let listing = || Listing {
+                prefix: prefix().as_bytes().into(),
+                limit: limit(),
+                cursor: None,
+                count: 10,
+                now: clock.now(),
+            };
+            at_every_await(|| take(&store, &clock, "dropped"), go_on).await;
+            at_every_await(|| store.check(), go_on).await;
+            at_every_await(|| store.list(listing()), go_on).await;
+            store.close().await.unwrap();
+            let again = open(dir.path(), durability);
+            assert_eq!(take(&again, &clock, "kept").await, taken.load(Relaxed) + 1, "{durability:?}");
+            again.close().await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_limiter_goes_on_wherever_its_callers_stop_waiting() {
+    for durability in DURABILITIES {
+        let dir = tempfile::tempdir().unwrap();
+        wait(async {
+            let (metrics, clock) = (Metrics::new(), Clock::system());
+            let policy = Policy::new(config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules, &metrics);
+            let store = Backend::Rocks(open(dir.path(), durability));
+            let limiter = Limiter::new(Some(policy), store, clock, metrics);
+            let hit = async |user: &str| {
+                let mut requests = Requests::default();
+                limiter.begin(&mut requests);
+                requests.push(&[("user", user)].into_iter().collect::<Operation>(), Intent::Hit);
+                limiter.apply(&mut requests).await;
+                CREDIT - requests.verdict(0).unwrap().credit
+            };
+            let taken = AtomicU64::new(0);
+            let go_on = async || assert_eq!(hit("kept").await, taken.fetch_add(1, Relaxed) + 1, "{durability:?}");
+            at_every_await(|| hit("dropped"), go_on).await;
+            limiter.store().close().await.unwrap();
+        });
+    }
+}
+
+/// Many at once: who waits, who leads and who vanishes is different every time.
+#[test]
+fn a_crowd_of_which_most_vanish_leaves_the_others_served_and_loses_nothing() {
+    let seed = seed();
+    for durability in DURABILITIES {
+        let dir = tempfile::tempdir().unwrap();
+        wait(async {
+            let (store, clock) = (Arc::new(open(dir.path(), durability)), Clock::system());
+            let mut tasks = Vec::new();
+            for task in 0..TASKS {
+                let store = Arc::clone(&store);
+                let mut rng = Rng::seed_from_u64(seed ^ task as u64);
+                tasks.push(tokio::spawn(async move {
+                    let user = format!("user-{task}");
+                    let (mut asked, mut told) = (0, 0);
+                    for _ in 0..ROUNDS {
+                        let polls = rng.random_range(1..4);
+                        let dropped = if rng.random() { Dropped::Waiting } else { Dropped::Woken };
+                        asked += 1;
+                        if let Some(used) = within_polls(take(&store, &clock, &user), polls, dropped).await {
+                            told = used;
+                            assert!(used <= asked);
+                        }
+                    }
+                    (user, told, asked)
+                }));
+            }
+            let mut users = Vec::new();
+            for task in tasks {
+                users.push(task.await.unwrap());
+            }
+            let used = timeout(PATIENCE, take(&store, &clock, "after")).await;
+            assert_eq!(used.expect("a hit after the crowd waits for ever"), 1, "{durability:?}");
+            store.close().await.unwrap();
+            let again = open(dir.path(), durability);
+            for (user, told, asked) in users {
+                let used = take(&again, &clock, &user).await;
+                assert!(
+                    (told + 1..=asked + 1).contains(&used),
+                    "{durability:?}: {user} was told {told}, and has {used}"
+                );
+            }
+            again.close().await.unwrap();
+        });
+    }
+}

@@ -1,0 +1,282 @@
+//! A disk that fails for a while under load: errors meanwhile, no false acknowledgement, and the same process serves again
+//! within seconds.
+//!
+//! `DIVVY_TEST_OUTAGES` sets how often each kind of call fails (once unless set), `DIVVY_TEST_OUTAGE_SECONDS` how long
+//! the long outages last (3 unless set), `DIVVY_TEST_SEED` with which errors.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rand::rngs::Xoshiro256PlusPlus as Rng;
+use rand::{RngExt, SeedableRng};
+use tempfile::TempDir;
+
+use super::interposed::interposed;
+use crate::support::seed::{seed, setting};
+use crate::support::{LineClient, PATIENCE, RespClient, RulesFile, Server, http, parse_verdict};
+
+const RULES: &str = "
+[kind=kept user=*]
+creditLimit = 1000000000
+resetSeconds = 360000
+actorField = user
+
+[default]
+creditLimit = 0
+resetSeconds = 0
+";
+const CREDIT: u64 = 1_000_000_000;
+const CLIENTS: usize = 3;
+const USERS_EACH: usize = 8;
+const PIPELINE: usize = 16;
+const MOMENT: Duration = Duration::from_millis(200);
+const MOST_GROWN: u64 = 50_000_000;
+
+const NO_SPACE: u32 = 28;
+const INPUT_OUTPUT: u32 = 5;
+
+/// The bits of `enum call` in interpose.c.
+const CALLS: [(&str, u32); 11] = [
+    ("open", 1 << 0),
+    ("write", 1 << 1),
+    ("pwrite", 1 << 2),
+    ("fsync", 1 << 3),
+    ("fdatasync", 1 << 4),
+    ("ftruncate", 1 << 5),
+    ("fallocate", 1 << 6),
+    ("rename", 1 << 7),
+    ("link", 1 << 8),
+    ("unlink", 1 << 9),
+    ("mkdir", 1 << 10),
+];
+const ALL_CALLS: u32 = (1 << 11) - 1;
+/// Half of a write is written before the rest fails.
+const HALVES: u32 = 1 << 31;
+
+/// What the disk does to those that write: `struct faults` in interpose.c.
+struct Faults(File);
+
+impl Faults {
+    fn new(path: &Path) -> Self {
+        let file = File::options().read(true).write(true).create_new(true).open(path).unwrap();
+        file.write_all_at(&[0; 12], 0).unwrap();
+        Self(file)
+    }
+
+    fn begin(&self, error: u32, calls: u32) {
+        self.0.write_all_at(&calls.to_le_bytes(), 4).unwrap();
+        self.0.write_all_at(&error.to_le_bytes(), 0).unwrap();
+    }
+
+    fn end(&self) {
+        self.0.write_all_at(&0u32.to_le_bytes(), 0).unwrap();
+    }
+
+    /// Calls that have failed.
+    fn met(&self) -> u32 {
+        let mut word = [0; 4];
+        self.0.read_exact_at(&mut word, 8).unwrap();
+        u32::from_le_bytes(word)
+    }
+}
+
+/// A data directory on a disk that can fail, and what was counted there.
+struct Place {
+    _place: TempDir,
+    root: PathBuf,
+    faults: Faults,
+    rules: RulesFile,
+    durability: &'static str,
+    tally: Arc<Tally>,
+    backups: u32,
+}
+
+/// Credits by user: asked for, and told to be taken.
+struct Tally {
+    asked: Vec<AtomicU64>,
+    told: Vec<AtomicU64>,
+}
+
+impl Place {
+    fn new(durability: &'static str) -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().canonicalize().unwrap().join("root");
+        fs::create_dir_all(root.join("data")).unwrap();
+        fs::create_dir(root.join("backups")).unwrap();
+        let faults = Faults::new(&place.path().join("faults"));
+        let counts = || (0..CLIENTS * USERS_EACH).map(|_| AtomicU64::new(0)).collect();
+        let tally = Arc::new(Tally { asked: counts(), told: counts() });
+        Self { _place: place, root, faults, rules: RulesFile::ini(RULES), durability, tally, backups: 0 }
+    }
+
+    fn serve(&self, flags: &[&str]) -> Server {
+        let mut command = interposed(&self.root);
+        command.env("DIVVY_POWER_FAULTS", self._place.path().join("faults")).env("RUST_LOG", "off");
+        let (data, backups) = (self.root.join("data"), self.root.join("backups"));
+        let args = [self.rules.path(), "--data-dir", data.to_str().unwrap(), "--durability", self.durability];
+        Server::start_as(&mut command, &[&args[..], &["--backup-dir", backups.to_str().unwrap()], flags].concat())
+    }
+
+    /// Lets the calls fail for a while under load, and waits until the same process serves again; `Err` when it does not.
+    fn outage(&mut self, error: u32, calls: u32, length: Duration) -> Result<(), String> {
+        let server = self.serve(&[]);
+        let stop = Arc::new(AtomicBool::new(false));
+        let clients: Vec<_> = (0..CLIENTS).map(|client| count(&server, client, &self.tally, &stop)).collect();
+        until_served(&server)?;
+        let met = self.faults.met();
+        self.faults.begin(error, calls);
+        let begun = Instant::now();
+        self.backups += 1;
+        // It flushes, opens, links and renames; whether it succeeds is all one here.
+        RespClient::connect(server.resp).command(&format!("DIVVY.BACKUP backup-{}", self.backups));
+        while begun.elapsed() < length {
+            thread::sleep(Duration::from_millis(20));
+        }
+        self.faults.end();
+        let met = self.faults.met() - met;
+        let served = until_served(&server);
+        stop.store(true, Relaxed);
+        clients.into_iter().for_each(|client| client.join().unwrap());
+        if self.durability == "lazy" {
+            // Listing writes what is not written yet.
+            let listed = RespClient::connect(server.resp).command("DIVVY.COUNTERS kind=kept user=*");
+            assert!(listed.starts_with('[') || served.is_err(), "{listed}");
+        }
+        server.kill();
+        self.nothing_is_missing();
+        served.map_err(|error| format!("{error}; {met} calls had failed"))
+    }
+
+    /// After a restart, with the disk as well as ever.
+    fn nothing_is_missing(&self) {
+        let server = self.serve(&[]);
+        let mut client = LineClient::connect(server.line);
+        for (user, told) in self.tally.told.iter().enumerate() {
+            let used = CREDIT - client.hit(&format!("kind=kept user=u{user}")).1;
+            let asked = self.tally.asked[user].fetch_add(1, Relaxed) + 1;
+            let told = told.swap(used, Relaxed);
+            assert!(told < used, "user u{user} had been told that {told} are used; with one more, {used} are");
+            assert!(used <= asked, "user u{user} has used {used}, and asked for {asked}");
+        }
+        assert!(server.terminate().success());
+    }
+}
+
+/// Hits of a client's own users, whether they are answered or refused, until it is told to stop.
+fn count(server: &Server, client: usize, tally: &Arc<Tally>, stop: &Arc<AtomicBool>) -> JoinHandle<()> {
+    let (line, tally, stop) = (server.line, Arc::clone(tally), Arc::clone(stop));
+    thread::spawn(move || {
+        let mut connection = LineClient::connect(line);
+        while !stop.load(Relaxed) {
+            let users: Vec<_> = (0..PIPELINE).map(|at| client * USERS_EACH + at * 3 % USERS_EACH).collect();
+            let burst: String = users.iter().map(|user| format!("HIT kind=kept user=u{user}\n")).collect();
+            for &user in &users {
+                tally.asked[user].fetch_add(1, Relaxed);
+            }
+            connection.send(burst.as_bytes());
+            for user in users {
+                let reply = connection.read_line();
+                match parse_verdict(&reply) {
+                    Some((_, credit, _)) => {
+                        tally.told[user].fetch_max(CREDIT - credit, Relaxed);
+                    }
+                    None => assert!(reply.starts_with("ERR "), "{reply:?}"),
+                }
+            }
+        }
+    })
+}
+
+/// Waits until hits are taken and the server says that it is ready.
+fn until_served(server: &Server) -> Result<(), String> {
+    let begun = Instant::now();
+    let mut client = LineClient::connect(server.line);
+    loop {
+        client.send(b"HIT kind=kept user=probe\n");
+        let reply = client.read_line();
+        if parse_verdict(&reply).is_some() && http::get(server.http, "/readyz").status == 200 {
+            return Ok(());
+        }
+        if begun.elapsed() > PATIENCE {
+            return Err(format!("not served again after {PATIENCE:?}: {}", reply.trim_end()));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn fail_at_every_call(durability: &'static str) {
+    let mut rng = Rng::seed_from_u64(seed());
+    let mut place = Place::new(durability);
+    let (mut failures, mut outages) = (Vec::new(), 0);
+    let mut fail = |name: &str, error: u32, calls: u32, length: Duration| {
+        outages += 1;
+        let error_name = if error == NO_SPACE { "ENOSPC" } else { "EIO" };
+        if let Err(failure) = place.outage(error, calls, length) {
+            failures.push(format!("{error_name} at {name} for {length:?}: {failure}"));
+        }
+    };
+    let mut halves = |calls| if rng.random() { calls | HALVES } else { calls };
+    for round in 0..setting("DIVVY_TEST_OUTAGES", 1) {
+        for (index, (name, call)) in CALLS.into_iter().enumerate() {
+            let error = [NO_SPACE, INPUT_OUTPUT][(index + round) % 2];
+            fail(name, error, halves(call), MOMENT);
+        }
+        let long = Duration::from_secs(setting("DIVVY_TEST_OUTAGE_SECONDS", 3));
+        fail("every call", [NO_SPACE, INPUT_OUTPUT][round % 2], halves(ALL_CALLS), long);
+    }
+    println!("{outages} outages in {durability} mode");
+    assert!(failures.is_empty(), "{} of {outages} outages:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn a_disk_that_failed_for_a_while_is_served_from_again_in_wal_mode() {
+    fail_at_every_call("wal");
+}
+
+#[test]
+fn a_disk_that_failed_for_a_while_is_served_from_again_in_sync_mode() {
+    fail_at_every_call("sync");
+}
+
+#[test]
+fn a_disk_that_failed_for_a_while_is_served_from_again_in_lazy_mode() {
+    fail_at_every_call("lazy");
+}
+
+/// Hits of new actors that a full disk refuses left their counters in memory for good.
+#[test]
+fn what_a_full_disk_refuses_is_not_kept_in_memory() {
+    let place = Place::new("wal");
+    let server = place.serve(&[]);
+    let mut client = LineClient::connect(server.line);
+    client.hit("kind=kept user=known");
+    place.faults.begin(NO_SPACE, ALL_CALLS);
+    let (mut number, mut refused) = (0, 0);
+    let mut ask = |client: &mut LineClient| {
+        let burst: String = (number..number + 500).map(|user| format!("HIT kind=kept user=new-{user}\n")).collect();
+        number += 500;
+        client.stream().write_all(burst.as_bytes()).unwrap();
+        for _ in 0..500 {
+            refused += u32::from(client.read_line().starts_with("ERR "));
+        }
+    };
+    // The first ones pay for buffers that stay.
+    (0..20).for_each(|_| ask(&mut client));
+    let before = server.resident();
+    let until = Instant::now() + Duration::from_secs(setting("DIVVY_TEST_OUTAGE_SECONDS", 3));
+    while Instant::now() < until {
+        ask(&mut client);
+    }
+    let grown = server.resident().saturating_sub(before);
+    println!("{number} asked, {refused} refused, {grown} bytes more");
+    assert!(refused > number / 2, "{refused} of {number} were refused");
+    assert!(grown < MOST_GROWN, "{grown} bytes more after {number} hits, of which {refused} were refused");
+    place.faults.end();
+    until_served(&server).unwrap();
+}

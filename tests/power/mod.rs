@@ -1,0 +1,11 @@
+//! What a disk can do: lose its power at any moment, and fail for a while.
+//!
+//! The server under test runs with `interpose.c` between it and the file system. With a [`trace`] of what it wrote and
+//! synced, and when it acknowledged what, [`disk`] builds the disks that a power cut could have left, and [`cuts`] opens
+//! each of them. With faults that begin and end at will, [`failing`] looks at how the server comes through.
+
+mod cuts;
+mod disk;
+mod failing;
+mod interposed;
+mod trace;

@@ -1,0 +1,301 @@
+//! Storms: clients of every front hang up at any moment, thousands of times, while others go on counting. Afterwards
+//! every front answers, and no acknowledged hit is missing, after a SIGKILL either.
+//!
+//! `DIVVY_TEST_STORM_SECONDS` sets how long a storm lasts (3 unless set), `DIVVY_TEST_SEED` which one it is.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use axum::http::Request;
+use divvy::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use divvy::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use divvy::protocol::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use h2::client::SendRequest;
+use prost::Message;
+use prost::bytes::Bytes;
+use rand::rngs::Xoshiro256PlusPlus as Rng;
+use rand::{RngExt, SeedableRng};
+use socket2::SockRef;
+use tokio::time::timeout;
+
+use crate::support::http::{self, HttpClient};
+use crate::support::seed::{seed, setting};
+use crate::support::{LineClient, PATIENCE, RespClient, RulesFile, Server};
+
+const RULES: &str = "
+[domain=storm user=*]
+creditLimit = 1000000000
+resetSeconds = 360000
+actorField = user
+
+[default]
+creditLimit = 0
+resetSeconds = 0
+";
+const CREDIT: u64 = 1_000_000_000;
+/// Connections that one thread opens, uses and closes at once.
+const AT_ONCE: usize = 16;
+/// How long a client waits at most before it hangs up.
+const LONGEST: Duration = Duration::from_micros(800);
+/// Threads that count, and stay.
+const STEADY: usize = 4;
+const USERS: u64 = 40;
+
+const RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+const HEALTH: &str = "/grpc.health.v1.Health/Check";
+
+#[test]
+fn a_storm_of_disconnects_in_wal_mode_harms_nobody_else() {
+    storm("wal");
+}
+
+#[test]
+fn a_storm_of_disconnects_in_sync_mode_harms_nobody_else() {
+    storm("sync");
+}
+
+#[test]
+fn a_storm_of_disconnects_in_lazy_mode_harms_nobody_else() {
+    storm("lazy");
+}
+
+fn storm(durability: &str) {
+    let mut rng = Rng::seed_from_u64(seed());
+    let rules = RulesFile::ini(RULES);
+    let dir = tempfile::tempdir().unwrap();
+    let args = [rules.path(), "--data-dir", dir.path().to_str().unwrap(), "--durability", durability, "--threads", "4"];
+    let server = Server::start(&args);
+    let hung_up = &AtomicU64::new(0);
+    let until = Instant::now() + Duration::from_secs(setting("DIVVY_TEST_STORM_SECONDS", 3));
+    let counted = thread::scope(|scope| {
+        let storms: [(SocketAddr, fn(&mut Rng) -> Vec<u8>); 4] =
+            [(server.http, post), (server.http, post), (server.line, line), (server.resp, resp)];
+        for (address, request) in storms {
+            let rng = Rng::seed_from_u64(rng.random());
+            scope.spawn(move || hang_up(address, request, rng, until, hung_up));
+        }
+        for (address, is_grpc) in [(server.http, false), (server.grpc, true)] {
+            let rng = Rng::seed_from_u64(rng.random());
+            scope.spawn(move || reset_streams(address, is_grpc, rng, until, hung_up));
+        }
+        let line = server.line;
+        let steady: Vec<_> = (0..STEADY).map(|client| scope.spawn(move || count(line, client, until))).collect();
+        steady.into_iter().map(|client| client.join().unwrap()).collect::<Vec<_>>()
+    });
+    println!(
+        "{durability}: {} requests were abandoned, {} hits counted",
+        hung_up.load(Relaxed),
+        counted.iter().sum::<u64>()
+    );
+    assert!(hung_up.load(Relaxed) > 100);
+    every_front_answers(&server);
+
+    let mut client = LineClient::connect(server.line);
+    for (number, counted) in counted.iter().enumerate() {
+        let (_, credit, _) = client.hit(&format!("domain=storm user=steady-{number}"));
+        assert_eq!(CREDIT - credit, counted + 1, "steady-{number}: every hit is counted once");
+    }
+    let before = credits(&mut client);
+    if durability == "lazy" {
+        // Listing writes what is not written yet.
+        let listed = RespClient::connect(server.resp).command("DIVVY.COUNTERS domain=storm user=*");
+        assert!(listed.starts_with('['), "{listed}");
+    }
+    server.kill();
+    let server = Server::on_disk(rules.path(), dir.path(), durability);
+    let after = credits(&mut LineClient::connect(server.line));
+    for (user, credit) in before {
+        // What was abandoned may have been counted in between.
+        assert!(after[&user] < credit, "{user} has {} after a restart, and had {credit}", after[&user]);
+    }
+}
+
+/// A hit of every user.
+fn credits(client: &mut LineClient) -> BTreeMap<String, u64> {
+    let steady = (0..STEADY).map(|number| format!("steady-{number}"));
+    let users = (0..USERS).map(|number| format!("u{number}")).chain(steady);
+    users.map(|user| (user.clone(), client.hit(&format!("domain=storm user={user}")).1)).collect()
+}
+
+/// Hits of one user, one after the other, and how many were acknowledged. Each must be.
+fn count(line: SocketAddr, client: usize, until: Instant) -> u64 {
+    let mut connection = LineClient::connect(line);
+    let mut counted = 0;
+    while Instant::now() < until {
+        let (_, credit, _) = connection
+            .try_hit(&format!("domain=storm user=steady-{client}"))
+            .unwrap_or_else(|| panic!("a hit was not answered within {PATIENCE:?}, after {counted} that were"));
+        counted += 1;
+        assert_eq!(CREDIT - credit, counted);
+    }
+    counted
+}
+
+fn user(rng: &mut Rng) -> String {
+    format!("u{}", rng.random_range(0..USERS))
+}
+
+fn json(rng: &mut Rng) -> String {
+    format!(r#"{{"operation":{{"domain":"storm","user":"{}"}}}}"#, user(rng))
+}
+
+fn post(rng: &mut Rng) -> Vec<u8> {
+    http::encode("POST", "/v1/hit", &[("content-type", "application/json")], json(rng).as_bytes())
+}
+
+fn line(rng: &mut Rng) -> Vec<u8> {
+    format!("HIT domain=storm user={}\n", user(rng)).into_bytes()
+}
+
+fn resp(rng: &mut Rng) -> Vec<u8> {
+    format!("DIVVY.HIT domain=storm user={}\r\n", user(rng)).into_bytes()
+}
+
+/// Opens connections, sends requests on each, some of them cut short, and closes them without a look at the replies.
+fn hang_up(address: SocketAddr, request: fn(&mut Rng) -> Vec<u8>, mut rng: Rng, until: Instant, count: &AtomicU64) {
+    while Instant::now() < until {
+        let mut connections = Vec::new();
+        for _ in 0..AT_ONCE {
+            let mut connection = TcpStream::connect(address).unwrap();
+            let mut bytes: Vec<u8> = (0..rng.random_range(1..4)).flat_map(|_| request(&mut rng)).collect();
+            if rng.random_bool(0.1) {
+                bytes.truncate(rng.random_range(0..bytes.len()));
+            }
+            if rng.random_bool(0.3) {
+                // A reset in place of an orderly end.
+                SockRef::from(&connection).set_linger(Some(Duration::ZERO)).unwrap();
+            }
+            // The server may be quicker: it closes a connection whose last request makes no sense.
+            let _ = connection.write_all(&bytes);
+            connections.push(connection);
+        }
+        for connection in connections {
+            thread::sleep(LONGEST.mul_f64(rng.random::<f64>() / AT_ONCE as f64));
+            drop(connection);
+            count.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// Opens streams of HTTP/2 and cancels them, or ends the whole connection; a server that has enough of it is left alone
+/// and a new connection made.
+fn reset_streams(address: SocketAddr, is_grpc: bool, mut rng: Rng, until: Instant, count: &AtomicU64) {
+    wait(async {
+        while Instant::now() < until {
+            let Some(mut client) = Http2::connect(address).await else { continue };
+            for _ in 0..rng.random_range(1..30) {
+                let (path, body) =
+                    if is_grpc { (RATE_LIMIT, grpc_hit(&mut rng)) } else { ("/v1/hit", json(&mut rng).into()) };
+                let Some(()) = client.abandon(path, is_grpc, body, &mut rng).await else { break };
+                count.fetch_add(1, Relaxed);
+            }
+        }
+    });
+}
+
+fn grpc_hit(rng: &mut Rng) -> Vec<u8> {
+    let entry = Entry { key: "user".into(), value: user(rng).into() };
+    let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
+    let request =
+        RateLimitRequest { domain: "storm".into(), descriptors: vec![descriptor], ..RateLimitRequest::default() };
+    framed(&request.encode_to_vec())
+}
+
+/// A gRPC message with its prefix: not compressed, and its length.
+fn framed(message: &[u8]) -> Vec<u8> {
+    [&[0], &(message.len() as u32).to_be_bytes()[..], message].concat()
+}
+
+/// A client of HTTP/2, with or without gRPC.
+struct Http2 {
+    send: SendRequest<Bytes>,
+    /// Ends the connection when it is dropped.
+    connection: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Http2 {
+    fn drop(&mut self) {
+        self.connection.abort();
+    }
+}
+
+impl Http2 {
+    async fn connect(address: SocketAddr) -> Option<Self> {
+        let socket = tokio::net::TcpStream::connect(address).await.ok()?;
+        let (send, connection) = h2::client::handshake(socket).await.ok()?;
+        let connection = tokio::spawn(async move {
+            // It ends with an error when the server has enough of it.
+            let _ = connection.await;
+        });
+        Some(Self { send, connection })
+    }
+
+    /// Sends a request and cancels it within a moment.
+    async fn abandon(&mut self, path: &str, is_grpc: bool, body: Vec<u8>, rng: &mut Rng) -> Option<()> {
+        let mut send = self.send.clone().ready().await.ok()?;
+        let (_response, mut stream) = send.send_request(request(path, is_grpc), false).ok()?;
+        let is_whole = rng.random_bool(0.9);
+        let half = body.len() / 2;
+        let bytes = if is_whole { Bytes::from(body) } else { Bytes::from(body).slice(..half) };
+        stream.send_data(bytes, is_whole).ok()?;
+        let end = Instant::now() + LONGEST.mul_f64(rng.random());
+        while Instant::now() < end {
+            tokio::task::yield_now().await;
+        }
+        stream.send_reset(h2::Reason::CANCEL);
+        Some(())
+    }
+
+    /// Sends a request and reads its response: the status, and the body.
+    async fn ask(&mut self, path: &str, is_grpc: bool, body: Vec<u8>) -> (u16, Vec<u8>) {
+        let mut send = self.send.clone().ready().await.unwrap();
+        let (response, mut stream) = send.send_request(request(path, is_grpc), false).unwrap();
+        stream.send_data(body.into(), true).unwrap();
+        let response = response.await.unwrap();
+        let status = response.status().as_u16();
+        let (mut received, mut body) = (Vec::new(), response.into_body());
+        while let Some(data) = body.data().await {
+            received.extend(data.unwrap());
+        }
+        (status, received)
+    }
+}
+
+fn request(path: &str, is_grpc: bool) -> Request<()> {
+    let kind = if is_grpc { "application/grpc" } else { "application/json" };
+    let request = Request::post(format!("http://divvy{path}")).header("content-type", kind);
+    request.header("te", "trailers").body(()).unwrap()
+}
+
+fn every_front_answers(server: &Server) {
+    let hit = "domain=storm user=after";
+    assert_eq!(LineClient::connect(server.line).hit(hit).1, CREDIT - 1);
+    let reply = RespClient::connect(server.resp).command(&format!("DIVVY.HIT {hit}"));
+    assert!(reply.starts_with(&format!("[1 {} ", CREDIT - 2)), "{reply}");
+    let body = r#"{"operation":{"domain":"storm","user":"after"}}"#;
+    let answer = HttpClient::connect(server.http).post("/v1/hit", body);
+    assert_eq!((answer.status, answer.json()["remaining"].as_u64()), (200, Some(CREDIT - 3)));
+    assert_eq!(http::get(server.http, "/readyz").status, 200);
+    let answers = async {
+        let mut http2 = Http2::connect(server.http).await.unwrap();
+        assert_eq!(http2.ask("/v1/hit", false, body.into()).await.0, 200);
+        let mut grpc = Http2::connect(server.grpc).await.unwrap();
+        let (status, reply) = grpc.ask(RATE_LIMIT, true, grpc_hit(&mut Rng::seed_from_u64(0))).await;
+        assert_eq!(status, 200);
+        let reply = RateLimitResponse::decode(&reply[5..]).unwrap();
+        assert_eq!(reply.overall_code, 1, "{reply:?}");
+        let (_, health) = grpc.ask(HEALTH, true, framed(&[])).await;
+        assert_eq!(health, framed(&[8, 1]), "SERVING");
+    };
+    wait(async { timeout(PATIENCE, answers).await.unwrap() });
+}
+
+/// Runs the future on threads of its own.
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(future)
+}

@@ -1,0 +1,34 @@
+//! Futures that end early, as those of clients that hang up do.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
+/// When a future is dropped that has not come to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dropped {
+    /// As soon as it waits.
+    Waiting,
+    /// When what it waited for has come, and before it knows.
+    Woken,
+}
+
+pub const WAYS: [Dropped; 2] = [Dropped::Waiting, Dropped::Woken];
+
+/// Polls the future so many times, and then drops it: `None`, unless it has come to its end by then.
+pub async fn within_polls<T>(future: impl Future<Output = T>, polls: usize, dropped: Dropped) -> Option<T> {
+    let mut future = pin!(future);
+    let mut left = polls;
+    poll_fn(|context| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match future.as_mut().poll(context) {
+            Poll::Ready(value) => Poll::Ready(Some(value)),
+            Poll::Pending if left == 0 && dropped == Dropped::Waiting => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
