@@ -15,11 +15,12 @@ use self::futures::{WAYS, within_polls};
 use super::accept::Front;
 use super::connection::{Lease, Timeouts};
 use super::grpc::GrpcFront;
+use super::health::Health;
 use super::http::{ApiSettings, BodyBounds, CheckOperation, CheckSettings, HttpFront};
 use super::line::LineFront;
 use super::memory::BufferMemory;
 use super::resp::RespFront;
-use super::stream::Stream;
+use super::stream::{Greeting, Plain, Stream};
 use super::*;
 use crate::clock::Clock;
 use crate::config::{self, Format};
@@ -84,7 +85,9 @@ impl Served {
                 let (stream, peer) = listener.accept().await.unwrap();
                 client.write_all(request).await.unwrap();
                 client.shutdown().await.unwrap();
-                let served = front.serve(Stream::Plain(stream), peer, self.lease());
+                let greeting = Greeting { front: "test", peer, answer: b"" };
+                let stream = Stream::Plain(Plain::new(stream, greeting));
+                let served = front.serve(stream, peer, self.lease());
                 has_ended = within_polls(served, polls, dropped).await.is_some();
                 let hit = timeout(PATIENCE, self.hit()).await;
                 hit.unwrap_or_else(|_| panic!("{name}: no hit is answered after {polls} polls ({dropped:?})"));
@@ -129,14 +132,14 @@ async fn drop_at_every_await(durability: Durability) {
         max_hits: 10,
     };
     let access = Access::default();
-    let http = || {
-        let draining = CancellationToken::new();
-        HttpFront::new(limiter(), limits, served.bounds(), &access, api.clone(), "/metrics", draining)
-    };
+    let health = Health::start(&served.limiter, CancellationToken::new()).unwrap();
+    health.first().await;
+    let http =
+        || HttpFront::new(limiter(), limits, served.bounds(), &access, api.clone(), "/metrics", Arc::clone(&health));
     served.drop_connections(http(), HTTP, "HTTP/1").await;
     served.drop_connections(http(), HTTP_2, "HTTP/2").await;
     let headers = "none".parse().unwrap();
-    let grpc = GrpcFront::new(limiter(), limits, headers, served.bounds(), None, CancellationToken::new()).unwrap();
+    let grpc = GrpcFront::new(limiter(), limits, headers, served.bounds(), None, health).unwrap();
     served.drop_connections(grpc, HTTP_2, "gRPC").await;
     served.limiter.store().close().await.unwrap();
 }
