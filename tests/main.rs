@@ -10,6 +10,7 @@ mod clients;
 mod conformance;
 mod drain;
 mod envoy;
+mod flags;
 mod flood;
 mod grpc;
 mod health;

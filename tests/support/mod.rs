@@ -74,6 +74,11 @@ impl Server {
 
     /// As `command`, which may have an environment and a log of its own.
     pub fn start_as(command: &mut Command, args: &[&str]) -> Self {
+        Self::try_start_as(command, args).unwrap_or_else(|status| panic!("divvy serve ended at start: {status}"))
+    }
+
+    /// As [`Server::start_as`]; how it ended when it does not start.
+    pub fn try_start_as(command: &mut Command, args: &[&str]) -> Result<Self, ExitStatus> {
         let mut child = command
             .args(["serve", "--listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"])
             .args(["--grpc-listen", "127.0.0.1:0"])
@@ -87,7 +92,7 @@ impl Server {
         while !announced.last().is_some_and(|last: &String| last.starts_with("rules:")) {
             let mut text = String::new();
             if stdout.read_line(&mut text).unwrap() == 0 {
-                panic!("divvy serve ended at start: {:?}", child.wait());
+                return Err(child.wait().unwrap());
             }
             let text = text.trim_end();
             match text.split_once(" on ") {
@@ -100,7 +105,7 @@ impl Server {
         }
         let nowhere: SocketAddr = ([127, 0, 0, 1], 0).into();
         let [line, resp, http, grpc] = [line, resp, http, grpc].map(|address| address.unwrap_or(nowhere));
-        Self { child, stdout, line, resp, http, grpc, announced }
+        Ok(Self { child, stdout, line, resp, http, grpc, announced })
     }
 
     pub fn pid(&self) -> u32 {
