@@ -42,6 +42,7 @@ mod robustness;
 mod rocks;
 mod sockets;
 mod statsd;
+mod subcommands;
 mod support;
 mod tls;
 mod token_bucket;
