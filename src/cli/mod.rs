@@ -3,21 +3,27 @@
 //! Here the operator's words become calls, and errors become messages and exit codes. Nothing here decides anything.
 
 mod access;
+mod address;
 mod backup;
 mod bench;
 mod check;
+mod confirm;
 mod convert;
 mod counters;
+mod environment;
 mod explain;
 mod hit;
 mod pairs;
+mod progress;
 mod resp;
 mod restore;
 mod rules_file;
 mod secret;
 mod serve;
 mod stats;
+mod units;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -33,13 +39,12 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve limits over the line protocol, RESP, HTTP and gRPC
-    #[command(args_override_self = true)]
+    #[command(args_override_self = true, after_help = units::HELP)]
     Serve(Box<serve::ServeArgs>),
     /// Validate a rules file and report every problem in it
     Check(check::CheckArgs),
     /// Tell which rules match an operation, and why the others do not
     Explain(explain::ExplainArgs),
-    /// Send a hit to a running server and print the answer
     Hit(hit::HitArgs),
     Convert(convert::ConvertArgs),
     /// Print a running server's figures
@@ -50,6 +55,7 @@ enum Command {
     Backup(backup::BackupArgs),
     /// Make a data directory of a backup
     Restore(restore::RestoreArgs),
+    #[command(after_help = units::HELP_ON_TIMES)]
     Bench(bench::BenchArgs),
 }
 
@@ -59,6 +65,14 @@ impl Cli {
     /// # Errors
     /// What kept it from doing its work, worded for the operator.
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        // `serve` has a log for that.
+        if !matches!(self.command, Command::Serve(_)) {
+            let mut err = io::stderr().lock();
+            for line in environment::unknown_settings() {
+                // Whether the operator can be warned does not decide what is done.
+                let _ = writeln!(err, "divvy: warning: {line}");
+            }
+        }
         match self.command {
             Command::Serve(args) => serve::run(*args),
             Command::Check(args) => check::run(args),
