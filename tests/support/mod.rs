@@ -144,9 +144,24 @@ impl Server {
 
     /// The most memory that was ever resident, in bytes.
     pub fn peak_resident(&self) -> u64 {
+        self.status("VmHWM:") * 1024
+    }
+
+    /// The memory that is resident, in bytes.
+    pub fn resident(&self) -> u64 {
+        self.status("VmRSS:") * 1024
+    }
+
+    /// The threads that there are.
+    pub fn threads(&self) -> u64 {
+        self.status("Threads:")
+    }
+
+    /// A number that the kernel tells of the process.
+    fn status(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        kib.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+        let number = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        number.trim().trim_end_matches(" kB").parse().unwrap()
     }
 }
 

@@ -18,6 +18,7 @@ use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::{RateLimitR
 use crate::protocol::envoy::{self, InvalidRequest};
 use crate::rules::{Operation, Quota};
 use crate::server::http::{Answer, RateLimitHeaders};
+use crate::server::told;
 
 /// The service.
 pub struct RateLimits {
@@ -134,7 +135,7 @@ fn duration(nanos: u64) -> prost_types::Duration {
 
 /// A store that fails is UNAVAILABLE, so that Envoy's `failure_mode_deny` decides.
 fn refuse(refusal: Refusal) -> Status {
-    let message = refusal.to_string();
+    let message = told::refusal(&refusal);
     match refusal {
         Refusal::NoRules => Status::failed_precondition(message),
         Refusal::Cost(_) => Status::invalid_argument(message),
