@@ -142,11 +142,16 @@ impl Limiter {
 
     /// Empties `requests`, dates them, and pins the rules by which all of them are answered.
     pub fn begin(&self, requests: &mut Requests) {
+        self.begin_under(requests, self.policy.load_full());
+    }
+
+    /// As [`Limiter::begin`], under rules that were pinned before.
+    pub fn begin_under(&self, requests: &mut Requests, policy: Option<Arc<Policy>>) {
         requests.batch.begin(self.clock.now());
         requests.asked.clear();
         requests.matched.clear();
         requests.hits = 0;
-        requests.policy = self.policy.load_full();
+        requests.policy = policy;
     }
 
     /// Applies the batch: afterwards each request has its answer.
@@ -211,6 +216,13 @@ enum Answer {
 }
 
 impl Requests {
+    /// What its buffers hold, used or not (bytes).
+    pub fn memory(&self) -> usize {
+        self.batch.memory()
+            + self.asked.capacity() * size_of::<Asked>()
+            + self.matched.capacity() * size_of::<Matched>()
+    }
+
     pub fn len(&self) -> usize {
         self.asked.len()
     }

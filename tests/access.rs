@@ -293,3 +293,20 @@ fn wrong_passwords_are_logged_but_neither_shown_nor_many() {
         assert_eq!(log.count(secret), 0, "{secret} is in the log");
     }
 }
+
+#[test]
+fn two_authorization_headers_are_refused() {
+    let server = guarded(&[]);
+    let ask = |address, path: &str, values: &[&str]| {
+        let headers: String = values.iter().map(|value| format!("authorization: Bearer {value}\r\n")).collect();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: divvy\r\nconnection: close\r\n{headers}\r\n");
+        crate::support::http::request(address, request).status
+    };
+    let service = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+    for (address, path) in [(server.http, "/v1/rules"), (server.grpc, service)] {
+        assert_ne!(ask(address, path, &[PASSWORD]), 401, "{path}");
+        for both in [[PASSWORD, "wrong"], ["wrong", PASSWORD], [PASSWORD, PASSWORD]] {
+            assert_eq!(ask(address, path, &both), 401, "{path}: {both:?}");
+        }
+    }
+}

@@ -78,6 +78,10 @@ fn redis_cli() {
     assert_eq!(cli(&[], "DIVVY.RESET method=GET path=/status"), "1\n");
     assert_eq!(cli(&[], "PING"), "PONG\n");
     assert!(cli(&[], "INFO server").contains("divvy_version:"));
+    let mut transaction = Command::new("sh");
+    let script = "printf 'MULTI\\nDIVVY.HIT method=GET path=/status\\nPING\\nEXEC\\n' | redis-cli -p \"$0\"";
+    transaction.args(["-c", script, &port]);
+    assert_eq!(run(transaction), "OK\nQUEUED\nQUEUED\n1\n999\n60\nPONG\n");
     assert!(cli(&["--json"], "COMMAND DOCS divvy.hit").contains("summary"));
 }
 

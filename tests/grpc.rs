@@ -35,6 +35,10 @@ creditLimit = 100
 resetSeconds = 60
 costField = bytes
 
+[domain=edge path=/half]
+creditLimit = 1
+resetSeconds = 2.5
+
 [default]
 creditLimit = 0
 resetSeconds = 0
@@ -177,6 +181,22 @@ fn a_gateway_s_clients_are_told_where_they_stand_with_the_strictest_rule() {
     assert!(denied.iter().any(|header| header.starts_with("retry-after: ")), "{denied:?}");
     let silent = Server::in_memory(rules.path());
     assert!(Caller::new(&silent).should_rate_limit(&request)["response_headers_to_add"].is_null());
+}
+
+#[test]
+fn resets_are_whole_seconds_that_agree_with_the_headers() {
+    let rules = RulesFile::ini(RULES);
+    let server = Server::start(&[rules.path(), "--store", "memory", "--grpc-rate-limit-headers", "x"]);
+    let mut caller = Caller::new(&server);
+    let request = asked(&["path=/half"]);
+    assert_eq!(caller.should_rate_limit(&request)["statuses"][0]["duration_until_reset"], "3s");
+    let denied = caller.should_rate_limit(&request);
+    let told = denied["statuses"][0]["duration_until_reset"].as_str().unwrap().trim_end_matches('s').to_owned();
+    let headers = denied["response_headers_to_add"].as_array().unwrap();
+    for name in ["x-ratelimit-reset", "retry-after"] {
+        let header = headers.iter().find(|header| header["key"] == name).unwrap();
+        assert_eq!(header["value"], told.as_str(), "{name}");
+    }
 }
 
 #[test]

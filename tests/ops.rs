@@ -266,6 +266,7 @@ fn a_backup_that_fails_leaves_nothing_behind() {
     fs::write(&backups, "not a directory").unwrap();
     let reply = client.command("DIVVY.BACKUP a");
     assert!(reply.starts_with("-ERR cannot write the backup") && reply.contains("nothing is left"), "{reply}");
+    assert!(!reply.contains(&backups), "a client is told a path: {reply}");
     fs::remove_file(&backups).unwrap();
     fs::create_dir(&backups).unwrap();
     assert_eq!(client.command("DIVVY.BACKUP a"), place.path("backups/a"), "the next one is not in its way");

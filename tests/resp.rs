@@ -24,6 +24,26 @@ fn hits_peeks_and_resets() {
 }
 
 #[test]
+fn a_hit_may_cost_more_or_nothing() {
+    let (_server, mut client) = served();
+    for (command, reply) in [
+        ("DIVVY.HIT method=GET path=/status COST 10", "[1 990 60]"),
+        ("DIVVY.PEEK method=GET path=/status cost 990", "[1 990 60]"),
+        ("DIVVY.PEEK method=GET path=/status COST 991", "[0 990 60]"),
+        ("DIVVY.HIT method=GET path=/status COST 991", "[0 990 60]"),
+        ("DIVVY.HIT method=GET path=/status COST 0", "[1 990 60]"),
+        ("DIVVY.HIT method=GET path=/status COST=5", "[1 989 60]"),
+    ] {
+        assert_eq!(client.command(command), reply, "{command}");
+    }
+    for words in ["a=b COST", "a=b COST 1 COST 2", "COST 1 a=b", "a=b COST -1", "a=b COST x"] {
+        let reply = client.command(&format!("DIVVY.HIT {words}"));
+        assert!(reply.starts_with("-ERR ") && reply.contains("COST"), "{words}: {reply}");
+    }
+    assert!(client.command("COMMAND DOCS divvy.hit").contains("COST n"));
+}
+
+#[test]
 fn an_argument_is_one_pair_whatever_is_in_it() {
     let rules = RulesFile::ini(
         "[\"a b\"=*]\ncreditLimit=9\nresetSeconds=60\nactorField=a b\n[default]\ncreditLimit=0\nresetSeconds=0\n",

@@ -113,7 +113,12 @@ fn start(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let limits = args.limits.limits();
     files::allow_for(limits.max_connections);
     let handed = Handed::from_env()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(server::MAX_BLOCKING_THREADS)
+        .thread_keep_alive(server::BLOCKING_KEEP_ALIVE)
+        .build()
+        .context("cannot start")?;
     let served = runtime.block_on(serve(args, limits, rules, &store, &addresses, handed, watched));
     // Whoever still waits for a name to resolve, for statsd, is not waited for.
     runtime.shutdown_background();

@@ -5,7 +5,7 @@ use prometheus::IntCounter;
 use super::histogram::{Histogram, Unit};
 use super::maker::Maker;
 
-/// Upper bounds; a front takes at most 1024 requests into one batch.
+/// Upper bounds; a front takes at most 512 requests into one batch, and a transaction may be larger.
 const SIZES: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 /// Upper bounds in nanoseconds: a hot table, a disk, a network, a timeout.
 const DURATIONS: [u64; 12] = [

@@ -14,7 +14,7 @@ pub mod table;
 pub use bucket::BucketAsk;
 pub use counters::{CountersAsk, Named, START};
 pub use error::CommandError;
-pub use pairs::Pairs;
+pub use pairs::{Pairs, Priced};
 use table::Spec;
 
 use super::resp::{Arguments, Version};
@@ -22,10 +22,10 @@ use super::resp::{Arguments, Version};
 /// A request that names a known command with arguments that it takes.
 #[derive(Debug, Clone, Copy)]
 pub enum Command<'a> {
-    /// `DIVVY.HIT key=value…`: take credit.
-    Hit(Pairs<'a>),
-    /// `DIVVY.PEEK key=value…`: what a hit would be answered.
-    Peek(Pairs<'a>),
+    /// `DIVVY.HIT key=value… [COST n]`: take credit.
+    Hit(Priced<'a>),
+    /// `DIVVY.PEEK key=value… [COST n]`: what a hit would be answered.
+    Peek(Priced<'a>),
     /// `DIVVY.RESET key=value…`: forget the counters that a hit would take from.
     Forget(Pairs<'a>),
     /// `DIVVY.EXPLAIN key=value…`: which rules match.
@@ -53,8 +53,21 @@ pub enum Command<'a> {
     Quit,
     /// `RESET`: the connection as it was when it was new.
     ResetConnection,
+    /// `MULTI`: what follows is queued.
+    Multi,
+    /// `EXEC`: what was queued is answered.
+    Exec,
+    /// `DISCARD`: what was queued is forgotten.
+    Discard,
+    /// `WATCH key…`, which there is no use for.
+    Watch,
+    Unwatch,
     ClientId,
     ClientInfo,
+    ClientList(ClientFilter<'a>),
+    ClientReply(ReplyMode),
+    /// `CLIENT NO-EVICT` and `CLIENT NO-TOUCH`, `ON` or `OFF`: no client is evicted here, and no key is touched.
+    ClientSwitch,
     ClientGetName,
     /// A name that follows Redis's rule for one; empty to have none.
     ClientSetName(&'a [u8]),
@@ -92,11 +105,55 @@ impl std::fmt::Debug for Credentials<'_> {
     }
 }
 
+/// Which clients `CLIENT LIST` lists.
+#[derive(Debug, Clone, Copy)]
+pub enum ClientFilter<'a> {
+    All,
+    /// Of a type that no client here is of.
+    None,
+    /// Those with these numbers.
+    Ids(Arguments<'a>),
+}
+
+impl ClientFilter<'_> {
+    /// Whether the client with this number is listed.
+    pub fn lists(&self, id: u64) -> bool {
+        match self {
+            Self::All => true,
+            Self::None => false,
+            Self::Ids(ids) => ids.iter().any(|listed| parse::client_id(listed) == Some(id)),
+        }
+    }
+}
+
+/// `CLIENT REPLY`: whether the client wants replies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplyMode {
+    On,
+    Off,
+    /// None to this command and the next one.
+    Skip,
+}
+
 /// What a client library tells about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LibraryInfo<'a> {
     Name(&'a [u8]),
     Version(&'a [u8]),
+}
+
+/// A command's row in the table, and its parent's if it is a subcommand.
+#[derive(Debug, Clone, Copy)]
+pub struct Found {
+    pub parent: Option<&'static Spec>,
+    pub spec: &'static Spec,
+}
+
+impl Found {
+    /// As Redis lists it: `parent|name` for a subcommand.
+    pub fn full_name(&self) -> String {
+        self.spec.full_name(self.parent)
+    }
 }
 
 impl<'a> Command<'a> {
@@ -105,30 +162,115 @@ impl<'a> Command<'a> {
     /// # Errors
     /// [`CommandError`], in Redis's words where Redis has some.
     pub fn parse(request: Arguments<'a>) -> Result<Self, CommandError> {
+        Self::parse_as(Self::find(request)?, request)
+    }
+
+    /// The command that a request names.
+    ///
+    /// # Errors
+    /// There is none, or its subcommand is unknown.
+    pub fn find(request: Arguments<'_>) -> Result<Found, CommandError> {
         let name = request.get(0).unwrap_or_default();
         let spec = table::find(table::COMMANDS, name).ok_or_else(|| CommandError::unknown_command(request))?;
         match request.get(1) {
-            Some(subcommand) if !spec.subcommands.is_empty() => Self::parse_subcommand(spec, subcommand, request),
-            _ => Self::parse_as(spec, None, request),
+            Some(subcommand) if !spec.subcommands.is_empty() && !is_help(subcommand) => {
+                let found = table::find(spec.subcommands, subcommand);
+                let found = found.ok_or_else(|| CommandError::unknown_subcommand(spec, subcommand))?;
+                Ok(Found { parent: Some(spec), spec: found })
+            }
+            _ => Ok(Found { parent: None, spec }),
         }
     }
 
-    fn parse_subcommand(parent: &'static Spec, name: &[u8], request: Arguments<'a>) -> Result<Self, CommandError> {
-        if name.eq_ignore_ascii_case(b"help") {
-            return Ok(Self::Describe(describe::Question::Help(parent)));
+    /// Reads a request of the command that [`Command::find`] found in it.
+    ///
+    /// # Errors
+    /// As [`Command::parse`].
+    pub fn parse_as(found: Found, request: Arguments<'a>) -> Result<Self, CommandError> {
+        let Found { parent, spec } = found;
+        if !spec.subcommands.is_empty() && request.get(1).is_some_and(is_help) {
+            return Ok(Self::Describe(describe::Question::Help(spec)));
         }
-        let spec =
-            table::find(parent.subcommands, name).ok_or_else(|| CommandError::unknown_subcommand(parent, name))?;
-        Self::parse_as(spec, Some(parent), request)
-    }
-
-    fn parse_as(spec: &Spec, parent: Option<&Spec>, request: Arguments<'a>) -> Result<Self, CommandError> {
         if !spec.takes(request.len()) {
             return Err(CommandError::wrong_arity(spec, parent));
         }
         let named_by = if parent.is_some() { 2 } else { 1 };
         (spec.parse)(request.skip(named_by))
     }
+
+    /// Whether it is about the connection alone: it neither looks at counters nor takes long.
+    pub fn is_about_connection(&self) -> bool {
+        match self {
+            Self::Ping(_)
+            | Self::Echo(_)
+            | Self::Hello(_)
+            | Self::Auth(_)
+            | Self::Select
+            | Self::Unwatch
+            | Self::ClientId
+            | Self::ClientInfo
+            | Self::ClientGetName
+            | Self::ClientSetName(_)
+            | Self::ClientSetInfo(_)
+            | Self::ClientReply(_)
+            | Self::ClientSwitch
+            | Self::Quit
+            | Self::ResetConnection => true,
+            Self::Hit(_)
+            | Self::Peek(_)
+            | Self::Forget(_)
+            | Self::Explain(_)
+            | Self::Tokens(_)
+            | Self::Session(_)
+            | Self::Throttle(_)
+            | Self::Rules
+            | Self::Counters(_)
+            | Self::ForgetCounters(_)
+            | Self::Backup(_)
+            | Self::Multi
+            | Self::Exec
+            | Self::Discard
+            | Self::Watch
+            | Self::ClientList(_)
+            | Self::Info(_)
+            | Self::ConfigGet(_)
+            | Self::DbSize
+            | Self::Time
+            | Self::Describe(_) => false,
+        }
+    }
+
+    /// Whether it is answered at once even after `MULTI`, as in Redis.
+    pub fn is_never_queued(&self) -> bool {
+        matches!(self, Self::Multi | Self::Exec | Self::Discard | Self::Watch | Self::Quit | Self::ResetConnection)
+    }
+
+    /// Whether it is replied to even if the client wanted no replies until now.
+    pub fn ends_silence(&self) -> bool {
+        matches!(self, Self::ClientReply(ReplyMode::On) | Self::ResetConnection)
+    }
+
+    /// Whether the request is within bounds that are known without reading its arguments.
+    ///
+    /// # Errors
+    /// It has too many pairs.
+    pub fn check_count(&self, max_pairs: usize) -> Result<(), CommandError> {
+        match self {
+            Self::Hit(Priced { pairs, .. })
+            | Self::Peek(Priced { pairs, .. })
+            | Self::Forget(pairs)
+            | Self::Explain(pairs) => pairs.check_count(max_pairs),
+            Self::Counters(ask) | Self::ForgetCounters(ask) => match ask.rule {
+                Named::Operation(pairs) => pairs.check_count(max_pairs),
+                Named::Label(_) => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+}
+
+fn is_help(subcommand: &[u8]) -> bool {
+    subcommand.eq_ignore_ascii_case(b"help")
 }
 
 #[cfg(test)]

@@ -7,8 +7,10 @@
 
 pub mod client;
 mod inline;
+mod queue;
 mod reply;
 mod request;
 
+pub use queue::Queue;
 pub use reply::{ReplyWriter, Version};
 pub use request::{Arguments, Decoder, Limits, ProtocolError};

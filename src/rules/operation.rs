@@ -24,6 +24,11 @@ impl Operation {
         Self::default()
     }
 
+    /// What its buffers hold, used or not (bytes).
+    pub fn memory(&self) -> usize {
+        self.text.capacity() + self.pairs.capacity() * size_of::<Pair>()
+    }
+
     pub fn clear(&mut self) {
         self.text.clear();
         self.pairs.clear();

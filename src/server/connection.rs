@@ -13,11 +13,12 @@ use bytes::BytesMut;
 use futures_util::poll;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::coop::unconstrained;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 
 use super::memory::{FREE, Share, UsedUp};
 use super::pool::{self, pooled};
+use super::progress::Progress;
 use super::stream::Stream;
 use crate::metrics::{Limit, Metrics};
 
@@ -32,8 +33,12 @@ const LINGER: Duration = Duration::from_secs(1);
 /// a client that never pauses.
 const LAST_READS: usize = 1024;
 
-pooled!(BytesMut);
-pooled!(Vec<u8>);
+/// Input after which a connection lets others have their turn (bytes): a client that never pauses would otherwise keep
+/// its thread until its socket is full.
+const TURN: usize = READ_SIZE / 2;
+
+pooled!(BytesMut, BytesMut::capacity);
+pooled!(Vec<u8>, Vec::capacity);
 
 /// What a connection does after a session has answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,14 +73,39 @@ impl Cut {
 /// A protocol's side of a connection.
 pub trait Session: Send {
     /// Answers complete requests at the front of `input`, in order: removes them there and appends their replies to
-    /// `output`. It may stop early to bound its memory, and says so with [`Next::AnswerOn`].
-    fn answer(&mut self, input: &mut BytesMut, output: &mut Vec<u8>) -> impl Future<Output = Next> + Send;
+    /// `output`. It may stop early to bound its memory and its time, and says so with [`Next::AnswerOn`].
+    fn answer(&mut self, input: &mut BytesMut, output: &mut Outgoing<'_>) -> impl Future<Output = Next> + Send;
 
     /// Whether the client has given the password, or needs none; until then its time is short.
     fn is_admitted(&self) -> bool;
 
     /// Appends what the client of an unfinished request is told before the connection is closed.
     fn cut(&mut self, cut: Cut, output: &mut Vec<u8>);
+}
+
+/// Where a session puts its replies.
+pub struct Outgoing<'a> {
+    pub bytes: &'a mut Vec<u8>,
+    /// What the input has of the account beyond what is free (bytes).
+    input: usize,
+    memory: &'a mut Share,
+    stream: &'a Stream,
+}
+
+impl Outgoing<'_> {
+    /// Takes what is in here out of the common account: for a session that is about to wait, or to write on, with much
+    /// in hand.
+    ///
+    /// # Errors
+    /// There is not so much left.
+    pub fn account(&mut self) -> Result<(), UsedUp> {
+        self.memory.resize(self.input + beyond(self.bytes.capacity()))
+    }
+
+    /// Ends when the client has ended the connection, or its sending side.
+    pub async fn client_left(&self) {
+        self.stream.left().await;
+    }
 }
 
 /// Bounds on a connection's time.
@@ -85,7 +115,7 @@ pub struct Timeouts {
     pub idle: Option<Duration>,
     /// How long a request may take to arrive, from its first byte to its last.
     pub request: Duration,
-    /// How long the client may take nothing of what was answered.
+    /// How long the client may take less than [`LEAST`](super::progress::LEAST) bytes of what was answered.
     pub write: Duration,
     /// How long a client may take to give the password.
     pub auth: Duration,
@@ -111,6 +141,7 @@ pub async fn serve(stream: Stream, mut session: impl Session, timeouts: Timeouts
         output: Vec::new(),
         admitted_by: Instant::now() + timeouts.auth,
         unfinished: None,
+        worked: 0,
         timeouts,
         memory,
         metrics,
@@ -134,6 +165,8 @@ struct Connection {
     admitted_by: Instant,
     /// When the request whose beginning is in `input` must be complete.
     unfinished: Option<Instant>,
+    /// Bytes that were read since others last had their turn.
+    worked: usize,
     timeouts: Timeouts,
     memory: Share,
     metrics: Arc<Metrics>,
@@ -225,8 +258,12 @@ impl Connection {
         }
         self.input.reserve(READ_SIZE);
         let read = pin!(self.stream.read_buf(&mut self.input)).poll(context);
-        if read.is_pending() {
-            self.give_back_input();
+        match &read {
+            Poll::Pending => {
+                self.worked = 0;
+                self.give_back_input();
+            }
+            Poll::Ready(bytes) => self.worked += bytes.as_ref().copied().unwrap_or(0),
         }
         read
     }
@@ -249,8 +286,18 @@ impl Connection {
             if self.output.capacity() == 0 {
                 self.output = pool::take();
             }
-            let next = session.answer(&mut self.input, &mut self.output).await;
+            let mut outgoing = Outgoing {
+                bytes: &mut self.output,
+                input: beyond(self.input.capacity()),
+                memory: &mut self.memory,
+                stream: &self.stream,
+            };
+            let next = session.answer(&mut self.input, &mut outgoing).await;
             self.write_all().await?;
+            if next == Next::AnswerOn || self.worked >= TURN {
+                self.worked = 0;
+                tokio::task::yield_now().await;
+            }
             match next {
                 Next::AnswerOn => continue,
                 Next::Read => break,
@@ -287,30 +334,12 @@ impl Connection {
 
     /// Writes the output and empties it.
     async fn write_all(&mut self) -> io::Result<()> {
-        let limit = self.timeouts.write;
         let mut written = 0;
-        while let Some(rest) = self.output.get(written..).filter(|rest| !rest.is_empty()) {
-            // Nearly always the socket has room, and no timer is needed.
-            written += match poll!(pin!(self.stream.write(rest))) {
-                Poll::Ready(written) => written?,
-                Poll::Pending => {
-                    account(&mut self.memory, &self.input, &self.output)
-                        .map_err(|UsedUp| io::ErrorKind::OutOfMemory)?;
-                    // The limit is on progress, not on the whole: a slow client that reads is served.
-                    match timeout(limit, self.stream.write(rest)).await {
-                        Ok(written) => written?,
-                        Err(_) => return Err(self.not_read()),
-                    }
-                }
-            };
-        }
-        // Over TLS some of it may still be here.
-        match poll!(pin!(self.stream.flush())) {
-            Poll::Ready(flushed) => flushed?,
-            Poll::Pending => match timeout(limit, self.stream.flush()).await {
-                Ok(flushed) => flushed?,
-                Err(_) => return Err(self.not_read()),
-            },
+        // Nearly always the socket has room, and no timer is needed.
+        let at_once = poll!(pin!(write_out(&mut self.stream, &self.output, &mut written)));
+        match at_once {
+            Poll::Ready(done) => done?,
+            Poll::Pending => self.write_on(written).await?,
         }
         let mut output = std::mem::take(&mut self.output);
         if output.capacity() <= KEPT_CAPACITY {
@@ -319,21 +348,43 @@ impl Connection {
         }
         Ok(())
     }
-
-    fn not_read(&self) -> io::Error {
-        self.metrics.limits.reached(Limit::WriteTimeout);
-        io::ErrorKind::TimedOut.into()
+    /// Writes what is left of the output to a client that takes its time. The limit is on progress, not on the whole: a
+    /// slow client that reads is served.
+    async fn write_on(&mut self, mut written: usize) -> io::Result<()> {
+        self.account().map_err(|UsedUp| io::ErrorKind::OutOfMemory)?;
+        let mut progress = Progress::begin(self.timeouts.write, Instant::now(), self.stream.unsent());
+        loop {
+            let before = written;
+            let write = write_out(&mut self.stream, &self.output, &mut written);
+            if let Ok(done) = timeout_at(progress.ends(), write).await {
+                return done;
+            }
+            progress.gave(written - before);
+            if !progress.goes_on(Instant::now(), self.stream.unsent()) {
+                self.metrics.limits.reached(Limit::WriteTimeout);
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
     }
 
     /// Takes what the buffers need beyond what is free out of the common account.
     fn account(&mut self) -> Result<(), UsedUp> {
-        account(&mut self.memory, &self.input, &self.output)
+        self.memory.resize(beyond(self.input.capacity()) + beyond(self.output.capacity()))
     }
 }
 
-fn account(memory: &mut Share, input: &BytesMut, output: &Vec<u8>) -> Result<(), UsedUp> {
-    let beyond = |capacity: usize| capacity.saturating_sub(FREE);
-    memory.resize(beyond(input.capacity()) + beyond(output.capacity()))
+/// What a buffer of this capacity takes of the common account (bytes).
+fn beyond(capacity: usize) -> usize {
+    capacity.saturating_sub(FREE)
+}
+
+/// Writes `output` from `written` on, which is kept up to date: the future may be dropped and begun again.
+async fn write_out(stream: &mut Stream, output: &[u8], written: &mut usize) -> io::Result<()> {
+    while let Some(rest) = output.get(*written..).filter(|rest| !rest.is_empty()) {
+        *written += stream.write(rest).await?;
+    }
+    // Over TLS some of it may still be here.
+    stream.flush().await
 }
 
 /// Ends when the client has been silent, slow with a request, or a stranger for too long.
@@ -361,4 +412,71 @@ pub(super) async fn close(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
         }
     };
     let _ = timeout(LINGER, end).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpStream as Client;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::server::memory::BufferMemory;
+    use crate::server::stream::{Greeting, Plain};
+
+    /// Takes all that comes and counts it.
+    struct Counting(Arc<AtomicUsize>);
+
+    impl Session for Counting {
+        async fn answer(&mut self, input: &mut BytesMut, output: &mut Outgoing<'_>) -> Next {
+            self.0.fetch_add(input.len(), Relaxed);
+            input.clear();
+            output.bytes.push(b'.');
+            Next::Read
+        }
+
+        fn is_admitted(&self) -> bool {
+            true
+        }
+
+        fn cut(&mut self, _: Cut, _: &mut Vec<u8>) {}
+    }
+
+    async fn connected() -> (Stream, Client) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = Client::connect(listener.local_addr().unwrap()).unwrap();
+        client.set_nonblocking(true).unwrap();
+        let (stream, peer) = listener.accept().await.unwrap();
+        (Stream::Plain(Plain::new(stream, Greeting { front: "test", peer, answer: b"" })), client)
+    }
+
+    #[tokio::test]
+    async fn a_client_that_never_pauses_lets_others_have_their_turn() {
+        let metrics = Metrics::new();
+        let memory = BufferMemory::new(0, Arc::clone(&metrics));
+        let closing = CancellationToken::new();
+        let limit = Duration::from_secs(30);
+        let timeouts = Timeouts { idle: None, request: limit, write: limit, auth: limit, handshake: limit };
+        let start = |stream| {
+            let counted = Arc::new(AtomicUsize::new(0));
+            let lease = Lease { closing: closing.clone(), memory: memory.share(), metrics: Arc::clone(&metrics) };
+            let served = tokio::spawn(serve(stream, Counting(Arc::clone(&counted)), timeouts, lease));
+            (counted, served)
+        };
+        let ((greedy, mut greedy_client), (modest, mut modest_client)) = (connected().await, connected().await);
+        // As much as the kernels' buffers take.
+        let sent = greedy_client.write(&vec![b'x'; 8 << 20]).unwrap();
+        assert!(sent > 8 * READ_SIZE, "{sent}");
+        modest_client.write_all(b"x").unwrap();
+
+        let (greedy_count, _greedy) = start(greedy);
+        let (modest_count, _modest) = start(modest);
+        while modest_count.load(Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+        let counted = greedy_count.load(Relaxed);
+        assert!(counted <= 4 * READ_SIZE, "{counted} bytes were answered before the other client's one");
+    }
 }

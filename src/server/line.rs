@@ -10,9 +10,10 @@ use bytes::{Buf, BytesMut};
 use super::Limits;
 use super::accept::Front;
 use super::auth::{Gate, Guard};
-use super::connection::{self, Cut, Lease, Next, Session};
+use super::connection::{self, Cut, Lease, Next, Outgoing, Session};
 use super::pool::{self, pooled};
 use super::stream::Stream;
+use super::told;
 use crate::clock::ceil_seconds;
 use crate::limiter::{Intent, Limiter, Requests};
 use crate::metrics::{Errors, FrontRequests, Limit, RequestKind, RequestTally};
@@ -22,7 +23,7 @@ use crate::protocol::line::{
 use crate::rules::Operation;
 
 /// Requests answered as one batch; more of them wait in the input.
-const MAX_BATCH: usize = 1024;
+const MAX_BATCH: usize = 512;
 /// No verdict is longer than this (bytes).
 const LONGEST_VERDICT: usize = 64;
 /// What any other line counts for, whose length is not known before it is written (bytes).
@@ -76,7 +77,9 @@ struct Work {
     replies: Vec<Reply>,
 }
 
-pooled!(Box<Work>);
+pooled!(Box<Work>, |work| {
+    work.requests.memory() + work.operation.memory() + work.replies.capacity() * size_of::<Reply>()
+});
 
 /// What is owed for a line.
 enum Reply {
@@ -114,7 +117,9 @@ impl Work {
                         Ok(verdict) => {
                             write_verdict(output, verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
                         }
-                        Err(refusal) => write_counted_error(output, errors, ErrorCode::Unknown, refusal),
+                        Err(refusal) => {
+                            write_counted_error(output, errors, ErrorCode::Unknown, told::refusal(&refusal))
+                        }
                     }
                     index += 1;
                 }
@@ -148,7 +153,8 @@ impl Session for LineSession {
         self.gate.is_open()
     }
 
-    async fn answer(&mut self, input: &mut BytesMut, output: &mut Vec<u8>) -> Next {
+    async fn answer(&mut self, input: &mut BytesMut, output: &mut Outgoing<'_>) -> Next {
+        let output = &mut *output.bytes;
         let mut work: Box<Work> = pool::take();
         let Work { requests, operation, replies } = &mut *work;
         self.limiter.begin(requests);

@@ -10,6 +10,7 @@ pub mod auth;
 pub mod connection;
 #[cfg(test)]
 mod dropped;
+mod freed;
 mod grpc;
 mod health;
 pub mod http;
@@ -17,9 +18,12 @@ mod keep_running;
 mod line;
 mod memory;
 mod pool;
+mod progress;
 mod resp;
 mod stream;
 pub mod tls;
+mod told;
+mod turns;
 mod workers;
 
 use std::io;
@@ -45,8 +49,9 @@ use self::line::LineFront;
 use self::memory::BufferMemory;
 use self::resp::RespFront;
 use self::tls::Tls;
+use self::turns::Turns;
 use self::workers::Workers;
-pub use self::workers::default_threads;
+pub use self::workers::{BLOCKING_KEEP_ALIVE, MAX_BLOCKING_THREADS, default_threads};
 use crate::limiter::Limiter;
 use crate::protocol::resp::Limits as RespLimits;
 
@@ -56,7 +61,7 @@ pub const DEFAULT_MAX_CONNECTIONS: u32 = 10_000;
 pub const DEFAULT_MAX_BODY: usize = 64 * 1024;
 /// How long a request may take to arrive.
 pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a client may take nothing of what was answered.
+/// How long a client may take less than [`progress::LEAST`] bytes of what was answered.
 pub const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Output of one connection that is gathered before it is written (bytes).
 pub const DEFAULT_MAX_OUTPUT: usize = 256 * 1024;
@@ -161,10 +166,26 @@ pub async fn run(
         stopping: stopping.clone(),
         closing: CancellationToken::new(),
     };
+    let turns = Turns::new(turns::MAX_AT_ONCE);
+    let resp = RespFront::new(
+        Arc::clone(&limiter),
+        limits,
+        access.resp.clone(),
+        fronts.resp.as_ref(),
+        Arc::clone(&memory),
+        turns.clone(),
+    );
     let bounds = BodyBounds { timeouts: limits.timeouts, memory };
-    let http =
-        HttpFront::new(Arc::clone(&limiter), limits, bounds.clone(), &access, api, &metrics_path, Arc::clone(&health));
-    let resp = RespFront::new(Arc::clone(&limiter), limits, access.resp, fronts.resp.as_ref());
+    let http = HttpFront::new(
+        Arc::clone(&limiter),
+        limits,
+        bounds.clone(),
+        &access,
+        api,
+        &metrics_path,
+        turns,
+        Arc::clone(&health),
+    );
     let grpc = GrpcFront::new(Arc::clone(&limiter), limits, grpc_headers, bounds, access.grpc, health)?;
     let stop = async {
         draining.cancelled().await;

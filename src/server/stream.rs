@@ -1,16 +1,22 @@
 //! A connection's byte stream, whatever carries it.
 
-use std::io;
+use std::ffi::c_int;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use rustix::ioctl::{Getter, Opcode, ioctl};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 use super::tls;
 use crate::logging::Sometimes;
+
+/// How often a connection is asked whether its client is still there, once it has sent something.
+const ASKED_AGAIN: Duration = Duration::from_millis(100);
 
 /// What every front reads from and writes to.
 pub enum Stream {
@@ -89,6 +95,42 @@ impl AsyncRead for Plain {
     }
 }
 
+impl Stream {
+    fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Plain(plain) => &plain.stream,
+            Self::Tls(stream) => stream.get_ref().0,
+        }
+    }
+
+    /// This side's address.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp().local_addr()
+    }
+
+    /// Bytes that were written and that the client's machine has not acknowledged.
+    pub fn unsent(&self) -> usize {
+        const UNSENT: Opcode = libc::TIOCOUTQ as Opcode;
+        // SAFETY: SIOCOUTQ, which is TIOCOUTQ, writes one int (tcp(7)).
+        let unsent = unsafe { ioctl(self.tcp(), Getter::<UNSENT, c_int>::new()) };
+        unsent.ok().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0)
+    }
+
+    /// Ends when the client has ended the connection, or its sending side.
+    pub async fn left(&self) {
+        loop {
+            match self.tcp().ready(Interest::READABLE).await {
+                // Input that nobody reads yet is no news, and would be told again at once.
+                Ok(ready) if !ready.is_read_closed() => tokio::time::sleep(ASKED_AGAIN).await,
+                Ok(_) | Err(_) => return,
+            }
+        }
+    }
+}
+
 impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context, buffer: &mut ReadBuf) -> Poll<io::Result<()>> {
         match self.get_mut() {
@@ -106,6 +148,24 @@ impl AsyncWrite for Stream {
         }
     }
 
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(plain) => Pin::new(&mut plain.stream).poll_write_vectored(context, slices),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(plain) => plain.stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(plain) => Pin::new(&mut plain.stream).poll_flush(context),
@@ -118,5 +178,47 @@ impl AsyncWrite for Stream {
             Self::Plain(plain) => Pin::new(&mut plain.stream).poll_shutdown(context),
             Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures_util::poll;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    async fn pair() -> (Stream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, peer) = listener.accept().await.unwrap();
+        (Stream::Plain(Plain::new(stream, Greeting { front: "test", peer, answer: b"" })), client)
+    }
+
+    #[tokio::test]
+    async fn a_client_has_left_once_it_ended_the_connection_whatever_it_sent_before() {
+        let (server, mut client) = pair().await;
+        client.write_all(b"unread").await.unwrap();
+        let mut left = pin!(server.left());
+        assert!(poll!(left.as_mut()).is_pending());
+        drop(client);
+        left.await;
+    }
+
+    #[tokio::test]
+    async fn what_the_client_does_not_take_is_unsent() {
+        let (mut server, client) = pair().await;
+        assert_eq!(server.unsent(), 0);
+        let chunk = [0; 1 << 16];
+        // Until the kernel takes no more.
+        while let Poll::Ready(written) = poll!(pin!(server.write(&chunk))) {
+            written.unwrap();
+            tokio::task::consume_budget().await;
+        }
+        assert!(server.unsent() > 0);
+        drop(client);
     }
 }

@@ -7,9 +7,18 @@
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::freed;
+
+/// Threads that one runtime may have for work that blocks: commits, one after the other; what
+/// [`Turns`](super::turns::Turns) let run; looking up names.
+pub const MAX_BLOCKING_THREADS: usize = 8;
+/// How long such a thread is kept for more: each keeps some memory to itself.
+pub const BLOCKING_KEEP_ALIVE: Duration = Duration::from_secs(2);
 
 /// The threads, until this is dropped.
 pub struct Workers {
@@ -37,8 +46,13 @@ impl Workers {
 }
 
 fn start_one(ended: CancellationToken) -> io::Result<Handle> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(MAX_BLOCKING_THREADS)
+        .thread_keep_alive(BLOCKING_KEEP_ALIVE)
+        .build()?;
     let handle = runtime.handle().clone();
+    handle.spawn(freed::give_back());
     thread::Builder::new().name("divvy-worker".into()).spawn(move || runtime.block_on(ended.cancelled()))?;
     Ok(handle)
 }

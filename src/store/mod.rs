@@ -178,6 +178,14 @@ impl Batch {
         }
     }
 
+    /// What its buffers hold, used or not (bytes).
+    pub fn memory(&self) -> usize {
+        self.keys.capacity()
+            + self.entries.capacity() * size_of::<Entry>()
+            + self.outcomes.capacity() * size_of::<Result<Outcome, StoreError>>()
+            + self.unsettled.capacity() * size_of::<usize>()
+    }
+
     pub fn now(&self) -> Timestamp {
         self.now
     }

@@ -160,18 +160,24 @@ impl Server {
 
     /// The most memory that was ever resident, in bytes.
     pub fn peak_resident(&self) -> u64 {
-        self.memory("VmHWM:")
+        self.status("VmHWM:") * 1024
     }
 
-    /// The memory that is resident now, in bytes.
+    /// The memory that is resident, in bytes.
     pub fn resident(&self) -> u64 {
-        self.memory("VmRSS:")
+        self.status("VmRSS:") * 1024
     }
 
-    fn memory(&self, figure: &str) -> u64 {
+    /// The threads that there are.
+    pub fn threads(&self) -> u64 {
+        self.status("Threads:")
+    }
+
+    /// A number that the kernel tells of the process.
+    fn status(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let kib = status.lines().find_map(|line| line.strip_prefix(figure)).unwrap();
-        kib.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+        let number = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        number.trim().trim_end_matches(" kB").parse().unwrap()
     }
 }
 

@@ -18,6 +18,10 @@ pub enum CommandError {
     WrongArity { name: String },
     #[error("ERR expected key=value, got '{argument}'")]
     NotAPair { argument: String },
+    #[error("ERR COST comes once, after all pairs and before its number, and only DIVVY.HIT and DIVVY.PEEK take it")]
+    MisplacedCost,
+    #[error("ERR the COST is '{argument}', and must be a whole number from 0 to {}", i64::MAX)]
+    NotACost { argument: String },
     #[error("ERR '{argument}' is not valid UTF-8")]
     NotUtf8 { argument: String },
     #[error("ERR more than {max_pairs} pairs")]
@@ -32,6 +36,10 @@ pub enum CommandError {
     NotAnInteger,
     #[error("ERR DB index is out of range")]
     NoSuchDatabase,
+    #[error("ERR Invalid client ID")]
+    NotAClientId,
+    #[error("ERR Unknown client type '{name}'")]
+    UnknownClientType { name: String },
     #[error("NOPROTO unsupported protocol version")]
     UnsupportedVersion,
     #[error("ERR Protocol version is not an integer or out of range")]
@@ -69,6 +77,14 @@ impl CommandError {
         Self::NotAPair { argument: echo(argument, MAX_ECHOED) }
     }
 
+    pub(super) fn not_a_cost(argument: &[u8]) -> Self {
+        Self::NotACost { argument: echo(argument, MAX_ECHOED) }
+    }
+
+    pub(super) fn unknown_client_type(name: &[u8]) -> Self {
+        Self::UnknownClientType { name: echo(name, MAX_ECHOED) }
+    }
+
     pub(super) fn not_an_option(argument: &[u8]) -> Self {
         Self::NotAnOption { argument: echo(argument, MAX_ECHOED) }
     }
@@ -83,6 +99,20 @@ impl CommandError {
 
     pub(super) fn unknown_option(option: &[u8]) -> Self {
         Self::UnknownOption { option: echo(option, MAX_ECHOED) }
+    }
+}
+
+impl CommandError {
+    /// Whether Redis would see this before it queued the command in a transaction, which is then discarded. It looks at
+    /// the arguments only when the transaction is executed. (Too many pairs are refused before they are queued.)
+    pub fn aborts_transaction(&self) -> bool {
+        matches!(
+            self,
+            Self::UnknownCommand { .. }
+                | Self::UnknownSubcommand { .. }
+                | Self::WrongArity { .. }
+                | Self::TooManyPairs { .. }
+        )
     }
 }
 

@@ -1,28 +1,64 @@
-//! Operations in RESP: each argument one pair, split at its first `=`.
+//! Operations in RESP: each argument one pair, split at its first `=`; and the cost that may follow them.
 
 use super::CommandError;
+use super::parse::integer;
 use crate::protocol::resp::Arguments;
 use crate::rules::Operation;
+
+/// What stands before the cost of a hit, in any case. A pair has a `=`, so this is none.
+const COST: &[u8] = b"COST";
 
 /// The `key=value` arguments of a request, not yet looked at.
 #[derive(Debug, Clone, Copy)]
 pub struct Pairs<'a>(pub(super) Arguments<'a>);
 
+/// `key=value… [COST n]`: pairs, and what a hit of them takes.
+#[derive(Debug, Clone, Copy)]
+pub struct Priced<'a> {
+    pub pairs: Pairs<'a>,
+    /// Credits, in place of what the rules say; `None`: what they say.
+    pub cost: Option<u64>,
+}
+
+impl<'a> Priced<'a> {
+    /// # Errors
+    /// The cost is no number, or negative. A `COST` in any other place is found when the pairs are read.
+    pub(super) fn read(arguments: Arguments<'a>) -> Result<Self, CommandError> {
+        let count = arguments.len();
+        let word = count.checked_sub(2).and_then(|place| arguments.get(place));
+        if !word.is_some_and(|word| word.eq_ignore_ascii_case(COST)) {
+            return Ok(Self { pairs: Pairs(arguments), cost: None });
+        }
+        let number = arguments.get(count - 1).unwrap_or_default();
+        let cost = integer(number).and_then(|number| u64::try_from(number).ok());
+        let cost = cost.ok_or_else(|| CommandError::not_a_cost(number))?;
+        Ok(Self { pairs: Pairs(arguments.first(count - 2)), cost: Some(cost) })
+    }
+}
+
 impl Pairs<'_> {
+    /// # Errors
+    /// There are more than `max_pairs`.
+    pub fn check_count(&self, max_pairs: usize) -> Result<(), CommandError> {
+        if self.0.len() > max_pairs { Err(CommandError::TooManyPairs { max_pairs }) } else { Ok(()) }
+    }
+
     /// Reads the pairs into `operation`, which after an error holds nothing of use.
     ///
     /// # Errors
     /// An argument without `=` or that is not UTF-8, and more than `max_pairs` of them.
     pub fn read_into(&self, operation: &mut Operation, max_pairs: usize) -> Result<(), CommandError> {
         operation.clear();
-        if self.0.len() > max_pairs {
-            return Err(CommandError::TooManyPairs { max_pairs });
-        }
+        self.check_count(max_pairs)?;
         for argument in self.0.iter() {
             let text = std::str::from_utf8(argument).map_err(|_| CommandError::not_utf8(argument))?;
-            let (key, value) = text.split_once('=').ok_or_else(|| CommandError::not_a_pair(argument))?;
+            let (key, value) = text.split_once('=').ok_or_else(|| not_a_pair(argument))?;
             operation.set(key, value);
         }
         Ok(())
     }
+}
+
+fn not_a_pair(argument: &[u8]) -> CommandError {
+    if argument.eq_ignore_ascii_case(COST) { CommandError::MisplacedCost } else { CommandError::not_a_pair(argument) }
 }

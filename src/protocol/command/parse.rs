@@ -1,17 +1,18 @@
 //! The arguments of each command, whose number the table has checked already.
 
 use super::describe::Question;
-use super::{Command, CommandError, Credentials, Hello, LibraryInfo, Pairs};
+use super::pairs::Priced;
+use super::{ClientFilter, Command, CommandError, Credentials, Hello, LibraryInfo, Pairs, ReplyMode};
 use crate::protocol::resp::{Arguments, Version};
 
 type Parsed<'a> = Result<Command<'a>, CommandError>;
 
 pub(super) fn hit(arguments: Arguments<'_>) -> Parsed<'_> {
-    Ok(Command::Hit(Pairs(arguments)))
+    Priced::read(arguments).map(Command::Hit)
 }
 
 pub(super) fn peek(arguments: Arguments<'_>) -> Parsed<'_> {
-    Ok(Command::Peek(Pairs(arguments)))
+    Priced::read(arguments).map(Command::Peek)
 }
 
 pub(super) fn forget(arguments: Arguments<'_>) -> Parsed<'_> {
@@ -76,6 +77,61 @@ pub(super) fn select(arguments: Arguments<'_>) -> Parsed<'_> {
         Some(_) => Err(CommandError::NoSuchDatabase),
         None => Err(CommandError::NotAnInteger),
     }
+}
+
+/// `[TYPE type | ID id…]`
+pub(super) fn client_list(arguments: Arguments<'_>) -> Parsed<'_> {
+    let filter = match (arguments.get(0), arguments.len()) {
+        (None, _) => ClientFilter::All,
+        (Some(word), 2) if word.eq_ignore_ascii_case(b"TYPE") => client_type(arguments.get(1).unwrap_or_default())?,
+        (Some(word), 2..) if word.eq_ignore_ascii_case(b"ID") => {
+            let ids = arguments.skip(1);
+            if ids.iter().any(|id| client_id(id).is_none()) {
+                return Err(CommandError::NotAClientId);
+            }
+            ClientFilter::Ids(ids)
+        }
+        _ => return Err(CommandError::Syntax),
+    };
+    Ok(Command::ClientList(filter))
+}
+
+fn client_type(name: &[u8]) -> Result<ClientFilter<'_>, CommandError> {
+    let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+    if is(b"normal") {
+        Ok(ClientFilter::All)
+    } else if [&b"master"[..], b"replica", b"slave", b"pubsub"].into_iter().any(is) {
+        Ok(ClientFilter::None)
+    } else {
+        Err(CommandError::unknown_client_type(name))
+    }
+}
+
+/// The number of a connection.
+pub(super) fn client_id(text: &[u8]) -> Option<u64> {
+    integer(text).and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0)
+}
+
+pub(super) fn client_reply(arguments: Arguments<'_>) -> Parsed<'_> {
+    let mode = arguments.get(0).unwrap_or_default();
+    let is = |known: &[u8]| mode.eq_ignore_ascii_case(known);
+    let mode = if is(b"ON") {
+        ReplyMode::On
+    } else if is(b"OFF") {
+        ReplyMode::Off
+    } else if is(b"SKIP") {
+        ReplyMode::Skip
+    } else {
+        return Err(CommandError::Syntax);
+    };
+    Ok(Command::ClientReply(mode))
+}
+
+/// `ON` or `OFF`, for what makes no difference here.
+pub(super) fn client_switch(arguments: Arguments<'_>) -> Parsed<'_> {
+    let word = arguments.get(0).unwrap_or_default();
+    let is_known = [&b"ON"[..], b"OFF"].into_iter().any(|known| word.eq_ignore_ascii_case(known));
+    if is_known { Ok(Command::ClientSwitch) } else { Err(CommandError::Syntax) }
 }
 
 pub(super) fn client_set_name(arguments: Arguments<'_>) -> Parsed<'_> {

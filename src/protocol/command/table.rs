@@ -61,6 +61,10 @@ impl Spec {
         ..Self::USUAL
     };
 
+    /// The columns that the commands about transactions share.
+    const TRANSACTION: Self =
+        Self { flags: &["noscript", "loading", "stale", "fast"], group: "transactions", ..Self::USUAL };
+
     /// Whether a request of `count` arguments, names included, is one of this command.
     pub fn takes(&self, count: usize) -> bool {
         let stated = usize::try_from(self.arity.unsigned_abs()).unwrap_or(usize::MAX);
@@ -88,7 +92,8 @@ pub static COMMANDS: &[Spec] = &[
         arity: -1,
         flags: &["write", "denyoom", "fast"],
         group: "divvy",
-        summary: "Takes credit for an operation: allowed (0 or 1), credits left, seconds until there are more.",
+        summary: "Takes credit for an operation, COST n of it if that follows the pairs: allowed (0 or 1), credits left, \
+                  seconds until there are more.",
         parse: parse::hit,
         ..Spec::USUAL
     },
@@ -97,7 +102,7 @@ pub static COMMANDS: &[Spec] = &[
         arity: -1,
         flags: &["readonly", "fast"],
         group: "divvy",
-        summary: "Answers as DIVVY.HIT would, and takes nothing.",
+        summary: "Answers as DIVVY.HIT would, at COST n if that follows the pairs, and takes nothing.",
         parse: parse::peek,
         ..Spec::USUAL
     },
@@ -247,6 +252,39 @@ pub static COMMANDS: &[Spec] = &[
         parse: |_| Ok(Command::ResetConnection),
         ..Spec::USUAL
     },
+    Spec {
+        name: "multi",
+        summary: "Begins a transaction: the commands that follow are queued until EXEC.",
+        parse: |_| Ok(Command::Multi),
+        ..Spec::TRANSACTION
+    },
+    Spec {
+        name: "exec",
+        flags: &["noscript", "loading", "stale"],
+        summary: "Answers what was queued since MULTI: its hits are one batch, under the rules in force now.",
+        parse: |_| Ok(Command::Exec),
+        ..Spec::TRANSACTION
+    },
+    Spec {
+        name: "discard",
+        summary: "Forgets what was queued since MULTI.",
+        parse: |_| Ok(Command::Discard),
+        ..Spec::TRANSACTION
+    },
+    Spec {
+        name: "watch",
+        arity: -2,
+        keys: Keys { first: 1, last: -1, step: 1 },
+        summary: "An error: there are no keys that a client could watch.",
+        parse: |_| Ok(Command::Watch),
+        ..Spec::TRANSACTION
+    },
+    Spec {
+        name: "unwatch",
+        summary: "Does nothing: nothing is watched.",
+        parse: |_| Ok(Command::Unwatch),
+        ..Spec::TRANSACTION
+    },
     Spec { name: "client", arity: -2, summary: "About client connections.", subcommands: CLIENT, ..Spec::USUAL },
     Spec {
         name: "command",
@@ -313,6 +351,35 @@ static CLIENT: &[Spec] = &[
         arity: 2,
         summary: "Reports on the connection.",
         parse: |_| Ok(Command::ClientInfo),
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "list",
+        arity: -2,
+        flags: &["loading", "stale"],
+        summary: "Reports on all connections of this front, or on those of a TYPE or with the given IDs.",
+        parse: parse::client_list,
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "reply",
+        arity: 3,
+        summary: "Says whether commands are replied to: ON, OFF, or SKIP for the next one.",
+        parse: parse::client_reply,
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "no-evict",
+        arity: 3,
+        summary: "Does nothing: no client is evicted.",
+        parse: parse::client_switch,
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "no-touch",
+        arity: 3,
+        summary: "Does nothing: no command changes how recently a counter was used.",
+        parse: parse::client_switch,
         ..Spec::USUAL
     },
 ];

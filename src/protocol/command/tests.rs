@@ -27,7 +27,10 @@ fn error(request: &str) -> String {
 
 fn pairs_of<A: AsRef<[u8]>>(arguments: &[A], max_pairs: usize) -> Result<Operation, CommandError> {
     with_command(arguments, |command| match command.unwrap() {
-        Command::Hit(pairs) | Command::Peek(pairs) | Command::Forget(pairs) | Command::Explain(pairs) => {
+        Command::Hit(Priced { pairs, .. })
+        | Command::Peek(Priced { pairs, .. })
+        | Command::Forget(pairs)
+        | Command::Explain(pairs) => {
             let mut operation = Operation::new();
             pairs.read_into(&mut operation, max_pairs).map(|()| operation)
         }
@@ -224,5 +227,43 @@ proptest! {
             let message = command.err().map(|error| error.to_string()).unwrap_or_else(|| "ERR".to_owned());
             assert!(message.starts_with("ERR") || message.starts_with("NOPROTO"), "{message}");
         });
+    }
+}
+
+#[test]
+fn a_cost_may_follow_the_pairs() {
+    let cost = |arguments: &[&str]| {
+        with_command(arguments, |command| match command {
+            Ok(Command::Hit(asked) | Command::Peek(asked)) => {
+                let mut operation = Operation::new();
+                asked.pairs.read_into(&mut operation, 8).map_err(|error| error.to_string())?;
+                Ok((operation.iter().len(), asked.cost))
+            }
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error.to_string()),
+        })
+    };
+    let largest = i64::MAX.to_string();
+    for (arguments, pairs, expected) in [
+        (&["DIVVY.HIT", "a=b", "COST", "5"][..], 1, Some(5)),
+        (&["DIVVY.PEEK", "a=b", "c=d", "cost", "0"], 2, Some(0)),
+        (&["DIVVY.HIT", "COST", &largest], 0, Some(i64::MAX as u64)),
+        (&["DIVVY.HIT", "COST=5"], 1, None),
+        (&["DIVVY.HIT", "COST=1", "COST", "2"], 1, Some(2)),
+    ] {
+        assert_eq!(cost(arguments), Ok((pairs, expected)), "{arguments:?}");
+    }
+    for arguments in [
+        &["DIVVY.HIT", "a=b", "COST"][..],
+        &["DIVVY.HIT", "COST"],
+        &["DIVVY.HIT", "COST", "1", "a=b"],
+        &["DIVVY.PEEK", "a=b", "COST", "1", "COST", "2"],
+        &["DIVVY.HIT", "a=b", "COST", "COST", "2"],
+    ] {
+        assert!(cost(arguments).unwrap_err().contains("COST comes once, after all pairs"), "{arguments:?}");
+    }
+    for number in ["-1", "x", "1.5", "", "c=d", "9223372036854775808", "+1"] {
+        let error = cost(&["DIVVY.HIT", "a=b", "COST", number]).unwrap_err();
+        assert!(error.contains(&format!("the COST is '{number}', and must be a whole number")), "{error}");
     }
 }

@@ -274,6 +274,11 @@ pub struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
+    /// The arguments at these places of `text`.
+    pub(super) fn new(text: &'a [u8], ranges: &'a [Range<usize>]) -> Self {
+        Self { text, ranges }
+    }
+
     pub fn len(&self) -> usize {
         self.ranges.len()
     }

@@ -6,7 +6,7 @@ use axum::http::HeaderMap;
 use tonic::{Code as TonicCode, Request, Response, Status};
 
 use crate::algorithm::Limit;
-use crate::clock::NANOS_PER_SECOND;
+use crate::clock::ceil_seconds;
 use crate::limiter::{Intent, Limiter, Refusal, Requests, Verdict};
 use crate::metrics::{FrontRequests, Limit as Bound, RequestKind};
 use crate::protocol::envoy::messages::envoy::config::core::v3::HeaderValue;
@@ -18,6 +18,7 @@ use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::{RateLimitR
 use crate::protocol::envoy::{self, InvalidRequest};
 use crate::rules::{Operation, Quota};
 use crate::server::http::{Answer, RateLimitHeaders};
+use crate::server::told;
 
 /// The service.
 pub struct RateLimits {
@@ -126,14 +127,15 @@ fn descriptor_status(verdict: Verdict, current_limit: Option<RateLimit>) -> Desc
     }
 }
 
+/// Whole seconds, rounded up: Envoy drops a fraction, and its `x-ratelimit-reset` would say less than `retry-after`.
 fn duration(nanos: u64) -> prost_types::Duration {
-    // Both fit: a u64 of nanoseconds is 2^34 seconds.
-    prost_types::Duration { seconds: (nanos / NANOS_PER_SECOND) as i64, nanos: (nanos % NANOS_PER_SECOND) as i32 }
+    // It fits: a u64 of nanoseconds is 2^34 seconds.
+    prost_types::Duration { seconds: ceil_seconds(nanos) as i64, nanos: 0 }
 }
 
 /// A store that fails is UNAVAILABLE, so that Envoy's `failure_mode_deny` decides.
 fn refuse(refusal: Refusal) -> Status {
-    let message = refusal.to_string();
+    let message = told::refusal(&refusal);
     match refusal {
         Refusal::NoRules => Status::failed_precondition(message),
         Refusal::Cost(_) => Status::invalid_argument(message),

@@ -33,9 +33,12 @@ async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) ->
     (StatusCode::UNAUTHORIZED, Extension(Told::Unauthenticated), headers, PROBLEM).into_response()
 }
 
-/// What follows `Bearer`, whose case does not matter.
+/// What follows `Bearer`, whose case does not matter; `None` when there are two such headers, too: what is between the
+/// client and this server may have gone by the other one.
 fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
-    let value = headers.get(AUTHORIZATION)?.as_bytes();
+    let mut given = headers.get_all(AUTHORIZATION).iter();
+    let (Some(value), None) = (given.next(), given.next()) else { return None };
+    let value = value.as_bytes();
     let (scheme, token) = value.split_at_checked("Bearer ".len())?;
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
 }

@@ -21,7 +21,6 @@ use parking_lot::Mutex;
 use tokio::time::{Sleep, timeout};
 
 use super::api::problem::Problem;
-use super::unread::Unread;
 use crate::server::connection::{Cut, Timeouts};
 use crate::server::memory::{BufferMemory, FREE, Share};
 
@@ -57,17 +56,8 @@ pub struct BodyBounds {
     pub memory: Arc<BufferMemory>,
 }
 
-/// Serves a request whose body is bounded, and says so when a bound was passed; its reply is held for the client.
+/// Serves a request whose body is bounded, and says so when a bound was passed.
 pub async fn bound_body(State(bounds): State<BodyBounds>, request: Request, next: Next) -> Response {
-    let unread = request.extensions().get::<Arc<Unread>>().cloned();
-    let response = bound_request_body(&bounds, request, next).await;
-    match unread {
-        Some(unread) => unread.hold(response),
-        None => response,
-    }
-}
-
-async fn bound_request_body(bounds: &BodyBounds, request: Request, next: Next) -> Response {
     if request.body().is_end_stream() {
         return next.run(request).await;
     }

@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 
 use crate::server::health::Health;
+use crate::server::told;
 
 /// The process answers.
 pub async fn alive() -> &'static str {
@@ -16,6 +17,6 @@ pub async fn alive() -> &'static str {
 pub async fn ready(State(health): State<Arc<Health>>) -> (StatusCode, String) {
     match health.state() {
         Ok(()) => (StatusCode::OK, "ready\n".to_owned()),
-        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
+        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", told::without_paths(&reason))),
     }
 }

@@ -6,29 +6,29 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use tokio::sync::Semaphore;
 
 use crate::limiter::Limiter;
 use crate::metrics::Figure;
-use crate::store::{Backend, Store};
+use crate::server::turns::{Turn, Turns};
+use crate::store::Store;
 
 /// How long the store may take to count its counters: a scrape without that number is better than none.
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
-static ONE_AT_A_TIME: Semaphore = Semaphore::const_new(1);
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Prometheus's text format, version 0.0.4.
-pub async fn scrape(State(limiter): State<Arc<Limiter>>) -> Response {
-    // Whoever asks for many at once waits: a scrape takes a thread and some memory.
-    let _turn = ONE_AT_A_TIME.acquire().await;
-    let counters = live_counters(limiter.store()).await;
+pub async fn scrape(State((limiter, turns)): State<(Arc<Limiter>, Turns)>) -> Response {
+    // A scrape takes a thread and some memory: many at once wait.
+    let turn = turns.take().await;
+    let counters = live_counters(&limiter, &turn).await;
     // RocksDB may have to look at its files.
-    let rendered = tokio::task::spawn_blocking(move || {
+    let render = tokio::task::spawn_blocking(move || {
         let mut figures = limiter.store().figures();
         figures.extend(counters);
         limiter.metrics().render(figures).map_err(|error| error.to_string())
     });
-    match rendered.await.unwrap_or_else(|error| Err(error.to_string())) {
+    let rendered = turn.run(render).await.and_then(|rendered| rendered);
+    match rendered.unwrap_or_else(|error| Err(error.to_string())) {
         Ok(text) => ([(header::CONTENT_TYPE, TEXT_FORMAT)], text).into_response(),
         Err(error) => {
             (StatusCode::INTERNAL_SERVER_ERROR, format!("the metrics cannot be written: {error}\n")).into_response()
@@ -36,8 +36,10 @@ pub async fn scrape(State(limiter): State<Arc<Limiter>>) -> Response {
     }
 }
 
-async fn live_counters(store: &Backend) -> Option<Figure> {
-    let counted = tokio::time::timeout(STORE_TIMEOUT, store.approximate_len()).await.ok()?.ok()?;
+async fn live_counters(limiter: &Arc<Limiter>, turn: &Turn) -> Option<Figure> {
+    let counting = Arc::clone(limiter);
+    let count = turn.run(async move { counting.store().approximate_len().await });
+    let counted = tokio::time::timeout(STORE_TIMEOUT, count).await.ok()?.ok()?.ok()?;
     let help = "Counters that the store remembers, about; expired ones too, until they are reclaimed.";
     Some(Figure::gauge("divvy_live_counters", help, counted as f64))
 }

@@ -23,14 +23,13 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::handler::Handler;
-use axum::http::Version;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::get;
 use futures_util::poll;
 use hyper::body::Incoming;
+use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use hyper_util::service::TowerToHyperService;
 use tower::ServiceExt;
 
 pub(super) use self::api::answer::Answer;
@@ -50,6 +49,7 @@ use super::connection::{Lease, Timeouts};
 use super::health::Health;
 use super::stream::Stream;
 use super::tls::Alpn;
+use super::turns::Turns;
 use crate::limiter::Limiter;
 use crate::logging::{Escaped, Sometimes};
 use crate::metrics::{FrontRequests, Limit, RequestKind};
@@ -70,6 +70,8 @@ pub struct HttpFront {
 }
 
 impl HttpFront {
+    /// `turns` are those at large requests.
+    #[expect(clippy::too_many_arguments, reason = "all of them are what a front is made of, each given once")]
     pub fn new(
         limiter: Arc<Limiter>,
         limits: Limits,
@@ -77,13 +79,14 @@ impl HttpFront {
         access: &Access,
         api: ApiSettings,
         metrics_path: &str,
+        turns: Turns,
         health: Arc<Health>,
     ) -> Self {
         let metrics = Arc::clone(limiter.metrics());
         let requests = metrics.requests.front(Self::NAME);
         let counted = |kind| from_fn_with_state((requests.clone(), kind), count);
-        let api = Api::new(Arc::clone(&limiter), api, limits, requests.clone());
-        let scrape = Router::new().route(metrics_path, get(metrics::scrape).with_state(limiter));
+        let api = Api::new(Arc::clone(&limiter), api, limits, requests.clone(), turns.clone());
+        let scrape = Router::new().route(metrics_path, get(metrics::scrape).with_state((limiter, turns)));
         let router = Router::new()
             .route("/healthz", get(health::alive))
             .route("/readyz", get(health::ready).with_state(health))
@@ -124,17 +127,15 @@ pub(super) async fn serve_router(stream: Stream, peer: SocketAddr, router: Route
     let begun = Arc::clone(&has_begun);
     let unread = Unread::new(lease.memory);
     let replies = Arc::clone(&unread);
-    let service = router.map_request(move |mut request: hyper::Request<Incoming>| {
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         begun.store(true, Relaxed);
         request.extensions_mut().insert(ConnectInfo(peer));
-        // An HTTP/1 client's socket tells by itself that nobody reads.
-        if request.version() == Version::HTTP_2 {
-            request.extensions_mut().insert(Arc::clone(&replies));
-        }
-        request
+        let (version, replies) = (request.version(), Arc::clone(&replies));
+        let answer = router.clone().oneshot(request);
+        async move { answer.await.map(|response| replies.hold(version, response)) }
     });
     let builder = bounds::builder(timeouts);
-    let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     let served = tokio::select! {
         biased;

@@ -1,24 +1,43 @@
 //! The requests that a session answers together, and the kind of reply that each of them gets.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use crate::algorithm::Outcome;
 use crate::clock::{NANOS_PER_MILLI, ceil_seconds};
-use crate::limiter::{Intent, Limiter, Refusal, Requests};
+use crate::limiter::{Intent, Limiter, Policy, Refusal, Requests};
 use crate::protocol::command::{BucketAsk, Command, CommandError, Pairs};
 use crate::protocol::resp::ReplyWriter;
 use crate::rules::Operation;
+use crate::server::connection::Outgoing;
+use crate::server::memory::UsedUp;
+use crate::server::told;
 use crate::store::key::Space;
 
 /// Requests that wait to be applied together.
 #[derive(Default)]
 pub struct Batch {
     pub requests: Requests,
-    replies: Vec<Reply>,
+    replies: Vec<Owed>,
+    /// Replies that are written already and wait for those before them.
+    texts: Vec<u8>,
     pub operation: Operation,
+    /// The rules of all batches until further notice: those that were in force at `EXEC`.
+    pinned: Option<Arc<Policy>>,
+}
+
+/// A reply that is due.
+#[derive(Debug)]
+struct Owed {
+    reply: Reply,
+    /// The client wants to hear nothing of it.
+    is_muted: bool,
 }
 
 /// What a request is answered with.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 enum Reply {
+    /// The verdict on the next request.
     Verdict,
     /// How many counters were forgotten.
     Forgotten,
@@ -27,9 +46,9 @@ enum Reply {
     /// The tokens that were there before, and the session's start.
     Session,
     /// redis-cell's five numbers, for a bucket of this capacity.
-    Throttle {
-        capacity: u64,
-    },
+    Throttle { capacity: u64 },
+    /// What is here in the texts; no request belongs to it.
+    Text(Range<usize>),
 }
 
 impl Batch {
@@ -37,12 +56,45 @@ impl Batch {
         self.replies.len()
     }
 
-    /// Takes the command into the batch, or gives it back when it is not one for it.
-    pub fn push<'a>(&mut self, command: Command<'a>, max_pairs: usize) -> Result<Option<Command<'a>>, CommandError> {
+    /// What its buffers hold, used or not (bytes).
+    pub fn memory(&self) -> usize {
+        self.requests.memory()
+            + self.operation.memory()
+            + self.texts.capacity()
+            + self.replies.capacity() * size_of::<Owed>()
+    }
+
+    /// Begins anew, under the rules that are in force, or those of [`Batch::pin`].
+    pub fn begin(&mut self, limiter: &Limiter) {
+        match &self.pinned {
+            Some(policy) => limiter.begin_under(&mut self.requests, Some(Arc::clone(policy))),
+            None => limiter.begin(&mut self.requests),
+        }
+    }
+
+    /// Begins anew; from now on, every batch goes by these rules, or with `None` by those in force.
+    pub fn pin(&mut self, policy: Option<Arc<Policy>>, limiter: &Limiter) {
+        self.pinned = policy;
+        self.begin(limiter);
+    }
+
+    /// Lets go of the rules once all is answered.
+    pub fn release(&mut self) {
+        self.pinned = None;
+        self.requests.release_policy();
+    }
+
+    /// Takes the command into the batch, or gives it back when it is not one for it. A muted one gets no reply.
+    pub fn push<'a>(
+        &mut self,
+        command: Command<'a>,
+        max_pairs: usize,
+        is_muted: bool,
+    ) -> Result<Option<Command<'a>>, CommandError> {
         let reply = match command {
-            Command::Hit(pairs) => self.push_operation(pairs, Intent::Hit, max_pairs)?,
-            Command::Peek(pairs) => self.push_operation(pairs, Intent::Peek, max_pairs)?,
-            Command::Forget(pairs) => self.push_operation(pairs, Intent::Forget, max_pairs)?,
+            Command::Hit(asked) => self.push_operation(asked.pairs, Intent::Hit, asked.cost, max_pairs)?,
+            Command::Peek(asked) => self.push_operation(asked.pairs, Intent::Peek, asked.cost, max_pairs)?,
+            Command::Forget(pairs) => self.push_operation(pairs, Intent::Forget, None, max_pairs)?,
             Command::Tokens(asked) => self.push_bucket(asked, Space::TokenBucket, Reply::Tokens),
             Command::Session(asked) => self.push_bucket(asked, Space::TokenBucket, Reply::Session),
             Command::Throttle(asked) => {
@@ -50,13 +102,26 @@ impl Batch {
             }
             other => return Ok(Some(other)),
         };
-        self.replies.push(reply);
+        self.replies.push(Owed { reply, is_muted });
         Ok(None)
     }
 
-    fn push_operation(&mut self, pairs: Pairs, intent: Intent, max_pairs: usize) -> Result<Reply, CommandError> {
+    /// Takes a reply that needs no request into its place, which `write` appends.
+    pub fn push_text(&mut self, is_muted: bool, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.texts.len();
+        write(&mut self.texts);
+        self.replies.push(Owed { reply: Reply::Text(start..self.texts.len()), is_muted });
+    }
+
+    fn push_operation(
+        &mut self,
+        pairs: Pairs,
+        intent: Intent,
+        cost: Option<u64>,
+        max_pairs: usize,
+    ) -> Result<Reply, CommandError> {
         pairs.read_into(&mut self.operation, max_pairs)?;
-        self.requests.push(&self.operation, intent);
+        self.requests.push_at_cost(&self.operation, intent, cost);
         Ok(if intent == Intent::Forget { Reply::Forgotten } else { Reply::Verdict })
     }
 
@@ -66,24 +131,41 @@ impl Batch {
     }
 
     /// Applies the batch, writes its replies, and begins another.
-    pub async fn settle(&mut self, limiter: &Limiter, output: &mut Vec<u8>) {
+    ///
+    /// # Errors
+    /// There is no memory for what `output` holds already; nothing is applied.
+    pub async fn settle(&mut self, limiter: &Limiter, output: &mut Outgoing<'_>) -> Result<(), UsedUp> {
         if self.replies.is_empty() {
-            return;
+            return Ok(());
         }
+        output.account()?;
         limiter.apply(&mut self.requests).await;
-        // Numbers and errors look the same in both versions of the protocol.
-        let mut writer = ReplyWriter::new(output, Default::default());
-        for (index, reply) in self.replies.drain(..).enumerate() {
-            if let Err(refusal) = write_reply(&self.requests, index, reply, &mut writer) {
-                limiter.metrics().errors.unknown.inc();
-                write_refusal(&refusal, &mut writer);
+        let mut request = 0;
+        for Owed { reply, is_muted } in self.replies.drain(..) {
+            let start = output.bytes.len();
+            // Numbers and errors look the same in both versions of the protocol.
+            let mut writer = ReplyWriter::new(output.bytes, Default::default());
+            match reply {
+                Reply::Text(place) => output.bytes.extend_from_slice(self.texts.get(place).unwrap_or_default()),
+                reply => {
+                    if let Err(refusal) = write_reply(&self.requests, request, &reply, &mut writer) {
+                        limiter.metrics().errors.unknown.inc();
+                        write_refusal(&refusal, &mut writer);
+                    }
+                    request += 1;
+                }
+            }
+            if is_muted {
+                output.bytes.truncate(start);
             }
         }
-        limiter.begin(&mut self.requests);
+        self.texts.clear();
+        self.begin(limiter);
+        Ok(())
     }
 }
 
-fn write_reply(requests: &Requests, index: usize, reply: Reply, writer: &mut ReplyWriter) -> Result<(), Refusal> {
+fn write_reply(requests: &Requests, index: usize, reply: &Reply, writer: &mut ReplyWriter) -> Result<(), Refusal> {
     match reply {
         Reply::Verdict => {
             let verdict = requests.verdict(index)?;
@@ -92,7 +174,8 @@ fn write_reply(requests: &Requests, index: usize, reply: Reply, writer: &mut Rep
         Reply::Forgotten => writer.unsigned(requests.forgotten(index)? as u64),
         Reply::Tokens => writer.unsigned(requests.outcome(index)?.before),
         Reply::Session => write_session(&requests.outcome(index)?, writer),
-        Reply::Throttle { capacity } => write_throttle(&requests.outcome(index)?, capacity, writer),
+        Reply::Throttle { capacity } => write_throttle(&requests.outcome(index)?, *capacity, writer),
+        Reply::Text(_) => {}
     }
     Ok(())
 }
@@ -117,5 +200,5 @@ fn write_throttle(outcome: &Outcome, capacity: u64, writer: &mut ReplyWriter) {
 }
 
 pub fn write_refusal(refusal: &Refusal, writer: &mut ReplyWriter) {
-    writer.error(format_args!("ERR {refusal}"));
+    writer.error(format_args!("ERR {}", told::refusal(refusal)));
 }

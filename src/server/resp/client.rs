@@ -1,9 +1,10 @@
 //! What a connection knows of its client, and the commands that are about nothing else.
 
-use std::borrow::Cow;
-use std::net::SocketAddr;
+use std::time::Instant;
 
-use crate::protocol::command::{Command, Credentials, Hello, LibraryInfo};
+use super::clients::{Profile, Registered};
+use super::info::REDIS_VERSION;
+use crate::protocol::command::{Command, Credentials, Found, Hello, LibraryInfo, ReplyMode};
 use crate::protocol::resp::{ReplyWriter, Version};
 use crate::server::auth::Gate;
 use crate::server::connection::Next;
@@ -20,27 +21,45 @@ const USER: &[u8] = b"default";
 /// A client, as far as it told.
 #[derive(Debug)]
 pub struct Client {
-    id: u64,
-    peer: SocketAddr,
+    registered: Registered,
     /// Shut until the client has given the password.
     pub gate: Gate,
     pub version: Version,
     name: Vec<u8>,
-    library: Vec<u8>,
-    library_version: Vec<u8>,
+    replies: ReplyMode,
 }
 
 impl Client {
-    pub fn new(id: u64, peer: SocketAddr, gate: Gate) -> Self {
-        Self {
-            id,
-            peer,
-            gate,
-            version: Version::default(),
-            name: Vec::new(),
-            library: Vec::new(),
-            library_version: Vec::new(),
+    pub fn new(registered: Registered, gate: Gate) -> Self {
+        Self { registered, gate, version: Version::default(), name: Vec::new(), replies: ReplyMode::On }
+    }
+
+    /// Tells other clients what this one is doing.
+    pub fn is_doing(&self, command: Option<Found>, queued: Option<usize>) {
+        self.registered.update(|profile| {
+            profile.active = Instant::now();
+            profile.queued = queued;
+            if command.is_some() {
+                profile.command = command;
+            }
+        });
+    }
+
+    /// Whether the request that begins now gets no reply: the client wants none, or skips this one.
+    pub fn begin_request(&mut self) -> bool {
+        match self.replies {
+            ReplyMode::On => false,
+            ReplyMode::Off => true,
+            ReplyMode::Skip => {
+                self.replies = ReplyMode::On;
+                true
+            }
         }
+    }
+
+    /// Whether the client wants no replies until it says otherwise.
+    pub fn is_silent(&self) -> bool {
+        self.replies == ReplyMode::Off
     }
 
     /// Answers a command that concerns the connection alone.
@@ -54,7 +73,8 @@ impl Client {
                 Ok(()) => reply.simple("OK"),
                 Err(error) => reply.error(error),
             },
-            Command::Select => reply.simple("OK"),
+            Command::Select | Command::Unwatch | Command::ClientSwitch => reply.simple("OK"),
+            Command::ClientReply(mode) => self.set_replies(mode, &mut reply),
             Command::Quit => {
                 reply.simple("OK");
                 return Next::Close;
@@ -62,22 +82,25 @@ impl Client {
             Command::ResetConnection => {
                 reply.simple("RESET");
                 self.gate.reset();
-                *self = Self::new(self.id, self.peer, self.gate.clone());
+                self.version = Version::default();
+                self.name.clear();
+                self.replies = ReplyMode::On;
+                self.registered.update(Profile::reset);
             }
-            Command::ClientId => reply.integer(i64::try_from(self.id).unwrap_or(i64::MAX)),
-            Command::ClientInfo => reply.bulk(self.info().as_bytes()),
+            Command::ClientId => reply.integer(self.id()),
+            Command::ClientInfo => reply.bulk(self.registered.line().as_bytes()),
             Command::ClientGetName if self.name.is_empty() => reply.null(),
             Command::ClientGetName => reply.bulk(&self.name),
             Command::ClientSetName(name) => {
-                self.name = name.to_vec();
+                self.set_name(name);
                 reply.simple("OK");
             }
             Command::ClientSetInfo(LibraryInfo::Name(name)) => {
-                self.library = name.to_vec();
+                self.registered.update(|profile| profile.library = name.to_vec());
                 reply.simple("OK");
             }
             Command::ClientSetInfo(LibraryInfo::Version(version)) => {
-                self.library_version = version.to_vec();
+                self.registered.update(|profile| profile.library_version = version.to_vec());
                 reply.simple("OK");
             }
             Command::Hit(_)
@@ -95,9 +118,33 @@ impl Client {
             | Command::ConfigGet(_)
             | Command::DbSize
             | Command::Time
-            | Command::Describe(_) => reply.error("ERR this command is not about the connection"),
+            | Command::Describe(_)
+            | Command::ClientList(_)
+            | Command::Multi
+            | Command::Exec
+            | Command::Discard
+            | Command::Watch => reply.error("ERR this command is not about the connection"),
         }
         Next::Read
+    }
+
+    fn id(&self) -> i64 {
+        i64::try_from(self.registered.id()).unwrap_or(i64::MAX)
+    }
+
+    fn set_name(&mut self, name: &[u8]) {
+        self.name = name.to_vec();
+        self.registered.update(|profile| profile.name = name.to_vec());
+    }
+
+    /// As in Redis: only `ON` is replied to, and while there are no replies at all, skipping one changes nothing.
+    fn set_replies(&mut self, mode: ReplyMode, reply: &mut ReplyWriter) {
+        match mode {
+            ReplyMode::On => reply.simple("OK"),
+            ReplyMode::Skip if self.is_silent() => return,
+            ReplyMode::Off | ReplyMode::Skip => {}
+        }
+        self.replies = mode;
     }
 
     /// Opens the gate for the right password.
@@ -119,19 +166,21 @@ impl Client {
             return ReplyWriter::new(output, self.version).error(error);
         }
         self.version = hello.version.unwrap_or(self.version);
+        let version = self.version;
+        self.registered.update(|profile| profile.version = version);
         if let Some(name) = hello.name {
-            self.name = name.to_vec();
+            self.set_name(name);
         }
         let mut reply = ReplyWriter::new(output, self.version);
         reply.map(7);
-        for (field, value) in [("server", "divvy"), ("version", env!("CARGO_PKG_VERSION"))] {
+        for (field, value) in [("server", "divvy"), ("version", REDIS_VERSION)] {
             reply.bulk(field.as_bytes());
             reply.bulk(value.as_bytes());
         }
         reply.bulk(b"proto");
         reply.integer(self.version.number());
         reply.bulk(b"id");
-        reply.integer(i64::try_from(self.id).unwrap_or(i64::MAX));
+        reply.integer(self.id());
         for (field, value) in [("mode", "standalone"), ("role", "master")] {
             reply.bulk(field.as_bytes());
             reply.bulk(value.as_bytes());
@@ -139,20 +188,4 @@ impl Client {
         reply.bulk(b"modules");
         reply.array(0);
     }
-
-    fn info(&self) -> String {
-        format!(
-            "id={} addr={} name={} db=0 resp={} lib-name={} lib-ver={}\n",
-            self.id,
-            self.peer,
-            text(&self.name),
-            self.version.number(),
-            text(&self.library),
-            text(&self.library_version),
-        )
-    }
-}
-
-fn text(bytes: &[u8]) -> Cow<'_, str> {
-    String::from_utf8_lossy(bytes)
 }

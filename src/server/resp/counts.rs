@@ -17,6 +17,7 @@ pub fn kind(command: &Result<Command, CommandError>) -> RequestKind {
         | Command::Info(_)
         | Command::ConfigGet(_)
         | Command::DbSize
+        | Command::ClientList(_)
         | Command::Time
         | Command::Describe(_) => RequestKind::Server,
         Command::Ping(_)
@@ -30,7 +31,14 @@ pub fn kind(command: &Result<Command, CommandError>) -> RequestKind {
         | Command::ClientInfo
         | Command::ClientGetName
         | Command::ClientSetName(_)
-        | Command::ClientSetInfo(_) => RequestKind::Connection,
+        | Command::ClientSetInfo(_)
+        | Command::ClientReply(_)
+        | Command::ClientSwitch
+        | Command::Multi
+        | Command::Exec
+        | Command::Discard
+        | Command::Watch
+        | Command::Unwatch => RequestKind::Connection,
     }
 }
 

@@ -3,12 +3,12 @@
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use tokio::net::TcpListener;
 
 use super::RespFront;
+use super::clients::Clients;
 use crate::clock::NANOS_PER_SECOND;
 use crate::limiter::Limiter;
 use crate::metrics::FrontRequests;
@@ -17,10 +17,14 @@ use crate::rules::Pattern;
 use crate::server::Limits;
 use crate::server::accept::Front;
 use crate::server::auth::Guard;
+use crate::server::memory::BufferMemory;
+use crate::server::told;
+use crate::server::turns::Turns;
 use crate::store::{Backend, Store};
 
-/// The Redis whose protocol and error texts this front follows; clients choose their features by it.
-const REDIS_VERSION: &str = "7.2.0";
+/// The Redis whose protocol and error texts this front follows. `HELLO` and `INFO` tell it alike: clients choose their
+/// features by whichever they ask. divvy's own version is a field of its own.
+pub const REDIS_VERSION: &str = "7.2.0";
 
 /// What all clients of the front share.
 pub struct Shared {
@@ -30,9 +34,12 @@ pub struct Shared {
     pub guard: Option<Arc<Guard>>,
     address: Option<SocketAddr>,
     started: Instant,
-    clients_seen: AtomicU64,
-    clients_left: AtomicU64,
+    pub clients: Arc<Clients>,
     pub requests: FrontRequests,
+    /// What transactions hold is on this account.
+    pub memory: Arc<BufferMemory>,
+    /// At requests that take long or have long replies.
+    pub turns: Turns,
 }
 
 impl Shared {
@@ -41,6 +48,8 @@ impl Shared {
         limits: Limits,
         guard: Option<Arc<Guard>>,
         listener: Option<&TcpListener>,
+        memory: Arc<BufferMemory>,
+        turns: Turns,
     ) -> Self {
         Self {
             requests: limiter.metrics().requests.front(RespFront::NAME),
@@ -49,21 +58,14 @@ impl Shared {
             guard,
             address: listener.and_then(|listener| listener.local_addr().ok()),
             started: Instant::now(),
-            clients_seen: AtomicU64::new(0),
-            clients_left: AtomicU64::new(0),
+            clients: Arc::default(),
+            memory,
+            turns,
         }
     }
 
-    pub fn next_client_id(&self) -> u64 {
-        self.clients_seen.fetch_add(1, Relaxed) + 1
-    }
-
-    pub fn client_left(&self) {
-        self.clients_left.fetch_add(1, Relaxed);
-    }
-
     /// The sections asked for (`everything`, `all`, `default` or none: all of them), as Redis lays them out.
-    pub async fn info(&self, asked: Arguments<'_>) -> String {
+    pub async fn info(&self, asked: &[Vec<u8>]) -> String {
         let counters = self.limiter.store().approximate_len().await;
         let numbers = self.numbers().await;
         let sections = [
@@ -72,11 +74,12 @@ impl Shared {
             ("Memory", format!("used_memory_rss:{}\r\n", number(&numbers, "process_resident_memory_bytes"))),
             ("Persistence", self.persistence(&numbers)),
             ("Stats", self.stats()),
+            ("Metrics", metrics(&numbers)),
             (
-                "Metrics",
-                numbers.iter().fold(String::new(), |lines, (name, value)| format!("{lines}{name}:{value}\r\n")),
+                "Keyspace",
+                counters
+                    .map_or_else(|e| format!("error:{}\r\n", told::store_error(&e)), |n| format!("db0:keys={n}\r\n")),
             ),
-            ("Keyspace", counters.map_or_else(|e| format!("error:{e}\r\n"), |n| format!("db0:keys={n}\r\n"))),
         ];
         let is_asked = |name: &str| {
             asked.is_empty()
@@ -106,7 +109,7 @@ impl Shared {
     }
 
     fn clients(&self) -> String {
-        let connected = self.clients_seen.load(Relaxed).saturating_sub(self.clients_left.load(Relaxed));
+        let connected = self.clients.connected();
         format!("connected_clients:{connected}\r\nmaxclients:{}\r\n", self.limits.max_connections)
     }
 
@@ -141,7 +144,7 @@ impl Shared {
         };
         format!(
             "total_connections_received:{}\r\ntotal_commands_processed:{}\r\nhits_accepted:{}\r\nhits_rejected:{}\r\n",
-            self.clients_seen.load(Relaxed),
+            self.clients.seen(),
             self.requests.total(),
             hits("accepted"),
             hits("rejected"),
@@ -175,7 +178,7 @@ impl Shared {
     pub async fn write_size(&self, reply: &mut ReplyWriter<'_>) {
         match self.limiter.store().approximate_len().await {
             Ok(counters) => reply.integer(i64::try_from(counters).unwrap_or(i64::MAX)),
-            Err(error) => reply.error(format_args!("ERR {error}")),
+            Err(error) => reply.error(format_args!("ERR {}", told::store_error(&error))),
         }
     }
 
@@ -186,6 +189,15 @@ impl Shared {
         reply.bulk((now / NANOS_PER_SECOND).to_string().as_bytes());
         reply.bulk((now % NANOS_PER_SECOND / 1000).to_string().as_bytes());
     }
+}
+
+fn metrics(numbers: &[(String, f64)]) -> String {
+    let mut lines = String::new();
+    for (name, value) in numbers {
+        // Writing to a String cannot fail.
+        let _ = write!(lines, "{name}:{value}\r\n");
+    }
+    lines
 }
 
 /// The number with this name, which has no labels; 0 when there is none.

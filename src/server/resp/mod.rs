@@ -2,13 +2,17 @@
 //!
 //! The requests of one read that ask the limiter are one [`batch`]; any other command first has the batch before it
 //! answered, so replies come in order. What only concerns the client itself is [`client`]'s, what concerns the server
-//! [`info`]'s, and what operators do to counters is [`operate`]'s; [`counts`] is how the metrics see it.
+//! [`info`]'s, and what operators do to counters is [`operate`]'s; [`large`] has those wait for their turn. Between
+//! `MULTI` and `EXEC` requests go into a [`transaction`]. [`counts`] is how the metrics see it.
 
 mod batch;
 mod client;
+mod clients;
 mod counts;
 mod info;
+mod large;
 mod operate;
+mod transaction;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -20,24 +24,39 @@ use tokio::net::TcpListener;
 use self::batch::{Batch, write_refusal};
 use self::client::Client;
 use self::info::Shared;
+use self::transaction::{Execution, Transaction};
 use super::Limits;
 use super::accept::Front;
 use super::auth::{Gate, Guard};
-use super::connection::{self, Cut, Lease, Next, Session};
+use super::connection::{self, Cut, Lease, Next, Outgoing, Session};
+use super::memory::{BufferMemory, UsedUp};
 use super::pool::{self, pooled};
 use super::stream::Stream;
+use super::turns::Turns;
 use crate::limiter::{Limiter, Policy, Refusal};
 use crate::metrics::{Limit, RequestKind, RequestTally};
-use crate::protocol::command::{Command, CommandError, Pairs, describe, table};
-use crate::protocol::resp::{Arguments, Decoder, ProtocolError, ReplyWriter};
+use crate::protocol::command::{Command, CommandError, Found, Pairs, describe, table};
+use crate::protocol::resp::{Arguments, Decoder, ProtocolError, ReplyWriter, Version};
 use crate::rules::explain;
 
 /// Requests answered as one batch; more of them wait in the input.
-const MAX_BATCH: usize = 1024;
+const MAX_BATCH: usize = 512;
 /// No reply to a request of a batch is longer than this, errors aside (bytes).
 const LONGEST_REPLY: usize = 128;
 /// What a client is told that has not given the password.
 const NO_AUTH: &str = "NOAUTH Authentication required.";
+// Transactions, in Redis's words where it has some.
+const NESTED_MULTI: &str = "ERR MULTI calls can not be nested";
+const EXEC_WITHOUT_MULTI: &str = "ERR EXEC without MULTI";
+const DISCARD_WITHOUT_MULTI: &str = "ERR DISCARD without MULTI";
+const EXEC_ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
+const EXEC_WITH_ARGUMENTS: &str =
+    "EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command";
+const WATCH_INSIDE_MULTI: &str = "ERR WATCH inside MULTI is not allowed";
+const NO_WATCH: &str = "ERR WATCH is not supported: counters are no keys that a client could read and write back. \
+                        MULTI and EXEC work without it";
+const NO_ROOM_TO_QUEUE: &str = "ERR the server has no memory left to queue this: EXEC will discard the transaction; \
+                                try again later";
 
 /// The front.
 pub struct RespFront {
@@ -45,14 +64,17 @@ pub struct RespFront {
 }
 
 impl RespFront {
-    /// `guard` asks for the password that clients must give first.
+    /// `guard` asks for the password that clients must give first; transactions are on the account of `memory`; `turns`
+    /// are those at large requests.
     pub fn new(
         limiter: Arc<Limiter>,
         limits: Limits,
         guard: Option<Arc<Guard>>,
         listener: Option<&TcpListener>,
+        memory: Arc<BufferMemory>,
+        turns: Turns,
     ) -> Self {
-        Self { shared: Arc::new(Shared::new(limiter, limits, guard, listener)) }
+        Self { shared: Arc::new(Shared::new(limiter, limits, guard, listener, memory, turns)) }
     }
 }
 
@@ -63,7 +85,7 @@ impl Front for RespFront {
     const ONLY_TLS: &'static [u8] = b"-ERR this port speaks TLS only: connect with it (redis-cli --tls)\r\n";
 
     fn serve(&self, stream: Stream, peer: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static {
-        let session = RespSession::new(Arc::clone(&self.shared), peer);
+        let session = RespSession::new(Arc::clone(&self.shared), peer, stream.local_addr().ok());
         connection::serve(stream, session, self.shared.limits.timeouts, lease)
     }
 }
@@ -73,22 +95,29 @@ struct RespSession {
     shared: Arc<Shared>,
     decoder: Decoder,
     client: Client,
+    /// There since `MULTI`.
+    transaction: Option<Transaction>,
+    /// What is left of a transaction whose replies are longer than what is written at once.
+    executing: Option<Execution>,
+    /// The command that came last.
+    last: Option<Found>,
     tally: RequestTally,
 }
 
-pooled!(Box<Batch>);
+pooled!(Box<Batch>, |batch| batch.memory());
 
 impl RespSession {
-    fn new(shared: Arc<Shared>, peer: SocketAddr) -> Self {
+    fn new(shared: Arc<Shared>, peer: SocketAddr, local: Option<SocketAddr>) -> Self {
         let gate = Gate::new(shared.guard.clone(), peer);
-        let client = Client::new(shared.next_client_id(), peer, gate);
-        Self { decoder: Decoder::new(shared.limits.resp), client, shared, tally: RequestTally::default() }
-    }
-}
-
-impl Drop for RespSession {
-    fn drop(&mut self) {
-        self.shared.client_left();
+        Self {
+            decoder: Decoder::new(shared.limits.resp),
+            client: Client::new(shared.clients.register(peer, local), gate),
+            shared,
+            transaction: None,
+            executing: None,
+            last: None,
+            tally: RequestTally::default(),
+        }
     }
 }
 
@@ -97,26 +126,50 @@ impl Session for RespSession {
         self.client.gate.is_open()
     }
 
-    async fn answer(&mut self, input: &mut BytesMut, output: &mut Vec<u8>) -> Next {
+    async fn answer(&mut self, input: &mut BytesMut, output: &mut Outgoing<'_>) -> Next {
         let mut batch: Box<Batch> = pool::take();
-        let next = self.answer_all(&mut batch, input, output).await;
+        let answered = self.answer_all(&mut batch, input, output).await;
         self.shared.requests.take(&mut self.tally);
-        batch.requests.release_policy();
-        pool::give(batch);
-        next
+        self.client.is_doing(self.last.take(), self.transaction.as_ref().map(Transaction::count));
+        match answered {
+            Ok(next) => {
+                batch.release();
+                pool::give(batch);
+                next
+            }
+            Err(UsedUp) => {
+                self.cut(Cut::NoMemory, output.bytes);
+                Next::Close
+            }
+        }
     }
 
     fn cut(&mut self, cut: Cut, output: &mut Vec<u8>) {
         self.shared.limiter.metrics().errors.unknown.inc();
-        ReplyWriter::new(output, self.client.version).error(format_args!("ERR {cut}"));
+        if !self.client.is_silent() {
+            ReplyWriter::new(output, self.client.version).error(format_args!("ERR {cut}"));
+        }
     }
 }
 
 impl RespSession {
-    async fn answer_all(&mut self, batch: &mut Batch, input: &mut BytesMut, output: &mut Vec<u8>) -> Next {
-        self.shared.limiter.begin(&mut batch.requests);
+    /// # Errors
+    /// There is no memory for the replies that are in hand.
+    async fn answer_all(
+        &mut self,
+        batch: &mut Batch,
+        input: &mut BytesMut,
+        output: &mut Outgoing<'_>,
+    ) -> Result<Next, UsedUp> {
+        batch.begin(&self.shared.limiter);
+        if let Some(execution) = self.executing.take() {
+            let next = self.execute(execution, batch, output).await?;
+            if next != Next::Read {
+                return Ok(next);
+            }
+        }
         let next = loop {
-            let owed = output.len() + batch.len() * LONGEST_REPLY;
+            let owed = output.bytes.len() + batch.len() * LONGEST_REPLY;
             if batch.len() >= MAX_BATCH || owed >= self.shared.limits.max_output {
                 break Next::AnswerOn;
             }
@@ -125,64 +178,234 @@ impl RespSession {
                 Ok(None) => break Next::Read,
                 Ok(Some(consumed)) => consumed,
                 Err(error) => {
-                    batch.settle(&self.shared.limiter, output).await;
+                    batch.settle(&self.shared.limiter, output).await?;
                     count_limit(&self.shared.limiter, limit_of(&error));
-                    ReplyWriter::new(output, self.client.version).error(error);
+                    if !self.client.is_silent() {
+                        ReplyWriter::new(output.bytes, self.client.version).error(error);
+                    }
                     self.tally.count(RequestKind::Invalid);
                     self.shared.limiter.metrics().errors.unknown.inc();
-                    return Next::Close;
+                    return Ok(Next::Close);
                 }
             };
-            let next = self.answer_one(batch, input, output).await;
+            let next = self.answer_one(batch, input, output).await?;
             input.advance(consumed);
-            if next == Next::Close {
-                return next;
+            if next != Next::Read {
+                return Ok(next);
             }
         };
-        batch.settle(&self.shared.limiter, output).await;
-        next
+        batch.settle(&self.shared.limiter, output).await?;
+        Ok(next)
     }
 
-    /// Puts the request that was decoded from `input` into the batch, or settles the batch and answers the request.
-    async fn answer_one(&mut self, batch: &mut Batch, input: &[u8], output: &mut Vec<u8>) -> Next {
-        let Self { shared, decoder, client, tally } = self;
+    /// Puts the request that was decoded from `input` into the batch or the transaction, or settles the batch and
+    /// answers the request; then the batch is empty.
+    async fn answer_one(&mut self, batch: &mut Batch, input: &[u8], output: &mut Outgoing<'_>) -> Result<Next, UsedUp> {
+        let Self { shared, decoder, client, transaction, last, tally, .. } = self;
         let request = decoder.arguments(input);
         if request.is_empty() {
-            return Next::Read;
+            return Ok(Next::Read);
         }
+        let is_muted = client.begin_request();
         if !client.gate.is_open() && needs_password(request) {
             // Nothing waits in the batch: a RESET, which shuts the gate again, has settled it.
-            ReplyWriter::new(output, client.version).error(NO_AUTH);
+            if !is_muted {
+                ReplyWriter::new(output.bytes, client.version).error(NO_AUTH);
+            }
             tally.count(RequestKind::Invalid);
-            return Next::Read;
+            return Ok(Next::Read);
         }
-        let command = Command::parse(request);
+        let found = Command::find(request);
+        *last = found.as_ref().ok().copied().or(*last);
+        let command = found.and_then(|found| Command::parse_as(found, request));
+        if let Some(transaction) = transaction
+            && !is_exec_with_arguments(&command)
+            && !command.as_ref().is_ok_and(Command::is_never_queued)
+        {
+            let start = output.bytes.len();
+            queue(shared, client, transaction, request, command, tally, output.bytes);
+            if is_muted {
+                output.bytes.truncate(start);
+            }
+            return Ok(Next::Read);
+        }
         tally.count(counts::kind(&command));
-        let alone = match command.and_then(|command| batch.push(command, shared.limits.max_pairs)) {
-            Ok(None) => return Next::Read,
+        let alone = match command.and_then(|command| batch.push(command, shared.limits.max_pairs, is_muted)) {
+            Ok(None) => return Ok(Next::Read),
             Ok(Some(command)) => Ok(command),
             Err(error) => Err(error),
         };
-        batch.settle(&shared.limiter, output).await;
+        batch.settle(&shared.limiter, output).await?;
         shared.requests.take(tally);
-        let errors = &shared.limiter.metrics().errors;
-        match alone {
+        // It may be asked for by this very command.
+        client.is_doing(*last, transaction.as_ref().map(Transaction::count));
+        let start = output.bytes.len();
+        let (next, is_heard) = match alone {
+            Ok(Command::Exec) => {
+                let Some(transaction) = transaction.take() else {
+                    refuse(shared, client, EXEC_WITHOUT_MULTI, is_muted, output.bytes);
+                    return Ok(Next::Read);
+                };
+                let Some(execution) = transaction.execute(shared.limiter.policy(), is_muted) else {
+                    refuse(shared, client, EXEC_ABORTED, is_muted, output.bytes);
+                    return Ok(Next::Read);
+                };
+                if !is_muted {
+                    ReplyWriter::new(output.bytes, client.version).array(execution.count());
+                }
+                return self.execute(execution, batch, output).await;
+            }
+            Ok(command @ (Command::Multi | Command::Discard | Command::Watch)) => {
+                match begin_or_end(shared, transaction, &command) {
+                    Ok(()) => ReplyWriter::new(output.bytes, client.version).simple("OK"),
+                    Err(error) => refuse(shared, client, error, false, output.bytes),
+                }
+                (Next::Read, false)
+            }
             Ok(command) => {
-                let start = output.len();
-                let next = answer_alone(shared, batch, client, command, output).await;
-                counts::count_error_reply(errors, output, start);
-                next
+                if let Command::ResetConnection = command {
+                    *transaction = None;
+                }
+                let is_heard = command.ends_silence();
+                (answer_alone(shared, batch, client, command, output).await?, is_heard)
             }
             Err(error) => {
-                if let CommandError::TooManyPairs { .. } = error {
-                    count_limit(&shared.limiter, Some(Limit::Pairs));
+                if is_exec_with_arguments(&Err(error.clone())) {
+                    *transaction = None;
+                    refuse(shared, client, EXEC_WITH_ARGUMENTS, false, output.bytes);
+                } else {
+                    write_error(shared, client, error, output.bytes);
                 }
-                counts::count_command_error(errors, &error);
-                ReplyWriter::new(output, client.version).error(error);
-                Next::Read
+                (Next::Read, false)
+            }
+        };
+        if is_muted && !is_heard {
+            output.bytes.truncate(start);
+        }
+        Ok(next)
+    }
+
+    /// Answers what is left of a transaction: its hits as one batch, but that commands which look at counters, or take
+    /// long, come in their place.
+    async fn execute(
+        &mut self,
+        mut execution: Execution,
+        batch: &mut Batch,
+        output: &mut Outgoing<'_>,
+    ) -> Result<Next, UsedUp> {
+        let Self { shared, client, tally, executing, .. } = self;
+        let max_pairs = shared.limits.max_pairs;
+        let is_exec_muted = execution.is_muted;
+        batch.pin(execution.policy.clone(), &shared.limiter);
+        while let Some(request) = execution.next_request() {
+            let is_muted = is_exec_muted || client.is_silent();
+            let command = Command::parse(request);
+            tally.count(counts::kind(&command));
+            match command.and_then(|command| batch.push(command, max_pairs, is_muted)) {
+                Ok(None) => {}
+                Ok(Some(command)) if command.is_about_connection() => {
+                    let is_muted = is_exec_muted || (is_muted && !command.ends_silence());
+                    batch.push_text(is_muted, |texts| {
+                        // Only commands that are never queued end the connection.
+                        answer_client(shared, client, command, texts);
+                    });
+                }
+                Ok(Some(command)) => {
+                    batch.settle(&shared.limiter, output).await?;
+                    let start = output.bytes.len();
+                    let next = answer_alone(shared, batch, client, command, output).await?;
+                    if is_muted {
+                        output.bytes.truncate(start);
+                    }
+                    if next == Next::AnswerOn || output.bytes.len() >= shared.limits.max_output {
+                        *executing = Some(execution);
+                        return Ok(Next::AnswerOn);
+                    }
+                    if next == Next::Close {
+                        return Ok(next);
+                    }
+                }
+                Err(error) => batch.push_text(is_muted, |texts| write_error(shared, client, error, texts)),
             }
         }
+        batch.settle(&shared.limiter, output).await?;
+        batch.pin(None, &shared.limiter);
+        Ok(Next::Read)
     }
+}
+
+/// Tells the client that there is no room for a reply.
+fn refuse_for_memory(version: Version, output: &mut Vec<u8>) {
+    ReplyWriter::new(output, version)
+        .error("ERR the server has no memory left for a reply of this size: try again later");
+}
+
+/// Redis discards the transaction then, and says so in words of its own.
+fn is_exec_with_arguments(command: &Result<Command, CommandError>) -> bool {
+    matches!(command, Err(CommandError::WrongArity { name }) if name == "exec")
+}
+
+/// Adds a request to the transaction, or aborts it when the request is none that could be executed.
+fn queue(
+    shared: &Shared,
+    client: &Client,
+    transaction: &mut Transaction,
+    request: Arguments,
+    command: Result<Command, CommandError>,
+    tally: &mut RequestTally,
+    output: &mut Vec<u8>,
+) {
+    let refused = match command {
+        Ok(command) => command.check_count(shared.limits.max_pairs).err(),
+        Err(error) => Some(error).filter(CommandError::aborts_transaction),
+    };
+    if let Some(error) = refused {
+        tally.count(RequestKind::Invalid);
+        transaction.abort();
+        return write_error(shared, client, error, output);
+    }
+    match transaction.queue(request) {
+        Ok(()) => ReplyWriter::new(output, client.version).simple("QUEUED"),
+        Err(UsedUp) => refuse(shared, client, NO_ROOM_TO_QUEUE, false, output),
+    }
+}
+
+/// `MULTI`, `DISCARD` and `WATCH`.
+fn begin_or_end(shared: &Shared, transaction: &mut Option<Transaction>, command: &Command) -> Result<(), &'static str> {
+    match (command, &transaction) {
+        (Command::Multi, None) => *transaction = Some(Transaction::new(shared.memory.share())),
+        (Command::Multi, Some(_)) => return Err(NESTED_MULTI),
+        (Command::Discard, Some(_)) => *transaction = None,
+        (Command::Discard, None) => return Err(DISCARD_WITHOUT_MULTI),
+        (_, Some(_)) => return Err(WATCH_INSIDE_MULTI),
+        (_, None) => return Err(NO_WATCH),
+    }
+    Ok(())
+}
+
+/// Tells the client an error in words of this front.
+fn refuse(shared: &Shared, client: &Client, error: &str, is_muted: bool, output: &mut Vec<u8>) {
+    shared.limiter.metrics().errors.unknown.inc();
+    if !is_muted {
+        ReplyWriter::new(output, client.version).error(error);
+    }
+}
+
+/// Tells the client what is wrong with a request.
+fn write_error(shared: &Shared, client: &Client, error: CommandError, output: &mut Vec<u8>) {
+    if let CommandError::TooManyPairs { .. } = error {
+        count_limit(&shared.limiter, Some(Limit::Pairs));
+    }
+    counts::count_command_error(&shared.limiter.metrics().errors, &error);
+    ReplyWriter::new(output, client.version).error(error);
+}
+
+/// Answers a command that concerns the connection alone, and counts the reply if it is an error.
+fn answer_client(shared: &Shared, client: &mut Client, command: Command, output: &mut Vec<u8>) -> Next {
+    let start = output.len();
+    let next = client.answer(command, output);
+    counts::count_error_reply(&shared.limiter.metrics().errors, output, start);
+    next
 }
 
 /// The limit that a request ran into, if that is what is wrong with it: a length that is no number counts, too.
@@ -202,28 +425,31 @@ fn count_limit(limiter: &Limiter, limit: Option<Limit>) {
 }
 
 /// Answers a command that is not one for the batch.
+///
+/// # Errors
+/// There is no memory for the replies that are in hand.
 async fn answer_alone(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     batch: &mut Batch,
     client: &mut Client,
     command: Command<'_>,
-    output: &mut Vec<u8>,
-) -> Next {
-    let mut reply = ReplyWriter::new(output, client.version);
+    output: &mut Outgoing<'_>,
+) -> Result<Next, UsedUp> {
+    if command.is_about_connection() {
+        return Ok(answer_client(shared, client, command, output.bytes));
+    }
+    let start = output.bytes.len();
+    let mut reply = ReplyWriter::new(output.bytes, client.version);
     match command {
         Command::Explain(pairs) => write_explanation(shared, batch, pairs, &mut reply),
-        Command::Counters(ask) => operate::list(shared, batch, ask, &mut reply).await,
-        Command::ForgetCounters(ask) => operate::forget(shared, batch, ask, &mut reply).await,
-        Command::Backup(name) => operate::back_up(&shared.limiter, name, &mut reply).await,
         Command::Rules => write_rules(&shared.limiter, &mut reply),
-        Command::Info(sections) => reply.bulk(shared.info(sections).await.as_bytes()),
         Command::ConfigGet(patterns) => shared.write_settings(patterns, &mut reply),
-        Command::DbSize => shared.write_size(&mut reply).await,
         Command::Time => shared.write_time(&mut reply),
         Command::Describe(question) => describe::write(&mut reply, question),
-        other => return client.answer(other, output),
+        command => return large::answer(shared, client.version, command, output).await,
     }
-    Next::Read
+    counts::count_error_reply(&shared.limiter.metrics().errors, output.bytes, start);
+    Ok(Next::Read)
 }
 
 /// Whether this is a command that only those may give who have given the password.

@@ -1,20 +1,59 @@
 //! What operators do to the counters of a rule, or to all of them: list, forget, back up.
 
-use super::Shared;
-use super::batch::Batch;
+use super::batch::write_refusal;
 use crate::clock::ceil_seconds;
 use crate::limiter::Limiter;
 use crate::limiter::counters::{CountersError, CountersOf, DEFAULT_PAGE, RuleName};
 use crate::protocol::command::{CommandError, CountersAsk, Named, START};
 use crate::protocol::resp::ReplyWriter;
+use crate::rules::Operation;
+use crate::server::told;
+
+/// Which counters are meant, as a task of its own can hold it.
+pub struct Asked {
+    rule: AskedRule,
+    actor: Option<String>,
+    cursor: Option<String>,
+    count: usize,
+}
+
+enum AskedRule {
+    Label(String),
+    Operation(Operation),
+}
+
+impl Asked {
+    /// # Errors
+    /// The pairs that name the rule are none.
+    pub fn new(ask: &CountersAsk<'_>, max_pairs: usize) -> Result<Self, CommandError> {
+        let rule = match ask.rule {
+            Named::Label(label) => AskedRule::Label(label.to_owned()),
+            Named::Operation(pairs) => {
+                let mut operation = Operation::new();
+                pairs.read_into(&mut operation, max_pairs)?;
+                AskedRule::Operation(operation)
+            }
+        };
+        Ok(Self {
+            rule,
+            actor: ask.actor.map(str::to_owned),
+            cursor: ask.cursor.map(str::to_owned),
+            count: ask.count.unwrap_or(DEFAULT_PAGE),
+        })
+    }
+
+    fn counters(&self) -> CountersOf<'_> {
+        let rule = match &self.rule {
+            AskedRule::Label(label) => RuleName::Label(label),
+            AskedRule::Operation(operation) => RuleName::Operation(operation),
+        };
+        CountersOf { rule, actor: self.actor.as_deref(), cursor: self.cursor.as_deref(), count: self.count }
+    }
+}
 
 /// The cursor of the next page, and for each counter its actor, the credits left and the seconds to its reset.
-pub async fn list(shared: &Shared, batch: &mut Batch, ask: CountersAsk<'_>, reply: &mut ReplyWriter<'_>) {
-    let of = match counters_of(shared, batch, ask) {
-        Ok(of) => of,
-        Err(error) => return reply.error(error),
-    };
-    match shared.limiter.counters(of).await {
+pub async fn list(limiter: &Limiter, asked: &Asked, reply: &mut ReplyWriter<'_>) {
+    match limiter.counters(asked.counters()).await {
         Err(error) => write_error(&error, reply),
         Ok(page) => {
             reply.array(2);
@@ -31,12 +70,8 @@ pub async fn list(shared: &Shared, batch: &mut Batch, ask: CountersAsk<'_>, repl
 }
 
 /// The cursor of the next page, and how many counters were forgotten.
-pub async fn forget(shared: &Shared, batch: &mut Batch, ask: CountersAsk<'_>, reply: &mut ReplyWriter<'_>) {
-    let of = match counters_of(shared, batch, ask) {
-        Ok(of) => of,
-        Err(error) => return reply.error(error),
-    };
-    match shared.limiter.forget_counters(of).await {
+pub async fn forget(limiter: &Limiter, asked: &Asked, reply: &mut ReplyWriter<'_>) {
+    match limiter.forget_counters(asked.counters()).await {
         Err(error) => write_error(&error, reply),
         Ok(page) => {
             reply.array(2);
@@ -50,23 +85,8 @@ pub async fn forget(shared: &Shared, batch: &mut Batch, ask: CountersAsk<'_>, re
 pub async fn back_up(limiter: &Limiter, name: &str, reply: &mut ReplyWriter<'_>) {
     match limiter.store().backup(name).await {
         Ok(path) => reply.bulk(path.to_string_lossy().as_bytes()),
-        Err(error) => reply.error(format_args!("ERR {error}")),
+        Err(error) => reply.error(format_args!("ERR {}", told::without_paths(&error))),
     }
-}
-
-fn counters_of<'a>(
-    shared: &Shared,
-    batch: &'a mut Batch,
-    ask: CountersAsk<'a>,
-) -> Result<CountersOf<'a>, CommandError> {
-    let rule = match ask.rule {
-        Named::Label(label) => RuleName::Label(label),
-        Named::Operation(pairs) => {
-            pairs.read_into(&mut batch.operation, shared.limits.max_pairs)?;
-            RuleName::Operation(&batch.operation)
-        }
-    };
-    Ok(CountersOf { rule, actor: ask.actor, cursor: ask.cursor, count: ask.count.unwrap_or(DEFAULT_PAGE) })
 }
 
 fn write_cursor(cursor: Option<&str>, reply: &mut ReplyWriter) {
@@ -74,5 +94,8 @@ fn write_cursor(cursor: Option<&str>, reply: &mut ReplyWriter) {
 }
 
 fn write_error(error: &CountersError, reply: &mut ReplyWriter) {
-    reply.error(format_args!("ERR {error}"));
+    match error {
+        CountersError::Refused(refusal) => write_refusal(refusal, reply),
+        error => reply.error(format_args!("ERR {error}")),
+    }
 }

@@ -32,6 +32,11 @@ const drivers = {
     const pipeline = redis.pipeline();
     for (let i = 0; i < 3; i++) pipeline.call('DIVVY.HIT', ...operation('ioredis-pipeline'));
     assert.deepEqual((await pipeline.exec()).map(([error, reply]) => [error, reply[1]]), [[null, 2], [null, 1], [null, 0]]);
+    const transaction = redis.multi();
+    for (let i = 0; i < 3; i++) transaction.call('DIVVY.HIT', ...operation('ioredis-multi'));
+    assert.deepEqual((await transaction.exec()).map(([error, reply]) => [error, reply[1]]), [[null, 2], [null, 1], [null, 0]]);
+    await assert.rejects(redis.multi().call('DIVVY.HIT', ...operation('ioredis-aborted')).call('NONSENSE').exec(), /EXECABORT/);
+    assert.equal((await redis.call('DIVVY.PEEK', ...operation('ioredis-aborted')))[1], 3);
     await redis.quit();
   },
 
@@ -41,6 +46,13 @@ const drivers = {
       const redis = createClient({ socket: { host: '127.0.0.1', port: respPort }, RESP, password });
       await redis.connect();
       await drive((...words) => redis.sendCommand(words), `${RESP}`);
+      const hits = redis.multi();
+      for (let i = 0; i < 3; i++) hits.addCommand(['DIVVY.HIT', ...operation(`node-redis-multi-${RESP}`)]);
+      hits.ping();
+      const replies = await hits.exec();
+      assert.deepEqual(replies.slice(0, 3).map((reply) => reply[1]), [2, 1, 0]);
+      assert.equal(replies[3], 'PONG');
+      assert.ok((await redis.clientList()).some((listed) => listed.addr.startsWith('127.0.0.1:')));
       await redis.close();
     }
   },

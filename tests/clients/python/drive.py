@@ -33,6 +33,26 @@ def drive(protocol):
     assert [reply[1] for reply in replies[:3]] == [2, 1, 0], replies
     assert replies[3] is True
 
+    # transaction=True is what pipeline() does unless it is told otherwise.
+    multi = operation(f"redis-py-multi-{protocol}")
+    with client.pipeline() as pipeline:
+        for _ in range(3):
+            pipeline.execute_command("DIVVY.HIT", *multi)
+        pipeline.ping()
+        replies = pipeline.execute()
+    assert [reply[1] for reply in replies[:3]] == [2, 1, 0], replies
+    assert replies[3] is True
+    with client.pipeline() as pipeline:
+        pipeline.execute_command("DIVVY.HIT", *operation(f"redis-py-aborted-{protocol}"))
+        pipeline.execute_command("NONSENSE")
+        try:
+            pipeline.execute()
+            raise AssertionError("a transaction with an unknown command was executed")
+        except redis.ResponseError:
+            pass
+    assert client.execute_command("DIVVY.PEEK", *operation(f"redis-py-aborted-{protocol}"))[1] == 3
+    assert any(listed["name"] == "test" for listed in client.client_list())
+
     assert client.client_getname() == "test"
     assert client.info()["divvy_version"]
     assert client.dbsize() >= 0

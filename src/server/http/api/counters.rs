@@ -6,6 +6,7 @@ use axum::extract::{Query, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinError;
 
 use super::Api;
 use super::json::Json;
@@ -46,7 +47,9 @@ struct Forgotten {
 }
 
 pub async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
-    let page = api.limiter.counters(asked(&uri)?.counters()).await?;
+    let asked = asked(&uri)?;
+    let (turn, limiter) = (api.turns.take().await, Arc::clone(&api.limiter));
+    let page = turn.run(async move { limiter.counters(asked.counters()).await }).await.map_err(broken)??;
     let counters = page.counters.into_iter().map(|counter| Counter {
         actor: counter.actor,
         remaining: counter.credit,
@@ -56,8 +59,15 @@ pub async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Pro
 }
 
 pub async fn forget(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
-    let page = api.limiter.forget_counters(asked(&uri)?.counters()).await?;
+    let asked = asked(&uri)?;
+    let (turn, limiter) = (api.turns.take().await, Arc::clone(&api.limiter));
+    let page = turn.run(async move { limiter.forget_counters(asked.counters()).await }).await.map_err(broken)??;
     Ok(Json(Forgotten { forgotten: page.forgotten, next: page.next }).into_response())
+}
+
+/// The work panicked, or the server is ending.
+fn broken(error: JoinError) -> Problem {
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 
 fn asked(uri: &Uri) -> Result<Asked, Problem> {

@@ -34,6 +34,7 @@ use crate::server::Limits;
 use crate::server::auth::Access;
 use crate::server::http::auth::guarded;
 use crate::server::http::count;
+use crate::server::turns::Turns;
 
 /// Hits in one request to `/v1/hits`, unless the operator says otherwise.
 pub const DEFAULT_MAX_HITS: usize = 1_000;
@@ -53,12 +54,19 @@ pub struct Api {
     settings: ApiSettings,
     limits: Limits,
     requests: FrontRequests,
+    turns: Turns,
 }
 
 impl Api {
-    /// `requests` is where the front's requests are counted.
-    pub fn new(limiter: Arc<Limiter>, settings: ApiSettings, limits: Limits, requests: FrontRequests) -> Self {
-        Self { limiter, settings, limits, requests }
+    /// `requests` is where the front's requests are counted; `turns` are those at large requests.
+    pub fn new(
+        limiter: Arc<Limiter>,
+        settings: ApiSettings,
+        limits: Limits,
+        requests: FrontRequests,
+        turns: Turns,
+    ) -> Self {
+        Self { limiter, settings, limits, requests, turns }
     }
 
     /// # Errors

@@ -9,6 +9,7 @@ use super::json;
 use crate::limiter::Refusal;
 use crate::metrics::Limit;
 use crate::server::http::Told;
+use crate::server::told;
 
 const CONTENT: HeaderValue = HeaderValue::from_static("application/problem+json");
 /// There is no telling when a store that failed will be back (seconds).
@@ -73,7 +74,7 @@ impl From<Refusal> for Problem {
             Refusal::NoRules | Refusal::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
         };
         let may_pass = matches!(refusal, Refusal::Store(_));
-        Self { may_pass, ..Self::new(status, refusal.to_string()) }
+        Self { may_pass, ..Self::new(status, told::refusal(&refusal)) }
     }
 }
 

@@ -1,0 +1,180 @@
+//! The clients of the RESP front: what `CLIENT LIST` tells of them, and how many there are.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::protocol::command::{ClientFilter, Found};
+use crate::protocol::resp::Version;
+
+/// All clients that are connected, by number.
+#[derive(Debug, Default)]
+pub struct Clients {
+    connected: Mutex<BTreeMap<u64, Arc<Known>>>,
+    seen: AtomicU64,
+}
+
+/// What is known of a client.
+#[derive(Debug)]
+struct Known {
+    id: u64,
+    peer: SocketAddr,
+    /// This side's address; `None`: the system did not tell.
+    local: Option<SocketAddr>,
+    since: Instant,
+    profile: Mutex<Profile>,
+}
+
+/// What changes of it.
+#[derive(Debug, Clone)]
+pub struct Profile {
+    pub version: Version,
+    pub name: Vec<u8>,
+    pub library: Vec<u8>,
+    pub library_version: Vec<u8>,
+    /// Requests that wait for `EXEC`; `None`: there was no `MULTI`.
+    pub queued: Option<usize>,
+    /// The command that came last.
+    pub command: Option<Found>,
+    /// When it came.
+    pub active: Instant,
+}
+
+/// A client's place among the connected ones, until this is dropped.
+#[derive(Debug)]
+pub struct Registered {
+    clients: Arc<Clients>,
+    known: Arc<Known>,
+}
+
+impl Clients {
+    /// A new client's place.
+    pub fn register(self: &Arc<Self>, peer: SocketAddr, local: Option<SocketAddr>) -> Registered {
+        let since = Instant::now();
+        let id = self.seen.fetch_add(1, Relaxed) + 1;
+        let profile = Mutex::new(Profile::new(since));
+        let known = Arc::new(Known { id, peer, local, since, profile });
+        self.connected.lock().insert(id, Arc::clone(&known));
+        Registered { clients: Arc::clone(self), known }
+    }
+
+    /// How many there have ever been.
+    pub fn seen(&self) -> u64 {
+        self.seen.load(Relaxed)
+    }
+
+    /// How many are connected.
+    pub fn connected(&self) -> usize {
+        self.connected.lock().len()
+    }
+
+    /// One line a client, as Redis writes them.
+    pub fn list(&self, filter: &ClientFilter<'_>) -> String {
+        // Not under the lock, which connecting clients wait for.
+        let listed: Vec<_> =
+            self.connected.lock().values().filter(|known| filter.lists(known.id)).map(Arc::clone).collect();
+        let now = Instant::now();
+        let mut lines = String::new();
+        listed.iter().for_each(|known| known.write(now, &mut lines));
+        lines
+    }
+}
+
+impl Registered {
+    pub fn id(&self) -> u64 {
+        self.known.id
+    }
+
+    /// Changes what others are told of the client.
+    pub fn update(&self, change: impl FnOnce(&mut Profile)) {
+        change(&mut self.known.profile.lock());
+    }
+
+    /// The client's line.
+    pub fn line(&self) -> String {
+        let mut line = String::new();
+        self.known.write(Instant::now(), &mut line);
+        line
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.clients.connected.lock().remove(&self.known.id);
+    }
+}
+
+impl Profile {
+    fn new(active: Instant) -> Self {
+        Self {
+            version: Version::default(),
+            name: Vec::new(),
+            library: Vec::new(),
+            library_version: Vec::new(),
+            queued: None,
+            command: None,
+            active,
+        }
+    }
+
+    /// As it was when the client was new, but for what it does just now.
+    pub fn reset(&mut self) {
+        *self = Self { command: self.command, ..Self::new(self.active) };
+    }
+}
+
+impl Known {
+    fn write(&self, now: Instant, out: &mut String) {
+        let profile = self.profile.lock().clone();
+        let local = self.local.map_or_else(String::new, |local| local.to_string());
+        let queued = profile.queued.map_or(-1, |queued| i64::try_from(queued).unwrap_or(i64::MAX));
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            out,
+            "id={} addr={} laddr={local} name={} age={} idle={} flags={} db=0 sub=0 psub=0 ssub=0 multi={queued} \
+             cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
+            self.id,
+            self.peer,
+            text(&profile.name),
+            now.saturating_duration_since(self.since).as_secs(),
+            now.saturating_duration_since(profile.active).as_secs(),
+            if profile.queued.is_some() { "x" } else { "N" },
+            profile.command.map_or_else(|| "NULL".to_owned(), |command| command.full_name()),
+            profile.version.number(),
+            text(&profile.library),
+            text(&profile.library_version),
+        );
+    }
+}
+
+fn text(bytes: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_listed_while_they_are_connected() {
+        let clients = Arc::new(Clients::default());
+        let peer = SocketAddr::from(([192, 0, 2, 1], 5));
+        let first = clients.register(peer, None);
+        let second = clients.register(peer, Some(SocketAddr::from(([192, 0, 2, 9], 9049))));
+        second.update(|profile| profile.name = b"me".to_vec());
+        let lines = clients.list(&ClientFilter::All);
+        let line: Vec<_> = lines.lines().nth(1).unwrap().split(' ').collect();
+        assert_eq!(line[..4], ["id=2", "addr=192.0.2.1:5", "laddr=192.0.2.9:9049", "name=me"]);
+        assert_eq!(lines.lines().count(), 2);
+        assert_eq!(clients.list(&ClientFilter::None), "");
+        drop(first);
+        assert_eq!(clients.list(&ClientFilter::All), second.line());
+        assert_eq!((clients.seen(), clients.connected()), (2, 1));
+    }
+}

@@ -1,0 +1,111 @@
+//! Commands that take long or have long replies: they wait for their turn, and their replies are on the account of all
+//! buffers from the moment that they are there.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::info::Shared;
+use super::operate::{self, Asked};
+use super::{counts, refuse_for_memory};
+use crate::protocol::command::{Command, CommandError};
+use crate::protocol::resp::{ReplyWriter, Version};
+use crate::server::connection::{Next, Outgoing};
+use crate::server::memory::UsedUp;
+use crate::server::turns::{Turn, Turns};
+
+/// The command's reply, once it is there.
+type Reply = Pin<Box<dyn Future<Output = Vec<u8>> + Send>>;
+
+/// Answers such a command, and has the reply written before the next request is answered.
+///
+/// # Errors
+/// There is no memory for the replies that are in hand.
+pub async fn answer(
+    shared: &Arc<Shared>,
+    version: Version,
+    command: Command<'_>,
+    output: &mut Outgoing<'_>,
+) -> Result<Next, UsedUp> {
+    output.account()?;
+    let turn = tokio::select! {
+        biased;
+        turn = turn(&shared.turns, &command) => turn,
+        () = output.client_left() => return Ok(Next::Close),
+    };
+    let start = output.bytes.len();
+    match reply(shared, version, command) {
+        Ok(reply) => match turn.run(reply).await {
+            Ok(reply) => output.bytes.extend_from_slice(&reply),
+            Err(error) => ReplyWriter::new(output.bytes, version).error(format_args!("ERR {error}")),
+        },
+        Err(error) => ReplyWriter::new(output.bytes, version).error(error),
+    }
+    if output.account().is_err() {
+        output.bytes.truncate(start);
+        output.bytes.shrink_to(start);
+        refuse_for_memory(version, output.bytes);
+        output.account()?;
+    }
+    counts::count_error_reply(&shared.limiter.metrics().errors, output.bytes, start);
+    Ok(Next::AnswerOn)
+}
+
+async fn turn(turns: &Turns, command: &Command<'_>) -> Turn {
+    match command {
+        // It takes long, nothing else is to wait for it, and a second one is refused while it lasts.
+        Command::Backup(_) => Turn::at_once(),
+        _ => turns.take().await,
+    }
+}
+
+/// # Errors
+/// The arguments are none.
+fn reply(shared: &Arc<Shared>, version: Version, command: Command<'_>) -> Result<Reply, CommandError> {
+    let shared = Arc::clone(shared);
+    let limiter = Arc::clone(&shared.limiter);
+    let max_pairs = shared.limits.max_pairs;
+    let mut bytes = Vec::new();
+    Ok(match command {
+        Command::Counters(ask) => {
+            let asked = Asked::new(&ask, max_pairs)?;
+            Box::pin(async move {
+                operate::list(&limiter, &asked, &mut ReplyWriter::new(&mut bytes, version)).await;
+                bytes
+            })
+        }
+        Command::ForgetCounters(ask) => {
+            let asked = Asked::new(&ask, max_pairs)?;
+            Box::pin(async move {
+                operate::forget(&limiter, &asked, &mut ReplyWriter::new(&mut bytes, version)).await;
+                bytes
+            })
+        }
+        Command::Backup(name) => {
+            let name = name.to_owned();
+            Box::pin(async move {
+                operate::back_up(&limiter, &name, &mut ReplyWriter::new(&mut bytes, version)).await;
+                bytes
+            })
+        }
+        Command::Info(sections) => {
+            let sections: Vec<_> = sections.iter().map(<[u8]>::to_vec).collect();
+            Box::pin(async move {
+                ReplyWriter::new(&mut bytes, version).bulk(shared.info(&sections).await.as_bytes());
+                bytes
+            })
+        }
+        Command::DbSize => Box::pin(async move {
+            shared.write_size(&mut ReplyWriter::new(&mut bytes, version)).await;
+            bytes
+        }),
+        Command::ClientList(filter) => {
+            ReplyWriter::new(&mut bytes, version).bulk(shared.clients.list(&filter).as_bytes());
+            Box::pin(std::future::ready(bytes))
+        }
+        _ => {
+            ReplyWriter::new(&mut bytes, version).error("ERR this command is not answered here");
+            Box::pin(std::future::ready(bytes))
+        }
+    })
+}

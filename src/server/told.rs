@@ -1,0 +1,98 @@
+//! What clients are told of a store that failed: what went wrong, without the server's paths. Those are in the log.
+
+use std::fmt::Display;
+
+use crate::limiter::Refusal;
+use crate::logging::{Escaped, Sometimes};
+use crate::store::StoreError;
+
+/// What stands for a path.
+const PATH: &str = "[path]";
+
+/// The text of a refusal for a client.
+pub fn refusal(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::Store(error) => store_error(error),
+        Refusal::NoRules | Refusal::Cost(_) => refusal.to_string(),
+    }
+}
+
+/// The text of a store's error for a client.
+pub fn store_error(error: &StoreError) -> String {
+    match error {
+        // It repeats what the client sent.
+        StoreError::InvalidCursor(_) => error.to_string(),
+        StoreError::Failed(_) | StoreError::Unreachable(_) | StoreError::Overloaded(_) => without_paths(error),
+    }
+}
+
+/// The error without paths; when it has some, the log gets all of it.
+pub fn without_paths(error: &impl Display) -> String {
+    static FAILED: Sometimes = Sometimes::new();
+    let full = error.to_string();
+    let told = replace_paths(&full);
+    if told != full {
+        FAILED.say(|more| tracing::warn!(error = %Escaped::error(&full), more, "the store failed a request"));
+    }
+    told
+}
+
+/// As RocksDB and the system write them, a path ends before a colon or with the text; it may have spaces in it.
+fn replace_paths(text: &str) -> String {
+    let words: Vec<_> = text.split(' ').collect();
+    let mut told: Vec<&str> = Vec::with_capacity(words.len());
+    let mut rest = words.as_slice();
+    while let Some((word, after)) = rest.split_first() {
+        if !is_of_path(word) {
+            told.push(word);
+            rest = after;
+            continue;
+        }
+        let to_colon = rest.iter().position(|word| word.ends_with(':'));
+        let to_last = || rest.iter().rposition(|word| is_of_path(word)).unwrap_or(0);
+        let end = to_colon.unwrap_or_else(to_last);
+        told.push(if to_colon.is_some() { "[path]:" } else { PATH });
+        rest = rest.get(end + 1..).unwrap_or_default();
+    }
+    told.join(" ")
+}
+
+/// A slash makes a word one of a path's, unless it is an address.
+fn is_of_path(word: &str) -> bool {
+    word.contains('/') && !word.contains("://")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_told_no_paths() {
+        for (error, told) in [
+            (
+                "cannot read: IO error: No such file or directory: While open a file for random read: \
+                 /var/lib/my own divvy/000012.sst: No such file or directory",
+                "cannot read: IO error: No such file or directory: While open a file for random read: [path]: No such \
+                 file or directory",
+            ),
+            (
+                "Corruption: block checksum mismatch in data/000012.sst offset 5",
+                "Corruption: block checksum mismatch in [path] offset 5",
+            ),
+            (
+                "IO error: No space left on device: While appending to file: /d/1.log: No space left on device",
+                "IO error: No space left on device: While appending to file: [path]: No space left on device",
+            ),
+            ("Redis at redis://127.0.0.1:6379 does not answer", "Redis at redis://127.0.0.1:6379 does not answer"),
+            ("the store is full: no further counter is begun", "the store is full: no further counter is begun"),
+        ] {
+            assert_eq!(store_error(&StoreError::new(error)), told);
+        }
+    }
+
+    #[test]
+    fn what_a_client_sent_is_repeated_as_it_is() {
+        let error = StoreError::InvalidCursor("a/b".to_owned());
+        assert_eq!(store_error(&error), error.to_string());
+    }
+}

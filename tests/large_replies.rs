@@ -1,0 +1,115 @@
+//! Requests whose replies are long, or that need a thread: many at once cost neither memory nor threads without bound.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::robustness::{MIB, others_are_served_by};
+use crate::support::{COMPAT_RULES, PATIENCE, RespClient, RulesFile, Server, connect, encode, http};
+
+/// A server with RocksDB: what it tells about itself costs system calls there.
+fn on_disk() -> (Server, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    (Server::on_disk(COMPAT_RULES, &dir.path().join("data"), "wal"), dir)
+}
+
+/// Polls until it holds.
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn info_for_many_at_once_takes_little_memory_and_gives_it_back() {
+    let (server, _dir) = on_disk();
+    RespClient::connect(server.resp).command("INFO");
+    let (before, threads) = (server.resident(), server.threads());
+    let mut clients: Vec<_> = (0..600).map(|_| RespClient::connect(server.resp)).collect();
+    for _ in 0..3 {
+        clients.iter_mut().for_each(|client| client.send(&encode(&[b"INFO"])));
+        let most = server.threads();
+        assert!(most < threads + 40, "{most} threads, and {threads} before");
+        for client in &mut clients {
+            assert!(client.read_reply().contains("divvy_version:"));
+        }
+    }
+    let grown = server.peak_resident().saturating_sub(before);
+    assert!(grown < 64 * MIB, "{grown} bytes more at the peak");
+    drop(clients);
+    until("the memory is not given back", || server.resident() < before + 24 * MIB);
+}
+
+#[test]
+fn info_for_many_that_do_not_read_has_one_bound() {
+    const BOUND: u64 = 16 * MIB;
+    others_are_served_by(&["--max-buffer-memory", &BOUND.to_string()], BOUND + 64 * MIB, |server| {
+        let requests = encode(&[b"INFO"]).repeat(100);
+        let silent: Vec<TcpStream> = (0..1000)
+            .map(|_| {
+                let mut stream = connect(server.resp);
+                stream.write_all(&requests).unwrap();
+                stream
+            })
+            .collect();
+        // Every one of them has had its turn by the time that one that came later has.
+        assert!(RespClient::connect(server.resp).command("INFO").contains("divvy_version:"));
+        drop(silent);
+    });
+}
+
+#[test]
+fn pages_of_counters_over_http_1_that_are_not_read_have_one_bound() {
+    const BOUND: u64 = MIB;
+    /// Together their pages are many times the bound.
+    const CLIENTS: usize = 16;
+    let rules = RulesFile::ini(
+        "[user=*]\ncreditLimit=9\nresetSeconds=3600\nactorField=user\nlabel=users\n[default]\ncreditLimit=0\nresetSeconds=0\n",
+    );
+    let flags = ["--max-buffer-memory", &BOUND.to_string()];
+    let server = Server::start(&[&[rules.path(), "--store", "memory"], &flags[..]].concat());
+    let mut client = RespClient::connect(server.resp);
+    let long = "x".repeat(900);
+    for number in 0..1000 {
+        assert!(client.command(&format!("DIVVY.HIT user={number}-{long}")).starts_with("[1 8 "));
+    }
+    let page = "/v1/counters?rule=users&count=1000";
+    assert!(http::get(server.http, page).body.len() > 900_000);
+    // More than the kernels' buffers take.
+    let requests = http::encode("GET", page, &[], b"").repeat(8);
+    let silent: Vec<TcpStream> = (0..CLIENTS)
+        .map(|_| {
+            let mut stream = connect(server.http);
+            stream.write_all(&requests).unwrap();
+            stream
+        })
+        .collect();
+    until("the bound is never reached", || {
+        let metrics = http::get(server.http, "/metrics").body;
+        !metrics.contains("divvy_limits_reached_total{limit=\"max-buffer-memory\"} 0\n")
+    });
+    drop(silent);
+    until("the memory is not given back", || {
+        http::get(server.http, "/metrics").body.contains("divvy_buffer_memory_bytes 0\n")
+    });
+}
+
+#[test]
+fn clients_that_leave_while_they_wait_hold_nobody_up_and_leave_nothing() {
+    let (server, _dir) = on_disk();
+    for _ in 0..5 {
+        for _ in 0..100 {
+            connect(server.resp).write_all(&encode(&[b"INFO"]).repeat(10)).unwrap();
+            connect(server.http).write_all(b"GET /metrics HTTP/1.1\r\nhost: divvy\r\n\r\n").unwrap();
+        }
+        assert_eq!(http::get(server.http, "/metrics").status, 200);
+        assert!(RespClient::connect(server.resp).command("INFO").contains("divvy_version:"));
+    }
+    until("something of them is left", || {
+        let metrics = http::get(server.http, "/metrics").body;
+        metrics.contains("divvy_buffer_memory_bytes 0\n") && metrics.contains("divvy_connections{front=\"resp\"} 0\n")
+    });
+}

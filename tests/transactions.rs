@@ -1,0 +1,284 @@
+//! `MULTI`, `EXEC` and `DISCARD`, and what else Redis's clients take for granted on a connection.
+
+use std::io::Write;
+
+use crate::robustness::MIB;
+use crate::support::{COMPAT_RULES, PATIENCE, RespClient, RulesFile, Server, connect, encode, http};
+
+const HIT: &str = "DIVVY.HIT method=GET path=/status";
+const ABORTED: &str = "-EXECABORT Transaction discarded because of previous errors.";
+
+fn served() -> (Server, RespClient) {
+    let server = Server::in_memory(COMPAT_RULES);
+    let client = RespClient::connect(server.resp);
+    (server, client)
+}
+
+/// Sends the commands one after the other; each is answered with what stands beside it.
+fn talk(client: &mut RespClient, lines: &[(&str, &str)]) {
+    for (command, reply) in lines {
+        assert_eq!(client.command(command), *reply, "{command}");
+    }
+}
+
+#[test]
+fn a_transaction_is_executed_in_order_at_exec() {
+    let (server, mut client) = served();
+    talk(
+        &mut client,
+        &[
+            ("MULTI", "OK"),
+            (HIT, "QUEUED"),
+            ("PING", "QUEUED"),
+            (HIT, "QUEUED"),
+            ("DIVVY.HIT nopair", "QUEUED"),
+            ("DBSIZE", "QUEUED"),
+            ("SELECT 7", "QUEUED"),
+            ("CLIENT SETNAME me", "QUEUED"),
+            ("CLIENT GETNAME", "QUEUED"),
+            ("DIVVY.RESET method=GET path=/status", "QUEUED"),
+            (HIT, "QUEUED"),
+        ],
+    );
+    let other = RespClient::connect(server.resp).command("DIVVY.PEEK method=GET path=/status");
+    assert_eq!(other, "[1 1000 0]", "nothing is taken before EXEC");
+    assert_eq!(
+        client.command("EXEC"),
+        "[[1 999 60] PONG [1 998 60] -ERR expected key=value, got 'nopair' 1 -ERR DB index is out of range OK me 1 \
+         [1 999 60]]"
+    );
+    talk(&mut client, &[("EXEC", "-ERR EXEC without MULTI"), ("MULTI", "OK"), ("EXEC", "[]"), ("PING", "PONG")]);
+}
+
+#[test]
+fn what_is_wrong_when_it_is_queued_aborts_the_transaction() {
+    let (_server, mut client) = served();
+    let many: Vec<String> = (0..300).map(|number| format!("k{number}=v")).collect();
+    for (command, reply) in [
+        ("NONSENSE a", "-ERR unknown command 'NONSENSE', with args beginning with: 'a' "),
+        ("CLIENT NONSENSE", "-ERR unknown subcommand 'NONSENSE'. Try CLIENT HELP."),
+        ("ECHO", "-ERR wrong number of arguments for 'echo' command"),
+        ("MULTI x", "-ERR wrong number of arguments for 'multi' command"),
+        ("DISCARD x", "-ERR wrong number of arguments for 'discard' command"),
+        (&format!("DIVVY.HIT {}", many.join(" ")), "-ERR more than 256 pairs"),
+    ] {
+        talk(&mut client, &[("MULTI", "OK"), (HIT, "QUEUED"), (command, reply), (HIT, "QUEUED"), ("EXEC", ABORTED)]);
+    }
+    talk(
+        &mut client,
+        &[
+            ("MULTI", "OK"),
+            (HIT, "QUEUED"),
+            ("EXEC x", "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command"),
+            ("EXEC", "-ERR EXEC without MULTI"),
+            ("DIVVY.PEEK method=GET path=/status", "[1 1000 0]"),
+        ],
+    );
+}
+
+#[test]
+fn what_does_not_belong_into_a_transaction_is_told_and_aborts_nothing() {
+    let (_server, mut client) = served();
+    talk(
+        &mut client,
+        &[
+            ("DISCARD", "-ERR DISCARD without MULTI"),
+            ("MULTI", "OK"),
+            ("MULTI", "-ERR MULTI calls can not be nested"),
+            ("WATCH a", "-ERR WATCH inside MULTI is not allowed"),
+            ("UNWATCH", "QUEUED"),
+            (HIT, "QUEUED"),
+            ("EXEC", "[OK [1 999 60]]"),
+            ("MULTI", "OK"),
+            (HIT, "QUEUED"),
+            ("DISCARD", "OK"),
+            ("MULTI", "OK"),
+            (HIT, "QUEUED"),
+            ("RESET", "RESET"),
+            ("EXEC", "-ERR EXEC without MULTI"),
+            ("UNWATCH", "OK"),
+            ("WATCH", "-ERR wrong number of arguments for 'watch' command"),
+            ("DIVVY.PEEK method=GET path=/status", "[1 999 60]"),
+        ],
+    );
+    assert!(client.command("WATCH a").starts_with("-ERR WATCH is not supported"));
+    talk(&mut client, &[("MULTI", "OK"), (HIT, "QUEUED"), ("QUIT", "OK")]);
+    assert_eq!(client.read_reply(), "", "closed after QUIT");
+}
+
+#[test]
+fn a_pipelined_transaction_after_hello_and_auth() {
+    let (_server, mut client) = served();
+    let requests = ["MULTI", "AUTH secret", "HELLO 3", "CLIENT GETNAME", HIT, "EXEC"];
+    let pipeline: Vec<u8> = requests
+        .iter()
+        .flat_map(|request| encode(&request.split(' ').map(str::as_bytes).collect::<Vec<_>>()))
+        .collect();
+    client.send(&pipeline);
+    assert_eq!(client.read_reply(), "OK");
+    (0..4).for_each(|_| assert_eq!(client.read_reply(), "QUEUED"));
+    let reply = client.read_reply();
+    assert!(reply.starts_with("[-ERR AUTH <password> called without any password configured"), "{reply}");
+    assert!(reply.contains("proto 3") && reply.ends_with(" nil [1 999 60]]"), "{reply}");
+}
+
+#[test]
+fn a_transaction_goes_by_the_rules_of_exec() {
+    let rules = RulesFile::ini("[default]\ncreditLimit=5\nresetSeconds=60\n");
+    let server = Server::start(&[rules.path(), "--store", "memory"]);
+    let mut client = RespClient::connect(server.resp);
+    talk(
+        &mut client,
+        &[("MULTI", "OK"), ("DIVVY.HIT a=b", "QUEUED"), ("DBSIZE", "QUEUED"), ("DIVVY.HIT a=b", "QUEUED")],
+    );
+    std::fs::write(rules.path(), "[default]\ncreditLimit=7\nresetSeconds=60\n").unwrap();
+    server.signal("-HUP");
+    let mut other = RespClient::connect(server.resp);
+    let start = std::time::Instant::now();
+    while other.command("DIVVY.PEEK a=b") != "[1 7 0]" {
+        assert!(start.elapsed() < PATIENCE);
+    }
+    assert_eq!(client.command("EXEC"), "[[1 6 60] 1 [1 5 60]]");
+}
+
+#[test]
+fn a_client_that_leaves_before_exec_leaves_no_trace() {
+    let (server, mut client) = served();
+    for _ in 0..20 {
+        let mut leaving = RespClient::connect(server.resp);
+        talk(&mut leaving, &[("MULTI", "OK"), (HIT, "QUEUED")]);
+    }
+    assert_eq!(client.command("DIVVY.PEEK method=GET path=/status"), "[1 1000 0]");
+    let start = std::time::Instant::now();
+    while !http::get(server.http, "/metrics").body.contains("divvy_buffer_memory_bytes 0\n") {
+        assert!(start.elapsed() < PATIENCE, "memory is held for transactions that are gone");
+    }
+}
+
+#[test]
+fn what_is_queued_is_bounded_by_the_memory_of_all_buffers() {
+    const BOUND: u64 = 4 * MIB;
+    let flags = ["--max-buffer-memory", &BOUND.to_string()];
+    let server = Server::start(&[&[COMPAT_RULES, "--store", "memory"], &flags[..]].concat());
+    let before = server.peak_resident();
+    let mut client = RespClient::connect(server.resp);
+    assert_eq!(client.command("MULTI"), "OK");
+    let hit = encode(&[b"DIVVY.HIT", b"method=GET", b"path=/status"]);
+    let mut queued = 0;
+    let refused = loop {
+        client.send(&hit.repeat(1000));
+        let replies: Vec<_> = (0..1000).map(|_| client.read_reply()).collect();
+        let accepted = replies.iter().take_while(|reply| *reply == "QUEUED").count();
+        queued += accepted;
+        if let Some(refused) = replies.get(accepted) {
+            break refused.clone();
+        }
+        assert!(queued < 100_000, "there is no bound");
+    };
+    assert!(refused.starts_with("-ERR the server has no memory left to queue this"), "{refused}");
+    assert!(queued > 1000, "{queued}");
+    assert_eq!(client.command("EXEC"), ABORTED);
+    assert_eq!(client.command(HIT), "[1 999 60]", "none of them was taken");
+    let grown = server.peak_resident().saturating_sub(before);
+    assert!(grown < BOUND + 32 * MIB, "{grown} bytes");
+}
+
+#[test]
+fn a_long_transaction_whose_replies_are_long_is_written_in_parts() {
+    let (_server, mut client) = served();
+    assert_eq!(client.command("MULTI"), "OK");
+    let requests = [encode(&[b"INFO"]), encode(&[b"DIVVY.HIT", b"method=GET", b"path=/status"])].concat();
+    client.send(&requests.repeat(200));
+    (0..400).for_each(|_| assert_eq!(client.read_reply(), "QUEUED"));
+    let reply = client.command("EXEC");
+    assert_eq!(reply.matches("divvy_version:").count(), 200);
+    assert!(reply.contains(" [1 800 "), "the last of 200 hits");
+    assert_eq!(client.command("PING"), "PONG");
+}
+
+#[test]
+fn replies_that_a_client_does_not_want_are_not_sent() {
+    let (_server, mut client) = served();
+    let mut pipeline = Vec::new();
+    let mut send = |words: &str| pipeline.extend(encode(&words.split(' ').map(str::as_bytes).collect::<Vec<_>>()));
+    for words in ["CLIENT REPLY SKIP", HIT, HIT, "CLIENT REPLY SKIP", "NONSENSE", "PING"] {
+        send(words);
+    }
+    for words in ["CLIENT REPLY OFF", HIT, "PING", "NONSENSE", "INFO", "CLIENT REPLY SKIP", "MULTI", HIT, "EXEC"] {
+        send(words);
+    }
+    for words in ["CLIENT REPLY ON", HIT, "CLIENT REPLY OFF", "RESET", "PING"] {
+        send(words);
+    }
+    client.send(&pipeline);
+    for expected in ["[1 998 60]", "PONG", "OK", "[1 995 60]", "RESET", "PONG"] {
+        assert_eq!(client.read_reply(), expected);
+    }
+    talk(
+        &mut client,
+        &[
+            ("CLIENT REPLY LOUD", "-ERR syntax error"),
+            ("CLIENT REPLY", "-ERR wrong number of arguments for 'client|reply' command"),
+        ],
+    );
+    client.send(&[encode(&[b"CLIENT", b"REPLY", b"OFF"]), b"*1\r\n:1\r\n".to_vec()].concat());
+    assert_eq!(client.read_reply(), "", "not even what is wrong at the end is told");
+}
+
+#[test]
+fn clients_are_listed_as_redis_lists_them() {
+    let (server, mut client) = served();
+    let mut other = RespClient::connect(server.resp);
+    talk(&mut other, &[("CLIENT SETNAME other", "OK"), ("MULTI", "OK"), ("PING", "QUEUED")]);
+    let list = client.command("CLIENT LIST");
+    assert_eq!(list.lines().count(), 2, "{list}");
+    let line = list.lines().find(|line| line.contains(" name=other ")).unwrap();
+    for field in ["id=", "addr=127.0.0.1:", &format!("laddr={}", server.resp), "db=0", "multi=1", "cmd=ping", "resp=2"]
+    {
+        assert!(line.split(' ').any(|word| word.starts_with(field)), "{field} in {line}");
+    }
+    assert!(list.contains("cmd=client|list") && !list.contains("cmd=NULL"), "{list}");
+    assert_eq!(other.command("RESET"), "RESET");
+    let id = other.command("CLIENT ID");
+    assert_eq!(client.command(&format!("CLIENT LIST ID {id} 99")).lines().count(), 1);
+    assert_eq!(client.command("CLIENT LIST TYPE normal").lines().count(), 2);
+    talk(
+        &mut client,
+        &[
+            ("CLIENT LIST TYPE pubsub", ""),
+            ("CLIENT LIST TYPE x", "-ERR Unknown client type 'x'"),
+            ("CLIENT LIST ID x", "-ERR Invalid client ID"),
+            ("CLIENT LIST x", "-ERR syntax error"),
+            ("CLIENT NO-EVICT ON", "OK"),
+            ("CLIENT NO-TOUCH OFF", "OK"),
+            ("CLIENT NO-TOUCH x", "-ERR syntax error"),
+        ],
+    );
+    drop(other);
+    let start = std::time::Instant::now();
+    while client.command("CLIENT LIST").lines().count() > 1 {
+        assert!(start.elapsed() < PATIENCE);
+    }
+    assert!(client.command("INFO clients").contains("connected_clients:1"));
+}
+
+#[test]
+fn hello_and_info_tell_one_version() {
+    let (_server, mut client) = served();
+    let hello = client.command("HELLO");
+    let words: Vec<_> = hello.split(' ').collect();
+    let version = words[words.iter().position(|word| *word == "version").unwrap() + 1];
+    assert!(client.command("INFO server").contains(&format!("redis_version:{version}\r\n")), "{hello}");
+}
+
+#[test]
+fn a_connection_that_ends_in_the_middle_of_a_long_transaction_disturbs_nobody() {
+    let (server, mut client) = served();
+    let info = encode(&[b"INFO"]);
+    for _ in 0..20 {
+        let mut leaving = connect(server.resp);
+        leaving.write_all(&[encode(&[b"MULTI"]), info.repeat(50), encode(&[b"EXEC"])].concat()).unwrap();
+    }
+    assert_eq!(client.command(HIT), "[1 999 60]");
+    assert!(client.command("INFO").contains("divvy_version:"));
+}
