@@ -21,6 +21,7 @@ use super::line::LineFront;
 use super::memory::BufferMemory;
 use super::resp::RespFront;
 use super::stream::{Greeting, Plain, Stream};
+use super::turns::{MAX_AT_ONCE, Turns};
 use super::*;
 use crate::clock::Clock;
 use crate::config::{self, Format};
@@ -117,9 +118,10 @@ async fn drop_at_every_await(durability: Durability) {
     let served = Served::new(Limiter::new(Some(policy), store, Clock::system(), metrics));
     let limiter = || Arc::clone(&served.limiter);
     let limits = served.limits;
+    let turns = Turns::new(MAX_AT_ONCE);
 
     served.drop_connections(LineFront::new(limiter(), limits, None), b"HIT user=ada\n", "line").await;
-    let resp = || RespFront::new(limiter(), limits, None, None);
+    let resp = || RespFront::new(limiter(), limits, None, None, Arc::clone(&served.memory), turns.clone());
     served.drop_connections(resp(), b"DIVVY.HIT user=ada\r\n", "RESP").await;
     served.drop_connections(resp(), b"DIVVY.COUNTERS user=*\r\n", "a listing over RESP").await;
     let api = ApiSettings {
@@ -134,8 +136,18 @@ async fn drop_at_every_await(durability: Durability) {
     let access = Access::default();
     let health = Health::start(&served.limiter, CancellationToken::new()).unwrap();
     health.first().await;
-    let http =
-        || HttpFront::new(limiter(), limits, served.bounds(), &access, api.clone(), "/metrics", Arc::clone(&health));
+    let http = || {
+        HttpFront::new(
+            limiter(),
+            limits,
+            served.bounds(),
+            &access,
+            api.clone(),
+            "/metrics",
+            turns.clone(),
+            Arc::clone(&health),
+        )
+    };
     served.drop_connections(http(), HTTP, "HTTP/1").await;
     served.drop_connections(http(), HTTP_2, "HTTP/2").await;
     let headers = "none".parse().unwrap();
