@@ -12,6 +12,7 @@ mod conformance;
 mod cost;
 mod drain;
 mod envoy;
+mod flags;
 mod flood;
 mod grpc;
 mod health;

@@ -21,6 +21,7 @@ mod stats;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+mod units;
 
 /// Quotas and rate limits as a service.
 #[derive(Debug, Parser)]
@@ -33,7 +34,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve limits over the line protocol, RESP, HTTP and gRPC
-    #[command(args_override_self = true)]
+    #[command(args_override_self = true, after_help = units::HELP)]
     Serve(Box<serve::ServeArgs>),
     /// Validate a rules file and report every problem in it
     Check(check::CheckArgs),
@@ -54,6 +55,7 @@ enum Command {
 }
 
 impl Cli {
+    #[command(after_help = units::HELP_ON_TIMES)]
     /// Runs the subcommand.
     ///
     /// # Errors

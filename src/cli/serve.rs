@@ -41,6 +41,7 @@ use self::reload::ReloadArgs;
 use self::rules::{RulesFile, put_in_force};
 use self::store::{StoreArgs, StoreChoice};
 use self::tls::TlsArgs;
+use crate::cli::units;
 use crate::clock::Clock;
 use crate::limiter::Limiter;
 use crate::logging;
@@ -48,6 +49,9 @@ use crate::metrics::{Metrics, Statsd};
 use crate::rules::RuleSet;
 use crate::server::{self, Fronts, Health, Limits, Settings};
 use crate::store::Store;
+
+/// The most threads that connections may run on: more than there are processors, by far.
+const MAX_THREADS: u64 = 1_024;
 
 #[derive(Debug, clap::Args)]
 pub struct ServeArgs {
@@ -61,7 +65,8 @@ pub struct ServeArgs {
     #[command(flatten)]
     store: StoreArgs,
     /// Threads that connections run on [default: half of the processors]
-    #[arg(long, env = "DIVVY_THREADS", value_name = "N", default_value_t = server::default_threads(), hide_default_value = true)]
+    #[arg(long, env = "DIVVY_THREADS", value_name = "N", default_value_t = server::default_threads(), hide_default_value = true,
+          value_parser = units::count::<usize>(1..=MAX_THREADS))]
     threads: usize,
     #[command(flatten)]
     access: AccessArgs,
@@ -176,7 +181,7 @@ async fn serve(
     }
     health.over().await;
     limiter.store().close().await.context("the last counters may not be on stable storage")?;
-    served.context("cannot start the server's threads")?;
+    served.with_context(|| format!("cannot start the server's threads (--threads {})", args.threads))?;
     tracing::info!("stopped");
     Ok(())
 }

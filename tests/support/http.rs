@@ -27,18 +27,27 @@ impl Response {
 }
 
 pub fn get(address: SocketAddr, path: &str) -> Response {
-    request(address, format!("GET {path} HTTP/1.1\r\nhost: divvy\r\nconnection: close\r\n\r\n"))
+    try_get(address, path).unwrap_or_else(|| panic!("no HTTP response to {path}"))
+}
+
+/// As [`get`]; `None` when no response came.
+pub fn try_get(address: SocketAddr, path: &str) -> Option<Response> {
+    try_request(address, format!("GET {path} HTTP/1.1\r\nhost: divvy\r\nconnection: close\r\n\r\n"))
 }
 
 /// Sends the request, which asks for the connection to be closed, and reads to its end.
 pub fn request(address: SocketAddr, request: impl AsRef<[u8]>) -> Response {
+    try_request(address, request).expect("an HTTP response")
+}
+
+fn try_request(address: SocketAddr, request: impl AsRef<[u8]>) -> Option<Response> {
     let mut stream = connect(address);
-    stream.write_all(request.as_ref()).unwrap();
+    stream.write_all(request.as_ref()).ok()?;
     let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no HTTP response: {text:?}"));
-    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    Response { status, head: head.to_owned(), body: body.to_owned() }
+    stream.read_to_string(&mut text).ok()?;
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    Some(Response { status, head: head.to_owned(), body: body.to_owned() })
 }
 
 /// A connection that is kept alive, to a server that says how long its bodies are.

@@ -86,6 +86,11 @@ impl Server {
 
     /// As `command`, which may have an environment and a log of its own.
     pub fn start_as(command: &mut Command, args: &[&str]) -> Self {
+        Self::try_start_as(command, args).unwrap_or_else(|status| panic!("divvy serve ended at start: {status}"))
+    }
+
+    /// As [`Server::start_as`]; how it ended when it does not start.
+    pub fn try_start_as(command: &mut Command, args: &[&str]) -> Result<Self, ExitStatus> {
         let mut child = spawn(command.stdout(Stdio::piped()), args);
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut announced = Vec::new();
@@ -93,7 +98,7 @@ impl Server {
         while !announced.last().is_some_and(|last: &String| last.starts_with("rules:")) {
             let mut text = String::new();
             if stdout.read_line(&mut text).unwrap() == 0 {
-                panic!("divvy serve ended at start: {:?}", child.wait());
+                return Err(child.wait().unwrap());
             }
             let text = text.trim_end();
             match text.split_once(" on ") {
@@ -106,7 +111,7 @@ impl Server {
         }
         let nowhere: SocketAddr = ([127, 0, 0, 1], 0).into();
         let [line, resp, http, grpc] = [line, resp, http, grpc].map(|address| address.unwrap_or(nowhere));
-        Self { child, stdout: Some(stdout), line, resp, http, grpc, announced }
+        Ok(Self { child, stdout: Some(stdout), line, resp, http, grpc, announced })
     }
 
     /// As `command`, which logs to `log`: that tells where the server listens. Standard output stays as it was set.

@@ -39,10 +39,10 @@ impl Plan {
             Protocol::Line => RequestTemplate::line(args.command())?,
             Protocol::Resp => RequestTemplate::resp(args.command())?,
         };
-        let warmup_ns = nanos(args.warmup.as_secs_f64());
+        let warmup_ns = nanos(args.warmup.0.as_secs_f64());
         let requests = args.requests.map(|requests| requests.get());
         let measured_ns = match (requests, args.rate) {
-            (None, _) => nanos(args.duration.as_secs_f64()),
+            (None, _) => nanos(args.duration.0.as_secs_f64()),
             // So many requests are due in so much time.
             (Some(requests), Some(rate)) => nanos(requests as f64 / rate),
             (Some(_), None) => u64::MAX,

@@ -2,18 +2,24 @@
 
 use clap::ValueEnum;
 
+use crate::cli::units::{self, Bytes};
 use crate::store::{Bounds, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK, WhenFull};
+
+/// The most counters that a bound may name: more than any disk holds.
+const MAX_COUNTERS: u64 = 1_000_000_000_000_000;
+/// The most bytes on disk that a bound may name.
+const MAX_DISK: u64 = 1 << 60;
 
 #[derive(Debug, clap::Args)]
 pub struct BoundArgs {
     /// rocksdb, memory: counters that are remembered at once, so that nobody fills the disk or the memory by inventing
     /// actors [default: 100000000; memory: 1000000]
-    #[arg(long, env = "DIVVY_MAX_COUNTERS", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, env = "DIVVY_MAX_COUNTERS", value_name = "N", value_parser = units::count::<u64>(1..=MAX_COUNTERS))]
     max_counters: Option<u64>,
     /// rocksdb: bytes of counters on disk; up to 256 MiB of write-ahead log, and what compactions need for a while, come
-    /// on top [default: 17179869184]
-    #[arg(long, env = "DIVVY_MAX_DISK", value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
-    max_disk: Option<u64>,
+    /// on top [default: 16Gi]
+    #[arg(long, env = "DIVVY_MAX_DISK", value_name = "BYTES", value_parser = units::bytes(1..=MAX_DISK))]
+    max_disk: Option<Bytes>,
     /// rocksdb, memory: what to answer for a new counter when there is no room for it [default: error]
     #[arg(long, env = "DIVVY_WHEN_FULL", value_enum)]
     when_full: Option<WhenFullKind>,
@@ -33,7 +39,7 @@ impl BoundArgs {
     pub fn on_disk(&self) -> Bounds {
         Bounds {
             max_counters: self.max_counters.unwrap_or(DEFAULT_MAX_COUNTERS),
-            max_disk: self.max_disk.unwrap_or(DEFAULT_MAX_DISK),
+            max_disk: self.max_disk.map_or(DEFAULT_MAX_DISK, |Bytes(bytes)| bytes),
             when_full: self.when_full(),
         }
     }

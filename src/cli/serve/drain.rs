@@ -7,8 +7,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use super::limits::MAX_SECONDS;
 use super::notify;
+use crate::cli::units::{self, MAX_SECONDS, Time};
 use crate::metrics::{Metrics, Task};
 use crate::server::{self, Drain, keep_running};
 
@@ -16,36 +16,32 @@ use crate::server::{self, Drain, keep_running};
 #[command(next_help_heading = "Stopping")]
 pub struct DrainArgs {
     /// Seconds that the server goes on accepting after SIGTERM while /readyz says 503, so that load balancers notice
-    #[arg(long, env = "DIVVY_DRAIN_DELAY", value_name = "SECONDS", default_value_t = 0,
-          value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS))]
-    drain_delay: u64,
+    #[arg(long, env = "DIVVY_DRAIN_DELAY", value_name = "SECONDS", default_value_t = Time(Duration::ZERO),
+          value_parser = units::seconds(0..=MAX_SECONDS))]
+    drain_delay: Time,
     /// Milliseconds that open connections are read on after the last one was accepted
     #[arg(
         long,
         env = "DIVVY_DRAIN_GRACE",
         value_name = "MS",
-        default_value_t = server::DEFAULT_DRAIN_GRACE.as_millis() as u64,
-        value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS * 1000)
+        default_value_t = Time(server::DEFAULT_DRAIN_GRACE),
+        value_parser = units::millis(0..=MAX_SECONDS * 1000)
     )]
-    drain_grace: u64,
+    drain_grace: Time,
     /// Seconds that answering what came in may take from then on; connections still busy are cut
     #[arg(
         long,
         env = "DIVVY_DRAIN_TIMEOUT",
         value_name = "SECONDS",
-        default_value_t = server::DEFAULT_DRAIN_TIMEOUT.as_secs(),
-        value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS)
+        default_value_t = Time(server::DEFAULT_DRAIN_TIMEOUT),
+        value_parser = units::seconds(0..=MAX_SECONDS)
     )]
-    drain_timeout: u64,
+    drain_timeout: Time,
 }
 
 impl DrainArgs {
     pub fn drain(&self) -> Drain {
-        Drain {
-            delay: Duration::from_secs(self.drain_delay),
-            grace: Duration::from_millis(self.drain_grace),
-            timeout: Duration::from_secs(self.drain_timeout),
-        }
+        Drain { delay: self.drain_delay.0, grace: self.drain_grace.0, timeout: self.drain_timeout.0 }
     }
 }
 

@@ -2,7 +2,13 @@
 
 use axum::http::StatusCode;
 
+use crate::cli::units;
 use crate::server::http::{ApiSettings, CheckOperation, CheckSettings, DEFAULT_MAX_HITS, RateLimitHeaders};
+
+/// The most hits that a request may be allowed.
+const MAX_HITS: u64 = 1_000_000;
+/// The most proxies that may be trusted: more than any header names.
+const MAX_TRUSTED_HOPS: u64 = 1_000;
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "HTTP")]
@@ -15,14 +21,16 @@ pub struct HttpArgs {
     #[arg(long, env = "DIVVY_GRPC_RATE_LIMIT_HEADERS", value_name = "DIALECTS", default_value = "none")]
     grpc_rate_limit_headers: RateLimitHeaders,
     /// Hits in a request to /v1/hits
-    #[arg(long, env = "DIVVY_MAX_HITS", value_name = "N", default_value_t = DEFAULT_MAX_HITS)]
+    #[arg(long, env = "DIVVY_MAX_HITS", value_name = "N", default_value_t = DEFAULT_MAX_HITS,
+          value_parser = units::count::<usize>(1..=MAX_HITS))]
     max_hits: usize,
     /// Where /v1/check finds the pairs of a gateway's operation: KEY=SOURCE, separated by spaces; SOURCE is method,
     /// path, uri, host, ip, header:NAME or query:NAME; `*=query` takes every query parameter
     #[arg(long, env = "DIVVY_CHECK_OPERATION", value_name = "PAIRS", default_value = CheckOperation::DEFAULT)]
     check_operation: CheckOperation,
     /// How many of the last addresses in X-Forwarded-For are your own proxies'; the one before them is the client's
-    #[arg(long, env = "DIVVY_TRUSTED_HOPS", value_name = "N", default_value_t = 0)]
+    #[arg(long, env = "DIVVY_TRUSTED_HOPS", value_name = "N", default_value_t = 0,
+          value_parser = units::count::<usize>(0..=MAX_TRUSTED_HOPS))]
     trusted_hops: usize,
     /// The status with which /v1/check denies; nginx's auth_request knows 403 only
     #[arg(long, env = "DIVVY_DENY_STATUS", value_name = "STATUS", default_value = "429", value_parser = deny_status)]
@@ -50,5 +58,5 @@ impl HttpArgs {
 /// Gateways let a request pass on any 2xx, and may take a 3xx for an instruction.
 fn deny_status(text: &str) -> Result<StatusCode, String> {
     let status = text.parse::<StatusCode>().ok().filter(|status| (400..600).contains(&status.as_u16()));
-    status.ok_or_else(|| "expected a status from 400 to 599".to_owned())
+    status.ok_or_else(|| "must be a status from 400 to 599".to_owned())
 }

@@ -1,10 +1,9 @@
 //! The flags that say how the server can be watched. The original's variables mean what they did; a flag, or its own
 //! variable, wins over them.
 
-use std::time::Duration;
-
 use anyhow::{Context, bail};
 
+use crate::cli::units::{self, MAX_SECONDS, Time};
 use crate::metrics::{StatsdOptions, Transport};
 use crate::server::{self, DEFAULT_METRICS_PATH};
 
@@ -19,7 +18,7 @@ pub struct MetricsArgs {
     #[arg(long, env = "DIVVY_STATSD_HOST", value_name = "HOST")]
     statsd_host: Option<String>,
     /// Port of statsd; or STATSD_PORT [default: 8125]
-    #[arg(long, env = "DIVVY_STATSD_PORT", value_name = "PORT")]
+    #[arg(long, env = "DIVVY_STATSD_PORT", value_name = "PORT", value_parser = units::count::<u16>(1..=u16::MAX.into()))]
     statsd_port: Option<u16>,
     /// What the names of metrics in statsd begin with; or STATSD_PREFIX [default: nothing]
     #[arg(long, env = "DIVVY_STATSD_PREFIX", value_name = "PREFIX")]
@@ -27,9 +26,9 @@ pub struct MetricsArgs {
     /// Send to statsd over TCP instead of UDP; or any STATSD_USE_TCP
     #[arg(long, env = "DIVVY_STATSD_TCP")]
     statsd_tcp: bool,
-    /// Seconds between what is sent to statsd [default: 1]
-    #[arg(long, env = "DIVVY_STATSD_INTERVAL", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
-    statsd_interval: Option<u64>,
+    /// Seconds between what is sent to statsd [default: 1s]
+    #[arg(long, env = "DIVVY_STATSD_INTERVAL", value_name = "SECONDS", value_parser = units::seconds(1..=MAX_SECONDS))]
+    statsd_interval: Option<Time>,
 }
 
 /// How the server can be watched.
@@ -77,7 +76,7 @@ impl MetricsArgs {
         }
         let is_tcp = self.statsd_tcp || given(&None, "STATSD_USE_TCP", &variable).is_some();
         let transport = if is_tcp { Transport::Tcp } else { Transport::Udp };
-        let interval = self.statsd_interval.map_or(StatsdOptions::DEFAULT_INTERVAL, Duration::from_secs);
+        let interval = self.statsd_interval.map_or(StatsdOptions::DEFAULT_INTERVAL, |Time(interval)| interval);
         Ok(Some(StatsdOptions { host, port, prefix, transport, interval }))
     }
 
@@ -103,6 +102,8 @@ fn given(flag: &Option<String>, original: &str, variable: impl Fn(&str) -> Optio
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clap::Parser;
 
     use super::*;

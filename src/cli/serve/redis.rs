@@ -1,11 +1,11 @@
 //! The flags that say which Redis the redis store uses, and how.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 
 use super::mask::masked;
+use crate::cli::units::{self, MAX_SECONDS, Time};
 use crate::store::{DEFAULT_REDIS_TIMEOUT, RedisOptions, RedisSentinel, RedisTls};
 
 /// How the REDIS_PORT begins that Kubernetes gives every pod beside a Service named redis: an address, and nobody's choice
@@ -37,9 +37,9 @@ pub struct RedisArgs {
     /// redis: the key that goes with --redis-cert, in PEM
     #[arg(long, env = "DIVVY_REDIS_KEY", value_name = "FILE")]
     redis_key: Option<PathBuf>,
-    /// redis: the longest that a hit waits for Redis, in milliseconds [default: 500]
-    #[arg(long, env = "DIVVY_REDIS_TIMEOUT", value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
-    redis_timeout: Option<u64>,
+    /// redis: the longest that a hit waits for Redis, in milliseconds [default: 500ms]
+    #[arg(long, env = "DIVVY_REDIS_TIMEOUT", value_name = "MS", value_parser = units::millis(1..=MAX_SECONDS * 1000))]
+    redis_timeout: Option<Time>,
 }
 
 impl RedisArgs {
@@ -82,7 +82,7 @@ impl RedisArgs {
             _ => bail!("--redis-cert and --redis-key go together: give both, or neither"),
         };
         let tls = RedisTls { ca: self.redis_ca.clone(), client };
-        let timeout = self.redis_timeout.map_or(DEFAULT_REDIS_TIMEOUT, Duration::from_millis);
+        let timeout = self.redis_timeout.map_or(DEFAULT_REDIS_TIMEOUT, |Time(timeout)| timeout);
         Ok(RedisOptions { urls, sentinel, tls, timeout })
     }
 }

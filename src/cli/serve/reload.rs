@@ -15,18 +15,20 @@ use tokio_util::sync::CancellationToken;
 
 use super::notify;
 use super::rules::RulesFile;
+use crate::cli::units::{self, MAX_SECONDS, Time};
 use crate::limiter::Limiter;
 use crate::metrics::{Metrics, Task};
 use crate::server::{keep_running, survive};
 
-/// Seconds between two looks at the files.
-const DEFAULT_INTERVAL_SECONDS: u64 = 1;
+/// Between two looks at the files.
+const DEFAULT_INTERVAL: Time = Time(Duration::from_secs(1));
 
 #[derive(Debug, clap::Args)]
 pub struct ReloadArgs {
     /// Seconds between two looks at the rules file and TLS's, which are loaded again once they changed; 0: only on SIGHUP
-    #[arg(long, env = "DIVVY_RELOAD_INTERVAL", value_name = "SECONDS", default_value_t = DEFAULT_INTERVAL_SECONDS)]
-    reload_interval: u64,
+    #[arg(long, env = "DIVVY_RELOAD_INTERVAL", value_name = "SECONDS", default_value_t = DEFAULT_INTERVAL,
+          value_parser = units::seconds(0..=MAX_SECONDS))]
+    reload_interval: Time,
 }
 
 /// Takes SIGHUP, which ends a process that does not.
@@ -40,7 +42,7 @@ pub fn hangups() -> anyhow::Result<Signal> {
 impl ReloadArgs {
     /// Between two looks at the files; `None`: only on SIGHUP.
     pub fn interval(&self) -> Option<Duration> {
-        (self.reload_interval > 0).then(|| Duration::from_secs(self.reload_interval))
+        Some(self.reload_interval.0).filter(|interval| !interval.is_zero())
     }
 
     /// Keeps the limiter's rules as `file` has them, until `draining` is cancelled.

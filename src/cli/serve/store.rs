@@ -10,8 +10,8 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 
 use super::bounds::BoundArgs;
-use super::limits::MAX_SECONDS;
 use super::redis::{RedisArgs, describe, inherited_url};
+use crate::cli::units::{self, MAX_SECONDS, Time};
 use crate::clock::Clock;
 use crate::store::{
     Backend, Bounds, DEFAULT_DENIAL_CACHE, DEFAULT_HOT_COUNTERS, DEFAULT_LOCAL_BUCKETS, Durability, FailurePolicy,
@@ -23,6 +23,13 @@ const DEFAULT_DATA_DIR: &str = "./divvy-data";
 
 /// How often to look whether another process has left the data directory: nobody tells.
 const LOCK_POLL: Duration = Duration::from_millis(20);
+
+/// The most counters that may be kept in memory: 100 GB of them.
+const MAX_HOT_COUNTERS: u64 = 1_000_000_000;
+/// The most buckets that may be counted while Redis is away: 200 GB of them.
+const MAX_LOCAL_BUCKETS: u64 = 1_000_000_000;
+/// The most denials that may be remembered: 240 MB, all of it allocated at start.
+const MAX_DENIAL_CACHE: u64 = 10_000_000;
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Store")]
@@ -39,10 +46,10 @@ pub struct StoreArgs {
     durability: Option<DurabilityKind>,
     /// rocksdb: seconds to wait for another process to leave the data directory, before giving up [default: 0]
     #[arg(long, env = "DIVVY_WAIT_FOR_LOCK", value_name = "SECONDS",
-          value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS))]
-    wait_for_lock: Option<u64>,
+          value_parser = units::seconds(0..=MAX_SECONDS))]
+    wait_for_lock: Option<Time>,
     /// rocksdb: counters kept in memory, about 100 bytes each [default: 900000]
-    #[arg(long, env = "DIVVY_HOT_COUNTERS", value_name = "N")]
+    #[arg(long, env = "DIVVY_HOT_COUNTERS", value_name = "N", value_parser = units::count::<usize>(1..=MAX_HOT_COUNTERS))]
     hot_counters: Option<usize>,
     /// rocksdb: below this directory clients may have backups written (`divvy backup`); it is made if need be, and is
     /// best on the file system of --data-dir [default: none, and no backups]
@@ -57,10 +64,10 @@ pub struct StoreArgs {
     on_store_error: Option<OnStoreError>,
     /// redis, with `--on-store-error local`: buckets counted while Redis is away, about 200 bytes each
     /// [default: 100000]
-    #[arg(long, env = "DIVVY_LOCAL_BUCKETS", value_name = "N")]
+    #[arg(long, env = "DIVVY_LOCAL_BUCKETS", value_name = "N", value_parser = units::count::<usize>(1..=MAX_LOCAL_BUCKETS))]
     local_buckets: Option<usize>,
     /// redis: used-up windows that are denied from memory, without asking Redis; 0: none [default: 100000]
-    #[arg(long, env = "DIVVY_DENIAL_CACHE", value_name = "N")]
+    #[arg(long, env = "DIVVY_DENIAL_CACHE", value_name = "N", value_parser = units::count::<usize>(0..=MAX_DENIAL_CACHE))]
     denial_cache: Option<usize>,
 }
 
@@ -141,7 +148,7 @@ impl StoreArgs {
                 hot_counters: self.hot_counters.unwrap_or(DEFAULT_HOT_COUNTERS),
                 bounds: self.bounds.on_disk(),
                 backup_dir: self.backup_dir.clone(),
-                wait_for_lock: Duration::from_secs(self.wait_for_lock.unwrap_or_default()),
+                wait_for_lock: self.wait_for_lock.map_or(Duration::ZERO, |Time(time)| time),
             },
             StoreKind::Redis => StoreChoice::Redis {
                 options: self.redis.options(inherited)?,

@@ -72,7 +72,7 @@ fn flags_that_do_not_go_with_the_store_are_refused() {
         ("--store redis --redis-cert c.pem", "--redis-cert and --redis-key go together"),
         ("--store redis --redis-sentinel-auth pw", "no effect without --redis-sentinel-master"),
         ("--store redis --local-buckets 9", "--local-buckets has no effect without --on-store-error local"),
-        ("--store redis --redis-timeout 0", "0 is not in 1.."),
+        ("--store redis --redis-timeout 0", "must be from 1ms to"),
     ];
     for (flags, expected) in refused {
         let error = choose(flags, &[]).unwrap_err();
