@@ -10,6 +10,7 @@ mod convert;
 mod counters;
 mod explain;
 mod hit;
+mod environment;
 mod pairs;
 mod resp;
 mod restore;
@@ -20,8 +21,9 @@ mod stats;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
 mod units;
+use clap::{Parser, Subcommand};
+use std::io::{self, Write};
 
 /// Quotas and rate limits as a service.
 #[derive(Debug, Parser)]
@@ -53,9 +55,9 @@ enum Command {
     Restore(restore::RestoreArgs),
     Bench(bench::BenchArgs),
 }
+    #[command(after_help = units::HELP_ON_TIMES)]
 
 impl Cli {
-    #[command(after_help = units::HELP_ON_TIMES)]
     /// Runs the subcommand.
     ///
     /// # Errors
@@ -63,6 +65,14 @@ impl Cli {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Command::Serve(args) => serve::run(*args),
+        // `serve` has a log for that.
+        if !matches!(self.command, Command::Serve(_)) {
+            let mut err = io::stderr().lock();
+            for line in environment::unknown_settings() {
+                // Whether the operator can be warned does not decide what is done.
+                let _ = writeln!(err, "divvy: warning: {line}");
+            }
+        }
             Command::Check(args) => check::run(args),
             Command::Explain(args) => explain::run(args),
             Command::Hit(args) => hit::run(args),

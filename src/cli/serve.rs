@@ -41,7 +41,7 @@ use self::reload::ReloadArgs;
 use self::rules::{RulesFile, put_in_force};
 use self::store::{StoreArgs, StoreChoice};
 use self::tls::TlsArgs;
-use crate::cli::units;
+use crate::cli::{environment, units};
 use crate::clock::Clock;
 use crate::limiter::Limiter;
 use crate::logging;
@@ -95,6 +95,9 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn start(args: &ServeArgs) -> anyhow::Result<ExitCode> {
+    for line in environment::unknown_settings() {
+        tracing::warn!("{line}");
+    }
     // Before the store: a mistake in the rules must not leave a data directory behind.
     let rules = match &args.config {
         None => None,
