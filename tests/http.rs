@@ -64,7 +64,8 @@ fn a_hit_is_answered_with_numbers_and_headers() {
     let first = client.post("/v1/hit", hit);
     assert_eq!(first.status, 200);
     assert_eq!(first.header("content-type"), Some("application/json"));
-    let expected = r#"{"allowed":true,"limit":3,"remaining":2,"reset":3600,"retryAfter":null,"rule":"status"}"#;
+    let expected = r#"{"allowed":true,"limit":3,"remaining":2,"reset":3600,"retryAfter":null,"rule":"status"}
+"#;
     assert_eq!(first.body, expected);
     assert_eq!(limits(&first), ["ratelimit-policy: \"status\";q=3;w=3600", "ratelimit: \"status\";r=2;t=3600"]);
     client.post("/v1/hit", hit);
@@ -74,8 +75,10 @@ fn a_hit_is_answered_with_numbers_and_headers() {
     // Time passes: rounded up, all of them tell of the same.
     let reset = denied.json()["reset"].as_u64().unwrap();
     assert!((3000..=3600).contains(&reset));
-    let expected =
-        format!(r#"{{"allowed":false,"limit":3,"remaining":0,"reset":{reset},"retryAfter":{reset},"rule":"status"}}"#);
+    let expected = format!(
+        r#"{{"allowed":false,"limit":3,"remaining":0,"reset":{reset},"retryAfter":{reset},"rule":"status"}}
+"#
+    );
     assert_eq!(denied.body, expected);
     let (policy, current) = ("ratelimit-policy: \"status\";q=3;w=3600", format!("ratelimit: \"status\";r=0;t={reset}"));
     assert_eq!(limits(&denied), [policy, &current, &format!("retry-after: {reset}")]);
@@ -86,6 +89,8 @@ fn every_kind_of_rule_has_its_headers() {
     let (_server, mut client, _rules) = served(&[]);
     let mut told = |operation: &str| {
         let response = client.post("/v1/hit", &format!("{{\"operation\":{operation}}}"));
+        let name = response.json()["rule"].as_str().unwrap().to_owned();
+        assert!(response.header("ratelimit").unwrap().starts_with(&format!("\"{name}\";")), "{response:?}");
         (response.status, limits(&response))
     };
     let told_of = |status, policy: &str, current: &str| {
@@ -165,7 +170,7 @@ fn many_hits_are_answered_in_order() {
     );
     assert_eq!(results[1]["status"], 400);
     assert_eq!(answer(4), (Some(true), Some(9_007_199_254_740_991)));
-    assert_eq!(client.post("/v1/hits", r#"{"hits":[]}"#).body, r#"{"results":[]}"#);
+    assert_eq!(client.post("/v1/hits", r#"{"hits":[]}"#).body, "{\"results\":[]}\n");
 
     let seven = vec![json!({"operation": {"api": "steps"}}); 7];
     let refused = client.post("/v1/hits", &json!({ "hits": seven }).to_string());
@@ -191,11 +196,38 @@ fn a_peek_takes_nothing() {
 }
 
 #[test]
+fn a_body_of_json_is_a_line() {
+    let (_server, mut client, _rules) = served(&["--requirepass", "secret", "--open", "hit"]);
+    let asked = r#"{"operation":{"api":"drip","user":"a"}}"#;
+    let bearer = ("authorization", "Bearer secret");
+    for (method, path, body) in [
+        ("POST", "/v1/hit", asked),
+        ("POST", "/v1/hits", r#"{"hits":[]}"#),
+        ("POST", "/v1/peek", asked),
+        ("POST", "/v1/explain", asked),
+        ("GET", "/v1/rules", ""),
+        ("GET", "/v1/counters?rule=status", ""),
+        ("DELETE", "/v1/counters?rule=status", ""),
+        ("GET", "/openapi.json", ""),
+        ("GET", "/v1/nowhere", ""),
+    ] {
+        client.send(&encode(method, path, &[("content-type", "application/json"), bearer], body.as_bytes()));
+        let response = client.read_response();
+        assert!(response.body.ends_with("}\n"), "{method} {path}: {response:?}");
+        assert_eq!(response.body.trim_end().len() + 1, response.body.len(), "{method} {path}: {response:?}");
+    }
+    let unauthenticated = client.get("/v1/rules", &[]);
+    assert!(unauthenticated.status == 401 && unauthenticated.body.ends_with("}\n"), "{unauthenticated:?}");
+}
+
+#[test]
 fn explain_and_rules_show_the_policy() {
     let (_server, mut client, _rules) = served(&[]);
     let explained = client.post("/v1/explain", r#"{"operation":{"api":"trial"}}"#).json();
     let findings: Vec<_> = explained["rules"].as_array().unwrap().iter().map(|rule| &rule["finding"]).collect();
     assert_eq!(findings, ["value-differs", "value-differs", "value-differs", "value-differs", "canary", "answers"]);
+    let names: Vec<_> = explained["rules"].as_array().unwrap().iter().map(|rule| &rule["name"]).collect();
+    assert_eq!(names, ["status", "rule-2", "steps", "rule-4", "on-trial", "default"]);
     let rules = client.get("/v1/rules", &[]).json();
     assert_eq!(rules["rules"].as_array().unwrap().len(), 6);
     assert_eq!(

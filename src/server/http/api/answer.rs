@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
+use super::json::Json;
 use super::problem::Problem;
 use super::ratelimit::{RateLimitHeaders, Standing};
 use crate::clock::ceil_seconds;
@@ -26,16 +26,9 @@ pub struct Answer<'a> {
     pub reset: u64,
     /// Seconds, rounded up, until the same request would be allowed; none when it is, or never will be.
     pub retry_after: Option<u64>,
-    /// The label of the rule that answered.
-    pub rule: Option<&'a str>,
+    /// The rule that answered: its [`name`].
+    pub rule: Cow<'a, str>,
     #[serde(skip)]
-    policy: Policy<'a>,
-}
-
-/// The rule, as headers describe it.
-#[derive(Debug)]
-struct Policy<'a> {
-    name: Cow<'a, str>,
     window_seconds: Option<u64>,
 }
 
@@ -53,8 +46,8 @@ impl<'a> Answer<'a> {
             remaining: verdict.credit,
             reset: ceil_seconds(verdict.reset_ns),
             retry_after: verdict.retry_ns.map(ceil_seconds),
-            rule: rule.label.as_deref(),
-            policy: Policy { name: policy_name(place, rule), window_seconds: window_seconds(rule) },
+            rule: name(place, rule),
+            window_seconds: window_seconds(rule),
         })
     }
 
@@ -67,9 +60,9 @@ impl<'a> Answer<'a> {
 
     pub fn standing(&self) -> Standing<'_> {
         Standing {
-            policy: &self.policy.name,
+            policy: &self.rule,
             limit: self.limit,
-            window_seconds: self.policy.window_seconds,
+            window_seconds: self.window_seconds,
             remaining: self.remaining,
             reset: self.reset,
             retry_after: self.retry_after,
@@ -77,8 +70,9 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// Its label; without one, what can be told of it to strangers: its place among the rules.
-fn policy_name(place: usize, rule: &Rule) -> Cow<'_, str> {
+/// What a rule is called in bodies and headers: its label; without one, what can be told of it to strangers, its place
+/// among the rules.
+pub fn name(place: usize, rule: &Rule) -> Cow<'_, str> {
     match &rule.label {
         Some(label) => Cow::Borrowed(label),
         None if rule.is_default() => Cow::Borrowed("default"),

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 
 use super::Api;
+use super::json::Json;
 use super::problem::Problem;
 use crate::clock::ceil_seconds;
 use crate::limiter::counters::{CountersError, CountersOf, DEFAULT_PAGE, MAX_PAGE, RuleName};

@@ -1,15 +1,18 @@
 //! `POST /v1/explain`: which rules match an operation, and why the others do not.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::{Request, State};
-use serde::Deserialize;
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
 
+use super::answer::name;
+use super::json::Json;
 use super::operation::Pairs;
 use super::problem::Problem;
 use super::{Api, body};
-use crate::rules::explain::{self, Explanation};
+use crate::rules::explain::{self, Explained};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -18,9 +21,27 @@ struct Asked<'a> {
     operation: Pairs<'a>,
 }
 
-pub async fn explain(State(api): State<Arc<Api>>, request: Request) -> Result<Json<Explanation>, Problem> {
+#[derive(Serialize)]
+struct Explanation<'a> {
+    rules: Vec<Named<'a>>,
+}
+
+/// What a rule made of the operation, with what answers and headers call the rule.
+#[derive(Serialize)]
+struct Named<'a> {
+    name: Cow<'a, str>,
+    #[serde(flatten)]
+    explained: Explained,
+}
+
+pub async fn explain(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
     let body = body::read(request, api.limits.max_body).await?;
     let asked: Asked = body::parse(&body)?;
     let operation = asked.operation.operation(api.limits.max_pairs, "/operation")?;
-    Ok(Json(explain::explain(api.policy()?.rules(), &operation)))
+    let policy = api.policy()?;
+    let rules = policy.rules();
+    // An explanation has the rules from the first one on.
+    let explained = explain::explain(rules, &operation).rules.into_iter().zip(rules.rules()).enumerate();
+    let named = explained.map(|(place, (explained, rule))| Named { name: name(place, rule), explained });
+    Ok(Json(Explanation { rules: named.collect() }).into_response())
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
 use super::hit::AskedHit;
+use super::json::Json;
 use super::object::Object;
 use super::problem::Problem;
 use super::{Api, body};

@@ -1,7 +1,7 @@
 //! The HTTP API: hits in JSON, what gateways ask, and a look at rules and counters.
 //!
-//! One file an endpoint. What they share: [`body`] reads requests, [`answer`] and [`ratelimit`] word what the limiter
-//! said, [`problem`] words what went wrong. Nothing here decides anything.
+//! One file an endpoint. What they share: [`body`] reads requests, [`json`] writes bodies, [`answer`] and [`ratelimit`]
+//! word what the limiter said, [`problem`] words what went wrong. Nothing here decides anything.
 
 pub mod answer;
 pub mod body;
@@ -11,6 +11,7 @@ mod counters;
 mod explain;
 pub mod hit;
 pub mod hits;
+mod json;
 mod object;
 mod openapi;
 mod operation;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -10,6 +9,7 @@ use serde::ser::{SerializeMap, Serializer};
 use serde_json::Number;
 
 use super::Api;
+use super::json::Json;
 use super::problem::Problem;
 use crate::rules::{Rule, Seconds};
 
