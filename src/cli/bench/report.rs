@@ -11,6 +11,9 @@ use super::args::{BenchArgs, Protocol};
 use super::lane::Measured;
 use super::plan::Plan;
 
+/// The commands whose replies tell of a denial.
+const HITS: [&str; 4] = ["HIT", "DIVVY.HIT", "DIVVY.PEEK", "CL.THROTTLE"];
+
 /// The JSON of `divvy bench --json`. Latencies and CPU times are in microseconds.
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -22,6 +25,8 @@ pub struct Report {
     pub errors: u64,
     pub first_error: Option<String>,
     pub unanswered: u64,
+    /// Why the figures may not be what was wanted.
+    pub warning: Option<&'static str>,
     pub latency_us: Latency,
     pub server: Option<Server>,
     /// CPU time that the generator itself used per request: near 1,000,000 / requests_per_second a thread, it was the
@@ -89,6 +94,7 @@ impl Report {
             errors: measured.errors,
             first_error,
             unanswered: measured.unanswered,
+            warning: warning(args.command(), requests, measured.denied),
             latency_us: Latency::new(&measured.latencies),
             server: usage.server.map(|server| Server {
                 cpu_us_per_request: per_request(server.cpu),
@@ -137,6 +143,27 @@ impl Latency {
     }
 }
 
+/// What to tell of a load whose hits all met the same answer: it shows only a part of what the server does.
+fn warning(command: &str, requests: u64, denied: u64) -> Option<&'static str> {
+    let name = command.split_whitespace().next().unwrap_or_default();
+    if requests == 0 || !HITS.iter().any(|hit| hit.eq_ignore_ascii_case(name)) {
+        return None;
+    }
+    if denied == requests {
+        Some(
+            "every hit was denied: perhaps no rule allows this operation. Give one that a rule allows with --command, \
+             and enough --keys; `divvy explain` tells which rule answers",
+        )
+    } else if denied == 0 {
+        Some(
+            "no hit was denied: perhaps nothing is counted for this operation, or the limit was not reached. `divvy \
+             explain` tells which rule answers; fewer --keys, or --distribution zipf, reach its limit sooner",
+        )
+    } else {
+        None
+    }
+}
+
 /// `part / whole`; 0 of nothing is 0, which JSON can say and NaN it cannot.
 fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
@@ -152,6 +179,9 @@ impl fmt::Display for Report {
         if let Some(error) = &self.first_error {
             writeln!(f, "           first error: {error}")?;
         }
+        if let Some(warning) = self.warning {
+            writeln!(f, "warning    {warning}")?;
+        }
         let Latency { mean, p50, p90, p99, p99_9, p99_99, max } = self.latency_us;
         writeln!(
             f,
@@ -165,5 +195,25 @@ impl fmt::Display for Report {
             )?;
         }
         write!(f, "generator  {:.2} µs CPU a request", self.generator_cpu_us_per_request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_whose_hits_are_all_answered_alike_is_warned_of() {
+        for (command, requests, denied, expected) in [
+            ("HIT ip={}", 10, 10, Some("every hit was denied")),
+            ("divvy.hit ip={}", 10, 10, Some("every hit was denied")),
+            ("HIT ip={}", 10, 0, Some("no hit was denied")),
+            ("HIT ip={}", 10, 1, None),
+            ("HIT ip={}", 0, 0, None),
+            ("INCR hits:{}", 10, 0, None),
+        ] {
+            let warning = warning(command, requests, denied);
+            assert_eq!(warning.and_then(|warning| warning.split(':').next()), expected, "{command} {denied}");
+        }
     }
 }
