@@ -16,6 +16,7 @@ mod flags;
 mod flood;
 mod grpc;
 mod health;
+mod hit;
 mod http;
 mod http_check;
 mod kill;

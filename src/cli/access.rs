@@ -1,9 +1,10 @@
-//! What a subcommand that talks to a server shows and checks: the password, and TLS.
+//! What the subcommands that talk to a server have in common: how to reach it, the password, and TLS.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use rustls::pki_types::pem::PemObject;
@@ -23,7 +24,12 @@ impl PasswordArgs {
     /// # Errors
     /// When it has a line break in it, which would end the request that carries it.
     pub fn password(&self) -> anyhow::Result<Option<&str>> {
-        let Some(secret) = &self.password else { return Ok(None) };
+        self.password_or(None)
+    }
+
+    /// As [`PasswordArgs::password`]; `other` when there is none.
+    pub fn password_or<'a>(&'a self, other: Option<&'a Secret>) -> anyhow::Result<Option<&'a str>> {
+        let Some(secret) = self.password.as_ref().or(other) else { return Ok(None) };
         ensure!(!secret.reveal().contains(['\r', '\n']), "--password has a line break in it: no password has one");
         Ok(Some(secret.reveal()))
     }
@@ -45,23 +51,70 @@ pub struct TlsArgs {
     tls_key: Option<PathBuf>,
 }
 
+/// How long a server may take to be reached.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Connects to `HOST:PORT`; no answer may take longer than `patience` from then on.
+///
+/// # Errors
+/// The last one, when no address of the host could be reached.
+pub fn connect(host_and_port: &str, patience: Duration) -> io::Result<TcpStream> {
+    let mut last_error = io::Error::other("the name has no address");
+    // A name may stand for several addresses (IPv6 and IPv4), of which the server listens on one.
+    for address in host_and_port.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
+            Ok(stream) => {
+                stream.set_read_timeout(Some(patience))?;
+                stream.set_write_timeout(Some(patience))?;
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) => last_error = error,
+        }
+    }
+    Err(last_error)
+}
+
+/// Why an answer did not come, for people: a time-out is no fault of the connection.
+pub fn no_answer(address: &str, patience: Duration, error: io::Error) -> anyhow::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            anyhow::anyhow!("{address} did not answer within {} s", patience.as_secs_f64())
+        }
+        _ => anyhow::Error::new(error).context(format!("{address} did not answer")),
+    }
+}
+
 /// A connection that one reads from and writes to.
 pub trait Connection: Read + Write {}
 impl<T: Read + Write> Connection for T {}
 
 impl TlsArgs {
-    /// Shakes hands with `host` (a name or an address, perhaps with a port) if TLS is asked for.
+    /// Whether a flag asks for TLS.
+    pub fn is_asked_for(&self) -> bool {
+        self.tls || self.tls_ca.is_some() || self.tls_cert.is_some()
+    }
+
+    /// Shakes hands with `host` (a name or an address, perhaps with a port) if a flag or the caller asks for TLS.
     ///
     /// # Errors
     /// When a file cannot be used, or the server is not who it should be.
-    pub fn secure(&self, mut stream: TcpStream, host: &str) -> anyhow::Result<Box<dyn Connection>> {
-        if !self.tls && self.tls_ca.is_none() && self.tls_cert.is_none() {
+    pub fn secure(
+        &self,
+        mut stream: TcpStream,
+        host: &str,
+        is_tls_wanted: bool,
+    ) -> anyhow::Result<Box<dyn Connection>> {
+        if !is_tls_wanted && !self.is_asked_for() {
             return Ok(Box::new(stream));
         }
         let name = ServerName::try_from(without_port(host).to_owned())
             .with_context(|| format!("{host} is no name that a certificate could have"))?;
         let mut session = ClientConnection::new(Arc::new(self.config()?), name)?;
-        session.complete_io(&mut stream).with_context(|| format!("cannot speak TLS with {host}"))?;
+        session.complete_io(&mut stream).map_err(|error| {
+            let hint = if is_plain(&error) { ": it speaks no TLS there; leave out --tls and --tls-ca" } else { "" };
+            anyhow::Error::new(error).context(format!("cannot speak TLS with {host}{hint}"))
+        })?;
         Ok(Box::new(StreamOwned::new(session, stream)))
     }
 
@@ -93,6 +146,21 @@ impl TlsArgs {
         ensure!(!authorities.is_empty(), "there is no certificate of an authority to trust: name one with --tls-ca");
         Ok(authorities)
     }
+}
+
+/// The first byte of a TLS record that carries an alert (RFC 8446, section 5.1): what a server that speaks TLS answers to
+/// a client that does not.
+const ALERT: u8 = 21;
+
+/// What to tell of a server whose answer begins with `answer`, to a client that speaks no TLS; empty unless TLS is it.
+pub fn tls_hint(answer: &[u8]) -> &'static str {
+    if answer.first() == Some(&ALERT) { ": it speaks TLS there; add --tls, or --tls-ca FILE" } else { "" }
+}
+
+/// Whether a handshake failed because the other side answered with something that is not TLS.
+fn is_plain(error: &io::Error) -> bool {
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    matches!(cause, Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)))
 }
 
 fn certificates(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {

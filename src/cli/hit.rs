@@ -1,29 +1,48 @@
-//! `divvy hit`: one HIT to a running server.
+//! `divvy hit`: one hit to a running server, over RESP or the line protocol.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+mod front;
+mod line;
+
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use super::access::{PasswordArgs, TlsArgs};
+use self::front::Front;
 use super::pairs::Pair;
-use crate::protocol::line::{Reply, format_auth, format_hit, is_welcome, parse_reply};
+use super::resp::{ServerArgs, number, parts};
+use super::units;
+use crate::protocol::resp::client::Frame;
 
 /// How long the server may take to be reached and to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// What the process exits with when the hit is denied and `--exit-code` is given: 1 is an error, 2 a wrong command line.
+const DENIED: u8 = 3;
+/// Where the line protocol is unless the operator says otherwise.
+const DEFAULT_LINE_ADDRESS: &str = "127.0.0.1:8321";
 
+/// Send a hit to a running server and print the answer.
+///
+/// It is `OK`, whether the hit is allowed, the credits left, and the seconds until there are more, as in
+/// `OK true 999 60`. Exits with 1 when there is no answer, and with 0 for any answer unless --exit-code is given.
 #[derive(Debug, clap::Args)]
 pub struct HitArgs {
-    /// The server's line protocol
-    #[arg(long, env = "DIVVY_ADDR", default_value = "127.0.0.1:8321")]
-    addr: String,
+    // First: it looks at where the values of the others come from.
     #[command(flatten)]
-    password: PasswordArgs,
+    front: Front,
     #[command(flatten)]
-    tls: TlsArgs,
-    /// Print a JSON object instead of the server's line
+    server: ServerArgs,
+    /// Speak the line protocol with this address, instead of RESP with --server [default: 127.0.0.1:8321]
+    #[arg(long, env = "DIVVY_ADDR", value_name = "HOST:PORT")]
+    addr: Option<String>,
+    /// Credits that the hit takes, whatever a rule's costField says; not over the line protocol
+    #[arg(long, value_name = "N", value_parser = units::count::<u64>(0..=i64::MAX as u64))]
+    cost: Option<u64>,
+    /// Exit with 3 when the hit is denied
+    #[arg(long)]
+    exit_code: bool,
+    /// Print a JSON object instead of a line
     #[arg(long)]
     json: bool,
     /// The operation
@@ -31,52 +50,49 @@ pub struct HitArgs {
     operation: Vec<Pair>,
 }
 
+/// What the server said.
+struct Verdict {
+    allowed: bool,
+    /// Credits left.
+    credit: u64,
+    /// Seconds until there are more.
+    reset_seconds: u64,
+}
+
 /// Prints the answer; a server that answers with an error makes this fail.
 pub fn run(args: HitArgs) -> anyhow::Result<ExitCode> {
-    let request = format_hit(args.operation.iter().map(Pair::as_strs))?;
-    let line = send(&args, &request)?;
-    match parse_reply(&line).with_context(|| format!("{} does not speak divvy's line protocol", args.addr))? {
-        Reply::Error { code, reason } => bail!("{} answered with an error: {code}: {reason}", args.addr),
-        Reply::Verdict { allowed, credit, reset_seconds } if args.json => {
-            let answer = serde_json::json!({ "allowed": allowed, "credit": credit, "resetSeconds": reset_seconds });
-            println!("{answer}");
+    let verdict = match args.front {
+        Front::Resp => hit_over_resp(&args)?,
+        Front::Line if args.cost.is_some() => {
+            bail!(
+                "--cost needs RESP, and the line protocol of --addr (or DIVVY_ADDR) has no word for it: give --server"
+            )
         }
-        Reply::Verdict { .. } => println!("{line}"),
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// The answer to `request`, after the password where there is one.
-fn send(args: &HitArgs, request: &str) -> anyhow::Result<String> {
-    let address = args.addr.as_str();
-    let mut stream = BufReader::new(args.tls.secure(connect(address)?, address)?);
-    let mut ask = |request: &str| -> anyhow::Result<String> {
-        let lost = || format!("{address} did not answer");
-        stream.get_mut().write_all(request.as_bytes()).with_context(lost)?;
-        stream.get_mut().flush().with_context(lost)?;
-        let mut line = String::new();
-        stream.read_line(&mut line).with_context(lost)?;
-        if !line.ends_with('\n') {
-            bail!("{address} closed the connection without an answer");
-        }
-        Ok(line.trim_end().to_owned())
+        Front::Line => line::hit(&args, args.addr.as_deref().unwrap_or(DEFAULT_LINE_ADDRESS))?,
     };
-    if let Some(password) = args.password.password()? {
-        let answer = ask(&format_auth(password))?;
-        if !is_welcome(&answer) {
-            bail!("{address} refused the password: {answer}");
-        }
+    let Verdict { allowed, credit, reset_seconds } = verdict;
+    let mut out = io::stdout().lock();
+    if args.json {
+        let answer = serde_json::json!({ "allowed": allowed, "credit": credit, "resetSeconds": reset_seconds });
+        writeln!(out, "{answer}")?;
+    } else {
+        writeln!(out, "OK {allowed} {credit} {reset_seconds}")?;
     }
-    ask(request)
+    out.flush()?;
+    Ok(if args.exit_code && !allowed { ExitCode::from(DENIED) } else { ExitCode::SUCCESS })
 }
 
-fn connect(address: &str) -> anyhow::Result<TcpStream> {
-    let unreachable = || format!("cannot reach {address}; is `divvy serve` running there?");
-    let mut resolved = address.to_socket_addrs().with_context(unreachable)?;
-    // A name may stand for several addresses (IPv6 and IPv4), of which the server listens on one.
-    let connected = resolved.find_map(|address| TcpStream::connect_timeout(&address, TIMEOUT).ok());
-    let stream = connected.with_context(unreachable)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
-    Ok(stream)
+fn hit_over_resp(args: &HitArgs) -> anyhow::Result<Verdict> {
+    let mut request = vec!["DIVVY.HIT".to_owned()];
+    request.extend(args.operation.iter().map(Pair::to_string));
+    if let Some(cost) = args.cost {
+        request.extend(["COST".to_owned(), cost.to_string()]);
+    }
+    let reply = args.server.connect(TIMEOUT)?.ask(&request)?;
+    verdict(&reply).with_context(|| format!("{}: the answer is not a hit's: is that a divvy?", args.server.server))
+}
+
+fn verdict(reply: &Frame) -> Option<Verdict> {
+    let [allowed, credit, reset] = parts(reply)? else { return None };
+    Some(Verdict { allowed: number(allowed)? != 0, credit: number(credit)?, reset_seconds: number(reset)? })
 }

@@ -3,14 +3,15 @@
 //! Here the operator's words become calls, and errors become messages and exit codes. Nothing here decides anything.
 
 mod access;
+mod address;
 mod backup;
 mod bench;
 mod check;
 mod convert;
 mod counters;
 mod explain;
-mod hit;
 mod environment;
+mod hit;
 mod pairs;
 mod resp;
 mod restore;
@@ -20,10 +21,10 @@ mod serve;
 mod stats;
 
 use std::process::ExitCode;
-
 mod units;
-use clap::{Parser, Subcommand};
+
 use std::io::{self, Write};
+use clap::{Parser, Subcommand};
 
 /// Quotas and rate limits as a service.
 #[derive(Debug, Parser)]
@@ -42,7 +43,6 @@ enum Command {
     Check(check::CheckArgs),
     /// Tell which rules match an operation, and why the others do not
     Explain(explain::ExplainArgs),
-    /// Send a hit to a running server and print the answer
     Hit(hit::HitArgs),
     Convert(convert::ConvertArgs),
     /// Print a running server's figures

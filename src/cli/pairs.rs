@@ -1,5 +1,6 @@
 //! Operations on the command line: each argument one pair, split at its first `=`.
 
+use std::fmt;
 use std::str::FromStr;
 
 /// One `key=value` argument.
@@ -12,6 +13,12 @@ pub struct Pair {
 impl Pair {
     pub fn as_strs(&self) -> (&str, &str) {
         (&self.key, &self.value)
+    }
+}
+
+impl fmt::Display for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.key, self.value)
     }
 }
 

@@ -1,32 +1,30 @@
 //! What the subcommands that talk RESP to a running server have in common: where it is, and one command at a time.
 
 use std::io::{Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use super::access::{Connection, PasswordArgs, TlsArgs};
+use super::access::{Connection, PasswordArgs, TlsArgs, connect, no_answer, tls_hint};
+use super::address::ServerAddress;
 use crate::protocol::resp::Version;
 use crate::protocol::resp::client::{Frame, decode_reply, write_request};
 
-/// How long the server may take to be reached.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
 #[derive(Debug, clap::Args)]
 pub struct ServerArgs {
-    /// The server's RESP address
-    #[arg(long, env = "DIVVY_SERVER", value_name = "ADDR", default_value = "127.0.0.1:9049")]
-    server: String,
+    /// The server's RESP address: HOST:PORT, redis://[:PASSWORD@]HOST[:PORT], or rediss:// for TLS
+    #[arg(long, env = "DIVVY_SERVER", value_name = "ADDR", default_value = "127.0.0.1:9049", hide_env_values = true)]
+    pub server: ServerAddress,
     #[command(flatten)]
-    password: PasswordArgs,
+    pub password: PasswordArgs,
     #[command(flatten)]
-    tls: TlsArgs,
+    pub tls: TlsArgs,
 }
 
 /// A connection to a server.
 pub struct RespClient {
-    address: String,
+    address: ServerAddress,
+    patience: Duration,
     stream: Box<dyn Connection>,
     input: Vec<u8>,
 }
@@ -35,18 +33,18 @@ impl ServerArgs {
     /// Connects, and shows the password if there is one. `patience`: how long an answer may take.
     ///
     /// # Errors
-    /// When nobody answers there, or the password is not the server's.
+    /// When no server answers there, or the password is not the server's.
     pub fn connect(&self, patience: Duration) -> anyhow::Result<RespClient> {
-        let unreachable = || format!("cannot reach {}; does `divvy serve` listen there for RESP?", self.server);
-        let mut resolved = self.server.to_socket_addrs().with_context(unreachable)?;
-        // A name may stand for several addresses (IPv6 and IPv4), of which the server listens on one.
-        let connected = resolved.find_map(|address| TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).ok());
-        let stream = connected.with_context(unreachable)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_nodelay(true)?;
-        let stream = self.tls.secure(stream, &self.server)?;
-        let mut client = RespClient { address: self.server.clone(), stream, input: Vec::new() };
-        if let Some(password) = self.password.password()? {
+        let unreachable = || {
+            format!(
+                "cannot reach {}; does `divvy serve` listen there for RESP? --server names another address",
+                self.server
+            )
+        };
+        let stream = connect(self.server.host_and_port(), patience).with_context(unreachable)?;
+        let stream = self.tls.secure(stream, self.server.host_and_port(), self.server.is_tls)?;
+        let mut client = RespClient { address: self.server.clone(), patience, stream, input: Vec::new() };
+        if let Some(password) = self.password.password_or(self.server.password.as_ref())? {
             client.ask(&["AUTH", password])?;
         }
         Ok(client)
@@ -73,14 +71,15 @@ impl RespClient {
         let mut buffer = [0; 16 * 1024];
         loop {
             let reply = decode_reply(&self.input, Version::Resp2)
-                .with_context(|| format!("{} does not speak RESP", self.address))?;
+                .with_context(|| format!("{} does not speak RESP{}", self.address, tls_hint(&self.input)))?;
             if let Some((frame, consumed)) = reply {
                 self.input.drain(..consumed);
                 return Ok(frame);
             }
-            let count = self.stream.read(&mut buffer).with_context(|| format!("{} did not answer", self.address))?;
+            let count = self.stream.read(&mut buffer);
+            let count = count.map_err(|error| no_answer(self.address.host_and_port(), self.patience, error))?;
             if count == 0 {
-                bail!("{} closed the connection without an answer", self.address);
+                bail!("{} closed the connection without an answer{}", self.address, tls_hint(&self.input));
             }
             self.input.extend_from_slice(buffer.get(..count).unwrap_or_default());
         }
@@ -110,5 +109,37 @@ pub fn parts(reply: &Frame) -> Option<&[Frame]> {
     match reply {
         Frame::Array { data, .. } => Some(data),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        server: ServerArgs,
+    }
+
+    fn ask(address: &str) -> String {
+        let args = Line::parse_from(["divvy", "--server", address]).server;
+        let reply = args.connect(Duration::from_millis(20)).and_then(|mut client| client.ask(&["PING"]));
+        format!("{:#}", reply.unwrap_err())
+    }
+
+    #[test]
+    fn a_server_that_is_silent_or_not_there_is_told_as_such() {
+        // It is never accepted from, so the connection is made and nothing is answered.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = silent.local_addr().unwrap().to_string();
+        assert_eq!(ask(&address), format!("{address} did not answer within 0.02 s"));
+        drop(silent);
+        let error = ask(&address);
+        assert!(error.starts_with(&format!("cannot reach {address}")) && error.contains("refused"), "{error}");
     }
 }

@@ -1,0 +1,117 @@
+//! Where a server's RESP front is, as subcommands take it: `HOST:PORT`, or a URL as Redis's clients have it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use percent_encoding::percent_decode_str;
+use url::Url;
+
+use super::secret::Secret;
+
+/// The port of divvy's RESP front, where a URL names none.
+const DEFAULT_PORT: u16 = 9049;
+
+/// The address of a RESP front, and what its URL said of how to speak to it. It is displayed as `HOST:PORT`.
+#[derive(Debug, Clone)]
+pub struct ServerAddress {
+    host_and_port: String,
+    /// The URL was `rediss://`.
+    pub is_tls: bool,
+    /// The password in the URL.
+    pub password: Option<Secret>,
+}
+
+impl ServerAddress {
+    pub fn host_and_port(&self) -> &str {
+        &self.host_and_port
+    }
+}
+
+impl fmt::Display for ServerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.host_and_port)
+    }
+}
+
+impl FromStr for ServerAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.contains("://") {
+            return of_url(text);
+        }
+        let port = text.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+        match port {
+            Some(_) => Ok(Self { host_and_port: text.to_owned(), is_tls: false, password: None }),
+            None => Err("must be HOST:PORT, redis://HOST:PORT or rediss://HOST:PORT (TLS)".to_owned()),
+        }
+    }
+}
+
+fn of_url(text: &str) -> Result<ServerAddress, String> {
+    let url = Url::parse(text).map_err(|error| format!("is no URL: {error}"))?;
+    let is_tls = match url.scheme() {
+        "redis" => false,
+        "rediss" => true,
+        other => return Err(format!("has the unknown scheme {other}: redis:// or rediss:// (TLS) is expected")),
+    };
+    let host = url.host_str().filter(|host| !host.is_empty()).ok_or("names no host")?;
+    if !["", "default"].contains(&url.username()) {
+        return Err(format!("has the user {}: divvy knows one user, default", url.username()));
+    }
+    if !["", "/", "/0"].contains(&url.path()) || url.query().is_some() {
+        return Err("has more than a host and a port: divvy has one database, 0, and no parameters".to_owned());
+    }
+    let password = url.password().map(|password| percent_decode_str(password).decode_utf8());
+    let password = password.transpose().map_err(|_| "has a password that is not UTF-8")?;
+    Ok(ServerAddress {
+        host_and_port: format!("{host}:{}", url.port().unwrap_or(DEFAULT_PORT)),
+        is_tls,
+        password: password.map(|password| Secret::from(password.into_owned())),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<(String, bool, Option<String>), String> {
+        let address: ServerAddress = text.parse()?;
+        Ok((address.to_string(), address.is_tls, address.password.map(|password| password.reveal().to_owned())))
+    }
+
+    #[test]
+    fn addresses_and_urls_are_read() {
+        for (text, address, is_tls, password) in [
+            ("localhost:9049", "localhost:9049", false, None),
+            ("[::1]:9049", "[::1]:9049", false, None),
+            ("redis://10.0.0.1", "10.0.0.1:9049", false, None),
+            ("redis://10.0.0.1:6379/0", "10.0.0.1:6379", false, None),
+            ("redis://[::1]:9050/", "[::1]:9050", false, None),
+            ("rediss://divvy.example", "divvy.example:9049", true, None),
+            ("rediss://default:a%40b@divvy.example:1", "divvy.example:1", true, Some("a@b")),
+            ("redis://:secret@localhost", "localhost:9049", false, Some("secret")),
+        ] {
+            assert_eq!(read(text), Ok((address.into(), is_tls, password.map(Into::into))), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_with_what_is_wrong() {
+        for (text, told) in [
+            ("", "HOST:PORT"),
+            ("localhost", "HOST:PORT"),
+            ("localhost:resp", "HOST:PORT"),
+            ("localhost:65536", "HOST:PORT"),
+            ("http://localhost", "scheme http"),
+            ("redis://", "host"),
+            ("redis://ann:secret@localhost", "user ann"),
+            ("redis://localhost/1", "one database"),
+            ("redis://localhost?db=1", "no parameters"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(told), "{text}: {error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+}

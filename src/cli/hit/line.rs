@@ -1,0 +1,47 @@
+//! A hit over the line protocol.
+
+use std::io::{BufRead, BufReader, Write};
+
+use anyhow::{Context, bail};
+
+use super::{HitArgs, TIMEOUT, Verdict};
+use crate::cli::access::{connect, no_answer, tls_hint};
+use crate::cli::pairs::Pair;
+use crate::protocol::line::{Reply, format_auth, format_hit, is_welcome, parse_reply};
+
+/// Sends the hit to `address`, after the password where there is one.
+///
+/// # Errors
+/// When the server cannot be reached, answers with an error or does not speak the protocol.
+pub fn hit(args: &HitArgs, address: &str) -> anyhow::Result<Verdict> {
+    let request = format_hit(args.operation.iter().map(Pair::as_strs))?;
+    let line = send(args, address, &request)?;
+    match parse_reply(&line).with_context(|| format!("{address} does not speak divvy's line protocol"))? {
+        Reply::Error { code, reason } => bail!("{address} answered with an error: {code}: {reason}"),
+        Reply::Verdict { allowed, credit, reset_seconds } => Ok(Verdict { allowed, credit, reset_seconds }),
+    }
+}
+
+fn send(args: &HitArgs, address: &str, request: &str) -> anyhow::Result<String> {
+    let unreachable =
+        || format!("cannot reach {address}; is `divvy serve` running there? --addr names another address");
+    let stream = connect(address, TIMEOUT).with_context(unreachable)?;
+    let mut stream = BufReader::new(args.server.tls.secure(stream, address, false)?);
+    let mut ask = |request: &str| -> anyhow::Result<String> {
+        let mut line = Vec::new();
+        let sent = stream.get_mut().write_all(request.as_bytes()).and_then(|()| stream.get_mut().flush());
+        let answered = sent.and_then(|()| stream.read_until(b'\n', &mut line));
+        answered.map_err(|error| no_answer(address, TIMEOUT, error))?;
+        if !line.ends_with(b"\n") {
+            bail!("{address} closed the connection without an answer{}", tls_hint(&line));
+        }
+        Ok(String::from_utf8_lossy(&line).trim_end().to_owned())
+    };
+    if let Some(password) = args.server.password.password()? {
+        let answer = ask(&format_auth(password))?;
+        if !is_welcome(&answer) {
+            bail!("{address} refused the password: {answer}");
+        }
+    }
+    ask(request)
+}

@@ -1,0 +1,135 @@
+//! `divvy hit`: over RESP, and over the line protocol as before.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Command, Output};
+use std::thread;
+
+use crate::support::{COMPAT_RULES, LineClient, RulesFile, Server, connect, divvy, encode};
+
+const STATUS: [&str; 2] = ["method=GET", "path=/status"];
+const SCARCE: &str = "[a=1]\ncreditLimit = 1\nresetSeconds = 60\n\n[default]\ncreditLimit = 0\nresetSeconds = 0\n";
+
+/// Runs `divvy hit`: its exit code, standard output and standard error.
+fn hit(options: &[&str], operation: &[&str]) -> (i32, String, String) {
+    hit_as(&mut divvy(), options, operation)
+}
+
+fn hit_as(command: &mut Command, options: &[&str], operation: &[&str]) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = command.arg("hit").args(options).args(operation).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+fn done(out: &str) -> (i32, String, String) {
+    (0, out.to_owned(), String::new())
+}
+
+/// A server that takes `request` on its first connection and answers it with `reply`.
+fn answering(request: Vec<u8>, reply: &'static [u8]) -> (SocketAddr, thread::JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut asked = vec![0; request.len()];
+        stream.read_exact(&mut asked).unwrap();
+        assert_eq!(String::from_utf8(asked), String::from_utf8(request));
+        stream.write_all(reply).unwrap();
+    });
+    (address, server)
+}
+
+#[test]
+fn both_fronts_print_the_same() {
+    let server = Server::in_memory(COMPAT_RULES);
+    let (resp, line) = (server.resp.to_string(), server.line.to_string());
+    assert_eq!(hit(&["--server", &resp], &STATUS), done("OK true 999 60\n"));
+    assert_eq!(hit(&["--addr", &line], &STATUS), done("OK true 998 60\n"));
+    let expected = "{\"allowed\":true,\"credit\":997,\"resetSeconds\":60}\n";
+    assert_eq!(hit(&["--server", &format!("redis://{resp}"), "--json"], &STATUS), done(expected));
+}
+
+#[test]
+fn a_flag_wins_over_a_variable_and_two_flags_exclude_each_other() {
+    let server = Server::in_memory(COMPAT_RULES);
+    let (resp, line) = (server.resp.to_string(), server.line.to_string());
+    let nowhere = "127.0.0.1:1";
+    let with = |variables: &[(&str, &str)], options: &[&str]| {
+        hit_as(divvy().envs(variables.iter().copied()), options, &STATUS).0
+    };
+    assert_eq!(with(&[("DIVVY_SERVER", &resp)], &[]), 0);
+    assert_eq!(with(&[("DIVVY_ADDR", &line)], &[]), 0);
+    assert_eq!(with(&[("DIVVY_ADDR", &line), ("DIVVY_SERVER", nowhere)], &[]), 0);
+    assert_eq!(with(&[("DIVVY_ADDR", nowhere)], &["--server", &resp]), 0);
+    assert_eq!(with(&[("DIVVY_SERVER", nowhere)], &["--addr", &line]), 0);
+    let (code, _, error) = hit(&["--server", &resp, "--addr", &line], &STATUS);
+    assert!(code == 2 && error.contains("--server") && error.contains("--addr"), "{error}");
+}
+
+#[test]
+fn a_denial_is_told_by_the_exit_code_where_that_is_asked_for() {
+    let rules = RulesFile::ini(SCARCE);
+    let server = Server::in_memory(rules.path());
+    let resp = server.resp.to_string();
+    let codes = [(); 2].map(|()| hit(&["--server", &resp, "--exit-code"], &["a=1"]).0);
+    assert_eq!(codes, [0, 3]);
+    assert_eq!(hit(&["--server", &resp], &["a=1"]).0, 0);
+    assert_eq!(hit(&["--addr", &server.line.to_string(), "--exit-code"], &["a=1"]).0, 3);
+    assert_eq!(hit(&["--server", "127.0.0.1:1", "--exit-code"], &["a=1"]).0, 1, "an error is no denial");
+}
+
+#[test]
+fn a_cost_follows_the_pairs() {
+    let request = encode(&[b"DIVVY.HIT", b"api=upload", b"user=a b=c", b"COST", b"5"]);
+    let (address, server) = answering(request, b"*3\r\n:1\r\n:95\r\n:60\r\n");
+    let answer = hit(&["--server", &address.to_string(), "--cost", "5"], &["api=upload", "user=a b=c"]);
+    assert_eq!(answer, done("OK true 95 60\n"));
+    server.join().unwrap();
+
+    let (code, _, error) = hit(&["--addr", "127.0.0.1:1", "--cost", "5"], &["a=1"]);
+    assert!(code == 1 && error.contains("--cost") && error.contains("--server"), "{error}");
+    for wrong in ["-1", "x", "9223372036854775808"] {
+        let (code, _, error) = hit(&[&format!("--cost={wrong}")], &["a=1"]);
+        assert!(code == 2 && error.contains("--cost"), "{error}");
+    }
+}
+
+#[test]
+fn the_password_comes_from_the_url_or_from_where_it_always_came() {
+    let mut command = divvy();
+    command.env("DIVVY_REQUIREPASS", "correct horse");
+    let server = Server::start_as(&mut command, &[COMPAT_RULES, "--store", "memory"]);
+    let resp = server.resp.to_string();
+    assert_eq!(hit(&["--server", &format!("redis://:correct%20horse@{resp}")], &STATUS).0, 0);
+    assert_eq!(hit(&["--server", &resp, "--password", "correct horse"], &STATUS).0, 0);
+    assert_eq!(hit_as(divvy().env("DIVVY_PASSWORD", "correct horse"), &["--server", &resp], &STATUS).0, 0);
+    let (code, _, error) = hit(&["--server", &format!("redis://:wrong@{resp}")], &STATUS);
+    assert!(code == 1 && error.contains("WRONGPASS") && !error.contains("wrong@"), "{error}");
+    assert_eq!(hit(&["--server", &resp], &STATUS).0, 1);
+}
+
+#[test]
+fn a_server_that_is_none_is_told_from_one_that_speaks_tls() {
+    const ALERT: &[u8] = b"\x15\x03\x03\x00\x02\x02\x32";
+    let request = encode(&[b"DIVVY.HIT", b"a=1"]);
+    let (tls, _) = answering(request.clone(), ALERT);
+    let (code, _, error) = hit(&["--server", &tls.to_string()], &["a=1"]);
+    assert!(code == 1 && error.contains("add --tls"), "{error}");
+    let (web, _) = answering(request, b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    let (code, _, error) = hit(&["--server", &web.to_string()], &["a=1"]);
+    assert!(code == 1 && error.contains("does not speak RESP") && !error.contains("--tls"), "{error}");
+    let (line, _) = answering(b"HIT a=1\n".to_vec(), ALERT);
+    let (code, _, error) = hit(&["--addr", &line.to_string()], &["a=1"]);
+    assert!(code == 1 && error.contains("add --tls"), "{error}");
+}
+
+#[test]
+fn tls_with_a_server_that_speaks_none_is_told() {
+    let server = Server::in_memory(COMPAT_RULES);
+    let (code, _, error) = hit(&["--tls", "--server", &server.resp.to_string()], &STATUS);
+    assert_eq!(code, 1);
+    // A machine without authorities cannot even begin.
+    assert!(error.contains("leave out --tls") || error.contains("--tls-ca"), "{error}");
+    LineClient::connect(server.line).hit("a=b");
+    drop(connect(server.resp));
+}
