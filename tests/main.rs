@@ -48,6 +48,7 @@ mod rocks;
 mod sockets;
 mod statsd;
 mod storms;
+mod subcommands;
 mod support;
 mod tls;
 mod token_bucket;

@@ -295,9 +295,9 @@ fn counters_are_listed_and_forgotten_over_a_running_server() {
         let line: serde_json::Value = serde_json::from_str(&counters(&["--actor", "cy", "--json"])).unwrap();
         assert_eq!((&line["actor"], &line["credit"]), (&"cy".into(), &3.into()));
 
-        assert_eq!(counters(&["--actor", "cy", "--delete"]), "forgot 1 counters\n");
+        assert_eq!(counters(&["--actor", "cy", "--delete"]), "forgot 1 counter\n");
         assert_eq!(client.command("DIVVY.PEEK api=other user=cy"), "[1 5 0]");
-        assert_eq!(counters(&["--delete", "--json"]), "{\"forgotten\":2}\n");
+        assert_eq!(counters(&["--delete", "--yes", "--json"]), "{\"forgotten\":2}\n");
         assert_eq!(counters(&["--json"]), "");
         let uploads = done(&["counters", "--rule", "uploads", "--server", &address]);
         assert!(uploads.contains("999999") && uploads.contains("ada"), "another rule's are untouched: {uploads}");
@@ -362,7 +362,7 @@ fn a_million_counters_are_listed_and_forgotten_in_bounded_memory() {
     let grown = server.peak_resident() - before;
     assert!(grown < 64 * MIB, "the server grew by {} MiB", grown / MIB);
 
-    let forgotten = done(&["counters", "--rule", "uploads", "--delete", "--server", &address]);
+    let forgotten = done(&["counters", "--rule", "uploads", "--delete", "--yes", "--server", &address]);
     assert_eq!(forgotten, format!("forgot {COUNTERS} counters\n"));
     assert_eq!(client.command("DIVVY.COUNTERS uploads"), "[0 []]");
 }

@@ -1,11 +1,13 @@
 //! `divvy backup`: has a running server take a backup of its counters.
 
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 
+use super::progress::Progress;
 use super::resp::{ServerArgs, text};
 
 /// A backup on another file system is a copy of every file.
@@ -23,14 +25,23 @@ pub struct BackupArgs {
 /// Prints where the backup is, on the server's machine.
 pub fn run(args: BackupArgs) -> anyhow::Result<ExitCode> {
     let name = name_for_server(&args.name)?;
-    let reply = args.server.connect(PATIENCE)?.ask(&["DIVVY.BACKUP", &name])?;
-    println!("{}", text(&reply).context("the server's answer is no path")?);
+    let mut client = args.server.connect(PATIENCE)?;
+    let progress = Progress::show(|| "the server is taking the backup".to_owned());
+    let reply = client.ask(&["DIVVY.BACKUP", &name])?;
+    drop(progress);
+    writeln!(io::stdout(), "{}", text(&reply).context("the server's answer is no path")?)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// The server has a working directory of its own, so a path is sent as an absolute one.
 fn name_for_server(name: &str) -> anyhow::Result<String> {
     let name = name.trim_end_matches('/');
+    let last = name.rsplit('/').next().unwrap_or_default();
+    ensure!(
+        !last.starts_with('-'),
+        "a backup cannot be called {last:?}: `rm` and other programs would take that for options; begin the name with a \
+         letter or a digit"
+    );
     if !name.contains('/') {
         return Ok(name.to_owned());
     }

@@ -3,13 +3,17 @@
 //! Page by page, and each page is printed before the next is asked for: a million counters need no more memory than a
 //! thousand.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::Context;
 
+use super::confirm::confirm;
 use super::pairs::Pair;
+use super::progress::Progress;
 use super::resp::{RespClient, ServerArgs, number, parts, text};
 use crate::protocol::command::START;
 use crate::protocol::resp::client::Frame;
@@ -31,9 +35,12 @@ pub struct CountersArgs {
     /// This actor's counter only
     #[arg(long)]
     actor: Option<String>,
-    /// Forget the counters instead of listing them
+    /// Forget the counters instead of listing them, and tell how many there were. Without --actor it asks first
     #[arg(long)]
     delete: bool,
+    /// Do not ask
+    #[arg(long, short, requires = "delete")]
+    yes: bool,
     /// Print JSON: an object a line for each counter
     #[arg(long)]
     json: bool,
@@ -43,18 +50,37 @@ pub struct CountersArgs {
 
 /// Prints a table, or how many counters were forgotten.
 pub fn run(args: CountersArgs) -> anyhow::Result<ExitCode> {
+    let is_sure = args.yes || !args.delete || args.actor.is_some();
+    if !is_sure && !confirm(&format!("Forget every counter of {} on {}", rule(&args), args.server.server))? {
+        writeln!(io::stderr(), "nothing was forgotten")?;
+        return Ok(ExitCode::FAILURE);
+    }
     let mut client = args.server.connect(PATIENCE)?;
     let mut out = BufWriter::new(io::stdout().lock());
     let printed = if args.delete { delete(&args, &mut client, &mut out) } else { list(&args, &mut client, &mut out) };
     match printed.and_then(|()| Ok(out.flush()?)) {
-        // Whoever reads has seen enough: `divvy counters … | head`.
+        // The reader has seen enough: `divvy counters … | head`.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         result => result.map(|()| ExitCode::SUCCESS),
     }
 }
 
+/// The rule, as the operator named it.
+fn rule(args: &CountersArgs) -> String {
+    match &args.rule {
+        Some(label) => format!("rule {label}"),
+        None => format!("rule [{}]", args.operation.iter().map(Pair::to_string).collect::<Vec<_>>().join(" ")),
+    }
+}
+
 fn list(args: &CountersArgs, client: &mut RespClient, out: &mut impl Write) -> anyhow::Result<()> {
     let mut has_header = args.json;
+    let listed = Arc::new(AtomicU64::new(0));
+    // On a terminal the list itself shows how far it is.
+    let _progress = (!io::stdout().is_terminal()).then(|| {
+        let listed = Arc::clone(&listed);
+        Progress::show(move || format!("{} listed", counters(listed.load(Relaxed))))
+    });
     each_page(args, client, "DIVVY.COUNTERS", |page| {
         for counter in parts(page)? {
             let [actor, credit, reset] = parts(counter)? else { return None };
@@ -73,23 +99,35 @@ fn list(args: &CountersArgs, client: &mut RespClient, out: &mut impl Write) -> a
             if let Err(error) = written {
                 return Some(Err(error.into()));
             }
+            listed.fetch_add(1, Relaxed);
         }
         Some(Ok(()))
     })
 }
 
 fn delete(args: &CountersArgs, client: &mut RespClient, out: &mut impl Write) -> anyhow::Result<()> {
-    let mut forgotten = 0;
-    each_page(args, client, "DIVVY.FORGET", |count| {
-        forgotten += number(count)?;
+    let forgotten = Arc::new(AtomicU64::new(0));
+    let progress = Progress::show({
+        let forgotten = Arc::clone(&forgotten);
+        move || format!("{} forgotten", counters(forgotten.load(Relaxed)))
+    });
+    let ended = each_page(args, client, "DIVVY.FORGET", |count| {
+        forgotten.fetch_add(number(count)?, Relaxed);
         Some(Ok(()))
-    })?;
+    });
+    drop(progress);
+    let forgotten = forgotten.load(Relaxed);
+    ended.with_context(|| format!("{} forgotten, and perhaps not all of them", counters(forgotten)))?;
     if args.json {
         writeln!(out, "{}", serde_json::json!({ "forgotten": forgotten }))?;
     } else {
-        writeln!(out, "forgot {forgotten} counters")?;
+        writeln!(out, "forgot {}", counters(forgotten))?;
     }
     Ok(())
+}
+
+fn counters(count: u64) -> String {
+    if count == 1 { "1 counter".to_owned() } else { format!("{count} counters") }
 }
 
 /// Calls `take` with what each page has beside its cursor; it answers `None` when that is not what it should be.
@@ -115,10 +153,7 @@ fn each_page(
 fn request(args: &CountersArgs, command: &str, cursor: &str) -> Vec<String> {
     let mut request = vec![command.to_owned()];
     request.extend(args.rule.clone());
-    request.extend(args.operation.iter().map(|pair| {
-        let (key, value) = pair.as_strs();
-        format!("{key}={value}")
-    }));
+    request.extend(args.operation.iter().map(Pair::to_string));
     if let Some(actor) = &args.actor {
         request.extend(["ACTOR".to_owned(), actor.clone()]);
     }

@@ -7,23 +7,25 @@ mod address;
 mod backup;
 mod bench;
 mod check;
+mod confirm;
 mod convert;
 mod counters;
-mod explain;
 mod environment;
+mod explain;
 mod hit;
 mod pairs;
+mod progress;
 mod resp;
 mod restore;
 mod rules_file;
 mod secret;
 mod serve;
 mod stats;
-
-use std::process::ExitCode;
 mod units;
 
 use std::io::{self, Write};
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 /// Quotas and rate limits as a service.
@@ -53,9 +55,9 @@ enum Command {
     Backup(backup::BackupArgs),
     /// Make a data directory of a backup
     Restore(restore::RestoreArgs),
+    #[command(after_help = units::HELP_ON_TIMES)]
     Bench(bench::BenchArgs),
 }
-    #[command(after_help = units::HELP_ON_TIMES)]
 
 impl Cli {
     /// Runs the subcommand.
@@ -63,8 +65,6 @@ impl Cli {
     /// # Errors
     /// What kept it from doing its work, worded for the operator.
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        match self.command {
-            Command::Serve(args) => serve::run(*args),
         // `serve` has a log for that.
         if !matches!(self.command, Command::Serve(_)) {
             let mut err = io::stderr().lock();
@@ -73,6 +73,8 @@ impl Cli {
                 let _ = writeln!(err, "divvy: warning: {line}");
             }
         }
+        match self.command {
+            Command::Serve(args) => serve::run(*args),
             Command::Check(args) => check::run(args),
             Command::Explain(args) => explain::run(args),
             Command::Hit(args) => hit::run(args),

@@ -1,8 +1,12 @@
 //! `divvy restore`: makes a data directory of a backup, with no server running.
 
-use std::path::PathBuf;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use super::progress::Progress;
+use super::units::Approximate;
 use crate::clock::Clock;
 use crate::store;
 
@@ -18,7 +22,49 @@ pub struct RestoreArgs {
 
 /// Prints how many counters there are in it, expired ones included.
 pub fn run(args: RestoreArgs) -> anyhow::Result<ExitCode> {
+    let progress = Progress::show({
+        let (whole, data_dir) = (size(&args.backup), args.data_dir.clone());
+        move || describe(size(&data_dir), whole)
+    });
     let counters = store::restore(&args.backup, &args.data_dir, Clock::system())?;
-    println!("{} is restored: {counters} counters, all of them read", args.data_dir.display());
+    drop(progress);
+    writeln!(io::stdout(), "{} is restored: {counters} counters, all of them read", args.data_dir.display())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// First the files are copied, then every counter is read.
+fn describe(copied: u64, whole: u64) -> String {
+    if copied < whole {
+        format!("{} of {} copied", Approximate(copied), Approximate(whole))
+    } else {
+        format!("{} copied, now every counter is read", Approximate(whole))
+    }
+}
+
+/// The bytes of the files in a directory, as far as they can be told.
+fn size(dir: &Path) -> u64 {
+    let files = fs::read_dir(dir).into_iter().flatten().flatten();
+    files.filter_map(|file| file.metadata().ok()).filter(fs::Metadata::is_file).map(|file| file.len()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_copy_comes_first_and_then_the_reading() {
+        assert_eq!(describe(0, 2_048), "0 B of 2.0 KiB copied");
+        assert_eq!(describe(1_536, 2_048), "1.5 KiB of 2.0 KiB copied");
+        assert_eq!(describe(3_000, 2_048), "2.0 KiB copied, now every counter is read");
+    }
+
+    #[test]
+    fn a_directory_is_as_large_as_its_files() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a"), [0; 100]).unwrap();
+        fs::write(dir.path().join("b"), [0; 23]).unwrap();
+        fs::create_dir(dir.path().join("c")).unwrap();
+        assert_eq!(size(dir.path()), 123);
+        assert_eq!(size(&dir.path().join("nowhere")), 0);
+    }
 }

@@ -1,15 +1,18 @@
 //! `divvy stats`: a running server's figures, as its `INFO` has them.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde_json::{Map, Value};
 
-use super::resp::{ServerArgs, text};
+use super::resp::{RespClient, ServerArgs, text};
 
 /// How long the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Words that `INFO` takes for all sections.
+const ALL: [&str; 3] = ["all", "everything", "default"];
 
 #[derive(Debug, clap::Args)]
 pub struct StatsArgs {
@@ -24,16 +27,32 @@ pub struct StatsArgs {
 }
 
 pub fn run(args: StatsArgs) -> anyhow::Result<ExitCode> {
-    let mut command = vec!["INFO".to_owned()];
-    command.extend(args.sections);
-    let reply = args.server.connect(PATIENCE)?.ask(&command)?;
-    let info = text(&reply).context("the server's answer is no text")?;
-    if args.json {
-        println!("{}", Value::Object(parse(&info)));
-    } else {
-        print!("{}", info.replace("\r\n", "\n"));
+    let mut client = args.server.connect(PATIENCE)?;
+    let info = info(&mut client, &args.sections)?;
+    let is_there = |asked: &String| sections(&info).chain(ALL).any(|known| known.eq_ignore_ascii_case(asked));
+    if let Some(asked) = args.sections.iter().find(|asked| !is_there(asked)) {
+        let all = self::info(&mut client, &[])?;
+        let all: Vec<_> = sections(&all).map(str::to_lowercase).collect();
+        bail!("there is no section {asked:?}; there are {}", all.join(", "));
     }
+    let mut out = io::stdout().lock();
+    if args.json {
+        writeln!(out, "{}", Value::Object(parse(&info)))?;
+    } else {
+        write!(out, "{}", info.replace("\r\n", "\n"))?;
+    }
+    out.flush()?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn info(client: &mut RespClient, sections: &[String]) -> anyhow::Result<String> {
+    let command: Vec<_> = ["INFO".to_owned()].into_iter().chain(sections.iter().cloned()).collect();
+    text(&client.ask(&command)?).context("the server's answer is no text")
+}
+
+/// The names of the sections that there are.
+fn sections(info: &str) -> impl Iterator<Item = &str> {
+    info.lines().filter_map(|line| line.strip_prefix("# "))
 }
 
 /// `# Section` and `field:value` lines as objects; what is a number becomes one.

@@ -1,0 +1,215 @@
+//! What operators type at a running server: questions, units, warnings, and what long tasks show.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+
+use crate::support::log::Log;
+use crate::support::{COMPAT_RULES, DIVVY, LineClient, RespClient, RulesFile, Server, divvy, program};
+
+const BY_USER: &str = "[user=*]\ncreditLimit = 9\nresetSeconds = 3600\nactorField = user\nlabel = by-user\n\n\
+                       [default]\ncreditLimit = 0\nresetSeconds = 0\n";
+
+fn run(args: &[&str]) -> (i32, String, String) {
+    output(divvy().args(args))
+}
+
+fn output(command: &mut Command) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+/// `divvy` with these arguments, on a terminal of its own.
+fn on_a_terminal(args: &[&str]) -> Child {
+    let line = shlex::try_join([DIVVY].iter().chain(args).copied()).unwrap();
+    let mut command = program("script");
+    command.args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+/// Reads until `text` has come.
+fn await_text(from: &mut impl Read, text: &str) -> String {
+    let mut read = String::new();
+    let mut byte = [0];
+    while !read.contains(text) {
+        assert_ne!(from.read(&mut byte).unwrap(), 0, "the end came before {text:?}: {read:?}");
+        read.push(char::from(byte[0]));
+    }
+    read
+}
+
+#[test]
+fn to_forget_a_whole_rule_needs_a_yes() {
+    let rules = RulesFile::ini(BY_USER);
+    let server = Server::in_memory(rules.path());
+    let mut client = RespClient::connect(server.resp);
+    let mut begin = || {
+        for user in ["ann", "bob", "cy"] {
+            client.command(&format!("DIVVY.HIT user={user}"));
+        }
+    };
+    let address = server.resp.to_string();
+    let delete = ["counters", "--rule", "by-user", "--delete", "--server", &address];
+    begin();
+    let (code, out, error) = run(&delete);
+    assert_eq!((code, out.as_str()), (1, ""));
+    assert!(error.contains("rule by-user") && error.contains("--yes"), "{error}");
+
+    let asked = |answer: &str| {
+        let mut terminal = on_a_terminal(&delete);
+        let mut out = terminal.stdout.take().unwrap();
+        let question = await_text(&mut out, "[y/N]");
+        assert!(question.contains("rule by-user") && question.contains(&address), "{question}");
+        terminal.stdin.as_mut().unwrap().write_all(answer.as_bytes()).unwrap();
+        let mut rest = String::new();
+        out.read_to_string(&mut rest).unwrap();
+        (terminal.wait().unwrap().code(), rest)
+    };
+    for answer in ["\n", "n\n", "yep\n"] {
+        let (code, told) = asked(answer);
+        assert!(code == Some(1) && told.contains("nothing was forgotten"), "{told}");
+    }
+    let (code, told) = asked("y\n");
+    assert!(code == Some(0) && told.contains("forgot 3 counters"), "{told}");
+
+    begin();
+    assert_eq!(run(&[&delete[..], &["--actor", "ann"]].concat()), (0, "forgot 1 counter\n".into(), String::new()));
+    assert_eq!(run(&[&delete[..], &["--yes"]].concat()), (0, "forgot 2 counters\n".into(), String::new()));
+}
+
+#[test]
+fn an_unknown_section_of_the_figures_is_an_error() {
+    let server = Server::in_memory(COMPAT_RULES);
+    let address = server.resp.to_string();
+    let stats = |sections: &[&str]| run(&[&["stats", "--server", &address], sections].concat());
+    for sections in [&["foo"][..], &["memory", "foo"], &["foo", "--json"]] {
+        let (code, out, error) = stats(sections);
+        assert_eq!((code, out.as_str()), (1, ""));
+        assert!(error.contains("\"foo\"") && error.contains("memory, "), "{error}");
+    }
+    for sections in [&["Memory"][..], &["all"], &["memory", "everything"]] {
+        assert_eq!(stats(sections).0, 0, "{sections:?}");
+    }
+}
+
+#[test]
+fn a_misspelt_variable_is_warned_of() {
+    let mut command = divvy();
+    let log = Log::of(&mut command);
+    command
+        .env("DIVVY_DURABILTY", "sync")
+        .env("DIVVY_PORT", "tcp://10.0.0.1:9049")
+        .env("DIVVY_SERVICE_HOST", "10.0.0.1");
+    let server = Server::start_as(&mut command, &[COMPAT_RULES, "--store", "memory"]);
+    log.await_line(&["WARN", "DIVVY_DURABILTY", "did you mean DIVVY_DURABILITY?"]);
+    assert_eq!(log.count("is no setting"), 1, "{}", log.text());
+    let address = server.resp.to_string();
+    let (code, _, error) = output(divvy().args(["stats", "--server", &address]).env("DIVVY_PASWORD", "x"));
+    assert_eq!(code, 0);
+    assert!(error.contains("warning") && error.contains("did you mean DIVVY_PASSWORD?"), "{error}");
+}
+
+#[test]
+fn sizes_and_times_have_units() {
+    let flags = ["--max-line", "1K", "--idle-timeout", "1500ms", "--write-timeout", "1m", "--max-output", "0.5Mi"];
+    let server = Server::start(&[&[COMPAT_RULES, "--store", "memory"], &flags[..]].concat());
+    let mut client = LineClient::connect(server.line);
+    client.hit(&format!("a={}", "x".repeat(900)));
+    client.send(format!("HIT a={}\n", "x".repeat(1_000)).as_bytes());
+    assert!(client.read_line().contains("longer than 1000 bytes"));
+
+    for (flag, value, told) in [
+        ("--max-line", "1KB", "K, M, G, Ki, Mi and Gi"),
+        ("--max-line", "0.0001K", "whole number of bytes"),
+        ("--max-output", "99999999999G", "to 1024Gi"),
+        ("--idle-timeout", "1d", "ms, s, m and h"),
+        ("--idle-timeout", "forever", "a time"),
+        ("--redis-timeout", "0", "from 1ms to"),
+        ("--drain-grace", "9999999h", "from 0 to"),
+    ] {
+        let (code, _, error) = run(&["serve", "--listen", "none", flag, value]);
+        assert!(code == 2 && error.contains(flag) && error.contains(told), "{flag} {value}: {error}");
+    }
+    let (_, help, _) = run(&["serve", "--help"]);
+    assert!(help.contains("64Ki") && help.contains("250ms"), "{help}");
+    let rules = RulesFile::ini("[default]\ncreditLimit = 1K\nresetSeconds = 1m\n");
+    let (code, _, error) = run(&["check", rules.path()]);
+    assert!(code == 1 && error.contains("creditLimit") && error.contains("resetSeconds"), "{error}");
+}
+
+/// The commands with which the docs tell people to load the shipped rules.
+fn documented_benches() -> Vec<Vec<String>> {
+    let text = |name: &str| std::fs::read_to_string(format!("{}/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let docs = text("README.md") + &text("benches/README.md");
+    let commands =
+        docs.lines().filter_map(|line| line.trim_start().trim_start_matches("$ ").strip_prefix("divvy bench "));
+    commands.map(|options| shlex::split(options).unwrap()).collect()
+}
+
+#[test]
+fn the_documented_loads_meet_a_rule_that_allows_and_denies() {
+    let commands = documented_benches();
+    assert_eq!(commands.len(), 3);
+    for options in commands {
+        let server = Server::in_memory(concat!(env!("CARGO_MANIFEST_DIR"), "/config/example.ini"));
+        let load = options.iter().take_while(|option| !["--rate", "--pid"].contains(&option.as_str()));
+        let mut command = divvy();
+        command.arg("bench").args(load).args(["--addr", &server.line.to_string(), "--requests", "20000", "--json"]);
+        let (code, report, error) = output(&mut command);
+        assert_eq!(code, 0, "{report}{error}");
+        let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+        let denied = report["denied"].as_u64().unwrap();
+        assert!((1..10_000).contains(&denied) && report["warning"].is_null(), "{report}");
+    }
+}
+
+#[test]
+fn a_load_that_is_denied_as_a_whole_is_warned_of() {
+    let server = Server::in_memory(concat!(env!("CARGO_MANIFEST_DIR"), "/config/example.ini"));
+    let (code, report, _) = run(&["bench", "--addr", &server.line.to_string(), "--requests", "1000"]);
+    assert_eq!(code, 0);
+    assert!(report.contains("1000 denied") && report.contains("warning    every hit was denied"), "{report}");
+}
+
+#[test]
+fn a_backup_is_never_called_like_an_option() {
+    for name in ["-rf", "-", "/var/backups/-rf", "--help/"] {
+        let (code, _, error) = run(&["backup", "--server", "127.0.0.1:1", "--", name]);
+        assert!(code == 1 && error.contains("cannot be called") && error.contains("options"), "{error}");
+    }
+    let (code, _, error) = run(&["backup", "-rf"]);
+    assert!(code == 2 && error.contains("'-r'"), "{error}");
+}
+
+/// A server that answers the first request when it is told to.
+fn slow(reply: &'static [u8]) -> (SocketAddr, std::sync::mpsc::Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (answer, told) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let mut stream = BufReader::new(stream);
+        // An array of two words, each behind its length.
+        for _ in 0..5 {
+            stream.read_line(&mut String::new()).unwrap();
+        }
+        told.recv().unwrap();
+        stream.get_mut().write_all(reply).unwrap();
+    });
+    (address, answer)
+}
+
+#[test]
+fn a_long_task_shows_that_it_goes_on() {
+    let (address, answer) = slow(b"$7\r\n/backup\r\n");
+    let mut terminal = on_a_terminal(&["backup", "monday", "--server", &address.to_string()]);
+    let mut out = terminal.stdout.take().unwrap();
+    await_text(&mut out, "the server is taking the backup, ");
+    answer.send(()).unwrap();
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    assert!(rest.ends_with("\r\u{1b}[K/backup\r\n"), "the line is removed: {rest:?}");
+    assert!(terminal.wait().unwrap().success());
+}
