@@ -27,7 +27,7 @@ fn is_denied_when_used_up(server: &Server) {
         assert!(!line.hit("api=tokens user=ann tokens=0").0);
     }
     let mut resp = RespClient::connect(server.resp);
-    let reply = resp.command("DIVVY.HIT api tokens user ann tokens 0");
+    let reply = resp.command("DIVVY.HIT api=tokens user=ann tokens=0");
     assert!(reply.starts_with("[0 "), "{reply}");
     let mut http = HttpClient::connect(server.http);
     let denied = http.post("/v1/hit", r#"{"operation": {"api": "tokens", "user": "ann"}, "cost": 0}"#);

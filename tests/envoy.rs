@@ -76,8 +76,15 @@ fn a_hits_addend_of_0_is_denied_when_the_limit_is_used_up_and_takes_nothing() {
         "[domain=edge path=/login]\ncreditLimit=100\nresetSeconds=3600\n[default]\ncreditLimit=1\nresetSeconds=0\n",
     );
     let server = Server::in_memory(rules.path());
-    let asks_first = "- hits_addend: { number: 0 }\n                          actions:".to_owned();
-    let gateway = start("envoy.yaml", ("8323", server.grpc), application(), &[("- actions:", asks_first)]);
+    // Only the filter's own configuration takes a hits_addend.
+    let by_filter = "typed_per_filter_config:
+                       envoy.filters.http.ratelimit:
+                        \"@type\": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute
+                        rate_limits:
+                         - hits_addend: { number: 0 }
+                           actions:";
+    let by_route = "rate_limits:\n                        - actions:";
+    let gateway = start("envoy.yaml", ("8323", server.grpc), application(), &[(by_route, by_filter.to_owned())]);
     for _ in 0..7 {
         let response = gateway.post("/login");
         assert_eq!(

@@ -33,7 +33,7 @@ pub(super) fn read(text: &str, problems: &mut Problems) -> Document {
             continue;
         }
         let operation = document.rules.last().map(|rule| rule.header.as_str());
-        let setting = read_setting(Place { line, operation }, content, problems);
+        let setting = read_setting(Place { line, operation }, whole, problems);
         match (setting, document.rules.last_mut()) {
             (Some(setting), Some(rule)) => rule.settings.push(setting),
             (Some(setting), None) => {
@@ -189,7 +189,7 @@ fn is_same_operation(ours: &[(String, String)], theirs: &[(String, String)]) -> 
 
 fn read_setting(place: Place<'_>, text: &str, problems: &mut Problems) -> Option<RawSetting> {
     let Some((key, value)) = text.split_once('=') else {
-        let what = format!("`{text}` is neither a section nor a setting");
+        let what = format!("`{}` is neither a section nor a setting", trim(text));
         problems.error(place, what, "write [operation], key = value, or a comment after `;` or `#`");
         return None;
     };
@@ -392,6 +392,7 @@ mod tests {
         assert_eq!(differing("[kind=\"weekly digest\"]"), [1]);
         assert_eq!(differing("[a=b]\nresetSeconds = 60.9\ncreditLimit = \"5\" ; five"), [2, 3]);
         assert_eq!(differing("[a=b]\nactorField = \"ip\" ; address\nlabel = 'null'\nmatchPolicy = false"), [2, 3, 4]);
+        assert_eq!(differing("[a=b]\nlabel = x\u{2028}\n"), [2]);
         assert_eq!(differing("; old\r[a=b]\r\n[a=b]\r\n"), [1]);
         assert_eq!(differing("[a=b c=d]\n[c=e]\n[c=d a=b]\n[a=b c=d]"), [4]);
     }
