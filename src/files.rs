@@ -1,6 +1,6 @@
 //! Files that operators name: read whole, without ever waiting for another process.
 //!
-//! A FIFO blocks whoever opens it, a device may do anything, and a file may be of any size. Nothing here knows what is
+//! Opening a FIFO blocks, a device may do anything, and a file may be of any size. Nothing here knows what is
 //! in a file.
 
 use std::fs::{self, FileType, OpenOptions};

@@ -1,4 +1,4 @@
-//! A log that cannot be written, and output that nobody reads: everything else goes on.
+//! A log that cannot be written, and output that is not read: everything else goes on.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
@@ -81,7 +81,7 @@ impl Pipe {
         self.writer.try_clone().unwrap().into()
     }
 
-    /// Writes until nothing more fits. Whoever shares the pipe blocks from then on.
+    /// Writes until nothing more fits. A process that writes to the pipe blocks from then on.
     fn fill(&mut self) {
         let flags = fcntl_getfl(&self.writer).unwrap();
         fcntl_setfl(&self.writer, flags | OFlags::NONBLOCK).unwrap();
@@ -91,7 +91,7 @@ impl Pipe {
 }
 
 #[test]
-fn a_log_pipe_that_nobody_reads_freezes_nothing() {
+fn a_log_pipe_that_is_not_read_freezes_nothing() {
     let mut stderr = Pipe::new();
     let mut command = divvy();
     command.env_remove("RUST_LOG").stderr(stderr.for_child());
@@ -192,7 +192,7 @@ fn served_without_stdout(stdout: Stdio) {
 }
 
 #[test]
-fn a_server_serves_when_nobody_reads_where() {
+fn a_server_serves_when_its_announcement_is_not_read() {
     served_without_stdout(Pipe::new().for_child());
     served_without_stdout(File::create("/dev/full").unwrap().into());
     let mut stuck = Pipe::new();

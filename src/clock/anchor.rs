@@ -64,7 +64,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_clock_that_nobody_sets_needs_no_correction(
+        fn a_clock_that_is_never_set_needs_no_correction(
             elapsed in 0..u64::MAX / 4, noise in 0..=2 * TOLERANCE_NS,
         ) {
             let wall = START + elapsed + noise - TOLERANCE_NS.min(elapsed);
@@ -109,7 +109,7 @@ mod tests {
             let mut told = anchor.at(monotonic);
             for (elapsed, seconds, kind) in steps {
                 monotonic += elapsed;
-                // Most of the time nobody sets the clock.
+                // Most of the time the clock is not set.
                 let set = if kind == 0 { seconds * NANOS_PER_SECOND as i64 } else { 0 };
                 wall = (wall + elapsed).saturating_add_signed(set);
                 let wall = Timestamp::from_nanos(wall);

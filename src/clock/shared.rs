@@ -64,7 +64,7 @@ pub struct Shared<S> {
     floor: AtomicU64,
     /// When the clocks were measured last, by the monotonic one.
     measured: AtomicU64,
-    /// Who corrects has it.
+    /// Held by the thread that corrects.
     correcting: Mutex<()>,
 }
 

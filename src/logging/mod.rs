@@ -1,7 +1,7 @@
 //! The log: where it goes, what may be printed in it, and how often.
 //!
 //! Every room writes to it through `tracing`. What a client or a peer sent is written [`Escaped`]; what a client can
-//! cause at will is written [`Sometimes`]. Lines go through a bounded [`queue`]: who logs never waits, and a log that
+//! cause at will is written [`Sometimes`]. Lines go through a bounded [`queue`]: logging never waits, and a log that
 //! cannot be written harms nothing else. Nothing here knows what happened.
 
 mod escaped;

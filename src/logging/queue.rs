@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_that_takes_nothing_blocks_nobody_and_what_does_not_fit_is_counted_and_told() {
+    fn an_output_that_takes_nothing_blocks_no_caller_and_what_does_not_fit_is_counted_and_reported() {
         let fixture = scripted();
         let line = [&[b'x'; 1000][..], b"\n"].concat();
         let fitting = MAX_QUEUED / size(&line);

@@ -1,4 +1,4 @@
-//! A counter that somebody else keeps, and that is read when the metrics are.
+//! A counter that another room keeps. It is read when the metrics are.
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto;

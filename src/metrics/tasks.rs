@@ -4,7 +4,7 @@ use prometheus::IntCounter;
 
 use super::maker::Maker;
 
-/// How often each was begun anew.
+/// How often each was restarted.
 pub struct Tasks {
     restarts: [IntCounter; Task::ALL.len()],
 }
@@ -40,7 +40,7 @@ impl Task {
 
 impl Tasks {
     pub(super) fn new(maker: &Maker) -> Self {
-        let help = "Times that a background task failed by a bug in divvy and was begun anew.";
+        let help = "Restarts of background tasks after a bug in divvy.";
         let by_task = maker.counters("divvy_task_restarts_total", help, &["task"]);
         Self { restarts: Task::ALL.map(|task| by_task.with_label_values(&[task.name()])) }
     }

@@ -1,6 +1,6 @@
 //! Whether hits can be answered just now, as `/readyz` and gRPC's health checks tell it.
 //!
-//! One probe a second asks the store; everybody else reads what it found. The probe has a thread of its own, so that a
+//! One probe a second asks the store; all others read its result. The probe has a thread of its own, so that a
 //! store that hangs keeps nothing but the probe waiting. What it found holds for a few seconds: a probe that hangs, or
 //! a commit that it waits for, ends readiness by the result's age, whatever the probe does. A probe is never cancelled.
 
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_probe_that_panics_is_begun_anew_and_a_store_is_not_asked_after_the_drain() {
+    async fn a_probe_that_panics_is_restarted_and_a_store_is_not_asked_after_the_drain() {
         let asked = AtomicU32::new(0);
         let check = move || {
             assert_ne!(asked.fetch_add(1, SeqCst), 0, "a bug");

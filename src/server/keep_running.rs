@@ -1,4 +1,4 @@
-//! Tasks that the process cannot do without: one that panics is logged, counted and begun anew.
+//! Tasks that the process cannot do without: one that panics is logged, counted and restarted.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,7 @@ use crate::metrics::{Metrics, Task};
 /// How long a task that panicked rests, so that one which always does leaves time for the others.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Runs what `begin` makes until it ends by itself; after a panic, begins anew.
+/// Runs what `begin` makes until it ends by itself; restarts it after a panic.
 ///
 /// What the task shares with its next run must be whole at every await and at every call that may panic.
 pub async fn keep_running<F: Future<Output = ()>>(task: Task, metrics: &Metrics, mut begin: impl FnMut() -> F) {
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_task_that_panics_is_begun_anew_until_it_ends_by_itself() {
+    async fn a_task_that_panics_is_restarted_until_it_ends_by_itself() {
         let (metrics, runs) = (Metrics::new(), Cell::new(0));
         let begin = || {
             runs.set(runs.get() + 1);
