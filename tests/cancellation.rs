@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use divvy::algorithm::{Ask, FixedWindow, Limit};
 use divvy::clock::Clock;
@@ -14,10 +15,10 @@ use divvy::limiter::{Intent, Limiter, Policy, Requests};
 use divvy::metrics::Metrics;
 use divvy::rules::Operation;
 use divvy::store::key::{Prefix, Space};
-use divvy::store::{Action, Backend, Batch, Durability, Listing, RocksOptions, RocksStore, Store};
+use divvy::store::{Action, Backend, Batch, Durability, Listing, OpenError, RocksOptions, RocksStore, Store};
 use rand::rngs::Xoshiro256PlusPlus as Rng;
 use rand::{RngExt, SeedableRng};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::support::PATIENCE;
 use crate::support::dropped::{Dropped, WAYS, within_polls};
@@ -53,6 +54,19 @@ fn limit() -> Limit {
 
 fn prefix() -> Prefix {
     Prefix::new(Space::Rule, [("user", "*")], &limit())
+}
+
+/// Closes the store and opens it again, once all is over that dropped futures have left to other threads.
+async fn reopen(store: RocksStore, path: &Path, durability: Durability) -> RocksStore {
+    store.close().await.unwrap();
+    drop(store);
+    let options = RocksOptions { durability, ..RocksOptions::default() };
+    loop {
+        match RocksStore::open(path, options.clone()) {
+            Err(OpenError::InUse(_)) => sleep(Duration::from_millis(5)).await,
+            opened => return opened.unwrap(),
+        }
+    }
 }
 
 /// Takes a credit; how many are used by then.
@@ -110,8 +124,7 @@ fn a_store_goes_on_wherever_its_callers_stop_waiting() {
             at_every_await(|| take(&store, &clock, "dropped"), go_on).await;
             at_every_await(|| store.check(), go_on).await;
             at_every_await(|| store.list(listing()), go_on).await;
-            store.close().await.unwrap();
-            let again = open(dir.path(), durability);
+            let again = reopen(store, dir.path(), durability).await;
             assert_eq!(take(&again, &clock, "kept").await, taken.load(Relaxed) + 1, "{durability:?}");
             again.close().await.unwrap();
         });
@@ -175,8 +188,8 @@ fn a_crowd_of_which_most_vanish_leaves_the_others_served_and_loses_nothing() {
             }
             let used = timeout(PATIENCE, take(&store, &clock, "after")).await;
             assert_eq!(used.expect("a hit after the crowd waits for ever"), 1, "{durability:?}");
-            store.close().await.unwrap();
-            let again = open(dir.path(), durability);
+            let store = Arc::into_inner(store).unwrap();
+            let again = reopen(store, dir.path(), durability).await;
             for (user, told, asked) in users {
                 let used = take(&again, &clock, &user).await;
                 assert!(

@@ -1,7 +1,8 @@
 //! Power cuts: on every disk that one could have left the store opens, and what had been promised is there.
 //!
 //! `DIVVY_TEST_POWER_DISKS` sets how many disks a test builds (10 unless set), `DIVVY_TEST_SEED` which ones, and
-//! `DIVVY_TEST_POWER_NAMES=loose` lets each change of a name that no sync of the directory followed be lost by itself.
+//! `DIVVY_TEST_POWER_NAMES=loose` lets each change of a name that no sync of the directory followed be lost by itself,
+//! `DIVVY_TEST_POWER_MANIFEST_HOLES=1` leaves holes in the manifest's unsynced end as well.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use rand::rngs::Xoshiro256PlusPlus as Rng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 
-use super::disk::{FATES, Fate, FileSystem, Names};
+use super::disk::{FATES, Fate, FileSystem, Model, Names};
 use super::interposed::interposed;
 use super::trace::{Event, Moment, Trace};
 use crate::conformance::wait;
@@ -51,6 +52,10 @@ const PIPELINE: usize = 8;
 const PROCESSES: usize = 3;
 /// Fewer than the load begins, so that the store looks for expired ones and rewrites the counters, not the journal.
 const MAX_COUNTERS: &str = "400";
+
+const REFUSED: &str = "it is refused";
+/// How many of a disk's files fare otherwise than most.
+const OTHERS: f64 = 0.1;
 
 /// A client was told that `used` credits of a user's are taken, and by when.
 #[derive(Debug, Clone, Copy)]
@@ -133,10 +138,10 @@ fn record(durability: &str) -> Recorded {
 
 /// Hits of a client's own users until it is told to stop or the server is gone.
 fn count(server: &Server, client: usize, process: usize, trace: &Path, stop: &Arc<AtomicBool>) -> JoinHandle<Seen> {
-    let (line, trace, stop) = (server.line, trace.to_owned(), Arc::clone(stop));
+    let (trace, stop) = (trace.to_owned(), Arc::clone(stop));
+    let mut connection = LineClient::connect(server.line);
     thread::spawn(move || {
         let mut seen = Seen { asked: vec![0; USERS], ..Seen::default() };
-        let mut connection = LineClient::connect(line);
         let mut turn = 0;
         while !stop.load(Relaxed) {
             let users: Vec<_> = (turn..turn + PIPELINE).map(|at| client * USERS_EACH + at * 5 % USERS_EACH).collect();
@@ -164,9 +169,9 @@ fn count(server: &Server, client: usize, process: usize, trace: &Path, stop: &Ar
 
 /// Begins counters that expire at once, so that there is something to reclaim.
 fn churn(server: &Server, process: usize, stop: &Arc<AtomicBool>) -> JoinHandle<()> {
-    let (resp, stop) = (server.resp, Arc::clone(stop));
+    let stop = Arc::clone(stop);
+    let mut connection = RespClient::connect(server.resp);
     thread::spawn(move || {
-        let mut connection = RespClient::connect(resp);
         let mut number = 0;
         while !stop.load(Relaxed) {
             let command = format!("DIVVY.HIT kind=brief user=brief-{process}-{number}\r\n");
@@ -201,7 +206,7 @@ impl Recorded {
     fn fault(&self, durability: Durability, place: &Path, promised: &[u64]) -> Option<String> {
         let found = match used_credits(durability, place) {
             Ok(found) => found,
-            Err(refusal) => return Some(format!("it is refused: {refusal}")),
+            Err(refusal) => return Some(format!("{REFUSED}: {refusal}")),
         };
         (0..USERS).find_map(|user| {
             let (promised, found, asked) = (promised[user], found[user], self.asked[user]);
@@ -247,26 +252,28 @@ fn scratch() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-fn names() -> Names {
-    match std::env::var("DIVVY_TEST_POWER_NAMES").as_deref() {
+fn model() -> Model {
+    let names = match std::env::var("DIVVY_TEST_POWER_NAMES").as_deref() {
         Ok("loose") => Names::Loose,
         Ok(other) if other != "ordered" => panic!("DIVVY_TEST_POWER_NAMES is {other:?}, and must be ordered or loose"),
         _ => Names::Ordered,
-    }
+    };
+    Model { names, manifest_holes: setting("DIVVY_TEST_POWER_MANIFEST_HOLES", 0) != 0 }
 }
 
 /// Builds a disk for each cut and opens it.
 fn open_all(recorded: &Recorded, durability: Durability, mut cuts: Vec<(usize, Fate)>, rng: &mut Rng) {
     cuts.sort_by_key(|(cut, _)| *cut);
     let (place, count) = (scratch(), cuts.len());
-    let mut system = FileSystem::new(&recorded.trace, &recorded.data, names());
-    let mut faults = Vec::new();
+    let mut system = FileSystem::new(&recorded.trace, &recorded.data, model());
+    let (mut faults, mut refused) = (Vec::new(), 0);
     for (number, (cut, fate)) in cuts.into_iter().enumerate() {
         system.advance(cut);
         let disk = place.path().join(number.to_string());
-        system.cut(fate, rng, &disk);
+        system.cut(fate, OTHERS, rng, &disk);
         let promised = recorded.promised(durability, cut, system.first_unsynced_log_write());
         if let Some(fault) = recorded.fault(durability, &disk, &promised) {
+            refused += u32::from(fault.starts_with(REFUSED));
             faults.push(format!("the disk of event {cut} ({fate:?}): {fault}"));
         }
         fs::remove_dir_all(&disk).unwrap();
@@ -274,7 +281,7 @@ fn open_all(recorded: &Recorded, durability: Durability, mut cuts: Vec<(usize, F
     let acknowledged = recorded.acknowledged.len();
     println!("{count} disks in {durability:?} mode, of {} events and {acknowledged} hits", recorded.trace.events.len());
     let shown = faults.iter().take(5).cloned().collect::<Vec<_>>().join("\n");
-    assert!(faults.is_empty(), "{} of {count} disks:\n{shown}", faults.len());
+    assert!(faults.is_empty(), "{} of {count} disks, of which {refused} are refused:\n{shown}", faults.len());
 }
 
 fn cut_the_power(durability: Durability, name: &str) {

@@ -36,6 +36,7 @@ const CLIENTS: usize = 3;
 const USERS_EACH: usize = 8;
 const PIPELINE: usize = 16;
 const MOMENT: Duration = Duration::from_millis(200);
+/// In a minute, in bytes; a quarter of it in a moment.
 const MOST_GROWN: u64 = 50_000_000;
 
 const NO_SPACE: u32 = 28;
@@ -144,9 +145,12 @@ impl Place {
         stop.store(true, Relaxed);
         clients.into_iter().for_each(|client| client.join().unwrap());
         if self.durability == "lazy" {
-            // Listing writes what is not written yet.
+            // Listing writes what is not written yet. What was never written is lost, as `lazy` is told to be.
             let listed = RespClient::connect(server.resp).command("DIVVY.COUNTERS kind=kept user=*");
             assert!(listed.starts_with('[') || served.is_err(), "{listed}");
+            if served.is_err() {
+                self.tally.told.iter().for_each(|told| told.store(0, Relaxed));
+            }
         }
         server.kill();
         self.nothing_is_missing();
@@ -170,9 +174,9 @@ impl Place {
 
 /// Hits of a client's own users, whether they are answered or refused, until it is told to stop.
 fn count(server: &Server, client: usize, tally: &Arc<Tally>, stop: &Arc<AtomicBool>) -> JoinHandle<()> {
-    let (line, tally, stop) = (server.line, Arc::clone(tally), Arc::clone(stop));
+    let (tally, stop) = (Arc::clone(tally), Arc::clone(stop));
+    let mut connection = LineClient::connect(server.line);
     thread::spawn(move || {
-        let mut connection = LineClient::connect(line);
         while !stop.load(Relaxed) {
             let users: Vec<_> = (0..PIPELINE).map(|at| client * USERS_EACH + at * 3 % USERS_EACH).collect();
             let burst: String = users.iter().map(|user| format!("HIT kind=kept user=u{user}\n")).collect();
@@ -269,14 +273,16 @@ fn what_a_full_disk_refuses_is_not_kept_in_memory() {
     // The first ones pay for buffers that stay.
     (0..20).for_each(|_| ask(&mut client));
     let before = server.resident();
-    let until = Instant::now() + Duration::from_secs(setting("DIVVY_TEST_OUTAGE_SECONDS", 3));
+    let seconds = setting("DIVVY_TEST_OUTAGE_SECONDS", 3);
+    let until = Instant::now() + Duration::from_secs(seconds);
     while Instant::now() < until {
         ask(&mut client);
     }
     let grown = server.resident().saturating_sub(before);
     println!("{number} asked, {refused} refused, {grown} bytes more");
     assert!(refused > number / 2, "{refused} of {number} were refused");
-    assert!(grown < MOST_GROWN, "{grown} bytes more after {number} hits, of which {refused} were refused");
+    let most = MOST_GROWN * seconds.clamp(15, 60) / 60;
+    assert!(grown < most, "{grown} bytes more after {number} hits, of which {refused} were refused");
     place.faults.end();
     until_served(&server).unwrap();
 }

@@ -48,6 +48,11 @@ pub fn claim(path: &Path) -> Result<Found, OpenError> {
     }
     match fs::read_to_string(path.join(FORMAT_FILE)) {
         Ok(format) if format.trim() == FORMAT_VERSION.to_string() => {}
+        // A power cut came before the file had reached the disk: nothing was acknowledged by then.
+        Ok(format) if is_blank(&format) && !holds_more_than_format(path).map_err(unusable)? => {
+            fs::remove_file(path.join(FORMAT_FILE)).map_err(unusable)?;
+            write_format(path).map_err(unusable)?;
+        }
         Ok(format) => return Err(OpenError::UnknownFormat { path: path.into(), found: format.trim().into() }),
         Err(error) if error.kind() == ErrorKind::NotFound && is_empty(path).map_err(unusable)? => {
             write_format(path).map_err(unusable)?;
@@ -104,6 +109,15 @@ pub fn probe(path: &Path) -> io::Result<()> {
     written.and(removed)
 }
 
+/// Whether nothing was written: what a file holds that was made and never reached the disk is zeros.
+fn is_blank(text: &str) -> bool {
+    text.chars().all(|char| char == '\0')
+}
+
+fn holds_more_than_format(path: &Path) -> io::Result<bool> {
+    Ok(fs::read_dir(path)?.count() > 1)
+}
+
 fn holds_data(path: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(path)? {
         let name = entry?.path();
@@ -147,6 +161,18 @@ mod tests {
         assert!(matches!(claim(&path), Ok(Found::Nothing)), "ended before the database was made");
         fs::write(path.join(CURRENT), "MANIFEST-000001\n").unwrap();
         assert!(matches!(claim(&path), Ok(Found::Database)));
+    }
+
+    #[test]
+    fn a_claim_that_a_power_cut_undid_is_made_again() {
+        for unfinished in ["", "\0\0"] {
+            let dir = tempfile::tempdir().unwrap();
+            fs::write(dir.path().join(FORMAT_FILE), unfinished).unwrap();
+            assert!(matches!(claim(dir.path()), Ok(Found::Nothing)));
+            fs::write(dir.path().join(FORMAT_FILE), unfinished).unwrap();
+            fs::write(dir.path().join(CURRENT), "MANIFEST-000001\n").unwrap();
+            assert!(matches!(claim(dir.path()), Err(OpenError::UnknownFormat { .. })), "it had been finished");
+        }
     }
 
     #[test]
