@@ -20,6 +20,7 @@ mod limits;
 mod line_protocol;
 mod listing;
 mod logs;
+mod max_counters;
 mod metrics;
 mod middlewares;
 mod nginx;

@@ -38,6 +38,6 @@ pub async fn scrape(State(limiter): State<Arc<Limiter>>) -> Response {
 
 async fn live_counters(store: &Backend) -> Option<Figure> {
     let counted = tokio::time::timeout(STORE_TIMEOUT, store.approximate_len()).await.ok()?.ok()?;
-    let help = "Counters that the store remembers, about; expired ones too, until they are reclaimed.";
+    let help = "Counters that the store remembers; expired ones too, until they are dropped.";
     Some(Figure::gauge("divvy_live_counters", help, counted as f64))
 }

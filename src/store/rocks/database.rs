@@ -17,11 +17,13 @@ use rocksdb::{
     IteratorMode, LogLevel, Options, PrefixRange, ReadOptions, WriteBatch, WriteOptions, properties,
 };
 
-use super::directory::{self, Found};
-use super::filter::{ExpiryFilterFactory, Swept};
+use super::directory::{self, Found, Lock};
+use super::filter::{ExpiryFilterFactory, OnDrop, Swept};
 use super::journal;
+use super::stored_count::{self, StoredCount};
 use crate::clock::Clock;
 use crate::store::StoreError;
+use crate::store::counter_budget::Count;
 use crate::store::key::FORMAT_VERSION;
 
 const COUNTERS: &str = "counters";
@@ -29,6 +31,8 @@ const JOURNAL: &str = "journal";
 const FAMILIES: [&str; 3] = ["default", JOURNAL, COUNTERS];
 
 const MIB: usize = 1 << 20;
+/// Past so many bytes of write-ahead log RocksDB flushes what the oldest part of it is kept for.
+pub const MAX_WAL_BYTES: u64 = 128 << 20;
 /// Cold counters see a compaction at least this often (seconds), so that expired ones do not stay for RocksDB's 30 days.
 const PERIODIC_COMPACTION_SECONDS: u64 = 24 * 60 * 60;
 
@@ -78,27 +82,45 @@ pub enum Patience {
 pub struct Database {
     db: DB,
     pub swept: Arc<Swept>,
+    /// How many counters it held when it was opened; `None`: they were not counted.
+    pub count: Option<Count>,
+    /// Given up after the database is closed.
+    _lock: Lock,
 }
 
 impl Database {
     /// Opens the database in `path`, creating it in a new or empty directory, and replays what is left of its journal.
-    pub fn open(path: &Path, clock: Clock) -> Result<Self, OpenError> {
+    pub fn open(path: &Path, clock: Clock, on_drop: OnDrop) -> Result<Self, OpenError> {
         let found = directory::claim(path)?;
+        let lock = directory::lock(path)?;
+        let stored = stored_count::take(path)?;
         let swept = Arc::new(Swept::default());
         let families = [
             ColumnFamilyDescriptor::new("default", Options::default()),
-            ColumnFamilyDescriptor::new(COUNTERS, counters_options(clock, Arc::clone(&swept))),
+            ColumnFamilyDescriptor::new(COUNTERS, counters_options(clock, Arc::clone(&swept), on_drop)),
             ColumnFamilyDescriptor::new(JOURNAL, journal_options()),
         ];
         let db = DB::open_cf_descriptors(&database_options(found), path, families).map_err(|e| open_error(path, &e))?;
-        let database = Self { db, swept };
-        database.replay_journal(path)?;
+        if let Err(error) = directory::remove_unfinished(path) {
+            tracing::warn!(%error, "cannot remove what a killed process left in the data directory");
+        }
+        // A program that changed the database since, an older divvy for one, knew nothing of the stored count.
+        let count = match (found, stored) {
+            (Found::Nothing, _) => Some(Count { at_least: 0, at_most: 0 }),
+            (Found::Database, stored) => {
+                stored.filter(|stored| stored.sequence == db.latest_sequence_number()).map(|stored| stored.count)
+            }
+        };
+        let mut database = Self { db, swept, count, _lock: lock };
+        if database.replay_journal(path)? {
+            database.count = None;
+        }
         Ok(database)
     }
 
     /// Brings the counters up to the last commit before the process ended. Idempotent: an interrupted replay starts
-    /// over.
-    fn replay_journal(&self, path: &Path) -> Result<(), OpenError> {
+    /// over. True if there was anything to replay.
+    fn replay_journal(&self, path: &Path) -> Result<bool, OpenError> {
         let mut last = None;
         for record in self.db.iterator_cf(self.journal(), IteratorMode::Start) {
             let (number, record) = record.map_err(|e| open_error(path, &e))?;
@@ -110,12 +132,17 @@ impl Database {
             self.db.write(batch).map_err(|e| open_error(path, &e))?;
             last = Some(number);
         }
-        match last {
-            Some(_) => self
-                .clear_journal(u64::MAX)
-                .map_err(|e| OpenError::Damaged { path: path.into(), reason: e.to_string() }),
-            None => Ok(()),
+        if last.is_none() {
+            return Ok(false);
         }
+        self.clear_journal(u64::MAX).map_err(|e| OpenError::Damaged { path: path.into(), reason: e.to_string() })?;
+        Ok(true)
+    }
+
+    /// Stores how many counters there are, for the next start. Nothing may be written or compacted afterwards.
+    pub fn store_count(&self, count: Count) -> Result<(), StoreError> {
+        let stored = StoredCount { sequence: self.db.latest_sequence_number(), count };
+        stored.write(self.path()).map_err(|e| StoreError::new(format!("cannot store the number of counters: {e}")))
     }
 
     /// Reads a counter's record.
@@ -148,16 +175,36 @@ impl Database {
         Ok(())
     }
 
+    /// Every counter's key and record as they are at the time of the call.
+    pub fn records(&self) -> impl Iterator<Item = Result<(Box<[u8]>, Box<[u8]>), StoreError>> + use<'_> {
+        let mut options = ReadOptions::default();
+        options.fill_cache(false);
+        let records = self.db.iterator_cf_opt(self.counters(), options, IteratorMode::Start);
+        records.map(|record| record.map_err(|e| store_error("read the counters", &e)))
+    }
+
+    /// Whether a compaction is under way: what it drops can be read until it ends.
+    pub fn is_compacting(&self) -> bool {
+        self.number(properties::NUM_RUNNING_COMPACTIONS) > 0
+    }
+
     pub fn path(&self) -> &Path {
         self.db.path()
     }
 
-    /// Bytes of the counters on disk.
+    /// Bytes of the files with counters, and with what is left of the journal.
     pub fn counters_bytes(&self) -> Result<u64, StoreError> {
-        self.db
-            .property_int_value_cf(self.counters(), properties::LIVE_SST_FILES_SIZE)
-            .map(Option::unwrap_or_default)
-            .map_err(|e| store_error("measure the counters", &e))
+        let mut bytes = 0;
+        for family in FAMILIES {
+            let size = self.db.property_int_value_cf(self.family(family), properties::LIVE_SST_FILES_SIZE);
+            bytes += size.map_err(|e| store_error("measure the counters", &e))?.unwrap_or_default();
+        }
+        Ok(bytes)
+    }
+
+    /// Bytes of the write-ahead log, by a look at the directory.
+    pub fn wal_bytes(&self) -> io::Result<u64> {
+        self.file_bytes(|path| path.extension().is_some_and(|extension| extension == "log"))
     }
 
     /// Copies everything that is written by now into the new directory `dir`; files that never change are linked, where
@@ -227,9 +274,17 @@ impl Database {
 
     /// What its files take, by a look at the directory.
     pub fn disk_bytes(&self) -> io::Result<u64> {
+        self.file_bytes(|_| true)
+    }
+
+    fn file_bytes(&self, is_meant: impl Fn(&Path) -> bool) -> io::Result<u64> {
         let mut bytes = 0;
         for file in self.db.path().read_dir()? {
-            match file?.metadata() {
+            let file = file?;
+            if !is_meant(&file.path()) {
+                continue;
+            }
+            match file.metadata() {
                 Ok(metadata) => bytes += metadata.len(),
                 // RocksDB drops files as it goes.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -284,7 +339,7 @@ fn database_options(found: Found) -> Options {
     options.set_track_and_verify_wals_in_manifest(true);
     options.set_max_background_jobs(2);
     // Column families that are hardly written must not keep old write-ahead logs alive for ever.
-    options.set_max_total_wal_size(256 * MIB as u64);
+    options.set_max_total_wal_size(MAX_WAL_BYTES);
     options.set_log_level(LogLevel::Warn);
     options.set_keep_log_file_num(2);
     options.set_max_log_file_size(4 * MIB);
@@ -293,7 +348,7 @@ fn database_options(found: Found) -> Options {
     options
 }
 
-fn counters_options(clock: Clock, swept: Arc<Swept>) -> Options {
+fn counters_options(clock: Clock, swept: Arc<Swept>, on_drop: OnDrop) -> Options {
     let mut table = BlockBasedOptions::default();
     table.set_block_cache(&Cache::new_lru_cache(64 * MIB));
     // The first hit of a new actor asks for a key that is nowhere: the bloom filter answers most of them.
@@ -304,7 +359,7 @@ fn counters_options(clock: Clock, swept: Arc<Swept>) -> Options {
     let mut options = Options::default();
     options.set_block_based_table_factory(&table);
     options.set_compression_type(DBCompressionType::Lz4);
-    options.set_compaction_filter_factory(ExpiryFilterFactory { clock, swept });
+    options.set_compaction_filter_factory(ExpiryFilterFactory { clock, swept, on_drop });
     options.set_periodic_compaction_seconds(PERIODIC_COMPACTION_SECONDS);
     // With fewer write buffers RocksDB throttles writes to 16 MB/s whenever a flush falls behind.
     options.set_write_buffer_size(32 * MIB);

@@ -55,7 +55,7 @@ impl Timings {
 impl Shared {
     pub(super) fn figures(&self) -> Vec<Figure> {
         let mut figures = self.own().to_vec();
-        figures.extend(self.room.figures());
+        figures.extend(self.budget.figures());
         figures.extend(self.rocksdb_s());
         if let Ok(bytes) = self.database.disk_bytes() {
             figures.push(gauge("divvy_rocksdb_disk_bytes", "What the files in the data directory take.", bytes));

@@ -25,17 +25,21 @@ pub struct Swept {
     pub unreadable: AtomicU64,
 }
 
+/// Is told the key and the value of each record that a compaction is about to drop, on a thread of RocksDB's.
+pub type OnDrop = Arc<dyn Fn(&[u8], &[u8]) + Send + Sync>;
+
 /// Makes a filter for each compaction, which reads the clock once.
 pub struct ExpiryFilterFactory {
     pub clock: Clock,
     pub swept: Arc<Swept>,
+    pub on_drop: OnDrop,
 }
 
 impl CompactionFilterFactory for ExpiryFilterFactory {
     type Filter = ExpiryFilter;
 
     fn create(&mut self, _context: CompactionFilterContext) -> Self::Filter {
-        ExpiryFilter { now: self.clock.now(), swept: Arc::clone(&self.swept) }
+        ExpiryFilter { now: self.clock.now(), swept: Arc::clone(&self.swept), on_drop: Arc::clone(&self.on_drop) }
     }
 
     fn name(&self) -> &CStr {
@@ -46,13 +50,15 @@ impl CompactionFilterFactory for ExpiryFilterFactory {
 pub struct ExpiryFilter {
     now: Timestamp,
     swept: Arc<Swept>,
+    on_drop: OnDrop,
 }
 
 impl CompactionFilter for ExpiryFilter {
-    fn filter(&mut self, _level: u32, _key: &[u8], value: &[u8]) -> CompactionDecision {
+    fn filter(&mut self, _level: u32, key: &[u8], value: &[u8]) -> CompactionDecision {
         match value::expiry(value) {
             Ok(expires) if expires <= self.now => {
                 self.swept.expired.fetch_add(1, Relaxed);
+                (self.on_drop)(key, value);
                 CompactionDecision::Remove
             }
             Ok(_) => CompactionDecision::Keep,

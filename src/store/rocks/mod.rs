@@ -13,6 +13,7 @@ mod directory;
 mod figures;
 mod filter;
 mod journal;
+mod stored_count;
 mod table;
 mod write_back;
 
@@ -30,10 +31,11 @@ use self::commit::{Commits, Waited};
 pub use self::database::OpenError;
 use self::database::{Database, Patience};
 use self::figures::Timings;
+use self::filter::OnDrop;
 use self::table::Table;
 use self::write_back::WriteBack;
+use super::counter_budget::CounterBudget;
 use super::outage::Outage;
-use super::room::Room;
 use super::{Batch, Bounds, Entry, Listing, Page, Store, StoreError, value};
 use crate::algorithm::{Limit, State};
 use crate::clock::{Clock, Timestamp};
@@ -104,8 +106,8 @@ struct Threads {
 
 struct Shared {
     database: Database,
-    table: Table,
-    room: Room,
+    table: Arc<Table>,
+    budget: Arc<CounterBudget>,
     bounds: Bounds,
     clock: Clock,
     commits: Commits,
@@ -131,13 +133,17 @@ impl RocksStore {
     /// # Errors
     /// See [`OpenError`]: nothing is overwritten then.
     pub fn open(path: &Path, options: RocksOptions) -> Result<Self, OpenError> {
-        let database = Database::open(path, options.clock)?;
-        let room = Room::new(options.bounds);
-        room.counted(0, database.approximate_counters().unwrap_or_default());
+        let table = Arc::new(Table::new(options.hot_counters));
+        let budget = Arc::new(CounterBudget::new(options.bounds));
+        let database = Database::open(path, options.clock, on_drop(&table, &budget))?;
+        match database.count {
+            Some(count) => budget.remembered(count),
+            None => budget.estimated(database.approximate_counters().unwrap_or_default()),
+        }
         let shared = Arc::new(Shared {
             database,
-            table: Table::new(options.hot_counters),
-            room,
+            table,
+            budget,
             bounds: options.bounds,
             clock: options.clock,
             commits: Commits::new(),
@@ -162,7 +168,9 @@ impl RocksStore {
         if options.durability != Durability::Sync {
             writers.push(spawn("divvy-fsync", &shared, Shared::sync_loop)?);
         }
-        Ok(Self { shared, threads: Mutex::new(Threads { writers, bound }), backups: Backups::new(options.backup_dir) })
+        let backups = Backups::new(options.backup_dir);
+        backups.tidy();
+        Ok(Self { shared, threads: Mutex::new(Threads { writers, bound }), backups })
     }
 
     /// Whether another process has the store in `path` open.
@@ -246,7 +254,7 @@ impl Store for RocksStore {
     }
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {
-        self.shared.database.approximate_counters()
+        Ok(self.shared.budget.approximately())
     }
 
     /// After a failed commit another one is made: nobody may be asking any more, who would show that it works again.
@@ -267,7 +275,7 @@ impl Store for RocksStore {
 
 impl Shared {
     fn act(&self, key: &[u8], entry: &Entry, now: Timestamp) -> Result<table::Acted, StoreError> {
-        self.table.act(key, entry, now, &self.commits, &self.room, || self.load(key, entry))
+        self.table.act(key, entry, now, &self.commits, &self.budget, || self.load(key, entry))
     }
 
     /// The counter's record: its state, and when it expires.
@@ -460,8 +468,20 @@ impl Shared {
         if let Some(thread) = threads.bound {
             let _ = thread.join();
         }
-        result
+        // Last of all: nothing may change the number of counters after it is stored.
+        result.and_then(|()| self.budget.count().map_or(Ok(()), |count| self.database.store_count(count)))
     }
+}
+
+/// What happens when a compaction drops an expired record. It may not wait for anything that waits for a compaction: the
+/// table's stripes are held for reads at most.
+fn on_drop(table: &Arc<Table>, budget: &Arc<CounterBudget>) -> OnDrop {
+    let (table, budget) = (Arc::clone(table), Arc::clone(budget));
+    Arc::new(move |key, value| {
+        if table.record_dropped(key, value) {
+            budget.dropped_record();
+        }
+    })
 }
 
 fn decode(limit: &Limit, stored: &[u8]) -> Result<State, StoreError> {

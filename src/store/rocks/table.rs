@@ -17,7 +17,7 @@ use super::commit::Commits;
 use super::journal;
 use crate::algorithm::{Outcome, State};
 use crate::clock::Timestamp;
-use crate::store::room::Room;
+use crate::store::counter_budget::CounterBudget;
 use crate::store::{Change, Entry, StoreError, value};
 
 /// Number of stripes, a power of two.
@@ -93,6 +93,9 @@ pub struct Stripe {
     /// Keys of counters whose record is behind, each preceded by its length.
     behind: Vec<u8>,
     value: Vec<u8>,
+    /// Counters that were made here, less those that were forgotten; and as it was when `behind` was taken last.
+    begun: i64,
+    begun_when_taken: i64,
     /// Actions, and those whose counter had to be loaded.
     acted: u64,
     loaded: u64,
@@ -144,7 +147,7 @@ impl Table {
         entry: &Entry,
         now: Timestamp,
         commits: &Commits,
-        room: &Room,
+        budget: &CounterBudget,
         load: impl FnOnce() -> Result<Option<(State, Timestamp)>, StoreError>,
     ) -> Result<Acted, StoreError> {
         let hash = self.hash(key);
@@ -158,8 +161,8 @@ impl Table {
                 stripe.loaded += 1;
                 let loaded = Counter::loaded(hash, load()?);
                 // What is refused for want of room must not push others out of the table either.
-                if loaded.is_new(now)
-                    && let Some(refusal) = room.refusal(entry)
+                if loaded.state.is_none()
+                    && let Some(refusal) = budget.refusal(entry)
                 {
                     return refusal.map(Acted::at_once);
                 }
@@ -167,8 +170,8 @@ impl Table {
             }
         };
         counter.used = true;
-        let is_new = counter.is_new(now);
-        if is_new && let Some(refusal) = room.refusal(entry) {
+        let is_new = counter.state.is_none();
+        if is_new && let Some(refusal) = budget.refusal(entry) {
             return refusal.map(Acted::at_once);
         }
         let (outcome, change) = entry.decide(counter.state.as_ref());
@@ -178,8 +181,13 @@ impl Table {
             Change::Clear => None,
         };
         match (is_new, state.is_some()) {
-            (true, true) => room.take(),
-            (false, false) => room.give_back(),
+            // Another stripe's counter may have taken the last room just now.
+            (true, true) if !budget.begin() => return budget.refuse(entry).map(Acted::at_once),
+            (true, true) => stripe.begun += 1,
+            (false, false) => {
+                budget.forget();
+                stripe.begun -= 1;
+            }
             _ => {}
         }
         if stripe.journal.is_empty() {
@@ -227,6 +235,7 @@ impl Table {
     pub fn take_behind(&self, stripe: usize, mut write: impl FnMut(&[u8], Option<&[u8]>, KeyHash)) {
         let mut guard = self.stripe(stripe);
         let stripe = &mut *guard;
+        stripe.begun_when_taken = stripe.begun;
         let behind = std::mem::take(&mut stripe.behind);
         for change in journal::changes(&behind).map_while(Result::ok) {
             let hash = self.hash(change.key);
@@ -262,6 +271,73 @@ impl Table {
                 journal::append(&mut stripe.behind, key, &[]);
             }
         }
+    }
+
+    /// Counters that were made less those that were forgotten, as of when [`Table::take_behind`] took each stripe last:
+    /// while no write-back runs, and the last one succeeded, RocksDB holds exactly these changes of the number of
+    /// counters.
+    pub fn begun_when_taken(&self) -> i64 {
+        self.stripes.iter().map(|stripe| stripe.lock().begun_when_taken).sum()
+    }
+
+    /// A compaction drops a record of this counter, because it has expired. Whether that may have been its latest
+    /// record: not when the table knows of a later one, or that the counter is forgotten.
+    pub fn record_dropped(&self, key: &[u8], value: &[u8]) -> bool {
+        let hash = self.hash(key);
+        let mut guard = self.stripe(hash.stripe());
+        let stripe = &mut *guard;
+        let Some(counter) = stripe.counters.find_mut(hash.high, |other| other.hash == hash) else { return true };
+        counter.write_value(&mut stripe.value);
+        let is_latest = counter.record == Record::Current && counter.state.is_some() && stripe.value == value;
+        if is_latest {
+            counter.state = None;
+        }
+        is_latest
+    }
+
+    /// Forgets the counter if it has expired; the next write-back deletes its record. `load` tells when its record in
+    /// RocksDB expires. Nobody waits for that to be durable: an expired counter may come back after a crash. True if it
+    /// is one less.
+    ///
+    /// # Errors
+    /// Those of `load`; nothing is changed then.
+    pub fn sweep(
+        &self,
+        key: &[u8],
+        now: Timestamp,
+        commits: &Commits,
+        budget: &CounterBudget,
+        load: impl FnOnce() -> Result<Option<Timestamp>, StoreError>,
+    ) -> Result<bool, StoreError> {
+        let hash = self.hash(key);
+        let mut guard = self.stripe(hash.stripe());
+        let stripe = &mut *guard;
+        stripe.make_room(commits);
+        let counter = match stripe.counters.entry(hash.high, |other| other.hash == hash, |other| other.hash.high) {
+            Place::Occupied(place) => {
+                let counter = place.into_mut();
+                counter.write_value(&mut stripe.value);
+                if value::expiry(&stripe.value).map_or(true, |expires| now < expires) {
+                    return Ok(false);
+                }
+                counter.state = None;
+                counter
+            }
+            Place::Vacant(place) => {
+                if load()?.is_none_or(|expires| now < expires) {
+                    return Ok(false);
+                }
+                let forgotten = Counter { used: false, ..Counter::loaded(hash, None) };
+                place.insert(forgotten).into_mut()
+            }
+        };
+        if counter.record != Record::Behind {
+            counter.record = Record::Behind;
+            journal::append(&mut stripe.behind, key, &[]);
+        }
+        stripe.begun -= 1;
+        budget.forget();
+        Ok(true)
     }
 
     /// A look at every stripe in turn.
@@ -322,11 +398,6 @@ impl Counter {
             record: Record::Current,
             used: true,
         }
-    }
-
-    /// Whether an ask would begin this counter: there is none, or it could have been reclaimed by now.
-    fn is_new(&self, now: Timestamp) -> bool {
-        self.state.is_none() || self.expires <= now
     }
 
     /// The counter as a stored value; empty when it is forgotten.

@@ -47,6 +47,21 @@ impl WriteBack {
     /// # Errors
     /// When RocksDB refuses a write; the journal is kept then, and the counters are written next time.
     pub fn run(&self, table: &Table, database: &Database, through: u64) -> Result<(), StoreError> {
+        self.run_then(table, database, through, || ())
+    }
+
+    /// As [`WriteBack::run`], and then `look`, before another write-back may begin: the counters' records do not change
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`WriteBack::run`].
+    pub fn run_then<T>(
+        &self,
+        table: &Table,
+        database: &Database,
+        through: u64,
+        look: impl FnOnce() -> T,
+    ) -> Result<T, StoreError> {
         let _one_at_a_time = self.running.lock();
         let bytes = self.journal_bytes();
         let mut taken = Taken::default();
@@ -65,7 +80,7 @@ impl WriteBack {
             database.clear_journal(through)?;
             self.journal_bytes.fetch_sub(bytes, Relaxed);
         }
-        Ok(())
+        Ok(look())
     }
 }
 
