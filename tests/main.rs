@@ -8,6 +8,7 @@ mod buckets;
 mod cli;
 mod clients;
 mod conformance;
+mod damage;
 mod drain;
 mod envoy;
 mod flood;

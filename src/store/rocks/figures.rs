@@ -63,7 +63,7 @@ impl Shared {
         figures
     }
 
-    fn own(&self) -> [Figure; 9] {
+    fn own(&self) -> [Figure; 11] {
         let (swept, usage) = (&self.database.swept, self.table.usage());
         [
             Figure::histogram(
@@ -98,6 +98,16 @@ impl Shared {
                 "divvy_unreadable_kept_total",
                 "Records that a compaction could not read, and kept.",
                 swept.unreadable.load(Relaxed),
+            ),
+            Figure::counter(
+                "divvy_failed_reads_total",
+                "Reads of counters that failed: a damaged file, or a disk that fails.",
+                self.damage.reads(),
+            ),
+            Figure::counter(
+                "divvy_damaged_records_total",
+                "How often a hit or a listing met a damaged record.",
+                self.damage.records(),
             ),
         ]
     }

@@ -8,6 +8,7 @@
 mod backup;
 mod bound;
 mod commit;
+mod damage;
 mod database;
 mod directory;
 mod figures;
@@ -28,6 +29,7 @@ use parking_lot::{Condvar, Mutex};
 use self::backup::Backups;
 pub use self::backup::{BackupError, RestoreError, restore};
 use self::commit::{Commits, Waited};
+use self::damage::Damage;
 pub use self::database::OpenError;
 use self::database::{Database, Patience};
 use self::figures::Timings;
@@ -115,6 +117,7 @@ struct Shared {
     write_back: WriteBack,
     durability: Durability,
     timings: Timings,
+    damage: Damage,
     /// Whether the last commit failed.
     failing: AtomicBool,
     stopping: Mutex<bool>,
@@ -154,6 +157,7 @@ impl RocksStore {
             write_back: WriteBack::default(),
             durability: options.durability,
             timings: Timings::new(options.clock),
+            damage: Damage::default(),
             failing: AtomicBool::new(false),
             stopping: Mutex::new(false),
             stop: Condvar::new(),
@@ -260,6 +264,7 @@ impl Store for RocksStore {
     /// After a failed commit another one is made: nobody may be asking any more, who would show that it works again.
     async fn check(&self) -> Result<(), StoreError> {
         let shared = &self.shared;
+        shared.damage.check(shared.clock.now())?;
         if shared.failing.load(Relaxed) { shared.settle(shared.commits.open()).await } else { Ok(()) }
     }
 
@@ -280,8 +285,9 @@ impl Shared {
 
     /// The counter's record: its state, and when it expires.
     fn load(&self, key: &[u8], entry: &Entry) -> Result<Option<(State, Timestamp)>, StoreError> {
-        let Some(stored) = self.database.counter(key)? else { return Ok(None) };
-        let state = decode(&entry.limit, &stored)?;
+        let read = self.database.counter(key).inspect_err(|error| self.damage.note_read(error, self.clock.now()));
+        let Some(stored) = read? else { return Ok(None) };
+        let state = decode(&entry.limit, &stored).inspect_err(|error| self.damage.note_record(key, error))?;
         Ok(Some((state, value::expiry(&stored).map_err(damaged)?)))
     }
 
@@ -292,14 +298,15 @@ impl Shared {
         }
         let mut page = Page::default();
         let mut looked_at = 0;
-        self.database.each_counter(&listing.prefix, listing.start_after()?.as_deref(), |key, stored| {
+        let listed = self.database.each_counter(&listing.prefix, listing.start_after()?.as_deref(), |key, stored| {
             looked_at += 1;
-            let state = match self.table.peek(key) {
-                Some(state) => state,
-                None => Some(decode(&listing.limit, stored)?),
-            };
+            let state = self.table.peek(key).unwrap_or_else(|| {
+                // The others are listed all the same.
+                decode(&listing.limit, stored).inspect_err(|error| self.damage.note_record(key, error)).ok()
+            });
             Ok(page.add(listing, key.get(listing.prefix.len()..).unwrap_or_default(), state.as_ref(), looked_at))
-        })?;
+        });
+        listed.inspect_err(|error| self.damage.note_read(error, self.clock.now()))?;
         Ok(page)
     }
 
