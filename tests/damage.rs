@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use divvy::store::{RocksOptions, RocksStore};
 
@@ -94,4 +96,39 @@ fn files_that_a_killed_process_left_unfinished_are_removed_at_start() {
     fs::write(dir.path().join("OPTIONS-000099.dbtmp"), "").unwrap();
     let _server = Server::on_disk(rules.path(), dir.path(), "wal");
     assert_eq!(files(dir.path(), "dbtmp"), [PathBuf::new(); 0]);
+}
+
+#[test]
+fn a_deleted_write_ahead_log_is_told_and_not_taken_for_an_empty_one() {
+    let rules = RulesFile::ini(RULES);
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::on_disk(rules.path(), dir.path(), "sync");
+    let mut client = RespClient::connect(server.resp);
+    for user in 0..100 {
+        assert!(client.command(&format!("DIVVY.HIT api=hit user=u{user}")).starts_with("[1 999999 "));
+    }
+    server.kill();
+    let logs = files(dir.path(), "log");
+    assert!(!logs.is_empty());
+    logs.iter().for_each(|log| fs::remove_file(log).unwrap());
+
+    let mut command = divvy();
+    command.args(["serve", rules.path(), "--data-dir", dir.path().to_str().unwrap()]);
+    for front in ["--listen", "--resp-listen", "--http-listen", "--grpc-listen"] {
+        command.args([front, "127.0.0.1:0"]);
+    }
+    let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let ended = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break Some(status),
+            None if Instant::now() >= deadline => break None,
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    let _ = child.kill();
+    let output = child.wait_with_output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(ended.is_some_and(|status| !status.success()), "it serves as if nothing were missing: {error}");
+    assert!(error.contains("is damaged"), "{error}");
 }
