@@ -60,14 +60,13 @@ impl Buckets {
             self.swept = now;
         }
         let Some(from) = self.sweeping.take() else { return };
-        let mut looked_at = 0;
         let mut expired = Vec::new();
-        for (key, (_, expires)) in self.states.range::<[u8], _>((Bound::Included(&*from), Bound::Unbounded)) {
+        let buckets = self.states.range::<[u8], _>((Bound::Included(&*from), Bound::Unbounded));
+        for (looked_at, (key, (_, expires))) in buckets.enumerate() {
             if looked_at == count {
                 self.sweeping = Some(key.clone());
                 break;
             }
-            looked_at += 1;
             if *expires <= now {
                 expired.push(key.clone());
             }

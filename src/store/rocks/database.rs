@@ -67,6 +67,9 @@ pub enum OpenError {
     NoThread(std::io::Error),
 }
 
+/// A counter's key and its record's value.
+pub type KeyAndValue = (Box<[u8]>, Box<[u8]>);
+
 /// How long a write may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
@@ -176,7 +179,7 @@ impl Database {
     }
 
     /// Every counter's key and record as they are at the time of the call.
-    pub fn records(&self) -> impl Iterator<Item = Result<(Box<[u8]>, Box<[u8]>), StoreError>> + use<'_> {
+    pub fn records(&self) -> impl Iterator<Item = Result<KeyAndValue, StoreError>> + use<'_> {
         let mut options = ReadOptions::default();
         options.fill_cache(false);
         let records = self.db.iterator_cf_opt(self.counters(), options, IteratorMode::Start);
