@@ -176,7 +176,7 @@ fn a_backup_is_written_below_the_operator_s_directory_or_not_at_all() {
     let server = place.serve(&[]);
     let mut client = RespClient::connect(server.resp);
     assert!(client.command("DIVVY.HIT api=other user=ada").starts_with("[1 "));
-    for name in ["../escaped", "/tmp/escaped", "a/b", ".hidden", "..", &place.path("escaped")] {
+    for name in ["-rf", "../escaped", "/tmp/escaped", "a/b", ".hidden", "..", &place.path("escaped")] {
         let reply = client.command(&format!("DIVVY.BACKUP {name}"));
         assert!(reply.starts_with("-ERR a backup needs a name of letters"), "{name}: {reply}");
     }
@@ -192,6 +192,40 @@ fn a_backup_is_written_below_the_operator_s_directory_or_not_at_all() {
     assert_eq!(entries(Path::new(&place.path("backups"))), ["by-path", "empty", "full"]);
     assert_eq!(entries(Path::new(&place.path("backups/full"))), ["inside"]);
     assert_eq!(entries(place.dir.path()), ["backups", "data"], "nothing escaped");
+}
+
+#[test]
+fn an_unfinished_backup_is_removed_at_start_and_before_the_next_one() {
+    let place = Place::new();
+    let leave = || {
+        for name in ["backups/.monday.partial", "backups/.monday.partial.tmp"] {
+            fs::create_dir_all(place.path(name)).unwrap();
+            fs::write(path(Path::new(&place.path(name)), "000007.sst"), "").unwrap();
+        }
+    };
+    leave();
+    let server = place.serve(&[]);
+    assert_eq!(entries(Path::new(&place.path("backups"))), [""; 0]);
+    leave();
+    let reply = RespClient::connect(server.resp).command("DIVVY.BACKUP tuesday");
+    assert_eq!(reply, place.path("backups/tuesday"));
+    assert_eq!(entries(Path::new(&place.path("backups"))), ["tuesday"]);
+}
+
+#[test]
+fn a_restored_database_is_as_full_as_it_was() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let mut client = RespClient::connect(server.resp);
+    for user in 0..5 {
+        client.command(&format!("DIVVY.HIT api=other user=u{user}"));
+    }
+    let backup = client.command("DIVVY.BACKUP a");
+    done(&["restore", &backup, "--data-dir", &place.path("new")]);
+    let server = Server::start(&[place.rules.path(), "--data-dir", &place.path("new"), "--max-counters", "5"]);
+    let mut client = RespClient::connect(server.resp);
+    assert!(client.command("DIVVY.HIT api=other user=new").starts_with("-ERR the store is full"));
+    assert!(client.command("DIVVY.HIT api=other user=u1").starts_with("[1 "));
 }
 
 #[test]

@@ -5,28 +5,31 @@ use std::ops::Bound;
 
 use parking_lot::Mutex;
 
-use super::room::Room;
+use super::counter_budget::{CounterBudget, RoomLog};
 use super::{Batch, Bounds, Change, Listing, Page, Store, StoreError, WhenFull};
 use crate::algorithm::State;
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::metrics::Figure;
 
-/// Fewer buckets than this are not worth looking through for expired ones.
+/// Fewer buckets than this are not worth looking through for expired ones, unless the store is nearly full.
 const MIN_SWEEP: usize = 1024;
-/// How long a full store waits until it looks through all of its buckets again.
-const FULL_SWEEP_INTERVAL_NS: u64 = NANOS_PER_SECOND;
+/// Buckets that one batch looks at, at least, while expired ones are looked for: so no batch waits for all of them.
+const SWEPT_AT_ONCE: usize = 1024;
+/// How long a store that is nearly full waits until it looks through its buckets again.
+const SWEEP_INTERVAL_NS: u64 = NANOS_PER_SECOND;
 
 /// Buckets in a map behind one mutex.
 pub struct MemoryStore {
     buckets: Mutex<Buckets>,
-    room: Room,
+    budget: CounterBudget,
 }
 
 impl MemoryStore {
     /// A store of so many buckets. When it is full, the policy answers for others until some have expired: to drop a
     /// bucket that counts would give its credit back.
     pub fn bounded(max_counters: u64, when_full: WhenFull) -> Self {
-        Self { buckets: Mutex::default(), room: Room::new(Bounds { max_counters, when_full, ..Bounds::default() }) }
+        let bounds = Bounds { max_counters, when_full, ..Bounds::default() };
+        Self { buckets: Mutex::default(), budget: CounterBudget::new(bounds) }
     }
 }
 
@@ -40,22 +43,47 @@ impl Default for MemoryStore {
 struct Buckets {
     /// In the order of their keys, so that a rule's can be listed page by page.
     states: BTreeMap<Box<[u8]>, (State, Timestamp)>,
-    /// The number of buckets at which expired ones are dropped again: twice what the last sweep left.
+    /// Where the sweep under way goes on; `None`: no sweep is under way.
+    sweeping: Option<Box<[u8]>>,
+    /// The number of buckets at which the next sweep begins: twice what the last one left.
     sweep_at: usize,
+    /// When the last sweep began.
     swept: Timestamp,
+    room_log: RoomLog,
 }
 
 impl Buckets {
-    fn sweep(&mut self, now: Timestamp, room: &Room) {
-        // After the clock was set back, the last sweep is in the future.
-        let is_due = now < self.swept || now.since(self.swept) >= FULL_SWEEP_INTERVAL_NS;
-        let is_full = room.is_full() && is_due;
-        if is_full || self.states.len() >= self.sweep_at {
-            self.states.retain(|_, (_, expires)| now < *expires);
-            room.counted(room.taken(), self.states.len() as u64);
-            self.sweep_at = MIN_SWEEP.max(self.states.len() * 2);
+    /// Goes on with a sweep, or begins one where that is due: looks at up to `count` buckets and drops the expired ones.
+    fn sweep(&mut self, now: Timestamp, count: usize, budget: &CounterBudget) {
+        if self.sweeping.is_none() && self.is_sweep_due(now, budget) {
+            self.sweeping = Some(Box::default());
             self.swept = now;
         }
+        let Some(from) = self.sweeping.take() else { return };
+        let mut expired = Vec::new();
+        let buckets = self.states.range::<[u8], _>((Bound::Included(&*from), Bound::Unbounded));
+        for (looked_at, (key, (_, expires))) in buckets.enumerate() {
+            if looked_at == count {
+                self.sweeping = Some(key.clone());
+                break;
+            }
+            if *expires <= now {
+                expired.push(key.clone());
+            }
+        }
+        for key in expired {
+            self.states.remove(&key);
+            budget.forget();
+        }
+        if self.sweeping.is_none() {
+            self.sweep_at = self.states.len() * 2;
+        }
+    }
+
+    fn is_sweep_due(&self, now: Timestamp, budget: &CounterBudget) -> bool {
+        // After the clock was set back, the last sweep is in the future.
+        let is_time = now < self.swept || now.since(self.swept) >= SWEEP_INTERVAL_NS;
+        (budget.is_nearly_full() && is_time) || self.states.len() >= self.sweep_at.max(MIN_SWEEP)
     }
 }
 
@@ -63,11 +91,11 @@ impl Store for MemoryStore {
     async fn apply(&self, batch: &mut Batch) {
         let now = batch.now();
         let mut buckets = self.buckets.lock();
-        buckets.sweep(now, &self.room);
+        buckets.sweep(now, SWEPT_AT_ONCE.max(2 * batch.len()), &self.budget);
         batch.answer_each(|_, key, entry| {
             let known = buckets.states.get_mut(key);
             if known.is_none()
-                && let Some(refusal) = self.room.refusal(entry)
+                && let Some(refusal) = self.budget.refusal(entry)
             {
                 return refusal;
             }
@@ -77,19 +105,20 @@ impl Store for MemoryStore {
                     let expires = entry.expiry(&state, now);
                     *known = (state, expires);
                 }
+                (Change::Set(_), None) if !self.budget.begin() => return self.budget.refuse(entry),
                 (Change::Set(state), None) => {
                     let expires = entry.expiry(&state, now);
                     buckets.states.insert(key.into(), (state, expires));
-                    self.room.take();
                 }
                 (Change::Clear, Some(_)) => {
                     buckets.states.remove(key);
-                    self.room.give_back();
+                    self.budget.forget();
                 }
                 (Change::Keep, _) | (Change::Clear, None) => {}
             }
             Ok(outcome)
         });
+        buckets.room_log.note(&self.budget, now);
     }
 
     async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
@@ -110,11 +139,11 @@ impl Store for MemoryStore {
     }
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {
-        Ok(self.buckets.lock().states.len() as u64)
+        Ok(self.budget.at_least())
     }
 
     fn figures(&self) -> Vec<Figure> {
-        self.room.figures().into()
+        self.budget.figures().into()
     }
 
     async fn close(&self) -> Result<(), StoreError> {
@@ -159,5 +188,18 @@ mod tests {
         assert!(allowed(&store, 14, "b").is_err());
         store.buckets.lock().states.values_mut().for_each(|(_, expires)| *expires = Timestamp::EPOCH);
         assert_eq!(allowed(&store, 0, "b"), Ok(true));
+    }
+
+    #[test]
+    fn expired_buckets_are_dropped_before_the_store_is_full_and_a_few_in_each_batch() {
+        let store = MemoryStore::bounded(10_000, WhenFull::Error);
+        for key in 0..9_000 {
+            assert_eq!(allowed(&store, 0, &format!("{key:04}")), Ok(true));
+        }
+        let length = || store.budget.at_least() as usize;
+        for batch in 1..=8 {
+            let _ = allowed(&store, 20, "later");
+            assert_eq!(length(), 9_001 - batch * SWEPT_AT_ONCE);
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! A store sees bucket keys, limits, costs and times. It never sees a rule or a socket and never asks a clock for a
 //! decision: the times come with the batch.
 
+mod counter_budget;
 mod denial_cache;
 mod denials;
 pub mod key;
@@ -12,7 +13,6 @@ mod outage;
 mod redis;
 mod resilient;
 mod rocks;
-mod room;
 #[cfg(test)]
 pub(crate) mod testing;
 mod uninterrupted;
@@ -23,6 +23,9 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use self::counter_budget::{
+    Bounds, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK, WhenFull,
+};
 pub use self::denial_cache::{DEFAULT_DENIAL_CACHE, DenialCache};
 pub use self::listing::{Listed, Listing, Page};
 pub use self::memory::MemoryStore;
@@ -34,7 +37,6 @@ pub use self::resilient::{DEFAULT_LOCAL_BUCKETS, FailurePolicy, Resilient};
 pub use self::rocks::{
     BackupError, DEFAULT_HOT_COUNTERS, Durability, OpenError, RestoreError, RocksOptions, RocksStore, journal, restore,
 };
-pub use self::room::{Bounds, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK, WhenFull};
 pub use self::uninterrupted::Uninterrupted;
 use crate::algorithm::{Ask, Limit, Outcome, State};
 use crate::clock::{Clock, NANOS_PER_SECOND, Timestamp};
@@ -277,7 +279,8 @@ pub trait Store: Send + Sync {
     /// are left out.
     fn list(&self, listing: Listing) -> impl Future<Output = Result<Page, StoreError>> + Send;
 
-    /// The number of buckets that are remembered: an estimate, expired ones included until they are reclaimed.
+    /// The number of buckets that are remembered, expired ones included until they are dropped: as exact as the store knows
+    /// it.
     fn approximate_len(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
     /// Whether hits can be answered just now. What is broken and may be mended is tried.

@@ -4,17 +4,20 @@
 //! gets its name once it is whole: a failure, or the end of the process, leaves none that only looks like one. Clients
 //! ask for backups, so where they may be written is the operator's word, and clients choose no more than a name.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::database::{Database, OpenError};
 use super::directory::{self, BACKUP_FILE, FORMAT_FILE};
 use super::disk::Disk;
+use super::filter::Swept;
 use crate::clock::Clock;
+use crate::store::counter_budget::Count;
 use crate::store::key::FORMAT_VERSION;
 use crate::store::{StoreError, key, value};
 
@@ -22,6 +25,9 @@ use crate::store::{StoreError, key, value};
 const MAX_NAME: usize = 100;
 /// What RocksDB leaves for itself in a directory, and makes anew.
 const LOCK_FILE: &str = "LOCK";
+/// What a backup's name ends in while it is not whole, after a '.' at its start; and what RocksDB appends to that.
+const PARTIAL: &str = ".partial";
+const COPYING: &str = ".tmp";
 
 /// Why there is no backup. Nothing half is left behind.
 #[derive(Debug, thiserror::Error)]
@@ -31,8 +37,8 @@ pub enum BackupError {
     #[error("the {0} store keeps nothing on this server's disk: there is nothing that divvy could back up")]
     NothingOfOurs(&'static str),
     #[error(
-        "a backup needs a name of letters, digits, '-', '_' and '.', up to {MAX_NAME} of them and no '.' at its start; \
-         or the path of a directory with such a name directly in {0}"
+        "a backup needs a name of letters, digits, '-', '_' and '.', up to {MAX_NAME} of them and no '.' or '-' at its \
+         start; or the path of a directory with such a name directly in {0}"
     )]
     BadName(PathBuf),
     #[error("{0} is there already and not empty; choose another name, or remove it")]
@@ -57,6 +63,8 @@ pub struct Place {
     /// What it is called while it is not whole.
     partial: PathBuf,
     _alone: OwnedMutexGuard<()>,
+    /// The directory, locked: no other process takes what is being written for a leftover.
+    _lock: File,
 }
 
 impl Backups {
@@ -69,7 +77,20 @@ impl Backups {
         let dir = self.dir.as_ref().ok_or(BackupError::SwitchedOff)?;
         let name = name_within(dir, name).ok_or_else(|| BackupError::BadName(dir.clone()))?;
         let alone = Arc::clone(&self.one_at_a_time).try_lock_owned().map_err(|_| BackupError::Busy)?;
-        Ok(Place { path: dir.join(&name), partial: dir.join(format!(".{name}.partial")), _alone: alone })
+        let (path, partial) = (dir.join(&name), dir.join(format!(".{name}{PARTIAL}")));
+        let locked = remove_leftovers(dir).and_then(|lock| lock.lock_shared().map(|()| lock));
+        match locked {
+            Ok(lock) => Ok(Place { path, partial, _alone: alone, _lock: lock }),
+            Err(error) => Err(BackupError::Failed { path, reason: error.to_string() }),
+        }
+    }
+
+    /// Removes what processes that were killed while they took a backup have left. Its links keep files that the
+    /// database has long dropped.
+    pub fn tidy(&self) {
+        if let Some(Err(error)) = self.dir.as_deref().map(remove_leftovers) {
+            tracing::warn!(%error, "cannot look for unfinished backups in the directory of --backup-dir");
+        }
     }
 }
 
@@ -80,7 +101,8 @@ fn name_within(dir: &Path, name: &str) -> Option<String> {
         Some((parent, name)) => (Some(Path::new(parent)), name),
     };
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if name.is_empty() || name.len() > MAX_NAME || name.starts_with('.') || !name.chars().all(is_plain) {
+    // A program that is given "-rf" takes it for an option.
+    if name.is_empty() || name.len() > MAX_NAME || name.starts_with(['.', '-']) || !name.chars().all(is_plain) {
         return None;
     }
     if let Some(parent) = parent {
@@ -101,12 +123,15 @@ impl Place {
             Ok(false) => return Err(BackupError::Exists(self.path)),
             Err(error) => return Err(failed(error.to_string())),
         }
-        // Of a process that was killed while it took one.
-        remove(&self.partial).map_err(|error| failed(error.to_string()))?;
+        // It is there only if another process is taking a backup of this name.
+        if self.partial.exists() {
+            return Err(BackupError::Busy);
+        }
         let copied = copy(&self.partial).map_err(|error| error.to_string());
         if let Err(reason) = copied.and_then(|()| self.finish().map_err(|error| error.to_string())) {
             // The reason for the failure tells more than one for the failure to tidy up.
             let _ = remove(&self.partial);
+            let _ = remove(&copying(&self.partial));
             return Err(failed(reason));
         }
         tracing::info!(path = %self.path.display(), "took a backup");
@@ -122,6 +147,54 @@ impl Place {
             None => Ok(()),
         }
     }
+}
+
+/// Where RocksDB copies a database that is to be called `partial`.
+fn copying(partial: &Path) -> PathBuf {
+    let mut name = partial.as_os_str().to_owned();
+    name.push(COPYING);
+    name.into()
+}
+
+/// Removes the backups in `dir` that were not finished, unless a process may still be writing one; returns the
+/// directory, which the caller may lock.
+fn remove_leftovers(dir: &Path) -> io::Result<File> {
+    let lock = File::open(dir)?;
+    if let Err(TryLockError::WouldBlock) = lock.try_lock() {
+        return Ok(lock);
+    }
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() && entry.file_name().to_str().is_some_and(is_partial) && holds_a_copy(&path)? {
+            tracing::info!(path = %path.display(), "removing a backup that was not finished");
+            fs::remove_dir_all(path)?;
+        }
+    }
+    lock.unlock()?;
+    Ok(lock)
+}
+
+/// `.NAME.partial` or `.NAME.partial.tmp`.
+fn is_partial(name: &str) -> bool {
+    let name = name.strip_suffix(COPYING).unwrap_or(name);
+    name.strip_suffix(PARTIAL).and_then(|name| name.strip_prefix('.')).is_some_and(|name| !name.is_empty())
+}
+
+/// Whether the directory holds nothing but files of a database: then it is a backup of ours, and nobody else's.
+fn holds_a_copy(dir: &Path) -> io::Result<bool> {
+    const BEGINNINGS: [&str; 5] = ["CURRENT", "MANIFEST-", "OPTIONS-", FORMAT_FILE, BACKUP_FILE];
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        let name = name.to_string_lossy();
+        let is_numbered = name.split_once('.').is_some_and(|(number, extension)| {
+            number.bytes().all(|byte| byte.is_ascii_digit()) && ["sst", "log", "blob", "dbtmp"].contains(&extension)
+        });
+        if !is_numbered && !BEGINNINGS.iter().any(|beginning| name.starts_with(beginning)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn remove(dir: &Path) -> io::Result<()> {
@@ -204,8 +277,10 @@ fn copy(backup: &Path, data_dir: &Path) -> Result<(), RestoreError> {
 
 /// Opens the database and reads every counter, with RocksDB's checksums.
 fn read_all(data_dir: &Path, clock: Clock) -> Result<u64, String> {
-    let database = Database::open(data_dir, clock, Arc::default()).map_err(|error: OpenError| error.to_string())?;
-    let mut counters = 0;
+    let _lock = directory::lock(data_dir).map_err(|error| error.to_string())?;
+    let swept = Arc::new(Swept::new(Box::new(|_, _| ())));
+    let database = Database::open(data_dir, clock, Arc::clone(&swept)).map_err(|error: OpenError| error.to_string())?;
+    let mut counters = 0u64;
     let read = database.each_counter(&[], None, |key, stored| {
         counters += 1;
         match (key::decode(key), value::expiry(stored)) {
@@ -215,7 +290,10 @@ fn read_all(data_dir: &Path, clock: Clock) -> Result<u64, String> {
     });
     let closed = read.and_then(|()| database.sync());
     database.stop_background_work();
-    closed.map(|()| counters).map_err(|error| error.to_string())
+    // Compactions may have dropped some of them meanwhile.
+    let count = Count { at_least: counters.saturating_sub(swept.expired.load(Relaxed)), at_most: counters };
+    closed.and_then(|()| database.store_count(count)).map_err(|error| error.to_string())?;
+    Ok(counters)
 }
 
 /// Leaves the data directory as it was. What cannot be removed keeps the directory from being served or restored into,
@@ -251,6 +329,7 @@ mod tests {
             ".",
             "..",
             ".hidden",
+            "-rf",
             "a/b",
             "../a",
             "/etc/cron.d/a",
@@ -286,12 +365,11 @@ mod tests {
         let backups = Backups::new(Some(dir.path().into()));
         let half = |path: &Path| {
             fs::create_dir(path).unwrap();
-            fs::write(path.join("half"), "a file").unwrap();
+            fs::write(path.join("000007.sst"), "a file").unwrap();
         };
-        half(&dir.path().join(".a.partial"));
         let result = backups.place("a").unwrap().take(|path| {
-            assert!(!path.exists(), "what another process has left is removed");
             half(path);
+            half(&copying(path));
             Err(StoreError::new("no space left"))
         });
         assert!(result.unwrap_err().to_string().contains("no space left"));
@@ -300,6 +378,44 @@ mod tests {
         half(&dir.path().join("kept"));
         let result = backups.place("kept").unwrap().take(|_| panic!("nothing is copied"));
         assert!(matches!(result, Err(BackupError::Exists(_))));
-        assert_eq!(fs::read_to_string(dir.path().join("kept/half")).unwrap(), "a file");
+        assert_eq!(fs::read_to_string(dir.path().join("kept/000007.sst")).unwrap(), "a file");
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<_> =
+            fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn what_a_killed_process_has_left_is_removed_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let make = |name: &str, file: &str| {
+            fs::create_dir(dir.path().join(name)).unwrap();
+            fs::write(dir.path().join(name).join(file), "").unwrap();
+        };
+        let kept = [".mine.partial", ".partial", ".x.partial.tmp.d", "whole", "x.partial"];
+        make(kept[0], "a-download");
+        kept[1..].iter().for_each(|name| make(name, "000007.sst"));
+        let leave = || {
+            make(".monday.partial", "CURRENT");
+            make(".tuesday.partial.tmp", "000007.sst");
+        };
+        leave();
+        let backups = Backups::new(Some(dir.path().into()));
+        backups.tidy();
+        assert_eq!(names(dir.path()), kept);
+
+        leave();
+        let place = backups.place("wednesday").unwrap();
+        assert_eq!(names(dir.path()), kept);
+        leave();
+        // Another process may be writing these: this one is.
+        Backups::new(Some(dir.path().into())).tidy();
+        assert!(dir.path().join(".monday.partial").exists());
+        drop(place);
+        backups.tidy();
+        assert_eq!(names(dir.path()), kept);
     }
 }

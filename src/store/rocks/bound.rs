@@ -1,62 +1,107 @@
-//! Seeing to the bounds: a thread that measures the disk, and that looks, when there is no room left, for what has
-//! expired.
+//! Keeping the bounds: a thread that measures the disk, counts the counters where nobody knows their number, and forgets
+//! those that have expired once there is little room left.
 //!
-//! [`Room`](super::Room) counts the counters that are begun, but cannot know which of them have expired since. So when
-//! it is used up, all of them are counted. That, and the compaction that gives back the space of many expired ones,
-//! takes a while: both are done so seldom that they take a small part of a processor. Hits never wait for any of it.
+//! The [budget](super::CounterBudget) counts each counter that is made or forgotten, but not those that a killed process
+//! left, and it cannot be sure about the records that compactions drop. So all records are counted, by a look at each,
+//! after a kill and whenever the bound is near. Counting, forgetting and giving back the disk's space take a while: they
+//! are done so seldom that they take a small part of a processor. Hits never wait for any of it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Shared;
-use super::database::Database;
+use super::database::{Database, MAX_WAL_BYTES};
+use super::disk::Disk;
 use super::housekeeping::HOUSEKEEPING_INTERVAL;
+use crate::clock::Timestamp;
+use crate::store::counter_budget::RoomLog;
 use crate::store::outage::Outage;
 use crate::store::{StoreError, value};
 
-/// How many times as long as it took to look for room nobody looks again.
+/// How often the disk is measured: a flood must not write much in between.
+const MEASURING_INTERVAL: Duration = Duration::from_millis(100);
+/// Bytes of write-ahead log beside `--max-disk`. RocksDB flushes what keeps more of it than [`MAX_WAL_BYTES`], which takes
+/// a moment; beyond this the log counts as the counters do. README's 256 MiB leave room for what comes until then.
+const WAL_ALLOWANCE: u64 = MAX_WAL_BYTES + (64 << 20);
+/// How many times as long as a look at all counters took nobody looks again.
 const PAUSE: u32 = 20;
+/// As long as some records are in doubt that decide whether there is room, the pause is shorter.
+const PAUSE_IN_DOUBT: u32 = 2;
 /// Expired counters are worth a compaction when they are more than one in so many.
 const WORTH_COMPACTING: u64 = 4;
+/// Expired counters that are forgotten before their records are deleted: it bounds what the table holds of them.
+const SWEPT_AT_ONCE: u64 = 1024;
 
 /// What a look at all counters has found.
+#[derive(Debug, Clone, Copy, Default)]
 struct Survey {
     records: u64,
-    live: u64,
+    forgotten: u64,
 }
 
 impl Shared {
     pub(super) fn bound_loop(&self) {
-        let mut outage = Outage::of(
-            "room for counters",
-            "new ones are answered as --when-full says (raise --max-counters or --max-disk)",
-        );
+        let mut room_log = RoomLog::default();
+        let mut surveys = Outage::of("counting the counters", "expired ones are not forgotten");
         let mut look_at = Instant::now();
-        while !self.stopped_within(HOUSEKEEPING_INTERVAL) {
-            self.measure();
-            if self.engine.room.is_full() && Instant::now() >= look_at {
+        let mut settled = 0;
+        loop {
+            self.note_settled(&mut settled);
+            if self.wants_survey() && Instant::now() >= look_at {
                 let begun = Instant::now();
-                if let Err(error) = self.make_room() {
-                    tracing::warn!(%error, "cannot look for expired counters");
-                }
-                look_at = Instant::now() + begun.elapsed() * PAUSE;
+                surveys.note(&self.sweep(self.clock.now(), settled));
+                let pause = if self.is_room_in_doubt() { PAUSE_IN_DOUBT } else { PAUSE };
+                look_at = Instant::now() + begun.elapsed() * pause;
             }
-            outage.note(&self.engine.room.state());
+            room_log.note(&self.engine.budget, self.clock.now());
+            let next = Instant::now() + HOUSEKEEPING_INTERVAL;
+            while Instant::now() < next {
+                self.measure();
+                if self.stopped_within(MEASURING_INTERVAL) {
+                    return;
+                }
+            }
         }
     }
 
     fn measure(&self) {
-        if let Ok(bytes) = self.engine.with_disk(Database::counters_bytes) {
-            self.engine.room.set_disk_is_full(bytes >= self.bounds.max_disk);
+        let measured = self.engine.with_disk(|database| {
+            let log = database.wal_bytes().map_err(|error| StoreError::new(error.to_string()))?;
+            Ok(is_disk_full(database.counters_bytes()?, log, self.bounds.max_disk))
+        });
+        if let Ok(is_full) = measured {
+            self.engine.budget.set_disk_is_full(is_full);
         }
     }
 
-    fn make_room(&self) -> Result<(), StoreError> {
-        let supposed = self.engine.room.taken();
-        // What was begun a moment ago has no record yet, and would not be counted.
-        self.engine.write_back()?;
-        let Some(Survey { records, live }) = self.survey()? else { return Ok(()) };
-        self.engine.room.counted(supposed, live);
-        if records - live > records / WORTH_COMPACTING || self.engine.room.disk_is_full() {
+    fn wants_survey(&self) -> bool {
+        !self.engine.budget.is_counted() || self.engine.budget.is_nearly_full() || self.engine.budget.disk_is_full()
+    }
+
+    /// Whether there would be no room if no record in doubt had been a counter's latest.
+    fn is_room_in_doubt(&self) -> bool {
+        self.engine.budget.at_least() < self.bounds.max_counters
+            && self.engine.budget.at_most() >= self.bounds.max_counters
+    }
+
+    /// Notes how many dropped records are really gone. A record that a running compaction drops is still there to be
+    /// read until the compaction ends.
+    fn note_settled(&self, settled: &mut i64) {
+        let dropped = self.engine.budget.dropped();
+        if self.engine.with_disk(|database| Ok(database.is_compacting())).is_ok_and(|is_compacting| !is_compacting) {
+            *settled = dropped;
+        }
+    }
+
+    /// Counts all counters and forgets those that have expired by `now`. At least `settled` of the records dropped so far
+    /// are gone.
+    ///
+    /// # Errors
+    /// When RocksDB cannot read or write; the number of counters is as well known as before then.
+    pub(super) fn sweep(&self, now: Timestamp, mut settled: i64) -> Result<(), StoreError> {
+        self.note_settled(&mut settled);
+        let survey = self.survey(now, settled)?;
+        let Some(Survey { records, forgotten }) = survey else { return Ok(()) };
+        if forgotten > records / WORTH_COMPACTING || self.engine.budget.disk_is_full() {
             self.engine.with_disk(|database| {
                 database.compact_counters();
                 Ok(())
@@ -66,22 +111,54 @@ impl Shared {
         Ok(())
     }
 
-    /// Counts the counters; `None` when the store is being closed.
-    fn survey(&self) -> Result<Option<Survey>, StoreError> {
-        let now = self.clock.now();
-        let mut survey = Survey { records: 0, live: 0 };
-        let mut is_stopping = false;
-        self.engine.with_disk(|database| {
-            database.each_counter(&[], None, |_, stored| {
+    /// Looks at all counters; `None` when the store is being closed.
+    ///
+    /// The number is exact: a write-back brings what each stripe of the table had begun by then to RocksDB, and before
+    /// the next write-back an iterator fixes what is looked at.
+    fn survey(&self, now: Timestamp, settled: i64) -> Result<Option<Survey>, StoreError> {
+        let engine = &self.engine;
+        if let Some(fault) = engine.health.fault() {
+            return Err(fault);
+        }
+        let surveyed = engine.with_disk(|database| {
+            let look = || (engine.table.begun_when_taken(), database.records());
+            let (begun, records) = engine.write_back.run_then(&engine.table, database, look)?;
+            let mut survey = Survey::default();
+            for record in records {
+                let (key, stored) = record?;
                 survey.records += 1;
-                // What cannot be read is never reclaimed either.
-                survey.live += u64::from(value::expiry(stored).map_or(true, |expires| now < expires));
-                // A database that failed waits to be closed.
-                is_stopping =
-                    survey.records.is_multiple_of(1024) && (*self.stopping.lock() || !self.engine.health.is_well());
-                Ok(!is_stopping)
-            })
+                // What cannot be read is kept, as by compactions.
+                if value::expiry(&stored).is_ok_and(|expires| expires <= now) && self.sweep_one(database, &key, now)? {
+                    survey.forgotten += 1;
+                    if survey.forgotten.is_multiple_of(SWEPT_AT_ONCE) {
+                        engine.write_back()?;
+                    }
+                }
+                // A database that has failed waits for this to end before it is opened again.
+                let is_over = || *self.stopping.lock() || !engine.health.is_well();
+                if survey.records.is_multiple_of(SWEPT_AT_ONCE) && is_over() {
+                    return Ok(None);
+                }
+            }
+            engine.budget.counted(survey.records, begun, settled);
+            Ok(Some(survey))
         })?;
-        Ok((!is_stopping).then_some(survey))
+        engine.write_back()?;
+        Ok(surveyed)
+    }
+
+    fn sweep_one(&self, database: &Database, key: &[u8], now: Timestamp) -> Result<bool, StoreError> {
+        let expiry = |stored: &[u8]| value::expiry(stored).ok();
+        let load = || Ok(database.counter(key, expiry)?.flatten());
+        self.engine.table.sweep(key, now, &self.engine.budget, load)
     }
 }
+
+/// Whether the disk's bound is reached, by the bytes of the counters' files and of the write-ahead log. New counters are
+/// in the log first, and in files seconds later: a flood would be past the bound by then if the log did not count.
+fn is_disk_full(counters: u64, log: u64, max_disk: u64) -> bool {
+    counters.saturating_add(log.saturating_sub(WAL_ALLOWANCE)) >= max_disk
+}
+
+#[cfg(test)]
+mod tests;

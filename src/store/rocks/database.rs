@@ -21,10 +21,12 @@ use super::directory::{self, Found};
 use super::disk::{Disk, Patience};
 use super::filter::{ExpiryFilterFactory, Swept};
 use super::journal;
+use super::stored_count::{self, StoredCount};
 use super::synced::SyncedMark;
 use super::wal;
 use crate::clock::Clock;
 use crate::store::StoreError;
+use crate::store::counter_budget::Count;
 use crate::store::key::FORMAT_VERSION;
 
 const COUNTERS: &str = "counters";
@@ -32,6 +34,8 @@ const JOURNAL: &str = "journal";
 const FAMILIES: [&str; 3] = ["default", JOURNAL, COUNTERS];
 
 const MIB: usize = 1 << 20;
+/// Past so many bytes of write-ahead log RocksDB flushes what the oldest part of it is kept for.
+pub const MAX_WAL_BYTES: u64 = 128 << 20;
 /// Cold counters see a compaction at least this often (seconds), so that expired ones do not stay for RocksDB's 30 days.
 const PERIODIC_COMPACTION_SECONDS: u64 = 24 * 60 * 60;
 
@@ -66,10 +70,15 @@ pub enum OpenError {
     NoThread(std::io::Error),
 }
 
+/// A counter's key and its record's value.
+pub type KeyAndValue = (Box<[u8]>, Box<[u8]>);
+
 /// An open database.
 pub struct Database {
     db: DB,
     synced: SyncedMark,
+    /// How many counters it held when it was opened; `None`: they were not counted.
+    pub count: Option<Count>,
 }
 
 impl Database {
@@ -83,6 +92,7 @@ impl Database {
     /// See [`OpenError`].
     pub fn open(path: &Path, clock: Clock, swept: Arc<Swept>) -> Result<Self, OpenError> {
         let found = directory::claim(path)?;
+        let stored = stored_count::take(path)?;
         let synced = SyncedMark::open(path).map_err(|error| unusable(path, &error))?;
         let families = || {
             [
@@ -108,8 +118,21 @@ impl Database {
         };
         let recovered = db.latest_sequence_number();
         synced.check(recovered, path)?;
-        let database = Self { db, synced };
+        if let Err(error) = directory::remove_unfinished(path) {
+            tracing::warn!(%error, "cannot remove what a killed process left in the data directory");
+        }
+        // A program that changed the database since, an older divvy for one, knew nothing of the stored count.
+        let count = match (found, stored) {
+            (Found::Nothing, _) => Some(Count { at_least: 0, at_most: 0 }),
+            (Found::Database, stored) => {
+                stored.filter(|stored| stored.sequence == recovered).map(|stored| stored.count)
+            }
+        };
+        let mut database = Self { db, synced, count };
         let last_commit = database.replay_journal(path)?;
+        if last_commit.is_some() {
+            database.count = None;
+        }
         if let Some(bytes) = given_up {
             tracing::warn!(
                 bytes,
@@ -137,6 +160,16 @@ impl Database {
             self.clear_journal(u64::MAX).map_err(|e| damaged(e.to_string()))?;
         }
         Ok(last.and_then(|number| Some(u64::from_be_bytes(*number.first_chunk()?))))
+    }
+
+    /// Stores how many counters there are, for the next start. Nothing may be written or compacted afterwards.
+    pub fn store_count(&self, count: Count) -> Result<(), StoreError> {
+        let stored = StoredCount { sequence: self.db.latest_sequence_number(), count };
+        stored.write(self.path()).map_err(|e| StoreError::new(format!("cannot store the number of counters: {e}")))
+    }
+
+    pub fn path(&self) -> &Path {
+        self.db.path()
     }
 
     /// The changes of a journal record, as writes of the counters' own records.
@@ -178,12 +211,32 @@ impl Database {
         Ok(())
     }
 
-    /// Bytes of the counters on disk.
+    /// Every counter's key and record as they are at the time of the call.
+    pub fn records(&self) -> impl Iterator<Item = Result<KeyAndValue, StoreError>> + use<'_> {
+        let mut options = ReadOptions::default();
+        options.fill_cache(false);
+        let records = self.db.iterator_cf_opt(self.counters(), options, IteratorMode::Start);
+        records.map(|record| record.map_err(|e| store_error("read the counters", &e)))
+    }
+
+    /// Whether a compaction is under way: what it drops can be read until it ends.
+    pub fn is_compacting(&self) -> bool {
+        self.number(properties::NUM_RUNNING_COMPACTIONS) > 0
+    }
+
+    /// Bytes of the files with counters, and with what is left of the journal.
     pub fn counters_bytes(&self) -> Result<u64, StoreError> {
-        self.db
-            .property_int_value_cf(self.counters(), properties::LIVE_SST_FILES_SIZE)
-            .map(Option::unwrap_or_default)
-            .map_err(|e| store_error("measure the counters", &e))
+        let mut bytes = 0;
+        for family in FAMILIES {
+            let size = self.db.property_int_value_cf(self.family(family), properties::LIVE_SST_FILES_SIZE);
+            bytes += size.map_err(|e| store_error("measure the counters", &e))?.unwrap_or_default();
+        }
+        Ok(bytes)
+    }
+
+    /// Bytes of the write-ahead log, by a look at the directory.
+    pub fn wal_bytes(&self) -> io::Result<u64> {
+        directory::size(self.path(), |path| path.extension().is_some_and(|extension| extension == "log"))
     }
 
     /// Copies everything that is written by now into the new directory `dir`; files that never change are linked, where
@@ -305,7 +358,7 @@ fn database_options(found: Found, recovery: DBRecoveryMode) -> Options {
     options.set_track_and_verify_wals_in_manifest(true);
     options.set_max_background_jobs(2);
     // Column families that are hardly written must not keep old write-ahead logs alive for ever.
-    options.set_max_total_wal_size(256 * MIB as u64);
+    options.set_max_total_wal_size(MAX_WAL_BYTES);
     options.set_log_level(LogLevel::Warn);
     options.set_keep_log_file_num(2);
     options.set_max_log_file_size(4 * MIB);

@@ -3,9 +3,11 @@
 //! A file of our own names the format, so that a directory that is not ours, of another format or without its database
 //! is refused as it was found. Nothing here opens the database.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use rustix::process::{Flock, FlockType, fcntl_getlk};
 
@@ -24,8 +26,16 @@ const PROBE_FILE: &str = "DIVVY-PROBE";
 /// As much as RocksDB writes when it opens, and some more: a disk with less room would fail at once again.
 const PROBE_BYTES: usize = 1 << 20;
 
-/// Locked by whoever has the database open: RocksDB's.
+/// Locked by the process that has the database open: RocksDB's. Such a lock is gone once the process closes any
+/// descriptor of the file, so a process that has the database open must never open this file.
 const LOCK_FILE: &str = "LOCK";
+/// Locked by the divvy that has the database open, with a lock that lives as long as its one descriptor. The file stays.
+const OWN_LOCK_FILE: &str = "DIVVY-LOCK";
+/// A look at the lock takes it for a moment: so often, and so long apart, is tried to lock it.
+const LOCK_TRIES: u32 = 10;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+/// What RocksDB's files end in while it writes them.
+const TEMPORARY: &str = ".dbtmp";
 
 /// What a directory holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,10 +80,64 @@ pub fn claim(path: &Path) -> Result<Found, OpenError> {
     Ok(Found::Nothing)
 }
 
-/// Whether another process has the database open. To ask this leaves no trace, as a vain attempt to open it would.
+/// A directory that no other divvy may open, as long as this lives.
+#[derive(Debug)]
+pub struct Lock {
+    /// `None` on a file system without such locks: RocksDB's own has to do.
+    _file: Option<File>,
+}
+
+/// Locks a directory, before it is claimed and for as long as it is used.
+///
+/// # Errors
+/// When another divvy has locked it, or this process has.
+pub fn lock(path: &Path) -> Result<Lock, OpenError> {
+    let unusable = |e: io::Error| OpenError::Unusable { path: path.into(), reason: e.to_string() };
+    let mut options = OpenOptions::new();
+    let file = options.create(true).truncate(false).write(true).open(path.join(OWN_LOCK_FILE)).map_err(unusable)?;
+    for _ in 0..LOCK_TRIES {
+        match file.try_lock() {
+            Ok(()) => return Ok(Lock { _file: Some(file) }),
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {
+                return Ok(Lock { _file: None });
+            }
+            Err(TryLockError::Error(error)) => return Err(unusable(error)),
+        }
+    }
+    Err(OpenError::InUse(path.into()))
+}
+
+/// Whether a process, this one or another, has the database open. To ask this leaves no trace, as a vain attempt to open
+/// it would.
 pub fn is_in_use(path: &Path) -> bool {
+    let own = File::open(path.join(OWN_LOCK_FILE));
+    if own.as_ref().is_ok_and(|file| file.try_lock_shared().is_err()) {
+        return true;
+    }
+    // An older divvy holds RocksDB's lock only. This process does not have the database open, nor will it while `own` is
+    // held: so it may close a descriptor of that file.
     let Ok(file) = File::open(path.join(LOCK_FILE)) else { return false };
     matches!(fcntl_getlk(&file, &Flock::from(FlockType::WriteLock)), Ok(Some(_)))
+}
+
+/// Removes what RocksDB had not finished to write when a process was killed. The database must be open, by this process:
+/// then nothing else writes such files.
+pub fn remove_unfinished(path: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(is_unfinished) {
+            tracing::info!(file = %entry.path().display(), "removing what a killed process left unfinished");
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// `OPTIONS-000007.dbtmp` or `000007.dbtmp`.
+fn is_unfinished(name: &str) -> bool {
+    let number = name.strip_suffix(TEMPORARY).map(|name| name.strip_prefix("OPTIONS-").unwrap_or(name));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Whether there is nothing in the directory.
@@ -81,11 +145,18 @@ pub fn is_empty(path: &Path) -> io::Result<bool> {
     Ok(fs::read_dir(path)?.next().is_none())
 }
 
-/// What the directory's files take, in bytes.
-pub fn size(path: &Path) -> io::Result<u64> {
+/// What those of the directory's files take that are meant, in bytes.
+///
+/// # Errors
+/// When the directory cannot be read.
+pub fn size(path: &Path, is_meant: impl Fn(&Path) -> bool) -> io::Result<u64> {
     let mut bytes = 0;
     for file in path.read_dir()? {
-        match file?.metadata() {
+        let file = file?;
+        if !is_meant(&file.path()) {
+            continue;
+        }
+        match file.metadata() {
             Ok(metadata) => bytes += metadata.len(),
             // RocksDB drops files as it goes.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -173,6 +244,30 @@ mod tests {
             fs::write(dir.path().join(CURRENT), "MANIFEST-000001\n").unwrap();
             assert!(matches!(claim(dir.path()), Err(OpenError::UnknownFormat { .. })), "it had been finished");
         }
+    }
+
+    #[test]
+    fn a_directory_is_locked_once_and_a_look_at_it_does_not_unlock_it() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!is_in_use(dir.path()));
+        let held = lock(dir.path()).unwrap();
+        assert!(is_in_use(dir.path()) && is_in_use(dir.path()));
+        assert!(matches!(lock(dir.path()), Err(OpenError::InUse(_))));
+        drop(held);
+        assert!(!is_in_use(dir.path()));
+        assert!(lock(dir.path()).is_ok());
+    }
+
+    #[test]
+    fn only_files_that_rocksdb_had_not_finished_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let kept = ["OPTIONS-000007", "000012.sst", "mine.dbtmp", "OPTIONS-.dbtmp", "CURRENT"];
+        for name in kept.iter().chain(&["OPTIONS-000009.dbtmp", "000011.dbtmp"]) {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        remove_unfinished(dir.path()).unwrap();
+        assert!(kept.iter().all(|name| dir.path().join(name).exists()));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), kept.len());
     }
 
     #[test]

@@ -7,17 +7,18 @@
 use std::sync::Arc;
 
 use super::commit::{GroupCommit, Leader, Waited};
+use super::damage::Damage;
 use super::disk::{Disk, Patience};
 use super::figures::Timings;
 use super::health::{Condition, Health};
 use super::sync::{Mutex, RwLock, run_blocking, yield_now};
-use super::table::{Acted, Table};
+use super::table::{Acted, Surroundings, Table};
 use super::write_back::WriteBack;
 use super::{Durability, damaged, decode};
 use crate::algorithm::State;
 use crate::clock::Timestamp;
+use crate::store::counter_budget::CounterBudget;
 use crate::store::outage::Outage;
-use crate::store::room::Room;
 use crate::store::{Entry, StoreError, value};
 
 /// Past this a commit waits for a write-back: it bounds the journal, the counters that cannot be evicted, and the time
@@ -30,8 +31,9 @@ const ALL_COMMITS: u64 = u64::MAX;
 pub struct Engine<D> {
     /// Empty while the database is being opened again.
     disk: RwLock<Option<D>>,
-    pub table: Table,
-    pub room: Room,
+    pub table: Arc<Table>,
+    pub budget: Arc<CounterBudget>,
+    pub damage: Damage,
     pub health: Health,
     pub write_back: WriteBack,
     pub timings: Timings,
@@ -53,11 +55,18 @@ struct Begun {
 }
 
 impl<D: Disk> Engine<D> {
-    pub fn new(disk: D, table: Table, room: Room, durability: Durability, timings: Timings) -> Self {
+    pub fn new(
+        disk: D,
+        table: Arc<Table>,
+        budget: Arc<CounterBudget>,
+        durability: Durability,
+        timings: Timings,
+    ) -> Self {
         Self {
             disk: RwLock::new(Some(disk)),
             table,
-            room,
+            budget,
+            damage: Damage::default(),
             health: Health::new(),
             write_back: WriteBack::new(),
             timings,
@@ -91,13 +100,16 @@ impl<D: Disk> Engine<D> {
 
     /// Applies `entry` to the counter with `key`.
     pub fn act(&self, key: &[u8], entry: &Entry, now: Timestamp) -> Result<Acted, StoreError> {
-        self.table.act(key, entry, now, &self.group, &self.health, &self.room, || self.load(key, entry))
+        let surroundings = Surroundings { group: &self.group, health: &self.health, budget: &self.budget };
+        self.table.act(key, entry, now, surroundings, || self.load(key, entry, now))
     }
 
     /// The counter's record: its state, and when it expires.
-    fn load(&self, key: &[u8], entry: &Entry) -> Result<Option<(State, Timestamp)>, StoreError> {
-        let read = |stored: &[u8]| Ok((decode(&entry.limit, stored)?, value::expiry(stored).map_err(damaged)?));
-        self.with_disk(|disk| disk.counter(key, read))?.transpose()
+    fn load(&self, key: &[u8], entry: &Entry, now: Timestamp) -> Result<Option<(State, Timestamp)>, StoreError> {
+        let decoded = |stored: &[u8]| Ok((decode(&entry.limit, stored)?, value::expiry(stored).map_err(damaged)?));
+        let note = |error: &StoreError| self.damage.note_read(error, now);
+        let read = self.with_disk(|disk| disk.counter(key, decoded).inspect_err(note))?;
+        read.transpose().inspect_err(|error| self.damage.note_record(key, error))
     }
 
     /// Waits until commit `number` is durable, and makes it unless another caller does.
@@ -196,10 +208,11 @@ impl<D: Disk> Engine<D> {
     }
 
     fn append(&self, number: u64, record: &[u8], patience: Patience) -> Option<Result<(), StoreError>> {
-        if patience != Patience::None && self.write_back.journal_bytes() > MAX_JOURNAL_BYTES {
-            if let Err(error) = self.write_back() {
-                return Some(Err(error));
-            }
+        if patience != Patience::None
+            && self.write_back.journal_bytes() > MAX_JOURNAL_BYTES
+            && let Err(error) = self.write_back()
+        {
+            return Some(Err(error));
         }
         let appended = self.with_disk(|disk| Ok(disk.append_journal(number, record, patience)));
         let result = appended.unwrap_or_else(|error| Some(Err(error)))?;
@@ -278,6 +291,8 @@ impl<D: Disk> Engine<D> {
         let mut disk = self.disk.write();
         *disk = None;
         *disk = Some(open()?);
+        // The disk may have lost or kept what nobody knows of.
+        self.budget.doubt();
         Ok(())
     }
 

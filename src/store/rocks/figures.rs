@@ -56,16 +56,16 @@ impl Timings {
 impl Shared {
     pub(super) fn figures(&self) -> Vec<Figure> {
         let mut figures = self.own().to_vec();
-        figures.extend(self.engine.room.figures());
+        figures.extend(self.engine.budget.figures());
         // While it is being opened again there is nothing to tell.
         figures.extend(self.engine.with_disk(|database| Ok(rocksdb_figures(database))).into_iter().flatten());
-        if let Ok(bytes) = directory::size(&self.path) {
+        if let Ok(bytes) = directory::size(&self.path, |_| true) {
             figures.push(gauge("divvy_rocksdb_disk_bytes", "What the files in the data directory take.", bytes));
         }
         figures
     }
 
-    fn own(&self) -> [Figure; 9] {
+    fn own(&self) -> [Figure; 11] {
         let (engine, swept, usage) = (&self.engine, &self.swept, self.engine.table.usage());
         [
             Figure::histogram(
@@ -100,6 +100,16 @@ impl Shared {
                 "divvy_unreadable_kept_total",
                 "Records that a compaction could not read, and kept.",
                 swept.unreadable.load(Relaxed),
+            ),
+            Figure::counter(
+                "divvy_failed_reads_total",
+                "Reads of counters that failed: a damaged file, or a disk that fails.",
+                engine.damage.reads(),
+            ),
+            Figure::counter(
+                "divvy_damaged_records_total",
+                "How often a hit or a listing met a damaged record.",
+                engine.damage.records(),
             ),
         ]
     }

@@ -16,13 +16,22 @@ use crate::store::value;
 
 const NAME: &CStr = c"divvy.expired";
 
+/// Is told the key and the value of each record that a compaction is about to drop, on a thread of RocksDB's.
+pub type OnDrop = Box<dyn Fn(&[u8], &[u8]) + Send + Sync>;
+
 /// What compactions have seen since the store was opened.
-#[derive(Debug, Default)]
 pub struct Swept {
     /// Counters dropped because they had expired.
     pub expired: AtomicU64,
     /// Values kept because they could not be read.
     pub unreadable: AtomicU64,
+    on_drop: OnDrop,
+}
+
+impl Swept {
+    pub fn new(on_drop: OnDrop) -> Self {
+        Self { expired: AtomicU64::new(0), unreadable: AtomicU64::new(0), on_drop }
+    }
 }
 
 /// Makes a filter for each compaction, which reads the clock once.
@@ -49,10 +58,11 @@ pub struct ExpiryFilter {
 }
 
 impl CompactionFilter for ExpiryFilter {
-    fn filter(&mut self, _level: u32, _key: &[u8], value: &[u8]) -> CompactionDecision {
+    fn filter(&mut self, _level: u32, key: &[u8], value: &[u8]) -> CompactionDecision {
         match value::expiry(value) {
             Ok(expires) if expires <= self.now => {
                 self.swept.expired.fetch_add(1, Relaxed);
+                (self.swept.on_drop)(key, value);
                 CompactionDecision::Remove
             }
             Ok(_) => CompactionDecision::Keep,

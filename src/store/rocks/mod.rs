@@ -9,6 +9,7 @@
 mod backup;
 mod bound;
 mod commit;
+mod damage;
 mod database;
 mod directory;
 mod disk;
@@ -20,6 +21,7 @@ mod housekeeping;
 pub mod journal;
 #[cfg(all(test, feature = "model"))]
 mod model;
+mod stored_count;
 mod sync;
 mod synced;
 mod table;
@@ -37,11 +39,12 @@ use self::backup::Backups;
 pub use self::backup::{BackupError, RestoreError, restore};
 use self::database::Database;
 pub use self::database::OpenError;
+use self::directory::Lock;
 use self::engine::Engine;
 use self::figures::Timings;
-use self::filter::Swept;
+use self::filter::{OnDrop, Swept};
 use self::table::Table;
-use super::room::Room;
+use super::counter_budget::CounterBudget;
 use super::{Batch, Bounds, Listing, Page, Store, StoreError, value};
 use crate::algorithm::{Limit, State};
 use crate::clock::Clock;
@@ -107,6 +110,8 @@ struct Shared {
     path: PathBuf,
     /// What compactions have dropped, by every database that was open here.
     swept: Arc<Swept>,
+    /// Kept while the database is opened again: another process may wait for it.
+    _lock: Lock,
     bounds: Bounds,
     clock: Clock,
     stopping: Mutex<bool>,
@@ -119,15 +124,22 @@ impl RocksStore {
     /// # Errors
     /// See [`OpenError`]: nothing is overwritten then.
     pub fn open(path: &Path, options: RocksOptions) -> Result<Self, OpenError> {
-        let swept = Arc::new(Swept::default());
+        let table = Arc::new(Table::new(options.hot_counters));
+        let budget = Arc::new(CounterBudget::new(options.bounds));
+        let swept = Arc::new(Swept::new(on_drop(&table, &budget)));
+        directory::claim(path)?;
+        let lock = directory::lock(path)?;
         let database = Database::open(path, options.clock, Arc::clone(&swept))?;
-        let room = Room::new(options.bounds);
-        room.counted(0, database.approximate_counters().unwrap_or_default());
-        let (table, timings) = (Table::new(options.hot_counters), Timings::new(options.clock));
+        match database.count {
+            Some(count) => budget.remembered(count),
+            None => budget.estimated(database.approximate_counters().unwrap_or_default()),
+        }
+        let timings = Timings::new(options.clock);
         let shared = Arc::new(Shared {
-            engine: Arc::new(Engine::new(database, table, room, options.durability, timings)),
+            engine: Arc::new(Engine::new(database, table, budget, options.durability, timings)),
             path: path.to_owned(),
             swept,
+            _lock: lock,
             bounds: options.bounds,
             clock: options.clock,
             stopping: Mutex::new(false),
@@ -144,7 +156,9 @@ impl RocksStore {
             Durability::Lazy => writers.push(spawn("divvy-commit", &shared, Shared::lazy_commit_loop)?),
             Durability::Wal => {}
         }
-        Ok(Self { shared, threads: Mutex::new(Threads { writers, bound }), backups: Backups::new(options.backup_dir) })
+        let backups = Backups::new(options.backup_dir);
+        backups.tidy();
+        Ok(Self { shared, threads: Mutex::new(Threads { writers, bound }), backups })
     }
 
     /// Whether another process has the store in `path` open.
@@ -230,11 +244,12 @@ impl Store for RocksStore {
     }
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {
-        self.shared.engine.with_disk(Database::approximate_counters)
+        Ok(self.shared.engine.budget.approximately())
     }
 
     /// Waits for a commit: a disk that hangs is noticed as one that fails is.
     async fn check(&self) -> Result<(), StoreError> {
+        self.shared.engine.damage.check(self.shared.clock.now())?;
         self.shared.engine.check().await
     }
 
@@ -258,16 +273,17 @@ impl Shared {
         let mut page = Page::default();
         let mut looked_at = 0;
         let after = listing.start_after()?;
-        engine.with_disk(|database| {
+        let listed = engine.with_disk(|database| {
             database.each_counter(&listing.prefix, after.as_deref(), |key, stored| {
                 looked_at += 1;
-                let state = match engine.table.peek(key) {
-                    Some(state) => state,
-                    None => Some(decode(&listing.limit, stored)?),
-                };
+                let state = engine.table.peek(key).unwrap_or_else(|| {
+                    // The others are listed all the same.
+                    decode(&listing.limit, stored).inspect_err(|error| engine.damage.note_record(key, error)).ok()
+                });
                 Ok(page.add(listing, key.get(listing.prefix.len()..).unwrap_or_default(), state.as_ref(), looked_at))
             })
-        })?;
+        });
+        listed.inspect_err(|error| engine.damage.note_read(error, self.clock.now()))?;
         Ok(page)
     }
 
@@ -299,8 +315,22 @@ impl Shared {
         if let Some(thread) = threads.bound {
             let _ = thread.join();
         }
-        result.and(stopped)
+        result.and(stopped)?;
+        // Last of all: nothing may change the number of counters after it is stored.
+        let Some(count) = engine.budget.count() else { return Ok(()) };
+        engine.with_disk(|database| database.store_count(count))
     }
+}
+
+/// What happens when a compaction drops an expired record. It may not wait for anything that waits for a compaction: the
+/// table's stripes are held for reads at most.
+fn on_drop(table: &Arc<Table>, budget: &Arc<CounterBudget>) -> OnDrop {
+    let (table, budget) = (Arc::clone(table), Arc::clone(budget));
+    Box::new(move |key, value| {
+        if table.record_dropped(key, value) {
+            budget.dropped_record();
+        }
+    })
 }
 
 fn decode(limit: &Limit, stored: &[u8]) -> Result<State, StoreError> {

@@ -18,7 +18,7 @@ use super::figures::Timings;
 use super::journal;
 use super::table::Table;
 use crate::clock::Clock;
-use crate::store::room::Room;
+use crate::store::counter_budget::CounterBudget;
 use crate::store::testing::{TAKE, at, window};
 use crate::store::{Bounds, Entry, StoreError};
 
@@ -172,8 +172,8 @@ impl World {
         let disk = SimulatedDisk::open(&medium);
         let engine = Engine::new(
             disk,
-            Table::new(capacity),
-            Room::new(Bounds::default()),
+            Arc::new(Table::new(capacity)),
+            Arc::new(CounterBudget::new(Bounds::default())),
             durability,
             Timings::new(Clock::system()),
         );

@@ -19,7 +19,7 @@ use super::sync::{Mutex, MutexGuard};
 use super::write_back::keys;
 use crate::algorithm::{Outcome, State};
 use crate::clock::Timestamp;
-use crate::store::room::Room;
+use crate::store::counter_budget::CounterBudget;
 use crate::store::{Change, Entry, StoreError, value};
 
 /// Number of stripes, a power of two. The model checker sees more with few of them.
@@ -80,6 +80,17 @@ impl Acted {
     }
 }
 
+/// What decides about a change of a counter besides the counter itself.
+#[derive(Clone, Copy)]
+pub struct Surroundings<'a> {
+    /// To which commit it belongs.
+    pub group: &'a GroupCommit,
+    /// Whether it can be written.
+    pub health: &'a Health,
+    /// Whether there is room for one more counter.
+    pub budget: &'a CounterBudget,
+}
+
 /// One stripe's counters and the writes they owe.
 #[derive(Debug, Default)]
 pub struct Stripe {
@@ -97,6 +108,9 @@ pub struct Stripe {
     /// Keys of dirty counters, as changes without values.
     dirty: Vec<u8>,
     value: Vec<u8>,
+    /// Counters that were made here, less those that were forgotten; and as it was when `dirty` was taken last.
+    begun: i64,
+    begun_when_taken: i64,
     /// Actions, and those whose counter had to be loaded.
     acted: u64,
     loaded: u64,
@@ -147,9 +161,7 @@ impl Table {
         key: &[u8],
         entry: &Entry,
         now: Timestamp,
-        group: &GroupCommit,
-        health: &Health,
-        room: &Room,
+        Surroundings { group, health, budget }: Surroundings<'_>,
         load: impl FnOnce() -> Result<Option<(State, Timestamp)>, StoreError>,
     ) -> Result<Acted, StoreError> {
         let hash = self.hash(key);
@@ -160,14 +172,14 @@ impl Table {
         // Asked only about counters that the entry would begin: what is refused must not push others out of the table.
         let refusal = || match health.refusal(entry) {
             Some(fault) => Some(Err(fault)),
-            None => room.refusal(entry),
+            None => budget.refusal(entry),
         };
         let counter = match stripe.counters.entry(hash.high, |other| other.hash == hash, |other| other.hash.high) {
             Place::Occupied(place) => place.into_mut(),
             Place::Vacant(place) => {
                 stripe.loaded += 1;
                 let loaded = Counter::loaded(hash, load()?);
-                if loaded.is_new(now)
+                if loaded.state.is_none()
                     && let Some(refusal) = refusal()
                 {
                     return refusal.map(Acted::at_once);
@@ -176,7 +188,7 @@ impl Table {
             }
         };
         counter.used = true;
-        let is_new = counter.is_new(now);
+        let is_new = counter.state.is_none();
         if is_new && let Some(refusal) = refusal() {
             return refusal.map(Acted::at_once);
         }
@@ -194,8 +206,13 @@ impl Table {
             return Err(fault);
         }
         match (is_new, state.is_some()) {
-            (true, true) => room.take(),
-            (false, false) => room.give_back(),
+            // Another stripe's counter may have taken the last room just now.
+            (true, true) if !budget.begin() => return budget.refuse(entry).map(Acted::at_once),
+            (true, true) => stripe.begun += 1,
+            (false, false) => {
+                budget.forget();
+                stripe.begun -= 1;
+            }
             _ => {}
         }
         if stripe.journal.is_empty() {
@@ -246,6 +263,7 @@ impl Table {
     pub fn take_dirty(&self, stripe: usize, write: u32, changes: &mut Vec<u8>) {
         let mut guard = self.stripe(stripe);
         let stripe = &mut *guard;
+        stripe.begun_when_taken = stripe.begun;
         let dirty = std::mem::take(&mut stripe.dirty);
         for key in keys(&dirty) {
             let hash = self.hash(key);
@@ -283,6 +301,75 @@ impl Table {
                 journal::append(&mut stripe.dirty, key, &[]);
             }
         }
+    }
+
+    /// Counters that were made less those that were forgotten, as of when [`Table::take_dirty`] took each stripe last:
+    /// while no write-back runs, and the last one succeeded, RocksDB holds exactly these changes of the number of
+    /// counters.
+    pub fn begun_when_taken(&self) -> i64 {
+        self.stripes.iter().map(|stripe| stripe.lock().begun_when_taken).sum()
+    }
+
+    /// A compaction drops a record of this counter, because it has expired. Whether that may have been its latest
+    /// record: not when the table knows of a later one, or that the counter is forgotten.
+    pub fn record_dropped(&self, key: &[u8], value: &[u8]) -> bool {
+        let hash = self.hash(key);
+        let mut guard = self.stripe(hash.stripe());
+        let stripe = &mut *guard;
+        let Some(counter) = stripe.counters.find_mut(hash.high, |other| other.hash == hash) else { return true };
+        counter.write_value(&mut stripe.value);
+        let is_latest = counter.record != Record::Dirty && counter.state.is_some() && stripe.value == value;
+        if is_latest {
+            counter.state = None;
+        }
+        is_latest
+    }
+
+    /// Forgets the counter if it has expired; the next write-back deletes its record. `load` tells when its record in
+    /// RocksDB expires. Nobody waits for that to be durable: an expired counter may come back after a crash. True if it
+    /// is one less.
+    ///
+    /// # Errors
+    /// Those of `load`; nothing is changed then.
+    pub fn sweep(
+        &self,
+        key: &[u8],
+        now: Timestamp,
+        budget: &CounterBudget,
+        load: impl FnOnce() -> Result<Option<Timestamp>, StoreError>,
+    ) -> Result<bool, StoreError> {
+        let hash = self.hash(key);
+        let mut guard = self.stripe(hash.stripe());
+        let stripe = &mut *guard;
+        stripe.make_room();
+        let counter = match stripe.counters.entry(hash.high, |other| other.hash == hash, |other| other.hash.high) {
+            Place::Occupied(place) => {
+                let counter = place.into_mut();
+                counter.write_value(&mut stripe.value);
+                if value::expiry(&stripe.value).map_or(true, |expires| now < expires) {
+                    return Ok(false);
+                }
+                counter.state = None;
+                counter
+            }
+            Place::Vacant(place) => {
+                if load()?.is_none_or(|expires| now < expires) {
+                    return Ok(false);
+                }
+                let forgotten = Counter { used: false, ..Counter::loaded(hash, None) };
+                place.insert(forgotten).into_mut()
+            }
+        };
+        if counter.record == Record::Current {
+            stripe.unwritten += 1;
+        }
+        if counter.record != Record::Dirty {
+            counter.record = Record::Dirty;
+            journal::append(&mut stripe.dirty, key, &[]);
+        }
+        stripe.begun -= 1;
+        budget.forget();
+        Ok(true)
     }
 
     /// A look at every stripe in turn.
@@ -351,11 +438,6 @@ impl Counter {
             record: Record::Current,
             used: true,
         }
-    }
-
-    /// Whether an ask would begin this counter: there is none, or it could have been reclaimed by now.
-    fn is_new(&self, now: Timestamp) -> bool {
-        self.state.is_none() || self.expires <= now
     }
 
     /// The counter as a stored value; empty when it is forgotten.

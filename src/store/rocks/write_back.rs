@@ -60,6 +60,15 @@ impl WriteBack {
     /// # Errors
     /// When the disk refuses a write. The journal is kept then, and the counters are dirty again.
     pub fn run<D: Disk>(&self, table: &Table, disk: &D) -> Result<(), StoreError> {
+        self.run_then(table, disk, || ())
+    }
+
+    /// As [`WriteBack::run`], and then `look`, before another write-back may begin: the counters' records do not change
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`WriteBack::run`].
+    pub fn run_then<D: Disk, T>(&self, table: &Table, disk: &D, look: impl FnOnce() -> T) -> Result<T, StoreError> {
         let mut next_write = self.running.lock();
         // Read at once, and under the lock: a change of a later commit may be missed by this run, and its record must
         // neither be dropped nor count as dropped.
@@ -76,7 +85,7 @@ impl WriteBack {
             disk.clear_journal(journal.last)?;
             self.journal.lock().bytes -= journal.bytes;
         }
-        Ok(())
+        Ok(look())
     }
 
     fn write<D: Disk>(&self, write: Write, table: &Table, disk: &D) -> Result<(), StoreError> {

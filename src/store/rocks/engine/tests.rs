@@ -73,9 +73,9 @@ type TestEngine = Arc<Engine<Arc<TestDisk>>>;
 
 fn engine(durability: Durability, hot_counters: usize) -> (TestEngine, Arc<TestDisk>) {
     let disk = Arc::new(TestDisk::default());
-    let (room, timings) = (Room::new(Bounds::default()), Timings::new(Clock::system()));
-    let table = Table::new(hot_counters);
-    (Arc::new(Engine::new(Arc::clone(&disk), table, room, durability, timings)), disk)
+    let (budget, timings) = (Arc::new(CounterBudget::new(Bounds::default())), Timings::new(Clock::system()));
+    let table = Arc::new(Table::new(hot_counters));
+    (Arc::new(Engine::new(Arc::clone(&disk), table, budget, durability, timings)), disk)
 }
 
 /// The credit left after the action on `key`, in a bucket of 1,000.

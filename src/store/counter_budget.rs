@@ -1,0 +1,390 @@
+//! The bound on how many counters a store remembers, and what is answered beyond it.
+//!
+//! Clients that invent actors make counters, and must not fill the memory or the disk with them. Beyond the bound a
+//! counter that does not exist yet is answered by a policy and not remembered; those that exist go on. What a counter is
+//! and where it lies is the store's business.
+//!
+//! The rule:
+//! - A counter counts from the change that makes it until it is forgotten or its record is dropped, however often it
+//!   expires and begins anew in between.
+//! - RocksDB may drop a record that was not a counter's latest one, or drop it later than it says. So each drop makes the
+//!   count one less and leaves one in doubt: the true number is never below [`CounterBudget::at_least`] and never above
+//!   [`CounterBudget::at_most`]. A recount removes the doubt.
+//! - Only [`CounterBudget::at_least`] refuses a counter. What is estimated or in doubt never does.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+use super::outage::Outage;
+use super::{Action, Entry, StoreError};
+use crate::algorithm::Outcome;
+use crate::clock::{NANOS_PER_SECOND, Timestamp};
+use crate::metrics::Figure;
+
+/// Counters that a store remembers unless the operator says otherwise, where they are on disk and where they are in
+/// memory (some 200 bytes each).
+pub const DEFAULT_MAX_COUNTERS: u64 = 100_000_000;
+pub const DEFAULT_MAX_COUNTERS_IN_MEMORY: u64 = 1_000_000;
+/// Bytes of counters on disk unless the operator says otherwise.
+pub const DEFAULT_MAX_DISK: u64 = 16 << 30;
+/// There is room again, for the log, once the store was not full for so long: at the bound that changes all the time.
+const QUIET_NS: u64 = 5 * NANOS_PER_SECOND;
+/// Expired counters are looked for once so many percent of the bound are taken.
+const SWEEP_AT_PERCENT: i64 = 90;
+
+/// How a counter is answered for which there is no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WhenFull {
+    /// With an error.
+    #[default]
+    Error,
+    /// Denied, with nothing left, for a second.
+    Deny,
+    /// As a counter that was never asked before; nothing is counted.
+    Allow,
+}
+
+/// The bounds, and what to do at them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    pub max_counters: u64,
+    /// Bytes of counters on disk; for a store that has one.
+    pub max_disk: u64,
+    pub when_full: WhenFull,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { max_counters: DEFAULT_MAX_COUNTERS, max_disk: DEFAULT_MAX_DISK, when_full: WhenFull::default() }
+    }
+}
+
+/// The number of counters, as far as it is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Count {
+    pub at_least: u64,
+    pub at_most: u64,
+}
+
+/// Counts the counters of a store, and refuses those beyond the bound.
+#[derive(Debug)]
+pub struct CounterBudget {
+    max_counters: i64,
+    when_full: WhenFull,
+    /// Made once: a flood of new actors must not allocate.
+    error: StoreError,
+    /// Counters that were made, less those that were forgotten, since the start.
+    begun: AtomicI64,
+    /// `begun` plus this is the most that there can be: what the last count found, less what had begun by then.
+    base: AtomicI64,
+    /// Records that were dropped since the start, and how many of them the last count knew of.
+    dropped: AtomicI64,
+    settled: AtomicI64,
+    /// Whether `base` was counted. Until then it is an estimate: good to show, never a reason to refuse.
+    is_counted: AtomicBool,
+    disk_is_full: AtomicBool,
+    refused: AtomicU64,
+}
+
+impl CounterBudget {
+    /// The budget of a store without counters.
+    pub fn new(bounds: Bounds) -> Self {
+        Self {
+            max_counters: i64::try_from(bounds.max_counters).unwrap_or(i64::MAX),
+            when_full: bounds.when_full,
+            error: StoreError::new("the store is full: no further counter is begun, those that are there go on"),
+            begun: AtomicI64::new(0),
+            base: AtomicI64::new(0),
+            dropped: AtomicI64::new(0),
+            settled: AtomicI64::new(0),
+            is_counted: AtomicBool::new(true),
+            disk_is_full: AtomicBool::new(false),
+            refused: AtomicU64::new(0),
+        }
+    }
+
+    /// The store holds so many counters from before, as it knew when it was closed.
+    pub fn remembered(&self, count: Count) {
+        let at_most = signed(count.at_most);
+        self.counted_as(at_most, signed(count.at_least) - at_most);
+    }
+
+    /// The store holds about so many counters from before, which were not counted.
+    pub fn estimated(&self, counters: u64) {
+        self.base.store(signed(counters), Relaxed);
+        self.is_counted.store(false, Release);
+    }
+
+    /// The number is no longer certain: it is an estimate until they are counted again.
+    pub fn doubt(&self) {
+        self.is_counted.store(false, Release);
+    }
+
+    /// They were counted: `counters` existed when `begun` had begun and at least `dropped` of the records dropped by now
+    /// were gone.
+    pub fn counted(&self, counters: u64, begun: i64, dropped: i64) {
+        self.counted_as(signed(counters) - begun, dropped);
+    }
+
+    fn counted_as(&self, base: i64, settled: i64) {
+        self.base.store(base, Relaxed);
+        // Last: a reader that sees the old number reckons too few.
+        self.settled.store(settled, Release);
+        self.is_counted.store(true, Release);
+    }
+
+    /// The policy's answer to an ask about a counter that does not exist; `None` where there is room for it, or nothing
+    /// is asked of it.
+    pub fn refusal(&self, entry: &Entry) -> Option<Result<Outcome, StoreError>> {
+        if !self.is_full() || entry.action == Action::Forget {
+            return None;
+        }
+        Some(self.refuse(entry))
+    }
+
+    /// The policy's answer.
+    pub fn refuse(&self, entry: &Entry) -> Result<Outcome, StoreError> {
+        self.refused.fetch_add(1, Relaxed);
+        match self.when_full {
+            WhenFull::Error => Err(self.error.clone()),
+            WhenFull::Deny => Ok(entry.denied()),
+            WhenFull::Allow => Ok(entry.uncounted()),
+        }
+    }
+
+    pub fn is_full(&self) -> bool {
+        !self.has_room(self.begun.load(Relaxed)) || self.disk_is_full()
+    }
+
+    /// A counter is made. False, and nothing is counted, when there is no room for it.
+    #[must_use]
+    pub fn begin(&self) -> bool {
+        !self.disk_is_full()
+            && self.begun.fetch_update(Relaxed, Relaxed, |begun| self.has_room(begun).then_some(begun + 1)).is_ok()
+    }
+
+    /// A counter is forgotten.
+    pub fn forget(&self) {
+        self.begun.fetch_sub(1, Relaxed);
+    }
+
+    /// A record that may have been a counter's latest was dropped.
+    pub fn dropped_record(&self) {
+        self.dropped.fetch_add(1, Relaxed);
+    }
+
+    /// Records that were dropped since the start.
+    pub fn dropped(&self) -> i64 {
+        self.dropped.load(Relaxed)
+    }
+
+    fn has_room(&self, begun: i64) -> bool {
+        self.at_least_with(begun) < self.max_counters
+    }
+
+    fn at_least_with(&self, begun: i64) -> i64 {
+        let in_doubt = self.dropped.load(Relaxed) - self.settled.load(Acquire);
+        let base = if self.is_counted.load(Acquire) { self.base.load(Relaxed) } else { 0 };
+        base + begun - in_doubt
+    }
+
+    /// Counters that exist for certain.
+    pub fn at_least(&self) -> u64 {
+        unsigned(self.at_least_with(self.begun.load(Relaxed)))
+    }
+
+    /// Counters that may exist; an estimate before they are counted.
+    pub fn at_most(&self) -> u64 {
+        unsigned(self.base.load(Relaxed) + self.begun.load(Relaxed))
+    }
+
+    /// How many counters exist, about: exactly, once they are counted, but for what is in doubt.
+    pub fn approximately(&self) -> u64 {
+        if self.is_counted() { self.at_least() } else { self.at_most() }
+    }
+
+    /// `None` before they are counted.
+    pub fn count(&self) -> Option<Count> {
+        self.is_counted().then(|| Count { at_least: self.at_least(), at_most: self.at_most() })
+    }
+
+    pub fn is_counted(&self) -> bool {
+        self.is_counted.load(Acquire)
+    }
+
+    /// Whether so many counters may exist that those which have expired should be looked for.
+    pub fn is_nearly_full(&self) -> bool {
+        let sweep_at = i128::from(self.max_counters) * i128::from(SWEEP_AT_PERCENT) / 100;
+        i128::from(self.at_most()) >= sweep_at
+    }
+
+    pub fn set_disk_is_full(&self, is_full: bool) {
+        self.disk_is_full.store(is_full, Relaxed);
+    }
+
+    pub fn disk_is_full(&self) -> bool {
+        self.disk_is_full.load(Relaxed)
+    }
+
+    /// Asks that were answered by the policy since the start.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
+    }
+
+    pub fn figures(&self) -> [Figure; 4] {
+        [
+            Figure::gauge("divvy_max_counters", "The bound on counters.", self.max_counters as f64),
+            Figure::gauge(
+                "divvy_counters_counted",
+                "1 once the number of counters is known, 0 while they are being counted after a kill.",
+                f64::from(u8::from(self.is_counted())),
+            ),
+            Figure::gauge(
+                "divvy_full",
+                "1 while there is no room for a new counter.",
+                f64::from(u8::from(self.is_full())),
+            ),
+            Figure::counter(
+                "divvy_counters_refused_total",
+                "Asks about new counters that --when-full answered.",
+                self.refused(),
+            ),
+        ]
+    }
+}
+
+/// The log's lines about a full store: one when there is no room, and one when there is room again.
+#[derive(Debug)]
+pub struct RoomLog {
+    outage: Outage,
+    full_at: Timestamp,
+}
+
+impl Default for RoomLog {
+    fn default() -> Self {
+        let meanwhile = "new ones are answered as --when-full says (raise --max-counters or --max-disk)";
+        Self { outage: Outage::of("room for counters", meanwhile), full_at: Timestamp::EPOCH }
+    }
+}
+
+impl RoomLog {
+    /// Takes note of whether there is room at `now`.
+    pub fn note(&mut self, budget: &CounterBudget, now: Timestamp) {
+        if budget.is_full() {
+            self.full_at = now;
+            self.outage.note(&Err(budget.error.clone()));
+        } else if now.since(self.full_at) >= QUIET_NS {
+            self.outage.note(&Ok(()));
+        }
+    }
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::Ask;
+    use crate::store::testing::{LOOK, TAKE, at, window};
+
+    fn budget(max_counters: u64, when_full: WhenFull) -> CounterBudget {
+        CounterBudget::new(Bounds { max_counters, when_full, ..Bounds::default() })
+    }
+
+    fn entry(action: Action) -> Entry {
+        Entry { key: 0..0, limit: window(5, 60), action, at: at(0) }
+    }
+
+    #[test]
+    fn there_is_room_up_to_the_bound_and_again_after_a_forget() {
+        let budget = budget(2, WhenFull::Error);
+        assert!(budget.begin());
+        assert!(budget.refusal(&entry(TAKE)).is_none());
+        assert!(budget.begin());
+        assert!(!budget.begin());
+        assert!(budget.refusal(&entry(TAKE)).unwrap().is_err());
+        assert!(budget.refusal(&entry(LOOK)).unwrap().is_err(), "a peek tells what a hit would be told");
+        assert!(budget.refusal(&entry(Action::Forget)).is_none());
+        budget.forget();
+        assert!(budget.refusal(&entry(TAKE)).is_none());
+        assert_eq!(budget.refused(), 2);
+    }
+
+    #[test]
+    fn threads_never_exceed_the_bound() {
+        let budget = budget(1_000, WhenFull::Error);
+        let begun: usize = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| (0..500).filter(|_| budget.begin()).count())).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!((begun, budget.at_least()), (1_000, 1_000));
+    }
+
+    #[test]
+    fn a_full_disk_leaves_no_room() {
+        let budget = budget(2, WhenFull::Error);
+        budget.set_disk_is_full(true);
+        assert!(budget.refusal(&entry(TAKE)).is_some() && !budget.begin());
+        budget.set_disk_is_full(false);
+        assert!(budget.refusal(&entry(TAKE)).is_none() && budget.begin());
+    }
+
+    #[test]
+    fn an_estimate_refuses_nothing() {
+        let budget = budget(10, WhenFull::Error);
+        budget.estimated(1_000);
+        assert!(!budget.is_full() && budget.is_nearly_full());
+        assert_eq!((budget.count(), budget.approximately()), (None, 1_000));
+        assert!((0..10).all(|_| budget.begin()));
+        assert!(!budget.begin(), "those that began since are certain");
+        budget.counted(12, 10, 0);
+        assert_eq!(budget.count(), Some(Count { at_least: 12, at_most: 12 }));
+    }
+
+    #[test]
+    fn a_dropped_record_makes_one_less_and_leaves_one_in_doubt() {
+        let budget = budget(10, WhenFull::Error);
+        assert!((0..10).all(|_| budget.begin()));
+        budget.dropped_record();
+        assert_eq!(budget.count(), Some(Count { at_least: 9, at_most: 10 }));
+        assert!(!budget.is_full() && budget.is_nearly_full());
+        // It was an older version: the recount finds all of them.
+        budget.counted(10, 10, budget.dropped());
+        assert_eq!(budget.count(), Some(Count { at_least: 10, at_most: 10 }));
+        assert!(budget.is_full());
+    }
+
+    #[test]
+    fn a_count_keeps_what_happened_meanwhile_and_what_it_could_not_know() {
+        let budget = budget(100, WhenFull::Error);
+        budget.estimated(40);
+        (0..5).for_each(|_| budget.dropped_record());
+        assert!(budget.begin());
+        // 50 were found when nothing had begun; 3 of the 5 drops were known to be over by then.
+        budget.counted(50, 0, 3);
+        assert_eq!(budget.count(), Some(Count { at_least: 49, at_most: 51 }));
+    }
+
+    #[test]
+    fn a_remembered_count_keeps_its_doubt() {
+        let budget = budget(100, WhenFull::Error);
+        let count = Count { at_least: 40, at_most: 50 };
+        budget.remembered(count);
+        assert_eq!(budget.count(), Some(count));
+    }
+
+    #[test]
+    fn the_policy_answers() {
+        let answer = |when_full| budget(0, when_full).refusal(&entry(Action::Ask(Ask::Take { cost: 2 }))).unwrap();
+        let denied = answer(WhenFull::Deny).unwrap();
+        assert!(!denied.allowed && denied.left == 0 && denied.reset_ns == 1_000_000_000, "{denied:?}");
+        let allowed = answer(WhenFull::Allow).unwrap();
+        assert!(allowed.allowed && allowed.left == 3, "{allowed:?}");
+        assert!(answer(WhenFull::Error).unwrap_err().to_string().contains("full"));
+    }
+}

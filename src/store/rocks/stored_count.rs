@@ -1,0 +1,81 @@
+//! The number of counters, in a small file of its own while the database is closed.
+//!
+//! It is written once everything else is, and removed before the database is opened again: a process that was killed
+//! leaves none. It also names the database's last change, so a database that something else has changed since is counted
+//! anew. A divvy that knows no such file ignores it.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+
+use super::database::OpenError;
+use crate::store::counter_budget::Count;
+
+pub const FILE: &str = "DIVVY-COUNTERS";
+/// The layout of the file: `version sequence at-least at-most`, in digits.
+const VERSION: u64 = 1;
+
+/// What the file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredCount {
+    /// RocksDB's number of the last change.
+    pub sequence: u64,
+    pub count: Count,
+}
+
+impl StoredCount {
+    /// Writes the file, for good.
+    pub fn write(self, data_dir: &Path) -> io::Result<()> {
+        let Count { at_least, at_most } = self.count;
+        let mut file = File::create(data_dir.join(FILE))?;
+        writeln!(file, "{VERSION} {} {at_least} {at_most}", self.sequence)?;
+        file.sync_all()?;
+        File::open(data_dir)?.sync_all()
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let numbers: Result<Vec<u64>, _> = text.trim_end().split(' ').map(str::parse).collect();
+        let [VERSION, sequence, at_least, at_most] = numbers.ok()?[..] else { return None };
+        (at_least <= at_most).then_some(Self { sequence, count: Count { at_least, at_most } })
+    }
+}
+
+/// Reads the file and removes it, for good; `None` when there is none, or none that this divvy can read.
+pub fn take(data_dir: &Path) -> Result<Option<StoredCount>, OpenError> {
+    let unusable = |e: io::Error| OpenError::Unusable { path: data_dir.into(), reason: e.to_string() };
+    let path = data_dir.join(FILE);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        // What it says is worth a recount at most.
+        Err(_) => String::new(),
+    };
+    fs::remove_file(&path).and_then(|()| File::open(data_dir)?.sync_all()).map_err(unusable)?;
+    Ok(StoredCount::parse(&text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_is_read_once() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(take(dir.path()).unwrap(), None);
+        let stored = StoredCount { sequence: 7, count: Count { at_least: 40, at_most: 50 } };
+        stored.write(dir.path()).unwrap();
+        assert_eq!(take(dir.path()).unwrap(), Some(stored));
+        assert_eq!(take(dir.path()).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_not_a_count_is_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        for text in [&b""[..], b"2 7 40 50\n", b"1 7 50 40\n", b"1 7 40\n", b"1 7 40 50 60\n", b"1 7 -1 50\n", b"\xff"]
+        {
+            fs::write(dir.path().join(FILE), text).unwrap();
+            assert_eq!(take(dir.path()).unwrap(), None, "{text:?}");
+            assert!(!dir.path().join(FILE).exists());
+        }
+    }
+}

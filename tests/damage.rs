@@ -1,0 +1,134 @@
+//! What is damaged or in use on disk, and what a server makes of that.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use divvy::store::{RocksOptions, RocksStore};
+
+use crate::support::log::Log;
+use crate::support::redis::until;
+use crate::support::{RespClient, RulesFile, Server, divvy, http};
+
+const RULES: &str = "
+[api=hit user=*]
+creditLimit = 1000000
+resetSeconds = 36000
+actorField = user
+
+[default]
+creditLimit = 0
+resetSeconds = 0
+";
+
+fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
+    let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.extension().is_some_and(|it| it == extension)).collect()
+}
+
+#[test]
+fn a_damaged_block_is_logged_counted_and_makes_the_server_not_ready_for_a_while() {
+    let rules = RulesFile::ini(RULES);
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    // Restarting writes the log into a table.
+    for users in [2_000, 0] {
+        let server = Server::on_disk(rules.path(), &data, "wal");
+        let mut client = RespClient::connect(server.resp);
+        for user in 0..users {
+            client.command(&format!("DIVVY.HIT api=hit user=u{user}"));
+        }
+        assert!(server.terminate().success());
+    }
+    let largest = files(&data, "sst").into_iter().max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap();
+    let mut bytes = fs::read(&largest).unwrap();
+    let middle = bytes.len() / 4;
+    bytes[middle] ^= 0xff;
+    fs::write(&largest, bytes).unwrap();
+
+    let mut command = divvy();
+    let log = Log::of(&mut command);
+    let server = Server::start_as(&mut command, &[rules.path(), "--data-dir", data.to_str().unwrap()]);
+    assert_eq!(http::get(server.http, "/readyz").status, 200);
+    let mut client = RespClient::connect(server.resp);
+    let hit = |client: &mut RespClient, user| client.command(&format!("DIVVY.HIT api=hit user=u{user}"));
+    let damaged: Vec<_> = (0..2_000).filter(|user| hit(&mut client, *user).starts_with("-ERR")).collect();
+    assert!(!damaged.is_empty() && damaged.len() < 1_000, "{}", damaged.len());
+    assert!(hit(&mut client, damaged[0]).starts_with("-ERR"));
+    assert_eq!(http::get(server.http, "/readyz").status, 503);
+    log.await_line(&["ERROR", "cannot read counters"]);
+    let metrics = http::get(server.http, "/metrics").body;
+    let failed = metrics.lines().find_map(|line| line.strip_prefix("divvy_failed_reads_total ")).unwrap();
+    assert!(failed.parse::<f64>().unwrap() >= damaged.len() as f64);
+    until(|| http::get(server.http, "/readyz").status == 200);
+}
+
+#[test]
+fn a_process_that_asks_whether_its_own_directory_is_in_use_keeps_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = RocksStore::open(dir.path(), RocksOptions::default()).unwrap();
+    assert!(RocksStore::is_in_use(dir.path()));
+    let start = || {
+        let mut command = divvy();
+        command.args(["serve", "--data-dir", dir.path().to_str().unwrap()]);
+        for front in ["--listen", "--resp-listen", "--http-listen", "--grpc-listen"] {
+            command.args([front, "127.0.0.1:0"]);
+        }
+        let output = command.output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let error = start();
+    assert!(error.contains("in use by another process"), "{error}");
+    // As an older divvy would find it.
+    fs::remove_file(dir.path().join("DIVVY-LOCK")).unwrap();
+    let error = start();
+    assert!(error.contains("in use by another process"), "{error}");
+    drop(store);
+}
+
+#[test]
+fn files_that_a_killed_process_left_unfinished_are_removed_at_start() {
+    let rules = RulesFile::ini(RULES);
+    let dir = tempfile::tempdir().unwrap();
+    Server::on_disk(rules.path(), dir.path(), "wal").kill();
+    fs::write(dir.path().join("OPTIONS-000099.dbtmp"), "").unwrap();
+    let _server = Server::on_disk(rules.path(), dir.path(), "wal");
+    assert_eq!(files(dir.path(), "dbtmp"), [PathBuf::new(); 0]);
+}
+
+#[test]
+fn a_deleted_write_ahead_log_is_told_and_not_taken_for_an_empty_one() {
+    let rules = RulesFile::ini(RULES);
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::on_disk(rules.path(), dir.path(), "sync");
+    let mut client = RespClient::connect(server.resp);
+    for user in 0..100 {
+        assert!(client.command(&format!("DIVVY.HIT api=hit user=u{user}")).starts_with("[1 999999 "));
+    }
+    server.kill();
+    let logs = files(dir.path(), "log");
+    assert!(!logs.is_empty());
+    logs.iter().for_each(|log| fs::remove_file(log).unwrap());
+
+    let mut command = divvy();
+    command.args(["serve", rules.path(), "--data-dir", dir.path().to_str().unwrap()]);
+    for front in ["--listen", "--resp-listen", "--http-listen", "--grpc-listen"] {
+        command.args([front, "127.0.0.1:0"]);
+    }
+    let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let ended = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break Some(status),
+            None if Instant::now() >= deadline => break None,
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    let _ = child.kill();
+    let output = child.wait_with_output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(ended.is_some_and(|status| !status.success()), "it serves as if nothing were missing: {error}");
+    assert!(error.contains("is damaged"), "{error}");
+}

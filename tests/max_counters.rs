@@ -1,0 +1,180 @@
+//! `--max-counters` counts the counters that exist: not their windows, not their versions on disk.
+
+use std::path::Path;
+
+use divvy::algorithm::{Ask, FixedWindow, Limit};
+use divvy::clock::{Clock, NANOS_PER_SECOND, Timestamp};
+use divvy::store::{Action, Batch, Bounds, MemoryStore, RocksOptions, RocksStore, Store, WhenFull};
+
+use crate::conformance::wait;
+use crate::support::log::Log;
+use crate::support::redis::until;
+use crate::support::{RespClient, RulesFile, Server, divvy, encode, http};
+
+const QUARTER: u64 = NANOS_PER_SECOND / 4;
+const RULES: &str = "
+[api=long user=*]
+creditLimit = 1000000
+resetSeconds = 36000
+actorField = user
+label = long
+
+[api=short user=*]
+creditLimit = 1000000
+resetSeconds = 1
+actorField = user
+label = short
+
+[default]
+creditLimit = 0
+resetSeconds = 0
+";
+
+fn open(path: &Path, max_counters: u64) -> RocksStore {
+    let bounds = Bounds { max_counters, ..Bounds::default() };
+    RocksStore::open(path, RocksOptions { bounds, ..RocksOptions::default() }).unwrap()
+}
+
+/// Whether the store granted a hit of `key` at `now`, in a window of a quarter of a second.
+async fn hit(store: &impl Store, key: &str, now: Timestamp) -> Result<bool, String> {
+    let limit = Limit::FixedWindow(FixedWindow::new(5, QUARTER).unwrap());
+    let mut batch = Batch::default();
+    batch.begin(now);
+    batch.push(limit, Action::Ask(Ask::Take { cost: 1 }), now, |out| out.extend_from_slice(key.as_bytes()));
+    store.apply(&mut batch).await;
+    batch.outcome(0).map(|outcome| outcome.allowed).map_err(|error| error.to_string())
+}
+
+async fn a_hundred_windows_are_one_counter(store: &impl Store) {
+    let begin = Clock::system().now();
+    for window in 0..100 {
+        let now = begin.plus(window * QUARTER);
+        assert_eq!(hit(store, "actor", now).await, Ok(true), "window {window}");
+        assert_eq!(store.approximate_len().await.unwrap(), 1, "window {window}");
+    }
+}
+
+#[test]
+fn one_actor_through_a_hundred_windows_is_one_counter() {
+    wait(async {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path(), 20);
+        a_hundred_windows_are_one_counter(&store).await;
+        store.close().await.unwrap();
+        a_hundred_windows_are_one_counter(&MemoryStore::bounded(20, WhenFull::Error)).await;
+    });
+}
+
+#[test]
+fn a_counter_that_has_expired_begins_anew_in_a_full_store() {
+    wait(async {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path(), 2);
+        let now = Clock::system().now();
+        // The server's clock does not get there while this runs, so nothing is swept.
+        let later = now.plus(3_600 * NANOS_PER_SECOND);
+        for key in ["a", "b"] {
+            assert_eq!(hit(&store, key, later).await, Ok(true));
+        }
+        assert!(hit(&store, "c", later).await.is_err());
+        assert_eq!(hit(&store, "a", later.plus(10 * QUARTER)).await, Ok(true));
+        store.close().await.unwrap();
+    });
+}
+
+/// Hits every user once; how many were refused.
+fn hit_all(client: &mut RespClient, users: impl Iterator<Item = String>) -> usize {
+    let users: Vec<_> = users.collect();
+    let hits = users.iter().map(|user| encode(&[b"DIVVY.HIT", b"api=long", format!("user={user}").as_bytes()]));
+    client.send(&hits.collect::<Vec<_>>().concat());
+    users.iter().filter(|_| client.read_reply().starts_with("-ERR the store is full")).count()
+}
+
+fn figure(server: &Server, name: &str) -> Option<f64> {
+    let text = http::get(server.http, "/metrics").body;
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+}
+
+#[test]
+fn restarts_and_kills_do_not_fill_the_store() {
+    let rules = RulesFile::ini(RULES);
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let args = [rules.path(), "--data-dir", data.to_str().unwrap(), "--max-counters", "1000"];
+    let known = || (0..600).map(|user| format!("known-{user}"));
+    for kill in [false, true, false, true] {
+        let server = Server::start(&args);
+        let mut client = RespClient::connect(server.resp);
+        for _ in 0..3 {
+            assert_eq!(hit_all(&mut client, known()), 0);
+        }
+        if kill {
+            server.kill();
+        } else {
+            assert!(server.terminate().success());
+        }
+    }
+    let server = Server::start(&args);
+    let mut client = RespClient::connect(server.resp);
+    assert_eq!(hit_all(&mut client, (0..300).map(|user| format!("new-{user}"))), 0, "refused of 300 new ones");
+    until(|| figure(&server, "divvy_counters_counted") == Some(1.0));
+    assert_eq!(figure(&server, "divvy_live_counters"), Some(900.0));
+    assert_eq!(hit_all(&mut client, (0..200).map(|user| format!("more-{user}"))), 100, "refused of 200 more");
+}
+
+#[test]
+fn after_a_clean_stop_the_count_is_known_at_once() {
+    let rules = RulesFile::ini(RULES);
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let args = [rules.path(), "--data-dir", data.to_str().unwrap(), "--max-counters", "100"];
+    let server = Server::start(&args);
+    assert_eq!(hit_all(&mut RespClient::connect(server.resp), (0..90).map(|user| format!("a-{user}"))), 0);
+    assert!(server.terminate().success());
+    let server = Server::start(&args);
+    let mut client = RespClient::connect(server.resp);
+    assert_eq!(hit_all(&mut client, (0..20).map(|user| format!("b-{user}"))), 10);
+    assert_eq!(figure(&server, "divvy_live_counters"), Some(100.0));
+}
+
+#[test]
+fn live_counters_are_shown_before_they_are_written_back() {
+    let rules = RulesFile::ini(RULES);
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let server = Server::start(&[rules.path(), "--data-dir", data.to_str().unwrap()]);
+    let mut client = RespClient::connect(server.resp);
+    for chunk in 0..50 {
+        assert_eq!(hit_all(&mut client, (0..1_000).map(|user| format!("{chunk}-{user}"))), 0);
+        assert_eq!(figure(&server, "divvy_live_counters"), Some(f64::from(chunk + 1) * 1_000.0));
+    }
+    assert_eq!(client.command("DIVVY.FORGET long ACTOR 0-7"), "[0 1]");
+    assert_eq!(figure(&server, "divvy_live_counters"), Some(49_999.0));
+}
+
+#[test]
+fn the_log_tells_when_the_store_is_full_and_when_there_is_room_again() {
+    let rules = RulesFile::ini(RULES);
+    for store in ["memory", "rocksdb"] {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        let mut args = vec![rules.path(), "--store", store, "--max-counters", "3"];
+        if store == "rocksdb" {
+            args.extend(["--data-dir", data.to_str().unwrap()]);
+        }
+        let mut command = divvy();
+        let log = Log::of(&mut command);
+        let server = Server::start_as(&mut command, &args);
+        let mut client = RespClient::connect(server.resp);
+        assert_eq!(hit_all(&mut client, ["a", "b", "c", "d"].map(String::from).into_iter()), 1);
+        log.await_line(&["ERROR", "the store is full", "--max-counters"]);
+        for user in ["a", "b", "c"] {
+            assert_eq!(client.command(&format!("DIVVY.FORGET long ACTOR {user}")), "[0 1]");
+        }
+        until(|| {
+            assert!(client.command("DIVVY.HIT api=long user=a").starts_with("[1 "));
+            log.text().contains("working again: room for counters")
+        });
+        assert_eq!(log.count("the store is full"), 1, "{store}: {}", log.text());
+    }
+}
