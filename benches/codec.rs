@@ -50,7 +50,7 @@ fn resp(c: &mut Criterion) {
             let bytes = black_box(&bytes);
             let consumed = decoder.decode(bytes).unwrap().unwrap();
             match Command::parse(decoder.arguments(bytes)).unwrap() {
-                Command::Hit(pairs) => pairs.read_into(&mut operation, DEFAULT_MAX_PAIRS).unwrap(),
+                Command::Hit(hit) => hit.pairs.read_into(&mut operation, DEFAULT_MAX_PAIRS).unwrap(),
                 other => panic!("{other:?}"),
             }
             consumed

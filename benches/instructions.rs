@@ -108,10 +108,10 @@ fn resp(hits: u64) {
     let (mut decoder, mut operation, mut out) = (Decoder::new(Limits::default()), Operation::new(), Vec::new());
     for _ in 0..hits {
         decoder.decode(black_box(REQUEST)).unwrap().unwrap();
-        let command::Command::Hit(pairs) = command::Command::parse(decoder.arguments(REQUEST)).unwrap() else {
+        let command::Command::Hit(hit) = command::Command::parse(decoder.arguments(REQUEST)).unwrap() else {
             unreachable!("a hit")
         };
-        pairs.read_into(&mut operation, 256).unwrap();
+        hit.pairs.read_into(&mut operation, 256).unwrap();
         out.clear();
         ReplyWriter::new(&mut out, Version::Resp2).verdict(true, black_box(57), 60);
     }

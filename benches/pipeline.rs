@@ -74,8 +74,8 @@ fn pipeline(c: &mut Criterion) {
             limiter.begin(&mut requests);
             let mut rest = burst.as_slice();
             while let Ok(Some(consumed)) = decoder.decode(rest) {
-                let Ok(Command::Hit(pairs)) = Command::parse(decoder.arguments(rest)) else { panic!("a hit") };
-                pairs.read_into(&mut operation, 256).expect("pairs");
+                let Ok(Command::Hit(hit)) = Command::parse(decoder.arguments(rest)) else { panic!("a hit") };
+                hit.pairs.read_into(&mut operation, 256).expect("pairs");
                 requests.push(&operation, Intent::Hit);
                 rest = &rest[consumed..];
                 if rest.is_empty() {

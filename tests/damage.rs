@@ -95,7 +95,7 @@ fn files_that_a_killed_process_left_unfinished_are_removed_at_start() {
     Server::on_disk(rules.path(), dir.path(), "wal").kill();
     fs::write(dir.path().join("OPTIONS-000099.dbtmp"), "").unwrap();
     let _server = Server::on_disk(rules.path(), dir.path(), "wal");
-    assert_eq!(files(dir.path(), "dbtmp"), [PathBuf::new(); 0]);
+    assert!(files(dir.path(), "dbtmp").is_empty());
 }
 
 #[test]

@@ -26,6 +26,8 @@ use crate::support::http::{self, HttpClient};
 use crate::support::seed::{seed, setting};
 use crate::support::{LineClient, PATIENCE, RespClient, RulesFile, Server, divvy};
 
+type MakeRequest = fn(&mut Rng) -> Vec<u8>;
+
 const RULES: &str = "
 [domain=storm user=*]
 creditLimit = 1000000000
@@ -78,7 +80,7 @@ fn storm(durability: &str) {
         let line = server.line;
         let steady: Vec<_> = (0..STEADY).map(|client| scope.spawn(move || count(line, client, until))).collect();
         // HTTP/1 has most of the time: there a handler is dropped the moment its client is gone.
-        let closed: [(SocketAddr, fn(&mut Rng) -> Vec<u8>, f64); 3] =
+        let closed: [(SocketAddr, MakeRequest, f64); 3] =
             [(server.http, post, 0.6), (server.line, self::line, 0.7), (server.resp, resp, 0.8)];
         for (address, request, share) in closed {
             two_at_once(begun + length.mul_f64(share), &mut rng, |rng, until| {
