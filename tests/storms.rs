@@ -48,6 +48,8 @@ const USERS: u64 = 40;
 const RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
 
+type MakeRequest = fn(&mut Rng) -> Vec<u8>;
+
 #[test]
 fn a_storm_of_disconnects_in_wal_mode_harms_nobody_else() {
     storm("wal");
@@ -78,7 +80,7 @@ fn storm(durability: &str) {
         let line = server.line;
         let steady: Vec<_> = (0..STEADY).map(|client| scope.spawn(move || count(line, client, until))).collect();
         // HTTP/1 has most of the time: there a handler is dropped the moment its client is gone.
-        let closed: [(SocketAddr, fn(&mut Rng) -> Vec<u8>, f64); 3] =
+        let closed: [(SocketAddr, MakeRequest, f64); 3] =
             [(server.http, post, 0.6), (server.line, self::line, 0.7), (server.resp, resp, 0.8)];
         for (address, request, share) in closed {
             two_at_once(begun + length.mul_f64(share), &mut rng, |rng, until| {
@@ -172,7 +174,7 @@ fn resp(rng: &mut Rng) -> Vec<u8> {
 
 /// Opens connections, sends a request on each of them, some cut short, and closes all within a moment, without a look at
 /// the replies.
-fn hang_up(address: SocketAddr, request: fn(&mut Rng) -> Vec<u8>, mut rng: Rng, until: Instant, count: &AtomicU64) {
+fn hang_up(address: SocketAddr, request: MakeRequest, mut rng: Rng, until: Instant, count: &AtomicU64) {
     while Instant::now() < until {
         let mut connections: Vec<_> = (0..AT_ONCE).map(|_| TcpStream::connect(address).unwrap()).collect();
         for connection in &mut connections {
