@@ -50,6 +50,8 @@ const USERS: u64 = 40;
 const RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
 
+type MakeRequest = fn(&mut Rng) -> Vec<u8>;
+
 #[test]
 fn a_storm_of_disconnects_in_wal_mode_harms_nobody_else() {
     storm("wal");
@@ -174,7 +176,7 @@ fn resp(rng: &mut Rng) -> Vec<u8> {
 
 /// Opens connections, sends a request on each of them, some cut short, and closes all within a moment, without a look at
 /// the replies.
-fn hang_up(address: SocketAddr, request: fn(&mut Rng) -> Vec<u8>, mut rng: Rng, until: Instant, count: &AtomicU64) {
+fn hang_up(address: SocketAddr, request: MakeRequest, mut rng: Rng, until: Instant, count: &AtomicU64) {
     while Instant::now() < until {
         let mut connections: Vec<_> = (0..AT_ONCE).map(|_| TcpStream::connect(address).unwrap()).collect();
         for connection in &mut connections {
