@@ -26,8 +26,6 @@ use crate::support::http::{self, HttpClient};
 use crate::support::seed::{seed, setting};
 use crate::support::{LineClient, PATIENCE, RespClient, RulesFile, Server, divvy};
 
-type MakeRequest = fn(&mut Rng) -> Vec<u8>;
-
 const RULES: &str = "
 [domain=storm user=*]
 creditLimit = 1000000000
