@@ -49,7 +49,12 @@ fn answer(request: Arguments) {
     let mut out = Vec::new();
     let mut reply = ReplyWriter::new(&mut out, Version::Resp3);
     match Command::parse(request) {
-        Ok(Command::Hit(pairs) | Command::Peek(pairs) | Command::Forget(pairs) | Command::Explain(pairs)) => {
+        Ok(Command::Hit(priced) | Command::Peek(priced)) => {
+            if let Err(error) = priced.pairs.read_into(&mut Operation::new(), 4) {
+                reply.error(error);
+            }
+        }
+        Ok(Command::Forget(pairs) | Command::Explain(pairs)) => {
             if let Err(error) = pairs.read_into(&mut Operation::new(), 4) {
                 reply.error(error);
             }
