@@ -10,12 +10,15 @@ CARGO ?= cargo
 CONFIG ?= config/example.ini
 # What `make test-slow` does: see docs/testing.md. TEST_SEED= gives it the seed that an earlier run printed.
 TEST_SLOW_KILLS ?= 1000
+TEST_SLOW_SCHEDULES ?= 200000
 TEST_SLOW_KILL_LANES ?= 6
 TEST_SLOW_POWER_DISKS ?= 1000
 TEST_SLOW_STORM_SECONDS ?= 60
 TEST_SLOW_OUTAGES ?= 2
 TEST_SLOW_OUTAGE_SECONDS ?= 60
 TEST_SEED ?=
+# Schedules that the model checker tries for each property
+SCHEDULES ?= 2000
 FUZZ_SECONDS ?= 60
 # What `make bench` passes on, such as --quick
 BENCH_ARGS ?=
@@ -54,9 +57,15 @@ clippy: setup
 .PHONY: test
 test: test-setup ## All tests but the long campaigns
 	$(CARGO) test --release --locked
+	@$(MAKE) --no-print-directory model
+
+.PHONY: model
+model: setup ## Check the commit path on a model checker, thousands of schedules
+	DIVVY_TEST_SCHEDULES=$(SCHEDULES) $(CARGO) test --release --locked --features model --lib store::rocks::model
 
 .PHONY: test-slow
-test-slow: test-setup kills power-cuts outages storms ## The long campaigns: kills, power cuts, failing disks, storms, fuzzing
+test-slow: SCHEDULES = $(TEST_SLOW_SCHEDULES)
+test-slow: test-setup model kills power-cuts outages storms ## The long campaigns: kills, power cuts, failing disks, storms, fuzzing
 	FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz
 
 # One after the other, each alone on the machine, and with what it tells.

@@ -56,7 +56,7 @@ fn a_damaged_block_is_logged_counted_and_makes_the_server_not_ready_for_a_while(
     let damaged: Vec<_> = (0..2_000).filter(|user| hit(&mut client, *user).starts_with("-ERR")).collect();
     assert!(!damaged.is_empty() && damaged.len() < 1_000, "{}", damaged.len());
     assert!(hit(&mut client, damaged[0]).starts_with("-ERR"));
-    assert_eq!(http::get(server.http, "/readyz").status, 503);
+    until(|| http::get(server.http, "/readyz").status == 503);
     log.await_line(&["ERROR", "cannot read counters"]);
     let metrics = http::get(server.http, "/metrics").body;
     let failed = metrics.lines().find_map(|line| line.strip_prefix("divvy_failed_reads_total ")).unwrap();

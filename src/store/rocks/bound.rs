@@ -28,8 +28,9 @@ const PAUSE: u32 = 20;
 const PAUSE_IN_DOUBT: u32 = 2;
 /// Expired counters are worth a compaction when they are more than one in so many.
 const WORTH_COMPACTING: u64 = 4;
-/// Expired counters that are forgotten before their records are deleted: it bounds what the table holds of them.
-const SWEPT_AT_ONCE: u64 = 1024;
+/// Expired counters that are forgotten before their records are deleted, for good: it bounds what the table holds of
+/// them.
+const SWEPT_AT_ONCE: u64 = 4096;
 
 /// What a look at all counters has found.
 #[derive(Debug, Clone, Copy, Default)]
@@ -132,6 +133,7 @@ impl Shared {
                     survey.forgotten += 1;
                     if survey.forgotten.is_multiple_of(SWEPT_AT_ONCE) {
                         engine.write_back()?;
+                        engine.sync()?;
                     }
                 }
                 // A database that has failed waits for this to end before it is opened again.

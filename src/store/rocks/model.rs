@@ -1,7 +1,7 @@
 //! The engine on the model checker: every interleaving of hits, clients that leave, commits that fail, write-backs,
 //! fsyncs, and a disk that breaks and is opened again, as far as random schedules reach.
 //!
-//! Run with `cargo test --features model --lib model`. A failure prints a schedule that `shuttle::replay` repeats.
+//! `make model` runs it. A failure prints a schedule that `shuttle::replay` repeats.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -22,7 +22,6 @@ use crate::store::counter_budget::CounterBudget;
 use crate::store::testing::{TAKE, at, window};
 use crate::store::{Bounds, Entry, StoreError};
 
-const SCHEDULES: usize = 3_000;
 const CREDITS: u64 = 1_000;
 const KEYS: [&[u8]; 3] = [b"a", b"b", b"c"];
 
@@ -262,8 +261,10 @@ impl World {
     }
 }
 
+/// Runs `check` under as many random schedules as `DIVVY_TEST_SCHEDULES` says.
 fn random(check: impl Fn() + Send + Sync + 'static) {
-    shuttle::check_random(check, SCHEDULES);
+    let schedules = std::env::var("DIVVY_TEST_SCHEDULES").map_or(2_000, |schedules| schedules.parse().unwrap());
+    shuttle::check_random(check, schedules);
 }
 
 #[test]
