@@ -284,6 +284,8 @@ impl Table {
             {
                 counter.record = Record::Current;
                 stripe.unwritten -= 1;
+                // A stripe that is too large because of such counters may drop them when it is used next.
+                stripe.sweep_at = stripe.capacity;
             }
         }
     }
