@@ -88,7 +88,7 @@ pub struct LimitArgs {
         value_parser = units::seconds(1..=MAX_SECONDS)
     )]
     request_timeout: Time,
-    /// Seconds a client may take nothing of what was answered
+    /// How long a client may take less than 1 KiB of its replies
     #[arg(
         long,
         env = "DIVVY_WRITE_TIMEOUT",

@@ -21,7 +21,7 @@ pub struct ListenArgs {
     /// Address of the RESP protocol, or `none`
     #[arg(long, env = "DIVVY_RESP_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:9049")]
     resp_listen: Listen,
-    /// Address of HTTP (/healthz, /readyz, /metrics), or `none`; the environment's HTTP_SERVICE_PORT changes the port
+    /// Address of HTTP (/v1, /healthz, /readyz, /metrics), or `none`; the environment's HTTP_SERVICE_PORT changes the port
     /// of the default [default: 127.0.0.1:8322]
     #[arg(long, env = "DIVVY_HTTP_LISTEN", value_name = "ADDR")]
     http_listen: Option<Listen>,

@@ -59,7 +59,7 @@ pub enum OpenError {
     )]
     Damaged { path: PathBuf, reason: String },
     #[error(
-        "cannot open the data directory {path}: {reason}; make it writable for this user, or choose another --data-dir"
+        "cannot open the data directory {path}: {reason}; make room there, make it writable for this user, or choose another --data-dir"
     )]
     Unusable { path: PathBuf, reason: String },
     #[error(

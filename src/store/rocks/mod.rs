@@ -317,8 +317,12 @@ impl Shared {
         }
         result.and(stopped)?;
         // Last of all: nothing may change the number of counters after it is stored.
-        let Some(count) = engine.budget.count() else { return Ok(()) };
-        engine.with_disk(|database| database.store_count(count))
+        if let Some(count) = engine.budget.count()
+            && let Err(error) = engine.with_disk(|database| database.store_count(count))
+        {
+            tracing::warn!(%error, "the next start will count the counters; none is lost");
+        }
+        Ok(())
     }
 }
 

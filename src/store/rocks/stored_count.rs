@@ -9,11 +9,14 @@ use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
 use super::database::OpenError;
+use crate::files;
 use crate::store::counter_budget::Count;
 
 pub const FILE: &str = "DIVVY-COUNTERS";
 /// The layout of the file: `version sequence at-least at-most`, in digits.
 const VERSION: u64 = 1;
+/// More than four numbers need.
+const MAX_BYTES: u64 = 1024;
 
 /// What the file says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,8 +47,8 @@ impl StoredCount {
 pub fn take(data_dir: &Path) -> Result<Option<StoredCount>, OpenError> {
     let unusable = |e: io::Error| OpenError::Unusable { path: data_dir.into(), reason: e.to_string() };
     let path = data_dir.join(FILE);
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
+    let text = match files::read(&path, MAX_BYTES) {
+        Ok(text) => String::from_utf8(text).unwrap_or_default(),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         // What it says is worth a recount at most.
         Err(_) => String::new(),

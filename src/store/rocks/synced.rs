@@ -13,6 +13,7 @@ use std::path::Path;
 use siphasher::sip::SipHasher13;
 
 use super::database::OpenError;
+use crate::files;
 
 /// The file's name.
 pub const SYNCED_FILE: &str = "DIVVY-SYNCED";
@@ -35,14 +36,17 @@ impl SyncedMark {
     /// # Errors
     /// When the file cannot be opened or read.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create(true).truncate(false).open(path.join(SYNCED_FILE))?;
-        let mut bytes = [0; LENGTH];
-        let sequence = match file.read_exact_at(&mut bytes, 0) {
-            Ok(()) => decode(&bytes),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => None,
-            Err(error) => return Err(error),
+        let path = path.join(SYNCED_FILE);
+        let sequence = match files::read(&path, LENGTH as u64) {
+            Ok(bytes) => bytes.first_chunk().and_then(decode),
+            Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::FileTooLarge].contains(&error.kind()) => None,
+            Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
         };
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
+        let is_unreadable = sequence.is_none() && file.metadata()?.len() > 0;
+        if is_unreadable {
+            tracing::warn!(file = %path.display(), "the mark of what was synced is damaged: missing log is not noticed");
+        }
         Ok(Self { file, sequence })
     }
 

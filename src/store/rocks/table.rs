@@ -99,8 +99,6 @@ pub struct Stripe {
     capacity: usize,
     /// once there are so many: more than `capacity` only while too many of them are not `Current`.
     sweep_at: usize,
-    /// Counters whose record is not `Current`.
-    unwritten: usize,
     /// Changes since the last commit took them, as journal records.
     journal: Vec<u8>,
     /// How often commits have taken `journal`.
@@ -198,11 +196,9 @@ impl Table {
             Change::Set(state) => Some(state),
             Change::Clear => None,
         };
-        // While the disk refuses writes, no more counters than the table is made for may wait for it.
-        if counter.record == Record::Current
-            && stripe.unwritten >= stripe.capacity
-            && let Some(fault) = health.fault()
-        {
+        // While the disk refuses writes nothing is changed: what could not be written must not cost credit, be
+        // acknowledged in `lazy` mode, or wait in memory.
+        if let Some(fault) = health.fault() {
             return Err(fault);
         }
         match (is_new, state.is_some()) {
@@ -228,9 +224,6 @@ impl Table {
         if !overwritten {
             counter.journal_at = journal::append(&mut stripe.journal, key, &stripe.value);
             counter.drained = stripe.drained;
-        }
-        if counter.record == Record::Current {
-            stripe.unwritten += 1;
         }
         if counter.record != Record::Dirty {
             counter.record = Record::Dirty;
@@ -283,7 +276,6 @@ impl Table {
                 && counter.record == Record::Writing(write)
             {
                 counter.record = Record::Current;
-                stripe.unwritten -= 1;
                 // A stripe that is too large because of such counters may drop them when it is used next.
                 stripe.sweep_at = stripe.capacity;
             }
@@ -362,9 +354,6 @@ impl Table {
                 place.insert(forgotten).into_mut()
             }
         };
-        if counter.record == Record::Current {
-            stripe.unwritten += 1;
-        }
         if counter.record != Record::Dirty {
             counter.record = Record::Dirty;
             journal::append(&mut stripe.dirty, key, &[]);
