@@ -85,6 +85,7 @@ pub async fn forget(limiter: &Limiter, asked: &Asked, reply: &mut ReplyWriter<'_
 pub async fn back_up(limiter: &Limiter, name: &str, reply: &mut ReplyWriter<'_>) {
     match limiter.store().backup(name).await {
         Ok(path) => reply.bulk(path.to_string_lossy().as_bytes()),
+        Err(error) if error.is_the_client_s() => reply.error(format_args!("ERR {error}")),
         Err(error) => reply.error(format_args!("ERR {}", told::without_paths(&error))),
     }
 }

@@ -38,17 +38,24 @@ pub enum BackupError {
     NothingOfOurs(&'static str),
     #[error(
         "a backup needs a name of letters, digits, '-', '_' and '.', up to {MAX_NAME} of them and no '.' or '-' at its \
-         start; or the path of a directory with such a name directly in {0}"
+         start; or the path of a directory with such a name directly in the server's --backup-dir"
     )]
-    BadName(PathBuf),
-    #[error("{0} is there already and not empty; choose another name, or remove it")]
-    Exists(PathBuf),
+    BadName,
+    #[error("a backup of this name is there already and not empty; choose another name, or remove it")]
+    Exists,
     #[error("another backup is being taken; wait until it is done")]
     Busy,
     #[error("cannot write the backup {path}: {reason}; nothing is left of it")]
     Failed { path: PathBuf, reason: String },
     #[error("the backup was broken off: {0}")]
     Broken(String),
+}
+
+impl BackupError {
+    /// Whether the request was at fault, and not the store or its disk.
+    pub fn is_the_client_s(&self) -> bool {
+        !matches!(self, Self::Failed { .. } | Self::Broken(_))
+    }
 }
 
 /// Where backups may be written.
@@ -75,7 +82,7 @@ impl Backups {
     /// The place of the backup that a client calls `name`: a name, or a path that comes to no more than one.
     pub fn place(&self, name: &str) -> Result<Place, BackupError> {
         let dir = self.dir.as_ref().ok_or(BackupError::SwitchedOff)?;
-        let name = name_within(dir, name).ok_or_else(|| BackupError::BadName(dir.clone()))?;
+        let name = name_within(dir, name).ok_or(BackupError::BadName)?;
         let alone = Arc::clone(&self.one_at_a_time).try_lock_owned().map_err(|_| BackupError::Busy)?;
         let (path, partial) = (dir.join(&name), dir.join(format!(".{name}{PARTIAL}")));
         let locked = remove_leftovers(dir).and_then(|lock| lock.lock_shared().map(|()| lock));
@@ -120,7 +127,7 @@ impl Place {
         match directory::is_empty(&self.path) {
             Ok(true) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Ok(false) => return Err(BackupError::Exists(self.path)),
+            Ok(false) => return Err(BackupError::Exists),
             Err(error) => return Err(failed(error.to_string())),
         }
         // It is there only if another process is taking a backup of this name.
@@ -344,7 +351,7 @@ mod tests {
             &path(""),
             &format!("{link}/a"),
         ] {
-            assert!(matches!(place(name), Err(BackupError::BadName(_))), "{name:?}");
+            assert!(matches!(place(name), Err(BackupError::BadName)), "{name:?}");
         }
         assert!(matches!(Backups::new(None).place("a"), Err(BackupError::SwitchedOff)));
     }
@@ -377,7 +384,7 @@ mod tests {
 
         half(&dir.path().join("kept"));
         let result = backups.place("kept").unwrap().take(|_| panic!("nothing is copied"));
-        assert!(matches!(result, Err(BackupError::Exists(_))));
+        assert!(matches!(result, Err(BackupError::Exists)));
         assert_eq!(fs::read_to_string(dir.path().join("kept/000007.sst")).unwrap(), "a file");
     }
 
