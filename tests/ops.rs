@@ -394,7 +394,8 @@ fn a_million_counters_are_listed_and_forgotten_in_bounded_memory() {
     assert!(child.wait().unwrap().success());
     assert_eq!(listed, COUNTERS);
     assert!(of_client < 32 * MIB, "the client's memory: {} MiB", of_client / MIB);
-    let grown = server.peak_resident() - before;
+    // The kernel tells the peak within a few pages for each processor: it may tell less than before.
+    let grown = server.peak_resident().saturating_sub(before);
     assert!(grown < 64 * MIB, "the server grew by {} MiB", grown / MIB);
 
     let forgotten = done(&["counters", "--rule", "uploads", "--delete", "--yes", "--server", &address]);
