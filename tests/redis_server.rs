@@ -217,7 +217,8 @@ fn scripts_flushed_under_load_are_loaded_again_and_nothing_counts_twice() {
 #[test]
 fn a_flood_of_hits_is_no_outage_that_allow_lets_through() {
     let (redis, rules) = (RedisServer::start(), rules(10));
-    let flags = ["--on-store-error", "allow", "--redis-timeout", "1500"];
+    // Long enough that a Redis on a loaded machine answers what it was asked: one that does not is an outage.
+    let flags = ["--on-store-error", "allow", "--redis-timeout", "6000"];
     let server = serve(&rules, &redis.url(), &flags);
     let allowed = AtomicU64::new(0);
     thread::scope(|scope| {
