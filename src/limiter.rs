@@ -240,9 +240,11 @@ impl Requests {
     /// `costField`s say. A hit of cost 0 takes nothing, and is allowed when a hit of cost 1 would be.
     pub fn push_at_cost(&mut self, operation: &Operation, intent: Intent, cost: Option<u64>) {
         let (entries, matched) = (self.batch.len(), self.matched.len());
-        let asked = match self.policy.clone() {
+        // Taken and put back: to clone it for each request would cost two atomic operations.
+        let policy = self.policy.take();
+        let asked = match &policy {
             None => Asked::Refused(Refusal::NoRules),
-            Some(policy) => match self.push_matches(&policy, operation, intent, cost) {
+            Some(policy) => match self.push_matches(policy, operation, intent, cost) {
                 Ok(()) => {
                     self.hits += u64::from(intent == Intent::Hit);
                     Asked::Rules(matched..self.matched.len())
@@ -254,6 +256,7 @@ impl Requests {
                 }
             },
         };
+        self.policy = policy;
         self.asked.push(asked);
     }
 

@@ -36,16 +36,34 @@ impl Operation {
 
     /// Adds a pair. The last value of a repeated key wins.
     pub fn set(&mut self, key: &str, value: &str) {
-        let repeated = self.pairs.iter().position(|pair| &self.text[pair.key.clone()] == key);
         let pair = Pair { key: self.append(key), value: self.append(value) };
-        match repeated.and_then(|index| self.pairs.get_mut(index)) {
+        self.add(pair);
+    }
+
+    /// As [`Operation::set`], for a pair that is written with a character of one byte between key and value: `equals` is
+    /// where.
+    pub fn set_written(&mut self, pair: &str, equals: usize) {
+        let Range { start, end } = self.append(pair);
+        self.add(Pair { key: start..start + equals, value: start + equals + 1..end });
+    }
+
+    fn add(&mut self, pair: Pair) {
+        let key = self.text.as_bytes().get(pair.key.clone()).unwrap_or_default();
+        match self.place(key).and_then(|place| self.pairs.get_mut(place)) {
             Some(earlier) => *earlier = pair,
             None => self.pairs.push(pair),
         }
     }
 
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.iter().find(|(candidate, _)| *candidate == key).map(|(_, value)| value)
+        let pair = self.pairs.get(self.place(key.as_bytes())?)?;
+        Some(&self.text[pair.value.clone()])
+    }
+
+    /// Where the key's pair is. Bytes are compared, and lengths first: to cut a `str` out costs more than that.
+    fn place(&self, key: &[u8]) -> Option<usize> {
+        let text = self.text.as_bytes();
+        self.pairs.iter().position(|pair| pair.key.len() == key.len() && &text[pair.key.clone()] == key)
     }
 
     /// The pairs in the order in which their keys came first.

@@ -52,8 +52,8 @@ impl Pairs<'_> {
         self.check_count(max_pairs)?;
         for argument in self.0.iter() {
             let text = std::str::from_utf8(argument).map_err(|_| CommandError::not_utf8(argument))?;
-            let (key, value) = text.split_once('=').ok_or_else(|| not_a_pair(argument))?;
-            operation.set(key, value);
+            let equals = argument.iter().position(|byte| *byte == b'=').ok_or_else(|| not_a_pair(argument))?;
+            operation.set_written(text, equals);
         }
         Ok(())
     }

@@ -198,6 +198,8 @@ fn commands_with_subcommands_help() {
 fn the_table_is_well_formed() {
     let check = |spec: &table::Spec| {
         assert_eq!(spec.name, spec.name.to_lowercase());
+        let found = table::find(std::slice::from_ref(spec), spec.name.to_uppercase().as_bytes());
+        assert!(found.is_some(), "{}", spec.name);
         assert!(spec.arity != 0 && !spec.summary.is_empty(), "{}", spec.name);
     };
     for spec in table::COMMANDS {

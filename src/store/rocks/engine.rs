@@ -164,20 +164,19 @@ impl<D: Disk> Engine<D> {
     /// leaves: a later leader must not begin while this commit is under way.
     async fn commit_elsewhere(self: &Arc<Self>, begun: Begun) -> Result<(), StoreError> {
         let engine = Arc::clone(self);
-        let made = run_blocking(move || engine.finish(&begun)).await;
+        let made = run_blocking(move || engine.finish(&begun.leader, begun.number)).await;
         made.unwrap_or_else(|| Err(StoreError::new("the commit was broken off")))
     }
 
     /// For a thread that may block: makes one commit.
     pub fn lead(&self, leader: &Leader) {
-        let number = leader.begin();
-        let result = self.commit_patiently(number);
-        leader.finish(number, &result);
+        // A failure is told to the waiters, and logged.
+        let _ = self.finish(leader, leader.begin());
     }
 
-    fn finish(&self, begun: &Begun) -> Result<(), StoreError> {
-        let result = self.commit_patiently(begun.number);
-        begun.leader.finish(begun.number, &result);
+    fn finish(&self, leader: &Leader, number: u64) -> Result<(), StoreError> {
+        let result = self.commit_patiently(number);
+        leader.finish(number, &result);
         result
     }
 

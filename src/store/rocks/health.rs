@@ -46,6 +46,7 @@ impl Health {
     }
 
     /// Why writes fail; `None` while the database is well.
+    #[inline]
     pub fn fault(&self) -> Option<StoreError> {
         if self.is_well() {
             return None;

@@ -21,26 +21,38 @@ pub struct Truncated;
 
 /// Appends a change; returns the offset at which its value lies.
 pub fn append(record: &mut Vec<u8>, key: &[u8], value: &[u8]) -> usize {
-    write_length(record, key.len());
-    record.extend_from_slice(key);
-    write_length(record, value.len());
-    record.extend_from_slice(value);
-    record.len() - value.len()
+    append_with(record, key, |out| out.extend_from_slice(value))
 }
 
-/// Replaces the value at `offset` by a later one of the same length; false, and nothing done, when the lengths differ.
-pub fn overwrite(record: &mut [u8], offset: usize, value: &[u8]) -> bool {
-    let length = offset.checked_sub(LENGTH).and_then(|start| record.get(start..offset));
-    if length != u32::try_from(value.len()).ok().map(u32::to_le_bytes).as_ref().map(<[u8; LENGTH]>::as_slice) {
-        return false;
+/// As [`append`], with the value that `write_value` appends.
+pub fn append_with(record: &mut Vec<u8>, key: &[u8], write_value: impl FnOnce(&mut Vec<u8>)) -> usize {
+    record.extend_from_slice(&length_of(key));
+    record.extend_from_slice(key);
+    let length_at = record.len();
+    record.extend_from_slice(&[0; LENGTH]);
+    let value_at = record.len();
+    write_value(record);
+    let (before, value) = record.split_at_mut(value_at);
+    before[length_at..].copy_from_slice(&length_of(value));
+    value_at
+}
+
+/// Replaces the value at `offset` by a later one of the same length, the one that `write_value` appends; false, and
+/// nothing done, when the lengths differ.
+pub fn overwrite_with(record: &mut Vec<u8>, offset: usize, write_value: impl FnOnce(&mut Vec<u8>)) -> bool {
+    let end = record.len();
+    // Written at the end first: in memory that was just used, unlike a buffer of its own would be.
+    write_value(record);
+    let (earlier, later) = record.split_at_mut(end);
+    let earlier_length = offset.checked_sub(LENGTH).and_then(|start| earlier.get(start..offset));
+    let is_as_long = earlier_length == Some(&length_of(later));
+    let place = earlier.get_mut(offset..offset + later.len()).filter(|_| is_as_long);
+    let is_replaced = place.is_some();
+    if let Some(place) = place {
+        place.copy_from_slice(later);
     }
-    match record.get_mut(offset..offset + value.len()) {
-        Some(earlier) => {
-            earlier.copy_from_slice(value);
-            true
-        }
-        None => false,
-    }
+    record.truncate(end);
+    is_replaced
 }
 
 /// The changes of a record, in the order in which they were made. Ends after the first error.
@@ -70,10 +82,9 @@ fn read_bytes<'a>(record: &mut &'a [u8]) -> Result<&'a [u8], Truncated> {
     Ok(bytes)
 }
 
-fn write_length(record: &mut Vec<u8>, length: usize) {
+fn length_of(bytes: &[u8]) -> [u8; LENGTH] {
     // Keys and values are bounded far below 4 GiB by the limits on requests and on logs.
-    let length = u32::try_from(length).unwrap_or(u32::MAX);
-    record.extend_from_slice(&length.to_le_bytes());
+    u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes()
 }
 
 #[cfg(test)]
@@ -110,8 +121,10 @@ mod tests {
         fn a_later_value_takes_the_place_of_an_earlier_one_of_its_length(mut pairs in pairs(), later: [u8; 9]) {
             let mut record = record_of(&pairs);
             let at = append(&mut record, b"key", &[0; 9]);
-            prop_assert!(!overwrite(&mut record, at, &later[..8]));
-            prop_assert!(overwrite(&mut record, at, &later));
+            let before = record.clone();
+            prop_assert!(!overwrite_with(&mut record, at, |out| out.extend_from_slice(&later[..8])));
+            prop_assert_eq!(&record, &before);
+            prop_assert!(overwrite_with(&mut record, at, |out| out.extend_from_slice(&later)));
             pairs.push((b"key".to_vec(), later.to_vec()));
             prop_assert_eq!(record, record_of(&pairs));
         }

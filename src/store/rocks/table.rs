@@ -47,8 +47,8 @@ enum Record {
     Current,
     /// Older; the key is in the stripe's list for the next write-back.
     Dirty,
-    /// Being written, or written and not synced, in the write with this number; a change sets it back to `Dirty`.
-    Writing(u32),
+    /// Being written, or written and not synced; a change sets it back to `Dirty`.
+    Writing,
 }
 
 #[derive(Debug)]
@@ -63,6 +63,8 @@ struct Counter {
     journal_at: usize,
     drained: u64,
     record: Record,
+    /// The number of the write with its record, while that is `Writing`.
+    write: u32,
     /// Touched since the last eviction sweep.
     used: bool,
 }
@@ -105,7 +107,6 @@ pub struct Stripe {
     drained: u64,
     /// Keys of dirty counters, as changes without values.
     dirty: Vec<u8>,
-    value: Vec<u8>,
     /// Counters that were made here, less those that were forgotten; and as it was when `dirty` was taken last.
     begun: i64,
     begun_when_taken: i64,
@@ -173,7 +174,15 @@ impl Table {
             None => budget.refusal(entry),
         };
         let counter = match stripe.counters.entry(hash.high, |other| other.hash == hash, |other| other.hash.high) {
-            Place::Occupied(place) => place.into_mut(),
+            Place::Occupied(place) => {
+                let counter = place.into_mut();
+                if counter.state.is_none()
+                    && let Some(refusal) = refusal()
+                {
+                    return refusal.map(Acted::at_once);
+                }
+                counter
+            }
             Place::Vacant(place) => {
                 stripe.loaded += 1;
                 let loaded = Counter::loaded(hash, load()?);
@@ -187,9 +196,6 @@ impl Table {
         };
         counter.used = true;
         let is_new = counter.state.is_none();
-        if is_new && let Some(refusal) = refusal() {
-            return refusal.map(Acted::at_once);
-        }
         let (outcome, change) = entry.decide(counter.state.as_ref());
         let state = match change {
             Change::Keep => return Ok(Acted { outcome, durable_after: counter.changed_in }),
@@ -218,11 +224,11 @@ impl Table {
         counter.state = state;
         // Read under the stripe's lock: that commit has not yet taken this stripe's journal, or the next one will.
         counter.changed_in = group.open();
-        counter.write_value(&mut stripe.value);
+        let write_value = |out: &mut Vec<u8>| counter.write_value(out);
         let overwritten = counter.drained == stripe.drained
-            && journal::overwrite(&mut stripe.journal, counter.journal_at, &stripe.value);
+            && journal::overwrite_with(&mut stripe.journal, counter.journal_at, write_value);
         if !overwritten {
-            counter.journal_at = journal::append(&mut stripe.journal, key, &stripe.value);
+            counter.journal_at = journal::append_with(&mut stripe.journal, key, write_value);
             counter.drained = stripe.drained;
         }
         if counter.record != Record::Dirty {
@@ -261,9 +267,9 @@ impl Table {
         for key in keys(&dirty) {
             let hash = self.hash(key);
             let Some(counter) = stripe.counters.find_mut(hash.high, |other| other.hash == hash) else { continue };
-            counter.record = Record::Writing(write);
-            counter.write_value(&mut stripe.value);
-            journal::append(changes, key, &stripe.value);
+            counter.record = Record::Writing;
+            counter.write = write;
+            journal::append_with(changes, key, |out| counter.write_value(out));
         }
     }
 
@@ -273,7 +279,7 @@ impl Table {
             let hash = self.hash(key);
             let mut stripe = self.stripe(hash.stripe());
             if let Some(counter) = stripe.counter(hash)
-                && counter.record == Record::Writing(write)
+                && counter.is_in(write)
             {
                 counter.record = Record::Current;
                 // A stripe that is too large because of such counters may drop them when it is used next.
@@ -289,7 +295,7 @@ impl Table {
             let mut guard = self.stripe(hash.stripe());
             let stripe = &mut *guard;
             if let Some(counter) = stripe.counters.find_mut(hash.high, |other| other.hash == hash)
-                && counter.record == Record::Writing(write)
+                && counter.is_in(write)
             {
                 counter.record = Record::Dirty;
                 journal::append(&mut stripe.dirty, key, &[]);
@@ -311,8 +317,9 @@ impl Table {
         let mut guard = self.stripe(hash.stripe());
         let stripe = &mut *guard;
         let Some(counter) = stripe.counters.find_mut(hash.high, |other| other.hash == hash) else { return true };
-        counter.write_value(&mut stripe.value);
-        let is_latest = counter.record != Record::Dirty && counter.state.is_some() && stripe.value == value;
+        let mut latest = Vec::new();
+        counter.write_value(&mut latest);
+        let is_latest = counter.record != Record::Dirty && counter.state.is_some() && latest == value;
         if is_latest {
             counter.state = None;
         }
@@ -339,8 +346,9 @@ impl Table {
         let counter = match stripe.counters.entry(hash.high, |other| other.hash == hash, |other| other.hash.high) {
             Place::Occupied(place) => {
                 let counter = place.into_mut();
-                counter.write_value(&mut stripe.value);
-                if value::expiry(&stripe.value).map_or(true, |expires| now < expires) {
+                let mut latest = Vec::new();
+                counter.write_value(&mut latest);
+                if value::expiry(&latest).map_or(true, |expires| now < expires) {
                     return Ok(false);
                 }
                 counter.state = None;
@@ -427,13 +435,19 @@ impl Counter {
             journal_at: 0,
             drained: u64::MAX,
             record: Record::Current,
+            write: 0,
             used: true,
         }
     }
 
     /// The counter as a stored value; empty when it is forgotten.
+    /// Whether its record is being written, or not synced, in this write.
+    fn is_in(&self, write: u32) -> bool {
+        self.record == Record::Writing && self.write == write
+    }
+
+    /// Appends the counter's value; nothing when it is forgotten.
     fn write_value(&self, out: &mut Vec<u8>) {
-        out.clear();
         if let Some(state) = &self.state {
             value::encode(state, self.expires, out);
         }
