@@ -213,3 +213,24 @@ fn a_long_task_shows_that_it_goes_on() {
     assert!(rest.ends_with("\r\u{1b}[K/backup\r\n"), "the line is removed: {rest:?}");
     assert!(terminal.wait().unwrap().success());
 }
+
+#[test]
+fn a_reader_that_left_is_an_error_and_no_panic() {
+    let rules = RulesFile::ini(BY_USER);
+    let server = Server::in_memory(rules.path());
+    let line = server.line.to_string();
+    for args in [
+        &["bench", "--addr", &line, "--command", "HIT user={}", "--duration", "0.1"][..],
+        &["bench", "--addr", &line, "--command", "HIT user={}", "--duration", "0.1", "--json"],
+        &["explain", rules.path(), "user=ann"],
+        &["check", rules.path()],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output =
+            divvy().args(args).stdout(writer).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {error}");
+        assert!(error.contains("Broken pipe") && !error.contains("panicked"), "{args:?}: {error}");
+    }
+}

@@ -19,6 +19,7 @@ mod template;
 mod tests;
 mod worker;
 
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -44,9 +45,9 @@ pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     let sockets = connect_all(args.addr(), &args)?;
     let report = measure(&args, &plan, &sockets)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        writeln!(io::stdout(), "{}", serde_json::to_string_pretty(&report)?)?;
     } else {
-        println!("{report}");
+        writeln!(io::stdout(), "{report}")?;
     }
     Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -85,7 +85,8 @@ impl<'a> Monitor<'a> {
             }
         }
         if self.is_terminal {
-            eprintln!();
+            // As with the progress itself: a terminal that is gone ends nothing.
+            let _ = writeln!(std::io::stderr());
         }
         Ok((measured, first_error))
     }
