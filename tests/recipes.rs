@@ -1,17 +1,17 @@
-//! docs/recipes.md, followed as a reader would: each recipe's rules are served, each command runs in a shell, and each
-//! reply must be the one on the page.
+//! Follows docs/recipes.md as a reader would: serves each recipe's rules, runs each command in a shell, and compares each
+//! reply with the one on the page.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::support::{DIVVY, PATIENCE, RulesFile, Server, http, program};
 
-const PAGE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/recipes.md"));
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/recipes.md");
 
 /// The address in the page's commands.
 const HTTP: &str = "127.0.0.1:8322";
 
-/// What begins a number of seconds in a reply, beside the last word of a line `OK …`.
+/// What precedes a number of seconds in a reply. The last word of a line `OK …` is one, too.
 const BEFORE_SECONDS: [&str; 4] = ["\"reset\":", "\"retryAfter\":", ";t=", "retry-after: "];
 
 struct Recipe {
@@ -20,7 +20,7 @@ struct Recipe {
 }
 
 enum Step {
-    /// A rules file to serve from now on.
+    /// Serves this rules file from here on.
     Rules(String),
     Command {
         line: String,
@@ -30,20 +30,21 @@ enum Step {
 
 #[test]
 fn every_recipe_works_as_the_page_shows() {
-    for recipe in recipes(PAGE) {
+    for recipe in recipes(&page()) {
         follow(&recipe);
     }
 }
 
 #[test]
-fn the_page_has_a_recipe_for_every_title() {
-    let recipes = recipes(PAGE);
+fn every_recipe_has_rules_commands_and_a_place_in_the_contents() {
+    let page = page();
+    let recipes = recipes(&page);
     assert_eq!(recipes.len(), 7);
     for Recipe { title, steps } in &recipes {
         assert!(matches!(steps.first(), Some(Step::Rules(_))), "{title} begins with its rules");
         assert!(steps.iter().any(|step| matches!(step, Step::Command { .. })), "{title} has commands");
         let anchor = title.to_lowercase().replace(' ', "-");
-        assert!(PAGE.contains(&format!("- [{title}](#{anchor})\n")), "{title} is in the table of contents");
+        assert!(page.contains(&format!("- [{title}](#{anchor})\n")), "{title} is in the table of contents");
     }
 }
 
@@ -59,12 +60,17 @@ fn seconds_may_have_passed_and_nothing_else_may_differ() {
         ("OK true 2 60\n{\"reset\":null,\"rule\":\"a\"}", false),
         ("OK true 2 60\n{\"reset\":60,\"rule\":\"b\"}", false),
         ("OK true 2 60", false),
+        ("OK true 2 60\n{\"retryAfter\":null,\"retryAfter\":60}", false),
     ] {
         assert_eq!(agrees(shown, reply, second), expected, "{reply}");
     }
 }
 
-/// The page's recipes. Fails on a block that no step is made of: it would be run by nothing.
+fn page() -> String {
+    std::fs::read_to_string(PAGE).unwrap()
+}
+
+/// The page's recipes. Fails on a block that is neither rules nor commands: nothing would test it.
 fn recipes(page: &str) -> Vec<Recipe> {
     let mut recipes: Vec<Recipe> = Vec::new();
     let mut lines = page.lines();
@@ -73,7 +79,7 @@ fn recipes(page: &str) -> Vec<Recipe> {
             recipes.push(Recipe { title: title.to_owned(), steps: Vec::new() });
         } else if let Some(language) = line.strip_prefix("```") {
             let block: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
-            let recipe = recipes.last_mut().expect("a block belongs to a recipe");
+            let recipe = recipes.last_mut().expect("every block follows a recipe's title");
             match language {
                 "ini" => recipe.steps.push(Step::Rules(block.join("\n"))),
                 "console" => recipe.steps.extend(commands(&block)),
@@ -103,7 +109,7 @@ fn follow(Recipe { title, steps }: &Recipe) {
         match (step, &served) {
             (Step::Rules(rules), None) => {
                 let file = RulesFile::ini(rules);
-                // On the page divvy looks at the file each second; here it is told to.
+                // A reader's server looks at the file every second. This one waits for SIGHUP.
                 let server = Server::start(&[file.path(), "--store=memory", "--reload-interval=0"]);
                 served = Some((server, file));
             }
@@ -137,7 +143,8 @@ fn change_rules(server: &Server, file: &RulesFile, rules: &str) {
     }
 }
 
-/// What the command prints in a shell where `divvy` is the program under test, and `server` is where the page's is.
+/// Runs the command in a shell, with the program under test as `divvy` and `server` at the page's addresses. Returns all
+/// that it prints.
 fn run(line: &str, server: &Server) -> String {
     let divvy_first = format!("{}:{}", Path::new(DIVVY).parent().unwrap().display(), std::env::var("PATH").unwrap());
     let address = server.http.to_string();
@@ -150,7 +157,7 @@ fn run(line: &str, server: &Server) -> String {
     String::from_utf8(output.stdout).unwrap().replace('\r', "").replace(&address, HTTP)
 }
 
-/// Whether a reply is the one on the page, given when the recipe was begun: its seconds may be fewer by that.
+/// Whether a reply is the one on the page. Its seconds may be lower, by the time since the recipe began.
 fn agrees(shown: &str, got: &str, since: Duration) -> bool {
     let ((text, seconds), (got_text, got_seconds)) = (without_seconds(shown), without_seconds(got));
     let late = since.as_secs() + u64::from(since.subsec_nanos() > 0);
@@ -158,7 +165,7 @@ fn agrees(shown: &str, got: &str, since: Duration) -> bool {
     text == got_text && seconds.into_iter().zip(got_seconds).all(agrees)
 }
 
-/// A reply without its seconds, with an underscore in place of each; and the seconds.
+/// A reply with an underscore in place of each number of seconds, and these numbers.
 fn without_seconds(reply: &str) -> (String, Vec<u64>) {
     let (mut text, mut seconds) = (String::new(), Vec::new());
     for line in reply.trim_end().lines() {
@@ -175,11 +182,11 @@ fn without_seconds(reply: &str) -> (String, Vec<u64>) {
     (text, seconds)
 }
 
-/// The first seconds of what is left of a line, and what is before and after them.
+/// The first number of seconds in the rest of a line, between what precedes and what follows it.
 fn next_seconds(line: &str) -> Option<(&str, u64, &str)> {
     let last_word = || line.starts_with("OK ").then(|| line.rfind(' ')).flatten().map(|at| at + 1);
-    let marked = BEFORE_SECONDS.iter().filter_map(|mark| Some(line.find(mark)? + mark.len()));
-    // `"retryAfter":null` is none.
+    let marked = BEFORE_SECONDS.iter().flat_map(|mark| line.match_indices(mark)).map(|(at, mark)| at + mark.len());
+    // `"retryAfter":null` has no number.
     let is_number = |at: &usize| line[*at..].starts_with(|first: char| first.is_ascii_digit());
     let start = marked.chain(last_word()).filter(is_number).min()?;
     let digits = line[start..].find(|c: char| !c.is_ascii_digit()).unwrap_or(line.len() - start);
