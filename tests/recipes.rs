@@ -50,19 +50,27 @@ fn every_recipe_has_rules_commands_and_a_place_in_the_contents() {
 
 #[test]
 fn seconds_may_have_passed_and_nothing_else_may_differ() {
-    let (shown, second) = ("OK true 2 60\n{\"reset\":60,\"rule\":\"a\"}", Duration::from_secs(1));
-    for (reply, expected) in [
-        (shown, true),
-        ("OK true 2 59\n{\"reset\":59,\"rule\":\"a\"}", true),
-        ("OK true 2 58\n{\"reset\":60,\"rule\":\"a\"}", false),
-        ("OK true 2 61\n{\"reset\":60,\"rule\":\"a\"}", false),
-        ("OK true 1 60\n{\"reset\":60,\"rule\":\"a\"}", false),
-        ("OK true 2 60\n{\"reset\":null,\"rule\":\"a\"}", false),
-        ("OK true 2 60\n{\"reset\":60,\"rule\":\"b\"}", false),
-        ("OK true 2 60", false),
-        ("OK true 2 60\n{\"retryAfter\":null,\"retryAfter\":60}", false),
+    let line = "OK true 2 60";
+    let json = r#"[{"reset":60,"retryAfter":null},{"reset":60,"retryAfter":60}]"#;
+    for (shown, reply, expected) in [
+        (line, line, true),
+        (line, "OK true 2 59", true),
+        (line, "OK true 2 58", false),
+        (line, "OK true 2 61", false),
+        (line, "OK true 1 60", false),
+        (line, "OK false 2 60", false),
+        (line, "OK true 2 60\nOK true 1 60", false),
+        (line, "", false),
+        (json, json, true),
+        (json, r#"[{"reset":60,"retryAfter":null},{"reset":59,"retryAfter":59}]"#, true),
+        (json, r#"[{"reset":60,"retryAfter":null},{"reset":60,"retryAfter":58}]"#, false),
+        (json, r#"[{"reset":60,"retryAfter":60},{"reset":60,"retryAfter":60}]"#, false),
+        ("\"login\";r=0;t=60", "\"login\";r=0;t=59", true),
+        ("\"login\";r=0;t=60", "\"login\";r=1;t=60", false),
+        ("retry-after: 60", "retry-after: 59", true),
+        ("retry-after: 60", "retry-after: 60s", false),
     ] {
-        assert_eq!(agrees(shown, reply, second), expected, "{reply}");
+        assert_eq!(agrees(shown, reply, Duration::from_secs(1)), expected, "{shown}, {reply}");
     }
 }
 
