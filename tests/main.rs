@@ -36,6 +36,7 @@ mod openapi;
 mod ops;
 mod original_rules;
 mod power;
+mod recipes;
 mod redis;
 mod redis_cluster;
 mod redis_failover;

@@ -1,0 +1,203 @@
+//! Follows docs/recipes.md as a reader would: serves each recipe's rules, runs each command in a shell, and compares each
+//! reply with the one on the page.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::support::{DIVVY, PATIENCE, RulesFile, Server, http, program};
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/recipes.md");
+
+/// The address in the page's commands.
+const HTTP: &str = "127.0.0.1:8322";
+
+/// What precedes a number of seconds in a reply. The last word of a line `OK …` is one, too.
+const BEFORE_SECONDS: [&str; 4] = ["\"reset\":", "\"retryAfter\":", ";t=", "retry-after: "];
+
+struct Recipe {
+    title: String,
+    steps: Vec<Step>,
+}
+
+enum Step {
+    /// Serves this rules file from here on.
+    Rules(String),
+    Command {
+        line: String,
+        reply: String,
+    },
+}
+
+#[test]
+fn every_recipe_works_as_the_page_shows() {
+    for recipe in recipes(&page()) {
+        follow(&recipe);
+    }
+}
+
+#[test]
+fn every_recipe_has_rules_commands_and_a_place_in_the_contents() {
+    let page = page();
+    let recipes = recipes(&page);
+    assert_eq!(recipes.len(), 7);
+    for Recipe { title, steps } in &recipes {
+        assert!(matches!(steps.first(), Some(Step::Rules(_))), "{title} begins with its rules");
+        assert!(steps.iter().any(|step| matches!(step, Step::Command { .. })), "{title} has commands");
+        let anchor = title.to_lowercase().replace(' ', "-");
+        assert!(page.contains(&format!("- [{title}](#{anchor})\n")), "{title} is in the table of contents");
+    }
+}
+
+#[test]
+fn seconds_may_have_passed_and_nothing_else_may_differ() {
+    let line = "OK true 2 60";
+    let json = r#"[{"reset":60,"retryAfter":null},{"reset":60,"retryAfter":60}]"#;
+    for (shown, reply, expected) in [
+        (line, line, true),
+        (line, "OK true 2 59", true),
+        (line, "OK true 2 58", false),
+        (line, "OK true 2 61", false),
+        (line, "OK true 1 60", false),
+        (line, "OK false 2 60", false),
+        (line, "OK true 2 60\nOK true 1 60", false),
+        (line, "", false),
+        (json, json, true),
+        (json, r#"[{"reset":60,"retryAfter":null},{"reset":59,"retryAfter":59}]"#, true),
+        (json, r#"[{"reset":60,"retryAfter":null},{"reset":60,"retryAfter":58}]"#, false),
+        (json, r#"[{"reset":60,"retryAfter":60},{"reset":60,"retryAfter":60}]"#, false),
+        ("\"login\";r=0;t=60", "\"login\";r=0;t=59", true),
+        ("\"login\";r=0;t=60", "\"login\";r=1;t=60", false),
+        ("retry-after: 60", "retry-after: 59", true),
+        ("retry-after: 60", "retry-after: 60s", false),
+    ] {
+        assert_eq!(agrees(shown, reply, Duration::from_secs(1)), expected, "{shown}, {reply}");
+    }
+}
+
+fn page() -> String {
+    std::fs::read_to_string(PAGE).unwrap()
+}
+
+/// The page's recipes. Fails on a block that is neither rules nor commands: nothing would test it.
+fn recipes(page: &str) -> Vec<Recipe> {
+    let mut recipes: Vec<Recipe> = Vec::new();
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        if let Some(title) = line.strip_prefix("## ") {
+            recipes.push(Recipe { title: title.to_owned(), steps: Vec::new() });
+        } else if let Some(language) = line.strip_prefix("```") {
+            let block: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+            let recipe = recipes.last_mut().expect("every block follows a recipe's title");
+            match language {
+                "ini" => recipe.steps.push(Step::Rules(block.join("\n"))),
+                "console" => recipe.steps.extend(commands(&block)),
+                _ => panic!("{}: a block in {language:?} is not run", recipe.title),
+            }
+        }
+    }
+    recipes
+}
+
+/// The commands of a console block, each with the lines below it.
+fn commands(block: &[&str]) -> Vec<Step> {
+    let starts: Vec<usize> = (0..block.len()).filter(|&at| block[at].starts_with("$ ")).collect();
+    assert_eq!(starts.first(), Some(&0), "a console block begins with a command: {block:?}");
+    let ends = starts.iter().skip(1).copied().chain([block.len()]);
+    let command = |(start, end): (&usize, usize)| Step::Command {
+        line: block[*start]["$ ".len()..].to_owned(),
+        reply: block[start + 1..end].join("\n"),
+    };
+    starts.iter().zip(ends).map(command).collect()
+}
+
+fn follow(Recipe { title, steps }: &Recipe) {
+    let mut served: Option<(Server, RulesFile)> = None;
+    let started = Instant::now();
+    for step in steps {
+        match (step, &served) {
+            (Step::Rules(rules), None) => {
+                let file = RulesFile::ini(rules);
+                // A reader's server looks at the file every second. This one waits for SIGHUP.
+                let server = Server::start(&[file.path(), "--store=memory", "--reload-interval=0"]);
+                served = Some((server, file));
+            }
+            (Step::Rules(rules), Some((server, file))) => change_rules(server, file, rules),
+            (Step::Command { line, reply }, Some((server, _))) => {
+                let got = run(line, server);
+                assert!(
+                    agrees(reply, &got, started.elapsed()),
+                    "{title}: {line}\non the page:\n{reply}\nfrom the server:\n{got}"
+                );
+            }
+            (Step::Command { line, .. }, None) => panic!("{title}: no rules before {line}"),
+        }
+    }
+}
+
+/// Replaces the rules file, and waits until the server has loaded it.
+fn change_rules(server: &Server, file: &RulesFile, rules: &str) {
+    let version = || {
+        let metrics = http::get(server.http, "/metrics").body;
+        let line = metrics.lines().find(|line| line.starts_with("divvy_config_version "));
+        line.expect("the version of the rules").to_owned()
+    };
+    let before = version();
+    std::fs::write(file.path(), rules).unwrap();
+    server.signal("-HUP");
+    let deadline = Instant::now() + PATIENCE;
+    while version() == before {
+        assert!(Instant::now() < deadline, "the new rules are not loaded");
+        std::thread::yield_now();
+    }
+}
+
+/// Runs the command in a shell, with the program under test as `divvy` and `server` at the page's addresses. Returns all
+/// that it prints.
+fn run(line: &str, server: &Server) -> String {
+    let divvy_first = format!("{}:{}", Path::new(DIVVY).parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let address = server.http.to_string();
+    let output = program("bash")
+        .args(["-c", &format!("exec 2>&1; {}", line.replace(HTTP, &address))])
+        .env("PATH", divvy_first)
+        .env("DIVVY_SERVER", server.resp.to_string())
+        .output()
+        .unwrap_or_else(|error| panic!("bash: {error}"));
+    String::from_utf8(output.stdout).unwrap().replace('\r', "").replace(&address, HTTP)
+}
+
+/// Whether a reply is the one on the page. Its seconds may be lower, by the time since the recipe began.
+fn agrees(shown: &str, got: &str, since: Duration) -> bool {
+    let ((text, seconds), (got_text, got_seconds)) = (without_seconds(shown), without_seconds(got));
+    let late = since.as_secs() + u64::from(since.subsec_nanos() > 0);
+    let agrees = |(shown, got): (u64, u64)| got <= shown && shown - got <= late;
+    text == got_text && seconds.into_iter().zip(got_seconds).all(agrees)
+}
+
+/// A reply with an underscore in place of each number of seconds, and these numbers.
+fn without_seconds(reply: &str) -> (String, Vec<u64>) {
+    let (mut text, mut seconds) = (String::new(), Vec::new());
+    for line in reply.trim_end().lines() {
+        let mut rest = line;
+        while let Some((before, number, after)) = next_seconds(rest) {
+            text.push_str(before);
+            text.push('_');
+            seconds.push(number);
+            rest = after;
+        }
+        text.push_str(rest);
+        text.push('\n');
+    }
+    (text, seconds)
+}
+
+/// The first number of seconds in the rest of a line, between what precedes and what follows it.
+fn next_seconds(line: &str) -> Option<(&str, u64, &str)> {
+    let last_word = || line.starts_with("OK ").then(|| line.rfind(' ')).flatten().map(|at| at + 1);
+    let marked = BEFORE_SECONDS.iter().flat_map(|mark| line.match_indices(mark)).map(|(at, mark)| at + mark.len());
+    // `"retryAfter":null` has no number.
+    let is_number = |at: &usize| line[*at..].starts_with(|first: char| first.is_ascii_digit());
+    let start = marked.chain(last_word()).filter(is_number).min()?;
+    let digits = line[start..].find(|c: char| !c.is_ascii_digit()).unwrap_or(line.len() - start);
+    let (before, after) = (&line[..start], &line[start + digits..]);
+    Some((before, line[start..start + digits].parse().ok()?, after))
+}
