@@ -114,6 +114,7 @@ impl Stream {
     /// Bytes that were written and that the client's machine has not acknowledged.
     pub fn unsent(&self) -> usize {
         const UNSENT: Opcode = libc::TIOCOUTQ as Opcode;
+        #[expect(unsafe_code, reason = "no crate wraps this request")]
         // SAFETY: SIOCOUTQ, which is TIOCOUTQ, writes one int (tcp(7)).
         let unsent = unsafe { ioctl(self.tcp(), Getter::<UNSENT, c_int>::new()) };
         unsent.ok().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0)

@@ -30,6 +30,7 @@ enum Socket {
 impl Wire {
     /// # Errors
     /// The system's, when the name does not resolve or nobody answers at its addresses.
+    #[expect(clippy::disallowed_methods, reason = "when to look a name up again")]
     pub async fn connect(host: &str, port: u16, transport: Transport) -> io::Result<Self> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in lookup_host((host, port)).await? {
@@ -46,6 +47,7 @@ impl Wire {
     }
 
     /// Whether it is time to ask for the address again.
+    #[expect(clippy::disallowed_methods, reason = "when to look a name up again")]
     pub fn is_stale(&self) -> bool {
         matches!(self.socket, Socket::Udp(_)) && self.connected.elapsed() > ADDRESS_LIFETIME
     }

@@ -43,6 +43,7 @@ pub struct Shared {
 }
 
 impl Shared {
+    #[expect(clippy::disallowed_methods, reason = "the uptime")]
     pub fn new(
         limiter: Arc<Limiter>,
         limits: Limits,
@@ -96,6 +97,7 @@ impl Shared {
         text
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the uptime")]
     fn server(&self) -> String {
         let port = self.address.map_or(0, |address| address.port());
         let rules = self.limiter.policy().map_or(0, |policy| policy.rules().rules().len());

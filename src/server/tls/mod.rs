@@ -71,6 +71,7 @@ impl Tls {
     ///
     /// # Errors
     /// It did not come off, which the client has been told as far as it could be.
+    #[expect(clippy::disallowed_methods, reason = "how long a handshake may take")]
     pub async fn accept(
         &self,
         stream: TcpStream,

@@ -122,12 +122,14 @@ pub(super) struct Answers {
 }
 
 impl Default for Answers {
+    #[expect(clippy::disallowed_methods, reason = "how long ago Redis was heard")]
     fn default() -> Self {
         Self { began: Instant::now(), last_ns: AtomicU64::new(0) }
     }
 }
 
 impl Answers {
+    #[expect(clippy::disallowed_methods, reason = "how long ago Redis was heard")]
     pub(super) fn note(&self) {
         let now = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.last_ns.store(now, Relaxed);

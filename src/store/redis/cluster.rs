@@ -207,6 +207,7 @@ impl Cluster {
     }
 
     /// Asks some nodes which of them has which slots, unless somebody did a moment ago.
+    #[expect(clippy::disallowed_methods, reason = "how long to wait for nodes, and how often to ask them")]
     async fn look_up(&self, deadline: Instant) -> Result<(), Failure> {
         let locked = timeout_at(deadline, self.looked_up.lock()).await;
         let mut last = locked.map_err(|_| Failure::Timeout(self.timeout))?;

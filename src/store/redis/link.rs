@@ -4,6 +4,8 @@
 //! connection is a task of the runtime that made it, so no thread waits for another, busy one, and none is left with a
 //! connection whose runtime has ended.
 
+#![expect(clippy::disallowed_methods, reason = "how long Redis has been silent")]
+
 use std::sync::Arc;
 use std::time::Duration;
 

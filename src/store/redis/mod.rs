@@ -94,7 +94,7 @@ impl RedisStore {
 
 impl Store for RedisStore {
     async fn apply(&self, batch: &mut Batch) {
-        let deadline = Instant::now() + self.timeout;
+        let deadline = self.deadline();
         let groups = groups_of(batch);
         let calls: Vec<Call> = groups.iter().map(|group| group.call(batch)).collect();
         let replies = self.target.exchange(&calls, deadline).await;
@@ -107,7 +107,7 @@ impl Store for RedisStore {
     }
 
     async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
-        let deadline = Instant::now() + self.timeout;
+        let deadline = self.deadline();
         let scanned = self.target.scan(&Scan::of(&listing), listing.cursor.as_deref(), deadline).await;
         let Scanned { actors, next } = scanned.map_err(|failure| self.describe(&failure))?;
         let mut batch = Batch::default();
@@ -130,13 +130,13 @@ impl Store for RedisStore {
     }
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {
-        self.target.count_keys(Instant::now() + self.timeout).await.map_err(|failure| self.describe(&failure))
+        self.target.count_keys(self.deadline()).await.map_err(|failure| self.describe(&failure))
     }
 
     /// A cluster is ready while any of its masters takes hits: all servers see the same cluster, and a load balancer that
     /// takes them all away serves nobody.
     async fn check(&self) -> Result<(), StoreError> {
-        self.target.check(Instant::now() + self.timeout).await.map_err(|failure| self.describe(&failure))
+        self.target.check(self.deadline()).await.map_err(|failure| self.describe(&failure))
     }
 
     fn figures(&self) -> Vec<Figure> {
@@ -151,6 +151,12 @@ impl Store for RedisStore {
 }
 
 impl RedisStore {
+    /// When a call that begins now must have ended.
+    #[expect(clippy::disallowed_methods, reason = "how long to wait for Redis")]
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.timeout
+    }
+
     fn describe(&self, failure: &Failure) -> StoreError {
         failure.describe(&self.target.name)
     }

@@ -40,6 +40,7 @@ struct Survey {
 }
 
 impl Shared {
+    #[expect(clippy::disallowed_methods, reason = "paces a thread of its own")]
     pub(super) fn bound_loop(&self) {
         let mut room_log = RoomLog::default();
         let mut surveys = Outage::of("counting the counters", "expired ones are not forgotten");

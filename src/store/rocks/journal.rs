@@ -28,12 +28,13 @@ pub fn append(record: &mut Vec<u8>, key: &[u8], value: &[u8]) -> usize {
 pub fn append_with(record: &mut Vec<u8>, key: &[u8], write_value: impl FnOnce(&mut Vec<u8>)) -> usize {
     record.extend_from_slice(&length_of(key));
     record.extend_from_slice(key);
-    let length_at = record.len();
     record.extend_from_slice(&[0; LENGTH]);
     let value_at = record.len();
     write_value(record);
     let (before, value) = record.split_at_mut(value_at);
-    before[length_at..].copy_from_slice(&length_of(value));
+    if let Some(length) = before.last_chunk_mut() {
+        *length = length_of(value);
+    }
     value_at
 }
 

@@ -383,10 +383,15 @@ impl Table {
         usage
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "callers take the index from a hash, or count up to the number of stripes"
+    )]
     fn stripe(&self, index: usize) -> MutexGuard<'_, Stripe> {
         self.stripes[index].lock()
     }
 
+    #[expect(clippy::indexing_slicing, reason = "there is a bit for every stripe")]
     fn mark_pending(&self, stripe: usize) {
         self.pending[stripe / WORD_BITS].fetch_or(1 << (stripe % WORD_BITS), AcqRel);
     }
