@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-use super::tls;
+use super::tls::hello;
 use crate::logging::Sometimes;
 
 /// How often a connection is asked whether its client is still there, once it has sent something.
@@ -85,7 +85,7 @@ impl AsyncRead for Plain {
         let read = Pin::new(&mut this.stream).poll_read(context, buffer);
         if read.is_ready()
             && let Some(greeting) = this.greeting.take()
-            && buffer.filled().get(before..).is_some_and(tls::is_handshake)
+            && buffer.filled().get(before..).is_some_and(hello::is_handshake)
         {
             greeting.refuse(&this.stream);
             this.is_refused = true;

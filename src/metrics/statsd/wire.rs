@@ -8,14 +8,19 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UdpSocket, lookup_host};
 use tokio::time::{Instant, timeout};
 
-use super::Transport;
-
 /// The most bytes in a datagram: what passes through most networks in one piece.
 const MAX_DATAGRAM: usize = 1432;
 /// How long statsd may take to accept a connection, and to take what is sent.
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a name's address is used for datagrams: nobody says when it has become another's.
 const ADDRESS_LIFETIME: Duration = Duration::from_secs(60);
+
+/// What carries metrics to statsd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    Udp,
+    Tcp,
+}
 
 pub struct Wire {
     socket: Socket,

@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use tokio::net::TcpListener;
 
-use super::RespFront;
 use super::clients::Clients;
 use crate::clock::NANOS_PER_SECOND;
 use crate::limiter::Limiter;
@@ -15,7 +14,6 @@ use crate::metrics::FrontRequests;
 use crate::protocol::resp::{Arguments, ReplyWriter};
 use crate::rules::Pattern;
 use crate::server::Limits;
-use crate::server::accept::Front;
 use crate::server::auth::Guard;
 use crate::server::memory::BufferMemory;
 use crate::server::told;
@@ -49,11 +47,12 @@ impl Shared {
         limits: Limits,
         guard: Option<Arc<Guard>>,
         listener: Option<&TcpListener>,
+        requests: FrontRequests,
         memory: Arc<BufferMemory>,
         turns: Turns,
     ) -> Self {
         Self {
-            requests: limiter.metrics().requests.front(RespFront::NAME),
+            requests,
             limiter,
             limits,
             guard,

@@ -8,14 +8,15 @@
 
 use std::time::{Duration, Instant};
 
-use super::Shared;
 use super::database::{Database, MAX_WAL_BYTES};
 use super::disk::Disk;
 use super::housekeeping::HOUSEKEEPING_INTERVAL;
+use super::shared::Shared;
 use crate::clock::Timestamp;
 use crate::store::counter_budget::RoomLog;
+use crate::store::error::StoreError;
 use crate::store::outage::Outage;
-use crate::store::{StoreError, value};
+use crate::store::value;
 
 /// How often the disk is measured: a flood must not write much in between.
 const MEASURING_INTERVAL: Duration = Duration::from_millis(100);

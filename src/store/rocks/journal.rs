@@ -70,6 +70,11 @@ pub fn changes(mut record: &[u8]) -> impl Iterator<Item = Result<Change<'_>, Tru
     })
 }
 
+/// The keys of `changes`, which this process has packed itself.
+pub fn keys(changes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    self::changes(changes).map_while(Result::ok).map(|change| change.key)
+}
+
 fn read_change<'a>(record: &mut &'a [u8]) -> Result<Change<'a>, Truncated> {
     let key = read_bytes(record)?;
     let value = read_bytes(record)?;

@@ -19,14 +19,14 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::breaker::Breaker;
 use super::call::Reply;
-use super::target::Source;
+use super::source::Source;
 
 /// An attempt is given up after this, or after the batches' timeout when that is longer.
 const LONGEST_ATTEMPT: Duration = Duration::from_secs(3);
 
 /// A connection that is being made, is there, or could not be made; clones share it.
 #[derive(Clone)]
-pub(super) struct Attempt {
+pub(super) struct SharedConnection {
     result: watch::Receiver<Option<Result<MultiplexedConnection, Arc<RedisError>>>>,
     answers: Arc<Answers>,
 }
@@ -44,9 +44,9 @@ pub(super) enum Sent {
     Unreachable(Arc<RedisError>),
 }
 
-impl Attempt {
+impl SharedConnection {
     /// Connects, on `runtime`; a success ends an outage, as it takes an answer of Redis.
-    pub(super) fn begin(runtime: &Handle, source: Arc<Source>, patience: Duration, breaker: Arc<Breaker>) -> Self {
+    pub(super) fn connect(runtime: &Handle, source: Arc<Source>, patience: Duration, breaker: Arc<Breaker>) -> Self {
         let (sender, result) = watch::channel(None);
         runtime.spawn(async move {
             let connected = timeout(patience.max(LONGEST_ATTEMPT), source.connect()).await;
