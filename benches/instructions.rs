@@ -4,6 +4,16 @@
 //! needs over a tenth more. `cargo bench --bench instructions -- --write` writes that file anew, after a change that is
 //! worth it.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::string_slice,
+    clippy::unwrap_used,
+    reason = "a benchmark may panic, and measures"
+)]
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::hint::black_box;

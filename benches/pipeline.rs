@@ -1,6 +1,16 @@
 //! The whole way of a burst of 32 hits, but for the socket: bytes → requests → rules → store → verdicts → bytes.
 //! `cargo bench --bench pipeline`.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::string_slice,
+    clippy::unwrap_used,
+    reason = "a benchmark may panic, and measures"
+)]
+
 use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};

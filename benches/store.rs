@@ -1,5 +1,15 @@
 //! Cost of a batch of 32 hits in each store, without any socket: `cargo bench --bench store`.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::string_slice,
+    clippy::unwrap_used,
+    reason = "a benchmark may panic, and measures"
+)]
+
 use std::num::NonZeroU64;
 use std::time::Duration;
 

@@ -36,6 +36,19 @@
 //! - Nothing that came from outside is unwrapped, or used as an index; a client's mistake is an error reply and the server lives
 //!   on.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::string_slice,
+        clippy::unwrap_used,
+        reason = "a test may panic"
+    )
+)]
+
 pub mod algorithm;
 pub mod cli;
 pub mod clock;

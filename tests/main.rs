@@ -2,6 +2,16 @@
 //!
 //! Every server here listens on a free loopback port and is ended by its own process id.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::string_slice,
+    clippy::unwrap_used,
+    reason = "a test may panic"
+)]
+
 mod access;
 mod algorithms;
 mod buckets;

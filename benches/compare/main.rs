@@ -4,6 +4,16 @@
 //! `cases` say what is compared; `redis` and `divvy` start a server each; `load` runs the generator once; `rounds`
 //! repeats loads in turn; `table` prints. Nothing here fails because of a figure: it reports.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::string_slice,
+    clippy::unwrap_used,
+    reason = "a benchmark may panic, and measures"
+)]
+
 mod cases;
 mod divvy;
 mod h2load;

@@ -1,6 +1,6 @@
 //! What the algorithms have in common: the questions that each answers in its own way, and the one way to decide.
 
-use super::{Ask, Outcome};
+use super::ask::{Ask, Outcome};
 use crate::clock::{MAX_STANDSTILL_NS, Timestamp};
 
 /// By how much a bucket's time may be ahead of an ask's before that means that the clock was set back: asks are dated

@@ -2,6 +2,9 @@
 
 use std::num::NonZeroU64;
 
+/// The most credits of a sliding log: it remembers a time, eight bytes, for each.
+pub const MAX_LOG_CREDITS: u64 = 1_000;
+
 /// A limit that makes no sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidLimit {
@@ -13,7 +16,7 @@ pub enum InvalidLimit {
     NoRefill,
     #[error(
         "sliding-log remembers a time per credit: at most {} credits, not {credits}; sliding-window takes more",
-        super::sliding_log::MAX_LOG_CREDITS
+        MAX_LOG_CREDITS
     )]
     LogTooLong { credits: u64 },
 }

@@ -14,6 +14,7 @@
 //! - Decisions are made in integers, exact to the nanosecond, and no numbers overflow: what would be past the year
 //!   2554, or longer than 584 years, saturates.
 
+mod ask;
 mod decide;
 pub mod fixed_window;
 mod invalid;
@@ -26,11 +27,12 @@ mod tests;
 pub mod token_bucket;
 
 use crate::clock::Timestamp;
+pub use ask::{Ask, Outcome};
 pub use fixed_window::FixedWindow;
-pub use invalid::InvalidLimit;
+pub use invalid::{InvalidLimit, MAX_LOG_CREDITS};
 pub use kind::Kind;
 pub use leaky_bucket::LeakyBucket;
-pub use sliding_log::{MAX_LOG_CREDITS, SlidingLog};
+pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
 pub use token_bucket::TokenBucket;
 
@@ -52,40 +54,6 @@ pub enum State {
     SlidingLog(sliding_log::State),
     TokenBucket(token_bucket::State),
     LeakyBucket(leaky_bucket::State),
-}
-
-/// What a caller wants from a bucket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ask {
-    /// Would `cost` credits be granted? Takes nothing and changes nothing.
-    Look { cost: u64 },
-    /// Take `cost` credits, all or none. A cost of 0 is always granted.
-    Take { cost: u64 },
-    /// Take up to `cost` credits, as many as there are; granted when there was at least one.
-    ///
-    /// `strict` is for token buckets (the others ignore it): a take that leaves no token, a denied one included,
-    /// starts the refill interval anew, so that a caller who never pauses stays limited.
-    Drain { cost: u64, strict: bool },
-    /// As [`Ask::Drain`], for an event at a time that the client brings. That may be any time, and run backwards as it
-    /// likes: a token bucket never takes it for a clock that was set back.
-    Replay { cost: u64, strict: bool },
-}
-
-/// The answer to an [`Ask`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Outcome {
-    pub allowed: bool,
-    /// Credits that were there before the ask.
-    pub before: u64,
-    /// Credits left after the ask.
-    pub left: u64,
-    /// Nanoseconds until the bucket holds more credits (each algorithm's module says how many); 0 when it is full.
-    pub reset_ns: u64,
-    /// Nanoseconds until the same ask would be granted if nobody else asks, and not a nanosecond earlier. `None` when
-    /// it was granted, and when it never will be because it costs more than the bucket can hold.
-    pub retry_ns: Option<u64>,
-    /// When the caller's present session began; token buckets only.
-    pub session: Option<Timestamp>,
 }
 
 /// An outcome, and the state to remember; `None` when nothing changed.

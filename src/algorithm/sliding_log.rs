@@ -10,13 +10,11 @@
 use std::num::NonZeroU64;
 
 use super::decide::Algorithm;
+use super::invalid::MAX_LOG_CREDITS;
 use super::{InvalidLimit, invalid};
 use crate::clock::Timestamp;
 
 pub(super) const NAME: &str = "sliding-log";
-
-/// The most credits of a sliding log: it remembers a time, eight bytes, for each.
-pub const MAX_LOG_CREDITS: u64 = 1_000;
 
 /// `credits`, at most [`MAX_LOG_CREDITS`], in any window of `window_ns` nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

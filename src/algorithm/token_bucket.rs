@@ -18,8 +18,9 @@
 
 use std::num::NonZeroU64;
 
+use super::ask::{Ask, Outcome};
 use super::decide::{self, Algorithm, Present, saturating};
-use super::{Ask, InvalidLimit, Outcome, invalid};
+use super::{InvalidLimit, invalid};
 use crate::clock::Timestamp;
 
 pub(super) const NAME: &str = "token-bucket";

@@ -6,6 +6,7 @@
 
 mod args;
 mod connection;
+mod distribution;
 mod keys;
 mod lane;
 mod monitor;

@@ -2,18 +2,16 @@
 //!
 //! The known ones are the variables of all flags, as clap has them.
 
-use clap::{Command, CommandFactory};
-
-use super::Cli;
+use clap::Command;
 
 /// How the variables of flags begin.
 const PREFIX: &str = "DIVVY_";
 /// Names at least so much alike (Jaro-Winkler, from 0 to 1) are taken for misspellings of each other.
 const ALIKE: f64 = 0.8;
 
-/// A line for the operator for each variable in the environment that no flag knows, in the order of their names.
-pub fn unknown_settings() -> Vec<String> {
-    let known = variables(&Cli::command());
+/// A line for the operator for each variable in the environment that no flag of `divvy` knows, in the order of their names.
+pub fn unknown_settings(divvy: &Command) -> Vec<String> {
+    let known = variables(divvy);
     let mut lines: Vec<_> = std::env::vars_os()
         .filter_map(|(name, value)| complaint(&known, name.to_str()?, &value.to_string_lossy()))
         .collect();
@@ -57,7 +55,10 @@ fn is_of_a_service(rest: &str, value: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
+    use crate::cli::Cli;
 
     fn told(name: &str, value: &str) -> Option<String> {
         complaint(&variables(&Cli::command()), name, value)

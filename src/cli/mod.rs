@@ -26,7 +26,7 @@ mod units;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Quotas and rate limits as a service.
 #[derive(Debug, Parser)]
@@ -65,16 +65,17 @@ impl Cli {
     /// # Errors
     /// What kept it from doing its work, worded for the operator.
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        let unknown_settings = environment::unknown_settings(&Self::command());
         // `serve` has a log for that.
         if !matches!(self.command, Command::Serve(_)) {
             let mut err = io::stderr().lock();
-            for line in environment::unknown_settings() {
+            for line in &unknown_settings {
                 // Whether the operator can be warned does not decide what is done.
                 let _ = writeln!(err, "divvy: warning: {line}");
             }
         }
         match self.command {
-            Command::Serve(args) => serve::run(*args),
+            Command::Serve(args) => serve::run(*args, &unknown_settings),
             Command::Check(args) => check::run(args),
             Command::Explain(args) => explain::run(args),
             Command::Hit(args) => hit::run(args),

@@ -46,6 +46,7 @@ impl Drop for Progress {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "shows an operator how long a command has taken")]
 fn keep_writing(describe: &impl Fn() -> String, ended: &Receiver<()>, is_terminal: bool) {
     let began = Instant::now();
     let (first, interval) = if is_terminal { ON_TERMINAL } else { ELSEWHERE };

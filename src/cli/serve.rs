@@ -41,7 +41,7 @@ use self::reload::ReloadArgs;
 use self::rules::{RulesFile, put_in_force};
 use self::store::{StoreArgs, StoreChoice};
 use self::tls::TlsArgs;
-use crate::cli::{environment, units};
+use crate::cli::units;
 use crate::clock::Clock;
 use crate::limiter::Limiter;
 use crate::logging;
@@ -84,18 +84,18 @@ pub struct ServeArgs {
     log: LogArgs,
 }
 
-pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCode> {
     // Its last lines are written when this ends.
     let _log = args.log.begin(|name| std::env::var(name).ok())?;
     // To the log, of which a program may read every line.
-    Ok(start(&args).unwrap_or_else(|error| {
+    Ok(start(&args, unknown_settings).unwrap_or_else(|error| {
         tracing::error!("{error:#}");
         ExitCode::FAILURE
     }))
 }
 
-fn start(args: &ServeArgs) -> anyhow::Result<ExitCode> {
-    for line in environment::unknown_settings() {
+fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCode> {
+    for line in unknown_settings {
         tracing::warn!("{line}");
     }
     // Before the store: a mistake in the rules must not leave a data directory behind.

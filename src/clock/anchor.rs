@@ -1,6 +1,6 @@
 //! How a clock follows another one that people and programs set: pure arithmetic, with every time a parameter.
 
-use super::{NANOS_PER_SECOND, Timestamp};
+use super::timestamp::{NANOS_PER_SECOND, Timestamp};
 
 /// By how much the wall clock may be set back and be waited for. Beyond it, the clock jumps; buckets take a time that is
 /// so much behind theirs for a clock that was set back, too.

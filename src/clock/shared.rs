@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::anchor::Anchor;
-use super::{NANOS_PER_SECOND, Timestamp};
+use super::timestamp::{NANOS_PER_SECOND, Timestamp};
 
 /// How often the wall clock is read.
 const MEASURE_INTERVAL_NS: u64 = NANOS_PER_SECOND;

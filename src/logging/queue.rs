@@ -60,6 +60,7 @@ impl Queue {
     }
 
     /// Waits until every line is written or dropped, or `patience` is over.
+    #[expect(clippy::disallowed_methods, reason = "how long to wait for the writer")]
     pub fn flush(&self, patience: Duration) {
         let deadline = Instant::now() + patience;
         let mut state = self.state.lock();
@@ -82,6 +83,7 @@ impl Queue {
         Ok(())
     }
 
+    #[expect(clippy::disallowed_methods, reason = "how often to report what was dropped")]
     fn write_to(&self, out: impl Write, tell: &dyn Fn(u64)) {
         let mut lines = LineWriter { out, is_torn: false };
         let (mut told, mut told_at) = (0, None::<Instant>);

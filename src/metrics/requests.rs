@@ -109,6 +109,7 @@ impl FrontRequests {
         self.by_kind.iter().filter_map(OnceLock::get).map(IntCounter::get).sum()
     }
 
+    #[expect(clippy::indexing_slicing, reason = "there is a place for every kind")]
     fn add(&self, kind: RequestKind, requests: u64) {
         let make = || self.by_front.with_label_values(&[self.front, kind.label()]);
         self.by_kind[kind as usize].get_or_init(make).inc_by(requests);
@@ -116,6 +117,7 @@ impl FrontRequests {
 }
 
 impl RequestTally {
+    #[expect(clippy::indexing_slicing, reason = "there is a place for every kind")]
     pub fn count(&mut self, kind: RequestKind) {
         self.0[kind as usize] += 1;
     }

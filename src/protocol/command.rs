@@ -9,12 +9,14 @@ pub mod describe;
 mod error;
 mod pairs;
 mod parse;
+mod question;
 pub mod table;
 
 pub use bucket::BucketAsk;
 pub use counters::{CountersAsk, Named, START};
 pub use error::CommandError;
 pub use pairs::{Pairs, Priced};
+pub use question::Question;
 use table::Spec;
 
 use super::resp::{Arguments, Version};
@@ -79,7 +81,7 @@ pub enum Command<'a> {
     DbSize,
     Time,
     /// `COMMAND` and its subcommands, for [`describe::write`].
-    Describe(describe::Question<'a>),
+    Describe(Question<'a>),
 }
 
 /// `HELLO [version [AUTH user password] [SETNAME name]]`
@@ -175,7 +177,7 @@ impl<'a> Command<'a> {
         match request.get(1) {
             Some(subcommand) if !spec.subcommands.is_empty() && !is_help(subcommand) => {
                 let found = table::find(spec.subcommands, subcommand);
-                let found = found.ok_or_else(|| CommandError::unknown_subcommand(spec, subcommand))?;
+                let found = found.ok_or_else(|| CommandError::unknown_subcommand(spec.name, subcommand))?;
                 Ok(Found { parent: Some(spec), spec: found })
             }
             _ => Ok(Found { parent: None, spec }),
@@ -189,10 +191,10 @@ impl<'a> Command<'a> {
     pub fn parse_as(found: Found, request: Arguments<'a>) -> Result<Self, CommandError> {
         let Found { parent, spec } = found;
         if !spec.subcommands.is_empty() && request.get(1).is_some_and(is_help) {
-            return Ok(Self::Describe(describe::Question::Help(spec)));
+            return Ok(Self::Describe(Question::Help(spec.name)));
         }
         if !spec.takes(request.len()) {
-            return Err(CommandError::wrong_arity(spec, parent));
+            return Err(CommandError::wrong_arity(found.full_name()));
         }
         let named_by = if parent.is_some() { 2 } else { 1 };
         (spec.parse)(request.skip(named_by))

@@ -14,7 +14,7 @@ use crate::rules::Operation;
 use crate::rules::operation::DOMAIN;
 
 /// What proto/ compiles to.
-#[allow(clippy::all)]
+#[allow(clippy::all, clippy::allow_attributes_without_reason, reason = "generated")]
 pub mod messages {
     include!(concat!(env!("OUT_DIR"), "/messages.rs"));
 }

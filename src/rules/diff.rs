@@ -111,21 +111,22 @@ fn bucket(rule: &Rule) -> Option<impl Eq + std::hash::Hash> {
 /// A longest choice of old indexes that still come in their old order; the rules of the others have moved.
 fn in_order(origins: &[Option<usize>]) -> std::iter::Peekable<impl Iterator<Item = usize>> {
     let kept: Vec<usize> = origins.iter().flatten().copied().collect();
-    // For each length the place in `kept` where a run of this length ends with the smallest index, and for each place
-    // the one before it in its run.
-    let mut ends: Vec<usize> = Vec::new();
+    // For each length, the place in `kept` where a run of this length ends with the smallest index, and that index; for
+    // each place, the one before it in its run.
+    let mut ends: Vec<(usize, usize)> = Vec::new();
     let mut before: Vec<Option<usize>> = Vec::with_capacity(kept.len());
-    for (place, index) in kept.iter().enumerate() {
-        let length = ends.partition_point(|end| kept[*end] < *index);
-        before.push(length.checked_sub(1).map(|shorter| ends[shorter]));
-        if length == ends.len() {
-            ends.push(place);
-        } else {
-            ends[length] = place;
+    for (place, index) in kept.iter().copied().enumerate() {
+        let length = ends.partition_point(|(_, smallest)| *smallest < index);
+        let shorter = length.checked_sub(1).and_then(|shorter| ends.get(shorter));
+        before.push(shorter.map(|(place, _)| *place));
+        match ends.get_mut(length) {
+            Some(end) => *end = (place, index),
+            None => ends.push((place, index)),
         }
     }
-    let mut run: Vec<usize> =
-        std::iter::successors(ends.last().copied(), |place| before[*place]).map(|place| kept[place]).collect();
+    let last = ends.last().map(|(place, _)| *place);
+    let places = std::iter::successors(last, |place| before.get(*place).copied().flatten());
+    let mut run: Vec<usize> = places.filter_map(|place| kept.get(place).copied()).collect();
     run.reverse();
     run.into_iter().peekable()
 }

@@ -6,34 +6,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::Rule;
 use super::glob_index::GlobIndex;
 use super::pattern::{Glob, Pattern};
 use super::rare_keys::{self, RareKeys};
-use super::rule_bits::{self, RuleBits};
-use super::ruleset::RuleSetError;
-use super::{Operation, Rule};
+use super::rule_bits::{self, RuleBits, SetId};
+use super::ruleset_error::RuleSetError;
+use super::values::Values;
 
 /// How many keys have an index of their values, and are looked at for every request.
 pub const INDEXED_KEYS: usize = 32;
-
-/// Index of a set in the matcher's list of sets.
-pub type SetId = u32;
-
-/// The keys of a request, each once, and their values.
-pub trait Values {
-    fn keys(&self) -> impl Iterator<Item = &str>;
-    fn value(&self, key: &str) -> Option<&[u8]>;
-}
-
-impl Values for Operation {
-    fn keys(&self) -> impl Iterator<Item = &str> {
-        self.iter().map(|(key, _)| key)
-    }
-
-    fn value(&self, key: &str) -> Option<&[u8]> {
-        self.get(key).map(str::as_bytes)
-    }
-}
 
 #[derive(Debug, Default)]
 pub struct Matcher {

@@ -17,14 +17,17 @@ pub mod reachability;
 mod rule;
 mod rule_bits;
 mod ruleset;
+mod ruleset_error;
 mod seconds;
 #[cfg(test)]
 pub(crate) mod testing;
+mod values;
 
 pub use cost::BadCost;
 pub use operation::Operation;
 pub use pattern::{Glob, Pattern};
 pub use quota::{MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, Quota, QuotaError, Settings};
 pub use rule::{MatchPolicy, Rule, header};
-pub use ruleset::{Matches, RuleSet, RuleSetError, Scratch};
+pub use ruleset::{Matches, RuleSet, Scratch};
+pub use ruleset_error::RuleSetError;
 pub use seconds::Seconds;

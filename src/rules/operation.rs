@@ -57,18 +57,19 @@ impl Operation {
 
     pub fn get(&self, key: &str) -> Option<&str> {
         let pair = self.pairs.get(self.place(key.as_bytes())?)?;
-        Some(&self.text[pair.value.clone()])
+        self.text.get(pair.value.clone())
     }
 
     /// Where the key's pair is. Bytes are compared, and lengths first: to cut a `str` out costs more than that.
     fn place(&self, key: &[u8]) -> Option<usize> {
         let text = self.text.as_bytes();
-        self.pairs.iter().position(|pair| pair.key.len() == key.len() && &text[pair.key.clone()] == key)
+        self.pairs.iter().position(|pair| pair.key.len() == key.len() && text.get(pair.key.clone()) == Some(key))
     }
 
     /// The pairs in the order in which their keys came first.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
-        self.pairs.iter().map(|pair| (&self.text[pair.key.clone()], &self.text[pair.value.clone()]))
+        let part = |range: &Range<usize>| self.text.get(range.clone()).unwrap_or_default();
+        self.pairs.iter().map(move |pair| (part(&pair.key), part(&pair.value)))
     }
 
     fn append(&mut self, part: &str) -> Range<usize> {

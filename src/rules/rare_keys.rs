@@ -5,7 +5,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::matcher::{SetId, Values};
+use super::rule_bits::SetId;
+use super::values::Values;
 use super::{Pattern, Rule};
 
 #[derive(Debug, Default)]

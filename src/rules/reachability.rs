@@ -3,7 +3,7 @@
 //! A rule masks another when it matches every operation that the other matches, which is decided exactly by containment
 //! of their patterns. Rules that mask another only together are not looked for.
 
-use super::matcher::Values;
+use super::values::Values;
 use super::{MatchPolicy, RuleSet, Scratch};
 
 /// A rule that no request reaches, and the rule that is the reason, by their indexes.

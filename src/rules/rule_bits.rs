@@ -3,6 +3,9 @@
 //! 64 rules are a word, 64 words a block. A block says which of its words have a bit at all, and only those words are
 //! kept.
 
+/// Index of a set in the matcher's list of sets.
+pub type SetId = u32;
+
 /// A set of rule indexes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RuleBits {

@@ -2,7 +2,9 @@
 
 use std::iter::FusedIterator;
 
-use super::matcher::{INDEXED_KEYS, Matcher, Selection, Values};
+use super::matcher::{INDEXED_KEYS, Matcher, Selection};
+use super::ruleset_error::RuleSetError;
+use super::values::Values;
 use super::{MatchPolicy, Operation, Rule, rule_bits};
 
 /// The rules in their order of precedence, compiled. Immutable: other rules are another `RuleSet`.
@@ -12,17 +14,6 @@ use super::{MatchPolicy, Operation, Rule, rule_bits};
 pub struct RuleSet {
     rules: Vec<Rule>,
     matcher: Matcher,
-}
-
-/// Rules that cannot be compiled.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RuleSetError {
-    #[error(
-        "the values with `*` of key {key:?} are too many or too long to be matched at once; use fewer or shorter ones"
-    )]
-    TooManyGlobs { key: String },
-    #[error("more than {} rules", u32::MAX)]
-    TooManyRules,
 }
 
 /// Working space for matching, reused from request to request so that a match allocates nothing.

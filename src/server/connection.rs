@@ -2,6 +2,8 @@
 //!
 //! Here are the socket's buffers, timeouts and orderly ends. What the bytes mean is the [`Session`]'s business.
 
+#![expect(clippy::disallowed_methods, reason = "how long a client may be silent or take nothing")]
+
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};

@@ -10,7 +10,7 @@ use mimalloc as _;
 /// How often a thread gives back what it does not need.
 const EVERY: Duration = Duration::from_secs(5);
 
-// From the crate above, which declares it only with a feature that it does not need.
+#[expect(unsafe_code, reason = "the allocator's crate wraps this function in no safe one")]
 unsafe extern "C" {
     /// Gives back what the calling thread has freed, and pages that nobody has used for a while; all pages with `force`.
     safe fn mi_collect(force: bool);

@@ -4,6 +4,8 @@
 //! store that hangs keeps nothing but the probe waiting. What it found holds for a few seconds: a probe that hangs, or
 //! a commit that it waits for, ends readiness by the result's age, whatever the probe does. A probe is never cancelled.
 
+#![expect(clippy::disallowed_methods, reason = "how old the result of a probe is")]
+
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-use super::tls;
+use super::tls::hello;
 use crate::logging::Sometimes;
 
 /// How often a connection is asked whether its client is still there, once it has sent something.
@@ -85,7 +85,7 @@ impl AsyncRead for Plain {
         let read = Pin::new(&mut this.stream).poll_read(context, buffer);
         if read.is_ready()
             && let Some(greeting) = this.greeting.take()
-            && buffer.filled().get(before..).is_some_and(tls::is_handshake)
+            && buffer.filled().get(before..).is_some_and(hello::is_handshake)
         {
             greeting.refuse(&this.stream);
             this.is_refused = true;
@@ -114,6 +114,7 @@ impl Stream {
     /// Bytes that were written and that the client's machine has not acknowledged.
     pub fn unsent(&self) -> usize {
         const UNSENT: Opcode = libc::TIOCOUTQ as Opcode;
+        #[expect(unsafe_code, reason = "no crate wraps this request")]
         // SAFETY: SIOCOUTQ, which is TIOCOUTQ, writes one int (tcp(7)).
         let unsent = unsafe { ioctl(self.tcp(), Getter::<UNSENT, c_int>::new()) };
         unsent.ok().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0)

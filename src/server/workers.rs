@@ -39,6 +39,10 @@ impl Workers {
     }
 
     /// The threads in turn.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a remainder is below the number of threads, and there is at least one"
+    )]
     pub fn next(&self) -> &Handle {
         let turn = self.next.fetch_add(1, Relaxed) % self.handles.len();
         &self.handles[turn]

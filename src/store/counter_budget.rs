@@ -14,8 +14,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
+use super::batch::{Action, Entry};
+use super::error::StoreError;
 use super::outage::Outage;
-use super::{Action, Entry, StoreError};
 use crate::algorithm::Outcome;
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::metrics::Figure;

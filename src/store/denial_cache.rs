@@ -8,8 +8,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::batch::{Action, Batch, Entry};
+use super::contract::Store;
 use super::denials::Denials;
-use super::{Action, Batch, Entry, Listing, Page, Store, StoreError};
+use super::error::StoreError;
+use super::listing::{Listing, Page};
 use crate::algorithm::{Limit, Outcome, State, fixed_window};
 use crate::clock::Timestamp;
 use crate::metrics::Figure;

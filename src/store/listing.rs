@@ -3,10 +3,11 @@
 //! What is asked, what comes back, and the cursor of the stores that keep their keys in order. How a store finds the
 //! keys is its own business; a bucket that is as good as fresh is none of the list.
 
-use super::{Entry, StoreError};
+use super::batch::Entry;
+use super::error::StoreError;
 use crate::algorithm::{Ask, Limit, Outcome, State};
 use crate::clock::Timestamp;
-use crate::store::Action;
+use crate::store::batch::Action;
 
 /// Buckets that a page looks at, at most: expired ones, not yet reclaimed, are passed over, and may be many.
 pub const MAX_LOOKED_AT: usize = 10_000;

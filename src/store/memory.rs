@@ -5,8 +5,12 @@ use std::ops::Bound;
 
 use parking_lot::Mutex;
 
+use super::batch::{Batch, Change};
+use super::contract::Store;
+use super::counter_budget::{Bounds, WhenFull};
 use super::counter_budget::{CounterBudget, RoomLog};
-use super::{Batch, Bounds, Change, Listing, Page, Store, StoreError, WhenFull};
+use super::error::StoreError;
+use super::listing::{Listing, Page};
 use crate::algorithm::State;
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::metrics::Figure;
@@ -155,7 +159,7 @@ impl Store for MemoryStore {
 mod tests {
     use super::*;
     use crate::algorithm::{Ask, FixedWindow, Limit};
-    use crate::store::Action;
+    use crate::store::batch::Action;
 
     fn allowed(store: &MemoryStore, seconds: u64, key: &str) -> Result<bool, String> {
         let limit = Limit::FixedWindow(FixedWindow::new(2, 10 * NANOS_PER_SECOND).unwrap());

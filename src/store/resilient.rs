@@ -8,8 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
+use super::batch::{Action, Batch, Entry};
+use super::contract::Store;
+use super::counter_budget::WhenFull;
+use super::error::StoreError;
+use super::listing::{Listing, Page};
+use super::memory::MemoryStore;
 use super::outage::Outage;
-use super::{Action, Batch, Entry, Listing, MemoryStore, Page, Store, StoreError, WhenFull};
 use crate::clock::{Clock, NANOS_PER_SECOND, Timestamp};
 use crate::logging::{Escaped, Sometimes};
 use crate::metrics::Figure;

@@ -2,7 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use super::{Action, Batch, Listing, MemoryStore, Page, Store, StoreError};
+use super::batch::{Action, Batch};
+use super::contract::Store;
+use super::error::StoreError;
+use super::listing::{Listing, Page};
+use super::memory::MemoryStore;
 use crate::algorithm::{Ask, FixedWindow, Limit, Outcome};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::metrics::Figure;

@@ -9,7 +9,10 @@ use std::task::Poll;
 
 use futures_util::poll;
 
-use super::{Batch, Listing, Page, Store, StoreError};
+use super::batch::Batch;
+use super::contract::Store;
+use super::error::StoreError;
+use super::listing::{Listing, Page};
 use crate::metrics::Figure;
 
 /// `inner`, which finishes all that it has begun.

@@ -1,8 +1,8 @@
 //! The options of `divvy bench`: what they are called, what they mean by default, and which values they accept.
 
 use std::num::{NonZeroU64, NonZeroUsize};
-use std::str::FromStr;
 
+use super::distribution::Distribution;
 use crate::cli::access::PasswordArgs;
 use crate::cli::units::{self, Time};
 
@@ -96,17 +96,6 @@ pub enum Protocol {
     Resp,
 }
 
-/// Which of the keys a request asks for.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Distribution {
-    Uniform,
-    /// The k-th key is asked for in proportion to `1 / k^exponent`.
-    Zipf {
-        exponent: f64,
-    },
-    Sequential,
-}
-
 impl BenchArgs {
     pub fn addr(&self) -> &str {
         match (&self.addr, self.protocol) {
@@ -121,33 +110,6 @@ impl BenchArgs {
             (Some(command), _) => command,
             (None, Protocol::Line) => "HIT ip={}",
             (None, Protocol::Resp) => "DIVVY.HIT ip={}",
-        }
-    }
-}
-
-impl FromStr for Distribution {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "uniform" => Ok(Self::Uniform),
-            "sequential" => Ok(Self::Sequential),
-            "zipf" => Ok(Self::Zipf { exponent: 0.99 }),
-            _ => match text.strip_prefix("zipf:").map(str::parse) {
-                Some(Ok(exponent)) if (0.0..=10.0).contains(&exponent) => Ok(Self::Zipf { exponent }),
-                Some(_) => Err("the exponent must be a number from 0 to 10".to_owned()),
-                None => Err("expected uniform, zipf, zipf:EXPONENT or sequential".to_owned()),
-            },
-        }
-    }
-}
-
-impl std::fmt::Display for Distribution {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Uniform => f.write_str("uniform"),
-            Self::Zipf { exponent } => write!(f, "zipf:{exponent}"),
-            Self::Sequential => f.write_str("sequential"),
         }
     }
 }

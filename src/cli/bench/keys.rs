@@ -4,7 +4,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rand_distr::Zipf;
 
-use super::args::Distribution;
+use super::distribution::Distribution;
 
 /// The power of two that [`KEY_DIGITS`](super::template::KEY_DIGITS) decimal digits can hold.
 pub const MAX_KEYS: u64 = 1 << 39;

@@ -1,5 +1,7 @@
 //! Watches a run from the main thread: shows its progress, and samples what the processes use.
 
+#![expect(clippy::disallowed_methods, reason = "a load generator measures")]
+
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};

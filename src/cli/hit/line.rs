@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 
 use anyhow::{Context, bail};
 
-use super::{HitArgs, TIMEOUT, Verdict};
+use super::args::{HitArgs, TIMEOUT, Verdict};
 use crate::cli::access::{connect, no_answer, tls_hint};
 use crate::cli::pairs::Pair;
 use crate::protocol::line::{Reply, format_auth, format_hit, is_welcome, parse_reply};

@@ -206,6 +206,7 @@ impl StoreArgs {
 
 impl StoreChoice {
     /// Waits while another process has the data directory, as long as the operator allows. Then it may still be in use.
+    #[expect(clippy::disallowed_methods, reason = "waits for another process, before anything is served")]
     pub async fn wait_for_lock(&self) {
         let Self::Rocksdb { data_dir, wait_for_lock, .. } = self else { return };
         let give_up = Instant::now() + *wait_for_lock;

@@ -20,18 +20,12 @@ use tokio_util::sync::CancellationToken;
 
 use self::lines::Reporter;
 use self::outage::Outage;
+pub use self::wire::Transport;
 use self::wire::Wire;
 use super::Metrics;
 
 /// How long the last report may take when the server ends.
 const LAST_REPORT: Duration = Duration::from_secs(1);
-
-/// What carries metrics to statsd.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transport {
-    Udp,
-    Tcp,
-}
 
 /// Which statsd, and how to send to it.
 #[derive(Debug, Clone, PartialEq, Eq)]

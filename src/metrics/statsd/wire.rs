@@ -8,14 +8,19 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UdpSocket, lookup_host};
 use tokio::time::{Instant, timeout};
 
-use super::Transport;
-
 /// The most bytes in a datagram: what passes through most networks in one piece.
 const MAX_DATAGRAM: usize = 1432;
 /// How long statsd may take to accept a connection, and to take what is sent.
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a name's address is used for datagrams: nobody says when it has become another's.
 const ADDRESS_LIFETIME: Duration = Duration::from_secs(60);
+
+/// What carries metrics to statsd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    Udp,
+    Tcp,
+}
 
 pub struct Wire {
     socket: Socket,
@@ -30,6 +35,7 @@ enum Socket {
 impl Wire {
     /// # Errors
     /// The system's, when the name does not resolve or nobody answers at its addresses.
+    #[expect(clippy::disallowed_methods, reason = "when to look a name up again")]
     pub async fn connect(host: &str, port: u16, transport: Transport) -> io::Result<Self> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in lookup_host((host, port)).await? {
@@ -46,6 +52,7 @@ impl Wire {
     }
 
     /// Whether it is time to ask for the address again.
+    #[expect(clippy::disallowed_methods, reason = "when to look a name up again")]
     pub fn is_stale(&self) -> bool {
         matches!(self.socket, Socket::Udp(_)) && self.connected.elapsed() > ADDRESS_LIFETIME
     }

@@ -1,21 +1,8 @@
 //! The replies to `COMMAND`, its subcommands and `HELP`, out of the table and in the shapes that clients expect.
 
+use super::question::Question;
 use super::table::{self, COMMANDS, Spec};
-use crate::protocol::resp::{Arguments, ReplyWriter};
-
-/// What a client wants to know about the commands.
-#[derive(Debug, Clone, Copy)]
-pub enum Question<'a> {
-    All,
-    Count,
-    List,
-    /// Of the named commands; each unknown one is answered with a null.
-    Info(Arguments<'a>),
-    /// Of the named commands, or of all when none is named; unknown ones are left out.
-    Docs(Arguments<'a>),
-    /// Of a command with subcommands.
-    Help(&'static Spec),
-}
+use crate::protocol::resp::ReplyWriter;
 
 /// Answers `question`.
 pub fn write(reply: &mut ReplyWriter, question: Question) {
@@ -40,7 +27,10 @@ pub fn write(reply: &mut ReplyWriter, question: Question) {
         }
         Question::Docs(names) if names.is_empty() => write_docs(reply, COMMANDS.iter().map(|spec| (None, spec))),
         Question::Docs(names) => write_docs(reply, names.iter().filter_map(find)),
-        Question::Help(parent) => write_help(reply, parent),
+        Question::Help(parent) => match table::find(COMMANDS, parent.as_bytes()) {
+            Some(parent) => write_help(reply, parent),
+            None => reply.null(),
+        },
     }
 }
 

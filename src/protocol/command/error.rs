@@ -1,6 +1,5 @@
 //! Why a request is no command: texts that start with their code, as RESP errors do, in Redis's words.
 
-use super::table::Spec;
 use crate::protocol::resp::Arguments;
 
 /// How many bytes of a name, and of all arguments together, are echoed.
@@ -65,12 +64,12 @@ impl CommandError {
         Self::UnknownCommand { name: echo(request.get(0).unwrap_or_default(), MAX_ECHOED), arguments }
     }
 
-    pub(super) fn unknown_subcommand(parent: &Spec, name: &[u8]) -> Self {
-        Self::UnknownSubcommand { name: echo(name, MAX_ECHOED), parent: parent.name.to_uppercase() }
+    pub(super) fn unknown_subcommand(parent: &str, name: &[u8]) -> Self {
+        Self::UnknownSubcommand { name: echo(name, MAX_ECHOED), parent: parent.to_uppercase() }
     }
 
-    pub(super) fn wrong_arity(spec: &Spec, parent: Option<&Spec>) -> Self {
-        Self::WrongArity { name: spec.full_name(parent) }
+    pub(super) fn wrong_arity(name: String) -> Self {
+        Self::WrongArity { name }
     }
 
     pub(super) fn not_a_pair(argument: &[u8]) -> Self {

@@ -1,7 +1,7 @@
 //! The arguments of each command, whose number the table has checked already.
 
-use super::describe::Question;
 use super::pairs::Priced;
+use super::question::Question;
 use super::{ClientFilter, Command, CommandError, Credentials, Hello, LibraryInfo, Pairs, ReplyMode};
 use crate::protocol::resp::{Arguments, Version};
 

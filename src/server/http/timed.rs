@@ -36,6 +36,7 @@ impl Timed {
     }
 
     /// Ready when the client has taken too little for too long.
+    #[expect(clippy::disallowed_methods, reason = "how long a client has taken nothing")]
     fn poll_overdue(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
         let blocked = self.blocked.get_or_insert_with(|| {
             let progress = Progress::begin(self.timeouts.write, Instant::now(), self.stream.unsent());

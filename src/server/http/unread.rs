@@ -37,6 +37,7 @@ struct State {
 
 impl Unread {
     /// `share` is the connection's part of the account of all buffers.
+    #[expect(clippy::disallowed_methods, reason = "how long a client has taken nothing")]
     pub fn new(share: Share) -> Arc<Self> {
         let state = State { bytes: 0, share, taken: 0, since: Instant::now() };
         Arc::new(Self { state: Mutex::new(state) })
@@ -59,6 +60,7 @@ impl Unread {
         response.map(|body| HeldBody { body, held: Some(Held { unread: Arc::clone(self), bytes: known }) })
     }
 
+    #[expect(clippy::disallowed_methods, reason = "how long a client has taken nothing")]
     fn grow(&self, more: usize) -> Result<(), UsedUp> {
         let mut state = self.state.lock();
         let bytes = state.bytes.saturating_add(more);
@@ -84,6 +86,7 @@ impl Unread {
     }
 
     /// Ends when replies waited, and fewer than [`LEAST`] bytes of them were sent, for so long.
+    #[expect(clippy::disallowed_methods, reason = "how long a client has taken nothing")]
     pub async fn stalled(&self, limit: Duration) {
         loop {
             tokio::time::sleep(limit).await;

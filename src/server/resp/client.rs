@@ -35,6 +35,7 @@ impl Client {
     }
 
     /// Tells other clients what this one is doing.
+    #[expect(clippy::disallowed_methods, reason = "how long a client has been idle")]
     pub fn is_doing(&self, command: Option<Found>, queued: Option<usize>) {
         self.registered.update(|profile| {
             profile.active = Instant::now();

@@ -55,6 +55,7 @@ pub struct Registered {
 
 impl Clients {
     /// A new client's place.
+    #[expect(clippy::disallowed_methods, reason = "the age of a connection")]
     pub fn register(self: &Arc<Self>, peer: SocketAddr, local: Option<SocketAddr>) -> Registered {
         let since = Instant::now();
         let id = self.seen.fetch_add(1, Relaxed) + 1;
@@ -75,6 +76,7 @@ impl Clients {
     }
 
     /// One line a client, as Redis writes them.
+    #[expect(clippy::disallowed_methods, reason = "the age of a connection")]
     pub fn list(&self, filter: &ClientFilter<'_>) -> String {
         // Not under the lock, which connecting clients wait for.
         let listed: Vec<_> =
@@ -97,6 +99,7 @@ impl Registered {
     }
 
     /// The client's line.
+    #[expect(clippy::disallowed_methods, reason = "the age of a connection")]
     pub fn line(&self) -> String {
         let mut line = String::new();
         self.known.write(Instant::now(), &mut line);

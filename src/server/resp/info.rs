@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use tokio::net::TcpListener;
 
-use super::RespFront;
 use super::clients::Clients;
 use crate::clock::NANOS_PER_SECOND;
 use crate::limiter::Limiter;
@@ -15,7 +14,6 @@ use crate::metrics::FrontRequests;
 use crate::protocol::resp::{Arguments, ReplyWriter};
 use crate::rules::Pattern;
 use crate::server::Limits;
-use crate::server::accept::Front;
 use crate::server::auth::Guard;
 use crate::server::memory::BufferMemory;
 use crate::server::told;
@@ -43,16 +41,18 @@ pub struct Shared {
 }
 
 impl Shared {
+    #[expect(clippy::disallowed_methods, reason = "the uptime")]
     pub fn new(
         limiter: Arc<Limiter>,
         limits: Limits,
         guard: Option<Arc<Guard>>,
         listener: Option<&TcpListener>,
+        requests: FrontRequests,
         memory: Arc<BufferMemory>,
         turns: Turns,
     ) -> Self {
         Self {
-            requests: limiter.metrics().requests.front(RespFront::NAME),
+            requests,
             limiter,
             limits,
             guard,
@@ -96,6 +96,7 @@ impl Shared {
         text
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the uptime")]
     fn server(&self) -> String {
         let port = self.address.map_or(0, |address| address.port());
         let rules = self.limiter.policy().map_or(0, |policy| policy.rules().rules().len());

@@ -5,9 +5,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use super::counts;
 use super::info::Shared;
 use super::operate::{self, Asked};
-use super::{counts, refuse_for_memory};
 use crate::protocol::command::{Command, CommandError};
 use crate::protocol::resp::{ReplyWriter, Version};
 use crate::server::connection::{Next, Outgoing};
@@ -108,4 +108,10 @@ fn reply(shared: &Arc<Shared>, version: Version, command: Command<'_>) -> Result
             Box::pin(std::future::ready(bytes))
         }
     })
+}
+
+/// Tells the client that there is no room for a reply.
+pub fn refuse_for_memory(version: Version, output: &mut Vec<u8>) {
+    ReplyWriter::new(output, version)
+        .error("ERR the server has no memory left for a reply of this size: try again later");
 }

@@ -36,7 +36,7 @@ use super::turns::Turns;
 use crate::limiter::{Limiter, Policy, Refusal};
 use crate::metrics::{Limit, RequestKind, RequestTally};
 use crate::protocol::command::{Command, CommandError, Found, Pairs, describe, table};
-use crate::protocol::resp::{Arguments, Decoder, ProtocolError, ReplyWriter, Version};
+use crate::protocol::resp::{Arguments, Decoder, ProtocolError, ReplyWriter};
 use crate::rules::explain;
 
 /// Requests answered as one batch; more of them wait in the input.
@@ -74,7 +74,8 @@ impl RespFront {
         memory: Arc<BufferMemory>,
         turns: Turns,
     ) -> Self {
-        Self { shared: Arc::new(Shared::new(limiter, limits, guard, listener, memory, turns)) }
+        let requests = limiter.metrics().requests.front(Self::NAME);
+        Self { shared: Arc::new(Shared::new(limiter, limits, guard, listener, requests, memory, turns)) }
     }
 }
 
@@ -332,12 +333,6 @@ impl RespSession {
         batch.pin(None, &shared.limiter);
         Ok(Next::Read)
     }
-}
-
-/// Tells the client that there is no room for a reply.
-fn refuse_for_memory(version: Version, output: &mut Vec<u8>) {
-    ReplyWriter::new(output, version)
-        .error("ERR the server has no memory left for a reply of this size: try again later");
 }
 
 /// Redis discards the transaction then, and says so in words of its own.

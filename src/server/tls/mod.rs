@@ -3,6 +3,7 @@
 //! TLS itself is rustls's. New connections get what was loaded last ([`reload`]); a connection keeps what it began with.
 
 mod files;
+pub mod hello;
 pub mod reload;
 
 use std::net::SocketAddr;
@@ -18,6 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 pub use self::files::{Files, TlsError};
+use self::hello::HANDSHAKE;
 use super::connection;
 use super::stream::Greeting;
 use crate::logging::{Escaped, Sometimes};
@@ -71,6 +73,7 @@ impl Tls {
     ///
     /// # Errors
     /// It did not come off, which the client has been told as far as it could be.
+    #[expect(clippy::disallowed_methods, reason = "how long a handshake may take")]
     pub async fn accept(
         &self,
         stream: TcpStream,
@@ -114,16 +117,6 @@ impl Tls {
             tracing::warn!(front, %peer, reason = %Escaped::error(reason), more, "a TLS handshake failed");
         });
     }
-}
-
-/// The type of the record that begins every connection over TLS (RFC 8446, 5.1).
-const HANDSHAKE: u8 = 22;
-/// The first byte of every version's number there.
-const VERSION: u8 = 3;
-
-/// Whether a connection's first bytes begin a TLS handshake.
-pub fn is_handshake(first: &[u8]) -> bool {
-    first.starts_with(&[HANDSHAKE, VERSION])
 }
 
 /// Whether the client's first byte, which stays unread, begins anything but a handshake.

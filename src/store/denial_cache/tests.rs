@@ -3,8 +3,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::*;
 use crate::algorithm::{Ask, TokenBucket};
 use crate::clock::NANOS_PER_SECOND;
+use crate::store::Uninterrupted;
+use crate::store::memory::MemoryStore;
 use crate::store::testing::{LOOK, ScriptedStore, TAKE, at, outcomes, wait, window};
-use crate::store::{MemoryStore, Uninterrupted};
 use proptest::prelude::*;
 
 fn cache(entries: usize) -> DenialCache<ScriptedStore> {

@@ -9,7 +9,7 @@ use super::call::{Call, Failure, Reply, Script};
 use super::group::{Group, words};
 use crate::algorithm::{Kind, Limit, Outcome};
 use crate::clock::Timestamp;
-use crate::store::{Action, Batch};
+use crate::store::batch::{Action, Batch};
 
 /// The script of the algorithm in `lua/`.
 macro_rules! script {

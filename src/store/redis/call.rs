@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
-use crate::store::StoreError;
+use crate::store::error::StoreError;
 use crate::store::listing::invalid_cursor;
+
+/// The key that tells whether writes are taken.
+pub(super) const PROBE: &[u8] = b"divvy.probe";
 
 /// The errors with which Redis refuses everybody's hits: it is a replica, starts, has no memory or no disk, lacks replicas or
 /// another part of its cluster, runs a script that does not end, does not accept divvy's user any more, or
@@ -278,6 +281,11 @@ pub(super) struct Redirection {
     pub asking: bool,
 }
 
+/// What [`Call::Count`] was answered.
+pub(super) fn number_of_keys(reply: Reply) -> Result<u64, Failure> {
+    redis::from_redis_value(reply).map_err(|_| Failure::Foreign("the number of keys is no number"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -306,7 +314,7 @@ mod tests {
             "-ERR The user executing the script can't run this command or subcommand script: 1, on @user_script:2.\r\n";
         assert!(refusal(forbidden).is_outage());
         assert!(Failure::Timeout(Duration::ZERO).is_outage());
-        assert!(Failure::from(crate::store::redis::attempt::closed()).is_outage());
+        assert!(Failure::from(crate::store::redis::shared_connection::closed()).is_outage());
         assert!(!Failure::Foreign("x").is_outage());
     }
 }

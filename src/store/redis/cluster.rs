@@ -17,14 +17,14 @@ use redis::ConnectionInfo;
 use redis::cluster_routing::Slot;
 use tokio::time::{Instant, timeout_at};
 
-use super::call::{Call, Failure, Reply};
-use super::link::{Link, Request};
+use super::call::{Call, Failure, PROBE, Reply, number_of_keys};
+use super::node_client::{NodeClient, Request};
 use super::scan::{Cursor, Scan, Scanned};
 use super::slots::{Address, SlotMap};
-use super::target::{PROBE, Source};
+use super::source::Source;
 
-/// How often one call may be sent on: more often than any cluster has reason to.
-const MOST_TURNS: usize = 5;
+/// How often one call may be redirected: more often than any cluster has reason to.
+const MAX_REDIRECTS: usize = 4;
 /// The slots are not looked up again so soon: while a master is away, every batch would.
 const LOOK_UP_PAUSE: Duration = Duration::from_millis(100);
 /// Nodes that are asked for the slots at once; the first answer counts. Some may be away.
@@ -35,7 +35,7 @@ pub(super) struct Cluster {
     template: ConnectionInfo,
     seeds: Vec<Address>,
     timeout: Duration,
-    links: Mutex<HashMap<Address, Arc<Link>>>,
+    clients: Mutex<HashMap<Address, Arc<NodeClient>>>,
     slots: ArcSwap<SlotMap>,
     /// Locked while the slots are looked up.
     looked_up: tokio::sync::Mutex<Option<LookUp>>,
@@ -49,8 +49,8 @@ struct LookUp {
     result: Result<(), Failure>,
 }
 
-/// A call on its way through the cluster.
-struct Errand {
+/// A call, and the node that it goes to.
+struct RoutedCall {
     /// Its place among the calls.
     index: usize,
     slot: Slot,
@@ -65,7 +65,7 @@ impl Cluster {
             template,
             seeds,
             timeout,
-            links: Mutex::default(),
+            clients: Mutex::default(),
             slots: ArcSwap::default(),
             looked_up: tokio::sync::Mutex::default(),
             next_asked: AtomicUsize::new(0),
@@ -75,21 +75,21 @@ impl Cluster {
     /// Makes the calls, each at the node that has its key.
     pub(super) async fn exchange(&self, calls: &[Call], deadline: Instant) -> Vec<Result<Reply, Failure>> {
         let mut replies = vec![Err(Failure::NoNode); calls.len()];
-        let errand = |(index, call): (usize, &Call)| Errand {
+        let route = |(index, call): (usize, &Call)| RoutedCall {
             index,
             slot: Slot::for_key(call.key()),
             node: None,
             asking: false,
         };
-        let mut errands: Vec<Errand> = calls.iter().enumerate().map(errand).collect();
+        let mut routed: Vec<RoutedCall> = calls.iter().enumerate().map(route).collect();
         if let Err(failure) = self.known_slots(deadline).await {
             return vec![Err(failure); calls.len()];
         }
-        for _ in 0..MOST_TURNS {
-            if errands.is_empty() {
+        for _ in 0..=MAX_REDIRECTS {
+            if routed.is_empty() {
                 break;
             }
-            errands = self.turn(calls, errands, &mut replies, deadline).await;
+            routed = self.dispatch(calls, routed, &mut replies, deadline).await;
         }
         replies
     }
@@ -97,10 +97,10 @@ impl Cluster {
     /// The sum of what all masters answer to the call, which must be a number.
     pub(super) async fn sum(&self, call: &Call, deadline: Instant) -> Result<u64, Failure> {
         let map = self.known_slots(deadline).await?;
-        let answers = map.masters().iter().map(|node| async { self.link(node).ask(call, deadline).await });
+        let answers = map.masters().iter().map(|node| async { self.client(node).ask(call, deadline).await });
         let mut sum = 0;
         for answer in join_all(answers).await {
-            sum += super::count(answer?)?;
+            sum += number_of_keys(answer?)?;
         }
         Ok(sum)
     }
@@ -112,7 +112,7 @@ impl Cluster {
         let map = self.slots.load_full();
         let begin = Cursor::resume(cursor, map.version())?;
         let node = map.masters().get(begin.shard).ok_or(Failure::NoNode)?;
-        let page = self.link(node).page(scan, begin, deadline).await;
+        let page = self.client(node).page(scan, begin, deadline).await;
         let page = page.map_err(|failure| Failure::AtNode(node.to_string().into(), failure.into()))?;
         let shard = if page.next == 0 { begin.shard + 1 } else { begin.shard };
         let next = Cursor { shard, process: page.process, position: page.next, ..begin };
@@ -122,7 +122,7 @@ impl Cluster {
     /// Whether any of the masters takes hits: while one is away, the others' buckets may be served.
     pub(super) async fn check(&self, deadline: Instant) -> Result<(), Failure> {
         let map = self.known_slots(deadline).await?;
-        let probe = async |node| self.link(node).ask(&Call::Probe { key: map.key_at(node, PROBE) }, deadline).await;
+        let probe = async |node| self.client(node).ask(&Call::Probe { key: map.key_at(node, PROBE) }, deadline).await;
         let probes: Vec<_> = map.masters().iter().map(|node| Box::pin(probe(node))).collect();
         if probes.is_empty() {
             return Err(Failure::NoNode);
@@ -132,69 +132,68 @@ impl Cluster {
 
     /// Whether there is a connection to any of the nodes.
     pub(super) fn is_connected(&self) -> bool {
-        self.links.lock().values().any(|link| link.is_connected())
+        self.clients.lock().values().any(|client| client.is_connected())
     }
 
     pub(super) fn close(&self) {
-        self.links.lock().clear();
+        self.clients.lock().clear();
     }
 
-    /// Sends each errand to its node; returns those that have to be sent once more.
-    async fn turn(
+    /// Sends each call to its node; returns those that were redirected or lost, and have to be sent once more.
+    async fn dispatch(
         &self,
         calls: &[Call],
-        errands: Vec<Errand>,
+        routed: Vec<RoutedCall>,
         replies: &mut [Result<Reply, Failure>],
         deadline: Instant,
-    ) -> Vec<Errand> {
+    ) -> Vec<RoutedCall> {
         let map = self.slots.load_full();
         let (mut redirected, mut lost) = (Vec::new(), Vec::new());
-        let mut by_node: HashMap<Address, Vec<Errand>> = HashMap::new();
-        for mut errand in errands {
-            match errand.node.take().or_else(|| map.owner(errand.slot).cloned()) {
-                Some(node) => by_node.entry(node).or_default().push(errand),
-                None => lost.push(errand),
+        let mut by_node: HashMap<Address, Vec<RoutedCall>> = HashMap::new();
+        for mut call in routed {
+            match call.node.take().or_else(|| map.owner(call.slot).cloned()) {
+                Some(node) => by_node.entry(node).or_default().push(call),
+                None => lost.push(call),
             }
         }
-        let sent = by_node.into_iter().map(|(node, errands)| async move {
-            let requests = errands
-                .iter()
-                .filter_map(|errand| Some(Request { call: calls.get(errand.index)?, asking: errand.asking }));
+        let sent = by_node.into_iter().map(|(node, routed)| async move {
+            let requests =
+                routed.iter().filter_map(|call| Some(Request { call: calls.get(call.index)?, asking: call.asking }));
             let requests: Vec<_> = requests.collect();
-            let results = self.link(&node).exchange(&requests, deadline).await;
-            (node, errands, results)
+            let results = self.client(&node).exchange(&requests, deadline).await;
+            (node, routed, results)
         });
-        for (node, errands, results) in join_all(sent).await {
-            for (mut errand, result) in errands.into_iter().zip(results) {
+        for (node, routed, results) in join_all(sent).await {
+            for (mut call, result) in routed.into_iter().zip(results) {
                 let redirection = result.as_ref().err().and_then(Failure::redirection);
                 let was_lost = result.as_ref().is_err_and(Failure::was_not_done);
-                if let Some(reply) = replies.get_mut(errand.index) {
+                if let Some(reply) = replies.get_mut(call.index) {
                     *reply = result.map_err(|failure| Failure::AtNode(node.to_string().into(), failure.into()));
                 }
                 if let Some(redirection) = redirection {
-                    errand.node = Address::parse(&redirection.node, &node);
-                    errand.asking = redirection.asking;
-                    redirected.push(errand);
+                    call.node = Address::parse(&redirection.node, &node);
+                    call.asking = redirection.asking;
+                    redirected.push(call);
                 } else if was_lost {
-                    errand.node = Some(node.clone());
-                    lost.push(errand);
+                    call.node = Some(node.clone());
+                    lost.push(call);
                 }
             }
         }
-        if !lost.is_empty() || redirected.iter().any(|errand| !errand.asking) {
-            // If it fails, errands go where they were sent, or are given up.
+        if !lost.is_empty() || redirected.iter().any(|call| !call.asking) {
+            // If it fails, calls go where they were sent, or are given up.
             let _ = self.look_up(deadline).await;
         }
         redirected.extend(self.found_again(lost));
         redirected
     }
 
-    /// Those of the lost errands whose slot is at another node by now.
-    fn found_again(&self, lost: Vec<Errand>) -> impl Iterator<Item = Errand> {
+    /// Those of the lost calls whose slot is at another node by now.
+    fn found_again(&self, lost: Vec<RoutedCall>) -> impl Iterator<Item = RoutedCall> {
         let map = self.slots.load_full();
-        lost.into_iter().filter_map(move |errand| {
-            let owner = map.owner(errand.slot)?;
-            (errand.node.as_ref() != Some(owner)).then(|| Errand { node: Some(owner.clone()), asking: false, ..errand })
+        lost.into_iter().filter_map(move |call| {
+            let owner = map.owner(call.slot)?;
+            (call.node.as_ref() != Some(owner)).then(|| RoutedCall { node: Some(owner.clone()), asking: false, ..call })
         })
     }
 
@@ -207,6 +206,7 @@ impl Cluster {
     }
 
     /// Asks some nodes which of them has which slots, unless somebody did a moment ago.
+    #[expect(clippy::disallowed_methods, reason = "how long to wait for nodes, and how often to ask them")]
     async fn look_up(&self, deadline: Instant) -> Result<(), Failure> {
         let locked = timeout_at(deadline, self.looked_up.lock()).await;
         let mut last = locked.map_err(|_| Failure::Timeout(self.timeout))?;
@@ -217,7 +217,7 @@ impl Cluster {
         let answer = self.first_answer(deadline.min(Instant::now() + self.timeout / 2)).await;
         let result = answer.map(|map| {
             let is_known = |address: &Address| map.masters().contains(address) || self.seeds.contains(address);
-            self.links.lock().retain(|address, _| is_known(address));
+            self.clients.lock().retain(|address, _| is_known(address));
             self.slots.store(Arc::new(map));
         });
         *last = Some(LookUp { at: Instant::now(), result: result.clone() });
@@ -234,20 +234,20 @@ impl Cluster {
         nodes.truncate(NODES_ASKED);
         let answers = nodes.into_iter().map(|node| {
             Box::pin(async move {
-                let reply = self.link(node).ask(&Call::Slots, deadline).await?;
+                let reply = self.client(node).ask(&Call::Slots, deadline).await?;
                 SlotMap::read(&reply, node).ok_or(Failure::Foreign("CLUSTER SLOTS names no master"))
             })
         });
         select_ok(answers).await.map(|(map, _)| map)
     }
 
-    fn link(&self, node: &Address) -> Arc<Link> {
-        let mut links = self.links.lock();
-        if let Some(link) = links.get(node) {
-            return Arc::clone(link);
+    fn client(&self, node: &Address) -> Arc<NodeClient> {
+        let mut clients = self.clients.lock();
+        if let Some(client) = clients.get(node) {
+            return Arc::clone(client);
         }
-        let link = Arc::new(Link::new(Source::node(&self.template, node), self.timeout));
-        links.insert(node.clone(), Arc::clone(&link));
-        link
+        let client = Arc::new(NodeClient::new(Source::node(&self.template, node), self.timeout));
+        clients.insert(node.clone(), Arc::clone(&client));
+        client
     }
 }

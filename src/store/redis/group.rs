@@ -2,10 +2,9 @@
 
 use hashbrown::HashMap;
 
-use super::call::{Call, Failure, Reply};
-use super::{bucket, key, window};
-use crate::algorithm::{Ask, Limit, Outcome};
-use crate::store::{Action, Batch, Entry};
+use super::key;
+use crate::algorithm::{Ask, Limit};
+use crate::store::batch::{Action, Batch, Entry};
 
 /// The actions on one bucket.
 pub(super) struct Group {
@@ -14,11 +13,12 @@ pub(super) struct Group {
     pub limit: Limit,
     /// Where the actions are in the batch; at least one, ascending.
     pub indices: Vec<usize>,
-    meaning: Meaning,
+    pub meaning: Meaning,
 }
 
 /// What the key holds.
-enum Meaning {
+#[derive(Clone, Copy)]
+pub(super) enum Meaning {
     /// Divvy's credits.
     Window,
     /// An algorithm's state.
@@ -28,22 +28,6 @@ enum Meaning {
 impl Group {
     pub(super) fn entries<'a>(&'a self, batch: &'a Batch) -> impl Iterator<Item = &'a Entry> {
         self.indices.iter().filter_map(|index| batch.entries.get(*index))
-    }
-
-    /// What applies the actions.
-    pub(super) fn call(&self, batch: &Batch) -> Call {
-        match self.meaning {
-            Meaning::Window => window::call(batch, self),
-            Meaning::Bucket => bucket::call(batch, self),
-        }
-    }
-
-    /// What the reply to that call says of each action.
-    pub(super) fn outcomes(&self, batch: &Batch, reply: &Reply) -> Result<Vec<Outcome>, Failure> {
-        match self.meaning {
-            Meaning::Window => window::outcomes(batch, self, reply),
-            Meaning::Bucket => bucket::outcomes(self, reply),
-        }
     }
 }
 

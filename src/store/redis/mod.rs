@@ -10,17 +10,21 @@
 //! Nothing is ever sent twice unless Redis said that it did not do it: a call whose reply got lost is an error, and may
 //! or may not have counted once.
 
-mod attempt;
 mod breaker;
 mod bucket;
 mod call;
 mod cluster;
 mod group;
 mod in_flight;
+mod invalid_target;
 mod key;
-mod link;
+mod node_client;
+mod options;
 mod scan;
+mod script_calls;
+mod shared_connection;
 mod slots;
+mod source;
 mod target;
 mod tls;
 mod window;
@@ -29,47 +33,21 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use self::call::{Call, Failure, Reply};
+use self::call::{Call, Failure};
 use self::group::{Group, groups_of};
+pub use self::invalid_target::InvalidRedisTarget;
+pub use self::options::{DEFAULT_REDIS_TIMEOUT, RedisOptions, RedisSentinel};
 use self::scan::{Scan, Scanned};
-pub use self::target::InvalidRedisTarget;
 use self::target::Target;
 pub use self::tls::RedisTls;
 pub use self::window::WINDOW_SCRIPT;
+use super::batch::Batch;
+use super::contract::Store;
+use super::error::StoreError;
 use super::listing::SHOW;
-use super::{Batch, Listed, Listing, Page, Store, StoreError};
+use super::listing::{Listed, Listing, Page};
 use crate::algorithm::Outcome;
 use crate::metrics::Figure;
-
-/// How long a batch waits for Redis unless the operator says otherwise.
-pub const DEFAULT_REDIS_TIMEOUT: Duration = Duration::from_millis(500);
-
-/// Which Redis, and how long to wait for it.
-#[derive(Debug, Clone)]
-pub struct RedisOptions {
-    /// `redis://`, `rediss://` (TLS) or `redis+unix://` with user, password and database where needed. One: that server.
-    /// Several: nodes of a cluster, or, with a master's name, sentinels.
-    pub urls: Vec<String>,
-    pub sentinel: Option<RedisSentinel>,
-    pub tls: RedisTls,
-    /// The longest that a batch waits for its answers, reconnecting included.
-    pub timeout: Duration,
-}
-
-impl Default for RedisOptions {
-    fn default() -> Self {
-        Self { urls: Vec::new(), sentinel: None, tls: RedisTls::default(), timeout: DEFAULT_REDIS_TIMEOUT }
-    }
-}
-
-/// What sentinels are asked. User, password and database of the URLs are the master's.
-#[derive(Debug, Clone)]
-pub struct RedisSentinel {
-    /// The name under which they know the master.
-    pub master: String,
-    /// Their own `password` or `user:password`, if they demand one.
-    pub auth: Option<String>,
-}
 
 /// Buckets in Redis.
 ///
@@ -94,20 +72,20 @@ impl RedisStore {
 
 impl Store for RedisStore {
     async fn apply(&self, batch: &mut Batch) {
-        let deadline = Instant::now() + self.timeout;
+        let deadline = self.deadline();
         let groups = groups_of(batch);
-        let calls: Vec<Call> = groups.iter().map(|group| group.call(batch)).collect();
+        let calls: Vec<Call> = groups.iter().map(|group| script_calls::call(batch, group)).collect();
         let replies = self.target.exchange(&calls, deadline).await;
         let mut answers = Answers::new(batch.len());
         for (group, reply) in groups.iter().zip(replies) {
-            let outcomes = reply.and_then(|reply| group.outcomes(batch, &reply));
+            let outcomes = reply.and_then(|reply| script_calls::outcomes(batch, group, &reply));
             answers.give(group, outcomes.map_err(|failure| self.describe(&failure)));
         }
         batch.answer_each(|index, _, _| answers.take(index));
     }
 
     async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
-        let deadline = Instant::now() + self.timeout;
+        let deadline = self.deadline();
         let scanned = self.target.scan(&Scan::of(&listing), listing.cursor.as_deref(), deadline).await;
         let Scanned { actors, next } = scanned.map_err(|failure| self.describe(&failure))?;
         let mut batch = Batch::default();
@@ -130,13 +108,13 @@ impl Store for RedisStore {
     }
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {
-        self.target.count_keys(Instant::now() + self.timeout).await.map_err(|failure| self.describe(&failure))
+        self.target.count_keys(self.deadline()).await.map_err(|failure| self.describe(&failure))
     }
 
     /// A cluster is ready while any of its masters takes hits: all servers see the same cluster, and a load balancer that
     /// takes them all away serves nobody.
     async fn check(&self) -> Result<(), StoreError> {
-        self.target.check(Instant::now() + self.timeout).await.map_err(|failure| self.describe(&failure))
+        self.target.check(self.deadline()).await.map_err(|failure| self.describe(&failure))
     }
 
     fn figures(&self) -> Vec<Figure> {
@@ -151,14 +129,15 @@ impl Store for RedisStore {
 }
 
 impl RedisStore {
+    /// When a call that begins now must have ended.
+    #[expect(clippy::disallowed_methods, reason = "how long to wait for Redis")]
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.timeout
+    }
+
     fn describe(&self, failure: &Failure) -> StoreError {
         failure.describe(&self.target.name)
     }
-}
-
-/// A reply that must be a number.
-fn count(reply: Reply) -> Result<u64, Failure> {
-    redis::from_redis_value(reply).map_err(|_| Failure::Foreign("the number of keys is no number"))
 }
 
 /// The outcomes of a batch, as they come in.

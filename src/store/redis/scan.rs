@@ -10,7 +10,7 @@ use foldhash::fast::FixedState;
 
 use super::call::{Call, Failure, Reply};
 use super::key::around_actor;
-use crate::store::Listing;
+use crate::store::listing::Listing;
 
 /// What to look for.
 pub(super) struct Scan {

@@ -1,53 +1,18 @@
-//! Which Redis: one server, the master that sentinels name, or a cluster; and how to connect to each.
+//! Which Redis: one server, the master that sentinels name, or a cluster.
 
-use std::io;
-use std::path::PathBuf;
-use std::time::Duration;
-
-use redis::aio::MultiplexedConnection;
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
-use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError, TlsCertificates,
-    TlsMode,
-};
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates, TlsMode};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::call::{Call, Failure, Reply};
+use super::call::{Call, Failure, PROBE, Reply, number_of_keys};
 use super::cluster::Cluster;
-use super::link::{Link, Request};
+use super::invalid_target::InvalidRedisTarget;
+use super::node_client::{NodeClient, Request};
+use super::options::{RedisOptions, RedisSentinel};
 use super::scan::{Cursor, Scan, Scanned};
 use super::slots::Address;
-use super::{RedisOptions, RedisSentinel};
-
-/// The key that tells whether writes are taken.
-pub(super) const PROBE: &[u8] = b"divvy.probe";
-/// How long one server may take to accept a connection, its greetings included.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Why no store can be made of the options.
-#[derive(Debug, thiserror::Error)]
-pub enum InvalidRedisTarget {
-    #[error("no Redis URL is given; write one such as redis://127.0.0.1:6379")]
-    NoUrl,
-    // The URL itself may hold a password, so it is not repeated.
-    #[error(
-        "Redis URL {number} is not valid: {reason}; write redis://[user:password@]host:port[/database], rediss:// for TLS, or redis+unix:///path"
-    )]
-    Url { number: usize, reason: RedisError },
-    #[error("the Redis URLs do not go together: {0}")]
-    Mixed(&'static str),
-    #[error("Redis URL {number} is without TLS, so certificates have no use: write rediss://, or leave them out")]
-    NoTls { number: usize },
-    #[error("cannot read {}: {reason}", path.display())]
-    Unreadable { path: PathBuf, reason: io::Error },
-    #[error("{} holds no {kind} in PEM (a section that begins with -----BEGIN)", path.display())]
-    NotPem { path: PathBuf, kind: &'static str },
-    #[error("the certificates for Redis are of no use: {0}")]
-    Certificates(RedisError),
-    #[error("no client for these sentinels: {0}")]
-    Sentinel(RedisError),
-}
+use super::source::Source;
 
 /// What is asked.
 pub(super) struct Target {
@@ -57,7 +22,7 @@ pub(super) struct Target {
 }
 
 enum Servers {
-    One(Link),
+    One(NodeClient),
     Cluster(Box<Cluster>),
 }
 
@@ -74,9 +39,9 @@ impl Target {
             ([], _) => return Err(InvalidRedisTarget::NoUrl),
             ([first, ..], Some(sentinel)) => {
                 let client = sentinel_client(&infos, first, sentinel, certificates)?;
-                Servers::One(Link::new(Source::Sentinel(Mutex::new(client)), timeout))
+                Servers::One(NodeClient::new(Source::Sentinel(Mutex::new(client)), timeout))
             }
-            ([only], None) => Servers::One(Link::new(Source::Server(only.clone()), timeout)),
+            ([only], None) => Servers::One(NodeClient::new(Source::Server(only.clone()), timeout)),
             ([first, ..], None) => {
                 Servers::Cluster(Box::new(Cluster::new(first.clone(), seeds(&infos, first)?, timeout)))
             }
@@ -87,9 +52,9 @@ impl Target {
     /// Makes the calls: in one round trip, or in one for each node of a cluster, all at once.
     pub(super) async fn exchange(&self, calls: &[Call], deadline: Instant) -> Vec<Result<Reply, Failure>> {
         match &self.servers {
-            Servers::One(link) => {
+            Servers::One(client) => {
                 let requests: Vec<_> = calls.iter().map(|call| Request { call, asking: false }).collect();
-                link.exchange(&requests, deadline).await
+                client.exchange(&requests, deadline).await
             }
             Servers::Cluster(cluster) => cluster.exchange(calls, deadline).await,
         }
@@ -98,7 +63,7 @@ impl Target {
     /// Whether hits can be answered; in a cluster, whether some of them can.
     pub(super) async fn check(&self, deadline: Instant) -> Result<(), Failure> {
         match &self.servers {
-            Servers::One(link) => link.ask(&Call::Probe { key: PROBE.into() }, deadline).await.map(drop),
+            Servers::One(client) => client.ask(&Call::Probe { key: PROBE.into() }, deadline).await.map(drop),
             Servers::Cluster(cluster) => cluster.check(deadline).await,
         }
     }
@@ -106,7 +71,7 @@ impl Target {
     /// The number of keys, on all masters together.
     pub(super) async fn count_keys(&self, deadline: Instant) -> Result<u64, Failure> {
         match &self.servers {
-            Servers::One(link) => super::count(link.ask(&Call::Count, deadline).await?),
+            Servers::One(client) => number_of_keys(client.ask(&Call::Count, deadline).await?),
             Servers::Cluster(cluster) => cluster.sum(&Call::Count, deadline).await,
         }
     }
@@ -114,9 +79,9 @@ impl Target {
     /// A page of the actors whose buckets the scan looks for.
     pub(super) async fn scan(&self, scan: &Scan, cursor: Option<&str>, deadline: Instant) -> Result<Scanned, Failure> {
         match &self.servers {
-            Servers::One(link) => {
+            Servers::One(client) => {
                 let begin = Cursor::resume(cursor, 0)?;
-                let page = link.page(scan, begin, deadline).await?;
+                let page = client.page(scan, begin, deadline).await?;
                 let next = Cursor { process: page.process, position: page.next, ..begin };
                 Ok(Scanned { actors: page.actors, next: (page.next != 0).then(|| next.to_string()) })
             }
@@ -127,48 +92,15 @@ impl Target {
     /// Whether there is a connection, to any of several nodes.
     pub(super) fn is_connected(&self) -> bool {
         match &self.servers {
-            Servers::One(link) => link.is_connected(),
+            Servers::One(client) => client.is_connected(),
             Servers::Cluster(cluster) => cluster.is_connected(),
         }
     }
 
     pub(super) fn close(&self) {
         match &self.servers {
-            Servers::One(link) => link.close(),
+            Servers::One(client) => client.close(),
             Servers::Cluster(cluster) => cluster.close(),
-        }
-    }
-}
-
-/// Where a connection leads.
-pub(super) enum Source {
-    Server(ConnectionInfo),
-    /// The sentinels are asked for the master at each connect, so a failover is followed by reconnecting.
-    Sentinel(Mutex<SentinelClient>),
-}
-
-impl Source {
-    /// A node of the cluster to which `template` leads, too.
-    pub(super) fn node(template: &ConnectionInfo, node: &Address) -> Self {
-        let (host, port) = (node.host.clone(), node.port);
-        let addr = match template.addr() {
-            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-                ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
-            }
-            _ => ConnectionAddr::Tcp(host, port),
-        };
-        Self::Server(template.clone().set_addr(addr))
-    }
-
-    pub(super) async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
-        // A reply's time limit is its batch's, so the library keeps none.
-        let config =
-            AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_TIMEOUT)).set_response_timeout(None);
-        match self {
-            Self::Server(info) => {
-                Client::open(info.clone())?.get_multiplexed_async_connection_with_config(&config).await
-            }
-            Self::Sentinel(client) => client.lock().await.get_async_connection_with_config(&config).await,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use redis::{ClientTlsConfig, TlsCertificates};
 
-use super::InvalidRedisTarget;
+use super::invalid_target::InvalidRedisTarget;
 use crate::files;
 
 /// The largest file: room for thousands of certificates.

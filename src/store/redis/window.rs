@@ -7,7 +7,7 @@ use super::call::{Call, Failure, Reply, Script};
 use super::group::{Group, words};
 use crate::algorithm::{FixedWindow, Limit, Outcome};
 use crate::clock::NANOS_PER_MILLI;
-use crate::store::{Action, Batch, Entry};
+use crate::store::batch::{Action, Batch, Entry};
 
 /// What the script answers for each action: allowed, credits before, credits after, milliseconds until the end.
 type Answer = [i64; 4];

@@ -12,14 +12,16 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use super::database::{Database, OpenError};
+use super::database::Database;
 use super::directory::{self, BACKUP_FILE, FORMAT_FILE};
 use super::disk::Disk;
 use super::filter::Swept;
+use super::open_error::OpenError;
 use crate::clock::Clock;
 use crate::store::counter_budget::Count;
+use crate::store::error::StoreError;
 use crate::store::key::FORMAT_VERSION;
-use crate::store::{StoreError, key, value};
+use crate::store::{key, value};
 
 /// The longest name of a backup, in bytes.
 const MAX_NAME: usize = 100;

@@ -8,14 +8,15 @@
 
 use std::time::{Duration, Instant};
 
-use super::Shared;
 use super::database::{Database, MAX_WAL_BYTES};
 use super::disk::Disk;
 use super::housekeeping::HOUSEKEEPING_INTERVAL;
+use super::shared::Shared;
 use crate::clock::Timestamp;
 use crate::store::counter_budget::RoomLog;
+use crate::store::error::StoreError;
 use crate::store::outage::Outage;
-use crate::store::{StoreError, value};
+use crate::store::value;
 
 /// How often the disk is measured: a flood must not write much in between.
 const MEASURING_INTERVAL: Duration = Duration::from_millis(100);
@@ -40,6 +41,7 @@ struct Survey {
 }
 
 impl Shared {
+    #[expect(clippy::disallowed_methods, reason = "paces a thread of its own")]
     pub(super) fn bound_loop(&self) {
         let mut room_log = RoomLog::default();
         let mut surveys = Outage::of("counting the counters", "expired ones are not forgotten");

@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use super::sync::atomic::AtomicU64;
 use super::sync::{Condvar, Mutex, oneshot};
-use crate::store::StoreError;
+use crate::store::error::StoreError;
 
 /// Fewer waiters than this are not worth a search for those that have left.
 const MIN_SWEEP: usize = 1024;

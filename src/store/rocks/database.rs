@@ -7,7 +7,7 @@
 //! Nothing here knows of hits or of the hot table.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rocksdb::checkpoint::Checkpoint;
@@ -21,13 +21,13 @@ use super::directory::{self, Found};
 use super::disk::{Disk, Patience};
 use super::filter::{ExpiryFilterFactory, Swept};
 use super::journal;
+use super::open_error::OpenError;
 use super::stored_count::{self, StoredCount};
 use super::synced::SyncedMark;
 use super::wal;
 use crate::clock::Clock;
-use crate::store::StoreError;
 use crate::store::counter_budget::Count;
-use crate::store::key::FORMAT_VERSION;
+use crate::store::error::StoreError;
 
 const COUNTERS: &str = "counters";
 const JOURNAL: &str = "journal";
@@ -38,37 +38,6 @@ const MIB: usize = 1 << 20;
 pub const MAX_WAL_BYTES: u64 = 128 << 20;
 /// Cold counters see a compaction at least this often (seconds), so that expired ones do not stay for RocksDB's 30 days.
 const PERIODIC_COMPACTION_SECONDS: u64 = 24 * 60 * 60;
-
-/// Why a data directory could not be opened. Nothing was changed in it.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    #[error(
-        "{0} is in use by another process; stop that one (only one divvy may serve a data directory), or choose another --data-dir"
-    )]
-    InUse(PathBuf),
-    #[error(
-        "{0} holds files but no divvy database; choose an empty or new directory with --data-dir (nothing was changed)"
-    )]
-    NotOurs(PathBuf),
-    #[error(
-        "{path} was written in format {found}, and this divvy reads format {FORMAT_VERSION}; run the divvy that wrote it, or choose another --data-dir (nothing was changed)"
-    )]
-    UnknownFormat { path: PathBuf, found: String },
-    #[error(
-        "the database in {path} is damaged ({reason}); restore it from a backup, or move it away to start with empty counters (nothing was changed)"
-    )]
-    Damaged { path: PathBuf, reason: String },
-    #[error(
-        "cannot open the data directory {path}: {reason}; make room there, make it writable for this user, or choose another --data-dir"
-    )]
-    Unusable { path: PathBuf, reason: String },
-    #[error(
-        "{0} is a backup; make a data directory of it with `divvy restore {0} --data-dir DIR`, and serve that (nothing was changed)"
-    )]
-    IsBackup(PathBuf),
-    #[error("cannot start a thread for the store: {0}; raise the limit on processes (ulimit -u)")]
-    NoThread(std::io::Error),
-}
 
 /// A counter's key and its record's value.
 pub type KeyAndValue = (Box<[u8]>, Box<[u8]>);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::process::{Flock, FlockType, fcntl_getlk};
 
-use super::database::OpenError;
+use super::open_error::OpenError;
 use crate::store::key::FORMAT_VERSION;
 
 /// Holds the format's number in digits.

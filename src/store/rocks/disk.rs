@@ -1,6 +1,6 @@
 //! What the engine needs of a database. RocksDB gives it in production, a simulated disk in the model checker.
 
-use crate::store::StoreError;
+use crate::store::error::StoreError;
 
 /// How long a write may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,17 +9,19 @@ use std::sync::Arc;
 use super::commit::{GroupCommit, Leader, Waited};
 use super::damage::Damage;
 use super::disk::{Disk, Patience};
-use super::figures::Timings;
+use super::durability::Durability;
 use super::health::{Condition, Health};
 use super::sync::{Mutex, RwLock, run_blocking, yield_now};
 use super::table::{Acted, Surroundings, Table};
+use super::timings::Timings;
 use super::write_back::WriteBack;
-use super::{Durability, damaged, decode};
-use crate::algorithm::State;
+use crate::algorithm::{Limit, State};
 use crate::clock::Timestamp;
+use crate::store::batch::Entry;
 use crate::store::counter_budget::CounterBudget;
+use crate::store::error::StoreError;
 use crate::store::outage::Outage;
-use crate::store::{Entry, StoreError, value};
+use crate::store::value;
 
 /// Past this a commit waits for a write-back: it bounds the journal, the counters that cannot be evicted, and the time
 /// that opening takes.
@@ -312,3 +314,11 @@ fn reopening() -> StoreError {
 
 #[cfg(all(test, not(feature = "model")))]
 mod tests;
+
+pub(super) fn decode(limit: &Limit, stored: &[u8]) -> Result<State, StoreError> {
+    value::decode(limit, stored).map_err(damaged)
+}
+
+fn damaged(damaged: value::Damaged) -> StoreError {
+    StoreError::new(damaged.to_string())
+}

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use super::sync::Mutex;
 use super::sync::atomic::AtomicU8;
-use crate::store::{Action, Entry, StoreError};
+use crate::store::batch::{Action, Entry};
+use crate::store::error::StoreError;
 
 /// What can be done with the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::database::Database;
-use super::{Shared, directory};
-use crate::store::StoreError;
+use super::directory;
+use super::shared::Shared;
+use crate::store::error::StoreError;
 use crate::store::outage::Outage;
 
 /// How often counters are written back and the write-ahead log is fsynced.

@@ -28,12 +28,13 @@ pub fn append(record: &mut Vec<u8>, key: &[u8], value: &[u8]) -> usize {
 pub fn append_with(record: &mut Vec<u8>, key: &[u8], write_value: impl FnOnce(&mut Vec<u8>)) -> usize {
     record.extend_from_slice(&length_of(key));
     record.extend_from_slice(key);
-    let length_at = record.len();
     record.extend_from_slice(&[0; LENGTH]);
     let value_at = record.len();
     write_value(record);
     let (before, value) = record.split_at_mut(value_at);
-    before[length_at..].copy_from_slice(&length_of(value));
+    if let Some(length) = before.last_chunk_mut() {
+        *length = length_of(value);
+    }
     value_at
 }
 
@@ -67,6 +68,11 @@ pub fn changes(mut record: &[u8]) -> impl Iterator<Item = Result<Change<'_>, Tru
         }
         Some(change)
     })
+}
+
+/// The keys of `changes`, which this process has packed itself.
+pub fn keys(changes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    self::changes(changes).map_while(Result::ok).map(|change| change.key)
 }
 
 fn read_change<'a>(record: &mut &'a [u8]) -> Result<Change<'a>, Truncated> {

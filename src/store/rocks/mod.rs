@@ -13,6 +13,7 @@ mod damage;
 mod database;
 mod directory;
 mod disk;
+mod durability;
 mod engine;
 mod figures;
 mod filter;
@@ -21,10 +22,13 @@ mod housekeeping;
 pub mod journal;
 #[cfg(all(test, feature = "model"))]
 mod model;
+mod open_error;
+mod shared;
 mod stored_count;
 mod sync;
 mod synced;
 mod table;
+mod timings;
 mod wal;
 mod write_back;
 
@@ -38,31 +42,24 @@ use parking_lot::{Condvar, Mutex};
 use self::backup::Backups;
 pub use self::backup::{BackupError, RestoreError, restore};
 use self::database::Database;
-pub use self::database::OpenError;
-use self::directory::Lock;
-use self::engine::Engine;
-use self::figures::Timings;
+pub use self::durability::Durability;
+use self::engine::{Engine, decode};
 use self::filter::{OnDrop, Swept};
+pub use self::open_error::OpenError;
+use self::shared::Shared;
 use self::table::Table;
+use self::timings::Timings;
+use super::batch::Batch;
+use super::contract::Store;
+use super::counter_budget::Bounds;
 use super::counter_budget::CounterBudget;
-use super::{Batch, Bounds, Listing, Page, Store, StoreError, value};
-use crate::algorithm::{Limit, State};
+use super::error::StoreError;
+use super::listing::{Listing, Page};
 use crate::clock::Clock;
 use crate::metrics::Figure;
 
 /// Counters kept in memory unless more are being changed: about 100 bytes each.
 pub const DEFAULT_HOT_COUNTERS: usize = 900_000;
-/// When a hit may be answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Durability {
-    /// Once it is on stable storage.
-    Sync,
-    /// Once it is in the write-ahead log, which survives the end of the process; stable storage follows every second.
-    #[default]
-    Wal,
-    /// At once; it is in the write-ahead log within 100 ms.
-    Lazy,
-}
 
 /// How to open a [`RocksStore`].
 #[derive(Debug, Clone)]
@@ -103,19 +100,6 @@ struct Threads {
     writers: Vec<JoinHandle<()>>,
     /// Sees to the bounds.
     bound: Option<JoinHandle<()>>,
-}
-
-struct Shared {
-    engine: Arc<Engine<Database>>,
-    path: PathBuf,
-    /// What compactions have dropped, by every database that was open here.
-    swept: Arc<Swept>,
-    /// Kept while the database is opened again: another process may wait for it.
-    _lock: Lock,
-    bounds: Bounds,
-    clock: Clock,
-    stopping: Mutex<bool>,
-    stop: Condvar,
 }
 
 impl RocksStore {
@@ -335,14 +319,6 @@ fn on_drop(table: &Arc<Table>, budget: &Arc<CounterBudget>) -> OnDrop {
             budget.dropped_record();
         }
     })
-}
-
-fn decode(limit: &Limit, stored: &[u8]) -> Result<State, StoreError> {
-    value::decode(limit, stored).map_err(damaged)
-}
-
-fn damaged(damaged: value::Damaged) -> StoreError {
-    StoreError::new(damaged.to_string())
 }
 
 fn spawn(name: &str, shared: &Arc<Shared>, run: fn(&Shared)) -> Result<JoinHandle<()>, OpenError> {

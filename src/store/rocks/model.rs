@@ -10,17 +10,19 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::Mutex;
 use shuttle::{future, thread};
 
-use super::Durability;
 use super::commit::{GroupCommit, Waited};
 use super::disk::{Disk, Patience};
+use super::durability::Durability;
 use super::engine::Engine;
-use super::figures::Timings;
 use super::journal;
 use super::table::Table;
+use super::timings::Timings;
 use crate::clock::Clock;
+use crate::store::batch::Entry;
+use crate::store::counter_budget::Bounds;
 use crate::store::counter_budget::CounterBudget;
+use crate::store::error::StoreError;
 use crate::store::testing::{TAKE, at, window};
-use crate::store::{Bounds, Entry, StoreError};
 
 const CREDITS: u64 = 1_000;
 const KEYS: [&[u8]; 3] = [b"a", b"b", b"c"];

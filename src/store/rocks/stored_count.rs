@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
-use super::database::OpenError;
+use super::open_error::OpenError;
 use crate::files;
 use crate::store::counter_budget::Count;
 

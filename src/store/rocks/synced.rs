@@ -12,7 +12,7 @@ use std::path::Path;
 
 use siphasher::sip::SipHasher13;
 
-use super::database::OpenError;
+use super::open_error::OpenError;
 use crate::files;
 
 /// The file's name.

@@ -16,11 +16,12 @@ use super::health::Health;
 use super::journal;
 use super::sync::atomic::{AtomicU64, Ordering::AcqRel};
 use super::sync::{Mutex, MutexGuard};
-use super::write_back::keys;
 use crate::algorithm::{Outcome, State};
 use crate::clock::Timestamp;
+use crate::store::batch::{Change, Entry};
 use crate::store::counter_budget::CounterBudget;
-use crate::store::{Change, Entry, StoreError, value};
+use crate::store::error::StoreError;
+use crate::store::value;
 
 /// Number of stripes, a power of two. The model checker sees more with few of them.
 pub const STRIPES: usize = if cfg!(all(test, feature = "model")) { 2 } else { 1024 };
@@ -264,7 +265,7 @@ impl Table {
         let stripe = &mut *guard;
         stripe.begun_when_taken = stripe.begun;
         let dirty = std::mem::take(&mut stripe.dirty);
-        for key in keys(&dirty) {
+        for key in journal::keys(&dirty) {
             let hash = self.hash(key);
             let Some(counter) = stripe.counters.find_mut(hash.high, |other| other.hash == hash) else { continue };
             counter.record = Record::Writing;
@@ -275,7 +276,7 @@ impl Table {
 
     /// The records of the counters with these changes are as [`Table::take_dirty`] gave them, and synced.
     pub fn written(&self, write: u32, changes: &[u8]) {
-        for key in keys(changes) {
+        for key in journal::keys(changes) {
             let hash = self.hash(key);
             let mut stripe = self.stripe(hash.stripe());
             if let Some(counter) = stripe.counter(hash)
@@ -290,7 +291,7 @@ impl Table {
 
     /// The counters with these changes could not be written or synced: the next write-back has to.
     pub fn not_written(&self, write: u32, changes: &[u8]) {
-        for key in keys(changes) {
+        for key in journal::keys(changes) {
             let hash = self.hash(key);
             let mut guard = self.stripe(hash.stripe());
             let stripe = &mut *guard;
@@ -383,10 +384,15 @@ impl Table {
         usage
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "callers take the index from a hash, or count up to the number of stripes"
+    )]
     fn stripe(&self, index: usize) -> MutexGuard<'_, Stripe> {
         self.stripes[index].lock()
     }
 
+    #[expect(clippy::indexing_slicing, reason = "there is a bit for every stripe")]
     fn mark_pending(&self, stripe: usize) {
         self.pending[stripe / WORD_BITS].fetch_or(1 << (stripe % WORD_BITS), AcqRel);
     }

@@ -5,10 +5,9 @@
 //! until an fsync has covered them, so that they can be written again should that fsync fail.
 
 use super::disk::Disk;
-use super::journal;
 use super::sync::Mutex;
 use super::table::{STRIPES, Table};
-use crate::store::StoreError;
+use crate::store::error::StoreError;
 
 /// Bytes of changes in one write: few, for a commit may have to wait for it.
 const BYTES_PER_WRITE: usize = 16 << 10;
@@ -137,9 +136,4 @@ impl Write {
         *next = next.wrapping_add(1);
         Self { number, changes: Vec::new() }
     }
-}
-
-/// The keys of `changes`, which this process has packed itself.
-pub fn keys(changes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    journal::changes(changes).map_while(Result::ok).map(|change| change.key)
 }

@@ -8,9 +8,9 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinError;
 
-use super::Api;
 use super::json::Json;
 use super::problem::Problem;
+use super::shared::Api;
 use crate::clock::ceil_seconds;
 use crate::limiter::counters::{CountersError, CountersOf, DEFAULT_PAGE, MAX_PAGE, RuleName};
 

@@ -8,10 +8,11 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 
 use super::answer::name;
+use super::body;
 use super::json::Json;
 use super::operation::Pairs;
 use super::problem::Problem;
-use super::{Api, body};
+use super::shared::Api;
 use crate::rules::explain::{self, Explained};
 
 #[derive(Debug, Deserialize)]

@@ -8,10 +8,11 @@ use axum::response::Response;
 use serde::Deserialize;
 
 use super::answer::Answer;
+use super::body;
 use super::cost::Cost;
 use super::operation::Pairs;
 use super::problem::Problem;
-use super::{Api, body};
+use super::shared::Api;
 use crate::limiter::{Intent, Requests};
 
 /// The body of a hit or a peek.

@@ -7,11 +7,12 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
+use super::body;
 use super::hit::AskedHit;
 use super::json::Json;
 use super::object::Object;
 use super::problem::Problem;
-use super::{Api, body};
+use super::shared::Api;
 use crate::limiter::{Intent, Requests};
 use crate::metrics::Limit;
 

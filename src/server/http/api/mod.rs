@@ -1,6 +1,6 @@
 //! The HTTP API: hits in JSON, what gateways ask, and a look at rules and counters.
 //!
-//! One file an endpoint. What they share: [`body`] reads requests, [`json`] writes bodies, [`answer`] and [`ratelimit`]
+//! One file an endpoint. What they share: [`Api`]; [`body`] reads requests, [`json`] writes bodies, [`answer`] and [`ratelimit`]
 //! word what the limiter said, [`problem`] words what went wrong. Nothing here decides anything.
 
 pub mod answer;
@@ -12,6 +12,7 @@ mod explain;
 pub mod hit;
 pub mod hits;
 mod json;
+mod json_line;
 mod object;
 mod openapi;
 mod operation;
@@ -19,6 +20,7 @@ mod peek;
 pub mod problem;
 pub mod ratelimit;
 mod rules;
+mod shared;
 
 use std::sync::Arc;
 
@@ -26,55 +28,11 @@ use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, any, get, post};
 
-use self::check::CheckSettings;
-use self::ratelimit::RateLimitHeaders;
-use crate::limiter::{Limiter, Policy, Refusal};
-use crate::metrics::{FrontRequests, RequestKind};
-use crate::server::Limits;
+pub use self::shared::{Api, ApiSettings, DEFAULT_MAX_HITS};
+use crate::metrics::RequestKind;
 use crate::server::auth::Access;
 use crate::server::http::auth::guarded;
 use crate::server::http::count;
-use crate::server::turns::Turns;
-
-/// Hits in one request to `/v1/hits`, unless the operator says otherwise.
-pub const DEFAULT_MAX_HITS: usize = 1_000;
-
-/// How the API is served.
-#[derive(Debug, Clone)]
-pub struct ApiSettings {
-    pub headers: RateLimitHeaders,
-    pub check: CheckSettings,
-    /// Hits in one request to `/v1/hits`.
-    pub max_hits: usize,
-}
-
-/// What every endpoint works with.
-pub struct Api {
-    limiter: Arc<Limiter>,
-    settings: ApiSettings,
-    limits: Limits,
-    requests: FrontRequests,
-    turns: Turns,
-}
-
-impl Api {
-    /// `requests` is where the front's requests are counted; `turns` are those at large requests.
-    pub fn new(
-        limiter: Arc<Limiter>,
-        settings: ApiSettings,
-        limits: Limits,
-        requests: FrontRequests,
-        turns: Turns,
-    ) -> Self {
-        Self { limiter, settings, limits, requests, turns }
-    }
-
-    /// # Errors
-    /// There are no rules.
-    fn policy(&self) -> Result<Arc<Policy>, Refusal> {
-        self.limiter.policy().ok_or(Refusal::NoRules)
-    }
-}
 
 type Route = (&'static str, RequestKind, MethodRouter<Arc<Api>>);
 

@@ -6,9 +6,9 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use super::Api;
 use super::answer::Answer;
 use super::problem::Problem;
+use super::shared::Api;
 use crate::limiter::Intent;
 
 /// 200, whatever the answer is: the question was answered.

@@ -5,7 +5,7 @@ use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use super::json;
+use super::json_line::json_line;
 use crate::limiter::Refusal;
 use crate::metrics::Limit;
 use crate::server::http::Told;
@@ -80,7 +80,7 @@ impl From<Refusal> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let body = json::line(&self).unwrap_or_default();
+        let body = json_line(&self).unwrap_or_default();
         let mut response = (self.status, [(CONTENT_TYPE, CONTENT)], body).into_response();
         if self.may_pass {
             response.headers_mut().insert(RETRY_AFTER, STORE_RETRY);

@@ -8,9 +8,9 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::Number;
 
-use super::Api;
 use super::json::Json;
 use super::problem::Problem;
+use super::shared::Api;
 use crate::rules::{Rule, Seconds};
 
 #[derive(Serialize)]

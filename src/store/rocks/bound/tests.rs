@@ -8,8 +8,11 @@ use proptest::prelude::*;
 use super::{Database, WAL_ALLOWANCE, is_disk_full};
 use crate::algorithm::{Ask, Limit, TokenBucket};
 use crate::clock::{Clock, NANOS_PER_SECOND, Timestamp};
+use crate::store::batch::{Action, Batch};
+use crate::store::contract::Store;
+use crate::store::counter_budget::Bounds;
 use crate::store::testing::wait;
-use crate::store::{Action, Batch, Bounds, Durability, RocksOptions, RocksStore, Store};
+use crate::store::{Durability, RocksOptions, RocksStore};
 
 const HOUR: u64 = 3600 * NANOS_PER_SECOND;
 const KEYS: u8 = 12;

@@ -11,8 +11,9 @@ use parking_lot::Mutex as RealMutex;
 
 use super::*;
 use crate::clock::Clock;
+use crate::store::batch::Action;
+use crate::store::counter_budget::Bounds;
 use crate::store::testing::{LOOK, TAKE, at, window};
-use crate::store::{Action, Bounds};
 
 /// A disk that remembers what it was told, fails when told to, and waits at a gate.
 #[derive(Default)]

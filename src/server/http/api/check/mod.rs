@@ -2,6 +2,7 @@
 //! ext_authz). The operation is in the question's headers, query and path; the answer is a status, without a body.
 
 mod forwarded;
+pub mod settings;
 mod spec;
 
 use std::sync::Arc;
@@ -11,23 +12,14 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
 use self::forwarded::Forwarded;
+pub use self::settings::CheckSettings;
 pub use self::spec::CheckOperation;
-use super::Api;
 use super::answer::Answer;
 use super::problem::Problem;
+use super::shared::Api;
 use crate::limiter::{Intent, Requests};
 
 const PATH: &str = "/v1/check";
-
-/// How gateways' questions are understood and answered.
-#[derive(Debug, Clone)]
-pub struct CheckSettings {
-    pub operation: CheckOperation,
-    /// How many of the last addresses of `X-Forwarded-For` are the operator's own proxies'.
-    pub trusted_hops: usize,
-    /// The status of a denial.
-    pub deny_status: StatusCode,
-}
 
 /// Asks about the request that the headers tell of.
 pub async fn check(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {

@@ -19,14 +19,14 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::breaker::Breaker;
 use super::call::Reply;
-use super::target::Source;
+use super::source::Source;
 
 /// An attempt is given up after this, or after the batches' timeout when that is longer.
 const LONGEST_ATTEMPT: Duration = Duration::from_secs(3);
 
 /// A connection that is being made, is there, or could not be made; clones share it.
 #[derive(Clone)]
-pub(super) struct Attempt {
+pub(super) struct SharedConnection {
     result: watch::Receiver<Option<Result<MultiplexedConnection, Arc<RedisError>>>>,
     answers: Arc<Answers>,
 }
@@ -44,9 +44,9 @@ pub(super) enum Sent {
     Unreachable(Arc<RedisError>),
 }
 
-impl Attempt {
+impl SharedConnection {
     /// Connects, on `runtime`; a success ends an outage, as it takes an answer of Redis.
-    pub(super) fn begin(runtime: &Handle, source: Arc<Source>, patience: Duration, breaker: Arc<Breaker>) -> Self {
+    pub(super) fn connect(runtime: &Handle, source: Arc<Source>, patience: Duration, breaker: Arc<Breaker>) -> Self {
         let (sender, result) = watch::channel(None);
         runtime.spawn(async move {
             let connected = timeout(patience.max(LONGEST_ATTEMPT), source.connect()).await;
@@ -122,12 +122,14 @@ pub(super) struct Answers {
 }
 
 impl Default for Answers {
+    #[expect(clippy::disallowed_methods, reason = "how long ago Redis was heard")]
     fn default() -> Self {
         Self { began: Instant::now(), last_ns: AtomicU64::new(0) }
     }
 }
 
 impl Answers {
+    #[expect(clippy::disallowed_methods, reason = "how long ago Redis was heard")]
     pub(super) fn note(&self) {
         let now = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.last_ns.store(now, Relaxed);

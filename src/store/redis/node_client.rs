@@ -4,6 +4,8 @@
 //! connection is a task of the runtime that made it, so no thread waits for another, busy one, and none is left with a
 //! connection whose runtime has ended.
 
+#![expect(clippy::disallowed_methods, reason = "how long Redis has been silent")]
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,12 +15,12 @@ use redis::{Pipeline, RedisError};
 use tokio::runtime::{self, Handle};
 use tokio::time::Instant;
 
-use super::attempt::{Answers, Attempt, Sent, closed};
 use super::breaker::Breaker;
 use super::call::{Call, Failure, Reply, Script};
 use super::in_flight::InFlight;
 use super::scan::{Cursor, Scan, ServerPage};
-use super::target::Source;
+use super::shared_connection::{Answers, Sent, SharedConnection, closed};
+use super::source::Source;
 
 /// A call that had less than this part of the store's timeout tells nothing about Redis: its batch had spent the rest on
 /// waiting for others, or on the calls before.
@@ -30,11 +32,11 @@ const MOST_LOADS: usize = 3;
 const TOO_FEW: Failure = Failure::Foreign("fewer replies than calls");
 
 /// The connections to one server.
-pub(super) struct Link {
+pub(super) struct NodeClient {
     source: Arc<Source>,
     timeout: Duration,
     breaker: Arc<Breaker>,
-    attempts: Mutex<HashMap<runtime::Id, Attempt, foldhash::fast::RandomState>>,
+    connections: Mutex<HashMap<runtime::Id, SharedConnection, foldhash::fast::RandomState>>,
     in_flight: InFlight,
     /// On whichever connection.
     answers: Answers,
@@ -47,13 +49,13 @@ pub(super) struct Request<'a> {
     pub asking: bool,
 }
 
-impl Link {
+impl NodeClient {
     pub(super) fn new(source: Source, timeout: Duration) -> Self {
         Self {
             source: Arc::new(source),
             timeout,
             breaker: Arc::default(),
-            attempts: Mutex::default(),
+            connections: Mutex::default(),
             in_flight: InFlight::default(),
             answers: Answers::default(),
         }
@@ -113,12 +115,12 @@ impl Link {
 
     /// Whether there is a connection, on any runtime.
     pub(super) fn is_connected(&self) -> bool {
-        self.attempts.lock().values().any(Attempt::is_connected)
+        self.connections.lock().values().any(SharedConnection::is_connected)
     }
 
     /// Ends the connections. The next call would make new ones.
     pub(super) fn close(&self) {
-        self.attempts.lock().clear();
+        self.connections.lock().clear();
     }
 
     async fn send(
@@ -151,17 +153,17 @@ impl Link {
         let begin = Instant::now();
         let is_telling = deadline.saturating_duration_since(begin) >= self.timeout / TELLING_PART;
         self.breaker.admit(begin, self.timeout)?;
-        let mut attempt = self.attempt();
-        let mut sent = attempt.send(pipeline, deadline).await;
+        let mut connection = self.connection();
+        let mut sent = connection.send(pipeline, deadline).await;
         if matches!(sent, Sent::Not) {
             // It broke while nobody used it.
-            self.drop_attempt(&attempt);
-            attempt = self.attempt();
-            sent = attempt.send(pipeline, deadline).await;
+            self.drop_connection(&connection);
+            connection = self.connection();
+            sent = connection.send(pipeline, deadline).await;
         }
         match sent {
             Sent::Answered(values) => {
-                self.note_answer(&values, &attempt);
+                self.note_answer(&values, &connection);
                 Ok(values)
             }
             Sent::Unanswered => {
@@ -169,16 +171,16 @@ impl Link {
                     return Err(self.out_of_time(deadline));
                 }
                 let failure = Failure::Timeout(self.timeout);
-                self.note_silence(&failure, begin, &attempt);
+                self.note_silence(&failure, begin, &connection);
                 Err(failure)
             }
             // The next call makes a new connection, at once.
             Sent::Broken(error) => {
-                self.drop_attempt(&attempt);
+                self.drop_connection(&connection);
                 Err(Failure::from(error))
             }
             // The attempt goes on, for others.
-            Sent::Unreachable(error) if !is_telling && !attempt.has_failed() => Err(Failure::Unreachable(error)),
+            Sent::Unreachable(error) if !is_telling && !connection.has_failed() => Err(Failure::Unreachable(error)),
             Sent::Unreachable(error) => Err(self.note_unreachable(error)),
             Sent::Not => Err(self.note_unreachable(Arc::new(closed()))),
         }
@@ -191,7 +193,7 @@ impl Link {
         if self.answers.any_since(began) { Failure::Overloaded } else { Failure::Timeout(self.timeout) }
     }
 
-    fn note_answer(&self, values: &[Reply], attempt: &Attempt) {
+    fn note_answer(&self, values: &[Reply], connection: &SharedConnection) {
         self.answers.note();
         let refusals = values.iter().filter_map(|value| match value {
             Reply::ServerError(error) => Some(Failure::from(RedisError::from(error.clone()))),
@@ -200,7 +202,7 @@ impl Link {
         match refusals.into_iter().find(Failure::is_wrong_server) {
             // It is a replica by now; who the master is has to be found out anew.
             Some(failure) => {
-                self.drop_attempt(attempt);
+                self.drop_connection(connection);
                 self.breaker.failed(&failure, Instant::now());
             }
             None => self.breaker.answered(),
@@ -209,9 +211,9 @@ impl Link {
 
     /// A call was not answered in time. If others were meanwhile, Redis is just slow; otherwise it hangs, or this
     /// connection leads nowhere.
-    fn note_silence(&self, failure: &Failure, begin: Instant, attempt: &Attempt) {
-        if !attempt.has_answered_since(begin) {
-            self.drop_attempt(attempt);
+    fn note_silence(&self, failure: &Failure, begin: Instant, connection: &SharedConnection) {
+        if !connection.has_answered_since(begin) {
+            self.drop_connection(connection);
         }
         if !self.answers.any_since(begin) {
             self.breaker.failed(failure, Instant::now());
@@ -225,20 +227,21 @@ impl Link {
     }
 
     /// This runtime's connection, or the attempt at one; begun if there is none.
-    fn attempt(&self) -> Attempt {
+    fn connection(&self) -> SharedConnection {
         let runtime = Handle::current();
-        let mut attempts = self.attempts.lock();
-        if let Some(attempt) = attempts.get(&runtime.id()).filter(|attempt| !attempt.has_failed()) {
-            return attempt.clone();
+        let mut connections = self.connections.lock();
+        if let Some(connection) = connections.get(&runtime.id()).filter(|connection| !connection.has_failed()) {
+            return connection.clone();
         }
-        let attempt = Attempt::begin(&runtime, Arc::clone(&self.source), self.timeout, Arc::clone(&self.breaker));
-        attempts.insert(runtime.id(), attempt.clone());
-        attempt
+        let connection =
+            SharedConnection::connect(&runtime, Arc::clone(&self.source), self.timeout, Arc::clone(&self.breaker));
+        connections.insert(runtime.id(), connection.clone());
+        connection
     }
 
     /// Lets the next call connect anew, unless another one has begun to already.
-    fn drop_attempt(&self, attempt: &Attempt) {
-        self.attempts.lock().retain(|_, other| !other.is(attempt));
+    fn drop_connection(&self, connection: &SharedConnection) {
+        self.connections.lock().retain(|_, other| !other.is(connection));
     }
 }
 
@@ -254,11 +257,11 @@ mod tests {
         // It takes connections, and says nothing.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("redis://{}", silent.local_addr().unwrap());
-        let link = Link::new(Source::Server(url.into_connection_info().unwrap()), TIMEOUT);
-        let ask = |time| link.ask(&Call::Count, Instant::now() + time);
+        let client = NodeClient::new(Source::Server(url.into_connection_info().unwrap()), TIMEOUT);
+        let ask = |time| client.ask(&Call::Count, Instant::now() + time);
         assert!(ask(TIMEOUT / 10).await.is_err());
-        assert!(link.breaker.admit(Instant::now(), TIMEOUT).is_ok());
+        assert!(client.breaker.admit(Instant::now(), TIMEOUT).is_ok());
         assert!(ask(TIMEOUT).await.is_err());
-        assert!(link.breaker.admit(Instant::now(), TIMEOUT).is_err());
+        assert!(client.breaker.admit(Instant::now(), TIMEOUT).is_err());
     }
 }

@@ -1,0 +1,54 @@
+//! Points in time, and the units that they are reckoned in.
+
+/// Nanoseconds in one second.
+pub const NANOS_PER_SECOND: u64 = 1_000_000_000;
+/// Nanoseconds in one millisecond.
+pub const NANOS_PER_MILLI: u64 = 1_000_000;
+
+/// A point in time: nanoseconds since the Unix epoch, good until the year 2554.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    pub const EPOCH: Self = Self(0);
+    pub const MAX: Self = Self(u64::MAX);
+
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// `None` when the result is past the year 2554.
+    pub const fn from_millis(millis: u64) -> Option<Self> {
+        match millis.checked_mul(NANOS_PER_MILLI) {
+            Some(nanos) => Some(Self(nanos)),
+            None => None,
+        }
+    }
+
+    /// `None` when the result is past the year 2554.
+    pub const fn from_secs(seconds: u64) -> Option<Self> {
+        match seconds.checked_mul(NANOS_PER_SECOND) {
+            Some(nanos) => Some(Self(nanos)),
+            None => None,
+        }
+    }
+
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// This time plus `nanos`, or [`Timestamp::MAX`].
+    pub const fn plus(self, nanos: u64) -> Self {
+        Self(self.0.saturating_add(nanos))
+    }
+
+    /// Nanoseconds from `earlier` to this time; 0 when `earlier` is later.
+    pub const fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// `nanos` in whole seconds, rounded up: a caller that waits so long has waited long enough.
+pub const fn ceil_seconds(nanos: u64) -> u64 {
+    nanos.div_ceil(NANOS_PER_SECOND)
+}

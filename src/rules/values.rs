@@ -1,0 +1,19 @@
+//! What rules are matched against.
+
+use super::operation::Operation;
+
+/// The keys of a request, each once, and their values.
+pub trait Values {
+    fn keys(&self) -> impl Iterator<Item = &str>;
+    fn value(&self, key: &str) -> Option<&[u8]>;
+}
+
+impl Values for Operation {
+    fn keys(&self) -> impl Iterator<Item = &str> {
+        self.iter().map(|(key, _)| key)
+    }
+
+    fn value(&self, key: &str) -> Option<&[u8]> {
+        self.get(key).map(str::as_bytes)
+    }
+}

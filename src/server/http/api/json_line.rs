@@ -1,0 +1,13 @@
+//! JSON that ends in a newline.
+
+use serde::Serialize;
+
+/// JSON and a newline.
+///
+/// # Errors
+/// When the value has no form in JSON.
+pub fn json_line(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
+    let mut body = serde_json::to_vec(value)?;
+    body.push(b'\n');
+    Ok(body)
+}

@@ -1,0 +1,102 @@
+//! The backends to choose from: a closed set, so that no call goes through a table of functions.
+
+use std::path::PathBuf;
+
+use super::batch::Batch;
+use super::contract::Store;
+use super::denial_cache::DenialCache;
+use super::error::StoreError;
+use super::listing::{Listing, Page};
+use super::memory::MemoryStore;
+use super::redis::RedisStore;
+use super::resilient::{FailurePolicy, Resilient};
+use super::rocks::{BackupError, RocksStore};
+use super::uninterrupted::Uninterrupted;
+use crate::clock::Clock;
+use crate::metrics::Figure;
+
+/// The closed set of backends.
+pub enum Backend {
+    Memory(MemoryStore),
+    Rocks(RocksStore),
+    Redis(Uninterrupted<Resilient<DenialCache<RedisStore>>>),
+}
+
+impl Backend {
+    /// Redis with what stands between it and the hits: the memory of up to `denial_cache` denials, the policy, and that
+    /// none of it stops halfway when a client is gone.
+    pub fn redis(store: RedisStore, denial_cache: usize, on_error: FailurePolicy, clock: Clock) -> Self {
+        Self::Redis(Uninterrupted::new(Resilient::new(DenialCache::new(store, denial_cache), on_error, clock)))
+    }
+
+    /// Copies everything that is counted, as it is now, into a new directory called `name` where backups are kept;
+    /// returns its path.
+    ///
+    /// # Errors
+    /// See [`BackupError`]: nothing half is left behind.
+    pub async fn backup(&self, name: &str) -> Result<PathBuf, BackupError> {
+        match self {
+            Backend::Rocks(store) => store.backup(name).await,
+            Backend::Memory(_) | Backend::Redis(_) => Err(BackupError::NothingOfOurs(self.name())),
+        }
+    }
+
+    /// What `--store` calls it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Backend::Memory(_) => "memory",
+            Backend::Rocks(_) => "rocksdb",
+            Backend::Redis(_) => "redis",
+        }
+    }
+}
+
+impl Store for Backend {
+    async fn apply(&self, batch: &mut Batch) {
+        match self {
+            Backend::Memory(store) => store.apply(batch).await,
+            Backend::Rocks(store) => store.apply(batch).await,
+            Backend::Redis(store) => store.apply(batch).await,
+        }
+    }
+
+    async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
+        match self {
+            Backend::Memory(store) => store.list(listing).await,
+            Backend::Rocks(store) => store.list(listing).await,
+            Backend::Redis(store) => store.list(listing).await,
+        }
+    }
+
+    async fn approximate_len(&self) -> Result<u64, StoreError> {
+        match self {
+            Backend::Memory(store) => store.approximate_len().await,
+            Backend::Rocks(store) => store.approximate_len().await,
+            Backend::Redis(store) => store.approximate_len().await,
+        }
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        match self {
+            Backend::Memory(store) => store.check().await,
+            Backend::Rocks(store) => store.check().await,
+            Backend::Redis(store) => store.check().await,
+        }
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        match self {
+            Backend::Memory(store) => store.figures(),
+            Backend::Rocks(store) => store.figures(),
+            Backend::Redis(store) => store.figures(),
+        }
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        match self {
+            Backend::Memory(store) => store.close().await,
+            Backend::Rocks(store) => store.close().await,
+            Backend::Redis(store) => store.close().await,
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The batch that a store is asked with: actions on buckets, and their outcomes.
+
+use std::ops::Range;
+
+use super::error::StoreError;
+use crate::algorithm::{Ask, Limit, Outcome, State};
+use crate::clock::{NANOS_PER_SECOND, Timestamp};
+
+/// When a denied client should ask again, while nobody knows what it has left.
+const ASK_AGAIN_NS: u64 = NANOS_PER_SECOND;
+
+/// What to do with a bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    Ask(Ask),
+    /// Forget the bucket. `allowed` in the outcome tells whether it held anything but a fresh state.
+    Forget,
+}
+
+/// One action on one bucket.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    pub(super) key: Range<usize>,
+    pub limit: Limit,
+    pub action: Action,
+    /// The time by which the bucket decides: the batch's, or one that the client supplied.
+    pub at: Timestamp,
+}
+
+/// What an action does to a bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    Keep,
+    Set(State),
+    Clear,
+}
+
+impl Entry {
+    /// Decides the action, given what the bucket remembers. Every backend that remembers states goes through here.
+    pub fn decide(&self, state: Option<&State>) -> (Outcome, Change) {
+        match self.action {
+            Action::Ask(ask) => {
+                let decision = self.limit.decide(state, ask, self.at);
+                (decision.outcome, decision.state.map_or(Change::Keep, Change::Set))
+            }
+            Action::Forget => {
+                let held = state.is_some_and(|state| self.limit.lifetime_ns(state, self.at) > 0);
+                let change = if held { Change::Clear } else { Change::Keep };
+                (Outcome { allowed: held, ..Outcome::default() }, change)
+            }
+        }
+    }
+
+    /// The answer when nothing can be counted and the operator wants that allowed: what a bucket that nobody has asked
+    /// before would answer.
+    pub(super) fn uncounted(&self) -> Outcome {
+        self.decide(None).0
+    }
+
+    /// The answer when nothing can be counted and the operator wants that denied: nothing left, for a second.
+    pub(super) fn denied(&self) -> Outcome {
+        Outcome {
+            allowed: false,
+            before: 0,
+            left: 0,
+            reset_ns: ASK_AGAIN_NS,
+            retry_ns: Some(ASK_AGAIN_NS),
+            ..self.uncounted()
+        }
+    }
+
+    /// When a bucket in `state` may be forgotten, by the server's clock, which reads `now`.
+    pub fn expiry(&self, state: &State, now: Timestamp) -> Timestamp {
+        now.plus(self.limit.lifetime_ns(state, self.at))
+    }
+}
+
+/// A batch of actions, and their outcomes once a store has applied it. Reused from read to read: its buffers keep their
+/// capacity, so that a hit allocates nothing.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// The server's time when the batch was begun; expiries on disk are reckoned from it.
+    pub(super) now: Timestamp,
+    pub(super) keys: Vec<u8>,
+    pub(super) entries: Vec<Entry>,
+    pub(super) outcomes: Vec<Result<Outcome, StoreError>>,
+    /// Outcomes that rest on a change which was not durable yet, by index.
+    pub(super) unsettled: Vec<usize>,
+}
+
+impl Batch {
+    /// Empties the batch and dates it.
+    pub fn begin(&mut self, now: Timestamp) {
+        self.now = now;
+        self.keys.clear();
+        self.entries.clear();
+        self.outcomes.clear();
+        self.unsettled.clear();
+    }
+
+    /// Adds an action on the bucket whose key `write_key` appends; returns its index.
+    pub fn push(&mut self, limit: Limit, action: Action, at: Timestamp, write_key: impl FnOnce(&mut Vec<u8>)) -> usize {
+        let start = self.keys.len();
+        write_key(&mut self.keys);
+        self.entries.push(Entry { key: start..self.keys.len(), limit, action, at });
+        self.entries.len() - 1
+    }
+
+    /// Takes back the entries from index `len` on; for a batch that no store has applied yet.
+    pub fn truncate(&mut self, len: usize) {
+        if let Some(first) = self.entries.get(len) {
+            self.keys.truncate(first.key.start);
+            self.entries.truncate(len);
+        }
+    }
+
+    /// What its buffers hold, used or not (bytes).
+    pub fn memory(&self) -> usize {
+        self.keys.capacity()
+            + self.entries.capacity() * size_of::<Entry>()
+            + self.outcomes.capacity() * size_of::<Result<Outcome, StoreError>>()
+            + self.unsettled.capacity() * size_of::<usize>()
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// The entry's time if a client brought it; `None` where it is the batch's own.
+    pub(super) fn brought_time(&self, entry: &Entry) -> Option<Timestamp> {
+        (entry.at != self.now).then_some(entry.at)
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Answers every entry, in order, with what `answer` makes of its index, its bucket key and itself.
+    pub(super) fn answer_each(&mut self, mut answer: impl FnMut(usize, &[u8], &Entry) -> Result<Outcome, StoreError>) {
+        self.outcomes.clear();
+        let entries = self.entries.iter().enumerate();
+        self.outcomes.extend(entries.map(|(index, entry)| answer(index, key_of(&self.keys, entry), entry)));
+    }
+
+    /// Replaces the outcomes that rest on changes which could not be made durable.
+    pub(super) fn fail_unsettled(&mut self, error: &StoreError) {
+        for index in self.unsettled.drain(..) {
+            if let Some(outcome) = self.outcomes.get_mut(index) {
+                *outcome = Err(error.clone());
+            }
+        }
+    }
+
+    /// Every key, entry and outcome, once the batch is applied.
+    pub(super) fn answers(&self) -> impl Iterator<Item = (&[u8], &Entry, &Result<Outcome, StoreError>)> {
+        self.entries.iter().zip(&self.outcomes).map(|(entry, outcome)| (key_of(&self.keys, entry), entry, outcome))
+    }
+
+    /// The entries at `indexes` as a batch of their own, to be applied elsewhere.
+    pub(super) fn part(&self, indexes: &[usize]) -> Self {
+        let mut part = Self { now: self.now, ..Self::default() };
+        for entry in indexes.iter().filter_map(|index| self.entries.get(*index)) {
+            let key = key_of(&self.keys, entry);
+            part.push(entry.limit, entry.action, entry.at, |out| out.extend_from_slice(key));
+        }
+        part
+    }
+
+    /// Takes over the outcomes of `part`, which is [`Batch::part`] of `indexes`.
+    pub(super) fn adopt(&mut self, part: Self, indexes: &[usize]) {
+        for (index, outcome) in indexes.iter().zip(part.outcomes) {
+            if let Some(place) = self.outcomes.get_mut(*index) {
+                *place = outcome;
+            }
+        }
+    }
+
+    /// Whether the action with this index was allowed; `None` when it has no outcome. As [`Batch::outcome`], without
+    /// copying it.
+    pub fn allowed(&self, index: usize) -> Option<bool> {
+        self.outcomes.get(index)?.as_ref().ok().map(|outcome| outcome.allowed)
+    }
+
+    /// The outcome of the action that [`Batch::push`] gave this index; an error when no store has applied it.
+    pub fn outcome(&self, index: usize) -> Result<Outcome, StoreError> {
+        self.outcomes.get(index).cloned().unwrap_or_else(|| Err(StoreError::new("the store gave no answer")))
+    }
+}
+
+/// The entry's own part of its batch's `keys`.
+#[expect(clippy::indexing_slicing, reason = "a batch's entries and keys grow and shrink together")]
+fn key_of<'a>(keys: &'a [u8], entry: &Entry) -> &'a [u8] {
+    &keys[entry.key.clone()]
+}

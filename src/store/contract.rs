@@ -1,0 +1,46 @@
+//! The contract that every backend keeps.
+
+use std::future::Future;
+
+use super::batch::Batch;
+use super::error::StoreError;
+use super::listing::{Listing, Page};
+use crate::metrics::Figure;
+
+/// A place that remembers buckets.
+///
+/// The contract, which one conformance suite holds every backend to:
+/// - Actions on one bucket take effect one after the other, each seeing what the one before left, within a batch in the
+///   batch's order and between batches in some order. Actions on different buckets are independent.
+/// - When `apply` returns, every outcome that it gives is as durable as the backend promises, a denial that saw
+///   another caller's change included: that change is durable too.
+/// - An action that failed has an error as its outcome. It may or may not have taken its credit, never more than once.
+/// - Decisions use each entry's own time. The backend's clock is asked by nobody but its own housekeeping. The
+///   exceptions are in Redis, which several servers share: an entry whose time is the batch's, no client having brought
+///   another, is decided by Redis's clock; and a rule's fixed window, which is shared with programs that pass no time,
+///   always is, in whole milliseconds.
+/// - A bucket lives at least until it is as good as a fresh one, and then may vanish without any outcome changing.
+pub trait Store: Send + Sync {
+    /// Applies the batch and fills in its outcomes.
+    fn apply(&self, batch: &mut Batch) -> impl Future<Output = ()> + Send;
+
+    /// The buckets of one rule, a page at a time. Whatever was changed before the first page was asked for, and is still
+    /// there when its page is, is listed; what changes meanwhile may or may not be. Buckets that are as good as fresh
+    /// are left out.
+    fn list(&self, listing: Listing) -> impl Future<Output = Result<Page, StoreError>> + Send;
+
+    /// The number of buckets that are remembered, expired ones included until they are dropped: as exact as the store knows
+    /// it.
+    fn approximate_len(&self) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+    /// Whether hits can be answered just now. What is broken and may be mended is tried.
+    fn check(&self) -> impl Future<Output = Result<(), StoreError>> + Send {
+        async { self.approximate_len().await.map(drop) }
+    }
+
+    /// What it measures about itself. It may take the time of a few system calls.
+    fn figures(&self) -> Vec<Figure>;
+
+    /// Makes everything durable and stops background work. Nothing may be asked of the store afterwards.
+    fn close(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+}

@@ -1,0 +1,33 @@
+//! Why a store could not answer.
+
+use std::sync::Arc;
+
+/// Why a store could not answer. Cheap to clone: one failed commit fails many asks.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    #[error("{0}")]
+    Failed(Arc<str>),
+    /// Whoever keeps the counters cannot be reached, or takes nothing from anybody.
+    #[error("{0}")]
+    Unreachable(Arc<str>),
+    /// More was asked of the store than it can do in time. It is well, as far as is known.
+    #[error("{0}")]
+    Overloaded(Arc<str>),
+    /// Whoever asked is mistaken, not the store: it gave nobody the cursor that begins so.
+    #[error("{0:?} is no cursor of this store, or the store has changed since; begin from the start")]
+    InvalidCursor(String),
+}
+
+impl StoreError {
+    pub fn new(reason: impl Into<Arc<str>>) -> Self {
+        Self::Failed(reason.into())
+    }
+
+    pub fn unreachable(reason: impl Into<Arc<str>>) -> Self {
+        Self::Unreachable(reason.into())
+    }
+
+    pub fn overloaded(reason: impl Into<Arc<str>>) -> Self {
+        Self::Overloaded(reason.into())
+    }
+}

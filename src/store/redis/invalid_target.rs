@@ -1,0 +1,30 @@
+//! Why no store can be made of the options.
+
+use std::io;
+use std::path::PathBuf;
+
+use redis::RedisError;
+
+/// Why no store can be made of the options.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidRedisTarget {
+    #[error("no Redis URL is given; write one such as redis://127.0.0.1:6379")]
+    NoUrl,
+    // The URL itself may hold a password, so it is not repeated.
+    #[error(
+        "Redis URL {number} is not valid: {reason}; write redis://[user:password@]host:port[/database], rediss:// for TLS, or redis+unix:///path"
+    )]
+    Url { number: usize, reason: RedisError },
+    #[error("the Redis URLs do not go together: {0}")]
+    Mixed(&'static str),
+    #[error("Redis URL {number} is without TLS, so certificates have no use: write rediss://, or leave them out")]
+    NoTls { number: usize },
+    #[error("cannot read {}: {reason}", path.display())]
+    Unreadable { path: PathBuf, reason: io::Error },
+    #[error("{} holds no {kind} in PEM (a section that begins with -----BEGIN)", path.display())]
+    NotPem { path: PathBuf, kind: &'static str },
+    #[error("the certificates for Redis are of no use: {0}")]
+    Certificates(RedisError),
+    #[error("no client for these sentinels: {0}")]
+    Sentinel(RedisError),
+}

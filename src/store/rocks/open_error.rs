@@ -1,0 +1,36 @@
+//! Why the embedded store could not be opened.
+
+use std::path::PathBuf;
+
+use crate::store::key::FORMAT_VERSION;
+
+/// Why a data directory could not be opened. Nothing was changed in it.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error(
+        "{0} is in use by another process; stop that one (only one divvy may serve a data directory), or choose another --data-dir"
+    )]
+    InUse(PathBuf),
+    #[error(
+        "{0} holds files but no divvy database; choose an empty or new directory with --data-dir (nothing was changed)"
+    )]
+    NotOurs(PathBuf),
+    #[error(
+        "{path} was written in format {found}, and this divvy reads format {FORMAT_VERSION}; run the divvy that wrote it, or choose another --data-dir (nothing was changed)"
+    )]
+    UnknownFormat { path: PathBuf, found: String },
+    #[error(
+        "the database in {path} is damaged ({reason}); restore it from a backup, or move it away to start with empty counters (nothing was changed)"
+    )]
+    Damaged { path: PathBuf, reason: String },
+    #[error(
+        "cannot open the data directory {path}: {reason}; make room there, make it writable for this user, or choose another --data-dir"
+    )]
+    Unusable { path: PathBuf, reason: String },
+    #[error(
+        "{0} is a backup; make a data directory of it with `divvy restore {0} --data-dir DIR`, and serve that (nothing was changed)"
+    )]
+    IsBackup(PathBuf),
+    #[error("cannot start a thread for the store: {0}; raise the limit on processes (ulimit -u)")]
+    NoThread(std::io::Error),
+}
