@@ -20,13 +20,18 @@ pub fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
     let Some(rules) = rules_file::load_and_compare(&args.config)? else { return Ok(ExitCode::FAILURE) };
     let mut out = io::BufWriter::new(io::stdout().lock());
     let canaries = rules.rules().iter().filter(|rule| rule.match_policy == MatchPolicy::Canary).count();
-    let count = rules.rules().len();
-    writeln!(out, "{}: {count} rules, {canaries} of them canaries, no errors", args.config.display())?;
+    let rule_count = count_of(rules.rules().len(), "rule", "rules");
+    let canary_count = if canaries == 0 { String::new() } else { format!(" ({})", count_of(canaries, "canary", "canaries")) };
+    writeln!(out, "{}: {rule_count}{canary_count}, no errors", args.config.display())?;
     for rule in rules.rules() {
         writeln!(out, "{}", summary(rule))?;
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn count_of(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 fn summary(rule: &Rule) -> String {

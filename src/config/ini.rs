@@ -20,8 +20,8 @@ pub(super) fn read(text: &str, problems: &mut Problems) -> Document {
     for (line, whole) in (1..).zip(text.lines()) {
         let content = trim(whole);
         if content.contains('\r') {
-            let what = "Divvy 1.7.1 ends the line at the carriage return in it";
-            problems.difference(Place::line(line), what, "put a line feed in its place, or remove it");
+            let what = "Button's Divvy 1.7.1 ends the line at its carriage return";
+            problems.difference(Place::line(line), what, "replace it with a line feed, or remove it");
         }
         if content.is_empty() || starts_comment(content) {
             continue;
@@ -37,8 +37,8 @@ pub(super) fn read(text: &str, problems: &mut Problems) -> Document {
         match (setting, document.rules.last_mut()) {
             (Some(setting), Some(rule)) => rule.settings.push(setting),
             (Some(setting), None) => {
-                let what = format!("`{}` stands before the first section", setting.key);
-                problems.error(Place::line(line), what, "put it below the [operation] that it belongs to");
+                let what = format!("`{}` is above the first section", setting.key);
+                problems.error(Place::line(line), what, "move it below the [operation] that it belongs to");
             }
             (None, _) => {}
         }
@@ -66,8 +66,8 @@ fn read_header(line: usize, text: &str, problems: &mut Problems) -> RawRule {
     };
     let header = unescaped(written);
     if header.has_comment {
-        let what = "what follows `;` or `#` in a section header is a comment";
-        let fix = "write `\\;` or `\\#` for the character itself, or put the comment on a line of its own";
+        let what = "text after `;` or `#` in a section header is a comment";
+        let fix = "write `\\;` or `\\#` for the character itself, or put the comment on its own line";
         problems.warning(Place { line, operation: Some(trim(written)) }, what, fix);
     }
     let header = trim(&header.text);
@@ -75,7 +75,7 @@ fn read_header(line: usize, text: &str, problems: &mut Problems) -> RawRule {
         return RawRule::new(line, Vec::new());
     }
     let mut wrong = |what: String| {
-        let fix = "write [key=value key2=value2], with values in double quotes where they hold spaces, or [default]";
+        let fix = "write [key=value key2=value2] or [default], and put values with spaces in double quotes";
         problems.error(Place { line, operation: Some(header) }, what, fix);
         RawRule::unreadable(line, header)
     };
@@ -84,7 +84,7 @@ fn read_header(line: usize, text: &str, problems: &mut Problems) -> RawRule {
     }
     match owned_pairs(header) {
         Ok(pairs) => RawRule::new(line, pairs),
-        Err(error) => wrong(format!("the section header is no operation: {error}")),
+        Err(error) => wrong(format!("the section header is not an operation: {error}")),
     }
 }
 
@@ -161,24 +161,24 @@ impl Sections {
         };
         let theirs = match original::section(written) {
             Section::None => {
-                let what = "Divvy 1.7.1 sees no section here, and takes the settings below for those of the one above";
-                let fix = "write nothing before the first `[` and after the last `]`, and no other `]`";
+                let what = "Button's Divvy 1.7.1 sees no section here, and applies the settings below to the section above";
+                let fix = "write nothing before the first `[` or after the last `]`, and no other `]`";
                 return differs(what.to_owned(), fix);
             }
             Section::Nested => {
-                let what = "Divvy 1.7.1 takes a dot in a section header for nesting, and refuses or loses the rule";
-                return differs(what.to_owned(), "use a JSON file if Divvy is to read it");
+                let what = "Button's Divvy 1.7.1 reads a dot in a section header as nesting, and refuses the file or loses the rule";
+                return differs(what.to_owned(), "use a JSON file if Button's Divvy reads it, too");
             }
             Section::Rule(pairs) => pairs,
         };
         if !is_same_operation(ours, &theirs) {
-            let what = format!("Divvy 1.7.1 reads another operation here: {theirs:?}");
-            return differs(what, "use a JSON file if Divvy is to read it: it knows no quotes in section headers");
+            let what = format!("Button's Divvy 1.7.1 reads a different operation here: {theirs:?}");
+            return differs(what, "use a JSON file if Button's Divvy reads it, too: it does not support quotes in section headers");
         }
         if let Some(first) = self.seen.insert(theirs, rule.line) {
             let what =
-                format!("Divvy 1.7.1 takes this section and the one on line {first} for one, with these settings");
-            differs(what, "use a JSON file if Divvy is to read it");
+                format!("Button's Divvy 1.7.1 merges this section with the one on line {first}, and uses these settings");
+            differs(what, "use a JSON file if Button's Divvy reads it, too");
         }
     }
 }
@@ -225,16 +225,16 @@ fn compare_setting(place: Place<'_>, key: &str, written: &str, ours: &RawValue, 
     }
     let what = match (key, &theirs) {
         (CREDIT_LIMIT | RESET_SECONDS, Setting::Text(text)) => match original::whole_number(text) {
-            Some(whole) => format!("`{key}` is {whole} in Divvy 1.7.1, which knows no fractions"),
-            None => format!("`{key}` is no number in Divvy 1.7.1, which reads {text:?}"),
+            Some(whole) => format!("`{key}` is {whole} in Button's Divvy 1.7.1, which drops fractions"),
+            None => format!("`{key}` is not a number in Button's Divvy 1.7.1, which reads {text:?}"),
         },
-        (_, Setting::Text(text)) => format!("`{key}` is {text:?} in Divvy 1.7.1"),
-        (_, Setting::Absent) => format!("`{key}` is not set in Divvy 1.7.1"),
-        (_, Setting::Other) => format!("`{key}` is another value in Divvy 1.7.1, which reads JSON between the quotes"),
+        (_, Setting::Text(text)) => format!("`{key}` is {text:?} in Button's Divvy 1.7.1"),
+        (_, Setting::Absent) => format!("`{key}` is not set in Button's Divvy 1.7.1"),
+        (_, Setting::Other) => format!("`{key}` is a different value in Button's Divvy 1.7.1, which reads JSON between the quotes"),
     };
     let fix = match key {
-        CREDIT_LIMIT | RESET_SECONDS => "write a whole number without quotes if Divvy is to read the file",
-        _ => "write it without quotes, or with double quotes and no comment behind them, if Divvy is to read the file",
+        CREDIT_LIMIT | RESET_SECONDS => "write a whole number without quotes if Button's Divvy reads the file, too",
+        _ => "write it without quotes, or in double quotes with no comment after them, if Button's Divvy reads the file, too",
     };
     problems.difference(place, what, fix);
 }
@@ -276,13 +276,13 @@ fn read_double_quoted(text: &str) -> Result<String, ValueError> {
     if !is_blank_or_comment(rest) {
         return Err(ValueError {
             what: "text follows the closing quote",
-            fix: "write a quote inside of quotes as `\\\"`",
+            fix: "write a quote inside quotes as `\\\"`",
         });
     }
     // A tab may stand in an INI value as it is, and only as an escape in a JSON string.
     serde_json::from_str(&format!("\"{}\"", inside.replace('\t', "\\t"))).map_err(|_| ValueError {
         what: "an escape or a character that double quotes do not allow",
-        fix: "write a backslash as `\\\\`, or use single quotes, which know no escapes",
+        fix: "write a backslash as `\\\\`, or use single quotes, which have no escapes",
     })
 }
 

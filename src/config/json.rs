@@ -61,7 +61,7 @@ impl<'a> Reader<'a, '_> {
                 }
             };
             if member.replace(value).is_some() {
-                self.error(value, format!("{key:?} is there twice"), "keep one of them");
+                self.error(value, format!("{key:?} is given twice"), "keep one of them");
             }
         }
         let mut document = Document::default();
@@ -78,7 +78,7 @@ impl<'a> Reader<'a, '_> {
         let rules: Vec<&Slice> = match serde_json::from_str(slice.get()) {
             Ok(rules) => rules,
             Err(_) => {
-                self.error(slice, "\"overrides\" is no array", "write the rules as [{…}, {…}]");
+                self.error(slice, "\"overrides\" is not an array", "write the rules as [{…}, {…}]");
                 return Vec::new();
             }
         };
@@ -107,7 +107,7 @@ impl<'a> Reader<'a, '_> {
         if let Some(operation) = operation {
             let pairs = self.operation(operation);
             if pairs.is_some_and(|pairs| !pairs.is_empty()) {
-                let fix = "write \"operation\": {} there, or move the rule to \"overrides\"";
+                let fix = "write \"operation\": {}, or move the rule to \"overrides\"";
                 self.error(operation, "the \"default\" rule has an operation", fix);
             }
         }
@@ -123,7 +123,7 @@ impl<'a> Reader<'a, '_> {
             if key != "operation" {
                 settings.push(RawSetting { line: self.line_of(value), key, value: self.value(value) });
             } else if operation.replace(value).is_some() {
-                self.error(value, "\"operation\" is there twice", "keep one of them");
+                self.error(value, "\"operation\" is given twice", "keep one of them");
             }
         }
         Some((operation.filter(|value| !is_null(value)), settings))

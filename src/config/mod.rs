@@ -116,7 +116,7 @@ fn read_text(path: &Path, problems: &mut Problems) -> Option<String> {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == ErrorKind::FileTooLarge => {
             let what = format!("the file is larger than {} MiB", MAX_FILE_BYTES >> 20);
-            problems.file_error(what, "use fewer rules, with patterns in place of single values");
+            problems.file_error(what, "use fewer rules, with patterns instead of single values");
             return None;
         }
         Err(error) => {

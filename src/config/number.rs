@@ -16,7 +16,7 @@ const MAX_EXPONENT: u32 = 308;
 pub(super) enum NotTaken {
     #[error("is negative")]
     Negative,
-    #[error("is not whole")]
+    #[error("is not a whole number")]
     NotWhole,
     #[error("is not a number")]
     NotANumber,

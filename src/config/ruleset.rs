@@ -30,17 +30,17 @@ pub(super) fn compile(document: &Document, problems: &mut Problems) -> Option<Ru
 fn check_default(rules: &[Rule], problems: &mut Problems) {
     let mut defaults = rules.iter().enumerate().filter(|(_, rule)| rule.is_default()).peekable();
     if defaults.peek().is_none() {
-        let fix = "end the rules with `[default]`, in JSON \"default\": {…}, for all that no other rule matches";
+        let fix = "end the file with `[default]` (in JSON, \"default\": {…}) to answer requests that no other rule matches";
         let line = rules.last().map_or(1, |rule| rule.line);
         problems.error(Place::line(line), "there is no default rule", fix);
     }
     for (index, rule) in defaults {
         if index + 1 < rules.len() {
-            let what = "the default rule is not the last one, so that the rules after it are never reached";
-            problems.error(place(rule, &rule.to_string()), what, "move it to the end, and have only one");
+            let what = "the default rule is not the last one, so the rules after it are never reached";
+            problems.error(place(rule, &rule.to_string()), what, "move it to the end, and keep only one");
         }
         if rule.match_policy == MatchPolicy::Canary {
-            let what = "the default rule is a canary, so that no rule answers what no other rule matches";
+            let what = "the default rule is a canary, so no rule answers requests that no other rule matches";
             problems.error(place(rule, &rule.to_string()), what, "remove its `matchPolicy`");
         }
     }
@@ -55,7 +55,7 @@ fn check_labels(document: &Document, problems: &mut Problems) {
         if let Some(first) = seen.get(label) {
             let what = format!("label {label:?} is already used on line {first}");
             let place = Place { line: setting.line, operation: Some(&raw.header) };
-            problems.error(place, what, "give every rule a label of its own, or none");
+            problems.error(place, what, "give each rule its own label, or none");
         } else {
             seen.insert(label, setting.line);
         }
@@ -93,10 +93,10 @@ fn check_same_operations(rules: &[Rule], problems: &mut Problems) {
         operation.sort_unstable();
         if let Some(canary) = canaries.get(&operation) {
             let (what, fix) = if share_counters(canary, rule) {
-                (same_counters(canary, rule), "give the canary another limit, or every hit costs two credits")
+                (same_counters(canary, rule), "give the canary a different limit, or every hit costs two credits")
             } else {
                 let what = format!("the canary on line {} has the same operation", canary.line);
-                (what, "remove one of them once the trial is over")
+                (what, "remove one of them when the trial is over")
             };
             problems.warning(place(rule, &rule.to_string()), what, fix);
         }
@@ -117,11 +117,11 @@ fn same_counters(canary: &Rule, rule: &Rule) -> String {
     if canary.actor_field == rule.actor_field {
         return what;
     }
-    let field = |rule: &Rule| rule.actor_field.as_ref().map_or("nothing".to_owned(), |field| format!("{field:?}"));
+    let field = |rule: &Rule| rule.actor_field.as_ref().map_or("not set".to_owned(), |field| format!("{field:?}"));
     let (ours, theirs) = (field(rule), field(canary));
     format!(
-        "{what} wherever their actors have the same value (actorField is {ours} here and {theirs} there, and counters \
-         are found by the value alone)"
+        "{what} when their actors have the same value (actorField is {ours} here and {theirs} there, and only the \
+         value identifies a counter)"
     )
 }
 

@@ -96,7 +96,7 @@ fn files_that_cannot_be_read_say_so() {
     let huge = vec![b'\n'; MAX_FILE_BYTES as usize + 1];
     assert_eq!(
         message("huge.ini", Some(&huge)),
-        "DIR/huge.ini: the file is larger than 64 MiB; use fewer rules, with patterns in place of single values"
+        "DIR/huge.ini: the file is larger than 64 MiB; use fewer rules, with patterns instead of single values"
     );
 }
 

@@ -83,7 +83,7 @@ impl Number<u64> {
 
 impl Number<Seconds> {
     const fn seconds(key: &'static str, meaning: &'static str) -> Self {
-        Self { key, meaning, notation: "as `60` or `0.25`", read: number::seconds }
+        Self { key, meaning, notation: "for example `60` or `0.25`", read: number::seconds }
     }
 }
 
@@ -121,8 +121,8 @@ impl<'a> Checker<'a> {
     }
 
     fn quota_settings(&mut self) -> Settings {
-        let credit_limit = Number::whole(CREDIT_LIMIT, "how many hits are allowed in a window, or 0 to deny all");
-        let reset_seconds = Number::seconds(RESET_SECONDS, "how many seconds a window lasts");
+        let credit_limit = Number::whole(CREDIT_LIMIT, "the number of credits in a window, or 0 to deny all");
+        let reset_seconds = Number::seconds(RESET_SECONDS, "the length of a window in seconds");
         let denies_all = self.setting(CREDIT_LIMIT).is_some_and(|setting| number::whole(&setting.value) == Ok(0));
         Settings {
             credit_limit: self.required(credit_limit),
@@ -133,9 +133,9 @@ impl<'a> Checker<'a> {
                 self.required(reset_seconds)
             },
             algorithm: self.choice(ALGORITHM, &Kind::ALL, Kind::name),
-            refill_credits: self.optional(Number::whole(REFILL_CREDITS, "how many credits a refill gives back")),
-            refill_seconds: self.optional(Number::seconds(REFILL_SECONDS, "how many seconds pass between refills")),
-            burst: self.optional(Number::whole(BURST, "how many hits are allowed at once")),
+            refill_credits: self.optional(Number::whole(REFILL_CREDITS, "the number of credits in a refill")),
+            refill_seconds: self.optional(Number::seconds(REFILL_SECONDS, "the time between refills in seconds")),
+            burst: self.optional(Number::whole(BURST, "the number of credits allowed at once")),
         }
     }
 
@@ -172,7 +172,7 @@ impl<'a> Checker<'a> {
     fn text(&mut self, key: &str) -> Option<String> {
         let setting = self.setting(key)?;
         let RawValue::Text(text) = &setting.value else {
-            let what = format!("`{key}` is not a text: {}", setting.value.as_written());
+            let what = format!("`{key}` is not a string: {}", setting.value.as_written());
             self.error(setting.line, what, "put it in quotes");
             return None;
         };
@@ -204,7 +204,7 @@ impl<'a> Checker<'a> {
         let label = self.text(LABEL)?;
         if label.len() > MAX_LABEL_LENGTH || !label.bytes().all(is_label_byte) {
             let fix = format!("use at most {MAX_LABEL_LENGTH} letters, digits, `-` and `_`");
-            self.error(setting_line(self.raw, LABEL), format!("bad label {label:?}"), fix);
+            self.error(setting_line(self.raw, LABEL), format!("invalid label {label:?}"), fix);
         }
         Some(label)
     }
@@ -216,11 +216,11 @@ impl<'a> Checker<'a> {
         for (key, value) in raw.operation.as_ref()? {
             if !original::has_same_meaning(value) {
                 let what = format!(
-                    "Divvy 1.7.1 matches {key}={value} otherwise: only its first `*` stands for any \
-                                    characters, and any text may follow"
+                    "Button's Divvy 1.7.1 matches {key}={value} differently: only the first `*` stands for any \
+                     characters, and any text may follow the match"
                 );
                 let place = Place { line: raw.line, operation: Some(&raw.header) };
-                self.problems.difference(place, what, "have one `*`, at the end, if Divvy is to read the file");
+                self.problems.difference(place, what, "write a single `*`, at the end, if Button's Divvy reads the file, too");
             }
             if seen.insert(key) {
                 operation.push((key.clone(), Pattern::parse(value)));

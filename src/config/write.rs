@@ -13,8 +13,8 @@ use crate::rules::{MatchPolicy, Rule, operation_text};
 #[derive(Debug, thiserror::Error)]
 pub enum Unwritable {
     #[error(
-        "line {line}: [{rule}] cannot be written as INI: a key or value has a double quote or a line feed, and \
-         something that only quotes could protect; keep these rules in a JSON file"
+        "line {line}: [{rule}] cannot be written as INI: a key or value contains a double quote or a line \
+         feed, and characters that need quotes; keep these rules in a JSON file"
     )]
     Ini {
         /// Where the rule is in the file that it was read from.

@@ -30,15 +30,15 @@ const DOMAIN_PAIRS: usize = 1;
 pub enum InvalidRequest {
     #[error("domain is empty: name the set of rules that the descriptors belong to")]
     NoDomain,
-    #[error("there are no descriptors: there is nothing to limit")]
+    #[error("descriptors is empty: there is nothing to limit")]
     NoDescriptors,
     #[error("descriptors[{descriptor}] has no entries")]
     NoEntries { descriptor: usize },
     #[error("descriptors[{descriptor}].entries[{entry}].key is empty")]
     NoKey { descriptor: usize, entry: usize },
-    #[error("descriptors[{descriptor}] has {entries} entries, and at most {max} are taken (--max-pairs)")]
+    #[error("descriptors[{descriptor}] has {entries} entries, but at most {max} are allowed (--max-pairs)")]
     TooManyEntries { descriptor: usize, entries: usize, max: usize },
-    #[error("descriptors[{descriptor}].limit has no requests_per_unit or no known unit")]
+    #[error("descriptors[{descriptor}].limit has no requests_per_unit, or an unknown unit")]
     Override { descriptor: usize },
     #[error("descriptors[{descriptor}].is_negative_hits is set: divvy does not give credit back")]
     NegativeHits { descriptor: usize },

@@ -7,7 +7,7 @@ const MAX_ECHOED_CHARS: usize = 64;
 
 /// A request whose cost cannot be told.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the field '{field}' tells what this costs and must be a whole number from 0 to {}, not '{value}'", u64::MAX)]
+#[error("the field '{field}' is the cost of the hit and must be a whole number from 0 to {}, not '{value}'", u64::MAX)]
 pub struct BadCost {
     /// The rule's `costField`.
     pub field: String,

@@ -130,12 +130,12 @@ impl fmt::Display for Finding {
         match self {
             Self::Answers { grants } => write!(f, "matches and answers: {grants}"),
             Self::Canary { grants } => {
-                write!(f, "matches as a canary: {grants}; takes credit, and the next rules are tried")
+                write!(f, "matches as a canary: {grants}; takes credit, and matching continues")
             }
-            Self::Refuses { reason } => write!(f, "matches, and the answer is an error: {reason}"),
+            Self::Refuses { reason } => write!(f, "matches, but the answer is an error: {reason}"),
             Self::KeyMissing { key } => write!(f, "does not match: the key {key:?} is missing"),
             Self::ValueDiffers { key, pattern, value } => {
-                write!(f, "does not match: {key:?} is {value:?}, and must be {pattern:?}")
+                write!(f, "does not match: {key:?} is {value:?}, but must be {pattern:?}")
             }
         }
     }
@@ -168,8 +168,8 @@ mod tests {
         assert_eq!(
             explanation.to_string(),
             "line 1: [method=GET ip=*] (by-ip): does not match: the key \"ip\" is missing\n\
-             line 1: [path=/a/*]: does not match: \"path\" is \"/b\", and must be \"/a/*\"\n\
-             line 1: [method=GET]: matches as a canary: always denies; takes credit, and the next rules are tried\n\
+             line 1: [path=/a/*]: does not match: \"path\" is \"/b\", but must be \"/a/*\"\n\
+             line 1: [method=GET]: matches as a canary: always denies; takes credit, and matching continues\n\
              line 1: [default]: matches and answers: always denies\n"
         );
         assert_eq!(explanation.answer().unwrap().rule, "default");
@@ -201,7 +201,7 @@ mod tests {
             "line 1: [bytes=*]: matches and answers: allows 9 in 60 s, at the cost in bytes: 512\n"
         );
         let refused = lines("bytes=half");
-        assert!(refused.starts_with("line 1: [bytes=*]: matches, and the answer is an error: the field 'bytes'"));
+        assert!(refused.starts_with("line 1: [bytes=*]: matches, but the answer is an error: the field 'bytes'"));
         assert_eq!(refused.lines().count(), 1, "{refused}");
         assert!(lines("a=b").ends_with("matches and answers: allows 9 in 60 s, at the cost in bytes: 1\n"));
     }

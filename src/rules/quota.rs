@@ -74,7 +74,7 @@ pub enum QuotaError {
     #[error("`{setting}` is a setting of {}, and this rule's algorithm is {}", belongs_to.name(), algorithm.name())]
     NotTaken { setting: &'static str, belongs_to: Kind, algorithm: Kind },
     #[error(
-        "creditLimit is {credits}, and sliding-log, which remembers a time for each, takes at most {MAX_LOG_CREDITS}"
+        "creditLimit is {credits}, but sliding-log, which stores a time for each, allows at most {MAX_LOG_CREDITS}"
     )]
     LogTooLong { credits: u64 },
 }

@@ -26,7 +26,7 @@ pub fn domain(document: Document, labels: &mut Labels, problems: &mut Problems) 
     if name.is_empty() {
         problems.error(
             Place::line(line),
-            "there is no `domain`",
+            "`domain` is missing",
             "ratelimit refuses the file, too: add `domain: NAME`",
         );
         return None;
@@ -72,7 +72,7 @@ impl Judge<'_> {
         let descriptor = descriptor.value;
         let step = self.step(line, &descriptor)?;
         if !names.insert(step.name.clone()) {
-            let what = format!("the entry {:?} is there twice, and this one is left out", step.name);
+            let what = format!("the entry {:?} is given twice, and this one is left out", step.name);
             self.error(line, what, "ratelimit refuses the file, too: keep one of them");
             return None;
         }
@@ -87,7 +87,7 @@ impl Judge<'_> {
     fn step(&mut self, line: usize, descriptor: &Descriptor) -> Option<Step> {
         let (key, value) = (text(&descriptor.key).unwrap_or_default(), text(&descriptor.value));
         if let Err((what, fix)) = self.check_key(key) {
-            self.error(line, format!("{what}: the entry and all in it is left out"), fix);
+            self.error(line, format!("{what}: this entry and everything in it is left out"), fix);
             return None;
         }
         let name = value.map_or_else(|| key.to_owned(), |value| format!("{key}_{value}"));
@@ -99,7 +99,7 @@ impl Judge<'_> {
         };
         if shared && !matches!(asks, Asks::Wildcard { .. }) {
             let fix = "ratelimit refuses the file, too: remove it, or write a value with `*`";
-            self.error(line, "`share_threshold` is for values with `*`", fix);
+            self.error(line, "`share_threshold` needs a value with `*`", fix);
         }
         Some(Step { key: key.to_owned(), asks, name })
     }
@@ -110,15 +110,15 @@ impl Judge<'_> {
             return Err(("an entry has no `key`".to_owned(), "ratelimit refuses the file, too: add `key: NAME`"));
         }
         if key == DOMAIN {
-            let what = format!("the key is {DOMAIN:?}, under which a rule sees the domain of the request");
+            let what = format!("the key is {DOMAIN:?}, which in a rule is the domain of the request");
             return Err((what, "send the entry under another key"));
         }
         if self.path.iter().any(|step| step.key == key) {
-            let what = format!("the key {key:?} is there once more above this entry, and a rule sees a key once");
+            let what = format!("an entry above has the key {key:?}, too, and a rule names a key only once");
             return Err((what, "send the entry under another key"));
         }
         if key.contains('*') {
-            let what = format!("the key {key:?} has a `*`, by which ratelimit takes other keys, too");
+            let what = format!("the key {key:?} contains `*`, which in ratelimit matches other keys, too");
             return Err((what, "write an entry for each key"));
         }
         Ok(())
@@ -134,7 +134,7 @@ impl Judge<'_> {
                 None => kept.push(entry),
                 Some(earlier) => {
                     let what = format!(
-                        "this entry is never reached: the one on line {} takes all of its values",
+                        "this entry is unreachable: the one on line {} matches all of its values",
                         earlier.line
                     );
                     self.warning(entry.line, what, "remove it, or move it above that one");
@@ -148,11 +148,11 @@ impl Judge<'_> {
     pub fn report_unknown(&mut self, keys: &[Spanned<String>]) {
         for key in keys {
             if is_known(&key.value) {
-                let what = format!("`{}` does nothing here, in ratelimit either", key.value);
+                let what = format!("`{}` does nothing here, nor in ratelimit", key.value);
                 self.warning(line(key), what, "move it to where it belongs, or remove it");
             } else {
-                let what = format!("`{}` is no key that divvy knows, and is left out", key.value);
-                self.error(line(key), what, "ratelimit refuses the file, too, unless it is a newer one: remove it");
+                let what = format!("`{}` is not a key that divvy knows, and is left out", key.value);
+                self.error(line(key), what, "remove it: ratelimit refuses the file, too, unless it is a newer version");
             }
         }
     }

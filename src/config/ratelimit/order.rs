@@ -15,7 +15,7 @@ use crate::rules::{MatchPolicy, Pattern, Quota, Rule, Settings};
 
 const GUARD: &str = "no limit here, whatever the rules below say";
 
-const DIFFERENCES: &str = "Made from envoyproxy/ratelimit's YAML. Different here: a window starts with its first hit, not \
+const DIFFERENCES: &str = "Converted from envoyproxy/ratelimit's YAML. Differences: a window starts with its first hit, not \
                            with the clock's minute or hour; and a rule also limits descriptors that have further \
                            entries, or the same entries in another order.";
 
@@ -92,7 +92,7 @@ impl Sequence<'_> {
     fn report_reordered(&self, other: &Sequence<'_>, problems: &mut Problems) {
         for line in &self.limits {
             let what = format!(
-                "the keys {:?} are there in the order {:?}, too, and a rule does not see their order: the limit is left out",
+                "the keys {:?} also come in the order {:?}, and a rule cannot tell the order: the limit is left out",
                 self.keys, other.keys
             );
             problems.error(Place::line(*line), what, "send them in one order only");
