@@ -21,7 +21,8 @@ pub fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     let canaries = rules.rules().iter().filter(|rule| rule.match_policy == MatchPolicy::Canary).count();
     let rule_count = count_of(rules.rules().len(), "rule", "rules");
-    let canary_count = if canaries == 0 { String::new() } else { format!(" ({})", count_of(canaries, "canary", "canaries")) };
+    let canary_count =
+        if canaries == 0 { String::new() } else { format!(" ({})", count_of(canaries, "canary", "canaries")) };
     writeln!(out, "{}: {rule_count}{canary_count}, no errors", args.config.display())?;
     for rule in rules.rules() {
         writeln!(out, "{}", summary(rule))?;

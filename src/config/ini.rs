@@ -161,23 +161,29 @@ impl Sections {
         };
         let theirs = match original::section(written) {
             Section::None => {
-                let what = "Button's Divvy 1.7.1 sees no section here, and applies the settings below to the section above";
+                let what =
+                    "Button's Divvy 1.7.1 sees no section here, and applies the settings below to the section above";
                 let fix = "write nothing before the first `[` or after the last `]`, and no other `]`";
                 return differs(what.to_owned(), fix);
             }
             Section::Nested => {
-                let what = "Button's Divvy 1.7.1 reads a dot in a section header as nesting, and refuses the file or loses the rule";
+                let what = "Button's Divvy 1.7.1 reads a dot in a section header as nesting: it refuses the file or \
+                            loses the rule";
                 return differs(what.to_owned(), "use a JSON file if Button's Divvy reads it, too");
             }
             Section::Rule(pairs) => pairs,
         };
         if !is_same_operation(ours, &theirs) {
             let what = format!("Button's Divvy 1.7.1 reads a different operation here: {theirs:?}");
-            return differs(what, "use a JSON file if Button's Divvy reads it, too: it does not support quotes in section headers");
+            return differs(
+                what,
+                "use a JSON file if Button's Divvy reads it, too: it does not support quotes in section headers",
+            );
         }
         if let Some(first) = self.seen.insert(theirs, rule.line) {
-            let what =
-                format!("Button's Divvy 1.7.1 merges this section with the one on line {first}, and uses these settings");
+            let what = format!(
+                "Button's Divvy 1.7.1 merges this section with the one on line {first}, and uses these settings"
+            );
             differs(what, "use a JSON file if Button's Divvy reads it, too");
         }
     }
@@ -230,11 +236,13 @@ fn compare_setting(place: Place<'_>, key: &str, written: &str, ours: &RawValue, 
         },
         (_, Setting::Text(text)) => format!("`{key}` is {text:?} in Button's Divvy 1.7.1"),
         (_, Setting::Absent) => format!("`{key}` is not set in Button's Divvy 1.7.1"),
-        (_, Setting::Other) => format!("`{key}` is a different value in Button's Divvy 1.7.1, which reads JSON between the quotes"),
+        (_, Setting::Other) => {
+            format!("`{key}` is a different value in Button's Divvy 1.7.1, which reads JSON between the quotes")
+        }
     };
     let fix = match key {
         CREDIT_LIMIT | RESET_SECONDS => "write a whole number without quotes if Button's Divvy reads the file, too",
-        _ => "write it without quotes, or in double quotes with no comment after them, if Button's Divvy reads the file, too",
+        _ => "write it without quotes, or in double quotes with no comment after them, if Button's Divvy reads it, too",
     };
     problems.difference(place, what, fix);
 }

@@ -30,7 +30,8 @@ pub(super) fn compile(document: &Document, problems: &mut Problems) -> Option<Ru
 fn check_default(rules: &[Rule], problems: &mut Problems) {
     let mut defaults = rules.iter().enumerate().filter(|(_, rule)| rule.is_default()).peekable();
     if defaults.peek().is_none() {
-        let fix = "end the file with `[default]` (in JSON, \"default\": {…}) to answer requests that no other rule matches";
+        let fix =
+            "end the file with `[default]` (in JSON, \"default\": {…}) to answer requests that no other rule matches";
         let line = rules.last().map_or(1, |rule| rule.line);
         problems.error(Place::line(line), "there is no default rule", fix);
     }

@@ -220,7 +220,11 @@ impl<'a> Checker<'a> {
                      characters, and any text may follow the match"
                 );
                 let place = Place { line: raw.line, operation: Some(&raw.header) };
-                self.problems.difference(place, what, "write a single `*`, at the end, if Button's Divvy reads the file, too");
+                self.problems.difference(
+                    place,
+                    what,
+                    "write a single `*`, at the end, if Button's Divvy reads the file, too",
+                );
             }
             if seen.insert(key) {
                 operation.push((key.clone(), Pattern::parse(value)));

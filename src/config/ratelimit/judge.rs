@@ -24,11 +24,7 @@ pub struct Domain {
 pub fn domain(document: Document, labels: &mut Labels, problems: &mut Problems) -> Option<Domain> {
     let (name, line) = document.domain.as_ref().map_or(("", 1), |name| (name.value.as_str(), line(name)));
     if name.is_empty() {
-        problems.error(
-            Place::line(line),
-            "`domain` is missing",
-            "ratelimit refuses the file, too: add `domain: NAME`",
-        );
+        problems.error(Place::line(line), "`domain` is missing", "ratelimit refuses the file, too: add `domain: NAME`");
         return None;
     }
     if name.contains('*') {

@@ -62,10 +62,14 @@ impl Judge<'_> {
             return Some(());
         }
         let what = format!(
-            "each combination of {fields:?} has its own counter, but a rule counts by one actorField: the limit is left \
-             out"
+            "each combination of {fields:?} has its own counter, but a rule counts by one actorField: the limit is \
+             left out"
         );
-        self.error(entry_line, what, "send these values joined in one entry, or give all but one of the entries a `value`");
+        self.error(
+            entry_line,
+            what,
+            "send these values joined in one entry, or give all but one of the entries a `value`",
+        );
         None
     }
 
@@ -73,7 +77,8 @@ impl Judge<'_> {
         for replaced in &given.replaces {
             let name = text(&replaced.value.name).unwrap_or_default();
             let what = format!(
-                "`replaces` {name:?} is left out: divvy applies each descriptor's limit separately, including that one's"
+                "`replaces` {name:?} is left out: divvy applies each descriptor's limit separately, including that \
+                 one's"
             );
             self.error(line(replaced), what, "raise that limit, or send only one of the two descriptors");
             self.report_unknown(&replaced.value.unknown);

@@ -15,8 +15,8 @@ use crate::rules::{MatchPolicy, Pattern, Quota, Rule, Settings};
 
 const GUARD: &str = "no limit here, whatever the rules below say";
 
-const DIFFERENCES: &str = "Converted from envoyproxy/ratelimit's YAML. Differences: a window starts with its first hit, not \
-                           with the clock's minute or hour; and a rule also limits descriptors that have further \
+const DIFFERENCES: &str = "Converted from envoyproxy/ratelimit's YAML. Differences: a window starts with its first hit, \
+                           not with the clock's minute or hour; and a rule also limits descriptors that have further \
                            entries, or the same entries in another order.";
 
 /// The rules of `domain`, read from `file`.

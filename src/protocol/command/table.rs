@@ -95,8 +95,8 @@ pub static COMMANDS: &[Spec] = &[
         arity: -1,
         flags: &["write", "denyoom", "fast"],
         group: "divvy",
-        summary: "Takes credit for an operation, n credits with COST n. Returns allowed (0 or 1), the credits left, and \
-                  the seconds until there are more.",
+        summary: "Takes credit for an operation, n credits with COST n. Returns allowed (0 or 1), the credits left, \
+                  and the seconds until there are more.",
         parse: parse::hit,
         ..Spec::USUAL
     },
@@ -140,7 +140,7 @@ pub static COMMANDS: &[Spec] = &[
         arity: -2,
         flags: &["readonly"],
         group: "divvy",
-        summary: "Lists a rule's counters, one page at a time: the next cursor, then actor, credits, and seconds to reset.",
+        summary: "Lists a rule's counters, one page at a time: the next cursor; actor, credits, and seconds to reset.",
         parse: counters::list,
         ..Spec::USUAL
     },
@@ -164,7 +164,7 @@ pub static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "rl.reduce",
-        summary: "Takes tokens, at most those that are there. Returns how many there were before. Times are in seconds.",
+        summary: "Takes tokens, down to 0. Returns how many there were before. Times are in seconds.",
         parse: bucket::reduce,
         ..Spec::TOKEN_BUCKET
     },
@@ -177,13 +177,13 @@ pub static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "rl.sessionize",
-        summary: "Takes tokens. Returns how many there were before, and when the session began. Times are in seconds.",
+        summary: "Takes tokens. Returns how many there were, and when the session began. Times are in seconds.",
         parse: bucket::sessionize,
         ..Spec::TOKEN_BUCKET
     },
     Spec {
         name: "rl.preduce",
-        summary: "Takes tokens, at most those that are there. Returns how many there were before. Times are in milliseconds.",
+        summary: "Takes tokens, down to 0. Returns how many there were before. Times are in milliseconds.",
         parse: bucket::reduce_millis,
         ..Spec::TOKEN_BUCKET
     },
@@ -196,7 +196,7 @@ pub static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "rl.psessionize",
-        summary: "Takes tokens. Returns how many there were before, and when the session began. Times are in milliseconds.",
+        summary: "Takes tokens. Returns how many there were, and when the session began. Times are in milliseconds.",
         parse: bucket::sessionize_millis,
         ..Spec::TOKEN_BUCKET
     },
@@ -204,7 +204,8 @@ pub static COMMANDS: &[Spec] = &[
         name: "cl.throttle",
         arity: -5,
         group: "leaky-bucket",
-        summary: "Takes evenly spaced credit. Returns limited (0 or 1), the capacity, what is left, and seconds to retry and to reset.",
+        summary: "Takes evenly spaced credit. Returns limited (0 or 1), capacity, credits left, seconds to retry and \
+                  reset.",
         parse: bucket::throttle,
         ..Spec::TOKEN_BUCKET
     },
@@ -288,7 +289,13 @@ pub static COMMANDS: &[Spec] = &[
         parse: |_| Ok(Command::Unwatch),
         ..Spec::TRANSACTION
     },
-    Spec { name: "client", arity: -2, summary: "Commands about client connections.", subcommands: CLIENT, ..Spec::USUAL },
+    Spec {
+        name: "client",
+        arity: -2,
+        summary: "Commands about client connections.",
+        subcommands: CLIENT,
+        ..Spec::USUAL
+    },
     Spec {
         name: "command",
         arity: -1,
@@ -308,7 +315,14 @@ pub static COMMANDS: &[Spec] = &[
         parse: parse::info,
         ..Spec::USUAL
     },
-    Spec { name: "config", arity: -2, group: "server", summary: "Commands about settings.", subcommands: CONFIG, ..Spec::USUAL },
+    Spec {
+        name: "config",
+        arity: -2,
+        group: "server",
+        summary: "Commands about settings.",
+        subcommands: CONFIG,
+        ..Spec::USUAL
+    },
     Spec {
         name: "dbsize",
         flags: &["readonly", "fast"],

@@ -112,7 +112,9 @@ impl FromStr for Source {
                 name.parse().map(Self::Header).map_err(|_| format!("{name:?} is not a header name"))
             }
             Some(("query", name)) if !name.is_empty() => Ok(Self::Parameter(name.to_owned())),
-            _ => Err(format!("{text:?} is not a source: expected method, path, uri, host, ip, header:NAME, or query:NAME")),
+            _ => Err(format!(
+                "{text:?} is not a source: expected method, path, uri, host, ip, header:NAME, or query:NAME"
+            )),
         }
     }
 }
