@@ -18,7 +18,7 @@ const TOP_LEVEL_KEYS: [&str; 2] = ["overrides", "default"];
 /// An object's members in their order, repeated keys included.
 struct Members<'a>(Vec<(String, &'a Slice)>);
 
-/// `None` when the text is not even a JSON object.
+/// `None` if the text is not a JSON object.
 pub(super) fn read(text: &str, problems: &mut Problems) -> Option<Document> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match serde_json::from_str(text) {
@@ -114,7 +114,7 @@ impl<'a> Reader<'a, '_> {
         Some(RawRule { settings, ..RawRule::new(self.line_of(slice), Vec::new()) })
     }
 
-    /// A rule's operation and its settings; `null` is no operation.
+    /// A rule's operation and its settings. `null` counts as no operation.
     fn rule_members(&mut self, slice: &'a Slice) -> Option<(Option<&'a Slice>, Vec<RawSetting>)> {
         let members = self.object(slice, "a rule")?;
         let mut operation = None;
@@ -129,7 +129,7 @@ impl<'a> Reader<'a, '_> {
         Some((operation.filter(|value| !is_null(value)), settings))
     }
 
-    /// Values that are no strings are taken as their JSON text.
+    /// Values other than strings become their JSON text.
     fn operation(&mut self, slice: &'a Slice) -> Option<Vec<(String, String)>> {
         let members = self.object(slice, "an operation")?;
         let pairs = members.into_iter().map(|(key, value)| match self.value(value) {

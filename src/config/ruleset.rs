@@ -1,4 +1,4 @@
-//! Judges the rules of a document together: the default rule, unreachable rules, labels, shared counters.
+//! Validates the rules of a document together: the default rule, unreachable rules, labels, shared counters.
 
 use std::collections::HashMap;
 
@@ -7,13 +7,13 @@ use super::problem::{Place, Problems};
 use super::validate;
 use crate::rules::{MatchPolicy, Quota, Rule, RuleSet, reachability};
 
-/// The compiled rules of `document`; worth using only when no errors were reported.
+/// The compiled rules of `document`. Use them only if no errors were reported.
 pub(super) fn compile(document: &Document, problems: &mut Problems) -> Option<RuleSet> {
     let mut rules: Vec<_> = document.rules.iter().filter_map(|raw| validate::rule(raw, problems)).collect();
     check_default(&rules, problems);
     check_labels(document, problems);
     check_actor_fields(document, &rules, problems);
-    // A default rule in the wrong place is reported; it shall not hide what else is unreachable.
+    // A misplaced default rule is reported already; it must not hide other unreachable rules.
     rules.sort_by_key(Rule::is_default);
     let rules = match RuleSet::new(rules) {
         Ok(rules) => rules,
@@ -86,7 +86,7 @@ fn check_reachability(rules: &RuleSet, problems: &mut Problems) {
     }
 }
 
-/// Only canaries come here: after a stop rule with the same operation a rule is unreachable.
+/// Concerns canaries only: after a stop rule with the same operation, a rule is unreachable.
 fn check_same_operations(rules: &[Rule], problems: &mut Problems) {
     let mut canaries: HashMap<Vec<(&str, &str)>, &Rule> = HashMap::new();
     for rule in rules {
@@ -107,8 +107,8 @@ fn check_same_operations(rules: &[Rule], problems: &mut Problems) {
     }
 }
 
-/// For two rules with the same operation. A counter is named by the operation, the limit and the actor's value, from
-/// whichever field that comes.
+/// For two rules with the same operation. The operation, the limit, and the actor's value identify a counter, whichever
+/// field the value comes from.
 fn share_counters(one: &Rule, other: &Rule) -> bool {
     matches!(one.quota, Quota::Limited(_)) && one.quota == other.quota
 }

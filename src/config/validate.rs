@@ -1,4 +1,4 @@
-//! Judges one rule of a document: its settings and its operation, each problem with its line.
+//! Validates one rule of a document: its settings and its operation. Each problem has its line.
 
 use std::collections::{HashMap, HashSet};
 
@@ -41,8 +41,8 @@ pub(super) const MAX_LABEL_LENGTH: usize = 255;
 
 /// The rule that `raw` describes; `None` when its operation could not be read.
 ///
-/// A setting that is wrong is reported and replaced by some valid one, so that the rule can still be compared with the
-/// others: the rules are used only when nothing was reported.
+/// An invalid setting is reported and replaced by a valid one, so that the rule can still be compared with the others.
+/// The rules are used only if nothing was reported.
 pub(super) fn rule(raw: &RawRule, problems: &mut Problems) -> Option<Rule> {
     let mut checker = Checker { raw, settings: HashMap::new(), problems };
     checker.index_settings();
@@ -60,7 +60,7 @@ pub(super) fn rule(raw: &RawRule, problems: &mut Problems) -> Option<Rule> {
     })
 }
 
-/// The line of a rule's setting, or that of the rule when it has no such setting.
+/// The line of a rule's setting, or the line of the rule if it has no such setting.
 pub(super) fn setting_line(raw: &RawRule, key: &str) -> usize {
     raw.settings.iter().find(|setting| setting.key == key).map_or(raw.line, |setting| setting.line)
 }
@@ -68,7 +68,7 @@ pub(super) fn setting_line(raw: &RawRule, key: &str) -> usize {
 /// A setting that is a number.
 struct Number<T> {
     key: &'static str,
-    /// What the number says, for messages.
+    /// What the number means, for messages.
     meaning: &'static str,
     /// How to write it, for messages.
     notation: &'static str,
@@ -87,14 +87,14 @@ impl Number<Seconds> {
     }
 }
 
-/// May a label have this byte?
+/// May a label contain this byte?
 pub(super) fn is_label_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
 }
 
 struct Checker<'a> {
     raw: &'a RawRule,
-    /// Known settings by key; the first when there are several.
+    /// Known settings by key. If a key is repeated, the first.
     settings: HashMap<&'a str, &'a RawSetting>,
     problems: &'a mut Problems,
 }
@@ -126,7 +126,7 @@ impl<'a> Checker<'a> {
         let denies_all = self.setting(CREDIT_LIMIT).is_some_and(|setting| number::whole(&setting.value) == Ok(0));
         Settings {
             credit_limit: self.required(credit_limit),
-            // Where all is denied, no window begins.
+            // A rule that denies everything has no window.
             reset_seconds: if denies_all {
                 self.optional(reset_seconds).unwrap_or_default()
             } else {
@@ -168,7 +168,7 @@ impl<'a> Checker<'a> {
         })
     }
 
-    /// A text that is not empty.
+    /// A non-empty string.
     fn text(&mut self, key: &str) -> Option<String> {
         let setting = self.setting(key)?;
         let RawValue::Text(text) = &setting.value else {
@@ -184,7 +184,7 @@ impl<'a> Checker<'a> {
         self.choice(MATCH_POLICY, &policies, MatchPolicy::as_str).unwrap_or_default()
     }
 
-    /// One of `all` by its name; an unknown name is reported and taken for the nearest.
+    /// One of `all` by its name. An unknown name is reported and replaced by the nearest.
     fn choice<T: Copy>(&mut self, key: &str, all: &[T], name: fn(T) -> &'static str) -> Option<T> {
         let text = self.text(key)?;
         let named = |text: &str| all.iter().copied().find(|candidate| name(*candidate) == text);

@@ -1,6 +1,6 @@
-//! Judges the entries of a file: the tree that ratelimit would walk, and a problem for everything that no rule can ask.
+//! Validates the entries of a file: builds the tree that ratelimit would walk, and reports what no rule can express.
 //!
-//! What limits say is judged in [`super::limit`].
+//! [`super::limit`] validates the limits.
 
 use std::collections::HashSet;
 
@@ -20,7 +20,7 @@ pub struct Domain {
     pub entries: Vec<Entry>,
 }
 
-/// `None` when the file has no domain that a rule could name.
+/// `None` when the file has no domain that a rule can name.
 pub fn domain(document: Document, labels: &mut Labels, problems: &mut Problems) -> Option<Domain> {
     let (name, line) = document.domain.as_ref().map_or(("", 1), |name| (name.value.as_str(), line(name)));
     if name.is_empty() {
@@ -39,16 +39,16 @@ pub fn domain(document: Document, labels: &mut Labels, problems: &mut Problems) 
     Some(Domain { name: name.to_owned(), entries })
 }
 
-/// An entry on the way to the present one.
+/// An entry on the path to the current one.
 pub(super) struct Step {
     pub key: String,
     pub asks: Asks,
-    /// As ratelimit names it: in its statistics, and to tell entries apart.
+    /// Its name in ratelimit: in statistics, and to tell entries apart.
     pub name: String,
 }
 
 pub(super) struct Judge<'a> {
-    /// From the domain, which is taken for an entry here, to the present entry.
+    /// From the domain, which counts as an entry here, to the current entry.
     pub path: Vec<Step>,
     pub labels: &'a mut Labels,
     problems: &'a mut Problems,
@@ -79,7 +79,7 @@ impl Judge<'_> {
         Some(Entry { line, key, asks, limit, nested })
     }
 
-    /// What the entry asks; `None` when no rule could ask it, which leaves out what is nested in it, too.
+    /// What the entry requires; `None` when no rule can express it, which also leaves out what is nested in it.
     fn step(&mut self, line: usize, descriptor: &Descriptor) -> Option<Step> {
         let (key, value) = (text(&descriptor.key).unwrap_or_default(), text(&descriptor.value));
         if let Err((what, fix)) = self.check_key(key) {
@@ -100,7 +100,7 @@ impl Judge<'_> {
         Some(Step { key: key.to_owned(), asks, name })
     }
 
-    /// Can a rule ask for this key, here? If not: why, and what to do.
+    /// Can a rule require this key here? If not, why, and what to do.
     fn check_key(&self, key: &str) -> Result<(), (String, &'static str)> {
         if key.is_empty() {
             return Err(("an entry has no `key`".to_owned(), "ratelimit refuses the file, too: add `key: NAME`"));
@@ -120,7 +120,7 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// Leaves out entries all of whose values an earlier entry takes: rules could not be reached either.
+    /// Leaves out entries that an earlier entry makes unreachable: their rules would be unreachable, too.
     fn without_hidden(&mut self, entries: Vec<Entry>) -> Vec<Entry> {
         let mut kept: Vec<Entry> = Vec::new();
         for entry in entries {
@@ -140,7 +140,7 @@ impl Judge<'_> {
         kept
     }
 
-    /// Reports keys that have no meaning where they stand.
+    /// Reports keys that have no meaning in their place.
     pub fn report_unknown(&mut self, keys: &[Spanned<String>]) {
         for key in keys {
             if is_known(&key.value) {
@@ -163,7 +163,7 @@ impl Judge<'_> {
         self.problems.warning(Place { line, operation: Some(&operation) }, what, fix);
     }
 
-    /// The operation of a rule for the present entry.
+    /// The operation of a rule for the current entry.
     fn operation(&self) -> String {
         let pairs: Vec<_> = self.path.iter().map(|step| (step.key.as_str(), step.asks.pattern())).collect();
         header(pairs.iter().map(|(key, pattern)| (*key, pattern.as_str())))

@@ -1,4 +1,4 @@
-//! Judges the limit of an entry: its numbers, its name, and what divvy does otherwise.
+//! Validates the limit of an entry: its numbers, its name, and what divvy does differently.
 
 use serde_saphyr::Spanned;
 
@@ -8,7 +8,7 @@ use super::judge::Judge;
 use crate::rules::Settings;
 
 impl Judge<'_> {
-    /// The limit that the present entry sets; `None` when it sets none, or none that a rule can say.
+    /// The limit that the current entry sets; `None` when it sets none, or one that no rule can express.
     pub(super) fn limit(&mut self, entry_line: usize, descriptor: &Descriptor) -> Option<Limit> {
         self.report_unknown(&descriptor.unknown);
         self.report_metrics(descriptor);
@@ -112,7 +112,7 @@ impl Judge<'_> {
         }
     }
 
-    /// What does nothing in ratelimit either.
+    /// Warns about settings that ratelimit ignores, too.
     fn report_idle(&mut self, descriptor: &Descriptor) {
         if let Some(line) = descriptor.metadata {
             let what = "`metadata` does nothing on an entry without `rate_limit`";
@@ -126,7 +126,7 @@ impl Judge<'_> {
         }
     }
 
-    /// The limit's name, or else what ratelimit calls it in its statistics.
+    /// The limit's name, or else its name in ratelimit's statistics.
     fn label(&mut self, given: &RateLimit) -> String {
         let Some(name) = given.name.as_ref().filter(|name| !name.value.is_empty()) else {
             let names: Vec<_> = self.path.iter().map(|step| step.name.as_str()).collect();

@@ -1,4 +1,4 @@
-//! Puts the limits of a domain in an order in which the first rule that matches is the one that ratelimit finds.
+//! Orders the limits of a domain so that the first rule that matches is the one that ratelimit finds.
 //!
 //! Ratelimit walks down its tree: of an entry it takes the most special match, never turns back, and a limit is only for
 //! descriptors that end at its entry. A rule matches wherever its keys are. So for each sequence of keys that the
@@ -28,7 +28,7 @@ pub fn rules(domain: &Domain, file: &str, problems: &mut Problems) -> Vec<Rule> 
     list.without_idle_guards()
 }
 
-/// What no rule limits is allowed, as in ratelimit. The comment tells what is different for every rule.
+/// Allows requests that no rule limits, as ratelimit does. The comment states the differences that apply to all rules.
 pub fn default_rule() -> Rule {
     Rule { comment: Some(DIFFERENCES.to_owned()), ..rule(Vec::new(), unlimited(), 1) }
 }
@@ -109,7 +109,7 @@ struct List<'a> {
 
 struct Planned {
     rule: Rule,
-    /// Is it there only to keep requests from the rules below?
+    /// Does it only keep requests from the rules below?
     is_guard: bool,
 }
 

@@ -1,11 +1,11 @@
-//! The arguments of the commands that are about many counters at once: `DIVVY.COUNTERS`, `DIVVY.FORGET`,
+//! The arguments of the commands that concern many counters at once: `DIVVY.COUNTERS`, `DIVVY.FORGET`,
 //! `DIVVY.BACKUP`.
 
 use super::parse::integer;
 use super::{Command, CommandError, Pairs};
 use crate::protocol::resp::Arguments;
 
-/// The cursor that begins a listing, and ends it.
+/// The cursor that begins a listing, and the one that ends it.
 pub const START: &str = "0";
 
 /// Which counters of which rule: `label | key=value… [ACTOR actor] [CURSOR cursor] [COUNT count]`.

@@ -1,4 +1,4 @@
-//! The replies to `COMMAND`, its subcommands and `HELP`, out of the table and in the shapes that clients expect.
+//! The replies to `COMMAND`, its subcommands, and `HELP`, built from the table in the form that clients expect.
 
 use super::table::{self, COMMANDS, Spec};
 use crate::protocol::resp::{Arguments, ReplyWriter};
@@ -9,9 +9,9 @@ pub enum Question<'a> {
     All,
     Count,
     List,
-    /// Of the named commands; each unknown one is answered with a null.
+    /// The named commands; null for an unknown one.
     Info(Arguments<'a>),
-    /// Of the named commands, or of all when none is named; unknown ones are left out.
+    /// The named commands, or all; unknown ones are left out.
     Docs(Arguments<'a>),
     /// Of a command with subcommands.
     Help(&'static Spec),

@@ -1,4 +1,4 @@
-//! Why a request is no command: texts that start with their code, as RESP errors do, in Redis's words.
+//! Why a request is not a command: texts that start with an error code, as in RESP, with Redis's wording.
 
 use super::table::Spec;
 use crate::protocol::resp::Arguments;
@@ -6,7 +6,7 @@ use crate::protocol::resp::Arguments;
 /// How many bytes of a name, and of all arguments together, are echoed.
 const MAX_ECHOED: usize = 128;
 
-/// The reply to a request that is no command. The connection stays open.
+/// The reply to a request that is not a command. The connection stays open.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
     /// The name, and the first arguments, each quoted and followed by a space.

@@ -1,4 +1,4 @@
-//! The table of commands: one row says how a command is called, what it takes and what it does.
+//! The table of commands: each row has a command's name, its arguments, and what it does.
 //!
 //! Arity checks, `COMMAND` and the parsing itself all go by it; a new command is a row here and its function in `parse`.
 
@@ -17,11 +17,11 @@ pub struct Spec {
     pub arity: i64,
     /// Redis's words for what clients should know: `write`, `readonly`, `fast`, `loading`, …
     pub flags: &'static [&'static str],
-    /// Where bucket keys are among the arguments; a pair is none.
+    /// The positions of bucket keys among the arguments. A pair is not a key.
     pub keys: Keys,
-    /// The chapter that the command is listed under.
+    /// The group that the command is listed under.
     pub group: &'static str,
-    /// The version of divvy that had it first.
+    /// The first version of divvy that has it.
     pub since: &'static str,
     /// What it does, in one line.
     pub summary: &'static str,
@@ -52,7 +52,7 @@ impl Spec {
         subcommands: &[],
     };
 
-    /// The columns that the commands share which bring their own token bucket.
+    /// The columns that the commands with their own token bucket share.
     const TOKEN_BUCKET: Self = Self {
         arity: -4,
         flags: &["write", "denyoom", "fast"],
