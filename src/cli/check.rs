@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use super::rules_file;
 use crate::rules::{MatchPolicy, Rule};
 
-/// Validate a rules file: print a summary of its rules, or everything that is wrong with it.
+/// Validate a rules file: print a summary of its rules, or every problem in it.
 #[derive(Debug, clap::Args)]
 pub struct CheckArgs {
     /// The rules file, *.ini or *.json.
