@@ -143,7 +143,7 @@ fn the_cost_comes_with_the_request() {
     assert!(peek(&mut resp, 41).starts_with("[0 40 "));
     assert!(peek(&mut resp, 40).starts_with("[1 40 "));
 
-    let wrong = "the field 'bytes' tells what this costs and must be a whole number from 0 to 18446744073709551615, \
+    let wrong = "the field 'bytes' is the cost of the hit and must be a whole number from 0 to 18446744073709551615, \
                  not 'many'";
     line.send(b"HIT algorithm=trial bytes=many\n");
     assert_eq!(line.read_line(), format!("ERR unknown \"{wrong}\"\n"));

@@ -312,10 +312,10 @@ fn every_mistake_is_a_problem_of_its_own() {
         ("POST", "/v1/hit", json, &long, 413, None, "--max-body"),
         ("POST", "/v1/hit", "text/plain", hit, 415, None, "Content-Type"),
         ("POST", "/v1/hits", "application/jsonx", hit, 415, None, "Content-Type"),
-        ("GET", "/v1/hit", json, "", 405, None, "does not take GET"),
-        ("DELETE", "/v1/rules", json, "", 405, None, "does not take DELETE"),
+        ("GET", "/v1/hit", json, "", 405, None, "does not accept GET"),
+        ("DELETE", "/v1/rules", json, "", 405, None, "does not accept DELETE"),
         ("GET", "/v1", json, "", 404, None, "/openapi.json"),
-        ("POST", "/v2/hit", json, hit, 404, None, "there is no /v2/hit"),
+        ("POST", "/v2/hit", json, hit, 404, None, "/v2/hit does not exist"),
     ] {
         client.send(&encode(method, path, &[("content-type", kind)], body.as_bytes()));
         let response = client.read_response();

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use super::rules_file;
 use crate::rules::{MatchPolicy, Rule};
 
-/// Validate a rules file: print a summary of its rules, or everything that is wrong with it.
+/// Validate a rules file: print a summary of its rules, or every problem in it.
 #[derive(Debug, clap::Args)]
 pub struct CheckArgs {
     /// The rules file, *.ini or *.json.
@@ -20,13 +20,19 @@ pub fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
     let Some(rules) = rules_file::load_and_compare(&args.config)? else { return Ok(ExitCode::FAILURE) };
     let mut out = io::BufWriter::new(io::stdout().lock());
     let canaries = rules.rules().iter().filter(|rule| rule.match_policy == MatchPolicy::Canary).count();
-    let count = rules.rules().len();
-    writeln!(out, "{}: {count} rules, {canaries} of them canaries, no errors", args.config.display())?;
+    let rule_count = count_of(rules.rules().len(), "rule", "rules");
+    let canary_count =
+        if canaries == 0 { String::new() } else { format!(" ({})", count_of(canaries, "canary", "canaries")) };
+    writeln!(out, "{}: {rule_count}{canary_count}, no errors", args.config.display())?;
     for rule in rules.rules() {
         writeln!(out, "{}", summary(rule))?;
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn count_of(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 fn summary(rule: &Rule) -> String {

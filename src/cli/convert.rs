@@ -14,11 +14,11 @@ use crate::rules::Rule;
 
 /// Convert a rules file between INI and JSON, or envoyproxy/ratelimit's YAML to either.
 ///
-/// Between INI and JSON nothing is lost but the comments in the file. What divvy's rules cannot say of ratelimit's YAML
-/// is listed on standard error with its line; the rules are written all the same, and the exit code is 1.
+/// Between INI and JSON, only the file's comments are lost. What divvy's rules cannot express of ratelimit's YAML is
+/// listed on standard error, with its line. The rules are written all the same, and the exit code is 1.
 #[derive(Debug, clap::Args)]
 pub struct ConvertArgs {
-    /// The file to read, *.ini or *.json; or ratelimit's configuration, *.yaml, a file for each domain.
+    /// The file to read, *.ini or *.json; or ratelimit's configuration, *.yaml, one file for each domain.
     #[arg(required = true)]
     inputs: Vec<PathBuf>,
     /// The rules file to write, *.ini or *.json.
@@ -26,12 +26,12 @@ pub struct ConvertArgs {
     /// Overwrite the output file if there is one.
     #[arg(long)]
     force: bool,
-    /// Write nothing when something in ratelimit's YAML cannot be carried over.
+    /// Write nothing if something in ratelimit's YAML cannot be carried over.
     #[arg(long)]
     strict: bool,
 }
 
-/// Rules to write, and whether they are all that the input says.
+/// Rules to write, and whether they express the whole input.
 struct Converted {
     rules: Vec<Rule>,
     is_complete: bool,
@@ -44,7 +44,7 @@ pub fn run(args: ConvertArgs) -> anyhow::Result<ExitCode> {
         .with_context(|| format!("{}: unknown file extension; name it *.ini or *.json", args.output.display()))?;
     let Some(converted) = read(&args.inputs)? else { return Ok(ExitCode::FAILURE) };
     if args.strict && !converted.is_complete {
-        anyhow::bail!("{} is not written: --strict asks for all to be carried over", args.output.display());
+        anyhow::bail!("{} is not written: with --strict, everything must be carried over", args.output.display());
     }
     let text = config::write(&converted.rules, format).with_context(|| names(&args.inputs))?;
     config::parse(&text, format, &names(&args.inputs)).context("these rules cannot be served")?;
@@ -52,13 +52,13 @@ pub fn run(args: ConvertArgs) -> anyhow::Result<ExitCode> {
     Ok(if converted.is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// `None` when the input cannot be used, which is told by then.
+/// `None` if the input cannot be used; the problems are printed already.
 fn read(inputs: &[PathBuf]) -> anyhow::Result<Option<Converted>> {
     if inputs.iter().all(|input| config::is_yaml(input)) {
         return import(inputs);
     }
     let [input] = inputs else {
-        anyhow::bail!("several files are converted at once only from ratelimit's YAML; give one *.ini or *.json");
+        anyhow::bail!("only ratelimit's YAML can be converted from several files; give one *.ini or *.json");
     };
     let rules = rules_file::load(input)?;
     Ok(rules.map(|rules| Converted { rules: rules.rules().to_vec(), is_complete: true }))
@@ -87,7 +87,7 @@ fn write_file(path: &Path, text: &str, force: bool) -> anyhow::Result<()> {
         File::create_new(path).and_then(|mut file| file.write_all(text.as_bytes()))
     };
     written.map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => anyhow::anyhow!("{} is already there; add --force to overwrite it", path.display()),
+        ErrorKind::AlreadyExists => anyhow::anyhow!("{} already exists; add --force to overwrite it", path.display()),
         _ => anyhow::Error::new(error).context(format!("cannot write {}", path.display())),
     })
 }

@@ -1,4 +1,4 @@
-//! `divvy explain`: shows which rules an operation meets, and why; counts nothing.
+//! `divvy explain`: shows which rules match an operation, and why. Counts nothing.
 
 use std::io::{self, Write};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Loads a rules file for a subcommand and tells the operator what is wrong with it, on standard error.
+//! Loads a rules file for a subcommand, and prints its problems on standard error.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::config::{self, Loaded, Problem};
 use crate::rules::RuleSet;
 
-/// The rules of the file at `path`; `None` when it has errors, which are printed by then, as are its warnings.
+/// The rules of the file at `path`, or `None` if it has errors. Its errors and warnings are printed.
 ///
 /// # Errors
 /// Standard error cannot be written to.
@@ -14,7 +14,7 @@ pub fn load(path: &Path) -> io::Result<Option<RuleSet>> {
     Ok(load_whole(path)?.map(|loaded| loaded.rules))
 }
 
-/// As [`load`], and prints where Divvy 1.7.1 reads the file otherwise.
+/// As [`load`], and also prints where Button's Divvy 1.7.1 reads the file differently.
 ///
 /// # Errors
 /// As [`load`].

@@ -1,4 +1,4 @@
-//! What a rules file says, whichever its format: rules and settings with their lines, not yet judged.
+//! The content of a rules file in either format: rules and settings with their lines, not yet validated.
 
 use crate::rules;
 
@@ -37,7 +37,7 @@ pub enum RawValue {
     Text(String),
     /// A number's JSON text.
     Number(String),
-    /// JSON that no setting takes: `true`, `false`, an array or an object.
+    /// JSON that no setting accepts: `true`, `false`, an array or an object.
     Other(String),
 }
 

@@ -1,4 +1,4 @@
-//! A short name for what rules say, by which two servers, or two loads, can be compared.
+//! A short fingerprint of rules, to compare two servers or two loads.
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::Hasher;
@@ -7,7 +7,7 @@ use super::{Format, write};
 use crate::rules::Rule;
 
 /// 32 hexadecimal digits that are the same for the same rules in the same order, whatever their file's format, and on
-/// every machine. Not secret, and no proof against somebody who wants two sets of rules to look alike.
+/// every machine. It is not secret, and not safe against deliberate collisions.
 pub fn fingerprint(rules: &[Rule]) -> String {
     let mut hasher = SipHasher13::new();
     // Every rule can be written as JSON.

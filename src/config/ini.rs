@@ -1,8 +1,8 @@
-//! Reads INI rules files, line by line, as the `ini` package of npm reads them for Divvy.
+//! Reads INI rules files, line by line, as npm's `ini` package reads them for Button's Divvy.
 //!
-//! A small reader of our own, because every problem is reported with its line, and the INI crates either keep no lines
-//! or treat the dots, quotes and brackets of a section header in a way of their own. Every line is read for itself, so
-//! one run reports all that is malformed.
+//! This is a small reader of our own, because each problem is reported with its line. The INI crates either keep no
+//! lines, or treat dots, quotes, and brackets in a section header differently. Each line is read independently, so one
+//! run reports every malformed line.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -20,8 +20,8 @@ pub(super) fn read(text: &str, problems: &mut Problems) -> Document {
     for (line, whole) in (1..).zip(text.lines()) {
         let content = trim(whole);
         if content.contains('\r') {
-            let what = "Divvy 1.7.1 ends the line at the carriage return in it";
-            problems.difference(Place::line(line), what, "put a line feed in its place, or remove it");
+            let what = "Button's Divvy 1.7.1 ends the line at its carriage return";
+            problems.difference(Place::line(line), what, "replace it with a line feed, or remove it");
         }
         if content.is_empty() || starts_comment(content) {
             continue;
@@ -37,8 +37,8 @@ pub(super) fn read(text: &str, problems: &mut Problems) -> Document {
         match (setting, document.rules.last_mut()) {
             (Some(setting), Some(rule)) => rule.settings.push(setting),
             (Some(setting), None) => {
-                let what = format!("`{}` stands before the first section", setting.key);
-                problems.error(Place::line(line), what, "put it below the [operation] that it belongs to");
+                let what = format!("`{}` is above the first section", setting.key);
+                problems.error(Place::line(line), what, "move it below the [operation] that it belongs to");
             }
             (None, _) => {}
         }
@@ -46,7 +46,7 @@ pub(super) fn read(text: &str, problems: &mut Problems) -> Document {
     document
 }
 
-/// The pairs that a section with this header would be read with; `None` when it would be read otherwise, or not at all.
+/// The pairs that a section with this header would have; `None` when it would be read differently, or not at all.
 pub(super) fn header_pairs(header: &str) -> Option<Vec<(String, String)>> {
     let text = format!("{header}]");
     let whole = !header.contains('\n') && header_end(&text) == Some(header.len());
@@ -66,8 +66,8 @@ fn read_header(line: usize, text: &str, problems: &mut Problems) -> RawRule {
     };
     let header = unescaped(written);
     if header.has_comment {
-        let what = "what follows `;` or `#` in a section header is a comment";
-        let fix = "write `\\;` or `\\#` for the character itself, or put the comment on a line of its own";
+        let what = "text after `;` or `#` in a section header is a comment";
+        let fix = "write `\\;` or `\\#` for the character itself, or put the comment on its own line";
         problems.warning(Place { line, operation: Some(trim(written)) }, what, fix);
     }
     let header = trim(&header.text);
@@ -75,7 +75,7 @@ fn read_header(line: usize, text: &str, problems: &mut Problems) -> RawRule {
         return RawRule::new(line, Vec::new());
     }
     let mut wrong = |what: String| {
-        let fix = "write [key=value key2=value2], with values in double quotes where they hold spaces, or [default]";
+        let fix = "write [key=value key2=value2] or [default], and put values with spaces in double quotes";
         problems.error(Place { line, operation: Some(header) }, what, fix);
         RawRule::unreadable(line, header)
     };
@@ -84,12 +84,12 @@ fn read_header(line: usize, text: &str, problems: &mut Problems) -> RawRule {
     }
     match owned_pairs(header) {
         Ok(pairs) => RawRule::new(line, pairs),
-        Err(error) => wrong(format!("the section header is no operation: {error}")),
+        Err(error) => wrong(format!("the section header is not an operation: {error}")),
     }
 }
 
-/// Where the `]` is that ends a header: the first one outside of a quoted string after which nothing follows but a
-/// comment. Any other `]` is an ordinary character.
+/// The position of the `]` that ends a header: the first one outside quotes that only a comment follows. Any other `]`
+/// is an ordinary character.
 fn header_end(text: &str) -> Option<usize> {
     let mut quotes = Quotes::default();
     text.char_indices().find_map(|(at, c)| {
@@ -104,8 +104,8 @@ struct Header {
     has_comment: bool,
 }
 
-/// A header without its comment, and with a character in place of each `\;`, `\#` and `\\`, as Divvy reads it. Inside of
-/// quotes, which Divvy does not know there, all characters are themselves.
+/// A header without its comment, with `\;`, `\#`, and `\\` unescaped, as Button's Divvy reads it. Inside quotes, which
+/// Button's Divvy does not support there, every character is literal.
 fn unescaped(written: &str) -> Header {
     let mut text = String::with_capacity(written.len());
     let mut quotes = Quotes::default();
@@ -121,7 +121,7 @@ fn unescaped(written: &str) -> Header {
     Header { text, has_comment: false }
 }
 
-/// Whether one is inside of quotes, on the way through a header.
+/// Tracks quotes on the way through a header.
 struct Quotes {
     are_open: bool,
     previous: char,
@@ -134,10 +134,10 @@ impl Default for Quotes {
 }
 
 impl Quotes {
-    /// Goes on by `c`; whether the quotes hold it, themselves included.
+    /// Advances by `c`. Returns whether it is quoted; the quotes themselves count as quoted.
     fn hold(&mut self, c: char) -> bool {
         let were_open = self.are_open;
-        // Inside of a bare string a quote is an ordinary character.
+        // Inside a bare string, a quote is an ordinary character.
         let opens = c == '"' && !were_open && (self.previous == '=' || self.previous.is_whitespace());
         self.are_open = opens || (were_open && c != '"');
         self.previous = c;
@@ -145,15 +145,15 @@ impl Quotes {
     }
 }
 
-/// The sections so far, and what Divvy makes of each.
+/// The sections so far, and how Button's Divvy reads each.
 #[derive(Default)]
 struct Sections {
-    /// The line of each that Divvy has seen.
+    /// The line of each section that Button's Divvy sees.
     seen: HashMap<Vec<(String, String)>, usize>,
 }
 
 impl Sections {
-    /// Tells where Divvy reads the header `written`, which is read as `rule`, otherwise.
+    /// Reports it if Button's Divvy reads the header `written` differently from `rule`.
     fn compare(&mut self, written: &str, rule: &RawRule, problems: &mut Problems) {
         let Some(ours) = &rule.operation else { return };
         let mut differs = |what: String, fix: &str| {
@@ -161,24 +161,30 @@ impl Sections {
         };
         let theirs = match original::section(written) {
             Section::None => {
-                let what = "Divvy 1.7.1 sees no section here, and takes the settings below for those of the one above";
-                let fix = "write nothing before the first `[` and after the last `]`, and no other `]`";
+                let what =
+                    "Button's Divvy 1.7.1 sees no section here, and applies the settings below to the section above";
+                let fix = "write nothing before the first `[` or after the last `]`, and no other `]`";
                 return differs(what.to_owned(), fix);
             }
             Section::Nested => {
-                let what = "Divvy 1.7.1 takes a dot in a section header for nesting, and refuses or loses the rule";
-                return differs(what.to_owned(), "use a JSON file if Divvy is to read it");
+                let what = "Button's Divvy 1.7.1 reads a dot in a section header as nesting: it refuses the file or \
+                            loses the rule";
+                return differs(what.to_owned(), "use a JSON file if Button's Divvy reads it, too");
             }
             Section::Rule(pairs) => pairs,
         };
         if !is_same_operation(ours, &theirs) {
-            let what = format!("Divvy 1.7.1 reads another operation here: {theirs:?}");
-            return differs(what, "use a JSON file if Divvy is to read it: it knows no quotes in section headers");
+            let what = format!("Button's Divvy 1.7.1 reads a different operation here: {theirs:?}");
+            return differs(
+                what,
+                "use a JSON file if Button's Divvy reads it, too: it does not support quotes in section headers",
+            );
         }
         if let Some(first) = self.seen.insert(theirs, rule.line) {
-            let what =
-                format!("Divvy 1.7.1 takes this section and the one on line {first} for one, with these settings");
-            differs(what, "use a JSON file if Divvy is to read it");
+            let what = format!(
+                "Button's Divvy 1.7.1 merges this section with the one on line {first}, and uses these settings"
+            );
+            differs(what, "use a JSON file if Button's Divvy reads it, too");
         }
     }
 }
@@ -206,8 +212,8 @@ fn read_setting(place: Place<'_>, text: &str, problems: &mut Problems) -> Option
     }
 }
 
-/// Tells where Divvy reads the value `written`, which is read as `ours`, otherwise. What divvy does not take is reported
-/// elsewhere.
+/// Reports it if Button's Divvy reads the value `written` differently from `ours`. Values that divvy does not accept
+/// are reported elsewhere.
 fn compare_setting(place: Place<'_>, key: &str, written: &str, ours: &RawValue, problems: &mut Problems) {
     let theirs = original::setting(written);
     let is_same = match key {
@@ -217,7 +223,7 @@ fn compare_setting(place: Place<'_>, key: &str, written: &str, ours: &RawValue, 
             whole.is_some_and(|whole| seconds.0 == Duration::from_secs(whole))
         }
         ACTOR_FIELD | LABEL | MATCH_POLICY => original::is_same_text(ours, &theirs),
-        // It means nothing to either, or nothing to Divvy.
+        // It means nothing to either, or nothing to Button's Divvy.
         _ => true,
     };
     if is_same {
@@ -225,16 +231,18 @@ fn compare_setting(place: Place<'_>, key: &str, written: &str, ours: &RawValue, 
     }
     let what = match (key, &theirs) {
         (CREDIT_LIMIT | RESET_SECONDS, Setting::Text(text)) => match original::whole_number(text) {
-            Some(whole) => format!("`{key}` is {whole} in Divvy 1.7.1, which knows no fractions"),
-            None => format!("`{key}` is no number in Divvy 1.7.1, which reads {text:?}"),
+            Some(whole) => format!("`{key}` is {whole} in Button's Divvy 1.7.1, which drops fractions"),
+            None => format!("`{key}` is not a number in Button's Divvy 1.7.1, which reads {text:?}"),
         },
-        (_, Setting::Text(text)) => format!("`{key}` is {text:?} in Divvy 1.7.1"),
-        (_, Setting::Absent) => format!("`{key}` is not set in Divvy 1.7.1"),
-        (_, Setting::Other) => format!("`{key}` is another value in Divvy 1.7.1, which reads JSON between the quotes"),
+        (_, Setting::Text(text)) => format!("`{key}` is {text:?} in Button's Divvy 1.7.1"),
+        (_, Setting::Absent) => format!("`{key}` is not set in Button's Divvy 1.7.1"),
+        (_, Setting::Other) => {
+            format!("`{key}` is a different value in Button's Divvy 1.7.1, which reads JSON between the quotes")
+        }
     };
     let fix = match key {
-        CREDIT_LIMIT | RESET_SECONDS => "write a whole number without quotes if Divvy is to read the file",
-        _ => "write it without quotes, or with double quotes and no comment behind them, if Divvy is to read the file",
+        CREDIT_LIMIT | RESET_SECONDS => "write a whole number without quotes if Button's Divvy reads the file, too",
+        _ => "write it without quotes, or in double quotes with no comment after them, if Button's Divvy reads it, too",
     };
     problems.difference(place, what, fix);
 }
@@ -255,7 +263,7 @@ fn read_value(text: &str) -> Result<RawValue, ValueError> {
     Ok(if bare == "null" { RawValue::Null } else { RawValue::Text(bare) })
 }
 
-/// Up to the first quote that ends the value: what follows it is blank or a comment. No escapes.
+/// Reads up to the first quote that only blanks or a comment follow. No escapes.
 fn read_single_quoted(text: &str) -> Result<String, ValueError> {
     let mut quotes = text.match_indices('\'');
     let end = quotes.find(|(at, _)| text.get(at + 1..).is_some_and(is_blank_or_comment));
@@ -276,13 +284,13 @@ fn read_double_quoted(text: &str) -> Result<String, ValueError> {
     if !is_blank_or_comment(rest) {
         return Err(ValueError {
             what: "text follows the closing quote",
-            fix: "write a quote inside of quotes as `\\\"`",
+            fix: "write a quote inside quotes as `\\\"`",
         });
     }
-    // A tab may stand in an INI value as it is, and only as an escape in a JSON string.
+    // An INI value may contain a bare tab; a JSON string may not.
     serde_json::from_str(&format!("\"{}\"", inside.replace('\t', "\\t"))).map_err(|_| ValueError {
         what: "an escape or a character that double quotes do not allow",
-        fix: "write a backslash as `\\\\`, or use single quotes, which know no escapes",
+        fix: "write a backslash as `\\\\`, or use single quotes, which have no escapes",
     })
 }
 
@@ -373,7 +381,7 @@ mod tests {
         assert_eq!(warnings, [Some(1)]);
     }
 
-    /// The lines of which it is said that Divvy reads them otherwise.
+    /// The lines reported as read differently by Button's Divvy.
     fn differing(text: &str) -> Vec<usize> {
         let mut problems = Problems::new("test.ini");
         read(text, &mut problems);

@@ -18,7 +18,7 @@ const TOP_LEVEL_KEYS: [&str; 2] = ["overrides", "default"];
 /// An object's members in their order, repeated keys included.
 struct Members<'a>(Vec<(String, &'a Slice)>);
 
-/// `None` when the text is not even a JSON object.
+/// `None` if the text is not a JSON object.
 pub(super) fn read(text: &str, problems: &mut Problems) -> Option<Document> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match serde_json::from_str(text) {
@@ -61,7 +61,7 @@ impl<'a> Reader<'a, '_> {
                 }
             };
             if member.replace(value).is_some() {
-                self.error(value, format!("{key:?} is there twice"), "keep one of them");
+                self.error(value, format!("{key:?} is given twice"), "keep one of them");
             }
         }
         let mut document = Document::default();
@@ -78,7 +78,7 @@ impl<'a> Reader<'a, '_> {
         let rules: Vec<&Slice> = match serde_json::from_str(slice.get()) {
             Ok(rules) => rules,
             Err(_) => {
-                self.error(slice, "\"overrides\" is no array", "write the rules as [{…}, {…}]");
+                self.error(slice, "\"overrides\" is not an array", "write the rules as [{…}, {…}]");
                 return Vec::new();
             }
         };
@@ -107,14 +107,14 @@ impl<'a> Reader<'a, '_> {
         if let Some(operation) = operation {
             let pairs = self.operation(operation);
             if pairs.is_some_and(|pairs| !pairs.is_empty()) {
-                let fix = "write \"operation\": {} there, or move the rule to \"overrides\"";
+                let fix = "write \"operation\": {}, or move the rule to \"overrides\"";
                 self.error(operation, "the \"default\" rule has an operation", fix);
             }
         }
         Some(RawRule { settings, ..RawRule::new(self.line_of(slice), Vec::new()) })
     }
 
-    /// A rule's operation and its settings; `null` is no operation.
+    /// A rule's operation and its settings. `null` counts as no operation.
     fn rule_members(&mut self, slice: &'a Slice) -> Option<(Option<&'a Slice>, Vec<RawSetting>)> {
         let members = self.object(slice, "a rule")?;
         let mut operation = None;
@@ -123,13 +123,13 @@ impl<'a> Reader<'a, '_> {
             if key != "operation" {
                 settings.push(RawSetting { line: self.line_of(value), key, value: self.value(value) });
             } else if operation.replace(value).is_some() {
-                self.error(value, "\"operation\" is there twice", "keep one of them");
+                self.error(value, "\"operation\" is given twice", "keep one of them");
             }
         }
         Some((operation.filter(|value| !is_null(value)), settings))
     }
 
-    /// Values that are no strings are taken as their JSON text.
+    /// Values other than strings become their JSON text.
     fn operation(&mut self, slice: &'a Slice) -> Option<Vec<(String, String)>> {
         let members = self.object(slice, "an operation")?;
         let pairs = members.into_iter().map(|(key, value)| match self.value(value) {

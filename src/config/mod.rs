@@ -1,8 +1,8 @@
-//! What the operator wrote → validated rules, or everything that is wrong with it, each problem with its line.
+//! Rules files → validated rules, or every problem with its line.
 //!
-//! Two formats, INI and JSON, are read into one raw document, which is then judged. Rules are written back in both. The
-//! configuration of envoyproxy/ratelimit is read into rules, too.
-//! What a rule means, and how rules are matched, is the business of [`crate::rules`].
+//! INI and JSON are read into one raw document, which is then validated. Rules can be written in both formats. The
+//! configuration of envoyproxy/ratelimit can be read into rules, too.
+//! [`crate::rules`] defines what a rule means and how rules are matched.
 
 mod document;
 mod fingerprint;
@@ -32,7 +32,7 @@ use crate::files;
 use crate::rules::RuleSet;
 use problem::{Place, Problems};
 
-/// The largest rules file: room for some hundred thousand rules, and no way to fill the memory.
+/// The largest rules file: enough for several hundred thousand rules, without a risk to memory.
 pub const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// How a rules file is written.
@@ -57,16 +57,16 @@ impl Format {
 #[derive(Debug)]
 pub struct Loaded {
     pub rules: RuleSet,
-    /// What looks wrong, and does no harm by itself; by line.
+    /// What looks wrong but does no harm, by line.
     pub warnings: Vec<Problem>,
-    /// Where Divvy 1.7.1 reads the file otherwise, which matters to those who use it for both; by line.
+    /// Where Button's Divvy 1.7.1 reads the file differently, by line. It matters if both use the file.
     pub differences: Vec<Problem>,
 }
 
 /// Reads the rules file at `path`; its extension says how it is written.
 ///
 /// # Errors
-/// Everything that is wrong with it, in one report.
+/// Every problem in it, in one report.
 pub fn load(path: &Path) -> Result<Loaded, Report> {
     let file_name = path.display().to_string();
     let mut problems = Problems::new(&file_name);
@@ -116,7 +116,7 @@ fn read_text(path: &Path, problems: &mut Problems) -> Option<String> {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == ErrorKind::FileTooLarge => {
             let what = format!("the file is larger than {} MiB", MAX_FILE_BYTES >> 20);
-            problems.file_error(what, "use fewer rules, with patterns in place of single values");
+            problems.file_error(what, "use fewer rules, with patterns instead of single values");
             return None;
         }
         Err(error) => {

@@ -1,9 +1,9 @@
-//! Suggests what a misspelt word was meant to be.
+//! Suggests corrections for misspelled words.
 
-/// No known word is nearly as long; what comes after it is not looked at.
+/// Longer than every known word; the rest of a word is ignored.
 const LONGEST_WORD: usize = 64;
 
-/// The word of `known` that is most like `word`, whatever its case; one that contains it is likest.
+/// The word in `known` that is most similar to `word`, ignoring case. A word that contains `word` wins.
 pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> &'a str {
     let lower: String = word.chars().take(LONGEST_WORD).flat_map(char::to_lowercase).collect();
     let difference = |candidate: &&&str| {

@@ -1,4 +1,4 @@
-//! Numbers as rules files write them, read exactly: no floating point rounds them on the way.
+//! Numbers as rules files write them, read exactly, without floating point.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use crate::rules::Seconds;
 /// Decimals down to the nanosecond.
 const MAX_DECIMALS: usize = 9;
 
-/// A larger power of ten is no number that JSON's readers agree on.
+/// JSON readers disagree on larger powers of ten.
 const MAX_EXPONENT: u32 = 308;
 
-/// Why a value is no number that a setting takes. Displays after the setting's name.
+/// Why a setting does not accept a value as its number. Displays after the setting's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotTaken {
     #[error("is negative")]
     Negative,
-    #[error("is not whole")]
+    #[error("is not a whole number")]
     NotWhole,
     #[error("is not a number")]
     NotANumber,
@@ -56,7 +56,7 @@ impl Decimal {
         }
     }
 
-    /// Digits, and after a point perhaps more digits.
+    /// Digits, optionally followed by a point and more digits.
     fn parse(text: &str) -> Result<Self, NotTaken> {
         if let Some(positive) = text.strip_prefix('-') {
             return Err(Self::parse(positive).map_or(NotTaken::NotANumber, |_| NotTaken::Negative));

@@ -1,19 +1,19 @@
-//! What Divvy 1.7.1 makes of a line of an INI file, where that is not what divvy makes of it.
+//! How Button's Divvy 1.7.1 reads a line of an INI file, where divvy reads it differently.
 //!
-//! Only the lines' meaning there lives here; nothing is read by it. Divvy reads INI with npm's `ini` package (1.3), and
-//! headers and numbers with a little code of its own. Sources: `ini.js` of <https://github.com/npm/ini>, `src/config.js`
-//! of <https://github.com/button/divvy>.
+//! It is used for comparison only. Button's Divvy reads INI with npm's `ini` package (1.3), and headers and numbers
+//! with its own code. Sources: `ini.js` of <https://github.com/npm/ini>, `src/config.js` of
+//! <https://github.com/button/divvy>.
 
 use serde_json::Value;
 
 use super::document::{DEFAULT, RawValue};
 
-/// What stands in a section header's line.
+/// The content of a section header's line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Section {
     /// No section: the settings below belong to the section above.
     None,
-    /// A section within others, by the dots in its name: no rule.
+    /// A nested section, because of a dot in its name: not a rule.
     Nested,
     /// A rule for this operation.
     Rule(Vec<(String, String)>),
@@ -22,10 +22,10 @@ pub enum Section {
 /// A setting's value.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// As if the setting were not there.
+    /// Like a missing setting.
     Absent,
     Text(String),
-    /// A list, an object, or a number that is not written as it is meant.
+    /// A list, an object, or a number that is not written as a plain whole number.
     Other,
 }
 
@@ -40,7 +40,7 @@ pub fn section(line: &str) -> Section {
     if name.contains('.') { Section::Nested } else { Section::Rule(operation(&name)) }
 }
 
-/// The pairs of a section's name. Quotes are ordinary characters; of a key that is there twice the last value counts.
+/// The pairs of a section's name. Quotes are ordinary characters. If a key is repeated, the last value counts.
 fn operation(name: &str) -> Vec<(String, String)> {
     let mut pairs: Vec<(String, String)> = Vec::new();
     if name == DEFAULT {
@@ -57,7 +57,7 @@ fn operation(name: &str) -> Vec<(String, String)> {
 
 /// Reads what follows the `=` of a setting.
 pub fn setting(text: &str) -> Setting {
-    // No line with one of these is a setting there.
+    // Button's Divvy does not read a line with one of these as a setting.
     if text.contains(['\u{2028}', '\u{2029}']) {
         return Setting::Absent;
     }
@@ -78,7 +78,7 @@ pub fn setting(text: &str) -> Setting {
     }
 }
 
-/// The whole number that a text begins with; `None` where there is none.
+/// The whole number at the start of a text, if any.
 pub fn whole_number(text: &str) -> Option<u64> {
     let text = trim(text);
     let digits = text.strip_prefix('+').unwrap_or(text);
@@ -86,14 +86,14 @@ pub fn whole_number(text: &str) -> Option<u64> {
     digits.get(..end)?.parse().ok()
 }
 
-/// Whether a rule's pattern means there what it means here. There only the first `*` stands for any characters, the
-/// others repeat the character before them, and whatever follows the match is let through.
+/// Whether a rule's pattern means the same to both. In Button's Divvy only the first `*` stands for any characters, the
+/// others repeat the character before them, and any text may follow the match.
 pub fn has_same_meaning(pattern: &str) -> bool {
     pattern.strip_suffix('*').unwrap_or(pattern).chars().all(|c| c != '*')
 }
 
-/// A text in quotes is JSON, for single quotes that which stands in them. Any other ends where a comment begins, and a
-/// backslash before `;`, `#` or another backslash goes.
+/// A double-quoted text is JSON, and so is the content of a single-quoted one. Any other text ends where a comment
+/// begins, and loses a backslash before `;`, `#`, or another backslash.
 fn unquoted(text: &str) -> Value {
     let text = trim(text);
     if text.starts_with('"') && text.ends_with('"') {
@@ -106,7 +106,7 @@ fn unquoted(text: &str) -> Value {
     Value::String(trim(&without_comment(text)).to_owned())
 }
 
-/// Up to the first `;` or `#`; a backslash before one of them or before another backslash takes it literally.
+/// The text up to the first `;` or `#`. A backslash before one of them, or before another backslash, makes it literal.
 pub fn without_comment(text: &str) -> String {
     let mut value = String::new();
     let mut characters = text.chars().peekable();
@@ -120,17 +120,17 @@ pub fn without_comment(text: &str) -> String {
     value
 }
 
-/// What a backslash protects; before any other character it is an ordinary one.
+/// Characters that a backslash escapes. Before any other character, a backslash is literal.
 pub fn is_escaped(c: &char) -> bool {
     matches!(c, ';' | '#' | '\\')
 }
 
-/// What is no JSON stays as it is.
+/// Text that is not JSON stays as it is.
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }
 
-/// Without the white space around it, as JavaScript's `trim`.
+/// Removes surrounding white space, like JavaScript's `trim`.
 pub fn trim(text: &str) -> &str {
     text.trim_matches(is_space)
 }
@@ -139,7 +139,7 @@ fn is_space(c: char) -> bool {
     c == '\u{feff}' || (c.is_whitespace() && c != '\u{85}')
 }
 
-/// Whether a value that divvy has read means the same there.
+/// Whether a value that divvy has read means the same to Button's Divvy.
 pub fn is_same_text(ours: &RawValue, theirs: &Setting) -> bool {
     match (ours.as_text().filter(|text| !text.is_empty()), theirs) {
         (None, Setting::Absent) => true,

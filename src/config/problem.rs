@@ -1,15 +1,15 @@
-//! What is wrong in a rules file, told so that the operator can put it right: where, what, and what to do.
+//! Problems in a rules file, reported so that the operator can fix them: where, what, and what to do.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// One thing that is wrong, or looks wrong. Displays as `file:line: [operation] what is wrong; what to do`.
+/// One error or warning. Displays as `file:line: [operation] what is wrong; what to do`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub file: Arc<str>,
-    /// From 1; `None` when the file as a whole is meant.
+    /// From 1. `None` for the file as a whole.
     pub line: Option<usize>,
-    /// The rule that is meant, as its section header would name it.
+    /// The rule, as its section header would name it.
     pub operation: Option<String>,
     pub what: String,
     pub fix: String,
@@ -28,7 +28,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Why a rules file cannot be used: everything that is wrong in it, by line. Displays as one line a problem.
+/// Why a rules file cannot be used: every problem in it, by line. Displays one line for each problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// At least one.
@@ -79,7 +79,7 @@ impl Problems {
         Self { file: file.into(), errors: Vec::new(), warnings: Vec::new(), differences: Vec::new() }
     }
 
-    /// Something is wrong with the file as a whole.
+    /// Reports a problem with the file as a whole.
     pub fn file_error(&mut self, what: impl Into<String>, fix: impl Into<String>) {
         let problem = self.problem(None, None, what.into(), fix.into());
         self.errors.push(problem);
@@ -95,7 +95,7 @@ impl Problems {
         self.warnings.push(problem);
     }
 
-    /// Nothing is wrong, but Divvy 1.7.1 reads the file otherwise.
+    /// Reports that Button's Divvy 1.7.1 reads the file differently.
     pub fn difference(&mut self, place: Place<'_>, what: impl Into<String>, fix: impl Into<String>) {
         let problem = self.problem(Some(place.line), place.operation, what.into(), fix.into());
         self.differences.push(problem);

@@ -1,4 +1,4 @@
-//! Judges the rules of a document together: the default rule, unreachable rules, labels, shared counters.
+//! Validates the rules of a document together: the default rule, unreachable rules, labels, shared counters.
 
 use std::collections::HashMap;
 
@@ -7,13 +7,13 @@ use super::problem::{Place, Problems};
 use super::validate;
 use crate::rules::{MatchPolicy, Quota, Rule, RuleSet, reachability};
 
-/// The compiled rules of `document`; worth using only when no errors were reported.
+/// The compiled rules of `document`. Use them only if no errors were reported.
 pub(super) fn compile(document: &Document, problems: &mut Problems) -> Option<RuleSet> {
     let mut rules: Vec<_> = document.rules.iter().filter_map(|raw| validate::rule(raw, problems)).collect();
     check_default(&rules, problems);
     check_labels(document, problems);
     check_actor_fields(document, &rules, problems);
-    // A default rule in the wrong place is reported; it shall not hide what else is unreachable.
+    // A misplaced default rule is reported already; it must not hide other unreachable rules.
     rules.sort_by_key(Rule::is_default);
     let rules = match RuleSet::new(rules) {
         Ok(rules) => rules,
@@ -30,17 +30,18 @@ pub(super) fn compile(document: &Document, problems: &mut Problems) -> Option<Ru
 fn check_default(rules: &[Rule], problems: &mut Problems) {
     let mut defaults = rules.iter().enumerate().filter(|(_, rule)| rule.is_default()).peekable();
     if defaults.peek().is_none() {
-        let fix = "end the rules with `[default]`, in JSON \"default\": {…}, for all that no other rule matches";
+        let fix =
+            "end the file with `[default]` (in JSON, \"default\": {…}) to answer requests that no other rule matches";
         let line = rules.last().map_or(1, |rule| rule.line);
         problems.error(Place::line(line), "there is no default rule", fix);
     }
     for (index, rule) in defaults {
         if index + 1 < rules.len() {
-            let what = "the default rule is not the last one, so that the rules after it are never reached";
-            problems.error(place(rule, &rule.to_string()), what, "move it to the end, and have only one");
+            let what = "the default rule is not the last one, so the rules after it are never reached";
+            problems.error(place(rule, &rule.to_string()), what, "move it to the end, and keep only one");
         }
         if rule.match_policy == MatchPolicy::Canary {
-            let what = "the default rule is a canary, so that no rule answers what no other rule matches";
+            let what = "the default rule is a canary, so no rule answers requests that no other rule matches";
             problems.error(place(rule, &rule.to_string()), what, "remove its `matchPolicy`");
         }
     }
@@ -55,7 +56,7 @@ fn check_labels(document: &Document, problems: &mut Problems) {
         if let Some(first) = seen.get(label) {
             let what = format!("label {label:?} is already used on line {first}");
             let place = Place { line: setting.line, operation: Some(&raw.header) };
-            problems.error(place, what, "give every rule a label of its own, or none");
+            problems.error(place, what, "give each rule its own label, or none");
         } else {
             seen.insert(label, setting.line);
         }
@@ -85,7 +86,7 @@ fn check_reachability(rules: &RuleSet, problems: &mut Problems) {
     }
 }
 
-/// Only canaries come here: after a stop rule with the same operation a rule is unreachable.
+/// Concerns canaries only: after a stop rule with the same operation, a rule is unreachable.
 fn check_same_operations(rules: &[Rule], problems: &mut Problems) {
     let mut canaries: HashMap<Vec<(&str, &str)>, &Rule> = HashMap::new();
     for rule in rules {
@@ -93,10 +94,10 @@ fn check_same_operations(rules: &[Rule], problems: &mut Problems) {
         operation.sort_unstable();
         if let Some(canary) = canaries.get(&operation) {
             let (what, fix) = if share_counters(canary, rule) {
-                (same_counters(canary, rule), "give the canary another limit, or every hit costs two credits")
+                (same_counters(canary, rule), "give the canary a different limit, or every hit costs two credits")
             } else {
                 let what = format!("the canary on line {} has the same operation", canary.line);
-                (what, "remove one of them once the trial is over")
+                (what, "remove one of them when the trial is over")
             };
             problems.warning(place(rule, &rule.to_string()), what, fix);
         }
@@ -106,8 +107,8 @@ fn check_same_operations(rules: &[Rule], problems: &mut Problems) {
     }
 }
 
-/// For two rules with the same operation. A counter is named by the operation, the limit and the actor's value, from
-/// whichever field that comes.
+/// For two rules with the same operation. The operation, the limit, and the actor's value identify a counter, whichever
+/// field the value comes from.
 fn share_counters(one: &Rule, other: &Rule) -> bool {
     matches!(one.quota, Quota::Limited(_)) && one.quota == other.quota
 }
@@ -117,11 +118,11 @@ fn same_counters(canary: &Rule, rule: &Rule) -> String {
     if canary.actor_field == rule.actor_field {
         return what;
     }
-    let field = |rule: &Rule| rule.actor_field.as_ref().map_or("nothing".to_owned(), |field| format!("{field:?}"));
+    let field = |rule: &Rule| rule.actor_field.as_ref().map_or("not set".to_owned(), |field| format!("{field:?}"));
     let (ours, theirs) = (field(rule), field(canary));
     format!(
-        "{what} wherever their actors have the same value (actorField is {ours} here and {theirs} there, and counters \
-         are found by the value alone)"
+        "{what} when their actors have the same value (actorField is {ours} here and {theirs} there, and only the \
+         value identifies a counter)"
     )
 }
 

@@ -1,4 +1,4 @@
-//! Whole files: what a broken one reports, what the examples hold, and that writing loses nothing.
+//! Whole files: what a broken file reports, what the examples contain, and that writing loses nothing.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn window(credit_limit: u64, reset_seconds: u64) -> Settings {
     Settings { credit_limit, reset_seconds: Seconds::whole(reset_seconds), ..Settings::default() }
 }
 
-/// Everything that is said about a file, one line a problem.
+/// Everything reported about a file, one line for each problem.
 fn said_about(text: &str, file_name: &str) -> String {
     let format = Format::of(Path::new(file_name)).unwrap();
     let (errors, warnings) = match parse(text, format, file_name) {
@@ -30,7 +30,7 @@ fn said_about(text: &str, file_name: &str) -> String {
     errors.chain(warnings.iter().map(|problem| format!("warning: {problem}\n"))).collect()
 }
 
-/// Compares what is said about a file beside this one with the file of that name plus `.report`.
+/// Compares the report on a golden file with the file of that name plus `.report`.
 macro_rules! golden {
     ($($test:ident: $file:literal,)*) => {$(
         #[test]
@@ -96,7 +96,7 @@ fn files_that_cannot_be_read_say_so() {
     let huge = vec![b'\n'; MAX_FILE_BYTES as usize + 1];
     assert_eq!(
         message("huge.ini", Some(&huge)),
-        "DIR/huge.ini: the file is larger than 64 MiB; use fewer rules, with patterns in place of single values"
+        "DIR/huge.ini: the file is larger than 64 MiB; use fewer rules, with patterns instead of single values"
     );
 }
 
@@ -208,7 +208,7 @@ fn valid_settings() -> impl Strategy<Value = Settings> {
     })
 }
 
-/// Rules with awkward texts, each reachable by a key of its own, and a default rule.
+/// Rules with awkward texts, each reachable by its own key, and a default rule.
 fn valid_rules() -> impl Strategy<Value = Vec<Rule>> {
     let awkward = || prop_oneof![r#"[a\] ;#=\\'"\[\r\t*é]{0,6}"#, Just("null".to_owned()), "[a-z.]{1,5}"];
     let text = || prop::option::of(prop_oneof![awkward(), ".{1,9}"].prop_filter("empty is absent", |s| !s.is_empty()));

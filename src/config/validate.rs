@@ -1,4 +1,4 @@
-//! Judges one rule of a document: its settings and its operation, each problem with its line.
+//! Validates one rule of a document: its settings and its operation. Each problem has its line.
 
 use std::collections::{HashMap, HashSet};
 
@@ -41,8 +41,8 @@ pub(super) const MAX_LABEL_LENGTH: usize = 255;
 
 /// The rule that `raw` describes; `None` when its operation could not be read.
 ///
-/// A setting that is wrong is reported and replaced by some valid one, so that the rule can still be compared with the
-/// others: the rules are used only when nothing was reported.
+/// An invalid setting is reported and replaced by a valid one, so that the rule can still be compared with the others.
+/// The rules are used only if nothing was reported.
 pub(super) fn rule(raw: &RawRule, problems: &mut Problems) -> Option<Rule> {
     let mut checker = Checker { raw, settings: HashMap::new(), problems };
     checker.index_settings();
@@ -60,7 +60,7 @@ pub(super) fn rule(raw: &RawRule, problems: &mut Problems) -> Option<Rule> {
     })
 }
 
-/// The line of a rule's setting, or that of the rule when it has no such setting.
+/// The line of a rule's setting, or the line of the rule if it has no such setting.
 pub(super) fn setting_line(raw: &RawRule, key: &str) -> usize {
     raw.settings.iter().find(|setting| setting.key == key).map_or(raw.line, |setting| setting.line)
 }
@@ -68,7 +68,7 @@ pub(super) fn setting_line(raw: &RawRule, key: &str) -> usize {
 /// A setting that is a number.
 struct Number<T> {
     key: &'static str,
-    /// What the number says, for messages.
+    /// What the number means, for messages.
     meaning: &'static str,
     /// How to write it, for messages.
     notation: &'static str,
@@ -83,18 +83,18 @@ impl Number<u64> {
 
 impl Number<Seconds> {
     const fn seconds(key: &'static str, meaning: &'static str) -> Self {
-        Self { key, meaning, notation: "as `60` or `0.25`", read: number::seconds }
+        Self { key, meaning, notation: "for example `60` or `0.25`", read: number::seconds }
     }
 }
 
-/// May a label have this byte?
+/// May a label contain this byte?
 pub(super) fn is_label_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
 }
 
 struct Checker<'a> {
     raw: &'a RawRule,
-    /// Known settings by key; the first when there are several.
+    /// Known settings by key. If a key is repeated, the first.
     settings: HashMap<&'a str, &'a RawSetting>,
     problems: &'a mut Problems,
 }
@@ -121,21 +121,21 @@ impl<'a> Checker<'a> {
     }
 
     fn quota_settings(&mut self) -> Settings {
-        let credit_limit = Number::whole(CREDIT_LIMIT, "how many hits are allowed in a window, or 0 to deny all");
-        let reset_seconds = Number::seconds(RESET_SECONDS, "how many seconds a window lasts");
+        let credit_limit = Number::whole(CREDIT_LIMIT, "the number of credits in a window, or 0 to deny all");
+        let reset_seconds = Number::seconds(RESET_SECONDS, "the length of a window in seconds");
         let denies_all = self.setting(CREDIT_LIMIT).is_some_and(|setting| number::whole(&setting.value) == Ok(0));
         Settings {
             credit_limit: self.required(credit_limit),
-            // Where all is denied, no window begins.
+            // A rule that denies everything has no window.
             reset_seconds: if denies_all {
                 self.optional(reset_seconds).unwrap_or_default()
             } else {
                 self.required(reset_seconds)
             },
             algorithm: self.choice(ALGORITHM, &Kind::ALL, Kind::name),
-            refill_credits: self.optional(Number::whole(REFILL_CREDITS, "how many credits a refill gives back")),
-            refill_seconds: self.optional(Number::seconds(REFILL_SECONDS, "how many seconds pass between refills")),
-            burst: self.optional(Number::whole(BURST, "how many hits are allowed at once")),
+            refill_credits: self.optional(Number::whole(REFILL_CREDITS, "the number of credits in a refill")),
+            refill_seconds: self.optional(Number::seconds(REFILL_SECONDS, "the time between refills in seconds")),
+            burst: self.optional(Number::whole(BURST, "the number of credits allowed at once")),
         }
     }
 
@@ -168,11 +168,11 @@ impl<'a> Checker<'a> {
         })
     }
 
-    /// A text that is not empty.
+    /// A non-empty string.
     fn text(&mut self, key: &str) -> Option<String> {
         let setting = self.setting(key)?;
         let RawValue::Text(text) = &setting.value else {
-            let what = format!("`{key}` is not a text: {}", setting.value.as_written());
+            let what = format!("`{key}` is not a string: {}", setting.value.as_written());
             self.error(setting.line, what, "put it in quotes");
             return None;
         };
@@ -184,7 +184,7 @@ impl<'a> Checker<'a> {
         self.choice(MATCH_POLICY, &policies, MatchPolicy::as_str).unwrap_or_default()
     }
 
-    /// One of `all` by its name; an unknown name is reported and taken for the nearest.
+    /// One of `all` by its name. An unknown name is reported and replaced by the nearest.
     fn choice<T: Copy>(&mut self, key: &str, all: &[T], name: fn(T) -> &'static str) -> Option<T> {
         let text = self.text(key)?;
         let named = |text: &str| all.iter().copied().find(|candidate| name(*candidate) == text);
@@ -204,7 +204,7 @@ impl<'a> Checker<'a> {
         let label = self.text(LABEL)?;
         if label.len() > MAX_LABEL_LENGTH || !label.bytes().all(is_label_byte) {
             let fix = format!("use at most {MAX_LABEL_LENGTH} letters, digits, `-` and `_`");
-            self.error(setting_line(self.raw, LABEL), format!("bad label {label:?}"), fix);
+            self.error(setting_line(self.raw, LABEL), format!("invalid label {label:?}"), fix);
         }
         Some(label)
     }
@@ -216,11 +216,15 @@ impl<'a> Checker<'a> {
         for (key, value) in raw.operation.as_ref()? {
             if !original::has_same_meaning(value) {
                 let what = format!(
-                    "Divvy 1.7.1 matches {key}={value} otherwise: only its first `*` stands for any \
-                                    characters, and any text may follow"
+                    "Button's Divvy 1.7.1 matches {key}={value} differently: only the first `*` stands for any \
+                     characters, and any text may follow the match"
                 );
                 let place = Place { line: raw.line, operation: Some(&raw.header) };
-                self.problems.difference(place, what, "have one `*`, at the end, if Divvy is to read the file");
+                self.problems.difference(
+                    place,
+                    what,
+                    "write a single `*`, at the end, if Button's Divvy reads the file, too",
+                );
             }
             if seen.insert(key) {
                 operation.push((key.clone(), Pattern::parse(value)));

@@ -1,4 +1,4 @@
-//! Writes rules as a rules file, so that reading it gives the same rules.
+//! Writes rules as a rules file. Reading the file gives the same rules.
 
 use serde::ser::{Error, Serialize, SerializeMap, Serializer};
 use serde_json::Value;
@@ -9,19 +9,19 @@ use super::original::is_escaped;
 use super::{Format, ini, validate};
 use crate::rules::{MatchPolicy, Rule, operation_text};
 
-/// Rules that a format cannot hold.
+/// Rules that a format cannot express.
 #[derive(Debug, thiserror::Error)]
 pub enum Unwritable {
     #[error(
-        "line {line}: [{rule}] cannot be written as INI: a key or value has a double quote or a line feed, and \
-         something that only quotes could protect; keep these rules in a JSON file"
+        "line {line}: [{rule}] cannot be written as INI: a key or value contains a double quote or a line \
+         feed, and characters that need quotes; keep these rules in a JSON file"
     )]
     Ini {
         /// Where the rule is in the file that it was read from.
         line: usize,
         rule: String,
     },
-    /// There is no such rule: every one that can be read can be written as JSON.
+    /// This never happens: every rule that can be read can be written as JSON.
     #[error("cannot be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
 }
@@ -29,15 +29,14 @@ pub enum Unwritable {
 /// A setting's value.
 enum Setting {
     Text(String),
-    /// Digits, perhaps with decimals: more of them than a floating-point number keeps.
+    /// Digits, perhaps with decimals: more than a floating-point number can keep.
     Number(String),
 }
 
-/// The rules file that holds `rules`, in their order. Comments of the file that they were read from are not rules, and
-/// not kept.
+/// Returns the rules file that contains `rules`, in order. Comments of the original file are not kept.
 ///
 /// # Errors
-/// The first rule that the format cannot hold; JSON can hold every rule.
+/// The first rule that the format cannot express. JSON can express every rule.
 pub fn write(rules: &[Rule], format: Format) -> Result<String, Unwritable> {
     match format {
         Format::Ini => write_ini(rules),
@@ -45,7 +44,7 @@ pub fn write(rules: &[Rule], format: Format) -> Result<String, Unwritable> {
     }
 }
 
-/// The settings of `rule` in the order in which they are documented, those that were not given left out.
+/// The settings of `rule`, in the order of the documentation, without those that are not given.
 fn settings(rule: &Rule) -> impl Iterator<Item = (&'static str, Setting)> {
     let text = |text: &Option<String>| text.clone().map(Setting::Text);
     let word = |word: &str| Setting::Text(word.to_owned());

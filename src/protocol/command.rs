@@ -1,4 +1,4 @@
-//! The commands that a RESP request may name, typed.
+//! The commands of the RESP interface, typed.
 //!
 //! [`table`] says which there are; `parse` reads their arguments; [`describe`] answers `COMMAND` and its kin from the
 //! table. Whatever else a reply needs (counters, client ids, settings) is the server's.
@@ -21,7 +21,7 @@ use table::Spec;
 
 use super::resp::{Arguments, Version};
 
-/// A request that names a known command with arguments that it takes.
+/// A request that names a known command and has valid arguments.
 #[derive(Debug, Clone, Copy)]
 pub enum Command<'a> {
     /// `DIVVY.HIT key=value… [COST n]`: take credit.
@@ -53,15 +53,15 @@ pub enum Command<'a> {
     /// `SELECT 0`: the only database.
     Select,
     Quit,
-    /// `RESET`: the connection as it was when it was new.
+    /// `RESET`: resets the connection to its initial state.
     ResetConnection,
-    /// `MULTI`: what follows is queued.
+    /// `MULTI`: queues the commands that follow.
     Multi,
-    /// `EXEC`: what was queued is answered.
+    /// `EXEC`: executes the queued commands.
     Exec,
-    /// `DISCARD`: what was queued is forgotten.
+    /// `DISCARD`: discards the queued commands.
     Discard,
-    /// `WATCH key…`, which there is no use for.
+    /// `WATCH key…`, which is not supported.
     Watch,
     Unwatch,
     ClientId,
@@ -74,7 +74,7 @@ pub enum Command<'a> {
     /// A name that follows Redis's rule for one; empty to have none.
     ClientSetName(&'a [u8]),
     ClientSetInfo(LibraryInfo<'a>),
-    /// The sections asked for; none: the usual ones.
+    /// The requested sections. Empty: the usual ones.
     Info(Arguments<'a>),
     /// Glob patterns of settings' names.
     ConfigGet(Arguments<'a>),
@@ -87,7 +87,7 @@ pub enum Command<'a> {
 /// `HELLO [version [AUTH user password] [SETNAME name]]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hello<'a> {
-    /// The protocol to go on with; `None`: the present one.
+    /// The protocol to switch to. `None`: no change.
     pub version: Option<Version>,
     pub credentials: Option<Credentials<'a>>,
     pub name: Option<&'a [u8]>,
@@ -111,7 +111,7 @@ impl std::fmt::Debug for Credentials<'_> {
 #[derive(Debug, Clone, Copy)]
 pub enum ClientFilter<'a> {
     All,
-    /// Of a type that no client here is of.
+    /// A type that no client has.
     None,
     /// Those with these numbers.
     Ids(Arguments<'a>),
@@ -133,7 +133,7 @@ impl ClientFilter<'_> {
 pub enum ReplyMode {
     On,
     Off,
-    /// None to this command and the next one.
+    /// No replies to this command and the next one.
     Skip,
 }
 
@@ -159,10 +159,10 @@ impl Found {
 }
 
 impl<'a> Command<'a> {
-    /// Reads a request. It has at least one argument: the others are to be passed over.
+    /// Reads a request, which must have at least one argument: callers skip empty requests.
     ///
     /// # Errors
-    /// [`CommandError`], in Redis's words where Redis has some.
+    /// [`CommandError`], with Redis's wording where Redis has one.
     pub fn parse(request: Arguments<'a>) -> Result<Self, CommandError> {
         Self::parse_as(Self::find(request)?, request)
     }
@@ -200,7 +200,7 @@ impl<'a> Command<'a> {
         (spec.parse)(request.skip(named_by))
     }
 
-    /// Whether it is about the connection alone: it neither looks at counters nor takes long.
+    /// Whether it concerns only the connection: it neither reads counters nor takes long.
     pub fn is_about_connection(&self) -> bool {
         match self {
             Self::Ping(_)
@@ -247,12 +247,12 @@ impl<'a> Command<'a> {
         matches!(self, Self::Multi | Self::Exec | Self::Discard | Self::Watch | Self::Quit | Self::ResetConnection)
     }
 
-    /// Whether it is replied to even if the client wanted no replies until now.
+    /// Whether it gets a reply even if replies are off.
     pub fn ends_silence(&self) -> bool {
         matches!(self, Self::ClientReply(ReplyMode::On) | Self::ResetConnection)
     }
 
-    /// Whether the request is within bounds that are known without reading its arguments.
+    /// Checks the bounds that do not require reading the arguments.
     ///
     /// # Errors
     /// It has too many pairs.

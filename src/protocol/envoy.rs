@@ -25,20 +25,20 @@ pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descrip
 /// The domain is a pair, too.
 const DOMAIN_PAIRS: usize = 1;
 
-/// Why a request is none.
+/// Why a request is invalid.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum InvalidRequest {
     #[error("domain is empty: name the set of rules that the descriptors belong to")]
     NoDomain,
-    #[error("there are no descriptors: there is nothing to limit")]
+    #[error("descriptors is empty: there is nothing to limit")]
     NoDescriptors,
     #[error("descriptors[{descriptor}] has no entries")]
     NoEntries { descriptor: usize },
     #[error("descriptors[{descriptor}].entries[{entry}].key is empty")]
     NoKey { descriptor: usize, entry: usize },
-    #[error("descriptors[{descriptor}] has {entries} entries, and at most {max} are taken (--max-pairs)")]
+    #[error("descriptors[{descriptor}] has {entries} entries, but at most {max} are allowed (--max-pairs)")]
     TooManyEntries { descriptor: usize, entries: usize, max: usize },
-    #[error("descriptors[{descriptor}].limit has no requests_per_unit or no known unit")]
+    #[error("descriptors[{descriptor}].limit has no requests_per_unit, or an unknown unit")]
     Override { descriptor: usize },
     #[error("descriptors[{descriptor}].is_negative_hits is set: divvy does not give credit back")]
     NegativeHits { descriptor: usize },
@@ -47,9 +47,9 @@ pub enum InvalidRequest {
 /// What a descriptor asks besides its operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DescriptorAsk {
-    /// The cost; `None`: what the rule says, 1 if it says nothing.
+    /// The cost. `None`: the rule's cost, or else 1.
     pub cost: Option<u64>,
-    /// The limit that Envoy's own configuration sets in place of a rule's.
+    /// The limit that Envoy's configuration sets, instead of a rule's.
     pub limit: Option<Limit>,
 }
 
@@ -69,7 +69,7 @@ pub fn check(request: &RateLimitRequest) -> Result<(), InvalidRequest> {
 
 /// Reads descriptor number `index` into `operation`. The last of a repeated key wins, and no entry replaces the domain.
 ///
-/// What is no UTF-8 is read with U+FFFD in its place: a client that has a gateway send it is limited all the same.
+/// Invalid UTF-8 is replaced by U+FFFD, so a client that makes a gateway send it is limited all the same.
 ///
 /// # Errors
 /// When the descriptor cannot be understood, or has more than `max_pairs` pairs.
@@ -103,7 +103,7 @@ pub fn read_descriptor(
         None => None,
         Some(given) => Some(limit(given).ok_or(InvalidRequest::Override { descriptor: index })?),
     };
-    // In the request, 0 is what a field that was not set looks like.
+    // In the request, an unset field is 0.
     let of_request = (request.hits_addend > 0).then_some(u64::from(request.hits_addend));
     Ok(DescriptorAsk { cost: descriptor.hits_addend.or(of_request), limit })
 }
@@ -121,7 +121,7 @@ fn limit(given: &RateLimitOverride) -> Option<Limit> {
     FixedWindow::new(given.requests_per_unit.into(), seconds * NANOS_PER_SECOND).ok().map(Limit::FixedWindow)
 }
 
-/// A limit as a reply tells it. The unit is unknown where the limit's time is none of them.
+/// A limit as a reply describes it. The unit is unknown if the limit's time is not one of the units.
 pub fn describe(name: String, limit: &Limit) -> rate_limit_response::RateLimit {
     let (credits, time_ns) = limit.rate();
     let fits = |unit: &Unit| time_ns == seconds(*unit) * NANOS_PER_SECOND;

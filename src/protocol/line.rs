@@ -1,4 +1,4 @@
-//! Divvy's line protocol: `HIT key=value …` → `OK <allowed> <credit> <reset>` or `ERR <code> "<reason>"`.
+//! The line protocol of Button's Divvy: `HIT key=value …` → `OK <allowed> <credit> <reset>` or `ERR <code> "<reason>"`.
 //!
 //! Here is the server's side: framing, requests, replies; [`format_hit`] and [`parse_reply`] are the client's. The text
 //! form of the pairs is [`operation_text`]'s.
@@ -78,7 +78,7 @@ impl LineDecoder {
     }
 }
 
-/// Why a line is no request. The words are Divvy's where Divvy has some.
+/// Why a line is not a request. The wording is that of Button's Divvy, where it has one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// Holds the command in upper case, cut to a sane length.
@@ -110,7 +110,7 @@ impl RequestError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorCode {
     UnknownCommand,
-    /// Divvy has no password, and no such code.
+    /// Button's Divvy has no passwords, and no such code.
     Unauthenticated,
     /// Everything else.
     Unknown,
@@ -126,7 +126,7 @@ impl ErrorCode {
     }
 }
 
-/// Reads a HIT, the only command there is, into `operation`, which after an error holds nothing of use.
+/// Reads a HIT, the only command, into `operation`. After an error, do not use its content.
 ///
 /// The command's case does not matter; it may be quoted, and ends as any other string does. A line that starts with
 /// white space has an empty command.

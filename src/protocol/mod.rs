@@ -1,6 +1,6 @@
 //! The wire: bytes ↔ requests and replies.
 //!
-//! - [`mod@line`]: Divvy's line protocol, `HIT key=value …`.
+//! - [`mod@line`]: the line protocol of Button's Divvy, `HIT key=value …`.
 //! - [`resp`]: Redis's protocol, versions 2 and 3: framing of requests, writing of replies.
 //! - [`command`]: the commands that RESP requests name, typed, and their table.
 //! - [`envoy`]: the messages of Envoy's Rate Limit Service, and what they ask.

@@ -1,13 +1,13 @@
-//! What a hit costs: one credit, or what a field of the request says.
+//! The cost of a hit: one credit, or the value of a field of the request.
 
 use super::{Operation, Rule};
 
-/// More of a wrong value is not repeated in a message (characters).
+/// How much of an invalid value a message repeats (characters).
 const MAX_ECHOED_CHARS: usize = 64;
 
-/// A request whose cost cannot be told.
+/// A request with an invalid cost.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the field '{field}' tells what this costs and must be a whole number from 0 to {}, not '{value}'", u64::MAX)]
+#[error("the field '{field}' is the cost of the hit and must be a whole number from 0 to {}, not '{value}'", u64::MAX)]
 pub struct BadCost {
     /// The rule's `costField`.
     pub field: String,

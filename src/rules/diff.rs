@@ -1,4 +1,4 @@
-//! What differs between two lists of rules, for people: the rules before a change of the file, and those after it.
+//! The differences between two lists of rules, for people: the rules before and after a change of the file.
 //!
 //! Rules are known by their operation. Where several have the same one (canaries may), those of the same match policy
 //! belong together, in their order. Whether counters go on is another question than which rule became which: it is

@@ -1,4 +1,4 @@
-//! Why an operation is answered as it is: each rule in order, whether it matches, and if not, why. Counts nothing.
+//! Explains an answer: for each rule in order, whether it matches, and if not, why. Counts nothing.
 
 use std::fmt;
 
@@ -6,13 +6,13 @@ use serde::Serialize;
 
 use super::{MatchPolicy, Operation, Rule, RuleSet};
 
-/// What every rule made of an operation, up to the one that answers. Displays as one line a rule.
+/// The finding for each rule, up to the one that answers. Displays one line for each rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Explanation {
     pub rules: Vec<Explained>,
 }
 
-/// What one rule made of it.
+/// The finding for one rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Explained {
     /// The rule's operation, as its header in a rules file.
@@ -31,22 +31,22 @@ pub struct Explained {
 pub enum Finding {
     /// It matches and answers.
     Answers { grants: Grants },
-    /// It matches and takes credit, and matching goes on.
+    /// It matches and takes credit; matching continues.
     Canary { grants: Grants },
-    /// It matches, and the operation's cost cannot be told: the answer is an error, and nothing is taken.
+    /// It matches, but the operation's cost is invalid: the answer is an error, and no credit is taken.
     Refuses { reason: String },
     /// The operation has no such key.
     KeyMissing { key: String },
-    /// The value is not what the rule asks.
+    /// The value does not match the rule's pattern.
     ValueDiffers { key: String, pattern: String, value: String },
 }
 
-/// What a rule that matches grants, and what it takes for it.
+/// What a matching rule grants, and its cost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Grants {
     /// [`Rule::summary`].
     pub limit: String,
-    /// The credits that the operation takes, where its `costField` tells them.
+    /// The credits that the operation takes, if the rule has a `costField`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<u64>,
 }
@@ -130,12 +130,12 @@ impl fmt::Display for Finding {
         match self {
             Self::Answers { grants } => write!(f, "matches and answers: {grants}"),
             Self::Canary { grants } => {
-                write!(f, "matches as a canary: {grants}; takes credit, and the next rules are tried")
+                write!(f, "matches as a canary: {grants}; takes credit, and matching continues")
             }
-            Self::Refuses { reason } => write!(f, "matches, and the answer is an error: {reason}"),
+            Self::Refuses { reason } => write!(f, "matches, but the answer is an error: {reason}"),
             Self::KeyMissing { key } => write!(f, "does not match: the key {key:?} is missing"),
             Self::ValueDiffers { key, pattern, value } => {
-                write!(f, "does not match: {key:?} is {value:?}, and must be {pattern:?}")
+                write!(f, "does not match: {key:?} is {value:?}, but must be {pattern:?}")
             }
         }
     }
@@ -168,8 +168,8 @@ mod tests {
         assert_eq!(
             explanation.to_string(),
             "line 1: [method=GET ip=*] (by-ip): does not match: the key \"ip\" is missing\n\
-             line 1: [path=/a/*]: does not match: \"path\" is \"/b\", and must be \"/a/*\"\n\
-             line 1: [method=GET]: matches as a canary: always denies; takes credit, and the next rules are tried\n\
+             line 1: [path=/a/*]: does not match: \"path\" is \"/b\", but must be \"/a/*\"\n\
+             line 1: [method=GET]: matches as a canary: always denies; takes credit, and matching continues\n\
              line 1: [default]: matches and answers: always denies\n"
         );
         assert_eq!(explanation.answer().unwrap().rule, "default");
@@ -201,7 +201,7 @@ mod tests {
             "line 1: [bytes=*]: matches and answers: allows 9 in 60 s, at the cost in bytes: 512\n"
         );
         let refused = lines("bytes=half");
-        assert!(refused.starts_with("line 1: [bytes=*]: matches, and the answer is an error: the field 'bytes'"));
+        assert!(refused.starts_with("line 1: [bytes=*]: matches, but the answer is an error: the field 'bytes'"));
         assert_eq!(refused.lines().count(), 1, "{refused}");
         assert!(lines("a=b").ends_with("matches and answers: allows 9 in 60 s, at the cost in bytes: 1\n"));
     }

@@ -1,12 +1,12 @@
 //! The text form of an operation, `key=value "another key"="some value"`, as Divvy's line protocol, its rules files and
-//! the command line all write it. What surrounds it (a command word, a section header's brackets) lives elsewhere.
+//! the command line write it. What surrounds it (a command word, a section header's brackets) is parsed elsewhere.
 //!
 //! A string is bare or in double quotes. A bare one ends at white space, at `=` or with the text, and may be empty; a
 //! quoted one ends at the next quote, and knows no escapes. Pairs are separated by white space.
 
 use std::fmt::Write;
 
-/// Why a text is no operation. The words are Divvy's.
+/// Why a text is not an operation. The wording is that of Button's Divvy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SyntaxError {
     #[error("Unexpected end of quoted string.")]
@@ -19,7 +19,7 @@ pub enum SyntaxError {
     ExpectedWhitespace(char),
 }
 
-/// A string that the text form cannot hold: it has a double quote and something that only quotes could protect.
+/// A string that the text form cannot express: it contains a double quote and characters that need quotes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} cannot be written: it needs quotes and contains a quote")]
 pub struct Unwritable(pub String);
@@ -87,7 +87,7 @@ pub fn write<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<
         if !text.is_empty() {
             text.push(' ');
         }
-        // A bare empty key would be fine on its own (`=v`), yet nobody would read it as one.
+        // A bare empty key (`=v`) would be valid, but hard to recognize.
         write_string(&mut text, key, key.is_empty())?;
         text.push('=');
         write_string(&mut text, value, false)?;

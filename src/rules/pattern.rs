@@ -1,4 +1,4 @@
-//! Patterns: what a rule asks of one value.
+//! Patterns: what a rule requires of one value.
 //!
 //! Only `*` is special, and stands for any run of characters, `/` and newlines included, also an empty one. Every other
 //! character is itself. How many patterns are matched at once is the business of the compiled rule set.
@@ -17,7 +17,7 @@ pub enum Pattern {
     Any,
     /// Exactly this value.
     Literal(String),
-    /// A value with `*` in it and something else besides.
+    /// A value that contains `*` and other characters.
     Glob(Glob),
 }
 

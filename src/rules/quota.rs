@@ -1,4 +1,4 @@
-//! Quotas: the numbers that the operator wrote, and what they grant.
+//! Quotas: the numbers in the rules file, and what they grant.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ const BURST: &str = "burst";
 /// What a rule grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quota {
-    /// `creditLimit` 0: every hit is denied, no counter is touched.
+    /// `creditLimit` 0: every hit is denied; there is no counter.
     Never,
     /// `creditLimit` > 0 and `resetSeconds` 0: every hit is allowed, the reply's credit is `credit`, no counter is
     /// touched.
@@ -34,7 +34,7 @@ pub enum Quota {
 }
 
 impl Quota {
-    /// The most credits that there can be left.
+    /// The most credits that can be left.
     pub fn capacity(&self) -> u64 {
         match self {
             Self::Never => 0,
@@ -62,7 +62,7 @@ pub struct Settings {
     pub burst: Option<u64>,
 }
 
-/// A setting that is out of its range, or that the algorithm does not take. Displays what is wrong.
+/// A setting that is out of range, or that the algorithm does not accept. Displays the problem.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaError {
     #[error("{setting} is over {MAX_CREDIT_LIMIT}, the largest number that every client reads exactly")]
@@ -74,7 +74,7 @@ pub enum QuotaError {
     #[error("`{setting}` is a setting of {}, and this rule's algorithm is {}", belongs_to.name(), algorithm.name())]
     NotTaken { setting: &'static str, belongs_to: Kind, algorithm: Kind },
     #[error(
-        "creditLimit is {credits}, and sliding-log, which remembers a time for each, takes at most {MAX_LOG_CREDITS}"
+        "creditLimit is {credits}, but sliding-log, which stores a time for each, allows at most {MAX_LOG_CREDITS}"
     )]
     LogTooLong { credits: u64 },
 }

@@ -4,13 +4,13 @@ use std::fmt;
 
 use super::{Operation, Pattern, Quota, Settings, operation_text};
 
-/// What happens after a rule matched.
+/// What happens after a rule matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MatchPolicy {
     /// The rule answers.
     #[default]
     Stop,
-    /// The rule is counted and takes credit, and matching goes on: a limit on trial.
+    /// The rule counts the hit and takes credit; matching continues. A trial of a limit.
     Canary,
 }
 
@@ -27,14 +27,14 @@ impl MatchPolicy {
 /// One rule. Displays as the header that a rules file would give it, without brackets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// The keys that a request must carry, each once, and what their values must look like. Empty: the default rule.
+    /// The keys that a request must have, each once, and the patterns of their values. Empty: the default rule.
     pub operation: Vec<(String, Pattern)>,
-    /// The numbers as written, of which `quota` is the meaning.
+    /// The numbers as written; `quota` is their meaning.
     pub settings: Settings,
     pub quota: Quota,
-    /// The field whose every value has a counter of its own; `None`: one counter.
+    /// Each value of this field has its own counter. `None`: the rule has one counter.
     pub actor_field: Option<String>,
-    /// The field that tells how many credits a request takes; `None`, or a request without it: 1.
+    /// The field that holds the cost of a request. `None`, or a request without it: 1.
     pub cost_field: Option<String>,
     pub match_policy: MatchPolicy,
     /// A name for metrics, unique among the rules.
@@ -48,17 +48,17 @@ impl Rule {
     /// The name of the header in [`Rule::described`].
     pub(super) const HEADER: &str = "rule";
 
-    /// Does this rule match every request, whatever it carries?
+    /// Does this rule match every request?
     pub fn is_default(&self) -> bool {
         self.operation.is_empty()
     }
 
-    /// What this rule asks of the value of `key`; `None` when it asks nothing.
+    /// The pattern for the value of `key`; `None` if the rule does not name the key.
     pub fn pattern(&self, key: &str) -> Option<&Pattern> {
         self.operation.iter().find(|(candidate, _)| candidate == key).map(|(_, pattern)| pattern)
     }
 
-    /// Does `operation` carry every key that this rule names, with a matching value?
+    /// Does `operation` have every key that this rule names, with a matching value?
     pub fn matches(&self, operation: &Operation) -> bool {
         self.operation.iter().all(|(key, pattern)| operation.get(key).is_some_and(|value| pattern.matches(value)))
     }

@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleSetError {
     #[error(
-        "the values with `*` of key {key:?} are too many or too long to be matched at once; use fewer or shorter ones"
+        "key {key:?} has too many values with `*`, or too long ones, to match them at once; use fewer or shorter ones"
     )]
     TooManyGlobs { key: String },
     #[error("more than {} rules", u32::MAX)]

@@ -1,4 +1,4 @@
-//! Rules and operations for the tests of this room.
+//! Rules and operations for the tests of this module.
 
 use proptest::prelude::*;
 

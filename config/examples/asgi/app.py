@@ -12,7 +12,7 @@ async def hello(scope, receive, send):
 
 def operation(scope):
     pairs = {"method": scope["method"], "path": scope["path"]}
-    # Servers on a Unix socket do not know their clients.
+    # A server on a Unix socket does not know the client's address.
     if scope.get("client"):
         pairs["ip"] = scope["client"][0]
     return pairs

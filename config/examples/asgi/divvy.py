@@ -1,4 +1,4 @@
-"""A middleware for ASGI applications (Starlette, FastAPI, Django, …) that asks divvy over HTTP. Needs httpx."""
+"""Middleware for ASGI applications (Starlette, FastAPI, Django, …) that asks divvy over HTTP. Requires httpx."""
 
 import logging
 
@@ -10,13 +10,13 @@ PASSED_ON = (b"ratelimit", b"ratelimit-policy", b"retry-after")
 
 
 class DivvyMiddleware:
-    """Hits divvy for each HTTP request, and answers 429 in the application's place when divvy denies.
+    """Sends a hit to divvy for each HTTP request. If divvy denies it, answers 429 instead of the application.
 
     url: divvy's HTTP address, such as http://127.0.0.1:8322
-    operation: a function of the ASGI scope that returns the pairs which divvy's rules see
-    cost: a function of the ASGI scope that returns how much a request takes; without it, the rule decides
-    token: divvy's password (--requirepass), where it has one
-    fail_open: let requests through while divvy does not answer, instead of answering 503
+    operation: a function of the ASGI scope that returns the pairs that divvy's rules see
+    cost: a function of the ASGI scope that returns how many credits a request takes; without it, the rule decides
+    token: divvy's password (--requirepass), if it has one
+    fail_open: when divvy does not answer, let requests through instead of answering 503
     timeout: how long to wait for divvy, in seconds
     """
 
@@ -25,7 +25,7 @@ class DivvyMiddleware:
         self.operation = operation
         self.cost = cost
         self.fail_open = fail_open
-        # One client for all requests: its connections are used again.
+        # One client for all requests, so connections are reused.
         headers = {"authorization": f"Bearer {token}"} if token else {}
         self.client = httpx.AsyncClient(base_url=url, timeout=timeout, headers=headers)
 

@@ -3,7 +3,7 @@ const divvy = require('./divvy');
 
 const app = express();
 
-// As Express routes: /LOGIN and /login/ are /login.
+// Normalize the path as Express routes it: /LOGIN and /login/ are /login.
 const path = (request) => request.path.toLowerCase().replace(/(.)\/$/, '$1');
 
 app.use(

@@ -1,7 +1,7 @@
-//! What a YAML file of envoyproxy/ratelimit says, with lines: its mappings as they are written, not yet judged.
+//! The content of a YAML file of envoyproxy/ratelimit, with lines: its mappings as written, not yet validated.
 //!
-//! Keys that nobody knows are kept, so that they can be reported. Scalars are kept as text where ratelimit reads text:
-//! a value `0x10` is these four characters there.
+//! Unknown keys are kept, so that they can be reported. Scalars stay text where ratelimit reads text: a value `0x10` is
+//! these four characters there.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_saphyr::Spanned;
 
-/// A file: one domain. A key without a value is as if it were not there.
+/// A file: one domain. A key without a value counts as absent.
 #[derive(Debug, Default)]
 pub struct Document {
     pub domain: Option<Spanned<String>>,
@@ -28,7 +28,7 @@ pub struct Descriptor {
     pub detailed_metric: Option<Spanned<bool>>,
     pub value_to_metric: Option<Spanned<bool>>,
     pub share_threshold: Option<Spanned<bool>>,
-    /// Where there is anything under the key.
+    /// The line of the key, if there is anything under it.
     pub metadata: Option<usize>,
     pub descriptors: Vec<Spanned<Descriptor>>,
     pub unknown: Vec<Spanned<String>>,
@@ -78,7 +78,7 @@ pub fn line<T>(node: &Spanned<T>) -> usize {
     usize::try_from(node.referenced.line()).unwrap_or(usize::MAX)
 }
 
-/// The text of `node`, if there is any: for ratelimit an empty one is none.
+/// The text of `node`, if any: ratelimit treats an empty text as absent.
 pub fn text(node: &Option<Spanned<String>>) -> Option<&str> {
     node.as_ref().map(|text| text.value.as_str()).filter(|text| !text.is_empty())
 }
@@ -87,7 +87,7 @@ pub fn is_set(switch: &Option<Spanned<bool>>) -> bool {
     switch.as_ref().is_some_and(|switch| switch.value)
 }
 
-/// A mapping that knows into which of its fields the value of a key goes.
+/// A mapping that knows which of its fields takes the value of a key.
 trait Fields: Default {
     const WHAT: &str;
 
@@ -124,7 +124,7 @@ macro_rules! deserialize_fields {
 
 deserialize_fields!(Document, Descriptor, RateLimit, Replaces);
 
-/// A value that may be null, in place of which a list is empty.
+/// A value that may be null; null is an empty list.
 fn list<'de, T: Deserialize<'de>, A: MapAccess<'de>>(map: &mut A) -> Result<Vec<T>, A::Error> {
     Ok(map.next_value::<Option<Vec<T>>>()?.unwrap_or_default())
 }

@@ -1,8 +1,8 @@
-//! An entry of the configuration, judged: what it asks of a descriptor's entry, and the limit it sets.
+//! A validated entry of the configuration: what it requires of a descriptor's entry, and the limit it sets.
 
 use crate::rules::{Pattern, Seconds, Settings};
 
-/// What ratelimit tells for a limit that is none, so that a reply shows the same number.
+/// What ratelimit reports for an unlimited entry, so that a reply shows the same number.
 const UNLIMITED_CREDITS: u64 = u32::MAX as u64;
 
 /// An entry and what is nested in it.
@@ -18,7 +18,7 @@ pub struct Entry {
     pub nested: Vec<Entry>,
 }
 
-/// What an entry asks of the value under its key; in the order in which ratelimit tries them.
+/// What an entry requires of the value under its key, in the order in which ratelimit tries them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asks {
     /// `value: foo`.
@@ -26,7 +26,7 @@ pub enum Asks {
     /// `value: foo*bar`: each `*` stands for any characters.
     Wildcard {
         pattern: Pattern,
-        /// `share_threshold`: one counter for all values, in place of one for each.
+        /// `share_threshold`: one counter for all values, instead of one for each.
         shared: bool,
     },
     /// No `value`: one counter for each.
@@ -36,7 +36,7 @@ pub enum Asks {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit {
     pub settings: Settings,
-    /// It counts, and denies nobody.
+    /// It counts hits and denies nothing.
     pub trial: bool,
     pub label: String,
 }
@@ -50,7 +50,7 @@ impl Asks {
         }
     }
 
-    /// Has every value a counter of its own?
+    /// Does each value have its own counter?
     pub fn counts_each(&self) -> bool {
         matches!(self, Self::Wildcard { shared: false, .. } | Self::Any)
     }
@@ -75,7 +75,7 @@ pub fn is_counted(settings: &Settings) -> bool {
     settings.credit_limit > 0 && !settings.reset_seconds.is_zero()
 }
 
-/// How long ratelimit counts in a unit; in any case of letters, as there.
+/// The length of a unit in ratelimit, which ignores its case.
 pub fn unit_seconds(unit: &str) -> Option<Seconds> {
     const DAY: u64 = 24 * 60 * 60;
     let seconds = match unit.to_ascii_lowercase().as_str() {

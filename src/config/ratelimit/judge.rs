@@ -1,6 +1,6 @@
-//! Judges the entries of a file: the tree that ratelimit would walk, and a problem for everything that no rule can ask.
+//! Validates the entries of a file: builds the tree that ratelimit would walk, and reports what no rule can express.
 //!
-//! What limits say is judged in [`super::limit`].
+//! [`super::limit`] validates the limits.
 
 use std::collections::HashSet;
 
@@ -20,15 +20,11 @@ pub struct Domain {
     pub entries: Vec<Entry>,
 }
 
-/// `None` when the file has no domain that a rule could name.
+/// `None` when the file has no domain that a rule can name.
 pub fn domain(document: Document, labels: &mut Labels, problems: &mut Problems) -> Option<Domain> {
     let (name, line) = document.domain.as_ref().map_or(("", 1), |name| (name.value.as_str(), line(name)));
     if name.is_empty() {
-        problems.error(
-            Place::line(line),
-            "there is no `domain`",
-            "ratelimit refuses the file, too: add `domain: NAME`",
-        );
+        problems.error(Place::line(line), "`domain` is missing", "ratelimit refuses the file, too: add `domain: NAME`");
         return None;
     }
     if name.contains('*') {
@@ -43,16 +39,16 @@ pub fn domain(document: Document, labels: &mut Labels, problems: &mut Problems) 
     Some(Domain { name: name.to_owned(), entries })
 }
 
-/// An entry on the way to the present one.
+/// An entry on the path to the current one.
 pub(super) struct Step {
     pub key: String,
     pub asks: Asks,
-    /// As ratelimit names it: in its statistics, and to tell entries apart.
+    /// Its name in ratelimit: in statistics, and to tell entries apart.
     pub name: String,
 }
 
 pub(super) struct Judge<'a> {
-    /// From the domain, which is taken for an entry here, to the present entry.
+    /// From the domain, which counts as an entry here, to the current entry.
     pub path: Vec<Step>,
     pub labels: &'a mut Labels,
     problems: &'a mut Problems,
@@ -72,7 +68,7 @@ impl Judge<'_> {
         let descriptor = descriptor.value;
         let step = self.step(line, &descriptor)?;
         if !names.insert(step.name.clone()) {
-            let what = format!("the entry {:?} is there twice, and this one is left out", step.name);
+            let what = format!("the entry {:?} is given twice, and this one is left out", step.name);
             self.error(line, what, "ratelimit refuses the file, too: keep one of them");
             return None;
         }
@@ -83,11 +79,11 @@ impl Judge<'_> {
         Some(Entry { line, key, asks, limit, nested })
     }
 
-    /// What the entry asks; `None` when no rule could ask it, which leaves out what is nested in it, too.
+    /// What the entry requires; `None` when no rule can express it, which also leaves out what is nested in it.
     fn step(&mut self, line: usize, descriptor: &Descriptor) -> Option<Step> {
         let (key, value) = (text(&descriptor.key).unwrap_or_default(), text(&descriptor.value));
         if let Err((what, fix)) = self.check_key(key) {
-            self.error(line, format!("{what}: the entry and all in it is left out"), fix);
+            self.error(line, format!("{what}: this entry and everything in it is left out"), fix);
             return None;
         }
         let name = value.map_or_else(|| key.to_owned(), |value| format!("{key}_{value}"));
@@ -99,32 +95,32 @@ impl Judge<'_> {
         };
         if shared && !matches!(asks, Asks::Wildcard { .. }) {
             let fix = "ratelimit refuses the file, too: remove it, or write a value with `*`";
-            self.error(line, "`share_threshold` is for values with `*`", fix);
+            self.error(line, "`share_threshold` needs a value with `*`", fix);
         }
         Some(Step { key: key.to_owned(), asks, name })
     }
 
-    /// Can a rule ask for this key, here? If not: why, and what to do.
+    /// Can a rule require this key here? If not, why, and what to do.
     fn check_key(&self, key: &str) -> Result<(), (String, &'static str)> {
         if key.is_empty() {
             return Err(("an entry has no `key`".to_owned(), "ratelimit refuses the file, too: add `key: NAME`"));
         }
         if key == DOMAIN {
-            let what = format!("the key is {DOMAIN:?}, under which a rule sees the domain of the request");
+            let what = format!("the key is {DOMAIN:?}, which in a rule is the domain of the request");
             return Err((what, "send the entry under another key"));
         }
         if self.path.iter().any(|step| step.key == key) {
-            let what = format!("the key {key:?} is there once more above this entry, and a rule sees a key once");
+            let what = format!("an entry above has the key {key:?}, too, and a rule names a key only once");
             return Err((what, "send the entry under another key"));
         }
         if key.contains('*') {
-            let what = format!("the key {key:?} has a `*`, by which ratelimit takes other keys, too");
+            let what = format!("the key {key:?} contains `*`, which in ratelimit matches other keys, too");
             return Err((what, "write an entry for each key"));
         }
         Ok(())
     }
 
-    /// Leaves out entries all of whose values an earlier entry takes: rules could not be reached either.
+    /// Leaves out entries that an earlier entry makes unreachable: their rules would be unreachable, too.
     fn without_hidden(&mut self, entries: Vec<Entry>) -> Vec<Entry> {
         let mut kept: Vec<Entry> = Vec::new();
         for entry in entries {
@@ -134,7 +130,7 @@ impl Judge<'_> {
                 None => kept.push(entry),
                 Some(earlier) => {
                     let what = format!(
-                        "this entry is never reached: the one on line {} takes all of its values",
+                        "this entry is unreachable: the one on line {} matches all of its values",
                         earlier.line
                     );
                     self.warning(entry.line, what, "remove it, or move it above that one");
@@ -144,15 +140,15 @@ impl Judge<'_> {
         kept
     }
 
-    /// Reports keys that have no meaning where they stand.
+    /// Reports keys that have no meaning in their place.
     pub fn report_unknown(&mut self, keys: &[Spanned<String>]) {
         for key in keys {
             if is_known(&key.value) {
-                let what = format!("`{}` does nothing here, in ratelimit either", key.value);
+                let what = format!("`{}` does nothing here, nor in ratelimit", key.value);
                 self.warning(line(key), what, "move it to where it belongs, or remove it");
             } else {
-                let what = format!("`{}` is no key that divvy knows, and is left out", key.value);
-                self.error(line(key), what, "ratelimit refuses the file, too, unless it is a newer one: remove it");
+                let what = format!("`{}` is not a key that divvy knows, and is left out", key.value);
+                self.error(line(key), what, "remove it: ratelimit refuses the file, too, unless it is a newer version");
             }
         }
     }
@@ -167,7 +163,7 @@ impl Judge<'_> {
         self.problems.warning(Place { line, operation: Some(&operation) }, what, fix);
     }
 
-    /// The operation of a rule for the present entry.
+    /// The operation of a rule for the current entry.
     fn operation(&self) -> String {
         let pairs: Vec<_> = self.path.iter().map(|step| (step.key.as_str(), step.asks.pattern())).collect();
         header(pairs.iter().map(|(key, pattern)| (*key, pattern.as_str())))

@@ -1,4 +1,4 @@
-//! Labels for rules, made of ratelimit's names: of the characters that a label may have, and each used once.
+//! Makes labels for rules from ratelimit's names: only valid characters, and each label unique.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use crate::config::validate::{MAX_LABEL_LENGTH, is_label_byte};
 pub struct Labels(HashSet<String>);
 
 impl Labels {
-    /// `name` as a label; another character than a label's becomes `-`, a used one gets a number.
+    /// `name` as a label: an invalid character becomes `-`, and a label that is taken gets a number.
     pub fn make(&mut self, name: &str) -> String {
         let fit = |c: char| if u8::try_from(c).is_ok_and(is_label_byte) { c } else { '-' };
         let base: String = name.chars().map(fit).collect();
@@ -20,7 +20,7 @@ impl Labels {
     }
 }
 
-/// `base` and `suffix`, where `base` loses what would be too long.
+/// `base` and `suffix`, with `base` cut if the result would be too long.
 fn shortened(base: &str, suffix: &str) -> String {
     let room = MAX_LABEL_LENGTH.saturating_sub(suffix.len());
     base.chars().take(room).chain(suffix.chars()).collect()

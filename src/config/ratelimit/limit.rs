@@ -1,4 +1,4 @@
-//! Judges the limit of an entry: its numbers, its name, and what divvy does otherwise.
+//! Validates the limit of an entry: its numbers, its name, and what divvy does differently.
 
 use serde_saphyr::Spanned;
 
@@ -8,7 +8,7 @@ use super::judge::Judge;
 use crate::rules::Settings;
 
 impl Judge<'_> {
-    /// The limit that the present entry sets; `None` when it sets none, or none that a rule can say.
+    /// The limit that the current entry sets; `None` when it sets none, or one that no rule can express.
     pub(super) fn limit(&mut self, entry_line: usize, descriptor: &Descriptor) -> Option<Limit> {
         self.report_unknown(&descriptor.unknown);
         self.report_metrics(descriptor);
@@ -38,17 +38,17 @@ impl Judge<'_> {
         }
         let Some(reset_seconds) = seconds else {
             let at = unit.as_ref().map_or_else(|| line(given), line);
-            let what = format!("there is no unit {:?}, so the limit is left out", text(unit).unwrap_or_default());
-            self.error(at, what, "write second, minute, hour, day, week, month or year");
+            let what = format!("unknown unit {:?}: the limit is left out", text(unit).unwrap_or_default());
+            self.error(at, what, "write second, minute, hour, day, week, month, or year");
             return None;
         };
         let Some(requests) = requests_per_unit else {
-            let what = "there is no `requests_per_unit`, which ratelimit takes for 0: deny all";
+            let what = "`requests_per_unit` is missing, which ratelimit reads as 0: deny all";
             self.warning(line(given), what, "add it");
             return Some(Settings { reset_seconds, ..Settings::default() });
         };
         let Ok(credit_limit) = requests.value.parse::<u32>() else {
-            let what = format!("`requests_per_unit` is {:?}, so the limit is left out", requests.value);
+            let what = format!("`requests_per_unit` is {:?}: the limit is left out", requests.value);
             self.error(line(requests), what, format!("write a whole number up to {}", u32::MAX));
             return None;
         };
@@ -62,10 +62,14 @@ impl Judge<'_> {
             return Some(());
         }
         let what = format!(
-            "every combination of {fields:?} has a counter of its own, and a rule counts by one actorField, so the limit \
-             is left out"
+            "each combination of {fields:?} has its own counter, but a rule counts by one actorField: the limit is \
+             left out"
         );
-        self.error(entry_line, what, "send these entries joined in one, or give all but one of them a `value`");
+        self.error(
+            entry_line,
+            what,
+            "send these values joined in one entry, or give all but one of the entries a `value`",
+        );
         None
     }
 
@@ -73,7 +77,8 @@ impl Judge<'_> {
         for replaced in &given.replaces {
             let name = text(&replaced.value.name).unwrap_or_default();
             let what = format!(
-                "`replaces` {name:?} is left out: divvy applies every descriptor's limit by itself, also that one's"
+                "`replaces` {name:?} is left out: divvy applies each descriptor's limit separately, including that \
+                 one's"
             );
             self.error(line(replaced), what, "raise that limit, or send only one of the two descriptors");
             self.report_unknown(&replaced.value.unknown);
@@ -82,13 +87,13 @@ impl Judge<'_> {
 
     fn report_quota_mode(&mut self, descriptor: &Descriptor) {
         let Some(quota_mode) = descriptor.quota_mode.as_ref().filter(|set| set.value) else { return };
-        let what = "`quota_mode` becomes a canary, which counts and allows, but replies do not tell a used-up quota";
+        let what = "`quota_mode` becomes a canary, which counts and allows, but replies do not report a used-up quota";
         self.error(line(quota_mode), what, "see the rule's canary hits in the metrics");
     }
 
     fn report_metadata(&mut self, descriptor: &Descriptor) {
         let Some(line) = descriptor.metadata else { return };
-        let what = "`metadata` is left out: divvy's replies do not carry any";
+        let what = "`metadata` is left out: divvy's replies have no metadata";
         self.error(
             line,
             what,
@@ -102,26 +107,26 @@ impl Judge<'_> {
         for (name, switch) in switches {
             if let Some(switch) = switch.as_ref().filter(|switch| switch.value) {
                 let what = format!("`{name}` is left out: divvy's metrics are by rule, not by value");
-                self.error(line(switch), what, "give a value that shall be seen an entry of its own");
+                self.error(line(switch), what, "give each value that you want to see its own entry");
             }
         }
     }
 
-    /// What does nothing in ratelimit either.
+    /// Warns about settings that ratelimit ignores, too.
     fn report_idle(&mut self, descriptor: &Descriptor) {
         if let Some(line) = descriptor.metadata {
             let what = "`metadata` does nothing on an entry without `rate_limit`";
-            self.warning(line, what, "move it to the entry whose limit is meant");
+            self.warning(line, what, "move it to the entry that has the limit");
         }
         for (name, switch) in [("shadow_mode", &descriptor.shadow_mode), ("quota_mode", &descriptor.quota_mode)] {
             if let Some(switch) = switch.as_ref().filter(|switch| switch.value) {
                 let what = format!("`{name}` does nothing on an entry without `rate_limit`");
-                self.warning(line(switch), what, "move it to the entry whose limit is meant");
+                self.warning(line(switch), what, "move it to the entry that has the limit");
             }
         }
     }
 
-    /// The limit's name, or else what ratelimit calls it in its statistics.
+    /// The limit's name, or else its name in ratelimit's statistics.
     fn label(&mut self, given: &RateLimit) -> String {
         let Some(name) = given.name.as_ref().filter(|name| !name.value.is_empty()) else {
             let names: Vec<_> = self.path.iter().map(|step| step.name.as_str()).collect();

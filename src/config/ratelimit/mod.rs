@@ -1,11 +1,11 @@
-//! envoyproxy/ratelimit's YAML → rules that limit the same descriptors, and a list of what no rule can say.
+//! envoyproxy/ratelimit's YAML → rules that limit the same descriptors, and a list of what no rule can express.
 //!
-//! A descriptor of Envoy's is one operation for divvy: its entries as pairs, and the request's domain as `domain`. How
-//! rules are written is the business of [`super::write()`]; nothing here counts or serves.
+//! An Envoy descriptor is one operation in divvy: its entries as pairs, and the request's domain as `domain`.
+//! [`super::write()`] writes the rules; nothing here counts or serves.
 //!
 //! What the YAML means is in the README and in `src/config/config_impl.go` of <https://github.com/envoyproxy/ratelimit>. It
 //! compares keys and values as one text, `key_value`, so that there an entry `a_b` also takes `b` under the key `a`. That
-//! is not carried over: nobody means it.
+//! is not carried over: no configuration relies on it.
 
 mod document;
 mod entry;
@@ -26,14 +26,14 @@ use labels::Labels;
 use super::problem::{Place, Problem, Problems, Report};
 use crate::rules::Rule;
 
-/// What became of ratelimit's files.
+/// The result of converting ratelimit's files.
 #[derive(Debug)]
 pub struct Import {
     /// In their order of precedence; the last one is the default rule.
     pub rules: Vec<Rule>,
-    /// What ratelimit does and the rules do not, by file and line.
+    /// What ratelimit does and the rules cannot do, by file and line.
     pub left_out: Vec<Problem>,
-    /// What is worth knowing, and changes nothing.
+    /// Warnings, which do not affect the result.
     pub warnings: Vec<Problem>,
 }
 
@@ -79,7 +79,7 @@ struct Importer {
 }
 
 impl Importer {
-    /// Adds the rules of a file; its text is missing when it could not be read, which is among `problems` by then.
+    /// Adds the rules of a file. Its text is missing when it could not be read; `problems` has that already.
     fn add(&mut self, text: Option<&str>, file_name: &str, mut problems: Problems) {
         match text.and_then(|text| self.rules_of(text, file_name, &mut problems)) {
             Some(rules) => self.rules.extend(rules),

@@ -1,4 +1,4 @@
-//! Puts the limits of a domain in an order in which the first rule that matches is the one that ratelimit finds.
+//! Orders the limits of a domain so that the first rule that matches is the one that ratelimit finds.
 //!
 //! Ratelimit walks down its tree: of an entry it takes the most special match, never turns back, and a limit is only for
 //! descriptors that end at its entry. A rule matches wherever its keys are. So for each sequence of keys that the
@@ -15,8 +15,8 @@ use crate::rules::{MatchPolicy, Pattern, Quota, Rule, Settings};
 
 const GUARD: &str = "no limit here, whatever the rules below say";
 
-const DIFFERENCES: &str = "Made from envoyproxy/ratelimit's YAML. Different here: a window starts with its first hit, not \
-                           with the clock's minute or hour; and a rule also limits descriptors that have further \
+const DIFFERENCES: &str = "Converted from envoyproxy/ratelimit's YAML. Differences: a window starts with its first hit, \
+                           not with the clock's minute or hour; and a rule also limits descriptors that have further \
                            entries, or the same entries in another order.";
 
 /// The rules of `domain`, read from `file`.
@@ -28,7 +28,7 @@ pub fn rules(domain: &Domain, file: &str, problems: &mut Problems) -> Vec<Rule> 
     list.without_idle_guards()
 }
 
-/// What no rule limits is allowed, as in ratelimit. The comment tells what is different for every rule.
+/// Allows requests that no rule limits, as ratelimit does. The comment states the differences that apply to all rules.
 pub fn default_rule() -> Rule {
     Rule { comment: Some(DIFFERENCES.to_owned()), ..rule(Vec::new(), unlimited(), 1) }
 }
@@ -92,7 +92,7 @@ impl Sequence<'_> {
     fn report_reordered(&self, other: &Sequence<'_>, problems: &mut Problems) {
         for line in &self.limits {
             let what = format!(
-                "the keys {:?} are there in the order {:?}, too, and a rule does not see their order: the limit is left out",
+                "the keys {:?} also come in the order {:?}, and a rule cannot tell the order: the limit is left out",
                 self.keys, other.keys
             );
             problems.error(Place::line(*line), what, "send them in one order only");
@@ -109,7 +109,7 @@ struct List<'a> {
 
 struct Planned {
     rule: Rule,
-    /// Is it there only to keep requests from the rules below?
+    /// Does it only keep requests from the rules below?
     is_guard: bool,
 }
 

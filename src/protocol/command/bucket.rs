@@ -1,4 +1,4 @@
-//! The commands that bring their own limit: `RL.*`, as Smyte's limiter reads them, and `CL.THROTTLE`, as redis-cell.
+//! The commands that carry their own limit: `RL.*`, as Smyte's limiter reads them, and `CL.THROTTLE`, as redis-cell.
 //!
 //! Numbers are signed, as Redis's are, and refused where they make no sense. Times longer than 584 years, which is what
 //! nanoseconds can tell, count as 584 years.

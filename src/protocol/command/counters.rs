@@ -1,11 +1,11 @@
-//! The arguments of the commands that are about many counters at once: `DIVVY.COUNTERS`, `DIVVY.FORGET`,
+//! The arguments of the commands that concern many counters at once: `DIVVY.COUNTERS`, `DIVVY.FORGET`,
 //! `DIVVY.BACKUP`.
 
 use super::parse::integer;
 use super::{Command, CommandError, Pairs};
 use crate::protocol::resp::Arguments;
 
-/// The cursor that begins a listing, and ends it.
+/// The cursor that begins a listing, and the one that ends it.
 pub const START: &str = "0";
 
 /// Which counters of which rule: `label | key=value… [ACTOR actor] [CURSOR cursor] [COUNT count]`.
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn what_is_no_option_is_told() {
         for request in ["DIVVY.COUNTERS a b=c", "DIVVY.COUNTERS a COUNT", "DIVVY.COUNTERS a COUNT 1 COUNT 2"] {
-            assert!(parsed(request).unwrap_err().contains("is no option here"), "{request}");
+            assert!(parsed(request).unwrap_err().contains("is not an option here"), "{request}");
         }
         for request in ["DIVVY.COUNTERS a COUNT 0", "DIVVY.COUNTERS a COUNT -1", "DIVVY.COUNTERS a COUNT x"] {
             assert_eq!(parsed(request).unwrap_err(), "ERR value is not an integer or out of range", "{request}");

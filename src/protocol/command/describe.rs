@@ -1,4 +1,4 @@
-//! The replies to `COMMAND`, its subcommands and `HELP`, out of the table and in the shapes that clients expect.
+//! The replies to `COMMAND`, its subcommands, and `HELP`, built from the table in the form that clients expect.
 
 use super::question::Question;
 use super::table::{self, COMMANDS, Spec};

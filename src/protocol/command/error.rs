@@ -1,11 +1,11 @@
-//! Why a request is no command: texts that start with their code, as RESP errors do, in Redis's words.
+//! Why a request is not a command: texts that start with an error code, as in RESP, with Redis's wording.
 
 use crate::protocol::resp::Arguments;
 
 /// How many bytes of a name, and of all arguments together, are echoed.
 const MAX_ECHOED: usize = 128;
 
-/// The reply to a request that is no command. The connection stays open.
+/// The reply to a request that is not a command. The connection stays open.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
     /// The name, and the first arguments, each quoted and followed by a space.
@@ -17,16 +17,16 @@ pub enum CommandError {
     WrongArity { name: String },
     #[error("ERR expected key=value, got '{argument}'")]
     NotAPair { argument: String },
-    #[error("ERR COST comes once, after all pairs and before its number, and only DIVVY.HIT and DIVVY.PEEK take it")]
+    #[error("ERR COST comes once, after all pairs, and is followed by a number; only DIVVY.HIT and DIVVY.PEEK take it")]
     MisplacedCost,
-    #[error("ERR the COST is '{argument}', and must be a whole number from 0 to {}", i64::MAX)]
+    #[error("ERR COST is '{argument}', but must be a whole number from 0 to {}", i64::MAX)]
     NotACost { argument: String },
     #[error("ERR '{argument}' is not valid UTF-8")]
     NotUtf8 { argument: String },
     #[error("ERR more than {max_pairs} pairs")]
     TooManyPairs { max_pairs: usize },
     #[error(
-        "ERR '{argument}' is no option here; give a rule's label or its pairs, then ACTOR, CURSOR or COUNT, each once"
+        "ERR '{argument}' is not an option here; give a rule's label or pairs, then ACTOR, CURSOR, or COUNT, each once"
     )]
     NotAnOption { argument: String },
     #[error("ERR syntax error")]

@@ -5,7 +5,7 @@ use super::parse::integer;
 use crate::protocol::resp::Arguments;
 use crate::rules::Operation;
 
-/// What stands before the cost of a hit, in any case. A pair has a `=`, so this is none.
+/// Precedes the cost of a hit, in any case. A pair contains `=`, so this is not one.
 const COST: &[u8] = b"COST";
 
 /// The `key=value` arguments of a request, not yet looked at.
@@ -16,13 +16,13 @@ pub struct Pairs<'a>(pub(super) Arguments<'a>);
 #[derive(Debug, Clone, Copy)]
 pub struct Priced<'a> {
     pub pairs: Pairs<'a>,
-    /// Credits, in place of what the rules say; `None`: what they say.
+    /// Credits to take instead of the rules' cost. `None`: the rules' cost.
     pub cost: Option<u64>,
 }
 
 impl<'a> Priced<'a> {
     /// # Errors
-    /// The cost is no number, or negative. A `COST` in any other place is found when the pairs are read.
+    /// The cost is not a number, or is negative. A misplaced `COST` is found when the pairs are read.
     pub(super) fn read(arguments: Arguments<'a>) -> Result<Self, CommandError> {
         let count = arguments.len();
         let word = count.checked_sub(2).and_then(|place| arguments.get(place));
@@ -43,7 +43,7 @@ impl Pairs<'_> {
         if self.0.len() > max_pairs { Err(CommandError::TooManyPairs { max_pairs }) } else { Ok(()) }
     }
 
-    /// Reads the pairs into `operation`, which after an error holds nothing of use.
+    /// Reads the pairs into `operation`. After an error, do not use its content.
     ///
     /// # Errors
     /// An argument without `=` or that is not UTF-8, and more than `max_pairs` of them.

@@ -1,4 +1,4 @@
-//! The arguments of each command, whose number the table has checked already.
+//! Parses the arguments of each command. The table has checked their number already.
 
 use super::pairs::Priced;
 use super::question::Question;
@@ -38,7 +38,7 @@ pub(super) fn hello(arguments: Arguments<'_>) -> Parsed<'_> {
     let mut words = arguments.iter();
     let mut hello = Hello { version: words.next().map(version).transpose()?, ..Hello::default() };
     while let Some(option) = words.next() {
-        // An option that lacks its arguments is as unknown as one that nobody ever heard of.
+        // An option without its arguments is treated as unknown.
         let incomplete = || CommandError::hello_option(option);
         if option.eq_ignore_ascii_case(b"AUTH") {
             let user = words.next().ok_or_else(incomplete)?;
@@ -127,7 +127,7 @@ pub(super) fn client_reply(arguments: Arguments<'_>) -> Parsed<'_> {
     Ok(Command::ClientReply(mode))
 }
 
-/// `ON` or `OFF`, for what makes no difference here.
+/// `ON` or `OFF`, for switches that have no effect.
 pub(super) fn client_switch(arguments: Arguments<'_>) -> Parsed<'_> {
     let word = arguments.get(0).unwrap_or_default();
     let is_known = [&b"ON"[..], b"OFF"].into_iter().any(|known| word.eq_ignore_ascii_case(known));
@@ -183,7 +183,7 @@ pub(super) fn config_get(patterns: Arguments<'_>) -> Parsed<'_> {
     Ok(Command::ConfigGet(patterns))
 }
 
-/// `text` when it is free of what would break a line of `CLIENT INFO`.
+/// `text`, if it cannot break a line of `CLIENT INFO`.
 fn plain<'a>(text: &'a [u8], what: &'static str) -> Result<&'a [u8], CommandError> {
     if text.iter().all(u8::is_ascii_graphic) { Ok(text) } else { Err(CommandError::SpecialCharacters { what }) }
 }

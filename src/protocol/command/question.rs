@@ -8,9 +8,9 @@ pub enum Question<'a> {
     All,
     Count,
     List,
-    /// Of the named commands; each unknown one is answered with a null.
+    /// The named commands; null for an unknown one.
     Info(Arguments<'a>),
-    /// Of the named commands, or of all when none is named; unknown ones are left out.
+    /// The named commands, or all; unknown ones are left out.
     Docs(Arguments<'a>),
     /// Of a command with subcommands, by its name.
     Help(&'static str),

@@ -1,4 +1,4 @@
-//! The table of commands: one row says how a command is called, what it takes and what it does.
+//! The table of commands: each row has a command's name, its arguments, and what it does.
 //!
 //! Arity checks, `COMMAND` and the parsing itself all go by it; a new command is a row here and its function in `parse`.
 
@@ -17,11 +17,11 @@ pub struct Spec {
     pub arity: i64,
     /// Redis's words for what clients should know: `write`, `readonly`, `fast`, `loading`, …
     pub flags: &'static [&'static str],
-    /// Where bucket keys are among the arguments; a pair is none.
+    /// The positions of bucket keys among the arguments. A pair is not a key.
     pub keys: Keys,
-    /// The chapter that the command is listed under.
+    /// The group that the command is listed under.
     pub group: &'static str,
-    /// The version of divvy that had it first.
+    /// The first version of divvy that has it.
     pub since: &'static str,
     /// What it does, in one line.
     pub summary: &'static str,
@@ -52,7 +52,7 @@ impl Spec {
         subcommands: &[],
     };
 
-    /// The columns that the commands share which bring their own token bucket.
+    /// The columns that the commands with their own token bucket share.
     const TOKEN_BUCKET: Self = Self {
         arity: -4,
         flags: &["write", "denyoom", "fast"],
@@ -95,8 +95,8 @@ pub static COMMANDS: &[Spec] = &[
         arity: -1,
         flags: &["write", "denyoom", "fast"],
         group: "divvy",
-        summary: "Takes credit for an operation, COST n of it if that follows the pairs: allowed (0 or 1), credits left, \
-                  seconds until there are more.",
+        summary: "Takes credit for an operation, n credits with COST n. Returns allowed (0 or 1), the credits left, \
+                  and the seconds until there are more.",
         parse: parse::hit,
         ..Spec::USUAL
     },
@@ -105,7 +105,7 @@ pub static COMMANDS: &[Spec] = &[
         arity: -1,
         flags: &["readonly", "fast"],
         group: "divvy",
-        summary: "Answers as DIVVY.HIT would, at COST n if that follows the pairs, and takes nothing.",
+        summary: "Returns what DIVVY.HIT would return, without taking credit.",
         parse: parse::peek,
         ..Spec::USUAL
     },
@@ -114,7 +114,7 @@ pub static COMMANDS: &[Spec] = &[
         arity: -1,
         flags: &["write", "fast"],
         group: "divvy",
-        summary: "Forgets the counters that an operation would take from; returns how many.",
+        summary: "Forgets the counters that an operation would take from. Returns how many.",
         parse: parse::forget,
         ..Spec::USUAL
     },
@@ -140,7 +140,7 @@ pub static COMMANDS: &[Spec] = &[
         arity: -2,
         flags: &["readonly"],
         group: "divvy",
-        summary: "Lists a rule's counters, a page at a time: the next cursor; actor, credits, seconds to reset of each.",
+        summary: "Lists a rule's counters, one page at a time: the next cursor; actor, credits, and seconds to reset.",
         parse: counters::list,
         ..Spec::USUAL
     },
@@ -149,7 +149,7 @@ pub static COMMANDS: &[Spec] = &[
         arity: -2,
         flags: &["write"],
         group: "divvy",
-        summary: "Forgets a rule's counters, a page at a time: the next cursor, and how many were forgotten.",
+        summary: "Forgets a rule's counters, one page at a time: the next cursor, and how many were forgotten.",
         parse: counters::forget,
         ..Spec::USUAL
     },
@@ -158,13 +158,13 @@ pub static COMMANDS: &[Spec] = &[
         arity: 2,
         flags: &["admin"],
         group: "divvy",
-        summary: "Takes a backup of all counters with this name below the server's --backup-dir; returns its path.",
+        summary: "Takes a backup of all counters, under this name in the server's --backup-dir. Returns its path.",
         parse: counters::backup,
         ..Spec::USUAL
     },
     Spec {
         name: "rl.reduce",
-        summary: "Takes tokens, as many as there are; returns how many there were. Times are in seconds.",
+        summary: "Takes tokens, down to 0. Returns how many there were before. Times are in seconds.",
         parse: bucket::reduce,
         ..Spec::TOKEN_BUCKET
     },
@@ -177,13 +177,13 @@ pub static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "rl.sessionize",
-        summary: "Takes tokens; returns how many there were and when the session began. Times are in seconds.",
+        summary: "Takes tokens. Returns how many there were, and when the session began. Times are in seconds.",
         parse: bucket::sessionize,
         ..Spec::TOKEN_BUCKET
     },
     Spec {
         name: "rl.preduce",
-        summary: "Takes tokens, as many as there are; returns how many there were. Times are in milliseconds.",
+        summary: "Takes tokens, down to 0. Returns how many there were before. Times are in milliseconds.",
         parse: bucket::reduce_millis,
         ..Spec::TOKEN_BUCKET
     },
@@ -196,7 +196,7 @@ pub static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "rl.psessionize",
-        summary: "Takes tokens; returns how many there were and when the session began. Times are in milliseconds.",
+        summary: "Takes tokens. Returns how many there were, and when the session began. Times are in milliseconds.",
         parse: bucket::sessionize_millis,
         ..Spec::TOKEN_BUCKET
     },
@@ -204,7 +204,8 @@ pub static COMMANDS: &[Spec] = &[
         name: "cl.throttle",
         arity: -5,
         group: "leaky-bucket",
-        summary: "Takes credit evenly spaced in time: limited (0 or 1), capacity, left, seconds to retry and to refill.",
+        summary: "Takes evenly spaced credit. Returns limited (0 or 1), capacity, credits left, seconds to retry and \
+                  reset.",
         parse: bucket::throttle,
         ..Spec::TOKEN_BUCKET
     },
@@ -221,7 +222,7 @@ pub static COMMANDS: &[Spec] = &[
         name: "hello",
         arity: -1,
         flags: &["noscript", "loading", "stale", "fast", "no_auth"],
-        summary: "Chooses the version of the protocol, and tells about the server.",
+        summary: "Selects the version of the protocol, and describes the server.",
         parse: parse::hello,
         ..Spec::USUAL
     },
@@ -236,7 +237,7 @@ pub static COMMANDS: &[Spec] = &[
     Spec {
         name: "select",
         arity: 2,
-        summary: "Chooses the database; there is one, 0.",
+        summary: "Selects the database. There is only database 0.",
         parse: parse::select,
         ..Spec::USUAL
     },
@@ -251,7 +252,7 @@ pub static COMMANDS: &[Spec] = &[
     Spec {
         name: "reset",
         flags: &["noscript", "loading", "stale", "fast", "no_auth"],
-        summary: "Makes the connection as it was when it was new.",
+        summary: "Resets the connection to its initial state.",
         parse: |_| Ok(Command::ResetConnection),
         ..Spec::USUAL
     },
@@ -264,13 +265,13 @@ pub static COMMANDS: &[Spec] = &[
     Spec {
         name: "exec",
         flags: &["noscript", "loading", "stale"],
-        summary: "Answers what was queued since MULTI: its hits are one batch, under the rules in force now.",
+        summary: "Executes the commands queued since MULTI. The hits are one batch, under the rules in force now.",
         parse: |_| Ok(Command::Exec),
         ..Spec::TRANSACTION
     },
     Spec {
         name: "discard",
-        summary: "Forgets what was queued since MULTI.",
+        summary: "Discards the commands queued since MULTI.",
         parse: |_| Ok(Command::Discard),
         ..Spec::TRANSACTION
     },
@@ -278,7 +279,7 @@ pub static COMMANDS: &[Spec] = &[
         name: "watch",
         arity: -2,
         keys: Keys { first: 1, last: -1, step: 1 },
-        summary: "An error: there are no keys that a client could watch.",
+        summary: "Always an error: there are no keys to watch.",
         parse: |_| Ok(Command::Watch),
         ..Spec::TRANSACTION
     },
@@ -288,7 +289,13 @@ pub static COMMANDS: &[Spec] = &[
         parse: |_| Ok(Command::Unwatch),
         ..Spec::TRANSACTION
     },
-    Spec { name: "client", arity: -2, summary: "About client connections.", subcommands: CLIENT, ..Spec::USUAL },
+    Spec {
+        name: "client",
+        arity: -2,
+        summary: "Commands about client connections.",
+        subcommands: CLIENT,
+        ..Spec::USUAL
+    },
     Spec {
         name: "command",
         arity: -1,
@@ -308,7 +315,14 @@ pub static COMMANDS: &[Spec] = &[
         parse: parse::info,
         ..Spec::USUAL
     },
-    Spec { name: "config", arity: -2, group: "server", summary: "About settings.", subcommands: CONFIG, ..Spec::USUAL },
+    Spec {
+        name: "config",
+        arity: -2,
+        group: "server",
+        summary: "Commands about settings.",
+        subcommands: CONFIG,
+        ..Spec::USUAL
+    },
     Spec {
         name: "dbsize",
         flags: &["readonly", "fast"],
@@ -338,7 +352,7 @@ static CLIENT: &[Spec] = &[
     Spec {
         name: "setinfo",
         arity: 4,
-        summary: "Tells the client library's name or version.",
+        summary: "Sets the client library's name or version.",
         parse: parse::client_set_info,
         ..Spec::USUAL
     },
@@ -360,28 +374,28 @@ static CLIENT: &[Spec] = &[
         name: "list",
         arity: -2,
         flags: &["loading", "stale"],
-        summary: "Reports on all connections of this front, or on those of a TYPE or with the given IDs.",
+        summary: "Reports on all connections to this listener, or on those of a TYPE or with the given IDs.",
         parse: parse::client_list,
         ..Spec::USUAL
     },
     Spec {
         name: "reply",
         arity: 3,
-        summary: "Says whether commands are replied to: ON, OFF, or SKIP for the next one.",
+        summary: "Turns replies ON or OFF, or SKIPs the next one.",
         parse: parse::client_reply,
         ..Spec::USUAL
     },
     Spec {
         name: "no-evict",
         arity: 3,
-        summary: "Does nothing: no client is evicted.",
+        summary: "Does nothing: divvy never evicts clients.",
         parse: parse::client_switch,
         ..Spec::USUAL
     },
     Spec {
         name: "no-touch",
         arity: 3,
-        summary: "Does nothing: no command changes how recently a counter was used.",
+        summary: "Does nothing: commands never change how recently a counter was used.",
         parse: parse::client_switch,
         ..Spec::USUAL
     },

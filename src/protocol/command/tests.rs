@@ -266,6 +266,6 @@ fn a_cost_may_follow_the_pairs() {
     }
     for number in ["-1", "x", "1.5", "", "c=d", "9223372036854775808", "+1"] {
         let error = cost(&["DIVVY.HIT", "a=b", "COST", number]).unwrap_err();
-        assert!(error.contains(&format!("the COST is '{number}', and must be a whole number")), "{error}");
+        assert!(error.contains(&format!("COST is '{number}', but must be a whole number")), "{error}");
     }
 }

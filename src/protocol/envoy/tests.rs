@@ -1,4 +1,4 @@
-//! What descriptors ask, and how limits are told.
+//! What descriptors ask, and how replies describe limits.
 
 use prost::Message;
 

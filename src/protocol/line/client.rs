@@ -18,7 +18,7 @@ pub enum Reply {
     },
 }
 
-/// A line that is no reply of the line protocol.
+/// A line that is not a reply of the line protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is neither `OK <allowed> <credit> <reset>` nor `ERR <code> \"<reason>\"`: is this a Divvy server?")]
 pub struct BadReply(pub String);

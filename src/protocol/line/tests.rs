@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// The reply to a line that is no request; `None` when it is one.
+/// The reply to a line that is not a request; `None` if it is one.
 fn error_reply(line: &[u8]) -> Option<String> {
     let error = parse_request(line, &mut Operation::new(), 3).err()?;
     let mut out = Vec::new();

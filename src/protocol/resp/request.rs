@@ -67,7 +67,7 @@ pub enum ProtocolError {
     #[error("ERR Protocol error: unbalanced quotes in request")]
     UnbalancedQuotes,
     /// A browser was made to send its form to this port: the commands in it are not its user's.
-    #[error("ERR Protocol error: this is no HTTP server")]
+    #[error("ERR Protocol error: this is not an HTTP server")]
     Http,
 }
 

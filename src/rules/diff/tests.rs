@@ -88,7 +88,7 @@ proptest! {
         let count = |kind: fn(&Change) -> bool| changes.iter().filter(|change| kind(change)).count();
         let (added, removed) = (count(|c| matches!(c, Change::Added(_))), count(|c| matches!(c, Change::Removed(_))));
         prop_assert_eq!(old.len() + added, new.len() + removed);
-        // As many of each operation come and go as there are more or fewer of it.
+        // As many rules of an operation come and go as there are more or fewer of it.
         for rule in old.iter().chain(&new) {
             let of = |rules: &[Rule]| rules.iter().filter(|other| operation(other) == operation(rule)).count();
             let both = changes.iter().filter_map(|change| match change {

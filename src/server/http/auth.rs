@@ -14,7 +14,7 @@ use crate::server::auth::Guard;
 
 /// Why nothing was done (RFC 9457).
 const PROBLEM: &str = "{\"type\":\"about:blank\",\"title\":\"Unauthorized\",\"status\":401,\
-                       \"detail\":\"the password is needed: Authorization: Bearer PASSWORD\"}\n";
+                       \"detail\":\"a password is required: send Authorization: Bearer PASSWORD\"}\n";
 
 /// Lets nobody to the routes that `router` has so far but those who give the password, if there is one.
 pub fn guarded<S: Clone + Send + Sync + 'static>(router: Router<S>, guard: Option<Arc<Guard>>) -> Router<S> {

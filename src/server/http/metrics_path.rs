@@ -10,11 +10,11 @@ const API: &str = "/v1";
 /// Why the metrics cannot be at a path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidMetricsPath {
-    #[error("a path begins with one slash, such as {DEFAULT_METRICS_PATH}")]
+    #[error("the path must begin with one slash, such as {DEFAULT_METRICS_PATH}")]
     NoSlash,
-    #[error("a path here has letters, digits, slashes and . _ ~ - only")]
+    #[error("the path may contain only letters, digits, slashes, and . _ ~ -")]
     Character,
-    #[error("another page is there; choose another path, such as {DEFAULT_METRICS_PATH}")]
+    #[error("this path is taken; choose another one, such as {DEFAULT_METRICS_PATH}")]
     Taken,
 }
 

@@ -197,7 +197,7 @@ impl hyper::body::Body for HeldBody {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("there is no room for the reply among those that nobody reads (--max-buffer-memory)")]
+#[error("no memory is left for replies that clients have not read yet (--max-buffer-memory)")]
 struct NoRoom;
 
 #[cfg(test)]

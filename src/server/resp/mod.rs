@@ -53,10 +53,10 @@ const EXEC_ABORTED: &str = "EXECABORT Transaction discarded because of previous 
 const EXEC_WITH_ARGUMENTS: &str =
     "EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command";
 const WATCH_INSIDE_MULTI: &str = "ERR WATCH inside MULTI is not allowed";
-const NO_WATCH: &str = "ERR WATCH is not supported: counters are no keys that a client could read and write back. \
+const NO_WATCH: &str = "ERR WATCH is not supported: counters are not keys that a client reads and writes back. \
                         MULTI and EXEC work without it";
-const NO_ROOM_TO_QUEUE: &str = "ERR the server has no memory left to queue this: EXEC will discard the transaction; \
-                                try again later";
+const NO_ROOM_TO_QUEUE: &str = "ERR the server has no memory left to queue this command: EXEC will discard the \
+                                transaction; try again later";
 
 /// The front.
 pub struct RespFront {

@@ -1,4 +1,4 @@
-//! What the rules of whole files are, and what is said of files that cannot be carried over.
+//! The rules that whole files become, and the reports on files that cannot be converted completely.
 
 mod reference;
 

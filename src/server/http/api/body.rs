@@ -29,12 +29,12 @@ pub async fn read(request: Request, max: usize) -> Result<Bytes, Problem> {
     match Limited::new(body, max).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(too_long(max)),
-        Err(error) => Err(Problem::bad_request(format!("the body broke off: {error}"))),
+        Err(error) => Err(Problem::bad_request(format!("the body is incomplete: {error}"))),
     }
 }
 
 fn too_long(max: usize) -> Problem {
-    let detail = format!("the body is longer than {max} bytes, the server's --max-body");
+    let detail = format!("the body is longer than {max} bytes (--max-body)");
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).beyond(Limit::Body)
 }
 

@@ -74,7 +74,7 @@ fn asked(uri: &Uri) -> Result<Asked, Problem> {
     let Query(asked) = Query::<Asked>::try_from_uri(uri).map_err(|error| Problem::bad_request(error.body_text()))?;
     match asked.count {
         Some(count) if !(1..=MAX_PAGE).contains(&count) => {
-            Err(Problem::bad_request(format!("count is {count}, and must be from 1 to {MAX_PAGE}")))
+            Err(Problem::bad_request(format!("count is {count}, but must be from 1 to {MAX_PAGE}")))
         }
         _ => Ok(asked),
     }

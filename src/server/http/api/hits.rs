@@ -41,7 +41,7 @@ pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Respo
     let asked: AskedHits = body::parse(&body)?;
     let max_hits = api.settings.max_hits;
     if asked.hits.len() > max_hits {
-        let problem = Problem::bad_request(format!("more than {max_hits} hits, the server's --max-hits"));
+        let problem = Problem::bad_request(format!("more than {max_hits} hits (--max-hits)"));
         return Err(problem.beyond(Limit::Hits).at("/hits"));
     }
     let mut requests = Requests::default();

@@ -91,9 +91,9 @@ impl IntoResponse for Problem {
 }
 
 pub async fn not_found(uri: Uri) -> Problem {
-    Problem::new(StatusCode::NOT_FOUND, format!("there is no {}; /openapi.json describes what there is", uri.path()))
+    Problem::new(StatusCode::NOT_FOUND, format!("{} does not exist; /openapi.json describes the API", uri.path()))
 }
 
 pub async fn wrong_method(method: Method, uri: Uri) -> Problem {
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{} does not take {method}", uri.path()))
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{} does not accept {method}", uri.path()))
 }

@@ -52,7 +52,11 @@ impl FromStr for RateLimitHeaders {
                 "draft" => headers.draft = true,
                 "triple" => headers.triple = true,
                 "x" => headers.x = true,
-                _ => return Err(format!("{dialect:?} is none of draft, triple and x; or `none` alone")),
+                _ => {
+                    return Err(format!(
+                        "{dialect:?} is unknown: expected draft, triple, or x, separated by commas, or `none` alone"
+                    ));
+                }
             }
         }
         Ok(headers)

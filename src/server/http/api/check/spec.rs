@@ -91,7 +91,7 @@ impl FromStr for Item {
         let (key, source) = word.split_once('=').ok_or_else(|| format!("{word:?}: expected KEY=SOURCE, or *=query"))?;
         match (key, source) {
             ("*", "query") => Ok(Self::Query),
-            ("*", _) => Err(format!("{word:?}: of all sources only the query has keys of its own: *=query")),
+            ("*", _) => Err(format!("{word:?}: `*` works only with the query: *=query")),
             ("", _) => Err(format!("{word:?}: the key is missing")),
             _ => Ok(Self::Pair { key: key.to_owned(), source: source.parse()? }),
         }
@@ -109,10 +109,12 @@ impl FromStr for Source {
             None if text == "host" => Ok(Self::Host),
             None if text == "ip" => Ok(Self::Ip),
             Some(("header", name)) => {
-                name.parse().map(Self::Header).map_err(|_| format!("{name:?} cannot be the name of a header"))
+                name.parse().map(Self::Header).map_err(|_| format!("{name:?} is not a header name"))
             }
             Some(("query", name)) if !name.is_empty() => Ok(Self::Parameter(name.to_owned())),
-            _ => Err(format!("{text:?} is no source: expected method, path, uri, host, ip, header:NAME or query:NAME")),
+            _ => Err(format!(
+                "{text:?} is not a source: expected method, path, uri, host, ip, header:NAME, or query:NAME"
+            )),
         }
     }
 }
@@ -158,11 +160,11 @@ mod tests {
         for (spec, message) in [
             ("method", "expected KEY=SOURCE"),
             ("=method", "the key is missing"),
-            ("a=verb", "is no source"),
-            ("a=header:", "cannot be the name of a header"),
-            ("a=header:b c=d,", "is no source"),
-            ("a=query:", "is no source"),
-            ("*=ip", "only the query has keys"),
+            ("a=verb", "is not a source"),
+            ("a=header:", "is not a header name"),
+            ("a=header:b c=d,", "is not a source"),
+            ("a=query:", "is not a source"),
+            ("*=ip", "works only with the query"),
         ] {
             let error = spec.parse::<CheckOperation>().unwrap_err();
             assert!(error.contains(message), "{spec}: {error}");
