@@ -93,7 +93,7 @@ pub fn begin(format: Format, filter: &str) -> Result<Log, BeginError> {
 }
 
 fn tell_dropped(lines: u64) {
-    tracing::warn!(lines, total = dropped_lines(), "lines of this log were dropped: it could not be written in time");
+    tracing::warn!(lines, total = dropped_lines(), "log lines were dropped: the log could not be written fast enough");
 }
 
 /// What one event is written to, as a whole.

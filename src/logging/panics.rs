@@ -23,7 +23,7 @@ fn log(panic: &PanicHookInfo<'_>) {
         thread = thread.name().unwrap_or("unnamed"),
         location,
         backtrace,
-        "a bug in divvy: panicked: {}",
+        "bug in divvy: panic: {}",
         Escaped::error(reason)
     );
 }

@@ -143,7 +143,7 @@ impl Acceptor {
             }
         };
         if let Err(error) = prepare(&stream) {
-            CANNOT_PREPARE.say(|more| tracing::debug!(%error, %peer, more, "cannot set a connection's options"));
+            CANNOT_PREPARE.say(|more| tracing::debug!(%error, %peer, more, "cannot set socket options on a connection"));
         }
         // The socket moves from this runtime's poller to the worker's, and registers there when it is first polled.
         let stream = match stream.into_std() {
@@ -197,7 +197,7 @@ impl Acceptor {
             }
         };
         self.metrics.limits.reached(reached);
-        TOO_MANY.say(|more| tracing::warn!(%peer, limit, more, "too many connections{from}: refused one"));
+        TOO_MANY.say(|more| tracing::warn!(%peer, limit, more, "too many connections{from}: refused a connection"));
         // Best effort: a new socket's buffer has room for a line, and nobody waits for it.
         let _ = stream.try_write(message);
         // What the client has sent is unread: without its being read, the reset would overtake the line.
@@ -211,7 +211,7 @@ impl Acceptor {
 }
 
 fn cannot_serve(error: &io::Error, peer: SocketAddr) {
-    CANNOT_SERVE.say(|more| tracing::warn!(%error, %peer, more, "cannot hand a connection to its thread"));
+    CANNOT_SERVE.say(|more| tracing::warn!(%error, %peer, more, "cannot pass a connection to its thread"));
 }
 
 fn prepare(stream: &TcpStream) -> io::Result<()> {

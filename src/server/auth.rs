@@ -31,7 +31,7 @@ pub enum BadPassword {
     TooLong,
     #[error("it starts or ends with white space")]
     OuterSpace,
-    #[error("it has a control character, such as a line break, in it")]
+    #[error("it contains a control character, such as a line break")]
     Control,
 }
 
@@ -92,7 +92,7 @@ impl Guard {
         if !is_right {
             self.wrong.inc();
             let (front, peer) = (self.front, peer.map(tracing::field::display));
-            WRONG.say(|more| tracing::warn!(front, peer, more, "a wrong password"));
+            WRONG.say(|more| tracing::warn!(front, peer, more, "wrong password"));
         }
         is_right
     }

@@ -46,11 +46,11 @@ struct Found {
 pub enum NotReady {
     #[error("draining")]
     Draining,
-    #[error("the store has not been asked yet")]
+    #[error("the store has not been probed yet")]
     Starting,
     #[error("the store does not answer: {0}")]
     Failing(String),
-    #[error("the store does not answer: nothing was heard of it for {} seconds", MAX_AGE.as_secs())]
+    #[error("the store does not answer: no response for {} seconds", MAX_AGE.as_secs())]
     Silent,
 }
 
@@ -156,7 +156,7 @@ impl Health {
                 Ok(()) if is_failing => tracing::info!("ready again: the store answers"),
                 Err(reason @ (NotReady::Failing(_) | NotReady::Silent)) => {
                     let reason = reason.to_string();
-                    tracing::error!(reason = %Escaped::error(&reason), "not ready: /readyz says 503");
+                    tracing::error!(reason = %Escaped::error(&reason), "not ready: /readyz answers 503");
                 }
                 _ => {}
             }

@@ -69,7 +69,7 @@ impl Greeting {
         let _ = stream.try_write(self.answer);
         TLS_ON_A_PLAIN_PORT.say(|more| {
             let Self { front, peer, .. } = self;
-            tracing::warn!(front, %peer, more, "TLS on a plain port: this front does not speak TLS; see --tls-cert and --tls-fronts");
+            tracing::warn!(front, %peer, more, "TLS on a plaintext port: this listener does not use TLS; see --tls-cert and --tls-fronts");
         });
     }
 }

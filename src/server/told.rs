@@ -32,7 +32,7 @@ pub fn without_paths(error: &impl Display) -> String {
     let full = error.to_string();
     let told = replace_paths(&full);
     if told != full {
-        FAILED.say(|more| tracing::warn!(error = %Escaped::error(&full), more, "the store failed a request"));
+        FAILED.say(|more| tracing::warn!(error = %Escaped::error(&full), more, "the store failed while serving a request"));
     }
     told
 }
@@ -84,7 +84,7 @@ mod tests {
                 "IO error: No space left on device: While appending to file: [path]: No space left on device",
             ),
             ("Redis at redis://127.0.0.1:6379 does not answer", "Redis at redis://127.0.0.1:6379 does not answer"),
-            ("the store is full: no further counter is begun", "the store is full: no further counter is begun"),
+            ("the store is full: no new counters are created", "the store is full: no new counters are created"),
         ] {
             assert_eq!(store_error(&StoreError::new(error)), told);
         }

@@ -168,7 +168,7 @@ impl<S: Store> Resilient<S> {
 fn log_refusal(error: &StoreError) {
     // It may quote what the other side said.
     let error = error.to_string();
-    REFUSED.say(|more| tracing::warn!(error = %Escaped::error(&error), more, "the store did not take an action"));
+    REFUSED.say(|more| tracing::warn!(error = %Escaped::error(&error), more, "the store refused an action"));
 }
 
 /// The indexes of the asks that failed with such an error.

@@ -81,7 +81,7 @@ fn password_in(path: &Path) -> anyhow::Result<Arc<Password>> {
     // Editors end the last line, too.
     let line = text.strip_suffix('\n').unwrap_or(&text);
     let line = line.strip_suffix('\r').unwrap_or(line);
-    password(line).with_context(|| format!("what is in {} is no password", path.display()))
+    password(line).with_context(|| format!("{} does not contain a valid password", path.display()))
 }
 
 /// Warns of fronts that the network reaches, and that anybody may use who does.
@@ -97,12 +97,12 @@ pub fn warn_of_open_fronts(fronts: &Fronts, access: &Access, tls: &Secured) {
         ("gRPC", reached(&fronts.grpc, access.grpc.is_some(), &tls.grpc)),
     ] {
         if let Some(address) = address {
-            tracing::warn!(front, %address, "whoever reaches this address can use up and read counters: set --requirepass");
+            tracing::warn!(front, %address, "no authentication: any client that reaches this address can spend credits and read counters; set --requirepass");
         }
     }
     if let Some(address) = reached(&fronts.line, access.line.is_some(), &tls.line) {
         // As with the original, which had no password.
-        tracing::info!(%address, "whoever reaches the line protocol's address can hit");
+        tracing::info!(%address, "no authentication: any client that reaches the line protocol's address can send hits");
     }
 }
 

@@ -77,11 +77,11 @@ impl Stop {
             either(&mut signals).await;
             self.draining.cancel();
             notify::stopping();
-            tracing::info!("stopping: answering what came in; a second signal ends the process at once");
+            tracing::info!("stopping: answering requests already received; a second signal stops the process immediately");
         }
         either(&mut signals).await;
         self.at_once.cancel();
-        tracing::warn!("stopping at once: connections are cut");
+        tracing::warn!("stopping immediately: closing all connections");
     }
 }
 

@@ -108,7 +108,7 @@ pub fn inherited_url(variable: impl Fn(&str) -> Option<String>) -> anyhow::Resul
     let port = set("REDIS_PORT").filter(|port| {
         if is_link(port) {
             tracing::info!(
-                "REDIS_PORT is left out: it is an address, as Kubernetes sets it for a Service, not a port number"
+                "ignoring REDIS_PORT: it is an address that Kubernetes sets for a Service, not a port number"
             );
         }
         !is_link(port)

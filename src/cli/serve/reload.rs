@@ -84,11 +84,11 @@ async fn pass_on(hangups: Arc<Mutex<Signal>>, ask: Option<Sender<()>>) {
     while hangups.recv().await.is_some() {
         match &ask {
             Some(ask) if ask.send(()).is_ok() => {}
-            Some(_) => tracing::error!("SIGHUP: rules are not loaded again, for the thread that does has ended"),
+            Some(_) => tracing::error!("SIGHUP: cannot reload the rules: the reload thread has ended"),
             None => {
                 notify::reloading();
                 notify::ready();
-                tracing::info!("SIGHUP: there is no rules file to load again; the server was started without CONFIG");
+                tracing::info!("SIGHUP: there is no rules file to reload; the server was started without CONFIG");
             }
         }
     }

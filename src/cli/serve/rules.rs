@@ -68,14 +68,14 @@ impl RulesFile {
         if loaded.as_ref().is_ok_and(|loaded| loaded.rules.rules() == before.rules().rules()) {
             limiter.metrics().config.confirmed(limiter.now().as_nanos());
             if was_bad || reason == Reason::Asked {
-                tracing::info!("{file}: loaded again, unchanged");
+                tracing::info!("{file}: reloaded, unchanged");
             }
             return;
         }
         log_problems(&loaded);
         let Ok(Loaded { rules, .. }) = loaded else {
             limiter.metrics().config.refused(limiter.now().as_nanos());
-            return tracing::error!("{file}: not loaded, the rules from before stay in force");
+            return tracing::error!("{file}: not loaded; the previous rules stay in force");
         };
         limiter.replace_policy(put_in_force(rules, limiter.metrics(), limiter.now()));
         let Some(now) = limiter.policy() else { return };
@@ -121,13 +121,13 @@ fn log_changes(file: &path::Display<'_>, changes: &[Change<'_>]) {
         changed = count(|change| matches!(change, Change::Changed { .. })),
         start_afresh = count(|change| matches!(change, Change::Changed { counters: Counters::StartAfresh, .. })),
         moved = count(|change| matches!(change, Change::Moved(_))),
-        "{file}: loaded again, its rules are in force"
+        "{file}: reloaded; the new rules are in force"
     );
     for change in changes.iter().take(MAX_LOGGED_CHANGES) {
         tracing::info!("{file}: {change}");
     }
     if let Some(more) = changes.len().checked_sub(MAX_LOGGED_CHANGES).filter(|more| *more > 0) {
-        tracing::info!("{file}: and {more} changes more");
+        tracing::info!("{file}: and {more} more changes");
     }
 }
 

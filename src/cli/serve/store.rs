@@ -210,7 +210,7 @@ impl StoreChoice {
         let Self::Rocksdb { data_dir, wait_for_lock, .. } = self else { return };
         let give_up = Instant::now() + *wait_for_lock;
         if !wait_for_lock.is_zero() && RocksStore::is_in_use(data_dir) {
-            tracing::info!(data_dir = %data_dir.display(), "waiting for another process to leave the data directory");
+            tracing::info!(data_dir = %data_dir.display(), "waiting for another process to release the data directory");
             while Instant::now() < give_up && RocksStore::is_in_use(data_dir) {
                 tokio::time::sleep(LOCK_POLL).await;
             }
@@ -248,7 +248,7 @@ impl StoreChoice {
     /// For people: what and where. Passwords are masked.
     pub fn describe(&self) -> String {
         match self {
-            Self::Memory { .. } => "memory (counters are gone when the server stops)".to_owned(),
+            Self::Memory { .. } => "memory (counters are lost when the server stops)".to_owned(),
             Self::Rocksdb { data_dir, durability, .. } => {
                 let durability = match durability {
                     Durability::Sync => "sync",

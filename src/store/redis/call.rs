@@ -248,7 +248,7 @@ impl Failure {
     fn text(&self, name: &str) -> String {
         match self {
             Self::Timeout(time) => format!("Redis at {name} did not answer within {} ms", time.as_millis()),
-            Self::Overloaded => format!("Redis at {name} is too slow for all that is asked of it"),
+            Self::Overloaded => format!("Redis at {name} is overloaded: too many hits are waiting for it"),
             Self::Unreachable(error) => format!("cannot connect to Redis at {name}: {error}"),
             Self::Suspended(failure) => failure.text(name),
             Self::AtNode(node, failure) => match &**failure {
@@ -259,8 +259,8 @@ impl Failure {
                 format!("Redis at {name} belongs to a cluster ({error}): give the URLs of two or more of its nodes")
             }
             Self::Redis(error) => format!("Redis at {name}: {error}"),
-            Self::NoNode => format!("no node of the Redis cluster at {name} has the slot of this key"),
-            Self::Foreign(wanted) => format!("Redis at {name} gave a foreign answer: {wanted}"),
+            Self::NoNode => format!("no node of the Redis cluster at {name} serves this key's slot"),
+            Self::Foreign(wanted) => format!("Redis at {name} sent an unexpected reply: {wanted}"),
             Self::Cursor(cursor) => invalid_cursor(cursor).to_string(),
         }
     }

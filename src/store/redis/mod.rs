@@ -158,7 +158,7 @@ impl RedisStore {
 
 /// A reply that must be a number.
 fn count(reply: Reply) -> Result<u64, Failure> {
-    redis::from_redis_value(reply).map_err(|_| Failure::Foreign("the number of keys is no number"))
+    redis::from_redis_value(reply).map_err(|_| Failure::Foreign("the number of keys is not a number"))
 }
 
 /// The outcomes of a batch, as they come in.

@@ -35,7 +35,7 @@ pub enum InvalidRedisTarget {
         "Redis URL {number} is not valid: {reason}; write redis://[user:password@]host:port[/database], rediss:// for TLS, or redis+unix:///path"
     )]
     Url { number: usize, reason: RedisError },
-    #[error("the Redis URLs do not go together: {0}")]
+    #[error("the Redis URLs do not fit together: {0}")]
     Mixed(&'static str),
     #[error("Redis URL {number} is without TLS, so certificates have no use: write rediss://, or leave them out")]
     NoTls { number: usize },
@@ -43,9 +43,9 @@ pub enum InvalidRedisTarget {
     Unreadable { path: PathBuf, reason: io::Error },
     #[error("{} holds no {kind} in PEM (a section that begins with -----BEGIN)", path.display())]
     NotPem { path: PathBuf, kind: &'static str },
-    #[error("the certificates for Redis are of no use: {0}")]
+    #[error("cannot use the certificates for Redis: {0}")]
     Certificates(RedisError),
-    #[error("no client for these sentinels: {0}")]
+    #[error("cannot create a client for these sentinels: {0}")]
     Sentinel(RedisError),
 }
 
@@ -203,7 +203,7 @@ fn seeds(infos: &[ConnectionInfo], first: &ConnectionInfo) -> Result<Vec<Address
     let mut seeds = Vec::with_capacity(infos.len());
     for info in infos {
         if info.redis_settings().db() != 0 {
-            return mixed("a cluster has database 0 only");
+            return mixed("a cluster has only database 0");
         }
         if is_tls(info) != is_tls(first) {
             return mixed("write either redis:// or rediss:// for all nodes of a cluster");
@@ -215,7 +215,7 @@ fn seeds(infos: &[ConnectionInfo], first: &ConnectionInfo) -> Result<Vec<Address
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
                 seeds.push(Address { host: host.clone(), port: *port });
             }
-            _ => return mixed("several are the nodes of a cluster, which has no unix sockets"),
+            _ => return mixed("several URLs name the nodes of a cluster, which cannot use unix sockets"),
         }
     }
     Ok(seeds)

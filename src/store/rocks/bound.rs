@@ -42,7 +42,7 @@ struct Survey {
 impl Shared {
     pub(super) fn bound_loop(&self) {
         let mut room_log = RoomLog::default();
-        let mut surveys = Outage::of("counting the counters", "expired ones are not forgotten");
+        let mut surveys = Outage::of("counting the counters", "expired counters are not reclaimed");
         let mut look_at = Instant::now();
         let mut settled = 0;
         loop {

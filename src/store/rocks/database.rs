@@ -66,7 +66,7 @@ pub enum OpenError {
         "{0} is a backup; make a data directory of it with `divvy restore {0} --data-dir DIR`, and serve that (nothing was changed)"
     )]
     IsBackup(PathBuf),
-    #[error("cannot start a thread for the store: {0}; raise the limit on processes (ulimit -u)")]
+    #[error("cannot start a thread for the store: {0}; raise the process limit (ulimit -u)")]
     NoThread(std::io::Error),
 }
 
@@ -119,7 +119,7 @@ impl Database {
         let recovered = db.latest_sequence_number();
         synced.check(recovered, path)?;
         if let Err(error) = directory::remove_unfinished(path) {
-            tracing::warn!(%error, "cannot remove what a killed process left in the data directory");
+            tracing::warn!(%error, "cannot remove files that a killed process left in the data directory");
         }
         // A program that changed the database since, an older divvy for one, knew nothing of the stored count.
         let count = match (found, stored) {
@@ -138,7 +138,7 @@ impl Database {
                 bytes,
                 last_commit,
                 last_change = recovered,
-                "the write-ahead log ends in an unfinished write, as a power cut leaves it: everything before is recovered"
+                "the write-ahead log ends in an incomplete write, as after a power cut: everything before it is recovered"
             );
         }
         Ok(database)

@@ -127,7 +127,7 @@ pub fn remove_unfinished(path: &Path) -> io::Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
         if entry.file_name().to_str().is_some_and(is_unfinished) {
-            tracing::info!(file = %entry.path().display(), "removing what a killed process left unfinished");
+            tracing::info!(file = %entry.path().display(), "removing an unfinished file that a killed process left");
             fs::remove_file(entry.path())?;
         }
     }

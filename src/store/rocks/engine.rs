@@ -76,7 +76,7 @@ impl<D: Disk> Engine<D> {
                 record: Vec::new(),
                 outage: Outage::of(
                     "commits",
-                    "hits are answered with an error; divvy opens its database again once the disk takes writes",
+                    "hits are answered with an error; divvy reopens its database once the disk accepts writes",
                 ),
             }),
         }
@@ -165,7 +165,7 @@ impl<D: Disk> Engine<D> {
     async fn commit_elsewhere(self: &Arc<Self>, begun: Begun) -> Result<(), StoreError> {
         let engine = Arc::clone(self);
         let made = run_blocking(move || engine.finish(&begun.leader, begun.number)).await;
-        made.unwrap_or_else(|| Err(StoreError::new("the commit was broken off")))
+        made.unwrap_or_else(|| Err(StoreError::new("the commit was aborted")))
     }
 
     /// For a thread that may block: makes one commit.
@@ -183,7 +183,7 @@ impl<D: Disk> Engine<D> {
     fn commit_patiently(&self, number: u64) -> Result<(), StoreError> {
         let patience = if self.durability == Durability::Sync { Patience::Fsync } else { Patience::Stalls };
         // A record that was not written must never count as durable, whatever the disk's reason.
-        let refused = || Err(StoreError::new("cannot write the journal: the database would not wait"));
+        let refused = || Err(StoreError::new("cannot write the journal: the database is stalled"));
         self.commit(number, patience).unwrap_or_else(refused)
     }
 
@@ -307,7 +307,7 @@ impl<D: Disk> Engine<D> {
 }
 
 fn reopening() -> StoreError {
-    StoreError::new("the database is being opened again after a failure of the disk")
+    StoreError::new("the database is being reopened after a disk failure")
 }
 
 #[cfg(all(test, not(feature = "model")))]
