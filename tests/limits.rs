@@ -174,7 +174,7 @@ fn unfinished_requests_have_one_bound_on_their_memory() {
             // Otherwise it is let go on, or has sent so much after its end that the system dropped what it was told.
             if let Ok(length @ 1..) = client.read(&mut answer) {
                 let answer = String::from_utf8_lossy(&answer[..length]).into_owned();
-                assert_eq!(answer, "-ERR the server has no memory left for a request of this size: try again later\r\n");
+                assert_eq!(answer, "-ERR the server has no memory left for requests of this size: try again later\r\n");
                 told += 1;
             }
         }

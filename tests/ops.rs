@@ -299,7 +299,10 @@ fn a_backup_that_fails_leaves_nothing_behind() {
     fs::remove_dir(&backups).unwrap();
     fs::write(&backups, "not a directory").unwrap();
     let reply = client.command("DIVVY.BACKUP a");
-    assert!(reply.starts_with("-ERR cannot write the backup") && reply.contains("partial backup was removed"), "{reply}");
+    assert!(
+        reply.starts_with("-ERR cannot write the backup") && reply.contains("partial backup was removed"),
+        "{reply}"
+    );
     assert!(!reply.contains(&backups), "a client is told a path: {reply}");
     fs::remove_file(&backups).unwrap();
     fs::create_dir(&backups).unwrap();

@@ -143,7 +143,7 @@ impl Acceptor {
             }
         };
         if let Err(error) = prepare(&stream) {
-            CANNOT_PREPARE.say(|more| tracing::debug!(%error, %peer, more, "cannot set socket options on a connection"));
+            CANNOT_PREPARE.say(|more| tracing::debug!(%error, %peer, more, "cannot set a connection's options"));
         }
         // The socket moves from this runtime's poller to the worker's, and registers there when it is first polled.
         let stream = match stream.into_std() {

@@ -56,7 +56,7 @@ pub enum Next {
 pub enum Cut {
     #[error("the request was not finished within {} seconds", .0.as_secs())]
     TooSlow(Duration),
-    #[error("the server has no memory left for a request of this size: try again later")]
+    #[error("the server has no memory left for requests of this size: try again later")]
     NoMemory,
 }
 

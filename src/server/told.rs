@@ -32,7 +32,7 @@ pub fn without_paths(error: &impl Display) -> String {
     let full = error.to_string();
     let told = replace_paths(&full);
     if told != full {
-        FAILED.say(|more| tracing::warn!(error = %Escaped::error(&full), more, "the store failed while serving a request"));
+        FAILED.say(|more| tracing::warn!(error = %Escaped::error(&full), more, "the store failed on a request"));
     }
     told
 }

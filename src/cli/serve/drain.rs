@@ -77,7 +77,9 @@ impl Stop {
             either(&mut signals).await;
             self.draining.cancel();
             notify::stopping();
-            tracing::info!("stopping: answering requests already received; a second signal stops the process immediately");
+            tracing::info!(
+                "stopping: answering requests already received; a second signal stops the process immediately"
+            );
         }
         either(&mut signals).await;
         self.at_once.cancel();
