@@ -53,7 +53,7 @@ impl AccessArgs {
     /// When the password cannot be read, or is none.
     pub fn access(&self, metrics: &Metrics) -> anyhow::Result<Access> {
         let password = match (&self.requirepass, &self.requirepass_file) {
-            (Some(secret), _) => Some(password(secret.reveal()).context("--requirepass is no password")?),
+            (Some(secret), _) => Some(password(secret.reveal()).context("--requirepass is not a valid password")?),
             (None, Some(path)) => Some(password_in(path)?),
             (None, None) => None,
         };
