@@ -120,7 +120,7 @@ fn start(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         .build()
         .context("cannot start")?;
     let served = runtime.block_on(serve(args, limits, rules, &store, &addresses, handed, watched));
-    // Whoever still waits for a name to resolve, for statsd, is not waited for.
+    // A pending name lookup, for statsd, does not delay the exit.
     runtime.shutdown_background();
     served.map(|()| ExitCode::SUCCESS)
 }

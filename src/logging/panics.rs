@@ -1,5 +1,4 @@
-//! Panics in the log: a line as any other, in place of the standard library's report on standard error, which waits for
-//! a full pipe.
+//! Logs panics as ordinary lines. The standard library's own report on standard error would block on a full pipe.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::{self, PanicHookInfo};

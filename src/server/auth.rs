@@ -1,6 +1,6 @@
-//! Who may ask: the password, and what each connection has shown of it.
+//! Authentication: the password, and which connections have given it.
 //!
-//! How a password travels is the protocols' business.
+//! The protocols define how a password is sent.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ pub struct Password {
     length: usize,
 }
 
-/// Why a text is no password: one of the protocols could not carry it.
+/// Why a text cannot be a password: one of the protocols could not carry it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadPassword {
     #[error("it is empty")]
@@ -98,7 +98,7 @@ impl Guard {
     }
 }
 
-/// Where the password is asked for: `None` is for everybody.
+/// Where the password is required; `None`: open to every client.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
     pub line: Option<Arc<Guard>>,

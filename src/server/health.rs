@@ -1,8 +1,8 @@
-//! Whether hits can be answered just now, as `/readyz` and gRPC's health checks tell it.
+//! Readiness: whether the server can answer hits now, for `/readyz` and gRPC's health checks.
 //!
-//! One probe a second asks the store; all others read its result. The probe has a thread of its own, so that a
-//! store that hangs keeps nothing but the probe waiting. What it found holds for a few seconds: a probe that hangs, or
-//! a commit that it waits for, ends readiness by the result's age, whatever the probe does. A probe is never cancelled.
+//! One probe a second asks the store; everything else reads its result. The probe has its own thread, so a store that
+//! hangs blocks only the probe. A result is valid for a few seconds: when a probe, or a commit that it waits for, hangs,
+//! the result's age ends readiness. A probe is never cancelled.
 
 use std::future::Future;
 use std::sync::Arc;

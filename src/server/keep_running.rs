@@ -1,4 +1,4 @@
-//! Tasks that the process cannot do without: one that panics is logged, counted and restarted.
+//! Supervises essential tasks: a panic is logged and counted, and the task restarts.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,4 +1,4 @@
-//! What clients are told of a store that failed: what went wrong, without the server's paths. Those are in the log.
+//! What clients are told when the store fails: the reason, without the server's paths. The log has the full text.
 
 use std::fmt::Display;
 

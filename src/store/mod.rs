@@ -42,7 +42,7 @@ use crate::algorithm::{Ask, Limit, Outcome, State};
 use crate::clock::{Clock, NANOS_PER_SECOND, Timestamp};
 use crate::metrics::Figure;
 
-/// When a denied client should ask again, while nobody knows what it has left.
+/// When a denied client should ask again, while its remaining credit is unknown.
 const ASK_AGAIN_NS: u64 = NANOS_PER_SECOND;
 
 /// Why a store could not answer. Cheap to clone: one failed commit fails many asks.
@@ -50,14 +50,14 @@ const ASK_AGAIN_NS: u64 = NANOS_PER_SECOND;
 pub enum StoreError {
     #[error("{0}")]
     Failed(Arc<str>),
-    /// Whoever keeps the counters cannot be reached, or takes nothing from anybody.
+    /// The store cannot be reached, or refuses every client.
     #[error("{0}")]
     Unreachable(Arc<str>),
     /// More was asked of the store than it can do in time. It is well, as far as is known.
     #[error("{0}")]
     Overloaded(Arc<str>),
-    /// Whoever asked is mistaken, not the store: it gave nobody the cursor that begins so.
-    #[error("{0:?} is no cursor of this store, or the store has changed since; begin from the start")]
+    /// The client's mistake, not the store's: the store never issued a cursor that begins so.
+    #[error("{0:?} is not a cursor of this store, or the store has changed since; begin from the start")]
     InvalidCursor(String),
 }
 
@@ -265,7 +265,7 @@ impl Batch {
 /// - When `apply` returns, every outcome that it gives is as durable as the backend promises, a denial that saw
 ///   another caller's change included: that change is durable too.
 /// - An action that failed has an error as its outcome. It may or may not have taken its credit, never more than once.
-/// - Decisions use each entry's own time. The backend's clock is asked by nobody but its own housekeeping. The
+/// - Decisions use each entry's own time. Only the backend's own housekeeping reads its clock. The
 ///   exceptions are in Redis, which several servers share: an entry whose time is the batch's, no client having brought
 ///   another, is decided by Redis's clock; and a rule's fixed window, which is shared with programs that pass no time,
 ///   always is, in whole milliseconds.

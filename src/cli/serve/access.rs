@@ -1,4 +1,4 @@
-//! The flags that say who may ask.
+//! The flags of authentication.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -84,7 +84,7 @@ fn password_in(path: &Path) -> anyhow::Result<Arc<Password>> {
     password(line).with_context(|| format!("{} does not contain a valid password", path.display()))
 }
 
-/// Warns of fronts that the network reaches, and that anybody may use who does.
+/// Warns about listeners that are reachable from the network without authentication.
 pub fn warn_of_open_fronts(fronts: &Fronts, access: &Access, tls: &Secured) {
     let reached = |listener: &Option<TcpListener>, has_password: bool, tls: &Option<Arc<Tls>>| {
         let is_open = !has_password && !tls.as_ref().is_some_and(|tls| tls.asks_for_certificates());

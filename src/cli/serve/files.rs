@@ -1,4 +1,4 @@
-//! The process's limit on open files, which a connection is, too.
+//! The process's open files limit. Each connection is an open file.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

@@ -1,6 +1,6 @@
-//! Listening sockets that a service manager hands over (systemd's socket activation).
+//! Listening sockets that a service manager passes to divvy (systemd's socket activation).
 //!
-//! They stay open while the service is restarted: connections wait in them meanwhile.
+//! They stay open while the service restarts; connections wait in them meanwhile.
 
 use anyhow::{Context, bail};
 use listenfd::ListenFd;

@@ -1,4 +1,4 @@
-//! The flags that say where the fronts listen, and their sockets.
+//! The flags for the listen addresses, and their sockets.
 
 use std::io::{self, ErrorKind};
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! What the service manager is told, when there is one (systemd's NOTIFY_SOCKET).
+//! Notifies the service manager, if there is one (systemd's NOTIFY_SOCKET).
 
 use sd_notify::NotifyState;
 
@@ -22,7 +22,7 @@ pub fn stopping() {
 }
 
 fn tell(states: &[NotifyState]) {
-    // Without a service manager there is nobody to tell, and that is no error.
+    // Without a service manager there is nothing to notify, which is not an error.
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, "cannot notify the service manager: check NOTIFY_SOCKET");
     }

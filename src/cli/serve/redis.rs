@@ -8,7 +8,7 @@ use super::mask::masked;
 use crate::cli::units::{self, MAX_SECONDS, Time};
 use crate::store::{DEFAULT_REDIS_TIMEOUT, RedisOptions, RedisSentinel, RedisTls};
 
-/// How the REDIS_PORT begins that Kubernetes gives every pod beside a Service named redis: an address, and nobody's choice
+/// How the REDIS_PORT begins that Kubernetes gives every pod beside a Service named redis: an address, and not a choice
 /// of a store.
 const SERVICE_LINK: &str = "tcp://";
 

@@ -1,6 +1,6 @@
-//! Loading the rules again while they are served: when the file changes, and on SIGHUP.
+//! Reloads the rules of a running server: when the file changes, and on SIGHUP.
 //!
-//! The file is checked in full by a thread of its own, which nobody waits for; then the new rules are put in force for
+//! The file is checked in full by a thread of its own, which no request waits for; then the new rules are put in force for
 //! all batches from then on. A file with a mistake leaves the rules as they are.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};

@@ -1,4 +1,4 @@
-//! The rules file of a running server: loading it, and what the log is told about it.
+//! The rules file of a running server: loads it, and logs the changes.
 
 use std::mem;
 use std::path::{self, Path};
@@ -45,7 +45,7 @@ impl RulesFile {
             return;
         }
         let loaded = config::load(self.path());
-        // If not, somebody wrote to it while it was read, and the next looks will tell when that is over.
+        // If not, the file was written to while it was read; the next checks will see when that is over.
         if self.watch.is_at_rest() {
             self.take(loaded, limiter, Reason::Changed);
         }

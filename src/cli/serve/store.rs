@@ -21,7 +21,7 @@ use crate::store::{
 /// Where the rocksdb store lives unless the operator says otherwise.
 const DEFAULT_DATA_DIR: &str = "./divvy-data";
 
-/// How often to look whether another process has left the data directory: nobody tells.
+/// How often to check whether another process has released the data directory: there is no notification.
 const LOCK_POLL: Duration = Duration::from_millis(20);
 
 /// The most counters that may be kept in memory: 100 GB of them.

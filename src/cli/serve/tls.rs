@@ -1,4 +1,4 @@
-//! The flags of TLS, and the task that looks at its files again.
+//! The flags of TLS, and the task that reloads its files.
 
 use std::path::PathBuf;
 use std::sync::Arc;

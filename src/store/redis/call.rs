@@ -8,7 +8,7 @@ use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 use crate::store::StoreError;
 use crate::store::listing::invalid_cursor;
 
-/// The errors with which Redis refuses everybody's hits: it is a replica, starts, has no memory or no disk, lacks replicas or
+/// The errors with which Redis refuses all hits: it is a replica, starts, has no memory or no disk, lacks replicas or
 /// another part of its cluster, runs a script that does not end, does not accept divvy's user any more, or
 /// sends calls on that nobody follows.
 const OUT_OF_ORDER: [&str; 13] = [
@@ -179,7 +179,7 @@ impl Failure {
         self.code() == Some("READONLY")
     }
 
-    /// Whether it is certain that nobody has carried the call out.
+    /// Whether it is certain that the call was not carried out.
     pub(super) fn was_not_done(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::Suspended(_) | Self::NoNode => true,
@@ -209,7 +209,7 @@ impl Failure {
         Some(Redirection { node: node.to_owned(), asking })
     }
 
-    /// Whether Redis could not be reached, or takes nothing from anybody; otherwise only this call had no answer of use.
+    /// Whether Redis could not be reached, or refuses every client; otherwise only this call had no useful answer.
     fn is_outage(&self) -> bool {
         match self {
             Self::Timeout(_) | Self::Unreachable(_) | Self::Suspended(_) | Self::NoNode => true,

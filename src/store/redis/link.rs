@@ -154,7 +154,7 @@ impl Link {
         let mut attempt = self.attempt();
         let mut sent = attempt.send(pipeline, deadline).await;
         if matches!(sent, Sent::Not) {
-            // It broke while nobody used it.
+            // It broke while it was idle.
             self.drop_attempt(&attempt);
             attempt = self.attempt();
             sent = attempt.send(pipeline, deadline).await;

@@ -59,7 +59,7 @@ impl Scan {
 
     pub(super) fn read(&self, [info, page]: [Reply; 2]) -> Result<ServerPage, Failure> {
         let foreign = |wanted| move |_| Failure::Foreign(wanted);
-        let info: String = redis::from_redis_value(info).map_err(foreign("INFO is no text"))?;
+        let info: String = redis::from_redis_value(info).map_err(foreign("INFO is not text"))?;
         let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap_or_default();
         let page = redis::from_redis_value(page).map_err(foreign("a page of SCAN is not a cursor and names"))?;
         let (next, names): (u64, Vec<Vec<u8>>) = page;

@@ -188,7 +188,7 @@ fn is_partial(name: &str) -> bool {
     name.strip_suffix(PARTIAL).and_then(|name| name.strip_prefix('.')).is_some_and(|name| !name.is_empty())
 }
 
-/// Whether the directory holds nothing but files of a database: then it is a backup of ours, and nobody else's.
+/// Whether the directory holds nothing but files of a database: then it is one of divvy's backups.
 fn holds_a_copy(dir: &Path) -> io::Result<bool> {
     const BEGINNINGS: [&str; 5] = ["CURRENT", "MANIFEST-", "OPTIONS-", FORMAT_FILE, BACKUP_FILE];
     for entry in fs::read_dir(dir)? {

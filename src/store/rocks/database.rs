@@ -199,7 +199,7 @@ impl Database {
     ) -> Result<(), StoreError> {
         let mut options = ReadOptions::default();
         options.set_iterate_range(PrefixRange(prefix));
-        // Whoever lists a million counters must not push the busy ones out of the cache.
+        // Listing a million counters must not push the busy ones out of the cache.
         options.fill_cache(false);
         let start = IteratorMode::From(after.unwrap_or(prefix), Direction::Forward);
         for counter in self.db.iterator_cf_opt(self.counters(), options, start) {

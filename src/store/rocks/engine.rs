@@ -290,7 +290,7 @@ impl<D: Disk> Engine<D> {
         let mut disk = self.disk.write();
         *disk = None;
         *disk = Some(open()?);
-        // The disk may have lost or kept what nobody knows of.
+        // It is unknown what the disk has lost or kept.
         self.budget.doubt();
         Ok(())
     }
