@@ -113,7 +113,7 @@ fn a_foreign_cursor_is_refused() {
         let cursor = Some("no cursor".to_owned());
         let listing = Listing { prefix, limit, cursor, count: 10, now: Clock::system().now() };
         let error = wait(store.list(listing)).unwrap_err().to_string();
-        assert!(error.contains("\"no cursor\" is no cursor"), "{error}");
+        assert!(error.contains("\"no cursor\" is not a cursor"), "{error}");
     }
 }
 

@@ -131,7 +131,7 @@ fn a_flood_of_lines_is_dropped_and_counted_and_told_once_the_log_is_read_again()
     });
     assert_eq!(server.terminate().code(), Some(0));
     let text = reading.join().unwrap().unwrap();
-    let told: Vec<_> = text.lines().filter(|line| line.contains("lines of this log were dropped")).collect();
+    let told: Vec<_> = text.lines().filter(|line| line.contains("log lines were dropped")).collect();
     assert!(told.last().is_some_and(|line| line.ends_with(&format!("total={dropped}"))), "{told:?}");
     let shown = text.lines().filter(|line| line.contains("allows 9 in 60 s")).count() as u64;
     assert!(shown + dropped >= RULES as u64, "{shown} shown, {dropped} dropped");

@@ -120,7 +120,7 @@ fn a_wrong_password_is_logged_with_its_address() {
     let mut stream = connect(server.http);
     let peer = stream.local_addr().unwrap();
     stream.write_all(&http::encode("GET", "/v1/rules", &[("authorization", "Bearer wrong")], b"")).unwrap();
-    log.await_line(&["a wrong password", &peer.to_string()]);
+    log.await_line(&["wrong password", &peer.to_string()]);
 }
 
 #[test]
@@ -201,6 +201,6 @@ fn what_a_peer_says_is_escaped() {
     let mut client = LineClient::connect(server.line);
     client.send(b"HIT method=GET path=/status\n");
     assert!(client.read_line().starts_with("ERR unknown "));
-    log.await_line(&["did not take an action", r"\r\nforged\x1b[2J\r2026-01-01"]);
+    log.await_line(&["refused an action", r"\r\nforged\x1b[2J\r2026-01-01"]);
     assert_clean(&log);
 }

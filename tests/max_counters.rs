@@ -173,7 +173,7 @@ fn the_log_tells_when_the_store_is_full_and_when_there_is_room_again() {
         }
         until(|| {
             assert!(client.command("DIVVY.HIT api=long user=a").starts_with("[1 "));
-            log.text().contains("working again: room for counters")
+            log.text().contains("working again: capacity for new counters")
         });
         assert_eq!(log.count("the store is full"), 1, "{store}: {}", log.text());
     }

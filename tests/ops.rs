@@ -185,7 +185,7 @@ fn a_backup_is_written_below_the_operator_s_directory_or_not_at_all() {
     assert_eq!(client.command("DIVVY.BACKUP empty"), place.path("backups/empty"));
     for taken in ["empty", "full"] {
         let reply = client.command(&format!("DIVVY.BACKUP {taken}"));
-        assert!(reply.contains("is there already and not empty"), "{reply}");
+        assert!(reply.contains("already exists and is not empty"), "{reply}");
     }
     let by_path = place.path("backups/by-path");
     assert_eq!(done(&["backup", &format!("{by_path}/"), "--server", &server.resp.to_string()]).trim_end(), by_path);
@@ -299,7 +299,10 @@ fn a_backup_that_fails_leaves_nothing_behind() {
     fs::remove_dir(&backups).unwrap();
     fs::write(&backups, "not a directory").unwrap();
     let reply = client.command("DIVVY.BACKUP a");
-    assert!(reply.starts_with("-ERR cannot write the backup") && reply.contains("nothing is left"), "{reply}");
+    assert!(
+        reply.starts_with("-ERR cannot write the backup") && reply.contains("partial backup was removed"),
+        "{reply}"
+    );
     assert!(!reply.contains(&backups), "a client is told a path: {reply}");
     fs::remove_file(&backups).unwrap();
     fs::create_dir(&backups).unwrap();

@@ -12,9 +12,9 @@ use crate::support::log::Log;
 use crate::support::redis::RedisServer;
 use crate::support::{LineClient, RespClient, Server, divvy, encode, http};
 
-const IN_FORCE: &str = "loaded again, its rules are in force";
-const UNCHANGED: &str = "loaded again, unchanged";
-const NOT_LOADED: &str = "not loaded, the rules from before stay in force";
+const IN_FORCE: &str = "reloaded; the new rules are in force";
+const UNCHANGED: &str = "reloaded, unchanged";
+const NOT_LOADED: &str = "not loaded; the previous rules stay in force";
 
 /// A rules file that can be changed, and a server of it that logs.
 struct Watched {

@@ -165,7 +165,7 @@ fn a_client_without_tls_is_told_and_so_is_the_log() {
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with(begin), "{answer:?}");
         log.await_line(&[
-            "a TLS handshake failed",
+            "TLS handshake failed",
             "plain text on a TLS port",
             &format!("front=\"{front}\""),
             "peer=127.0.0.1:",
@@ -193,7 +193,7 @@ fn a_client_with_tls_on_a_plain_port_is_told_and_so_is_the_log() {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with(begin) && answer.lines().count() < 7, "{answer:?}");
-        log.await_line(&["TLS on a plain port", &format!("front=\"{front}\""), "peer=127.0.0.1:"]);
+        log.await_line(&["TLS on a plaintext port", &format!("front=\"{front}\""), "peer=127.0.0.1:"]);
     }
     // A real client fails at once.
     let mut curl = Command::new("curl");
@@ -214,8 +214,8 @@ fn only_clients_with_a_certificate_from_the_authority() {
         let output = ping(stranger);
         assert!(!output.status.success() && output.stdout != b"PONG\n", "{stranger:?}: {output:?}");
     }
-    log.await_line(&["a TLS handshake failed", "peer sent no certificates"]);
-    log.await_line(&["a TLS handshake failed", "UnknownIssuer"]);
+    log.await_line(&["TLS handshake failed", "peer sent no certificates"]);
+    log.await_line(&["TLS handshake failed", "UnknownIssuer"]);
 
     let mut command = divvy();
     command.args(["hit", "--addr", &server.line.to_string(), "--tls-ca", &certificates.path("ca.pem")]);
@@ -233,7 +233,7 @@ fn a_certificate_is_replaced_under_running_connections() {
 
     let renewed = certificates.issue("server");
     assert_ne!(shown_certificate(&old), renewed);
-    log.await_count(1, "loaded the TLS certificate");
+    log.await_count(1, "loaded the new TLS certificate");
     let mut new = handshake(&certificates, server.line, &[]);
     assert_eq!(shown_certificate(&new), renewed);
     assert!(ask(&mut new, HIT).starts_with("OK true 998 "));
@@ -263,7 +263,7 @@ fn a_bad_replacement_changes_nothing_and_a_hang_up_looks_again() {
     fs::remove_file(certificates.path("server.pem")).unwrap();
     let renewed = certificates.issue("server");
     server.signal("-HUP");
-    log.await_count(1, "loaded the TLS certificate");
+    log.await_count(1, "loaded the new TLS certificate");
     assert_eq!(shown_certificate(&handshake(&certificates, server.resp, &[])), renewed);
 }
 
@@ -306,7 +306,7 @@ fn a_handshake_that_never_ends_is_cut_and_gives_its_place_back() {
         let _ = stream.read_to_end(&mut answer);
         assert_eq!(answer, b"");
     }
-    log.await_count(2, "it took too long");
+    log.await_count(2, "timed out");
     until(|| redis_cli(&server, &certificates, None, &["PING"]).stdout == b"PONG\n");
 }
 

@@ -120,7 +120,7 @@ fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCo
         .build()
         .context("cannot start")?;
     let served = runtime.block_on(serve(args, limits, rules, &store, &addresses, handed, watched));
-    // Whoever still waits for a name to resolve, for statsd, is not waited for.
+    // A pending name lookup, for statsd, does not delay the exit.
     runtime.shutdown_background();
     served.map(|()| ExitCode::SUCCESS)
 }
@@ -224,7 +224,7 @@ fn announce(args: &ServeArgs, fronts: &Fronts, store: &StoreChoice, rules: Optio
     writeln!(lines, "store: {store}")?;
     match (rules, &args.config) {
         (Some(rules), Some(path)) => writeln!(lines, "rules: {} from {}", rules.rules().len(), path.display())?,
-        _ => writeln!(lines, "rules: none; a HIT needs them: divvy serve CONFIG")?,
+        _ => writeln!(lines, "rules: none; HIT needs rules: divvy serve CONFIG")?,
     }
     print(lines);
     Ok(())
@@ -234,10 +234,10 @@ fn announce(args: &ServeArgs, fronts: &Fronts, store: &StoreChoice, rules: Optio
 fn print(lines: String) {
     let write = move || {
         if let Err(error) = io::stdout().write_all(lines.as_bytes()) {
-            tracing::warn!(%error, "cannot print on standard output where the server listens");
+            tracing::warn!(%error, "cannot print the listen addresses to standard output");
         }
     };
     if let Err(error) = thread::Builder::new().name("divvy-print".into()).spawn(write) {
-        tracing::warn!(%error, "cannot print where the server listens");
+        tracing::warn!(%error, "cannot print the listen addresses");
     }
 }

@@ -1,4 +1,4 @@
-//! Foreign bytes as the log may show them: on one line, in ASCII, and not many of them.
+//! Escapes bytes from outside for the log: one line, ASCII only, truncated.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The log: where it goes, what may be printed in it, and how often.
+//! The log: where it goes, how text is escaped, and how often a message may appear.
 //!
 //! Every room writes to it through `tracing`. What a client or a peer sent is written [`Escaped`]; what a client can
 //! cause at will is written [`Sometimes`]. Lines go through a bounded [`queue`]: logging never waits, and a log that
@@ -93,7 +93,7 @@ pub fn begin(format: Format, filter: &str) -> Result<Log, BeginError> {
 }
 
 fn tell_dropped(lines: u64) {
-    tracing::warn!(lines, total = dropped_lines(), "lines of this log were dropped: it could not be written in time");
+    tracing::warn!(lines, total = dropped_lines(), "log lines were dropped: the log could not be written fast enough");
 }
 
 /// What one event is written to, as a whole.

@@ -1,5 +1,4 @@
-//! Panics in the log: a line as any other, in place of the standard library's report on standard error, which waits for
-//! a full pipe.
+//! Logs panics as ordinary lines. The standard library's own report on standard error would block on a full pipe.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::{self, PanicHookInfo};
@@ -23,7 +22,7 @@ fn log(panic: &PanicHookInfo<'_>) {
         thread = thread.name().unwrap_or("unnamed"),
         location,
         backtrace,
-        "a bug in divvy: panicked: {}",
+        "bug in divvy: panic: {}",
         Escaped::error(reason)
     );
 }

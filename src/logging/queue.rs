@@ -1,7 +1,7 @@
 //! Log lines on their way out: a bounded queue, and the thread that writes it.
 //!
-//! A line is queued or dropped at once, and never waits for a disk, a pipe or a terminal. A line that does not fit, or
-//! that cannot be written, is counted. Nothing here knows what a line says.
+//! A line is queued or dropped immediately; logging never waits for a disk, a pipe or a terminal. Lines that do not fit,
+//! or cannot be written, are counted. Nothing here knows what a line says.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write};

@@ -1,4 +1,4 @@
-//! A bound on messages that clients can cause at will: an attacker shall not fill the log, nor wait for it to be written.
+//! Throttles messages that clients can cause at will, so that an attacker cannot flood the log.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -81,7 +81,7 @@ impl Metrics {
     /// Shows a counter that `read` knows, one that a room beside this one keeps. Its name ends in `_total`; once a name.
     pub fn show(&self, name: &'static str, help: &'static str, read: fn() -> u64) {
         if let Err(error) = self.registry.register(Box::new(Pulled::new(name, help, read))) {
-            tracing::error!(%error, name, "a metric is not shown");
+            tracing::error!(%error, name, "cannot expose a metric");
         }
     }
 

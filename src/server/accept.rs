@@ -1,6 +1,6 @@
-//! Accepting: each front's loop, who is let in, and the threads that connections go to.
+//! Accepts connections: one loop per front, admission, and the hand-over to worker threads.
 //!
-//! What a connection says is its [`Front`]'s business.
+//! Each [`Front`] interprets what its connections say.
 
 use std::future::Future;
 use std::io;
@@ -197,8 +197,8 @@ impl Acceptor {
             }
         };
         self.metrics.limits.reached(reached);
-        TOO_MANY.say(|more| tracing::warn!(%peer, limit, more, "too many connections{from}: refused one"));
-        // Best effort: a new socket's buffer has room for a line, and nobody waits for it.
+        TOO_MANY.say(|more| tracing::warn!(%peer, limit, more, "too many connections{from}: refused a connection"));
+        // Best effort: a new socket's buffer has room for a line, and nothing waits for it.
         let _ = stream.try_write(message);
         // What the client has sent is unread: without its being read, the reset would overtake the line.
         if let Ok(parting) = Arc::clone(&self.partings).try_acquire_owned() {
@@ -211,7 +211,7 @@ impl Acceptor {
 }
 
 fn cannot_serve(error: &io::Error, peer: SocketAddr) {
-    CANNOT_SERVE.say(|more| tracing::warn!(%error, %peer, more, "cannot hand a connection to its thread"));
+    CANNOT_SERVE.say(|more| tracing::warn!(%error, %peer, more, "cannot pass a connection to its thread"));
 }
 
 fn prepare(stream: &TcpStream) -> io::Result<()> {

@@ -1,6 +1,6 @@
-//! Who may connect: how many connections are open, in all and from each address.
+//! Admission: bounds on open connections, in total and per address.
 //!
-//! Counted when a connection begins and when it ends, never in between.
+//! Connections are counted when they begin and when they end, never in between.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

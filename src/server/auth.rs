@@ -1,6 +1,6 @@
-//! Who may ask: the password, and what each connection has shown of it.
+//! Authentication: the password, and which connections have given it.
 //!
-//! How a password travels is the protocols' business.
+//! The protocols define how a password is sent.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ pub struct Password {
     length: usize,
 }
 
-/// Why a text is no password: one of the protocols could not carry it.
+/// Why a text cannot be a password: one of the protocols could not carry it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadPassword {
     #[error("it is empty")]
@@ -31,7 +31,7 @@ pub enum BadPassword {
     TooLong,
     #[error("it starts or ends with white space")]
     OuterSpace,
-    #[error("it has a control character, such as a line break, in it")]
+    #[error("it contains a control character, such as a line break")]
     Control,
 }
 
@@ -92,13 +92,13 @@ impl Guard {
         if !is_right {
             self.wrong.inc();
             let (front, peer) = (self.front, peer.map(tracing::field::display));
-            WRONG.say(|more| tracing::warn!(front, peer, more, "a wrong password"));
+            WRONG.say(|more| tracing::warn!(front, peer, more, "wrong password"));
         }
         is_right
     }
 }
 
-/// Where the password is asked for: `None` is for everybody.
+/// Where the password is required; `None`: open to every client.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
     pub line: Option<Arc<Guard>>,

@@ -1,6 +1,6 @@
-//! One connection: read → answer all that came in → write once, until either side ends it.
+//! One connection: read → answer everything received → write once, until either side closes it.
 //!
-//! Here are the socket's buffers, timeouts and orderly ends. What the bytes mean is the [`Session`]'s business.
+//! This module owns the socket's buffers, timeouts and orderly close. The [`Session`] interprets the bytes.
 
 #![expect(clippy::disallowed_methods, reason = "how long a client may be silent or take nothing")]
 
@@ -150,7 +150,7 @@ pub async fn serve(stream: Stream, mut session: impl Session, timeouts: Timeouts
     };
     // Made once: a new one for every read would register itself with the token, under a lock that all connections share.
     let mut closing = pin!(closing.cancelled());
-    // An error means that the client is gone, or takes nothing: there is nobody to end it with.
+    // An error means that the client is gone, or reads nothing: no client is left to close with.
     let ended = connection.answer_until_end(&mut session, closing.as_mut()).await;
     if ended.is_ok() {
         close(connection.stream).await;

@@ -1,7 +1,7 @@
-//! Memory that was freed goes back to the system.
+//! Returns freed memory to the system.
 //!
-//! The allocator keeps what a thread freed for that thread, and looks whether it has been idle for long only when more
-//! is asked for. After a burst an idle server would keep it all for good.
+//! The allocator keeps what a thread freed for that thread, and checks whether it has been idle only when the thread
+//! allocates again. After a burst, an idle server would keep all of it forever.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const EVERY: Duration = Duration::from_secs(5);
 
 #[expect(unsafe_code, reason = "the allocator's crate wraps this function in no safe one")]
 unsafe extern "C" {
-    /// Gives back what the calling thread has freed, and pages that nobody has used for a while; all pages with `force`.
+    /// Gives back what the calling thread has freed, and pages that were unused for a while; all pages with `force`.
     safe fn mi_collect(force: bool);
 }
 

@@ -1,8 +1,8 @@
-//! Whether hits can be answered just now, as `/readyz` and gRPC's health checks tell it.
+//! Readiness: whether the server can answer hits now, for `/readyz` and gRPC's health checks.
 //!
-//! One probe a second asks the store; all others read its result. The probe has a thread of its own, so that a
-//! store that hangs keeps nothing but the probe waiting. What it found holds for a few seconds: a probe that hangs, or
-//! a commit that it waits for, ends readiness by the result's age, whatever the probe does. A probe is never cancelled.
+//! One probe a second asks the store; everything else reads its result. The probe has its own thread, so a store that
+//! hangs blocks only the probe. A result is valid for a few seconds: when a probe, or a commit that it waits for, hangs,
+//! the result's age ends readiness. A probe is never cancelled.
 
 #![expect(clippy::disallowed_methods, reason = "how old the result of a probe is")]
 
@@ -48,11 +48,11 @@ struct Found {
 pub enum NotReady {
     #[error("draining")]
     Draining,
-    #[error("the store has not been asked yet")]
+    #[error("the store has not been probed yet")]
     Starting,
     #[error("the store does not answer: {0}")]
     Failing(String),
-    #[error("the store does not answer: nothing was heard of it for {} seconds", MAX_AGE.as_secs())]
+    #[error("the store does not answer: no response for {} seconds", MAX_AGE.as_secs())]
     Silent,
 }
 
@@ -158,7 +158,7 @@ impl Health {
                 Ok(()) if is_failing => tracing::info!("ready again: the store answers"),
                 Err(reason @ (NotReady::Failing(_) | NotReady::Silent)) => {
                     let reason = reason.to_string();
-                    tracing::error!(reason = %Escaped::error(&reason), "not ready: /readyz says 503");
+                    tracing::error!(reason = %Escaped::error(&reason), "not ready: /readyz answers 503");
                 }
                 _ => {}
             }

@@ -1,4 +1,4 @@
-//! Tasks that the process cannot do without: one that panics is logged, counted and restarted.
+//! Supervises essential tasks: a panic is logged and counted, and the task restarts.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,7 +31,7 @@ pub fn survive(task: Task, metrics: &Metrics, work: impl FnOnce()) {
 /// The panic itself is in the log by now.
 fn note(task: Task, metrics: &Metrics) {
     metrics.tasks.restarted(task);
-    tracing::error!(task = task.name(), "a background task failed, and goes on");
+    tracing::error!(task = task.name(), "a background task failed and was restarted");
 }
 
 #[cfg(test)]

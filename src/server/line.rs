@@ -1,4 +1,4 @@
-//! The line protocol's front: a session that answers HITs.
+//! The line protocol's front: a session that answers `HIT`s.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -128,7 +128,7 @@ impl Work {
     }
 }
 
-/// The reply to a line that is no HIT, or comes from somebody who may not hit: it may be an AUTH, where there is a
+/// The reply to a line that is not a HIT, or comes from a client that may not hit: it may be an AUTH, where there is a
 /// password. Divvy knows none, so without one it is as unknown as any other command.
 fn no_hit(line: &[u8], error: RequestError, gate: &mut Gate) -> Reply {
     let given = if gate.has_password() { parse_auth(line) } else { None };

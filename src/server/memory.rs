@@ -1,7 +1,7 @@
-//! The memory that connections' buffers take, all of them together.
+//! The budget for the memory of all connections' buffers.
 //!
-//! Each buffer has [`FREE`] bytes of its own: enough for whoever sends requests of common size and reads the replies.
-//! What goes beyond, large requests that are unfinished and replies that nobody takes, comes out of one account that all
+//! Each buffer has [`FREE`] bytes of its own: enough for clients that send requests of common size and read the replies.
+//! What goes beyond, large unfinished requests and unread replies, comes out of one budget that all
 //! connections share. Nothing here allocates: this is book-keeping.
 
 use std::sync::Arc;

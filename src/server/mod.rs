@@ -1,7 +1,7 @@
-//! Sockets: listening, accepting, caps and timeouts, and the end of it all.
+//! Sockets: listening, accepting, limits, timeouts and shutdown.
 //!
 //! Every front is an accept loop ([`accept`]) that gives each connection to its protocol: [`line`] and [`resp`] are
-//! sessions of one read-answer-write loop ([`connection`]), [`http`] and [`grpc`] are libraries'. Nothing here judges a request or
+//! sessions of one read-answer-write loop ([`connection`]), [`http`] and [`grpc`] are libraries'. Nothing here decides about a request or
 //! knows a rule.
 
 mod accept;

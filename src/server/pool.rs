@@ -1,7 +1,7 @@
-//! Working memory that the connections of one thread lend each other: a connection that waits for its client holds none.
+//! Working memory shared by the connections of one thread: a connection that waits for its client holds none.
 //!
-//! Ten thousand clients that once sent a burst each would keep gigabytes otherwise; and memory that was used a moment
-//! ago is in the processor's caches. What a pool keeps is bounded, item by item and in all.
+//! Otherwise, ten thousand clients that each sent one burst would keep gigabytes. Recently used memory is also still in
+//! the processor's caches. Each pool is bounded, per item and in total.
 
 use std::cell::RefCell;
 use std::thread::LocalKey;

@@ -1,4 +1,4 @@
-//! Whether a client takes its replies: at least [`LEAST`] bytes in each write timeout.
+//! Checks that a client reads its replies: at least [`LEAST`] bytes in each write timeout.
 //!
 //! What counts is what the client's machine has acknowledged. The kernel reports room in its buffer only once a third of
 //! it is free, which a slow client may take many timeouts to read.

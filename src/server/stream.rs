@@ -1,4 +1,4 @@
-//! A connection's byte stream, whatever carries it.
+//! A connection's byte stream, over plain TCP or TLS.
 
 use std::ffi::c_int;
 use std::io::{self, IoSlice};
@@ -69,7 +69,7 @@ impl Greeting {
         let _ = stream.try_write(self.answer);
         TLS_ON_A_PLAIN_PORT.say(|more| {
             let Self { front, peer, .. } = self;
-            tracing::warn!(front, %peer, more, "TLS on a plain port: this front does not speak TLS; see --tls-cert and --tls-fronts");
+            tracing::warn!(front, %peer, more, "TLS on a plaintext port: this listener does not use TLS; see --tls-cert and --tls-fronts");
         });
     }
 }
@@ -124,7 +124,7 @@ impl Stream {
     pub async fn left(&self) {
         loop {
             match self.tcp().ready(Interest::READABLE).await {
-                // Input that nobody reads yet is no news, and would be told again at once.
+                // Input that is not read yet is not new, and would be reported again immediately.
                 Ok(ready) if !ready.is_read_closed() => tokio::time::sleep(ASKED_AGAIN).await,
                 Ok(_) | Err(_) => return,
             }

@@ -1,4 +1,4 @@
-//! What clients are told of a store that failed: what went wrong, without the server's paths. Those are in the log.
+//! What clients are told when the store fails: the reason, without the server's paths. The log has the full text.
 
 use std::fmt::Display;
 
@@ -32,7 +32,7 @@ pub fn without_paths(error: &impl Display) -> String {
     let full = error.to_string();
     let told = replace_paths(&full);
     if told != full {
-        FAILED.say(|more| tracing::warn!(error = %Escaped::error(&full), more, "the store failed a request"));
+        FAILED.say(|more| tracing::warn!(error = %Escaped::error(&full), more, "the store failed on a request"));
     }
     told
 }
@@ -84,7 +84,7 @@ mod tests {
                 "IO error: No space left on device: While appending to file: [path]: No space left on device",
             ),
             ("Redis at redis://127.0.0.1:6379 does not answer", "Redis at redis://127.0.0.1:6379 does not answer"),
-            ("the store is full: no further counter is begun", "the store is full: no further counter is begun"),
+            ("the store is full: no new counters are created", "the store is full: no new counters are created"),
         ] {
             assert_eq!(store_error(&StoreError::new(error)), told);
         }

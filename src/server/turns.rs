@@ -1,7 +1,7 @@
-//! Turns at work that is large: requests that run on the blocking pool, or whose replies are long.
+//! Turns for expensive work: requests that run on the blocking pool, or that have long replies.
 //!
-//! So many run at once and the rest wait, lest each of a thousand clients that ask for `INFO` have a thread and a reply
-//! in memory. What they do is their own business.
+//! A bounded number runs at once and the rest wait. Otherwise a thousand clients that send `INFO` would have a thread
+//! and a reply in memory each. Nothing here knows what the work is.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// For work that has a bound of its own, and so waits for nobody.
+    /// For work that has its own bound, and so never waits.
     pub fn at_once() -> Self {
         Self { _permit: None }
     }

@@ -1,4 +1,4 @@
-//! The threads that connections run on: each a runtime of its own, on one thread.
+//! The worker threads that serve connections, each with its own single-threaded runtime.
 //!
 //! A connection stays on its thread, so waking it costs no other thread anything; with tokio's work-stealing scheduler a
 //! hit that was not pipelined cost half as much again (benches/README.md has the figures). Nothing here knows what

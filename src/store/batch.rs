@@ -6,7 +6,7 @@ use super::error::StoreError;
 use crate::algorithm::{Ask, Limit, Outcome, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
-/// When a denied client should ask again, while nobody knows what it has left.
+/// When a denied client should ask again, while its remaining credit is unknown.
 const ASK_AGAIN_NS: u64 = NANOS_PER_SECOND;
 
 /// What to do with a bucket.
@@ -187,7 +187,7 @@ impl Batch {
 
     /// The outcome of the action that [`Batch::push`] gave this index; an error when no store has applied it.
     pub fn outcome(&self, index: usize) -> Result<Outcome, StoreError> {
-        self.outcomes.get(index).cloned().unwrap_or_else(|| Err(StoreError::new("the store gave no answer")))
+        self.outcomes.get(index).cloned().unwrap_or_else(|| Err(StoreError::new("the store returned no answer")))
     }
 }
 

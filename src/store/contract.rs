@@ -15,7 +15,7 @@ use crate::metrics::Figure;
 /// - When `apply` returns, every outcome that it gives is as durable as the backend promises, a denial that saw
 ///   another caller's change included: that change is durable too.
 /// - An action that failed has an error as its outcome. It may or may not have taken its credit, never more than once.
-/// - Decisions use each entry's own time. The backend's clock is asked by nobody but its own housekeeping. The
+/// - Decisions use each entry's own time. Only the backend's own housekeeping reads its clock. The
 ///   exceptions are in Redis, which several servers share: an entry whose time is the batch's, no client having brought
 ///   another, is decided by Redis's clock; and a rule's fixed window, which is shared with programs that pass no time,
 ///   always is, in whole milliseconds.

@@ -92,7 +92,7 @@ impl CounterBudget {
         Self {
             max_counters: i64::try_from(bounds.max_counters).unwrap_or(i64::MAX),
             when_full: bounds.when_full,
-            error: StoreError::new("the store is full: no further counter is begun, those that are there go on"),
+            error: StoreError::new("the store is full: no new counters are created; existing ones still count"),
             begun: AtomicI64::new(0),
             base: AtomicI64::new(0),
             dropped: AtomicI64::new(0),
@@ -263,7 +263,7 @@ pub struct RoomLog {
 impl Default for RoomLog {
     fn default() -> Self {
         let meanwhile = "new ones are answered as --when-full says (raise --max-counters or --max-disk)";
-        Self { outage: Outage::of("room for counters", meanwhile), full_at: Timestamp::EPOCH }
+        Self { outage: Outage::of("capacity for new counters", meanwhile), full_at: Timestamp::EPOCH }
     }
 }
 

@@ -31,7 +31,7 @@ impl Denial {
 #[derive(Debug)]
 pub struct Denials {
     sets: Box<[Mutex<[Denial; WAYS]>]>,
-    /// Its secret is drawn at start, so that nobody can choose keys that meet.
+    /// Its secret is drawn at start, so that no client can choose keys that collide.
     hasher: SipHasher13,
 }
 

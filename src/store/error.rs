@@ -7,14 +7,14 @@ use std::sync::Arc;
 pub enum StoreError {
     #[error("{0}")]
     Failed(Arc<str>),
-    /// Whoever keeps the counters cannot be reached, or takes nothing from anybody.
+    /// The store cannot be reached, or refuses every client.
     #[error("{0}")]
     Unreachable(Arc<str>),
     /// More was asked of the store than it can do in time. It is well, as far as is known.
     #[error("{0}")]
     Overloaded(Arc<str>),
-    /// Whoever asked is mistaken, not the store: it gave nobody the cursor that begins so.
-    #[error("{0:?} is no cursor of this store, or the store has changed since; begin from the start")]
+    /// The client's mistake, not the store's: the store never issued a cursor that begins so.
+    #[error("{0:?} is not a cursor of this store, or the store has changed since; begin from the start")]
     InvalidCursor(String),
 }
 

@@ -87,7 +87,7 @@ fn after(actor: &[u8]) -> String {
     format!("{AFTER}{}", String::from_utf8_lossy(actor))
 }
 
-/// What to say about a cursor that this store gave to nobody.
+/// The error for a cursor that this store never issued.
 pub fn invalid_cursor(cursor: &str) -> StoreError {
     StoreError::InvalidCursor(cursor.chars().take(40).collect())
 }

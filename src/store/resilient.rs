@@ -31,7 +31,7 @@ static REFUSED: Sometimes = Sometimes::new();
 pub enum FailurePolicy {
     /// Denied, with nothing left, for a second.
     Deny,
-    /// What a bucket that nobody has asked before would answer.
+    /// What an unused bucket would answer.
     Allow,
     /// The store's error.
     #[default]
@@ -112,7 +112,7 @@ impl<S: Store> Resilient<S> {
         self.stood_in.load(Relaxed)
     }
 
-    /// Whether the store was out of reach in the last seconds, at `now`: also while nobody asks it anything. A failure in
+    /// Whether the store was out of reach in the last seconds, at `now`: also while no request reaches it. A failure in
     /// the future is one from before the clock was set back.
     pub fn is_out(&self, now: Timestamp) -> bool {
         let failed_at = Timestamp::from_nanos(self.failed_at.load(Relaxed));
@@ -173,7 +173,7 @@ impl<S: Store> Resilient<S> {
 fn log_refusal(error: &StoreError) {
     // It may quote what the other side said.
     let error = error.to_string();
-    REFUSED.say(|more| tracing::warn!(error = %Escaped::error(&error), more, "the store did not take an action"));
+    REFUSED.say(|more| tracing::warn!(error = %Escaped::error(&error), more, "the store refused an action"));
 }
 
 /// The indexes of the asks that failed with such an error.

@@ -10,7 +10,7 @@ const WORD: usize = size_of::<u64>();
 
 /// Bytes that are no value of the bucket's algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a stored value of {length} bytes is none of this algorithm's")]
+#[error("a stored value of {length} bytes does not belong to this algorithm")]
 pub struct Damaged {
     pub length: usize,
 }

@@ -1,4 +1,4 @@
-//! The flags that say who may ask.
+//! The flags of authentication.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -53,7 +53,7 @@ impl AccessArgs {
     /// When the password cannot be read, or is none.
     pub fn access(&self, metrics: &Metrics) -> anyhow::Result<Access> {
         let password = match (&self.requirepass, &self.requirepass_file) {
-            (Some(secret), _) => Some(password(secret.reveal()).context("--requirepass is no password")?),
+            (Some(secret), _) => Some(password(secret.reveal()).context("--requirepass is not a valid password")?),
             (None, Some(path)) => Some(password_in(path)?),
             (None, None) => None,
         };
@@ -81,10 +81,10 @@ fn password_in(path: &Path) -> anyhow::Result<Arc<Password>> {
     // Editors end the last line, too.
     let line = text.strip_suffix('\n').unwrap_or(&text);
     let line = line.strip_suffix('\r').unwrap_or(line);
-    password(line).with_context(|| format!("what is in {} is no password", path.display()))
+    password(line).with_context(|| format!("{} does not contain a valid password", path.display()))
 }
 
-/// Warns of fronts that the network reaches, and that anybody may use who does.
+/// Warns about listeners that are reachable from the network without authentication.
 pub fn warn_of_open_fronts(fronts: &Fronts, access: &Access, tls: &Secured) {
     let reached = |listener: &Option<TcpListener>, has_password: bool, tls: &Option<Arc<Tls>>| {
         let is_open = !has_password && !tls.as_ref().is_some_and(|tls| tls.asks_for_certificates());
@@ -97,12 +97,12 @@ pub fn warn_of_open_fronts(fronts: &Fronts, access: &Access, tls: &Secured) {
         ("gRPC", reached(&fronts.grpc, access.grpc.is_some(), &tls.grpc)),
     ] {
         if let Some(address) = address {
-            tracing::warn!(front, %address, "whoever reaches this address can use up and read counters: set --requirepass");
+            tracing::warn!(front, %address, "no authentication: any client that reaches this address can spend credits and read counters; set --requirepass");
         }
     }
     if let Some(address) = reached(&fronts.line, access.line.is_some(), &tls.line) {
         // As with the original, which had no password.
-        tracing::info!(%address, "whoever reaches the line protocol's address can hit");
+        tracing::info!(%address, "no authentication: any client that reaches the line protocol's address can send hits");
     }
 }
 

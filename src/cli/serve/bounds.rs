@@ -1,4 +1,4 @@
-//! The flags that bound how much divvy's own stores remember.
+//! The flags that bound the size of divvy's own stores.
 
 use clap::ValueEnum;
 

@@ -1,4 +1,4 @@
-//! The flags that say how the server ends, and the signals that make it.
+//! Shutdown: its flags, and the signals that trigger it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,18 +70,20 @@ impl Stop {
         Ok(stop)
     }
 
-    /// What a signal asks for is done before anybody is told of it.
+    /// A signal takes effect before it is announced.
     async fn wait(self, signals: Arc<Mutex<[Signal; 2]>>) {
         let mut signals = signals.lock().await;
         if !self.draining.is_cancelled() {
             either(&mut signals).await;
             self.draining.cancel();
             notify::stopping();
-            tracing::info!("stopping: answering what came in; a second signal ends the process at once");
+            tracing::info!(
+                "stopping: answering requests already received; a second signal stops the process immediately"
+            );
         }
         either(&mut signals).await;
         self.at_once.cancel();
-        tracing::warn!("stopping at once: connections are cut");
+        tracing::warn!("stopping immediately: closing all connections");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The process's limit on open files, which a connection is, too.
+//! The process's open files limit. Each connection is an open file.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -11,15 +11,15 @@ pub fn allow_for(connections: usize) {
     if current != maximum
         && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
     {
-        tracing::warn!(%error, "cannot raise the limit on open files");
+        tracing::warn!(%error, "cannot raise the open files limit");
     }
     let needed = connections as u64 + OTHER_FILES;
     // None: no limit.
     if let Some(limit) = getrlimit(Resource::Nofile).current.filter(|limit| *limit < needed) {
         tracing::warn!(
             limit,
-            "the limit on open files is too low for --max-connections {connections}: raise it to {needed} \
-             (ulimit -n; LimitNOFILE= for systemd), or allow fewer connections"
+            "the open files limit is too low for --max-connections {connections}: raise it to {needed} \
+             (ulimit -n; LimitNOFILE= for systemd), or lower --max-connections"
         );
     }
 }

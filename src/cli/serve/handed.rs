@@ -1,6 +1,6 @@
-//! Listening sockets that a service manager hands over (systemd's socket activation).
+//! Listening sockets that a service manager passes to divvy (systemd's socket activation).
 //!
-//! They stay open while the service is restarted: connections wait in them meanwhile.
+//! They stay open while the service restarts; connections wait in them meanwhile.
 
 use anyhow::{Context, bail};
 use listenfd::ListenFd;
@@ -29,7 +29,7 @@ impl Handed {
         for (index, front) in fronts.into_iter().enumerate() {
             let socket = received
                 .take_tcp_listener(index)
-                .with_context(|| format!("the service manager's socket for {front} is of no use"))?
+                .with_context(|| format!("cannot use the service manager's socket for {front}"))?
                 .filter(|socket| SockRef::from(socket).is_listener().unwrap_or(false));
             match socket {
                 Some(socket) => sockets.push((front, socket)),
@@ -58,23 +58,23 @@ fn assign(names: &str, count: usize) -> anyhow::Result<Vec<&'static str>> {
     let names: Vec<&str> = names.split(':').collect();
     if !names.iter().any(|name| known(name).is_some()) {
         if count > FRONTS.len() {
-            bail!("the service manager handed over {count} sockets; divvy has uses for {}", FRONTS.join(", "));
+            bail!("the service manager passed {count} sockets; divvy uses {}", FRONTS.join(", "));
         }
         return Ok(FRONTS.into_iter().take(count).collect());
     }
     if names.len() != count {
-        bail!("the service manager handed over {count} sockets and {} names", names.len());
+        bail!("the service manager passed {count} sockets and {} names", names.len());
     }
     let mut fronts = Vec::new();
     for name in names {
         let Some(front) = known(name) else {
             bail!(
-                "the service manager's socket {name:?} is for no front: FileDescriptorName= is one of {}",
+                "the service manager's socket {name:?} matches no listener: FileDescriptorName= must be one of {}",
                 FRONTS.join(", ")
             );
         };
         if fronts.contains(&front) {
-            bail!("the service manager handed over two sockets for {front}: a front has one");
+            bail!("the service manager passed two sockets for {front}: each listener takes one");
         }
         fronts.push(front);
     }

@@ -1,4 +1,4 @@
-//! The flags that say where the fronts listen, and their sockets.
+//! The flags for the listen addresses, and their sockets.
 
 use std::io::{self, ErrorKind};
 use std::str::FromStr;
@@ -105,7 +105,7 @@ impl Addresses {
             grpc: self.front(handed.take("grpc")?, "--grpc-listen", &self.grpc).await?,
         };
         if [&fronts.line, &fronts.resp, &fronts.http, &fronts.grpc].into_iter().all(Option::is_none) {
-            bail!("every address to listen on is `none`: nobody could reach the server");
+            bail!("every listen address is `none`: no client could reach the server");
         }
         Ok(fronts)
     }

@@ -1,4 +1,4 @@
-//! The flags of the log, and the variables that have a say in it.
+//! The flags and variables of the log.
 
 use std::io::{self, IsTerminal};
 

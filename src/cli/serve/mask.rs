@@ -1,4 +1,4 @@
-//! URLs as they may be shown: without their passwords.
+//! Masks passwords in URLs.
 
 /// What stands for a password.
 const MASK: &str = "***";

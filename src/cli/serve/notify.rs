@@ -1,4 +1,4 @@
-//! What the service manager is told, when there is one (systemd's NOTIFY_SOCKET).
+//! Notifies the service manager, if there is one (systemd's NOTIFY_SOCKET).
 
 use sd_notify::NotifyState;
 
@@ -12,7 +12,7 @@ pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
         // Since systemd 253 it wants to know when.
         Ok(now) => tell(&[NotifyState::Reloading, now]),
-        Err(error) => tracing::warn!(%error, "cannot tell the service manager that rules are loaded: no clock"),
+        Err(error) => tracing::warn!(%error, "cannot tell the service manager about the reload: cannot read the clock"),
     }
 }
 
@@ -22,8 +22,8 @@ pub fn stopping() {
 }
 
 fn tell(states: &[NotifyState]) {
-    // Without a service manager there is nobody to tell, and that is no error.
+    // Without a service manager there is nothing to notify, which is not an error.
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!(%error, "cannot tell the service manager: is NOTIFY_SOCKET right?");
+        tracing::warn!(%error, "cannot notify the service manager: check NOTIFY_SOCKET");
     }
 }

@@ -8,7 +8,7 @@ use super::mask::masked;
 use crate::cli::units::{self, MAX_SECONDS, Time};
 use crate::store::{DEFAULT_REDIS_TIMEOUT, RedisOptions, RedisSentinel, RedisTls};
 
-/// How the REDIS_PORT begins that Kubernetes gives every pod beside a Service named redis: an address, and nobody's choice
+/// How the REDIS_PORT begins that Kubernetes gives every pod beside a Service named redis: an address, and not a choice
 /// of a store.
 const SERVICE_LINK: &str = "tcp://";
 
@@ -108,7 +108,7 @@ pub fn inherited_url(variable: impl Fn(&str) -> Option<String>) -> anyhow::Resul
     let port = set("REDIS_PORT").filter(|port| {
         if is_link(port) {
             tracing::info!(
-                "REDIS_PORT is left out: it is an address, as Kubernetes sets it for a Service, not a port number"
+                "ignoring REDIS_PORT: it is an address that Kubernetes sets for a Service, not a port number"
             );
         }
         !is_link(port)

@@ -1,6 +1,6 @@
-//! Loading the rules again while they are served: when the file changes, and on SIGHUP.
+//! Reloads the rules of a running server: when the file changes, and on SIGHUP.
 //!
-//! The file is checked in full by a thread of its own, which nobody waits for; then the new rules are put in force for
+//! The file is checked in full by a thread of its own, which no request waits for; then the new rules are put in force for
 //! all batches from then on. A file with a mistake leaves the rules as they are.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -84,11 +84,11 @@ async fn pass_on(hangups: Arc<Mutex<Signal>>, ask: Option<Sender<()>>) {
     while hangups.recv().await.is_some() {
         match &ask {
             Some(ask) if ask.send(()).is_ok() => {}
-            Some(_) => tracing::error!("SIGHUP: rules are not loaded again, for the thread that does has ended"),
+            Some(_) => tracing::error!("SIGHUP: cannot reload the rules: the reload thread has ended"),
             None => {
                 notify::reloading();
                 notify::ready();
-                tracing::info!("SIGHUP: there is no rules file to load again; the server was started without CONFIG");
+                tracing::info!("SIGHUP: there is no rules file to reload; the server was started without CONFIG");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The rules file of a running server: loading it, and what the log is told about it.
+//! The rules file of a running server: loads it, and logs the changes.
 
 use std::mem;
 use std::path::{self, Path};
@@ -45,7 +45,7 @@ impl RulesFile {
             return;
         }
         let loaded = config::load(self.path());
-        // If not, somebody wrote to it while it was read, and the next looks will tell when that is over.
+        // If not, the file was written to while it was read; the next checks will see when that is over.
         if self.watch.is_at_rest() {
             self.take(loaded, limiter, Reason::Changed);
         }
@@ -68,14 +68,14 @@ impl RulesFile {
         if loaded.as_ref().is_ok_and(|loaded| loaded.rules.rules() == before.rules().rules()) {
             limiter.metrics().config.confirmed(limiter.now().as_nanos());
             if was_bad || reason == Reason::Asked {
-                tracing::info!("{file}: loaded again, unchanged");
+                tracing::info!("{file}: reloaded, unchanged");
             }
             return;
         }
         log_problems(&loaded);
         let Ok(Loaded { rules, .. }) = loaded else {
             limiter.metrics().config.refused(limiter.now().as_nanos());
-            return tracing::error!("{file}: not loaded, the rules from before stay in force");
+            return tracing::error!("{file}: not loaded; the previous rules stay in force");
         };
         limiter.replace_policy(put_in_force(rules, limiter.metrics(), limiter.now()));
         let Some(now) = limiter.policy() else { return };
@@ -121,13 +121,13 @@ fn log_changes(file: &path::Display<'_>, changes: &[Change<'_>]) {
         changed = count(|change| matches!(change, Change::Changed { .. })),
         start_afresh = count(|change| matches!(change, Change::Changed { counters: Counters::StartAfresh, .. })),
         moved = count(|change| matches!(change, Change::Moved(_))),
-        "{file}: loaded again, its rules are in force"
+        "{file}: reloaded; the new rules are in force"
     );
     for change in changes.iter().take(MAX_LOGGED_CHANGES) {
         tracing::info!("{file}: {change}");
     }
     if let Some(more) = changes.len().checked_sub(MAX_LOGGED_CHANGES).filter(|more| *more > 0) {
-        tracing::info!("{file}: and {more} changes more");
+        tracing::info!("{file}: and {more} more changes");
     }
 }
 

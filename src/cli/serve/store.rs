@@ -21,7 +21,7 @@ use crate::store::{
 /// Where the rocksdb store lives unless the operator says otherwise.
 const DEFAULT_DATA_DIR: &str = "./divvy-data";
 
-/// How often to look whether another process has left the data directory: nobody tells.
+/// How often to check whether another process has released the data directory: there is no notification.
 const LOCK_POLL: Duration = Duration::from_millis(20);
 
 /// The most counters that may be kept in memory: 100 GB of them.
@@ -211,7 +211,7 @@ impl StoreChoice {
         let Self::Rocksdb { data_dir, wait_for_lock, .. } = self else { return };
         let give_up = Instant::now() + *wait_for_lock;
         if !wait_for_lock.is_zero() && RocksStore::is_in_use(data_dir) {
-            tracing::info!(data_dir = %data_dir.display(), "waiting for another process to leave the data directory");
+            tracing::info!(data_dir = %data_dir.display(), "waiting for another process to release the data directory");
             while Instant::now() < give_up && RocksStore::is_in_use(data_dir) {
                 tokio::time::sleep(LOCK_POLL).await;
             }
@@ -249,7 +249,7 @@ impl StoreChoice {
     /// For people: what and where. Passwords are masked.
     pub fn describe(&self) -> String {
         match self {
-            Self::Memory { .. } => "memory (counters are gone when the server stops)".to_owned(),
+            Self::Memory { .. } => "memory (counters are lost when the server stops)".to_owned(),
             Self::Rocksdb { data_dir, durability, .. } => {
                 let durability = match durability {
                     Durability::Sync => "sync",

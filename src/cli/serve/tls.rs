@@ -1,4 +1,4 @@
-//! The flags of TLS, and the task that looks at its files again.
+//! The flags of TLS, and the task that reloads its files.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -98,14 +98,14 @@ async fn look_on(
         let reloader = Arc::clone(&reloader);
         match spawn_blocking(move || reloader.lock().look(at_once)).await {
             Ok(None) => {}
-            Ok(Some(Ok(()))) => tracing::info!("loaded the TLS certificate: new connections get it"),
+            Ok(Some(Ok(()))) => tracing::info!("loaded the new TLS certificate: new connections use it"),
             Ok(Some(Err(reason))) => {
                 metrics.access.tls_reloads_failed.inc();
                 tracing::error!(reason, "cannot load the new TLS files: the old ones stay in use");
             }
             Err(_) => {
                 metrics.tasks.restarted(Task::Tls);
-                tracing::error!("cannot look at the TLS files: the old ones stay in use");
+                tracing::error!("cannot check the TLS files: the old ones stay in use");
             }
         }
     }

@@ -1,6 +1,6 @@
-//! Has a file changed? Told by looking at it again and again.
+//! Detects changes of a file by polling it.
 //!
-//! Notifications of the kernel (inotify) would come sooner, but not at all for network and overlay file systems or a file
+//! Kernel notifications (inotify) would come sooner, but not at all for network and overlay file systems or a file
 //! mounted into a container, and where a directory above the file is a symbolic link that is swapped, as for a
 //! Kubernetes ConfigMap, the wrong file would be watched. A look is one `stat`.
 
@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What a look at a file sees: enough to notice a change, whoever made it and however.
+/// What a look at a file sees: enough to notice any change, however it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Look {
     File { device: u64, inode: u64, size: u64, modified: (i64, i64), changed: (i64, i64) },
@@ -66,7 +66,7 @@ impl Watch {
     }
 }
 
-/// Finds changes in a sequence of looks. One counts when two looks agree on it: until then somebody may be writing.
+/// Finds changes in a sequence of looks. A change counts when two looks agree on it: until then the file may still be being written.
 #[derive(Debug)]
 struct Changes<T> {
     noted: T,

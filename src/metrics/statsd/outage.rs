@@ -23,14 +23,14 @@ impl Outage {
         match result {
             Err(error) => {
                 if !self.lasts {
-                    tracing::warn!(statsd = %self.statsd, %error, "cannot send metrics; trying on");
+                    tracing::warn!(statsd = %self.statsd, %error, "cannot send metrics to statsd; retrying");
                 }
                 (self.lasts, self.sent_since) = (true, 0);
             }
             Ok(()) if self.lasts => {
                 self.sent_since += 1;
                 if self.sent_since >= REPORTS_TO_TRUST {
-                    tracing::info!(statsd = %self.statsd, "metrics are sent again");
+                    tracing::info!(statsd = %self.statsd, "sending metrics to statsd again");
                     self.lasts = false;
                 }
             }

@@ -104,7 +104,7 @@ impl Tls {
                 Err(NoHandshake::Failed)
             }
             Err(_) => {
-                self.count_failure(front, peer, "it took too long");
+                self.count_failure(front, peer, "timed out");
                 Err(NoHandshake::TooSlow)
             }
         }
@@ -114,7 +114,7 @@ impl Tls {
         static FAILED: Sometimes = Sometimes::new();
         self.failed.inc();
         FAILED.say(|more| {
-            tracing::warn!(front, %peer, reason = %Escaped::error(reason), more, "a TLS handshake failed");
+            tracing::warn!(front, %peer, reason = %Escaped::error(reason), more, "TLS handshake failed");
         });
     }
 }

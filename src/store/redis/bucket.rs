@@ -69,7 +69,7 @@ pub(super) fn outcomes(group: &Group, reply: &Reply) -> Result<Vec<Outcome>, Fai
     let outcomes: Option<Vec<_>> = texts.ok().and_then(|texts| texts.iter().map(|text| outcome(text)).collect());
     match outcomes {
         Some(outcomes) if outcomes.len() == group.indices.len() => Ok(outcomes),
-        _ => Err(Failure::Foreign("a bucket script's reply is not one outcome for each action")),
+        _ => Err(Failure::Foreign("a bucket script's reply does not have one outcome for each action")),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::store::listing::invalid_cursor;
 /// The key that tells whether writes are taken.
 pub(super) const PROBE: &[u8] = b"divvy.probe";
 
-/// The errors with which Redis refuses everybody's hits: it is a replica, starts, has no memory or no disk, lacks replicas or
+/// The errors with which Redis refuses all hits: it is a replica, starts, has no memory or no disk, lacks replicas or
 /// another part of its cluster, runs a script that does not end, does not accept divvy's user any more, or
 /// sends calls on that nobody follows.
 const OUT_OF_ORDER: [&str; 13] = [
@@ -182,7 +182,7 @@ impl Failure {
         self.code() == Some("READONLY")
     }
 
-    /// Whether it is certain that nobody has carried the call out.
+    /// Whether it is certain that the call was not carried out.
     pub(super) fn was_not_done(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::Suspended(_) | Self::NoNode => true,
@@ -212,7 +212,7 @@ impl Failure {
         Some(Redirection { node: node.to_owned(), asking })
     }
 
-    /// Whether Redis could not be reached, or takes nothing from anybody; otherwise only this call had no answer of use.
+    /// Whether Redis could not be reached, or refuses every client; otherwise only this call had no useful answer.
     fn is_outage(&self) -> bool {
         match self {
             Self::Timeout(_) | Self::Unreachable(_) | Self::Suspended(_) | Self::NoNode => true,
@@ -251,7 +251,7 @@ impl Failure {
     fn text(&self, name: &str) -> String {
         match self {
             Self::Timeout(time) => format!("Redis at {name} did not answer within {} ms", time.as_millis()),
-            Self::Overloaded => format!("Redis at {name} is too slow for all that is asked of it"),
+            Self::Overloaded => format!("Redis at {name} is overloaded: too many hits are waiting for it"),
             Self::Unreachable(error) => format!("cannot connect to Redis at {name}: {error}"),
             Self::Suspended(failure) => failure.text(name),
             Self::AtNode(node, failure) => match &**failure {
@@ -262,8 +262,8 @@ impl Failure {
                 format!("Redis at {name} belongs to a cluster ({error}): give the URLs of two or more of its nodes")
             }
             Self::Redis(error) => format!("Redis at {name}: {error}"),
-            Self::NoNode => format!("no node of the Redis cluster at {name} has the slot of this key"),
-            Self::Foreign(wanted) => format!("Redis at {name} gave a foreign answer: {wanted}"),
+            Self::NoNode => format!("no node of the Redis cluster at {name} serves this key's slot"),
+            Self::Foreign(wanted) => format!("Redis at {name} sent an unexpected reply: {wanted}"),
             Self::Cursor(cursor) => invalid_cursor(cursor).to_string(),
         }
     }
@@ -283,7 +283,7 @@ pub(super) struct Redirection {
 
 /// What [`Call::Count`] was answered.
 pub(super) fn number_of_keys(reply: Reply) -> Result<u64, Failure> {
-    redis::from_redis_value(reply).map_err(|_| Failure::Foreign("the number of keys is no number"))
+    redis::from_redis_value(reply).map_err(|_| Failure::Foreign("the number of keys is not a number"))
 }
 
 #[cfg(test)]

@@ -197,7 +197,7 @@ impl Cluster {
         })
     }
 
-    /// Which slots are where, looked up if nobody has yet.
+    /// Which slots are where, looked up if that has not happened yet.
     async fn known_slots(&self, deadline: Instant) -> Result<Arc<SlotMap>, Failure> {
         if self.slots.load().masters().is_empty() {
             self.look_up(deadline).await?;
@@ -205,7 +205,7 @@ impl Cluster {
         Ok(self.slots.load_full())
     }
 
-    /// Asks some nodes which of them has which slots, unless somebody did a moment ago.
+    /// Asks some nodes which of them has which slots, unless that was done a moment ago.
     #[expect(clippy::disallowed_methods, reason = "how long to wait for nodes, and how often to ask them")]
     async fn look_up(&self, deadline: Instant) -> Result<(), Failure> {
         let locked = timeout_at(deadline, self.looked_up.lock()).await;

@@ -1,7 +1,7 @@
 //! How much one Redis is asked at a time.
 //!
 //! Redis does one thing after the other. Without a bound, more than it can do would queue up in it until every batch,
-//! the queue's first ones too, ran into its timeout, while Redis went on to do what nobody waits for any more.
+//! the queue's first ones too, ran into its timeout, while Redis went on to do work whose result was no longer awaited.
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};

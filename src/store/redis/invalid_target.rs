@@ -15,7 +15,7 @@ pub enum InvalidRedisTarget {
         "Redis URL {number} is not valid: {reason}; write redis://[user:password@]host:port[/database], rediss:// for TLS, or redis+unix:///path"
     )]
     Url { number: usize, reason: RedisError },
-    #[error("the Redis URLs do not go together: {0}")]
+    #[error("the Redis URLs do not fit together: {0}")]
     Mixed(&'static str),
     #[error("Redis URL {number} is without TLS, so certificates have no use: write rediss://, or leave them out")]
     NoTls { number: usize },
@@ -23,8 +23,8 @@ pub enum InvalidRedisTarget {
     Unreadable { path: PathBuf, reason: io::Error },
     #[error("{} holds no {kind} in PEM (a section that begins with -----BEGIN)", path.display())]
     NotPem { path: PathBuf, kind: &'static str },
-    #[error("the certificates for Redis are of no use: {0}")]
+    #[error("cannot use the certificates for Redis: {0}")]
     Certificates(RedisError),
-    #[error("no client for these sentinels: {0}")]
+    #[error("cannot create a client for these sentinels: {0}")]
     Sentinel(RedisError),
 }

@@ -156,7 +156,7 @@ impl NodeClient {
         let mut connection = self.connection();
         let mut sent = connection.send(pipeline, deadline).await;
         if matches!(sent, Sent::Not) {
-            // It broke while nobody used it.
+            // It broke while it was idle.
             self.drop_connection(&connection);
             connection = self.connection();
             sent = connection.send(pipeline, deadline).await;

@@ -1,4 +1,4 @@
-//! Which node of a cluster has which slot. Nothing here talks to anybody.
+//! Which node of a cluster has which slot. Nothing here does I/O.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher};

@@ -135,7 +135,7 @@ fn seeds(infos: &[ConnectionInfo], first: &ConnectionInfo) -> Result<Vec<Address
     let mut seeds = Vec::with_capacity(infos.len());
     for info in infos {
         if info.redis_settings().db() != 0 {
-            return mixed("a cluster has database 0 only");
+            return mixed("a cluster has only database 0");
         }
         if is_tls(info) != is_tls(first) {
             return mixed("write either redis:// or rediss:// for all nodes of a cluster");
@@ -147,7 +147,7 @@ fn seeds(infos: &[ConnectionInfo], first: &ConnectionInfo) -> Result<Vec<Address
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
                 seeds.push(Address { host: host.clone(), port: *port });
             }
-            _ => return mixed("several are the nodes of a cluster, which has no unix sockets"),
+            _ => return mixed("several URLs name the nodes of a cluster, which cannot use unix sockets"),
         }
     }
     Ok(seeds)

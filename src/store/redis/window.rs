@@ -43,10 +43,10 @@ fn numbers(entry: &Entry) -> Option<(u64, u64)> {
 /// What the script's reply means for each of the group's actions.
 pub(super) fn outcomes(batch: &Batch, group: &Group, reply: &Reply) -> Result<Vec<Outcome>, Failure> {
     let numbers: Result<Vec<i64>, _> = redis::from_redis_value_ref(reply);
-    let numbers = numbers.map_err(|_| Failure::Foreign("a window script's reply is no list of numbers"))?;
+    let numbers = numbers.map_err(|_| Failure::Foreign("a window script's reply is not a list of numbers"))?;
     let (answers, rest) = numbers.as_chunks::<4>();
     if !rest.is_empty() || answers.len() != group.indices.len() {
-        return Err(Failure::Foreign("a window script's reply has not four numbers for each action"));
+        return Err(Failure::Foreign("a window script's reply does not have four numbers for each action"));
     }
     Ok(group.entries(batch).zip(answers).map(|(entry, answer)| outcome(entry, answer)).collect())
 }

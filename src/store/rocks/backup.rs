@@ -34,22 +34,22 @@ const COPYING: &str = ".tmp";
 /// Why there is no backup. Nothing half is left behind.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    #[error("backups are switched off: start the server with --backup-dir DIR, below which it may write them")]
+    #[error("backups are disabled: start the server with --backup-dir DIR")]
     SwitchedOff,
-    #[error("the {0} store keeps nothing on this server's disk: there is nothing that divvy could back up")]
+    #[error("the {0} store keeps nothing on this server's disk: divvy has nothing to back up")]
     NothingOfOurs(&'static str),
     #[error(
         "a backup needs a name of letters, digits, '-', '_' and '.', up to {MAX_NAME} of them and no '.' or '-' at its \
          start; or the path of a directory with such a name directly in the server's --backup-dir"
     )]
     BadName,
-    #[error("a backup of this name is there already and not empty; choose another name, or remove it")]
+    #[error("a backup with this name already exists and is not empty; choose another name or remove it")]
     Exists,
-    #[error("another backup is being taken; wait until it is done")]
+    #[error("another backup is in progress; wait until it finishes")]
     Busy,
-    #[error("cannot write the backup {path}: {reason}; nothing is left of it")]
+    #[error("cannot write the backup {path}: {reason}; the partial backup was removed")]
     Failed { path: PathBuf, reason: String },
-    #[error("the backup was broken off: {0}")]
+    #[error("the backup was aborted: {0}")]
     Broken(String),
 }
 
@@ -98,7 +98,7 @@ impl Backups {
     /// database has long dropped.
     pub fn tidy(&self) {
         if let Some(Err(error)) = self.dir.as_deref().map(remove_leftovers) {
-            tracing::warn!(%error, "cannot look for unfinished backups in the directory of --backup-dir");
+            tracing::warn!(%error, "cannot check --backup-dir for unfinished backups");
         }
     }
 }
@@ -176,7 +176,7 @@ fn remove_leftovers(dir: &Path) -> io::Result<File> {
         let entry = entry?;
         let path = entry.path();
         if entry.file_type()?.is_dir() && entry.file_name().to_str().is_some_and(is_partial) && holds_a_copy(&path)? {
-            tracing::info!(path = %path.display(), "removing a backup that was not finished");
+            tracing::info!(path = %path.display(), "removing an unfinished backup");
             fs::remove_dir_all(path)?;
         }
     }
@@ -190,7 +190,7 @@ fn is_partial(name: &str) -> bool {
     name.strip_suffix(PARTIAL).and_then(|name| name.strip_prefix('.')).is_some_and(|name| !name.is_empty())
 }
 
-/// Whether the directory holds nothing but files of a database: then it is a backup of ours, and nobody else's.
+/// Whether the directory holds nothing but files of a database: then it is one of divvy's backups.
 fn holds_a_copy(dir: &Path) -> io::Result<bool> {
     const BEGINNINGS: [&str; 5] = ["CURRENT", "MANIFEST-", "OPTIONS-", FORMAT_FILE, BACKUP_FILE];
     for entry in fs::read_dir(dir)? {
@@ -223,7 +223,7 @@ pub enum RestoreError {
     )]
     UnknownFormat { path: PathBuf, found: String },
     #[error(
-        "{0} is there already and not empty; stop the server that uses it and move it away, or choose another --data-dir \
+        "{0} already exists and is not empty; stop the server that uses it and move it away, or choose another --data-dir \
          (nothing was changed)"
     )]
     Exists(PathBuf),

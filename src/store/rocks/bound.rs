@@ -23,7 +23,7 @@ const MEASURING_INTERVAL: Duration = Duration::from_millis(100);
 /// Bytes of write-ahead log beside `--max-disk`. RocksDB flushes what keeps more of it than [`MAX_WAL_BYTES`], which takes
 /// a moment; beyond this the log counts as the counters do. README's 256 MiB leave room for what comes until then.
 const WAL_ALLOWANCE: u64 = MAX_WAL_BYTES + (64 << 20);
-/// How many times as long as a look at all counters took nobody looks again.
+/// The pause after a scan of all counters, as a multiple of the scan's duration.
 const PAUSE: u32 = 20;
 /// As long as some records are in doubt that decide whether there is room, the pause is shorter.
 const PAUSE_IN_DOUBT: u32 = 2;
@@ -44,7 +44,7 @@ impl Shared {
     #[expect(clippy::disallowed_methods, reason = "paces a thread of its own")]
     pub(super) fn bound_loop(&self) {
         let mut room_log = RoomLog::default();
-        let mut surveys = Outage::of("counting the counters", "expired ones are not forgotten");
+        let mut surveys = Outage::of("counting the counters", "expired counters are not reclaimed");
         let mut look_at = Instant::now();
         let mut settled = 0;
         loop {

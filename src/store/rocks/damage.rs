@@ -34,7 +34,7 @@ impl Damage {
             tracing::error!(
                 error = %Escaped::error(&error),
                 more,
-                "cannot read counters: their hits are answered with an error (check the disk, restore a backup)"
+                "cannot read counters: hits on them are answered with an error (check the disk, restore a backup)"
             );
         });
     }
@@ -43,7 +43,7 @@ impl Damage {
     pub fn note_record(&self, key: &[u8], error: &StoreError) {
         self.records.fetch_add(1, Relaxed);
         UNDECODABLE.say(|more| {
-            tracing::error!(key = %Escaped::new(key), %error, more, "a record is damaged: the hits of its counter are answered with an error");
+            tracing::error!(key = %Escaped::new(key), %error, more, "a record is damaged: hits on its counter are answered with an error");
         });
     }
 

@@ -88,7 +88,7 @@ impl Database {
         let recovered = db.latest_sequence_number();
         synced.check(recovered, path)?;
         if let Err(error) = directory::remove_unfinished(path) {
-            tracing::warn!(%error, "cannot remove what a killed process left in the data directory");
+            tracing::warn!(%error, "cannot remove files that a killed process left in the data directory");
         }
         // A program that changed the database since, an older divvy for one, knew nothing of the stored count.
         let count = match (found, stored) {
@@ -107,7 +107,7 @@ impl Database {
                 bytes,
                 last_commit,
                 last_change = recovered,
-                "the write-ahead log ends in an unfinished write, as a power cut leaves it: everything before is recovered"
+                "the write-ahead log ends in an incomplete write, as after a power cut: everything before it is recovered"
             );
         }
         Ok(database)
@@ -168,7 +168,7 @@ impl Database {
     ) -> Result<(), StoreError> {
         let mut options = ReadOptions::default();
         options.set_iterate_range(PrefixRange(prefix));
-        // Whoever lists a million counters must not push the busy ones out of the cache.
+        // Listing a million counters must not push the busy ones out of the cache.
         options.fill_cache(false);
         let start = IteratorMode::From(after.unwrap_or(prefix), Direction::Forward);
         for counter in self.db.iterator_cf_opt(self.counters(), options, start) {

@@ -16,7 +16,7 @@ use crate::store::key::FORMAT_VERSION;
 
 /// Holds the format's number in digits.
 pub const FORMAT_FILE: &str = "DIVVY-FORMAT";
-/// Says that the directory is a backup: it is served by nobody, so that it stays as it was made.
+/// Says that the directory is a backup: no server opens it, so that it stays as it was made.
 pub const BACKUP_FILE: &str = "DIVVY-BACKUP";
 /// Names the database's present files: RocksDB's own entry point.
 const CURRENT: &str = "CURRENT";
@@ -49,7 +49,7 @@ pub enum Found {
 /// Makes the directory if there is none, and claims it if it is empty.
 ///
 /// # Errors
-/// When the directory is somebody else's, in another format, damaged, or cannot be used.
+/// When the directory is not divvy's, in another format, damaged, or cannot be used.
 pub fn claim(path: &Path) -> Result<Found, OpenError> {
     let unusable = |e: io::Error| OpenError::Unusable { path: path.into(), reason: e.to_string() };
     fs::create_dir_all(path).map_err(unusable)?;
@@ -127,7 +127,7 @@ pub fn remove_unfinished(path: &Path) -> io::Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
         if entry.file_name().to_str().is_some_and(is_unfinished) {
-            tracing::info!(file = %entry.path().display(), "removing what a killed process left unfinished");
+            tracing::info!(file = %entry.path().display(), "removing an unfinished file that a killed process left");
             fs::remove_file(entry.path())?;
         }
     }

@@ -78,7 +78,7 @@ impl<D: Disk> Engine<D> {
                 record: Vec::new(),
                 outage: Outage::of(
                     "commits",
-                    "hits are answered with an error; divvy opens its database again once the disk takes writes",
+                    "hits are answered with an error; divvy reopens its database once the disk accepts writes",
                 ),
             }),
         }
@@ -167,7 +167,7 @@ impl<D: Disk> Engine<D> {
     async fn commit_elsewhere(self: &Arc<Self>, begun: Begun) -> Result<(), StoreError> {
         let engine = Arc::clone(self);
         let made = run_blocking(move || engine.finish(&begun.leader, begun.number)).await;
-        made.unwrap_or_else(|| Err(StoreError::new("the commit was broken off")))
+        made.unwrap_or_else(|| Err(StoreError::new("the commit was aborted")))
     }
 
     /// For a thread that may block: makes one commit.
@@ -185,7 +185,7 @@ impl<D: Disk> Engine<D> {
     fn commit_patiently(&self, number: u64) -> Result<(), StoreError> {
         let patience = if self.durability == Durability::Sync { Patience::Fsync } else { Patience::Stalls };
         // A record that was not written must never count as durable, whatever the disk's reason.
-        let refused = || Err(StoreError::new("cannot write the journal: the database would not wait"));
+        let refused = || Err(StoreError::new("cannot write the journal: the database is stalled"));
         self.commit(number, patience).unwrap_or_else(refused)
     }
 
@@ -292,7 +292,7 @@ impl<D: Disk> Engine<D> {
         let mut disk = self.disk.write();
         *disk = None;
         *disk = Some(open()?);
-        // The disk may have lost or kept what nobody knows of.
+        // It is unknown what the disk has lost or kept.
         self.budget.doubt();
         Ok(())
     }
@@ -309,7 +309,7 @@ impl<D: Disk> Engine<D> {
 }
 
 fn reopening() -> StoreError {
-    StoreError::new("the database is being opened again after a failure of the disk")
+    StoreError::new("the database is being reopened after a disk failure")
 }
 
 #[cfg(all(test, not(feature = "model")))]

@@ -52,7 +52,7 @@ impl Health {
         if self.is_well() {
             return None;
         }
-        let unknown = || StoreError::new("the disk failed; the database is being opened again");
+        let unknown = || StoreError::new("the disk failed; the database is being reopened");
         Some(self.fault.lock().clone().unwrap_or_else(unknown))
     }
 

@@ -81,7 +81,7 @@ impl Shared {
         let takes_writes = || directory::probe(&self.path).is_ok();
         let open = || {
             Database::open(&self.path, self.clock, Arc::clone(&self.swept))
-                .map_err(|error| StoreError::new(format!("cannot open the database again: {error}")))
+                .map_err(|error| StoreError::new(format!("cannot reopen the database: {error}")))
         };
         self.engine.heal(takes_writes, open);
     }

@@ -304,7 +304,7 @@ impl Shared {
         if let Some(count) = engine.budget.count()
             && let Err(error) = engine.with_disk(|database| database.store_count(count))
         {
-            tracing::warn!(%error, "the next start will count the counters; none is lost");
+            tracing::warn!(%error, "the next start will recount the counters; none are lost");
         }
         Ok(())
     }

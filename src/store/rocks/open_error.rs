@@ -31,6 +31,6 @@ pub enum OpenError {
         "{0} is a backup; make a data directory of it with `divvy restore {0} --data-dir DIR`, and serve that (nothing was changed)"
     )]
     IsBackup(PathBuf),
-    #[error("cannot start a thread for the store: {0}; raise the limit on processes (ulimit -u)")]
+    #[error("cannot start a thread for the store: {0}; raise the process limit (ulimit -u)")]
     NoThread(std::io::Error),
 }

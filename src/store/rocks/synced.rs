@@ -45,7 +45,7 @@ impl SyncedMark {
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
         let is_unreadable = sequence.is_none() && file.metadata()?.len() > 0;
         if is_unreadable {
-            tracing::warn!(file = %path.display(), "the mark of what was synced is damaged: missing log is not noticed");
+            tracing::warn!(file = %path.display(), "the sync marker is damaged: missing parts of the write-ahead log cannot be detected");
         }
         Ok(Self { file, sequence })
     }

@@ -328,7 +328,7 @@ impl Table {
     }
 
     /// Forgets the counter if it has expired; the next write-back deletes its record. `load` tells when its record in
-    /// RocksDB expires. Nobody waits for that to be durable: an expired counter may come back after a crash. True if it
+    /// RocksDB expires. Nothing waits for that to be durable: an expired counter may come back after a crash. True if it
     /// is one less.
     ///
     /// # Errors

@@ -1,0 +1,152 @@
+//! What operators watch divvy with: the alert rules hold under promtool, and every metric that the alerts, the dashboard
+//! and the manual name exists.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::{RespClient, RulesFile, Server, http};
+
+const RULES: &str = "
+[path=/status]
+creditLimit = 1
+resetSeconds = 60
+label = status
+
+[default]
+creditLimit = 0
+";
+
+const ALERTS: &str = "packaging/prometheus/alerts.yml";
+const ALERT_TESTS: &str = "packaging/prometheus/alerts.test.yml";
+const MANUAL: &str = "docs/monitoring.md";
+
+/// The suffixes of a histogram's samples.
+const HISTOGRAM: [&str; 3] = ["_bucket", "_sum", "_count"];
+
+fn path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+fn read(name: &str) -> String {
+    fs::read_to_string(path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// The system's promtool, or the one that `make test-setup` unpacks.
+fn promtool(args: &[&str]) -> String {
+    let unpacked = path("tests/clients/tools/promtool");
+    let program = if unpacked.exists() { unpacked } else { PathBuf::from("promtool") };
+    let output = Command::new(&program)
+        .args(args)
+        .current_dir(path("packaging/prometheus"))
+        .output()
+        .unwrap_or_else(|error| panic!("promtool: {error}; run `make test-setup` first"));
+    let text = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
+    assert!(output.status.success(), "promtool {args:?}:\n{text}");
+    text
+}
+
+/// The values of a key in a YAML file that has one key a line.
+fn yaml_values<'a>(yaml: &'a str, key: &str) -> Vec<&'a str> {
+    yaml.lines()
+        .filter_map(|line| line.trim_start_matches([' ', '-']).strip_prefix(key)?.strip_prefix(':'))
+        .map(str::trim)
+        .collect()
+}
+
+/// The anchors of a page's headings, as GitHub makes them.
+fn anchors(markdown: &str) -> BTreeSet<String> {
+    let headings =
+        markdown.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    let kept = |letter: &char| letter.is_alphanumeric() || ['-', '_', ' '].contains(letter);
+    headings.map(|heading| heading.to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")).collect()
+}
+
+/// The names of divvy's metrics, and of its process's, in a text.
+fn metric_names(text: &str) -> BTreeSet<&str> {
+    text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
+        .filter(|word| word.starts_with("divvy_") || word.starts_with("process_"))
+        // `process_*` stands for all of them, and the version in INFO is no metric.
+        .filter(|word| !["process_", "divvy_version"].contains(word))
+        .collect()
+}
+
+/// The families that /metrics shows, with their kinds.
+fn families(server: &Server) -> Vec<(String, String)> {
+    let metrics = http::get(server.http, "/metrics").body;
+    let types = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    types.map(|(name, kind)| (name.to_owned(), kind.to_owned())).collect()
+}
+
+/// Those of the servers of all three stores, which have answered a hit and refused a password.
+fn all_families() -> Vec<(String, String)> {
+    let (rules, dir) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
+    let stores = [
+        &["--data-dir", dir.path().to_str().unwrap()][..],
+        &["--store", "memory"],
+        // No Redis answers there; the metrics are shown all the same.
+        &["--redis-url", "redis://127.0.0.1:1", "--redis-timeout", "50ms"],
+    ];
+    let mut found = Vec::new();
+    for store in stores {
+        let server = Server::start(&[&[rules.path(), "--requirepass", "secret"], store].concat());
+        let mut client = RespClient::connect(server.resp);
+        assert!(client.command("AUTH wrong").starts_with("-WRONGPASS"));
+        assert_eq!(client.command("AUTH secret"), "+OK");
+        client.command("DIVVY.HIT path=/status");
+        found.extend(families(&server));
+    }
+    found
+}
+
+#[test]
+fn promtool_accepts_the_alert_rules_and_their_unit_tests_pass() {
+    let checked = promtool(&["check", "rules", "alerts.yml"]);
+    let alerts = read(ALERTS);
+    let names = yaml_values(&alerts, "alert");
+    assert!(!names.is_empty() && checked.contains(&format!("SUCCESS: {} rules found", names.len())), "{checked}");
+    promtool(&["check", "config", "prometheus.yml"]);
+    let tested = promtool(&["test", "rules", "alerts.test.yml"]);
+    assert!(tested.contains("SUCCESS"), "{tested}");
+}
+
+#[test]
+fn every_alert_is_tested_and_has_a_runbook_and_a_line_in_the_manual() {
+    let (alerts, tests, manual) = (read(ALERTS), read(ALERT_TESTS), read(MANUAL));
+    let troubleshooting = anchors(&read("docs/troubleshooting.md"));
+    let tested = yaml_values(&tests, "name");
+    let names = yaml_values(&alerts, "alert");
+    for name in &names {
+        for case in ["fires", "stays quiet"] {
+            assert!(tested.contains(&format!("{name} {case}").as_str()), "no unit test in which {name} {case}");
+        }
+        assert!(manual.contains(&format!("`{name}`")), "{MANUAL} does not list {name}");
+    }
+    let runbooks = yaml_values(&alerts, "runbook");
+    assert_eq!(runbooks.len(), names.len(), "a runbook for each alert");
+    for runbook in runbooks {
+        let anchor = runbook.strip_prefix("docs/troubleshooting.md#").unwrap_or_else(|| panic!("{runbook}"));
+        assert!(troubleshooting.contains(anchor), "docs/troubleshooting.md has no heading for #{anchor}");
+    }
+}
+
+#[test]
+fn every_metric_that_is_watched_or_described_exists_and_every_metric_is_described() {
+    let families = all_families();
+    let mut samples: BTreeSet<String> = families.iter().map(|(name, _)| name.clone()).collect();
+    for (name, _) in families.iter().filter(|(_, kind)| kind == "histogram") {
+        samples.extend(HISTOGRAM.map(|suffix| format!("{name}{suffix}")));
+    }
+    for file in [ALERTS, ALERT_TESTS, "packaging/grafana/divvy.json", MANUAL, "docs/troubleshooting.md"] {
+        let text = read(file);
+        let named = metric_names(&text);
+        assert!(!named.is_empty(), "{file} names no metric");
+        let unknown: Vec<_> = named.into_iter().filter(|name| !samples.contains(*name)).collect();
+        assert!(unknown.is_empty(), "{file} names metrics that do not exist: {unknown:?}");
+    }
+    let manual = read(MANUAL);
+    let described = metric_names(&manual);
+    let missing: Vec<_> = families.iter().filter(|(name, _)| !described.contains(name.as_str())).collect();
+    assert!(missing.is_empty(), "{MANUAL} does not describe {missing:?}");
+}
