@@ -14,7 +14,7 @@ SECONDS accepts the units ms, s, m and h, as in 250ms. A number without a unit i
 /// What the help of a subcommand with sizes and times ends with.
 pub const HELP: &str = "\
 BYTES accepts the units K, M, G (powers of 1000) and Ki, Mi, Gi (powers of 1024), as in 64Ki. SECONDS and MS accept \
-ms, s, m and h, as in 250ms. A number without a unit is in what the placeholder says.";
+ms, s, m and h, as in 250ms. A number without a unit is in the unit that the placeholder names.";
 
 /// The greatest size of anything that is held in memory (bytes): sums of some of them fit into 64 bits.
 pub const MAX_IN_MEMORY: u64 = 1 << 40;
