@@ -15,7 +15,7 @@ pub struct RestoreArgs {
     /// Directory that `divvy backup` made. It is not changed
     #[arg(value_name = "BACKUP_DIR")]
     backup: PathBuf,
-    /// Data directory to create; it must not exist or be empty
+    /// Data directory to create. It must be new or empty
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
 }
