@@ -20,7 +20,7 @@ pub struct MetricsArgs {
     /// Port of statsd. STATSD_PORT sets it, too [default: 8125]
     #[arg(long, env = "DIVVY_STATSD_PORT", value_name = "PORT", value_parser = units::count::<u16>(1..=u16::MAX.into()))]
     statsd_port: Option<u16>,
-    /// Prefix of metric names in statsd. STATSD_PREFIX sets it, too [default: none]
+    /// Prefix of metric names in statsd, which a dot follows. STATSD_PREFIX sets it, too [default: none]
     #[arg(long, env = "DIVVY_STATSD_PREFIX", value_name = "PREFIX")]
     statsd_prefix: Option<String>,
     /// Use TCP instead of UDP for statsd. Any value of STATSD_USE_TCP does so, too

@@ -38,7 +38,7 @@ pub struct StoreArgs {
     /// REDIS_PORT, as for Button's Divvy]
     #[arg(long, env = "DIVVY_STORE", value_enum)]
     store: Option<StoreKind>,
-    /// rocksdb: data directory [default: ./divvy-data]
+    /// rocksdb: data directory, for one process at a time [default: ./divvy-data]
     #[arg(long, env = "DIVVY_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// rocksdb: what must have happened to a hit before divvy answers it [default: wal]
