@@ -44,7 +44,7 @@ run: setup ## Build, then serve CONFIG (config/example.ini)
 	$(CARGO) run --release --locked -- serve $(CONFIG)
 
 .PHONY: check
-check: fmt-check clippy test ## What CI runs: formatting, lints, tests
+check: fmt-check clippy test docs-check ## What CI runs: formatting, lints, tests, docs
 
 .PHONY: fmt-check
 fmt-check: setup
@@ -58,6 +58,14 @@ clippy: setup
 test: test-setup ## All tests but the long campaigns
 	$(CARGO) test --release --locked
 	@$(MAKE) --no-print-directory model
+
+.PHONY: docs
+docs: setup ## Write the tables of docs/configuration.md anew, from the flags
+	DIVVY_TEST_WRITE_DOCS=1 $(CARGO) test --release --locked --test main -- configuration::
+
+.PHONY: docs-check
+docs-check: build ## Check the links, rules and commands in the documentation
+	@scripts/docs-check
 
 .PHONY: model
 model: setup ## Check the commit path on a model checker, thousands of schedules

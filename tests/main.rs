@@ -18,6 +18,7 @@ mod buckets;
 mod cancellation;
 mod cli;
 mod clients;
+mod configuration;
 mod conformance;
 mod cost;
 mod damage;

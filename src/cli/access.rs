@@ -15,7 +15,8 @@ use super::secret::Secret;
 
 #[derive(Debug, clap::Args)]
 pub struct PasswordArgs {
-    /// The server's password; others on the machine can read it on a command line: better in the environment
+    /// Password of the server. Other users of the machine can read it on a command line: prefer the environment
+    /// variable
     #[arg(long, env = "DIVVY_PASSWORD", value_name = "PASSWORD", hide_env_values = true)]
     password: Option<Secret>,
 }
@@ -37,16 +38,16 @@ impl PasswordArgs {
 
 #[derive(Debug, clap::Args)]
 pub struct TlsArgs {
-    /// Speak TLS; the server's certificate must come from an authority that this machine trusts
+    /// Use TLS. The server's certificate must come from an authority that this machine trusts
     #[arg(long, env = "DIVVY_TLS")]
     tls: bool,
-    /// Speak TLS; the server's certificate must come from an authority in this file (PEM)
+    /// Use TLS. The server's certificate must come from an authority in this file (PEM)
     #[arg(long, env = "DIVVY_TLS_CA", value_name = "FILE")]
     tls_ca: Option<PathBuf>,
-    /// The certificate to show the server (PEM)
+    /// Client certificate to show to the server (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// That certificate's private key (PEM)
+    /// Private key of --tls-cert (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 }

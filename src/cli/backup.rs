@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, clap::Args)]
 pub struct BackupArgs {
-    /// A name for the backup, in the server's --backup-dir; or the path of a directory there, which must be new or empty
+    /// Name of the backup in the server's --backup-dir, or the path of a new or empty directory there
     #[arg(value_name = "NAME|DIR")]
     name: String,
     #[command(flatten)]

@@ -10,7 +10,7 @@ use crate::rules::{MatchPolicy, Rule};
 /// Validate a rules file: print a summary of its rules, or every problem in it.
 #[derive(Debug, clap::Args)]
 pub struct CheckArgs {
-    /// The rules file, *.ini or *.json.
+    /// Rules file (.ini or .json)
     config: PathBuf,
 }
 

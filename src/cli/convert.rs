@@ -14,19 +14,19 @@ use crate::rules::Rule;
 
 /// Convert a rules file between INI and JSON, or envoyproxy/ratelimit's YAML to either.
 ///
-/// Between INI and JSON, only the file's comments are lost. What divvy's rules cannot express of ratelimit's YAML is
-/// listed on standard error, with its line. The rules are written all the same, and the exit code is 1.
+/// Between INI and JSON, only the comments in the file are lost. What divvy's rules cannot express of ratelimit's YAML
+/// is listed on standard error with its line; the rules are written all the same, and the exit code is 1.
 #[derive(Debug, clap::Args)]
 pub struct ConvertArgs {
-    /// The file to read, *.ini or *.json; or ratelimit's configuration, *.yaml, one file for each domain.
+    /// File to read: rules (.ini or .json), or ratelimit's configuration (.yaml), one file per domain
     #[arg(required = true)]
     inputs: Vec<PathBuf>,
-    /// The rules file to write, *.ini or *.json.
+    /// Rules file to write (.ini or .json)
     output: PathBuf,
-    /// Overwrite the output file if there is one.
+    /// Overwrite the output file if it exists
     #[arg(long)]
     force: bool,
-    /// Write nothing if something in ratelimit's YAML cannot be carried over.
+    /// Write nothing when something in ratelimit's YAML cannot be converted
     #[arg(long)]
     strict: bool,
 }

@@ -26,22 +26,22 @@ const COUNT: &str = "1000";
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("named").required(true).args(["rule", "operation"]))]
 pub struct CountersArgs {
-    /// The rule's label, or `default`
+    /// Label of the rule, or `default`
     #[arg(long, value_name = "LABEL")]
     rule: Option<String>,
-    /// The rule's operation as the rules file has it, for a rule without a label: --operation method=GET 'ip=*'
+    /// Operation of a rule without a label, as in the rules file: --operation method=GET 'ip=*'
     #[arg(long, value_name = "KEY=VALUE", num_args = 1..)]
     operation: Vec<Pair>,
-    /// This actor's counter only
+    /// Only the counter of this actor
     #[arg(long)]
     actor: Option<String>,
-    /// Forget the counters instead of listing them, and tell how many there were. Without --actor it asks first
+    /// Forget the counters instead of listing them, and print how many there were. Asks first, unless --actor is given
     #[arg(long)]
     delete: bool,
-    /// Do not ask
+    /// Do not ask before deleting
     #[arg(long, short, requires = "delete")]
     yes: bool,
-    /// Print JSON: an object a line for each counter
+    /// Print one JSON object per line for each counter
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -11,9 +11,9 @@ use crate::rules::{Operation, explain};
 /// Show which rules match an operation, which one answers, and why each earlier one does not match.
 #[derive(Debug, clap::Args)]
 pub struct ExplainArgs {
-    /// The rules file, *.ini or *.json.
+    /// Rules file (.ini or .json)
     config: PathBuf,
-    /// The operation: pairs, each one argument, split at its first `=`.
+    /// The operation: each argument is one pair, split at its first `=`
     #[arg(value_name = "KEY=VALUE")]
     operation: Vec<Pair>,
 }

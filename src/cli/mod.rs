@@ -43,17 +43,17 @@ enum Command {
     Serve(Box<serve::ServeArgs>),
     /// Validate a rules file and report every problem in it
     Check(check::CheckArgs),
-    /// Tell which rules match an operation, and why the others do not
+    /// Show which rules match an operation, and why the others do not
     Explain(explain::ExplainArgs),
     Hit(hit::HitArgs),
     Convert(convert::ConvertArgs),
-    /// Print a running server's figures
+    /// Print statistics of a running server
     Stats(stats::StatsArgs),
-    /// List or forget the counters of a rule, on a running server
+    /// List or forget the counters of a rule on a running server
     Counters(counters::CountersArgs),
-    /// Have a running server take a backup of its counters
+    /// Back up the counters of a running server
     Backup(backup::BackupArgs),
-    /// Make a data directory of a backup
+    /// Create a data directory from a backup
     Restore(restore::RestoreArgs),
     #[command(after_help = units::HELP_ON_TIMES)]
     Bench(bench::BenchArgs),

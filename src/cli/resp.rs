@@ -12,7 +12,7 @@ use crate::protocol::resp::client::{Frame, decode_reply, write_request};
 
 #[derive(Debug, clap::Args)]
 pub struct ServerArgs {
-    /// The server's RESP address: HOST:PORT, redis://[:PASSWORD@]HOST[:PORT], or rediss:// for TLS
+    /// RESP address of the server: HOST:PORT, redis://[:PASSWORD@]HOST[:PORT], or rediss:// for TLS
     #[arg(long, env = "DIVVY_SERVER", value_name = "ADDR", default_value = "127.0.0.1:9049", hide_env_values = true)]
     pub server: ServerAddress,
     #[command(flatten)]

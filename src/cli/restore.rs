@@ -12,10 +12,10 @@ use crate::store;
 
 #[derive(Debug, clap::Args)]
 pub struct RestoreArgs {
-    /// A directory that `divvy backup` has made; it is left as it is
+    /// Directory that `divvy backup` made. It is not changed
     #[arg(value_name = "BACKUP_DIR")]
     backup: PathBuf,
-    /// The data directory to make, which must be new or empty
+    /// Data directory to create. It must be new or empty
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
 }

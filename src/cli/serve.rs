@@ -55,33 +55,34 @@ const MAX_THREADS: u64 = 1_024;
 
 #[derive(Debug, clap::Args)]
 pub struct ServeArgs {
-    /// The rules file (.ini or .json); without it only commands that carry their own limits are answered
-    #[arg(env = "DIVVY_CONFIG")]
+    /// Rules file (.ini or .json). Without one, divvy answers only commands that carry their own limits
+    #[arg(env = "DIVVY_CONFIG", help_heading = "Rules")]
     config: Option<PathBuf>,
     #[command(flatten)]
     reload: ReloadArgs,
     #[command(flatten)]
     listen: ListenArgs,
-    #[command(flatten)]
-    store: StoreArgs,
-    /// Threads that connections run on [default: half of the processors]
-    #[arg(long, env = "DIVVY_THREADS", value_name = "N", default_value_t = server::default_threads(), hide_default_value = true,
+    /// Threads that serve connections. The other processors do RocksDB's background work
+    /// [default: half of the processors]
+    #[arg(long, env = "DIVVY_THREADS", value_name = "N", help_heading = "Listeners", default_value_t = server::default_threads(), hide_default_value = true,
           value_parser = units::count::<usize>(1..=MAX_THREADS))]
     threads: usize,
     #[command(flatten)]
-    access: AccessArgs,
+    store: StoreArgs,
     #[command(flatten)]
-    tls: TlsArgs,
+    http: HttpArgs,
     #[command(flatten)]
     limits: LimitArgs,
     #[command(flatten)]
-    drain: DrainArgs,
+    tls: TlsArgs,
     #[command(flatten)]
-    http: HttpArgs,
+    access: AccessArgs,
     #[command(flatten)]
     metrics: MetricsArgs,
     #[command(flatten)]
     log: LogArgs,
+    #[command(flatten)]
+    drain: DrainArgs,
 }
 
 pub fn run(args: ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCode> {

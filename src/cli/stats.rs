@@ -16,7 +16,7 @@ const ALL: [&str; 3] = ["all", "everything", "default"];
 
 #[derive(Debug, clap::Args)]
 pub struct StatsArgs {
-    /// Print a JSON object of sections
+    /// Print a JSON object with one member per section
     #[arg(long)]
     json: bool,
     /// Sections to print, such as `stats` or `memory` [default: all]

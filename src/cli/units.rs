@@ -9,12 +9,12 @@ use std::time::Duration;
 
 /// What the help of a subcommand with times ends with.
 pub const HELP_ON_TIMES: &str = "\
-SECONDS may have another unit: ms, s, m or h, as in 250ms. A number without a unit counts seconds.";
+SECONDS accepts the units ms, s, m and h, as in 250ms. A number without a unit is in seconds.";
 
 /// What the help of a subcommand with sizes and times ends with.
 pub const HELP: &str = "\
-BYTES may have a unit: K, M, G (powers of 1000) or Ki, Mi, Gi (powers of 1024), as in 64Ki. SECONDS and MS may have \
-another one: ms, s, m or h, as in 250ms. A number without a unit counts what the placeholder says.";
+BYTES accepts the units K, M, G (powers of 1000) and Ki, Mi, Gi (powers of 1024), as in 64Ki. SECONDS and MS accept \
+ms, s, m and h, as in 250ms. A number without a unit is in the unit that the placeholder names.";
 
 /// The greatest size of anything that is held in memory (bytes): sums of some of them fit into 64 bits.
 pub const MAX_IN_MEMORY: u64 = 1 << 40;

@@ -308,6 +308,8 @@ fn starts_comment(text: &str) -> bool {
 }
 
 #[cfg(test)]
+mod reference;
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -9,66 +9,69 @@ use crate::cli::units::{self, Time};
 /// The longest run, and the longest warm-up: 30 days, in seconds.
 const MAX_SECONDS: u64 = 30 * 86_400;
 
-/// Load a server with hits, and report its throughput, its latency and what a request costs it.
+/// Load a server with hits, and report its throughput, its latency and the cost of a request.
 ///
-/// Speaks Divvy's line protocol or RESP, so that it drives Redis too:
-/// `divvy bench --protocol resp --addr 127.0.0.1:6379 --command 'INCR hits:{}'`.
+/// Speaks the line protocol or RESP, so it can drive Redis, too: `divvy bench --protocol resp --addr 127.0.0.1:6379
+/// --command 'INCR hits:{}'`.
 ///
-/// Every connection sends a batch of `--pipeline` requests, waits for all of their replies, and sends the next. With
-/// `--rate`, requests are due at fixed times instead, whether or not the server keeps up, and a request's latency counts
-/// from the time when it was due: a stall shows in every request that it delayed.
+/// Each connection sends a batch of `--pipeline` requests, waits for all replies, and sends the next batch. With
+/// `--rate`, requests are due at fixed times instead, whether or not the server keeps up. Their latency counts from the
+/// time at which they were due, so a stall shows in every request that it delayed.
 ///
-/// Exits with 1 when a reply was an error or did not come.
+/// Exits with 1 when a reply was an error or was missing.
 #[derive(Debug, clap::Args)]
 pub struct BenchArgs {
     /// Address of the server [default: 127.0.0.1:8321 for the line protocol, 127.0.0.1:9049 for RESP]
     #[arg(long, value_name = "HOST:PORT")]
     pub addr: Option<String>,
 
+    /// Protocol to speak
     #[arg(long, value_enum, default_value_t = Protocol::Line)]
     pub protocol: Protocol,
 
     #[command(flatten)]
     pub password: PasswordArgs,
 
-    /// The request; `{}` becomes an actor of twelve digits. In RESP, words are split and quoted as in a shell
-    /// [default: `HIT ip={}`, in RESP `DIVVY.HIT ip={}`]
+    /// The request; `{}` becomes an actor of twelve digits. For RESP, words are split and quoted as in a shell
+    /// [default: `HIT ip={}`, for RESP `DIVVY.HIT ip={}`]
     #[arg(long, value_name = "TEMPLATE")]
     pub command: Option<String>,
 
+    /// Number of connections
     #[arg(long, value_name = "N", default_value = "50")]
     pub connections: NonZeroUsize,
 
-    /// Requests in flight on a connection; with --rate, the most of them, and how many in a row go to one connection
+    /// Requests in flight on a connection. With --rate: the maximum, and the number of consecutive requests that go to
+    /// one connection
     #[arg(long, value_name = "N", default_value = "1")]
     pub pipeline: NonZeroU64,
 
-    /// Stop after so many requests
+    /// Stop after this many requests
     #[arg(long, value_name = "N", conflicts_with = "duration")]
     pub requests: Option<NonZeroU64>,
 
-    /// Stop after so many seconds
+    /// Stop after this time
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds(0..=MAX_SECONDS), default_value = "10s")]
     pub duration: Time,
 
-    /// How many different keys (actors, counters) there are
+    /// Number of different keys (actors, counters)
     #[arg(long, value_name = "N", default_value = "10000", value_parser = clap::value_parser!(u64).range(1..=super::keys::MAX_KEYS))]
     pub keys: u64,
 
-    /// Which keys are asked for: `uniform`, `zipf[:EXPONENT]` (the lower the key, the more often; exponent 0.99 by
-    /// default), or `sequential` (each key once, then again)
+    /// How keys are chosen: `uniform`, `zipf[:EXPONENT]` (lower keys more often; the exponent is 0.99 unless given), or
+    /// `sequential` (each key once, then again from the start)
     #[arg(long, value_name = "NAME", default_value = "uniform")]
     pub distribution: Distribution,
 
-    /// Open loop: so many requests a second in all, due at fixed times
+    /// Open loop: total requests per second, due at fixed times
     #[arg(long, value_name = "PER_SECOND", value_parser = rate)]
     pub rate: Option<f64>,
 
-    /// Seconds of load before anything is measured
+    /// Load the server this long before measuring
     #[arg(long, value_name = "SECONDS", value_parser = units::seconds(0..=MAX_SECONDS), default_value = "0")]
     pub warmup: Time,
 
-    /// The same seed asks for the same keys
+    /// Seed of the choice of keys: the same seed chooses the same keys
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
@@ -76,7 +79,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value = "1")]
     pub threads: NonZeroUsize,
 
-    /// Process id of the server on this machine, to report its CPU time per request and its resident memory
+    /// Process ID of a server on this machine, to report its CPU time per request and its resident memory
     #[arg(long)]
     pub pid: Option<u32>,
 
@@ -84,7 +87,7 @@ pub struct BenchArgs {
     #[arg(long)]
     pub json: bool,
 
-    /// Show progress on standard error, also when that is no terminal
+    /// Show progress on standard error even if it is not a terminal
     #[arg(long)]
     pub progress: bool,
 }

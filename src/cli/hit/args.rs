@@ -12,8 +12,8 @@ pub const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Send a hit to a running server and print the answer.
 ///
-/// It is `OK`, whether the hit is allowed, the credits left, and the seconds until there are more, as in
-/// `OK true 999 60`. Exits with 1 when there is no answer, and with 0 for any answer unless --exit-code is given.
+/// The answer is `OK`, whether the hit is allowed, the credits left, and the seconds until there are more, as in `OK
+/// true 999 60`. Exits with 1 when there is no answer, and with 0 for any answer unless --exit-code is given.
 #[derive(Debug, clap::Args)]
 pub struct HitArgs {
     // First: it looks at where the values of the others come from.
@@ -24,7 +24,7 @@ pub struct HitArgs {
     /// Speak the line protocol with this address, instead of RESP with --server [default: 127.0.0.1:8321]
     #[arg(long, env = "DIVVY_ADDR", value_name = "HOST:PORT")]
     pub(super) addr: Option<String>,
-    /// Credits that the hit takes, whatever a rule's costField says; not over the line protocol
+    /// Credits that the hit takes, whatever the rule's costField says. Not available over the line protocol
     #[arg(long, value_name = "N", value_parser = units::count::<u64>(0..=i64::MAX as u64))]
     pub(super) cost: Option<u64>,
     /// Exit with 3 when the hit is denied
@@ -33,7 +33,7 @@ pub struct HitArgs {
     /// Print a JSON object instead of a line
     #[arg(long)]
     pub(super) json: bool,
-    /// The operation
+    /// The operation: each argument is one pair, split at its first `=`
     #[arg(value_name = "KEY=VALUE")]
     pub(super) operation: Vec<Pair>,
 }

@@ -19,13 +19,13 @@ use crate::server::{Fronts, Secured};
 const MAX_PASSWORD_FILE: u64 = 64 << 10;
 
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Access")]
+#[command(next_help_heading = "TLS and access")]
 pub struct AccessArgs {
-    /// What every client must know; others on the machine can read it on a command line: better in the environment or
-    /// in a file
+    /// Password that every client must give. Other users of the machine can read it on a command line: prefer the
+    /// environment variable or --requirepass-file
     #[arg(long, env = "DIVVY_REQUIREPASS", value_name = "PASSWORD", hide_env_values = true)]
     requirepass: Option<Secret>,
-    /// A file with the password in it, and nothing else
+    /// File that contains the password and nothing else
     #[arg(long, env = "DIVVY_REQUIREPASS_FILE", value_name = "FILE", conflicts_with = "requirepass")]
     requirepass_file: Option<PathBuf>,
     /// What needs no password, separated by commas
@@ -35,14 +35,15 @@ pub struct AccessArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Open {
-    /// The line protocol: Divvy's own clients know no password
+    /// The line protocol: clients of Button's Divvy cannot give a password
     Line,
+    /// gRPC: Envoy's Rate Limit Service
     Grpc,
     /// Hits over HTTP: POST /v1/hit and /v1/hits
     Hit,
-    /// What gateways ask over HTTP: /v1/check
+    /// Gateway checks over HTTP: /v1/check
     Check,
-    /// /metrics
+    /// The metrics: /metrics, or --metrics-path
     Metrics,
     /// Nothing but health checks
     None,

@@ -12,15 +12,15 @@ const MAX_DISK: u64 = 1 << 60;
 
 #[derive(Debug, clap::Args)]
 pub struct BoundArgs {
-    /// rocksdb, memory: counters that are remembered at once, so that nobody fills the disk or the memory by inventing
-    /// actors [default: 100000000; memory: 1000000]
+    /// rocksdb, memory: maximum number of counters, so that invented actors cannot fill the disk or the memory
+    /// [default: 100000000; memory: 1000000]
     #[arg(long, env = "DIVVY_MAX_COUNTERS", value_name = "N", value_parser = units::count::<u64>(1..=MAX_COUNTERS))]
     max_counters: Option<u64>,
-    /// rocksdb: bytes of counters on disk; up to 256 MiB of write-ahead log, and what compactions need for a while, come
-    /// on top [default: 16Gi]
+    /// rocksdb: maximum size of the counters on disk. Up to 256 MiB of write-ahead log and temporary space for
+    /// compactions come on top [default: 16Gi]
     #[arg(long, env = "DIVVY_MAX_DISK", value_name = "BYTES", value_parser = units::bytes(1..=MAX_DISK))]
     max_disk: Option<Bytes>,
-    /// rocksdb, memory: what to answer for a new counter when there is no room for it [default: error]
+    /// rocksdb, memory: how to answer a hit that needs a new counter when there is no room for it [default: error]
     #[arg(long, env = "DIVVY_WHEN_FULL", value_enum)]
     when_full: Option<WhenFullKind>,
 }
@@ -31,7 +31,7 @@ enum WhenFullKind {
     Error,
     /// Denied, with a reset of one second
     Deny,
-    /// Allowed, uncounted
+    /// Allowed, not counted
     Allow,
 }
 

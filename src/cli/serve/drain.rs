@@ -15,11 +15,11 @@ use crate::server::{self, Drain, keep_running};
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Stopping")]
 pub struct DrainArgs {
-    /// Seconds that the server goes on accepting after SIGTERM while /readyz says 503, so that load balancers notice
+    /// How long to keep accepting connections after SIGTERM, while /readyz answers 503, so that load balancers notice
     #[arg(long, env = "DIVVY_DRAIN_DELAY", value_name = "SECONDS", default_value_t = Time(Duration::ZERO),
           value_parser = units::seconds(0..=MAX_SECONDS))]
     drain_delay: Time,
-    /// Milliseconds that open connections are read on after the last one was accepted
+    /// How long to keep reading from open connections once divvy accepts no new ones
     #[arg(
         long,
         env = "DIVVY_DRAIN_GRACE",
@@ -28,7 +28,7 @@ pub struct DrainArgs {
         value_parser = units::millis(0..=MAX_SECONDS * 1000)
     )]
     drain_grace: Time,
-    /// Seconds that answering what came in may take from then on; connections still busy are cut
+    /// How long answering the requests received by then may take. Connections that are still busy are cut
     #[arg(
         long,
         env = "DIVVY_DRAIN_TIMEOUT",

@@ -11,28 +11,30 @@ const MAX_HITS: u64 = 1_000_000;
 const MAX_TRUSTED_HOPS: u64 = 1_000;
 
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "HTTP")]
+#[command(next_help_heading = "HTTP and gateways")]
 pub struct HttpArgs {
-    /// Which headers tell clients where they stand, separated by commas: `draft` (RateLimit and RateLimit-Policy, the
-    /// IETF's), `triple` (RateLimit-Limit, -Remaining, -Reset), `x` (the same three with X- before); or `none`
+    /// Headers that tell HTTP clients where they stand, separated by commas: `draft` (RateLimit and RateLimit-Policy of
+    /// the IETF draft), `triple` (RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset), `x` (the same three with X-
+    /// in front), or `none`
     #[arg(long, env = "DIVVY_RATE_LIMIT_HEADERS", value_name = "DIALECTS", default_value = "draft")]
     rate_limit_headers: RateLimitHeaders,
-    /// The same for the responses of gateways that ask over gRPC
+    /// The same headers, for gateways that ask over gRPC to add to their responses
     #[arg(long, env = "DIVVY_GRPC_RATE_LIMIT_HEADERS", value_name = "DIALECTS", default_value = "none")]
     grpc_rate_limit_headers: RateLimitHeaders,
-    /// Hits in a request to /v1/hits
+    /// Maximum number of hits in a request to /v1/hits
     #[arg(long, env = "DIVVY_MAX_HITS", value_name = "N", default_value_t = DEFAULT_MAX_HITS,
           value_parser = units::count::<usize>(1..=MAX_HITS))]
     max_hits: usize,
-    /// Where /v1/check finds the pairs of a gateway's operation: KEY=SOURCE, separated by spaces; SOURCE is method,
-    /// path, uri, host, ip, header:NAME or query:NAME; `*=query` takes every query parameter
+    /// Where /v1/check takes the pairs of an operation from: KEY=SOURCE, separated by spaces. SOURCE is method, path,
+    /// uri, host, ip, header:NAME or query:NAME. `*=query` takes every query parameter
     #[arg(long, env = "DIVVY_CHECK_OPERATION", value_name = "PAIRS", default_value = CheckOperation::DEFAULT)]
     check_operation: CheckOperation,
-    /// How many of the last addresses in X-Forwarded-For are your own proxies'; the one before them is the client's
+    /// Number of addresses at the end of X-Forwarded-For that belong to your own proxies. The one before them is the
+    /// client's
     #[arg(long, env = "DIVVY_TRUSTED_HOPS", value_name = "N", default_value_t = 0,
           value_parser = units::count::<usize>(0..=MAX_TRUSTED_HOPS))]
     trusted_hops: usize,
-    /// The status with which /v1/check denies; nginx's auth_request knows 403 only
+    /// HTTP status with which /v1/check denies, from 400 to 599. nginx's auth_request understands only 403
     #[arg(long, env = "DIVVY_DENY_STATUS", value_name = "STATUS", default_value = "429", value_parser = deny_status)]
     deny_status: StatusCode,
 }

@@ -17,30 +17,30 @@ const LEAST_REQUEST: u64 = 256;
 const LEAST_ARGUMENTS: u64 = 8;
 
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Limits")]
+#[command(next_help_heading = "Limits on clients")]
 pub struct LimitArgs {
-    /// Connections open at once
+    /// Maximum number of open connections
     #[arg(long, env = "DIVVY_MAX_CONNECTIONS", value_name = "N", default_value_t = server::DEFAULT_MAX_CONNECTIONS,
           value_parser = units::count::<u32>(1..=u32::MAX.into()))]
     max_connections: u32,
-    /// Connections open at once from one address, or from one IPv6 network of 64 bits; 0: as many as there may be. Behind
-    /// a load balancer all may come from one address
+    /// Maximum number of open connections from one address, or from one IPv6 /64 network. 0: no limit. Behind a load
+    /// balancer, all connections may come from one address
     #[arg(long, env = "DIVVY_MAX_CONNECTIONS_PER_ADDRESS", value_name = "N", default_value_t = 0,
           value_parser = units::count::<u32>(0..=u32::MAX.into()))]
     max_connections_per_address: u32,
-    /// Bytes in a line of the line protocol
+    /// Maximum length of a line of the line protocol
     #[arg(long, env = "DIVVY_MAX_LINE", value_name = "BYTES", default_value_t = line::DEFAULT_MAX_LINE.into(),
           value_parser = units::bytes(LEAST_TEXT..=MAX_IN_MEMORY))]
     max_line: Bytes,
-    /// key=value pairs in a request
+    /// Maximum number of key=value pairs in a request
     #[arg(long, env = "DIVVY_MAX_PAIRS", value_name = "N", default_value_t = DEFAULT_MAX_PAIRS,
           value_parser = units::count::<usize>(1..=MAX_IN_REQUEST))]
     max_pairs: usize,
-    /// Arguments in a RESP request
+    /// Maximum number of arguments in a RESP request
     #[arg(long, env = "DIVVY_MAX_ARGUMENTS", value_name = "N", default_value_t = resp::Limits::default().max_arguments,
           value_parser = units::count::<usize>(LEAST_ARGUMENTS..=MAX_IN_REQUEST))]
     max_arguments: usize,
-    /// Bytes in an argument of a RESP request
+    /// Maximum size of an argument in a RESP request
     #[arg(
         long,
         env = "DIVVY_MAX_ARGUMENT",
@@ -49,7 +49,7 @@ pub struct LimitArgs {
         value_parser = units::bytes(LEAST_TEXT..=MAX_IN_MEMORY)
     )]
     max_argument: Bytes,
-    /// Bytes in a RESP request
+    /// Maximum size of a RESP request
     #[arg(
         long,
         env = "DIVVY_MAX_REQUEST",
@@ -58,11 +58,11 @@ pub struct LimitArgs {
         value_parser = units::bytes(LEAST_REQUEST..=MAX_IN_MEMORY)
     )]
     max_request: Bytes,
-    /// Bytes of output that are gathered for a connection before it is written to; one reply may be longer
+    /// Replies are flushed once this many bytes are pending on a connection. A single reply may be longer
     #[arg(long, env = "DIVVY_MAX_OUTPUT", value_name = "BYTES", default_value_t = server::DEFAULT_MAX_OUTPUT.into(),
           value_parser = units::bytes(1..=MAX_IN_MEMORY))]
     max_output: Bytes,
-    /// Bytes that all connections together may hold in large unfinished requests and in replies that are not read
+    /// Maximum memory that all connections together may hold in large unfinished requests and unread replies
     #[arg(
         long,
         env = "DIVVY_MAX_BUFFER_MEMORY",
@@ -71,15 +71,15 @@ pub struct LimitArgs {
         value_parser = units::bytes(0..=MAX_IN_MEMORY)
     )]
     max_buffer_memory: Bytes,
-    /// Bytes in the body of an HTTP request, and in a gRPC message
+    /// Maximum size of the body of an HTTP request, and of a gRPC message
     #[arg(long, env = "DIVVY_MAX_BODY", value_name = "BYTES", default_value_t = server::DEFAULT_MAX_BODY.into(),
           value_parser = units::bytes(LEAST_TEXT..=MAX_IN_MEMORY))]
     max_body: Bytes,
-    /// Seconds a connection may send nothing; 0: for ever
+    /// Close connections that send nothing for this long. 0: never
     #[arg(long, env = "DIVVY_IDLE_TIMEOUT", value_name = "SECONDS", default_value_t = Time(Duration::ZERO),
           value_parser = units::seconds(0..=MAX_SECONDS))]
     idle_timeout: Time,
-    /// Seconds a request may take from its first byte to its last
+    /// How long a request may take from its first byte to its last
     #[arg(
         long,
         env = "DIVVY_REQUEST_TIMEOUT",
@@ -88,7 +88,7 @@ pub struct LimitArgs {
         value_parser = units::seconds(1..=MAX_SECONDS)
     )]
     request_timeout: Time,
-    /// How long a client may take less than 1 KiB of its replies
+    /// Close connections that read less than 1 KiB of their replies in this time
     #[arg(
         long,
         env = "DIVVY_WRITE_TIMEOUT",
@@ -97,7 +97,7 @@ pub struct LimitArgs {
         value_parser = units::seconds(1..=MAX_SECONDS)
     )]
     write_timeout: Time,
-    /// Seconds a client of the line protocol or of RESP may take to give the password
+    /// How long a client of the line protocol or of RESP may take to give the password
     #[arg(
         long,
         env = "DIVVY_AUTH_TIMEOUT",
@@ -106,7 +106,7 @@ pub struct LimitArgs {
         value_parser = units::seconds(1..=MAX_SECONDS)
     )]
     auth_timeout: Time,
-    /// Seconds a TLS handshake may take
+    /// How long a TLS handshake may take
     #[arg(
         long,
         env = "DIVVY_TLS_HANDSHAKE_TIMEOUT",

@@ -13,23 +13,24 @@ const DEFAULT_LISTEN: &str = "127.0.0.1:8321";
 const DEFAULT_HTTP_LISTEN: &str = "127.0.0.1:8322";
 
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Listeners")]
 pub struct ListenArgs {
-    /// Address of the line protocol, or `none`; the environment's PORT changes the port of the default
-    /// [default: 127.0.0.1:8321]
+    /// Address of the line protocol, or `none`. The environment variable PORT changes the port of the default [default:
+    /// 127.0.0.1:8321]
     #[arg(long, env = "DIVVY_LISTEN", value_name = "ADDR")]
     listen: Option<Listen>,
-    /// Address of the RESP protocol, or `none`
+    /// Address of RESP, or `none`
     #[arg(long, env = "DIVVY_RESP_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:9049")]
     resp_listen: Listen,
-    /// Address of HTTP (/v1, /healthz, /readyz, /metrics), or `none`; the environment's HTTP_SERVICE_PORT changes the port
-    /// of the default [default: 127.0.0.1:8322]
+    /// Address of HTTP (/v1, /healthz, /readyz, /metrics), or `none`. The environment variable HTTP_SERVICE_PORT
+    /// changes the port of the default [default: 127.0.0.1:8322]
     #[arg(long, env = "DIVVY_HTTP_LISTEN", value_name = "ADDR")]
     http_listen: Option<Listen>,
     /// Address of gRPC (Envoy's Rate Limit Service), or `none`
     #[arg(long, env = "DIVVY_GRPC_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:8323")]
     grpc_listen: Listen,
-    /// Let other processes that do the same listen on the same ports (SO_REUSEPORT): a new server can start beside the
-    /// old one
+    /// Share the ports with other processes that set this flag, too (SO_REUSEPORT), so that a new server can start
+    /// beside the old one
     #[arg(long, env = "DIVVY_REUSE_PORT", value_parser = clap::builder::BoolishValueParser::new())]
     reuse_port: bool,
 }

@@ -11,22 +11,22 @@ const DEBUG_NAME: &str = "divvy";
 const DEBUG_DIRECTIVE: &str = "divvy=debug";
 
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Log")]
+#[command(next_help_heading = "Metrics and logs")]
 pub struct LogArgs {
-    /// What a line of the log looks like
+    /// Format of log lines
     #[arg(long, env = "DIVVY_LOG_FORMAT", value_enum, default_value_t = LogFormat::Human)]
     log_format: LogFormat,
-    /// The least that is logged; the environment's RUST_LOG says more exactly what, and its DEBUG=divvy is as for the
-    /// original Divvy: debug, with the rules at every load
+    /// Lowest level to log. RUST_LOG refines it. DEBUG=divvy means the level debug, which shows the rules at every
+    /// load, as for Button's Divvy
     #[arg(long, env = "DIVVY_LOG", value_enum, default_value_t = LogLevel::Info)]
     log_level: LogLevel,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum LogFormat {
-    /// For people
+    /// Text for people
     Human,
-    /// One JSON object a line
+    /// One JSON object per line
     Json,
 }
 

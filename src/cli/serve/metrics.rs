@@ -8,25 +8,25 @@ use crate::metrics::{StatsdOptions, Transport};
 use crate::server::{self, DEFAULT_METRICS_PATH};
 
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Watching")]
+#[command(next_help_heading = "Metrics and logs")]
 pub struct MetricsArgs {
-    /// Path of the metrics on the HTTP front; or PROMETHEUS_METRICS_PATH, as for the original Divvy
-    /// [default: /metrics]
+    /// Path of the metrics on the HTTP listener. PROMETHEUS_METRICS_PATH sets it, too, as for Button's Divvy [default:
+    /// /metrics]
     #[arg(long, env = "DIVVY_METRICS_PATH", value_name = "PATH")]
     metrics_path: Option<String>,
-    /// Send metrics to the statsd on this host; or STATSD_HOST, as for the original Divvy
+    /// Send metrics to statsd on this host. STATSD_HOST sets it, too, as for Button's Divvy
     #[arg(long, env = "DIVVY_STATSD_HOST", value_name = "HOST")]
     statsd_host: Option<String>,
-    /// Port of statsd; or STATSD_PORT [default: 8125]
+    /// Port of statsd. STATSD_PORT sets it, too [default: 8125]
     #[arg(long, env = "DIVVY_STATSD_PORT", value_name = "PORT", value_parser = units::count::<u16>(1..=u16::MAX.into()))]
     statsd_port: Option<u16>,
-    /// What the names of metrics in statsd begin with; or STATSD_PREFIX [default: nothing]
+    /// Prefix of metric names in statsd, which a dot follows. STATSD_PREFIX sets it, too [default: none]
     #[arg(long, env = "DIVVY_STATSD_PREFIX", value_name = "PREFIX")]
     statsd_prefix: Option<String>,
-    /// Send to statsd over TCP instead of UDP; or any STATSD_USE_TCP
+    /// Use TCP instead of UDP for statsd. Any value of STATSD_USE_TCP does so, too
     #[arg(long, env = "DIVVY_STATSD_TCP")]
     statsd_tcp: bool,
-    /// Seconds between what is sent to statsd [default: 1s]
+    /// Time between two reports to statsd [default: 1s]
     #[arg(long, env = "DIVVY_STATSD_INTERVAL", value_name = "SECONDS", value_parser = units::seconds(1..=MAX_SECONDS))]
     statsd_interval: Option<Time>,
 }

@@ -34,40 +34,40 @@ const MAX_DENIAL_CACHE: u64 = 10_000_000;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Store")]
 pub struct StoreArgs {
-    /// Where counters live [default: rocksdb; redis with a --redis-url, or when the environment has REDIS_HOST or
-    /// REDIS_PORT, as for the original Divvy]
+    /// Where counters are kept [default: rocksdb; redis with --redis-url, or when the environment has REDIS_HOST or
+    /// REDIS_PORT, as for Button's Divvy]
     #[arg(long, env = "DIVVY_STORE", value_enum)]
     store: Option<StoreKind>,
-    /// rocksdb: the directory where it lives [default: ./divvy-data]
+    /// rocksdb: data directory, for one process at a time [default: ./divvy-data]
     #[arg(long, env = "DIVVY_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// rocksdb: what must have happened to a hit before it is answered [default: wal]
+    /// rocksdb: what must have happened to a hit before divvy answers it [default: wal]
     #[arg(long, env = "DIVVY_DURABILITY", value_enum)]
     durability: Option<DurabilityKind>,
-    /// rocksdb: seconds to wait for another process to leave the data directory, before giving up [default: 0]
+    /// rocksdb: how long to wait for another process to release the data directory before giving up [default: 0]
     #[arg(long, env = "DIVVY_WAIT_FOR_LOCK", value_name = "SECONDS",
           value_parser = units::seconds(0..=MAX_SECONDS))]
     wait_for_lock: Option<Time>,
     /// rocksdb: counters kept in memory, about 100 bytes each [default: 900000]
     #[arg(long, env = "DIVVY_HOT_COUNTERS", value_name = "N", value_parser = units::count::<usize>(1..=MAX_HOT_COUNTERS))]
     hot_counters: Option<usize>,
-    /// rocksdb: below this directory clients may have backups written (`divvy backup`); it is made if need be, and is
-    /// best on the file system of --data-dir [default: none, and no backups]
+    /// rocksdb: clients may write backups below this directory (`divvy backup`). divvy creates it if needed. Backups
+    /// are cheapest on the file system of --data-dir [default: none, no backups]
     #[arg(long, env = "DIVVY_BACKUP_DIR", value_name = "DIR")]
     backup_dir: Option<PathBuf>,
     #[command(flatten)]
     bounds: BoundArgs,
     #[command(flatten)]
     redis: RedisArgs,
-    /// redis: what to answer when Redis does not [default: error]
-    #[arg(long, env = "DIVVY_ON_STORE_ERROR", value_enum)]
+    /// redis: how to answer a hit when Redis does not respond [default: error]
+    #[arg(long, env = "DIVVY_ON_STORE_ERROR", help_heading = "Redis", value_enum)]
     on_store_error: Option<OnStoreError>,
-    /// redis, with `--on-store-error local`: buckets counted while Redis is away, about 200 bytes each
-    /// [default: 100000]
-    #[arg(long, env = "DIVVY_LOCAL_BUCKETS", value_name = "N", value_parser = units::count::<usize>(1..=MAX_LOCAL_BUCKETS))]
+    /// redis, with `--on-store-error local`: buckets counted while Redis is away, about 200 bytes each [default:
+    /// 100000]
+    #[arg(long, env = "DIVVY_LOCAL_BUCKETS", help_heading = "Redis", value_name = "N", value_parser = units::count::<usize>(1..=MAX_LOCAL_BUCKETS))]
     local_buckets: Option<usize>,
-    /// redis: used-up windows that are denied from memory, without asking Redis; 0: none [default: 100000]
-    #[arg(long, env = "DIVVY_DENIAL_CACHE", value_name = "N", value_parser = units::count::<usize>(0..=MAX_DENIAL_CACHE))]
+    /// redis: exhausted windows that divvy remembers and denies without asking Redis. 0: none [default: 100000]
+    #[arg(long, env = "DIVVY_DENIAL_CACHE", help_heading = "Redis", value_name = "N", value_parser = units::count::<usize>(0..=MAX_DENIAL_CACHE))]
     denial_cache: Option<usize>,
 }
 
@@ -75,19 +75,19 @@ pub struct StoreArgs {
 enum StoreKind {
     /// On disk, in the data directory
     Rocksdb,
-    /// In Redis or Valkey: one, with Sentinel, or a cluster; several divvy servers may share it
+    /// In Redis or Valkey: one server, Sentinel or a cluster. Several divvy servers can share it
     Redis,
-    /// Gone with the process: for tests and try-outs
+    /// In memory, lost when the process ends: for tests and trials
     Memory,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum DurabilityKind {
-    /// It is on stable storage
+    /// The hit is on stable storage
     Sync,
-    /// It is in the write-ahead log, which outlives the process; stable storage follows within a second
+    /// The hit is in the write-ahead log, which survives the end of the process. An fsync follows within a second
     Wal,
-    /// Nothing: the write-ahead log follows within 100 ms
+    /// Nothing. The hit reaches the write-ahead log within 100 ms
     Lazy,
 }
 
@@ -95,11 +95,11 @@ enum DurabilityKind {
 enum OnStoreError {
     /// Denied, with a reset of one second
     Deny,
-    /// Allowed, uncounted
+    /// Allowed, not counted
     Allow,
     /// An ERR reply
     Error,
-    /// By this server's own count, until Redis is back
+    /// Counted by this server alone until Redis is back
     Local,
 }
 

@@ -17,18 +17,18 @@ use crate::server::tls::reload::Reloader;
 use crate::server::{Secured, keep_running};
 
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "TLS")]
+#[command(next_help_heading = "TLS and access")]
 pub struct TlsArgs {
-    /// The server's certificate in PEM, followed by those that lead to its authority's
+    /// Server certificate (PEM), followed by its intermediate certificates
     #[arg(long, env = "DIVVY_TLS_CERT", value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// The certificate's private key in PEM, not encrypted
+    /// Private key of --tls-cert (PEM, not encrypted)
     #[arg(long, env = "DIVVY_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Lets in only clients with a certificate from one of the authorities in this file (PEM)
+    /// Accept only clients with a certificate from one of the authorities in this file (PEM)
     #[arg(long, env = "DIVVY_TLS_CLIENT_CA", value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
-    /// The fronts that speak TLS, separated by commas, and nothing else [default: all of them]
+    /// Listeners that speak TLS and nothing else, separated by commas [default: all]
     #[arg(
         long,
         env = "DIVVY_TLS_FRONTS",
