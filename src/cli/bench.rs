@@ -32,6 +32,10 @@ use plan::Plan;
 use report::Report;
 use worker::{Progress, ThreadId, Worker};
 
+/// What the help ends with.
+pub const HELP: &str = "\
+SECONDS may have another unit: ms, s, m or h, as in 250ms. A number without a unit counts seconds.";
+
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// Loads the server as `args` say, and prints a report.

@@ -5,6 +5,7 @@
 mod access;
 mod address;
 mod backup;
+#[cfg(feature = "bench")]
 mod bench;
 mod check;
 mod confirm;
@@ -55,7 +56,8 @@ enum Command {
     Backup(backup::BackupArgs),
     /// Make a data directory of a backup
     Restore(restore::RestoreArgs),
-    #[command(after_help = units::HELP_ON_TIMES)]
+    #[cfg(feature = "bench")]
+    #[command(after_help = bench::HELP)]
     Bench(bench::BenchArgs),
 }
 
@@ -83,6 +85,7 @@ impl Cli {
             Command::Counters(args) => counters::run(args),
             Command::Backup(args) => backup::run(args),
             Command::Restore(args) => restore::run(args),
+            #[cfg(feature = "bench")]
             Command::Bench(args) => bench::run(args),
         }
     }

@@ -7,10 +7,6 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// What the help of a subcommand with times ends with.
-pub const HELP_ON_TIMES: &str = "\
-SECONDS may have another unit: ms, s, m or h, as in 250ms. A number without a unit counts seconds.";
-
 /// What the help of a subcommand with sizes and times ends with.
 pub const HELP: &str = "\
 BYTES may have a unit: K, M, G (powers of 1000) or Ki, Mi, Gi (powers of 1024), as in 64Ki. SECONDS and MS may have \

@@ -3,6 +3,8 @@
 //! A store sees bucket keys, limits, costs and times. It never sees a rule or a socket and never asks a clock for a
 //! decision: the times come with the batch.
 
+mod backup_error;
+#[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "only the embedded store recounts its counters"))]
 mod counter_budget;
 mod denial_cache;
 mod denials;
@@ -12,7 +14,12 @@ mod memory;
 mod outage;
 mod redis;
 mod resilient;
+#[cfg(feature = "rocksdb")]
 mod rocks;
+#[cfg(not(feature = "rocksdb"))]
+#[path = "no_rocks.rs"]
+mod rocks;
+mod rocks_options;
 #[cfg(test)]
 pub(crate) mod testing;
 mod uninterrupted;
@@ -23,6 +30,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub use self::backup_error::BackupError;
 pub use self::counter_budget::{
     Bounds, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK, WhenFull,
 };
@@ -34,9 +42,10 @@ pub use self::redis::{
     WINDOW_SCRIPT as REDIS_WINDOW_SCRIPT,
 };
 pub use self::resilient::{DEFAULT_LOCAL_BUCKETS, FailurePolicy, Resilient};
-pub use self::rocks::{
-    BackupError, DEFAULT_HOT_COUNTERS, Durability, OpenError, RestoreError, RocksOptions, RocksStore, journal, restore,
-};
+#[cfg(feature = "rocksdb")]
+pub use self::rocks::journal;
+pub use self::rocks::{OpenError, RestoreError, RocksStore, restore};
+pub use self::rocks_options::{DEFAULT_HOT_COUNTERS, Durability, HAS_ROCKSDB, NoRocksDb, RocksOptions};
 pub use self::uninterrupted::Uninterrupted;
 use crate::algorithm::{Ask, Limit, Outcome, State};
 use crate::clock::{Clock, NANOS_PER_SECOND, Timestamp};
@@ -213,6 +222,7 @@ impl Batch {
     }
 
     /// Replaces the outcomes that rest on changes which could not be made durable.
+    #[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "only the embedded store makes changes durable"))]
     fn fail_unsettled(&mut self, error: &StoreError) {
         for index in self.unsettled.drain(..) {
             if let Some(outcome) = self.outcomes.get_mut(index) {

@@ -17,46 +17,16 @@ use super::directory::{self, BACKUP_FILE, FORMAT_FILE};
 use super::disk::Disk;
 use super::filter::Swept;
 use crate::clock::Clock;
+use crate::store::backup_error::{BackupError, MAX_NAME};
 use crate::store::counter_budget::Count;
 use crate::store::key::FORMAT_VERSION;
 use crate::store::{StoreError, key, value};
 
-/// The longest name of a backup, in bytes.
-const MAX_NAME: usize = 100;
 /// What RocksDB leaves for itself in a directory, and makes anew.
 const LOCK_FILE: &str = "LOCK";
 /// What a backup's name ends in while it is not whole, after a '.' at its start; and what RocksDB appends to that.
 const PARTIAL: &str = ".partial";
 const COPYING: &str = ".tmp";
-
-/// Why there is no backup. Nothing half is left behind.
-#[derive(Debug, thiserror::Error)]
-pub enum BackupError {
-    #[error("backups are switched off: start the server with --backup-dir DIR, below which it may write them")]
-    SwitchedOff,
-    #[error("the {0} store keeps nothing on this server's disk: there is nothing that divvy could back up")]
-    NothingOfOurs(&'static str),
-    #[error(
-        "a backup needs a name of letters, digits, '-', '_' and '.', up to {MAX_NAME} of them and no '.' or '-' at its \
-         start; or the path of a directory with such a name directly in the server's --backup-dir"
-    )]
-    BadName,
-    #[error("a backup of this name is there already and not empty; choose another name, or remove it")]
-    Exists,
-    #[error("another backup is being taken; wait until it is done")]
-    Busy,
-    #[error("cannot write the backup {path}: {reason}; nothing is left of it")]
-    Failed { path: PathBuf, reason: String },
-    #[error("the backup was broken off: {0}")]
-    Broken(String),
-}
-
-impl BackupError {
-    /// Whether the request was at fault, and not the store or its disk.
-    pub fn is_the_client_s(&self) -> bool {
-        !matches!(self, Self::Failed { .. } | Self::Broken(_))
-    }
-}
 
 /// Where backups may be written.
 pub struct Backups {

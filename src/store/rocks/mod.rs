@@ -36,7 +36,7 @@ use std::thread::{self, JoinHandle};
 use parking_lot::{Condvar, Mutex};
 
 use self::backup::Backups;
-pub use self::backup::{BackupError, RestoreError, restore};
+pub use self::backup::{RestoreError, restore};
 use self::database::Database;
 pub use self::database::OpenError;
 use self::directory::Lock;
@@ -44,51 +44,13 @@ use self::engine::Engine;
 use self::figures::Timings;
 use self::filter::{OnDrop, Swept};
 use self::table::Table;
+use super::backup_error::BackupError;
 use super::counter_budget::CounterBudget;
+use super::rocks_options::{Durability, RocksOptions};
 use super::{Batch, Bounds, Listing, Page, Store, StoreError, value};
 use crate::algorithm::{Limit, State};
 use crate::clock::Clock;
 use crate::metrics::Figure;
-
-/// Counters kept in memory unless more are being changed: about 100 bytes each.
-pub const DEFAULT_HOT_COUNTERS: usize = 900_000;
-/// When a hit may be answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Durability {
-    /// Once it is on stable storage.
-    Sync,
-    /// Once it is in the write-ahead log, which survives the end of the process; stable storage follows every second.
-    #[default]
-    Wal,
-    /// At once; it is in the write-ahead log within 100 ms.
-    Lazy,
-}
-
-/// How to open a [`RocksStore`].
-#[derive(Debug, Clone)]
-pub struct RocksOptions {
-    pub durability: Durability,
-    /// Counters kept in memory unless more are being changed.
-    pub hot_counters: usize,
-    /// Tells what has expired.
-    pub clock: Clock,
-    /// How much is remembered, at most.
-    pub bounds: Bounds,
-    /// Where backups may be written; `None`: nowhere.
-    pub backup_dir: Option<PathBuf>,
-}
-
-impl Default for RocksOptions {
-    fn default() -> Self {
-        Self {
-            durability: Durability::default(),
-            hot_counters: DEFAULT_HOT_COUNTERS,
-            clock: Clock::system(),
-            bounds: Bounds::default(),
-            backup_dir: None,
-        }
-    }
-}
 
 /// The embedded store. Dropping it without [`Store::close`] is like the process being killed.
 pub struct RocksStore {
