@@ -13,6 +13,7 @@ mod http_check;
 mod limits;
 mod line_protocol;
 mod logs;
+mod manual;
 mod resp;
 mod robustness;
 mod transactions;
