@@ -48,6 +48,7 @@ mod full {
     pub mod openapi;
     pub mod ops;
     pub mod original_rules;
+    pub mod packaging;
     pub mod power;
     pub mod redis;
     pub mod redis_cluster;
