@@ -20,6 +20,11 @@ TEST_SEED ?=
 # Schedules that the model checker tries for each property
 SCHEDULES ?= 2000
 FUZZ_SECONDS ?= 60
+# Features of the build, such as --no-default-features: without RocksDB there is no C++ to compile
+CARGO_FLAGS ?=
+# Where `make install` installs, below DESTDIR
+PREFIX ?= /usr/local
+DESTDIR ?=
 # What `make bench` passes on, such as --quick
 BENCH_ARGS ?=
 
@@ -37,11 +42,15 @@ test-setup: setup ## Install what the tests need besides: Redis's tools, Node an
 
 .PHONY: build
 build: setup ## Build the binary
-	$(CARGO) build --release --locked
+	$(CARGO) build --release --locked $(CARGO_FLAGS)
 
 .PHONY: run
 run: setup ## Build, then serve CONFIG (config/example.ini)
-	$(CARGO) run --release --locked -- serve $(CONFIG)
+	$(CARGO) run --release --locked $(CARGO_FLAGS) -- serve $(CONFIG)
+
+.PHONY: run-memory
+run-memory: ## The same without RocksDB: counters are in memory, and the build takes minutes
+	$(CARGO) run --release --locked --no-default-features -- serve $(CONFIG)
 
 .PHONY: check
 check: fmt-check clippy test docs-check ## What CI runs: formatting, lints, tests, docs
@@ -66,6 +75,10 @@ docs: setup ## Write the tables of docs/configuration.md anew, from the flags
 .PHONY: docs-check
 docs-check: build ## Check the links, rules and commands in the documentation
 	@scripts/docs-check
+
+.PHONY: test-unit
+test-unit: ## The tests that need nothing but cargo: no RocksDB, no other programs
+	$(CARGO) test --release --locked --no-default-features
 
 .PHONY: model
 model: setup ## Check the commit path on a model checker, thousands of schedules
@@ -101,3 +114,31 @@ bench: test-setup ## Compare the cost of a hit with Redis's (about ten minutes)
 .PHONY: bench-redis
 bench-redis: test-setup ## Measure divvy in front of Redis, and what its memory of denials saves
 	$(CARGO) bench --locked --bench compare -- --case tier $(BENCH_ARGS)
+
+# Where cargo builds, and the files that packages have beside the binary.
+TARGET = $(or $(CARGO_TARGET_DIR),target)/release
+DEB = $(TARGET)/../debian/divvy.deb
+
+.PHONY: package-files
+package-files: build
+	scripts/package-files $(TARGET)/divvy $(TARGET)/package
+
+.PHONY: install
+install: package-files ## Install the binary, manual pages, completions and systemd units below PREFIX
+	install -D -m 755 -s $(TARGET)/divvy $(DESTDIR)$(PREFIX)/bin/divvy
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 $(TARGET)/package/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -D -m 644 $(TARGET)/package/divvy.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/divvy
+	install -D -m 644 $(TARGET)/package/_divvy $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_divvy
+	install -D -m 644 $(TARGET)/package/divvy.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/divvy.fish
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/systemd/divvy.service packaging/systemd/divvy.socket
+
+.PHONY: deb
+deb: package-files ## Build the Debian package
+	@$(CARGO) deb --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deb
+	$(CARGO) deb --no-build --locked --output $(DEB)
+	@echo $(DEB)
+
+.PHONY: test-deb
+test-deb: deb ## Install the Debian package with dpkg, use it and purge it (as root)
+	packaging/debian/try $(DEB)

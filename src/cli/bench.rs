@@ -34,6 +34,10 @@ use plan::Plan;
 use report::Report;
 use worker::{Progress, ThreadId, Worker};
 
+/// What the help ends with.
+pub const HELP: &str = "\
+SECONDS accepts the units ms, s, m and h, as in 250ms. A number without a unit is in seconds.";
+
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// Loads the server as `args` say, and prints a report.

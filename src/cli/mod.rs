@@ -5,14 +5,17 @@
 mod access;
 mod address;
 mod backup;
+#[cfg(feature = "bench")]
 mod bench;
 mod check;
+mod completions;
 mod confirm;
 mod convert;
 mod counters;
 mod environment;
 mod explain;
 mod hit;
+mod man;
 mod pairs;
 mod progress;
 mod resp;
@@ -55,7 +58,12 @@ enum Command {
     Backup(backup::BackupArgs),
     /// Create a data directory from a backup
     Restore(restore::RestoreArgs),
-    #[command(after_help = units::HELP_ON_TIMES)]
+    /// Print a script that completes divvy's commands and flags in a shell
+    Completions(completions::CompletionsArgs),
+    /// Print the manual page
+    Man(man::ManArgs),
+    #[cfg(feature = "bench")]
+    #[command(after_help = bench::HELP)]
     Bench(bench::BenchArgs),
 }
 
@@ -84,6 +92,9 @@ impl Cli {
             Command::Counters(args) => counters::run(args),
             Command::Backup(args) => backup::run(args),
             Command::Restore(args) => restore::run(args),
+            Command::Completions(args) => completions::run(args),
+            Command::Man(args) => man::run(args),
+            #[cfg(feature = "bench")]
             Command::Bench(args) => bench::run(args),
         }
     }

@@ -7,10 +7,6 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// What the help of a subcommand with times ends with.
-pub const HELP_ON_TIMES: &str = "\
-SECONDS accepts the units ms, s, m and h, as in 250ms. A number without a unit is in seconds.";
-
 /// What the help of a subcommand with sizes and times ends with.
 pub const HELP: &str = "\
 BYTES accepts the units K, M, G (powers of 1000) and Ki, Mi, Gi (powers of 1024), as in 64Ki. SECONDS and MS accept \

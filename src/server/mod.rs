@@ -8,7 +8,7 @@ mod accept;
 mod admission;
 pub mod auth;
 pub mod connection;
-#[cfg(test)]
+#[cfg(all(test, feature = "rocksdb"))]
 mod dropped;
 mod freed;
 mod grpc;

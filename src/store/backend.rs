@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::backup_error::BackupError;
 use super::batch::Batch;
 use super::contract::Store;
 use super::denial_cache::DenialCache;
@@ -10,7 +11,7 @@ use super::listing::{Listing, Page};
 use super::memory::MemoryStore;
 use super::redis::RedisStore;
 use super::resilient::{FailurePolicy, Resilient};
-use super::rocks::{BackupError, RocksStore};
+use super::rocks::RocksStore;
 use super::uninterrupted::Uninterrupted;
 use crate::clock::Clock;
 use crate::metrics::Figure;

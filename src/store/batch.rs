@@ -147,6 +147,7 @@ impl Batch {
     }
 
     /// Replaces the outcomes that rest on changes which could not be made durable.
+    #[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "only the embedded store makes changes durable"))]
     pub(super) fn fail_unsettled(&mut self, error: &StoreError) {
         for index in self.unsettled.drain(..) {
             if let Some(outcome) = self.outcomes.get_mut(index) {

@@ -4,8 +4,10 @@
 //! decision: the times come with the batch.
 
 mod backend;
+mod backup_error;
 mod batch;
 mod contract;
+#[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "only the embedded store recounts its counters"))]
 mod counter_budget;
 mod denial_cache;
 mod denials;
@@ -16,13 +18,19 @@ mod memory;
 mod outage;
 mod redis;
 mod resilient;
+#[cfg(feature = "rocksdb")]
 mod rocks;
+#[cfg(not(feature = "rocksdb"))]
+#[path = "no_rocks.rs"]
+mod rocks;
+mod rocks_options;
 #[cfg(test)]
 pub(crate) mod testing;
 mod uninterrupted;
 pub mod value;
 
 pub use self::backend::Backend;
+pub use self::backup_error::BackupError;
 pub use self::batch::{Action, Batch, Change, Entry};
 pub use self::contract::Store;
 pub use self::counter_budget::{
@@ -37,7 +45,8 @@ pub use self::redis::{
     WINDOW_SCRIPT as REDIS_WINDOW_SCRIPT,
 };
 pub use self::resilient::{DEFAULT_LOCAL_BUCKETS, FailurePolicy, Resilient};
-pub use self::rocks::{
-    BackupError, DEFAULT_HOT_COUNTERS, Durability, OpenError, RestoreError, RocksOptions, RocksStore, journal, restore,
-};
+#[cfg(feature = "rocksdb")]
+pub use self::rocks::journal;
+pub use self::rocks::{OpenError, RestoreError, RocksStore, restore};
+pub use self::rocks_options::{DEFAULT_HOT_COUNTERS, Durability, HAS_ROCKSDB, NoRocksDb, RocksOptions};
 pub use self::uninterrupted::Uninterrupted;

@@ -15,7 +15,7 @@ use crate::cli::units::{self, MAX_SECONDS, Time};
 use crate::clock::Clock;
 use crate::store::{
     Backend, Bounds, DEFAULT_DENIAL_CACHE, DEFAULT_HOT_COUNTERS, DEFAULT_LOCAL_BUCKETS, Durability, FailurePolicy,
-    MemoryStore, RedisOptions, RedisStore, RocksOptions, RocksStore, WhenFull,
+    HAS_ROCKSDB, MemoryStore, NoRocksDb, RedisOptions, RedisStore, RocksOptions, RocksStore, WhenFull,
 };
 
 /// Where the rocksdb store lives unless the operator says otherwise.
@@ -34,8 +34,8 @@ const MAX_DENIAL_CACHE: u64 = 10_000_000;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Store")]
 pub struct StoreArgs {
-    /// Where counters are kept [default: rocksdb; redis with --redis-url, or when the environment has REDIS_HOST or
-    /// REDIS_PORT, as for Button's Divvy]
+    /// Where counters are kept [default: rocksdb, or memory in a build without RocksDB; redis with --redis-url, or when
+    /// the environment has REDIS_HOST or REDIS_PORT, as for Button's Divvy]
     #[arg(long, env = "DIVVY_STORE", value_enum)]
     store: Option<StoreKind>,
     /// rocksdb: data directory, for one process at a time [default: ./divvy-data]
@@ -135,8 +135,11 @@ impl StoreArgs {
         let has_chosen = self.redis.names_one() || self.store.is_some_and(|kind| kind != StoreKind::Redis);
         let inherited = if has_chosen { None } else { inherited_url(variable)? };
         let is_redis_meant = self.redis.names_one() || inherited.is_some();
-        let kind = self.store.unwrap_or(if is_redis_meant { StoreKind::Redis } else { StoreKind::Rocksdb });
+        let kind = self.store.unwrap_or(if is_redis_meant { StoreKind::Redis } else { StoreKind::DEFAULT });
         self.check_flags(kind)?;
+        if kind == StoreKind::Rocksdb && !HAS_ROCKSDB {
+            return Err(NoRocksDb.into());
+        }
         Ok(match kind {
             StoreKind::Memory => {
                 let (max_counters, when_full) = self.bounds.in_memory();
@@ -272,6 +275,9 @@ impl StoreChoice {
 }
 
 impl StoreKind {
+    /// The store that keeps counters on this machine across restarts, where there is one.
+    const DEFAULT: Self = if HAS_ROCKSDB { Self::Rocksdb } else { Self::Memory };
+
     fn name(self) -> &'static str {
         match self {
             Self::Rocksdb => "rocksdb",

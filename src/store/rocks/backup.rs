@@ -18,47 +18,17 @@ use super::disk::Disk;
 use super::filter::Swept;
 use super::open_error::OpenError;
 use crate::clock::Clock;
+use crate::store::backup_error::{BackupError, MAX_NAME};
 use crate::store::counter_budget::Count;
 use crate::store::error::StoreError;
 use crate::store::key::FORMAT_VERSION;
 use crate::store::{key, value};
 
-/// The longest name of a backup, in bytes.
-const MAX_NAME: usize = 100;
 /// What RocksDB leaves for itself in a directory, and makes anew.
 const LOCK_FILE: &str = "LOCK";
 /// What a backup's name ends in while it is not whole, after a '.' at its start; and what RocksDB appends to that.
 const PARTIAL: &str = ".partial";
 const COPYING: &str = ".tmp";
-
-/// Why there is no backup. Nothing half is left behind.
-#[derive(Debug, thiserror::Error)]
-pub enum BackupError {
-    #[error("backups are disabled: start the server with --backup-dir DIR")]
-    SwitchedOff,
-    #[error("the {0} store keeps nothing on this server's disk: divvy has nothing to back up")]
-    NothingOfOurs(&'static str),
-    #[error(
-        "a backup needs a name of letters, digits, '-', '_' and '.', up to {MAX_NAME} of them and no '.' or '-' at its \
-         start; or the path of a directory with such a name directly in the server's --backup-dir"
-    )]
-    BadName,
-    #[error("a backup with this name already exists and is not empty; choose another name or remove it")]
-    Exists,
-    #[error("another backup is in progress; wait until it finishes")]
-    Busy,
-    #[error("cannot write the backup {path}: {reason}; the partial backup was removed")]
-    Failed { path: PathBuf, reason: String },
-    #[error("the backup was aborted: {0}")]
-    Broken(String),
-}
-
-impl BackupError {
-    /// Whether the request was at fault, and not the store or its disk.
-    pub fn is_the_client_s(&self) -> bool {
-        !matches!(self, Self::Failed { .. } | Self::Broken(_))
-    }
-}
 
 /// Where backups may be written.
 pub struct Backups {

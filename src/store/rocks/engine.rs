@@ -9,7 +9,6 @@ use std::sync::Arc;
 use super::commit::{GroupCommit, Leader, Waited};
 use super::damage::Damage;
 use super::disk::{Disk, Patience};
-use super::durability::Durability;
 use super::health::{Condition, Health};
 use super::sync::{Mutex, RwLock, run_blocking, yield_now};
 use super::table::{Acted, Surroundings, Table};
@@ -21,6 +20,7 @@ use crate::store::batch::Entry;
 use crate::store::counter_budget::CounterBudget;
 use crate::store::error::StoreError;
 use crate::store::outage::Outage;
+use crate::store::rocks_options::Durability;
 use crate::store::value;
 
 /// Past this a commit waits for a write-back: it bounds the journal, the counters that cannot be evicted, and the time

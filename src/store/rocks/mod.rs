@@ -13,7 +13,6 @@ mod damage;
 mod database;
 mod directory;
 mod disk;
-mod durability;
 mod engine;
 mod figures;
 mod filter;
@@ -40,52 +39,22 @@ use std::thread::{self, JoinHandle};
 use parking_lot::{Condvar, Mutex};
 
 use self::backup::Backups;
-pub use self::backup::{BackupError, RestoreError, restore};
+pub use self::backup::{RestoreError, restore};
 use self::database::Database;
-pub use self::durability::Durability;
 use self::engine::{Engine, decode};
 use self::filter::{OnDrop, Swept};
 pub use self::open_error::OpenError;
 use self::shared::Shared;
 use self::table::Table;
 use self::timings::Timings;
+use super::backup_error::BackupError;
 use super::batch::Batch;
 use super::contract::Store;
-use super::counter_budget::Bounds;
 use super::counter_budget::CounterBudget;
 use super::error::StoreError;
 use super::listing::{Listing, Page};
-use crate::clock::Clock;
+use super::rocks_options::{Durability, RocksOptions};
 use crate::metrics::Figure;
-
-/// Counters kept in memory unless more are being changed: about 100 bytes each.
-pub const DEFAULT_HOT_COUNTERS: usize = 900_000;
-
-/// How to open a [`RocksStore`].
-#[derive(Debug, Clone)]
-pub struct RocksOptions {
-    pub durability: Durability,
-    /// Counters kept in memory unless more are being changed.
-    pub hot_counters: usize,
-    /// Tells what has expired.
-    pub clock: Clock,
-    /// How much is remembered, at most.
-    pub bounds: Bounds,
-    /// Where backups may be written; `None`: nowhere.
-    pub backup_dir: Option<PathBuf>,
-}
-
-impl Default for RocksOptions {
-    fn default() -> Self {
-        Self {
-            durability: Durability::default(),
-            hot_counters: DEFAULT_HOT_COUNTERS,
-            clock: Clock::system(),
-            bounds: Bounds::default(),
-            backup_dir: None,
-        }
-    }
-}
 
 /// The embedded store. Dropping it without [`Store::close`] is like the process being killed.
 pub struct RocksStore {

@@ -12,16 +12,15 @@ use shuttle::{future, thread};
 
 use super::commit::{GroupCommit, Waited};
 use super::disk::{Disk, Patience};
-use super::durability::Durability;
 use super::engine::Engine;
 use super::journal;
 use super::table::Table;
 use super::timings::Timings;
 use crate::clock::Clock;
 use crate::store::batch::Entry;
-use crate::store::counter_budget::Bounds;
-use crate::store::counter_budget::CounterBudget;
+use crate::store::counter_budget::{Bounds, CounterBudget};
 use crate::store::error::StoreError;
+use crate::store::rocks_options::Durability;
 use crate::store::testing::{TAKE, at, window};
 
 const CREDITS: u64 = 1_000;

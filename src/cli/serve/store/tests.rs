@@ -18,6 +18,7 @@ fn choose(flags: &str, environment: &[(&str, &str)]) -> Result<String, String> {
     flags.store.choose(variable).map(|choice| choice.describe()).map_err(|error| error.to_string())
 }
 
+#[cfg(feature = "rocksdb")]
 #[test]
 fn what_is_chosen() {
     let redis = |place: &str| format!("redis at {place} (while it fails, hits are answered with an error)");
@@ -53,6 +54,7 @@ fn what_is_chosen() {
     }
 }
 
+#[cfg(feature = "rocksdb")]
 #[test]
 fn flags_that_do_not_go_with_the_store_are_refused() {
     let refused = [
@@ -89,4 +91,16 @@ fn the_policy_is_the_one_that_was_asked_for() {
         let described = choose(&format!("--store redis --on-store-error {policy}"), &[]).unwrap();
         assert!(described.ends_with(&format!("hits are {expected})")), "{described}");
     }
+}
+
+#[cfg(not(feature = "rocksdb"))]
+#[test]
+fn without_rocksdb_the_default_is_memory_and_rocksdb_is_refused() {
+    let memory = "memory (counters are gone when the server stops)".to_owned();
+    assert_eq!(choose("", &[LINK]), Ok(memory));
+    assert!(choose("--redis-url redis://a:1", &[]).unwrap().starts_with("redis at redis://a:1"));
+    let error = choose("--store rocksdb --data-dir d", &[]).unwrap_err();
+    assert!(error.contains("built without RocksDB") && error.contains("feature `rocksdb`"), "{error}");
+    let error = choose("--data-dir d", &[]).unwrap_err();
+    assert!(error.contains("for the rocksdb store, but the store is memory"), "{error}");
 }

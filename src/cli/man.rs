@@ -1,0 +1,37 @@
+//! `divvy man`: the manual page, made from the same text as `--help`.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::CommandFactory;
+use clap_mangen::Man;
+
+use super::Cli;
+
+#[derive(Debug, clap::Args)]
+pub struct ManArgs {
+    /// Write a page for divvy and one for each subcommand into this directory, which must exist, instead of printing
+    /// divvy's page
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// Prints divvy's page, or writes all pages.
+pub fn run(args: ManArgs) -> anyhow::Result<ExitCode> {
+    // Nothing is to be read about `divvy help`.
+    let cli = Cli::command().disable_help_subcommand(true);
+    match args.dir {
+        None => {
+            let mut page = Vec::new();
+            Man::new(cli).render(&mut page)?;
+            io::stdout().write_all(&page)?;
+        }
+        Some(dir) => {
+            let failed = || format!("cannot write the manual pages into {}", dir.display());
+            clap_mangen::generate_to(cli, &dir).with_context(failed)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

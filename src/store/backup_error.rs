@@ -1,0 +1,35 @@
+//! Why a backup was not taken.
+
+use std::path::PathBuf;
+
+/// The longest name of a backup, in bytes.
+pub const MAX_NAME: usize = 100;
+
+/// Why there is no backup. Nothing half is left behind.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    #[error("backups are disabled: start the server with --backup-dir DIR")]
+    SwitchedOff,
+    #[error("the {0} store keeps nothing on this server's disk: divvy has nothing to back up")]
+    NothingOfOurs(&'static str),
+    #[error(
+        "a backup needs a name of letters, digits, '-', '_' and '.', up to {MAX_NAME} of them and no '.' or '-' at its \
+         start; or the path of a directory with such a name directly in the server's --backup-dir"
+    )]
+    BadName,
+    #[error("a backup with this name already exists and is not empty; choose another name or remove it")]
+    Exists,
+    #[error("another backup is in progress; wait until it finishes")]
+    Busy,
+    #[error("cannot write the backup {path}: {reason}; the partial backup was removed")]
+    Failed { path: PathBuf, reason: String },
+    #[error("the backup was aborted: {0}")]
+    Broken(String),
+}
+
+impl BackupError {
+    /// Whether the request was at fault, and not the store or its disk.
+    pub fn is_the_client_s(&self) -> bool {
+        !matches!(self, Self::Failed { .. } | Self::Broken(_))
+    }
+}

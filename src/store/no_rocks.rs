@@ -1,0 +1,91 @@
+//! Stands in for the embedded store in a build without the feature `rocksdb`: the same names, and a store that cannot
+//! be opened. The rest of the crate is the same in both builds.
+
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+
+use super::backup_error::BackupError;
+use super::batch::Batch;
+use super::contract::Store;
+use super::error::StoreError;
+use super::listing::{Listing, Page};
+use super::rocks_options::{Durability, NoRocksDb, RocksOptions};
+use crate::clock::Clock;
+use crate::metrics::Figure;
+
+/// The embedded store. This build has none, so there is no value of this type.
+pub struct RocksStore(Infallible);
+
+pub type OpenError = NoRocksDb;
+pub type RestoreError = NoRocksDb;
+
+/// # Errors
+/// Always.
+pub fn restore(_backup: &Path, _data_dir: &Path, _clock: Clock) -> Result<u64, RestoreError> {
+    Err(NoRocksDb)
+}
+
+impl RocksStore {
+    /// # Errors
+    /// Always.
+    pub fn open(_path: &Path, _options: RocksOptions) -> Result<Self, OpenError> {
+        Err(NoRocksDb)
+    }
+
+    /// Whether another process has the store in `path` open. This build cannot tell, and will not open it.
+    pub fn is_in_use(_path: &Path) -> bool {
+        false
+    }
+
+    /// # Errors
+    /// None: there is no such store.
+    pub async fn backup(&self, _name: &str) -> Result<PathBuf, BackupError> {
+        match self.0 {}
+    }
+
+    pub fn durability(&self) -> Durability {
+        match self.0 {}
+    }
+
+    pub fn path(&self) -> &Path {
+        match self.0 {}
+    }
+}
+
+impl Store for RocksStore {
+    async fn apply(&self, _batch: &mut Batch) {
+        match self.0 {}
+    }
+
+    async fn list(&self, _listing: Listing) -> Result<Page, StoreError> {
+        match self.0 {}
+    }
+
+    async fn approximate_len(&self) -> Result<u64, StoreError> {
+        match self.0 {}
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        match self.0 {}
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        match self.0 {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opening_names_the_feature_and_leaves_no_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data");
+        let error = RocksStore::open(&path, RocksOptions::default()).err().unwrap();
+        assert!(error.to_string().contains("feature `rocksdb`"), "{error}");
+        let error = restore(dir.path(), &path, Clock::system()).unwrap_err();
+        assert!(error.to_string().contains("feature `rocksdb`"), "{error}");
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,59 @@
+//! How to open the embedded store, and whether there is one. Builds without RocksDB have these too: the command line is
+//! the same in all builds.
+
+use std::path::PathBuf;
+
+use super::counter_budget::Bounds;
+use crate::clock::Clock;
+
+/// Whether this build has the embedded store.
+pub const HAS_ROCKSDB: bool = cfg!(feature = "rocksdb");
+
+/// What a build without the embedded store answers when it is asked for.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "this divvy was built without RocksDB: choose --store redis or --store memory, or build it with the cargo feature \
+     `rocksdb`, which is on by default"
+)]
+pub struct NoRocksDb;
+
+/// Counters kept in memory unless more are being changed: about 100 bytes each.
+pub const DEFAULT_HOT_COUNTERS: usize = 900_000;
+
+/// When a hit may be answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// Once it is on stable storage.
+    Sync,
+    /// Once it is in the write-ahead log, which survives the end of the process; stable storage follows every second.
+    #[default]
+    Wal,
+    /// At once; it is in the write-ahead log within 100 ms.
+    Lazy,
+}
+
+/// How to open a [`super::RocksStore`].
+#[derive(Debug, Clone)]
+pub struct RocksOptions {
+    pub durability: Durability,
+    /// Counters kept in memory unless more are being changed.
+    pub hot_counters: usize,
+    /// Tells what has expired.
+    pub clock: Clock,
+    /// How much is remembered, at most.
+    pub bounds: Bounds,
+    /// Where backups may be written; `None`: nowhere.
+    pub backup_dir: Option<PathBuf>,
+}
+
+impl Default for RocksOptions {
+    fn default() -> Self {
+        Self {
+            durability: Durability::default(),
+            hot_counters: DEFAULT_HOT_COUNTERS,
+            clock: Clock::system(),
+            bounds: Bounds::default(),
+            backup_dir: None,
+        }
+    }
+}
