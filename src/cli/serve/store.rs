@@ -34,8 +34,8 @@ const MAX_DENIAL_CACHE: u64 = 10_000_000;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Store")]
 pub struct StoreArgs {
-    /// Where counters are kept [default: rocksdb; redis with --redis-url, or when the environment has REDIS_HOST or
-    /// REDIS_PORT, as for Button's Divvy]
+    /// Where counters are kept [default: rocksdb, or memory if divvy was built without RocksDB; redis with --redis-url,
+    /// or when the environment has REDIS_HOST or REDIS_PORT, as for Button's Divvy]
     #[arg(long, env = "DIVVY_STORE", value_enum)]
     store: Option<StoreKind>,
     /// rocksdb: data directory, for one process at a time [default: ./divvy-data]
