@@ -36,6 +36,15 @@ fn the_page_lists_what_clap_knows() {
     }
 }
 
+#[test]
+fn every_flag_of_serve_is_under_a_heading() {
+    let mut cli = Cli::command();
+    cli.build();
+    let serve = cli.find_subcommand("serve").unwrap();
+    let without: Vec<_> = flags(serve, NO_HEADING).into_iter().map(name).collect();
+    assert!(without.is_empty(), "give these a `help_heading`: {without:?}");
+}
+
 fn tables() -> String {
     let mut cli = Cli::command();
     cli.build();
