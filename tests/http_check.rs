@@ -125,7 +125,7 @@ fn what_cannot_be_understood_is_a_problem() {
 #[test]
 fn a_flag_that_makes_no_sense_is_refused_at_start() {
     for (flag, value, message) in [
-        ("--check-operation", "a=verb", "\"verb\" is no source"),
+        ("--check-operation", "a=verb", "\"verb\" is not a source"),
         ("--deny-status", "200", "must be a status from 400 to 599"),
         ("--rate-limit-headers", "ietf", "\"ietf\" is unknown: expected draft, triple, or x"),
     ] {
