@@ -77,7 +77,7 @@ fn what_is_not_ratelimits_is_refused_with_its_line() {
     assert!(refused("domain: a\ndescriptors:\n  key: a\n").starts_with("left out: rules.yaml:3"));
     assert!(refused("domain: a\ndescriptors:\n  - a\n").starts_with("left out: rules.yaml:3"));
     assert!(refused("domain: a\n---\ndomain: b\n").starts_with("left out: rules.yaml:"));
-    assert!(refused("descriptors: []\n").contains("no `domain`"));
+    assert!(refused("descriptors: []\n").contains("`domain` is missing"));
     assert!(refused("").starts_with("left out: rules.yaml:1"));
     assert!(refused("domain: a*\n").starts_with("left out: rules.yaml:1: the domain \"a*\" has a `*`"));
 }
