@@ -186,6 +186,6 @@ impl Answers {
 
     fn take(&mut self, index: usize) -> Result<Outcome, StoreError> {
         let answer = self.0.get_mut(index).and_then(Option::take);
-        answer.unwrap_or_else(|| Err(StoreError::new("Redis gave fewer answers than it was asked for")))
+        answer.unwrap_or_else(|| Err(StoreError::new("Redis sent fewer replies than requested")))
     }
 }
