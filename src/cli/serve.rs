@@ -138,7 +138,7 @@ async fn serve(
     let metrics = Metrics::new();
     metrics.show(
         "divvy_log_lines_dropped_total",
-        "Lines of the log that were dropped because standard error did not take them.",
+        "Log lines dropped because standard error did not accept them.",
         logging::dropped_lines,
     );
     let Stop { draining, at_once } = Stop::on_signal(&metrics)?;

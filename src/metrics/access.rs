@@ -15,11 +15,11 @@ pub struct Access {
 impl Access {
     pub(super) fn new(maker: &Maker) -> Self {
         Self {
-            wrong_passwords: maker.counters("divvy_wrong_passwords_total", "Wrong passwords given.", &["front"]),
+            wrong_passwords: maker.counters("divvy_wrong_passwords_total", "Wrong passwords.", &["front"]),
             tls_handshakes_failed: maker.counter("divvy_tls_handshakes_failed_total", "TLS handshakes that failed."),
             tls_reloads_failed: maker.counter(
                 "divvy_tls_reloads_failed_total",
-                "Times that new TLS files could not be used, and the old ones stayed in use.",
+                "Reloads of the TLS files that failed; the old files stayed in use.",
             ),
         }
     }

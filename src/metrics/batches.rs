@@ -37,20 +37,18 @@ impl Batches {
         Self {
             requests: maker.histogram(
                 "divvy_batch_requests",
-                "Requests that were answered together, a batch.",
+                "Requests answered together in one batch.",
                 Unit::Things,
                 &SIZES,
             ),
             store_duration: maker.histogram(
                 "divvy_store_duration_seconds",
-                "How long the store took to apply a batch.",
+                "Time the store took to apply a batch.",
                 Unit::Seconds,
                 &DURATIONS,
             ),
-            store_errors: maker.counter(
-                "divvy_store_errors_total",
-                "Actions on counters that were answered with an error of the store's.",
-            ),
+            store_errors: maker
+                .counter("divvy_store_errors_total", "Actions on counters that were answered with the store's error."),
         }
     }
 }

@@ -24,10 +24,10 @@ impl Config {
         Self {
             info: maker.gauges("divvy_config_info", "1, with the hash of the rules in force.", &["hash"]),
             hash: Mutex::default(),
-            version: maker.gauge("divvy_config_version", "How often rules were put in force since the start."),
+            version: maker.gauge("divvy_config_version", "Number of times rules were put in force since the start."),
             rules: maker.gauge("divvy_config_rules", "Rules in force."),
             last_load_succeeded: maker
-                .gauge("divvy_config_last_load_successful", "Whether the last try to load rules succeeded."),
+                .gauge("divvy_config_last_load_successful", "1 if the last load of the rules succeeded."),
             loaded_at: maker.fraction(
                 "divvy_config_last_success_timestamp_seconds",
                 "When rules were last loaded without an error, in seconds since 1970; 0: never.",
@@ -36,7 +36,7 @@ impl Config {
                 "divvy_config_last_failure_timestamp_seconds",
                 "When rules were last refused, in seconds since 1970; 0: never.",
             ),
-            failures: maker.counter("divvy_config_failures_total", "Tries to load rules that failed."),
+            failures: maker.counter("divvy_config_failures_total", "Failed loads of the rules."),
         }
     }
 

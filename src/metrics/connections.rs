@@ -32,12 +32,12 @@ impl Connections {
     pub(super) fn new(maker: &Maker) -> Self {
         Self {
             // The original's name, though it is a gauge.
-            open: maker.gauge("divvy_tcp_connections_total", "Open TCP connections, all fronts together."),
+            open: maker.gauge("divvy_tcp_connections_total", "Open TCP connections of all fronts."),
             open_by_front: maker.gauges("divvy_connections", "Open connections.", &["front"]),
             accepted: maker.counters("divvy_connections_accepted_total", "Connections accepted.", &["front"]),
             refused: maker.counters(
                 "divvy_connections_refused_total",
-                "Connections refused because there were too many, in all or from one address.",
+                "Connections refused because there were too many, in total or from one address.",
                 &["front"],
             ),
         }

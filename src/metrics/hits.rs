@@ -50,12 +50,12 @@ impl Hits {
         Self {
             by_rule: maker.counters(
                 "divvy_hits_total",
-                "Hits, by the rule that they matched and what it said.",
+                "Hits, by the matching rule and its decision.",
                 &["status", "rule_label"],
             ),
             duration: maker.histogram(
                 "divvy_hit_duration_seconds",
-                "How long hits took, from the arrival of their batch to its answers.",
+                "Time from the arrival of a hit's batch to its answers.",
                 Unit::Seconds,
                 &DURATIONS,
             ),

@@ -76,13 +76,12 @@ impl Limits {
     pub(super) fn new(maker: &Maker) -> Self {
         let reached = maker.counters(
             "divvy_limits_reached_total",
-            "Connections or requests that ran into a limit, by the flag that sets it.",
+            "Connections and requests that reached a limit, by the flag that sets it.",
             &["limit"],
         );
         Self {
             reached: Limit::ALL.map(|limit| reached.with_label_values(&[limit.flag()])),
-            buffer_memory: maker
-                .gauge("divvy_buffer_memory_bytes", "What connections' buffers hold of --max-buffer-memory."),
+            buffer_memory: maker.gauge("divvy_buffer_memory_bytes", "Bytes of --max-buffer-memory in use."),
         }
     }
 

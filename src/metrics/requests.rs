@@ -79,7 +79,7 @@ pub struct RequestTally([u64; KINDS]);
 
 impl Requests {
     pub(super) fn new(maker: &Maker) -> Self {
-        let help = "Requests, by front and by what they asked for.";
+        let help = "Requests, by front and kind.";
         Self { by_front: maker.counters("divvy_requests_total", help, &["front", "command"]) }
     }
 

@@ -233,7 +233,7 @@ impl CounterBudget {
 
     pub fn figures(&self) -> [Figure; 4] {
         [
-            Figure::gauge("divvy_max_counters", "The bound on counters.", self.max_counters as f64),
+            Figure::gauge("divvy_max_counters", "Maximum number of counters.", self.max_counters as f64),
             Figure::gauge(
                 "divvy_counters_counted",
                 "1 once the number of counters is known, 0 while they are being counted after a kill.",
@@ -246,7 +246,7 @@ impl CounterBudget {
             ),
             Figure::counter(
                 "divvy_counters_refused_total",
-                "Asks about new counters that --when-full answered.",
+                "Actions on new counters that --when-full answered.",
                 self.refused(),
             ),
         ]

@@ -145,7 +145,7 @@ impl<S: Store> Store for DenialCache<S> {
         let mut figures = self.inner.figures();
         figures.push(Figure::counter(
             "divvy_denial_cache_answers_total",
-            "Hits and peeks denied from the memory of denials, without asking Redis.",
+            "Hits and peeks denied from the denial cache, without asking Redis.",
             self.answered(),
         ));
         figures

@@ -223,7 +223,7 @@ impl<S: Store> Store for Resilient<S> {
         figures.extend([
             Figure::counter(
                 "divvy_redis_failures_total",
-                "Actions on counters that Redis failed to take.",
+                "Actions on counters that Redis failed to perform.",
                 self.failed(),
             ),
             Figure::gauge(
@@ -233,7 +233,7 @@ impl<S: Store> Store for Resilient<S> {
             ),
             Figure::counter(
                 "divvy_redis_stand_ins_total",
-                "Actions answered by the policy of --on-store-error, in Redis's place.",
+                "Actions that --on-store-error answered in Redis's place.",
                 self.stood_in(),
             )
             .labelled("policy", self.policy.name()),

@@ -40,6 +40,6 @@ async fn live_counters(limiter: &Arc<Limiter>, turn: &Turn) -> Option<Figure> {
     let counting = Arc::clone(limiter);
     let count = turn.run(async move { counting.store().approximate_len().await });
     let counted = tokio::time::timeout(STORE_TIMEOUT, count).await.ok()?.ok()?.ok()?;
-    let help = "Counters that the store remembers; expired ones too, until they are dropped.";
+    let help = "Counters that the store remembers, including expired ones until they are dropped.";
     Some(Figure::gauge("divvy_live_counters", help, counted as f64))
 }

@@ -16,7 +16,7 @@ impl Shared {
         // While it is being opened again there is nothing to tell.
         figures.extend(self.engine.with_disk(|database| Ok(rocksdb_figures(database))).into_iter().flatten());
         if let Ok(bytes) = directory::size(&self.path, |_| true) {
-            figures.push(gauge("divvy_rocksdb_disk_bytes", "What the files in the data directory take.", bytes));
+            figures.push(gauge("divvy_rocksdb_disk_bytes", "Size of the files in the data directory.", bytes));
         }
         figures
     }
@@ -26,12 +26,12 @@ impl Shared {
         [
             Figure::histogram(
                 "divvy_commit_duration_seconds",
-                "How long commits took: of many hits at once, to the write-ahead log; with --durability sync, fsync included.",
+                "Time of commits to the write-ahead log, each of many hits; includes the fsync with --durability sync.",
                 &engine.timings.commits,
             ),
             Figure::histogram(
                 "divvy_fsync_duration_seconds",
-                "How long the fsyncs of the write-ahead log took that follow every second, outside of commits.",
+                "Time of the fsyncs of the write-ahead log that follow every second, outside of commits.",
                 &engine.timings.fsyncs,
             ),
             gauge("divvy_commits_failing", "1 while commits fail.", u64::from(!engine.health.is_well())),
@@ -44,7 +44,7 @@ impl Shared {
             Figure::counter("divvy_hot_table_hits_total", "Actions on counters in the hot table.", usage.hits),
             Figure::counter(
                 "divvy_hot_table_misses_total",
-                "Actions on counters that had to be looked for in RocksDB.",
+                "Actions on counters that had to be looked up in RocksDB.",
                 usage.misses,
             ),
             Figure::counter(
@@ -59,7 +59,7 @@ impl Shared {
             ),
             Figure::counter(
                 "divvy_failed_reads_total",
-                "Reads of counters that failed: a damaged file, or a disk that fails.",
+                "Failed reads of counters: a damaged file or a failing disk.",
                 engine.damage.reads(),
             ),
             Figure::counter(
@@ -85,30 +85,30 @@ fn rocksdb_figures(database: &Database) -> [Figure; 9] {
         ),
         gauge(
             "divvy_rocksdb_table_reader_bytes",
-            "Memory of RocksDB's indexes and filters outside of the block caches, about.",
+            "Approximate memory of RocksDB's indexes and filters outside of the block caches.",
             database.sum(properties::ESTIMATE_TABLE_READERS_MEM),
         ),
         gauge(
             "divvy_rocksdb_pending_compaction_bytes",
-            "What compactions have yet to rewrite, about.",
+            "Approximate bytes that compactions have yet to rewrite.",
             database.sum(properties::ESTIMATE_PENDING_COMPACTION_BYTES),
         ),
         gauge(
             "divvy_rocksdb_delayed_write_bytes_per_second",
-            "To how much RocksDB holds writes back because it is behind; 0: it does not.",
+            "Rate to which RocksDB slows down writes because it is behind; 0: not slowed down.",
             database.number(properties::ACTUAL_DELAYED_WRITE_RATE),
         ),
         gauge(
             "divvy_rocksdb_writes_stopped",
-            "1 while RocksDB takes no writes because it is behind.",
+            "1 while RocksDB accepts no writes because it is behind.",
             database.number(properties::IS_WRITE_STOPPED),
         ),
         gauge(
             "divvy_rocksdb_running_compactions",
-            "Compactions under way.",
+            "Running compactions.",
             database.number(properties::NUM_RUNNING_COMPACTIONS),
         ),
-        gauge("divvy_rocksdb_running_flushes", "Flushes under way.", database.number(properties::NUM_RUNNING_FLUSHES)),
+        gauge("divvy_rocksdb_running_flushes", "Running flushes.", database.number(properties::NUM_RUNNING_FLUSHES)),
         Figure::counter(
             "divvy_rocksdb_background_errors_total",
             "Errors of RocksDB's background work.",
