@@ -115,7 +115,7 @@ bench: test-setup ## Compare the cost of a hit with Redis's (about ten minutes)
 bench-redis: test-setup ## Measure divvy in front of Redis, and what its memory of denials saves
 	$(CARGO) bench --locked --bench compare -- --case tier $(BENCH_ARGS)
 
-# Where cargo builds, and the files that packages have beside the binary.
+# Where cargo builds, and the package that `make deb` makes.
 TARGET = $(or $(CARGO_TARGET_DIR),target)/release
 DEB = $(TARGET)/../debian/divvy.deb
 
@@ -125,9 +125,9 @@ package-files: build
 
 .PHONY: install
 install: package-files ## Install the binary, manual pages, completions and systemd units below PREFIX
-	install -D -m 755 -s $(TARGET)/divvy $(DESTDIR)$(PREFIX)/bin/divvy
+	install -D -m 755 $(TARGET)/package/divvy $(DESTDIR)$(PREFIX)/bin/divvy
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
-	install -m 644 $(TARGET)/package/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -m 644 $(TARGET)/package/man/*.1.gz $(DESTDIR)$(PREFIX)/share/man/man1/
 	install -D -m 644 $(TARGET)/package/divvy.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/divvy
 	install -D -m 644 $(TARGET)/package/_divvy $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_divvy
 	install -D -m 644 $(TARGET)/package/divvy.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/divvy.fish
@@ -136,7 +136,7 @@ install: package-files ## Install the binary, manual pages, completions and syst
 .PHONY: deb
 deb: package-files ## Build the Debian package
 	@$(CARGO) deb --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deb
-	$(CARGO) deb --no-build --locked --output $(DEB)
+	$(CARGO) deb --no-build --no-strip --locked --output $(DEB)
 	@echo $(DEB)
 
 .PHONY: test-deb
