@@ -125,9 +125,9 @@ fn what_cannot_be_understood_is_a_problem() {
 #[test]
 fn a_flag_that_makes_no_sense_is_refused_at_start() {
     for (flag, value, message) in [
-        ("--check-operation", "a=verb", "\"verb\" is not a source"),
+        ("--check-operation", "a=verb", "\"verb\" is no source"),
         ("--deny-status", "200", "must be a status from 400 to 599"),
-        ("--rate-limit-headers", "ietf", "\"ietf\" is not one of draft, triple and x"),
+        ("--rate-limit-headers", "ietf", "\"ietf\" is none of draft, triple and x"),
     ] {
         let output = divvy().args(["serve", flag, value]).output().unwrap();
         assert!(!output.status.success());

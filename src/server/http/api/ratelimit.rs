@@ -52,7 +52,7 @@ impl FromStr for RateLimitHeaders {
                 "draft" => headers.draft = true,
                 "triple" => headers.triple = true,
                 "x" => headers.x = true,
-                _ => return Err(format!("{dialect:?} is not one of draft, triple and x; or `none` alone")),
+                _ => return Err(format!("{dialect:?} is none of draft, triple and x; or `none` alone")),
             }
         }
         Ok(headers)

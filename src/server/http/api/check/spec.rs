@@ -112,9 +112,7 @@ impl FromStr for Source {
                 name.parse().map(Self::Header).map_err(|_| format!("{name:?} cannot be the name of a header"))
             }
             Some(("query", name)) if !name.is_empty() => Ok(Self::Parameter(name.to_owned())),
-            _ => Err(format!(
-                "{text:?} is not a source: expected method, path, uri, host, ip, header:NAME or query:NAME"
-            )),
+            _ => Err(format!("{text:?} is no source: expected method, path, uri, host, ip, header:NAME or query:NAME")),
         }
     }
 }
@@ -160,10 +158,10 @@ mod tests {
         for (spec, message) in [
             ("method", "expected KEY=SOURCE"),
             ("=method", "the key is missing"),
-            ("a=verb", "is not a source"),
+            ("a=verb", "is no source"),
             ("a=header:", "cannot be the name of a header"),
-            ("a=header:b c=d,", "is not a source"),
-            ("a=query:", "is not a source"),
+            ("a=header:b c=d,", "is no source"),
+            ("a=query:", "is no source"),
             ("*=ip", "only the query has keys"),
         ] {
             let error = spec.parse::<CheckOperation>().unwrap_err();
