@@ -6,15 +6,18 @@ use std::path::Path;
 /// The fence that marks quotes from the code. In them, `…` stands for what differs from line to line.
 const FENCE: &str = "```text,quote";
 
-/// All of the program's source, with the strings that go over several lines in one.
+/// The program's source without comments and tests; strings that span several lines are joined.
 fn sources(directory: &Path, found: &mut String) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
+        if path.file_stem().is_some_and(|name| name == "tests") {
+            continue;
+        }
         if path.is_dir() {
             sources(&path, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(&path).unwrap();
-            for line in text.lines() {
+            for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
                 // A backslash joins a string's lines, without the next one's indentation.
                 match line.trim_start().strip_suffix('\\') {
                     Some(begun) => found.push_str(begun),
