@@ -135,7 +135,8 @@ install: package-files ## Install the binary, manual pages, completions and syst
 
 .PHONY: deb
 deb: package-files ## Build the Debian package
-	@$(CARGO) deb --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deb
+	@[ -z "$(ROCKSDB_LIB_DIR)" ] || { echo "a package never links the system's RocksDB: unset ROCKSDB_LIB_DIR" >&2; exit 1; }
+	@scripts/setup deb
 	$(CARGO) deb --no-build --no-strip --locked --output $(DEB)
 	@echo $(DEB)
 
