@@ -300,6 +300,8 @@ fn starts_comment(text: &str) -> bool {
 }
 
 #[cfg(test)]
+mod judged;
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -15,11 +15,11 @@ mod directory;
 mod disk;
 mod durability;
 mod engine;
-mod figures;
 mod filter;
 mod health;
 mod housekeeping;
 pub mod journal;
+mod metrics;
 #[cfg(all(test, feature = "model"))]
 mod model;
 mod open_error;
@@ -56,7 +56,7 @@ use super::counter_budget::CounterBudget;
 use super::error::StoreError;
 use super::listing::{Listing, Page};
 use crate::clock::Clock;
-use crate::metrics::Figure;
+use crate::metrics::Metric;
 
 /// Counters kept in memory unless more are being changed: about 100 bytes each.
 pub const DEFAULT_HOT_COUNTERS: usize = 900_000;
@@ -237,8 +237,8 @@ impl Store for RocksStore {
         self.shared.engine.check().await
     }
 
-    fn figures(&self) -> Vec<Figure> {
-        self.shared.figures()
+    fn metrics(&self) -> Vec<Metric> {
+        self.shared.metrics()
     }
 
     async fn close(&self) -> Result<(), StoreError> {
