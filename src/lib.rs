@@ -24,7 +24,9 @@
 //! | [`metrics`] | what is counted and timed, a file a theme; Prometheus's text and statsd's packets | rules, stores, protocols |
 //!
 //! Imports go downward only: `cli` → `server`, `config` → `limiter`, `protocol` → `rules`, `store` → `algorithm` →
-//! `files`, `logging`, `metrics` → `clock`; rooms of one height do not import each other. A line of code that needs two rooms is
+//! `files`, `logging`, `metrics` → `clock`; rooms of one height do not import each other, and neither do files within a
+//! room in circles. Fronts call the limiter and nothing below it: from `rules` they take the words in which a request is
+//! put (operations and patterns), from the limiter everything else, the store's name and backups included. A line of code that needs two rooms is
 //! two lines.
 //!
 //! What holds throughout:

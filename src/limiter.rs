@@ -1,6 +1,6 @@
 //! The door: a batch of requests in, a verdict each out.
 //!
-//! Every front calls this and nothing below it. Here rules choose the buckets, the store decides, and the outcomes
+//! Every front calls this and nothing below it; the types that answers are made of are exported here. Here rules choose the buckets, the store decides, and the outcomes
 //! become verdicts, and are counted. Nothing here knows a protocol or a socket, and decisions go by the time at which
 //! the batch began.
 
@@ -12,12 +12,15 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 
-use crate::algorithm::{Ask, Limit, Outcome};
+use crate::algorithm::Ask;
+pub use crate::algorithm::{Limit, Outcome};
 use crate::clock::{Clock, Timestamp};
-use crate::metrics::{Metrics, RuleHits};
+use crate::metrics::{Metric, Metrics, RuleHits};
 use crate::rules::{BadCost, MatchPolicy, Operation, Quota, Rule, RuleSet, Scratch};
-use crate::store::key::{self, Prefix, Space};
-use crate::store::{Action, Backend, Batch, Store, StoreError};
+pub use crate::store::StoreError;
+pub use crate::store::key::Space;
+use crate::store::key::{self, Prefix};
+use crate::store::{Action, Backend, Batch, Store};
 
 /// Why a request got no verdict.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -129,6 +132,27 @@ impl Limiter {
 
     pub fn store(&self) -> &Backend {
         &self.store
+    }
+
+    /// Whether the store can answer hits just now.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn check_store(&self) -> Result<(), StoreError> {
+        self.store.check().await
+    }
+
+    /// The number of counters that the store remembers, as exact as it knows it.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn approximate_len(&self) -> Result<u64, StoreError> {
+        self.store.approximate_len().await
+    }
+
+    /// What the store measures about itself. It may take the time of a few system calls.
+    pub fn store_metrics(&self) -> Vec<Metric> {
+        self.store.metrics()
     }
 
     pub fn now(&self) -> Timestamp {

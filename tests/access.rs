@@ -46,7 +46,7 @@ fn resp_before_and_after_the_password() {
     assert_eq!(auth(&mut client, &["AUTH", "wrong"]), wrong);
     assert_eq!(client.command("PING"), "PONG", "a wrong password takes nothing away");
     assert_eq!(client.command("RESET"), "RESET");
-    assert_eq!(client.command("PING"), noauth, "RESET makes a stranger of the client");
+    assert_eq!(client.command("PING"), noauth, "after RESET the client is unauthenticated");
     assert_eq!(auth(&mut client, &["AUTH", "default", PASSWORD]), "OK");
     assert_eq!(client.command("PING"), "PONG");
     assert_eq!(RespClient::connect(server.resp).command("QUIT"), "OK");
@@ -187,7 +187,7 @@ fn an_answer_before_the_body_reaches_an_http_2_client() {
 }
 
 #[test]
-fn strangers_may_send_little() {
+fn unauthenticated_clients_may_send_little() {
     let server = guarded(&["--max-line", "100000"]);
     let words = |count: usize, size: usize| encode(&vec![&vec![b'x'; size][..]; count]);
     for (request, error) in [
@@ -205,7 +205,7 @@ fn strangers_may_send_little() {
     assert_eq!(auth(&mut client, &["AUTH", PASSWORD]), "OK");
     assert!(
         client.command_of(&[&[b'x'; 20 * 1024][..]; 12]).starts_with("-ERR unknown command"),
-        "no longer a stranger"
+        "authenticated by now"
     );
 
     let hit = format!("HIT a={}\n", "x".repeat(20_000));
@@ -219,7 +219,7 @@ fn strangers_may_send_little() {
 }
 
 #[test]
-fn strangers_have_little_time() {
+fn unauthenticated_clients_have_little_time() {
     let server = guarded(&["--auth-timeout", "1"]);
     let mut known = RespClient::connect(server.resp);
     assert_eq!(auth(&mut known, &["AUTH", PASSWORD]), "OK");

@@ -90,7 +90,7 @@ fn hit_all(client: &mut RespClient, users: impl Iterator<Item = String>) -> usiz
     users.iter().filter(|_| client.read_reply().starts_with("-ERR the store is full")).count()
 }
 
-fn figure(server: &Server, name: &str) -> Option<f64> {
+fn metric(server: &Server, name: &str) -> Option<f64> {
     let text = http::get(server.http, "/metrics").body;
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
@@ -117,8 +117,8 @@ fn restarts_and_kills_do_not_fill_the_store() {
     let server = Server::start(&args);
     let mut client = RespClient::connect(server.resp);
     assert_eq!(hit_all(&mut client, (0..300).map(|user| format!("new-{user}"))), 0, "refused of 300 new ones");
-    until(|| figure(&server, "divvy_counters_counted") == Some(1.0));
-    assert_eq!(figure(&server, "divvy_live_counters"), Some(900.0));
+    until(|| metric(&server, "divvy_counters_counted") == Some(1.0));
+    assert_eq!(metric(&server, "divvy_live_counters"), Some(900.0));
     assert_eq!(hit_all(&mut client, (0..200).map(|user| format!("more-{user}"))), 100, "refused of 200 more");
 }
 
@@ -134,7 +134,7 @@ fn after_a_clean_stop_the_count_is_known_at_once() {
     let server = Server::start(&args);
     let mut client = RespClient::connect(server.resp);
     assert_eq!(hit_all(&mut client, (0..20).map(|user| format!("b-{user}"))), 10);
-    assert_eq!(figure(&server, "divvy_live_counters"), Some(100.0));
+    assert_eq!(metric(&server, "divvy_live_counters"), Some(100.0));
 }
 
 #[test]
@@ -146,10 +146,10 @@ fn live_counters_are_shown_before_they_are_written_back() {
     let mut client = RespClient::connect(server.resp);
     for chunk in 0..50 {
         assert_eq!(hit_all(&mut client, (0..1_000).map(|user| format!("{chunk}-{user}"))), 0);
-        assert_eq!(figure(&server, "divvy_live_counters"), Some(f64::from(chunk + 1) * 1_000.0));
+        assert_eq!(metric(&server, "divvy_live_counters"), Some(f64::from(chunk + 1) * 1_000.0));
     }
     assert_eq!(client.command("DIVVY.FORGET long ACTOR 0-7"), "[0 1]");
-    assert_eq!(figure(&server, "divvy_live_counters"), Some(49_999.0));
+    assert_eq!(metric(&server, "divvy_live_counters"), Some(49_999.0));
 }
 
 #[test]

@@ -210,9 +210,9 @@ fn only_clients_with_a_certificate_from_the_authority() {
     let (server, log) = secured(&certificates, &["--tls-client-ca", &certificates.path("ca.pem")]);
     let ping = |identity| redis_cli(&server, &certificates, identity, &["PING"]);
     assert_eq!(ping(Some("client")).stdout, b"PONG\n");
-    for stranger in [None, Some("foreign")] {
-        let output = ping(stranger);
-        assert!(!output.status.success() && output.stdout != b"PONG\n", "{stranger:?}: {output:?}");
+    for certificate in [None, Some("foreign")] {
+        let output = ping(certificate);
+        assert!(!output.status.success() && output.stdout != b"PONG\n", "{certificate:?}: {output:?}");
     }
     log.await_line(&["TLS handshake failed", "peer sent no certificates"]);
     log.await_line(&["TLS handshake failed", "UnknownIssuer"]);

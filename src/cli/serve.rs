@@ -4,8 +4,8 @@ mod access;
 mod bounds;
 mod drain;
 mod files;
-mod handed;
 mod http;
+mod inherited_sockets;
 mod limits;
 mod listen;
 mod log;
@@ -31,8 +31,8 @@ use tokio::net::TcpListener;
 
 use self::access::{AccessArgs, warn_of_open_fronts};
 use self::drain::{DrainArgs, Stop};
-use self::handed::Handed;
 use self::http::HttpArgs;
+use self::inherited_sockets::InheritedSockets;
 use self::limits::LimitArgs;
 use self::listen::{Addresses, ListenArgs};
 use self::log::LogArgs;
@@ -113,14 +113,14 @@ fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCo
     let watched = args.metrics.read(variable)?;
     let limits = args.limits.limits();
     files::allow_for(limits.max_connections);
-    let handed = Handed::from_env()?;
+    let inherited = InheritedSockets::from_env()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(server::MAX_BLOCKING_THREADS)
         .thread_keep_alive(server::BLOCKING_KEEP_ALIVE)
         .build()
         .context("cannot start")?;
-    let served = runtime.block_on(serve(args, limits, rules, &store, &addresses, handed, watched));
+    let served = runtime.block_on(serve(args, limits, rules, &store, &addresses, inherited, watched));
     // A pending name lookup, for statsd, does not delay the exit.
     runtime.shutdown_background();
     served.map(|()| ExitCode::SUCCESS)
@@ -132,7 +132,7 @@ async fn serve(
     rules: Option<(RulesFile, RuleSet)>,
     choice: &StoreChoice,
     addresses: &Addresses,
-    handed: Handed,
+    inherited: InheritedSockets,
     watched: Watched,
 ) -> anyhow::Result<()> {
     let metrics = Metrics::new();
@@ -147,7 +147,7 @@ async fn serve(
     let secured = args.tls.secured(reloader.as_ref());
     let hangups = reload::hangups()?;
     // Before the store: while another process still has it, connections wait instead of being refused.
-    let fronts = addresses.bind(handed).await?;
+    let fronts = addresses.bind(inherited).await?;
     let clock = Clock::system();
     tokio::select! {
         () = choice.wait_for_lock() => {}

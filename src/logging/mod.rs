@@ -1,17 +1,17 @@
 //! The log: where it goes, how text is escaped, and how often a message may appear.
 //!
 //! Every room writes to it through `tracing`. What a client or a peer sent is written [`Escaped`]; what a client can
-//! cause at will is written [`Sometimes`]. Lines go through a bounded [`queue`]: logging never waits, and a log that
+//! cause at will is written through a [`LogThrottle`]. Lines go through a bounded [`queue`]: logging never waits, and a log that
 //! cannot be written harms nothing else. Nothing here knows what happened.
 
 mod escaped;
+mod log_throttle;
 mod panics;
 mod queue;
-mod sometimes;
 mod stderr;
 
 pub use escaped::Escaped;
-pub use sometimes::{MESSAGES_PER_SECOND, Sometimes};
+pub use log_throttle::{LogThrottle, MESSAGES_PER_SECOND};
 
 use std::io;
 use std::sync::{Arc, OnceLock};

@@ -2,7 +2,7 @@
 
 use prometheus::{IntCounter, IntCounterVec};
 
-use super::maker::Maker;
+use super::registry::Registry;
 
 /// Refusals at the gate, and the TLS files.
 pub struct Access {
@@ -13,11 +13,11 @@ pub struct Access {
 }
 
 impl Access {
-    pub(super) fn new(maker: &Maker) -> Self {
+    pub(super) fn new(registry: &Registry) -> Self {
         Self {
-            wrong_passwords: maker.counters("divvy_wrong_passwords_total", "Wrong passwords.", &["front"]),
-            tls_handshakes_failed: maker.counter("divvy_tls_handshakes_failed_total", "TLS handshakes that failed."),
-            tls_reloads_failed: maker.counter(
+            wrong_passwords: registry.counters("divvy_wrong_passwords_total", "Wrong passwords.", &["front"]),
+            tls_handshakes_failed: registry.counter("divvy_tls_handshakes_failed_total", "TLS handshakes that failed."),
+            tls_reloads_failed: registry.counter(
                 "divvy_tls_reloads_failed_total",
                 "Reloads of the TLS files that failed; the old files stayed in use.",
             ),

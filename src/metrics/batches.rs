@@ -3,7 +3,7 @@
 use prometheus::IntCounter;
 
 use super::histogram::{Histogram, Unit};
-use super::maker::Maker;
+use super::registry::Registry;
 
 /// Upper bounds; a front takes at most 512 requests into one batch, and a transaction may be larger.
 const SIZES: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
@@ -33,21 +33,21 @@ pub struct Batches {
 }
 
 impl Batches {
-    pub(super) fn new(maker: &Maker) -> Self {
+    pub(super) fn new(registry: &Registry) -> Self {
         Self {
-            requests: maker.histogram(
+            requests: registry.histogram(
                 "divvy_batch_requests",
                 "Requests answered together in one batch.",
                 Unit::Things,
                 &SIZES,
             ),
-            store_duration: maker.histogram(
+            store_duration: registry.histogram(
                 "divvy_store_duration_seconds",
                 "Time the store took to apply a batch.",
                 Unit::Seconds,
                 &DURATIONS,
             ),
-            store_errors: maker
+            store_errors: registry
                 .counter("divvy_store_errors_total", "Actions on counters that were answered with the store's error."),
         }
     }

@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use prometheus::{Gauge, IntCounter, IntGauge, IntGaugeVec};
 
-use super::maker::Maker;
+use super::registry::Registry;
 
 const NANOS_PER_SECOND: f64 = 1e9;
 
@@ -20,23 +20,23 @@ pub struct Config {
 }
 
 impl Config {
-    pub(super) fn new(maker: &Maker) -> Self {
+    pub(super) fn new(registry: &Registry) -> Self {
         Self {
-            info: maker.gauges("divvy_config_info", "1, with the hash of the rules in force.", &["hash"]),
+            info: registry.gauges("divvy_config_info", "1, with the hash of the rules in force.", &["hash"]),
             hash: Mutex::default(),
-            version: maker.gauge("divvy_config_version", "Number of times rules were put in force since the start."),
-            rules: maker.gauge("divvy_config_rules", "Rules in force."),
-            last_load_succeeded: maker
+            version: registry.gauge("divvy_config_version", "Number of times rules were put in force since the start."),
+            rules: registry.gauge("divvy_config_rules", "Rules in force."),
+            last_load_succeeded: registry
                 .gauge("divvy_config_last_load_successful", "1 if the last load of the rules succeeded."),
-            loaded_at: maker.fraction(
+            loaded_at: registry.fraction(
                 "divvy_config_last_success_timestamp_seconds",
                 "When rules were last loaded without an error, in seconds since 1970; 0: never.",
             ),
-            failed_at: maker.fraction(
+            failed_at: registry.fraction(
                 "divvy_config_last_failure_timestamp_seconds",
                 "When rules were last refused, in seconds since 1970; 0: never.",
             ),
-            failures: maker.counter("divvy_config_failures_total", "Failed loads of the rules."),
+            failures: registry.counter("divvy_config_failures_total", "Failed loads of the rules."),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
-use super::maker::Maker;
+use super::registry::Registry;
 
 /// The connections of all fronts.
 pub struct Connections {
@@ -29,13 +29,13 @@ pub struct OpenConnection {
 }
 
 impl Connections {
-    pub(super) fn new(maker: &Maker) -> Self {
+    pub(super) fn new(registry: &Registry) -> Self {
         Self {
             // The original's name, though it is a gauge.
-            open: maker.gauge("divvy_tcp_connections_total", "Open TCP connections of all fronts."),
-            open_by_front: maker.gauges("divvy_connections", "Open connections.", &["front"]),
-            accepted: maker.counters("divvy_connections_accepted_total", "Connections accepted.", &["front"]),
-            refused: maker.counters(
+            open: registry.gauge("divvy_tcp_connections_total", "Open TCP connections of all fronts."),
+            open_by_front: registry.gauges("divvy_connections", "Open connections.", &["front"]),
+            accepted: registry.counters("divvy_connections_accepted_total", "Connections accepted.", &["front"]),
+            refused: registry.counters(
                 "divvy_connections_refused_total",
                 "Connections refused because there were too many, in total or from one address.",
                 &["front"],

@@ -2,7 +2,7 @@
 
 use prometheus::IntCounter;
 
-use super::maker::Maker;
+use super::registry::Registry;
 
 /// Error replies, on every front, by their code.
 pub struct Errors {
@@ -14,8 +14,8 @@ pub struct Errors {
 }
 
 impl Errors {
-    pub(super) fn new(maker: &Maker) -> Self {
-        let by_code = maker.counters("divvy_errors_total", "Error replies, by their code.", &["code"]);
+    pub(super) fn new(registry: &Registry) -> Self {
+        let by_code = registry.counters("divvy_errors_total", "Error replies, by their code.", &["code"]);
         Self {
             unknown_command: by_code.with_label_values(&["unknown-command"]),
             unauthenticated: by_code.with_label_values(&["unauthenticated"]),

@@ -4,7 +4,7 @@ use prometheus::core::Collector;
 use prometheus::{IntCounter, IntCounterVec};
 
 use super::histogram::{Histogram, Unit};
-use super::maker::Maker;
+use super::registry::Registry;
 
 /// Upper bounds in nanoseconds. From 1 ms on they are the original's; most hits take far less.
 const DURATIONS: [u64; 12] = [
@@ -46,14 +46,14 @@ pub struct Counted {
 }
 
 impl Hits {
-    pub(super) fn new(maker: &Maker) -> Self {
+    pub(super) fn new(registry: &Registry) -> Self {
         Self {
-            by_rule: maker.counters(
+            by_rule: registry.counters(
                 "divvy_hits_total",
                 "Hits, by the matching rule and its decision.",
                 &["status", "rule_label"],
             ),
-            duration: maker.histogram(
+            duration: registry.histogram(
                 "divvy_hit_duration_seconds",
                 "Time from the arrival of a hit's batch to its answers.",
                 Unit::Seconds,

@@ -2,7 +2,7 @@
 
 use prometheus::{IntCounter, IntGauge};
 
-use super::maker::Maker;
+use super::registry::Registry;
 
 /// How often each limit was reached, and how near the one is that all connections share.
 pub struct Limits {
@@ -73,15 +73,15 @@ impl Limit {
 }
 
 impl Limits {
-    pub(super) fn new(maker: &Maker) -> Self {
-        let reached = maker.counters(
+    pub(super) fn new(registry: &Registry) -> Self {
+        let reached = registry.counters(
             "divvy_limits_reached_total",
             "Connections and requests that reached a limit, by the flag that sets it.",
             &["limit"],
         );
         Self {
             reached: Limit::ALL.map(|limit| reached.with_label_values(&[limit.flag()])),
-            buffer_memory: maker.gauge("divvy_buffer_memory_bytes", "Bytes of --max-buffer-memory in use."),
+            buffer_memory: registry.gauge("divvy_buffer_memory_bytes", "Bytes of --max-buffer-memory in use."),
         }
     }
 
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn each_limit_has_a_counter_of_its_own() {
-        let limits = Limits::new(&Maker::new());
+        let limits = Limits::new(&Registry::new());
         for (place, limit) in Limit::ALL.into_iter().enumerate() {
             assert_eq!(limit as usize, place);
             limits.reached(limit);

@@ -3,49 +3,50 @@
 //! One file a theme, each a struct of handles that [`Metrics`] owns: what is counted is a method call on a handle that
 //! was looked up before, never a look-up by name. Label values are words of this crate or of the operator's rules
 //! file; a client's bytes never become one. What a store measures about itself it keeps, and hands over as
-//! [`Figure`]s when it is asked. Nothing here knows a rule, a store or a protocol, and the only socket is [`statsd`]'s.
+//! [`Metric`]s when it is asked. Nothing here knows a rule, a store or a protocol, and the only socket is [`statsd`]'s.
 //!
-//! A new theme: a file with a struct that makes its metrics through [`Maker`] in `new`, and a field of [`Metrics`].
+//! A new theme: a file with a struct that makes its metrics through [`Registry`] in `new`, and a field of [`Metrics`].
 
 mod access;
 mod batches;
 mod config;
 mod connections;
 mod errors;
-mod figure;
 mod histogram;
 mod hits;
 mod limits;
-mod maker;
+mod metric;
 mod pulled;
+mod registry;
 mod requests;
 mod statsd;
 mod tasks;
 
 use std::sync::Arc;
 
+pub use prometheus::IntCounter as Counter;
+use prometheus::TextEncoder;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::MetricType;
-use prometheus::{Registry, TextEncoder};
 
 pub use self::access::Access;
 pub use self::batches::Batches;
 pub use self::config::Config;
 pub use self::connections::{Connections, FrontConnections, OpenConnection};
 pub use self::errors::Errors;
-pub use self::figure::Figure;
 pub use self::histogram::{Histogram, Unit};
 pub use self::hits::{Hits, RuleHits};
 pub use self::limits::{Limit, Limits};
-use self::maker::Maker;
+pub use self::metric::Metric;
 use self::pulled::Pulled;
+use self::registry::Registry;
 pub use self::requests::{FrontRequests, RequestKind, RequestTally, Requests};
 pub use self::statsd::{Statsd, StatsdOptions, Transport};
 pub use self::tasks::{Task, Tasks};
 
 /// All that is counted, one field a theme. Made once and shared by everybody.
 pub struct Metrics {
-    registry: Registry,
+    registry: prometheus::Registry,
     pub access: Access,
     pub batches: Batches,
     pub config: Config,
@@ -60,21 +61,21 @@ pub struct Metrics {
 impl Metrics {
     /// Everything at 0.
     pub fn new() -> Arc<Self> {
-        let maker = Maker::new();
-        maker.register(ProcessCollector::for_self());
-        let build = maker.gauges("divvy_build_info", "1, with the version that is running.", &["version"]);
+        let registry = Registry::new();
+        registry.register(ProcessCollector::for_self());
+        let build = registry.gauges("divvy_build_info", "1, with the version that is running.", &["version"]);
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         Arc::new(Self {
-            access: Access::new(&maker),
-            batches: Batches::new(&maker),
-            config: Config::new(&maker),
-            connections: Connections::new(&maker),
-            errors: Errors::new(&maker),
-            hits: Hits::new(&maker),
-            limits: Limits::new(&maker),
-            requests: Requests::new(&maker),
-            tasks: Tasks::new(&maker),
-            registry: maker.into_registry(),
+            access: Access::new(&registry),
+            batches: Batches::new(&registry),
+            config: Config::new(&registry),
+            connections: Connections::new(&registry),
+            errors: Errors::new(&registry),
+            hits: Hits::new(&registry),
+            limits: Limits::new(&registry),
+            requests: Requests::new(&registry),
+            tasks: Tasks::new(&registry),
+            registry: registry.into_inner(),
         })
     }
 
@@ -85,11 +86,11 @@ impl Metrics {
         }
     }
 
-    /// Every count and gauge, `figures` beside them, under its name and labels as Prometheus writes them. Histograms
+    /// Every count and gauge, `others` beside them, under its name and labels as Prometheus writes them. Histograms
     /// are left out.
-    pub fn numbers(&self, figures: Vec<Figure>) -> Vec<(String, f64)> {
+    pub fn numbers(&self, others: Vec<Metric>) -> Vec<(String, f64)> {
         let mut families = self.registry.gather();
-        families.extend(figures.into_iter().map(Figure::into_family));
+        families.extend(others.into_iter().map(Metric::into_family));
         let mut numbers = Vec::new();
         for family in &families {
             for metric in family.get_metric() {
@@ -107,13 +108,13 @@ impl Metrics {
         numbers
     }
 
-    /// Everything in Prometheus's text format, with `figures` beside it.
+    /// Everything in Prometheus's text format, with `others` beside it.
     ///
     /// # Errors
-    /// When a figure is none that the format can hold.
-    pub fn render(&self, figures: Vec<Figure>) -> Result<String, prometheus::Error> {
+    /// When a metric is none that the format can hold.
+    pub fn render(&self, others: Vec<Metric>) -> Result<String, prometheus::Error> {
         let mut families = self.registry.gather();
-        families.extend(figures.into_iter().map(Figure::into_family));
+        families.extend(others.into_iter().map(Metric::into_family));
         TextEncoder::new().encode_to_string(&families)
     }
 }

@@ -3,7 +3,7 @@
 use prometheus::core::{Collector, Desc};
 use prometheus::proto;
 
-use super::figure::Figure;
+use super::metric::Metric;
 
 /// A name, what it means, and where to read it.
 pub struct Pulled {
@@ -27,6 +27,6 @@ impl Collector for Pulled {
     }
 
     fn collect(&self) -> Vec<proto::MetricFamily> {
-        vec![Figure::counter(self.name, self.help, (self.read)()).into_family()]
+        vec![Metric::counter(self.name, self.help, (self.read)()).into_family()]
     }
 }

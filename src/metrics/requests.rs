@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use prometheus::{IntCounter, IntCounterVec};
 
-use super::maker::Maker;
+use super::registry::Registry;
 
 /// What a request asks for, whatever its front calls it. A closed set: what clients send never becomes a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,9 +78,9 @@ pub struct FrontRequests {
 pub struct RequestTally([u64; KINDS]);
 
 impl Requests {
-    pub(super) fn new(maker: &Maker) -> Self {
+    pub(super) fn new(registry: &Registry) -> Self {
         let help = "Requests, by front and kind.";
-        Self { by_front: maker.counters("divvy_requests_total", help, &["front", "command"]) }
+        Self { by_front: registry.counters("divvy_requests_total", help, &["front", "command"]) }
     }
 
     /// `front` is a word of this crate. To be asked for once a front: each answer looks its counters up anew.

@@ -2,7 +2,7 @@
 
 use prometheus::IntCounter;
 
-use super::maker::Maker;
+use super::registry::Registry;
 
 /// How often each was restarted.
 pub struct Tasks {
@@ -39,9 +39,9 @@ impl Task {
 }
 
 impl Tasks {
-    pub(super) fn new(maker: &Maker) -> Self {
+    pub(super) fn new(registry: &Registry) -> Self {
         let help = "Restarts of background tasks after a bug in divvy.";
-        let by_task = maker.counters("divvy_task_restarts_total", help, &["task"]);
+        let by_task = registry.counters("divvy_task_restarts_total", help, &["task"]);
         Self { restarts: Task::ALL.map(|task| by_task.with_label_values(&[task.name()])) }
     }
 

@@ -113,9 +113,9 @@ fn figures_stand_beside_the_rest() {
     histogram.observe(1, 1);
     let text = metrics
         .render(vec![
-            Figure::counter("divvy_some_total", "Some.", 3).labelled("store", "memory"),
-            Figure::gauge("divvy_other", "Other.", 0.5),
-            Figure::histogram("divvy_third", "Third.", &histogram),
+            Metric::counter("divvy_some_total", "Some.", 3).labelled("store", "memory"),
+            Metric::gauge("divvy_other", "Other.", 0.5),
+            Metric::histogram("divvy_third", "Third.", &histogram),
         ])
         .unwrap();
     for expected in [

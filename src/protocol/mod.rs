@@ -9,9 +9,6 @@
 //! whole; every limit is checked before the bytes that it forbids are waited for. Nothing here touches a socket, keeps a
 //! counter or knows a rule.
 
-// These bytes are a stranger's: nothing in this room may panic on them.
-#![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::unwrap_used, clippy::expect_used))]
-
 pub mod command;
 pub mod envoy;
 pub mod line;

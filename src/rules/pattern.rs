@@ -138,6 +138,8 @@ impl Glob {
 }
 
 #[cfg(test)]
+mod judged;
+#[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -26,7 +26,7 @@ use super::memory::BufferMemory;
 use super::stream::{Greeting, Plain, Stream};
 use super::tls::{Alpn, NoHandshake, Tls};
 use super::workers::Workers;
-use crate::logging::Sometimes;
+use crate::logging::LogThrottle;
 use crate::metrics::{FrontConnections, Limit, Metrics, Task};
 
 /// A connection silent for so long is probed, lest clients that vanished without a FIN use up the slots.
@@ -39,10 +39,10 @@ pub const BACKLOG: u32 = 4096;
 pub const MAX_PARTINGS: usize = 64;
 
 // What clients can cause at will.
-static CANNOT_ACCEPT: Sometimes = Sometimes::new();
-static CANNOT_PREPARE: Sometimes = Sometimes::new();
-static CANNOT_SERVE: Sometimes = Sometimes::new();
-static TOO_MANY: Sometimes = Sometimes::new();
+static CANNOT_ACCEPT: LogThrottle = LogThrottle::new();
+static CANNOT_PREPARE: LogThrottle = LogThrottle::new();
+static CANNOT_SERVE: LogThrottle = LogThrottle::new();
+static TOO_MANY: LogThrottle = LogThrottle::new();
 
 /// A protocol that is served on a listening socket.
 pub trait Front: Send + Sync + 'static {

@@ -6,11 +6,11 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use prometheus::IntCounter;
 use subtle::ConstantTimeEq;
 
-use crate::logging::Sometimes;
+use crate::logging::LogThrottle;
 use crate::metrics;
+use crate::metrics::Counter;
 
 /// The longest password (bytes), as in Redis.
 pub const MAX_PASSWORD_BYTES: usize = 512;
@@ -76,7 +76,7 @@ impl fmt::Debug for Password {
 pub struct Guard {
     password: Arc<Password>,
     front: &'static str,
-    wrong: IntCounter,
+    wrong: Counter,
 }
 
 impl Guard {
@@ -87,7 +87,7 @@ impl Guard {
 
     /// Whether `given` is the password.
     pub fn lets_in(&self, given: &[u8], peer: Option<SocketAddr>) -> bool {
-        static WRONG: Sometimes = Sometimes::new();
+        static WRONG: LogThrottle = LogThrottle::new();
         let is_right = self.password.matches(given);
         if !is_right {
             self.wrong.inc();

@@ -179,7 +179,7 @@ enum Received {
     Bytes,
     /// The client sends no more.
     End,
-    /// The client has been silent, or a stranger, for too long.
+    /// The client has been silent, or unauthenticated, for too long.
     Silence(Limit),
     /// The server is about to stop.
     Closing,
@@ -204,7 +204,7 @@ impl Connection {
             match self.receive(admitted_by, closing.as_mut()).await? {
                 Received::Bytes => {
                     let flow = self.answer(session).await?;
-                    // A stranger who never stops sending is not idle.
+                    // An unauthenticated client that never stops sending is not idle.
                     let is_overdue = !session.is_admitted() && Instant::now() >= self.admitted_by;
                     if flow == Flow::Over {
                         return Ok(());
@@ -389,7 +389,7 @@ async fn write_out(stream: &mut Stream, output: &[u8], written: &mut usize) -> i
     stream.flush().await
 }
 
-/// Ends when the client has been silent, slow with a request, or a stranger for too long.
+/// Ends when the client has been silent, slow with a request, or unauthenticated for too long.
 async fn silence(timeouts: Timeouts, unfinished: Option<Instant>, admitted_by: Option<Instant>) -> Received {
     let bounds = [
         timeouts.idle.map(|limit| (Instant::now() + limit, Received::Silence(Limit::IdleTimeout))),

@@ -17,10 +17,9 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::keep_running::keep_running;
-use crate::limiter::Limiter;
+use crate::limiter::{Limiter, StoreError};
 use crate::logging::Escaped;
 use crate::metrics::{Metrics, Task};
-use crate::store::{Store, StoreError};
 
 /// The pause between two probes.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -67,7 +66,7 @@ impl Health {
         let limiter = Arc::clone(limiter);
         let check = move || {
             let limiter = Arc::clone(&limiter);
-            async move { limiter.store().check().await }
+            async move { limiter.check_store().await }
         };
         let health = Self::probed_by(check, &metrics, draining)?;
         let logged = Arc::clone(&health);

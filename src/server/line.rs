@@ -29,7 +29,7 @@ const LONGEST_VERDICT: usize = 64;
 /// What any other line counts for, whose length is not known before it is written (bytes).
 const LONG_ERROR: usize = 512;
 /// Bytes in a line that may come before the password.
-const STRANGERS_MAX_LINE: usize = 16 * 1024;
+const UNAUTHENTICATED_MAX_LINE: usize = 16 * 1024;
 
 /// The front.
 pub struct LineFront {
@@ -93,7 +93,7 @@ enum Reply {
 impl LineSession {
     fn new(front: &LineFront, gate: Gate) -> Self {
         let limits = front.limits;
-        let max_line = if gate.is_open() { limits.max_line } else { limits.max_line.min(STRANGERS_MAX_LINE) };
+        let max_line = if gate.is_open() { limits.max_line } else { limits.max_line.min(UNAUTHENTICATED_MAX_LINE) };
         Self {
             limiter: Arc::clone(&front.limiter),
             decoder: LineDecoder::new(max_line),

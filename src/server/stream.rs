@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 use super::tls::hello;
-use crate::logging::Sometimes;
+use crate::logging::LogThrottle;
 
 /// How often a connection is asked whether its client is still there, once it has sent something.
 const ASKED_AGAIN: Duration = Duration::from_millis(100);
@@ -64,7 +64,7 @@ impl Plain {
 
 impl Greeting {
     fn refuse(self, stream: &TcpStream) {
-        static TLS_ON_A_PLAIN_PORT: Sometimes = Sometimes::new();
+        static TLS_ON_A_PLAIN_PORT: LogThrottle = LogThrottle::new();
         // Best effort: a new socket's buffer has room for a line.
         let _ = stream.try_write(self.answer);
         TLS_ON_A_PLAIN_PORT.say(|more| {

@@ -2,9 +2,8 @@
 
 use std::fmt::Display;
 
-use crate::limiter::Refusal;
-use crate::logging::{Escaped, Sometimes};
-use crate::store::StoreError;
+use crate::limiter::{Refusal, StoreError};
+use crate::logging::{Escaped, LogThrottle};
 
 /// What stands for a path.
 const PATH: &str = "[path]";
@@ -28,7 +27,7 @@ pub fn store_error(error: &StoreError) -> String {
 
 /// The error without paths; when it has some, the log gets all of it.
 pub fn without_paths(error: &impl Display) -> String {
-    static FAILED: Sometimes = Sometimes::new();
+    static FAILED: LogThrottle = LogThrottle::new();
     let full = error.to_string();
     let told = replace_paths(&full);
     if told != full {

@@ -7,27 +7,27 @@ use super::batch::Batch;
 use super::contract::Store;
 use super::denial_cache::DenialCache;
 use super::error::StoreError;
+use super::fallback_store::{FailurePolicy, FallbackStore};
 use super::listing::{Listing, Page};
 use super::memory::MemoryStore;
 use super::redis::RedisStore;
-use super::resilient::{FailurePolicy, Resilient};
 use super::rocks::RocksStore;
 use super::uninterrupted::Uninterrupted;
 use crate::clock::Clock;
-use crate::metrics::Figure;
+use crate::metrics::Metric;
 
 /// The closed set of backends.
 pub enum Backend {
     Memory(MemoryStore),
     Rocks(RocksStore),
-    Redis(Uninterrupted<Resilient<DenialCache<RedisStore>>>),
+    Redis(Uninterrupted<FallbackStore<DenialCache<RedisStore>>>),
 }
 
 impl Backend {
     /// Redis with what stands between it and the hits: the memory of up to `denial_cache` denials, the policy, and that
     /// none of it stops halfway when a client is gone.
     pub fn redis(store: RedisStore, denial_cache: usize, on_error: FailurePolicy, clock: Clock) -> Self {
-        Self::Redis(Uninterrupted::new(Resilient::new(DenialCache::new(store, denial_cache), on_error, clock)))
+        Self::Redis(Uninterrupted::new(FallbackStore::new(DenialCache::new(store, denial_cache), on_error, clock)))
     }
 
     /// Copies everything that is counted, as it is now, into a new directory called `name` where backups are kept;
@@ -39,6 +39,14 @@ impl Backend {
         match self {
             Backend::Rocks(store) => store.backup(name).await,
             Backend::Memory(_) | Backend::Redis(_) => Err(BackupError::NothingOfOurs(self.name())),
+        }
+    }
+
+    /// The embedded store, whose counters are in a data directory; `None` for the others.
+    pub fn on_disk(&self) -> Option<&RocksStore> {
+        match self {
+            Backend::Rocks(store) => Some(store),
+            Backend::Memory(_) | Backend::Redis(_) => None,
         }
     }
 
@@ -85,11 +93,11 @@ impl Store for Backend {
         }
     }
 
-    fn figures(&self) -> Vec<Figure> {
+    fn metrics(&self) -> Vec<Metric> {
         match self {
-            Backend::Memory(store) => store.figures(),
-            Backend::Rocks(store) => store.figures(),
-            Backend::Redis(store) => store.figures(),
+            Backend::Memory(store) => store.metrics(),
+            Backend::Rocks(store) => store.metrics(),
+            Backend::Redis(store) => store.metrics(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::future::Future;
 use super::batch::Batch;
 use super::error::StoreError;
 use super::listing::{Listing, Page};
-use crate::metrics::Figure;
+use crate::metrics::Metric;
 
 /// A place that remembers buckets.
 ///
@@ -39,7 +39,7 @@ pub trait Store: Send + Sync {
     }
 
     /// What it measures about itself. It may take the time of a few system calls.
-    fn figures(&self) -> Vec<Figure>;
+    fn metrics(&self) -> Vec<Metric>;
 
     /// Makes everything durable and stops background work. Nothing may be asked of the store afterwards.
     fn close(&self) -> impl Future<Output = Result<(), StoreError>> + Send;

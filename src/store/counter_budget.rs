@@ -19,7 +19,7 @@ use super::error::StoreError;
 use super::outage::Outage;
 use crate::algorithm::Outcome;
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
-use crate::metrics::Figure;
+use crate::metrics::Metric;
 
 /// Counters that a store remembers unless the operator says otherwise, where they are on disk and where they are in
 /// memory (some 200 bytes each).
@@ -231,20 +231,20 @@ impl CounterBudget {
         self.refused.load(Relaxed)
     }
 
-    pub fn figures(&self) -> [Figure; 4] {
+    pub fn metrics(&self) -> [Metric; 4] {
         [
-            Figure::gauge("divvy_max_counters", "Maximum number of counters.", self.max_counters as f64),
-            Figure::gauge(
+            Metric::gauge("divvy_max_counters", "Maximum number of counters.", self.max_counters as f64),
+            Metric::gauge(
                 "divvy_counters_counted",
                 "1 once the number of counters is known, 0 while they are being counted after a kill.",
                 f64::from(u8::from(self.is_counted())),
             ),
-            Figure::gauge(
+            Metric::gauge(
                 "divvy_full",
                 "1 while there is no room for a new counter.",
                 f64::from(u8::from(self.is_full())),
             ),
-            Figure::counter(
+            Metric::counter(
                 "divvy_counters_refused_total",
                 "Actions on new counters that --when-full answered.",
                 self.refused(),

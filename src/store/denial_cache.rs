@@ -15,7 +15,7 @@ use super::error::StoreError;
 use super::listing::{Listing, Page};
 use crate::algorithm::{Limit, Outcome, State, fixed_window};
 use crate::clock::Timestamp;
-use crate::metrics::Figure;
+use crate::metrics::Metric;
 
 /// Windows that are remembered unless the operator says otherwise: 24 bytes each.
 pub const DEFAULT_DENIAL_CACHE: usize = 100_000;
@@ -141,14 +141,14 @@ impl<S: Store> Store for DenialCache<S> {
         self.inner.check().await
     }
 
-    fn figures(&self) -> Vec<Figure> {
-        let mut figures = self.inner.figures();
-        figures.push(Figure::counter(
+    fn metrics(&self) -> Vec<Metric> {
+        let mut metrics = self.inner.metrics();
+        metrics.push(Metric::counter(
             "divvy_denial_cache_answers_total",
             "Hits and peeks denied from the denial cache, without asking Redis.",
             self.answered(),
         ));
-        figures
+        metrics
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -13,7 +13,7 @@ use super::error::StoreError;
 use super::listing::{Listing, Page};
 use crate::algorithm::State;
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
-use crate::metrics::Figure;
+use crate::metrics::Metric;
 
 /// Fewer buckets than this are not worth looking through for expired ones, unless the store is nearly full.
 const MIN_SWEEP: usize = 1024;
@@ -146,8 +146,8 @@ impl Store for MemoryStore {
         Ok(self.budget.at_least())
     }
 
-    fn figures(&self) -> Vec<Figure> {
-        self.budget.figures().into()
+    fn metrics(&self) -> Vec<Metric> {
+        self.budget.metrics().into()
     }
 
     async fn close(&self) -> Result<(), StoreError> {

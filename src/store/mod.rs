@@ -12,12 +12,12 @@ mod counter_budget;
 mod denial_cache;
 mod denials;
 mod error;
+mod fallback_store;
 pub mod key;
 pub mod listing;
 mod memory;
 mod outage;
 mod redis;
-mod resilient;
 #[cfg(feature = "rocksdb")]
 mod rocks;
 #[cfg(not(feature = "rocksdb"))]
@@ -38,13 +38,13 @@ pub use self::counter_budget::{
 };
 pub use self::denial_cache::{DEFAULT_DENIAL_CACHE, DenialCache};
 pub use self::error::StoreError;
+pub use self::fallback_store::{DEFAULT_LOCAL_BUCKETS, FailurePolicy, FallbackStore};
 pub use self::listing::{Listed, Listing, Page};
 pub use self::memory::MemoryStore;
 pub use self::redis::{
     DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisSentinel, RedisStore, RedisTls,
     WINDOW_SCRIPT as REDIS_WINDOW_SCRIPT,
 };
-pub use self::resilient::{DEFAULT_LOCAL_BUCKETS, FailurePolicy, Resilient};
 #[cfg(feature = "rocksdb")]
 pub use self::rocks::journal;
 pub use self::rocks::{OpenError, RestoreError, RocksStore, restore};

@@ -9,7 +9,7 @@ use super::listing::{Listing, Page};
 use super::memory::MemoryStore;
 use crate::algorithm::{Ask, FixedWindow, Limit, Outcome};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
-use crate::metrics::Figure;
+use crate::metrics::Metric;
 
 pub const TAKE: Action = Action::Ask(Ask::Take { cost: 1 });
 pub const LOOK: Action = Action::Ask(Ask::Look { cost: 1 });
@@ -44,7 +44,7 @@ impl Store for ScriptedStore {
         if self.is_down.load(Relaxed) { Err(StoreError::unreachable("down")) } else { Ok(()) }
     }
 
-    fn figures(&self) -> Vec<Figure> {
+    fn metrics(&self) -> Vec<Metric> {
         Vec::new()
     }
 

@@ -13,7 +13,7 @@ use super::batch::Batch;
 use super::contract::Store;
 use super::error::StoreError;
 use super::listing::{Listing, Page};
-use crate::metrics::Figure;
+use crate::metrics::Metric;
 
 /// `inner`, which finishes all that it has begun.
 #[derive(Debug)]
@@ -71,8 +71,8 @@ impl<S: Store + 'static> Store for Uninterrupted<S> {
         to_its_end(async move { store.check().await }).await.unwrap_or_else(|| Err(unfinished()))
     }
 
-    fn figures(&self) -> Vec<Figure> {
-        self.0.figures()
+    fn metrics(&self) -> Vec<Metric> {
+        self.0.metrics()
     }
 
     async fn close(&self) -> Result<(), StoreError> {
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
     use crate::store::testing::{ScriptedStore, TAKE, at, window};
-    use crate::store::{FailurePolicy, RedisOptions, RedisStore, Resilient};
+    use crate::store::{FailurePolicy, FallbackStore, RedisOptions, RedisStore};
 
     /// Long enough for a busy machine, short enough to end a hung test.
     const PATIENCE: Duration = Duration::from_secs(30);
@@ -113,7 +113,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_failure_is_counted_when_its_client_is_gone() {
-        let store = Uninterrupted::new(Resilient::new(ScriptedStore::default(), FailurePolicy::Error, Clock::system()));
+        let store =
+            Uninterrupted::new(FallbackStore::new(ScriptedStore::default(), FailurePolicy::Error, Clock::system()));
         store.inner().inner().is_down.store(true, Relaxed);
         let held = store.inner().inner().hold_answers.write().await;
         let mut batch = hit();

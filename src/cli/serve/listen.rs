@@ -6,7 +6,7 @@ use std::str::FromStr;
 use anyhow::{Context, bail};
 use tokio::net::TcpListener;
 
-use super::handed::Handed;
+use super::inherited_sockets::InheritedSockets;
 use crate::server::{self, Fronts};
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:8321";
@@ -98,12 +98,12 @@ impl Addresses {
     ///
     /// # Errors
     /// When an address cannot be listened on, or there is none.
-    pub async fn bind(&self, mut handed: Handed) -> anyhow::Result<Fronts> {
+    pub async fn bind(&self, mut inherited: InheritedSockets) -> anyhow::Result<Fronts> {
         let fronts = Fronts {
-            line: self.front(handed.take("line")?, "--listen", &self.line).await?,
-            resp: self.front(handed.take("resp")?, "--resp-listen", &self.resp).await?,
-            http: self.front(handed.take("http")?, "--http-listen", &self.http).await?,
-            grpc: self.front(handed.take("grpc")?, "--grpc-listen", &self.grpc).await?,
+            line: self.front(inherited.take("line")?, "--listen", &self.line).await?,
+            resp: self.front(inherited.take("resp")?, "--resp-listen", &self.resp).await?,
+            http: self.front(inherited.take("http")?, "--http-listen", &self.http).await?,
+            grpc: self.front(inherited.take("grpc")?, "--grpc-listen", &self.grpc).await?,
         };
         if [&fronts.line, &fronts.resp, &fronts.http, &fronts.grpc].into_iter().all(Option::is_none) {
             bail!("every listen address is `none`: no client could reach the server");
@@ -113,11 +113,11 @@ impl Addresses {
 
     async fn front(
         &self,
-        handed: Option<TcpListener>,
+        inherited: Option<TcpListener>,
         flag: &str,
         address: &Listen,
     ) -> anyhow::Result<Option<TcpListener>> {
-        match (handed, address) {
+        match (inherited, address) {
             (Some(listener), _) => Ok(Some(listener)),
             (None, Listen::Off) => Ok(None),
             (None, Listen::At(address)) => match server::bind(address, self.reuse_port).await {

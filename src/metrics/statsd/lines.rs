@@ -1,20 +1,14 @@
 //! What is sent: the differences since the last time, in statsd's words.
 
 use std::collections::HashMap;
-use std::io;
+use std::fmt::Display;
 use std::mem;
-use std::sync::Arc;
-
-use cadence::ext::{MetricValue, ToTimerValue};
-use cadence::{Counted, Gauged, MetricResult, MetricSink, StatsdClient, Timed};
-use parking_lot::Mutex;
 
 use crate::metrics::Metrics;
 use crate::metrics::histogram::Observed;
 
 /// Turns what was counted into lines, and remembers what it has told.
 pub struct Reporter {
-    client: StatsdClient,
     lines: Lines,
     /// Hits by status and label.
     hits: HashMap<(String, String), u64>,
@@ -23,39 +17,45 @@ pub struct Reporter {
     durations: Vec<Observed>,
 }
 
-/// Where the client puts its lines.
-#[derive(Debug, Clone, Default)]
-struct Lines(Arc<Mutex<Vec<String>>>);
-
-impl MetricSink for Lines {
-    fn emit(&self, line: &str) -> io::Result<usize> {
-        self.0.lock().push(line.to_owned());
-        Ok(line.len())
-    }
+/// Lines of a report: `name:value|type`, and `|@rate` where a line stands for several observations.
+#[derive(Debug, Default)]
+struct Lines {
+    /// What every name begins with: empty, or ending in a dot.
+    prefix: String,
+    lines: Vec<String>,
 }
 
-impl std::panic::RefUnwindSafe for Lines {}
+impl Lines {
+    fn new(prefix: &str) -> Self {
+        let prefix = prefix.trim_end_matches('.');
+        let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}.") };
+        Self { prefix, lines: Vec::new() }
+    }
 
-/// Milliseconds with their fractions: most hits take less than one.
-struct Millis(f64);
+    fn count(&mut self, name: impl Display, new: u64) {
+        if new > 0 {
+            self.lines.push(format!("{}{name}:{new}|c", self.prefix));
+        }
+    }
 
-impl ToTimerValue for Millis {
-    fn try_to_value(self) -> MetricResult<MetricValue> {
-        Ok(MetricValue::Float(self.0))
+    fn gauge(&mut self, name: impl Display, value: impl Display) {
+        self.lines.push(format!("{}{name}:{value}|g", self.prefix));
+    }
+
+    /// A time that stands for `observations`. Milliseconds with their fractions: most hits take less than one.
+    fn time(&mut self, name: impl Display, millis: f64, observations: u64) {
+        let mut line = format!("{}{name}:{millis}|ms", self.prefix);
+        if observations > 1 {
+            line.push_str(&format!("|@{}", 1.0 / observations as f64));
+        }
+        self.lines.push(line);
     }
 }
 
 impl Reporter {
     /// Names begin with `prefix` and a dot, if there is one.
     pub fn new(prefix: &str) -> Self {
-        let lines = Lines::default();
-        Self {
-            client: StatsdClient::from_sink(prefix, lines.clone()),
-            lines,
-            hits: HashMap::new(),
-            errors: HashMap::new(),
-            durations: Vec::new(),
-        }
+        Self { lines: Lines::new(prefix), hits: HashMap::new(), errors: HashMap::new(), durations: Vec::new() }
     }
 
     /// What was counted since the last report, a line each, and how many connections are open.
@@ -63,8 +63,8 @@ impl Reporter {
         self.report_hits(metrics);
         self.report_errors(metrics);
         self.report_durations(metrics.hits.duration.observed());
-        self.client.gauge_with_tags("connections", metrics.connections.open()).send();
-        mem::take(&mut *self.lines.0.lock())
+        self.lines.gauge("connections", metrics.connections.open());
+        mem::take(&mut self.lines.lines)
     }
 
     fn report_hits(&mut self, metrics: &Metrics) {
@@ -75,18 +75,18 @@ impl Reporter {
             let new = counted.hits - mem::replace(told.or_default(), counted.hits);
             *by_status.entry(status.clone()).or_default() += new;
             if !label.is_empty() {
-                self.count(&format!("hit.{status}.{label}"), new);
+                self.lines.count(format_args!("hit.{status}.{label}"), new);
             }
         }
         for (status, new) in by_status {
-            self.count(&format!("hit.{status}"), new);
+            self.lines.count(format_args!("hit.{status}"), new);
         }
     }
 
     fn report_errors(&mut self, metrics: &Metrics) {
         for (code, errors) in metrics.errors.counted() {
             let new = errors - mem::replace(self.errors.entry(code).or_default(), errors);
-            self.count(&format!("error.{code}"), new);
+            self.lines.count(format_args!("error.{code}"), new);
         }
     }
 
@@ -103,15 +103,7 @@ impl Reporter {
             }
             let mean_ns = now.sum.wrapping_sub(told.sum) as f64 / hits as f64;
             // Whole microseconds: what is finer is noise.
-            let timer = self.client.time_with_tags("hit", Millis((mean_ns / 1e3).round() / 1e3));
-            let timer = if hits > 1 { timer.with_sampling_rate(1.0 / hits as f64) } else { timer };
-            timer.send();
-        }
-    }
-
-    fn count(&self, name: &str, new: u64) {
-        if new > 0 {
-            self.client.count_with_tags(name, i64::try_from(new).unwrap_or(i64::MAX)).send();
+            self.lines.time("hit", (mean_ns / 1e3).round() / 1e3, hits);
         }
     }
 }
@@ -168,9 +160,23 @@ mod tests {
 
     #[test]
     fn a_prefix_is_followed_by_one_dot() {
-        for prefix in ["api", "api."] {
+        for prefix in ["api", "api.", "api.."] {
             assert_eq!(Reporter::new(prefix).report(&Metrics::new()), ["api.connections:0|g"]);
         }
+    }
+
+    #[test]
+    fn a_line_is_a_name_a_value_a_type_and_perhaps_a_rate() {
+        let mut lines = Lines::new("");
+        lines.count("nothing", 0);
+        lines.count("all", u64::MAX);
+        lines.gauge("level", 0);
+        lines.time("one", 0.001, 1);
+        lines.time("three", 12.0, 3);
+        assert_eq!(
+            lines.lines,
+            ["all:18446744073709551615|c", "level:0|g", "one:0.001|ms", "three:12|ms|@0.3333333333333333"]
+        );
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub struct StatsdOptions {
 }
 
 impl StatsdOptions {
-    pub const DEFAULT_PORT: u16 = cadence::DEFAULT_PORT;
+    pub const DEFAULT_PORT: u16 = 8125;
     pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 }
 

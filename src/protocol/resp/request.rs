@@ -11,9 +11,9 @@ const MAX_DIGITS: usize = 9;
 const KEPT_ARGUMENTS: usize = 128;
 const KEPT_UNQUOTED: usize = 4 * 1024;
 /// Arguments of a request that may come before the password, as in Redis: more than a `HELLO` needs.
-const STRANGERS_ARGUMENTS: usize = 10;
+const UNAUTHENTICATED_ARGUMENTS: usize = 10;
 /// Bytes of an argument, or of an inline request, that may come before the password, as in Redis.
-const STRANGERS_BYTES: usize = 16 * 1024;
+const UNAUTHENTICATED_BYTES: usize = 16 * 1024;
 
 /// What one request may ask this server to hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,15 +45,15 @@ pub enum ProtocolError {
     /// Not a number, or more arguments than the limit.
     #[error("ERR Protocol error: invalid multibulk length")]
     ArrayLength,
-    /// More arguments than a stranger may send.
+    /// More arguments than an unauthenticated client may send.
     #[error("ERR Protocol error: unauthenticated multibulk length")]
-    StrangersArrayLength,
+    UnauthenticatedArrayLength,
     /// Not a number, negative, or a longer argument than the limit.
     #[error("ERR Protocol error: invalid bulk length")]
     BulkLength,
-    /// A longer argument than a stranger may send.
+    /// A longer argument than an unauthenticated client may send.
     #[error("ERR Protocol error: unauthenticated bulk length")]
-    StrangersBulkLength,
+    UnauthenticatedBulkLength,
     /// Something other than a bulk string in a request, a nested array for one.
     #[error("ERR Protocol error: expected '$', got '{}'", .0.escape_ascii())]
     ExpectedBulk(u8),
@@ -76,7 +76,7 @@ pub enum ProtocolError {
 pub struct Decoder {
     limits: Limits,
     /// The client has not given the password: its requests are held to what it takes to do so.
-    is_stranger: bool,
+    is_unauthenticated: bool,
     progress: Progress,
     /// Where the arguments found so far are: in the received bytes, or in `unquoted`.
     arguments: Vec<Range<usize>>,
@@ -101,8 +101,8 @@ impl Decoder {
     }
 
     /// Whether the client has yet to give the password; to be told before the next request is decoded.
-    pub fn set_stranger(&mut self, is_stranger: bool) {
-        self.is_stranger = is_stranger;
+    pub fn set_unauthenticated(&mut self, is_unauthenticated: bool) {
+        self.is_unauthenticated = is_unauthenticated;
     }
 
     /// Looks for a whole request at the front of `bytes`: how many bytes it took, or `None` while it is unfinished. Its
@@ -154,8 +154,8 @@ impl Decoder {
         if count > self.limits.max_arguments {
             return Err(ProtocolError::ArrayLength);
         }
-        if self.is_stranger && count > STRANGERS_ARGUMENTS {
-            return Err(ProtocolError::StrangersArrayLength);
+        if self.is_unauthenticated && count > UNAUTHENTICATED_ARGUMENTS {
+            return Err(ProtocolError::UnauthenticatedArrayLength);
         }
         self.read_arguments(bytes, 1 + usize::from(is_negative) + length, count)
     }
@@ -191,8 +191,8 @@ impl Decoder {
         if length > self.limits.max_argument_bytes {
             return Err(ProtocolError::BulkLength);
         }
-        if self.is_stranger && length > STRANGERS_BYTES {
-            return Err(ProtocolError::StrangersBulkLength);
+        if self.is_unauthenticated && length > UNAUTHENTICATED_BYTES {
+            return Err(ProtocolError::UnauthenticatedBulkLength);
         }
         let start = at + 1 + header_length;
         let (stop, end) = (start + length, start + length + 2);
@@ -207,8 +207,8 @@ impl Decoder {
     }
 
     fn read_inline(&mut self, bytes: &[u8], searched: usize) -> Result<Option<usize>, ProtocolError> {
-        let max_bytes = match self.is_stranger {
-            true => self.limits.max_inline_bytes.min(STRANGERS_BYTES),
+        let max_bytes = match self.is_unauthenticated {
+            true => self.limits.max_inline_bytes.min(UNAUTHENTICATED_BYTES),
             false => self.limits.max_inline_bytes,
         };
         let longest = max_bytes.saturating_add("\r\n".len());

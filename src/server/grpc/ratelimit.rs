@@ -5,9 +5,8 @@ use std::sync::Arc;
 use axum::http::HeaderMap;
 use tonic::{Code as TonicCode, Request, Response, Status};
 
-use crate::algorithm::Limit;
 use crate::clock::ceil_seconds;
-use crate::limiter::{Intent, Limiter, Refusal, Requests, Verdict};
+use crate::limiter::{Intent, Limit, Limiter, Refusal, Requests, Verdict};
 use crate::metrics::{FrontRequests, Limit as Bound, RequestKind};
 use crate::protocol::envoy::messages::envoy::config::core::v3::HeaderValue;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::{

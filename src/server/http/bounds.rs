@@ -206,7 +206,7 @@ mod tests {
         assert!(text.contains("not finished within") && text.contains("\"status\":408"), "{text}");
     }
 
-    /// A stranger's stream that stays open waited for the whole time that a request may take.
+    /// The open stream of an unauthenticated client waited for the whole time that a request may take.
     #[test]
     fn an_answer_before_a_body_that_never_ends_does_not_wait_for_it() {
         let limit = Duration::from_secs(3600);

@@ -8,9 +8,8 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use crate::limiter::Limiter;
-use crate::metrics::Figure;
+use crate::metrics::Metric;
 use crate::server::turns::{Turn, Turns};
-use crate::store::Store;
 
 /// How long the store may take to count its counters: a scrape without that number is better than none.
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -23,9 +22,9 @@ pub async fn scrape(State((limiter, turns)): State<(Arc<Limiter>, Turns)>) -> Re
     let counters = live_counters(&limiter, &turn).await;
     // RocksDB may have to look at its files.
     let render = tokio::task::spawn_blocking(move || {
-        let mut figures = limiter.store().figures();
-        figures.extend(counters);
-        limiter.metrics().render(figures).map_err(|error| error.to_string())
+        let mut metrics = limiter.store_metrics();
+        metrics.extend(counters);
+        limiter.metrics().render(metrics).map_err(|error| error.to_string())
     });
     let rendered = turn.run(render).await.and_then(|rendered| rendered);
     match rendered.unwrap_or_else(|error| Err(error.to_string())) {
@@ -36,10 +35,10 @@ pub async fn scrape(State((limiter, turns)): State<(Arc<Limiter>, Turns)>) -> Re
     }
 }
 
-async fn live_counters(limiter: &Arc<Limiter>, turn: &Turn) -> Option<Figure> {
+async fn live_counters(limiter: &Arc<Limiter>, turn: &Turn) -> Option<Metric> {
     let counting = Arc::clone(limiter);
-    let count = turn.run(async move { counting.store().approximate_len().await });
+    let count = turn.run(async move { counting.approximate_len().await });
     let counted = tokio::time::timeout(STORE_TIMEOUT, count).await.ok()?.ok()?.ok()?;
     let help = "Counters that the store remembers, including expired ones until they are dropped.";
-    Some(Figure::gauge("divvy_live_counters", help, counted as f64))
+    Some(Metric::gauge("divvy_live_counters", help, counted as f64))
 }

@@ -51,7 +51,7 @@ use super::stream::Stream;
 use super::tls::Alpn;
 use super::turns::Turns;
 use crate::limiter::Limiter;
-use crate::logging::{Escaped, Sometimes};
+use crate::logging::{Escaped, LogThrottle};
 use crate::metrics::{FrontRequests, Limit, RequestKind};
 
 /// For a client that speaks TLS where HTTP and gRPC do not.
@@ -61,7 +61,7 @@ pub(super) const NO_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close
 pub(super) const ONLY_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\n\
     content-length: 38\r\n\r\nthis port speaks TLS only: use https:\n";
 
-static ENDED_EARLY: Sometimes = Sometimes::new();
+static ENDED_EARLY: LogThrottle = LogThrottle::new();
 
 /// The front.
 pub struct HttpFront {

@@ -3,16 +3,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::algorithm::Outcome;
 use crate::clock::{NANOS_PER_MILLI, ceil_seconds};
-use crate::limiter::{Intent, Limiter, Policy, Refusal, Requests};
+use crate::limiter::{Intent, Limiter, Outcome, Policy, Refusal, Requests, Space};
 use crate::protocol::command::{BucketAsk, Command, CommandError, Pairs};
 use crate::protocol::resp::ReplyWriter;
 use crate::rules::Operation;
 use crate::server::connection::Outgoing;
 use crate::server::memory::UsedUp;
 use crate::server::told;
-use crate::store::key::Space;
 
 /// Requests that wait to be applied together.
 #[derive(Default)]

@@ -18,7 +18,6 @@ use crate::server::auth::Guard;
 use crate::server::memory::BufferMemory;
 use crate::server::told;
 use crate::server::turns::Turns;
-use crate::store::{Backend, Store};
 
 /// The Redis whose protocol and error texts this front follows. `HELLO` and `INFO` tell it alike: clients choose their
 /// features by whichever they ask. divvy's own version is a field of its own.
@@ -66,7 +65,7 @@ impl Shared {
 
     /// The sections asked for (`everything`, `all`, `default` or none: all of them), as Redis lays them out.
     pub async fn info(&self, asked: &[Vec<u8>]) -> String {
-        let counters = self.limiter.store().approximate_len().await;
+        let counters = self.limiter.approximate_len().await;
         let numbers = self.numbers().await;
         let sections = [
             ("Server", self.server()),
@@ -118,14 +117,14 @@ impl Shared {
     async fn numbers(&self) -> Vec<(String, f64)> {
         let limiter = Arc::clone(&self.limiter);
         // The store's figures cost system calls.
-        let numbers = tokio::task::spawn_blocking(move || limiter.metrics().numbers(limiter.store().figures()));
+        let numbers = tokio::task::spawn_blocking(move || limiter.metrics().numbers(limiter.store_metrics()));
         numbers.await.unwrap_or_default()
     }
 
     fn persistence(&self, numbers: &[(String, f64)]) -> String {
         let store = self.limiter.store();
         let mut lines = format!("loading:0\r\nstore:{}\r\n", store.name());
-        if let Backend::Rocks(rocks) = store {
+        if let Some(rocks) = store.on_disk() {
             let durability = format!("{:?}", rocks.durability()).to_lowercase();
             let _ = write!(
                 lines,
@@ -154,7 +153,7 @@ impl Shared {
 
     /// The settings that Redis's tools ask for, under Redis's names.
     pub fn write_settings(&self, patterns: Arguments, reply: &mut ReplyWriter) {
-        let is_durable = matches!(self.limiter.store(), Backend::Rocks(_));
+        let is_durable = self.limiter.store().on_disk().is_some();
         let settings = [
             ("appendonly", if is_durable { "yes" } else { "no" }.to_owned()),
             ("databases", "1".to_owned()),
@@ -177,7 +176,7 @@ impl Shared {
     }
 
     pub async fn write_size(&self, reply: &mut ReplyWriter<'_>) {
-        match self.limiter.store().approximate_len().await {
+        match self.limiter.approximate_len().await {
             Ok(counters) => reply.integer(i64::try_from(counters).unwrap_or(i64::MAX)),
             Err(error) => reply.error(format_args!("ERR {}", told::store_error(&error))),
         }

@@ -174,7 +174,7 @@ impl RespSession {
             if batch.len() >= MAX_BATCH || owed >= self.shared.limits.max_output {
                 break Next::AnswerOn;
             }
-            self.decoder.set_stranger(!self.client.gate.is_open());
+            self.decoder.set_unauthenticated(!self.client.gate.is_open());
             let consumed = match self.decoder.decode(input) {
                 Ok(None) => break Next::Read,
                 Ok(Some(consumed)) => consumed,
@@ -406,8 +406,8 @@ fn answer_client(shared: &Shared, client: &mut Client, command: Command, output:
 /// The limit that a request ran into, if that is what is wrong with it: a length that is no number counts, too.
 fn limit_of(error: &ProtocolError) -> Option<Limit> {
     match error {
-        ProtocolError::ArrayLength | ProtocolError::StrangersArrayLength => Some(Limit::Arguments),
-        ProtocolError::BulkLength | ProtocolError::StrangersBulkLength => Some(Limit::Argument),
+        ProtocolError::ArrayLength | ProtocolError::UnauthenticatedArrayLength => Some(Limit::Arguments),
+        ProtocolError::BulkLength | ProtocolError::UnauthenticatedBulkLength => Some(Limit::Argument),
         ProtocolError::RequestTooBig | ProtocolError::InlineTooBig => Some(Limit::Request),
         _ => None,
     }

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use prometheus::IntCounter;
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
@@ -22,7 +21,8 @@ pub use self::files::{Files, TlsError};
 use self::hello::HANDSHAKE;
 use super::connection;
 use super::stream::Greeting;
-use crate::logging::{Escaped, Sometimes};
+use crate::logging::{Escaped, LogThrottle};
+use crate::metrics::Counter;
 
 /// The protocols that a client may choose from in its handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub enum NoHandshake {
 #[derive(Debug)]
 pub struct Tls {
     current: ArcSwap<Configs>,
-    failed: IntCounter,
+    failed: Counter,
     asks_for_certificates: bool,
 }
 
@@ -111,7 +111,7 @@ impl Tls {
     }
 
     fn count_failure(&self, front: &str, peer: SocketAddr, reason: &str) {
-        static FAILED: Sometimes = Sometimes::new();
+        static FAILED: LogThrottle = LogThrottle::new();
         self.failed.inc();
         FAILED.say(|more| {
             tracing::warn!(front, %peer, reason = %Escaped::error(reason), more, "TLS handshake failed");

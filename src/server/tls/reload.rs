@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use prometheus::IntCounter;
 
 use super::files::{Contents, Files, TlsError};
 use super::{Configs, Tls};
+use crate::metrics::Counter;
 
 /// Remembers what it saw last.
 pub struct Reloader {
@@ -26,7 +26,7 @@ impl Reloader {
     ///
     /// # Errors
     /// [`TlsError`] says which file is wrong, and why.
-    pub fn start(files: Files, failed: IntCounter) -> Result<Self, TlsError> {
+    pub fn start(files: Files, failed: Counter) -> Result<Self, TlsError> {
         let contents = files.read()?;
         let configs = Configs::new(files.configure(&contents)?);
         let asks_for_certificates = files.client_ca.is_some();

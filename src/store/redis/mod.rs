@@ -47,7 +47,7 @@ use super::error::StoreError;
 use super::listing::SHOW;
 use super::listing::{Listed, Listing, Page};
 use crate::algorithm::Outcome;
-use crate::metrics::Figure;
+use crate::metrics::Metric;
 
 /// Buckets in Redis.
 ///
@@ -117,9 +117,9 @@ impl Store for RedisStore {
         self.target.check(self.deadline()).await.map_err(|failure| self.describe(&failure))
     }
 
-    fn figures(&self) -> Vec<Figure> {
+    fn metrics(&self) -> Vec<Metric> {
         let connected = f64::from(u8::from(self.target.is_connected()));
-        vec![Figure::gauge("divvy_redis_connected", "1 while there is a connection to Redis.", connected)]
+        vec![Metric::gauge("divvy_redis_connected", "1 while there is a connection to Redis.", connected)]
     }
 
     async fn close(&self) -> Result<(), StoreError> {

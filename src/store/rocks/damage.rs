@@ -6,14 +6,14 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
-use crate::logging::{Escaped, Sometimes};
+use crate::logging::{Escaped, LogThrottle};
 use crate::store::error::StoreError;
 
 /// The store is not well for so long after RocksDB could not read a record.
 const RECENT_NS: u64 = 10 * NANOS_PER_SECOND;
 
-static UNREADABLE: Sometimes = Sometimes::new();
-static UNDECODABLE: Sometimes = Sometimes::new();
+static UNREADABLE: LogThrottle = LogThrottle::new();
+static UNDECODABLE: LogThrottle = LogThrottle::new();
 
 /// Reads that failed.
 #[derive(Debug, Default)]

@@ -14,11 +14,11 @@ mod database;
 mod directory;
 mod disk;
 mod engine;
-mod figures;
 mod filter;
 mod health;
 mod housekeeping;
 pub mod journal;
+mod metrics;
 #[cfg(all(test, feature = "model"))]
 mod model;
 mod open_error;
@@ -54,7 +54,7 @@ use super::counter_budget::CounterBudget;
 use super::error::StoreError;
 use super::listing::{Listing, Page};
 use super::rocks_options::{Durability, RocksOptions};
-use crate::metrics::Figure;
+use crate::metrics::Metric;
 
 /// The embedded store. Dropping it without [`Store::close`] is like the process being killed.
 pub struct RocksStore {
@@ -206,8 +206,8 @@ impl Store for RocksStore {
         self.shared.engine.check().await
     }
 
-    fn figures(&self) -> Vec<Figure> {
-        self.shared.figures()
+    fn metrics(&self) -> Vec<Metric> {
+        self.shared.metrics()
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -140,17 +140,17 @@ fn any_noise() -> impl Strategy<Value = Vec<u8>> {
 }
 
 #[test]
-fn strangers_are_held_to_what_an_auth_needs() {
+fn unauthenticated_clients_are_held_to_what_an_auth_needs() {
     let mut decoder = Decoder::new(Limits::default());
-    decoder.set_stranger(true);
+    decoder.set_unauthenticated(true);
     assert_eq!(decoder.decode(b"*10\r\n$16384\r\n"), Ok(None));
     for (bytes, error) in [
-        (&b"*11\r\n"[..], ProtocolError::StrangersArrayLength),
-        (b"*1\r\n$16385\r\n", ProtocolError::StrangersBulkLength),
+        (&b"*11\r\n"[..], ProtocolError::UnauthenticatedArrayLength),
+        (b"*1\r\n$16385\r\n", ProtocolError::UnauthenticatedBulkLength),
         (&[b'x'; 16_387], ProtocolError::InlineTooBig),
     ] {
         let mut decoder = Decoder::new(Limits::default());
-        decoder.set_stranger(true);
+        decoder.set_unauthenticated(true);
         assert_eq!(decoder.decode(bytes), Err(error));
         let mut decoder = Decoder::new(Limits::default());
         assert_eq!(decoder.decode(bytes), Ok(None));

@@ -70,7 +70,7 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// What a rule is called in bodies and headers: its label; without one, what can be told of it to strangers, its place
+/// What a rule is called in bodies and headers: its label; without one, what any client may know, its place
 /// among the rules.
 pub fn name(place: usize, rule: &Rule) -> Cow<'_, str> {
     match &rule.label {

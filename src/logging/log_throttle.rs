@@ -13,14 +13,14 @@ const LOGGED_BITS: u32 = 8;
 
 /// One kind of message. Shared by all threads, without a lock; make it a `static`.
 #[derive(Debug, Default)]
-pub struct Sometimes {
+pub struct LogThrottle {
     /// The present second, and in its lowest bits how many messages were logged in it: one word, so that two threads
     /// cannot take the same turn.
     turn: AtomicU64,
     left_out: AtomicU64,
 }
 
-impl Sometimes {
+impl LogThrottle {
     pub const fn new() -> Self {
         Self { turn: AtomicU64::new(0), left_out: AtomicU64::new(0) }
     }
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn so_many_a_second_and_the_next_one_tells_how_many_more() {
-        let kind = Sometimes::new();
+        let kind = LogThrottle::new();
         let logged = |second| (0..100).filter_map(|_| kind.take_turn(second)).collect::<Vec<_>>();
         assert_eq!(logged(7), [0; MESSAGES_PER_SECOND as usize]);
         assert_eq!(logged(8), [100 - MESSAGES_PER_SECOND, 0, 0, 0, 0]);
@@ -65,13 +65,13 @@ mod tests {
 
     #[test]
     fn a_quiet_kind_is_always_logged() {
-        let kind = Sometimes::new();
+        let kind = LogThrottle::new();
         assert!((0..50).all(|second| kind.take_turn(second) == Some(0)));
     }
 
     #[test]
     fn threads_share_the_turns_and_no_message_is_uncounted() {
-        let kind = Sometimes::new();
+        let kind = LogThrottle::new();
         let turns = || (0..1_000).filter_map(|_| kind.take_turn(1)).collect::<Vec<_>>();
         let logged: Vec<u64> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(turns)).collect();

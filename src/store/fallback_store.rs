@@ -16,15 +16,15 @@ use super::listing::{Listing, Page};
 use super::memory::MemoryStore;
 use super::outage::Outage;
 use crate::clock::{Clock, NANOS_PER_SECOND, Timestamp};
-use crate::logging::{Escaped, Sometimes};
-use crate::metrics::Figure;
+use crate::logging::{Escaped, LogThrottle};
+use crate::metrics::Metric;
 
 /// Buckets that [`FailurePolicy::Local`] counts unless the operator says otherwise: some 200 bytes each.
 pub const DEFAULT_LOCAL_BUCKETS: usize = 100_000;
 /// An outage is over when nothing has failed for so long: while one part of a cluster is down, others answer.
 const QUIET_NS: u64 = 10 * NANOS_PER_SECOND;
 
-static REFUSED: Sometimes = Sometimes::new();
+static REFUSED: LogThrottle = LogThrottle::new();
 
 /// What to answer when the store fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -44,7 +44,7 @@ pub enum FailurePolicy {
 ///
 /// An [`Action::Forget`] that failed is an error under every policy: none can make the store forget. So is a hit that is
 /// too much for the store, unless it is denied: to let it through would make an attack its own remedy.
-pub struct Resilient<S> {
+pub struct FallbackStore<S> {
     inner: S,
     policy: Policy,
     failed: AtomicU64,
@@ -75,7 +75,7 @@ impl Policy {
     }
 }
 
-impl<S: Store> Resilient<S> {
+impl<S: Store> FallbackStore<S> {
     pub fn new(inner: S, policy: FailurePolicy, clock: Clock) -> Self {
         let (policy, meanwhile) = match policy {
             FailurePolicy::Deny => (Policy::Deny, "hits are denied"),
@@ -184,7 +184,7 @@ fn failed_asks(batch: &Batch, is_such: fn(&StoreError) -> bool) -> Vec<usize> {
     batch.answers().enumerate().filter(|(_, answer)| failed(*answer)).map(|(index, _)| index).collect()
 }
 
-impl<S: Store> Store for Resilient<S> {
+impl<S: Store> Store for FallbackStore<S> {
     async fn apply(&self, batch: &mut Batch) {
         self.inner.apply(batch).await;
         if self.note(batch) {
@@ -218,27 +218,27 @@ impl<S: Store> Store for Resilient<S> {
         }
     }
 
-    fn figures(&self) -> Vec<Figure> {
-        let mut figures = self.inner.figures();
-        figures.extend([
-            Figure::counter(
+    fn metrics(&self) -> Vec<Metric> {
+        let mut metrics = self.inner.metrics();
+        metrics.extend([
+            Metric::counter(
                 "divvy_redis_failures_total",
                 "Actions on counters that Redis failed to perform.",
                 self.failed(),
             ),
-            Figure::gauge(
+            Metric::gauge(
                 "divvy_redis_outage",
                 "1 while Redis fails.",
                 f64::from(u8::from(self.is_out(self.clock.now()))),
             ),
-            Figure::counter(
+            Metric::counter(
                 "divvy_redis_stand_ins_total",
                 "Actions that --on-store-error answered in Redis's place.",
                 self.stood_in(),
             )
             .labelled("policy", self.policy.name()),
         ]);
-        figures
+        metrics
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -3,8 +3,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::*;
 use crate::store::testing::{LOOK, ScriptedStore, TAKE, at, outcomes, window};
 
-fn resilient(policy: FailurePolicy) -> Resilient<ScriptedStore> {
-    Resilient::new(ScriptedStore::default(), policy, Clock::system())
+fn fallback(policy: FailurePolicy) -> FallbackStore<ScriptedStore> {
+    FallbackStore::new(ScriptedStore::default(), policy, Clock::system())
 }
 
 /// `(allowed, left, seconds until the reset)` of one hit of `key`, with three credits a minute.
@@ -17,7 +17,7 @@ fn hit(store: &impl Store, seconds: u64, key: &str) -> Result<(bool, u64, u64), 
 fn a_store_that_works_answers_for_itself() {
     for policy in [FailurePolicy::Deny, FailurePolicy::Allow, FailurePolicy::Error, FailurePolicy::Local { buckets: 9 }]
     {
-        let store = resilient(policy);
+        let store = fallback(policy);
         assert_eq!(hit(&store, 0, "a"), Ok((true, 2, 60)));
         assert_eq!(hit(&store, 1, "a"), Ok((true, 1, 59)));
         assert_eq!(store.failed(), 0);
@@ -27,7 +27,7 @@ fn a_store_that_works_answers_for_itself() {
 #[test]
 fn a_policy_answers_only_while_the_store_fails() {
     let down = |policy| {
-        let store = resilient(policy);
+        let store = fallback(policy);
         assert_eq!(hit(&store, 0, "a"), Ok((true, 2, 60)));
         store.inner().is_down.store(true, Relaxed);
         let answers = [hit(&store, 1, "a"), hit(&store, 1, "a")];
@@ -44,7 +44,7 @@ fn a_policy_answers_only_while_the_store_fails() {
 
 #[test]
 fn the_local_count_is_bounded() {
-    let store = resilient(FailurePolicy::Local { buckets: 1 });
+    let store = fallback(FailurePolicy::Local { buckets: 1 });
     store.inner().is_down.store(true, Relaxed);
     let answers: Vec<_> = (0..4).map(|_| hit(&store, 0, "a").map(|(allowed, ..)| allowed)).collect();
     assert_eq!(answers, [Ok(true), Ok(true), Ok(true), Ok(false)]);
@@ -53,7 +53,7 @@ fn the_local_count_is_bounded() {
 
 #[test]
 fn only_what_failed_is_answered_by_the_policy() {
-    let store = resilient(FailurePolicy::Deny);
+    let store = fallback(FailurePolicy::Deny);
     let limit = window(3, 60);
     let batch = [("a", limit, TAKE), ("!", limit, TAKE), ("a", limit, LOOK)];
     let answers: Vec<_> =
@@ -65,7 +65,7 @@ fn only_what_failed_is_answered_by_the_policy() {
 #[test]
 fn no_policy_pretends_that_a_bucket_was_forgotten() {
     for policy in [FailurePolicy::Deny, FailurePolicy::Allow, FailurePolicy::Local { buckets: 9 }] {
-        let store = resilient(policy);
+        let store = fallback(policy);
         let answers = outcomes(&store, at(0), &[("!", window(3, 60), Action::Forget)]);
         assert!(answers.iter().all(Result::is_err), "{policy:?}");
     }
@@ -73,7 +73,7 @@ fn no_policy_pretends_that_a_bucket_was_forgotten() {
 
 #[test]
 fn an_outage_lasts_until_nothing_has_failed_for_ten_seconds() {
-    let store = resilient(FailurePolicy::Deny);
+    let store = fallback(FailurePolicy::Deny);
     let lasts_after = |seconds, key| {
         hit(&store, seconds, key).unwrap();
         store.outage.lock().lasts()
@@ -89,7 +89,7 @@ fn an_outage_lasts_until_nothing_has_failed_for_ten_seconds() {
 
 #[test]
 fn an_idle_server_shows_no_outage_for_ever() {
-    let store = resilient(FailurePolicy::Deny);
+    let store = fallback(FailurePolicy::Deny);
     assert!(!store.is_out(at(0)));
     hit(&store, 1, "!").unwrap();
     assert!(store.is_out(at(11)) && !store.is_out(at(12)));
@@ -97,7 +97,7 @@ fn an_idle_server_shows_no_outage_for_ever() {
 
 #[test]
 fn only_a_store_out_of_reach_is_an_outage() {
-    let store = resilient(FailurePolicy::Error);
+    let store = fallback(FailurePolicy::Error);
     for key in ["?", "+"] {
         assert!(hit(&store, 0, key).is_err());
         assert!(!store.is_out(at(0)) && !store.outage.lock().lasts(), "{key}");
@@ -107,7 +107,7 @@ fn only_a_store_out_of_reach_is_an_outage() {
 
 #[test]
 fn what_is_too_much_for_the_store_is_never_let_through() {
-    let answer = |policy, key| hit(&resilient(policy), 0, key).map(|(allowed, ..)| allowed);
+    let answer = |policy, key| hit(&fallback(policy), 0, key).map(|(allowed, ..)| allowed);
     for policy in [FailurePolicy::Allow, FailurePolicy::Local { buckets: 9 }] {
         assert_eq!(answer(policy, "+"), Err("no room".to_owned()), "{policy:?}");
         assert_eq!(answer(policy, "?"), Ok(true), "{policy:?}");
@@ -119,7 +119,7 @@ fn what_is_too_much_for_the_store_is_never_let_through() {
 fn a_check_notices_an_outage_before_the_first_hit_whatever_the_policy() {
     for policy in [FailurePolicy::Deny, FailurePolicy::Allow, FailurePolicy::Error, FailurePolicy::Local { buckets: 9 }]
     {
-        let store = resilient(policy);
+        let store = fallback(policy);
         let checked = || crate::store::testing::wait(store.check()).is_ok();
         assert!(checked() && !store.outage.lock().lasts());
         store.inner().is_down.store(true, Relaxed);
@@ -134,7 +134,7 @@ fn a_check_notices_an_outage_before_the_first_hit_whatever_the_policy() {
 
 #[test]
 fn a_failure_that_is_in_the_future_since_the_clock_was_set_back_is_no_outage() {
-    let store = resilient(FailurePolicy::Deny);
+    let store = fallback(FailurePolicy::Deny);
     hit(&store, 3600, "!").unwrap();
     assert!(store.is_out(at(3600)) && store.is_out(at(3595)) && !store.is_out(at(0)));
     hit(&store, 1, "!").unwrap();

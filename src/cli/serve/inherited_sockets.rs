@@ -12,11 +12,11 @@ const FRONTS: [&str; 4] = ["line", "resp", "http", "grpc"];
 
 /// The sockets that were handed over, each with its front's name.
 #[derive(Debug, Default)]
-pub struct Handed {
+pub struct InheritedSockets {
     sockets: Vec<(&'static str, std::net::TcpListener)>,
 }
 
-impl Handed {
+impl InheritedSockets {
     /// Takes the sockets that `LISTEN_FDS`, `LISTEN_PID` and `LISTEN_FDNAMES` tell of.
     ///
     /// # Errors

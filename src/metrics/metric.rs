@@ -1,12 +1,12 @@
-//! A figure that its owner keeps, and that is asked for when somebody looks.
+//! A metric that its owner keeps, and that is asked for when somebody looks.
 
 use prometheus::proto;
 
 use super::histogram::Histogram;
 
-/// One figure: a name, what it means, and what it is now.
+/// One metric: a name, what it means, and what it is now.
 #[derive(Debug, Clone)]
-pub struct Figure {
+pub struct Metric {
     name: &'static str,
     help: &'static str,
     label: Option<(&'static str, &'static str)>,
@@ -21,7 +21,7 @@ enum Value {
     Histogram(Histogram),
 }
 
-impl Figure {
+impl Metric {
     /// A number that never goes down; its name ends in `_total`.
     pub fn counter(name: &'static str, help: &'static str, value: u64) -> Self {
         Self { name, help, label: None, value: Value::Counter(value) }
@@ -35,7 +35,7 @@ impl Figure {
         Self { name, help, label: None, value: Value::Histogram(value.clone()) }
     }
 
-    /// The figure with a label. Its value is a word of this crate, as everything that labels here.
+    /// The metric with a label. Its value is a word of this crate, as everything that labels here.
     pub fn labelled(self, label: &'static str, value: &'static str) -> Self {
         Self { label: Some((label, value)), ..self }
     }

@@ -7,29 +7,29 @@ use rocksdb::properties;
 use super::database::Database;
 use super::directory;
 use super::shared::Shared;
-use crate::metrics::Figure;
+use crate::metrics::Metric;
 
 impl Shared {
-    pub(super) fn figures(&self) -> Vec<Figure> {
-        let mut figures = self.own().to_vec();
-        figures.extend(self.engine.budget.figures());
+    pub(super) fn metrics(&self) -> Vec<Metric> {
+        let mut metrics = self.own().to_vec();
+        metrics.extend(self.engine.budget.metrics());
         // While it is being opened again there is nothing to tell.
-        figures.extend(self.engine.with_disk(|database| Ok(rocksdb_figures(database))).into_iter().flatten());
+        metrics.extend(self.engine.with_disk(|database| Ok(rocksdb_metrics(database))).into_iter().flatten());
         if let Ok(bytes) = directory::size(&self.path, |_| true) {
-            figures.push(gauge("divvy_rocksdb_disk_bytes", "Size of the files in the data directory.", bytes));
+            metrics.push(gauge("divvy_rocksdb_disk_bytes", "Size of the files in the data directory.", bytes));
         }
-        figures
+        metrics
     }
 
-    fn own(&self) -> [Figure; 11] {
+    fn own(&self) -> [Metric; 11] {
         let (engine, swept, usage) = (&self.engine, &self.swept, self.engine.table.usage());
         [
-            Figure::histogram(
+            Metric::histogram(
                 "divvy_commit_duration_seconds",
                 "Time of commits to the write-ahead log, each of many hits; includes the fsync with --durability sync.",
                 &engine.timings.commits,
             ),
-            Figure::histogram(
+            Metric::histogram(
                 "divvy_fsync_duration_seconds",
                 "Time of the fsyncs of the write-ahead log that follow every second, outside of commits.",
                 &engine.timings.fsyncs,
@@ -41,28 +41,28 @@ impl Shared {
                 engine.write_back.journal_bytes(),
             ),
             gauge("divvy_hot_counters", "Counters in the hot table.", usage.counters),
-            Figure::counter("divvy_hot_table_hits_total", "Actions on counters in the hot table.", usage.hits),
-            Figure::counter(
+            Metric::counter("divvy_hot_table_hits_total", "Actions on counters in the hot table.", usage.hits),
+            Metric::counter(
                 "divvy_hot_table_misses_total",
                 "Actions on counters that had to be looked up in RocksDB.",
                 usage.misses,
             ),
-            Figure::counter(
+            Metric::counter(
                 "divvy_expired_dropped_total",
                 "Expired counters that compactions have dropped.",
                 swept.expired.load(Relaxed),
             ),
-            Figure::counter(
+            Metric::counter(
                 "divvy_unreadable_kept_total",
                 "Records that a compaction could not read, and kept.",
                 swept.unreadable.load(Relaxed),
             ),
-            Figure::counter(
+            Metric::counter(
                 "divvy_failed_reads_total",
                 "Failed reads of counters: a damaged file or a failing disk.",
                 engine.damage.reads(),
             ),
-            Figure::counter(
+            Metric::counter(
                 "divvy_damaged_records_total",
                 "How often a hit or a listing met a damaged record.",
                 engine.damage.records(),
@@ -71,7 +71,7 @@ impl Shared {
     }
 }
 
-fn rocksdb_figures(database: &Database) -> [Figure; 9] {
+fn rocksdb_metrics(database: &Database) -> [Metric; 9] {
     [
         gauge(
             "divvy_rocksdb_block_cache_bytes",
@@ -109,7 +109,7 @@ fn rocksdb_figures(database: &Database) -> [Figure; 9] {
             database.number(properties::NUM_RUNNING_COMPACTIONS),
         ),
         gauge("divvy_rocksdb_running_flushes", "Running flushes.", database.number(properties::NUM_RUNNING_FLUSHES)),
-        Figure::counter(
+        Metric::counter(
             "divvy_rocksdb_background_errors_total",
             "Errors of RocksDB's background work.",
             database.number(properties::BACKGROUND_ERRORS),
@@ -117,6 +117,6 @@ fn rocksdb_figures(database: &Database) -> [Figure; 9] {
     ]
 }
 
-fn gauge(name: &'static str, help: &'static str, value: u64) -> Figure {
-    Figure::gauge(name, help, value as f64)
+fn gauge(name: &'static str, help: &'static str, value: u64) -> Metric {
+    Metric::gauge(name, help, value as f64)
 }

@@ -1,22 +1,22 @@
 //! Making metrics: what each theme needs to make its own, and to have them shown.
 
 use prometheus::core::Collector;
-use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
 
 use super::histogram::{Histogram, RegisteredHistogram, Unit};
 
 /// Makes metrics and registers them. Names, helps and labels are constants of this crate.
-pub struct Maker {
-    registry: Registry,
+pub struct Registry {
+    inner: prometheus::Registry,
 }
 
-impl Maker {
+impl Registry {
     pub fn new() -> Self {
-        Self { registry: Registry::new() }
+        Self { inner: prometheus::Registry::new() }
     }
 
-    pub fn into_registry(self) -> Registry {
-        self.registry
+    pub fn into_inner(self) -> prometheus::Registry {
+        self.inner
     }
 
     pub fn counter(&self, name: &str, help: &str) -> IntCounter {
@@ -49,7 +49,7 @@ impl Maker {
 
     #[expect(clippy::expect_used, reason = "names are constants, and every test that starts a server makes them all")]
     pub fn register(&self, metric: impl Collector + 'static) {
-        self.registry.register(Box::new(metric)).expect("a name that no other metric has");
+        self.inner.register(Box::new(metric)).expect("a name that no other metric has");
     }
 
     #[expect(clippy::expect_used, reason = "names are constants, and every test that starts a server makes them all")]
