@@ -9,7 +9,8 @@ use crate::config::document::RawValue;
 use crate::config::problem::Problems;
 
 /// A file as both readers are to see it: sections with their settings.
-type Sections = Vec<(String, Vec<(String, String)>)>;
+type Sections = Vec<(String, Pairs)>;
+type Pairs = Vec<(String, String)>;
 
 /// A line of a file.
 #[derive(Debug, Clone)]
@@ -68,7 +69,7 @@ fn file() -> impl Strategy<Value = (String, Sections)> {
     })
 }
 
-fn ours(text: &str) -> Result<Vec<(Vec<(String, String)>, Vec<(String, String)>)>, TestCaseError> {
+fn ours(text: &str) -> Result<Vec<(Pairs, Pairs)>, TestCaseError> {
     let mut problems = Problems::new("test.ini");
     let document = read(text, &mut problems);
     prop_assert!(!problems.has_errors(), "{text:?}");
@@ -97,7 +98,7 @@ fn theirs(text: &str) -> Result<Sections, TestCaseError> {
 }
 
 /// A header's pairs, which rust-ini leaves as one text.
-fn pairs(header: &str) -> Vec<(String, String)> {
+fn pairs(header: &str) -> Pairs {
     let pair = |word: &str| word.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
     header.split(' ').filter_map(pair).collect()
 }
