@@ -308,7 +308,7 @@ fn starts_comment(text: &str) -> bool {
 }
 
 #[cfg(test)]
-mod reference;
+mod judged;
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -96,27 +96,5 @@ mod tests {
                 prop_assert_eq!(found, expected.collect::<Vec<_>>());
             }
         }
-
-        /// globset is the judge of what both can say: `*` alone is special, and neither globs nor values end in a dot,
-        /// which globset reads as the name of a directory.
-        #[test]
-        fn finds_what_globset_finds(
-            texts in prop::collection::vec("[ab./-]{0,3}(\\*[ab./-]{0,2}[ab/-]){0,3}\\*?", 0..30),
-            values in prop::collection::vec("[ab./-]{0,8}[ab/-]", 1..20),
-        ) {
-            let globs: Vec<_> = texts.iter().filter_map(|text| Some((glob(text)?, text))).collect();
-            let mut judge = globset::GlobSetBuilder::new();
-            for (_, text) in &globs {
-                judge.add(globset::Glob::new(text).unwrap());
-            }
-            let judge = judge.build().unwrap();
-            let index = GlobIndex::new(globs.into_iter().map(|(glob, _)| glob).zip(0..).collect()).unwrap();
-            for value in &values {
-                let mut found = Vec::new();
-                index.for_each_match(value.as_bytes(), &mut Vec::new(), |number| found.push(number as usize));
-                found.sort_unstable();
-                prop_assert_eq!(found, judge.matches(value), "{:?}", value);
-            }
-        }
     }
 }

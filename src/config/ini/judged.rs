@@ -1,0 +1,141 @@
+//! The crate rust-ini judges our reader, on files that mean the same to both: bare keys and values, `=`, and comments
+//! on lines of their own. Quotes, escapes and comments behind a value mean something else to it.
+
+use ini::{EscapePolicy, Ini, ParseOption};
+use proptest::prelude::*;
+
+use super::read;
+use crate::config::document::RawValue;
+use crate::config::problem::Problems;
+
+/// A file as both readers are to see it: sections with their settings.
+type Sections = Vec<(String, Pairs)>;
+type Pairs = Vec<(String, String)>;
+
+/// A line of a file.
+#[derive(Debug, Clone)]
+enum Line {
+    Blank(String),
+    Comment(String),
+    Setting { key: String, value: String, before: String, after: String },
+}
+
+fn blank() -> impl Strategy<Value = String> {
+    "[ \t]{0,2}"
+}
+
+fn line() -> impl Strategy<Value = Line> {
+    // Nothing that only one of the two takes for a comment, a quote, an escape or the other's separator `:`.
+    let value = "([a-z0-9A-Z*/._?&@+%(é-][a-z0-9A-Z*/._?&@+%()= é-]{0,12})?";
+    prop_oneof![
+        1 => blank().prop_map(Line::Blank),
+        1 => "[;#][ a-z=\\[\\]\"';#]{0,12}".prop_map(Line::Comment),
+        4 => ("[a-zA-Z][a-zA-Z0-9_.-]{0,8}", value, blank(), blank())
+            .prop_map(|(key, value, before, after)| Line::Setting { key, value, before, after }),
+    ]
+}
+
+/// The pairs of an operation; the number makes each section another one.
+fn header() -> impl Strategy<Value = String> {
+    prop::collection::vec(("[a-z]{1,5}", "[a-zA-Z0-9*/._?&@+%(){}!é-]{1,10}"), 0..3)
+        .prop_map(|pairs| pairs.into_iter().map(|(key, value)| format!(" {key}={value}")).collect())
+}
+
+fn file() -> impl Strategy<Value = (String, Sections)> {
+    let section = (header(), prop::collection::vec(line(), 0..6));
+    (prop::collection::vec(section, 0..5), prop_oneof![Just("\n"), Just("\r\n")]).prop_map(|(sections, end)| {
+        let (mut text, mut meant) = (String::new(), Sections::new());
+        for (number, (rest, lines)) in sections.into_iter().enumerate() {
+            let header = format!("number={number}{rest}");
+            text.push_str(&format!("[{header}]{end}"));
+            let mut settings = Vec::new();
+            for (place, line) in lines.into_iter().enumerate() {
+                let written = match line {
+                    Line::Blank(blank) => blank,
+                    Line::Comment(comment) => comment,
+                    Line::Setting { key, value, before, after } => {
+                        // Each key once: of a repeated one every reader makes something else.
+                        let (key, value) = (format!("{key}{place}"), value.trim_end().to_owned());
+                        let written = format!("{before}{key}{after}={before}{value}{after}");
+                        settings.push((key, value));
+                        written
+                    }
+                };
+                text.push_str(&format!("{written}{end}"));
+            }
+            meant.push((header, settings));
+        }
+        (text, meant)
+    })
+}
+
+fn ours(text: &str) -> Result<Vec<(Pairs, Pairs)>, TestCaseError> {
+    let mut problems = Problems::new("test.ini");
+    let document = read(text, &mut problems);
+    prop_assert!(!problems.has_errors(), "{text:?}");
+    let rules = document.rules.into_iter().map(|rule| {
+        let settings = rule.settings.into_iter().map(|setting| {
+            let value = match setting.value {
+                RawValue::Null => "null".to_owned(),
+                RawValue::Text(value) => value,
+                other => panic!("{other:?} in an INI file"),
+            };
+            (setting.key, value)
+        });
+        (rule.operation.expect("a header that could be read"), settings.collect())
+    });
+    Ok(rules.collect())
+}
+
+fn theirs(text: &str) -> Result<Sections, TestCaseError> {
+    let options = ParseOption { enabled_quote: false, enabled_escape: false, ..ParseOption::default() };
+    let ini = Ini::load_from_str_opt(text, options)
+        .map_err(|error| TestCaseError::fail(format!("rust-ini refuses {text:?}: {error}")))?;
+    // rust-ini has a section without a header, too, for what stands above the first one.
+    let named = ini.iter().filter_map(|(header, settings)| Some((header?, settings)));
+    let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+    Ok(named.map(|(header, settings)| (header.to_owned(), settings.iter().map(owned).collect())).collect())
+}
+
+/// A header's pairs, which rust-ini leaves as one text.
+fn pairs(header: &str) -> Pairs {
+    let pair = |word: &str| word.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
+    header.split(' ').filter_map(pair).collect()
+}
+
+proptest! {
+    #[test]
+    fn rust_ini_reads_the_same_sections_keys_and_values((text, meant) in file()) {
+        let theirs = theirs(&text)?;
+        // It is a judge only if it read what was written.
+        prop_assert_eq!(&theirs, &meant);
+        let theirs: Vec<_> = theirs.into_iter().map(|(header, settings)| (pairs(&header), settings)).collect();
+        prop_assert_eq!(ours(&text)?, theirs);
+    }
+
+    #[test]
+    fn rust_ini_reads_the_same_between_quotes(value in "[a-z0-9 .,:/=+-]{0,20}", quote in "['\"]") {
+        let text = format!("[a=b]\nlabel = {quote}{value}{quote}\n");
+        let ini = Ini::load_from_str(&text).map_err(|error| TestCaseError::fail(error.to_string()))?;
+        let theirs = ini.get_from(Some("a=b"), "label").unwrap_or_default();
+        let ours = ours(&text)?;
+        prop_assert_eq!(&ours[0].1, &[("label".to_owned(), theirs.to_owned())]);
+    }
+}
+
+/// The judge is awake: on what is known to differ it does differ.
+#[test]
+fn a_comment_behind_a_value_is_the_known_difference() {
+    let text = "[a=b]\nlabel = x ; y\n";
+    assert_eq!(theirs(text).unwrap()[0].1, [("label".to_owned(), "x ; y".to_owned())]);
+    assert_eq!(ours(text).unwrap()[0].1, [("label".to_owned(), "x".to_owned())]);
+    // What it writes is ours to read as long as nothing needs an escape.
+    let mut written = Vec::new();
+    let mut ini = Ini::new();
+    ini.with_section(Some("path=/a*")).set("creditLimit", "5").set("resetSeconds", "60");
+    ini.write_to_policy(&mut written, EscapePolicy::Nothing).unwrap();
+    let read = ours(std::str::from_utf8(&written).unwrap()).unwrap();
+    let settings =
+        [("creditLimit", "5"), ("resetSeconds", "60")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+    assert_eq!(read, [(vec![("path".to_owned(), "/a*".to_owned())], settings.to_vec())]);
+}
