@@ -27,11 +27,10 @@ fn assert_reply(sent: &str, reply: &str, recorded: &str) {
     }
 }
 
-/// Each test needs a server with empty counters of its own, on either store.
+/// Each test needs a server with empty counters of its own, on each store.
 fn on_each_store(test: impl Fn(&Server)) {
-    test(&Server::in_memory(COMPAT_RULES));
     let dir = tempfile::tempdir().unwrap();
-    test(&Server::on_disk(COMPAT_RULES, dir.path(), "wal"));
+    Server::on_each_store(COMPAT_RULES, dir.path()).iter().for_each(test);
 }
 
 #[test]

@@ -195,11 +195,7 @@ fn two_hundred_connections_share_a_bucket_exactly() {
     let rules =
         RulesFile::ini("[a=b]\ncreditLimit = 10000\nresetSeconds = 3600\n[default]\ncreditLimit=0\nresetSeconds=0\n");
     let dir = tempfile::tempdir().unwrap();
-    let mut servers = vec![Server::in_memory(rules.path())];
-    if cfg!(feature = "rocksdb") {
-        servers.push(Server::on_disk(rules.path(), dir.path(), "wal"));
-    }
-    for server in servers {
+    for server in Server::on_each_store(rules.path(), dir.path()) {
         let clients: Vec<_> = (0..200)
             .map(|number| {
                 let (line, resp) = (server.line, server.resp);
