@@ -269,21 +269,6 @@ fn the_metrics_can_be_elsewhere() {
 }
 
 #[test]
-fn every_metric_is_in_the_readme() {
-    const README: &str = include_str!("../README.md");
-    let dir = tempfile::tempdir().unwrap();
-    let rocks = Server::on_disk(COMPAT_RULES, dir.path(), "wal");
-    let redis = Server::start(&[COMPAT_RULES, "--redis-url", "redis://127.0.0.1:1"]);
-    for server in [rocks, redis] {
-        let text = http::get(server.http, "/metrics").body;
-        let names = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
-        for name in names.filter(|name| !name.starts_with("process_")) {
-            assert!(README.contains(&format!("`{name}")), "{name}");
-        }
-    }
-}
-
-#[test]
 fn problems_over_http_are_errors() {
     let server =
         Server::start(&[COMPAT_RULES, "--store", "memory", "--requirepass", "secret", "--open", "hit,metrics"]);

@@ -63,7 +63,7 @@ fn a_unix_socket_with_user_and_password() {
     assert!(refused.starts_with("ERR ") && refused.contains("NOAUTH"), "{refused}");
 }
 
-/// The rights are those that README names, and no others.
+/// The rights are those that docs/redis.md names, and no others.
 #[test]
 fn a_cluster_over_tls_as_a_user_with_few_rights() {
     let certificates = Certificates::new();
@@ -75,9 +75,9 @@ fn a_cluster_over_tls_as_a_user_with_few_rights() {
     let redis = RedisServer::start_with(free_port(), &args);
     assert_eq!(redis.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]), "OK");
     until(|| redis.cli(&["CLUSTER", "INFO"]).contains("cluster_state:ok"));
-    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/redis.md")).unwrap();
     let user =
-        readme.lines().find_map(|line| line.strip_prefix("ACL SETUSER divvy ")).expect("README names the rights");
+        page.lines().find_map(|line| line.strip_prefix("ACL SETUSER divvy ")).expect("the page names the rights");
     let words: Vec<_> = user.replace("PASSWORD", "secret").split(' ').map(str::to_owned).collect();
     let words: Vec<_> = ["ACL", "SETUSER", "divvy"].into_iter().chain(words.iter().map(String::as_str)).collect();
     assert_eq!(redis.cli(&words), "OK");

@@ -21,7 +21,7 @@ use crate::store::value;
 /// How often the disk is measured: a flood must not write much in between.
 const MEASURING_INTERVAL: Duration = Duration::from_millis(100);
 /// Bytes of write-ahead log beside `--max-disk`. RocksDB flushes what keeps more of it than [`MAX_WAL_BYTES`], which takes
-/// a moment; beyond this the log counts as the counters do. README's 256 MiB leave room for what comes until then.
+/// a moment; beyond this the log counts as the counters do. The documented 256 MiB leave room for what comes until then.
 const WAL_ALLOWANCE: u64 = MAX_WAL_BYTES + (64 << 20);
 /// The pause after a scan of all counters, as a multiple of the scan's duration.
 const PAUSE: u32 = 20;
