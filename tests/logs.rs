@@ -161,7 +161,8 @@ fn bytes_of_clients_do_not_reach_the_log() {
     for address in [server.line, server.resp, server.http] {
         let mut stream = connect(address);
         stream.write_all(&[HOSTILE, b"\r\n\r\n"].concat()).unwrap();
-        stream.shutdown(Shutdown::Write).unwrap();
+        // The server may have ended the connection by now.
+        let _ = stream.shutdown(Shutdown::Write);
         let _ = stream.read_to_end(&mut Vec::new());
     }
     log.await_line(&["an HTTP connection ended early"]);
