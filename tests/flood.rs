@@ -1,4 +1,4 @@
-//! Whoever invents actors fills neither the memory nor the disk, and others are served meanwhile.
+//! Clients that invent actors fill neither the memory nor the disk, and others are served meanwhile.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -301,7 +301,7 @@ fn health_is_serving_until_the_server_drains() {
     }
     let while_draining = caller.should_rate_limit(&asked(&["path=/upload"]));
     assert_eq!(while_draining["overall_code"], "OK", "calls are still answered");
-    // The second signal: nobody waits for the delay.
+    // The second signal ends the delay.
     assert!(server.terminate().success());
 }
 

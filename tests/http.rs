@@ -359,7 +359,7 @@ fn without_rules_or_store_it_is_unavailable() {
     assert_eq!(client.get("/v1/rules", &[]).status, 503);
 
     let rules = RulesFile::ini(RULES);
-    // Nobody listens there.
+    // Nothing listens there.
     let server = Server::start(&[rules.path(), "--redis-url", "redis://127.0.0.1:1"]);
     let mut client = HttpClient::connect(server.http);
     let response = client.post("/v1/hit", r#"{"operation":{"api":"status"}}"#);

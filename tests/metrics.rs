@@ -223,8 +223,8 @@ fn a_failing_redis_is_shown() {
     assert_eq!(samples.value("divvy_redis_failures_total", &[]), 3.0);
     assert_eq!(samples.value("divvy_redis_stand_ins_total", &[("policy", "allow")]), 3.0);
     assert_eq!(samples.value("divvy_denial_cache_answers_total", &[]), 0.0);
-    assert_eq!(samples.value("divvy_store_errors_total", &[]), 0.0, "nobody was answered with one");
-    assert_eq!(samples.values("divvy_live_counters", &[]), [] as [f64; 0], "nobody knows");
+    assert_eq!(samples.value("divvy_store_errors_total", &[]), 0.0, "no hit was answered with one");
+    assert_eq!(samples.values("divvy_live_counters", &[]), [] as [f64; 0], "unknown");
 }
 
 #[test]

@@ -166,7 +166,7 @@ fn a_window_that_lost_its_end_gets_it_back_and_foreign_content_is_an_error_of_it
         let actors: Vec<_> = listed.iter().map(|bucket| String::from_utf8_lossy(&bucket.actor)).collect();
         assert!(actors.contains(&"good".into()) && actors.contains(&"lost".into()) && actors.len() == 2, "{actors:?}");
         for actor in ["text", "list"] {
-            assert!(one(&store, actor, limit, Action::Forget).await.unwrap().allowed, "what nobody can read goes, too");
+            assert!(one(&store, actor, limit, Action::Forget).await.unwrap().allowed, "what is unreadable goes, too");
             assert!(one(&store, actor, limit, TAKE).await.unwrap().allowed);
         }
         for text in ["inf", "nan", "0x10", "1e3", " 1", "1.5", ""] {
@@ -314,8 +314,8 @@ fn other_algorithms_live_beside_divvy_s_keys_and_expire() {
         let error = one(&store, "a", limit, TAKE).await.unwrap_err().to_string();
         assert!(error.contains("the key holds nothing that this algorithm has stored"), "{error}");
         assert!(one(&store, "a", limit, Action::Forget).await.unwrap().allowed);
-        assert_eq!(one(&store, "a", limit, TAKE).await.unwrap().left, 2, "forgotten, though nobody could read it");
-        // As somebody might have set it by hand.
+        assert_eq!(one(&store, "a", limit, TAKE).await.unwrap().left, 2, "forgotten, though it was unreadable");
+        // As an operator might have set it by hand.
         server.cli(&["EVAL", "return redis.call('SET', redis.call('RANDOMKEY'), '0005 2 0007')", "0"]);
         assert!(one(&store, "a", limit, LOOK).await.unwrap().allowed);
     });

@@ -139,7 +139,7 @@ fn counts_add_up_over_tcp_with_the_original_s_variables() {
 
 #[test]
 fn a_statsd_that_comes_late_gets_all_of_it() {
-    // Taken and given back: nobody listens there.
+    // Taken and given back: nothing listens there.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let rules = RulesFile::ini(RULES);
     let server = start(&rules, port, &["--statsd-tcp"]);

@@ -29,7 +29,7 @@ pub struct Outcome {
     pub left: u64,
     /// Nanoseconds until the bucket holds more credits (each algorithm's module says how many); 0 when it is full.
     pub reset_ns: u64,
-    /// Nanoseconds until the same ask would be granted if nobody else asks, and not a nanosecond earlier. `None` when
+    /// Nanoseconds until the same ask would be granted if no other ask comes first, and not a nanosecond earlier. `None` when
     /// it was granted, and when it never will be because it costs more than the bucket can hold.
     pub retry_ns: Option<u64>,
     /// When the caller's present session began; token buckets only.

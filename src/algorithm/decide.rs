@@ -15,7 +15,7 @@ pub(super) trait Algorithm {
     /// The credits of a fresh bucket, the most that there can be.
     fn capacity(&self) -> u64;
 
-    /// The state of a bucket that nobody has asked before.
+    /// The state of a bucket that was never asked before.
     fn fresh(&self, at: Timestamp) -> Self::State;
 
     /// The latest time that `state` knows of.

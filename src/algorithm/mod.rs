@@ -10,7 +10,7 @@
 //! - Time that runs backwards counts as no time passed: an ask that was overtaken by a later one on its way counts as
 //!   made at that one's time. When a bucket's time is more than ten seconds ahead, the clock was set back: the next
 //!   [`Ask::Take`], even if it is denied, or [`Ask::Drain`] pulls the state back to the present with nothing given back,
-//!   so that nobody waits for the old clock's time to come again.
+//!   so that no client waits for the old clock's time to come again.
 //! - Decisions are made in integers, exact to the nanosecond, and no numbers overflow: what would be past the year
 //!   2554, or longer than 584 years, saturates.
 

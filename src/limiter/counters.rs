@@ -1,7 +1,7 @@
 //! The counters of one rule: listed and forgotten, a page at a time.
 //!
 //! Here a rule is found by its name, and its counters by their actors. How many there are never matters: a page is
-//! bounded, and whoever asks holds the cursor.
+//! bounded, and the caller holds the cursor.
 
 use super::{Bucket, Limiter, Policy, Refusal};
 use crate::algorithm::Limit;

@@ -1,4 +1,4 @@
-//! A metric that its owner keeps, and that is asked for when somebody looks.
+//! A metric that its owner keeps, and that is read at each scrape.
 
 use prometheus::proto;
 

@@ -51,7 +51,7 @@ impl Entry {
         }
     }
 
-    /// The answer when nothing can be counted and the operator wants that allowed: what a bucket that nobody has asked
+    /// The answer when nothing can be counted and the operator wants that allowed: what a bucket that was never asked
     /// before would answer.
     pub(super) fn uncounted(&self) -> Outcome {
         self.decide(None).0

@@ -49,7 +49,7 @@ impl<S: Store> DenialCache<S> {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// Answers what is known; returns the indexes of the other entries. In order, so that whoever forgets a bucket and
+    /// Answers what is known; returns the indexes of the other entries. In order, so that a caller who forgets a bucket and
     /// asks it again in one batch asks the store.
     fn answer_known(&self, batch: &mut Batch) -> Vec<usize> {
         let now = batch.now();
@@ -95,7 +95,7 @@ impl<S: Store> DenialCache<S> {
                 }
             }
         } else {
-            // Counted before the places are cleared: whoever remembers meanwhile either sees the count or is cleared.
+            // Counted before the places are cleared: a denial remembered meanwhile either sees the count or is cleared.
             self.forgets.fetch_add(1, Ordering::SeqCst);
             for (key, _, _) in forgotten {
                 self.denials.forget(key);

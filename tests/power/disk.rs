@@ -246,7 +246,7 @@ impl<'a> FileSystem<'a> {
                 inode
             }
             None => {
-                assert!(flags & O_CREAT != 0, "{name} was opened and nobody made it");
+                assert!(flags & O_CREAT != 0, "{name} was opened and never made");
                 self.inodes.push(Inode::default());
                 let inode = self.inodes.len() - 1;
                 self.rename(index, NameChange::Set { name, inode });

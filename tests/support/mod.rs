@@ -41,7 +41,7 @@ pub const SERVE: [&str; 5] = [
 /// A program that runs the program under test, or is it.
 pub fn program(path: &str) -> Command {
     let mut command = Command::new(path);
-    // The environment of whoever runs the tests must not change them.
+    // The environment in which the tests run must not change them.
     for (name, _) in std::env::vars().filter(|(name, _)| is_setting(name)) {
         command.env_remove(name);
     }

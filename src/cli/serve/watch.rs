@@ -105,7 +105,7 @@ mod tests {
     fn a_change_counts_when_two_looks_agree() {
         assert!(seen("aaaa").is_empty());
         assert_eq!(seen("abbbb"), [2]);
-        assert_eq!(seen("abcdee"), [5], "somebody is writing until then");
+        assert_eq!(seen("abcdee"), [5], "the file is being written until then");
         assert!(seen("abab").is_empty(), "back to what it was");
         assert_eq!(seen("bbaabb"), [1, 3, 5]);
     }

@@ -1,7 +1,7 @@
 //! Statsd: the original Divvy's metrics under their old names, sent by a task of their own.
 //!
 //! Every interval the task sends what was counted since the last time, so a hit costs nothing more than what Prometheus
-//! reads anyway. A statsd that cannot be reached is tried again at the next interval; nobody waits for it, nothing is
+//! reads anyway. A statsd that cannot be reached is tried again at the next interval; nothing waits for it, nothing is
 //! queued for it, and the log has one line when that begins and one when it is over.
 
 mod lines;
@@ -106,7 +106,7 @@ impl Sender {
     }
 
     /// Sends what was counted since the last time. What could not even be begun is sent next time; of what broke off on
-    /// its way nobody knows how much arrived, and to send it again might count it twice.
+    /// its way it is unknown how much arrived, and to send it again might count it twice.
     async fn send(&mut self) -> io::Result<()> {
         let mut wire = match self.wire.take().filter(|wire| !wire.is_stale()) {
             Some(wire) => wire,

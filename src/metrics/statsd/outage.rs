@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// An outage is over after so many reports in a row that seem to have arrived: of datagrams that nobody takes only
+/// An outage is over after so many reports in a row that seem to have arrived: of datagrams that nothing receives, only
 /// every other one fails.
 const REPORTS_TO_TRUST: u32 = 5;
 

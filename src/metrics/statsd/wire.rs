@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 const MAX_DATAGRAM: usize = 1432;
 /// How long statsd may take to accept a connection, and to take what is sent.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a name's address is used for datagrams: nobody says when it has become another's.
+/// How long a name's address is used for datagrams: nothing tells when it has become another's.
 const ADDRESS_LIFETIME: Duration = Duration::from_secs(60);
 
 /// What carries metrics to statsd.
@@ -34,7 +34,7 @@ enum Socket {
 
 impl Wire {
     /// # Errors
-    /// The system's, when the name does not resolve or nobody answers at its addresses.
+    /// The system's, when the name does not resolve or nothing answers at its addresses.
     #[expect(clippy::disallowed_methods, reason = "when to look a name up again")]
     pub async fn connect(host: &str, port: u16, transport: Transport) -> io::Result<Self> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");

@@ -16,7 +16,7 @@ use crate::server::auth::Guard;
 const PROBLEM: &str = "{\"type\":\"about:blank\",\"title\":\"Unauthorized\",\"status\":401,\
                        \"detail\":\"a password is required: send Authorization: Bearer PASSWORD\"}\n";
 
-/// Lets nobody to the routes that `router` has so far but those who give the password, if there is one.
+/// Requires the password, if there is one, on the routes that `router` has so far.
 pub fn guarded<S: Clone + Send + Sync + 'static>(router: Router<S>, guard: Option<Arc<Guard>>) -> Router<S> {
     match guard {
         Some(guard) => router.route_layer(from_fn_with_state(guard, check)),

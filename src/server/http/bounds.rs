@@ -31,7 +31,7 @@ const MAX_HEAD: u32 = 16 * 1024;
 /// HTTP/2: what a client may send ahead, of a request and in all, and what is buffered for it (bytes).
 const WINDOW: u32 = 64 * 1024;
 
-/// HTTP/2: how long an answer waits for the rest of a body that nobody reads.
+/// HTTP/2: how long an answer waits for the rest of an unread body.
 const SETTLING: Duration = Duration::from_millis(200);
 
 /// The library's settings.
@@ -94,11 +94,11 @@ async fn discard(mut rest: Body) {
     let _ = timeout(SETTLING, to_end).await;
 }
 
-/// Outlives the body: whoever collected it holds its bytes until the request is answered.
+/// Outlives the body: its bytes are held until the request is answered.
 struct Account {
     share: Mutex<Share>,
     cut: OnceLock<Cut>,
-    /// What nobody has read of the body.
+    /// What is unread of the body.
     rest: Mutex<Option<Body>>,
 }
 

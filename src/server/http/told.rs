@@ -1,6 +1,6 @@
 //! Errors that clients were told: how the metrics learn of them.
 //!
-//! Whoever makes such a response puts a [`Told`] into its extensions; [`count`] is around all routes.
+//! A handler that makes such a response puts a [`Told`] into its extensions; [`count`] is around all routes.
 
 use std::sync::Arc;
 

@@ -41,7 +41,7 @@ impl Reloader {
 
     /// Looks at the files and loads what is new in them: `None` when there was nothing to do. It blocks while it reads.
     ///
-    /// `at_once`: somebody says that the files are complete, and wants to know whether they are any good.
+    /// `at_once`: an operator says that the files are complete, and wants to know whether they are valid.
     ///
     /// # Errors
     /// Why the files cannot be used, told once for the same contents; what was loaded before stays in use.

@@ -13,7 +13,7 @@ pub(super) const PROBE: &[u8] = b"divvy.probe";
 
 /// The errors with which Redis refuses all hits: it is a replica, starts, has no memory or no disk, lacks replicas or
 /// another part of its cluster, runs a script that does not end, does not accept divvy's user any more, or
-/// sends calls on that nobody follows.
+/// redirects calls, as a node of a cluster does.
 const OUT_OF_ORDER: [&str; 13] = [
     "READONLY",
     "LOADING",

@@ -1,6 +1,6 @@
 //! A cluster: each call goes to the node that has its key's slot, the calls to one node in one round trip.
 //!
-//! redis-rs has a client for clusters, too. It answers nobody, neither for nodes that are well, while it looks the
+//! redis-rs has a client for clusters, too. It answers no call, not even for healthy nodes, while it looks the
 //! slots up anew, and it does that again and again as long as a node is away. Here nodes fail each for itself.
 //!
 //! Only what a node said that it did not do, or what was never sent, is sent again.

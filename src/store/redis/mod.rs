@@ -99,7 +99,7 @@ impl Store for RedisStore {
         for (index, actor) in actors.into_iter().enumerate() {
             match batch.outcome(index) {
                 Ok(outcome) if outcome.reset_ns > 0 => page.buckets.push(Listed { actor, outcome }),
-                // As good as fresh; or nobody can read it, and the others are listed all the same.
+                // As good as fresh; or unreadable, and the others are listed all the same.
                 Ok(_) | Err(StoreError::Failed(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -112,7 +112,7 @@ impl Store for RedisStore {
     }
 
     /// A cluster is ready while any of its masters takes hits: all servers see the same cluster, and a load balancer that
-    /// takes them all away serves nobody.
+    /// takes them all away serves no client.
     async fn check(&self) -> Result<(), StoreError> {
         self.target.check(self.deadline()).await.map_err(|failure| self.describe(&failure))
     }

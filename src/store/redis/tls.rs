@@ -37,7 +37,7 @@ impl RedisTls {
     }
 }
 
-/// The file, which must have a section of that kind: the library takes an empty file for one that trusts nobody.
+/// The file, which must have a section of that kind: the library takes an empty file for one that trusts no authority.
 fn read(path: &Path, kind: &'static str) -> Result<Vec<u8>, InvalidRedisTarget> {
     let content = files::read(path, MAX_FILE_BYTES)
         .map_err(|reason| InvalidRedisTarget::Unreadable { path: path.to_owned(), reason })?;

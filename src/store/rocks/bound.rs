@@ -1,4 +1,4 @@
-//! Keeping the bounds: a thread that measures the disk, counts the counters where nobody knows their number, and forgets
+//! Keeping the bounds: a thread that measures the disk, counts the counters when their number is unknown, and forgets
 //! those that have expired once there is little room left.
 //!
 //! The [budget](super::CounterBudget) counts each counter that is made or forgotten, but not those that a killed process

@@ -64,7 +64,7 @@ fn a_file_is_loaded_once_it_rests() {
     for credits in [2, 3, 4] {
         fixture.write(&rules(credits));
         fixture.look();
-        assert_eq!(fixture.credits(), 1, "somebody is writing");
+        assert_eq!(fixture.credits(), 1, "the file is being written");
     }
     fixture.look();
     assert_eq!(fixture.credits(), 4);

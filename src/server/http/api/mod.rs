@@ -60,7 +60,7 @@ fn inspection_routes() -> Vec<Route> {
     ]
 }
 
-/// What is nobody's secret.
+/// What anyone may see.
 fn public_routes() -> Vec<Route> {
     vec![("/openapi.json", RequestKind::Server, get(openapi::describe))]
 }
