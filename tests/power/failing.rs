@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 use super::interposed::interposed;
 use crate::support::seed::{seed, setting};
-use crate::support::{LineClient, PATIENCE, RespClient, RulesFile, Server, http, parse_verdict};
+use crate::support::{LineClient, RespClient, RulesFile, Server, http, parse_verdict};
 
 const RULES: &str = "
 [kind=kept user=*]
@@ -36,6 +36,8 @@ const CLIENTS: usize = 3;
 const USERS_EACH: usize = 8;
 const PIPELINE: usize = 16;
 const MOMENT: Duration = Duration::from_millis(200);
+/// How long recovery may take. It fsyncs a dozen times, and on a busy machine's disk each fsync may take many seconds.
+const RECOVERY: Duration = Duration::from_secs(180);
 /// In a minute, in bytes; a quarter of it in a moment.
 const MOST_GROWN: u64 = 50_000_000;
 
@@ -204,8 +206,8 @@ fn until_served(server: &Server) -> Result<(), String> {
         if parse_verdict(&reply).is_some() && http::get(server.http, "/readyz").status == 200 {
             return Ok(());
         }
-        if begun.elapsed() > PATIENCE {
-            return Err(format!("not served again after {PATIENCE:?}: {}", reply.trim_end()));
+        if begun.elapsed() > RECOVERY {
+            return Err(format!("not served again after {RECOVERY:?}: {}", reply.trim_end()));
         }
         thread::sleep(Duration::from_millis(20));
     }
@@ -220,8 +222,8 @@ fn until_written(server: &Server) -> Result<(), String> {
         if listed.starts_with('[') {
             return Ok(());
         }
-        if begun.elapsed() > PATIENCE {
-            return Err(format!("not written after {PATIENCE:?}: {listed}"));
+        if begun.elapsed() > RECOVERY {
+            return Err(format!("not written after {RECOVERY:?}: {listed}"));
         }
         thread::sleep(Duration::from_millis(20));
     }
