@@ -1,8 +1,8 @@
 //! The door: a batch of requests in, a verdict each out.
 //!
-//! Every front calls this and nothing below it; the types that answers are made of are exported here. Here rules choose the buckets, the store decides, and the outcomes
-//! become verdicts, and are counted. Nothing here knows a protocol or a socket, and decisions go by the time at which
-//! the batch began.
+//! Every front calls this and nothing below it; the types in an answer are exported here. Rules choose the buckets, the
+//! store decides, and the outcomes become verdicts and are counted. Nothing here knows a protocol or a socket, and
+//! decisions go by the time at which the batch began.
 
 mod count;
 pub mod counters;

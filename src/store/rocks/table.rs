@@ -170,16 +170,19 @@ impl Table {
         stripe.make_room();
         stripe.acted += 1;
         // Asked only about counters that the entry would begin: what is refused must not push others out of the table.
-        let refusal = || match health.refusal(entry) {
-            Some(fault) => Some(Err(fault)),
-            None => budget.refusal(entry),
+        let refusal = |counter: &Counter| {
+            if counter.state.is_some() {
+                return None;
+            }
+            match health.refusal(entry) {
+                Some(fault) => Some(Err(fault)),
+                None => budget.refusal(entry),
+            }
         };
         let counter = match stripe.counters.entry(hash.high, |other| other.hash == hash, |other| other.hash.high) {
             Place::Occupied(place) => {
                 let counter = place.into_mut();
-                if counter.state.is_none()
-                    && let Some(refusal) = refusal()
-                {
+                if let Some(refusal) = refusal(counter) {
                     return refusal.map(Acted::at_once);
                 }
                 counter
@@ -187,9 +190,7 @@ impl Table {
             Place::Vacant(place) => {
                 stripe.loaded += 1;
                 let loaded = Counter::loaded(hash, load()?);
-                if loaded.state.is_none()
-                    && let Some(refusal) = refusal()
-                {
+                if let Some(refusal) = refusal(&loaded) {
                     return refusal.map(Acted::at_once);
                 }
                 place.insert(loaded).into_mut()
@@ -232,10 +233,7 @@ impl Table {
             counter.journal_at = journal::append_with(&mut stripe.journal, key, write_value);
             counter.drained = stripe.drained;
         }
-        if counter.record != Record::Dirty {
-            counter.record = Record::Dirty;
-            journal::append(&mut stripe.dirty, key, &[]);
-        }
+        counter.mark_dirty(key, &mut stripe.dirty);
         Ok(Acted { outcome, durable_after: counter.changed_in })
     }
 
@@ -298,8 +296,7 @@ impl Table {
             if let Some(counter) = stripe.counters.find_mut(hash.high, |other| other.hash == hash)
                 && counter.is_in(write)
             {
-                counter.record = Record::Dirty;
-                journal::append(&mut stripe.dirty, key, &[]);
+                counter.mark_dirty(key, &mut stripe.dirty);
             }
         }
     }
@@ -318,9 +315,7 @@ impl Table {
         let mut guard = self.stripe(hash.stripe());
         let stripe = &mut *guard;
         let Some(counter) = stripe.counters.find_mut(hash.high, |other| other.hash == hash) else { return true };
-        let mut latest = Vec::new();
-        counter.write_value(&mut latest);
-        let is_latest = counter.record != Record::Dirty && counter.state.is_some() && latest == value;
+        let is_latest = counter.record != Record::Dirty && counter.state.is_some() && counter.value() == value;
         if is_latest {
             counter.state = None;
         }
@@ -347,9 +342,7 @@ impl Table {
         let counter = match stripe.counters.entry(hash.high, |other| other.hash == hash, |other| other.hash.high) {
             Place::Occupied(place) => {
                 let counter = place.into_mut();
-                let mut latest = Vec::new();
-                counter.write_value(&mut latest);
-                if value::expiry(&latest).map_or(true, |expires| now < expires) {
+                if value::expiry(&counter.value()).map_or(true, |expires| now < expires) {
                     return Ok(false);
                 }
                 counter.state = None;
@@ -363,10 +356,7 @@ impl Table {
                 place.insert(forgotten).into_mut()
             }
         };
-        if counter.record != Record::Dirty {
-            counter.record = Record::Dirty;
-            journal::append(&mut stripe.dirty, key, &[]);
-        }
+        counter.mark_dirty(key, &mut stripe.dirty);
         stripe.begun -= 1;
         budget.forget();
         Ok(true)
@@ -450,6 +440,21 @@ impl Counter {
     /// Whether its record is being written, or not synced, in this write.
     fn is_in(&self, write: u32) -> bool {
         self.record == Record::Writing && self.write == write
+    }
+
+    /// Puts the counter's key into the stripe's list for the next write-back, unless it is there.
+    fn mark_dirty(&mut self, key: &[u8], dirty: &mut Vec<u8>) {
+        if self.record != Record::Dirty {
+            self.record = Record::Dirty;
+            journal::append(dirty, key, &[]);
+        }
+    }
+
+    /// The counter's value; empty when it is forgotten.
+    fn value(&self) -> Vec<u8> {
+        let mut value = Vec::new();
+        self.write_value(&mut value);
+        value
     }
 
     /// Appends the counter's value; nothing when it is forgotten.
