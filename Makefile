@@ -57,15 +57,15 @@ check: fmt-check clippy test docs-check ## What CI runs: formatting, lints, test
 
 .PHONY: fmt-check
 fmt-check: setup
-	$(CARGO) fmt --check
+	$(CARGO) fmt --all --check
 
 .PHONY: clippy
 clippy: setup
-	$(CARGO) clippy --release --locked --all-targets -- -D warnings
+	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
 
 .PHONY: test
 test: test-setup ## All tests but the long campaigns
-	$(CARGO) test --release --locked
+	$(CARGO) test --release --locked --workspace
 	@$(MAKE) --no-print-directory model
 
 .PHONY: docs
@@ -78,7 +78,7 @@ docs-check: build ## Check the links, rules and commands in the documentation
 
 .PHONY: test-unit
 test-unit: ## The tests that need nothing but cargo: no RocksDB, no other programs
-	$(CARGO) test --release --locked --no-default-features
+	$(CARGO) test --release --locked --workspace --no-default-features
 
 .PHONY: model
 model: setup ## Check the commit path on a model checker, thousands of schedules

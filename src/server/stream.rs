@@ -1,13 +1,11 @@
 //! A connection's byte stream, over plain TCP or TLS.
 
-use std::ffi::c_int;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rustix::ioctl::{Getter, Opcode, ioctl};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
@@ -113,11 +111,7 @@ impl Stream {
 
     /// Bytes that were written and that the client's machine has not acknowledged.
     pub fn unsent(&self) -> usize {
-        const UNSENT: Opcode = libc::TIOCOUTQ as Opcode;
-        #[expect(unsafe_code, reason = "no crate wraps this request")]
-        // SAFETY: SIOCOUTQ, which is TIOCOUTQ, writes one int (tcp(7)).
-        let unsent = unsafe { ioctl(self.tcp(), Getter::<UNSENT, c_int>::new()) };
-        unsent.ok().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0)
+        divvy_sys::unacknowledged(self.tcp()).unwrap_or(0)
     }
 
     /// Ends when the client has ended the connection, or its sending side.

@@ -3,25 +3,15 @@
 //! Numbers are signed, as Redis's are, and refused where they make no sense. Times longer than 584 years, which is what
 //! nanoseconds can tell, count as 584 years.
 
-use super::parse::integer;
-use super::{Command, CommandError};
+use super::ask::BucketAsk;
+use super::error::CommandError;
+use super::integer::integer;
+use super::kinds::Command;
 use crate::algorithm::{Ask, LeakyBucket, Limit, TokenBucket};
 use crate::clock::{NANOS_PER_MILLI, NANOS_PER_SECOND, Timestamp};
 use crate::protocol::resp::Arguments;
 
 type Parsed<'a> = Result<Command<'a>, CommandError>;
-
-/// What a request asks of a bucket that it describes itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BucketAsk<'a> {
-    /// The client's name for the bucket: any bytes.
-    pub key: &'a [u8],
-    /// Part of the bucket's identity.
-    pub limit: Limit,
-    pub ask: Ask,
-    /// The client's time; `None`: the server's.
-    pub at: Option<Timestamp>,
-}
 
 pub(super) fn reduce(arguments: Arguments<'_>) -> Parsed<'_> {
     token_bucket(arguments, NANOS_PER_SECOND, Verb::Reduce).map(Command::Tokens)

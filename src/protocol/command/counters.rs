@@ -1,30 +1,12 @@
 //! The arguments of the commands that concern many counters at once: `DIVVY.COUNTERS`, `DIVVY.FORGET`,
 //! `DIVVY.BACKUP`.
 
-use super::parse::integer;
-use super::{Command, CommandError, Pairs};
+use super::ask::{CountersAsk, Named, START};
+use super::error::CommandError;
+use super::integer::integer;
+use super::kinds::Command;
+use super::pairs::Pairs;
 use crate::protocol::resp::Arguments;
-
-/// The cursor that begins a listing, and the one that ends it.
-pub const START: &str = "0";
-
-/// Which counters of which rule: `label | key=value… [ACTOR actor] [CURSOR cursor] [COUNT count]`.
-#[derive(Debug, Clone, Copy)]
-pub struct CountersAsk<'a> {
-    pub rule: Named<'a>,
-    /// `None`: every actor's.
-    pub actor: Option<&'a str>,
-    /// `None`: from the start.
-    pub cursor: Option<&'a str>,
-    pub count: Option<usize>,
-}
-
-/// How a rule is named.
-#[derive(Debug, Clone, Copy)]
-pub enum Named<'a> {
-    Label(&'a str),
-    Operation(Pairs<'a>),
-}
 
 pub(super) fn list(arguments: Arguments<'_>) -> Result<Command<'_>, CommandError> {
     ask(arguments).map(Command::Counters)

@@ -1,7 +1,7 @@
 //! Operations in RESP: each argument one pair, split at its first `=`; and the cost that may follow them.
 
-use super::CommandError;
-use super::parse::integer;
+use super::error::CommandError;
+use super::integer::integer;
 use crate::protocol::resp::Arguments;
 use crate::rules::Operation;
 

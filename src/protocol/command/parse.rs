@@ -1,8 +1,10 @@
 //! Parses the arguments of each command. The table has checked their number already.
 
-use super::pairs::Priced;
+use super::error::CommandError;
+use super::integer::{client_id, integer};
+use super::kinds::{ClientFilter, Command, Credentials, Hello, LibraryInfo, ReplyMode};
+use super::pairs::{Pairs, Priced};
 use super::question::Question;
-use super::{ClientFilter, Command, CommandError, Credentials, Hello, LibraryInfo, Pairs, ReplyMode};
 use crate::protocol::resp::{Arguments, Version};
 
 type Parsed<'a> = Result<Command<'a>, CommandError>;
@@ -107,11 +109,6 @@ fn client_type(name: &[u8]) -> Result<ClientFilter<'_>, CommandError> {
     }
 }
 
-/// The number of a connection.
-pub(super) fn client_id(text: &[u8]) -> Option<u64> {
-    integer(text).and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0)
-}
-
 pub(super) fn client_reply(arguments: Arguments<'_>) -> Parsed<'_> {
     let mode = arguments.get(0).unwrap_or_default();
     let is = |known: &[u8]| mode.eq_ignore_ascii_case(known);
@@ -186,10 +183,4 @@ pub(super) fn config_get(patterns: Arguments<'_>) -> Parsed<'_> {
 /// `text`, if it cannot break a line of `CLIENT INFO`.
 fn plain<'a>(text: &'a [u8], what: &'static str) -> Result<&'a [u8], CommandError> {
     if text.iter().all(u8::is_ascii_graphic) { Ok(text) } else { Err(CommandError::SpecialCharacters { what }) }
-}
-
-/// Redis reads an integer only from the text that it would write for it: without a plus sign or leading zeros.
-pub(super) fn integer(text: &[u8]) -> Option<i64> {
-    let number = std::str::from_utf8(text).ok()?.parse().ok()?;
-    (itoa::Buffer::new().format(number).as_bytes() == text).then_some(number)
 }

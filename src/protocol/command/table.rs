@@ -2,7 +2,9 @@
 //!
 //! Arity checks, `COMMAND` and the parsing itself all go by it; a new command is a row here and its function in `parse`.
 
-use super::{Command, CommandError, bucket, counters, parse};
+use super::error::CommandError;
+use super::kinds::Command;
+use super::{bucket, counters, parse};
 use crate::protocol::resp::Arguments;
 
 /// Reads the arguments that follow a command's name (and its subcommand's), their number being right.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::protocol::resp::client::{Frame, decode_reply, write_request};
-use crate::protocol::resp::{Decoder, Limits, ReplyWriter};
+use crate::protocol::resp::{Decoder, Limits, ReplyWriter, Version};
 use crate::rules::Operation;
 use proptest::prelude::*;
 

@@ -1,0 +1,38 @@
+//! What the commands about buckets and about many counters ask for.
+
+use super::pairs::Pairs;
+use crate::algorithm::{Ask, Limit};
+use crate::clock::Timestamp;
+
+/// What a request asks of a bucket that it describes itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BucketAsk<'a> {
+    /// The client's name for the bucket: any bytes.
+    pub key: &'a [u8],
+    /// Part of the bucket's identity.
+    pub limit: Limit,
+    pub ask: Ask,
+    /// The client's time; `None`: the server's.
+    pub at: Option<Timestamp>,
+}
+
+/// The cursor that begins a listing, and the one that ends it.
+pub const START: &str = "0";
+
+/// Which counters of which rule: `label | key=value… [ACTOR actor] [CURSOR cursor] [COUNT count]`.
+#[derive(Debug, Clone, Copy)]
+pub struct CountersAsk<'a> {
+    pub rule: Named<'a>,
+    /// `None`: every actor's.
+    pub actor: Option<&'a str>,
+    /// `None`: from the start.
+    pub cursor: Option<&'a str>,
+    pub count: Option<usize>,
+}
+
+/// How a rule is named.
+#[derive(Debug, Clone, Copy)]
+pub enum Named<'a> {
+    Label(&'a str),
+    Operation(Pairs<'a>),
+}

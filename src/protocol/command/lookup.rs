@@ -1,0 +1,68 @@
+//! From a request to its command: the row that its name has in the table, then that row's parser.
+
+use super::error::CommandError;
+use super::kinds::Command;
+use super::question::Question;
+use super::table::{self, Spec};
+use crate::protocol::resp::Arguments;
+
+/// A command's row in the table, and its parent's if it is a subcommand.
+#[derive(Debug, Clone, Copy)]
+pub struct Found {
+    pub parent: Option<&'static Spec>,
+    pub spec: &'static Spec,
+}
+
+impl Found {
+    /// As Redis lists it: `parent|name` for a subcommand.
+    pub fn full_name(&self) -> String {
+        self.spec.full_name(self.parent)
+    }
+}
+
+impl<'a> Command<'a> {
+    /// Reads a request, which must have at least one argument: callers skip empty requests.
+    ///
+    /// # Errors
+    /// [`CommandError`], with Redis's wording where Redis has one.
+    pub fn parse(request: Arguments<'a>) -> Result<Self, CommandError> {
+        Self::parse_as(Self::find(request)?, request)
+    }
+
+    /// The command that a request names.
+    ///
+    /// # Errors
+    /// There is none, or its subcommand is unknown.
+    pub fn find(request: Arguments<'_>) -> Result<Found, CommandError> {
+        let name = request.get(0).unwrap_or_default();
+        let spec = table::find(table::COMMANDS, name).ok_or_else(|| CommandError::unknown_command(request))?;
+        match request.get(1) {
+            Some(subcommand) if !spec.subcommands.is_empty() && !is_help(subcommand) => {
+                let found = table::find(spec.subcommands, subcommand);
+                let found = found.ok_or_else(|| CommandError::unknown_subcommand(spec.name, subcommand))?;
+                Ok(Found { parent: Some(spec), spec: found })
+            }
+            _ => Ok(Found { parent: None, spec }),
+        }
+    }
+
+    /// Reads a request of the command that [`Command::find`] found in it.
+    ///
+    /// # Errors
+    /// As [`Command::parse`].
+    pub fn parse_as(found: Found, request: Arguments<'a>) -> Result<Self, CommandError> {
+        let Found { parent, spec } = found;
+        if !spec.subcommands.is_empty() && request.get(1).is_some_and(is_help) {
+            return Ok(Self::Describe(Question::Help(spec.name)));
+        }
+        if !spec.takes(request.len()) {
+            return Err(CommandError::wrong_arity(found.full_name()));
+        }
+        let named_by = if parent.is_some() { 2 } else { 1 };
+        (spec.parse)(request.skip(named_by))
+    }
+}
+
+fn is_help(subcommand: &[u8]) -> bool {
+    subcommand.eq_ignore_ascii_case(b"help")
+}
