@@ -49,8 +49,8 @@ run: setup ## Build, then serve CONFIG (config/example.ini)
 	$(CARGO) run --release --locked $(CARGO_FLAGS) -- serve $(CONFIG)
 
 .PHONY: run-memory
-run-memory: ## The same without RocksDB: counters are in memory, and the build takes minutes
-	$(CARGO) run --release --locked --no-default-features -- serve $(CONFIG)
+run-memory: ## A first look, without RocksDB and not optimized: counters are in memory, the build takes three minutes
+	$(CARGO) run --locked --no-default-features -- serve $(CONFIG) --store memory
 
 .PHONY: check
 check: fmt-check clippy test docs-check ## What CI runs: formatting, lints, tests, docs
@@ -62,6 +62,7 @@ fmt-check: setup
 .PHONY: clippy
 clippy: setup
 	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --release --locked --workspace --all-targets --no-default-features -- -D warnings
 
 .PHONY: test
 test: test-setup ## All tests but the long campaigns

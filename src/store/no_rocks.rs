@@ -11,7 +11,7 @@ use super::error::StoreError;
 use super::listing::{Listing, Page};
 use super::rocks_options::{Durability, NoRocksDb, RocksOptions};
 use crate::clock::Clock;
-use crate::metrics::Figure;
+use crate::metrics::Metric;
 
 /// The embedded store. This build has none, so there is no value of this type.
 pub struct RocksStore(Infallible);
@@ -65,7 +65,7 @@ impl Store for RocksStore {
         match self.0 {}
     }
 
-    fn figures(&self) -> Vec<Figure> {
+    fn metrics(&self) -> Vec<Metric> {
         match self.0 {}
     }
 

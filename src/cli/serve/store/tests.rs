@@ -96,7 +96,7 @@ fn the_policy_is_the_one_that_was_asked_for() {
 #[cfg(not(feature = "rocksdb"))]
 #[test]
 fn without_rocksdb_the_default_is_memory_and_rocksdb_is_refused() {
-    let memory = "memory (counters are gone when the server stops)".to_owned();
+    let memory = "memory (counters are lost when the server stops)".to_owned();
     assert_eq!(choose("", &[LINK]), Ok(memory));
     assert!(choose("--redis-url redis://a:1", &[]).unwrap().starts_with("redis at redis://a:1"));
     let error = choose("--store rocksdb --data-dir d", &[]).unwrap_err();
