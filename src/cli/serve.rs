@@ -2,6 +2,7 @@
 
 mod access;
 mod bounds;
+mod cache;
 mod drain;
 mod files;
 mod http;

@@ -111,7 +111,7 @@ impl Served {
 
 async fn drop_at_every_await(durability: Durability) {
     let dir = tempfile::tempdir().unwrap();
-    let options = RocksOptions { durability, hot_counters: 1_000, ..RocksOptions::default() };
+    let options = RocksOptions { durability, cache_memory: 100_000, ..RocksOptions::default() };
     let store = Backend::Rocks(RocksStore::open(dir.path(), options).unwrap());
     let metrics = Metrics::new();
     let policy = Policy::new(config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules, &metrics);

@@ -6,12 +6,13 @@
 
 use std::num::NonZeroU64;
 
-use crate::algorithm::Limit;
+use crate::algorithm::{FixedWindow, LeakyBucket, Limit, SlidingLog, SlidingWindow, TokenBucket};
 
-/// The layout of keys and values; another layout gets another number.
-pub const FORMAT_VERSION: u8 = 1;
+/// Begins every key: the layout of keys and values. Another layout gets another number.
+const VERSION: u8 = 1;
 
-/// Who names the buckets.
+/// Who names the buckets. On disk the spaces 3 to 15 are reserved: for records of groups, reservations, leases, counters
+/// with names of their own, limits of single actors, and requests that may be repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Space {
     /// A rule of the rules file: the name is its operation.
@@ -56,7 +57,7 @@ pub fn write_client_key(space: Space, limit: &Limit, key: &[u8], out: &mut Vec<u
 }
 
 fn write_prefix(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: &Limit) {
-    out.extend_from_slice(&[FORMAT_VERSION, algorithm_tag(limit), space as u8]);
+    out.extend_from_slice(&[VERSION, algorithm_tag(limit), space as u8]);
     write_number(out, pairs.len() as u64);
     for (key, value) in pairs {
         write_text(out, key);
@@ -74,7 +75,8 @@ fn write_prefix(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: 
     }
 }
 
-/// The byte that tells the algorithms apart on disk; never reuse one.
+/// The byte that tells the algorithms apart on disk; never reuse one. 6 to 15 are reserved: 6 for concurrency, 7 for
+/// windows by the calendar.
 fn algorithm_tag(limit: &Limit) -> u8 {
     match limit {
         Limit::FixedWindow(_) => 1,
@@ -99,7 +101,7 @@ fn write_number(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// A key taken apart: everything but the limit's numbers.
+/// A key taken apart: everything but the limit.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Decoded<'a> {
     pub space: Space,
@@ -110,26 +112,34 @@ pub struct Decoded<'a> {
 
 /// Takes a key apart; `None` when this module did not write it.
 pub fn decode(key: &[u8]) -> Option<Decoded<'_>> {
-    let [FORMAT_VERSION, algorithm, space, rest @ ..] = key else { return None };
-    let space = [Space::Rule, Space::TokenBucket, Space::Throttle].into_iter().find(|known| *known as u8 == *space)?;
-    let mut rest = rest;
     let mut pairs = Vec::new();
-    for _ in 0..read_number(&mut rest)? {
-        pairs.push((read_text(&mut rest)?, read_text(&mut rest)?));
-    }
-    for _ in 0..limit_numbers(*algorithm)? {
-        read_number(&mut rest)?;
-    }
-    Some(Decoded { space, pairs, actor: rest })
+    let (space, _, actor) = read(key, |key, value| pairs.push((key, value)))?;
+    Some(Decoded { space, pairs, actor })
 }
 
-/// How many numbers the limits of an algorithm have, by the algorithm's tag.
-fn limit_numbers(algorithm_tag: u8) -> Option<usize> {
-    match algorithm_tag {
-        1..=3 => Some(2),
-        4 | 5 => Some(3),
-        _ => None,
+/// The limit in a key; `None` when this module did not write it.
+pub fn limit(key: &[u8]) -> Option<Limit> {
+    read(key, |_, _| ()).map(|(_, limit, _)| limit)
+}
+
+/// Reads a key, giving its pairs to `pair`.
+fn read<'a>(key: &'a [u8], mut pair: impl FnMut(&'a str, &'a str)) -> Option<(Space, Limit, &'a [u8])> {
+    let [VERSION, algorithm, space, rest @ ..] = key else { return None };
+    let space = [Space::Rule, Space::TokenBucket, Space::Throttle].into_iter().find(|known| *known as u8 == *space)?;
+    let mut rest = rest;
+    for _ in 0..read_number(&mut rest)? {
+        pair(read_text(&mut rest)?, read_text(&mut rest)?);
     }
+    let mut number = || read_number(&mut rest);
+    let limit = match algorithm {
+        1 => Limit::FixedWindow(FixedWindow::new(number()?, number()?).ok()?),
+        2 => Limit::SlidingWindow(SlidingWindow::new(number()?, number()?).ok()?),
+        3 => Limit::SlidingLog(SlidingLog::new(number()?, number()?).ok()?),
+        4 => Limit::TokenBucket(TokenBucket::new(number()?, number()?, number()?).ok()?),
+        5 => Limit::LeakyBucket(LeakyBucket::new(number()?, number()?, number()?).ok()?),
+        _ => return None,
+    };
+    Some((space, limit, rest))
 }
 
 fn read_text<'a>(from: &mut &'a [u8]) -> Option<&'a str> {
@@ -155,7 +165,6 @@ fn read_number(from: &mut &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::{FixedWindow, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket};
     use proptest::prelude::*;
 
     fn token_bucket() -> impl Strategy<Value = Limit> {
@@ -203,6 +212,7 @@ mod tests {
             Prefix::new(Space::Rule, borrowed, &limit).write_key(&actor, &mut key);
             let decoded = Decoded { space: Space::Rule, pairs: sorted, actor: actor.as_bytes() };
             prop_assert_eq!(decode(&key), Some(decoded));
+            prop_assert_eq!(super::limit(&key), Some(limit));
         }
 
         #[test]
@@ -213,7 +223,7 @@ mod tests {
 
         #[test]
         fn foreign_bytes_are_no_reason_to_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
-            let mut key = vec![FORMAT_VERSION, 1, 0];
+            let mut key = vec![VERSION, 1, 0];
             key.extend_from_slice(&bytes);
             if let Some(decoded) = decode(&key) {
                 prop_assert!(bytes.ends_with(decoded.actor));

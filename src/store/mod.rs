@@ -48,5 +48,7 @@ pub use self::redis::{
 #[cfg(feature = "rocksdb")]
 pub use self::rocks::journal;
 pub use self::rocks::{OpenError, RestoreError, RocksStore, restore};
-pub use self::rocks_options::{DEFAULT_HOT_COUNTERS, Durability, HAS_ROCKSDB, NoRocksDb, RocksOptions};
+pub use self::rocks_options::{
+    DEFAULT_CACHE_MEMORY, DEFAULT_MAX_JOURNAL, Durability, HAS_ROCKSDB, NoRocksDb, RocksOptions,
+};
 pub use self::uninterrupted::Uninterrupted;

@@ -17,8 +17,10 @@ pub const HAS_ROCKSDB: bool = cfg!(feature = "rocksdb");
 )]
 pub struct NoRocksDb;
 
-/// Counters kept in memory unless more are being changed: about 100 bytes each.
-pub const DEFAULT_HOT_COUNTERS: usize = 900_000;
+/// Memory for counters, unless the operator says otherwise (bytes): ten million fixed windows.
+pub const DEFAULT_CACHE_MEMORY: usize = 320 << 20;
+/// Bytes of the journal, unless the operator says otherwise.
+pub const DEFAULT_MAX_JOURNAL: u64 = 256 << 20;
 
 /// When a hit may be answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,8 +38,12 @@ pub enum Durability {
 #[derive(Debug, Clone)]
 pub struct RocksOptions {
     pub durability: Durability,
-    /// Counters kept in memory unless more are being changed.
-    pub hot_counters: usize,
+    /// Memory for counters (bytes). More is taken only by counters that are not written back yet, which `max_journal`
+    /// bounds.
+    pub cache_memory: usize,
+    /// Bytes of the journal: changes that are not written back to the counters' own records. Past it commits wait for
+    /// a write-back.
+    pub max_journal: u64,
     /// Tells what has expired.
     pub clock: Clock,
     /// How much is remembered, at most.
@@ -50,7 +56,8 @@ impl Default for RocksOptions {
     fn default() -> Self {
         Self {
             durability: Durability::default(),
-            hot_counters: DEFAULT_HOT_COUNTERS,
+            cache_memory: DEFAULT_CACHE_MEMORY,
+            max_journal: DEFAULT_MAX_JOURNAL,
             clock: Clock::system(),
             bounds: Bounds::default(),
             backup_dir: None,

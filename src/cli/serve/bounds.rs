@@ -16,8 +16,8 @@ pub struct BoundArgs {
     /// [default: 100000000; memory: 1000000]
     #[arg(long, env = "DIVVY_MAX_COUNTERS", value_name = "N", value_parser = units::count::<u64>(1..=MAX_COUNTERS))]
     max_counters: Option<u64>,
-    /// rocksdb: maximum size of the counters on disk. Up to 256 MiB of write-ahead log and temporary space for
-    /// compactions come on top [default: 16Gi]
+    /// rocksdb: maximum size of the counters on disk. The journal (--max-journal), up to 192 MiB of write-ahead log and
+    /// temporary space for compactions come on top [default: 16Gi]
     #[arg(long, env = "DIVVY_MAX_DISK", value_name = "BYTES", value_parser = units::bytes(1..=MAX_DISK))]
     max_disk: Option<Bytes>,
     /// rocksdb, memory: how to answer a hit that needs a new counter when there is no room for it [default: error]

@@ -10,12 +10,13 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 
 use super::bounds::BoundArgs;
+use super::cache::CacheArgs;
 use super::redis::{RedisArgs, describe, inherited_url};
 use crate::cli::units::{self, MAX_SECONDS, Time};
 use crate::clock::Clock;
 use crate::store::{
-    Backend, Bounds, DEFAULT_DENIAL_CACHE, DEFAULT_HOT_COUNTERS, DEFAULT_LOCAL_BUCKETS, Durability, FailurePolicy,
-    HAS_ROCKSDB, MemoryStore, NoRocksDb, RedisOptions, RedisStore, RocksOptions, RocksStore, WhenFull,
+    Backend, Bounds, DEFAULT_DENIAL_CACHE, DEFAULT_LOCAL_BUCKETS, Durability, FailurePolicy, HAS_ROCKSDB, MemoryStore,
+    NoRocksDb, RedisOptions, RedisStore, RocksOptions, RocksStore, WhenFull,
 };
 
 /// Where the rocksdb store lives unless the operator says otherwise.
@@ -24,8 +25,6 @@ const DEFAULT_DATA_DIR: &str = "./divvy-data";
 /// How often to check whether another process has released the data directory: there is no notification.
 const LOCK_POLL: Duration = Duration::from_millis(20);
 
-/// The most counters that may be kept in memory: 100 GB of them.
-const MAX_HOT_COUNTERS: u64 = 1_000_000_000;
 /// The most buckets that may be counted while Redis is away: 200 GB of them.
 const MAX_LOCAL_BUCKETS: u64 = 1_000_000_000;
 /// The most denials that may be remembered: 240 MB, all of it allocated at start.
@@ -48,9 +47,8 @@ pub struct StoreArgs {
     #[arg(long, env = "DIVVY_WAIT_FOR_LOCK", value_name = "SECONDS",
           value_parser = units::seconds(0..=MAX_SECONDS))]
     wait_for_lock: Option<Time>,
-    /// rocksdb: counters kept in memory, about 100 bytes each [default: 900000]
-    #[arg(long, env = "DIVVY_HOT_COUNTERS", value_name = "N", value_parser = units::count::<usize>(1..=MAX_HOT_COUNTERS))]
-    hot_counters: Option<usize>,
+    #[command(flatten)]
+    cache: CacheArgs,
     /// rocksdb: clients may write backups below this directory (`divvy backup`). divvy creates it if needed. Backups
     /// are cheapest on the file system of --data-dir [default: none, no backups]
     #[arg(long, env = "DIVVY_BACKUP_DIR", value_name = "DIR")]
@@ -113,7 +111,8 @@ pub enum StoreChoice {
     Rocksdb {
         data_dir: PathBuf,
         durability: Durability,
-        hot_counters: usize,
+        cache_memory: usize,
+        max_journal: u64,
         bounds: Bounds,
         backup_dir: Option<PathBuf>,
         wait_for_lock: Duration,
@@ -148,7 +147,8 @@ impl StoreArgs {
             StoreKind::Rocksdb => StoreChoice::Rocksdb {
                 data_dir: self.data_dir.clone().unwrap_or_else(|| DEFAULT_DATA_DIR.into()),
                 durability: self.durability.unwrap_or(DurabilityKind::Wal).into(),
-                hot_counters: self.hot_counters.unwrap_or(DEFAULT_HOT_COUNTERS),
+                cache_memory: self.cache.cache_memory(),
+                max_journal: self.cache.max_journal(),
                 bounds: self.bounds.on_disk(),
                 backup_dir: self.backup_dir.clone(),
                 wait_for_lock: self.wait_for_lock.map_or(Duration::ZERO, |Time(time)| time),
@@ -168,7 +168,6 @@ impl StoreArgs {
         let own = [
             ("--data-dir", self.data_dir.is_some(), ROCKSDB),
             ("--durability", self.durability.is_some(), ROCKSDB),
-            ("--hot-counters", self.hot_counters.is_some(), ROCKSDB),
             ("--backup-dir", self.backup_dir.is_some(), ROCKSDB),
             ("--wait-for-lock", self.wait_for_lock.is_some(), ROCKSDB),
             ("--max-disk", self.bounds.has_max_disk(), ROCKSDB),
@@ -178,8 +177,9 @@ impl StoreArgs {
             ("--local-buckets", self.local_buckets.is_some(), REDIS),
             ("--denial-cache", self.denial_cache.is_some(), REDIS),
         ];
+        let cache = self.cache.given().into_iter().map(|(flag, is_given)| (flag, is_given, ROCKSDB));
         let redis = self.redis.given().into_iter().map(|(flag, is_given)| (flag, is_given, REDIS));
-        for (flag, is_given, owners) in own.into_iter().chain(redis) {
+        for (flag, is_given, owners) in own.into_iter().chain(cache).chain(redis) {
             if is_given && !owners.contains(&kind) {
                 let owners = owners.iter().map(|owner| owner.name()).collect::<Vec<_>>().join(" or ");
                 bail!(
@@ -228,14 +228,15 @@ impl StoreChoice {
             Self::Memory { max_counters, when_full } => {
                 Backend::Memory(MemoryStore::bounded(*max_counters, *when_full))
             }
-            Self::Rocksdb { data_dir, durability, hot_counters, bounds, backup_dir, .. } => {
+            Self::Rocksdb { data_dir, durability, cache_memory, max_journal, bounds, backup_dir, .. } => {
                 if let Some(dir) = backup_dir {
                     std::fs::create_dir_all(dir)
                         .with_context(|| format!("cannot use the --backup-dir {}", dir.display()))?;
                 }
                 let options = RocksOptions {
                     durability: *durability,
-                    hot_counters: *hot_counters,
+                    cache_memory: *cache_memory,
+                    max_journal: *max_journal,
                     clock,
                     bounds: *bounds,
                     backup_dir: backup_dir.clone(),

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::database::Database;
-use super::directory::{self, BACKUP_FILE, FORMAT_FILE};
+use super::directory::{self, BACKUP_FILE, FORMAT, FORMAT_FILE};
 use super::disk::Disk;
 use super::filter::Swept;
 use super::open_error::OpenError;
@@ -21,7 +21,6 @@ use crate::clock::Clock;
 use crate::store::backup_error::{BackupError, MAX_NAME};
 use crate::store::counter_budget::Count;
 use crate::store::error::StoreError;
-use crate::store::key::FORMAT_VERSION;
 use crate::store::{key, value};
 
 /// What RocksDB leaves for itself in a directory, and makes anew.
@@ -189,7 +188,7 @@ pub enum RestoreError {
     #[error("{0} is no divvy backup: it holds no file {BACKUP_FILE}; give a directory that `divvy backup` has made")]
     NotABackup(PathBuf),
     #[error(
-        "{path} is a backup in format {found}, and this divvy reads format {FORMAT_VERSION}; use the divvy that made it"
+        "{path} is a backup in format {found}, and this divvy reads formats up to {FORMAT}; use the divvy that made it"
     )]
     UnknownFormat { path: PathBuf, found: String },
     #[error(
@@ -231,7 +230,7 @@ fn check(backup: &Path) -> Result<(), RestoreError> {
         return Err(RestoreError::NotABackup(backup.into()));
     }
     let format = fs::read_to_string(backup.join(FORMAT_FILE)).unwrap_or_default();
-    if format.trim() == FORMAT_VERSION.to_string() {
+    if directory::is_readable(&format) {
         return Ok(());
     }
     Err(RestoreError::UnknownFormat { path: backup.into(), found: format.trim().into() })
@@ -259,6 +258,7 @@ fn read_all(data_dir: &Path, clock: Clock) -> Result<u64, String> {
     let _lock = directory::lock(data_dir).map_err(|error| error.to_string())?;
     let swept = Arc::new(Swept::new(Box::new(|_, _| ())));
     let database = Database::open(data_dir, clock, Arc::clone(&swept)).map_err(|error: OpenError| error.to_string())?;
+    database.settle_journal().map_err(|error| error.to_string())?;
     let mut counters = 0u64;
     let read = database.each_counter(&[], None, |key, stored| {
         counters += 1;

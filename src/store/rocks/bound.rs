@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::database::{Database, MAX_WAL_BYTES};
 use super::disk::Disk;
 use super::housekeeping::HOUSEKEEPING_INTERVAL;
+use super::journal;
 use super::shared::Shared;
 use crate::clock::Timestamp;
 use crate::store::counter_budget::RoomLog;
@@ -20,8 +21,10 @@ use crate::store::value;
 
 /// How often the disk is measured: a flood must not write much in between.
 const MEASURING_INTERVAL: Duration = Duration::from_millis(100);
+/// What a counter without a record will take on disk, about.
+const RECORD_BYTES: u64 = 48;
 /// Bytes of write-ahead log beside `--max-disk`. RocksDB flushes what keeps more of it than [`MAX_WAL_BYTES`], which takes
-/// a moment; beyond this the log counts as the counters do. The documented 256 MiB leave room for what comes until then.
+/// a moment; beyond this the log counts as the counters do. The documented 192 MiB leave room for what comes until then.
 const WAL_ALLOWANCE: u64 = MAX_WAL_BYTES + (64 << 20);
 /// The pause after a scan of all counters, as a multiple of the scan's duration.
 const PAUSE: u32 = 20;
@@ -29,9 +32,10 @@ const PAUSE: u32 = 20;
 const PAUSE_IN_DOUBT: u32 = 2;
 /// Expired counters are worth a compaction when they are more than one in so many.
 const WORTH_COMPACTING: u64 = 4;
-/// Expired counters that are forgotten before their records are deleted, for good: it bounds what the table holds of
-/// them.
-const SWEPT_AT_ONCE: u64 = 4096;
+/// Expired counters that are forgotten before their records are deleted: it bounds how long a write-back waits.
+const SWEPT_AT_ONCE: usize = 16_384;
+/// Counters that are looked at before a look at whether the store is being closed.
+const LOOKED_AT_AT_ONCE: u64 = 4096;
 
 /// What a look at all counters has found.
 #[derive(Debug, Clone, Copy, Default)]
@@ -69,7 +73,9 @@ impl Shared {
     fn measure(&self) {
         let measured = self.engine.with_disk(|database| {
             let log = database.wal_bytes().map_err(|error| StoreError::new(error.to_string()))?;
-            Ok(is_disk_full(database.counters_bytes()?, log, self.bounds.max_disk))
+            let unrecorded = u64::try_from(self.engine.table.tally().unrecorded).unwrap_or(0);
+            let counters = database.counters_bytes()?.saturating_add(unrecorded.saturating_mul(RECORD_BYTES));
+            Ok(is_disk_full(counters, log, self.bounds.max_disk))
         });
         if let Ok(is_full) = measured {
             self.engine.budget.set_disk_is_full(is_full);
@@ -101,6 +107,10 @@ impl Shared {
     /// # Errors
     /// When RocksDB cannot read or write; the number of counters is as well known as before then.
     pub(super) fn sweep(&self, now: Timestamp, mut settled: i64) -> Result<(), StoreError> {
+        if self.engine.budget.is_nearly_full() || self.engine.budget.disk_is_full() {
+            // Forgets those that have expired and have no record yet.
+            self.engine.write_back()?;
+        }
         self.note_settled(&mut settled);
         let survey = self.survey(now, settled)?;
         let Some(Survey { records, forgotten }) = survey else { return Ok(()) };
@@ -114,52 +124,66 @@ impl Shared {
         Ok(())
     }
 
-    /// Looks at all counters; `None` when the store is being closed.
+    /// Looks at all counters; `None` when the store is being closed, or not all records are known yet.
     ///
-    /// The number is exact: a write-back brings what each stripe of the table had begun by then to RocksDB, and before
-    /// the next write-back an iterator fixes what is looked at.
+    /// The number is exact: while no write-back runs, the table tells how many counters have no record and an iterator
+    /// fixes which records are looked at.
     fn survey(&self, now: Timestamp, settled: i64) -> Result<Option<Survey>, StoreError> {
         let engine = &self.engine;
         if let Some(fault) = engine.health.fault() {
             return Err(fault);
         }
-        let surveyed = engine.with_disk(|database| {
-            let look = || (engine.table.begun_when_taken(), database.records());
-            let (begun, records) = engine.write_back.run_then(&engine.table, database, look)?;
+        engine.with_disk(|database| {
+            let look = || (engine.table.knows_records(), engine.table.tally(), database.records());
+            let (is_known, tally, records) = engine.write_back.pause(look);
+            if !is_known {
+                return Ok(None);
+            }
             let mut survey = Survey::default();
+            let mut expired = Vec::new();
             for record in records {
                 let (key, stored) = record?;
                 survey.records += 1;
                 // What cannot be read is kept, as by compactions.
-                if value::expiry(&stored).is_ok_and(|expires| expires <= now) && self.sweep_one(database, &key, now)? {
-                    survey.forgotten += 1;
-                    if survey.forgotten.is_multiple_of(SWEPT_AT_ONCE) {
-                        engine.write_back()?;
-                        engine.sync()?;
-                    }
+                if value::expiry(&stored).is_ok_and(|expires| expires <= now) {
+                    expired.push(key);
+                }
+                if expired.len() == SWEPT_AT_ONCE {
+                    survey.forgotten += self.sweep_some(database, &std::mem::take(&mut expired), now)?;
                 }
                 // A database that has failed waits for this to end before it is opened again.
                 let is_over = || *self.stopping.lock() || !engine.health.is_well();
-                if survey.records.is_multiple_of(SWEPT_AT_ONCE) && is_over() {
+                if survey.records.is_multiple_of(LOOKED_AT_AT_ONCE) && is_over() {
                     return Ok(None);
                 }
             }
-            engine.budget.counted(survey.records, begun, settled);
+            survey.forgotten += self.sweep_some(database, &expired, now)?;
+            engine.budget.counted(survey.records.saturating_add_signed(tally.unrecorded), tally.begun, settled);
             Ok(Some(survey))
-        })?;
-        engine.write_back()?;
-        Ok(surveyed)
+        })
     }
 
-    fn sweep_one(&self, database: &Database, key: &[u8], now: Timestamp) -> Result<bool, StoreError> {
+    /// Forgets those of the counters that have expired; returns how many. Keys come in order.
+    fn sweep_some(&self, database: &Database, keys: &[Box<[u8]>], now: Timestamp) -> Result<u64, StoreError> {
+        let engine = &self.engine;
         let expiry = |stored: &[u8]| value::expiry(stored).ok();
-        let load = || Ok(database.counter(key, expiry)?.flatten());
-        self.engine.table.sweep(key, now, &self.engine.budget, load)
+        engine.write_back.pause(|| {
+            let (mut forgotten, mut changes) = (0, Vec::new());
+            for key in keys {
+                let load = || Ok(database.counter(key, expiry)?.flatten());
+                if engine.table.sweep(key, now, &engine.budget, load)? {
+                    forgotten += 1;
+                    journal::stage(&mut changes, key, |_| ());
+                }
+            }
+            let deleted = if changes.is_empty() { Ok(()) } else { database.write_counters(&changes) };
+            deleted.inspect_err(|error| engine.health.broke(error)).map(|()| forgotten)
+        })
     }
 }
 
-/// Whether the disk's bound is reached, by the bytes of the counters' files and of the write-ahead log. New counters are
-/// in the log first, and in files seconds later: a flood would be past the bound by then if the log did not count.
+/// Whether the disk's bound is reached, by the bytes that the counters take in files, or will take, and by those of the
+/// write-ahead log.
 fn is_disk_full(counters: u64, log: u64, max_disk: u64) -> bool {
     counters.saturating_add(log.saturating_sub(WAL_ALLOWANCE)) >= max_disk
 }

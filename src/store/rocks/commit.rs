@@ -13,8 +13,10 @@
 //! 3. Commit n is appended to the journal before commit n + 1. Replaying records in order ends in the newest state.
 //! 4. Commit n counts as done only when every change of commits 1 to n is durable. After a failed commit, the next
 //!    successful one first makes up for it.
-//! 5. A journal record is deleted only when every counter that it changes has a newer or equal record of its own.
-//! 6. A counter leaves the table only when its own record holds its newest state and an fsync has covered that record.
+//! 5. A journal record is deleted only when every counter that it changes has a newer or equal record of its own, or a
+//!    newer change in the journal.
+//! 6. A counter leaves the table only when its own record holds its newest state, on stable storage.
+//! 7. A change lies in the journal segment whose number it carries, or in the first commit after that segment.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -69,10 +71,11 @@ pub enum Waited {
 }
 
 impl GroupCommit {
-    pub fn new() -> Arc<Self> {
+    /// The commits follow number `last`.
+    pub fn new(last: u64) -> Arc<Self> {
         Arc::new(Self {
-            open: AtomicU64::new(1),
-            done: AtomicU64::new(0),
+            open: AtomicU64::new(last + 1),
+            done: AtomicU64::new(last),
             queue: Mutex::new(Queue { waiters: Vec::new(), sweep_at: MIN_SWEEP, led: false, closed: false }),
             wanted: Condvar::new(),
         })
@@ -224,7 +227,7 @@ mod tests {
     /// thread asked for the lead just after the first hit had taken it.
     #[test]
     fn there_is_one_leader_and_asking_for_another_does_no_harm() {
-        let group = GroupCommit::new();
+        let group = GroupCommit::new(0);
         let leader = group.try_lead().unwrap();
         assert!(group.try_lead().is_none());
         leader.finish(leader.begin(), &Ok(()));
@@ -237,7 +240,7 @@ mod tests {
     /// along, and every later hit waited for ever.
     #[test]
     fn an_heir_that_leaves_before_it_is_polled_passes_leadership_on() {
-        let group = GroupCommit::new();
+        let group = GroupCommit::new(0);
         let leader = group.try_lead().unwrap();
         {
             let mut heir = pin!(group.wait_for(1));
@@ -250,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_waiter_that_stays_inherits_from_one_that_leaves() {
-        let group = GroupCommit::new();
+        let group = GroupCommit::new(0);
         let leader = group.try_lead().unwrap();
         let mut stays = pin!(group.wait_for(1));
         assert!(poll_once(stays.as_mut()).is_pending());
@@ -265,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_hundred_thousand_waiters_that_have_left_are_passed_over_without_recursion() {
-        let group = GroupCommit::new();
+        let group = GroupCommit::new(0);
         let leader = group.try_lead().unwrap();
         let stays = {
             let group = Arc::clone(&group);
@@ -290,7 +293,7 @@ mod tests {
 
     #[test]
     fn waiters_that_have_left_do_not_pile_up_while_a_commit_hangs() {
-        let group = GroupCommit::new();
+        let group = GroupCommit::new(0);
         let _hangs = group.try_lead().unwrap();
         for _ in 0..100_000 {
             assert!(poll_once(pin!(group.wait_for(1))).is_pending());

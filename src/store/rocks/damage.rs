@@ -98,7 +98,7 @@ mod tests {
         let outcomes = outcomes(&store, now, &[("rule-a", limit, TAKE), ("rule-c", limit, TAKE)]);
         assert!(outcomes.iter().all(Result::is_ok));
         let mut change = Vec::new();
-        journal::append(&mut change, b"rule-b", b"bad");
+        journal::stage(&mut change, b"rule-b", |out| out.extend_from_slice(b"bad"));
         store.shared.engine.with_disk(|database| database.write_counters(&change)).unwrap();
         let listing = Listing { prefix: b"rule-".as_slice().into(), limit, cursor: None, count: 10, now };
         let page = wait(store.list(listing)).unwrap();

@@ -2,25 +2,26 @@
 //!
 //! - `default`: nothing; RocksDB insists on it.
 //! - `counters`: bucket key → stored value; expired ones are dropped by compactions.
-//! - `journal`: commit number → journal record; short-lived, emptied by write-backs.
+//! - `journal`: commit number → journal record; write-backs drop the oldest.
 //!
 //! Nothing here knows of hits or of the hot table.
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{
     BlockBasedOptions, BottommostLevelCompaction, CStrLike, Cache, ColumnFamily, ColumnFamilyDescriptor,
-    CompactOptions, DB, DBCompressionType, DBRecoveryMode, DataBlockIndexType, Direction, IteratorMode, LogLevel,
-    Options, PrefixRange, ReadOptions, WriteBatch, WriteOptions, properties,
+    CompactOptions, DB, DBCompactionStyle, DBCompressionType, DBRecoveryMode, DataBlockIndexType, Direction,
+    IngestExternalFileOptions, IteratorMode, LogLevel, Options, PrefixRange, ReadOptions, SstFileWriter,
+    UniversalCompactOptions, WriteBatch, WriteOptions, properties,
 };
 
 use super::directory::{self, Found};
 use super::disk::{Disk, Patience};
 use super::filter::{ExpiryFilterFactory, Swept};
-use super::journal;
+use super::journal::{self, Change};
 use super::open_error::OpenError;
 use super::stored_count::{self, StoredCount};
 use super::synced::SyncedMark;
@@ -35,7 +36,13 @@ const FAMILIES: [&str; 3] = ["default", JOURNAL, COUNTERS];
 
 const MIB: usize = 1 << 20;
 /// Past so many bytes of write-ahead log RocksDB flushes what the oldest part of it is kept for.
-pub const MAX_WAL_BYTES: u64 = 128 << 20;
+pub const MAX_WAL_BYTES: u64 = 64 << 20;
+/// Bytes of counters' files, indexes and filters kept in memory. The hot counters are in the table.
+const BLOCK_CACHE_BYTES: usize = 48 * MIB;
+/// How many files wait for a compaction.
+const FILES_TO_COMPACT: i32 = 8;
+/// How much more than the newest record of each counter the files may take before all are rewritten.
+const MAX_SPACE_AMPLIFICATION_PERCENT: i32 = 200;
 /// Cold counters see a compaction at least this often (seconds), so that expired ones do not stay for RocksDB's 30 days.
 const PERIODIC_COMPACTION_SECONDS: u64 = 24 * 60 * 60;
 
@@ -48,11 +55,13 @@ pub struct Database {
     synced: SyncedMark,
     /// How many counters it held when it was opened; `None`: they were not counted.
     pub count: Option<Count>,
+    /// The number of the last commit in its journal when it was opened; 0 when there was none.
+    pub last_commit: u64,
 }
 
 impl Database {
-    /// Opens the database in `path`, creating it in a new or empty directory, and replays what is left of its journal.
-    /// Compactions tell `swept` what they drop.
+    /// Opens the database in `path`, creating it in a new or empty directory. Its journal stays as it is. Compactions
+    /// tell `swept` what they drop.
     ///
     /// A log that is torn or has a hole, as a power cut leaves it, is recovered up to there, unless that part had been
     /// synced: then it is damaged.
@@ -97,11 +106,7 @@ impl Database {
                 stored.filter(|stored| stored.sequence == recovered).map(|stored| stored.count)
             }
         };
-        let mut database = Self { db, synced, count };
-        let last_commit = database.replay_journal(path)?;
-        if last_commit.is_some() {
-            database.count = None;
-        }
+        let last_commit = last_commit(&db).map_err(failed)?;
         if let Some(bytes) = given_up {
             tracing::warn!(
                 bytes,
@@ -110,25 +115,27 @@ impl Database {
                 "the write-ahead log ends in an incomplete write, as after a power cut: everything before it is recovered"
             );
         }
-        Ok(database)
+        Ok(Self { db, synced, count, last_commit })
     }
 
-    /// Brings the counters up to the last commit before the process ended. Idempotent: an interrupted replay starts
-    /// over.
-    /// Returns the number of the last commit in the journal.
-    fn replay_journal(&self, path: &Path) -> Result<Option<u64>, OpenError> {
-        let damaged = |reason: String| OpenError::Damaged { path: path.into(), reason };
-        let mut last = None;
-        for record in self.db.iterator_cf(self.journal(), IteratorMode::Start) {
-            let (number, record) = record.map_err(|e| open_error(path, &e))?;
-            let batch = self.counters_batch(&record).map_err(|e| damaged(e.to_string()))?;
-            self.db.write(batch).map_err(|e| open_error(path, &e))?;
-            last = Some(number);
-        }
-        if last.is_some() {
-            self.clear_journal(u64::MAX).map_err(|e| damaged(e.to_string()))?;
-        }
-        Ok(last.and_then(|number| Some(u64::from_be_bytes(*number.first_chunk()?))))
+    /// Writes all that is in the journal to the counters' own records, and empties it.
+    ///
+    /// # Errors
+    /// When the journal cannot be read, or the counters cannot be written.
+    pub fn settle_journal(&self) -> Result<(), StoreError> {
+        self.read_journal(0, u64::MAX, &mut |_, record| {
+            let mut batch = WriteBatch::default();
+            journal::each_change(record, |change| {
+                if change.value.is_empty() {
+                    batch.delete_cf(self.counters(), change.key);
+                } else {
+                    batch.put_cf(self.counters(), change.key, change.value);
+                }
+                Ok::<_, StoreError>(())
+            })?;
+            self.db.write(batch).map_err(|e| store_error("write counters", &e))
+        })?;
+        if self.last_commit > 0 { self.clear_journal(u64::MAX) } else { Ok(()) }
     }
 
     /// Stores how many counters there are, for the next start. Nothing may be written or compacted afterwards.
@@ -139,20 +146,6 @@ impl Database {
 
     pub fn path(&self) -> &Path {
         self.db.path()
-    }
-
-    /// The changes of a journal record, as writes of the counters' own records.
-    fn counters_batch(&self, changes: &[u8]) -> Result<WriteBatch, journal::Truncated> {
-        let mut batch = WriteBatch::default();
-        for change in journal::changes(changes) {
-            let change = change?;
-            if change.value.is_empty() {
-                batch.delete_cf(self.counters(), change.key);
-            } else {
-                batch.put_cf(self.counters(), change.key, change.value);
-            }
-        }
-        Ok(batch)
     }
 
     /// Calls `look` with each counter whose key begins with `prefix`, in the order of their keys: those after the key
@@ -193,14 +186,10 @@ impl Database {
         self.number(properties::NUM_RUNNING_COMPACTIONS) > 0
     }
 
-    /// Bytes of the files with counters, and with what is left of the journal.
+    /// Bytes of the files with counters.
     pub fn counters_bytes(&self) -> Result<u64, StoreError> {
-        let mut bytes = 0;
-        for family in FAMILIES {
-            let size = self.db.property_int_value_cf(self.family(family), properties::LIVE_SST_FILES_SIZE);
-            bytes += size.map_err(|e| store_error("measure the counters", &e))?.unwrap_or_default();
-        }
-        Ok(bytes)
+        let size = self.db.property_int_value_cf(self.counters(), properties::LIVE_SST_FILES_SIZE);
+        size.map(Option::unwrap_or_default).map_err(|e| store_error("measure the counters", &e))
     }
 
     /// Bytes of the write-ahead log, by a look at the directory.
@@ -295,9 +284,45 @@ impl Disk for Database {
         Some(Ok(()))
     }
 
+    fn read_journal(
+        &self,
+        first: u64,
+        last: u64,
+        each: &mut dyn FnMut(u64, &[u8]) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut options = ReadOptions::default();
+        options.fill_cache(false);
+        options.set_iterate_lower_bound(first.to_be_bytes());
+        if let Some(after) = last.checked_add(1) {
+            options.set_iterate_upper_bound(after.to_be_bytes());
+        }
+        let mut records = self.db.raw_iterator_cf_opt(self.journal(), options);
+        records.seek_to_first();
+        while let Some((number, record)) = records.item() {
+            let number = number.first_chunk().map(|number| u64::from_be_bytes(*number));
+            each(number.ok_or_else(|| StoreError::new("a journal record has no number"))?, record)?;
+            records.next();
+        }
+        records.status().map_err(|e| store_error("read the journal", &e))
+    }
+
+    /// Writes a table file and adds it to RocksDB: that takes less than half of what as many writes would, needs no log,
+    /// and is durable at once.
     fn write_counters(&self, changes: &[u8]) -> Result<(), StoreError> {
-        let batch = self.counters_batch(changes).map_err(|e| StoreError::new(e.to_string()))?;
-        self.db.write(batch).map_err(|e| store_error("write counters", &e))
+        let failed = |e: rocksdb::Error| store_error("write counters", &e);
+        let file = self.path().join(directory::WRITE_BACK_FILE);
+        let options = table_options();
+        let mut writer = SstFileWriter::create(&options);
+        writer.open(&file).map_err(failed)?;
+        for change in journal::staged(changes) {
+            let Change { key, value } = change?;
+            let written = if value.is_empty() { writer.delete(key) } else { writer.put(key, value) };
+            written.map_err(failed)?;
+        }
+        writer.finish().map_err(failed)?;
+        let mut ingestion = IngestExternalFileOptions::default();
+        ingestion.set_move_files(true);
+        self.db.ingest_external_file_cf_opts(self.counters(), &ingestion, vec![&file]).map_err(failed)
     }
 
     fn clear_journal(&self, number: u64) -> Result<(), StoreError> {
@@ -336,9 +361,38 @@ fn database_options(found: Found, recovery: DBRecoveryMode) -> Options {
     options
 }
 
+/// The number of the last commit in the journal; 0 when it is empty.
+fn last_commit(db: &DB) -> Result<u64, rocksdb::Error> {
+    let Some(journal) = db.cf_handle(JOURNAL) else { return Ok(0) };
+    let last = db.iterator_cf(journal, IteratorMode::End).next().transpose()?;
+    Ok(last.and_then(|(number, _)| Some(u64::from_be_bytes(*number.first_chunk()?))).unwrap_or(0))
+}
+
 fn counters_options(clock: Clock, swept: Arc<Swept>) -> Options {
+    let mut options = table_options();
+    options.set_compaction_filter_factory(ExpiryFilterFactory { clock, swept });
+    options.set_periodic_compaction_seconds(PERIODIC_COMPACTION_SECONDS);
+    // Write-backs add sorted files, each with counters from everywhere: merging them by size rewrites a counter less
+    // often than levels would.
+    options.set_compaction_style(DBCompactionStyle::Universal);
+    let mut universal = UniversalCompactOptions::default();
+    universal.set_max_size_amplification_percent(MAX_SPACE_AMPLIFICATION_PERCENT);
+    options.set_universal_compaction_options(&universal);
+    options.set_level_zero_file_num_compaction_trigger(FILES_TO_COMPACT);
+    // Only restored journals are written through memory.
+    options.set_write_buffer_size(8 * MIB);
+    options.set_level_zero_slowdown_writes_trigger(8 * FILES_TO_COMPACT);
+    options.set_level_zero_stop_writes_trigger(16 * FILES_TO_COMPACT);
+    options
+}
+
+/// How counters' files are written.
+fn table_options() -> Options {
     let mut table = BlockBasedOptions::default();
-    table.set_block_cache(&Cache::new_lru_cache(64 * MIB));
+    table.set_block_cache(&block_cache());
+    // With 100 million counters the filters take more than all else: they have to make do with the cache.
+    table.set_cache_index_and_filter_blocks(true);
+    table.set_pin_l0_filter_and_index_blocks_in_cache(false);
     // The first hit of a new actor asks for a key that is nowhere: the bloom filter answers most of them.
     table.set_bloom_filter(10.0, false);
     table.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
@@ -347,23 +401,24 @@ fn counters_options(clock: Clock, swept: Arc<Swept>) -> Options {
     let mut options = Options::default();
     options.set_block_based_table_factory(&table);
     options.set_compression_type(DBCompressionType::Lz4);
-    options.set_compaction_filter_factory(ExpiryFilterFactory { clock, swept });
-    options.set_periodic_compaction_seconds(PERIODIC_COMPACTION_SECONDS);
-    // With fewer write buffers RocksDB throttles writes to 16 MB/s whenever a flush falls behind.
-    options.set_write_buffer_size(32 * MIB);
-    options.set_max_write_buffer_number(4);
-    // A counter that is not in the hot table is seldom in a write buffer either: skip searching those.
-    options.set_memtable_prefix_bloom_ratio(0.1);
-    options.set_memtable_whole_key_filtering(true);
     options
+}
+
+/// One for the process: a database that is opened again finds it warm.
+fn block_cache() -> Cache {
+    static CACHE: OnceLock<Cache> = OnceLock::new();
+    CACHE.get_or_init(|| Cache::new_lru_cache(BLOCK_CACHE_BYTES)).clone()
 }
 
 fn journal_options() -> Options {
     let mut options = Options::default();
-    // Most records are superfluous within a second: not worth compressing, and best dropped before they are flushed.
+    // Records are packed already.
     options.set_compression_type(DBCompressionType::None);
-    options.set_write_buffer_size(32 * MIB);
+    options.set_write_buffer_size(8 * MIB);
+    // With fewer RocksDB throttles writes to 16 MB/s whenever a flush falls behind.
     options.set_max_write_buffer_number(4);
+    options.set_level_zero_slowdown_writes_trigger(64);
+    options.set_level_zero_stop_writes_trigger(128);
     options
 }
 

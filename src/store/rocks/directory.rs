@@ -12,10 +12,17 @@ use std::time::Duration;
 use rustix::process::{Flock, FlockType, fcntl_getlk};
 
 use super::open_error::OpenError;
-use crate::store::key::FORMAT_VERSION;
 
+/// The format that this divvy writes:
+/// 1. Journal records are staged changes, and are written back within seconds.
+/// 2. Journal records are packed, and stay until the journal is long.
+pub const FORMAT: u8 = 2;
+/// The formats that it reads. A directory of an earlier one becomes one of [`FORMAT`] when it is opened.
+const READABLE: [u8; 2] = [1, FORMAT];
 /// Holds the format's number in digits.
 pub const FORMAT_FILE: &str = "DIVVY-FORMAT";
+/// The format file that an upgrade puts in the place of the old one.
+const NEW_FORMAT_FILE: &str = "DIVVY-FORMAT.new";
 /// Says that the directory is a backup: no server opens it, so that it stays as it was made.
 pub const BACKUP_FILE: &str = "DIVVY-BACKUP";
 /// Names the database's present files: RocksDB's own entry point.
@@ -34,6 +41,8 @@ const OWN_LOCK_FILE: &str = "DIVVY-LOCK";
 /// A look at the lock takes it for a moment: so often, and so long apart, is tried to lock it.
 const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
+/// Counters that are being written back, until RocksDB has taken the file over.
+pub const WRITE_BACK_FILE: &str = "DIVVY-WRITE-BACK";
 /// What RocksDB's files end in while it writes them.
 const TEMPORARY: &str = ".dbtmp";
 
@@ -57,7 +66,7 @@ pub fn claim(path: &Path) -> Result<Found, OpenError> {
         return Err(OpenError::IsBackup(path.into()));
     }
     match fs::read_to_string(path.join(FORMAT_FILE)) {
-        Ok(format) if format.trim() == FORMAT_VERSION.to_string() => {}
+        Ok(format) if is_readable(&format) => {}
         // A power cut came before the file had reached the disk: nothing was acknowledged by then.
         Ok(format) if is_blank(&format) && !holds_more_than_format(path).map_err(unusable)? => {
             fs::remove_file(path.join(FORMAT_FILE)).map_err(unusable)?;
@@ -78,6 +87,32 @@ pub fn claim(path: &Path) -> Result<Found, OpenError> {
         return Err(OpenError::Damaged { path: path.into(), reason: format!("the file {CURRENT} is missing") });
     }
     Ok(Found::Nothing)
+}
+
+/// Whether this divvy reads what has this format.
+pub fn is_readable(format: &str) -> bool {
+    READABLE.iter().any(|readable| format.trim() == readable.to_string())
+}
+
+/// Notes that what is in the directory has this divvy's format from now on. An earlier divvy refuses it then.
+///
+/// # Errors
+/// The system's.
+pub fn upgrade(path: &Path) -> io::Result<()> {
+    let format = path.join(FORMAT_FILE);
+    if fs::read_to_string(&format)?.trim() == FORMAT.to_string() {
+        return Ok(());
+    }
+    let new = path.join(NEW_FORMAT_FILE);
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    write_file(path, NEW_FORMAT_FILE, &format!("{FORMAT}\n"))?;
+    fs::rename(new, format)?;
+    File::open(path)?.sync_all()?;
+    tracing::info!(path = %path.display(), format = FORMAT, "upgraded the data directory: earlier divvys cannot open it");
+    Ok(())
 }
 
 /// A directory that no other divvy may open, as long as this lives.
@@ -134,10 +169,12 @@ pub fn remove_unfinished(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// `OPTIONS-000007.dbtmp` or `000007.dbtmp`.
+/// `OPTIONS-000007.dbtmp`, `000007.dbtmp`, or a write-back.
 fn is_unfinished(name: &str) -> bool {
     let number = name.strip_suffix(TEMPORARY).map(|name| name.strip_prefix("OPTIONS-").unwrap_or(name));
-    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+    let is_rocksdbs =
+        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()));
+    is_rocksdbs || name == WRITE_BACK_FILE
 }
 
 /// Whether there is nothing in the directory.
@@ -201,7 +238,7 @@ fn holds_data(path: &Path) -> io::Result<bool> {
 
 /// Writes the file that names the format, for good.
 pub fn write_format(path: &Path) -> io::Result<()> {
-    write_file(path, FORMAT_FILE, &format!("{FORMAT_VERSION}\n"))
+    write_file(path, FORMAT_FILE, &format!("{FORMAT}\n"))
 }
 
 /// Writes the file that makes the directory a backup, for good.
@@ -262,7 +299,7 @@ mod tests {
     fn only_files_that_rocksdb_had_not_finished_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let kept = ["OPTIONS-000007", "000012.sst", "mine.dbtmp", "OPTIONS-.dbtmp", "CURRENT"];
-        for name in kept.iter().chain(&["OPTIONS-000009.dbtmp", "000011.dbtmp"]) {
+        for name in kept.iter().chain(&["OPTIONS-000009.dbtmp", "000011.dbtmp", WRITE_BACK_FILE]) {
             fs::write(dir.path().join(name), "").unwrap();
         }
         remove_unfinished(dir.path()).unwrap();
@@ -286,6 +323,22 @@ mod tests {
         claim(dir.path()).unwrap();
         write_backup_mark(dir.path()).unwrap();
         assert!(matches!(claim(dir.path()), Err(OpenError::IsBackup(_))));
+    }
+
+    #[test]
+    fn a_directory_of_an_earlier_format_is_upgraded_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let format = || fs::read_to_string(dir.path().join(FORMAT_FILE)).unwrap();
+        fs::write(dir.path().join(FORMAT_FILE), "1\n").unwrap();
+        // An upgrade that was interrupted leaves this.
+        fs::write(dir.path().join(NEW_FORMAT_FILE), "").unwrap();
+        assert!(matches!(claim(dir.path()), Ok(Found::Nothing)));
+        assert_eq!(format(), "1\n", "a claim changes nothing");
+        for _ in 0..2 {
+            upgrade(dir.path()).unwrap();
+            assert_eq!(format(), "2\n");
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -13,8 +13,8 @@ pub enum Patience {
     Fsync,
 }
 
-/// An open database of counters and journal records, with one write-ahead log for both: after a crash it holds all
-/// writes up to some point in time, and at least those before the last [`Disk::sync`] that succeeded.
+/// An open database of counters and journal records. After a crash it holds the journal up to some point in time, and at
+/// least to the last [`Disk::sync`] that succeeded; and counters' own records for good.
 ///
 /// An error from any write or sync is final: the database must be opened again.
 pub trait Disk: Send + Sync + 'static {
@@ -25,7 +25,16 @@ pub trait Disk: Send + Sync + 'static {
     /// wait and `patience` is none.
     fn append_journal(&self, number: u64, record: &[u8], patience: Patience) -> Option<Result<(), StoreError>>;
 
-    /// Writes counters' own records: changes as in a journal record.
+    /// Calls `each` with the journal records `first` to `last`, both included, in order.
+    fn read_journal(
+        &self,
+        first: u64,
+        last: u64,
+        each: &mut dyn FnMut(u64, &[u8]) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError>;
+
+    /// Writes counters' own records: staged changes, sorted by key, a key once. They are on stable storage when it
+    /// returns.
     fn write_counters(&self, changes: &[u8]) -> Result<(), StoreError>;
 
     /// Drops the journal records up to and including `number`.

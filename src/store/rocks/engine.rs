@@ -10,24 +10,20 @@ use super::commit::{GroupCommit, Leader, Waited};
 use super::damage::Damage;
 use super::disk::{Disk, Patience};
 use super::health::{Condition, Health};
+use super::journal::{self, Change, Packer};
+use super::stored;
 use super::sync::{Mutex, RwLock, run_blocking, yield_now};
 use super::table::{Acted, Surroundings, Table};
 use super::timings::Timings;
-use super::write_back::WriteBack;
-use crate::algorithm::{Limit, State};
+use super::unsynced::Unsynced;
+use super::write_back::{Scene, WriteBack};
+use crate::algorithm::State;
 use crate::clock::Timestamp;
 use crate::store::batch::Entry;
 use crate::store::counter_budget::CounterBudget;
 use crate::store::error::StoreError;
 use crate::store::outage::Outage;
 use crate::store::rocks_options::Durability;
-use crate::store::value;
-
-/// Past this a commit waits for a write-back: it bounds the journal, the counters that cannot be evicted, and the time
-/// that opening takes.
-const MAX_JOURNAL_BYTES: u64 = 128 << 20;
-/// After the last commit number that can be.
-const ALL_COMMITS: u64 = u64::MAX;
 
 /// See the module.
 pub struct Engine<D> {
@@ -38,6 +34,7 @@ pub struct Engine<D> {
     pub damage: Damage,
     pub health: Health,
     pub write_back: WriteBack,
+    unsynced: Unsynced,
     pub timings: Timings,
     pub durability: Durability,
     group: Arc<GroupCommit>,
@@ -47,7 +44,18 @@ pub struct Engine<D> {
 /// What the leader works with.
 struct Committer {
     record: Vec<u8>,
+    packer: Packer,
     outage: Outage,
+}
+
+/// The journal, as it is when the engine starts.
+#[derive(Debug, Clone, Copy)]
+pub struct Journal {
+    /// The number of the last commit in it; 0 when there is none.
+    pub last_commit: u64,
+    /// Past this a commit waits for a write-back (bytes): it bounds the counters that cannot be evicted, and the time
+    /// that opening takes.
+    pub max_bytes: u64,
 }
 
 /// A commit that was begun.
@@ -63,19 +71,23 @@ impl<D: Disk> Engine<D> {
         budget: Arc<CounterBudget>,
         durability: Durability,
         timings: Timings,
+        journal: Journal,
     ) -> Self {
+        let write_back = WriteBack::new(journal.max_bytes, &table.marks);
         Self {
             disk: RwLock::new(Some(disk)),
             table,
             budget,
             damage: Damage::default(),
             health: Health::new(),
-            write_back: WriteBack::new(),
+            write_back,
+            unsynced: Unsynced::default(),
             timings,
             durability,
-            group: GroupCommit::new(),
+            group: GroupCommit::new(journal.last_commit),
             committer: Mutex::new(Committer {
                 record: Vec::new(),
+                packer: Packer::default(),
                 outage: Outage::of(
                     "commits",
                     "hits are answered with an error; divvy reopens its database once the disk accepts writes",
@@ -106,9 +118,29 @@ impl<D: Disk> Engine<D> {
         self.table.act(key, entry, now, surroundings, || self.load(key, entry, now))
     }
 
+    /// Loads the counters that are in the journal, as the last process left it. Nothing else may happen meanwhile.
+    ///
+    /// # Errors
+    /// When the journal cannot be read, or is damaged.
+    pub fn replay(&self) -> Result<(), StoreError> {
+        let marks = &self.table.marks;
+        self.with_disk(|disk| {
+            disk.read_journal(0, u64::MAX, &mut |number, record| {
+                let segment = marks.open();
+                journal::each_change(record, |Change { key, value }| {
+                    let state = if value.is_empty() { None } else { Some(stored::decode(key, value)?) };
+                    self.table.replay(key, state, segment);
+                    Ok::<_, StoreError>(())
+                })?;
+                self.write_back.journal_grew(number, record.len(), marks);
+                Ok(())
+            })
+        })
+    }
+
     /// The counter's record: its state, and when it expires.
     fn load(&self, key: &[u8], entry: &Entry, now: Timestamp) -> Result<Option<(State, Timestamp)>, StoreError> {
-        let decoded = |stored: &[u8]| Ok((decode(&entry.limit, stored)?, value::expiry(stored).map_err(damaged)?));
+        let decoded = |value: &[u8]| stored::decode_as(&entry.limit, value);
         let note = |error: &StoreError| self.damage.note_read(error, now);
         let read = self.with_disk(|disk| disk.counter(key, decoded).inspect_err(note))?;
         read.transpose().inspect_err(|error| self.damage.note_record(key, error))
@@ -145,7 +177,7 @@ impl<D: Disk> Engine<D> {
         let patience = match self.durability {
             Durability::Sync => Patience::Fsync,
             // A write to the page cache takes less than handing it to another thread would.
-            Durability::Wal if self.write_back.journal_bytes() <= MAX_JOURNAL_BYTES => Patience::None,
+            Durability::Wal if !self.write_back.is_full() && !self.unsynced.is_full() => Patience::None,
             Durability::Wal | Durability::Lazy => Patience::Stalls,
         };
         let is_quick = match self.health.condition() {
@@ -193,72 +225,160 @@ impl<D: Disk> Engine<D> {
     fn commit(&self, number: u64, patience: Patience) -> Option<Result<(), StoreError>> {
         let committer = &mut *self.committer.lock();
         let begun = self.timings.now();
-        self.table.take_journal(&mut committer.record);
+        self.table.take_journal(&mut committer.packer, &mut committer.record);
         let result = match self.health.condition() {
             Condition::Well => self.append(number, &committer.record, patience)?,
             Condition::Broken => Err(self.health.fault().unwrap_or_else(reopening)),
-            Condition::Reopened => self.catch_up(),
+            Condition::Reopened => self.catch_up(number, &committer.record),
         };
         committer.outage.note(&result);
         if result.is_ok() && !committer.record.is_empty() {
             self.timings.committed(begun);
         }
-        // After a failure the changes are in the table, which is what the disk catches up with.
+        if result.is_err() || self.durability != Durability::Sync {
+            self.unsynced.push(&committer.record);
+        }
         committer.record.clear();
         Some(result)
     }
 
     fn append(&self, number: u64, record: &[u8], patience: Patience) -> Option<Result<(), StoreError>> {
         if patience != Patience::None
-            && self.write_back.journal_bytes() > MAX_JOURNAL_BYTES
-            && let Err(error) = self.write_back()
+            && let Err(error) = self.make_room(record)
         {
             return Some(Err(error));
         }
         let appended = self.with_disk(|disk| Ok(disk.append_journal(number, record, patience)));
         let result = appended.unwrap_or_else(|error| Some(Err(error)))?;
         match &result {
-            Ok(()) if !record.is_empty() => self.write_back.journal_grew(number, record.len()),
+            Ok(()) if !record.is_empty() => self.write_back.journal_grew(number, record.len(), &self.table.marks),
             Ok(()) => {}
             Err(error) => self.health.broke(error),
         }
         Some(result)
     }
 
-    /// The first commit after the database was opened again. Memory is ahead of the disk, and what of the failed writes
-    /// has reached it is unknown: all counters that are not known to be on it are written, and the journal is dropped.
-    fn catch_up(&self) -> Result<(), StoreError> {
-        self.write_back.start_over(&self.table);
+    /// Waits until the journal may grow by `record`, which was taken from the table.
+    fn make_room(&self, record: &[u8]) -> Result<(), StoreError> {
+        if self.unsynced.is_full() {
+            self.sync()?;
+        }
+        while self.write_back.is_full() {
+            self.on_well_disk(|disk| {
+                if !self.write_back.run_oldest(self.scene(disk))? {
+                    // One commit is longer than all that the journal may be.
+                    let through = self.write_back.close_segment(&self.table.marks);
+                    let pending = self.pending();
+                    self.write_back.run_through(self.scene(disk), through, &[record, &pending])?;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The first commit after the database was opened again. Memory is ahead of the disk, and what of the journal since
+    /// the last fsync has reached it is unknown: those changes are committed again.
+    fn catch_up(&self, number: u64, record: &[u8]) -> Result<(), StoreError> {
+        let unsynced = self.unsynced.take();
         let caught_up = self.with_disk(|disk| {
-            self.write_back.run(&self.table, disk)?;
-            disk.clear_journal(ALL_COMMITS)?;
-            self.write_back.sync(&self.table, disk)
+            let mut changes = Vec::new();
+            self.table.change_again(unsynced.iter().chain([record]), &mut changes)?;
+            let mut again = Vec::new();
+            if !changes.is_empty() {
+                Packer::default().pack(&changes, &mut again);
+            }
+            let stalled = || Err(StoreError::new("cannot write the journal: the database is stalled"));
+            disk.append_journal(number, &again, Patience::Fsync).unwrap_or_else(stalled)?;
+            if !again.is_empty() {
+                self.write_back.journal_grew(number, again.len(), &self.table.marks);
+            }
+            disk.sync()
         });
         match &caught_up {
             Ok(()) => self.health.caught_up(),
-            Err(error) => self.health.broke(error),
+            Err(error) => {
+                self.unsynced.put_back(unsynced);
+                self.health.broke(error);
+            }
         }
         caught_up
     }
 
-    /// Brings the counters' own records up to date.
+    /// Writes back the oldest segment of the journal if the journal is nearly as long as it may be. False when there was
+    /// nothing to do.
     ///
     /// # Errors
-    /// When the disk refuses writes.
-    pub fn write_back(&self) -> Result<(), StoreError> {
-        self.on_well_disk(|disk| self.write_back.run(&self.table, disk))
+    /// When the disk refuses reads or writes.
+    pub fn write_back_if_due(&self) -> Result<bool, StoreError> {
+        if !self.write_back.is_due() {
+            return Ok(false);
+        }
+        self.on_well_disk(|disk| self.write_back.run_oldest(self.scene(disk)))
     }
 
-    /// Forces everything that was committed or written back to stable storage.
+    /// Brings all counters' own records up to date.
+    ///
+    /// # Errors
+    /// When the disk refuses reads or writes.
+    pub fn write_back(&self) -> Result<(), StoreError> {
+        self.write_back_at(self.timings.now())
+    }
+
+    /// As [`Engine::write_back`], but only counters that have expired by `now` are forgotten instead.
+    pub(super) fn write_back_at(&self, now: Timestamp) -> Result<(), StoreError> {
+        self.on_well_disk(|disk| {
+            let (through, record, pending) = {
+                // No commit is under way: every change is in the journal, in this record, or pending.
+                let committer = self.committer.lock();
+                let through = self.write_back.close_segment(&self.table.marks);
+                (through, committer.record.clone(), self.pending())
+            };
+            let scene = Scene { now, ..self.scene(disk) };
+            self.write_back.run_through(scene, through, &[&record, &pending])
+        })
+    }
+
+    /// A record of the changes that no commit has taken yet.
+    fn pending(&self) -> Vec<u8> {
+        let mut pending = Vec::new();
+        self.table.copy_journal(&mut Packer::default(), &mut pending);
+        pending
+    }
+
+    fn scene<'a>(&'a self, disk: &'a D) -> Scene<'a, D> {
+        Scene { table: &self.table, group: &self.group, budget: &self.budget, disk, now: self.timings.now() }
+    }
+
+    /// Forces everything that was committed to stable storage.
     ///
     /// # Errors
     /// When the disk refuses it.
     pub fn sync(&self) -> Result<(), StoreError> {
-        self.on_well_disk(|disk| self.write_back.sync(&self.table, disk))
+        self.on_well_disk(|disk| {
+            let covered = self.unsynced.take();
+            let synced = disk.sync();
+            if synced.is_err() {
+                self.unsynced.put_back(covered);
+            }
+            synced
+        })
+    }
+
+    /// Commits what no hit waits for any more: for the end.
+    ///
+    /// # Errors
+    /// When the disk refuses writes.
+    pub fn commit_rest(&self) -> Result<(), StoreError> {
+        match self.group.try_lead() {
+            Some(leader) => self.finish(&leader, leader.begin()),
+            // A commit is under way that nobody sees to.
+            None => self.write_back(),
+        }
     }
 
     /// Does `work`, after the failure of which the database has to be opened again.
-    fn on_well_disk(&self, work: impl FnOnce(&D) -> Result<(), StoreError>) -> Result<(), StoreError> {
+    fn on_well_disk<T>(&self, work: impl FnOnce(&D) -> Result<T, StoreError>) -> Result<T, StoreError> {
         if let Some(fault) = self.health.fault() {
             return Err(fault);
         }
@@ -294,6 +414,7 @@ impl<D: Disk> Engine<D> {
         *disk = Some(open()?);
         // It is unknown what the disk has lost or kept.
         self.budget.doubt();
+        self.table.forget_records();
         Ok(())
     }
 
@@ -314,11 +435,3 @@ fn reopening() -> StoreError {
 
 #[cfg(all(test, not(feature = "model")))]
 mod tests;
-
-pub(super) fn decode(limit: &Limit, stored: &[u8]) -> Result<State, StoreError> {
-    value::decode(limit, stored).map_err(damaged)
-}
-
-fn damaged(damaged: value::Damaged) -> StoreError {
-    StoreError::new(damaged.to_string())
-}

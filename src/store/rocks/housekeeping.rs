@@ -10,7 +10,9 @@ use super::shared::Shared;
 use crate::store::error::StoreError;
 use crate::store::outage::Outage;
 
-/// How often counters are written back and the write-ahead log is fsynced.
+/// How often to look whether the journal has become long.
+const WRITE_BACK_INTERVAL: Duration = Duration::from_millis(50);
+/// How often the write-ahead log is fsynced.
 pub const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
 /// How long an acknowledged hit may wait for its commit with [`super::Durability::Lazy`].
 const LAZY_INTERVAL: Duration = Duration::from_millis(100);
@@ -20,10 +22,15 @@ const HEAL_INTERVAL: Duration = Duration::from_millis(200);
 impl Shared {
     pub(super) fn write_back_loop(&self) {
         let mut outage = Outage::of("write-backs", "counters stay in the journal");
-        while !self.stopped_within(HOUSEKEEPING_INTERVAL) {
+        while !self.stopped_within(WRITE_BACK_INTERVAL) {
             // A disk that has failed is logged where it fails, and healed by another thread.
-            if self.engine.health.is_well() {
-                outage.note(&self.engine.write_back());
+            while self.engine.health.is_well() {
+                let written = self.engine.write_back_if_due();
+                let is_more = matches!(written, Ok(true));
+                outage.note(&written.map(drop));
+                if !is_more {
+                    break;
+                }
             }
         }
     }
@@ -34,7 +41,7 @@ impl Shared {
         let mut outage = Outage::of("fsyncs", "acknowledged hits are not on stable storage");
         while !self.stopped_within(HOUSEKEEPING_INTERVAL) {
             let done = engine.done();
-            if !engine.health.is_well() || (done == synced && !engine.write_back.has_unsynced()) {
+            if !engine.health.is_well() || done == synced {
                 continue;
             }
             let begun = engine.timings.now();

@@ -1,10 +1,19 @@
 //! Journal records: what one commit changed, packed into one value.
 //!
-//! A record is a run of changes, each `key length, key, value length, value` with lengths as 32-bit little-endian
-//! numbers; a value of length 0 says that the bucket is forgotten. Values are absolute, so replaying a record twice, or
-//! a record whose changes have long reached the counters, changes nothing. Nothing here talks to RocksDB.
+//! Values are absolute, so replaying a record twice, or a record whose changes have long reached the counters, changes
+//! nothing. A value of length 0 says that the bucket is forgotten. Nothing here talks to RocksDB.
+//!
+//! Before a commit, changes are *staged*: each `key length, key, value length, value` with lengths as 32-bit
+//! little-endian numbers. That was format 1's record, too. A record of format 2 begins with [`MAGIC`], which is longer
+//! than any key, and goes on with a run of changes: how many bytes of the key are those of the key before, how many
+//! follow, these, the value's length, the value. These numbers are LEB128. Keys of one rule differ in the actor only, so
+//! most changes take a third of their staged length.
+
+use crate::store::error::StoreError;
 
 const LENGTH: usize = size_of::<u32>();
+/// Begins a record of format 2.
+const MAGIC: [u8; LENGTH] = [2, 0, 0, 0xff];
 
 /// One change of one bucket.
 #[derive(Debug, PartialEq, Eq)]
@@ -14,37 +23,38 @@ pub struct Change<'a> {
     pub value: &'a [u8],
 }
 
-/// A record that ends in the middle of a change.
+/// A record that ends in the middle of a change, or refers to more of a key than there was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a journal record ends in the middle of a change")]
 pub struct Truncated;
 
-/// Appends a change; returns the offset at which its value lies.
-pub fn append(record: &mut Vec<u8>, key: &[u8], value: &[u8]) -> usize {
-    append_with(record, key, |out| out.extend_from_slice(value))
+impl From<Truncated> for StoreError {
+    fn from(truncated: Truncated) -> Self {
+        StoreError::new(truncated.to_string())
+    }
 }
 
-/// As [`append`], with the value that `write_value` appends.
-pub fn append_with(record: &mut Vec<u8>, key: &[u8], write_value: impl FnOnce(&mut Vec<u8>)) -> usize {
-    record.extend_from_slice(&length_of(key));
-    record.extend_from_slice(key);
-    record.extend_from_slice(&[0; LENGTH]);
-    let value_at = record.len();
-    write_value(record);
-    let (before, value) = record.split_at_mut(value_at);
+/// Stages a change whose value `write_value` appends; returns the offset at which the value lies.
+pub fn stage(staged: &mut Vec<u8>, key: &[u8], write_value: impl FnOnce(&mut Vec<u8>)) -> usize {
+    staged.extend_from_slice(&length_of(key));
+    staged.extend_from_slice(key);
+    staged.extend_from_slice(&[0; LENGTH]);
+    let value_at = staged.len();
+    write_value(staged);
+    let (before, value) = staged.split_at_mut(value_at);
     if let Some(length) = before.last_chunk_mut() {
         *length = length_of(value);
     }
     value_at
 }
 
-/// Replaces the value at `offset` by a later one of the same length, the one that `write_value` appends; false, and
-/// nothing done, when the lengths differ.
-pub fn overwrite_with(record: &mut Vec<u8>, offset: usize, write_value: impl FnOnce(&mut Vec<u8>)) -> bool {
-    let end = record.len();
+/// Replaces the staged value at `offset` by a later one of the same length, the one that `write_value` appends; false,
+/// and nothing done, when the lengths differ.
+pub fn restage(staged: &mut Vec<u8>, offset: usize, write_value: impl FnOnce(&mut Vec<u8>)) -> bool {
+    let end = staged.len();
     // Written at the end first: in memory that was just used, unlike a buffer of its own would be.
-    write_value(record);
-    let (earlier, later) = record.split_at_mut(end);
+    write_value(staged);
+    let (earlier, later) = staged.split_at_mut(end);
     let earlier_length = offset.checked_sub(LENGTH).and_then(|start| earlier.get(start..offset));
     let is_as_long = earlier_length == Some(&length_of(later));
     let place = earlier.get_mut(offset..offset + later.len()).filter(|_| is_as_long);
@@ -52,45 +62,133 @@ pub fn overwrite_with(record: &mut Vec<u8>, offset: usize, write_value: impl FnO
     if let Some(place) = place {
         place.copy_from_slice(later);
     }
-    record.truncate(end);
+    staged.truncate(end);
     is_replaced
 }
 
-/// The changes of a record, in the order in which they were made. Ends after the first error.
-pub fn changes(mut record: &[u8]) -> impl Iterator<Item = Result<Change<'_>, Truncated>> {
+/// The staged changes, in the order in which they were made. Ends after the first error.
+pub fn staged(mut staged: &[u8]) -> impl Iterator<Item = Result<Change<'_>, Truncated>> {
     std::iter::from_fn(move || {
-        if record.is_empty() {
+        if staged.is_empty() {
             return None;
         }
-        let change = read_change(&mut record);
+        let change = read_staged(&mut staged);
         if change.is_err() {
-            record = &[];
+            staged = &[];
         }
         Some(change)
     })
 }
 
-/// The keys of `changes`, which this process has packed itself.
-pub fn keys(changes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    self::changes(changes).map_while(Result::ok).map(|change| change.key)
+/// Packs staged changes into a record. Reused from record to record.
+#[derive(Debug, Default)]
+pub struct Packer {
+    key_before: Vec<u8>,
 }
 
-fn read_change<'a>(record: &mut &'a [u8]) -> Result<Change<'a>, Truncated> {
-    let key = read_bytes(record)?;
-    let value = read_bytes(record)?;
+impl Packer {
+    /// Appends staged changes to `record`; an empty one is begun.
+    pub fn pack(&mut self, staged: &[u8], record: &mut Vec<u8>) {
+        if staged.is_empty() {
+            return;
+        }
+        if record.is_empty() {
+            self.key_before.clear();
+            record.extend_from_slice(&MAGIC);
+        }
+        // This process has staged them itself.
+        for Change { key, value } in self::staged(staged).map_while(Result::ok) {
+            let shared = shared_length(&self.key_before, key);
+            let rest = key.get(shared..).unwrap_or_default();
+            write_number(record, shared);
+            write_number(record, rest.len());
+            record.extend_from_slice(rest);
+            write_number(record, value.len());
+            record.extend_from_slice(value);
+            self.key_before.truncate(shared);
+            self.key_before.extend_from_slice(rest);
+        }
+    }
+}
+
+/// Calls `each` with the changes of a record, of either format, in the order in which they were made.
+///
+/// # Errors
+/// The first of `each`'s, and one when the record is damaged; the changes before that have been seen.
+pub fn each_change<E: From<Truncated>>(
+    record: &[u8],
+    mut each: impl FnMut(Change<'_>) -> Result<(), E>,
+) -> Result<(), E> {
+    let Some(mut rest) = record.strip_prefix(&MAGIC) else {
+        return staged(record).try_for_each(|change| each(change?));
+    };
+    let mut key = Vec::new();
+    while !rest.is_empty() {
+        let shared = read_number(&mut rest)?;
+        if shared > key.len() {
+            return Err(Truncated.into());
+        }
+        key.truncate(shared);
+        key.extend_from_slice(read_sized(&mut rest)?);
+        let value = read_sized(&mut rest)?;
+        each(Change { key: &key, value })?;
+    }
+    Ok(())
+}
+
+/// How many bytes two keys have in common at their beginnings.
+fn shared_length(one: &[u8], other: &[u8]) -> usize {
+    const WORD: usize = size_of::<u64>();
+    let words = one.chunks_exact(WORD).zip(other.chunks_exact(WORD)).take_while(|(one, other)| one == other);
+    let start = words.count() * WORD;
+    let bytes = one.iter().skip(start).zip(other.iter().skip(start));
+    start + bytes.take_while(|(one, other)| one == other).count()
+}
+
+fn read_staged<'a>(staged: &mut &'a [u8]) -> Result<Change<'a>, Truncated> {
+    let key = read_bytes(staged)?;
+    let value = read_bytes(staged)?;
     Ok(Change { key, value })
 }
 
-fn read_bytes<'a>(record: &mut &'a [u8]) -> Result<&'a [u8], Truncated> {
-    let (length, rest) = record.split_first_chunk::<LENGTH>().ok_or(Truncated)?;
+fn read_bytes<'a>(staged: &mut &'a [u8]) -> Result<&'a [u8], Truncated> {
+    let (length, rest) = staged.split_first_chunk::<LENGTH>().ok_or(Truncated)?;
     let (bytes, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or(Truncated)?;
-    *record = rest;
+    *staged = rest;
     Ok(bytes)
 }
 
 fn length_of(bytes: &[u8]) -> [u8; LENGTH] {
     // Keys and values are bounded far below 4 GiB by the limits on requests and on logs.
     u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes()
+}
+
+fn read_sized<'a>(record: &mut &'a [u8]) -> Result<&'a [u8], Truncated> {
+    let length = read_number(record)?;
+    let (bytes, rest) = record.split_at_checked(length).ok_or(Truncated)?;
+    *record = rest;
+    Ok(bytes)
+}
+
+fn write_number(record: &mut Vec<u8>, mut number: usize) {
+    while number >= 0x80 {
+        record.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    record.push(number as u8);
+}
+
+fn read_number(record: &mut &[u8]) -> Result<usize, Truncated> {
+    let mut number = 0usize;
+    for shift in (0..usize::BITS).step_by(7) {
+        let (byte, rest) = record.split_first().ok_or(Truncated)?;
+        *record = rest;
+        number |= usize::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Ok(number);
+        }
+    }
+    Err(Truncated)
 }
 
 #[cfg(test)]
@@ -102,42 +200,64 @@ mod tests {
 
     fn pairs() -> impl Strategy<Value = Pairs> {
         let bytes = || prop::collection::vec(any::<u8>(), 0..20);
-        prop::collection::vec((bytes(), bytes()), 0..8)
+        let key =
+            prop_oneof![bytes(), bytes().prop_map(|end| [&b"a rule's prefix, longer than a word"[..], &end].concat())];
+        prop::collection::vec((key, prop_oneof![bytes(), Just(vec![7; 300])]), 0..8)
     }
 
-    fn record_of(pairs: &Pairs) -> Vec<u8> {
-        let mut record = Vec::new();
+    fn staged_of(pairs: &Pairs) -> Vec<u8> {
+        let mut staged = Vec::new();
         for (key, value) in pairs {
-            let at = append(&mut record, key, value);
-            assert_eq!(&record[at..], value);
+            let at = stage(&mut staged, key, |out| out.extend_from_slice(value));
+            assert_eq!(&staged[at..], value);
         }
-        record
+        staged
+    }
+
+    fn changes(record: &[u8]) -> Result<Pairs, Truncated> {
+        let mut changes = Vec::new();
+        each_change(record, |change| {
+            changes.push((change.key.to_vec(), change.value.to_vec()));
+            Ok(())
+        })
+        .map(|()| changes)
     }
 
     proptest! {
         #[test]
-        fn a_record_reads_back(pairs in pairs()) {
-            let record = record_of(&pairs);
-            let read: Result<Pairs, _> =
-                changes(&record).map(|c| c.map(|c| (c.key.to_vec(), c.value.to_vec()))).collect();
-            prop_assert_eq!(read, Ok(pairs));
+        fn a_record_of_either_format_reads_back(pairs in pairs(), more in pairs()) {
+            let staged = staged_of(&pairs);
+            prop_assert_eq!(changes(&staged), Ok(pairs.clone()), "format 1");
+            let (mut packer, mut record) = (Packer::default(), Vec::new());
+            packer.pack(&staged_of(&more), &mut vec![]);
+            packer.pack(&staged, &mut record);
+            packer.pack(&staged_of(&more), &mut record);
+            prop_assert_eq!(changes(&record), Ok([pairs, more].concat()), "format 2");
         }
 
         #[test]
         fn a_later_value_takes_the_place_of_an_earlier_one_of_its_length(mut pairs in pairs(), later: [u8; 9]) {
-            let mut record = record_of(&pairs);
-            let at = append(&mut record, b"key", &[0; 9]);
-            let before = record.clone();
-            prop_assert!(!overwrite_with(&mut record, at, |out| out.extend_from_slice(&later[..8])));
-            prop_assert_eq!(&record, &before);
-            prop_assert!(overwrite_with(&mut record, at, |out| out.extend_from_slice(&later)));
+            let mut staged = staged_of(&pairs);
+            let at = stage(&mut staged, b"key", |out| out.extend_from_slice(&[0; 9]));
+            let before = staged.clone();
+            prop_assert!(!restage(&mut staged, at, |out| out.extend_from_slice(&later[..8])));
+            prop_assert_eq!(&staged, &before);
+            prop_assert!(restage(&mut staged, at, |out| out.extend_from_slice(&later)));
             pairs.push((b"key".to_vec(), later.to_vec()));
-            prop_assert_eq!(record, record_of(&pairs));
+            prop_assert_eq!(staged, staged_of(&pairs));
         }
 
         #[test]
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-            let _ = changes(&bytes).count();
+            let _ = changes(&bytes);
+            let _ = changes(&[&MAGIC[..], &bytes].concat());
         }
+    }
+
+    #[test]
+    fn a_record_that_refers_to_what_is_not_there_is_damaged() {
+        assert_eq!(changes(&[&MAGIC[..], &[1, 0, 0]].concat()), Err(Truncated));
+        assert_eq!(changes(&[&MAGIC[..], &[0, 2, b'a']].concat()), Err(Truncated));
+        assert_eq!(changes(&[&MAGIC[..], &[0xff; 11]].concat()), Err(Truncated));
     }
 }

@@ -21,7 +21,7 @@ impl Shared {
         metrics
     }
 
-    fn own(&self) -> [Metric; 11] {
+    fn own(&self) -> [Metric; 12] {
         let (engine, swept, usage) = (&self.engine, &self.swept, self.engine.table.usage());
         [
             Metric::histogram(
@@ -37,10 +37,11 @@ impl Shared {
             gauge("divvy_commits_failing", "1 while commits fail.", u64::from(!engine.health.is_well())),
             gauge(
                 "divvy_journal_bytes",
-                "Changes in the journal whose counters are not written back yet.",
+                "Size of the journal: changes that are kept until their counters are written back.",
                 engine.write_back.journal_bytes(),
             ),
             gauge("divvy_hot_counters", "Counters in the hot table.", usage.counters),
+            gauge("divvy_hot_table_bytes", "Memory of the hot table.", usage.bytes),
             Metric::counter("divvy_hot_table_hits_total", "Actions on counters in the hot table.", usage.hits),
             Metric::counter(
                 "divvy_hot_table_misses_total",

@@ -2,9 +2,9 @@
 //!
 //! A hit changes its counter in the [`table`], under its stripe's mutex. A [`commit`] writes the changes of all
 //! connections as one [`journal`] record and then releases their replies. The counters' own records in the [`database`]
-//! follow behind, by [`write_back`]; opening replays what is left of the journal. Expired counters are reclaimed by a
+//! follow far behind, by [`write_back`]; opening replays the journal into the table. Expired counters are reclaimed by a
 //! compaction [`filter`]. The [`engine`] runs all of this over any [`disk`]; here are the public store and its threads
-//! ([`housekeeping`], [`bound`]), which know that the disk is RocksDB.
+//! ([`housekeeping`], [`loading`], [`bound`]), which know that the disk is RocksDB.
 
 mod backup;
 mod bound;
@@ -18,16 +18,24 @@ mod filter;
 mod health;
 mod housekeeping;
 pub mod journal;
+mod loading;
+mod marks;
 mod metrics;
 #[cfg(all(test, feature = "model"))]
 mod model;
 mod open_error;
+mod segments;
 mod shared;
+mod slot;
+mod slots;
+mod stored;
 mod stored_count;
+mod stripe;
 mod sync;
 mod synced;
 mod table;
 mod timings;
+mod unsynced;
 mod wal;
 mod write_back;
 
@@ -41,7 +49,7 @@ use parking_lot::{Condvar, Mutex};
 use self::backup::Backups;
 pub use self::backup::{RestoreError, restore};
 use self::database::Database;
-use self::engine::{Engine, decode};
+use self::engine::{Engine, Journal};
 use self::filter::{OnDrop, Swept};
 pub use self::open_error::OpenError;
 use self::shared::Shared;
@@ -77,19 +85,32 @@ impl RocksStore {
     /// # Errors
     /// See [`OpenError`]: nothing is overwritten then.
     pub fn open(path: &Path, options: RocksOptions) -> Result<Self, OpenError> {
-        let table = Arc::new(Table::new(options.hot_counters));
+        let table = Arc::new(Table::new(options.cache_memory));
         let budget = Arc::new(CounterBudget::new(options.bounds));
         let swept = Arc::new(Swept::new(on_drop(&table, &budget)));
         directory::claim(path)?;
         let lock = directory::lock(path)?;
         let database = Database::open(path, options.clock, Arc::clone(&swept))?;
-        match database.count {
-            Some(count) => budget.remembered(count),
-            None => budget.estimated(database.approximate_counters().unwrap_or_default()),
-        }
+        let (count, last_commit) = (database.count, database.last_commit);
+        let counters = database.approximate_counters().unwrap_or_default();
         let timings = Timings::new(options.clock);
+        let journal = Journal { last_commit, max_bytes: options.max_journal };
+        let engine =
+            Engine::new(database, Arc::clone(&table), Arc::clone(&budget), options.durability, timings, journal);
+        let damaged = |error: StoreError| OpenError::Damaged { path: path.into(), reason: error.to_string() };
+        engine.replay().map_err(damaged)?;
+        match count {
+            Some(count) => budget.remembered(count),
+            None => budget.estimated(counters + table.tally().unrecorded.unsigned_abs()),
+        }
+        if counters == 0 && last_commit == 0 {
+            table.holds_all();
+        }
+        // Last: an earlier divvy can open the directory until then.
+        directory::upgrade(path)
+            .map_err(|error| OpenError::Unusable { path: path.into(), reason: error.to_string() })?;
         let shared = Arc::new(Shared {
-            engine: Arc::new(Engine::new(database, table, budget, options.durability, timings)),
+            engine: Arc::new(engine),
             path: path.to_owned(),
             swept,
             _lock: lock,
@@ -103,6 +124,7 @@ impl RocksStore {
             spawn("divvy-write-back", &shared, Shared::write_back_loop)?,
             spawn("divvy-fsync", &shared, Shared::sync_loop)?,
             spawn("divvy-heal", &shared, Shared::heal_loop)?,
+            spawn("divvy-load", &shared, Shared::load_loop)?,
         ];
         match options.durability {
             Durability::Sync => writers.push(spawn("divvy-commit", &shared, Shared::sync_commit_loop)?),
@@ -231,7 +253,8 @@ impl Shared {
                 looked_at += 1;
                 let state = engine.table.peek(key).unwrap_or_else(|| {
                     // The others are listed all the same.
-                    decode(&listing.limit, stored).inspect_err(|error| engine.damage.note_record(key, error)).ok()
+                    let decoded = stored::decode_as(&listing.limit, stored);
+                    decoded.inspect_err(|error| engine.damage.note_record(key, error)).ok().map(|(state, _)| state)
                 });
                 Ok(page.add(listing, key.get(listing.prefix.len()..).unwrap_or_default(), state.as_ref(), looked_at))
             })
@@ -258,8 +281,7 @@ impl Shared {
         if !engine.health.is_well() {
             self.heal();
         }
-        // This writes all there is, committed or not.
-        let result = engine.write_back().and_then(|()| engine.sync());
+        let result = engine.commit_rest().and_then(|()| engine.sync());
         let stopped = engine.with_disk(|database| {
             database.stop_background_work();
             Ok(())

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::store::key::FORMAT_VERSION;
+use super::directory::FORMAT;
 
 /// Why a data directory could not be opened. Nothing was changed in it.
 #[derive(Debug, thiserror::Error)]
@@ -16,7 +16,7 @@ pub enum OpenError {
     )]
     NotOurs(PathBuf),
     #[error(
-        "{path} was written in format {found}, and this divvy reads format {FORMAT_VERSION}; run the divvy that wrote it, or choose another --data-dir (nothing was changed)"
+        "{path} was written in format {found}, and this divvy reads formats up to {FORMAT}; run the divvy that wrote it, or choose another --data-dir (nothing was changed)"
     )]
     UnknownFormat { path: PathBuf, found: String },
     #[error(

@@ -1,36 +1,38 @@
-//! The hot table: the counters in use, in memory, in front of RocksDB.
+//! The hot table: counters in memory, in front of RocksDB.
 //!
 //! Striped by key hash: a stripe's mutex makes read-modify-write atomic and gives read-your-writes. Beside its counters
-//! a stripe keeps what the next commit has to write (journal records) and what the next write-back has to write (keys).
-//! A counter stays in the table until its own record in RocksDB is current and synced. Nothing here waits for a disk,
-//! except to load a counter that is not in the table.
+//! a stripe keeps what the next commit has to write. A counter stays in the table until its own record in RocksDB is
+//! current. Nothing here waits for a disk, except to look up a counter that may be in RocksDB and is not in the table.
+//!
+//! An entry need not hold its key: 74 bits of a hash whose secret is drawn at each start stand for it. That two of 100
+//! million keys share them has a probability of 3 · 10⁻⁷, and no client can bring it about.
 
+use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry as Place;
 use siphasher::sip128::SipHasher13;
 
 use super::commit::GroupCommit;
 use super::health::Health;
-use super::journal;
-use super::sync::atomic::{AtomicU64, Ordering::AcqRel};
+use super::journal::{self, Packer};
+use super::marks::{Mark, Marks};
+use super::slot::Tags;
+use super::stripe::Stripe;
+use super::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
 use super::sync::{Mutex, MutexGuard};
 use crate::algorithm::{Outcome, State};
 use crate::clock::Timestamp;
 use crate::store::batch::{Change, Entry};
 use crate::store::counter_budget::CounterBudget;
 use crate::store::error::StoreError;
-use crate::store::value;
 
 /// Number of stripes, a power of two. The model checker sees more with few of them.
 pub const STRIPES: usize = if cfg!(all(test, feature = "model")) { 2 } else { 1024 };
 const WORD_BITS: usize = u64::BITS as usize;
 
-/// Stands for a bucket key: 128 bits of a hash whose secret is drawn at start, so that two keys of one table never
-/// meet, by chance or by design, and an entry need not hold its key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeyHash {
+/// Stands for a bucket key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct KeyHash {
     high: u64,
     low: u64,
 }
@@ -39,35 +41,6 @@ impl KeyHash {
     fn stripe(self) -> usize {
         self.low as usize % STRIPES
     }
-}
-
-/// How a counter's own record in RocksDB compares with the counter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Record {
-    /// The same, and synced: the counter may be evicted.
-    Current,
-    /// Older; the key is in the stripe's list for the next write-back.
-    Dirty,
-    /// Being written, or written and not synced; a change sets it back to `Dirty`.
-    Writing,
-}
-
-#[derive(Debug)]
-struct Counter {
-    hash: KeyHash,
-    /// `None`: no such bucket, or forgotten.
-    state: Option<State>,
-    expires: Timestamp,
-    /// The commit that makes the last change durable.
-    changed_in: u64,
-    /// Where the last change's value lies in the stripe's journal, while `drained` is the stripe's.
-    journal_at: usize,
-    drained: u64,
-    record: Record,
-    /// The number of the write with its record, while that is `Writing`.
-    write: u32,
-    /// Touched since the last eviction sweep.
-    used: bool,
 }
 
 /// What an action on a counter came to.
@@ -94,61 +67,57 @@ pub struct Surroundings<'a> {
     pub budget: &'a CounterBudget,
 }
 
-/// One stripe's counters and the writes they owe.
-#[derive(Debug, Default)]
-pub struct Stripe {
-    counters: HashTable<Counter>,
-    /// Evict down to this many counters,
-    capacity: usize,
-    /// once there are so many: more than `capacity` only while too many of them are not `Current`.
-    sweep_at: usize,
-    /// Changes since the last commit took them, as journal records.
-    journal: Vec<u8>,
-    /// How often commits have taken `journal`.
-    drained: u64,
-    /// Keys of dirty counters, as changes without values.
-    dirty: Vec<u8>,
-    /// Counters that were made here, less those that were forgotten; and as it was when `dirty` was taken last.
-    begun: i64,
-    begun_when_taken: i64,
-    /// Actions, and those whose counter had to be loaded.
-    acted: u64,
-    loaded: u64,
-}
-
 /// What the table holds, and how it served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     pub counters: u64,
-    /// Actions on counters that were in the table.
+    pub bytes: u64,
+    /// Actions that needed no look-up in RocksDB.
     pub hits: u64,
-    /// Actions on counters that had to be loaded.
+    /// Actions on counters that had to be looked up.
     pub misses: u64,
+}
+
+/// The number of counters, as the table sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Counters without a record in RocksDB, less records without a counter.
+    pub unrecorded: i64,
+    /// Counters that were made since the start, less those that were forgotten.
+    pub begun: i64,
 }
 
 /// The striped table.
 pub struct Table {
     stripes: Box<[Mutex<Stripe>]>,
-    /// One bit a stripe: set while it has journal records that no commit took.
+    /// One bit a stripe: set while it has staged changes that no commit took.
     pending: Box<[AtomicU64]>,
+    pub marks: Marks,
+    /// Which counters have records is known.
+    knows_records: AtomicBool,
+    /// What a stripe's counters may take (bytes).
+    stripe_memory: usize,
     hasher: SipHasher13,
 }
 
 impl Table {
-    /// A table that evicts down to `capacity` counters wherever their records in RocksDB are current.
-    pub fn new(capacity: usize) -> Self {
+    /// A table that takes up to `memory` bytes, and more only for counters whose records in RocksDB are not current.
+    pub fn new(memory: usize) -> Self {
         let [low, high] = hash_secret();
-        let capacity = capacity.div_ceil(STRIPES).max(1);
         Self {
-            stripes: (0..STRIPES).map(|_| Mutex::new(Stripe::with_capacity(capacity))).collect(),
+            stripes: (0..STRIPES).map(|_| Mutex::default()).collect(),
             pending: (0..STRIPES.div_ceil(WORD_BITS)).map(|_| AtomicU64::new(0)).collect(),
+            marks: Marks::new(),
+            knows_records: AtomicBool::new(false),
+            stripe_memory: memory / STRIPES,
             hasher: SipHasher13::new_with_keys(low, high),
         }
     }
 
-    pub fn hash(&self, key: &[u8]) -> KeyHash {
-        let hash = self.hasher.hash(key);
-        KeyHash { high: hash.h1, low: hash.h2 }
+    /// The store holds no counter but those in the table.
+    pub fn holds_all(&self) {
+        self.stripes.iter().for_each(|stripe| stripe.lock().holds_all = true);
+        self.knows_records.store(true, Release);
     }
 
     /// Applies `entry` to the counter with `key`, if there is one or there is room for it; `load` reads the counter's
@@ -167,40 +136,36 @@ impl Table {
         let hash = self.hash(key);
         let mut guard = self.stripe(hash.stripe());
         let stripe = &mut *guard;
-        stripe.make_room();
         stripe.acted += 1;
-        // Asked only about counters that the entry would begin: what is refused must not push others out of the table.
-        let refusal = |counter: &Counter| {
-            if counter.state.is_some() {
-                return None;
+        let mut index = stripe.find(hash.high);
+        if index.is_none() && !stripe.holds_all {
+            stripe.loaded += 1;
+            if let Some((state, expires)) = load()? {
+                stripe.make_room(self.stripe_memory, &self.marks);
+                let tags = stripe.loaded_tags(self.marks.clean_mark(), true);
+                index = Some(stripe.set(None, hash.high, Some(state), expires, tags));
             }
-            match health.refusal(entry) {
-                Some(fault) => Some(Err(fault)),
-                None => budget.refusal(entry),
+        }
+        let found = stripe.found(index);
+        let is_new = found.state().is_none();
+        if is_new {
+            // What is refused must leave no trace, and push no other counter out of the table.
+            if let Some(fault) = health.refusal(entry) {
+                return Err(fault);
             }
-        };
-        let counter = match stripe.counters.entry(hash.high, |other| other.hash == hash, |other| other.hash.high) {
-            Place::Occupied(place) => {
-                let counter = place.into_mut();
-                if let Some(refusal) = refusal(counter) {
-                    return refusal.map(Acted::at_once);
-                }
-                counter
+            if let Some(refusal) = budget.refusal(entry) {
+                return refusal.map(Acted::at_once);
             }
-            Place::Vacant(place) => {
-                stripe.loaded += 1;
-                let loaded = Counter::loaded(hash, load()?);
-                if let Some(refusal) = refusal(&loaded) {
-                    return refusal.map(Acted::at_once);
-                }
-                place.insert(loaded).into_mut()
-            }
-        };
-        counter.used = true;
-        let is_new = counter.state.is_none();
-        let (outcome, change) = entry.decide(counter.state.as_ref());
+        }
+        let (outcome, change) = entry.decide(found.state());
         let state = match change {
-            Change::Keep => return Ok(Acted { outcome, durable_after: counter.changed_in }),
+            Change::Keep => {
+                let durable_after = index.map_or(0, |index| {
+                    stripe.touch(index);
+                    stripe.durable_after(index)
+                });
+                return Ok(Acted { outcome, durable_after });
+            }
             Change::Set(state) => Some(state),
             Change::Clear => None,
         };
@@ -219,112 +184,198 @@ impl Table {
             }
             _ => {}
         }
-        if stripe.journal.is_empty() {
-            self.mark_pending(hash.stripe());
+        if index.is_none() {
+            stripe.make_room(self.stripe_memory, &self.marks);
         }
-        counter.expires = state.as_ref().map_or(now, |state| entry.expiry(state, now));
-        counter.state = state;
-        // Read under the stripe's lock: that commit has not yet taken this stripe's journal, or the next one will.
-        counter.changed_in = group.open();
-        let write_value = |out: &mut Vec<u8>| counter.write_value(out);
-        let overwritten = counter.drained == stripe.drained
-            && journal::overwrite_with(&mut stripe.journal, counter.journal_at, write_value);
-        if !overwritten {
-            counter.journal_at = journal::append_with(&mut stripe.journal, key, write_value);
-            counter.drained = stripe.drained;
-        }
-        counter.mark_dirty(key, &mut stripe.dirty);
-        Ok(Acted { outcome, durable_after: counter.changed_in })
+        let is_recorded = index.is_some_and(|index| stripe.slot(index).tags().recorded);
+        let tags = self.change(stripe, hash, group, is_recorded);
+        let expires = state.as_ref().map_or(now, |state| entry.expiry(state, now));
+        let index = stripe.set(index, hash.high, state, expires, tags);
+        stage(stripe, hash.high, index, key);
+        Ok(Acted { outcome, durable_after: stripe.changed_in })
     }
 
     /// The state of the counter with `key`, as it is now; the outer `None` when it is not in the table.
     pub fn peek(&self, key: &[u8]) -> Option<Option<State>> {
         let hash = self.hash(key);
-        self.stripe(hash.stripe()).counter(hash).map(|counter| counter.state.clone())
+        let stripe = self.stripe(hash.stripe());
+        stripe.find(hash.high).map(|index| stripe.found(Some(index)).state().cloned())
     }
 
-    /// Moves every journal record that no commit has taken yet to `record`.
-    pub fn take_journal(&self, record: &mut Vec<u8>) {
+    /// Moves every change that no commit has taken yet to `record`.
+    pub fn take_journal(&self, packer: &mut Packer, record: &mut Vec<u8>) {
         for (word, bits) in self.pending.iter().enumerate() {
             let mut bits = bits.swap(0, AcqRel);
             while bits != 0 {
                 let mut stripe = self.stripe(word * WORD_BITS + bits.trailing_zeros() as usize);
-                record.append(&mut stripe.journal);
-                stripe.drained += 1;
+                packer.pack(&stripe.staged, record);
+                stripe.note_taken();
                 bits &= bits - 1;
             }
         }
     }
 
-    /// Appends to `changes` what every dirty counter of the stripe is now: a change each, as in a journal record. They
-    /// count as being written, in the write with this number, until [`Table::written`] or [`Table::not_written`].
-    pub fn take_dirty(&self, stripe: usize, write: u32, changes: &mut Vec<u8>) {
-        let mut guard = self.stripe(stripe);
+    /// Appends to `record` every change that no commit has taken yet, and leaves them for the next commit.
+    pub fn copy_journal(&self, packer: &mut Packer, record: &mut Vec<u8>) {
+        self.stripes.iter().for_each(|stripe| packer.pack(&stripe.lock().staged, record));
+    }
+
+    /// If the counter's last change lies in segment `through` or earlier and is not written back: stages in `changes`
+    /// what its record has to be. It counts as recorded. A counter that has expired by `now` is forgotten instead, which
+    /// is a change of its own.
+    pub fn write_back(
+        &self,
+        key: &[u8],
+        through: u32,
+        now: Timestamp,
+        (group, budget): (&GroupCommit, &CounterBudget),
+        changes: &mut Vec<u8>,
+    ) {
+        let hash = self.hash(key);
+        let mut guard = self.stripe(hash.stripe());
         let stripe = &mut *guard;
-        stripe.begun_when_taken = stripe.begun;
-        let dirty = std::mem::take(&mut stripe.dirty);
-        for key in journal::keys(&dirty) {
-            let hash = self.hash(key);
-            let Some(counter) = stripe.counters.find_mut(hash.high, |other| other.hash == hash) else { continue };
-            counter.record = Record::Writing;
-            counter.write = write;
-            journal::append_with(changes, key, |out| counter.write_value(out));
+        let Some(index) = stripe.find(hash.high) else { return };
+        let slot = stripe.slot(index);
+        let tags = slot.tags();
+        if self.marks.is_clean(tags.mark) || self.marks.number(tags.mark) > through {
+            return;
         }
-    }
-
-    /// The records of the counters with these changes are as [`Table::take_dirty`] gave them, and synced.
-    pub fn written(&self, write: u32, changes: &[u8]) {
-        for key in journal::keys(changes) {
-            let hash = self.hash(key);
-            let mut stripe = self.stripe(hash.stripe());
-            if let Some(counter) = stripe.counter(hash)
-                && counter.is_in(write)
-            {
-                counter.record = Record::Current;
-                // A stripe that is too large because of such counters may drop them when it is used next.
-                stripe.sweep_at = stripe.capacity;
+        if !slot.is_live() {
+            // One that was loaded from the journal may have a record, and it is not known yet.
+            if tags.recorded || !self.knows_records() {
+                journal::stage(changes, key, |_| ());
             }
+            stripe.retag(index, Tags { recorded: false, ..tags });
+        } else if slot.expires() <= now.as_nanos() {
+            stripe.begun -= 1;
+            budget.forget();
+            let tags = Tags { used: false, ..self.change(stripe, hash, group, tags.recorded) };
+            stripe.clear(index, tags);
+            stage(stripe, hash.high, index, key);
+        } else {
+            journal::stage(changes, key, |out| stripe.write_value(index, out));
+            stripe.retag(index, Tags { recorded: true, ..tags });
         }
     }
 
-    /// The counters with these changes could not be written or synced: the next write-back has to.
-    pub fn not_written(&self, write: u32, changes: &[u8]) {
-        for key in journal::keys(changes) {
-            let hash = self.hash(key);
-            let mut guard = self.stripe(hash.stripe());
-            let stripe = &mut *guard;
-            if let Some(counter) = stripe.counters.find_mut(hash.high, |other| other.hash == hash)
-                && counter.is_in(write)
-            {
-                counter.mark_dirty(key, &mut stripe.dirty);
+    /// Stages the counters that these records changed as they are now, once each, for the open segment.
+    ///
+    /// # Errors
+    /// When a record is damaged.
+    pub fn change_again<'a>(
+        &self,
+        records: impl Iterator<Item = &'a [u8]>,
+        changes: &mut Vec<u8>,
+    ) -> Result<(), StoreError> {
+        let mut seen = HashSet::new();
+        for record in records {
+            journal::each_change(record, |change| {
+                let hash = self.hash(change.key);
+                if seen.insert(hash) {
+                    let mut stripe = self.stripe(hash.stripe());
+                    if let Some(index) = stripe.find(hash.high) {
+                        let tags = Tags { mark: self.marks.open() as Mark, ..stripe.slot(index).tags() };
+                        stripe.retag(index, tags);
+                        journal::stage(changes, change.key, |out| stripe.write_value(index, out));
+                    }
+                }
+                Ok::<_, StoreError>(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// A change that was found in the journal when the store was opened, in segment `number`.
+    pub fn replay(&self, key: &[u8], state: Option<(State, Timestamp)>, number: u32) {
+        let hash = self.hash(key);
+        let mut stripe = self.stripe(hash.stripe());
+        let index = stripe.find(hash.high);
+        if index.is_none() {
+            stripe.make_room(self.stripe_memory, &self.marks);
+        }
+        let tags = Tags { recorded: false, mark: number as Mark, ..stripe.loaded_tags(0, false) };
+        let (state, expires) = state.unzip();
+        stripe.set(index, hash.high, state, expires.unwrap_or_default(), tags);
+    }
+
+    /// A record that was in RocksDB when nothing had left the table yet. The counter is loaded if there is room. No
+    /// write-back may run.
+    pub fn note_record(&self, key: &[u8], load: impl FnOnce() -> Option<(State, Timestamp)>) {
+        let hash = self.hash(key);
+        let mut guard = self.stripe(hash.stripe());
+        let stripe = &mut *guard;
+        if let Some(index) = stripe.find(hash.high) {
+            let slot = stripe.slot(index);
+            // The record of one that was forgotten is deleted by now if that is written back.
+            if !slot.tags().recorded && (slot.is_live() || !self.marks.is_clean(slot.tags().mark)) {
+                stripe.retag(index, Tags { recorded: true, ..slot.tags() });
             }
+            return;
+        }
+        // What has left may have changed since.
+        if stripe.holds_all || stripe.has_given_way() {
+            return;
+        }
+        match load() {
+            Some((state, expires)) if stripe.has_room(self.stripe_memory) => {
+                let tags = stripe.loaded_tags(self.marks.clean_mark(), false);
+                stripe.set(None, hash.high, Some(state), expires, tags);
+            }
+            _ => stripe.note_no_room(),
         }
     }
 
-    /// Counters that were made less those that were forgotten, as of when [`Table::take_dirty`] took each stripe last:
-    /// while no write-back runs, and the last one succeeded, RocksDB holds exactly these changes of the number of
-    /// counters.
-    pub fn begun_when_taken(&self) -> i64 {
-        self.stripes.iter().map(|stripe| stripe.lock().begun_when_taken).sum()
+    /// Every record was noted. A stripe that nothing has left holds all there is.
+    pub fn noted_records(&self) {
+        for stripe in &self.stripes {
+            let mut stripe = stripe.lock();
+            stripe.holds_all = !stripe.has_given_way();
+        }
+        self.knows_records.store(true, Release);
+    }
+
+    /// It is unknown which counters have records, until all records are noted again.
+    pub fn forget_records(&self) {
+        self.knows_records.store(false, Release);
+        self.stripes.iter().for_each(|stripe| stripe.lock().forget_records());
+    }
+
+    /// Whether it is known which counters have records.
+    pub fn knows_records(&self) -> bool {
+        self.knows_records.load(Acquire)
+    }
+
+    /// With the number of records in RocksDB this makes the number of counters: exactly, if records are known and no
+    /// write-back runs.
+    pub fn tally(&self) -> Tally {
+        let mut tally = Tally::default();
+        for stripe in &self.stripes {
+            let stripe = stripe.lock();
+            tally.unrecorded += stripe.unrecorded;
+            tally.begun += stripe.begun;
+        }
+        tally
     }
 
     /// A compaction drops a record of this counter, because it has expired. Whether that may have been its latest
     /// record: not when the table knows of a later one, or that the counter is forgotten.
     pub fn record_dropped(&self, key: &[u8], value: &[u8]) -> bool {
         let hash = self.hash(key);
-        let mut guard = self.stripe(hash.stripe());
-        let stripe = &mut *guard;
-        let Some(counter) = stripe.counters.find_mut(hash.high, |other| other.hash == hash) else { return true };
-        let is_latest = counter.record != Record::Dirty && counter.state.is_some() && counter.value() == value;
+        let mut stripe = self.stripe(hash.stripe());
+        let Some(index) = stripe.find(hash.high) else { return true };
+        let slot = stripe.slot(index);
+        let mut latest = Vec::new();
+        stripe.write_value(index, &mut latest);
+        let is_latest = slot.is_live() && self.marks.is_clean(slot.tags().mark) && latest == value;
         if is_latest {
-            counter.state = None;
+            stripe.clear(index, Tags { recorded: false, ..slot.tags() });
         }
         is_latest
     }
 
-    /// Forgets the counter if it has expired; the next write-back deletes its record. `load` tells when its record in
-    /// RocksDB expires. Nothing waits for that to be durable: an expired counter may come back after a crash. True if it
-    /// is one less.
+    /// Forgets the counter if it has expired; the caller deletes its record then. `load` tells when its record in RocksDB
+    /// expires. Nothing waits for that to be durable: an expired counter may come back after a crash. True if it is one
+    /// less.
     ///
     /// # Errors
     /// Those of `load`; nothing is changed then.
@@ -338,28 +389,22 @@ impl Table {
         let hash = self.hash(key);
         let mut guard = self.stripe(hash.stripe());
         let stripe = &mut *guard;
-        stripe.make_room();
-        let counter = match stripe.counters.entry(hash.high, |other| other.hash == hash, |other| other.hash.high) {
-            Place::Occupied(place) => {
-                let counter = place.into_mut();
-                if value::expiry(&counter.value()).map_or(true, |expires| now < expires) {
-                    return Ok(false);
-                }
-                counter.state = None;
-                counter
-            }
-            Place::Vacant(place) => {
-                if load()?.is_none_or(|expires| now < expires) {
-                    return Ok(false);
-                }
-                let forgotten = Counter { used: false, ..Counter::loaded(hash, None) };
-                place.insert(forgotten).into_mut()
-            }
+        let index = stripe.find(hash.high);
+        let has_expired = match index {
+            Some(index) => stripe.slot(index).is_live() && stripe.slot(index).expires() <= now.as_nanos(),
+            None => load()?.is_some_and(|expires| expires <= now),
         };
-        counter.mark_dirty(key, &mut stripe.dirty);
-        stripe.begun -= 1;
-        budget.forget();
-        Ok(true)
+        if has_expired {
+            // A hit that comes before the record is deleted must not take it for the counter.
+            if index.is_none() {
+                stripe.make_room(self.stripe_memory, &self.marks);
+            }
+            let tags = Tags { recorded: false, ..stripe.loaded_tags(self.marks.clean_mark(), true) };
+            stripe.set(index, hash.high, None, now, tags);
+            stripe.begun -= 1;
+            budget.forget();
+        }
+        Ok(has_expired)
     }
 
     /// A look at every stripe in turn.
@@ -367,11 +412,28 @@ impl Table {
         let mut usage = Usage::default();
         for stripe in &self.stripes {
             let stripe = stripe.lock();
-            usage.counters += stripe.counters.len() as u64;
+            usage.counters += stripe.len() as u64;
+            usage.bytes += stripe.bytes() as u64;
             usage.hits += stripe.acted - stripe.loaded;
             usage.misses += stripe.loaded;
         }
         usage
+    }
+
+    /// Begins a change in the stripe, which the caller holds: the tags of the counter that changes.
+    fn change(&self, stripe: &mut Stripe, hash: KeyHash, group: &GroupCommit, recorded: bool) -> Tags {
+        if stripe.staged.is_empty() {
+            self.mark_pending(hash.stripe());
+        }
+        // Both are read under the stripe's lock, and after it is pending: that commit has not yet taken this stripe's
+        // changes, or the next one will.
+        stripe.changed_in = group.open();
+        Tags { used: true, recorded, epoch: stripe.epoch(), mark: self.marks.open() as Mark }
+    }
+
+    fn hash(&self, key: &[u8]) -> KeyHash {
+        let hash = self.hasher.hash(key);
+        KeyHash { high: hash.h1, low: hash.h2 }
     }
 
     #[expect(
@@ -388,27 +450,17 @@ impl Table {
     }
 }
 
-impl Stripe {
-    fn with_capacity(capacity: usize) -> Self {
-        Self { capacity, sweep_at: capacity, ..Self::default() }
+/// Stages the counter as it is now.
+fn stage(stripe: &mut Stripe, hash: u64, index: usize, key: &[u8]) {
+    let mut staged = std::mem::take(&mut stripe.staged);
+    let write_value = |out: &mut Vec<u8>| stripe.write_value(index, out);
+    // A counter that is hit again and again is staged once a commit.
+    let again = stripe.staged_last(hash).is_some_and(|at| journal::restage(&mut staged, at, write_value));
+    if !again {
+        let at = journal::stage(&mut staged, key, |out| stripe.write_value(index, out));
+        stripe.set_staged_last(hash, at);
     }
-
-    fn counter(&mut self, hash: KeyHash) -> Option<&mut Counter> {
-        self.counters.find_mut(hash.high, |other| other.hash == hash)
-    }
-
-    /// Second chance: a full stripe drops what has not been touched since the last sweep, or else all that it may.
-    fn make_room(&mut self) {
-        if self.counters.len() < self.sweep_at {
-            return;
-        }
-        let is_unwritten = |counter: &Counter| counter.record != Record::Current;
-        self.counters.retain(|counter| std::mem::take(&mut counter.used) || is_unwritten(counter));
-        if self.counters.len() >= self.capacity {
-            self.counters.retain(|counter| is_unwritten(counter));
-        }
-        self.sweep_at = self.capacity.max(self.counters.len() + self.capacity.div_ceil(4));
-    }
+    stripe.staged = staged;
 }
 
 /// The secret of the hash, drawn at start. The model checker repeats runs, and needs the same one.
@@ -418,49 +470,4 @@ fn hash_secret() -> [u64; 2] {
     }
     let random = RandomState::new();
     [random.hash_one(0), random.hash_one(1)]
-}
-
-impl Counter {
-    fn loaded(hash: KeyHash, record: Option<(State, Timestamp)>) -> Self {
-        let (state, expires) = record.unzip();
-        Self {
-            hash,
-            state,
-            expires: expires.unwrap_or_default(),
-            changed_in: 0,
-            journal_at: 0,
-            drained: u64::MAX,
-            record: Record::Current,
-            write: 0,
-            used: true,
-        }
-    }
-
-    /// The counter as a stored value; empty when it is forgotten.
-    /// Whether its record is being written, or not synced, in this write.
-    fn is_in(&self, write: u32) -> bool {
-        self.record == Record::Writing && self.write == write
-    }
-
-    /// Puts the counter's key into the stripe's list for the next write-back, unless it is there.
-    fn mark_dirty(&mut self, key: &[u8], dirty: &mut Vec<u8>) {
-        if self.record != Record::Dirty {
-            self.record = Record::Dirty;
-            journal::append(dirty, key, &[]);
-        }
-    }
-
-    /// The counter's value; empty when it is forgotten.
-    fn value(&self) -> Vec<u8> {
-        let mut value = Vec::new();
-        self.write_value(&mut value);
-        value
-    }
-
-    /// Appends the counter's value; nothing when it is forgotten.
-    fn write_value(&self, out: &mut Vec<u8>) {
-        if let Some(state) = &self.state {
-            value::encode(state, self.expires, out);
-        }
-    }
 }

@@ -1,139 +1,182 @@
-//! Write-back: brings the counters' own records up to date, and then drops the journal records that they replace.
+//! Write-back: brings counters' own records up to date, and then drops the journal that they replace.
 //!
-//! Counters change far more often than they are written back, so a thousand hits of one counter cost one record. No
-//! answer needs a write-back: what is not written back yet is in the journal. Counters that were written are remembered
-//! until an fsync has covered them, so that they can be written again should that fsync fail.
+//! No answer needs a write-back: what is not written back is in the journal. Counters change far more often than they
+//! have to be written back, which is before the journal segment with their last change is dropped. Most change again
+//! before that. Writing them is one pass over one segment: its keys, the counters as they are, sorted.
 
+use super::commit::GroupCommit;
 use super::disk::Disk;
+use super::journal::{self, Change};
+use super::marks::Marks;
+use super::segments::{Segment, Segments};
 use super::sync::Mutex;
-use super::table::{STRIPES, Table};
+use super::table::Table;
+use crate::clock::Timestamp;
+use crate::store::counter_budget::CounterBudget;
 use crate::store::error::StoreError;
 
-/// Bytes of changes in one write: few, for a commit may have to wait for it.
-const BYTES_PER_WRITE: usize = 16 << 10;
-
-/// The state of the write-back: how much journal it has before it, and what it wrote that is not synced yet.
+/// How much journal there is, and who writes back.
 pub struct WriteBack {
-    /// One write-back at a time; it holds the number of the next write.
-    running: Mutex<u32>,
-    journal: Mutex<Journal>,
-    /// Writes that are not synced.
-    unsynced: Mutex<Vec<Write>>,
+    /// One write-back at a time.
+    running: Mutex<()>,
+    segments: Mutex<Segments>,
+    max_bytes: u64,
 }
 
-/// Counters written together.
-struct Write {
-    /// Tells it from the other unsynced ones, which may hold the same counters.
-    number: u32,
-    /// As in a journal record.
-    changes: Vec<u8>,
-}
-
-/// The journal records that the counters' own records do not replace yet.
-#[derive(Debug, Clone, Copy, Default)]
-struct Journal {
-    /// The last commit in it.
-    last: u64,
-    bytes: u64,
+/// What a write-back works on.
+pub struct Scene<'a, D> {
+    pub table: &'a Table,
+    pub group: &'a GroupCommit,
+    pub budget: &'a CounterBudget,
+    pub disk: &'a D,
+    pub now: Timestamp,
 }
 
 impl WriteBack {
-    pub fn new() -> Self {
-        Self { running: Mutex::new(0), journal: Mutex::new(Journal::default()), unsynced: Mutex::new(Vec::new()) }
+    pub fn new(max_bytes: u64, marks: &Marks) -> Self {
+        Self { running: Mutex::new(()), segments: Mutex::new(Segments::new(max_bytes, marks)), max_bytes }
     }
 
-    /// Bytes that were added to the journal and not yet made superfluous.
+    /// Bytes of the journal.
     pub fn journal_bytes(&self) -> u64 {
-        self.journal.lock().bytes
+        self.segments.lock().bytes()
+    }
+
+    /// Whether the journal is as long as it may be.
+    pub fn is_full(&self) -> bool {
+        self.journal_bytes() > self.max_bytes
+    }
+
+    /// Whether a segment should be written back now.
+    pub fn is_due(&self) -> bool {
+        self.segments.lock().is_long()
     }
 
     /// Commit `number` has been appended to the journal.
-    pub fn journal_grew(&self, number: u64, bytes: usize) {
-        let mut journal = self.journal.lock();
-        journal.last = number;
-        journal.bytes += bytes as u64;
+    pub fn journal_grew(&self, number: u64, bytes: usize, marks: &Marks) {
+        self.segments.lock().grew(number, bytes as u64, marks);
     }
 
-    /// Writes every dirty counter, then drops the journal up to the last commit before this call.
+    /// Closes the open segment; returns its number. Changes that no commit has taken yet may belong to it.
+    pub fn close_segment(&self, marks: &Marks) -> u32 {
+        self.segments.lock().close(marks)
+    }
+
+    /// Writes the oldest segment back and drops it, if it is closed and a commit came after it. False if not.
     ///
     /// # Errors
-    /// When the disk refuses a write. The journal is kept then, and the counters are dirty again.
-    pub fn run<D: Disk>(&self, table: &Table, disk: &D) -> Result<(), StoreError> {
-        self.run_then(table, disk, || ())
-    }
-
-    /// As [`WriteBack::run`], and then `look`, before another write-back may begin: the counters' records do not change
-    /// meanwhile.
-    ///
-    /// # Errors
-    /// Those of [`WriteBack::run`].
-    pub fn run_then<D: Disk, T>(&self, table: &Table, disk: &D, look: impl FnOnce() -> T) -> Result<T, StoreError> {
-        let mut next_write = self.running.lock();
-        // Read at once, and under the lock: a change of a later commit may be missed by this run, and its record must
-        // neither be dropped nor count as dropped.
-        let journal = *self.journal.lock();
-        let mut write = Write::new(&mut next_write);
-        for stripe in 0..STRIPES {
-            table.take_dirty(stripe, write.number, &mut write.changes);
-            if write.changes.len() >= BYTES_PER_WRITE {
-                self.write(std::mem::replace(&mut write, Write::new(&mut next_write)), table, disk)?;
-            }
-        }
-        self.write(write, table, disk)?;
-        if journal.bytes > 0 {
-            disk.clear_journal(journal.last)?;
-            self.journal.lock().bytes -= journal.bytes;
-        }
-        Ok(look())
-    }
-
-    fn write<D: Disk>(&self, write: Write, table: &Table, disk: &D) -> Result<(), StoreError> {
-        if write.changes.is_empty() {
-            return Ok(());
-        }
-        let written = disk.write_counters(&write.changes);
-        match written {
-            Ok(()) => self.unsynced.lock().push(write),
-            Err(_) => table.not_written(write.number, &write.changes),
-        }
-        written
-    }
-
-    /// Whether an fsync is owed.
-    pub fn has_unsynced(&self) -> bool {
-        !self.unsynced.lock().is_empty()
-    }
-
-    /// Syncs the disk. What was written back before is safe then: its counters may leave the table.
-    ///
-    /// # Errors
-    /// When the sync fails: nothing since the last good one counts as written, so those counters are dirty again.
-    pub fn sync<D: Disk>(&self, table: &Table, disk: &D) -> Result<(), StoreError> {
-        let covered = std::mem::take(&mut *self.unsynced.lock());
-        let synced = disk.sync();
-        for write in covered {
-            match synced {
-                Ok(()) => table.written(write.number, &write.changes),
-                Err(_) => table.not_written(write.number, &write.changes),
-            }
-        }
-        synced
-    }
-
-    /// The database was opened again: nothing since the last good sync counts as written. The journal was replayed.
-    pub fn start_over(&self, table: &Table) {
+    /// When the disk refuses a read or a write. The journal is kept then.
+    pub fn run_oldest<D: Disk>(&self, scene: Scene<'_, D>) -> Result<bool, StoreError> {
         let _one_at_a_time = self.running.lock();
-        for write in std::mem::take(&mut *self.unsynced.lock()) {
-            table.not_written(write.number, &write.changes);
+        let oldest = self.segments.lock().oldest();
+        match oldest {
+            // Changes of this segment may be in the first commit after it.
+            Some((segment, Some(next))) => self.write(&scene, segment, next, &[]).map(|()| true),
+            Some((_, None)) | None => Ok(false),
         }
-        self.journal.lock().bytes = 0;
+    }
+
+    /// Writes back and drops all segments up to number `through`, which must be closed. `uncommitted`: records with the
+    /// changes that were not committed when that was closed.
+    ///
+    /// # Errors
+    /// As [`WriteBack::run_oldest`].
+    pub fn run_through<D: Disk>(
+        &self,
+        scene: Scene<'_, D>,
+        through: u32,
+        uncommitted: &[&[u8]],
+    ) -> Result<(), StoreError> {
+        let _one_at_a_time = self.running.lock();
+        loop {
+            let oldest = self.segments.lock().oldest();
+            match oldest {
+                Some((segment, next)) if segment.number <= through => {
+                    let last = next.unwrap_or(segment.last);
+                    self.write(&scene, segment, last, uncommitted)?;
+                }
+                Some(_) | None => return Ok(()),
+            }
+        }
+    }
+
+    /// Does `work` while nothing is written back.
+    pub fn pause<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _one_at_a_time = self.running.lock();
+        work()
+    }
+
+    /// Writes back the counters whose last change is in `segment`. Their keys are in its commits, or in those up to
+    /// `last`, or in `uncommitted`.
+    fn write<D: Disk>(
+        &self,
+        &Scene { table, group, budget, disk, now }: &Scene<'_, D>,
+        segment: Segment,
+        last: u64,
+        uncommitted: &[&[u8]],
+    ) -> Result<(), StoreError> {
+        let mut changes = Vec::new();
+        let mut note = |record: &[u8]| {
+            journal::each_change(record, |change| {
+                table.write_back(change.key, segment.number, now, (group, budget), &mut changes);
+                Ok::<_, StoreError>(())
+            })
+        };
+        if segment.first <= last {
+            disk.read_journal(segment.first, last, &mut |_, record| note(record))?;
+        }
+        uncommitted.iter().try_for_each(|record| note(record))?;
+        let sorted = sorted(&changes);
+        drop(changes);
+        if !sorted.is_empty() {
+            disk.write_counters(&sorted)?;
+        }
+        table.marks.set_clean(segment.number);
+        if segment.bytes > 0 {
+            disk.clear_journal(segment.last)?;
+        }
+        self.segments.lock().drop_oldest();
+        Ok(())
     }
 }
 
-impl Write {
-    fn new(next: &mut u32) -> Self {
-        let number = *next;
-        *next = next.wrapping_add(1);
-        Self { number, changes: Vec::new() }
+/// Staged changes in the order of their keys, of each key the last one.
+fn sorted(changes: &[u8]) -> Vec<u8> {
+    let mut by_key: Vec<Change<'_>> = journal::staged(changes).map_while(Result::ok).collect();
+    // A stable sort: later changes of a key stay behind earlier ones.
+    by_key.sort_by(|one, other| one.key.cmp(other.key));
+    let mut sorted = Vec::with_capacity(changes.len());
+    let mut rest = by_key.iter().peekable();
+    while let Some(change) = rest.next() {
+        if rest.peek().is_none_or(|next| next.key != change.key) {
+            journal::stage(&mut sorted, change.key, |out| out.extend_from_slice(change.value));
+        }
+    }
+    sorted
+}
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn changes_are_sorted_and_the_last_of_a_key_stays(
+            changes in prop::collection::vec((prop::collection::vec(0..3u8, 0..3), any::<[u8; 2]>()), 0..30)
+        ) {
+            let (mut staged, mut model) = (Vec::new(), BTreeMap::new());
+            for (key, value) in &changes {
+                journal::stage(&mut staged, key, |out| out.extend_from_slice(value));
+                model.insert(key.clone(), value.to_vec());
+            }
+            let sorted = sorted(&staged);
+            let read: Vec<_> =
+                journal::staged(&sorted).map(Result::unwrap).map(|c| (c.key.to_vec(), c.value.to_vec())).collect();
+            prop_assert_eq!(read, model.into_iter().collect::<Vec<_>>());
+        }
     }
 }

@@ -13,12 +13,16 @@ use super::*;
 use crate::clock::Clock;
 use crate::store::batch::Action;
 use crate::store::counter_budget::Bounds;
+use crate::store::key::{Prefix, Space};
 use crate::store::testing::{LOOK, TAKE, at, window};
+
+/// Memory for all counters of a test.
+const MEMORY: usize = 10 << 20;
 
 /// A disk that remembers what it was told, fails when told to, and waits at a gate.
 #[derive(Default)]
 struct TestDisk {
-    journal: RealMutex<Vec<u64>>,
+    journal: RealMutex<BTreeMap<u64, Vec<u8>>>,
     counters: RealMutex<BTreeMap<Vec<u8>, Vec<u8>>>,
     fails: AtomicBool,
     would_stall: AtomicBool,
@@ -47,21 +51,31 @@ impl Disk for Arc<TestDisk> {
         }
         self.appending.fetch_sub(1, SeqCst);
         if !record.is_empty() {
-            self.journal.lock().push(number);
+            self.journal.lock().insert(number, record.to_vec());
         }
         Some(self.result())
     }
 
+    fn read_journal(
+        &self,
+        first: u64,
+        last: u64,
+        each: &mut dyn FnMut(u64, &[u8]) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let records = self.journal.lock().clone();
+        records.range(first..=last).try_for_each(|(number, record)| each(*number, record))
+    }
+
     fn write_counters(&self, changes: &[u8]) -> Result<(), StoreError> {
         self.result()?;
-        for change in super::super::journal::changes(changes) {
-            let change = change.unwrap();
+        for change in journal::staged(changes).map(Result::unwrap) {
             self.counters.lock().insert(change.key.to_vec(), change.value.to_vec());
         }
         Ok(())
     }
 
-    fn clear_journal(&self, _number: u64) -> Result<(), StoreError> {
+    fn clear_journal(&self, number: u64) -> Result<(), StoreError> {
+        self.journal.lock().retain(|kept, _| *kept > number);
         self.result()
     }
 
@@ -72,11 +86,16 @@ impl Disk for Arc<TestDisk> {
 
 type TestEngine = Arc<Engine<Arc<TestDisk>>>;
 
-fn engine(durability: Durability, hot_counters: usize) -> (TestEngine, Arc<TestDisk>) {
+fn engine(durability: Durability, memory: usize) -> (TestEngine, Arc<TestDisk>) {
+    engine_with_journal(durability, memory, 1 << 20)
+}
+
+fn engine_with_journal(durability: Durability, memory: usize, max_bytes: u64) -> (TestEngine, Arc<TestDisk>) {
     let disk = Arc::new(TestDisk::default());
     let (budget, timings) = (Arc::new(CounterBudget::new(Bounds::default())), Timings::new(Clock::system()));
-    let table = Arc::new(Table::new(hot_counters));
-    (Arc::new(Engine::new(Arc::clone(&disk), table, budget, durability, timings)), disk)
+    let table = Arc::new(Table::new(memory));
+    let journal = Journal { last_commit: 0, max_bytes };
+    (Arc::new(Engine::new(Arc::clone(&disk), table, budget, durability, timings, journal)), disk)
 }
 
 /// The credit left after the action on `key`, in a bucket of 1,000.
@@ -100,7 +119,7 @@ fn wait<T>(future: impl Future<Output = T>) -> T {
 #[test]
 fn a_leader_that_leaves_keeps_leadership_until_its_commit_is_made() {
     wait(async {
-        let (engine, disk) = engine(Durability::Sync, 10);
+        let (engine, disk) = engine(Durability::Sync, MEMORY);
         let (open, gate) = mpsc::channel();
         *disk.gate.lock() = Some(gate);
         {
@@ -120,7 +139,7 @@ fn a_leader_that_leaves_keeps_leadership_until_its_commit_is_made() {
         assert!(disk.journal.lock().is_empty());
         open.send(()).unwrap();
         assert_eq!(stays.await.unwrap().unwrap(), 998);
-        assert_eq!(*disk.journal.lock(), [1, 2]);
+        assert!(disk.journal.lock().keys().eq(&[1, 2]));
     });
 }
 
@@ -129,7 +148,7 @@ fn a_leader_that_leaves_keeps_leadership_until_its_commit_is_made() {
 fn a_hit_that_is_dropped_at_any_await_holds_nobody_up() {
     for (durability, would_stall) in [(Durability::Wal, false), (Durability::Wal, true), (Durability::Sync, false)] {
         wait(async {
-            let (engine, disk) = engine(durability, 10);
+            let (engine, disk) = engine(durability, MEMORY);
             disk.would_stall.store(would_stall, SeqCst);
             for polls in 0..4 {
                 {
@@ -154,7 +173,7 @@ fn a_hit_that_is_dropped_at_any_await_holds_nobody_up() {
 fn while_the_disk_refuses_writes_nothing_is_changed() {
     for durability in [Durability::Wal, Durability::Sync, Durability::Lazy] {
         wait(async {
-            let (engine, disk) = engine(durability, 10);
+            let (engine, disk) = engine(durability, MEMORY);
             hit(&engine, "known").await.unwrap();
             disk.fails.store(true, SeqCst);
             assert!(hit(&engine, "known").await.is_err(), "the first failure may have taken");
@@ -178,30 +197,134 @@ fn while_the_disk_refuses_writes_nothing_is_changed() {
     }
 }
 
+/// The keys of all journal records, and the credit left by each key's last one.
+fn journaled(disk: &TestDisk) -> BTreeMap<Vec<u8>, u64> {
+    let mut left = BTreeMap::new();
+    for record in disk.journal.lock().values() {
+        let note = |change: Change<'_>| {
+            left.insert(change.key.to_vec(), u64::from_le_bytes(*change.value.last_chunk().unwrap()));
+            Ok::<_, StoreError>(())
+        };
+        journal::each_change(record, note).unwrap();
+    }
+    left
+}
+
 /// After a failed fsync nothing since the last good one counts as written.
 #[test]
-fn what_a_failed_fsync_did_not_cover_is_written_again() {
+fn what_a_failed_fsync_did_not_cover_is_committed_again() {
     wait(async {
-        let (engine, disk) = engine(Durability::Wal, 1);
+        let (engine, disk) = engine(Durability::Wal, MEMORY);
+        hit(&engine, "synced").await.unwrap();
+        engine.sync().unwrap();
         for actor in 0..3_000 {
-            hit(&engine, &format!("actor {actor}")).await.unwrap();
+            hit(&engine, &format!("actor {}", actor % 1_000)).await.unwrap();
         }
-        engine.write_back().unwrap();
         disk.fails.store(true, SeqCst);
         assert!(engine.sync().is_err());
-        assert_eq!(engine.table.usage().counters, 3_000, "none has left the table");
         // The disk comes back without any of it.
         let mended = Arc::new(TestDisk::default());
         engine.heal(|| true, || Ok(Arc::clone(&mended)));
         assert!(engine.health.is_well());
-        assert_eq!(mended.counters.lock().len(), 3_000);
+        let journaled = journaled(&mended);
+        assert_eq!(journaled.len(), 1_000, "not what was synced");
+        assert!(journaled.values().all(|left| *left == 997), "as they are now");
+    });
+}
+
+/// What is written back may leave the table, and comes back as it was; what is not may not, however full it is.
+#[test]
+fn counters_leave_the_table_once_they_are_written_back() {
+    wait(async {
+        let (engine, disk) = engine(Durability::Wal, 0);
+        for actor in 0..20_000 {
+            hit(&engine, &format!("actor {actor}")).await.unwrap();
+        }
+        assert_eq!(engine.table.usage().counters, 20_000, "none is written back");
+        engine.write_back_at(at(0)).unwrap();
+        assert_eq!(disk.counters.lock().len(), 20_000);
+        assert!(disk.journal.lock().is_empty() && engine.write_back.journal_bytes() == 0);
+        for actor in 0..20_000 {
+            assert_eq!(hit(&engine, &format!("actor {actor}")).await.unwrap(), 998, "actor {actor}");
+        }
+        let usage = engine.table.usage();
+        assert!(usage.misses > 15_000, "{usage:?}");
+        engine.write_back_at(at(0)).unwrap();
+        for actor in 0..20_000 {
+            hit(&engine, &format!("new actor {actor}")).await.unwrap();
+        }
+        let usage = engine.table.usage();
+        assert!(usage.counters < 25_000, "the new ones have driven the others out: {usage:?}");
+    });
+}
+
+#[test]
+fn a_long_journal_is_written_back_piece_by_piece_and_only_what_has_not_changed_since() {
+    wait(async {
+        const MAX_JOURNAL: u64 = 64 << 10;
+        let (engine, disk) = engine_with_journal(Durability::Wal, MEMORY, MAX_JOURNAL);
+        hit(&engine, "early").await.unwrap();
+        for turn in 0..5_000 {
+            hit(&engine, &format!("often {}", turn % 10)).await.unwrap();
+            while engine.write_back_if_due().unwrap() {}
+            assert!(engine.write_back.journal_bytes() <= MAX_JOURNAL);
+        }
+        let written = disk.counters.lock().clone();
+        assert_eq!(written.len(), 1, "those that change all the time are in the journal: {:?}", written.keys());
+        assert!(written.contains_key(&b"early"[..]));
+        assert!(journaled(&disk).iter().filter(|(key, _)| key.starts_with(b"often")).all(|(_, left)| *left == 500));
+    });
+}
+
+/// Without a thread that writes back, commits do.
+#[test]
+fn commits_keep_the_journal_within_its_bound() {
+    wait(async {
+        const MAX_JOURNAL: u64 = 4 << 10;
+        let (engine, disk) = engine_with_journal(Durability::Wal, MEMORY, MAX_JOURNAL);
+        for actor in 0..1_000 {
+            hit(&engine, &format!("actor {actor}")).await.unwrap();
+            assert!(engine.write_back.journal_bytes() <= MAX_JOURNAL + 100);
+        }
+        // Their windows are long over.
+        assert!(disk.counters.lock().values().all(Vec::is_empty) && engine.budget.at_least() < 500);
+    });
+}
+
+#[test]
+fn a_restart_takes_up_the_journal() {
+    wait(async {
+        let (before, disk) = engine(Durability::Wal, MEMORY);
+        let key = |actor: &str| {
+            let mut key = Vec::new();
+            Prefix::new(Space::Rule, [], &window(1_000, 60)).write_key(actor, &mut key);
+            key
+        };
+        let entry = |action| Entry { key: 0..0, limit: window(1_000, 60), action, at: at(0) };
+        let apply = |engine: &TestEngine, actor: &str, action| engine.act(&key(actor), &entry(action), at(0)).unwrap();
+        for actor in ["a", "b", "a", "c"] {
+            apply(&before, actor, TAKE);
+        }
+        before.settle(apply(&before, "c", Action::Forget).durable_after).await.unwrap();
+        let last_commit = *disk.journal.lock().last_key_value().unwrap().0;
+
+        let (budget, timings) = (Arc::new(CounterBudget::new(Bounds::default())), Timings::new(Clock::system()));
+        let journal = Journal { last_commit, max_bytes: 1 << 20 };
+        let table = Arc::new(Table::new(MEMORY));
+        let after = Arc::new(Engine::new(Arc::clone(&disk), table, budget, Durability::Wal, timings, journal));
+        after.replay().unwrap();
+        assert_eq!(after.write_back.journal_bytes(), before.write_back.journal_bytes());
+        let left = |actor| apply(&after, actor, TAKE).outcome.left;
+        assert_eq!((left("a"), left("b"), left("c")), (997, 998, 999));
+        after.check().await.unwrap();
+        assert!(disk.journal.lock().last_key_value().unwrap().0 > &last_commit);
     });
 }
 
 #[test]
 fn a_disk_that_is_not_mended_is_tried_again_and_hits_are_told_what_ails_it() {
     wait(async {
-        let (engine, disk) = engine(Durability::Wal, 10);
+        let (engine, disk) = engine(Durability::Wal, MEMORY);
         hit(&engine, "a").await.unwrap();
         disk.fails.store(true, SeqCst);
         assert!(hit(&engine, "a").await.is_err());

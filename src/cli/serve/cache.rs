@@ -1,0 +1,52 @@
+//! The flags that say how much memory and journal the embedded store uses.
+
+use crate::cli::units::{self, Bytes};
+use crate::store::{DEFAULT_CACHE_MEMORY, DEFAULT_MAX_JOURNAL};
+
+/// The least memory for counters, and the most: more than any machine has.
+const CACHE_MEMORY: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 50;
+/// The shortest journal. It is cut into sixteen pieces, and each makes a file of counters.
+const MAX_JOURNAL: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 50;
+/// What a counter took in memory when `--hot-counters` said how many there may be.
+const BYTES_PER_COUNTER: u64 = 100;
+/// The most counters that `--hot-counters` took.
+const MAX_HOT_COUNTERS: u64 = 1_000_000_000;
+
+#[derive(Debug, clap::Args)]
+pub struct CacheArgs {
+    /// rocksdb: memory for counters. A fixed window takes about 30 bytes of it, other counters about 100 [default:
+    /// 320Mi]
+    #[arg(long, env = "DIVVY_CACHE_MEMORY", value_name = "BYTES", value_parser = units::bytes(CACHE_MEMORY))]
+    cache_memory: Option<Bytes>,
+    /// rocksdb: bytes of changes that are kept before their counters are written to their own records. A longer journal
+    /// saves CPU time where counters change again and again; a start after a crash reads all of it [default: 256Mi]
+    #[arg(long, env = "DIVVY_MAX_JOURNAL", value_name = "BYTES", value_parser = units::bytes(MAX_JOURNAL))]
+    max_journal: Option<Bytes>,
+    /// Deprecated: use --cache-memory. N counters are as much memory as they took when this flag was made
+    #[arg(long, env = "DIVVY_HOT_COUNTERS", value_name = "N", hide = true, conflicts_with = "cache_memory",
+          value_parser = units::count::<u64>(1..=MAX_HOT_COUNTERS))]
+    hot_counters: Option<u64>,
+}
+
+impl CacheArgs {
+    /// Memory for counters (bytes).
+    pub fn cache_memory(&self) -> usize {
+        let deprecated = || self.hot_counters.map(|counters| counters * BYTES_PER_COUNTER);
+        let chosen = self.cache_memory.map(|Bytes(bytes)| bytes).or_else(deprecated);
+        chosen.map_or(DEFAULT_CACHE_MEMORY, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+    }
+
+    /// Bytes of the journal.
+    pub fn max_journal(&self) -> u64 {
+        self.max_journal.map_or(DEFAULT_MAX_JOURNAL, |Bytes(bytes)| bytes)
+    }
+
+    /// The flags that were given.
+    pub fn given(&self) -> [(&'static str, bool); 3] {
+        [
+            ("--cache-memory", self.cache_memory.is_some()),
+            ("--max-journal", self.max_journal.is_some()),
+            ("--hot-counters", self.hot_counters.is_some()),
+        ]
+    }
+}

@@ -1,0 +1,56 @@
+//! Loading counters into memory after a start: a thread that reads all records once, beside the hits.
+//!
+//! Once it is through, and if all counters found room, the table knows that a counter it does not hold does not exist:
+//! the first hit of a new actor then needs no look-up. It also finds out which counters have records, which counting
+//! them rests on. Hits never wait for it: until it is through, they look up what they need.
+
+use std::time::Duration;
+
+use super::shared::Shared;
+use super::stored;
+use crate::store::error::StoreError;
+use crate::store::outage::Outage;
+
+/// How often to look whether there is something to do.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// How many records are noted at once, while no write-back runs.
+const AT_ONCE: usize = 4096;
+
+impl Shared {
+    pub(super) fn load_loop(&self) {
+        let mut outage = Outage::of("loading counters", "counters are looked up in RocksDB when they are needed");
+        loop {
+            if !self.engine.table.knows_records() && self.engine.health.is_well() {
+                outage.note(&self.load());
+            }
+            if self.stopped_within(INTERVAL) {
+                return;
+            }
+        }
+    }
+
+    /// Notes every record in the table, and loads the counters for which there is room.
+    fn load(&self) -> Result<(), StoreError> {
+        let (table, write_back) = (&self.engine.table, &self.engine.write_back);
+        self.engine.with_disk(|database| {
+            let mut records = write_back.pause(|| {
+                table.forget_records();
+                database.records()
+            });
+            loop {
+                let some: Vec<_> = records.by_ref().take(AT_ONCE).collect::<Result<_, _>>()?;
+                write_back.pause(|| {
+                    some.iter().for_each(|(key, value)| table.note_record(key, || stored::decode(key, value).ok()));
+                });
+                if some.len() < AT_ONCE {
+                    table.noted_records();
+                    return Ok(());
+                }
+                // A database that has failed waits for this to end before it is opened again.
+                if *self.stopping.lock() || !self.engine.health.is_well() {
+                    return Ok(());
+                }
+            }
+        })
+    }
+}

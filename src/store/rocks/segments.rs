@@ -1,0 +1,86 @@
+//! The journal's segments: which commits are in each, and how long the journal is. What is in a commit is not known here.
+
+use std::collections::VecDeque;
+
+use super::marks::Marks;
+
+/// The journal is cut into so many pieces, when it is as long as it may be.
+const SEGMENTS: u64 = 16;
+
+/// A run of commits whose counters are written back together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    pub number: u32,
+    /// The commits in it; none if the first is after the last.
+    pub first: u64,
+    pub last: u64,
+    pub bytes: u64,
+}
+
+/// The segments that are not written back; the last one is open.
+#[derive(Debug)]
+pub struct Segments {
+    segments: VecDeque<Segment>,
+    bytes: u64,
+    max_bytes: u64,
+}
+
+impl Segments {
+    /// An empty journal that may have `max_bytes`; commits are numbered from `first` on.
+    pub fn new(max_bytes: u64, marks: &Marks) -> Self {
+        let mut segments = Self { segments: VecDeque::new(), bytes: 0, max_bytes };
+        segments.open(marks, 0);
+        segments
+    }
+
+    fn open(&mut self, marks: &Marks, last: u64) {
+        self.segments.push_back(Segment { number: marks.open(), first: last + 1, last, bytes: 0 });
+    }
+
+    /// Bytes of all segments.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Commit `number` was appended to the open segment, which is closed when it is long enough.
+    pub fn grew(&mut self, number: u64, bytes: u64, marks: &Marks) {
+        self.bytes += bytes;
+        if let Some(open) = self.segments.back_mut() {
+            if open.bytes == 0 {
+                open.first = number;
+            }
+            open.last = number;
+            open.bytes += bytes;
+            if open.bytes >= self.max_bytes / SEGMENTS {
+                self.close(marks);
+            }
+        }
+    }
+
+    /// Closes the open segment. Returns its number.
+    pub fn close(&mut self, marks: &Marks) -> u32 {
+        let last = self.segments.back().map_or(0, |open| open.last);
+        let closed = marks.close();
+        self.open(marks, last);
+        closed
+    }
+
+    /// Whether a segment should be written back, to make room for the next ones.
+    pub fn is_long(&self) -> bool {
+        self.bytes > self.max_bytes - 2 * (self.max_bytes / SEGMENTS)
+    }
+
+    /// The oldest segment, if it is closed, and the first commit after it, if there is one.
+    pub fn oldest(&self) -> Option<(Segment, Option<u64>)> {
+        let oldest = self.segments.front()?;
+        let next = self.segments.get(1)?;
+        Some((*oldest, (next.bytes > 0).then_some(next.first)))
+    }
+
+    /// The oldest segment was written back and its commits were dropped.
+    pub fn drop_oldest(&mut self) {
+        if let Some(dropped) = self.segments.pop_front() {
+            self.bytes -= dropped.bytes;
+        }
+    }
+}

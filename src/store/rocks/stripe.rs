@@ -1,0 +1,317 @@
+//! One stripe of the table: its counters, what the next commit has to write of them, and what gives way to what.
+//!
+//! The stripe's caller holds its lock. What an action does to a counter is decided elsewhere.
+
+use slab::Slab;
+
+use super::marks::{Mark, Marks};
+use super::slot::{Held, Slot, Tags};
+use super::slots::Slots;
+use crate::algorithm::{State, fixed_window};
+use crate::clock::Timestamp;
+use crate::store::value;
+
+/// Counters that go at once where there are too many.
+const EVICTED_AT_ONCE: usize = 2;
+/// Capacity of a stripe that gets its first counter.
+const FIRST_CAPACITY: usize = 8;
+
+/// The state of a counter: taken out of its slot, or where it lies.
+pub enum Found<'a> {
+    Absent,
+    InSlot(State),
+    Outside(&'a State),
+}
+
+impl Found<'_> {
+    pub fn state(&self) -> Option<&State> {
+        match self {
+            Self::Absent => None,
+            Self::InSlot(state) => Some(state),
+            Self::Outside(state) => Some(state),
+        }
+    }
+}
+
+/// One stripe's counters and the changes that they owe to the next commit.
+#[derive(Debug, Default)]
+pub struct Stripe {
+    slots: Slots,
+    /// States that do not fit into a slot,
+    outside: Slab<State>,
+    /// and bytes that they hold elsewhere.
+    outside_bytes: usize,
+    /// Staged changes since the last commit took them.
+    pub staged: Vec<u8>,
+    /// The counter that changed last, and where its value is staged.
+    last_staged: Option<(u64, usize)>,
+    /// How often commits have taken `staged`.
+    pub taken: u64,
+    /// The commit that makes the changes in `staged` durable, and the one for all before.
+    pub changed_in: u64,
+    pub taken_in: u64,
+    /// Every counter of the stripe is here: what is not, does not exist.
+    pub holds_all: bool,
+    /// A counter has left that may have a record, or had no room to be loaded.
+    has_given_way: bool,
+    /// Counters without a record in RocksDB, less records without a counter.
+    pub unrecorded: i64,
+    /// Counters that were made here, less those that were forgotten.
+    pub begun: i64,
+    /// Actions, and those whose counter had to be looked up in RocksDB.
+    pub acted: u64,
+    pub loaded: u64,
+    /// No counter could be evicted while [`Marks::clean`] was this.
+    stuck_at: Option<u32>,
+}
+
+impl Stripe {
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// What the counters take (bytes).
+    pub fn bytes(&self) -> usize {
+        Slots::bytes_of(self.slots.capacity()) + self.bytes_outside()
+    }
+
+    fn bytes_outside(&self) -> usize {
+        self.outside.capacity() * size_of::<State>() + self.outside_bytes
+    }
+
+    /// The counter's index, valid until a counter is added or evicted.
+    pub fn find(&self, hash: u64) -> Option<usize> {
+        self.slots.find(hash)
+    }
+
+    pub fn slot(&self, index: usize) -> Slot {
+        self.slots.at(index)
+    }
+
+    /// The state at an index, or none.
+    pub fn found(&self, index: Option<usize>) -> Found<'_> {
+        match index.map(|index| self.slots.at(index).held()) {
+            None | Some(Held::Absent) => Found::Absent,
+            Some(Held::Window { ends, left }) => {
+                Found::InSlot(State::FixedWindow(fixed_window::State { ends: Timestamp::from_nanos(ends), left }))
+            }
+            Some(Held::Outside { index, .. }) => self.outside.get(index).map_or(Found::Absent, Found::Outside),
+        }
+    }
+
+    /// Appends the counter's value; nothing when it does not exist.
+    pub fn write_value(&self, index: usize, out: &mut Vec<u8>) {
+        if let Some(state) = self.found(Some(index)).state() {
+            value::encode(state, Timestamp::from_nanos(self.slots.at(index).expires()), out);
+        }
+    }
+
+    /// The counter was used.
+    pub fn touch(&mut self, index: usize) {
+        let slot = self.slots.at(index);
+        let tags = slot.tags();
+        // Not written for nothing: the cache line would have to be written back.
+        if !tags.used {
+            self.slots.set(index, slot.with_tags(Tags { used: true, ..tags }));
+        }
+    }
+
+    /// The commit that makes the counter's last change durable, or a later one.
+    pub fn durable_after(&self, index: usize) -> u64 {
+        let is_staged = self.slots.at(index).tags().epoch == self.epoch() && !self.staged.is_empty();
+        if is_staged { self.changed_in } else { self.taken_in }
+    }
+
+    /// The epoch of a change made now.
+    pub fn epoch(&self) -> u8 {
+        (self.taken % Slot::EPOCHS) as u8
+    }
+
+    /// Where the last change is staged, if it was one of the counter with this hash.
+    pub fn staged_last(&self, hash: u64) -> Option<usize> {
+        self.last_staged.filter(|(last, _)| *last == hash).map(|(_, at)| at)
+    }
+
+    pub fn set_staged_last(&mut self, hash: u64, at: usize) {
+        self.last_staged = Some((hash, at));
+    }
+
+    /// The staged changes were taken.
+    pub fn note_taken(&mut self) {
+        self.staged.clear();
+        self.last_staged = None;
+        self.taken += 1;
+        self.taken_in = self.changed_in;
+    }
+
+    /// Sets the counter's state. Returns its index.
+    pub fn set(
+        &mut self,
+        index: Option<usize>,
+        hash: u64,
+        state: Option<State>,
+        expires: Timestamp,
+        tags: Tags,
+    ) -> usize {
+        let old = index.map(|index| self.slots.at(index));
+        let expires = match &state {
+            Some(State::FixedWindow(state)) => state.ends,
+            _ => expires,
+        };
+        let held = match (state, old.map(|slot| slot.held())) {
+            (Some(State::FixedWindow(state)), before) if Slot::fits(state.left) => {
+                self.drop_outside(before);
+                Held::Window { ends: state.ends.as_nanos(), left: state.left }
+            }
+            (Some(state), Some(Held::Outside { index, .. })) if self.outside.contains(index) => {
+                self.outside_bytes += heap_bytes(&state);
+                if let Some(place) = self.outside.get_mut(index) {
+                    self.outside_bytes -= heap_bytes(place);
+                    *place = state;
+                }
+                Held::Outside { expires: expires.as_nanos(), index }
+            }
+            (Some(state), _) => {
+                self.outside_bytes += heap_bytes(&state);
+                Held::Outside { expires: expires.as_nanos(), index: self.outside.insert(state) }
+            }
+            (None, before) => {
+                self.drop_outside(before);
+                Held::Absent
+            }
+        };
+        let slot = Slot::new(hash, held, tags);
+        self.unrecorded += slot.unrecorded() - old.map_or(0, |old| old.unrecorded());
+        match index {
+            Some(index) => {
+                self.slots.set(index, slot);
+                index
+            }
+            None => {
+                if !self.slots.has_room() {
+                    self.slots.resize(self.slots.capacity() * 5 / 4 + FIRST_CAPACITY);
+                }
+                self.slots.insert(slot)
+            }
+        }
+    }
+
+    /// Changes the tags of the counter.
+    pub fn retag(&mut self, index: usize, tags: Tags) {
+        let old = self.slots.at(index);
+        let slot = old.with_tags(tags);
+        self.unrecorded += slot.unrecorded() - old.unrecorded();
+        self.slots.set(index, slot);
+    }
+
+    /// The counter does not exist any more.
+    pub fn clear(&mut self, index: usize, tags: Tags) {
+        let hash = self.slots.at(index).hash;
+        self.set(Some(index), hash, None, Timestamp::default(), tags);
+    }
+
+    fn drop_outside(&mut self, held: Option<Held>) {
+        if let Some(Held::Outside { index, .. }) = held
+            && let Some(state) = self.outside.try_remove(index)
+        {
+            self.outside_bytes -= heap_bytes(&state);
+        }
+    }
+
+    /// Makes room for one more counter: by growing up to `memory` bytes, then by evicting counters that are written back
+    /// and were not used lately. If none may go, the stripe grows all the same. Indexes are not valid afterwards.
+    pub fn make_room(&mut self, memory: usize, marks: &Marks) {
+        let is_within = self.bytes() <= memory;
+        if is_within && (self.slots.has_room() || self.grow(memory)) {
+            return;
+        }
+        for _ in 0..EVICTED_AT_ONCE {
+            self.evict(marks);
+        }
+        self.shrink(memory);
+    }
+
+    /// Whether there is room for one more counter within `memory`, without an eviction; makes it.
+    pub fn has_room(&mut self, memory: usize) -> bool {
+        self.bytes() <= memory && (self.slots.has_room() || self.grow(memory))
+    }
+
+    fn grow(&mut self, memory: usize) -> bool {
+        let most = memory.saturating_sub(self.bytes_outside()) / Slots::bytes_of(1);
+        let capacity = (self.slots.capacity() * 5 / 4 + FIRST_CAPACITY).min(most);
+        let grows = capacity >= Slots::capacity_for(self.slots.len() + 1);
+        if grows {
+            self.slots.resize(capacity);
+        }
+        grows
+    }
+
+    /// A stripe that had to outgrow its memory gives the excess back once its counters fit.
+    fn shrink(&mut self, memory: usize) {
+        let most = memory.saturating_sub(self.bytes_outside()) / Slots::bytes_of(1);
+        let is_too_large = self.slots.capacity() > most + most / 4 + FIRST_CAPACITY;
+        if is_too_large && Slots::capacity_for(self.slots.len() + 1) <= most {
+            self.slots.resize(most);
+            self.outside.shrink_to_fit();
+        }
+    }
+
+    fn evict(&mut self, marks: &Marks) {
+        let clean = marks.clean();
+        if self.stuck_at == Some(clean) {
+            return;
+        }
+        let victim = self.slots.sweep(|slot| {
+            let tags = slot.tags();
+            if tags.used {
+                *slot = slot.with_tags(Tags { used: false, ..tags });
+                return false;
+            }
+            marks.is_clean(tags.mark)
+        });
+        let Some(index) = victim else {
+            self.stuck_at = Some(clean);
+            return;
+        };
+        let slot = self.slots.at(index);
+        self.drop_outside(Some(slot.held()));
+        self.slots.remove(index);
+        self.unrecorded -= slot.unrecorded();
+        if slot.is_live() {
+            self.holds_all = false;
+            self.has_given_way = true;
+        }
+    }
+
+    /// A counter could not be loaded, for want of room.
+    pub fn note_no_room(&mut self) {
+        self.has_given_way = true;
+    }
+
+    /// Whether counters have left, or had no room.
+    pub fn has_given_way(&self) -> bool {
+        self.has_given_way
+    }
+
+    /// It is unknown which counters have records.
+    pub fn forget_records(&mut self) {
+        for slot in self.slots.iter_mut() {
+            *slot = slot.with_tags(Tags { recorded: false, ..slot.tags() });
+        }
+        self.unrecorded = self.slots.iter_mut().map(|slot| slot.unrecorded()).sum();
+    }
+
+    /// Tags of a counter that was loaded, with a record that is current.
+    pub fn loaded_tags(&self, mark: Mark, used: bool) -> Tags {
+        // Not this epoch: it has nothing staged.
+        let epoch = (self.taken.wrapping_sub(1) % Slot::EPOCHS) as u8;
+        Tags { used, recorded: true, epoch, mark }
+    }
+}
+
+fn heap_bytes(state: &State) -> usize {
+    match state {
+        State::SlidingLog(state) => size_of_val(&*state.times),
+        State::FixedWindow(_) | State::SlidingWindow(_) | State::TokenBucket(_) | State::LeakyBucket(_) => 0,
+    }
+}
