@@ -151,7 +151,7 @@ fn store(hits: u64) {
     const BATCH: u64 = 32;
     let (clock, dir) = (Clock::system(), tempfile::tempdir().expect("a temporary directory"));
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let options = RocksOptions { hot_counters: 1 << 20, clock, ..RocksOptions::default() };
+    let options = RocksOptions { cache_memory: 64 << 20, clock, ..RocksOptions::default() };
     let store = RocksStore::open(dir.path(), options).expect("a new directory");
     let limit = Limit::FixedWindow(FixedWindow::new(1 << 40, 3600 * NANOS_PER_SECOND).expect("a limit"));
     let mut batch = Batch::default();

@@ -49,7 +49,7 @@ fn pipeline(c: &mut Criterion) {
     let clock = Clock::system();
     let dir = tempfile::tempdir().expect("a temporary directory");
     let rules = config::parse(RULES, Format::Ini, "bench.ini").expect("valid rules").rules;
-    let options = RocksOptions { hot_counters: 1 << 20, clock, ..RocksOptions::default() };
+    let options = RocksOptions { cache_memory: 64 << 20, clock, ..RocksOptions::default() };
     let store = Backend::Rocks(RocksStore::open(dir.path(), options).expect("a new directory"));
     let metrics = Metrics::new();
     let limiter = Limiter::new(Some(Policy::new(rules, &metrics)), store, clock, metrics);

@@ -23,7 +23,7 @@ const BATCH: u64 = 32;
 
 fn stores(dir: &std::path::Path, clock: Clock) -> Vec<(&'static str, Backend)> {
     let rocks = |name: &str, durability| {
-        let options = RocksOptions { durability, hot_counters: 1 << 20, clock, ..RocksOptions::default() };
+        let options = RocksOptions { durability, cache_memory: 64 << 20, clock, ..RocksOptions::default() };
         Backend::Rocks(RocksStore::open(&dir.join(name), options).expect("a new directory"))
     };
     vec![

@@ -44,7 +44,7 @@ resetSeconds = 0
 ";
 
 fn open(path: &Path, durability: Durability) -> RocksStore {
-    let options = RocksOptions { durability, hot_counters: 1_000, ..RocksOptions::default() };
+    let options = RocksOptions { durability, cache_memory: 100_000, ..RocksOptions::default() };
     RocksStore::open(path, options).unwrap()
 }
 

@@ -145,8 +145,8 @@ fn open_redis(urls: Vec<String>) -> Backend {
     Backend::redis(RedisStore::open(options).unwrap(), 0, FailurePolicy::Error, Clock::system())
 }
 
-pub fn open_rocks(path: &Path, hot_counters: usize) -> Backend {
-    let options = RocksOptions { hot_counters, ..RocksOptions::default() };
+pub fn open_rocks(path: &Path, cache_memory: usize) -> Backend {
+    let options = RocksOptions { cache_memory, ..RocksOptions::default() };
     Backend::Rocks(RocksStore::open(path, options).unwrap())
 }
 

@@ -13,7 +13,7 @@ const HOUR: u64 = 3600 * NANOS_PER_SECOND;
 const MIB: u64 = 1 << 20;
 
 fn open(path: &Path) -> RocksStore {
-    let options = RocksOptions { hot_counters: 1, ..RocksOptions::default() };
+    let options = RocksOptions { cache_memory: 0, ..RocksOptions::default() };
     RocksStore::open(path, options).unwrap()
 }
 

@@ -226,7 +226,7 @@ impl Recorded {
 
 /// Opens the store and asks how much each user has used.
 fn used_credits(durability: Durability, place: &Path) -> Result<Vec<u64>, String> {
-    let options = RocksOptions { durability, hot_counters: 1_000, ..RocksOptions::default() };
+    let options = RocksOptions { durability, cache_memory: 100_000, ..RocksOptions::default() };
     let store = RocksStore::open(place, options).map_err(|error| error.to_string())?;
     let rules = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
     let metrics = Metrics::new();

@@ -13,6 +13,7 @@ use super::disk::Disk;
 use super::housekeeping::HOUSEKEEPING_INTERVAL;
 use super::journal;
 use super::shared::Shared;
+use super::sorted::Sorted;
 use crate::clock::Timestamp;
 use crate::store::counter_budget::RoomLog;
 use crate::store::error::StoreError;
@@ -163,7 +164,7 @@ impl Shared {
         })
     }
 
-    /// Forgets those of the counters that have expired; returns how many. Keys come in order.
+    /// Forgets those of the counters that have expired; returns how many.
     fn sweep_some(&self, database: &Database, keys: &[Box<[u8]>], now: Timestamp) -> Result<u64, StoreError> {
         let engine = &self.engine;
         let expiry = |stored: &[u8]| value::expiry(stored).ok();
@@ -176,7 +177,8 @@ impl Shared {
                     journal::stage(&mut changes, key, |_| ());
                 }
             }
-            let deleted = if changes.is_empty() { Ok(()) } else { database.write_counters(&changes) };
+            let sorted = Sorted::new(&changes);
+            let deleted = if sorted.is_empty() { Ok(()) } else { database.write_counters(&sorted) };
             deleted.inspect_err(|error| engine.health.broke(error)).map(|()| forgotten)
         })
     }

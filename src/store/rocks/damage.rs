@@ -76,6 +76,7 @@ mod tests {
     use crate::clock::Clock;
     use crate::store::contract::Store;
     use crate::store::listing::Listing;
+    use crate::store::rocks::sorted::Sorted;
     use crate::store::testing::{TAKE, at, outcomes, wait, window};
     use crate::store::{RocksOptions, RocksStore};
 
@@ -99,7 +100,7 @@ mod tests {
         assert!(outcomes.iter().all(Result::is_ok));
         let mut change = Vec::new();
         journal::stage(&mut change, b"rule-b", |out| out.extend_from_slice(b"bad"));
-        store.shared.engine.with_disk(|database| database.write_counters(&change)).unwrap();
+        store.shared.engine.with_disk(|database| database.write_counters(&Sorted::new(&change))).unwrap();
         let listing = Listing { prefix: b"rule-".as_slice().into(), limit, cursor: None, count: 10, now };
         let page = wait(store.list(listing)).unwrap();
         let actors: Vec<_> = page.buckets.iter().map(|listed| listed.actor.as_slice()).collect();

@@ -1,5 +1,6 @@
 //! What the engine needs of a database. RocksDB gives it in production, a simulated disk in the model checker.
 
+use super::sorted::Sorted;
 use crate::store::error::StoreError;
 
 /// How long a write may take.
@@ -33,9 +34,8 @@ pub trait Disk: Send + Sync + 'static {
         each: &mut dyn FnMut(u64, &[u8]) -> Result<(), StoreError>,
     ) -> Result<(), StoreError>;
 
-    /// Writes counters' own records: staged changes, sorted by key, a key once. They are on stable storage when it
-    /// returns.
-    fn write_counters(&self, changes: &[u8]) -> Result<(), StoreError>;
+    /// Writes counters' own records. They are on stable storage when it returns.
+    fn write_counters(&self, changes: &Sorted<'_>) -> Result<(), StoreError>;
 
     /// Drops the journal records up to and including `number`.
     fn clear_journal(&self, number: u64) -> Result<(), StoreError>;

@@ -80,6 +80,11 @@ pub fn staged(mut staged: &[u8]) -> impl Iterator<Item = Result<Change<'_>, Trun
     })
 }
 
+/// Bytes that a change takes when it is staged.
+pub fn staged_length(change: &Change<'_>) -> usize {
+    2 * LENGTH + change.key.len() + change.value.len()
+}
+
 /// Packs staged changes into a record. Reused from record to record.
 #[derive(Debug, Default)]
 pub struct Packer {
@@ -137,7 +142,7 @@ pub fn each_change<E: From<Truncated>>(
 }
 
 /// How many bytes two keys have in common at their beginnings.
-fn shared_length(one: &[u8], other: &[u8]) -> usize {
+pub fn shared_length(one: &[u8], other: &[u8]) -> usize {
     const WORD: usize = size_of::<u64>();
     let words = one.chunks_exact(WORD).zip(other.chunks_exact(WORD)).take_while(|(one, other)| one == other);
     let start = words.count() * WORD;

@@ -50,8 +50,8 @@ impl Shared {
             ),
             Metric::counter(
                 "divvy_expired_dropped_total",
-                "Expired counters that compactions have dropped.",
-                swept.expired.load(Relaxed),
+                "Expired counters that compactions and write-backs have dropped.",
+                swept.expired.load(Relaxed) + engine.write_back.expired(),
             ),
             Metric::counter(
                 "divvy_unreadable_kept_total",

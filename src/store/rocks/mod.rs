@@ -28,6 +28,7 @@ mod segments;
 mod shared;
 mod slot;
 mod slots;
+mod sorted;
 mod stored;
 mod stored_count;
 mod stripe;
@@ -184,9 +185,9 @@ impl RocksStore {
         &self.shared.path
     }
 
-    /// Expired counters that compactions have dropped since the store was opened.
+    /// Expired counters that compactions and write-backs have dropped since the store was opened.
     pub fn expired_dropped(&self) -> u64 {
-        self.shared.swept.expired.load(Relaxed)
+        self.shared.swept.expired.load(Relaxed) + self.shared.engine.write_back.expired()
     }
 }
 

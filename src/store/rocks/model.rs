@@ -14,6 +14,7 @@ use super::commit::{GroupCommit, Waited};
 use super::disk::{Disk, Patience};
 use super::engine::{Engine, Journal};
 use super::journal;
+use super::sorted::Sorted;
 use super::table::Table;
 use super::timings::Timings;
 use crate::clock::Clock;
@@ -137,9 +138,9 @@ impl Disk for SimulatedDisk {
         records.range(first..=last).try_for_each(|(number, record)| each(*number, record))
     }
 
-    fn write_counters(&self, changes: &[u8]) -> Result<(), StoreError> {
+    fn write_counters(&self, changes: &Sorted<'_>) -> Result<(), StoreError> {
         self.write(false, |medium| {
-            for change in journal::staged(changes).map(Result::unwrap) {
+            for change in changes.iter() {
                 if change.value.is_empty() {
                     medium.counters.remove(change.key);
                 } else {

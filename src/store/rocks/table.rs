@@ -32,7 +32,7 @@ const WORD_BITS: usize = u64::BITS as usize;
 
 /// Stands for a bucket key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct KeyHash {
+pub struct KeyHash {
     high: u64,
     low: u64,
 }
@@ -65,6 +65,15 @@ pub struct Surroundings<'a> {
     pub health: &'a Health,
     /// Whether there is room for one more counter.
     pub budget: &'a CounterBudget,
+}
+
+/// What a write-back did about a counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    Nothing,
+    Value,
+    /// It had expired.
+    Forgotten,
 }
 
 /// What the table holds, and how it served.
@@ -221,41 +230,51 @@ impl Table {
     }
 
     /// If the counter's last change lies in segment `through` or earlier and is not written back: stages in `changes`
-    /// what its record has to be. It counts as recorded. A counter that has expired by `now` is forgotten instead, which
-    /// is a change of its own.
+    /// what its record has to be. It counts as recorded.
+    ///
+    /// A counter that has expired by `now` is forgotten instead. `is_late` says of a counter whether a change of it may
+    /// outlive the segment in the journal: then forgetting it has to be a change as well.
     pub fn write_back(
         &self,
         key: &[u8],
         through: u32,
         now: Timestamp,
-        (group, budget): (&GroupCommit, &CounterBudget),
+        group: &GroupCommit,
+        budget: &CounterBudget,
+        is_late: impl FnOnce(KeyHash) -> bool,
         changes: &mut Vec<u8>,
-    ) {
+    ) -> Written {
         let hash = self.hash(key);
         let mut guard = self.stripe(hash.stripe());
         let stripe = &mut *guard;
-        let Some(index) = stripe.find(hash.high) else { return };
+        let Some(index) = stripe.find(hash.high) else { return Written::Nothing };
         let slot = stripe.slot(index);
         let tags = slot.tags();
         if self.marks.is_clean(tags.mark) || self.marks.number(tags.mark) > through {
-            return;
+            return Written::Nothing;
         }
-        if !slot.is_live() {
-            // One that was loaded from the journal may have a record, and it is not known yet.
-            if tags.recorded || !self.knows_records() {
-                journal::stage(changes, key, |_| ());
-            }
-            stripe.retag(index, Tags { recorded: false, ..tags });
-        } else if slot.expires() <= now.as_nanos() {
-            stripe.begun -= 1;
-            budget.forget();
-            let tags = Tags { used: false, ..self.change(stripe, hash, group, tags.recorded) };
-            stripe.clear(index, tags);
-            stage(stripe, hash.high, index, key);
-        } else {
+        if slot.is_live() && slot.expires() > now.as_nanos() {
             journal::stage(changes, key, |out| stripe.write_value(index, out));
             stripe.retag(index, Tags { recorded: true, ..tags });
+            return Written::Value;
         }
+        let is_late = slot.is_live() && is_late(hash);
+        let may_have_record = tags.recorded || !self.knows_records();
+        if slot.is_live() {
+            stripe.begun -= 1;
+            budget.forget();
+        }
+        if is_late {
+            let tags = self.change(stripe, hash, group, tags.recorded);
+            stripe.clear(index, Tags { used: false, ..tags });
+            stage(stripe, hash.high, index, key);
+        } else {
+            if may_have_record {
+                journal::stage(changes, key, |_| ());
+            }
+            stripe.clear(index, Tags { recorded: false, ..tags });
+        }
+        if slot.is_live() { Written::Forgotten } else { Written::Nothing }
     }
 
     /// Stages the counters that these records changed as they are now, once each, for the open segment.
@@ -431,7 +450,7 @@ impl Table {
         Tags { used: true, recorded, epoch: stripe.epoch(), mark: self.marks.open() as Mark }
     }
 
-    fn hash(&self, key: &[u8]) -> KeyHash {
+    pub fn hash(&self, key: &[u8]) -> KeyHash {
         let hash = self.hasher.hash(key);
         KeyHash { high: hash.h1, low: hash.h2 }
     }

@@ -4,13 +4,17 @@
 //! have to be written back, which is before the journal segment with their last change is dropped. Most change again
 //! before that. Writing them is one pass over one segment: its keys, the counters as they are, sorted.
 
+use std::collections::HashSet;
+
 use super::commit::GroupCommit;
 use super::disk::Disk;
 use super::journal::{self, Change};
 use super::marks::Marks;
 use super::segments::{Segment, Segments};
+use super::sorted::Sorted;
 use super::sync::Mutex;
-use super::table::Table;
+use super::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use super::table::{Table, Written};
 use crate::clock::Timestamp;
 use crate::store::counter_budget::CounterBudget;
 use crate::store::error::StoreError;
@@ -21,6 +25,7 @@ pub struct WriteBack {
     running: Mutex<()>,
     segments: Mutex<Segments>,
     max_bytes: u64,
+    expired: AtomicU64,
 }
 
 /// What a write-back works on.
@@ -34,7 +39,8 @@ pub struct Scene<'a, D> {
 
 impl WriteBack {
     pub fn new(max_bytes: u64, marks: &Marks) -> Self {
-        Self { running: Mutex::new(()), segments: Mutex::new(Segments::new(max_bytes, marks)), max_bytes }
+        let segments = Mutex::new(Segments::new(max_bytes, marks));
+        Self { running: Mutex::new(()), segments, max_bytes, expired: AtomicU64::new(0) }
     }
 
     /// Bytes of the journal.
@@ -115,10 +121,24 @@ impl WriteBack {
         last: u64,
         uncommitted: &[&[u8]],
     ) -> Result<(), StoreError> {
-        let mut changes = Vec::new();
-        let mut note = |record: &[u8]| {
+        // Changes that outlive the segment in the journal.
+        let mut late = HashSet::new();
+        let mut note_late = |record: &[u8]| {
             journal::each_change(record, |change| {
-                table.write_back(change.key, segment.number, now, (group, budget), &mut changes);
+                late.insert(table.hash(change.key));
+                Ok::<_, StoreError>(())
+            })
+        };
+        uncommitted.iter().try_for_each(|record| note_late(record))?;
+        if segment.last < last {
+            disk.read_journal(segment.last + 1, last, &mut |_, record| note_late(record))?;
+        }
+        let (mut changes, mut forgotten) = (Vec::new(), 0);
+        let mut note = |record: &[u8]| {
+            journal::each_change(record, |Change { key, .. }| {
+                let is_late = |hash| late.contains(&hash);
+                let written = table.write_back(key, segment.number, now, group, budget, is_late, &mut changes);
+                forgotten += u64::from(written == Written::Forgotten);
                 Ok::<_, StoreError>(())
             })
         };
@@ -126,10 +146,9 @@ impl WriteBack {
             disk.read_journal(segment.first, last, &mut |_, record| note(record))?;
         }
         uncommitted.iter().try_for_each(|record| note(record))?;
-        let sorted = sorted(&changes);
-        drop(changes);
-        if !sorted.is_empty() {
-            disk.write_counters(&sorted)?;
+        self.expired.fetch_add(forgotten, Relaxed);
+        if !changes.is_empty() {
+            disk.write_counters(&Sorted::new(&changes))?;
         }
         table.marks.set_clean(segment.number);
         if segment.bytes > 0 {
@@ -138,45 +157,9 @@ impl WriteBack {
         self.segments.lock().drop_oldest();
         Ok(())
     }
-}
 
-/// Staged changes in the order of their keys, of each key the last one.
-fn sorted(changes: &[u8]) -> Vec<u8> {
-    let mut by_key: Vec<Change<'_>> = journal::staged(changes).map_while(Result::ok).collect();
-    // A stable sort: later changes of a key stay behind earlier ones.
-    by_key.sort_by(|one, other| one.key.cmp(other.key));
-    let mut sorted = Vec::with_capacity(changes.len());
-    let mut rest = by_key.iter().peekable();
-    while let Some(change) = rest.next() {
-        if rest.peek().is_none_or(|next| next.key != change.key) {
-            journal::stage(&mut sorted, change.key, |out| out.extend_from_slice(change.value));
-        }
-    }
-    sorted
-}
-
-#[cfg(all(test, not(feature = "model")))]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn changes_are_sorted_and_the_last_of_a_key_stays(
-            changes in prop::collection::vec((prop::collection::vec(0..3u8, 0..3), any::<[u8; 2]>()), 0..30)
-        ) {
-            let (mut staged, mut model) = (Vec::new(), BTreeMap::new());
-            for (key, value) in &changes {
-                journal::stage(&mut staged, key, |out| out.extend_from_slice(value));
-                model.insert(key.clone(), value.to_vec());
-            }
-            let sorted = sorted(&staged);
-            let read: Vec<_> =
-                journal::staged(&sorted).map(Result::unwrap).map(|c| (c.key.to_vec(), c.value.to_vec())).collect();
-            prop_assert_eq!(read, model.into_iter().collect::<Vec<_>>());
-        }
+    /// Counters that had expired when their turn came, and were forgotten.
+    pub fn expired(&self) -> u64 {
+        self.expired.load(Relaxed)
     }
 }

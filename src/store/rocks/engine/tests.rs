@@ -9,6 +9,7 @@ use std::task::{Context, Waker};
 
 use parking_lot::Mutex as RealMutex;
 
+use super::super::sorted::Sorted;
 use super::*;
 use crate::clock::Clock;
 use crate::store::batch::Action;
@@ -66,9 +67,9 @@ impl Disk for Arc<TestDisk> {
         records.range(first..=last).try_for_each(|(number, record)| each(*number, record))
     }
 
-    fn write_counters(&self, changes: &[u8]) -> Result<(), StoreError> {
+    fn write_counters(&self, changes: &Sorted<'_>) -> Result<(), StoreError> {
         self.result()?;
-        for change in journal::staged(changes).map(Result::unwrap) {
+        for change in changes.iter() {
             self.counters.lock().insert(change.key.to_vec(), change.value.to_vec());
         }
         Ok(())
