@@ -6,9 +6,9 @@
 //!
 //! Nothing here knows of hits or of the hot table.
 
-use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+use std::{fs, io};
 
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{
@@ -312,6 +312,13 @@ impl Disk for Database {
     fn write_counters(&self, changes: &Sorted<'_>) -> Result<(), StoreError> {
         let failed = |e: rocksdb::Error| store_error("write counters", &e);
         let file = self.path().join(directory::WRITE_BACK_FILE);
+        // What an ingestion that failed has left may be a second name of a table file: it must not be written again.
+        match fs::remove_file(&file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(StoreError::new(format!("cannot remove {}: {error}", file.display())));
+            }
+            Ok(()) | Err(_) => {}
+        }
         let options = table_options();
         let mut writer = SstFileWriter::create(&options);
         writer.open(&file).map_err(failed)?;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::marks::Marks;
 
 /// The journal is cut into so many pieces, when it is as long as it may be.
-const SEGMENTS: u64 = 16;
+const SEGMENTS: u64 = 32;
 
 /// A run of commits whose counters are written back together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -24,8 +24,8 @@ struct Place {
 
 impl<'a> Sorted<'a> {
     pub fn new(changes: &'a [u8]) -> Self {
-        let shared = shared_by_all(changes);
-        let mut order = Vec::new();
+        let (shared, count) = shared_by_all(changes);
+        let mut order = Vec::with_capacity(count);
         let mut rest = journal::staged(changes);
         let mut at = 0;
         while let Some(Ok(change)) = rest.next() {
@@ -68,11 +68,13 @@ fn change_at(changes: &[u8], place: Place) -> Option<Change<'_>> {
     journal::staged(changes.get(place.at..)?).next()?.ok()
 }
 
-/// How many bytes all keys have in common at their beginnings.
-fn shared_by_all(changes: &[u8]) -> usize {
+/// How many bytes all keys have in common at their beginnings, and how many keys there are.
+fn shared_by_all(changes: &[u8]) -> (usize, usize) {
     let mut keys = journal::staged(changes).map_while(Result::ok).map(|change| change.key);
-    let Some(first) = keys.next() else { return 0 };
-    keys.fold(first.len(), |shared, key| journal::shared_length(first.get(..shared).unwrap_or(first), key))
+    let Some(first) = keys.next() else { return (0, 0) };
+    keys.fold((first.len(), 1), |(shared, count), key| {
+        (journal::shared_length(first.get(..shared).unwrap_or(first), key), count + 1)
+    })
 }
 
 /// The eight bytes of `key` from `at` on, as a number in the order of the bytes. A key that ends earlier comes first, or

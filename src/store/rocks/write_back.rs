@@ -19,6 +19,9 @@ use crate::clock::Timestamp;
 use crate::store::counter_budget::CounterBudget;
 use crate::store::error::StoreError;
 
+/// How much longer a staged change is than a packed one, at most; for usual keys.
+const STAGED_TO_PACKED: usize = 4;
+
 /// How much journal there is, and who writes back.
 pub struct WriteBack {
     /// One write-back at a time.
@@ -133,7 +136,9 @@ impl WriteBack {
         if segment.last < last {
             disk.read_journal(segment.last + 1, last, &mut |_, record| note_late(record))?;
         }
-        let (mut changes, mut forgotten) = (Vec::new(), 0);
+        // Reserved, not used: growing step by step would take twice the memory for a moment.
+        let reserved = usize::try_from(segment.bytes).unwrap_or(0).saturating_mul(STAGED_TO_PACKED);
+        let (mut changes, mut forgotten) = (Vec::with_capacity(reserved), 0);
         let mut note = |record: &[u8]| {
             journal::each_change(record, |Change { key, .. }| {
                 let is_late = |hash| late.contains(&hash);
