@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::Rule;
 use super::glob_index::GlobIndex;
+use super::key::Key;
 use super::pattern::{Glob, Pattern};
 use super::rare_keys::{self, RareKeys};
 use super::rule_bits::{self, RuleBits, SetId};
@@ -30,7 +31,7 @@ pub struct Matcher {
 /// What the values of one key satisfy.
 #[derive(Debug)]
 struct KeyIndex {
-    key: String,
+    key: Key,
     /// Rules that do not mention the key: satisfied without it.
     absent: SetId,
     /// Those, and rules that are satisfied by any value.
@@ -156,7 +157,7 @@ impl Builder {
             }
         }
         let globs = GlobIndex::new(globs).map_err(|_| RuleSetError::TooManyGlobs { key: key.to_owned() })?;
-        Ok(KeyIndex { key: key.to_owned(), absent: absent_set, present: present_set, exact, globs })
+        Ok(KeyIndex { key: Key::new(key), absent: absent_set, present: present_set, exact, globs })
     }
 
     fn add(&mut self, rules: &[u32]) -> SetId {
