@@ -46,7 +46,13 @@ impl RuleSet {
 
     pub(super) fn matches_values<'a>(&'a self, values: &impl Values, scratch: &'a mut Scratch) -> Matches<'a> {
         self.matcher.select(&mut scratch.selection, values);
-        Matches { rules: self, selection: &scratch.selection, next_block: 0, words: 0, word: 0, bits: 0 }
+        let selection = &scratch.selection;
+        let matches = Matches { rules: self, selection, next_block: 0, words: 0, word: 0, bits: 0 };
+        if self.rules.len() > rule_bits::RULES_PER_WORD {
+            return matches;
+        }
+        // All in one word: no summary can tell more than the word itself.
+        Matches { bits: self.matcher.word(selection, 0, 0), next_block: 1, ..matches }
     }
 }
 
