@@ -55,7 +55,12 @@ impl Operation {
     pub fn set_written(&mut self, key: Range<usize>, value: Range<usize>) {
         let tag = Tag::new(self.text.get(key.start..).unwrap_or_default(), key.len());
         let pair = Pair { tag, key, value };
-        match self.place(tag, self.bytes(&pair.key)).and_then(|place| self.pairs.get_mut(place)) {
+        let bytes = |pair: &Pair| self.text.get(pair.key.clone());
+        match self
+            .pairs
+            .iter_mut()
+            .find(|earlier| earlier.tag == tag && (tag.is_whole() || bytes(earlier) == bytes(&pair)))
+        {
             Some(earlier) => *earlier = pair,
             None => self.pairs.push(pair),
         }

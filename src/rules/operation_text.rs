@@ -94,8 +94,21 @@ fn bare_end(text: &[u8], mut at: usize) -> usize {
 
 /// Whether the byte ends a bare string, or begins a character that may.
 fn may_end_bare(byte: &u8) -> bool {
-    matches!(byte, b'=' | b' ' | b'\t'..=b'\r' | 0x80..)
+    MAY_END_BARE.get(usize::from(*byte)) == Some(&true)
 }
+
+/// By byte. To look it up takes a third of the comparisons' time.
+static MAY_END_BARE: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut places: &mut [bool] = &mut table;
+    let mut byte = 0_u8;
+    while let [place, rest @ ..] = places {
+        *place = byte == b'=' || is_ascii_whitespace(byte) || !byte.is_ascii();
+        places = rest;
+        byte = byte.wrapping_add(1);
+    }
+    table
+};
 
 fn skip_whitespace(text: &[u8], mut at: usize) -> usize {
     loop {
@@ -110,13 +123,15 @@ fn skip_whitespace(text: &[u8], mut at: usize) -> usize {
 fn whitespace(text: &[u8], at: usize) -> usize {
     match text.get(at) {
         Some(byte) if is_ascii_whitespace(*byte) => 1,
-        Some(byte) if !byte.is_ascii() => Some(char_at(text, at)).filter(|c| c.is_whitespace()).map_or(0, char::len_utf8),
+        Some(byte) if !byte.is_ascii() => {
+            Some(char_at(text, at)).filter(|c| c.is_whitespace()).map_or(0, char::len_utf8)
+        }
         _ => 0,
     }
 }
 
 /// White space as `char::is_whitespace` has it, which counts the vertical tab.
-fn is_ascii_whitespace(byte: u8) -> bool {
+const fn is_ascii_whitespace(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 

@@ -40,9 +40,8 @@ impl RareKeys {
     /// Calls `found` with the set of each rule whose rare keys `values` satisfies.
     pub fn for_each_match(&self, values: &impl Values, mut found: impl FnMut(SetId)) {
         for rule in values.keys().filter_map(|key| self.filed.get(key)).flatten() {
-            let satisfied = |(key, pattern): &(Key, Pattern)| {
-                values.value(key).is_some_and(|value| pattern.matches_bytes(value))
-            };
+            let satisfied =
+                |(key, pattern): &(Key, Pattern)| values.value(key).is_some_and(|value| pattern.matches_bytes(value));
             if rule.asked.iter().all(satisfied) {
                 found(rule.set);
             }

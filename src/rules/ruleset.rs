@@ -45,14 +45,13 @@ impl RuleSet {
     }
 
     pub(super) fn matches_values<'a>(&'a self, values: &impl Values, scratch: &'a mut Scratch) -> Matches<'a> {
-        self.matcher.select(&mut scratch.selection, values);
-        let selection = &scratch.selection;
-        let matches = Matches { rules: self, selection, next_block: 0, words: 0, word: 0, bits: 0 };
-        if self.rules.len() > rule_bits::RULES_PER_WORD {
-            return matches;
+        let word = self.matcher.select_word(&mut scratch.selection, values);
+        if word.is_none() {
+            self.matcher.select(&mut scratch.selection, values);
         }
-        // All in one word: no summary can tell more than the word itself.
-        Matches { bits: self.matcher.word(selection, 0, 0), next_block: 1, ..matches }
+        let next_block = usize::from(word.is_some());
+        let selection = &scratch.selection;
+        Matches { rules: self, selection, next_block, words: 0, word: 0, bits: word.unwrap_or_default() }
     }
 }
 

@@ -53,10 +53,11 @@ impl Pairs<'_> {
         self.check_count(max_pairs)?;
         let (text, places) = self.0.span();
         operation.begin_written(text);
+        // Most requests are ASCII, which is seen many bytes at once.
+        let is_ascii = text.is_ascii();
         for Range { start, end } in places {
             let argument = text.get(start..end).unwrap_or_default();
-            // Most are ASCII, which is seen many bytes at once.
-            if !argument.is_ascii() && std::str::from_utf8(argument).is_err() {
+            if !is_ascii && std::str::from_utf8(argument).is_err() {
                 return Err(CommandError::not_utf8(argument));
             }
             let equals = argument.iter().position(|byte| *byte == b'=').ok_or_else(|| not_a_pair(argument))?;
