@@ -16,7 +16,7 @@ use crate::algorithm::Ask;
 pub use crate::algorithm::{Limit, Outcome};
 use crate::clock::{Clock, Timestamp};
 use crate::metrics::{Metric, Metrics, RuleHits};
-use crate::rules::{BadCost, MatchPolicy, Operation, Quota, Rule, RuleSet, Scratch};
+use crate::rules::{BadCost, Key, MatchPolicy, Operation, Quota, Rule, RuleSet, Scratch};
 pub use crate::store::StoreError;
 pub use crate::store::key::Space;
 use crate::store::key::{self, Prefix};
@@ -84,6 +84,8 @@ pub struct Policy {
 struct Bucket {
     limit: Limit,
     prefix: Prefix,
+    /// The rule's `actorField`.
+    actor: Option<Key>,
 }
 
 impl Policy {
@@ -93,7 +95,11 @@ impl Policy {
             .rules()
             .iter()
             .map(|rule| match rule.quota {
-                Quota::Limited(limit) => Some(Bucket { limit, prefix: Prefix::new(Space::Rule, rule.pairs(), &limit) }),
+                Quota::Limited(limit) => Some(Bucket {
+                    limit,
+                    prefix: Prefix::new(Space::Rule, rule.pairs(), &limit),
+                    actor: rule.actor_field.as_deref().map(Key::new),
+                }),
                 Quota::Never | Quota::Always { .. } => None,
             })
             .collect();
@@ -325,7 +331,7 @@ impl Requests {
             }
             let answer = match (policy.buckets.get(index).and_then(Option::as_ref), rule.quota) {
                 (Some(bucket), _) => {
-                    let actor = rule.actor_field.as_deref().and_then(|field| operation.get(field)).unwrap_or_default();
+                    let actor = bucket.actor.as_ref().and_then(|field| operation.value(field)).unwrap_or_default();
                     let entry = self.batch.push(bucket.limit, action, now, |key| bucket.prefix.write_key(actor, key));
                     Answer::Counted(entry)
                 }
@@ -356,11 +362,11 @@ impl Requests {
     /// # Errors
     /// When there are no rules, the request's cost cannot be told, or the store failed for any of its counters.
     pub fn verdict(&self, index: usize) -> Result<Verdict, Refusal> {
-        let mut verdict = Err(Refusal::NoRules);
-        for matched in self.matched(index)? {
-            verdict = Ok(self.answer(matched)?);
+        let Some((last, canaries)) = self.matched(index)?.split_last() else { return Err(Refusal::NoRules) };
+        for canary in canaries {
+            self.answer(canary)?;
         }
-        verdict
+        self.answer(last)
     }
 
     /// The rule that answers request `index`, and its place among the rules; none where no rule was asked.

@@ -175,7 +175,7 @@ struct Counted {
 fn counted(policy: &Policy, name: RuleName) -> Result<Counted, CountersError> {
     let place = place(policy, name)?;
     match policy.buckets.get(place) {
-        Some(Some(Bucket { limit, prefix })) => Ok(Counted { limit: *limit, prefix: prefix.as_bytes().into() }),
+        Some(Some(Bucket { limit, prefix, .. })) => Ok(Counted { limit: *limit, prefix: prefix.as_bytes().into() }),
         _ => Err(CountersError::Uncounted(shown(name))),
     }
 }

@@ -19,6 +19,7 @@ mod metric;
 mod pulled;
 mod registry;
 mod requests;
+mod shard;
 mod statsd;
 mod tasks;
 

@@ -9,7 +9,7 @@ use std::fmt::Display;
 use std::io::Write;
 
 use crate::rules::Operation;
-use crate::rules::operation_text::{self, SyntaxError};
+use crate::rules::operation_text::{self, SyntaxError, Written};
 pub use client::{BadReply, Reply, format_auth, format_hit, is_welcome, parse_reply};
 
 /// The longest line in bytes, its terminator aside, unless the operator says otherwise.
@@ -134,19 +134,24 @@ impl ErrorCode {
 /// # Errors
 /// [`RequestError`]; more than `max_pairs` pairs (repeated keys counted) are one, too.
 pub fn parse_request(line: &[u8], operation: &mut Operation, max_pairs: usize) -> Result<(), RequestError> {
-    operation.clear();
-    let line = std::str::from_utf8(line).map_err(|_| RequestError::NotUtf8)?;
-    let (command, pairs) = operation_text::read_string(line)?;
-    if !command.eq_ignore_ascii_case("HIT") {
+    // Most lines are ASCII, which is seen many bytes at once.
+    if !line.is_ascii() && std::str::from_utf8(line).is_err() {
+        return Err(RequestError::NotUtf8);
+    }
+    let (command, end) = operation_text::read_string(line, 0)?;
+    let command = line.get(command).unwrap_or_default();
+    if !command.eq_ignore_ascii_case(b"HIT") {
+        let command = std::str::from_utf8(command).unwrap_or_default();
         let echoed: String = command.chars().take(MAX_ECHOED_CHARS).collect();
         return Err(RequestError::UnknownCommand(echoed.to_uppercase()));
     }
-    for (earlier, pair) in operation_text::pairs(pairs).enumerate() {
-        let (key, value) = pair?;
+    operation.begin_written(line);
+    for (earlier, pair) in operation_text::written(line, end).enumerate() {
+        let Written { key, value } = pair?;
         if earlier == max_pairs {
             return Err(RequestError::TooManyPairs { max_pairs });
         }
-        operation.set(key, value);
+        operation.set_written(key, value);
     }
     Ok(())
 }

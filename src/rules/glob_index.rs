@@ -1,8 +1,8 @@
 //! Finds which of many globs a value matches, without trying each of them.
 //!
-//! Every glob is filed under one of its literal pieces, the one that it shares with the fewest others. One pass of an
-//! Aho-Corasick automaton over the value finds the pieces that occur in it, and only the globs filed under those are
-//! tried.
+//! Every glob is filed under one of its literal pieces: under its prefix, if few others have the same, or else under the
+//! piece that it shares with the fewest others. A look-up or two finds the prefixes of a value, and one pass of an
+//! Aho-Corasick automaton the other pieces that occur in it; only the globs filed under those are tried.
 //!
 //! `globset` is not used: it reads values as file paths, so that its `*.` does not match `..`, and it tries globs that end
 //! in the same extension one after the other, which takes 15 ms a value for 10,000 of them.
@@ -12,44 +12,70 @@ use std::collections::HashMap;
 use aho_corasick::{AhoCorasick, BuildError};
 
 use super::pattern::Glob;
+use super::prefix_index::PrefixIndex;
+
+/// How many globs with more than a prefix may be filed under one: all of them are tried.
+const MAX_UNDER_PREFIX: usize = 4;
 
 /// Globs, each with the number that its owner gave it.
 #[derive(Debug, Default)]
 pub struct GlobIndex {
-    /// `None` when there are no globs.
+    prefixes: PrefixIndex<UnderPrefix>,
+    /// `None` when all globs are filed under their prefixes.
     pieces: Option<AhoCorasick>,
     /// By the piece that they are filed under.
     globs: Vec<Vec<(Glob, u32)>>,
+}
+
+#[derive(Debug, Default)]
+struct UnderPrefix {
+    /// Of the glob that asks for nothing but the prefix.
+    bare: Option<u32>,
+    others: Vec<(Glob, u32)>,
 }
 
 impl GlobIndex {
     /// # Errors
     /// The globs are too many, or too long, for one automaton.
     pub fn new(globs: Vec<(Glob, u32)>) -> Result<Self, BuildError> {
-        if globs.is_empty() {
-            return Ok(Self::default());
-        }
+        let prefixes = globs.iter().map(|(glob, _)| glob.prefix()).filter(|prefix| !prefix.is_empty());
+        let mut prefixes: PrefixIndex<UnderPrefix> = PrefixIndex::new(prefixes);
         let mut by_piece: HashMap<String, Vec<(Glob, u32)>> = HashMap::new();
         let shared = count_pieces(&globs);
         for (glob, number) in globs {
-            by_piece.entry(rarest_piece(&glob, &shared)).or_default().push((glob, number));
+            match prefixes.entry(glob.prefix()) {
+                Some(under) if under.bare.is_none() && glob.is_prefix() => under.bare = Some(number),
+                Some(under) if under.others.len() < MAX_UNDER_PREFIX => under.others.push((glob, number)),
+                _ => by_piece.entry(rarest_piece(&glob, &shared)).or_default().push((glob, number)),
+            }
         }
         let (pieces, globs): (Vec<String>, Vec<_>) = by_piece.into_iter().unzip();
-        Ok(Self { pieces: Some(AhoCorasick::new(&pieces)?), globs })
+        let pieces = if pieces.is_empty() { None } else { Some(AhoCorasick::new(&pieces)?) };
+        Ok(Self { prefixes, pieces, globs })
     }
 
     /// Calls `found` with the number of each glob that `value` matches, in no order. `pieces` is scratch space.
     pub fn for_each_match(&self, value: &[u8], pieces: &mut Vec<usize>, mut found: impl FnMut(u32)) {
+        for under in self.prefixes.matches(value) {
+            if let Some(number) = under.bare {
+                found(number);
+            }
+            matching(&under.others, value).for_each(&mut found);
+        }
         let Some(automaton) = &self.pieces else { return };
         pieces.clear();
         pieces.extend(automaton.find_overlapping_iter(value).map(|found| found.pattern().as_usize()));
         pieces.sort_unstable();
         pieces.dedup();
-        let filed = pieces.iter().filter_map(|piece| self.globs.get(*piece)).flatten();
-        for (_, number) in filed.filter(|(glob, _)| glob.matches_bytes(value)) {
-            found(*number);
+        for filed in pieces.iter().filter_map(|piece| self.globs.get(*piece)) {
+            matching(filed, value).for_each(&mut found);
         }
     }
+}
+
+/// The numbers of those globs that `value` matches.
+fn matching(globs: &[(Glob, u32)], value: &[u8]) -> impl Iterator<Item = u32> {
+    globs.iter().filter(|(glob, _)| glob.matches_bytes(value)).map(|(_, number)| *number)
 }
 
 /// How many globs have each piece.
@@ -84,7 +110,7 @@ mod tests {
     proptest! {
         #[test]
         fn finds_what_trying_each_glob_finds(
-            texts in prop::collection::vec("[ab/.*]{1,5}", 0..30), values in prop::collection::vec("[ab/.]{0,9}", 1..9)
+            texts in prop::collection::vec("[ab/.*]{1,5}|[ab*]{8,14}", 0..60), values in prop::collection::vec("[ab/.]{0,9}|[ab]{8,14}", 1..9)
         ) {
             let globs: Vec<_> = texts.iter().filter_map(|text| glob(text)).zip(0..).collect();
             let index = GlobIndex::new(globs.clone()).unwrap();

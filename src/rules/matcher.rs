@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::Rule;
 use super::glob_index::GlobIndex;
+use super::key::Key;
 use super::pattern::{Glob, Pattern};
 use super::rare_keys::{self, RareKeys};
 use super::rule_bits::{self, RuleBits, SetId};
@@ -24,13 +25,15 @@ pub struct Matcher {
     /// The rules that mention no rare key, and what there is to know about rare keys; `None` when there are none.
     rare: Option<(SetId, RareKeys)>,
     sets: Vec<RuleBits>,
+    /// Each set as one word, where the rules are so few.
+    words: Option<Box<[u64]>>,
     blocks: usize,
 }
 
 /// What the values of one key satisfy.
 #[derive(Debug)]
 struct KeyIndex {
-    key: String,
+    key: Key,
     /// Rules that do not mention the key: satisfied without it.
     absent: SetId,
     /// Those, and rules that are satisfied by any value.
@@ -40,13 +43,51 @@ struct KeyIndex {
     globs: GlobIndex,
 }
 
-/// Which sets a request has picked: a union of sets a key. Reused from request to request.
+/// Takes what a request picks: for each key of the rules a union of sets.
+trait Picks {
+    fn pick(&mut self, set: SetId);
+    /// No more sets of this key. Returns whether rules may be left: no further key can add one.
+    fn end_key(&mut self) -> bool;
+}
+
+/// Which sets a request has picked. Reused from request to request.
 #[derive(Debug, Default)]
 pub struct Selection {
     picked: Vec<SetId>,
     /// Where each key's sets end in `picked`.
     ends: Vec<usize>,
     pieces: Vec<usize>,
+}
+
+impl Picks for (&mut Vec<SetId>, &mut Vec<usize>) {
+    fn pick(&mut self, set: SetId) {
+        self.0.push(set);
+    }
+
+    fn end_key(&mut self) -> bool {
+        self.1.push(self.0.len());
+        true
+    }
+}
+
+/// The same for rules that are one word, which is worked out on the way.
+struct Word<'a> {
+    sets: &'a [u64],
+    /// Of the present key.
+    union: u64,
+    common: u64,
+}
+
+impl Picks for Word<'_> {
+    fn pick(&mut self, set: SetId) {
+        self.union |= self.sets.get(set as usize).copied().unwrap_or_default();
+    }
+
+    fn end_key(&mut self) -> bool {
+        self.common &= self.union;
+        self.union = 0;
+        self.common != 0
+    }
 }
 
 impl Matcher {
@@ -69,7 +110,9 @@ impl Matcher {
             let without = builder.add(&rare_keys::rules_without(&rare, rules));
             (without, RareKeys::new(rules, &rare, |rule| builder.add(&[rule])))
         });
-        Ok(Self { keys, rare, sets: builder.sets, blocks: rule_bits::block_count(rules.len()) })
+        let is_one_word = rules.len() <= rule_bits::RULES_PER_WORD;
+        let words = is_one_word.then(|| builder.sets.iter().map(|set| set.word(0, 0)).collect());
+        Ok(Self { keys, rare, words, sets: builder.sets, blocks: rule_bits::block_count(rules.len()) })
     }
 
     /// Picks the sets for a request.
@@ -77,21 +120,37 @@ impl Matcher {
         let Selection { picked, ends, pieces } = selection;
         picked.clear();
         ends.clear();
+        self.pick(&mut (picked, ends), pieces, values);
+    }
+
+    /// The rules that a request selects, as the bits of a word; `None` when there are more rules than a word has bits.
+    pub fn select_word(&self, selection: &mut Selection, values: &impl Values) -> Option<u64> {
+        let sets = self.words.as_deref()?;
+        let mut word = Word { sets, union: 0, common: u64::MAX };
+        self.pick(&mut word, &mut selection.pieces, values);
+        Some(word.common)
+    }
+
+    fn pick(&self, picks: &mut impl Picks, pieces: &mut Vec<usize>, values: &impl Values) {
         for index in &self.keys {
             match values.value(&index.key) {
-                None => picked.push(index.absent),
+                None => picks.pick(index.absent),
                 Some(value) => {
-                    picked.push(index.present);
-                    picked.extend(index.exact.get(value));
-                    index.globs.for_each_match(value, pieces, |set| picked.push(set));
+                    picks.pick(index.present);
+                    if let Some(set) = index.exact.get(value) {
+                        picks.pick(*set);
+                    }
+                    index.globs.for_each_match(value, pieces, |set| picks.pick(set));
                 }
             }
-            ends.push(picked.len());
+            if !picks.end_key() {
+                return;
+            }
         }
         if let Some((without, rare)) = &self.rare {
-            picked.push(*without);
-            rare.for_each_match(values, |set| picked.push(set));
-            ends.push(picked.len());
+            picks.pick(*without);
+            rare.for_each_match(values, |set| picks.pick(set));
+            picks.end_key();
         }
     }
 
@@ -156,7 +215,7 @@ impl Builder {
             }
         }
         let globs = GlobIndex::new(globs).map_err(|_| RuleSetError::TooManyGlobs { key: key.to_owned() })?;
-        Ok(KeyIndex { key: key.to_owned(), absent: absent_set, present: present_set, exact, globs })
+        Ok(KeyIndex { key: Key::new(key), absent: absent_set, present: present_set, exact, globs })
     }
 
     fn add(&mut self, rules: &[u32]) -> SetId {

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use super::key::{Key, Tag};
+
 /// The key of the domain of a gRPC request: what Envoy's Rate Limit Service keeps apart from the other pairs.
 pub const DOMAIN: &str = "domain";
 
@@ -9,12 +11,14 @@ pub const DOMAIN: &str = "domain";
 /// capacity.
 #[derive(Debug, Clone, Default)]
 pub struct Operation {
-    text: String,
+    /// Bytes, not a `str`: matching needs no more, and to cut a `str` out costs more than that. Keys and values are UTF-8.
+    text: Vec<u8>,
     pairs: Vec<Pair>,
 }
 
 #[derive(Debug, Clone)]
 struct Pair {
+    tag: Tag,
     key: Range<usize>,
     value: Range<usize>,
 }
@@ -36,45 +40,65 @@ impl Operation {
 
     /// Adds a pair. The last value of a repeated key wins.
     pub fn set(&mut self, key: &str, value: &str) {
-        let pair = Pair { key: self.append(key), value: self.append(value) };
-        self.add(pair);
+        let (key, value) = (self.append(key), self.append(value));
+        self.set_written(key, value);
     }
 
-    /// As [`Operation::set`], for a pair that is written with a character of one byte between key and value: `equals` is
-    /// where.
-    pub fn set_written(&mut self, pair: &str, equals: usize) {
-        let Range { start, end } = self.append(pair);
-        self.add(Pair { key: start..start + equals, value: start + equals + 1..end });
+    /// Empties it and takes over the text of a request, whose pairs [`Operation::set_written`] then tells: one copy for
+    /// all of them.
+    pub fn begin_written(&mut self, text: &[u8]) {
+        self.clear();
+        self.text.extend_from_slice(text);
     }
 
-    fn add(&mut self, pair: Pair) {
-        let key = self.text.as_bytes().get(pair.key.clone()).unwrap_or_default();
-        match self.place(key).and_then(|place| self.pairs.get_mut(place)) {
+    /// As [`Operation::set`], for a pair by its places in the text. What is there has to be UTF-8.
+    pub fn set_written(&mut self, key: Range<usize>, value: Range<usize>) {
+        let tag = Tag::new(self.text.get(key.start..).unwrap_or_default(), key.len());
+        let pair = Pair { tag, key, value };
+        let bytes = |pair: &Pair| self.text.get(pair.key.clone());
+        match self
+            .pairs
+            .iter_mut()
+            .find(|earlier| earlier.tag == tag && (tag.is_whole() || bytes(earlier) == bytes(&pair)))
+        {
             Some(earlier) => *earlier = pair,
             None => self.pairs.push(pair),
         }
     }
 
     pub fn get(&self, key: &str) -> Option<&str> {
-        let pair = self.pairs.get(self.place(key.as_bytes())?)?;
-        self.text.get(pair.value.clone())
+        let place = self.place(Tag::new(key.as_bytes(), key.len()), key.as_bytes())?;
+        self.pairs.get(place).map(|pair| self.str(&pair.value))
     }
 
-    /// Where the key's pair is. Bytes are compared, and lengths first: to cut a `str` out costs more than that.
-    fn place(&self, key: &[u8]) -> Option<usize> {
-        let text = self.text.as_bytes();
-        self.pairs.iter().position(|pair| pair.key.len() == key.len() && text.get(pair.key.clone()) == Some(key))
+    /// As [`Operation::get`], for a key that is looked for often.
+    pub fn value(&self, key: &Key) -> Option<&[u8]> {
+        let place = self.place(key.tag(), key.as_str().as_bytes())?;
+        self.pairs.get(place).map(|pair| self.bytes(&pair.value))
+    }
+
+    /// Where the key's pair is.
+    fn place(&self, tag: Tag, key: &[u8]) -> Option<usize> {
+        let is_same = |pair: &Pair| pair.tag == tag && (tag.is_whole() || self.bytes(&pair.key) == key);
+        self.pairs.iter().position(is_same)
     }
 
     /// The pairs in the order in which their keys came first.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
-        let part = |range: &Range<usize>| self.text.get(range.clone()).unwrap_or_default();
-        self.pairs.iter().map(move |pair| (part(&pair.key), part(&pair.value)))
+        self.pairs.iter().map(|pair| (self.str(&pair.key), self.str(&pair.value)))
+    }
+
+    fn bytes(&self, range: &Range<usize>) -> &[u8] {
+        self.text.get(range.clone()).unwrap_or_default()
+    }
+
+    fn str(&self, range: &Range<usize>) -> &str {
+        str::from_utf8(self.bytes(range)).unwrap_or_default()
     }
 
     fn append(&mut self, part: &str) -> Range<usize> {
         let start = self.text.len();
-        self.text.push_str(part);
+        self.text.extend_from_slice(part.as_bytes());
         start..self.text.len()
     }
 }
@@ -86,5 +110,44 @@ impl<'a> FromIterator<(&'a str, &'a str)> for Operation {
             operation.set(key, value);
         }
         operation
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// The definition: the first pair of each key, with the value of its last.
+        #[test]
+        fn each_key_is_there_once_with_its_last_value(
+            pairs in prop::collection::vec(("[abü]{0,2}|longer-key-[ab]", "[xyü]{0,3}"), 0..9), asked in "[abü]{0,2}",
+        ) {
+            let mut expected: Vec<(&str, &str)> = Vec::new();
+            for (key, value) in &pairs {
+                match expected.iter_mut().find(|(earlier, _)| earlier == key) {
+                    Some(earlier) => earlier.1 = value,
+                    None => expected.push((key, value)),
+                }
+            }
+            let operation: Operation = pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+            prop_assert_eq!(operation.iter().collect::<Vec<_>>(), expected.clone());
+            let value = expected.iter().find(|(key, _)| *key == asked).map(|(_, value)| *value);
+            prop_assert_eq!(operation.get(&asked), value);
+            prop_assert_eq!(operation.value(&Key::new(&asked)), value.map(str::as_bytes));
+
+            // The same out of one text.
+            let (mut text, mut places) = (String::new(), Vec::new());
+            for (key, value) in &pairs {
+                let start = text.len();
+                text.push_str(&format!("{key}={value}\r\n"));
+                places.push((start..start + key.len(), start + key.len() + 1..text.len() - 2));
+            }
+            let mut written = operation.clone();
+            written.begin_written(text.as_bytes());
+            places.into_iter().for_each(|(key, value)| written.set_written(key, value));
+            prop_assert_eq!(written.iter().collect::<Vec<_>>(), expected);
+        }
     }
 }

@@ -121,16 +121,28 @@ impl Glob {
         self.0.split('*')
     }
 
+    /// What a value has to begin with.
+    pub(super) fn prefix(&self) -> &str {
+        self.pieces().next().unwrap_or_default()
+    }
+
+    /// Whether nothing but the prefix is asked for.
+    pub(super) fn is_prefix(&self) -> bool {
+        self.0.find('*') == Some(self.0.len() - 1)
+    }
+
     /// Takes each piece where it first fits, which leaves the most room for those after it.
     pub(super) fn matches_bytes(&self, value: &[u8]) -> bool {
-        let (Some((prefix, rest)), Some((_, suffix))) = (self.0.split_once('*'), self.0.rsplit_once('*')) else {
+        let glob = self.0.as_bytes();
+        let (Some(first), Some(last)) = (memchr::memchr(b'*', glob), memchr::memrchr(b'*', glob)) else {
             return false;
         };
-        let Some(value) = value.strip_prefix(prefix.as_bytes()) else { return false };
-        let Some(mut value) = value.strip_suffix(suffix.as_bytes()) else { return false };
-        let Some((middle, _)) = rest.rsplit_once('*') else { return true };
-        for piece in middle.split('*') {
-            let Some(at) = memmem::find(value, piece.as_bytes()) else { return false };
+        let (prefix, suffix) = (glob.get(..first).unwrap_or_default(), glob.get(last + 1..).unwrap_or_default());
+        let Some(value) = value.strip_prefix(prefix) else { return false };
+        let Some(mut value) = value.strip_suffix(suffix) else { return false };
+        let Some(middle) = glob.get(first + 1..last) else { return true };
+        for piece in middle.split(|byte| *byte == b'*') {
+            let Some(at) = memmem::find(value, piece) else { return false };
             value = value.get(at + piece.len()..).unwrap_or_default();
         }
         true

@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::key::Key;
 use super::rule_bits::SetId;
 use super::values::Values;
 use super::{Pattern, Rule};
@@ -17,7 +18,7 @@ pub struct RareKeys {
 #[derive(Debug)]
 struct FiledRule {
     /// What the rule asks of rare keys.
-    asked: Vec<(String, Pattern)>,
+    asked: Vec<(Key, Pattern)>,
     /// The set of this rule alone.
     set: SetId,
 }
@@ -30,7 +31,7 @@ impl RareKeys {
         for (index, rule) in (0..).zip(rules) {
             let rare = rule.operation.iter().filter_map(|pair| Some((*ranks.get(pair.0.as_str())?, pair)));
             let Some((_, (key, _))) = rare.clone().min_by_key(|(rank, _)| *rank) else { continue };
-            let asked = rare.map(|(_, pair)| pair.clone()).collect();
+            let asked = rare.map(|(_, (key, pattern))| (Key::new(key), pattern.clone())).collect();
             filed.entry(key.clone()).or_default().push(FiledRule { asked, set: singleton(index) });
         }
         Self { filed }
@@ -39,9 +40,8 @@ impl RareKeys {
     /// Calls `found` with the set of each rule whose rare keys `values` satisfies.
     pub fn for_each_match(&self, values: &impl Values, mut found: impl FnMut(SetId)) {
         for rule in values.keys().filter_map(|key| self.filed.get(key)).flatten() {
-            let satisfied = |(key, pattern): &(String, Pattern)| {
-                values.value(key).is_some_and(|value| pattern.matches_bytes(value))
-            };
+            let satisfied =
+                |(key, pattern): &(Key, Pattern)| values.value(key).is_some_and(|value| pattern.matches_bytes(value));
             if rule.asked.iter().all(satisfied) {
                 found(rule.set);
             }

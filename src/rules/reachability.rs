@@ -3,6 +3,7 @@
 //! A rule masks another when it matches every operation that the other matches, which is decided exactly by containment
 //! of their patterns. Rules that mask another only together are not looked for.
 
+use super::key::Key;
 use super::values::Values;
 use super::{MatchPolicy, RuleSet, Scratch};
 
@@ -36,8 +37,8 @@ impl Values for MostGeneral<'_> {
         self.0.iter().map(|(key, _)| *key)
     }
 
-    fn value(&self, key: &str) -> Option<&[u8]> {
-        self.0.iter().find(|(candidate, _)| *candidate == key).map(|(_, value)| value.as_slice())
+    fn value(&self, key: &Key) -> Option<&[u8]> {
+        self.0.iter().find(|(candidate, _)| *candidate == key.as_str()).map(|(_, value)| value.as_slice())
     }
 }
 

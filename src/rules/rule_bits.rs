@@ -22,7 +22,7 @@ struct Block {
 }
 
 const WORDS_PER_BLOCK: usize = u64::BITS as usize;
-const RULES_PER_WORD: usize = u64::BITS as usize;
+pub const RULES_PER_WORD: usize = u64::BITS as usize;
 const RULES_PER_BLOCK: usize = WORDS_PER_BLOCK * RULES_PER_WORD;
 
 /// How many blocks a set of up to `rules` rules has.

@@ -45,8 +45,13 @@ impl RuleSet {
     }
 
     pub(super) fn matches_values<'a>(&'a self, values: &impl Values, scratch: &'a mut Scratch) -> Matches<'a> {
-        self.matcher.select(&mut scratch.selection, values);
-        Matches { rules: self, selection: &scratch.selection, next_block: 0, words: 0, word: 0, bits: 0 }
+        let word = self.matcher.select_word(&mut scratch.selection, values);
+        if word.is_none() {
+            self.matcher.select(&mut scratch.selection, values);
+        }
+        let next_block = usize::from(word.is_some());
+        let selection = &scratch.selection;
+        Matches { rules: self, selection, next_block, words: 0, word: 0, bits: word.unwrap_or_default() }
     }
 }
 

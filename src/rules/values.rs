@@ -1,11 +1,12 @@
 //! What rules are matched against.
 
+use super::key::Key;
 use super::operation::Operation;
 
 /// The keys of a request, each once, and their values.
 pub trait Values {
     fn keys(&self) -> impl Iterator<Item = &str>;
-    fn value(&self, key: &str) -> Option<&[u8]>;
+    fn value(&self, key: &Key) -> Option<&[u8]>;
 }
 
 impl Values for Operation {
@@ -13,7 +14,7 @@ impl Values for Operation {
         self.iter().map(|(key, _)| key)
     }
 
-    fn value(&self, key: &str) -> Option<&[u8]> {
-        self.get(key).map(str::as_bytes)
+    fn value(&self, key: &Key) -> Option<&[u8]> {
+        self.value(key)
     }
 }

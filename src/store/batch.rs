@@ -188,7 +188,11 @@ impl Batch {
 
     /// The outcome of the action that [`Batch::push`] gave this index; an error when no store has applied it.
     pub fn outcome(&self, index: usize) -> Result<Outcome, StoreError> {
-        self.outcomes.get(index).cloned().unwrap_or_else(|| Err(StoreError::new("the store returned no answer")))
+        match self.outcomes.get(index) {
+            Some(Ok(outcome)) => Ok(*outcome),
+            Some(Err(error)) => Err(error.clone()),
+            None => Err(StoreError::new("the store returned no answer")),
+        }
     }
 }
 

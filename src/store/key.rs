@@ -42,9 +42,9 @@ impl Prefix {
     }
 
     /// Appends the whole key of `actor`'s bucket to `out`.
-    pub fn write_key(&self, actor: &str, out: &mut Vec<u8>) {
+    pub fn write_key(&self, actor: impl AsRef<[u8]>, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.0);
-        out.extend_from_slice(actor.as_bytes());
+        out.extend_from_slice(actor.as_ref());
     }
 }
 

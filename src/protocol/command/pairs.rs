@@ -1,5 +1,7 @@
 //! Operations in RESP: each argument one pair, split at its first `=`; and the cost that may follow them.
 
+use std::ops::Range;
+
 use super::error::CommandError;
 use super::integer::integer;
 use crate::protocol::resp::Arguments;
@@ -48,12 +50,18 @@ impl Pairs<'_> {
     /// # Errors
     /// An argument without `=` or that is not UTF-8, and more than `max_pairs` of them.
     pub fn read_into(&self, operation: &mut Operation, max_pairs: usize) -> Result<(), CommandError> {
-        operation.clear();
         self.check_count(max_pairs)?;
-        for argument in self.0.iter() {
-            let text = std::str::from_utf8(argument).map_err(|_| CommandError::not_utf8(argument))?;
+        let (text, places) = self.0.span();
+        operation.begin_written(text);
+        // Most requests are ASCII, which is seen many bytes at once.
+        let is_ascii = text.is_ascii();
+        for Range { start, end } in places {
+            let argument = text.get(start..end).unwrap_or_default();
+            if !is_ascii && std::str::from_utf8(argument).is_err() {
+                return Err(CommandError::not_utf8(argument));
+            }
             let equals = argument.iter().position(|byte| *byte == b'=').ok_or_else(|| not_a_pair(argument))?;
-            operation.set_written(text, equals);
+            operation.set_written(start..start + equals, start + equals + 1..end);
         }
         Ok(())
     }

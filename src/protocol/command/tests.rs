@@ -1,6 +1,6 @@
 use super::*;
 use crate::protocol::resp::client::{Frame, decode_reply, write_request};
-use crate::protocol::resp::{Decoder, Limits, ReplyWriter, Version};
+use crate::protocol::resp::{Decoder, Limits, Queue, ReplyWriter, Version};
 use crate::rules::Operation;
 use proptest::prelude::*;
 
@@ -230,6 +230,39 @@ proptest! {
             assert!(message.starts_with("ERR") || message.starts_with("NOPROTO"), "{message}");
         });
     }
+}
+
+proptest! {
+    /// Each argument is UTF-8, and split at its first `=`; the first that is not so is the error.
+    #[test]
+    fn pairs_are_read_as_defined(arguments in prop::collection::vec(
+        prop_oneof![
+            4 => "[ab]{0,2}=[ab=ü]{0,3}".prop_map(String::into_bytes),
+            1 => prop::collection::vec(prop::sample::select(vec![b'=', b'a', 0xc3, 0xbc, 0xff]), 0..4),
+        ],
+        1..6,
+    )) {
+        let defined: Result<Operation, CommandError> = arguments.iter().map(|argument| {
+            let text = str::from_utf8(argument).map_err(|_| CommandError::not_utf8(argument))?;
+            text.split_once('=').ok_or_else(|| CommandError::not_a_pair(argument))
+        }).collect::<Result<Vec<_>, _>>().map(|pairs| pairs.into_iter().collect());
+        let defined = defined.map(|operation| text_of(&operation));
+
+        // Apart, as in an array, and side by side, as in a queue.
+        let request = [vec![b"DIVVY.RESET".to_vec()], arguments].concat();
+        prop_assert_eq!(&pairs_of(&request, 6).map(|operation| text_of(&operation)), &defined);
+        let (mut bytes, mut decoder, mut queue) = (Vec::new(), Decoder::new(Limits::default()), Queue::default());
+        write_request(&mut bytes, &request);
+        decoder.decode(&bytes).unwrap().unwrap();
+        queue.push(decoder.arguments(&bytes));
+        let Ok(Command::Forget(pairs)) = Command::parse(queue.get(0).unwrap()) else { panic!("a RESET") };
+        let mut operation = Operation::new();
+        prop_assert_eq!(pairs.read_into(&mut operation, 6).map(|()| text_of(&operation)), defined);
+    }
+}
+
+fn text_of(operation: &Operation) -> Vec<(String, String)> {
+    operation.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
 #[test]

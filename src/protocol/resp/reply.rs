@@ -36,18 +36,21 @@ impl<'a> ReplyWriter<'a> {
 
     /// The answer to a hit: allowed (0 or 1), the credits left, and the seconds until there are more.
     pub fn verdict(&mut self, allowed: bool, credit: u64, reset_seconds: u64) {
-        self.out.extend_from_slice(if allowed { b"*3\r\n:1\r\n" } else { b"*3\r\n:0\r\n" });
-        self.unsigned(credit);
-        self.unsigned(reset_seconds);
+        let mut digits = itoa::Buffer::new();
+        self.out.extend_from_slice(if allowed { b"*3\r\n:1\r\n:" } else { b"*3\r\n:0\r\n:" });
+        self.out.extend_from_slice(digits.format(signed(credit)).as_bytes());
+        self.out.extend_from_slice(b"\r\n:");
+        self.out.extend_from_slice(digits.format(signed(reset_seconds)).as_bytes());
+        self.out.extend_from_slice(b"\r\n");
     }
 
     pub fn integer(&mut self, value: i64) {
         self.header(b':', value);
     }
 
-    /// An integer without a sign; RESP's have one, so what is larger than any of them is written as the largest.
+    /// An integer without a sign.
     pub fn unsigned(&mut self, value: u64) {
-        self.integer(i64::try_from(value).unwrap_or(i64::MAX));
+        self.integer(signed(value));
     }
 
     /// A short text, which must be free of line breaks.
@@ -110,6 +113,11 @@ impl<'a> ReplyWriter<'a> {
         self.out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
         self.out.extend_from_slice(b"\r\n");
     }
+}
+
+/// RESP's integers have a sign, so what is larger than any of them is written as the largest.
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -249,6 +249,14 @@ struct NotALength;
 /// Reads a length and its CRLF off the front of `bytes`: the length, and how many bytes it took with its terminator;
 /// `None` while it is unfinished.
 fn read_length(bytes: &[u8]) -> Result<Option<(usize, usize)>, NotALength> {
+    // Most lengths have one digit or two.
+    match *bytes {
+        [one @ b'0'..=b'9', b'\r', b'\n', ..] => return Ok(Some((usize::from(one - b'0'), 3))),
+        [ten @ b'0'..=b'9', one @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            return Ok(Some((10 * usize::from(ten - b'0') + usize::from(one - b'0'), 4)));
+        }
+        _ => {}
+    }
     let mut length = 0;
     for (at, &byte) in bytes.iter().enumerate().take(MAX_DIGITS + 1) {
         match byte {
@@ -304,6 +312,14 @@ impl<'a> Arguments<'a> {
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
         let arguments = *self;
         arguments.ranges.iter().map(move |range| arguments.slice(range))
+    }
+
+    /// The text from the first argument to the end of the last, and where in it each argument is.
+    pub fn span(&self) -> (&'a [u8], impl Iterator<Item = Range<usize>> + use<'a>) {
+        let start = self.ranges.first().map_or(0, |first| first.start);
+        let end = self.ranges.last().map_or(start, |last| last.end);
+        let places = self.ranges.iter().map(move |range| range.start - start..range.end - start);
+        (self.slice(&(start..end)), places)
     }
 
     fn slice(&self, range: &Range<usize>) -> &'a [u8] {
