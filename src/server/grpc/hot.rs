@@ -12,7 +12,7 @@ use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 use bytes::{BufMut, Bytes, BytesMut};
-use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use hyper::body::{Frame, SizeHint};
 use prost::Message;
 use tonic::Status;
 
@@ -21,7 +21,7 @@ use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::{RateLimitR
 use crate::server::auth::Guard;
 use crate::server::connection::Cut;
 use crate::server::http::auth::lets_in;
-use crate::server::http::{BodyBounds, Hot, Reply, beyond, count_told_by};
+use crate::server::http::{BodyBounds, Hot, Incoming, Reply, beyond, count_told_by};
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
@@ -76,7 +76,7 @@ impl RateLimitRoute {
 }
 
 impl Hot for RateLimitRoute {
-    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Reply>, Request<Body>> {
+    async fn answer<B: Incoming>(&self, request: Request<B>) -> Result<Response<Reply>, Request<Body>> {
         if !self.takes(&request) {
             return Err(request.map(Body::new));
         }
@@ -113,19 +113,22 @@ fn respond(answer: &RateLimitResponse, mut headers: HeaderMap) -> Response<Reply
 }
 
 /// A body of which a frame was taken.
-struct Resumed {
-    first: Option<Result<Frame<Bytes>, hyper::Error>>,
-    rest: Incoming,
+struct Resumed<B: Incoming> {
+    first: Option<Result<Frame<Bytes>, B::Error>>,
+    rest: B,
 }
 
-impl hyper::body::Body for Resumed {
+// Nothing in it is pinned by its place.
+impl<B: Incoming> Unpin for Resumed<B> {}
+
+impl<B: Incoming> hyper::body::Body for Resumed<B> {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = B::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.first.take() {
             Some(first) => Poll::Ready(Some(first)),
             None => Pin::new(&mut self.rest).poll_frame(context),

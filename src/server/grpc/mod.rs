@@ -14,7 +14,7 @@ use axum::extract::Request;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use tonic::server::NamedService;
-use tonic::service::Routes;
+use tonic::service::Routes as Services;
 use tonic::{Code, Status};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
@@ -73,10 +73,10 @@ impl GrpcFront {
         let hot = RateLimitRoute::new(Arc::clone(&rate_limits), bounds.clone(), guard.clone(), limits.max_body);
         let rate_limits = RateLimitServiceServer::from_arc(rate_limits).max_decoding_message_size(limits.max_body);
         // Both versions of reflection: clients ask for the one that they know.
-        let routes = Routes::new(rate_limits)
+        let routes = Services::new(rate_limits)
             .add_service(reflection().build_v1().map_err(io::Error::other)?)
             .add_service(reflection().build_v1alpha().map_err(io::Error::other)?);
-        let guarded = Routes::from(guarded(routes.into_axum_router(), guard));
+        let guarded = Services::from(guarded(routes.into_axum_router(), guard));
         let router = guarded
             .add_service(checks)
             .into_axum_router()
@@ -108,6 +108,13 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
     tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+}
+
+#[cfg(test)]
+impl GrpcFront {
+    pub(super) fn routes(&self) -> &Arc<Routes<RateLimitRoute>> {
+        &self.routes
+    }
 }
 
 impl Front for GrpcFront {

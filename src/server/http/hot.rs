@@ -12,12 +12,12 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 
-use axum::Router;
 use axum::body::{Body, HttpBody};
 use axum::extract::ConnectInfo;
 use axum::http::header::{self, HeaderValue};
 use axum::http::{Request, Response};
-use hyper::body::Incoming;
+use axum::{BoxError, Router};
+use bytes::Bytes;
 use tower::ServiceExt;
 
 use super::reply::Reply;
@@ -25,11 +25,16 @@ use super::reply::Reply;
 /// A route that the router has, too.
 pub trait Hot: Send + Sync + 'static {
     /// Answers the request, or gives it back for the router.
-    fn answer(
+    fn answer<B: Incoming>(
         &self,
-        request: Request<Incoming>,
+        request: Request<B>,
     ) -> impl Future<Output = Result<Response<Reply>, Request<Body>>> + Send;
 }
+
+/// A body that comes in.
+pub trait Incoming: HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + Unpin + 'static {}
+
+impl<B: HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + Unpin + 'static> Incoming for B {}
 
 /// All routes of a front.
 pub struct Routes<H> {
@@ -38,7 +43,7 @@ pub struct Routes<H> {
 }
 
 impl<H: Hot> Routes<H> {
-    pub async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Reply> {
+    pub async fn answer(&self, request: Request<impl Incoming>, peer: SocketAddr) -> Response<Reply> {
         match self.hot.answer(request).await {
             Ok(mut response) => {
                 set_content_length(&mut response);

@@ -30,7 +30,6 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::get;
 use futures_util::poll;
-use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 
@@ -41,7 +40,7 @@ use self::api::{Api, HitRoute, problem};
 pub use self::api::{ApiSettings, DEFAULT_MAX_HITS};
 pub(super) use self::bounds::{BodyBounds, beyond, bound_body};
 pub use self::metrics_path::{DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
-pub(super) use self::hot::{Hot, Routes};
+pub(super) use self::hot::{Hot, Incoming, Routes};
 use self::timed::Timed;
 pub(super) use self::reply::Reply;
 pub(super) use self::told::{Told, count as count_told, count_told as count_told_by};
@@ -112,6 +111,13 @@ async fn count(State((requests, kind)): State<(FrontRequests, RequestKind)>, req
     next.run(request).await
 }
 
+#[cfg(test)]
+impl HttpFront {
+    pub(super) fn routes(&self) -> &Arc<Routes<HitRoute>> {
+        &self.routes
+    }
+}
+
 impl Front for HttpFront {
     const NAME: &'static str = "http";
     const TOO_MANY: &'static [u8] =
@@ -138,7 +144,7 @@ pub(super) async fn serve_routes(
     let begun = Arc::clone(&has_begun);
     let unread = Unread::new(lease.memory);
     let replies = Arc::clone(&unread);
-    let service = service_fn(move |request: hyper::Request<Incoming>| {
+    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         begun.store(true, Relaxed);
         let (routes, replies) = (Arc::clone(&routes), Arc::clone(&replies));
         async move {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, Version};
 use axum::response::{IntoResponse, Response};
-use hyper::body::Incoming;
 
 use super::shared::Api;
 use crate::limiter::Intent;
@@ -13,7 +12,7 @@ use crate::metrics::RequestKind;
 use crate::server::auth::Guard;
 use crate::server::http::auth;
 use crate::server::http::bounds::{Account, BodyBounds, BoundedBody};
-use crate::server::http::hot::Hot;
+use crate::server::http::hot::{Hot, Incoming};
 use crate::server::http::reply::Reply;
 use crate::server::http::told::count_told;
 
@@ -37,7 +36,7 @@ impl HitRoute {
             && auth::lets_in(self.guard.as_deref(), request.headers())
     }
 
-    async fn hit(&self, version: Version, headers: HeaderMap, body: Incoming) -> Response<Reply> {
+    async fn hit(&self, version: Version, headers: HeaderMap, body: impl Incoming) -> Response<Reply> {
         let account = Account::new(&self.bounds);
         let body = BoundedBody::new(body, &account);
         let answered = self.api.ask_one(headers, body, Intent::Hit).await;
@@ -52,7 +51,7 @@ impl HitRoute {
 }
 
 impl Hot for HitRoute {
-    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Reply>, Request<Body>> {
+    async fn answer<B: Incoming>(&self, request: Request<B>) -> Result<Response<Reply>, Request<Body>> {
         if !self.takes(&request) {
             return Err(request.map(Body::new));
         }
