@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use axum::body::Body;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use prost::Message;
 use tonic::Status;
@@ -53,12 +53,13 @@ impl RateLimitRoute {
 
     /// The message in a body's only frame; `None` for whatever else is there.
     fn message(&self, frame: &Frame<Bytes>) -> Option<RateLimitRequest> {
-        let (prefix, message) = frame.data_ref()?.split_first_chunk::<PREFIX>()?;
+        let data = frame.data_ref()?;
+        let (prefix, message) = data.split_first_chunk::<PREFIX>()?;
         let [0, length @ ..] = *prefix else { return None };
         if message.len() > self.max_message || u32::from_be_bytes(length) as usize != message.len() {
             return None;
         }
-        RateLimitRequest::decode(message).ok()
+        RateLimitRequest::decode(data.slice(PREFIX..)).ok()
     }
 
     async fn decide(&self, asked: &RateLimitRequest, length: usize, headers: HeaderMap) -> Response<Reply> {
@@ -70,7 +71,8 @@ impl RateLimitRoute {
         }
         match self.limits.answer(asked).await {
             Ok(answer) => respond(&answer, headers),
-            Err(status) => Status::into_http(status),
+            // No more than headers.
+            Err(status) => Status::into_http::<()>(status).map(|()| Reply::Message(None, None)),
         }
     }
 }
@@ -99,15 +101,16 @@ impl Hot for RateLimitRoute {
 /// `headers` are the request's, and are used again.
 fn respond(answer: &RateLimitResponse, mut headers: HeaderMap) -> Response<Reply> {
     let length = answer.encoded_len();
-    let mut message = BytesMut::with_capacity(PREFIX + length);
-    message.put_u8(0);
-    message.put_u32(length as u32);
+    // A vector, which is written to in place; of just this capacity, it becomes `Bytes` as it is.
+    let mut message = Vec::with_capacity(PREFIX + length);
+    message.push(0);
+    message.extend_from_slice(&(length as u32).to_be_bytes());
     answer.encode_raw(&mut message);
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert(STATUS, OK);
     headers.clear();
     headers.insert(CONTENT_TYPE, GRPC);
-    let mut response = Response::new(Reply::Message(Some(message.freeze()), Some(trailers)));
+    let mut response = Response::new(Reply::Message(Some(message.into()), Some(trailers)));
     *response.headers_mut() = headers;
     response
 }

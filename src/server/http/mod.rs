@@ -147,11 +147,12 @@ pub(super) async fn serve_routes(
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         begun.store(true, Relaxed);
         let (routes, replies) = (Arc::clone(&routes), Arc::clone(&replies));
-        async move {
+        // Boxed: the library moves it about several times a request, and it has kilobytes.
+        Box::pin(async move {
             let version = request.version();
             let response = routes.answer(request, peer).await;
             Ok::<_, Infallible>(replies.hold(version, response))
-        }
+        })
     });
     let builder = bounds::builder(timeouts);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
