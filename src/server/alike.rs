@@ -256,7 +256,9 @@ async fn hits_over_http_1_are_answered_as_by_the_router() {
                 assert_eq!(hot.counts(), plain.counts(), "{request}");
             }
         }
-        assert!(hot.counts().iter().any(|line| line.starts_with("divvy_requests_total{command=\"hit\",front=\"http\"}")));
+        assert!(
+            hot.counts().iter().any(|line| line.starts_with("divvy_requests_total{command=\"hit\",front=\"http\"}"))
+        );
     }
 }
 
@@ -281,7 +283,8 @@ fn message(asked: &RateLimitRequest) -> Vec<u8> {
 }
 
 fn descriptor(pairs: &[(&str, &str)]) -> RateLimitDescriptor {
-    let entries = pairs.iter().map(|(key, value)| Entry { key: (*key).to_owned().into(), value: (*value).to_owned().into() });
+    let entries =
+        pairs.iter().map(|(key, value)| Entry { key: (*key).to_owned().into(), value: (*value).to_owned().into() });
     RateLimitDescriptor { entries: entries.collect(), ..RateLimitDescriptor::default() }
 }
 
@@ -352,7 +355,8 @@ fn without_time(bytes: &[u8]) -> (usize, Result<RateLimitResponse, Vec<u8>>) {
 #[tokio::test]
 async fn calls_are_answered_as_by_the_router() {
     let calls = |bytes: &[u8]| {
-        let (bytes, call) = (Bytes::copy_from_slice(bytes), || Request::post(SHOULD_RATE_LIMIT).version(axum::http::Version::HTTP_2));
+        let (bytes, call) =
+            (Bytes::copy_from_slice(bytes), || Request::post(SHOULD_RATE_LIMIT).version(axum::http::Version::HTTP_2));
         let (one, two) = (bytes.slice(..bytes.len() / 2), bytes.slice(bytes.len() / 2..));
         let mut trailers = axum::http::HeaderMap::new();
         trailers.insert("x-trailer", "1".parse().unwrap());

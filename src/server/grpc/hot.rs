@@ -71,8 +71,7 @@ impl RateLimitRoute {
         }
         match self.limits.answer(asked).await {
             Ok(answer) => respond(&answer, headers),
-            // No more than headers.
-            Err(status) => Status::into_http::<()>(status).map(|()| Reply::Message(None, None)),
+            Err(status) => Status::into_http(status),
         }
     }
 }
@@ -128,10 +127,7 @@ impl<B: Incoming> hyper::body::Body for Resumed<B> {
     type Data = Bytes;
     type Error = B::Error;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.first.take() {
             Some(first) => Poll::Ready(Some(first)),
             None => Pin::new(&mut self.rest).poll_frame(context),

@@ -14,7 +14,6 @@ use std::net::SocketAddr;
 
 use axum::body::{Body, HttpBody};
 use axum::extract::ConnectInfo;
-use axum::http::header::{self, HeaderValue};
 use axum::http::{Request, Response};
 use axum::{BoxError, Router};
 use bytes::Bytes;
@@ -45,10 +44,7 @@ pub struct Routes<H> {
 impl<H: Hot> Routes<H> {
     pub async fn answer(&self, request: Request<impl Incoming>, peer: SocketAddr) -> Response<Reply> {
         match self.hot.answer(request).await {
-            Ok(mut response) => {
-                set_content_length(&mut response);
-                response
-            }
+            Ok(response) => response,
             // Boxed: it is large, and every request would have its room.
             Err(request) => Box::pin(self.route(request, peer)).await,
         }
@@ -59,12 +55,5 @@ impl<H: Hot> Routes<H> {
         let answered: Result<_, Infallible> = self.router.clone().oneshot(request).await;
         let Ok(response) = answered;
         response.map(Reply::Routed)
-    }
-}
-
-/// As the router does: last, and for every body whose length is known.
-fn set_content_length(response: &mut Response<Reply>) {
-    if let Some(length) = response.body().size_hint().exact() {
-        response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     }
 }

@@ -22,10 +22,7 @@ impl hyper::body::Body for Reply {
     type Data = Bytes;
     type Error = axum::Error;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         match self.get_mut() {
             Self::Routed(body) => Pin::new(body).poll_frame(context),
             Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::http::{HeaderMap, Method, Request, Version};
+use axum::body::{Body, HttpBody};
+use axum::http::header::CONTENT_LENGTH;
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Version};
 use axum::response::{IntoResponse, Response};
 
 use super::shared::Api;
@@ -57,6 +58,15 @@ impl Hot for HitRoute {
         }
         self.api.requests.count(RequestKind::Hit);
         let (head, body) = request.into_parts();
-        Ok(self.hit(head.version, head.headers, body).await)
+        let mut response = self.hit(head.version, head.headers, body).await;
+        set_content_length(&mut response);
+        Ok(response)
+    }
+}
+
+/// As the router does: last, and for every body whose length is known.
+fn set_content_length(response: &mut Response<Reply>) {
+    if let Some(length) = response.body().size_hint().exact() {
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
 }
