@@ -81,9 +81,6 @@ impl RateLimits {
 
     /// What the client is told: where it stands with the rule that denies it, or else leaves it the least.
     fn response_headers(&self, requests: &Requests, statuses: &[DescriptorStatus]) -> Vec<HeaderValue> {
-        if self.headers == RateLimitHeaders::NONE {
-            return Vec::new();
-        }
         let by_a_rule = statuses.iter().enumerate().filter(|(index, _)| requests.rule(*index).is_some());
         let strictest = by_a_rule.min_by_key(|(_, status)| (status.code() != Code::OverLimit, status.limit_remaining));
         let Some(answer) = strictest.and_then(|(index, _)| Answer::of(requests, index).ok()) else { return Vec::new() };

@@ -38,7 +38,7 @@ pub struct RateLimitHeaders {
 }
 
 impl RateLimitHeaders {
-    pub const NONE: Self = Self { draft: false, triple: false, x: false };
+    const NONE: Self = Self { draft: false, triple: false, x: false };
 }
 
 impl FromStr for RateLimitHeaders {
