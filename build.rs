@@ -23,6 +23,8 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     tonic_prost_build::configure()
         .build_client(false)
         .build_transport(false)
+        // Parts of the bytes that came, not copies.
+        .bytes(".")
         .include_file("messages.rs")
         .compile_fds(descriptors)?;
     Ok(())

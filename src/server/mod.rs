@@ -6,6 +6,8 @@
 
 mod accept;
 mod admission;
+#[cfg(test)]
+mod alike;
 pub mod auth;
 pub mod connection;
 #[cfg(all(test, feature = "rocksdb"))]

@@ -6,7 +6,8 @@ use super::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descri
 use super::*;
 
 fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
-    let entries = entries.iter().map(|(key, value)| Entry { key: (*key).into(), value: (*value).into() });
+    let entries =
+        entries.iter().map(|(key, value)| Entry { key: (*key).to_owned().into(), value: (*value).to_owned().into() });
     RateLimitDescriptor { entries: entries.collect(), ..Default::default() }
 }
 
@@ -32,9 +33,10 @@ fn a_descriptor_s_entries_and_the_domain_are_the_operation() {
 
 #[test]
 fn what_is_no_utf_8_is_decided_too() {
-    let entry = Entry { key: b"user".to_vec(), value: b"a\xff".to_vec() };
+    let entry = Entry { key: "user".into(), value: b"a\xff".as_slice().into() };
     let descriptor = RateLimitDescriptor { entries: vec![entry], ..Default::default() };
-    let sent = RateLimitRequest { domain: b"edge\xff".to_vec(), descriptors: vec![descriptor], hits_addend: 0 };
+    let sent =
+        RateLimitRequest { domain: b"edge\xff".as_slice().into(), descriptors: vec![descriptor], hits_addend: 0 };
     let received = RateLimitRequest::decode(sent.encode_to_vec().as_slice()).unwrap();
     let (operation, _) = read(&received).unwrap();
     assert_eq!(operation.iter().collect::<Vec<_>>(), [("user", "a\u{fffd}"), ("domain", "edge\u{fffd}")]);

@@ -2,6 +2,7 @@
 //!
 //! HTTP/2 is the HTTP front's, gRPC a library's; here are the services.
 
+mod hot;
 mod ratelimit;
 
 use std::future::Future;
@@ -9,16 +10,16 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use tonic::server::NamedService;
-use tonic::service::Routes;
+use tonic::service::Routes as Services;
 use tonic::{Code, Status};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use self::hot::RateLimitRoute;
 use self::ratelimit::RateLimits;
 use super::Limits;
 use super::accept::Front;
@@ -26,7 +27,7 @@ use super::auth::Guard;
 use super::connection::{Lease, Timeouts};
 use super::health::Health;
 use super::http::auth::guarded;
-use super::http::{self, BodyBounds, RateLimitHeaders, Told, bound_body, count_told, serve_router};
+use super::http::{self, BodyBounds, RateLimitHeaders, Routes, Told, bound_body, count_told, serve_routes};
 use super::keep_running::keep_running;
 use super::stream::Stream;
 use super::tls::Alpn;
@@ -40,7 +41,7 @@ const WHOLE_SERVER: &str = "";
 
 /// The front.
 pub struct GrpcFront {
-    router: Router,
+    routes: Arc<Routes<RateLimitRoute>>,
     timeouts: Timeouts,
 }
 
@@ -68,20 +69,21 @@ impl GrpcFront {
                 .await;
         });
         let counts = metrics.requests.front(Self::NAME);
-        let rate_limits = RateLimitServiceServer::new(RateLimits::new(limiter, counts, limits.max_pairs, headers))
-            .max_decoding_message_size(limits.max_body);
+        let rate_limits = Arc::new(RateLimits::new(limiter, counts, limits.max_pairs, headers));
+        let hot = RateLimitRoute::new(Arc::clone(&rate_limits), bounds.clone(), guard.clone(), limits.max_body);
+        let rate_limits = RateLimitServiceServer::from_arc(rate_limits).max_decoding_message_size(limits.max_body);
         // Both versions of reflection: clients ask for the one that they know.
-        let routes = Routes::new(rate_limits)
+        let routes = Services::new(rate_limits)
             .add_service(reflection().build_v1().map_err(io::Error::other)?)
             .add_service(reflection().build_v1alpha().map_err(io::Error::other)?);
-        let guarded = Routes::from(guarded(routes.into_axum_router(), guard));
+        let guarded = Services::from(guarded(routes.into_axum_router(), guard));
         let router = guarded
             .add_service(checks)
             .into_axum_router()
             .layer(from_fn(mark_too_long))
             .layer(from_fn_with_state(bounds, bound_body))
             .layer(from_fn_with_state(metrics, count_told));
-        Ok(Self { router, timeouts: limits.timeouts })
+        Ok(Self { routes: Arc::new(Routes { hot, router }), timeouts: limits.timeouts })
     }
 }
 
@@ -108,6 +110,13 @@ fn reflection() -> tonic_reflection::server::Builder<'static> {
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
 }
 
+#[cfg(test)]
+impl GrpcFront {
+    pub(super) fn routes(&self) -> &Arc<Routes<RateLimitRoute>> {
+        &self.routes
+    }
+}
+
 impl Front for GrpcFront {
     const NAME: &'static str = "grpc";
     // Before HTTP/2's preface there is no way to tell.
@@ -117,6 +126,6 @@ impl Front for GrpcFront {
     const ALPN: Alpn = Alpn::Http;
 
     fn serve(&self, stream: Stream, peer: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static {
-        serve_router(stream, peer, self.router.clone(), self.timeouts, lease)
+        serve_routes(stream, peer, Arc::clone(&self.routes), self.timeouts, lease)
     }
 }

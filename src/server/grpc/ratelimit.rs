@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use axum::http::HeaderMap;
+use bytes::BytesMut;
 use tonic::{Code as TonicCode, Request, Response, Status};
 
 use crate::clock::ceil_seconds;
 use crate::limiter::{Intent, Limit, Limiter, Refusal, Requests, Verdict};
-use crate::metrics::{FrontRequests, Limit as Bound, RequestKind};
+use crate::metrics::{FrontRequests, Limit as Bound, Metrics, RequestKind};
 use crate::protocol::envoy::messages::envoy::config::core::v3::HeaderValue;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::{
     Code, DescriptorStatus, RateLimit,
@@ -17,6 +18,7 @@ use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::{RateLimitR
 use crate::protocol::envoy::{self, InvalidRequest};
 use crate::rules::{Operation, Quota};
 use crate::server::http::{Answer, RateLimitHeaders};
+use crate::server::pool::{self, pooled};
 use crate::server::told;
 
 /// The service.
@@ -33,22 +35,40 @@ impl RateLimits {
         Self { limiter, counts, max_pairs, headers }
     }
 
-    async fn decide(&self, asked: &RateLimitRequest) -> Result<RateLimitResponse, Status> {
-        let mut requests = Requests::default();
-        self.limiter.begin(&mut requests);
-        let brought = self.push(asked, &mut requests).map_err(|invalid| self.refuse_invalid(&invalid))?;
+    pub fn metrics(&self) -> &Metrics {
+        self.limiter.metrics()
+    }
+
+    /// The answer, which is counted.
+    pub async fn answer(&self, asked: &RateLimitRequest) -> Result<RateLimitResponse, Status> {
+        let mut work: Box<Work> = pool::take();
+        let decided = self.decide(asked, &mut work).await;
+        work.requests.release_policy();
+        pool::give(work);
+        let is_invalid = decided.as_ref().is_err_and(|status| status.code() == TonicCode::InvalidArgument);
+        self.counts.count(if is_invalid { RequestKind::Invalid } else { RequestKind::Hit });
+        if decided.is_err() {
+            self.limiter.metrics().errors.unknown.inc();
+        }
+        decided
+    }
+
+    async fn decide(&self, asked: &RateLimitRequest, work: &mut Work) -> Result<RateLimitResponse, Status> {
+        let Work { requests, operation, brought } = work;
+        self.limiter.begin(requests);
+        self.push(asked, requests, operation, brought).map_err(|invalid| self.refuse_invalid(&invalid))?;
         // The call has one status for all descriptors: when it is an error, none of them is taken.
         if let Some(refusal) = requests.first_refusal() {
             return Err(refuse(refusal.clone()));
         }
-        self.limiter.apply(&mut requests).await;
+        self.limiter.apply(requests).await;
         let mut statuses = Vec::with_capacity(brought.len());
-        for (index, limit) in brought.into_iter().enumerate() {
-            statuses.push(status(&requests, index, limit).map_err(refuse)?);
+        for (index, limit) in brought.iter().enumerate() {
+            statuses.push(status(requests, index, *limit).map_err(refuse)?);
         }
         let is_over = statuses.iter().any(|status| status.code() == Code::OverLimit);
         let overall_code = if is_over { Code::OverLimit } else { Code::Ok };
-        let response_headers_to_add = self.response_headers(&requests, &statuses);
+        let response_headers_to_add = self.response_headers(requests, &statuses);
         Ok(RateLimitResponse { overall_code: overall_code.into(), statuses, response_headers_to_add })
     }
 
@@ -65,26 +85,31 @@ impl RateLimits {
         let strictest = by_a_rule.min_by_key(|(_, status)| (status.code() != Code::OverLimit, status.limit_remaining));
         let Some(answer) = strictest.and_then(|(index, _)| Answer::of(requests, index).ok()) else { return Vec::new() };
         let mut headers = HeaderMap::new();
-        self.headers.write(&answer.standing(), &mut headers);
+        self.headers.write(&answer.standing(), &mut headers, &mut BytesMut::new());
         let written =
             headers.iter().filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())));
         written.map(|(key, value)| HeaderValue { key, value }).collect()
     }
 
-    /// One request for each descriptor, in their order; the limits that descriptors brought along are given back.
-    fn push(&self, asked: &RateLimitRequest, requests: &mut Requests) -> Result<Vec<Option<Limit>>, InvalidRequest> {
+    /// One request for each descriptor, in their order; `brought` is then the limits that descriptors brought along.
+    fn push(
+        &self,
+        asked: &RateLimitRequest,
+        requests: &mut Requests,
+        operation: &mut Operation,
+        brought: &mut Vec<Option<Limit>>,
+    ) -> Result<(), InvalidRequest> {
         envoy::check(asked)?;
-        let mut operation = Operation::new();
-        let mut brought = Vec::with_capacity(asked.descriptors.len());
+        brought.clear();
         for (index, descriptor) in asked.descriptors.iter().enumerate() {
-            let ask = envoy::read_descriptor(asked, index, descriptor, self.max_pairs, &mut operation)?;
+            let ask = envoy::read_descriptor(asked, index, descriptor, self.max_pairs, operation)?;
             match ask.limit {
-                Some(limit) => requests.push_limited(&operation, limit, ask.cost.unwrap_or(1)),
-                None => requests.push_at_cost(&operation, Intent::Hit, ask.cost),
+                Some(limit) => requests.push_limited(operation, limit, ask.cost.unwrap_or(1)),
+                None => requests.push_at_cost(operation, Intent::Hit, ask.cost),
             }
             brought.push(ask.limit);
         }
-        Ok(brought)
+        Ok(())
     }
 }
 
@@ -94,15 +119,22 @@ impl RateLimitService for RateLimits {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let decided = self.decide(request.get_ref()).await;
-        let is_invalid = decided.as_ref().is_err_and(|status| status.code() == TonicCode::InvalidArgument);
-        self.counts.count(if is_invalid { RequestKind::Invalid } else { RequestKind::Hit });
-        if decided.is_err() {
-            self.limiter.metrics().errors.unknown.inc();
-        }
-        decided.map(Response::new)
+        self.answer(request.get_ref()).await.map(Response::new)
     }
 }
+
+/// What an answer is made of.
+#[derive(Default)]
+struct Work {
+    requests: Requests,
+    operation: Operation,
+    /// The limits that the descriptors brought along.
+    brought: Vec<Option<Limit>>,
+}
+
+pooled!(Box<Work>, |work| {
+    work.requests.memory() + work.operation.memory() + work.brought.capacity() * size_of::<Option<Limit>>()
+});
 
 fn status(requests: &Requests, index: usize, brought: Option<Limit>) -> Result<DescriptorStatus, Refusal> {
     if let Some(limit) = brought {

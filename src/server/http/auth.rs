@@ -33,6 +33,11 @@ async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) ->
     (StatusCode::UNAUTHORIZED, Extension(Told::Unauthenticated), headers, PROBLEM).into_response()
 }
 
+/// Whether the router, too, would let the client in. Of a client that it would not, it learns by itself.
+pub fn lets_in(guard: Option<&Guard>, headers: &HeaderMap) -> bool {
+    guard.is_none_or(|guard| bearer_token(headers).is_some_and(|given| guard.knows(given)))
+}
+
 /// What follows `Bearer`, whose case does not matter; `None` when there are two such headers, too: what is between the
 /// client and this server may have gone by the other one.
 fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {

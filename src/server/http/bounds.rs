@@ -2,11 +2,13 @@
 //!
 //! The bounds are the ones that the other fronts have; a body is what an unfinished request is there.
 
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use axum::BoxError;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, Version, header};
@@ -14,7 +16,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use hyper::body::{Body as _, Frame};
+use hyper::body::{Body as _, Frame, SizeHint};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use parking_lot::Mutex;
@@ -61,71 +63,94 @@ pub async fn bound_body(State(bounds): State<BodyBounds>, request: Request, next
     if request.body().is_end_stream() {
         return next.run(request).await;
     }
-    let share = Mutex::new(bounds.memory.share());
-    let account = Arc::new(Account { share, cut: OnceLock::new(), rest: Mutex::default() });
-    let shared = Arc::clone(&account);
+    let account = Arc::new(Account::new(&bounds));
     let version = request.version();
-    let bounded = |body| BoundedBody { body, timeouts: bounds.timeouts, received: 0, overdue: None, account: shared };
-    let response = next.run(request.map(|body| Body::new(bounded(body)))).await;
-    let rest = account.rest.lock().take();
-    match account.cut.get() {
-        None => {
-            if let Some(rest) = rest.filter(|_| version == Version::HTTP_2) {
-                discard(rest).await;
-            }
-            response
-        }
-        Some(cut) => {
-            let status = match cut {
-                Cut::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
-                Cut::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
-            };
-            let problem = cut.limit().into_iter().fold(Problem::new(status, cut.to_string()), Problem::beyond);
-            ([(header::CONNECTION, "close")], problem).into_response()
-        }
+    let request = request.map(|body| Body::new(BoundedBody::new(body, Arc::clone(&account))));
+    let response = next.run(request).await;
+    match account.settle(version).await {
+        Some(problem) => problem,
+        None => response,
     }
 }
 
 /// Reads on to the end of a body that was answered before it had come: to an answer before its end the library adds a
 /// reset of the stream, and curl, for one, then drops the answer. A client that takes its time has its answer, and the
 /// reset: it may be one that sends for as long as the stream lasts.
-async fn discard(mut rest: Body) {
+async fn discard(mut rest: impl hyper::body::Body + Unpin) {
     let to_end = async { while let Some(Ok(_)) = rest.frame().await {} };
     let _ = timeout(SETTLING, to_end).await;
 }
 
 /// Outlives the body: its bytes are held until the request is answered.
-struct Account {
+pub struct Account<B> {
+    timeouts: Timeouts,
     share: Mutex<Share>,
     cut: OnceLock<Cut>,
     /// What is unread of the body.
-    rest: Mutex<Option<Body>>,
+    rest: Mutex<Option<B>>,
+}
+
+impl<B: hyper::body::Body + Unpin> Account<B> {
+    pub fn new(bounds: &BodyBounds) -> Self {
+        let share = Mutex::new(bounds.memory.share());
+        Self { timeouts: bounds.timeouts, share, cut: OnceLock::new(), rest: Mutex::default() }
+    }
+
+    /// Once the request is answered: what to say instead, if its body passed a bound.
+    pub async fn settle(&self, version: Version) -> Option<Response> {
+        let rest = self.rest.lock().take();
+        let Some(cut) = self.cut.get() else {
+            if let Some(rest) = rest.filter(|_| version == Version::HTTP_2) {
+                discard(rest).await;
+            }
+            return None;
+        };
+        Some(beyond(cut))
+    }
+}
+
+/// What is said when a body passed a bound.
+pub fn beyond(cut: &Cut) -> Response {
+    let status = match cut {
+        Cut::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
+        Cut::NoMemory => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let problem = cut.limit().into_iter().fold(Problem::new(status, cut.to_string()), Problem::beyond);
+    ([(header::CONNECTION, "close")], problem).into_response()
 }
 
 /// A body that ends with an error when it takes too long or too much.
-struct BoundedBody {
-    body: Body,
-    timeouts: Timeouts,
+pub struct BoundedBody<B: hyper::body::Body, A: Deref<Target = Account<B>>> {
+    /// `None` once this is dropped.
+    body: Option<B>,
     received: usize,
     overdue: Option<Pin<Box<Sleep>>>,
-    account: Arc<Account>,
+    account: A,
 }
 
-impl BoundedBody {
+impl<B: hyper::body::Body, A: Deref<Target = Account<B>>> BoundedBody<B, A> {
+    pub fn new(body: B, account: A) -> Self {
+        Self { body: Some(body), received: 0, overdue: None, account }
+    }
+
     fn end(&self, cut: Cut) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         Poll::Ready(Some(Err(axum::Error::new(*self.account.cut.get_or_init(|| cut)))))
     }
 }
 
-impl Drop for BoundedBody {
+impl<B: hyper::body::Body, A: Deref<Target = Account<B>>> Drop for BoundedBody<B, A> {
     fn drop(&mut self) {
-        if !self.body.is_end_stream() {
-            *self.account.rest.lock() = Some(std::mem::take(&mut self.body));
+        if let Some(rest) = self.body.take().filter(|body| !body.is_end_stream()) {
+            *self.account.rest.lock() = Some(rest);
         }
     }
 }
 
-impl hyper::body::Body for BoundedBody {
+impl<B, A> hyper::body::Body for BoundedBody<B, A>
+where
+    B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+    A: Deref<Target = Account<B>> + Unpin,
+{
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -133,8 +158,9 @@ impl hyper::body::Body for BoundedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) else {
-            let limit = self.timeouts.request;
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let Poll::Ready(frame) = Pin::new(body).poll_frame(context) else {
+            let limit = self.account.timeouts.request;
             let overdue = self.overdue.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
             ready!(overdue.as_mut().poll(context));
             return self.end(Cut::TooSlow(limit));
@@ -145,15 +171,15 @@ impl hyper::body::Body for BoundedBody {
                 return self.end(Cut::NoMemory);
             }
         }
-        Poll::Ready(frame)
+        Poll::Ready(frame.map(|frame| frame.map_err(axum::Error::new)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.as_ref().is_none_or(hyper::body::Body::is_end_stream)
     }
 
-    fn size_hint(&self) -> hyper::body::SizeHint {
-        self.body.size_hint()
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map(hyper::body::Body::size_hint).unwrap_or_default()
     }
 }
 

@@ -6,12 +6,15 @@ pub mod api;
 pub(super) mod auth;
 mod bounds;
 mod health;
+mod hot;
 mod metrics;
 mod metrics_path;
+mod reply;
 mod timed;
 mod told;
 mod unread;
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -21,26 +24,26 @@ use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{ConnectInfo, Request, State};
+use axum::extract::{Request, State};
 use axum::handler::Handler;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::get;
 use futures_util::poll;
-use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tower::ServiceExt;
 
 pub(super) use self::api::answer::Answer;
 pub use self::api::check::{CheckOperation, CheckSettings};
 pub use self::api::ratelimit::RateLimitHeaders;
-use self::api::{Api, problem};
+use self::api::{Api, HitRoute, problem};
 pub use self::api::{ApiSettings, DEFAULT_MAX_HITS};
-pub(super) use self::bounds::{BodyBounds, bound_body};
+pub(super) use self::bounds::{BodyBounds, beyond, bound_body};
+pub(super) use self::hot::{Hot, Incoming, Routes};
 pub use self::metrics_path::{DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
+pub(super) use self::reply::Reply;
 use self::timed::Timed;
-pub(super) use self::told::{Told, count as count_told};
+pub(super) use self::told::{Told, count as count_told, count_told as count_told_by};
 use self::unread::Unread;
 use super::Limits;
 use super::accept::Front;
@@ -65,7 +68,7 @@ static ENDED_EARLY: LogThrottle = LogThrottle::new();
 
 /// The front.
 pub struct HttpFront {
-    router: Router,
+    routes: Arc<Routes<HitRoute>>,
     timeouts: Timeouts,
 }
 
@@ -85,19 +88,20 @@ impl HttpFront {
         let metrics = Arc::clone(limiter.metrics());
         let requests = metrics.requests.front(Self::NAME);
         let counted = |kind| from_fn_with_state((requests.clone(), kind), count);
-        let api = Api::new(Arc::clone(&limiter), api, limits, requests.clone(), turns.clone());
+        let api = Arc::new(Api::new(Arc::clone(&limiter), api, limits, requests.clone(), turns.clone()));
+        let hot = HitRoute::new(Arc::clone(&api), bounds.clone(), access.hit.clone());
         let scrape = Router::new().route(metrics_path, get(metrics::scrape).with_state((limiter, turns)));
         let router = Router::new()
             .route("/healthz", get(health::alive))
             .route("/readyz", get(health::ready).with_state(health))
             .merge(auth::guarded(scrape, access.metrics.clone()))
             .route_layer(counted(RequestKind::Server))
-            .merge(api::router(Arc::new(api), access))
+            .merge(api::router(Arc::clone(&api), access))
             .fallback(problem::not_found.layer(counted(RequestKind::Invalid)))
             .method_not_allowed_fallback(problem::wrong_method)
             .layer(from_fn_with_state(bounds, bound_body))
             .layer(from_fn_with_state(metrics, count_told));
-        Self { router, timeouts: limits.timeouts }
+        Self { routes: Arc::new(Routes { hot, router }), timeouts: limits.timeouts }
     }
 }
 
@@ -105,6 +109,13 @@ impl HttpFront {
 async fn count(State((requests, kind)): State<(FrontRequests, RequestKind)>, request: Request, next: Next) -> Response {
     requests.count(kind);
     next.run(request).await
+}
+
+#[cfg(test)]
+impl HttpFront {
+    pub(super) fn routes(&self) -> &Arc<Routes<HitRoute>> {
+        &self.routes
+    }
 }
 
 impl Front for HttpFront {
@@ -116,23 +127,32 @@ impl Front for HttpFront {
     const ALPN: Alpn = Alpn::Http;
 
     fn serve(&self, stream: Stream, peer: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static {
-        serve_router(stream, peer, self.router.clone(), self.timeouts, lease)
+        serve_routes(stream, peer, Arc::clone(&self.routes), self.timeouts, lease)
     }
 }
 
 /// Serves one connection; once the lease is over, it answers what came in and ends.
-pub(super) async fn serve_router(stream: Stream, peer: SocketAddr, router: Router, timeouts: Timeouts, lease: Lease) {
+pub(super) async fn serve_routes(
+    stream: Stream,
+    peer: SocketAddr,
+    routes: Arc<Routes<impl Hot>>,
+    timeouts: Timeouts,
+    lease: Lease,
+) {
     let stream = Timed::new(stream, timeouts, Arc::clone(&lease.metrics));
     let has_begun = Arc::new(AtomicBool::new(false));
     let begun = Arc::clone(&has_begun);
     let unread = Unread::new(lease.memory);
     let replies = Arc::clone(&unread);
-    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         begun.store(true, Relaxed);
-        request.extensions_mut().insert(ConnectInfo(peer));
-        let (version, replies) = (request.version(), Arc::clone(&replies));
-        let answer = router.clone().oneshot(request);
-        async move { answer.await.map(|response| replies.hold(version, response)) }
+        let (routes, replies) = (Arc::clone(&routes), Arc::clone(&replies));
+        // Boxed: the library moves it about several times a request, and it has kilobytes.
+        Box::pin(async move {
+            let version = request.version();
+            let response = routes.answer(request, peer).await;
+            Ok::<_, Infallible>(replies.hold(version, response))
+        })
     });
     let builder = bounds::builder(timeouts);
     let connection = builder.serve_connection(TokioIo::new(stream), service);

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
+use axum::http::Extensions;
 use axum::middleware::Next;
 use axum::response::Response;
 
@@ -22,7 +23,13 @@ pub enum Told {
 /// Counts what the response says of itself.
 pub async fn count(State(metrics): State<Arc<Metrics>>, request: Request, next: Next) -> Response {
     let response = next.run(request).await;
-    match response.extensions().get::<Told>() {
+    count_told(&metrics, response.extensions());
+    response
+}
+
+/// Counts what a response's extensions say of it.
+pub fn count_told(metrics: &Metrics, extensions: &Extensions) {
+    match extensions.get::<Told>() {
         None => {}
         Some(Told::Unauthenticated) => metrics.errors.unauthenticated.inc(),
         Some(Told::Problem(limit)) => {
@@ -32,5 +39,4 @@ pub async fn count(State(metrics): State<Arc<Metrics>>, request: Request, next: 
             }
         }
     }
-    response
 }

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use axum::body::Body;
 use axum::http::{Response, StatusCode, Version};
 use bytes::{Buf, Bytes};
 use hyper::body::{Body as _, Frame, SizeHint};
 use parking_lot::Mutex;
 
+use super::reply::Reply;
 use crate::server::memory::{FREE, Share, UsedUp};
 use crate::server::progress::LEAST;
 
@@ -47,13 +47,13 @@ impl Unread {
     ///
     /// A short reply over HTTP/1 is not held: there the next request waits for it, and one such reply is what a
     /// connection has of its own.
-    pub fn hold(self: &Arc<Self>, version: Version, response: Response<Body>) -> Response<HeldBody> {
+    pub fn hold(self: &Arc<Self>, version: Version, response: Response<Reply>) -> Response<HeldBody> {
         let known = usize::try_from(response.body().size_hint().lower()).unwrap_or(usize::MAX);
         if version < Version::HTTP_2 && known <= FREE {
             return response.map(|body| HeldBody { body, held: None });
         }
         if self.grow(known).is_err() {
-            let mut refused = Response::new(HeldBody { body: Body::empty(), held: None });
+            let mut refused = Response::new(HeldBody { body: Reply::default(), held: None });
             *refused.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
             return refused;
         }
@@ -143,7 +143,7 @@ impl Drop for Held {
 
 /// A body whose frames are held until the library has written them.
 pub struct HeldBody {
-    body: Body,
+    body: Reply,
     /// Bytes that are on the account and have not been handed over; `None`: this reply is not held.
     held: Option<Held>,
 }
@@ -202,7 +202,7 @@ struct NoRoom;
 
 #[cfg(test)]
 mod tests {
-    use axum::response::IntoResponse;
+    use axum::body::Body;
     use http_body_util::BodyExt;
 
     use super::*;
@@ -215,8 +215,8 @@ mod tests {
         BufferMemory::new(LIMIT, Metrics::new())
     }
 
-    fn reply(bytes: usize) -> Response<Body> {
-        vec![0; bytes].into_response()
+    fn reply(bytes: usize) -> Response<Reply> {
+        Response::new(Reply::Whole(vec![0; bytes].into()))
     }
 
     #[test]
@@ -277,7 +277,7 @@ mod tests {
     async fn a_stream_that_has_nothing_to_send_has_not_stalled() {
         let unread = Unread::new(memory().share());
         let unending = Body::from_stream(futures_util::stream::pending::<Result<Bytes, axum::Error>>());
-        let response = unread.hold(Version::HTTP_2, Response::new(unending));
+        let response = unread.hold(Version::HTTP_2, Response::new(Reply::Routed(unending)));
         assert!(!unread.has_stalled(PERIOD, Instant::now() + 2 * PERIOD));
         drop(response);
     }

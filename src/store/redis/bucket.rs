@@ -5,6 +5,7 @@
 //! Lua's numbers are doubles, exact below 2^53, and nanoseconds since 1970 are more: `lua/numbers.lua` calculates with
 //! whole numbers of any size. Numbers go to and fro as decimal text, so that MONITOR and GET show something to people.
 
+use super::arguments::Arguments;
 use super::call::{Call, Failure, Reply, Script};
 use super::group::{Group, words};
 use crate::algorithm::{Kind, Limit, Outcome};
@@ -38,10 +39,12 @@ pub(super) fn call(batch: &Batch, group: &Group) -> Call {
         Kind::TokenBucket => &TOKEN_BUCKET,
         Kind::LeakyBucket => &LEAKY_BUCKET,
     };
-    let actions = group.entries(batch).map(|entry| action(entry.action, batch.brought_time(entry)));
-    let arguments = std::iter::once(numbers(&group.limit)).chain(actions).map(String::into_bytes);
-    let actions = group.indices.len();
-    Call::Script { script, key: group.key.clone(), arguments: arguments.collect(), actions }
+    let mut arguments = Arguments::with_capacity(1 + group.indices.len());
+    arguments.push(&numbers(&group.limit));
+    for entry in group.entries(batch) {
+        arguments.push(&action(entry.action, batch.brought_time(entry)));
+    }
+    Call::Script { script, key: group.key.clone(), arguments, actions: group.indices.len() }
 }
 
 /// The limit's numbers, in the order in which the algorithm's script reads them.
@@ -111,7 +114,7 @@ mod tests {
         let arguments = |limit| {
             let (batch, groups) = group(limit);
             let Call::Script { arguments, .. } = call(&batch, &groups[0]) else { panic!("no script") };
-            arguments.into_iter().map(|argument| String::from_utf8(argument).unwrap()).collect::<Vec<_>>()
+            arguments.iter().map(|argument| String::from_utf8(argument.to_vec()).unwrap()).collect::<Vec<_>>()
         };
         let actions = ["strict 3 18446744073709551615", "forget 0 now"];
         let leaky = Limit::LeakyBucket(LeakyBucket::new(9, 4, 70).unwrap());

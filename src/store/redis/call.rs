@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
+use super::arguments::Arguments;
 use crate::store::error::StoreError;
 use crate::store::listing::invalid_cursor;
 
@@ -54,7 +55,7 @@ pub(super) enum Call {
     Script {
         script: &'static Script,
         key: Vec<u8>,
-        arguments: Vec<Vec<u8>>,
+        arguments: Arguments,
         /// How many of a batch's actions it takes.
         actions: usize,
     },
@@ -126,9 +127,14 @@ impl Call {
     }
 }
 
-fn with_key(name: &str, script: &str, key: &[u8], arguments: &[Vec<u8>]) -> Cmd {
-    let mut command = redis::cmd(name);
-    command.arg(script).arg(1).arg(key).arg(arguments);
+fn with_key(name: &str, script: &str, key: &[u8], arguments: &Arguments) -> Cmd {
+    const KEYS: &str = "1";
+    let bytes = name.len() + script.len() + KEYS.len() + key.len() + arguments.bytes();
+    let mut command = Cmd::with_capacity(4 + arguments.len(), bytes);
+    command.arg(name).arg(script).arg(KEYS).arg(key);
+    for argument in arguments.iter() {
+        command.arg(argument);
+    }
     command
 }
 

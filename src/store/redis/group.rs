@@ -33,22 +33,32 @@ impl Group {
 
 /// A batch's actions by bucket, in the order in which the batch names the buckets first.
 pub(super) fn groups_of(batch: &Batch) -> Vec<Group> {
+    if let [entry] = batch.entries.as_slice() {
+        // As most batches are that are not pipelined: there is nothing to find again.
+        return vec![group(batch, 0, entry)];
+    }
     let mut groups: Vec<Group> = Vec::new();
     let mut places: HashMap<Vec<u8>, usize, foldhash::fast::RandomState> = HashMap::default();
     for (index, entry) in batch.entries.iter().enumerate() {
-        let bucket = batch.keys.get(entry.key.clone()).unwrap_or_default();
-        let (key, meaning) = match key::window(bucket, &entry.limit) {
-            Some(key) => (key, Meaning::Window),
-            None => (key::other(bucket, &entry.limit), Meaning::Bucket),
-        };
-        if let Some(group) = places.get(&key).and_then(|place| groups.get_mut(*place)) {
+        let new = group(batch, index, entry);
+        if let Some(group) = places.get(&new.key).and_then(|place| groups.get_mut(*place)) {
             group.indices.push(index);
             continue;
         }
-        places.insert(key.clone(), groups.len());
-        groups.push(Group { key, limit: entry.limit, indices: vec![index], meaning });
+        places.insert(new.key.clone(), groups.len());
+        groups.push(new);
     }
     groups
+}
+
+/// The bucket of this entry, and no other action on it.
+fn group(batch: &Batch, index: usize, entry: &Entry) -> Group {
+    let bucket = batch.keys.get(entry.key.clone()).unwrap_or_default();
+    let (key, meaning) = match key::window(bucket, &entry.limit) {
+        Some(key) => (key, Meaning::Window),
+        None => (key::other(bucket, &entry.limit), Meaning::Bucket),
+    };
+    Group { key, limit: entry.limit, indices: vec![index], meaning }
 }
 
 /// What the scripts call the action, and its cost.

@@ -10,6 +10,7 @@
 //! Nothing is ever sent twice unless Redis said that it did not do it: a call whose reply got lost is an error, and may
 //! or may not have counted once.
 
+mod arguments;
 mod breaker;
 mod bucket;
 mod call;

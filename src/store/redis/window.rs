@@ -3,6 +3,7 @@
 //! Absent: set to what is left of the limit, with the window as its time to live. Enough left: decrease. Otherwise
 //! denied, and untouched. Redis's clock ends the window; an action's own time has no part in it.
 
+use super::arguments::Arguments;
 use super::call::{Call, Failure, Reply, Script};
 use super::group::{Group, words};
 use crate::algorithm::{FixedWindow, Limit, Outcome};
@@ -23,13 +24,15 @@ static TAKE: Script = Script::new(WINDOW_SCRIPT);
 
 /// The call that applies a group's actions to its window.
 pub(super) fn call(batch: &Batch, group: &Group) -> Call {
-    let mut arguments = Vec::with_capacity(2 + 2 * group.indices.len());
+    let mut arguments = Arguments::with_capacity(2 + 2 * group.indices.len());
     if let Some((credits, window_ms)) = group.entries(batch).find_map(numbers) {
-        arguments.extend([credits.to_string().into_bytes(), window_ms.to_string().into_bytes()]);
+        arguments.push_number(credits);
+        arguments.push_number(window_ms);
     }
     for entry in group.entries(batch) {
         let (name, cost) = words(entry.action);
-        arguments.extend([name.into(), cost.to_string().into_bytes()]);
+        arguments.push(name);
+        arguments.push_number(cost);
     }
     Call::Script { script: &TAKE, key: group.key.clone(), arguments, actions: group.indices.len() }
 }

@@ -1,10 +1,12 @@
 //! Bodies: JSON, of a bounded length, straight into the types that the endpoints name.
 
+use std::fmt::Display;
+
 use axum::body::{Bytes, HttpBody};
-use axum::extract::Request;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use bytes::BytesMut;
+use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde_path_to_error::{Path, Segment};
 
@@ -16,21 +18,49 @@ use crate::metrics::Limit;
 ///
 /// # Errors
 /// 415 for another kind, 413 for a longer one, 400 for one that broke off.
-pub async fn read(request: Request, max: usize) -> Result<Bytes, Problem> {
-    if !is_json(request.headers()) {
+pub async fn read<B>(headers: &HeaderMap, mut body: B, max: usize) -> Result<Bytes, Problem>
+where
+    B: HttpBody<Data = Bytes, Error: Display> + Unpin,
+{
+    if !is_json(headers) {
         let detail = "the body must be JSON: send it with `Content-Type: application/json`";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
     }
-    let body = request.into_body();
     // What it says of its length is enough to refuse it.
     if body.size_hint().lower() > max as u64 {
         return Err(too_long(max));
     }
-    match Limited::new(body, max).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(too_long(max)),
-        Err(error) => Err(Problem::bad_request(format!("the body is incomplete: {error}"))),
+    let first = next(&mut body).await?.unwrap_or_default();
+    if first.len() > max {
+        return Err(too_long(max));
     }
+    // Nearly every body comes as one piece, which is taken as it is.
+    if body.is_end_stream() {
+        return Ok(first);
+    }
+    let mut all = BytesMut::from(first);
+    while let Some(piece) = next(&mut body).await? {
+        if piece.len() > max - all.len() {
+            return Err(too_long(max));
+        }
+        all.extend_from_slice(&piece);
+    }
+    Ok(all.freeze())
+}
+
+/// The next piece of a body.
+async fn next<B>(body: &mut B) -> Result<Option<Bytes>, Problem>
+where
+    B: HttpBody<Data = Bytes, Error: Display> + Unpin,
+{
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Problem::bad_request(format!("the body is incomplete: {error}")))?;
+        // The other frames are trailers.
+        if let Ok(data) = frame.into_data() {
+            return Ok(Some(data));
+        }
+    }
+    Ok(None)
 }
 
 fn too_long(max: usize) -> Problem {

@@ -13,6 +13,7 @@ use super::json::Json;
 use super::operation::Pairs;
 use super::problem::Problem;
 use super::shared::Api;
+use crate::rules::Operation;
 use crate::rules::explain::{self, Explained};
 
 #[derive(Debug, Deserialize)]
@@ -36,9 +37,11 @@ struct Named<'a> {
 }
 
 pub async fn explain(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
-    let body = body::read(request, api.limits.max_body).await?;
+    let (head, body) = request.into_parts();
+    let body = body::read(&head.headers, body, api.limits.max_body).await?;
     let asked: Asked = body::parse(&body)?;
-    let operation = asked.operation.operation(api.limits.max_pairs, "/operation")?;
+    let mut operation = Operation::new();
+    asked.operation.read(api.limits.max_pairs, "/operation", &mut operation)?;
     let policy = api.policy()?;
     let rules = policy.rules();
     // An explanation has the rules from the first one on.

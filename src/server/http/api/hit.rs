@@ -1,10 +1,12 @@
 //! `POST /v1/hit`: one hit.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
+use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
-use axum::response::Response;
+use axum::http::{HeaderMap, Response, StatusCode};
+use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
 
 use super::answer::Answer;
@@ -14,6 +16,8 @@ use super::operation::Pairs;
 use super::problem::Problem;
 use super::shared::Api;
 use crate::limiter::{Intent, Requests};
+use crate::rules::Operation;
+use crate::server::pool::{self, pooled};
 
 /// The body of a hit or a peek.
 #[derive(Debug, Deserialize)]
@@ -31,24 +35,67 @@ impl AskedHit<'_> {
     }
 }
 
-/// 200 or 429.
-pub async fn hit(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
-    let requests = api.ask_one(request, Intent::Hit).await?;
-    let answer = Answer::of(&requests, 0)?;
-    let status = if answer.allowed { StatusCode::OK } else { StatusCode::TOO_MANY_REQUESTS };
-    Ok(answer.respond(status, api.settings.headers))
+/// By way of the router. Nearly all hits come by [`HitRoute`](super::hit_route::HitRoute) instead.
+pub async fn hit(State(api): State<Arc<Api>>, request: Request) -> Result<Response<Body>, Problem> {
+    let (head, body) = request.into_parts();
+    Ok(api.ask_one(head.headers, body, Intent::Hit).await?.map(Body::from))
 }
 
+/// Room for the text of a common answer, its headers included (bytes).
+const ANSWER: usize = 512;
+/// How much room is made at a time: what is written is used up, until all who had a part of it are done.
+const ANSWERS: usize = 4096;
+
+/// What the answer to one hit or peek is made of.
+#[derive(Default)]
+struct Work {
+    requests: Requests,
+    operation: Operation,
+    text: BytesMut,
+}
+
+pooled!(Box<Work>, |work| work.requests.memory() + work.operation.memory() + work.text.capacity());
+
 impl Api {
-    /// Asks the limiter what the body says.
-    pub async fn ask_one(&self, request: Request, intent: Intent) -> Result<Requests, Problem> {
-        let body = body::read(request, self.limits.max_body).await?;
-        let asked: AskedHit = body::parse(&body)?;
-        let operation = asked.operation.operation(self.limits.max_pairs, "/operation")?;
-        let mut requests = Requests::default();
-        self.limiter.begin(&mut requests);
-        requests.push_at_cost(&operation, intent, asked.cost());
-        self.limiter.apply(&mut requests).await;
-        Ok(requests)
+    /// Asks the limiter what the body says. A hit is 200 or 429; a peek is 200 whatever the answer is, as the question
+    /// was answered.
+    ///
+    /// `headers` are the request's, and are used again for the response.
+    pub async fn ask_one<B>(&self, headers: HeaderMap, body: B, intent: Intent) -> Result<Response<Bytes>, Problem>
+    where
+        B: HttpBody<Data = Bytes, Error: Display> + Unpin,
+    {
+        let body = body::read(&headers, body, self.limits.max_body).await?;
+        let mut work: Box<Work> = pool::take();
+        let answered = self.answer_one(headers, &body, intent, &mut work).await;
+        work.requests.release_policy();
+        pool::give(work);
+        answered
+    }
+
+    async fn answer_one(
+        &self,
+        mut headers: HeaderMap,
+        body: &[u8],
+        intent: Intent,
+        work: &mut Work,
+    ) -> Result<Response<Bytes>, Problem> {
+        let asked: AskedHit = body::parse(body)?;
+        asked.operation.read(self.limits.max_pairs, "/operation", &mut work.operation)?;
+        self.limiter.begin(&mut work.requests);
+        work.requests.push_at_cost(&work.operation, intent, asked.cost());
+        self.limiter.apply(&mut work.requests).await;
+        let answer = Answer::of(&work.requests, 0)?;
+        headers.clear();
+        if work.text.capacity() < ANSWER {
+            work.text.reserve(ANSWERS);
+        }
+        let body = answer.write(self.settings.headers, &mut headers, &mut work.text);
+        let mut response = Response::new(body);
+        *response.headers_mut() = headers;
+        if intent == Intent::Hit && !answer.allowed {
+            *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        }
+        Ok(response)
     }
 }

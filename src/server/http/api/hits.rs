@@ -15,6 +15,7 @@ use super::problem::Problem;
 use super::shared::Api;
 use crate::limiter::{Intent, Requests};
 use crate::metrics::Limit;
+use crate::rules::Operation;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -37,7 +38,8 @@ enum AnswerOrProblem<'a> {
 
 /// 200, with an answer or a problem for each hit. When a hit is not even well formed, none of them is taken.
 pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
-    let body = body::read(request, api.limits.max_body).await?;
+    let (head, body) = request.into_parts();
+    let body = body::read(&head.headers, body, api.limits.max_body).await?;
     let asked: AskedHits = body::parse(&body)?;
     let max_hits = api.settings.max_hits;
     if asked.hits.len() > max_hits {
@@ -46,8 +48,9 @@ pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Respo
     }
     let mut requests = Requests::default();
     api.limiter.begin(&mut requests);
+    let mut operation = Operation::new();
     for (index, Object(hit)) in asked.hits.iter().enumerate() {
-        let operation = hit.operation.operation(api.limits.max_pairs, &format!("/hits/{index}/operation"))?;
+        hit.operation.read(api.limits.max_pairs, format_args!("/hits/{index}/operation"), &mut operation)?;
         requests.push_at_cost(&operation, Intent::Hit, hit.cost());
     }
     api.limiter.apply(&mut requests).await;

@@ -1,7 +1,7 @@
 //! Operations in JSON: an object whose values are strings.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::fmt::{self, Display};
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
@@ -18,16 +18,20 @@ pub struct Pairs<'a>(Vec<(Text<'a>, Text<'a>)>);
 struct Text<'a>(Cow<'a, str>);
 
 impl Pairs<'_> {
-    /// The operation, for a place in the body.
+    /// Reads them into `operation`, for a place in the body.
     ///
     /// # Errors
     /// More than `max_pairs` of them.
-    pub fn operation(&self, max_pairs: usize, pointer: &str) -> Result<Operation, Problem> {
+    pub fn read(&self, max_pairs: usize, pointer: impl Display, operation: &mut Operation) -> Result<(), Problem> {
         // First: the last of a repeated key is found by comparing each with all.
         if self.0.len() > max_pairs {
             return Err(Problem::bad_request(format!("more than {max_pairs} pairs")).beyond(Limit::Pairs).at(pointer));
         }
-        Ok(self.0.iter().map(|(key, value)| (&*key.0, &*value.0)).collect())
+        operation.clear();
+        for (key, value) in &self.0 {
+            operation.set(&key.0, &value.0);
+        }
+        Ok(())
     }
 }
 

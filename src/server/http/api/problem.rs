@@ -1,5 +1,7 @@
 //! What went wrong, as `application/problem+json` (RFC 9457).
 
+use std::fmt::Display;
+
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -62,8 +64,8 @@ impl Problem {
     }
 
     /// In this place of the body, which is a JSON pointer without its `#`.
-    pub fn at(self, pointer: impl AsRef<str>) -> Self {
-        Self { pointer: Some(format!("#{}", pointer.as_ref())), ..self }
+    pub fn at(self, pointer: impl Display) -> Self {
+        Self { pointer: Some(format!("#{pointer}")), ..self }
     }
 }
 

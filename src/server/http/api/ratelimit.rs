@@ -3,11 +3,13 @@
 //! The first is draft-ietf-httpapi-ratelimit-headers, revision 11: structured fields (RFC 9651). The others are what
 //! gateways and APIs have sent for years: three numbers each, the reset in seconds from now.
 
-use std::fmt::Write;
 use std::str::FromStr;
 
 use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use bytes::{BufMut, BytesMut};
+
+use super::number::write_number;
 
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const CURRENT: HeaderName = HeaderName::from_static("ratelimit");
@@ -76,11 +78,13 @@ pub struct Standing<'a> {
 }
 
 impl RateLimitHeaders {
-    /// Adds the headers that say it.
-    pub fn write(self, standing: &Standing, headers: &mut HeaderMap) {
+    /// Adds the headers that say it. `text` is where they are written; it keeps what room is left.
+    pub fn write(self, standing: &Standing, headers: &mut HeaderMap, text: &mut BytesMut) {
         if self.draft {
-            insert_text(headers, POLICY, &standing.as_policy());
-            insert_text(headers, CURRENT, &standing.as_service_limit());
+            standing.write_policy(text);
+            insert_text(headers, POLICY, text);
+            standing.write_service_limit(text);
+            insert_text(headers, CURRENT, text);
         }
         for (wanted, names) in [(self.triple, TRIPLE), (self.x, X)] {
             if wanted {
@@ -95,28 +99,38 @@ impl RateLimitHeaders {
 }
 
 impl Standing<'_> {
-    fn as_policy(&self) -> String {
-        let mut text = format!("\"{}\";q={}", self.policy, self.limit.min(MAX_INTEGER));
+    fn write_policy(&self, out: &mut BytesMut) {
+        self.write_name(out);
+        out.put_slice(b";q=");
+        write_number(self.limit.min(MAX_INTEGER), out);
         if let Some(seconds) = self.window_seconds {
-            // Writing to a string never fails.
-            let _ = write!(text, ";w={}", seconds.clamp(1, MAX_INTEGER));
+            out.put_slice(b";w=");
+            write_number(seconds.clamp(1, MAX_INTEGER), out);
         }
-        text
     }
 
     /// A `Retry-After` may not end before the time that `t` names, so that is cut to it where a bucket trickles.
-    fn as_service_limit(&self) -> String {
-        let mut text = format!("\"{}\";r={}", self.policy, self.remaining.min(MAX_INTEGER));
+    fn write_service_limit(&self, out: &mut BytesMut) {
+        self.write_name(out);
+        out.put_slice(b";r=");
+        write_number(self.remaining.min(MAX_INTEGER), out);
         let until = self.retry_after.map_or(self.reset, |retry| retry.min(self.reset));
         if until > 0 {
-            let _ = write!(text, ";t={}", until.min(MAX_INTEGER));
+            out.put_slice(b";t=");
+            write_number(until.min(MAX_INTEGER), out);
         }
-        text
+    }
+
+    fn write_name(&self, out: &mut BytesMut) {
+        out.put_u8(b'"');
+        out.put_slice(self.policy.as_bytes());
+        out.put_u8(b'"');
     }
 }
 
-fn insert_text(headers: &mut HeaderMap, name: HeaderName, text: &str) {
-    if let Ok(value) = HeaderValue::try_from(text) {
+/// Takes what is in `text` for the header's value.
+fn insert_text(headers: &mut HeaderMap, name: HeaderName, text: &mut BytesMut) {
+    if let Ok(value) = HeaderValue::from_maybe_shared(text.split().freeze()) {
         headers.insert(name, value);
     }
 }
@@ -130,7 +144,7 @@ mod tests {
 
     fn written(dialects: &str, standing: &Standing) -> Vec<String> {
         let mut headers = HeaderMap::new();
-        dialects.parse::<RateLimitHeaders>().unwrap().write(standing, &mut headers);
+        dialects.parse::<RateLimitHeaders>().unwrap().write(standing, &mut headers, &mut BytesMut::new());
         headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect()
     }
 

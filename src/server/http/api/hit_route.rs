@@ -1,0 +1,72 @@
+//! `POST /v1/hit` without the router: what its layers do for this route, in their order.
+
+use std::sync::Arc;
+
+use axum::body::{Body, HttpBody};
+use axum::http::header::CONTENT_LENGTH;
+use axum::http::{HeaderMap, HeaderValue, Method, Request, Version};
+use axum::response::{IntoResponse, Response};
+
+use super::shared::Api;
+use crate::limiter::Intent;
+use crate::metrics::RequestKind;
+use crate::server::auth::Guard;
+use crate::server::http::auth;
+use crate::server::http::bounds::{Account, BodyBounds, BoundedBody};
+use crate::server::http::hot::{Hot, Incoming};
+use crate::server::http::reply::Reply;
+use crate::server::http::told::count_told;
+
+/// Hits whose clients are let in.
+pub struct HitRoute {
+    api: Arc<Api>,
+    bounds: BodyBounds,
+    guard: Option<Arc<Guard>>,
+}
+
+impl HitRoute {
+    pub const PATH: &str = "/v1/hit";
+
+    pub fn new(api: Arc<Api>, bounds: BodyBounds, guard: Option<Arc<Guard>>) -> Self {
+        Self { api, bounds, guard }
+    }
+
+    fn takes<B>(&self, request: &Request<B>) -> bool {
+        *request.method() == Method::POST
+            && request.uri().path() == Self::PATH
+            && auth::lets_in(self.guard.as_deref(), request.headers())
+    }
+
+    async fn hit(&self, version: Version, headers: HeaderMap, body: impl Incoming) -> Response<Reply> {
+        let account = Account::new(&self.bounds);
+        let body = BoundedBody::new(body, &account);
+        let answered = self.api.ask_one(headers, body, Intent::Hit).await;
+        let other = match (account.settle(version).await, answered) {
+            (None, Ok(response)) => return response.map(Reply::Whole),
+            (None, Err(problem)) => problem.into_response(),
+            (Some(problem), _) => problem,
+        };
+        count_told(self.api.limiter.metrics(), other.extensions());
+        other.map(Reply::Routed)
+    }
+}
+
+impl Hot for HitRoute {
+    async fn answer<B: Incoming>(&self, request: Request<B>) -> Result<Response<Reply>, Request<Body>> {
+        if !self.takes(&request) {
+            return Err(request.map(Body::new));
+        }
+        self.api.requests.count(RequestKind::Hit);
+        let (head, body) = request.into_parts();
+        let mut response = self.hit(head.version, head.headers, body).await;
+        set_content_length(&mut response);
+        Ok(response)
+    }
+}
+
+/// As the router does: last, and for every body whose length is known.
+fn set_content_length(response: &mut Response<Reply>) {
+    if let Some(length) = response.body().size_hint().exact() {
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+}

@@ -1,0 +1,59 @@
+//! Which requests go where: those of nearly all clients are answered directly, the rest by the router.
+//!
+//! | request | answered by |
+//! |---|---|
+//! | `POST /v1/hit`, with the password where there is one | [`HitRoute`](super::api::HitRoute) |
+//! | `ShouldRateLimit` in one plain message that has come, with the password where there is one | `HotRateLimits` of the gRPC front |
+//! | everything else | the router |
+//!
+//! A router of layers boxes the request's body and a future for each layer: more work than all the rest of a hit. What
+//! is answered here is answered as the router would, byte for byte; it has the same routes, and the tests compare.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+
+use axum::body::{Body, HttpBody};
+use axum::extract::ConnectInfo;
+use axum::http::{Request, Response};
+use axum::{BoxError, Router};
+use bytes::Bytes;
+use tower::ServiceExt;
+
+use super::reply::Reply;
+
+/// A route that the router has, too.
+pub trait Hot: Send + Sync + 'static {
+    /// Answers the request, or gives it back for the router.
+    fn answer<B: Incoming>(
+        &self,
+        request: Request<B>,
+    ) -> impl Future<Output = Result<Response<Reply>, Request<Body>>> + Send;
+}
+
+/// A body that comes in.
+pub trait Incoming: HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + Unpin + 'static {}
+
+impl<B: HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + Unpin + 'static> Incoming for B {}
+
+/// All routes of a front.
+pub struct Routes<H> {
+    pub hot: H,
+    pub router: Router,
+}
+
+impl<H: Hot> Routes<H> {
+    pub async fn answer(&self, request: Request<impl Incoming>, peer: SocketAddr) -> Response<Reply> {
+        match self.hot.answer(request).await {
+            Ok(response) => response,
+            // Boxed: it is large, and every request would have its room.
+            Err(request) => Box::pin(self.route(request, peer)).await,
+        }
+    }
+
+    async fn route(&self, mut request: Request<Body>, peer: SocketAddr) -> Response<Reply> {
+        request.extensions_mut().insert(ConnectInfo(peer));
+        let answered: Result<_, Infallible> = self.router.clone().oneshot(request).await;
+        let Ok(response) = answered;
+        response.map(Reply::Routed)
+    }
+}
