@@ -1,7 +1,7 @@
 //! Group commit: many connections wait for one commit, and one of them, the leader, makes it.
 //!
 //! There is no timer: a connection that waits and finds no leader becomes the leader. It hands leadership to one that
-//! waits for the next commit; a thread may also keep it. What a commit writes, and where, is the engine's business.
+//! waits for the next commit. What a commit writes, and where, is the engine's business.
 //!
 //! # Invariants
 //!
@@ -17,10 +17,11 @@
 //! 6. A counter leaves the table only when its own record holds its newest state and an fsync has covered that record.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::sync::atomic::AtomicU64;
-use super::sync::{Condvar, Mutex, oneshot};
+use super::sync::{Mutex, oneshot};
 use crate::store::error::StoreError;
 
 /// Fewer waiters than this are not worth a search for those that have left.
@@ -31,7 +32,6 @@ pub struct GroupCommit {
     open: AtomicU64,
     done: AtomicU64,
     queue: Mutex<Queue>,
-    wanted: Condvar,
 }
 
 struct Queue {
@@ -45,13 +45,28 @@ struct Queue {
 
 struct Waiter {
     number: u64,
+    home: Home,
     release: oneshot::Sender<Released>,
 }
 
 /// How a waiter is released.
 enum Released {
-    Committed(Result<(), StoreError>),
+    /// Perhaps with others that it releases in turn.
+    Committed(Result<(), StoreError>, Option<Relay>),
     Leading(Leader),
+}
+
+/// The thread that a waiter waits on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Home(usize);
+
+/// Waiters of one thread whose commit is made. Dropping it releases them.
+///
+/// To wake a task of another thread takes a system call, to wake one of the same thread takes none. So one waiter of
+/// each thread is woken, and wakes the others.
+struct Relay {
+    waiters: Vec<oneshot::Sender<Released>>,
+    result: Result<(), StoreError>,
 }
 
 /// The right to make commits. Dropping it passes it on to a waiter, if there is one.
@@ -74,7 +89,6 @@ impl GroupCommit {
             open: AtomicU64::new(1),
             done: AtomicU64::new(0),
             queue: Mutex::new(Queue { waiters: Vec::new(), sweep_at: MIN_SWEEP, led: false, closed: false }),
-            wanted: Condvar::new(),
         })
     }
 
@@ -104,12 +118,19 @@ impl GroupCommit {
             }
             queue.add(number)
         };
-        self.wanted.notify_one();
         match released.await {
-            Ok(Released::Committed(result)) => Waited::Committed(result),
+            Ok(Released::Committed(result, relay)) => {
+                drop(relay);
+                Waited::Committed(result)
+            }
             Ok(Released::Leading(leader)) => Waited::Leading(leader),
             Err(_) => Waited::Committed(Err(closed())),
         }
+    }
+
+    /// How many wait for a commit.
+    pub fn waiting(&self) -> usize {
+        self.queue.lock().waiters.len()
     }
 
     /// Leadership, unless there is a leader.
@@ -118,19 +139,9 @@ impl GroupCommit {
         (!std::mem::replace(&mut queue.led, true)).then(|| Leader::of(self))
     }
 
-    /// Makes a leader that waits for work, as [`Leader::is_wanted`] does, commit once. Elsewhere it has no effect.
-    pub fn want(&self) {
-        let mut queue = self.queue.lock();
-        let number = self.open();
-        drop(queue.add(number));
-        drop(queue);
-        self.wanted.notify_one();
-    }
-
     /// Later waiters get an error; those that wait already are still served.
     pub fn close(&self) {
         self.queue.lock().closed = true;
-        self.wanted.notify_one();
     }
 }
 
@@ -141,25 +152,43 @@ impl Queue {
             self.sweep_at = MIN_SWEEP.max(self.waiters.len() * 2);
         }
         let (release, released) = oneshot::channel();
-        self.waiters.push(Waiter { number, release });
+        self.waiters.push(Waiter { number, home: Home::here(), release });
         released
+    }
+}
+
+impl Home {
+    fn here() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        thread_local! {
+            static HERE: Home = Home(NEXT.fetch_add(1, Relaxed));
+        }
+        HERE.with(|here| *here)
+    }
+}
+
+impl Relay {
+    /// Has one of the waiters release the others. If it has left, or leaves before it does so, the message is dropped, and
+    /// they are released all the same.
+    fn start(mut self) {
+        if let Some(first) = self.waiters.pop() {
+            let _ = first.send(Released::Committed(self.result.clone(), Some(self)));
+        }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        for waiter in self.waiters.drain(..) {
+            // A waiter that has left misses nothing.
+            let _ = waiter.send(Released::Committed(self.result.clone(), None));
+        }
     }
 }
 
 impl Leader {
     fn of(group: &Arc<GroupCommit>) -> Self {
         Self { group: Some(Arc::clone(group)) }
-    }
-
-    /// For a thread that keeps leadership: waits until a commit is wanted. False once the group is closed and no waiter
-    /// is left.
-    pub fn is_wanted(&self) -> bool {
-        let Some(group) = &self.group else { return false };
-        let mut queue = group.queue.lock();
-        while queue.waiters.is_empty() && !queue.closed {
-            group.wanted.wait(&mut queue);
-        }
-        !queue.waiters.is_empty()
     }
 
     /// Opens the next commit, and returns the number of the one to make now: with every change made before this call.
@@ -174,10 +203,14 @@ impl Leader {
             group.done.store(number, Release);
         }
         let released: Vec<_> = group.queue.lock().waiters.extract_if(.., |waiter| waiter.number <= number).collect();
-        for waiter in released {
-            // A waiter that has left misses nothing.
-            let _ = waiter.release.send(Released::Committed(result.clone()));
+        let mut relays: Vec<(Home, Relay)> = Vec::new();
+        for Waiter { home, release, .. } in released {
+            match relays.iter_mut().find(|(known, _)| *known == home) {
+                Some((_, relay)) => relay.waiters.push(release),
+                None => relays.push((home, Relay { waiters: vec![release], result: result.clone() })),
+            }
         }
+        relays.into_iter().for_each(|(_, relay)| relay.start());
     }
 }
 

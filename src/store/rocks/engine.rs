@@ -26,6 +26,8 @@ use crate::store::value;
 /// Past this a commit waits for a write-back: it bounds the journal, the counters that cannot be evicted, and the time
 /// that opening takes.
 const MAX_JOURNAL_BYTES: u64 = 128 << 20;
+/// Turns of the leader's thread for which a commit with an fsync waits at most.
+const GATHERING_TURNS: usize = 8;
 /// After the last commit number that can be.
 const ALL_COMMITS: u64 = u64::MAX;
 
@@ -123,11 +125,24 @@ impl<D: Disk> Engine<D> {
             Waited::Committed(result) => return result,
             Waited::Leading(leader) => leader,
         };
-        // Other connections whose requests have arrived get their changes into this commit.
-        yield_now().await;
+        self.gather().await;
         match self.commit_at_once(leader) {
             Ok(result) => result,
             Err(unfinished) => self.commit_elsewhere(unfinished).await,
+        }
+    }
+
+    /// Lets other connections whose requests have arrived get their changes into the next commit. An fsync costs more than
+    /// many turns of the thread, so before one this goes on while each turn brings more.
+    async fn gather(&self) {
+        let turns = if self.durability == Durability::Sync { GATHERING_TURNS } else { 1 };
+        let mut waiting = self.group.waiting();
+        for _ in 0..turns {
+            yield_now().await;
+            let before = std::mem::replace(&mut waiting, self.group.waiting());
+            if waiting <= before {
+                return;
+            }
         }
     }
 
@@ -279,10 +294,9 @@ impl<D: Disk> Engine<D> {
             }
         }
         if self.health.condition() == Condition::Reopened {
-            match self.try_lead() {
-                Some(leader) => self.lead(&leader),
-                // It may have begun its commit too early; then the next call sees to it.
-                None => self.group.want(),
+            // A leader that has begun its commit already may have begun too early; then the next call sees to it.
+            if let Some(leader) = self.try_lead() {
+                self.lead(&leader);
             }
         }
     }
