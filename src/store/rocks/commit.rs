@@ -168,6 +168,12 @@ impl Home {
 }
 
 impl Relay {
+    fn of(waiter: oneshot::Sender<Released>, capacity: usize, result: &Result<(), StoreError>) -> Self {
+        let mut waiters = Vec::with_capacity(capacity);
+        waiters.push(waiter);
+        Self { waiters, result: result.clone() }
+    }
+
     /// Has one of the waiters release the others. If it has left, or leaves before it does so, the message is dropped, and
     /// they are released all the same.
     fn start(mut self) {
@@ -202,14 +208,16 @@ impl Leader {
         if result.is_ok() {
             group.done.store(number, Release);
         }
-        let released: Vec<_> = group.queue.lock().waiters.extract_if(.., |waiter| waiter.number <= number).collect();
         let mut relays: Vec<(Home, Relay)> = Vec::new();
-        for Waiter { home, release, .. } in released {
+        let mut queue = group.queue.lock();
+        let waiting = queue.waiters.len();
+        for Waiter { home, release, .. } in queue.waiters.extract_if(.., |waiter| waiter.number <= number) {
             match relays.iter_mut().find(|(known, _)| *known == home) {
                 Some((_, relay)) => relay.waiters.push(release),
-                None => relays.push((home, Relay { waiters: vec![release], result: result.clone() })),
+                None => relays.push((home, Relay::of(release, waiting, result))),
             }
         }
+        drop(queue);
         relays.into_iter().for_each(|(_, relay)| relay.start());
     }
 }
@@ -243,7 +251,7 @@ fn closed() -> StoreError {
 #[cfg(all(test, not(feature = "model")))]
 mod tests {
     use std::future::Future;
-    use std::pin::pin;
+    use std::pin::{Pin, pin};
     use std::task::{Context, Poll, Waker};
 
     use super::*;
@@ -319,6 +327,61 @@ mod tests {
         std::thread::Builder::new().stack_size(64 << 10).spawn(move || drop(leader)).unwrap().join().unwrap();
         let mut stays = stays;
         assert!(matches!(poll_once(stays.as_mut()), Poll::Ready(Waited::Leading(_))));
+    }
+
+    /// How often its waker is called.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl std::task::Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// A wait that is pending.
+    fn waiting(group: &Arc<GroupCommit>, woken: &Arc<Woken>) -> Pin<Box<impl Future<Output = Waited> + Send + use<>>> {
+        let group = Arc::clone(group);
+        let mut wait = Box::pin(async move { group.wait_for(1).await });
+        let waker = Waker::from(Arc::clone(woken));
+        assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        wait
+    }
+
+    /// To wake a task takes a system call when it belongs to another thread: each hit on stable storage cost one.
+    #[test]
+    fn a_commit_wakes_one_waiter_of_each_thread_and_that_one_the_others() {
+        let group = GroupCommit::new();
+        let leader = group.try_lead().unwrap();
+        let woken = Arc::new(Woken::default());
+        let wait_three_times = || (0..3).map(|_| waiting(&group, &woken)).collect::<Vec<_>>();
+        let here = wait_three_times();
+        let there = std::thread::scope(|scope| scope.spawn(wait_three_times).join().unwrap());
+        leader.finish(leader.begin(), &Ok(()));
+        assert_eq!(woken.0.load(Relaxed), 2);
+        let all = here.into_iter().chain(there);
+        // The last that came to wait is woken first.
+        for mut wait in all.rev() {
+            assert!(matches!(poll_once(wait.as_mut()), Poll::Ready(Waited::Committed(Ok(())))));
+        }
+        assert_eq!(woken.0.load(Relaxed), 6);
+    }
+
+    #[test]
+    fn a_waiter_that_leaves_releases_those_that_it_was_to_wake() {
+        let group = GroupCommit::new();
+        let leader = group.try_lead().unwrap();
+        let woken = Arc::new(Woken::default());
+        let mut waits: Vec<_> = (0..3).map(|_| waiting(&group, &woken)).collect();
+        leader.finish(leader.begin(), &Err(StoreError::new("the disk is full")));
+        assert_eq!(woken.0.load(Relaxed), 1);
+        // The one that was woken is among these.
+        waits.drain(1..).for_each(drop);
+        assert_eq!(woken.0.load(Relaxed), 2);
+        let stayed = poll_once(waits[0].as_mut());
+        assert!(
+            matches!(stayed, Poll::Ready(Waited::Committed(Err(error))) if error.to_string() == "the disk is full")
+        );
     }
 
     #[test]
