@@ -26,7 +26,7 @@ use crate::store::value;
 /// Past this a commit waits for a write-back: it bounds the journal, the counters that cannot be evicted, and the time
 /// that opening takes.
 const MAX_JOURNAL_BYTES: u64 = 128 << 20;
-/// Turns of the leader's thread for which a commit with an fsync waits at most.
+/// Turns of its leader's thread for which a commit waits at most.
 const GATHERING_TURNS: usize = 8;
 /// After the last commit number that can be.
 const ALL_COMMITS: u64 = u64::MAX;
@@ -132,12 +132,11 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    /// Lets other connections whose requests have arrived get their changes into the next commit. An fsync costs more than
-    /// many turns of the thread, so before one this goes on while each turn brings more.
+    /// Lets other connections whose requests have arrived get their changes into the next commit, and those that arrive
+    /// meanwhile: as long as each turn of this thread brings more.
     async fn gather(&self) {
-        let turns = if self.durability == Durability::Sync { GATHERING_TURNS } else { 1 };
         let mut waiting = self.group.waiting();
-        for _ in 0..turns {
+        for _ in 0..GATHERING_TURNS {
             yield_now().await;
             let before = std::mem::replace(&mut waiting, self.group.waiting());
             if waiting <= before {
