@@ -143,7 +143,9 @@ pub async fn serve(stream: Stream, mut session: impl Session, timeouts: Timeouts
         output: Vec::new(),
         admitted_by: Instant::now() + timeouts.auth,
         unfinished: None,
+        was_unreadable: false,
         worked: 0,
+        is_turn_over: false,
         timeouts,
         memory,
         metrics,
@@ -167,8 +169,12 @@ struct Connection {
     admitted_by: Instant,
     /// When the request whose beginning is in `input` must be complete.
     unfinished: Option<Instant>,
+    /// The last look found nothing to read.
+    was_unreadable: bool,
     /// Bytes that were read since others last had their turn.
     worked: usize,
+    /// Others have just had theirs.
+    is_turn_over: bool,
     timeouts: Timeouts,
     memory: Share,
     metrics: Arc<Metrics>,
@@ -234,7 +240,7 @@ impl Connection {
     async fn receive(
         &mut self,
         admitted_by: Option<Instant>,
-        closing: Pin<&mut WaitForCancellationFuture<'_>>,
+        mut closing: Pin<&mut WaitForCancellationFuture<'_>>,
     ) -> io::Result<Received> {
         if !self.input.is_empty() {
             self.input.reserve(READ_SIZE);
@@ -245,19 +251,39 @@ impl Connection {
         let silence = silence(self.timeouts, self.unfinished, admitted_by);
         tokio::select! {
             biased;
-            () = closing => Ok(Received::Closing),
-            read = poll_fn(|context| self.poll_read(context)) => {
-                Ok(if read? > 0 { Received::Bytes } else { Received::End })
-            }
+            received = poll_fn(|context| self.poll_receive(closing.as_mut(), context)) => received,
             ended = silence => Ok(ended),
+        }
+    }
+
+    /// Reads, or learns that the server is about to stop. What came in is answered first; but a client that never pauses
+    /// ends with its turn.
+    fn poll_receive(
+        &mut self,
+        mut closing: Pin<&mut WaitForCancellationFuture<'_>>,
+        context: &mut Context,
+    ) -> Poll<io::Result<Received>> {
+        if std::mem::take(&mut self.is_turn_over) && closing.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Ok(Received::Closing));
+        }
+        match self.poll_read(context) {
+            Poll::Ready(read) => Poll::Ready(read.map(|bytes| if bytes > 0 { Received::Bytes } else { Received::End })),
+            Poll::Pending => closing.poll(context).map(|()| Ok(Received::Closing)),
         }
     }
 
     /// Reads into a buffer that is only borrowed while there is something to read.
     fn poll_read(&mut self, context: &mut Context) -> Poll<io::Result<usize>> {
         if self.input.capacity() == 0 {
+            // Mostly nothing has come in yet when an answer has gone out, and something has when this is woken.
+            if !self.was_unreadable && self.stream.poll_readable(context).is_pending() {
+                self.was_unreadable = true;
+                self.worked = 0;
+                return Poll::Pending;
+            }
             self.input = pool::take();
         }
+        self.was_unreadable = false;
         self.input.reserve(READ_SIZE);
         let read = pin!(self.stream.read_buf(&mut self.input)).poll(context);
         match &read {
@@ -298,6 +324,7 @@ impl Connection {
             self.write_all().await?;
             if next == Next::AnswerOn || self.worked >= TURN {
                 self.worked = 0;
+                self.is_turn_over = true;
                 tokio::task::yield_now().await;
             }
             match next {

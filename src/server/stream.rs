@@ -109,6 +109,18 @@ impl Stream {
         self.tcp().local_addr()
     }
 
+    /// Whether a read may find something. While it is pending, there is nothing to read.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn poll_readable(&self, context: &mut Context) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(plain) => plain.stream.poll_read_ready(context),
+            // Some of what has come in may have been decrypted already.
+            Self::Tls(_) => Poll::Ready(Ok(())),
+        }
+    }
+
     /// Bytes that were written and that the client's machine has not acknowledged.
     pub fn unsent(&self) -> usize {
         divvy_sys::unacknowledged(self.tcp()).unwrap_or(0)

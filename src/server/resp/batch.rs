@@ -16,6 +16,8 @@ use crate::server::told;
 #[derive(Default)]
 pub struct Batch {
     pub requests: Requests,
+    /// The requests are dated, and have their rules.
+    is_begun: bool,
     replies: Vec<Owed>,
     /// Replies that are written already and wait for those before them.
     texts: Vec<u8>,
@@ -62,23 +64,26 @@ impl Batch {
             + self.replies.capacity() * size_of::<Owed>()
     }
 
-    /// Begins anew, under the rules that are in force, or those of [`Batch::pin`].
-    pub fn begin(&mut self, limiter: &Limiter) {
+    /// Begins with the first request, under the rules that are in force, or those of [`Batch::pin`].
+    fn begin(&mut self, limiter: &Limiter) {
+        if std::mem::replace(&mut self.is_begun, true) {
+            return;
+        }
         match &self.pinned {
             Some(policy) => limiter.begin_under(&mut self.requests, Some(Arc::clone(policy))),
             None => limiter.begin(&mut self.requests),
         }
     }
 
-    /// Begins anew; from now on, every batch goes by these rules, or with `None` by those in force.
-    pub fn pin(&mut self, policy: Option<Arc<Policy>>, limiter: &Limiter) {
+    /// From now on, every batch goes by these rules, or with `None` by those in force. To be called while it is empty.
+    pub fn pin(&mut self, policy: Option<Arc<Policy>>) {
         self.pinned = policy;
-        self.begin(limiter);
+        self.is_begun = false;
     }
 
     /// Lets go of the rules once all is answered.
     pub fn release(&mut self) {
-        self.pinned = None;
+        self.pin(None);
         self.requests.release_policy();
     }
 
@@ -86,9 +91,11 @@ impl Batch {
     pub fn push<'a>(
         &mut self,
         command: Command<'a>,
+        limiter: &Limiter,
         max_pairs: usize,
         is_muted: bool,
     ) -> Result<Option<Command<'a>>, CommandError> {
+        self.begin(limiter);
         let reply = match command {
             Command::Hit(asked) => self.push_operation(asked.pairs, Intent::Hit, asked.cost, max_pairs)?,
             Command::Peek(asked) => self.push_operation(asked.pairs, Intent::Peek, asked.cost, max_pairs)?,
@@ -128,7 +135,7 @@ impl Batch {
         reply
     }
 
-    /// Applies the batch, writes its replies, and begins another.
+    /// Applies the batch and writes its replies; what comes next begins another.
     ///
     /// # Errors
     /// There is no memory for what `output` holds already; nothing is applied.
@@ -137,7 +144,9 @@ impl Batch {
             return Ok(());
         }
         output.account()?;
-        limiter.apply(&mut self.requests).await;
+        if std::mem::take(&mut self.is_begun) {
+            limiter.apply(&mut self.requests).await;
+        }
         let mut request = 0;
         for Owed { reply, is_muted } in self.replies.drain(..) {
             let start = output.bytes.len();
@@ -158,7 +167,6 @@ impl Batch {
             }
         }
         self.texts.clear();
-        self.begin(limiter);
         Ok(())
     }
 }

@@ -1,7 +1,5 @@
 //! What a connection knows of its client, and the commands that are about nothing else.
 
-use std::time::Instant;
-
 use super::clients::{Profile, Registered};
 use super::info::REDIS_VERSION;
 use crate::protocol::command::{Command, Credentials, Found, Hello, LibraryInfo, ReplyMode};
@@ -35,15 +33,8 @@ impl Client {
     }
 
     /// Tells other clients what this one is doing.
-    #[expect(clippy::disallowed_methods, reason = "how long a client has been idle")]
-    pub fn is_doing(&self, command: Option<Found>, queued: Option<usize>) {
-        self.registered.update(|profile| {
-            profile.active = Instant::now();
-            profile.queued = queued;
-            if command.is_some() {
-                profile.command = command;
-            }
-        });
+    pub fn is_doing(&mut self, command: Option<Found>, queued: Option<usize>) {
+        self.registered.is_doing(command, queued);
     }
 
     /// Whether the request that begins now gets no reply: the client wants none, or skips this one.
@@ -86,7 +77,7 @@ impl Client {
                 self.version = Version::default();
                 self.name.clear();
                 self.replies = ReplyMode::On;
-                self.registered.update(Profile::reset);
+                self.registered.update(|profile| *profile = Profile::default());
             }
             Command::ClientId => reply.integer(self.id()),
             Command::ClientInfo => reply.bulk(self.registered.line().as_bytes()),

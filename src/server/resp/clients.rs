@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -28,22 +28,28 @@ struct Known {
     /// This side's address; `None`: the system did not tell.
     local: Option<SocketAddr>,
     since: Instant,
+    /// When the last command came, in milliseconds after `since`.
+    active: AtomicU64,
+    doing: Mutex<Doing>,
     profile: Mutex<Profile>,
 }
 
-/// What changes of it.
-#[derive(Debug, Clone)]
+/// What a client is doing.
+#[derive(Debug, Clone, Copy, Default)]
+struct Doing {
+    /// The command that came last.
+    command: Option<Found>,
+    /// Requests that wait for `EXEC`; `None`: there was no `MULTI`.
+    queued: Option<usize>,
+}
+
+/// What the client tells of itself.
+#[derive(Debug, Clone, Default)]
 pub struct Profile {
     pub version: Version,
     pub name: Vec<u8>,
     pub library: Vec<u8>,
     pub library_version: Vec<u8>,
-    /// Requests that wait for `EXEC`; `None`: there was no `MULTI`.
-    pub queued: Option<usize>,
-    /// The command that came last.
-    pub command: Option<Found>,
-    /// When it came.
-    pub active: Instant,
 }
 
 /// A client's place among the connected ones, until this is dropped.
@@ -51,6 +57,8 @@ pub struct Profile {
 pub struct Registered {
     clients: Arc<Clients>,
     known: Arc<Known>,
+    /// What is known of what it does: mostly the same again.
+    doing: Doing,
 }
 
 impl Clients {
@@ -59,10 +67,10 @@ impl Clients {
     pub fn register(self: &Arc<Self>, peer: SocketAddr, local: Option<SocketAddr>) -> Registered {
         let since = Instant::now();
         let id = self.seen.fetch_add(1, Relaxed) + 1;
-        let profile = Mutex::new(Profile::new(since));
-        let known = Arc::new(Known { id, peer, local, since, profile });
+        let (active, doing, profile) = Default::default();
+        let known = Arc::new(Known { id, peer, local, since, active, doing, profile });
         self.connected.lock().insert(id, Arc::clone(&known));
-        Registered { clients: Arc::clone(self), known }
+        Registered { clients: Arc::clone(self), known, doing: Doing::default() }
     }
 
     /// How many there have ever been.
@@ -93,7 +101,19 @@ impl Registered {
         self.known.id
     }
 
-    /// Changes what others are told of the client.
+    /// Tells others what the client is doing now; the command as before where there is none.
+    #[expect(clippy::disallowed_methods, reason = "how long a client has been idle")]
+    pub fn is_doing(&mut self, command: Option<Found>, queued: Option<usize>) {
+        let active = Instant::now().saturating_duration_since(self.known.since);
+        self.known.active.store(u64::try_from(active.as_millis()).unwrap_or(u64::MAX), Relaxed);
+        let doing = Doing { command: command.or(self.doing.command), queued };
+        if !doing.is(self.doing) {
+            self.doing = doing;
+            *self.known.doing.lock() = doing;
+        }
+    }
+
+    /// Changes what the client told of itself.
     pub fn update(&self, change: impl FnOnce(&mut Profile)) {
         change(&mut self.known.profile.lock());
     }
@@ -113,30 +133,21 @@ impl Drop for Registered {
     }
 }
 
-impl Profile {
-    fn new(active: Instant) -> Self {
-        Self {
-            version: Version::default(),
-            name: Vec::new(),
-            library: Vec::new(),
-            library_version: Vec::new(),
-            queued: None,
-            command: None,
-            active,
-        }
-    }
-
-    /// As it was when the client was new, but for what it does just now.
-    pub fn reset(&mut self) {
-        *self = Self { command: self.command, ..Self::new(self.active) };
+impl Doing {
+    fn is(self, other: Self) -> bool {
+        let spec = |doing: Self| doing.command.map(|command| std::ptr::from_ref(command.spec));
+        (spec(self), self.queued) == (spec(other), other.queued)
     }
 }
 
 impl Known {
     fn write(&self, now: Instant, out: &mut String) {
         let profile = self.profile.lock().clone();
+        let doing = *self.doing.lock();
+        let age = now.saturating_duration_since(self.since);
+        let idle = age.saturating_sub(Duration::from_millis(self.active.load(Relaxed)));
         let local = self.local.map_or_else(String::new, |local| local.to_string());
-        let queued = profile.queued.map_or(-1, |queued| i64::try_from(queued).unwrap_or(i64::MAX));
+        let queued = doing.queued.map_or(-1, |queued| i64::try_from(queued).unwrap_or(i64::MAX));
         // Writing to a String cannot fail.
         let _ = writeln!(
             out,
@@ -145,10 +156,10 @@ impl Known {
             self.id,
             self.peer,
             text(&profile.name),
-            now.saturating_duration_since(self.since).as_secs(),
-            now.saturating_duration_since(profile.active).as_secs(),
-            if profile.queued.is_some() { "x" } else { "N" },
-            profile.command.map_or_else(|| "NULL".to_owned(), |command| command.full_name()),
+            age.as_secs(),
+            idle.as_secs(),
+            if doing.queued.is_some() { "x" } else { "N" },
+            doing.command.map_or_else(|| "NULL".to_owned(), |command| command.full_name()),
             profile.version.number(),
             text(&profile.library),
             text(&profile.library_version),

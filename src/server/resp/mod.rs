@@ -162,7 +162,6 @@ impl RespSession {
         input: &mut BytesMut,
         output: &mut Outgoing<'_>,
     ) -> Result<Next, UsedUp> {
-        batch.begin(&self.shared.limiter);
         if let Some(execution) = self.executing.take() {
             let next = self.execute(execution, batch, output).await?;
             if next != Next::Read {
@@ -231,11 +230,12 @@ impl RespSession {
             return Ok(Next::Read);
         }
         tally.count(counts::kind(&command));
-        let alone = match command.and_then(|command| batch.push(command, shared.limits.max_pairs, is_muted)) {
-            Ok(None) => return Ok(Next::Read),
-            Ok(Some(command)) => Ok(command),
-            Err(error) => Err(error),
-        };
+        let alone =
+            match command.and_then(|command| batch.push(command, &shared.limiter, shared.limits.max_pairs, is_muted)) {
+                Ok(None) => return Ok(Next::Read),
+                Ok(Some(command)) => Ok(command),
+                Err(error) => Err(error),
+            };
         batch.settle(&shared.limiter, output).await?;
         shared.requests.take(tally);
         // It may be asked for by this very command.
@@ -297,12 +297,12 @@ impl RespSession {
         let Self { shared, client, tally, executing, .. } = self;
         let max_pairs = shared.limits.max_pairs;
         let is_exec_muted = execution.is_muted;
-        batch.pin(execution.policy.clone(), &shared.limiter);
+        batch.pin(execution.policy.clone());
         while let Some(request) = execution.next_request() {
             let is_muted = is_exec_muted || client.is_silent();
             let command = Command::parse(request);
             tally.count(counts::kind(&command));
-            match command.and_then(|command| batch.push(command, max_pairs, is_muted)) {
+            match command.and_then(|command| batch.push(command, &shared.limiter, max_pairs, is_muted)) {
                 Ok(None) => {}
                 Ok(Some(command)) if command.is_about_connection() => {
                     let is_muted = is_exec_muted || (is_muted && !command.ends_silence());
@@ -330,7 +330,7 @@ impl RespSession {
             }
         }
         batch.settle(&shared.limiter, output).await?;
-        batch.pin(None, &shared.limiter);
+        batch.pin(None);
         Ok(Next::Read)
     }
 }

@@ -1,7 +1,7 @@
 //! Group commit: many connections wait for one commit, and one of them, the leader, makes it.
 //!
 //! There is no timer: a connection that waits and finds no leader becomes the leader. It hands leadership to one that
-//! waits for the next commit; a thread may also keep it. What a commit writes, and where, is the engine's business.
+//! waits for the next commit. What a commit writes, and where, is the engine's business.
 //!
 //! # Invariants
 //!
@@ -19,10 +19,11 @@
 //! 7. A change lies in the journal segment whose number it carries, or in the first commit after that segment.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::sync::atomic::AtomicU64;
-use super::sync::{Condvar, Mutex, oneshot};
+use super::sync::{Mutex, oneshot};
 use crate::store::error::StoreError;
 
 /// Fewer waiters than this are not worth a search for those that have left.
@@ -33,7 +34,6 @@ pub struct GroupCommit {
     open: AtomicU64,
     done: AtomicU64,
     queue: Mutex<Queue>,
-    wanted: Condvar,
 }
 
 struct Queue {
@@ -47,13 +47,28 @@ struct Queue {
 
 struct Waiter {
     number: u64,
+    home: Home,
     release: oneshot::Sender<Released>,
 }
 
 /// How a waiter is released.
 enum Released {
-    Committed(Result<(), StoreError>),
+    /// Perhaps with others that it releases in turn.
+    Committed(Result<(), StoreError>, Option<Relay>),
     Leading(Leader),
+}
+
+/// The thread that a waiter waits on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Home(usize);
+
+/// Waiters of one thread whose commit is made. Dropping it releases them.
+///
+/// To wake a task of another thread takes a system call, to wake one of the same thread takes none. So one waiter of
+/// each thread is woken, and wakes the others.
+struct Relay {
+    waiters: Vec<oneshot::Sender<Released>>,
+    result: Result<(), StoreError>,
 }
 
 /// The right to make commits. Dropping it passes it on to a waiter, if there is one.
@@ -77,7 +92,6 @@ impl GroupCommit {
             open: AtomicU64::new(last + 1),
             done: AtomicU64::new(last),
             queue: Mutex::new(Queue { waiters: Vec::new(), sweep_at: MIN_SWEEP, led: false, closed: false }),
-            wanted: Condvar::new(),
         })
     }
 
@@ -107,12 +121,19 @@ impl GroupCommit {
             }
             queue.add(number)
         };
-        self.wanted.notify_one();
         match released.await {
-            Ok(Released::Committed(result)) => Waited::Committed(result),
+            Ok(Released::Committed(result, relay)) => {
+                drop(relay);
+                Waited::Committed(result)
+            }
             Ok(Released::Leading(leader)) => Waited::Leading(leader),
             Err(_) => Waited::Committed(Err(closed())),
         }
+    }
+
+    /// How many wait for a commit.
+    pub fn waiting(&self) -> usize {
+        self.queue.lock().waiters.len()
     }
 
     /// Leadership, unless there is a leader.
@@ -121,19 +142,9 @@ impl GroupCommit {
         (!std::mem::replace(&mut queue.led, true)).then(|| Leader::of(self))
     }
 
-    /// Makes a leader that waits for work, as [`Leader::is_wanted`] does, commit once. Elsewhere it has no effect.
-    pub fn want(&self) {
-        let mut queue = self.queue.lock();
-        let number = self.open();
-        drop(queue.add(number));
-        drop(queue);
-        self.wanted.notify_one();
-    }
-
     /// Later waiters get an error; those that wait already are still served.
     pub fn close(&self) {
         self.queue.lock().closed = true;
-        self.wanted.notify_one();
     }
 }
 
@@ -144,25 +155,49 @@ impl Queue {
             self.sweep_at = MIN_SWEEP.max(self.waiters.len() * 2);
         }
         let (release, released) = oneshot::channel();
-        self.waiters.push(Waiter { number, release });
+        self.waiters.push(Waiter { number, home: Home::here(), release });
         released
+    }
+}
+
+impl Home {
+    fn here() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        thread_local! {
+            static HERE: Home = Home(NEXT.fetch_add(1, Relaxed));
+        }
+        HERE.with(|here| *here)
+    }
+}
+
+impl Relay {
+    fn of(waiter: oneshot::Sender<Released>, capacity: usize, result: &Result<(), StoreError>) -> Self {
+        let mut waiters = Vec::with_capacity(capacity);
+        waiters.push(waiter);
+        Self { waiters, result: result.clone() }
+    }
+
+    /// Has one of the waiters release the others. If it has left, or leaves before it does so, the message is dropped, and
+    /// they are released all the same.
+    fn start(mut self) {
+        if let Some(first) = self.waiters.pop() {
+            let _ = first.send(Released::Committed(self.result.clone(), Some(self)));
+        }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        for waiter in self.waiters.drain(..) {
+            // A waiter that has left misses nothing.
+            let _ = waiter.send(Released::Committed(self.result.clone(), None));
+        }
     }
 }
 
 impl Leader {
     fn of(group: &Arc<GroupCommit>) -> Self {
         Self { group: Some(Arc::clone(group)) }
-    }
-
-    /// For a thread that keeps leadership: waits until a commit is wanted. False once the group is closed and no waiter
-    /// is left.
-    pub fn is_wanted(&self) -> bool {
-        let Some(group) = &self.group else { return false };
-        let mut queue = group.queue.lock();
-        while queue.waiters.is_empty() && !queue.closed {
-            group.wanted.wait(&mut queue);
-        }
-        !queue.waiters.is_empty()
     }
 
     /// Opens the next commit, and returns the number of the one to make now: with every change made before this call.
@@ -176,11 +211,17 @@ impl Leader {
         if result.is_ok() {
             group.done.store(number, Release);
         }
-        let released: Vec<_> = group.queue.lock().waiters.extract_if(.., |waiter| waiter.number <= number).collect();
-        for waiter in released {
-            // A waiter that has left misses nothing.
-            let _ = waiter.release.send(Released::Committed(result.clone()));
+        let mut relays: Vec<(Home, Relay)> = Vec::new();
+        let mut queue = group.queue.lock();
+        let waiting = queue.waiters.len();
+        for Waiter { home, release, .. } in queue.waiters.extract_if(.., |waiter| waiter.number <= number) {
+            match relays.iter_mut().find(|(known, _)| *known == home) {
+                Some((_, relay)) => relay.waiters.push(release),
+                None => relays.push((home, Relay::of(release, waiting, result))),
+            }
         }
+        drop(queue);
+        relays.into_iter().for_each(|(_, relay)| relay.start());
     }
 }
 
@@ -213,7 +254,7 @@ fn closed() -> StoreError {
 #[cfg(all(test, not(feature = "model")))]
 mod tests {
     use std::future::Future;
-    use std::pin::pin;
+    use std::pin::{Pin, pin};
     use std::task::{Context, Poll, Waker};
 
     use super::*;
@@ -289,6 +330,61 @@ mod tests {
         std::thread::Builder::new().stack_size(64 << 10).spawn(move || drop(leader)).unwrap().join().unwrap();
         let mut stays = stays;
         assert!(matches!(poll_once(stays.as_mut()), Poll::Ready(Waited::Leading(_))));
+    }
+
+    /// How often its waker is called.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl std::task::Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// A wait that is pending.
+    fn waiting(group: &Arc<GroupCommit>, woken: &Arc<Woken>) -> Pin<Box<impl Future<Output = Waited> + Send + use<>>> {
+        let group = Arc::clone(group);
+        let mut wait = Box::pin(async move { group.wait_for(1).await });
+        let waker = Waker::from(Arc::clone(woken));
+        assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        wait
+    }
+
+    /// To wake a task takes a system call when it belongs to another thread: each hit on stable storage cost one.
+    #[test]
+    fn a_commit_wakes_one_waiter_of_each_thread_and_that_one_the_others() {
+        let group = GroupCommit::new(0);
+        let leader = group.try_lead().unwrap();
+        let woken = Arc::new(Woken::default());
+        let wait_three_times = || (0..3).map(|_| waiting(&group, &woken)).collect::<Vec<_>>();
+        let here = wait_three_times();
+        let there = std::thread::scope(|scope| scope.spawn(wait_three_times).join().unwrap());
+        leader.finish(leader.begin(), &Ok(()));
+        assert_eq!(woken.0.load(Relaxed), 2);
+        let all = here.into_iter().chain(there);
+        // The last that came to wait is woken first.
+        for mut wait in all.rev() {
+            assert!(matches!(poll_once(wait.as_mut()), Poll::Ready(Waited::Committed(Ok(())))));
+        }
+        assert_eq!(woken.0.load(Relaxed), 6);
+    }
+
+    #[test]
+    fn a_waiter_that_leaves_releases_those_that_it_was_to_wake() {
+        let group = GroupCommit::new(0);
+        let leader = group.try_lead().unwrap();
+        let woken = Arc::new(Woken::default());
+        let mut waits: Vec<_> = (0..3).map(|_| waiting(&group, &woken)).collect();
+        leader.finish(leader.begin(), &Err(StoreError::new("the disk is full")));
+        assert_eq!(woken.0.load(Relaxed), 1);
+        // The one that was woken is among these.
+        waits.drain(1..).for_each(drop);
+        assert_eq!(woken.0.load(Relaxed), 2);
+        let stayed = poll_once(waits[0].as_mut());
+        assert!(
+            matches!(stayed, Poll::Ready(Waited::Committed(Err(error))) if error.to_string() == "the disk is full")
+        );
     }
 
     #[test]

@@ -26,6 +26,9 @@ use crate::store::error::StoreError;
 use crate::store::outage::Outage;
 use crate::store::rocks_options::Durability;
 
+/// Turns of its leader's thread for which a commit waits at most.
+const GATHERING_TURNS: usize = 8;
+
 /// See the module.
 pub struct Engine<D> {
     /// Empty while the database is being opened again.
@@ -163,11 +166,23 @@ impl<D: Disk> Engine<D> {
             Waited::Committed(result) => return result,
             Waited::Leading(leader) => leader,
         };
-        // Other connections whose requests have arrived get their changes into this commit.
-        yield_now().await;
+        self.gather().await;
         match self.commit_at_once(leader) {
             Ok(result) => result,
             Err(unfinished) => self.commit_elsewhere(unfinished).await,
+        }
+    }
+
+    /// Lets other connections whose requests have arrived get their changes into the next commit, and those that arrive
+    /// meanwhile: as long as each turn of this thread brings more.
+    async fn gather(&self) {
+        let mut waiting = self.group.waiting();
+        for _ in 0..GATHERING_TURNS {
+            yield_now().await;
+            let before = std::mem::replace(&mut waiting, self.group.waiting());
+            if waiting <= before {
+                return;
+            }
         }
     }
 
@@ -407,10 +422,9 @@ impl<D: Disk> Engine<D> {
             }
         }
         if self.health.condition() == Condition::Reopened {
-            match self.try_lead() {
-                Some(leader) => self.lead(&leader),
-                // It may have begun its commit too early; then the next call sees to it.
-                None => self.group.want(),
+            // A leader that has begun its commit already may have begun too early; then the next call sees to it.
+            if let Some(leader) = self.try_lead() {
+                self.lead(&leader);
             }
         }
     }

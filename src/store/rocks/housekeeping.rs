@@ -54,21 +54,6 @@ impl Shared {
         }
     }
 
-    /// An fsync takes milliseconds, and the next can begin when it ends: a thread of its own keeps leadership.
-    pub(super) fn sync_commit_loop(&self) {
-        let leader = loop {
-            match self.engine.try_lead() {
-                Some(leader) => break leader,
-                // The first hit came before this thread did, and leads.
-                None if self.stopped_within(Duration::from_millis(1)) => return,
-                None => {}
-            }
-        };
-        while leader.is_wanted() {
-            self.engine.lead(&leader);
-        }
-    }
-
     pub(super) fn lazy_commit_loop(&self) {
         while !self.stopped_within(LAZY_INTERVAL) {
             if let Some(leader) = self.engine.try_lead() {

@@ -127,10 +127,8 @@ impl RocksStore {
             spawn("divvy-heal", &shared, Shared::heal_loop)?,
             spawn("divvy-load", &shared, Shared::load_loop)?,
         ];
-        match options.durability {
-            Durability::Sync => writers.push(spawn("divvy-commit", &shared, Shared::sync_commit_loop)?),
-            Durability::Lazy => writers.push(spawn("divvy-commit", &shared, Shared::lazy_commit_loop)?),
-            Durability::Wal => {}
+        if options.durability == Durability::Lazy {
+            writers.push(spawn("divvy-commit", &shared, Shared::lazy_commit_loop)?);
         }
         let backups = Backups::new(options.backup_dir);
         backups.tidy();

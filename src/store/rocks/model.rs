@@ -326,31 +326,6 @@ fn what_is_acknowledged_on_stable_storage_survives_the_power() {
 }
 
 #[test]
-fn a_thread_that_keeps_leadership_serves_everybody_until_the_store_is_closed() {
-    random(|| {
-        let world = World::new(Durability::Sync, 1, 0);
-        let commits = {
-            let engine = Arc::clone(&world.engine);
-            thread::spawn(move || {
-                let leader = loop {
-                    match engine.try_lead() {
-                        Some(leader) => break leader,
-                        None => thread::yield_now(),
-                    }
-                };
-                while leader.is_wanted() {
-                    engine.lead(&leader);
-                }
-            })
-        };
-        world.run();
-        world.engine.close();
-        commits.join().unwrap();
-        world.assert_kept(world.synced());
-    });
-}
-
-#[test]
 fn leadership_is_never_lost_when_waiters_leave() {
     random(|| {
         let group = GroupCommit::new(0);

@@ -14,7 +14,7 @@ pub use self::real::*;
 mod real {
     pub use std::sync::atomic;
 
-    pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+    pub use parking_lot::{Mutex, MutexGuard, RwLock};
     pub use tokio::task::yield_now;
 
     /// Runs `work` on a thread that may block. `work` runs to its end, or not at all, even when the result is not waited
@@ -26,11 +26,9 @@ mod real {
 
 #[cfg(all(test, feature = "model"))]
 mod model {
-    use std::ops::{Deref, DerefMut};
-
     pub use shuttle::future::yield_now;
-    pub use shuttle::sync::atomic;
-    use shuttle::sync::{self, MutexGuard as ShuttleGuard};
+    use shuttle::sync;
+    pub use shuttle::sync::{MutexGuard, atomic};
 
     use super::oneshot;
 
@@ -38,47 +36,13 @@ mod model {
     #[derive(Debug, Default)]
     pub struct Mutex<T>(sync::Mutex<T>);
 
-    /// Empty only while a [`Condvar`] waits.
-    pub struct MutexGuard<'a, T>(Option<ShuttleGuard<'a, T>>);
-
     impl<T> Mutex<T> {
         pub fn new(value: T) -> Self {
             Self(sync::Mutex::new(value))
         }
 
         pub fn lock(&self) -> MutexGuard<'_, T> {
-            MutexGuard(Some(self.0.lock().unwrap()))
-        }
-    }
-
-    impl<T> Deref for MutexGuard<'_, T> {
-        type Target = T;
-
-        fn deref(&self) -> &T {
-            self.0.as_ref().unwrap()
-        }
-    }
-
-    impl<T> DerefMut for MutexGuard<'_, T> {
-        fn deref_mut(&mut self) -> &mut T {
-            self.0.as_mut().unwrap()
-        }
-    }
-
-    #[derive(Debug, Default)]
-    pub struct Condvar(sync::Condvar);
-
-    impl Condvar {
-        pub fn new() -> Self {
-            Self(sync::Condvar::new())
-        }
-
-        pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-            guard.0 = Some(self.0.wait(guard.0.take().unwrap()).unwrap());
-        }
-
-        pub fn notify_one(&self) {
-            self.0.notify_one();
+            self.0.lock().unwrap()
         }
     }
 
