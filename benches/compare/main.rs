@@ -52,7 +52,7 @@ struct Args {
     /// Live actors in the case `actors`, a tenth of those in `hundred-million` [default: 10000000, with --quick 1000000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000_000))]
     actors: Option<u64>,
-    /// Only this case; may be repeated. `hundred-million` runs only if it is named: it takes half an hour
+    /// Only this case; may be repeated. `hundred-million` takes long, and runs only if it is named
     #[arg(long = "case", value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(CASES.map(|case| case.name)))]
     cases: Vec<String>,
     /// Another build of divvy, measured in the same rounds in the cases `pipelined`, `single` and `actors`
