@@ -85,6 +85,8 @@ pub const BARS: [Bar; 19] = [
 
 /// Bars on figures that a run has one of.
 pub const RESIDENT_RATIO: Target = AtMost(0.9);
+/// With fewer actors, what a server needs without any decides that ratio.
+pub const RESIDENT_RATIO_ACTORS: u64 = 10_000_000;
 /// The default of `--cache-memory`, and what else a server needs.
 pub const RESIDENT_MIB: Target = AtMost(320.0 + 160.0);
 pub const DISK_BYTES_PER_COUNTER: Target = AtMost(60.0);

@@ -41,6 +41,21 @@ pub struct Divvy {
     _stdout: BufReader<ChildStdout>,
 }
 
+/// Of counters in the table that is in memory.
+#[derive(Debug, Clone, Copy)]
+pub struct Lookups {
+    hits: f64,
+    misses: f64,
+}
+
+impl Lookups {
+    /// The share of misses since `earlier`.
+    pub fn missed_since(self, earlier: Self) -> f64 {
+        let (hits, misses) = (self.hits - earlier.hits, self.misses - earlier.misses);
+        misses / (hits + misses)
+    }
+}
+
 impl Home {
     pub fn new(directory: &Path, durability: &'static str, rules: &str) -> anyhow::Result<Self> {
         let mut home = Self::with_flags(directory, &["--store", "rocksdb", "--durability", durability], rules)?;
@@ -153,6 +168,17 @@ impl Divvy {
 
     pub fn grpc(&self) -> Target {
         Target { addr: self.grpc.clone(), pid: self.process.id(), protocol: Protocol::Http }
+    }
+
+    /// Hits whose counter was in memory, and those whose counter had to be looked up, since it was started.
+    pub fn lookups(&self) -> anyhow::Result<Lookups> {
+        const REQUEST: &str = "GET /metrics HTTP/1.1\r\nhost: divvy\r\nconnection: close\r\n\r\n";
+        let metrics = ask(&self.http, REQUEST, usize::MAX)?;
+        let value = |name: &str| {
+            let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            line.and_then(|value| value.parse().ok()).with_context(|| format!("no {name} in the metrics"))
+        };
+        Ok(Lookups { hits: value("divvy_hot_table_hits_total")?, misses: value("divvy_hot_table_misses_total")? })
     }
 
     /// Stops it in good order; to drop it is to kill it.

@@ -15,6 +15,7 @@ use crate::table::Table;
 const MIB: f64 = (1 << 20) as f64;
 /// How long the server is loaded before it is killed, and so often that long after it was started again.
 const RESTART_SECONDS: f64 = 10.0;
+const MISSED: &str = "share of hits whose counter was not in memory: divvy";
 const UNIFORM: &str = "uniform";
 const ZIPF: &str = "zipf:1";
 
@@ -34,9 +35,12 @@ pub fn run(setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
     let filled = subjects(UNIFORM);
     let samples = interleave_as(&filled, setting.rounds, |load, round| load.fill_part(round, setting.rounds))?;
     table.add_rows("filling", &filled, &samples);
+    let before = builds.present().divvy.lookups()?;
     let uniform = compare("uniform", setting, &subjects(UNIFORM), table)?;
+    let missed = builds.present().divvy.lookups()?.missed_since(before);
+    table.add_figure("uniform", MISSED, missed, None);
     let zipf = compare("zipf", setting, &subjects(ZIPF), table)?;
-    add_memory("actors", table, [&uniform[0], &zipf[0]], [&uniform[1], &zipf[1]]);
+    add_memory(setting.actors, table, [&uniform[0], &zipf[0]], [&uniform[1], &zipf[1]]);
     let per_actor = |bytes: u64| bytes as f64 / setting.actors as f64;
     table.add_figure("actors", "bytes on disk per actor: redis", per_actor(redis.disk_bytes()?), None);
     let bytes = builds.present().home.disk_bytes()?;
@@ -65,7 +69,9 @@ pub fn run_tenfold(setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
     table.add_note(format!("The rows `tenfold` are of {actors} actors."));
     let filled = interleave_as(&subjects, 1, |load, _| load.fill())?;
     table.add_rows("tenfold-fill", &subjects, &filled);
+    let before = divvy.lookups()?;
     let samples = compare("tenfold", setting, &subjects, table)?;
+    table.add_figure("tenfold", MISSED, divvy.lookups()?.missed_since(before), None);
     table.add_figure("tenfold", "MiB resident: divvy", resident(&samples[1]), Some(bars::RESIDENT_MIB));
     let bytes = home.disk_bytes()? as f64;
     table.add_figure("tenfold", "bytes on disk per actor: divvy, its journal included", bytes / actors as f64, None);
@@ -77,12 +83,13 @@ fn over(load: Load, actors: u64, distribution: &'static str) -> Load {
     Load { actors, distribution, ..load }
 }
 
-fn add_memory(case: &'static str, table: &mut Table, redis: [&Samples; 2], divvy: [&Samples; 2]) {
+fn add_memory(actors: u64, table: &mut Table, redis: [&Samples; 2], divvy: [&Samples; 2]) {
     let most = |samples: [&Samples; 2]| samples.into_iter().map(resident).fold(0.0, f64::max);
     let (redis, divvy) = (most(redis), most(divvy));
-    table.add_figure(case, "MiB resident: redis", redis, None);
-    table.add_figure(case, "MiB resident: divvy", divvy, Some(bars::RESIDENT_MIB));
-    table.add_figure(case, "memory: divvy / redis", divvy / redis, Some(bars::RESIDENT_RATIO));
+    table.add_figure("actors", "MiB resident: redis", redis, None);
+    table.add_figure("actors", "MiB resident: divvy", divvy, Some(bars::RESIDENT_MIB));
+    let ratio_target = (actors >= bars::RESIDENT_RATIO_ACTORS).then_some(bars::RESIDENT_RATIO);
+    table.add_figure("actors", "memory: divvy / redis", divvy / redis, ratio_target);
 }
 
 /// MiB.
