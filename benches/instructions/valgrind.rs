@@ -20,7 +20,8 @@ pub fn count(at: usize, stage: &Stage) -> Vec<(String, u64)> {
 
 /// In one run: to set the stage up takes long. Counts the stage's own thread only, without the set-up.
 fn with_caches(at: usize, name: &str) -> Vec<(String, u64)> {
-    let toggle = format!("--toggle-collect=*{HITS_THAT_COUNT}*");
+    // This function alone: another match within it would switch the counting off again.
+    let toggle = format!("--toggle-collect=*::{HITS_THAT_COUNT}");
     let options = [&["--collect-atstart=no", toggle.as_str()][..], &CACHES].concat();
     let [instructions, _, _, _, first_reads, first_writes, _, last_reads, last_writes] =
         callgrind(at, MANY, &options)[..]
