@@ -104,12 +104,12 @@ storms:
 	DIVVY_TEST_STORM_SECONDS=$(TEST_SLOW_STORM_SECONDS) $(CAMPAIGN) --nocapture storms::
 
 .PHONY: bench-instructions
-bench-instructions: setup ## Instructions per hit, by valgrind; fails when a stage got a tenth worse
+bench-instructions: setup ## Instructions and cache misses per hit, by valgrind; fails when one got a tenth worse
 	@command -v valgrind >/dev/null || { echo "install valgrind first (Debian: apt-get install valgrind)" >&2; exit 1; }
 	$(CARGO) bench --locked --bench instructions
 
 .PHONY: bench
-bench: test-setup ## Compare the cost of a hit with Redis's (about ten minutes)
+bench: test-setup ## Compare the cost of a hit with Redis's, case by case
 	$(CARGO) bench --locked --bench compare -- $(BENCH_ARGS)
 
 .PHONY: bench-redis

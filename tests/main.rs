@@ -45,6 +45,7 @@ mod full {
     pub mod envoy;
     pub mod flags;
     pub mod flood;
+    pub mod formats;
     pub mod grpc;
     pub mod health;
     pub mod http;

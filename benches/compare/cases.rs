@@ -1,6 +1,10 @@
 //! What is compared: one function a case, which starts its servers, loads them in turn and adds to the table.
+//!
+//! Unless a subject's name says otherwise, a hit has the three fields of a rule as in the README: two that it names, one
+//! of them with a `*`, and the actor.
 
 mod actors;
+mod builds;
 mod gateways;
 mod tier;
 
@@ -9,41 +13,48 @@ use std::path::PathBuf;
 use anyhow::ensure;
 use serde::Serialize;
 
+use self::builds::Builds;
 use crate::divvy::{Divvy, Home, PLENTY, RESET_SECONDS, rules};
 use crate::load::{Generator, Load, Target};
+use crate::peers;
 use crate::redis::{Fsync, Redis};
 use crate::rounds::{Samples, Subject, interleave};
-use crate::table::{Bound, Metric, Table};
+use crate::table::Table;
 
 /// How much is measured.
 #[derive(Debug, Serialize)]
 pub struct Setting {
     pub rounds: u32,
     pub seconds: f64,
-    /// In the case with many actors; all others have [`FEW_ACTORS`].
-    pub many_actors: u64,
+    /// In the cases with many actors; all others have [`FEW_ACTORS`].
+    pub actors: u64,
     pub directory: PathBuf,
+    /// Another build of divvy, to measure beside this one.
+    pub against: Option<PathBuf>,
+    pub peers: peers::Choice,
 }
 
 pub struct Case {
     pub name: &'static str,
     pub about: &'static str,
     pub run: fn(&Setting, &mut Table) -> anyhow::Result<()>,
+    /// Does it run only when it is named?
+    pub is_long: bool,
+}
+
+const fn case(name: &'static str, about: &'static str, run: fn(&Setting, &mut Table) -> anyhow::Result<()>) -> Case {
+    Case { name, about, run, is_long: false }
 }
 
 pub const CASES: [Case; 8] = [
-    Case { name: "pipelined", about: "32 requests in flight on each connection", run: pipelined },
-    Case { name: "single", about: "one request in flight on each connection", run: single },
-    Case { name: "sync", about: "every hit on stable storage before its reply", run: sync },
-    Case { name: "rules", about: "10,000 rules against 4", run: many_rules },
-    Case { name: "denied", about: "every hit is denied", run: denied },
-    Case {
-        name: "actors",
-        about: "many live counters against few: memory, disk, restart, compaction",
-        run: actors::run,
-    },
-    Case { name: "gateways", about: "HTTP and gRPC beside RESP", run: gateways::run },
-    Case { name: "tier", about: "divvy in front of redis", run: tier::run },
+    case("pipelined", "32 requests in flight on each connection", pipelined),
+    case("single", "one request in flight on each connection", single),
+    case("sync", "every hit on stable storage before its reply", sync),
+    case("denied", "every hit is denied", denied),
+    case("actors", "many live counters: filling, hits, memory, disk, open loop, restart", actors::run),
+    Case { is_long: true, ..case("hundred-million", "ten times as many", actors::run_tenfold) },
+    case("gateways", "HTTP and gRPC beside RESP", gateways::run),
+    case("tier", "divvy in front of redis", tier::run),
 ];
 
 const FEW_ACTORS: u64 = 10_000;
@@ -52,42 +63,49 @@ const MANY_RULES: usize = 10_000;
 const PIPELINE: u32 = 32;
 
 const INCR: &str = "INCR hit:{}";
-const RESP_HIT: &str = "DIVVY.HIT ip={}";
-const LINE_HIT: &str = "HIT ip={}";
-const RESP_HIT_3: &str = "DIVVY.HIT method=GET path=/api/items ip={}";
+const RESP_HIT: &str = "DIVVY.HIT method=POST path=/v1/search/items ip={}";
+const LINE_HIT: &str = "HIT method=POST path=/v1/search/items ip={}";
+const RESP_HIT_1: &str = "DIVVY.HIT ip={}";
+const LINE_HIT_1: &str = "HIT ip={}";
+const RESP_HIT_5: &str = "DIVVY.HIT method=POST path=/v1/orders/items ip={} tenant=acme plan=free";
 
 fn pipelined(setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
-    let redis = Redis::start(&setting.directory, Fsync::EverySecond)?;
-    let (_home, divvy) = serve(setting, "wal", FEW_RULES, PLENTY)?;
-    let subjects = [
-        Subject::new("redis INCR", load(redis.target(), INCR, PIPELINE)),
-        Subject::new("redis, Divvy's script", load(redis.target(), &script(&redis, PLENTY)?, PIPELINE)),
-        Subject::new("divvy RESP", load(divvy.resp(), RESP_HIT, PIPELINE)),
-        Subject::new("divvy line", load(divvy.line(), LINE_HIT, PIPELINE)),
-        Subject::new("divvy RESP, 3 fields", load(divvy.resp(), RESP_HIT_3, PIPELINE)),
-    ];
-    let samples = compare("pipelined", setting, &subjects, table)?;
-    let ratio = bars("pipelined", &subjects, &samples);
-    ratio(table, Metric::Cpu, 2, 0, Bound::AtMost(1.0));
-    ratio(table, Metric::Cpu, 3, 0, Bound::AtMost(1.0));
-    ratio(table, Metric::Cpu, 2, 1, Bound::AtMost(0.25));
-    ratio(table, Metric::Cpu, 3, 1, Bound::AtMost(0.25));
-    Ok(())
+    beside_redis("pipelined", PIPELINE, setting, table)
 }
 
 fn single(setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
+    beside_redis("single", 1, setting, table)
+}
+
+fn beside_redis(case: &'static str, pipeline: u32, setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
     let redis = Redis::start(&setting.directory, Fsync::EverySecond)?;
-    let (_home, divvy) = serve(setting, "wal", FEW_RULES, PLENTY)?;
-    let subjects = [
-        Subject::new("redis INCR", load(redis.target(), INCR, 1)),
-        Subject::new("redis, Divvy's script", load(redis.target(), &script(&redis, PLENTY)?, 1)),
-        Subject::new("divvy RESP", load(divvy.resp(), RESP_HIT, 1)),
-        Subject::new("divvy line", load(divvy.line(), LINE_HIT, 1)),
+    let builds = Builds::serve(setting, "wal", PLENTY)?;
+    let (_home, many_rules) = serve(setting, "wal", MANY_RULES, PLENTY)?;
+    let peers = peers::start(&setting.peers, &setting.directory)?;
+    let mut subjects = vec![
+        Subject::new("redis INCR", load(redis.target(), INCR, pipeline)),
+        Subject::new("redis, Divvy's script", load(redis.target(), &script(&redis, PLENTY)?, pipeline)),
     ];
-    let samples = compare("single", setting, &subjects, table)?;
-    let ratio = bars("single", &subjects, &samples);
-    ratio(table, Metric::Cpu, 2, 0, Bound::AtMost(1.0));
-    ratio(table, Metric::P99, 2, 0, Bound::AtMost(1.0));
+    subjects.extend(builds.subjects(|divvy| {
+        vec![
+            Subject::new("divvy RESP", load(divvy.resp(), RESP_HIT, pipeline)),
+            Subject::new("divvy line", load(divvy.line(), LINE_HIT, pipeline)),
+            Subject::new("divvy RESP, one field", load(divvy.resp(), RESP_HIT_1, pipeline)),
+            Subject::new("divvy line, one field", load(divvy.line(), LINE_HIT_1, pipeline)),
+            Subject::new("divvy RESP, five fields", load(divvy.resp(), RESP_HIT_5, pipeline)),
+        ]
+    }));
+    subjects.push(Subject::new("divvy RESP, 10,000 rules", load(many_rules.resp(), RESP_HIT, pipeline)));
+    if !peers.is_empty() {
+        let throttle = peers::throttle("CL.THROTTLE");
+        subjects.push(Subject::new("divvy CL.THROTTLE", load(builds.present().divvy.resp(), &throttle, pipeline)));
+    }
+    subjects
+        .extend(peers.iter().map(|peer| Subject::new(peer.name, load(peer.target.clone(), &peer.command, pipeline))));
+    let samples = compare(case, setting, &subjects, table)?;
+    for (subject, samples) in subjects.iter().zip(&samples).skip(1) {
+        ensure!(samples.most_denied() == 0.0, "{} denied a hit: its actors have credit", subject.name);
+    }
     Ok(())
 }
 
@@ -96,22 +114,10 @@ fn sync(setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
     let (_home, divvy) = serve(setting, "sync", FEW_RULES, PLENTY)?;
     let subjects = [
         Subject::new("redis INCR, appendfsync always", load(redis.target(), INCR, 1)),
-        Subject::new("divvy RESP, sync", load(divvy.resp(), RESP_HIT, 1)),
+        Subject::new("divvy RESP", load(divvy.resp(), RESP_HIT, 1)),
+        Subject::new("divvy RESP, one field", load(divvy.resp(), RESP_HIT_1, 1)),
     ];
-    let samples = compare("sync", setting, &subjects, table)?;
-    bars("sync", &subjects, &samples)(table, Metric::Throughput, 1, 0, Bound::AtLeast(1.0));
-    Ok(())
-}
-
-fn many_rules(setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
-    let (_few_home, few) = serve(setting, "wal", FEW_RULES, PLENTY)?;
-    let (_many_home, many) = serve(setting, "wal", MANY_RULES, PLENTY)?;
-    let subjects = [
-        Subject::new("divvy RESP, 3 fields, 4 rules", load(few.resp(), RESP_HIT_3, PIPELINE)),
-        Subject::new("divvy RESP, 3 fields, 10,000 rules", load(many.resp(), RESP_HIT_3, PIPELINE)),
-    ];
-    let samples = compare("rules", setting, &subjects, table)?;
-    bars("rules", &subjects, &samples)(table, Metric::Cpu, 1, 0, Bound::AtMost(1.3));
+    compare("sync", setting, &subjects, table)?;
     Ok(())
 }
 
@@ -123,6 +129,7 @@ fn denied(setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
         Subject::new("redis, Divvy's script", load(redis.target(), &script(&redis, ONE_CREDIT)?, PIPELINE)),
         Subject::new("divvy RESP", load(divvy.resp(), RESP_HIT, PIPELINE)),
         Subject::new("divvy line", load(divvy.line(), LINE_HIT, PIPELINE)),
+        Subject::new("divvy RESP, one field", load(divvy.resp(), RESP_HIT_1, PIPELINE)),
     ];
     for subject in &subjects {
         subject.load.fill()?;
@@ -156,6 +163,7 @@ fn load(target: Target, command: &str, pipeline: u32) -> Load {
         command: command.to_owned(),
         pipeline,
         actors: FEW_ACTORS,
+        distribution: "uniform",
         rate: None,
         generator: Generator::DivvyBench,
     }
@@ -170,16 +178,4 @@ fn compare(
     let samples = interleave(subjects, setting.rounds, setting.seconds)?;
     table.add_rows(case, subjects, &samples);
     Ok(samples)
-}
-
-/// Adds bars for the ratio of one subject to another, both by their place in `subjects`.
-fn bars<'a>(
-    case: &'static str,
-    subjects: &'a [Subject],
-    samples: &'a [Samples],
-) -> impl Fn(&mut Table, Metric, usize, usize, Bound) + 'a {
-    move |table, metric, subject, reference, bound| {
-        let at = |index: usize| (&subjects[index], &samples[index]);
-        table.add_ratio_bar(case, metric, at(subject), at(reference), bound);
-    }
 }

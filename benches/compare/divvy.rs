@@ -11,6 +11,7 @@ use anyhow::{Context, ensure};
 use rocksdb::{Cache, DB, Env, Options, properties};
 use tempfile::TempDir;
 
+use crate::disk::bytes_below;
 use crate::load::{Protocol, Target};
 use crate::process::{Process, ask};
 
@@ -23,9 +24,10 @@ pub const PLENTY: u64 = 1_000_000_000;
 /// What a server is started with; kept when it is started again.
 #[derive(Debug)]
 pub struct Home {
+    program: PathBuf,
     directory: TempDir,
     /// Which store, and how.
-    store: Vec<String>,
+    flags: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -39,23 +41,50 @@ pub struct Divvy {
     _stdout: BufReader<ChildStdout>,
 }
 
+/// Of counters in the table that is in memory.
+#[derive(Debug, Clone, Copy)]
+pub struct Lookups {
+    hits: f64,
+    misses: f64,
+}
+
+impl Lookups {
+    /// The share of misses since `earlier`.
+    pub fn missed_since(self, earlier: Self) -> f64 {
+        let (hits, misses) = (self.hits - earlier.hits, self.misses - earlier.misses);
+        misses / (hits + misses)
+    }
+}
+
 impl Home {
     pub fn new(directory: &Path, durability: &'static str, rules: &str) -> anyhow::Result<Self> {
-        let mut home = Self::with_store(directory, &["--store", "rocksdb", "--durability", durability], rules)?;
-        home.store.extend(["--data-dir".to_owned(), home.data().to_string_lossy().into_owned()]);
+        let mut home = Self::with_flags(directory, &["--store", "rocksdb", "--durability", durability], rules)?;
+        home.flags.extend(["--data-dir".to_owned(), home.data().to_string_lossy().into_owned()]);
         Ok(home)
     }
 
     /// A server whose counters live in the Redis at `addr`.
     pub fn on_redis(directory: &Path, addr: &str, flags: &[&str], rules: &str) -> anyhow::Result<Self> {
         let url = format!("redis://{addr}");
-        Self::with_store(directory, &[&["--store", "redis", "--redis-url", &url], flags].concat(), rules)
+        Self::with_flags(directory, &[&["--store", "redis", "--redis-url", &url], flags].concat(), rules)
     }
 
-    fn with_store(directory: &Path, store: &[&str], rules: &str) -> anyhow::Result<Self> {
+    fn with_flags(directory: &Path, flags: &[&str], rules: &str) -> anyhow::Result<Self> {
         let directory = TempDir::with_prefix_in("divvy-compare-", directory)?;
         std::fs::write(directory.path().join("rules.ini"), rules)?;
-        Ok(Self { directory, store: store.iter().map(|flag| (*flag).to_owned()).collect() })
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        Ok(Self { program: env!("CARGO_BIN_EXE_divvy").into(), directory, flags })
+    }
+
+    /// Serves it with another build of divvy.
+    pub fn with_program(self, program: &Path) -> Self {
+        Self { program: program.into(), ..self }
+    }
+
+    /// Room for so many counters.
+    pub fn with_max_counters(mut self, counters: u64) -> Self {
+        self.flags.extend(["--max-counters".to_owned(), counters.to_string()]);
+        self
     }
 
     pub fn data(&self) -> PathBuf {
@@ -64,12 +93,12 @@ impl Home {
 
     pub fn start(&self) -> anyhow::Result<Divvy> {
         let mut process = Process::start(
-            Command::new(env!("CARGO_BIN_EXE_divvy"))
+            Command::new(&self.program)
                 .arg("serve")
                 .arg(self.directory.path().join("rules.ini"))
                 .args(["--listen", "127.0.0.1:0", "--resp-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"])
                 .args(["--grpc-listen", "127.0.0.1:0"])
-                .args(&self.store)
+                .args(&self.flags)
                 .env("RUST_LOG", "warn")
                 .stdout(Stdio::piped()),
         )?;
@@ -110,9 +139,11 @@ impl Home {
         }
         ensure!(records >= counters, "the database holds {records} records, not {counters} counters");
         drop(db);
-        let sizes = std::fs::read_dir(&data)?.map(|entry| Ok(entry?.metadata()?.len()));
-        let bytes: u64 = sizes.sum::<std::io::Result<u64>>().context("sizes of the data directory's files")?;
-        Ok(bytes as f64 / counters as f64)
+        Ok(self.disk_bytes()? as f64 / counters as f64)
+    }
+
+    pub fn disk_bytes(&self) -> anyhow::Result<u64> {
+        bytes_below(&self.data()).context("sizes of the data directory's files")
     }
 
     /// The names of the tables on disk: flushes and compactions make new ones, compactions delete old ones.
@@ -139,6 +170,17 @@ impl Divvy {
         Target { addr: self.grpc.clone(), pid: self.process.id(), protocol: Protocol::Http }
     }
 
+    /// Hits whose counter was in memory, and those whose counter had to be looked up, since it was started.
+    pub fn lookups(&self) -> anyhow::Result<Lookups> {
+        const REQUEST: &str = "GET /metrics HTTP/1.1\r\nhost: divvy\r\nconnection: close\r\n\r\n";
+        let metrics = ask(&self.http, REQUEST, usize::MAX)?;
+        let value = |name: &str| {
+            let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            line.and_then(|value| value.parse().ok()).with_context(|| format!("no {name} in the metrics"))
+        };
+        Ok(Lookups { hits: value("divvy_hot_table_hits_total")?, misses: value("divvy_hot_table_misses_total")? })
+    }
+
     /// Stops it in good order; to drop it is to kill it.
     pub fn stop(self) -> anyhow::Result<()> {
         self.process.terminate()
@@ -155,17 +197,18 @@ fn address(stdout: &mut impl BufRead, announcement: &str) -> anyhow::Result<Stri
     anyhow::bail!("divvy serve ended before it said {announcement:?}")
 }
 
-/// `count` rules (at least 4). The last two are for an operation with the field `ip` and the default; the first is for
-/// `method=GET path=/api/… ip=…`; the others are for services of their own, every other one with a pattern.
+/// `count` rules (at least 4): those for the hits of five, of three and of one field, those for services of their own
+/// (every other one with a pattern), and the default.
 pub fn rules(count: usize, credit_limit: u64) -> String {
     let mut rules = String::new();
     let mut add = |header: &str, actor: &str| {
         let _ = writeln!(rules, "[{header}]\ncreditLimit = {credit_limit}\nresetSeconds = {RESET_SECONDS}\n{actor}");
     };
-    add("method=GET path=/api/* ip=*", "actorField = ip\n");
-    for number in 0..count.saturating_sub(3) {
+    add("method=POST path=/v1/orders* tenant=* plan=free ip=*", "actorField = ip\n");
+    add("method=POST path=/v1/search* ip=*", "actorField = ip\n");
+    for number in 0..count.saturating_sub(4) {
         let path = if number % 2 == 0 { "/*" } else { "" };
-        add(&format!("method=GET path=/service/{number}{path} ip=*"), "actorField = ip\n");
+        add(&format!("method=POST path=/service/{number}{path} ip=*"), "actorField = ip\n");
     }
     add("ip=*", "actorField = ip\n");
     add("default", "");

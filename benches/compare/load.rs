@@ -32,6 +32,8 @@ pub struct Load {
     pub command: String,
     pub pipeline: u32,
     pub actors: u64,
+    /// Which of them a request is about, in words of `divvy bench`.
+    pub distribution: &'static str,
     /// Requests a second of an open loop.
     pub rate: Option<f64>,
     pub generator: Generator,
@@ -70,20 +72,34 @@ pub struct Server {
 }
 
 impl Load {
-    /// Actors at random, for `seconds`, after a warm-up that every case gets.
-    pub fn run(&self, seconds: f64) -> anyhow::Result<Sample> {
+    /// Actors at random, others in each round, for `seconds`, after a warm-up that every case gets.
+    pub fn run(&self, seconds: f64, round: u32) -> anyhow::Result<Sample> {
         match &self.generator {
             Generator::DivvyBench => {}
             Generator::RedisBenchmark => return redis_benchmark::run(self, seconds),
             Generator::H2load(ask) => return h2load::run(&self.target, ask, seconds),
         }
-        let warmup = (seconds / 4.0).min(0.5);
-        self.generate(&["--duration", &seconds.to_string(), "--warmup", &warmup.to_string()])
+        self.run_after(seconds, (seconds / 4.0).min(0.5), round)
+    }
+
+    /// As [`Load::run`], after `warmup` seconds.
+    pub fn run_after(&self, seconds: f64, warmup: f64, round: u32) -> anyhow::Result<Sample> {
+        let (seconds, warmup, seed) = (seconds.to_string(), warmup.to_string(), (round + 1).to_string());
+        let pace = ["--duration", &seconds, "--warmup", &warmup, "--seed", &seed];
+        self.generate(&[&pace[..], &["--distribution", self.distribution]].concat())
     }
 
     /// Every actor once, so that each has a counter.
     pub fn fill(&self) -> anyhow::Result<Sample> {
-        self.generate(&["--requests", &self.actors.to_string(), "--distribution", "sequential"])
+        self.fill_part(0, 1)
+    }
+
+    /// The part of [`Load::fill`] that has number `part` of `parts`, from 0.
+    pub fn fill_part(&self, part: u32, parts: u32) -> anyhow::Result<Sample> {
+        let first = |part: u32| self.actors * u64::from(part) / u64::from(parts);
+        let (from, count) = (first(part), first(part + 1) - first(part));
+        let (from, count) = (from.to_string(), count.to_string());
+        self.generate(&["--requests", &count, "--distribution", "sequential", "--first-key", &from])
     }
 
     fn generate(&self, pace: &[&str]) -> anyhow::Result<Sample> {

@@ -1,8 +1,9 @@
 //! What a hit costs, beside Redis: starts the servers that it compares, loads them in turn with `divvy bench`, and
 //! prints one table, and the bars that the project has set itself.
 //!
-//! `cases` say what is compared; `redis` and `divvy` start a server each; `load` runs the generator once; `rounds`
-//! repeats loads in turn; `table` prints. Nothing here fails because of a figure: it reports.
+//! `cases` say what is compared, `bars` what it should come to; `redis`, `divvy` and `peers` start a server each; `load`
+//! runs the generator once; `rounds` repeats loads in turn; `table` prints. Nothing here fails because of a figure: it
+//! reports.
 
 #![allow(
     clippy::disallowed_methods,
@@ -14,11 +15,14 @@
     reason = "a benchmark may panic, and measures"
 )]
 
+mod bars;
 mod cases;
+mod disk;
 mod divvy;
 mod h2load;
 mod load;
 mod machine;
+mod peers;
 mod process;
 mod redis;
 mod redis_benchmark;
@@ -30,7 +34,7 @@ use std::path::PathBuf;
 use anyhow::{Context, ensure};
 use clap::Parser;
 
-use cases::{CASES, Setting};
+use cases::{CASES, Case, Setting};
 use table::Table;
 
 /// Compare Divvy with Redis on this machine
@@ -39,15 +43,27 @@ struct Args {
     /// Fewer rounds, shorter, with fewer counters: for a first look
     #[arg(long)]
     quick: bool,
-    /// Rounds of each case; figures are medians over them [default: 5, with --quick 3]
+    /// Rounds of each case; figures are medians over them. Fewer than nine leave bars open [default: 9, with --quick 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Seconds of each measurement [default: 3, with --quick 1]
+    /// Seconds of each measurement [default: 2, with --quick 1]
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<f64>,
-    /// Only this case; may be repeated
+    /// Live actors in the case `actors`, a tenth of those in `hundred-million` [default: 10000000, with --quick 1000000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000_000))]
+    actors: Option<u64>,
+    /// Only this case; may be repeated. `hundred-million` takes long, and runs only if it is named
     #[arg(long = "case", value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(CASES.map(|case| case.name)))]
     cases: Vec<String>,
+    /// Another build of divvy, measured in the same rounds in the cases `pipelined`, `single` and `actors`
+    #[arg(long, value_name = "DIVVY")]
+    against: Option<PathBuf>,
+    /// Measure other rate limiters, too, as far as they are in the PATH: throttlecrab-server, limitador-server
+    #[arg(long)]
+    peers: bool,
+    /// redis-cell's library, to measure it, too
+    #[arg(long, value_name = "FILE")]
+    redis_cell: Option<PathBuf>,
     /// Write the table as JSON, too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -63,13 +79,19 @@ fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     ensure!(!cfg!(debug_assertions), "measures nothing worth knowing in a debug build: use `cargo bench`");
     let setting = Setting {
-        rounds: args.rounds.unwrap_or(if args.quick { 3 } else { 5 }),
-        seconds: args.seconds.unwrap_or(if args.quick { 1.0 } else { 3.0 }),
-        many_actors: if args.quick { 1_000_000 } else { 10_000_000 },
+        rounds: args.rounds.unwrap_or(if args.quick { 3 } else { bars::ROUNDS }),
+        seconds: args.seconds.unwrap_or(if args.quick { 1.0 } else { 2.0 }),
+        actors: args.actors.unwrap_or(if args.quick { 1_000_000 } else { 10_000_000 }),
         directory: args.dir.unwrap_or_else(std::env::temp_dir),
+        against: args.against,
+        peers: peers::Choice { installed: args.peers, redis_cell: args.redis_cell },
     };
     let mut table = Table::default();
-    for case in CASES.iter().filter(|case| args.cases.is_empty() || args.cases.iter().any(|name| name == case.name)) {
+    let is_wanted = |case: &&Case| match &args.cases[..] {
+        [] => !case.is_long,
+        names => names.iter().any(|name| name == case.name),
+    };
+    for case in CASES.iter().filter(is_wanted) {
         eprintln!("{}: {}", case.name, case.about);
         (case.run)(&setting, &mut table).with_context(|| format!("case {}", case.name))?;
     }

@@ -67,7 +67,8 @@ pub fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
     Ok((user + system) as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// Sends `request` on a connection of its own, and returns the first `lines` lines of the reply.
+/// Sends `request` on a connection of its own, and returns the first `lines` lines of the reply, or as many as there are
+/// when the other side closes the connection.
 pub fn ask(addr: &str, request: &str, lines: usize) -> anyhow::Result<String> {
     let mut socket = TcpStream::connect(addr)?;
     socket.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -75,7 +76,9 @@ pub fn ask(addr: &str, request: &str, lines: usize) -> anyhow::Result<String> {
     let mut reader = BufReader::new(socket);
     let mut reply = String::new();
     for _ in 0..lines {
-        reader.read_line(&mut reply)?;
+        if reader.read_line(&mut reply)? == 0 {
+            break;
+        }
     }
     Ok(reply)
 }

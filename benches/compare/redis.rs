@@ -9,6 +9,7 @@ use anyhow::{Context, ensure};
 use divvy::store::REDIS_WINDOW_SCRIPT;
 use tempfile::TempDir;
 
+use crate::disk::bytes_below;
 use crate::load::{Protocol, Target};
 use crate::process::{Process, ask};
 
@@ -33,7 +34,7 @@ pub struct Redis {
     process: Process,
     addr: String,
     // Removed after the process has ended: fields are dropped in order.
-    _data: TempDir,
+    data: TempDir,
 }
 
 /// When Redis calls fsync on its append-only file.
@@ -45,6 +46,11 @@ pub enum Fsync {
 
 impl Redis {
     pub fn start(directory: &Path, fsync: Fsync) -> anyhow::Result<Self> {
+        Self::start_with(directory, fsync, &[])
+    }
+
+    /// With more options, such as a module.
+    pub fn start_with(directory: &Path, fsync: Fsync, options: &[&str]) -> anyhow::Result<Self> {
         let data = TempDir::with_prefix_in("divvy-compare-redis-", directory)?;
         let port = free_port()?.to_string();
         let fsync = match fsync {
@@ -56,9 +62,10 @@ impl Redis {
                 .args(["--port", &port, "--bind", "127.0.0.1", "--save", ""])
                 .args(["--appendonly", "yes", "--appendfsync", fsync, "--dir"])
                 .arg(data.path())
+                .args(options)
                 .stdout(Stdio::null()),
         )?;
-        let mut redis = Self { process, addr: format!("127.0.0.1:{port}"), _data: data };
+        let mut redis = Self { process, addr: format!("127.0.0.1:{port}"), data };
         redis.wait_until_ready()?;
         Ok(redis)
     }
@@ -73,6 +80,10 @@ impl Redis {
         Ok(())
     }
 
+    pub fn disk_bytes(&self) -> anyhow::Result<u64> {
+        bytes_below(self.data.path()).context("sizes of Redis's files")
+    }
+
     pub fn target(&self) -> Target {
         Target { addr: self.addr.clone(), pid: self.process.id(), protocol: Protocol::Resp }
     }
@@ -83,10 +94,11 @@ impl Redis {
         Ok(format!("EVALSHA {digest} 1 hit:{{}} {credit_limit} {reset_seconds}"))
     }
 
-    /// Loads the script that divvy's Redis store runs; returns the command that is sent for one hit of `ip=*`.
+    /// Loads the script that divvy's Redis store runs; returns the command that is sent for one hit of three fields.
     pub fn load_store_script(&self, credit_limit: u64, reset_seconds: u64) -> anyhow::Result<String> {
         let digest = self.load_script(REDIS_WINDOW_SCRIPT)?;
-        let key = format!("divvy:ip=*:{{}}:{credit_limit}:{reset_seconds}");
+        // As long as the name of that bucket, which has spaces.
+        let key = format!("divvy:ip=*_method=POST_path=/v1/search*:{{}}:{credit_limit}:{reset_seconds}");
         Ok(format!("EVALSHA {digest} 1 {key} {credit_limit} {} take 1", reset_seconds * 1000))
     }
 
@@ -98,6 +110,6 @@ impl Redis {
 }
 
 /// A port that was free a moment ago: redis-server cannot say which one it would pick.
-fn free_port() -> anyhow::Result<u16> {
+pub fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

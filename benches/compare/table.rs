@@ -1,16 +1,20 @@
-//! The table, and the bars that say what its figures should be.
+//! The table, and the list of the figures below it, with the bars that some of them have.
 
 use std::fmt;
 
 use serde::Serialize;
 
-use crate::load::Sample;
+use crate::bars::{BARS, Metric, Relation, Target, Verdict};
 use crate::rounds::{Samples, Subject};
+
+/// What the name of another build's subject begins with; the rest is what the same subject is called here.
+pub const OTHER: &str = "other ";
+const MIB: f64 = (1 << 20) as f64;
 
 #[derive(Debug, Default, Serialize)]
 pub struct Table {
     rows: Vec<Row>,
-    bars: Vec<Bar>,
+    figures: Vec<Figure>,
     notes: Vec<String>,
 }
 
@@ -26,92 +30,117 @@ struct Row {
     cpu_us_per_request: f64,
     /// CPU per request in relation to the first subject of the case.
     cpu_ratio: f64,
+    /// What that ratio is at most, at 95 %.
+    cpu_ratio_upper: Option<f64>,
+    /// The most that the server held in memory.
+    resident_mib: Option<f64>,
 }
 
+/// Something else that was found.
 #[derive(Debug, Serialize)]
-struct Bar {
+struct Figure {
     case: &'static str,
+    /// Of one row, or of the case.
+    subject: Option<String>,
     what: String,
     measured: f64,
-    bound: Bound,
-    met: bool,
-}
-
-#[derive(Debug, Clone, Copy, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Bound {
-    AtMost(f64),
-    AtLeast(f64),
-}
-
-/// A figure of a sample that a bar looks at.
-#[derive(Debug, Clone, Copy)]
-pub enum Metric {
-    Cpu,
-    Throughput,
-    P99,
-    P99_9,
-}
-
-impl Metric {
-    fn of(self, sample: &Sample) -> f64 {
-        match self {
-            Self::Cpu => sample.server.cpu_us_per_request,
-            Self::Throughput => sample.requests_per_second,
-            Self::P99 => sample.latency_us.p99,
-            Self::P99_9 => sample.latency_us.p99_9,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Cpu => "CPU",
-            Self::Throughput => "throughput",
-            Self::P99 => "p99",
-            Self::P99_9 => "p99.9",
-        }
-    }
+    /// The bound at 95 %, of a figure of several rounds.
+    bound: Option<f64>,
+    target: Option<Target>,
+    verdict: Option<Verdict>,
 }
 
 impl Table {
-    /// Adds a row for each subject. The first one is the case's reference.
+    /// Adds a row for each subject, the first of which is the case's reference, and what the bars of the case say.
+    ///
+    /// # Panics
+    /// When a bar is about a subject that there is not.
     pub fn add_rows(&mut self, case: &'static str, subjects: &[Subject], samples: &[Samples]) {
         let Some(reference) = samples.first() else { return };
-        self.rows.extend(subjects.iter().zip(samples).map(|(subject, samples)| Row {
-            case,
-            subject: subject.name.clone(),
-            requests_per_second: samples.median(|sample| sample.requests_per_second),
-            p50: samples.median(|sample| sample.latency_us.p50),
-            p99: samples.median(|sample| sample.latency_us.p99),
-            p99_9: samples.median(|sample| sample.latency_us.p99_9),
-            cpu_us_per_request: samples.median(|sample| sample.server.cpu_us_per_request),
-            cpu_ratio: samples.ratio(reference, |sample| sample.server.cpu_us_per_request),
+        self.rows.extend(subjects.iter().zip(samples).map(|(subject, samples)| {
+            let cpu_ratio = samples.ratio(reference, |sample| sample.server.cpu_us_per_request);
+            let resident = samples.max(|sample| sample.server.resident_bytes as f64) / MIB;
+            Row {
+                case,
+                subject: subject.name.clone(),
+                requests_per_second: samples.median(|sample| sample.requests_per_second),
+                p50: samples.median(|sample| sample.latency_us.p50),
+                p99: samples.median(|sample| sample.latency_us.p99),
+                p99_9: samples.median(|sample| sample.latency_us.p99_9),
+                cpu_us_per_request: samples.median(|sample| sample.server.cpu_us_per_request),
+                cpu_ratio: cpu_ratio.median(),
+                cpu_ratio_upper: cpu_ratio.upper(),
+                resident_mib: Some(resident).filter(|mib| *mib > 0.0),
+            }
         }));
-    }
-
-    pub fn add_bar(&mut self, case: &'static str, what: impl Into<String>, measured: f64, bound: Bound) {
-        let met = match bound {
-            Bound::AtMost(most) => measured <= most,
-            Bound::AtLeast(least) => measured >= least,
+        let samples_of = |name: &str| {
+            let place = subjects.iter().position(|subject| subject.name == name);
+            place.map(|place| &samples[place])
         };
-        self.bars.push(Bar { case, what: what.into(), measured, bound, met });
+        for bar in BARS.iter().filter(|bar| bar.case == case) {
+            let both = samples_of(bar.subject).zip(samples_of(bar.reference));
+            let (this, other) = both.unwrap_or_else(|| panic!("{case} has no {} and {}", bar.subject, bar.reference));
+            let paired = match bar.relation {
+                Relation::Ratio => this.ratio(other, |sample| bar.metric.of(sample)),
+                Relation::Added => this.paired(other, |sample| bar.metric.of(sample), |this, other| this - other),
+            };
+            self.figures.push(Figure {
+                case,
+                subject: Some(bar.subject.to_owned()),
+                what: bar.what(),
+                measured: paired.median(),
+                bound: bar.target.bound(&paired),
+                target: Some(bar.target),
+                verdict: Some(bar.target.judge_rounds(&paired)),
+            });
+        }
+        self.add_builds(case, subjects, &samples_of);
     }
 
-    /// A bar for the ratio of one subject's figure to another's.
-    pub fn add_ratio_bar(
+    /// This build beside the other one.
+    fn add_builds<'a>(
         &mut self,
         case: &'static str,
-        metric: Metric,
-        (subject, samples): (&Subject, &Samples),
-        (reference, reference_samples): (&Subject, &Samples),
-        bound: Bound,
+        subjects: &[Subject],
+        samples_of: &impl Fn(&str) -> Option<&'a Samples>,
     ) {
-        let what = format!("{}: {} / {}", metric.name(), subject.name, reference.name);
-        self.add_bar(case, what, samples.ratio(reference_samples, |sample| metric.of(sample)), bound);
+        for other in subjects.iter().map(|subject| &subject.name) {
+            let Some(this) = other.strip_prefix(OTHER) else { continue };
+            let Some((this_samples, other_samples)) = samples_of(this).zip(samples_of(other)) else { continue };
+            for metric in [Metric::Cpu, Metric::Throughput] {
+                let ratio = this_samples.ratio(other_samples, |sample| metric.of(sample));
+                self.figures.push(Figure {
+                    case,
+                    subject: None,
+                    what: format!("{}: {this} / {other}", metric.name()),
+                    measured: ratio.median(),
+                    bound: ratio.upper(),
+                    target: None,
+                    verdict: None,
+                });
+            }
+        }
+    }
+
+    /// Adds a figure that the run has one of.
+    pub fn add_figure(&mut self, case: &'static str, what: impl Into<String>, measured: f64, target: Option<Target>) {
+        let verdict = target.map(|target| target.judge(measured));
+        self.figures.push(Figure { case, subject: None, what: what.into(), measured, bound: None, target, verdict });
     }
 
     pub fn add_note(&mut self, note: String) {
         self.notes.push(note);
+    }
+
+    /// What the bars say of a row's subject; the worst, if there are several.
+    fn verdict(&self, row: &Row) -> &'static str {
+        let about = self.figures.iter().filter(|figure| figure.case == row.case);
+        let of_row: Vec<_> = about
+            .filter(|figure| figure.subject.as_ref() == Some(&row.subject))
+            .filter_map(|figure| figure.verdict)
+            .collect();
+        let worst = [Verdict::Missed, Verdict::Open, Verdict::Met].into_iter().find(|worst| of_row.contains(worst));
+        worst.map_or("", Verdict::name)
     }
 }
 
@@ -119,31 +148,39 @@ impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "\n{:<10} {:<36} {:>10} {:>8} {:>8} {:>9} {:>7} {:>7}",
-            "case", "subject", "req/s", "p50 µs", "p99 µs", "p99.9 µs", "CPU µs", "ratio"
+            "\n{:<13} {:<34} {:>9} {:>8} {:>8} {:>9} {:>7} {:>6} {:>6} {:>8}  bar",
+            "case", "subject", "req/s", "p50 µs", "p99 µs", "p99.9 µs", "CPU µs", "ratio", "95 %", "RSS MiB"
         )?;
         for row in &self.rows {
-            let Row { case, subject, requests_per_second, p50, p99, p99_9, cpu_us_per_request, cpu_ratio } = row;
-            writeln!(
-                f,
-                "{case:<10} {subject:<36} {requests_per_second:>10.0} {p50:>8.0} {p99:>8.0} {p99_9:>9.0} \
-                 {cpu_us_per_request:>7.2} {cpu_ratio:>7.2}"
-            )?;
+            let Row { case, subject, requests_per_second, p50, p99, p99_9, cpu_us_per_request, cpu_ratio, .. } = row;
+            let (upper, resident) = (optional(row.cpu_ratio_upper, 2), optional(row.resident_mib, 0));
+            let line = format!(
+                "{case:<13} {subject:<34} {requests_per_second:>9.0} {p50:>8.0} {p99:>8.0} {p99_9:>9.0} \
+                 {cpu_us_per_request:>7.2} {cpu_ratio:>6.2} {upper:>6} {resident:>8}  {}",
+                self.verdict(row)
+            );
+            writeln!(f, "{}", line.trim_end())?;
         }
-        if !self.bars.is_empty() {
-            writeln!(f, "\n{:<10} {:<78} {:>9} {:>9}  met", "case", "bar", "measured", "target")?;
+        if !self.figures.is_empty() {
+            writeln!(f, "\n{:<13} {:<72} {:>9} {:>9} {:>8}  bar", "case", "figure", "measured", "95 %", "target")?;
         }
-        for Bar { case, what, measured, bound, met } in &self.bars {
-            let bound = match bound {
-                Bound::AtMost(most) => format!("≤ {most}"),
-                Bound::AtLeast(least) => format!("≥ {least}"),
+        for Figure { case, what, measured, bound, target, verdict, .. } in &self.figures {
+            let target = match target {
+                Some(Target::AtMost(most)) => format!("≤ {most}"),
+                Some(Target::AtLeast(least)) => format!("≥ {least}"),
+                None => String::new(),
             };
-            let met = if *met { "yes" } else { "no" };
-            writeln!(f, "{case:<10} {what:<78} {measured:>9.2} {bound:>9}  {met}")?;
+            let (bound, verdict) = (optional(*bound, 2), verdict.map_or("", Verdict::name));
+            let line = format!("{case:<13} {what:<72} {measured:>9.2} {bound:>9} {target:>8}  {verdict}");
+            writeln!(f, "{}", line.trim_end())?;
         }
         for note in &self.notes {
             writeln!(f, "\n{note}")?;
         }
         Ok(())
     }
+}
+
+fn optional(number: Option<f64>, decimals: usize) -> String {
+    number.map_or_else(String::new, |number| format!("{number:.decimals$}"))
 }

@@ -1,82 +1,152 @@
-//! Many live counters: what a hit costs among them, what they take in memory and on disk, how soon they are served
-//! after a restart, and how much a flush or a compaction delays a hit.
+//! Many live counters: what it costs to begin them and to hit them, what they take in memory and on disk, how much a
+//! flush or a compaction delays a hit, and how soon they are served after a restart.
 
 use anyhow::Context;
 
-use super::{FEW_RULES, INCR, PIPELINE, RESP_HIT, Setting, bars, compare, load, serve};
-use crate::divvy::{Divvy, Home, PLENTY};
+use super::builds::{Build, Builds};
+use super::{FEW_RULES, INCR, PIPELINE, RESP_HIT, Setting, compare, load, serve};
+use crate::bars;
+use crate::divvy::{Divvy, Home, PLENTY, rules};
 use crate::load::Load;
 use crate::redis::{Fsync, Redis};
-use crate::rounds::{Samples, Subject, interleave};
-use crate::table::{Bound, Metric, Table};
+use crate::rounds::{Samples, Subject, interleave, interleave_as};
+use crate::table::Table;
 
 const MIB: f64 = (1 << 20) as f64;
+/// How long the server is loaded before it is killed, and so often that long after it was started again.
+const RESTART_SECONDS: f64 = 10.0;
+const MISSED: &str = "share of hits whose counter was not in memory: divvy";
+const UNIFORM: &str = "uniform";
+const ZIPF: &str = "zipf:1";
 
 pub fn run(setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
     let redis = Redis::start(&setting.directory, Fsync::EverySecond)?;
-    let (_few_home, few) = serve(setting, "wal", FEW_RULES, PLENTY)?;
-    let (home, many) = serve(setting, "wal", FEW_RULES, PLENTY)?;
-    let actors = setting.many_actors;
-    let subjects = [
-        Subject::new("divvy RESP, 10000 actors", load(few.resp(), RESP_HIT, PIPELINE)),
-        Subject::new(format!("divvy RESP, {actors} actors"), Load { actors, ..load(many.resp(), RESP_HIT, PIPELINE) }),
-        Subject::new(format!("redis INCR, {actors} actors"), Load { actors, ..load(redis.target(), INCR, PIPELINE) }),
-    ];
-    for subject in subjects.iter().filter(|subject| subject.load.actors == actors) {
-        eprintln!("  filling: {}", subject.name);
-        subject.load.fill()?;
-    }
-    let samples = compare("actors", setting, &subjects, table)?;
-    bars("actors", &subjects, &samples)(table, Metric::Cpu, 1, 0, Bound::AtMost(2.0));
-    let [_, many_samples, redis_samples] = &samples[..] else { unreachable!("as many samples as subjects") };
-    let resident = |samples: &Samples| samples.max(|sample| sample.server.resident_bytes as f64) / MIB;
-    table.add_bar("actors", "MiB resident with many actors", resident(many_samples), Bound::AtMost(512.0));
-    table.add_note(format!("redis-server held {:.0} MiB resident with {actors} actors.", resident(redis_samples)));
+    let builds = Builds::serve(setting, "wal", PLENTY)?;
+    let subjects = |distribution| {
+        let over = |load| over(load, setting.actors, distribution);
+        let mut subjects = vec![Subject::new("redis INCR", over(load(redis.target(), INCR, PIPELINE)))];
+        subjects.extend(
+            builds.subjects(|divvy| vec![Subject::new("divvy RESP", over(load(divvy.resp(), RESP_HIT, PIPELINE)))]),
+        );
+        subjects
+    };
+    table.add_note(format!("The rows `filling`, `uniform`, `zipf` and `open-loop` are of {} actors.", setting.actors));
+
+    let filled = subjects(UNIFORM);
+    let samples = interleave_as(&filled, setting.rounds, |load, round| load.fill_part(round, setting.rounds))?;
+    table.add_rows("filling", &filled, &samples);
+    let before = builds.present().divvy.lookups()?;
+    let uniform = compare("uniform", setting, &subjects(UNIFORM), table)?;
+    let missed = builds.present().divvy.lookups()?.missed_since(before);
+    table.add_figure("uniform", MISSED, missed, None);
+    let zipf = compare("zipf", setting, &subjects(ZIPF), table)?;
+    add_memory(setting.actors, table, [&uniform[0], &zipf[0]], [&uniform[1], &zipf[1]]);
+    let per_actor = |bytes: u64| bytes as f64 / setting.actors as f64;
+    table.add_figure("actors", "bytes on disk per actor: redis", per_actor(redis.disk_bytes()?), None);
+    let bytes = builds.present().home.disk_bytes()?;
+    table.add_figure("actors", "bytes on disk per actor: divvy, its journal included", per_actor(bytes), None);
 
     drop(redis);
-    compaction(setting, table, &home, subjects, many_samples)?;
-    restart(setting, table, home, many)
+    let build = builds.into_present();
+    let highest = uniform[1].median(|sample| sample.requests_per_second);
+    open_loop(setting, table, &build, highest / 2.0)?;
+    restart("actors", table, build, setting.actors)
+}
+
+/// Ten times as many actors, beside a Redis that has as many as the case above.
+pub fn run_tenfold(setting: &Setting, table: &mut Table) -> anyhow::Result<()> {
+    let actors = setting.actors * 10;
+    let redis = Redis::start(&setting.directory, Fsync::EverySecond)?;
+    let home = Home::new(&setting.directory, "wal", &rules(FEW_RULES, PLENTY))?.with_max_counters(actors * 2);
+    let divvy = home.start()?;
+    let subjects = [
+        Subject::new(
+            "redis INCR, a tenth of the actors",
+            over(load(redis.target(), INCR, PIPELINE), setting.actors, UNIFORM),
+        ),
+        Subject::new("divvy RESP", over(load(divvy.resp(), RESP_HIT, PIPELINE), actors, UNIFORM)),
+    ];
+    table.add_note(format!("The rows `tenfold` are of {actors} actors."));
+    let filled = interleave_as(&subjects, 1, |load, _| load.fill())?;
+    table.add_rows("tenfold-fill", &subjects, &filled);
+    let before = divvy.lookups()?;
+    let samples = compare("tenfold", setting, &subjects, table)?;
+    table.add_figure("tenfold", MISSED, divvy.lookups()?.missed_since(before), None);
+    table.add_figure("tenfold", "MiB resident: divvy", resident(&samples[1]), Some(bars::RESIDENT_MIB));
+    let bytes = home.disk_bytes()? as f64;
+    table.add_figure("tenfold", "bytes on disk per actor: divvy, its journal included", bytes / actors as f64, None);
+    drop(redis);
+    restart("tenfold", table, Build { home, divvy }, actors)
+}
+
+fn over(load: Load, actors: u64, distribution: &'static str) -> Load {
+    Load { actors, distribution, ..load }
+}
+
+fn add_memory(actors: u64, table: &mut Table, redis: [&Samples; 2], divvy: [&Samples; 2]) {
+    let most = |samples: [&Samples; 2]| samples.into_iter().map(resident).fold(0.0, f64::max);
+    let (redis, divvy) = (most(redis), most(divvy));
+    table.add_figure("actors", "MiB resident: redis", redis, None);
+    table.add_figure("actors", "MiB resident: divvy", divvy, Some(bars::RESIDENT_MIB));
+    let ratio_target = (actors >= bars::RESIDENT_RATIO_ACTORS).then_some(bars::RESIDENT_RATIO);
+    table.add_figure("actors", "memory: divvy / redis", divvy / redis, ratio_target);
+}
+
+/// MiB.
+fn resident(samples: &Samples) -> f64 {
+    samples.max(|sample| sample.server.resident_bytes as f64) / MIB
 }
 
 /// The latency of an open loop at half of the most that the server could do, with few actors (whose counters seldom
 /// reach a flush) and with many (which keep RocksDB flushing and compacting).
-fn compaction(
-    setting: &Setting,
-    table: &mut Table,
-    home: &Home,
-    subjects: [Subject; 3],
-    many_samples: &Samples,
-) -> anyhow::Result<()> {
-    let rate = (many_samples.median(|sample| sample.requests_per_second) / 2.0).round();
-    let subjects: Vec<Subject> = subjects.into_iter().take(2).map(|subject| at_rate(subject, rate)).collect();
-    let before = home.tables()?;
+fn open_loop(setting: &Setting, table: &mut Table, build: &Build, rate: f64) -> anyhow::Result<()> {
+    let (_home, few) = serve(setting, "wal", FEW_RULES, PLENTY)?;
+    let at_rate = |divvy: &Divvy| Load { rate: Some(rate.round()), ..load(divvy.resp(), RESP_HIT, PIPELINE) };
+    let subjects = [
+        Subject::new("divvy RESP, idle", at_rate(&few)),
+        Subject::new("divvy RESP", over(at_rate(&build.divvy), setting.actors, UNIFORM)),
+    ];
+    let before = build.home.tables()?;
     // Long enough that tables are written and compacted in every measurement.
     let samples = interleave(&subjects, setting.rounds, setting.seconds * 4.0)?;
-    let after = home.tables()?;
-    table.add_rows("compaction", &subjects, &samples);
-    bars("compaction", &subjects, &samples)(table, Metric::P99_9, 1, 0, Bound::AtMost(5.0));
+    let after = build.home.tables()?;
+    table.add_rows("open-loop", &subjects, &samples);
     let (written, compacted) = (after.difference(&before).count(), before.difference(&after).count());
     table.add_note(match compacted {
-        0 => "Nothing was compacted meanwhile: the bar of p99.9 says nothing in this run.".to_owned(),
-        _ => format!("Meanwhile, at least {written} tables were written and {compacted} compacted away."),
+        0 => format!(
+            "`open-loop`: {rate:.0} hits a second. Nothing was compacted meanwhile: the bar of p99.9 says nothing in \
+             this run."
+        ),
+        _ => format!(
+            "`open-loop`: {rate:.0} hits a second. Meanwhile, at least {written} tables were written and {compacted} \
+             compacted away."
+        ),
     });
     Ok(())
 }
 
-fn at_rate(subject: Subject, rate: f64) -> Subject {
-    Subject { load: Load { rate: Some(rate), ..subject.load }, name: format!("{}, {rate:.0}/s", subject.name) }
-}
-
-fn restart(setting: &Setting, table: &mut Table, home: Home, many: Divvy) -> anyhow::Result<()> {
-    const HIT: &str = "HIT ip=000000000000\n";
-    drop(many);
+/// Killed right after a load, when the journal has the most to replay.
+fn restart(case: &'static str, table: &mut Table, build: Build, actors: u64) -> anyhow::Result<()> {
+    const HIT: &str = "HIT method=POST path=/v1/search/items ip=000000000000\n";
+    let rate = |divvy: &Divvy, round: u32| {
+        let load = over(load(divvy.resp(), RESP_HIT, PIPELINE), actors, UNIFORM);
+        anyhow::Ok(load.run_after(RESTART_SECONDS, 0.0, round)?.requests_per_second)
+    };
+    let Build { home, divvy } = build;
+    eprintln!("  restart");
+    let before = rate(&divvy, 0)?;
+    drop(divvy);
     let (divvy, after_kill) = home.time_to_serve(HIT).context("after SIGKILL")?;
+    let (first, second) = (rate(&divvy, 1)?, rate(&divvy, 2)?);
     divvy.stop()?;
     let (divvy, after_stop) = home.time_to_serve(HIT).context("after SIGTERM")?;
     divvy.stop()?;
-    table.add_bar("actors", "seconds to serve again after SIGKILL", after_kill.as_secs_f64(), Bound::AtMost(2.0));
-    table.add_bar("actors", "seconds to serve again after SIGTERM", after_stop.as_secs_f64(), Bound::AtMost(2.0));
-    let per_counter = home.compacted_bytes_per_counter(setting.many_actors)?;
-    table.add_bar("actors", "bytes on disk per counter, compacted", per_counter, Bound::AtMost(60.0));
+    let (seconds, full_speed) = (Some(bars::RESTART_SECONDS), Some(bars::FULL_SPEED));
+    table.add_figure(case, "seconds until the first answer after SIGKILL", after_kill.as_secs_f64(), seconds);
+    table.add_figure(case, "throughput in the first 10 s after it / before", first / before, None);
+    table.add_figure(case, "throughput in the next 10 s / before", second / before, full_speed);
+    table.add_figure(case, "seconds until the first answer after SIGTERM", after_stop.as_secs_f64(), seconds);
+    let per_counter = home.compacted_bytes_per_counter(actors)?;
+    table.add_figure(case, "bytes on disk per counter, compacted", per_counter, Some(bars::DISK_BYTES_PER_COUNTER));
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 
-use super::{FEW_RULES, PIPELINE, RESP_HIT, Setting, compare, load};
+use super::{FEW_RULES, PIPELINE, RESP_HIT, RESP_HIT_1, Setting, compare, load};
 use crate::divvy::{Divvy, Home, PLENTY, RESET_SECONDS, rules};
 use crate::load::{Generator, Load};
 use crate::redis::{Fsync, Redis};
@@ -29,7 +29,7 @@ fn throttle(case: &'static str, setting: &Setting, table: &mut Table, redis: &Re
         Subject::new("CL.THROTTLE, one key", load(divvy.resp(), "CL.THROTTLE k 1000000 1 1", PIPELINE)),
     ];
     let samples = compare(case, setting, &subjects, table)?;
-    note_throughput(case, table, &subjects, &samples);
+    add_throughput(case, table, &subjects, &samples);
     Ok(())
 }
 
@@ -46,18 +46,20 @@ fn in_front(
     let subjects = [
         Subject::new("redis, by redis-benchmark", by_redis_benchmark),
         Subject::new("redis, by divvy bench", direct),
+        Subject::new("divvy RESP on redis, one field", load(divvy.resp(), RESP_HIT_1, pipeline)),
         Subject::new("divvy RESP on redis", load(divvy.resp(), RESP_HIT, pipeline)),
     ];
     let samples = compare(case, setting, &subjects, table)?;
-    note_throughput(case, table, &subjects, &samples);
+    add_throughput(case, table, &subjects, &samples);
     Ok(())
 }
 
 /// Nine actors in ten have one credit, which they use up before anything is measured; the others have plenty.
 fn denied(case: &'static str, setting: &Setting, table: &mut Table, redis: &Redis) -> anyhow::Result<()> {
+    const HEADER: &str = "method=POST path=/v1/search* ip=*";
     let rules = format!(
-        "[ip=*7]\ncreditLimit = {PLENTY}\nresetSeconds = {RESET_SECONDS}\nactorField = ip\n\n\
-         [ip=*]\ncreditLimit = 1\nresetSeconds = {RESET_SECONDS}\nactorField = ip\n\n\
+        "[{HEADER}7]\ncreditLimit = {PLENTY}\nresetSeconds = {RESET_SECONDS}\nactorField = ip\n\n\
+         [{HEADER}]\ncreditLimit = 1\nresetSeconds = {RESET_SECONDS}\nactorField = ip\n\n\
          [default]\ncreditLimit = 1\nresetSeconds = {RESET_SECONDS}\n"
     );
     let (_without_home, without) = serve(setting, redis, &["--denial-cache", "0"], &rules)?;
@@ -74,7 +76,7 @@ fn denied(case: &'static str, setting: &Setting, table: &mut Table, redis: &Redi
         let share = samples.least_denied();
         ensure!(DENIED.contains(&share), "{}: {share} of the hits were denied", subject.name);
     }
-    note_throughput(case, table, &subjects, &samples);
+    add_throughput(case, table, &subjects, &samples);
     Ok(())
 }
 
@@ -85,14 +87,14 @@ fn serve(setting: &Setting, redis: &Redis, flags: &[&str], rules: &str) -> anyho
 }
 
 /// The ratios of the last subject's throughput to the others'.
-fn note_throughput(case: &str, table: &mut Table, subjects: &[Subject], samples: &[Samples]) {
+fn add_throughput(case: &'static str, table: &mut Table, subjects: &[Subject], samples: &[Samples]) {
     let (Some((subject, references)), Some((of_subject, of_references))) =
         (subjects.split_last(), samples.split_last())
     else {
         return;
     };
     for (reference, of_reference) in references.iter().zip(of_references) {
-        let ratio = of_subject.ratio(of_reference, |sample| sample.requests_per_second);
-        table.add_note(format!("{case}: throughput of {} / {}: {ratio:.2}", subject.name, reference.name));
+        let ratio = of_subject.ratio(of_reference, |sample| sample.requests_per_second).median();
+        table.add_figure(case, format!("throughput: {} / {}", subject.name, reference.name), ratio, None);
     }
 }

@@ -63,6 +63,10 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAME", default_value = "uniform")]
     pub distribution: Distribution,
 
+    /// sequential: the number of the first key, from 0
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub first_key: u64,
+
     /// Open loop: total requests per second, due at fixed times
     #[arg(long, value_name = "PER_SECOND", value_parser = rate)]
     pub rate: Option<f64>,

@@ -40,13 +40,15 @@ pub enum KeySequence {
 }
 
 impl KeySequence {
-    /// The sequence of thread number `thread` of `threads`. The same arguments give the same keys.
+    /// The sequence of thread number `thread` of `threads`. The same arguments give the same keys. `first` is the key
+    /// with which a sequential one begins.
     ///
     /// # Errors
     /// When there are no keys, or the exponent of Zipf's law is negative.
     pub fn new(
         distribution: Distribution,
         keys: u64,
+        first: u64,
         seed: u64,
         thread: u64,
         threads: u64,
@@ -58,7 +60,7 @@ impl KeySequence {
         Ok(match distribution {
             Distribution::Uniform => Self::Uniform { random, keys },
             Distribution::Zipf { exponent } => Self::Zipf { random, ranks: Zipf::new(keys as f64, exponent)?, keys },
-            Distribution::Sequential => Self::Sequential { next: thread, step: threads, keys },
+            Distribution::Sequential => Self::Sequential { next: first.wrapping_add(thread), step: threads, keys },
         })
     }
 
@@ -81,7 +83,7 @@ mod tests {
     use super::*;
 
     fn sample(distribution: Distribution, keys: u64, seed: u64, thread: u64, count: usize) -> Vec<u64> {
-        let mut sequence = KeySequence::new(distribution, keys, seed, thread, 2).unwrap();
+        let mut sequence = KeySequence::new(distribution, keys, 0, seed, thread, 2).unwrap();
         std::iter::repeat_with(|| sequence.next_key()).take(count).collect()
     }
 
@@ -122,6 +124,8 @@ mod tests {
         keys.sort_unstable();
         assert_eq!(keys, (0..10).collect::<Vec<_>>());
         assert_eq!(sample(Distribution::Sequential, 3, 1, 0, 3), [0, 2, 1]);
+        let mut later = KeySequence::new(Distribution::Sequential, 10, 4, 1, 1, 2).unwrap();
+        assert_eq!([later.next_key(), later.next_key(), later.next_key(), later.next_key()], [5, 7, 9, 1]);
     }
 
     #[test]

@@ -68,7 +68,8 @@ impl<'a> Worker<'a> {
         began: Instant,
         progress: &'a Progress,
     ) -> anyhow::Result<Self> {
-        let keys = KeySequence::new(args.distribution, args.keys, args.seed, thread.index, thread.count)?;
+        let keys =
+            KeySequence::new(args.distribution, args.keys, args.first_key, args.seed, thread.index, thread.count)?;
         let measured = Measured::new()?;
         let budget = plan.budget(thread.index, thread.count);
         let lanes = (0..).zip(sockets).filter(|(turn, _)| turn % thread.count == thread.index);

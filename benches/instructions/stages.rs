@@ -1,0 +1,247 @@
+//! The stages of a hit, and whole hits: each does its work for so many hits.
+
+use std::fmt::Write;
+use std::hint::black_box;
+
+use divvy::algorithm::{Ask, FixedWindow, Limit};
+use divvy::clock::{Clock, NANOS_PER_SECOND, ceil_seconds};
+use divvy::config::{self, Format};
+use divvy::limiter::{Intent, Limiter, Policy, Requests};
+use divvy::metrics::Metrics;
+use divvy::protocol::command;
+use divvy::protocol::line::{LineDecoder, parse_request, write_verdict};
+use divvy::protocol::resp::{Decoder, Limits, ReplyWriter, Version};
+use divvy::rules::{Operation, RuleSet, Scratch};
+use divvy::store::{Action, Backend, Batch, RocksOptions, RocksStore, Store};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+pub struct Stage {
+    pub name: &'static str,
+    pub run: fn(u64),
+    /// Then the misses of the processor's caches count as well.
+    pub has_many_counters: bool,
+}
+
+const fn stage(name: &'static str, run: fn(u64)) -> Stage {
+    Stage { name, run, has_many_counters: false }
+}
+
+pub const STAGES: [Stage; 8] = [
+    stage("codec: line protocol", line),
+    stage("codec: RESP", resp),
+    stage("matching: 4 rules", |hits| matching(4, hits)),
+    stage("matching: 10,000 rules", |hits| matching(10_000, hits)),
+    stage("store: RocksDB's hot table", |hits| store(1_000, hits)),
+    stage("three fields: line protocol", line_hits),
+    stage("three fields: RESP", resp_hits),
+    Stage { has_many_counters: true, ..stage("store: 1,000,000 counters", many_counters) },
+];
+/// The counters of the stage that has many, and its hits.
+pub const MANY: u64 = 1_000_000;
+/// The function that has them: the set-up is elsewhere.
+pub const HITS_THAT_COUNT: &str = "hits_that_count";
+/// Hits that come together.
+const BATCH: u64 = 32;
+
+fn line(hits: u64) {
+    let (mut decoder, mut operation, mut out) = (LineDecoder::new(1 << 14), Operation::new(), Vec::new());
+    for _ in 0..hits {
+        let line =
+            decoder.next_line(black_box(b"HIT method=GET path=/pantry/cookies ip=192.168.1.1\n")).unwrap().unwrap();
+        parse_request(line.text, &mut operation, 256).unwrap();
+        out.clear();
+        write_verdict(&mut out, true, black_box(57), 60);
+    }
+}
+
+fn resp(hits: u64) {
+    const REQUEST: &[u8] =
+        b"*4\r\n$9\r\nDIVVY.HIT\r\n$10\r\nmethod=GET\r\n$20\r\npath=/pantry/cookies\r\n$14\r\nip=192.168.1.1\r\n";
+    let (mut decoder, mut operation, mut out) = (Decoder::new(Limits::default()), Operation::new(), Vec::new());
+    for _ in 0..hits {
+        decoder.decode(black_box(REQUEST)).unwrap().unwrap();
+        let command::Command::Hit(hit) = command::Command::parse(decoder.arguments(REQUEST)).unwrap() else {
+            unreachable!("a hit")
+        };
+        hit.pairs.read_into(&mut operation, 256).unwrap();
+        out.clear();
+        ReplyWriter::new(&mut out, Version::Resp2).verdict(true, black_box(57), 60);
+    }
+}
+
+fn rules(count: usize) -> RuleSet {
+    let mut text = String::new();
+    for i in 1..count {
+        let _ = write!(text, "[method=GET path=/resource-{i}/* ip=*]\ncreditLimit=9\nresetSeconds=60\nactorField=ip\n");
+    }
+    text.push_str("[default]\ncreditLimit=0\nresetSeconds=0\n");
+    config::parse(&text, Format::Ini, "bench.ini").expect("valid rules").rules
+}
+
+fn matching(count: usize, hits: u64) {
+    let rules = rules(count);
+    let mut scratch = Scratch::default();
+    let path = format!("/resource-{}/x", count / 2);
+    let operation: Operation =
+        [("method", "GET"), ("path", path.as_str()), ("ip", "192.168.1.1")].into_iter().collect();
+    for _ in 0..hits {
+        black_box(rules.matches(black_box(&operation), &mut scratch).last().expect("a rule").0);
+    }
+}
+
+fn store(counters: u64, hits: u64) {
+    let bench = StoreBench::new();
+    bench.take(0..hits, counters, BATCH);
+}
+
+/// Each counter once, in no order that the table could have.
+fn many_counters(hits: u64) {
+    let bench = StoreBench::new();
+    // Large batches: this is not what counts.
+    bench.take(0..MANY, MANY, 1024);
+    hits_that_count(&bench, hits);
+}
+
+/// Called by this name.
+#[inline(never)]
+fn hits_that_count(bench: &StoreBench, hits: u64) {
+    /// Odd, and no multiple of a factor of [`MANY`].
+    const STRIDE: u64 = 382_123;
+    bench.take((0..hits).map(|hit| hit * STRIDE), MANY, BATCH);
+}
+
+/// An embedded store in a directory of its own.
+struct StoreBench {
+    store: RocksStore,
+    clock: Clock,
+    runtime: Runtime,
+    _dir: TempDir,
+}
+
+impl StoreBench {
+    fn new() -> Self {
+        let (clock, dir) = (Clock::system(), tempfile::tempdir().expect("a temporary directory"));
+        let options = RocksOptions { cache_memory: 64 << 20, clock, ..RocksOptions::default() };
+        let store = RocksStore::open(dir.path(), options).expect("a new directory");
+        Self { store, clock, runtime: runtime(), _dir: dir }
+    }
+
+    /// Takes one credit for each of `hits`, the numbers of counters modulo `counters`.
+    fn take(&self, hits: impl Iterator<Item = u64>, counters: u64, at_once: u64) {
+        let limit = Limit::FixedWindow(FixedWindow::new(1 << 40, 3600 * NANOS_PER_SECOND).expect("a limit"));
+        let mut batch = Batch::default();
+        let mut hits = hits.peekable();
+        while hits.peek().is_some() {
+            let now = self.clock.now();
+            batch.begin(now);
+            for hit in hits.by_ref().take(at_once as usize) {
+                batch.push(limit, Action::Ask(Ask::Take { cost: 1 }), now, |key| {
+                    key.extend_from_slice(b"\x01\x01\x00\x01\x04path\x06/login");
+                    key.extend_from_slice(&(hit % counters).to_be_bytes());
+                });
+            }
+            self.runtime.block_on(self.store.apply(&mut batch));
+        }
+    }
+}
+
+/// The whole way of a hit but for the socket: bytes, request, rules, store, verdict, bytes.
+struct HitBench {
+    limiter: Limiter,
+    runtime: Runtime,
+    requests: Requests,
+    operation: Operation,
+    output: Vec<u8>,
+    _dir: TempDir,
+}
+
+/// Two fields that the first rule names, one of them with a `*`, and the actor.
+const RULES: &str = "[method=POST path=/v1/search* ip=*]\ncreditLimit=1000000000\nresetSeconds=3600\nactorField=ip\n\
+    [method=POST path=/v1/orders* ip=*]\ncreditLimit=1000000000\nresetSeconds=3600\nactorField=ip\n\
+    [ip=*]\ncreditLimit=1000000000\nresetSeconds=3600\nactorField=ip\n\
+    [default]\ncreditLimit=0\nresetSeconds=0\n";
+/// Actors of a whole hit.
+const ACTORS: u64 = 1_024;
+
+impl HitBench {
+    fn new() -> Self {
+        let (clock, dir) = (Clock::system(), tempfile::tempdir().expect("a temporary directory"));
+        let rules = config::parse(RULES, Format::Ini, "bench.ini").expect("valid rules").rules;
+        let options = RocksOptions { clock, ..RocksOptions::default() };
+        let store = Backend::Rocks(RocksStore::open(dir.path(), options).expect("a new directory"));
+        let metrics = Metrics::new();
+        Self {
+            limiter: Limiter::new(Some(Policy::new(rules, &metrics)), store, clock, metrics),
+            runtime: runtime(),
+            requests: Requests::default(),
+            operation: Operation::new(),
+            output: Vec::new(),
+            _dir: dir,
+        }
+    }
+
+    fn apply(&mut self) {
+        self.runtime.block_on(self.limiter.apply(&mut self.requests));
+        self.output.clear();
+    }
+}
+
+/// The bytes of [`BATCH`] hits, for each of as many batches as there are actors for.
+fn bursts(hit: impl Fn(u64) -> String) -> Vec<Vec<u8>> {
+    (0..ACTORS / BATCH).map(|burst| (0..BATCH).flat_map(|i| hit(burst * BATCH + i).into_bytes()).collect()).collect()
+}
+
+fn line_hits(hits: u64) {
+    let mut bench = HitBench::new();
+    let mut decoder = LineDecoder::new(1 << 14);
+    let bursts = bursts(|actor| format!("HIT method=POST path=/v1/search/items ip={actor:012}\n"));
+    for burst in bursts.iter().cycle().take((hits / BATCH) as usize) {
+        bench.limiter.begin(&mut bench.requests);
+        let mut rest = black_box(burst.as_slice());
+        while let Ok(Some(line)) = decoder.next_line(rest) {
+            parse_request(line.text, &mut bench.operation, 256).expect("a request");
+            bench.requests.push(&bench.operation, Intent::Hit);
+            rest = &rest[line.consumed..];
+        }
+        bench.apply();
+        for index in 0..bench.requests.len() {
+            let verdict = bench.requests.verdict(index).expect("a verdict");
+            write_verdict(&mut bench.output, verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
+        }
+    }
+}
+
+fn resp_hits(hits: u64) {
+    let mut bench = HitBench::new();
+    let mut decoder = Decoder::new(Limits::default());
+    let bursts = bursts(|actor| {
+        format!(
+            "*4\r\n$9\r\nDIVVY.HIT\r\n$11\r\nmethod=POST\r\n$21\r\npath=/v1/search/items\r\n\
+             $15\r\nip={actor:012}\r\n"
+        )
+    });
+    for burst in bursts.iter().cycle().take((hits / BATCH) as usize) {
+        bench.limiter.begin(&mut bench.requests);
+        let mut rest = black_box(burst.as_slice());
+        while !rest.is_empty() {
+            let consumed = decoder.decode(rest).expect("valid RESP").expect("a whole request");
+            let Ok(command::Command::Hit(hit)) = command::Command::parse(decoder.arguments(rest)) else {
+                unreachable!("a hit")
+            };
+            hit.pairs.read_into(&mut bench.operation, 256).expect("pairs");
+            bench.requests.push(&bench.operation, Intent::Hit);
+            rest = &rest[consumed..];
+        }
+        bench.apply();
+        let mut reply = ReplyWriter::new(&mut bench.output, Version::Resp2);
+        for index in 0..bench.requests.len() {
+            let verdict = bench.requests.verdict(index).expect("a verdict");
+            reply.verdict(verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
+        }
+    }
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().build().expect("a runtime")
+}

@@ -1,0 +1,54 @@
+//! What valgrind counts while this program runs one of its stages.
+
+use std::process::{Command, Stdio};
+
+use crate::stages::{HITS_THAT_COUNT, MANY, Stage};
+
+/// A stage is run for so many hits and for twice as many; the difference leaves its set-up out.
+const HITS: u64 = 20_000;
+/// Of a common server; fixed, so that the counts are those of any machine.
+const CACHES: [&str; 4] = ["--cache-sim=yes", "--I1=32768,8,64", "--D1=32768,8,64", "--LL=8388608,16,64"];
+
+/// What a stage takes for each hit, by what it is called.
+pub fn count(at: usize, stage: &Stage) -> Vec<(String, u64)> {
+    if stage.has_many_counters {
+        return with_caches(at, stage.name);
+    }
+    let count = |hits| callgrind(at, hits, &[])[0];
+    vec![(stage.name.to_owned(), (count(2 * HITS) - count(HITS)) / HITS)]
+}
+
+/// In one run: to set the stage up takes long. Counts the stage's own thread only, without the set-up.
+fn with_caches(at: usize, name: &str) -> Vec<(String, u64)> {
+    // This function alone: another match within it would switch the counting off again.
+    let toggle = format!("--toggle-collect=*::{HITS_THAT_COUNT}");
+    let options = [&["--collect-atstart=no", toggle.as_str()][..], &CACHES].concat();
+    let [instructions, _, _, _, first_reads, first_writes, _, last_reads, last_writes] =
+        callgrind(at, MANY, &options)[..]
+    else {
+        panic!("callgrind counts nine events")
+    };
+    // A hundred hits: a hit has too few misses for a tenth of them to show.
+    let misses = |reads: u64, writes: u64| (reads + writes) * 100 / MANY;
+    vec![
+        (name.to_owned(), instructions / MANY),
+        (format!("{name}, misses of the first cache by 100 hits"), misses(first_reads, first_writes)),
+        (format!("{name}, misses of the last cache by 100 hits"), misses(last_reads, last_writes)),
+    ]
+}
+
+/// The events that it collected, instructions first.
+fn callgrind(stage: usize, hits: u64, options: &[&str]) -> Vec<u64> {
+    let own = std::env::current_exe().expect("this program's path");
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .args(options)
+        .arg(own)
+        .args(["run", &stage.to_string(), &hits.to_string()])
+        .stdout(Stdio::null())
+        .output()
+        .expect("valgrind is installed (Debian: apt-get install valgrind)");
+    let report = String::from_utf8_lossy(&output.stderr);
+    let collected = report.lines().find_map(|line| line.split_once("Collected :")).expect("callgrind's count");
+    collected.1.split_whitespace().map(|count| count.parse().expect("a number")).collect()
+}
