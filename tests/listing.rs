@@ -127,7 +127,7 @@ fn expired_buckets_are_not_listed_and_bound_no_page() {
             let mut batch = Batch::default();
             batch.begin(clock.now());
             for number in 0..25_000 {
-                batch.push(limit, TAKE, batch.now(), |key| prefix.write_key(&number.to_string(), key));
+                batch.push(limit, TAKE, batch.now(), |key| prefix.write_key(number.to_string(), key));
             }
             store.apply(&mut batch).await;
             // Two seconds later by the time that the listing is given.

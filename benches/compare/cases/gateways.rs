@@ -66,7 +66,8 @@ fn five_actors() -> [[(&'static str, &'static str); 3]; 5] {
 
 /// One request with a descriptor for each of these.
 fn grpc(descriptors: &[&[(&str, &str)]]) -> Ask {
-    let entry = |(key, value): &(&str, &str)| Entry { key: (*key).into(), value: (*value).into() };
+    let entry =
+        |(key, value): &(&str, &str)| Entry { key: (*key).to_owned().into(), value: (*value).to_owned().into() };
     let descriptor = |pairs: &&[(&str, &str)]| RateLimitDescriptor {
         entries: pairs.iter().map(entry).collect(),
         ..RateLimitDescriptor::default()

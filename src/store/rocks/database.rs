@@ -19,7 +19,7 @@ use rocksdb::{
 };
 
 use super::directory::{self, Found};
-use super::disk::{Disk, Patience};
+use super::disk::{Disk, EachRecord, Patience};
 use super::filter::{ExpiryFilterFactory, Swept};
 use super::journal::{self, Change};
 use super::open_error::OpenError;
@@ -285,12 +285,7 @@ impl Disk for Database {
         Some(Ok(()))
     }
 
-    fn read_journal(
-        &self,
-        first: u64,
-        last: u64,
-        each: &mut dyn FnMut(u64, &[u8]) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+    fn read_journal(&self, first: u64, last: u64, each: &mut EachRecord<'_>) -> Result<(), StoreError> {
         let mut options = ReadOptions::default();
         options.fill_cache(false);
         options.set_iterate_lower_bound(first.to_be_bytes());

@@ -14,6 +14,9 @@ pub enum Patience {
     Fsync,
 }
 
+/// Is given journal records: a commit's number and its record.
+pub type EachRecord<'a> = dyn FnMut(u64, &[u8]) -> Result<(), StoreError> + 'a;
+
 /// An open database of counters and journal records. After a crash it holds the journal up to some point in time, and at
 /// least to the last [`Disk::sync`] that succeeded; and counters' own records for good.
 ///
@@ -27,12 +30,7 @@ pub trait Disk: Send + Sync + 'static {
     fn append_journal(&self, number: u64, record: &[u8], patience: Patience) -> Option<Result<(), StoreError>>;
 
     /// Calls `each` with the journal records `first` to `last`, both included, in order.
-    fn read_journal(
-        &self,
-        first: u64,
-        last: u64,
-        each: &mut dyn FnMut(u64, &[u8]) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError>;
+    fn read_journal(&self, first: u64, last: u64, each: &mut EachRecord<'_>) -> Result<(), StoreError>;
 
     /// Writes counters' own records. They are on stable storage when it returns.
     fn write_counters(&self, changes: &Sorted<'_>) -> Result<(), StoreError>;

@@ -11,7 +11,7 @@ use shuttle::sync::Mutex;
 use shuttle::{future, thread};
 
 use super::commit::{GroupCommit, Waited};
-use super::disk::{Disk, Patience};
+use super::disk::{Disk, EachRecord, Patience};
 use super::engine::{Engine, Journal};
 use super::journal;
 use super::sorted::Sorted;
@@ -128,12 +128,7 @@ impl Disk for SimulatedDisk {
         Some(self.write(patience == Patience::Fsync, |medium| medium.log.push(write)))
     }
 
-    fn read_journal(
-        &self,
-        first: u64,
-        last: u64,
-        each: &mut dyn FnMut(u64, &[u8]) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+    fn read_journal(&self, first: u64, last: u64, each: &mut EachRecord<'_>) -> Result<(), StoreError> {
         let records = journal_of(&self.medium.lock().unwrap().log);
         records.range(first..=last).try_for_each(|(number, record)| each(*number, record))
     }

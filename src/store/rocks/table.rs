@@ -67,6 +67,15 @@ pub struct Surroundings<'a> {
     pub budget: &'a CounterBudget,
 }
 
+/// Which counters a write-back writes: those whose last change lies in segment `through` or earlier.
+pub struct Due<'a> {
+    pub through: u32,
+    /// By which counters have expired.
+    pub now: Timestamp,
+    pub group: &'a GroupCommit,
+    pub budget: &'a CounterBudget,
+}
+
 /// What a write-back did about a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
@@ -229,18 +238,14 @@ impl Table {
         self.stripes.iter().for_each(|stripe| packer.pack(&stripe.lock().staged, record));
     }
 
-    /// If the counter's last change lies in segment `through` or earlier and is not written back: stages in `changes`
-    /// what its record has to be. It counts as recorded.
+    /// If the counter is due: stages in `changes` what its record has to be. It counts as recorded.
     ///
-    /// A counter that has expired by `now` is forgotten instead. `is_late` says of a counter whether a change of it may
+    /// A counter that has expired is forgotten instead. `is_late` says of a counter whether a change of it may
     /// outlive the segment in the journal: then forgetting it has to be a change as well.
     pub fn write_back(
         &self,
         key: &[u8],
-        through: u32,
-        now: Timestamp,
-        group: &GroupCommit,
-        budget: &CounterBudget,
+        &Due { through, now, group, budget }: &Due<'_>,
         is_late: impl FnOnce(KeyHash) -> bool,
         changes: &mut Vec<u8>,
     ) -> Written {

@@ -14,7 +14,7 @@ use super::segments::{Segment, Segments};
 use super::sorted::Sorted;
 use super::sync::Mutex;
 use super::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use super::table::{Table, Written};
+use super::table::{Due, Table, Written};
 use crate::clock::Timestamp;
 use crate::store::counter_budget::CounterBudget;
 use crate::store::error::StoreError;
@@ -138,11 +138,12 @@ impl WriteBack {
         }
         // Reserved, not used: growing step by step would take twice the memory for a moment.
         let reserved = usize::try_from(segment.bytes).unwrap_or(0).saturating_mul(STAGED_TO_PACKED);
+        let due = Due { through: segment.number, now, group, budget };
         let (mut changes, mut forgotten) = (Vec::with_capacity(reserved), 0);
         let mut note = |record: &[u8]| {
             journal::each_change(record, |Change { key, .. }| {
                 let is_late = |hash| late.contains(&hash);
-                let written = table.write_back(key, segment.number, now, group, budget, is_late, &mut changes);
+                let written = table.write_back(key, &due, is_late, &mut changes);
                 forgotten += u64::from(written == Written::Forgotten);
                 Ok::<_, StoreError>(())
             })

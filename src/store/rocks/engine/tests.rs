@@ -9,6 +9,7 @@ use std::task::{Context, Waker};
 
 use parking_lot::Mutex as RealMutex;
 
+use super::super::disk::EachRecord;
 use super::super::sorted::Sorted;
 use super::*;
 use crate::clock::Clock;
@@ -57,12 +58,7 @@ impl Disk for Arc<TestDisk> {
         Some(self.result())
     }
 
-    fn read_journal(
-        &self,
-        first: u64,
-        last: u64,
-        each: &mut dyn FnMut(u64, &[u8]) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+    fn read_journal(&self, first: u64, last: u64, each: &mut EachRecord<'_>) -> Result<(), StoreError> {
         let records = self.journal.lock().clone();
         records.range(first..=last).try_for_each(|(number, record)| each(*number, record))
     }
