@@ -139,9 +139,9 @@ fn sizes_and_times_have_units() {
     assert!(code == 1 && error.contains("creditLimit") && error.contains("resetSeconds"), "{error}");
 }
 
-/// The commands with which docs/performance.md loads the shipped rules.
+/// The commands with which docs/operations.md loads the shipped rules.
 fn documented_benches() -> Vec<Vec<String>> {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/performance.md")).unwrap();
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md")).unwrap();
     let commands = page.lines().filter_map(|line| line.strip_prefix("$ divvy bench "));
     commands.map(|options| shlex::split(options).unwrap()).collect()
 }
@@ -149,7 +149,7 @@ fn documented_benches() -> Vec<Vec<String>> {
 #[test]
 fn the_documented_loads_meet_a_rule_that_allows_and_denies() {
     let commands = documented_benches();
-    assert_eq!(commands.len(), 2);
+    assert!(!commands.is_empty());
     for options in commands {
         let server = Server::in_memory(concat!(env!("CARGO_MANIFEST_DIR"), "/config/example.ini"));
         let load = options.iter().take_while(|option| !["--rate", "--pid"].contains(&option.as_str()));

@@ -172,7 +172,7 @@ impl Shared {
             let (mut forgotten, mut changes) = (0, Vec::new());
             for key in keys {
                 let load = || Ok(database.counter(key, expiry)?.flatten());
-                if engine.table.sweep(key, now, &engine.budget, load)? {
+                if engine.sweep(key, now, load)? {
                     forgotten += 1;
                     journal::stage(&mut changes, key, |_| ());
                 }

@@ -373,6 +373,19 @@ impl<D: Disk> Engine<D> {
         Scene { table: &self.table, group: &self.group, budget: &self.budget, disk, now: self.timings.now() }
     }
 
+    /// As [`Table::sweep`].
+    ///
+    /// # Errors
+    /// Those of `load`.
+    pub fn sweep(
+        &self,
+        key: &[u8],
+        now: Timestamp,
+        load: impl FnOnce() -> Result<Option<Timestamp>, StoreError>,
+    ) -> Result<bool, StoreError> {
+        self.table.sweep(key, now, &self.group, &self.budget, load)
+    }
+
     /// Forces everything that was committed to stable storage.
     ///
     /// # Errors

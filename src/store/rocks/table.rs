@@ -255,10 +255,16 @@ impl Table {
         let Some(index) = stripe.find(hash.high) else { return Written::Nothing };
         let slot = stripe.slot(index);
         let tags = slot.tags();
-        if self.marks.is_clean(tags.mark) || self.marks.number(tags.mark) > through {
+        if self.marks.is_clean(tags.mark) {
             return Written::Nothing;
         }
-        if slot.is_live() && slot.expires() > now.as_nanos() {
+        let has_changed_since = self.marks.number(tags.mark) > through;
+        // That change is in a later segment, once it is committed. Until then a crash must not take the counter back to
+        // before the changes in this one.
+        if has_changed_since && stripe.durable_after(index) <= group.done() {
+            return Written::Nothing;
+        }
+        if slot.is_live() && (has_changed_since || slot.expires() > now.as_nanos()) {
             journal::stage(changes, key, |out| stripe.write_value(index, out));
             stripe.retag(index, Tags { recorded: true, ..tags });
             return Written::Value;
@@ -407,28 +413,37 @@ impl Table {
         &self,
         key: &[u8],
         now: Timestamp,
+        group: &GroupCommit,
         budget: &CounterBudget,
         load: impl FnOnce() -> Result<Option<Timestamp>, StoreError>,
     ) -> Result<bool, StoreError> {
         let hash = self.hash(key);
         let mut guard = self.stripe(hash.stripe());
         let stripe = &mut *guard;
-        let index = stripe.find(hash.high);
-        let has_expired = match index {
-            Some(index) => stripe.slot(index).is_live() && stripe.slot(index).expires() <= now.as_nanos(),
-            None => load()?.is_some_and(|expires| expires <= now),
-        };
-        if has_expired {
-            // A hit that comes before the record is deleted must not take it for the counter.
-            if index.is_none() {
-                stripe.make_room(self.stripe_memory, &self.marks);
+        match stripe.find(hash.high) {
+            Some(index) => {
+                let slot = stripe.slot(index);
+                if !slot.is_live() || slot.expires() > now.as_nanos() {
+                    return Ok(false);
+                }
+                // Its last change may still be in the journal: the next start must not take it for the counter.
+                let tags = self.change(stripe, hash, group, false);
+                stripe.clear(index, tags);
+                stage(stripe, hash.high, index, key);
             }
-            let tags = Tags { recorded: false, ..stripe.loaded_tags(self.marks.clean_mark(), true) };
-            stripe.set(index, hash.high, None, now, tags);
-            stripe.begun -= 1;
-            budget.forget();
+            None => {
+                if load()?.is_none_or(|expires| expires > now) {
+                    return Ok(false);
+                }
+                // A hit that comes before the record is deleted must not take it for the counter.
+                stripe.make_room(self.stripe_memory, &self.marks);
+                let tags = Tags { recorded: false, ..stripe.loaded_tags(self.marks.clean_mark(), true) };
+                stripe.set(None, hash.high, None, now, tags);
+            }
         }
-        Ok(has_expired)
+        stripe.begun -= 1;
+        budget.forget();
+        Ok(true)
     }
 
     /// A look at every stripe in turn.
