@@ -12,7 +12,7 @@
     reason = "a test may panic"
 )]
 
-#[cfg_attr(not(feature = "rocksdb"), allow(dead_code, reason = "most of it is for the tests that need RocksDB"))]
+#[cfg_attr(not(feature = "rocksdb"), allow(dead_code, reason = "most of it is for tests that need RocksDB"))]
 mod support;
 
 // These need nothing but cargo: `make test-unit` runs them.
