@@ -213,6 +213,11 @@ impl Database {
             .map_err(|e| store_error("count the counters", &e))
     }
 
+    /// Whether there is any counter's record.
+    pub fn has_counters(&self) -> Result<bool, StoreError> {
+        Ok(self.records().next().transpose()?.is_some())
+    }
+
     /// A number that RocksDB keeps for the whole database; 0 when it does not tell.
     pub fn number(&self, property: impl CStrLike) -> u64 {
         self.db.property_int_value(property).ok().flatten().unwrap_or_default()

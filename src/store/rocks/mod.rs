@@ -94,6 +94,8 @@ impl RocksStore {
         let database = Database::open(path, options.clock, Arc::clone(&swept))?;
         let (count, last_commit) = (database.count, database.last_commit);
         let counters = database.approximate_counters().unwrap_or_default();
+        // Not by the approximation: it may be 0 although there are counters.
+        let is_empty = last_commit == 0 && !database.has_counters().unwrap_or(true);
         let timings = Timings::new(options.clock);
         let journal = Journal { last_commit, max_bytes: options.max_journal };
         let engine =
@@ -104,7 +106,7 @@ impl RocksStore {
             Some(count) => budget.remembered(count),
             None => budget.estimated(counters + table.tally().unrecorded.unsigned_abs()),
         }
-        if counters == 0 && last_commit == 0 {
+        if is_empty {
             table.holds_all();
         }
         // Last: an earlier divvy can open the directory until then.

@@ -273,6 +273,23 @@ fn a_long_journal_is_written_back_piece_by_piece_and_only_what_has_not_changed_s
     });
 }
 
+/// A counter was skipped because it had changed again, while that change was not committed: with the segment its last
+/// committed change was dropped, and a crash would have taken the counter back to before that.
+#[test]
+fn a_change_that_is_not_committed_does_not_stand_in_for_one_that_is() {
+    wait(async {
+        let (engine, disk) = engine(Durability::Wal, MEMORY);
+        hit(&engine, "a").await.unwrap();
+        engine.write_back.close_segment(&engine.table.marks);
+        hit(&engine, "b").await.unwrap();
+        act(&engine, "a", TAKE).unwrap();
+        assert!(engine.on_well_disk(|disk| engine.write_back.run_oldest(engine.scene(disk))).unwrap());
+        assert!(!journaled(&disk).contains_key(&b"a"[..]), "its segment is dropped");
+        let written = disk.counters.lock().get(&b"a"[..]).cloned().unwrap();
+        assert_eq!(u64::from_le_bytes(*written.last_chunk().unwrap()), 998);
+    });
+}
+
 /// Without a thread that writes back, commits do.
 #[test]
 fn commits_keep_the_journal_within_its_bound() {
