@@ -108,7 +108,7 @@ fn a_backup_under_load_has_every_hit_that_was_answered_before_it(durability: &st
         let before = counts();
         let printed = done(&["backup", "first", "--server", &server.resp.to_string()]);
         assert_eq!(printed.trim_end(), place.path("backups/first"));
-        // The load goes on a while after the backup: what it counts is none of it.
+        // The load goes on a while after the backup: what it counts is not in it.
         let later: u64 = counts().iter().sum::<u64>() + 2_000;
         while counts().iter().sum::<u64>() < later {
             thread::yield_now();

@@ -148,7 +148,7 @@ fn most_grants_of_a_credit<'a>(replies: impl IntoIterator<Item = &'a Reply>) -> 
     times.into_values().max().unwrap_or(0)
 }
 
-/// Loads a server of each policy before, while and after `outage` happens, which returns when Redis answered nobody.
+/// Loads a server of each policy before, while and after `outage` happens, which returns when Redis answers no client.
 /// `lives` is how many times Redis may grant one credit.
 fn under_load(urls: &str, lives: usize, outage: impl FnOnce() -> Range<Instant>, get: impl Fn(&str) -> String) {
     let subjects = POLICIES.map(|policy| Subject::start(policy, urls));

@@ -37,7 +37,7 @@ impl<T: Default> PrefixIndex<T> {
         Self { lengths, ..Self::default() }
     }
 
-    /// What is said about a prefix; `None` when its length is none of the indexed ones.
+    /// What is said about a prefix; `None` when no prefix of its length is indexed.
     pub fn entry(&mut self, prefix: &str) -> Option<&mut T> {
         let is_indexed = self.lengths.binary_search(&prefix.len()).is_ok();
         is_indexed.then(|| self.by_prefix.entry(prefix.as_bytes().into()).or_default())

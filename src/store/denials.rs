@@ -57,7 +57,7 @@ impl Denials {
         set.iter().find(|denial| denial.is_of(hash) && now < denial.until).map(|denial| denial.until)
     }
 
-    /// Remembers that the bucket has nothing left until then, unless `is_stale` says otherwise by the time nobody else
+    /// Remembers that the bucket has nothing left until then, unless `is_stale` says otherwise by the time no other caller
     /// can touch its place. In a full set the window that would end first gives way.
     pub fn remember(&self, key: &[u8], until: Timestamp, is_stale: impl FnOnce() -> bool) {
         let Some((set, hash)) = self.place(key) else { return };

@@ -1,7 +1,7 @@
 //! Looking through the buckets of one rule, a page at a time.
 //!
 //! What is asked, what comes back, and the cursor of the stores that keep their keys in order. How a store finds the
-//! keys is its own business; a bucket that is as good as fresh is none of the list.
+//! keys is its own business; a bucket that is as good as fresh is not listed.
 
 use super::batch::Entry;
 use super::error::StoreError;

@@ -130,7 +130,7 @@ impl StoreArgs {
     /// # Errors
     /// When a flag does not go with the chosen store, or REDIS_PORT chooses and is no port.
     pub fn choose(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<StoreChoice> {
-        // Where the operator has chosen, whatever the environment has been given by others is none of our business.
+        // The operator's choice overrides what the environment has from others.
         let has_chosen = self.redis.names_one() || self.store.is_some_and(|kind| kind != StoreKind::Redis);
         let inherited = if has_chosen { None } else { inherited_url(variable)? };
         let is_redis_meant = self.redis.names_one() || inherited.is_some();

@@ -1,7 +1,7 @@
 //! Replies that the client has not taken: an HTTP/2 client may close its windows and go on asking, and the socket is
 //! none the wiser.
 //!
-//! Each connection has one [`Unread`]. What it holds beyond its free share is on the account of all buffers; when the
+//! Each connection has one [`Unread`]. What it holds beyond its free share counts toward the budget of all buffers; if the
 //! client takes next to nothing of it for too long, the connection is to be ended. A stream that has nothing to send
 //! holds nothing, and is left alone.
 
@@ -43,7 +43,7 @@ impl Unread {
         Arc::new(Self { state: Mutex::new(state) })
     }
 
-    /// The response, whose body is on the account until it is sent; 503 when there is no room for it.
+    /// The response, whose body counts toward the budget until it is sent; 503 when there is no room for it.
     ///
     /// A short reply over HTTP/1 is not held: there the next request waits for it, and one such reply is what a
     /// connection has of its own.
@@ -144,7 +144,7 @@ impl Drop for Held {
 /// A body whose frames are held until the library has written them.
 pub struct HeldBody {
     body: Reply,
-    /// Bytes that are on the account and have not been handed over; `None`: this reply is not held.
+    /// Bytes that count toward the budget and have not been handed over; `None`: this reply is not held.
     held: Option<Held>,
 }
 

@@ -1,4 +1,4 @@
-//! Commands that take long or have long replies: they wait for their turn, and their replies are on the account of all
+//! Commands that take long or have long replies: they wait for their turn, and their replies count toward the budget of all
 //! buffers from the moment that they are there.
 
 use std::future::Future;

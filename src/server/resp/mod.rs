@@ -64,7 +64,7 @@ pub struct RespFront {
 }
 
 impl RespFront {
-    /// `guard` asks for the password that clients must give first; transactions are on the account of `memory`; `turns`
+    /// `guard` asks for the password that clients must give first; transactions count toward `memory`; `turns`
     /// are those at large requests.
     pub fn new(
         limiter: Arc<Limiter>,

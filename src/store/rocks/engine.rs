@@ -408,7 +408,7 @@ impl<D: Disk> Engine<D> {
     pub fn commit_rest(&self) -> Result<(), StoreError> {
         match self.group.try_lead() {
             Some(leader) => self.finish(&leader, leader.begin()),
-            // A commit is under way that nobody sees to.
+            // A leader exists that makes no commit.
             None => self.write_back(),
         }
     }
