@@ -5,8 +5,8 @@
 
 use serde::Serialize;
 
-use crate::load::Sample;
 use crate::rounds::Paired;
+use crate::sample::Sample;
 
 /// Rounds that a bar on a ratio takes.
 pub const ROUNDS: u32 = 9;

@@ -15,10 +15,11 @@ use serde::Serialize;
 
 use self::builds::Builds;
 use crate::divvy::{Divvy, Home, PLENTY, RESET_SECONDS, rules};
-use crate::load::{Generator, Load, Target};
+use crate::load::{Generator, Load};
 use crate::peers;
 use crate::redis::{Fsync, Redis};
 use crate::rounds::{Samples, Subject, interleave};
+use crate::sample::Target;
 use crate::table::Table;
 
 /// How much is measured.

@@ -12,8 +12,8 @@ use rocksdb::{Cache, DB, Env, Options, properties};
 use tempfile::TempDir;
 
 use crate::disk::bytes_below;
-use crate::load::{Protocol, Target};
 use crate::process::{Process, ask};
+use crate::sample::{Protocol, Target};
 
 /// Longer than any run: no counter expires while it is measured.
 pub const RESET_SECONDS: u64 = 86_400;

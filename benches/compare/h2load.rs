@@ -5,8 +5,8 @@ use std::process::Command;
 
 use anyhow::{Context, ensure};
 
-use crate::load::{CONNECTIONS, Latency, Sample, Server, Target};
 use crate::process::cpu_seconds;
+use crate::sample::{CONNECTIONS, Latency, Sample, Server, Target};
 
 /// What is asked over HTTP.
 #[derive(Debug, Clone)]

@@ -3,26 +3,9 @@
 use std::process::Command;
 
 use anyhow::{Context, bail, ensure};
-use serde::Deserialize;
 
+use crate::sample::{CONNECTIONS, Protocol, Sample, Target};
 use crate::{h2load, redis_benchmark};
-
-pub const CONNECTIONS: u32 = 50;
-
-#[derive(Debug, Clone)]
-pub struct Target {
-    pub addr: String,
-    pub pid: u32,
-    pub protocol: Protocol,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub enum Protocol {
-    Line,
-    Resp,
-    /// HTTP, and what is made of it.
-    Http,
-}
 
 /// What to send to a server.
 #[derive(Debug, Clone)]
@@ -48,35 +31,20 @@ pub enum Generator {
     H2load(h2load::Ask),
 }
 
-/// What the generator reports, as far as it is used here. Times are in microseconds.
-#[derive(Debug, Clone, Copy, Deserialize)]
-pub struct Sample {
-    pub requests: u64,
-    pub requests_per_second: f64,
-    pub denied: u64,
-    pub latency_us: Latency,
-    pub server: Server,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-pub struct Latency {
-    pub p50: f64,
-    pub p99: f64,
-    pub p99_9: f64,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-pub struct Server {
-    pub cpu_us_per_request: f64,
-    pub resident_bytes: u64,
-}
-
 impl Load {
     /// Actors at random, others in each round, for `seconds`, after a warm-up that every case gets.
     pub fn run(&self, seconds: f64, round: u32) -> anyhow::Result<Sample> {
         match &self.generator {
             Generator::DivvyBench => {}
-            Generator::RedisBenchmark => return redis_benchmark::run(self, seconds),
+            Generator::RedisBenchmark => {
+                let requests = redis_benchmark::Requests {
+                    addr: &self.target.addr,
+                    command: &self.command,
+                    pipeline: self.pipeline,
+                    actors: self.actors,
+                };
+                return redis_benchmark::run(&requests, seconds);
+            }
             Generator::H2load(ask) => return h2load::run(&self.target, ask, seconds),
         }
         self.run_after(seconds, (seconds / 4.0).min(0.5), round)

@@ -27,6 +27,7 @@ mod process;
 mod redis;
 mod redis_benchmark;
 mod rounds;
+mod sample;
 mod table;
 
 use std::path::PathBuf;

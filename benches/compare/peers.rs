@@ -13,9 +13,9 @@ use serde::Serialize;
 use tempfile::TempDir;
 
 use crate::divvy::{PLENTY, RESET_SECONDS};
-use crate::load::{Protocol, Target};
 use crate::process::{Process, ask};
 use crate::redis::{Fsync, Redis, free_port};
+use crate::sample::{Protocol, Target};
 
 const START_PATIENCE: Duration = Duration::from_secs(10);
 

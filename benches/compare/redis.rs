@@ -10,8 +10,8 @@ use divvy::store::REDIS_WINDOW_SCRIPT;
 use tempfile::TempDir;
 
 use crate::disk::bytes_below;
-use crate::load::{Protocol, Target};
 use crate::process::{Process, ask};
+use crate::sample::{Protocol, Target};
 
 const START_PATIENCE: Duration = Duration::from_secs(10);
 

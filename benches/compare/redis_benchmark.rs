@@ -4,28 +4,37 @@ use std::process::Command;
 
 use anyhow::{Context, ensure};
 
-use crate::load::{CONNECTIONS, Latency, Load, Sample, Server};
 use crate::process::ask;
+use crate::sample::{CONNECTIONS, Latency, Sample, Server};
 
 /// Requests of the run that finds out how many fill the time.
 const CALIBRATION: u64 = 20_000;
 /// What it replaces by a number of twelve digits.
 const RANDOM: &str = "__rand_int__";
 
-/// Loads the Redis of `load` for about so many seconds, after a shorter run that warms it up.
-pub fn run(load: &Load, seconds: f64) -> anyhow::Result<Sample> {
+/// What is sent to a Redis.
+pub struct Requests<'a> {
+    pub addr: &'a str,
+    /// `{}` stands for an actor.
+    pub command: &'a str,
+    pub pipeline: u32,
+    pub actors: u64,
+}
+
+/// Loads a Redis for about so many seconds, after a shorter run that warms it up.
+pub fn run(load: &Requests<'_>, seconds: f64) -> anyhow::Result<Sample> {
     let (rate, _) = generate(load, CALIBRATION)?;
     let requests = (rate * seconds) as u64 + 1;
-    let before = cpu_seconds(&load.target.addr)?;
+    let before = cpu_seconds(load.addr)?;
     let (requests_per_second, latency_us) = generate(load, requests)?;
-    let cpu = cpu_seconds(&load.target.addr)? - before;
+    let cpu = cpu_seconds(load.addr)? - before;
     let server = Server { cpu_us_per_request: cpu * 1e6 / requests as f64, resident_bytes: 0 };
     Ok(Sample { requests, requests_per_second, denied: 0, latency_us, server })
 }
 
 /// Requests a second, and latencies.
-fn generate(load: &Load, requests: u64) -> anyhow::Result<(f64, Latency)> {
-    let (host, port) = load.target.addr.rsplit_once(':').context("an address has a port")?;
+fn generate(load: &Requests<'_>, requests: u64) -> anyhow::Result<(f64, Latency)> {
+    let (host, port) = load.addr.rsplit_once(':').context("an address has a port")?;
     let output = Command::new("redis-benchmark")
         .args(["--csv", "-h", host, "-p", port, "-c", &CONNECTIONS.to_string(), "-n", &requests.to_string()])
         .args(["-P", &load.pipeline.to_string(), "-r", &load.actors.to_string()])

@@ -1,7 +1,8 @@
 //! Loads in turn, round after round, so that whatever else the machine does meets all of them alike; and what the rounds
 //! tell together: medians, and how far off they may be.
 
-use crate::load::{Load, Sample};
+use crate::load::Load;
+use crate::sample::Sample;
 
 /// A load with the name that the table gives it.
 #[derive(Debug)]

@@ -1,12 +1,11 @@
-//! Journal records: any bytes are changes, of which the last may be cut short; changes that are written again are the same
-//! record; and replaying a record twice leaves what replaying it once does.
+//! Journal records: any bytes, of either format, are changes up to an error; packing them again makes a record of the same
+//! changes; and replaying a record twice leaves what replaying it once does.
 
 #![no_main]
 
 use std::collections::BTreeMap;
 
-use divvy::store::journal::{append, changes, overwrite_with};
-use divvy::store::value;
+use divvy::store::journal::{Change, Packer, Truncated, each_change, restage, stage, staged};
 use libfuzzer_sys::fuzz_target;
 
 /// What a replay makes of the counters: the value of each, unless it is forgotten.
@@ -19,35 +18,34 @@ fuzz_target!(|record: &[u8]| {
     assert_eq!(replay(record, &mut counters), whole);
     assert_eq!(counters, once);
 
-    let (mut again, mut last) = (Vec::new(), None);
-    for change in changes(record).map_while(Result::ok) {
-        last = Some((append(&mut again, change.key, change.value), change));
-    }
-    assert!(record.starts_with(&again) && (!whole || again.len() == record.len()));
-    if let Some((at, change)) = last {
-        let later: Vec<u8> = change.value.iter().map(|byte| !byte).collect();
-        assert!(overwrite_with(&mut again, at, |out| out.extend_from_slice(&later)), "a value of the same length takes its place");
-        let overwritten = changes(&again).map_while(Result::ok).last();
-        assert_eq!(overwritten.map(|change| change.value.to_vec()), Some(later));
+    let (mut changes, mut last) = (Vec::new(), None);
+    let _ = each_change(record, |change| {
+        last = Some((stage(&mut changes, change.key, |out| out.extend_from_slice(change.value)), change.value.to_vec()));
+        Ok::<_, Truncated>(())
+    });
+    let mut packed = Vec::new();
+    Packer::default().pack(&changes, &mut packed);
+    let mut again = Counters::new();
+    replay(&packed, &mut again).expect("what was packed can be read");
+    assert_eq!(again, once);
+    if let Some((at, value)) = last {
+        let later: Vec<u8> = value.iter().map(|byte| !byte).collect();
+        assert!(restage(&mut changes, at, |out| out.extend_from_slice(&later)), "a value of the same length takes its place");
+        let restaged = staged(&changes).map_while(Result::ok).last();
+        assert_eq!(restaged.map(|change| change.value.to_vec()), Some(later));
     }
 });
 
 /// Whether all of the record could be replayed.
-fn replay(record: &[u8], counters: &mut Counters) -> bool {
-    let mut errors = 0;
-    for change in changes(record) {
-        assert_eq!(errors, 0, "nothing follows an error");
-        match change {
-            Ok(change) if change.value.is_empty() => {
-                counters.remove(change.key);
-            }
-            Ok(change) => {
-                // The compaction filter and the table ask this of any value.
-                let _ = value::expiry(change.value);
-                counters.insert(change.key.to_vec(), change.value.to_vec());
-            }
-            Err(_) => errors += 1,
+fn replay(record: &[u8], counters: &mut Counters) -> Result<(), Truncated> {
+    each_change(record, |Change { key, value }| {
+        if value.is_empty() {
+            counters.remove(key);
+        } else {
+            // The compaction filter and the table ask this of any value.
+            let _ = divvy::store::value::expiry(value);
+            counters.insert(key.to_vec(), value.to_vec());
         }
-    }
-    errors == 0
+        Ok(())
+    })
 }

@@ -9,9 +9,10 @@ use divvy::protocol::envoy::messages::envoy::service::ratelimit::v3::RateLimitRe
 use super::{FEW_RULES, Setting, compare, load, serve};
 use crate::divvy::PLENTY;
 use crate::h2load::{Ask, Version};
-use crate::load::{Generator, Load, Target};
+use crate::load::{Generator, Load};
 use crate::peers::Limitador;
 use crate::rounds::Subject;
+use crate::sample::Target;
 use crate::table::Table;
 
 /// As long as an actor of the other cases.

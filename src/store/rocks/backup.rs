@@ -13,9 +13,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::database::Database;
-use super::directory::{self, BACKUP_FILE, FORMAT, FORMAT_FILE};
+use super::directory::{self, BACKUP_FILE, FORMAT_FILE};
 use super::disk::Disk;
 use super::filter::Swept;
+use super::format::{self, FORMAT};
 use super::open_error::OpenError;
 use crate::clock::Clock;
 use crate::store::backup_error::{BackupError, MAX_NAME};
@@ -230,7 +231,7 @@ fn check(backup: &Path) -> Result<(), RestoreError> {
         return Err(RestoreError::NotABackup(backup.into()));
     }
     let format = fs::read_to_string(backup.join(FORMAT_FILE)).unwrap_or_default();
-    if directory::is_readable(&format) {
+    if format::is_readable(&format) {
         return Ok(());
     }
     Err(RestoreError::UnknownFormat { path: backup.into(), found: format.trim().into() })

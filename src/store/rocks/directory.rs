@@ -11,14 +11,9 @@ use std::time::Duration;
 
 use rustix::process::{Flock, FlockType, fcntl_getlk};
 
+use super::format::{FORMAT, is_readable};
 use super::open_error::OpenError;
 
-/// The format that this divvy writes:
-/// 1. Journal records are staged changes, and are written back within seconds.
-/// 2. Journal records are packed, and stay until the journal is long.
-pub const FORMAT: u8 = 2;
-/// The formats that it reads. A directory of an earlier one becomes one of [`FORMAT`] when it is opened.
-const READABLE: [u8; 2] = [1, FORMAT];
 /// Holds the format's number in digits.
 pub const FORMAT_FILE: &str = "DIVVY-FORMAT";
 /// The format file that an upgrade puts in the place of the old one.
@@ -87,11 +82,6 @@ pub fn claim(path: &Path) -> Result<Found, OpenError> {
         return Err(OpenError::Damaged { path: path.into(), reason: format!("the file {CURRENT} is missing") });
     }
     Ok(Found::Nothing)
-}
-
-/// Whether this divvy reads what has this format.
-pub fn is_readable(format: &str) -> bool {
-    READABLE.iter().any(|readable| format.trim() == readable.to_string())
 }
 
 /// Notes that what is in the directory has this divvy's format from now on. An earlier divvy refuses it then.

@@ -15,6 +15,7 @@ mod directory;
 mod disk;
 mod engine;
 mod filter;
+mod format;
 mod health;
 mod housekeeping;
 pub mod journal;

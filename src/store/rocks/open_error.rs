@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::directory::FORMAT;
+use super::format::FORMAT;
 
 /// Why a data directory could not be opened. Nothing was changed in it.
 #[derive(Debug, thiserror::Error)]

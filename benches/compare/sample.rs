@@ -1,0 +1,44 @@
+//! What is loaded, and what a load generator reports of it. Which generators there are is not known here.
+
+use serde::Deserialize;
+
+/// Connections of every load.
+pub const CONNECTIONS: u32 = 50;
+
+#[derive(Debug, Clone)]
+pub struct Target {
+    pub addr: String,
+    pub pid: u32,
+    pub protocol: Protocol,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub enum Protocol {
+    Line,
+    Resp,
+    /// HTTP, and what is made of it.
+    Http,
+}
+
+/// What the generator reports, as far as it is used here. Times are in microseconds.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub struct Sample {
+    pub requests: u64,
+    pub requests_per_second: f64,
+    pub denied: u64,
+    pub latency_us: Latency,
+    pub server: Server,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub struct Latency {
+    pub p50: f64,
+    pub p99: f64,
+    pub p99_9: f64,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub struct Server {
+    pub cpu_us_per_request: f64,
+    pub resident_bytes: u64,
+}
