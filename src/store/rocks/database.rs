@@ -307,8 +307,7 @@ impl Disk for Database {
         records.status().map_err(|e| store_error("read the journal", &e))
     }
 
-    /// Writes a table file and adds it to RocksDB: that takes less than half of what as many writes would, needs no log,
-    /// and is durable at once.
+    /// Writes a table file and adds it to RocksDB: that needs no log and no write buffer, and is durable at once.
     fn write_counters(&self, changes: &Sorted<'_>) -> Result<(), StoreError> {
         let failed = |e: rocksdb::Error| store_error("write counters", &e);
         let file = self.path().join(directory::WRITE_BACK_FILE);

@@ -51,7 +51,7 @@ impl Shared {
             Metric::counter(
                 "divvy_expired_dropped_total",
                 "Expired counters that compactions and write-backs have dropped.",
-                swept.expired.load(Relaxed) + engine.write_back.expired(),
+                self.expired_dropped(),
             ),
             Metric::counter(
                 "divvy_unreadable_kept_total",

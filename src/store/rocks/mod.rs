@@ -188,7 +188,7 @@ impl RocksStore {
 
     /// Expired counters that compactions and write-backs have dropped since the store was opened.
     pub fn expired_dropped(&self) -> u64 {
-        self.shared.swept.expired.load(Relaxed) + self.shared.engine.write_back.expired()
+        self.shared.expired_dropped()
     }
 }
 
@@ -241,6 +241,11 @@ impl Store for RocksStore {
 }
 
 impl Shared {
+    /// Expired counters that compactions and write-backs have dropped.
+    fn expired_dropped(&self) -> u64 {
+        self.swept.expired.load(Relaxed) + self.engine.write_back.expired()
+    }
+
     fn list(&self, listing: &Listing) -> Result<Page, StoreError> {
         let engine = &self.engine;
         if listing.cursor.is_none() {

@@ -26,7 +26,7 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// An empty journal that may have `max_bytes`; commits are numbered from `first` on.
+    /// An empty journal that may have `max_bytes`.
     pub fn new(max_bytes: u64, marks: &Marks) -> Self {
         let mut segments = Self { segments: VecDeque::new(), bytes: 0, max_bytes };
         segments.open(marks, 0);
@@ -63,6 +63,11 @@ impl Segments {
         let closed = marks.close();
         self.open(marks, last);
         closed
+    }
+
+    /// Whether there is as much as there may be.
+    pub fn is_full(&self) -> bool {
+        self.bytes > self.max_bytes
     }
 
     /// Whether a segment should be written back, to make room for the next ones.

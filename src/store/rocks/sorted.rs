@@ -1,7 +1,7 @@
 //! Staged changes in the order of their keys.
 //!
 //! Keys of one rule are alike up to the actor. So what all keys have in common is left out of the comparison, and the
-//! eight bytes after it decide nearly always: sorting 400,000 changes takes a quarter of the time of comparing keys.
+//! eight bytes after it, compared as one number, decide nearly always.
 
 use super::journal::{self, Change};
 
@@ -44,23 +44,18 @@ impl<'a> Sorted<'a> {
 
     /// The changes, in order.
     pub fn iter(&self) -> impl Iterator<Item = Change<'a>> {
-        self.order.iter().filter_map(|place| self.change(*place))
+        self.order.iter().filter_map(|place| change_at(self.changes, *place))
     }
 
     /// Orders keys whose words are alike by all their bytes, and keeps the last change of each.
     fn settle_ties(&mut self) {
-        let key = |place: &Place| change_at(self.changes, *place).map(|change| change.key);
+        let changes = self.changes;
+        let key = |place: &Place| change_at(changes, *place).map(|change| change.key);
         let ties = self.order.chunk_by_mut(|one, other| one.word == other.word);
         for tied in ties.filter(|tied| tied.len() > 1) {
             tied.sort_by(|one, other| key(one).cmp(&key(other)).then(other.at.cmp(&one.at)));
         }
-        let changes = self.changes;
-        let key = |place: &Place| change_at(changes, *place).map(|change| change.key);
         self.order.dedup_by(|later, kept| later.word == kept.word && key(later) == key(kept));
-    }
-
-    fn change(&self, place: Place) -> Option<Change<'a>> {
-        change_at(self.changes, place)
     }
 }
 

@@ -76,15 +76,6 @@ pub struct Due<'a> {
     pub budget: &'a CounterBudget,
 }
 
-/// What a write-back did about a counter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Written {
-    Nothing,
-    Value,
-    /// It had expired.
-    Forgotten,
-}
-
 /// What the table holds, and how it served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
@@ -240,7 +231,7 @@ impl Table {
 
     /// If the counter is due: stages in `changes` what its record has to be. It counts as recorded.
     ///
-    /// A counter that has expired is forgotten instead. `is_late` says of a counter whether a change of it may
+    /// A counter that has expired is forgotten instead: true then. `is_late` says of a counter whether a change of it may
     /// outlive the segment in the journal: then forgetting it has to be a change as well.
     pub fn write_back(
         &self,
@@ -248,26 +239,26 @@ impl Table {
         &Due { through, now, group, budget }: &Due<'_>,
         is_late: impl FnOnce(KeyHash) -> bool,
         changes: &mut Vec<u8>,
-    ) -> Written {
+    ) -> bool {
         let hash = self.hash(key);
         let mut guard = self.stripe(hash.stripe());
         let stripe = &mut *guard;
-        let Some(index) = stripe.find(hash.high) else { return Written::Nothing };
+        let Some(index) = stripe.find(hash.high) else { return false };
         let slot = stripe.slot(index);
         let tags = slot.tags();
         if self.marks.is_clean(tags.mark) {
-            return Written::Nothing;
+            return false;
         }
         let has_changed_since = self.marks.number(tags.mark) > through;
         // That change is in a later segment, once it is committed. Until then a crash must not take the counter back to
         // before the changes in this one.
         if has_changed_since && stripe.durable_after(index) <= group.done() {
-            return Written::Nothing;
+            return false;
         }
         if slot.is_live() && (has_changed_since || slot.expires() > now.as_nanos()) {
             journal::stage(changes, key, |out| stripe.write_value(index, out));
             stripe.retag(index, Tags { recorded: true, ..tags });
-            return Written::Value;
+            return false;
         }
         let is_late = slot.is_live() && is_late(hash);
         let may_have_record = tags.recorded || !self.knows_records();
@@ -285,7 +276,7 @@ impl Table {
             }
             stripe.clear(index, Tags { recorded: false, ..tags });
         }
-        if slot.is_live() { Written::Forgotten } else { Written::Nothing }
+        slot.is_live()
     }
 
     /// Stages the counters that these records changed as they are now, once each, for the open segment.

@@ -14,7 +14,7 @@ use super::segments::{Segment, Segments};
 use super::sorted::Sorted;
 use super::sync::Mutex;
 use super::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use super::table::{Due, Table, Written};
+use super::table::{Due, Table};
 use crate::clock::Timestamp;
 use crate::store::counter_budget::CounterBudget;
 use crate::store::error::StoreError;
@@ -27,7 +27,6 @@ pub struct WriteBack {
     /// One write-back at a time.
     running: Mutex<()>,
     segments: Mutex<Segments>,
-    max_bytes: u64,
     expired: AtomicU64,
 }
 
@@ -43,7 +42,7 @@ pub struct Scene<'a, D> {
 impl WriteBack {
     pub fn new(max_bytes: u64, marks: &Marks) -> Self {
         let segments = Mutex::new(Segments::new(max_bytes, marks));
-        Self { running: Mutex::new(()), segments, max_bytes, expired: AtomicU64::new(0) }
+        Self { running: Mutex::new(()), segments, expired: AtomicU64::new(0) }
     }
 
     /// Bytes of the journal.
@@ -53,7 +52,7 @@ impl WriteBack {
 
     /// Whether the journal is as long as it may be.
     pub fn is_full(&self) -> bool {
-        self.journal_bytes() > self.max_bytes
+        self.segments.lock().is_full()
     }
 
     /// Whether a segment should be written back now.
@@ -143,8 +142,7 @@ impl WriteBack {
         let mut note = |record: &[u8]| {
             journal::each_change(record, |Change { key, .. }| {
                 let is_late = |hash| late.contains(&hash);
-                let written = table.write_back(key, &due, is_late, &mut changes);
-                forgotten += u64::from(written == Written::Forgotten);
+                forgotten += u64::from(table.write_back(key, &due, is_late, &mut changes));
                 Ok::<_, StoreError>(())
             })
         };
