@@ -117,9 +117,10 @@ pub fn decode(key: &[u8]) -> Option<Decoded<'_>> {
     Some(Decoded { space, pairs, actor })
 }
 
-/// The limit in a key; `None` when this module did not write it.
-pub fn limit(key: &[u8]) -> Option<Limit> {
-    read(key, |_, _| ()).map(|(_, limit, _)| limit)
+/// A key without its actor, and the limit in it; `None` when this module did not write it.
+pub fn split_limit(key: &[u8]) -> Option<(&[u8], Limit)> {
+    let (_, limit, actor) = read(key, |_, _| ())?;
+    Some((key.strip_suffix(actor)?, limit))
 }
 
 /// Reads a key, giving its pairs to `pair`.
@@ -212,7 +213,8 @@ mod tests {
             Prefix::new(Space::Rule, borrowed, &limit).write_key(&actor, &mut key);
             let decoded = Decoded { space: Space::Rule, pairs: sorted, actor: actor.as_bytes() };
             prop_assert_eq!(decode(&key), Some(decoded));
-            prop_assert_eq!(super::limit(&key), Some(limit));
+            let without_actor = &key[..key.len() - actor.len()];
+            prop_assert_eq!(split_limit(&key), Some((without_actor, limit)));
         }
 
         #[test]

@@ -10,8 +10,7 @@ use super::commit::{GroupCommit, Leader, Waited};
 use super::damage::Damage;
 use super::disk::{Disk, Patience};
 use super::health::{Condition, Health};
-use super::journal::{self, Change, Packer};
-use super::sorted::Sorted;
+use super::journal::Packer;
 use super::stored;
 use super::sync::{Mutex, RwLock, run_blocking, yield_now};
 use super::table::{Acted, Surroundings, Table};
@@ -120,33 +119,6 @@ impl<D: Disk> Engine<D> {
     pub fn act(&self, key: &[u8], entry: &Entry, now: Timestamp) -> Result<Acted, StoreError> {
         let surroundings = Surroundings { group: &self.group, health: &self.health, budget: &self.budget };
         self.table.act(key, entry, now, surroundings, || self.load(key, entry, now))
-    }
-
-    /// Loads the counters that are in the journal, as the last process left it. Nothing else may happen meanwhile. What
-    /// makes no sense to this divvy becomes the counter's own record as it is.
-    ///
-    /// # Errors
-    /// When the journal cannot be read, or is damaged.
-    pub fn replay(&self) -> Result<(), StoreError> {
-        let marks = &self.table.marks;
-        self.with_disk(|disk| {
-            let mut unread = Vec::new();
-            disk.read_journal(0, u64::MAX, &mut |number, record| {
-                let segment = marks.open();
-                journal::each_change(record, |Change { key, value }| {
-                    let state = if value.is_empty() { None } else { stored::decode(key, value).ok() };
-                    if state.is_some() || value.is_empty() {
-                        self.table.replay(key, state, segment);
-                    } else {
-                        journal::stage(&mut unread, key, |out| out.extend_from_slice(value));
-                    }
-                    Ok::<_, StoreError>(())
-                })?;
-                self.write_back.journal_grew(number, record.len(), marks);
-                Ok(())
-            })?;
-            if unread.is_empty() { Ok(()) } else { disk.write_counters(&Sorted::new(&unread)) }
-        })
     }
 
     /// The counter's record: its state, and when it expires.

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::shared::Shared;
-use super::stored;
+use super::stored::Decoder;
 use crate::store::error::StoreError;
 use crate::store::outage::Outage;
 
@@ -37,10 +37,11 @@ impl Shared {
                 table.forget_records();
                 database.records()
             });
+            let mut decoder = Decoder::default();
             loop {
                 let some: Vec<_> = records.by_ref().take(AT_ONCE).collect::<Result<_, _>>()?;
                 write_back.pause(|| {
-                    some.iter().for_each(|(key, value)| table.note_record(key, || stored::decode(key, value).ok()));
+                    some.iter().for_each(|(key, value)| table.note_record(key, || decoder.decode(key, value).ok()));
                 });
                 if some.len() < AT_ONCE {
                     table.noted_records();

@@ -25,6 +25,7 @@ mod metrics;
 #[cfg(all(test, feature = "model"))]
 mod model;
 mod open_error;
+mod replay;
 mod segments;
 mod shared;
 mod slot;

@@ -6,20 +6,62 @@ use crate::clock::Timestamp;
 use crate::store::error::StoreError;
 use crate::store::{key, value};
 
-/// A counter's state and when it expires, from its record; its key tells the limit.
-///
-/// # Errors
-/// When either makes no sense.
-pub fn decode(key: &[u8], stored: &[u8]) -> Result<(State, Timestamp), StoreError> {
-    let limit = key::limit(key).ok_or_else(|| StoreError::new("a stored key makes no sense"))?;
-    decode_as(&limit, stored)
+/// Decodes records of many counters. Those of one rule, which tend to come one after the other, share what begins their
+/// keys: the limit in it is read once for all.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    last: Option<(Box<[u8]>, Limit)>,
 }
 
-/// As [`decode`], for a counter with this limit.
+impl Decoder {
+    /// A counter's state and when it expires, from its record; its key tells the limit.
+    ///
+    /// # Errors
+    /// When either makes no sense.
+    pub fn decode(&mut self, key: &[u8], stored: &[u8]) -> Result<(State, Timestamp), StoreError> {
+        decode_as(&self.limit(key)?, stored)
+    }
+
+    fn limit(&mut self, key: &[u8]) -> Result<Limit, StoreError> {
+        match &self.last {
+            // No field of it depends on what follows.
+            Some((prefix, limit)) if key.starts_with(prefix) => Ok(*limit),
+            _ => {
+                let read = key::split_limit(key);
+                let (prefix, limit) = read.ok_or_else(|| StoreError::new("a stored key makes no sense"))?;
+                self.last = Some((prefix.into(), limit));
+                Ok(limit)
+            }
+        }
+    }
+}
+
+/// A counter's state and when it expires, from its record; the counter has this limit.
 ///
 /// # Errors
 /// When the record makes no sense.
 pub fn decode_as(limit: &Limit, stored: &[u8]) -> Result<(State, Timestamp), StoreError> {
     let damaged = |damaged: value::Damaged| StoreError::new(damaged.to_string());
     Ok((value::decode(limit, stored).map_err(damaged)?, value::expiry(stored).map_err(damaged)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::key::{Prefix, Space};
+    use crate::store::testing::window;
+
+    /// A key that begins as the one before does, and goes on differently, has another limit.
+    #[test]
+    fn the_limit_is_that_of_each_key() {
+        let mut decoder = Decoder::default();
+        let limits = [window(1, 60), window(2, 60), window(1, 61), window(300, 60)];
+        for turn in 0..40 {
+            let limit = limits[turn * turn % limits.len()];
+            let mut key = Vec::new();
+            Prefix::new(Space::Rule, [("ip", "*")], &limit).write_key(turn.to_string(), &mut key);
+            assert_eq!(decoder.limit(&key).unwrap(), limit);
+        }
+        assert!(decoder.limit(b"no key of ours").is_err());
+    }
 }

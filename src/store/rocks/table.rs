@@ -43,6 +43,24 @@ impl KeyHash {
     }
 }
 
+/// One of several parts of the table, by stripes.
+#[derive(Debug, Clone, Copy)]
+pub struct Part {
+    number: usize,
+    of: usize,
+}
+
+impl Part {
+    pub fn all(parts: usize) -> impl Iterator<Item = Self> {
+        (0..parts).map(move |number| Self { number, of: parts })
+    }
+
+    /// Whether the counter with this hash is in this part.
+    pub fn holds(self, hash: KeyHash) -> bool {
+        hash.stripe() % self.of == self.number
+    }
+}
+
 /// What an action on a counter came to.
 pub struct Acted {
     pub outcome: Outcome,
@@ -306,9 +324,8 @@ impl Table {
         Ok(())
     }
 
-    /// A change that was found in the journal when the store was opened, in segment `number`.
-    pub fn replay(&self, key: &[u8], state: Option<(State, Timestamp)>, number: u32) {
-        let hash = self.hash(key);
+    /// A change of the counter with `hash` that was found in the journal when the store was opened, in segment `number`.
+    pub fn replay(&self, hash: KeyHash, state: Option<(State, Timestamp)>, number: u32) {
         let mut stripe = self.stripe(hash.stripe());
         let index = stripe.find(hash.high);
         if index.is_none() {

@@ -10,6 +10,7 @@ use std::task::{Context, Waker};
 use parking_lot::Mutex as RealMutex;
 
 use super::super::disk::EachRecord;
+use super::super::journal::{self, Change};
 use super::super::sorted::Sorted;
 use super::*;
 use crate::clock::Clock;
@@ -305,33 +306,99 @@ fn commits_keep_the_journal_within_its_bound() {
     });
 }
 
+/// An engine that finds `disk` as another one has left it.
+fn started_on(disk: &Arc<TestDisk>) -> TestEngine {
+    let last_commit = *disk.journal.lock().last_key_value().unwrap().0;
+    let (budget, timings) = (Arc::new(CounterBudget::new(Bounds::default())), Timings::new(Clock::system()));
+    let journal = Journal { last_commit, max_bytes: 1 << 20 };
+    let table = Arc::new(Table::new(MEMORY));
+    Arc::new(Engine::new(Arc::clone(disk), table, budget, Durability::Wal, timings, journal))
+}
+
+/// Applies `action` to the counter of `actor` under a limit of `credits` a minute, with a key as the store makes them.
+fn apply(engine: &TestEngine, actor: &str, credits: u64, action: Action) -> Acted {
+    let limit = window(credits, 60);
+    let mut key = Vec::new();
+    Prefix::new(Space::Rule, [], &limit).write_key(actor, &mut key);
+    engine.act(&key, &Entry { key: 0..0, limit, action, at: at(0) }, at(0)).unwrap()
+}
+
 #[test]
 fn a_restart_takes_up_the_journal() {
     wait(async {
         let (before, disk) = engine(Durability::Wal, MEMORY);
-        let key = |actor: &str| {
-            let mut key = Vec::new();
-            Prefix::new(Space::Rule, [], &window(1_000, 60)).write_key(actor, &mut key);
-            key
-        };
-        let entry = |action| Entry { key: 0..0, limit: window(1_000, 60), action, at: at(0) };
-        let apply = |engine: &TestEngine, actor: &str, action| engine.act(&key(actor), &entry(action), at(0)).unwrap();
         for actor in ["a", "b", "a", "c"] {
-            apply(&before, actor, TAKE);
+            apply(&before, actor, 1_000, TAKE);
         }
-        before.settle(apply(&before, "c", Action::Forget).durable_after).await.unwrap();
+        before.settle(apply(&before, "c", 1_000, Action::Forget).durable_after).await.unwrap();
         let last_commit = *disk.journal.lock().last_key_value().unwrap().0;
 
-        let (budget, timings) = (Arc::new(CounterBudget::new(Bounds::default())), Timings::new(Clock::system()));
-        let journal = Journal { last_commit, max_bytes: 1 << 20 };
-        let table = Arc::new(Table::new(MEMORY));
-        let after = Arc::new(Engine::new(Arc::clone(&disk), table, budget, Durability::Wal, timings, journal));
+        let after = started_on(&disk);
         after.replay().unwrap();
         assert_eq!(after.write_back.journal_bytes(), before.write_back.journal_bytes());
-        let left = |actor| apply(&after, actor, TAKE).outcome.left;
+        let left = |actor| apply(&after, actor, 1_000, TAKE).outcome.left;
         assert_eq!((left("a"), left("b"), left("c")), (997, 998, 999));
         after.check().await.unwrap();
         assert!(disk.journal.lock().last_key_value().unwrap().0 > &last_commit);
+    });
+}
+
+/// Several threads share the records out; each counter's last change must still be the one that stays.
+#[test]
+fn a_restart_ends_in_the_newest_state_of_every_counter() {
+    wait(async {
+        const ACTORS: u64 = 2_000;
+        let (before, disk) = engine(Durability::Wal, MEMORY);
+        for commit in 1..=50 {
+            let acted = (0..ACTORS).filter(|actor| actor % commit == 0).flat_map(|actor| {
+                [1_000, 2_000].map(|credits| apply(&before, &actor.to_string(), credits, TAKE).durable_after)
+            });
+            let last = acted.max().unwrap();
+            before.settle(last).await.unwrap();
+        }
+        let after = started_on(&disk);
+        after.replay().unwrap();
+        for actor in 0..ACTORS {
+            for credits in [1_000, 2_000] {
+                let left = |engine| apply(engine, &actor.to_string(), credits, LOOK).outcome.left;
+                assert_eq!(left(&after), left(&before), "actor {actor} of {credits}");
+            }
+        }
+    });
+}
+
+/// As one that a format of tomorrow would write: nothing of it may be lost.
+#[test]
+fn a_change_that_makes_no_sense_becomes_a_record_as_it_is() {
+    wait(async {
+        let (before, disk) = engine(Durability::Wal, MEMORY);
+        before.settle(apply(&before, "a", 1_000, TAKE).durable_after).await.unwrap();
+        let mut record = Vec::new();
+        let mut staged = Vec::new();
+        for number in 0..100 {
+            journal::stage(&mut staged, format!("unknown {number}").as_bytes(), |out| out.extend_from_slice(b"value"));
+        }
+        Packer::default().pack(&staged, &mut record);
+        disk.journal.lock().insert(7, record);
+        let after = started_on(&disk);
+        after.replay().unwrap();
+        assert_eq!(disk.counters.lock().len(), 100);
+        assert!(disk.counters.lock().iter().all(|(key, value)| key.starts_with(b"unknown ") && value == b"value"));
+        assert_eq!(apply(&after, "a", 1_000, TAKE).outcome.left, 998);
+    });
+}
+
+#[test]
+fn a_damaged_journal_is_no_start() {
+    wait(async {
+        let (before, disk) = engine(Durability::Wal, MEMORY);
+        before.settle(apply(&before, "a", 1_000, TAKE).durable_after).await.unwrap();
+        let mut damaged = disk.journal.lock().first_key_value().unwrap().1.clone();
+        damaged.pop();
+        // More than the threads have in hand at once.
+        disk.journal.lock().extend((100..200).map(|number| (number, damaged.clone())));
+        let refused = started_on(&disk).replay().unwrap_err();
+        assert_eq!(refused.to_string(), "a journal record ends in the middle of a change");
     });
 }
 
