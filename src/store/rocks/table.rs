@@ -38,26 +38,9 @@ pub struct KeyHash {
 }
 
 impl KeyHash {
-    fn stripe(self) -> usize {
+    /// The number of the stripe that has the counter.
+    pub fn stripe(self) -> usize {
         self.low as usize % STRIPES
-    }
-}
-
-/// One of several parts of the table, by stripes.
-#[derive(Debug, Clone, Copy)]
-pub struct Part {
-    number: usize,
-    of: usize,
-}
-
-impl Part {
-    pub fn all(parts: usize) -> impl Iterator<Item = Self> {
-        (0..parts).map(move |number| Self { number, of: parts })
-    }
-
-    /// Whether the counter with this hash is in this part.
-    pub fn holds(self, hash: KeyHash) -> bool {
-        hash.stripe() % self.of == self.number
     }
 }
 
@@ -92,6 +75,14 @@ pub struct Due<'a> {
     pub now: Timestamp,
     pub group: &'a GroupCommit,
     pub budget: &'a CounterBudget,
+}
+
+/// A change that was found in the journal when the store was opened.
+pub struct Replayed {
+    pub hash: KeyHash,
+    pub state: Option<(State, Timestamp)>,
+    /// The number of the segment that it was in.
+    pub segment: u32,
 }
 
 /// What the table holds, and how it served.
@@ -324,16 +315,18 @@ impl Table {
         Ok(())
     }
 
-    /// A change of the counter with `hash` that was found in the journal when the store was opened, in segment `number`.
-    pub fn replay(&self, hash: KeyHash, state: Option<(State, Timestamp)>, number: u32) {
-        let mut stripe = self.stripe(hash.stripe());
-        let index = stripe.find(hash.high);
-        if index.is_none() {
-            stripe.make_room(self.stripe_memory, &self.marks);
+    /// Makes changes of one stripe that were found in the journal when the store was opened.
+    pub fn replay(&self, stripe: usize, changes: impl Iterator<Item = Replayed>) {
+        let mut stripe = self.stripe(stripe);
+        for Replayed { hash, state, segment } in changes {
+            let index = stripe.find(hash.high);
+            if index.is_none() {
+                stripe.make_room(self.stripe_memory, &self.marks);
+            }
+            let tags = Tags { recorded: false, mark: segment as Mark, ..stripe.loaded_tags(0, false) };
+            let (state, expires) = state.unzip();
+            stripe.set(index, hash.high, state, expires.unwrap_or_default(), tags);
         }
-        let tags = Tags { recorded: false, mark: number as Mark, ..stripe.loaded_tags(0, false) };
-        let (state, expires) = state.unzip();
-        stripe.set(index, hash.high, state, expires.unwrap_or_default(), tags);
     }
 
     /// A record that was in RocksDB when nothing had left the table yet. The counter is loaded if there is room. No
