@@ -17,12 +17,12 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Frame, SizeHint};
+use hyper_util::rt::TokioExecutor;
 use hyper_util::server::conn::auto::Builder;
 use parking_lot::Mutex;
 use tokio::time::{Sleep, timeout};
 
 use super::api::problem::Problem;
-use super::drive::Begun;
 use super::one_timer::OneTimer;
 use super::wakes;
 use crate::server::connection::{Cut, Timeouts};
@@ -38,9 +38,9 @@ const WINDOW: u32 = 64 * 1024;
 /// HTTP/2: how long an answer waits for the rest of an unread body.
 const SETTLING: Duration = Duration::from_millis(200);
 
-/// The library's settings; its streams go to `streams`.
-pub fn builder(timeouts: Timeouts, streams: Begun) -> Builder<Begun> {
-    let mut builder = Builder::new(streams);
+/// The library's settings.
+pub fn builder(timeouts: Timeouts) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(OneTimer::default()).header_read_timeout(timeouts.request).max_buf_size(FREE);
     builder
         .http2()

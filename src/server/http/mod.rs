@@ -5,7 +5,6 @@
 pub mod api;
 pub(super) mod auth;
 mod bounds;
-mod drive;
 mod health;
 mod hot;
 mod metrics;
@@ -18,7 +17,7 @@ mod unread;
 mod wakes;
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -44,13 +43,13 @@ pub use self::api::ratelimit::RateLimitHeaders;
 use self::api::{Api, HitRoute, problem};
 pub use self::api::{ApiSettings, DEFAULT_MAX_HITS};
 pub(super) use self::bounds::{BodyBounds, beyond, bound_body};
-use self::drive::{Begun, Driven};
 pub(super) use self::hot::{Hot, Incoming, Routes};
 pub use self::metrics_path::{DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
 pub(super) use self::reply::Reply;
 use self::timed::Timed;
 pub(super) use self::told::{Told, count as count_told, count_told as count_told_by};
 use self::unread::Unread;
+use self::wakes::Wakes;
 use super::Limits;
 use super::accept::Front;
 use super::auth::Access;
@@ -161,25 +160,25 @@ pub(super) async fn serve_routes(
             Ok::<_, Infallible>(replies.hold(version, response))
         })
     });
-    let streams = Begun::default();
-    let builder = bounds::builder(timeouts, streams.clone());
-    let connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
-    let mut driven = Driven::new(connection, streams);
+    let builder = bounds::builder(timeouts);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    let mut wakes = Wakes::default();
     // In a set of its own it is polled when it was woken, not whenever the connection is: that costs as much as a timer
     // or two for each.
     let mut over: FuturesUnordered<_> = [over(&closing, &has_begun, &unread, timeouts)].into_iter().collect();
     let served = tokio::select! {
         biased;
-        served = &mut driven => served,
+        served = poll_fn(|context| wakes.poll(&mut connection, context)) => served,
         Some(over) = over.next() => match over {
             Over::Closing => {
                 // What has come in by now is taken up, which the library would not do once it is told to end.
                 tokio::task::yield_now().await;
-                match poll!(&mut driven) {
+                match poll!(connection.as_mut()) {
                     Poll::Ready(served) => served,
                     Poll::Pending => {
-                        driven.connection.as_mut().graceful_shutdown();
-                        driven.await
+                        connection.as_mut().graceful_shutdown();
+                        connection.await
                     }
                 }
             }

@@ -1,9 +1,8 @@
-//! A run less of a connection's task for each request: it does not wake itself for nothing.
+//! A run of the connection's task less for each request over HTTP/1.
 //!
 //! Taking a piece of a body wakes the library's side of the connection, so that it sends the next piece. Over HTTP/1 that
 //! is the very task that takes it, and it would run again as soon as it waits, also when that piece was the last. Here
-//! the task is woken for the next piece, and not for none. Over HTTP/2 a stream that sends something wakes the connection,
-//! which is not woken when it is about to be polled.
+//! the task is woken for the next piece, and not for none.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -14,16 +13,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use hyper::body::{Body, Frame};
 
 thread_local! {
-    static MUTED: Cell<Muted> = const { Cell::new(Muted { task: ptr::null(), is_woken: false }) };
-}
-
-/// The task that this thread does not wake.
-#[derive(Clone, Copy)]
-struct Muted {
-    /// By its waker; null: there is none.
-    task: *const (),
-    /// It was to be.
-    is_woken: bool,
+    /// The task on this thread that takes a piece of a body now, until it wakes itself; null: none does.
+    static TAKES: Cell<*const ()> = const { Cell::new(ptr::null()) };
 }
 
 /// What a connection is woken by.
@@ -43,11 +34,6 @@ impl Wakes {
         };
         Pin::new(connection).poll(&mut Context::from_waker(waker))
     }
-
-    /// The connection is polled next in any case.
-    pub fn mute(&self) -> Mute {
-        Mute::new(self.waker.as_ref().map_or(ptr::null(), |(_, waker)| waker.data()))
-    }
 }
 
 struct Task(Waker);
@@ -58,35 +44,32 @@ impl Wake for Task {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let muted = MUTED.get();
-        if ptr::eq(muted.task, Arc::as_ptr(self).cast()) {
-            MUTED.set(Muted { is_woken: true, ..muted });
+        if ptr::eq(TAKES.get(), Arc::as_ptr(self).cast()) {
+            TAKES.set(ptr::null());
         } else {
             self.0.wake_by_ref();
         }
     }
 }
 
-/// While it exists, this thread does not wake the task.
-pub struct Mute {
-    /// What was muted before.
-    before: Muted,
-}
+/// Ends the taking, even by a panic.
+struct Taking;
 
-impl Mute {
-    fn new(task: *const ()) -> Self {
-        Self { before: MUTED.replace(Muted { task, is_woken: false }) }
+impl Taking {
+    fn begin(task: &Waker) -> Self {
+        TAKES.set(task.data());
+        Self
     }
 
-    /// Ends it; whether the task was to be woken.
-    fn end(self) -> bool {
-        MUTED.get().is_woken
+    /// Whether the task has woken itself meanwhile.
+    fn has_woken(&self) -> bool {
+        TAKES.get().is_null()
     }
 }
 
-impl Drop for Mute {
+impl Drop for Taking {
     fn drop(&mut self) {
-        MUTED.set(self.before);
+        TAKES.set(ptr::null());
     }
 }
 
@@ -95,9 +78,11 @@ pub fn poll_frame<B: Body + Unpin>(
     body: &mut B,
     context: &mut Context<'_>,
 ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-    let mute = Mute::new(context.waker().data());
+    let taking = Taking::begin(context.waker());
     let frame = Pin::new(&mut *body).poll_frame(context);
-    if mute.end() && !body.is_end_stream() {
+    let has_woken = taking.has_woken();
+    drop(taking);
+    if has_woken && !body.is_end_stream() {
         context.waker().wake_by_ref();
     }
     frame
@@ -179,34 +164,12 @@ mod tests {
         let elsewhere = Arc::new(Woken::default());
         let task = Waker::from(Arc::clone(&elsewhere));
         let mut connection = poll_fn(|context| {
-            let _mute = Mute::new(context.waker().data());
+            let _taking = Taking::begin(context.waker());
             let waker = context.waker().clone();
             std::thread::spawn(move || waker.wake()).join().unwrap();
             Poll::Ready(())
         });
         assert!(Wakes::default().poll(&mut connection, &Context::from_waker(&task)).is_ready());
         assert_eq!(elsewhere.0.load(Relaxed), 1);
-    }
-
-    #[test]
-    fn a_connection_that_is_polled_next_is_woken_afterwards_again() {
-        let woken = Arc::new(Woken::default());
-        let task = Waker::from(Arc::clone(&woken));
-        let (mut wakes, mut waker) = (Wakes::default(), None);
-        let mut connection = poll_fn(|context| {
-            waker = Some(context.waker().clone());
-            Poll::Ready(())
-        });
-        assert!(wakes.poll(&mut connection, &Context::from_waker(&task)).is_ready());
-        let waker = waker.unwrap();
-        let mute = wakes.mute();
-        // A stream that takes a piece of its body meanwhile.
-        let mut body = Sent { pieces: ["all"].into(), sender: waker.clone() };
-        let _ = poll_frame(&mut body, &mut Context::from_waker(&waker));
-        waker.wake_by_ref();
-        assert_eq!(woken.0.load(Relaxed), 0);
-        drop(mute);
-        waker.wake_by_ref();
-        assert_eq!(woken.0.load(Relaxed), 1);
     }
 }
