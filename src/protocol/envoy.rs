@@ -3,8 +3,6 @@
 //! The service itself is in `server`. A descriptor is one operation: its entries as pairs, and the request's `domain`.
 //! Source: <https://www.envoyproxy.io/docs/envoy/latest/api-v3/service/ratelimit/v3/rls.proto>.
 
-use std::borrow::Cow;
-
 use self::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use self::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use self::messages::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
@@ -98,9 +96,9 @@ pub fn read_descriptor(
         if entry.key.is_empty() {
             return Err(InvalidRequest::NoKey { descriptor: index, entry: place });
         }
-        operation.set(&text(&entry.key), &text(&entry.value));
+        operation.set(&String::from_utf8_lossy(&entry.key), &String::from_utf8_lossy(&entry.value));
     }
-    operation.set(DOMAIN, &text(&request.domain));
+    operation.set(DOMAIN, &String::from_utf8_lossy(&request.domain));
     let limit = match &descriptor.limit {
         None => None,
         Some(given) => Some(limit(given).ok_or(InvalidRequest::Override { descriptor: index })?),
@@ -108,11 +106,6 @@ pub fn read_descriptor(
     // In the request, an unset field is 0.
     let of_request = (request.hits_addend > 0).then_some(u64::from(request.hits_addend));
     Ok(DescriptorAsk { cost: descriptor.hits_addend.or(of_request), limit })
-}
-
-/// What is no UTF-8 is looked for only where there is some, which takes twice as long.
-fn text(bytes: &[u8]) -> Cow<'_, str> {
-    str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
 fn limit(given: &RateLimitOverride) -> Option<Limit> {
