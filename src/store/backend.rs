@@ -65,7 +65,8 @@ impl Store for Backend {
         match self {
             Backend::Memory(store) => store.apply(batch).await,
             Backend::Rocks(store) => store.apply(batch).await,
-            Backend::Redis(store) => store.apply(batch).await,
+            // Boxed: every connection and request would have the room that it needs.
+            Backend::Redis(store) => Box::pin(store.apply(batch)).await,
         }
     }
 

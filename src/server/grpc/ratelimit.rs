@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::http::HeaderMap;
-use bytes::BytesMut;
 use tonic::{Code as TonicCode, Request, Response, Status};
 
 use crate::clock::ceil_seconds;
@@ -68,7 +67,9 @@ impl RateLimits {
         }
         let is_over = statuses.iter().any(|status| status.code() == Code::OverLimit);
         let overall_code = if is_over { Code::OverLimit } else { Code::Ok };
-        let response_headers_to_add = self.response_headers(requests, &statuses);
+        // Without a dialect, only a denial has a header.
+        let is_silent = !is_over && self.headers == RateLimitHeaders::NONE;
+        let response_headers_to_add = if is_silent { Vec::new() } else { self.response_headers(requests, &statuses) };
         Ok(RateLimitResponse { overall_code: overall_code.into(), statuses, response_headers_to_add })
     }
 
@@ -85,7 +86,7 @@ impl RateLimits {
         let strictest = by_a_rule.min_by_key(|(_, status)| (status.code() != Code::OverLimit, status.limit_remaining));
         let Some(answer) = strictest.and_then(|(index, _)| Answer::of(requests, index).ok()) else { return Vec::new() };
         let mut headers = HeaderMap::new();
-        self.headers.write(&answer.standing(), &mut headers, &mut BytesMut::new());
+        self.headers.write(&answer.standing(), &mut headers, &mut Vec::new());
         let written =
             headers.iter().filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())));
         written.map(|(key, value)| HeaderValue { key, value }).collect()

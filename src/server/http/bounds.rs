@@ -17,12 +17,14 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Frame, SizeHint};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::TokioExecutor;
 use hyper_util::server::conn::auto::Builder;
 use parking_lot::Mutex;
 use tokio::time::{Sleep, timeout};
 
 use super::api::problem::Problem;
+use super::one_timer::OneTimer;
+use super::wakes;
 use crate::server::connection::{Cut, Timeouts};
 use crate::server::memory::{BufferMemory, FREE, Share};
 
@@ -39,10 +41,10 @@ const SETTLING: Duration = Duration::from_millis(200);
 /// The library's settings.
 pub fn builder(timeouts: Timeouts) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(timeouts.request).max_buf_size(FREE);
+    builder.http1().timer(OneTimer::default()).header_read_timeout(timeouts.request).max_buf_size(FREE);
     builder
         .http2()
-        .timer(TokioTimer::new())
+        .timer(OneTimer::default())
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_HEAD)
         .initial_stream_window_size(WINDOW)
@@ -159,7 +161,7 @@ where
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
-        let Poll::Ready(frame) = Pin::new(body).poll_frame(context) else {
+        let Poll::Ready(frame) = wakes::poll_frame(body, context) else {
             let limit = self.account.timeouts.request;
             let overdue = self.overdue.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
             ready!(overdue.as_mut().poll(context));

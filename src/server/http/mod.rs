@@ -9,13 +9,15 @@ mod health;
 mod hot;
 mod metrics;
 mod metrics_path;
+mod one_timer;
 mod reply;
 mod timed;
 mod told;
 mod unread;
+mod wakes;
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -29,9 +31,11 @@ use axum::handler::Handler;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::get;
-use futures_util::poll;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{StreamExt, poll};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use tokio_util::sync::CancellationToken;
 
 pub(super) use self::api::answer::Answer;
 pub use self::api::check::{CheckOperation, CheckSettings};
@@ -45,6 +49,7 @@ pub(super) use self::reply::Reply;
 use self::timed::Timed;
 pub(super) use self::told::{Told, count as count_told, count_told as count_told_by};
 use self::unread::Unread;
+use self::wakes::Wakes;
 use super::Limits;
 use super::accept::Front;
 use super::auth::Access;
@@ -139,10 +144,11 @@ pub(super) async fn serve_routes(
     timeouts: Timeouts,
     lease: Lease,
 ) {
-    let stream = Timed::new(stream, timeouts, Arc::clone(&lease.metrics));
+    let Lease { closing, memory, metrics } = lease;
+    let stream = Timed::new(stream, timeouts, Arc::clone(&metrics));
     let has_begun = Arc::new(AtomicBool::new(false));
     let begun = Arc::clone(&has_begun);
-    let unread = Unread::new(lease.memory);
+    let unread = Unread::new(memory);
     let replies = Arc::clone(&unread);
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         begun.store(true, Relaxed);
@@ -157,37 +163,54 @@ pub(super) async fn serve_routes(
     let builder = bounds::builder(timeouts);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
+    let mut wakes = Wakes::default();
+    // In a set of its own it is polled when it was woken, not whenever the connection is: that costs as much as a timer
+    // or two for each.
+    let mut over: FuturesUnordered<_> = [over(&closing, &has_begun, &unread, timeouts)].into_iter().collect();
     let served = tokio::select! {
         biased;
-        served = connection.as_mut() => served,
-        () = lease.closing.cancelled() => {
-            // What has come in by now is taken up, which the library would not do once it is told to end.
-            tokio::task::yield_now().await;
-            match poll!(connection.as_mut()) {
-                Poll::Ready(served) => served,
-                Poll::Pending => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
+        served = poll_fn(|context| wakes.poll(&mut connection, context)) => served,
+        Some(over) = over.next() => match over {
+            Over::Closing => {
+                // What has come in by now is taken up, which the library would not do once it is told to end.
+                tokio::task::yield_now().await;
+                match poll!(connection.as_mut()) {
+                    Poll::Ready(served) => served,
+                    Poll::Pending => {
+                        connection.as_mut().graceful_shutdown();
+                        connection.await
+                    }
                 }
             }
-        }
-        () = no_request(&has_begun, timeouts.request) => {
-            lease.metrics.limits.reached(Limit::RequestTimeout);
-            Ok(())
-        }
-        () = unread.stalled(timeouts.write) => {
-            lease.metrics.limits.reached(Limit::WriteTimeout);
-            Ok(())
+            Over::Passed(limit) => {
+                metrics.limits.reached(limit);
+                Ok(())
+            }
         }
     };
     if let Err(error) = served {
         if error.downcast_ref().is_some_and(hyper::Error::is_timeout) {
-            lease.metrics.limits.reached(Limit::RequestTimeout);
+            metrics.limits.reached(Limit::RequestTimeout);
         }
         ENDED_EARLY.say(|more| {
             let error = error.to_string();
             tracing::debug!(error = %Escaped::error(&error), more, "an HTTP connection ended early");
         });
+    }
+}
+
+/// Why a connection is to end.
+enum Over {
+    Closing,
+    Passed(Limit),
+}
+
+async fn over(closing: &CancellationToken, has_begun: &AtomicBool, unread: &Unread, timeouts: Timeouts) -> Over {
+    tokio::select! {
+        biased;
+        () = closing.cancelled() => Over::Closing,
+        () = no_request(has_begun, timeouts.request) => Over::Passed(Limit::RequestTimeout),
+        () = unread.stalled(timeouts.write) => Over::Passed(Limit::WriteTimeout),
     }
 }
 

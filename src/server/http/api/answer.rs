@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue};
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use serde::Serialize;
 
 use super::number::write_number;
@@ -55,30 +55,35 @@ impl<'a> Answer<'a> {
     }
 
     /// Adds the headers that a response with this answer has, and gives the body: what serde would write, and a
-    /// newline. `text` is where they are written; it keeps what room is left.
-    pub fn write(&self, dialects: RateLimitHeaders, headers: &mut HeaderMap, text: &mut BytesMut) -> Bytes {
+    /// newline. `text` is where they are written first.
+    pub fn write(&self, dialects: RateLimitHeaders, headers: &mut HeaderMap, text: &mut Vec<u8>) -> Bytes {
         headers.insert(CONTENT_TYPE, JSON);
         dialects.write(&self.standing(), headers, text);
+        text.clear();
         self.write_json(text);
-        text.split().freeze()
+        Bytes::copy_from_slice(text)
     }
 
-    fn write_json(&self, out: &mut BytesMut) {
-        out.put_slice(if self.allowed { b"{\"allowed\":true,\"limit\":" } else { b"{\"allowed\":false,\"limit\":" });
+    fn write_json(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(if self.allowed {
+            b"{\"allowed\":true,\"limit\":"
+        } else {
+            b"{\"allowed\":false,\"limit\":"
+        });
         write_number(self.limit, out);
-        out.put_slice(b",\"remaining\":");
+        out.extend_from_slice(b",\"remaining\":");
         write_number(self.remaining, out);
-        out.put_slice(b",\"reset\":");
+        out.extend_from_slice(b",\"reset\":");
         write_number(self.reset, out);
-        out.put_slice(b",\"retryAfter\":");
+        out.extend_from_slice(b",\"retryAfter\":");
         match self.retry_after {
             Some(seconds) => write_number(seconds, out),
-            None => out.put_slice(b"null"),
+            None => out.extend_from_slice(b"null"),
         }
-        out.put_slice(b",\"rule\":");
+        out.extend_from_slice(b",\"rule\":");
         // Writing a string to memory never fails.
-        let _ = serde_json::to_writer(out.writer(), &self.rule);
-        out.put_slice(b"}\n");
+        let _ = serde_json::to_writer(&mut *out, &self.rule);
+        out.extend_from_slice(b"}\n");
     }
 
     pub fn standing(&self) -> Standing<'_> {
@@ -126,7 +131,7 @@ mod tests {
             let (limit, remaining, reset) = (number, number / 3, number / 7);
             let rule = Cow::Borrowed(rule);
             let answer = Answer { allowed, limit, remaining, reset, retry_after, rule, window_seconds: None };
-            let mut written = BytesMut::new();
+            let mut written = Vec::new();
             answer.write_json(&mut written);
             assert_eq!(written, json_line(&answer).unwrap());
         }

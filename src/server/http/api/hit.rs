@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Response, StatusCode};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use serde::Deserialize;
 
 use super::answer::Answer;
@@ -41,17 +41,12 @@ pub async fn hit(State(api): State<Arc<Api>>, request: Request) -> Result<Respon
     Ok(api.ask_one(head.headers, body, Intent::Hit).await?.map(Body::from))
 }
 
-/// Room for the text of a common answer, its headers included (bytes).
-const ANSWER: usize = 512;
-/// How much room is made at a time: what is written is used up, until all who had a part of it are done.
-const ANSWERS: usize = 4096;
-
 /// What the answer to one hit or peek is made of.
 #[derive(Default)]
 struct Work {
     requests: Requests,
     operation: Operation,
-    text: BytesMut,
+    text: Vec<u8>,
 }
 
 pooled!(Box<Work>, |work| work.requests.memory() + work.operation.memory() + work.text.capacity());
@@ -87,9 +82,6 @@ impl Api {
         self.limiter.apply(&mut work.requests).await;
         let answer = Answer::of(&work.requests, 0)?;
         headers.clear();
-        if work.text.capacity() < ANSWER {
-            work.text.reserve(ANSWERS);
-        }
         let body = answer.write(self.settings.headers, &mut headers, &mut work.text);
         let mut response = Response::new(body);
         *response.headers_mut() = headers;

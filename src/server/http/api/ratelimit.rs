@@ -7,7 +7,6 @@ use std::str::FromStr;
 
 use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
-use bytes::{BufMut, BytesMut};
 
 use super::number::write_number;
 
@@ -38,7 +37,7 @@ pub struct RateLimitHeaders {
 }
 
 impl RateLimitHeaders {
-    const NONE: Self = Self { draft: false, triple: false, x: false };
+    pub const NONE: Self = Self { draft: false, triple: false, x: false };
 }
 
 impl FromStr for RateLimitHeaders {
@@ -78,11 +77,13 @@ pub struct Standing<'a> {
 }
 
 impl RateLimitHeaders {
-    /// Adds the headers that say it. `text` is where they are written; it keeps what room is left.
-    pub fn write(self, standing: &Standing, headers: &mut HeaderMap, text: &mut BytesMut) {
+    /// Adds the headers that say it. `text` is where they are written first.
+    pub fn write(self, standing: &Standing, headers: &mut HeaderMap, text: &mut Vec<u8>) {
         if self.draft {
+            text.clear();
             standing.write_policy(text);
             insert_text(headers, POLICY, text);
+            text.clear();
             standing.write_service_limit(text);
             insert_text(headers, CURRENT, text);
         }
@@ -99,38 +100,37 @@ impl RateLimitHeaders {
 }
 
 impl Standing<'_> {
-    fn write_policy(&self, out: &mut BytesMut) {
+    fn write_policy(&self, out: &mut Vec<u8>) {
         self.write_name(out);
-        out.put_slice(b";q=");
+        out.extend_from_slice(b";q=");
         write_number(self.limit.min(MAX_INTEGER), out);
         if let Some(seconds) = self.window_seconds {
-            out.put_slice(b";w=");
+            out.extend_from_slice(b";w=");
             write_number(seconds.clamp(1, MAX_INTEGER), out);
         }
     }
 
     /// A `Retry-After` may not end before the time that `t` names, so that is cut to it where a bucket trickles.
-    fn write_service_limit(&self, out: &mut BytesMut) {
+    fn write_service_limit(&self, out: &mut Vec<u8>) {
         self.write_name(out);
-        out.put_slice(b";r=");
+        out.extend_from_slice(b";r=");
         write_number(self.remaining.min(MAX_INTEGER), out);
         let until = self.retry_after.map_or(self.reset, |retry| retry.min(self.reset));
         if until > 0 {
-            out.put_slice(b";t=");
+            out.extend_from_slice(b";t=");
             write_number(until.min(MAX_INTEGER), out);
         }
     }
 
-    fn write_name(&self, out: &mut BytesMut) {
-        out.put_u8(b'"');
-        out.put_slice(self.policy.as_bytes());
-        out.put_u8(b'"');
+    fn write_name(&self, out: &mut Vec<u8>) {
+        out.push(b'"');
+        out.extend_from_slice(self.policy.as_bytes());
+        out.push(b'"');
     }
 }
 
-/// Takes what is in `text` for the header's value.
-fn insert_text(headers: &mut HeaderMap, name: HeaderName, text: &mut BytesMut) {
-    if let Ok(value) = HeaderValue::from_maybe_shared(text.split().freeze()) {
+fn insert_text(headers: &mut HeaderMap, name: HeaderName, text: &[u8]) {
+    if let Ok(value) = HeaderValue::from_bytes(text) {
         headers.insert(name, value);
     }
 }
@@ -144,7 +144,7 @@ mod tests {
 
     fn written(dialects: &str, standing: &Standing) -> Vec<String> {
         let mut headers = HeaderMap::new();
-        dialects.parse::<RateLimitHeaders>().unwrap().write(standing, &mut headers, &mut BytesMut::new());
+        dialects.parse::<RateLimitHeaders>().unwrap().write(standing, &mut headers, &mut Vec::new());
         headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect()
     }
 

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use bytes::BytesMut;
 
 use self::forwarded::Forwarded;
 pub use self::settings::CheckSettings;
@@ -42,6 +41,6 @@ async fn answer(api: &Api, forwarded: &Forwarded<'_>) -> Result<Response, Proble
     let answer = Answer::of(&requests, 0)?;
     let status = if answer.allowed { StatusCode::OK } else { settings.deny_status };
     let mut response = status.into_response();
-    api.settings.headers.write(&answer.standing(), response.headers_mut(), &mut BytesMut::new());
+    api.settings.headers.write(&answer.standing(), response.headers_mut(), &mut Vec::new());
     Ok(response)
 }
