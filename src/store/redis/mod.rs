@@ -10,22 +10,27 @@
 //! Nothing is ever sent twice unless Redis said that it did not do it: a call whose reply got lost is an error, and may
 //! or may not have counted once.
 
+mod answers;
 mod arguments;
 mod breaker;
 mod bucket;
 mod call;
 mod cluster;
+mod command;
 mod group;
 mod in_flight;
 mod invalid_target;
 mod key;
+mod link;
 mod node_client;
 mod options;
+mod reply;
 mod scan;
 mod script_calls;
 mod shared_connection;
 mod slots;
 mod source;
+mod stream;
 mod target;
 mod tls;
 mod window;

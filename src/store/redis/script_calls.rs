@@ -1,7 +1,8 @@
 //! Which script answers a group of actions: the call that applies them, and what its reply says of each.
 
-use super::call::{Call, Failure, Reply};
+use super::call::{Call, Failure};
 use super::group::{Group, Meaning};
+use super::reply::Reply;
 use super::{bucket, window};
 use crate::algorithm::Outcome;
 use crate::store::batch::Batch;
