@@ -31,8 +31,8 @@ static SLIDING_LOG: Script = script!("sliding_log");
 static TOKEN_BUCKET: Script = script!("token_bucket");
 static LEAKY_BUCKET: Script = script!("leaky_bucket");
 
-/// The call that applies a group's actions to its bucket.
-pub(super) fn call(batch: &Batch, group: &Group) -> Call {
+/// The call that applies a group's actions to its bucket; it takes the group's key.
+pub(super) fn call(batch: &Batch, group: &mut Group) -> Call {
     let script = match group.limit.kind() {
         Kind::FixedWindow => &FIXED_WINDOW,
         Kind::SlidingWindow => &SLIDING_WINDOW,
@@ -45,7 +45,7 @@ pub(super) fn call(batch: &Batch, group: &Group) -> Call {
     for entry in group.entries(batch) {
         arguments.push(&action(entry.action, batch.brought_time(entry)));
     }
-    Call::Script { script, key: group.key.clone(), arguments, actions: group.indices.len() }
+    Call::Script { script, key: std::mem::take(&mut group.key), arguments, actions: group.indices.len() }
 }
 
 /// The limit's numbers, in the order in which the algorithm's script reads them.
@@ -113,8 +113,8 @@ mod tests {
     #[test]
     fn a_call_says_in_decimals_what_is_asked() {
         let arguments = |limit| {
-            let (batch, groups) = group(limit);
-            let Call::Script { arguments, .. } = call(&batch, &groups[0]) else { panic!("no script") };
+            let (batch, mut groups) = group(limit);
+            let Call::Script { arguments, .. } = call(&batch, &mut groups[0]) else { panic!("no script") };
             String::from_utf8(arguments.as_bytes().to_vec()).unwrap()
         };
         let actions = "$29\r\nstrict 3 18446744073709551615\r\n$12\r\nforget 0 now\r\n";

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Buf, Bytes, BytesMut};
 use parking_lot::Mutex;
 use redis::{ErrorKind, RedisError};
-use tokio::io::{AsyncReadExt, AsyncWrite};
+use tokio::io::AsyncReadExt;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -274,7 +274,7 @@ impl Driver {
 }
 
 impl Drop for Driver {
-    /// Nobody waits for a connection that has ended, however it did.
+    /// However the connection has ended, none goes on waiting for it.
     fn drop(&mut self) {
         let mut queue = self.queue.lock();
         queue.is_closed = true;
@@ -290,4 +290,132 @@ impl Drop for Driver {
 /// What is said of a connection that its own side ended.
 pub(super) fn closed() -> RedisError {
     io::Error::from(io::ErrorKind::ConnectionReset).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::future::join;
+    use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// A link, and Redis's end of it.
+    fn link() -> (Link, DuplexStream) {
+        let (ours, theirs) = duplex(1 << 20);
+        (Link::open(Box::pin(ours), Default::default()), theirs)
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + PATIENCE
+    }
+
+    /// What has been written, all at once.
+    async fn written(redis: &mut DuplexStream) -> String {
+        let mut bytes = vec![0; 1 << 16];
+        let len = redis.read(&mut bytes).await.unwrap();
+        String::from_utf8(bytes[..len].to_vec()).unwrap()
+    }
+
+    fn text(answer: Answer) -> String {
+        let Answer::Replies(replies) = answer else { return format!("{answer:?}") };
+        String::from_utf8(replies.to_vec()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_is_asked_in_one_turn_is_written_at_once_and_each_gets_its_own_replies() {
+        let (link, mut redis) = link();
+        let asked = join(link.ask(b"one;", 1, soon()), link.ask(b"two;three;", 2, soon()));
+        let answered = async {
+            assert_eq!(written(&mut redis).await, "one;two;three;");
+            // In pieces, with what Redis says of its own accord in between.
+            for piece in [":1\r", "\n>1\r\n+push\r\n$2\r", "\n22\r\n:3\r\n"] {
+                redis.write_all(piece.as_bytes()).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+        };
+        let ((one, others), ()) = join(asked, answered).await;
+        assert_eq!([text(one), text(others)], [":1\r\n", "$2\r\n22\r\n:3\r\n"]);
+        assert!(link.queue.lock().waiting.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_late_reply_is_not_taken_for_the_next_one() {
+        let (link, mut redis) = link();
+        let late = link.ask(b"one;", 1, Instant::now() + Duration::from_millis(5)).await;
+        assert!(matches!(late, Answer::Late), "{late:?}");
+        let answered = async {
+            assert_eq!(written(&mut redis).await, "one;");
+            assert_eq!(written(&mut redis).await, "two;");
+            redis.write_all(b":1\r\n:2\r\n").await.unwrap();
+        };
+        assert_eq!(text(join(link.ask(b"two;", 1, soon()), answered).await.0), ":2\r\n");
+    }
+
+    #[tokio::test]
+    async fn a_sooner_deadline_is_kept_beside_a_later_one() {
+        let (link, _redis) = link();
+        let patient = link.ask(b"one;", 1, soon());
+        let hasty = link.ask(b"two;", 1, Instant::now() + Duration::from_millis(5));
+        tokio::pin!(patient);
+        tokio::select! {
+            answer = &mut patient => panic!("{answer:?}"),
+            answer = hasty => assert!(matches!(answer, Answer::Late), "{answer:?}"),
+        }
+        assert!(link.queue.lock().earliest.is_some(), "the patient one's deadline");
+    }
+
+    #[tokio::test]
+    async fn what_was_written_may_have_been_done_and_what_was_not_has_not() {
+        let (link, mut redis) = link();
+        let end = async {
+            assert_eq!(written(&mut redis).await, "one;");
+            drop(redis);
+        };
+        let (written, ()) = join(link.ask(b"one;", 1, soon()), end).await;
+        assert!(matches!(written, Answer::Broken(_)), "{written:?}");
+        let unwritten = link.ask(b"two;", 1, soon()).await;
+        assert!(matches!(unwritten, Answer::NotSent), "{unwritten:?}");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_had_ended_when_it_was_asked_has_sent_nothing() {
+        let (link, redis) = link();
+        // The driver has not run yet: it finds the end and the command at once.
+        drop(redis);
+        let answer = link.ask(b"one;", 1, soon()).await;
+        assert!(matches!(answer, Answer::NotSent), "{answer:?}");
+    }
+
+    #[tokio::test]
+    async fn what_no_redis_sends_ends_the_connection() {
+        let (link, mut redis) = link();
+        redis.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+        let answer = link.ask(b"one;", 1, soon()).await;
+        assert!(matches!(answer, Answer::NotSent | Answer::Broken(_)), "{answer:?}");
+        assert!(link.queue.lock().is_closed);
+    }
+
+    #[tokio::test]
+    async fn a_link_that_is_dropped_ends_its_connection() {
+        let (link, mut redis) = link();
+        drop(link);
+        assert_eq!(written(&mut redis).await, "");
+    }
+
+    #[tokio::test]
+    async fn who_no_longer_waits_is_passed_over() {
+        let (link, mut redis) = link();
+        let mut gone = Box::pin(link.ask(b"one;", 1, soon()));
+        assert!(futures_util::poll!(&mut gone).is_pending());
+        drop(gone);
+        let answered = async {
+            assert_eq!(written(&mut redis).await, "one;two;");
+            redis.write_all(b":1\r\n:2\r\n").await.unwrap();
+        };
+        assert_eq!(text(join(link.ask(b"two;", 1, soon()), answered).await.0), ":2\r\n");
+    }
 }

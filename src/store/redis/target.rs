@@ -57,7 +57,8 @@ impl Target {
                 let requests: Vec<_> = calls.iter().map(|call| Request { call, asking: false }).collect();
                 client.exchange(&requests, deadline).await
             }
-            Servers::Cluster(cluster) => cluster.exchange(calls, deadline).await,
+            // Boxed: what it keeps of many nodes would be moved around with every hit on a single server.
+            Servers::Cluster(cluster) => Box::pin(cluster.exchange(calls, deadline)).await,
         }
     }
 

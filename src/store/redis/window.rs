@@ -23,8 +23,8 @@ pub const WINDOW_SCRIPT: &str = include_str!("lua/window.lua");
 
 static TAKE: Script = Script::new(WINDOW_SCRIPT);
 
-/// The call that applies a group's actions to its window.
-pub(super) fn call(batch: &Batch, group: &Group) -> Call {
+/// The call that applies a group's actions to its window; it takes the group's key.
+pub(super) fn call(batch: &Batch, group: &mut Group) -> Call {
     let mut arguments = Arguments::with_capacity(2 + 2 * group.indices.len());
     if let Some((credits, window_ms)) = group.entries(batch).find_map(numbers) {
         arguments.push_number(credits);
@@ -35,7 +35,7 @@ pub(super) fn call(batch: &Batch, group: &Group) -> Call {
         arguments.push(name);
         arguments.push_number(cost);
     }
-    Call::Script { script: &TAKE, key: group.key.clone(), arguments, actions: group.indices.len() }
+    Call::Script { script: &TAKE, key: std::mem::take(&mut group.key), arguments, actions: group.indices.len() }
 }
 
 /// A window's credits, and its length in milliseconds, rounded up: Redis knows no shorter time.
