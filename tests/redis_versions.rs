@@ -66,7 +66,10 @@ fn held(redis: &RedisServer) -> BTreeMap<String, String> {
 /// A value without the times in it, of which only the number of digits is left.
 fn shape(value: &str) -> String {
     let words = value.trim_matches('"').split(' ');
-    words.map(|word| if word.len() < 18 { word.to_owned() } else { format!("{} digits", word.len()) }).collect::<Vec<_>>().join(" ")
+    words
+        .map(|word| if word.len() < 18 { word.to_owned() } else { format!("{} digits", word.len()) })
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn reply(server: &Server, command: &str) -> String {

@@ -91,10 +91,7 @@ impl Link {
 
     /// Sends the commands, which have so many replies together.
     pub(super) async fn ask(&self, commands: &[u8], replies: usize, deadline: Instant) -> Answer {
-        let answer = match self.enqueue(commands, replies, deadline) {
-            Some(answer) => answer,
-            None => return Answer::NotSent,
-        };
+        let Some(answer) = self.enqueue(commands, replies, deadline) else { return Answer::NotSent };
         // The driver answers all before it goes, unless its runtime ends: then the connection has.
         answer.await.unwrap_or_else(|_| Answer::Broken(Arc::new(closed())))
     }

@@ -57,8 +57,7 @@ use crate::metrics::Metric;
 
 /// Buckets in Redis.
 ///
-/// Batches may be applied on any number of tokio's runtimes of one thread each: that nothing is sent twice where a
-/// connection broke just before relies on a connection's task not running meanwhile.
+/// Batches may be applied on any number of tokio's runtimes: each has a connection of its own.
 pub struct RedisStore {
     // Boxed: what a client library keeps of addresses and settings is large beside everything else.
     target: Box<Target>,

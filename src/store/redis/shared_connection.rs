@@ -25,8 +25,11 @@ const LONGEST_ATTEMPT: Duration = Duration::from_secs(3);
 #[derive(Clone)]
 pub(super) struct SharedConnection(Arc<Attempt>);
 
+/// What came of the attempt.
+type Connected = Result<Arc<Link>, Arc<RedisError>>;
+
 struct Attempt {
-    result: watch::Receiver<Option<Result<Arc<Link>, Arc<RedisError>>>>,
+    result: watch::Receiver<Option<Connected>>,
     answers: Arc<Answers>,
 }
 
@@ -102,7 +105,7 @@ impl SharedConnection {
         }
     }
 
-    async fn link(&self, deadline: Instant) -> Result<Arc<Link>, Arc<RedisError>> {
+    async fn link(&self, deadline: Instant) -> Connected {
         if let Some(Ok(link)) = &*self.0.result.borrow() {
             return Ok(Arc::clone(link));
         }

@@ -55,7 +55,7 @@ async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Has the client library make the greetings, which it then has no further use for the stream.
+/// Lends the stream to the client library for the greetings.
 async fn greet(stream: Stream, settings: &RedisConnectionInfo) -> Result<Stream, RedisError> {
     let shared = Arc::new(Mutex::new(stream));
     let config = AsyncConnectionConfig::new().set_response_timeout(None);
