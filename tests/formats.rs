@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use crate::support::{RespClient, Server, divvy};
 
-const FORMATS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/formats");
+pub const FORMATS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/formats");
 /// Seconds between two answers about one counter, as they are rounded and the clocks were read.
 const ROUNDING: u64 = 2;
 
@@ -64,16 +64,16 @@ fn keeps_its_counters(data: &Path, record: &Record) {
     record.check(&open());
 }
 
-/// What was answered about the counters of a directory.
-struct Record {
-    rules: PathBuf,
+/// What was answered about counters.
+pub struct Record {
+    pub rules: PathBuf,
     /// Unix time.
     at: u64,
     answers: Vec<(String, Vec<u64>)>,
 }
 
 impl Record {
-    fn read(format: &Path, name: &str) -> Self {
+    pub fn read(format: &Path, name: &str) -> Self {
         let text = fs::read_to_string(format.join(name).with_extension("txt")).unwrap();
         let (at, answers) = text.strip_prefix("# at ").unwrap().split_once('\n').unwrap();
         let answers: Vec<_> = answers.lines().map(|line| line.split_once(": ").unwrap()).collect();
@@ -85,7 +85,7 @@ impl Record {
         }
     }
 
-    fn check(&self, server: &Server) {
+    pub fn check(&self, server: &Server) {
         let mut client = RespClient::connect(server.resp);
         for (question, recorded) in &self.answers {
             let reply = client.command(question);

@@ -72,6 +72,7 @@ mod full {
     pub mod redis_server;
     pub mod redis_tls;
     pub mod redis_unreachable;
+    pub mod redis_versions;
     pub mod reference;
     pub mod reload;
     pub mod rocks;

@@ -85,21 +85,20 @@ impl<S: Store> DenialCache<S> {
 
     /// Remembers which windows the store's answers show to be used up, and forgets what was forgotten.
     fn learn(&self, batch: &Batch, forgets_before: u64) {
-        let (entries, forgotten): (Vec<_>, Vec<_>) =
-            batch.answers().partition(|(_, entry, _)| entry.action != Action::Forget);
-        if forgotten.is_empty() {
-            for (key, entry, outcome) in entries {
+        let is_forgotten = |entry: &Entry| entry.action == Action::Forget;
+        if !batch.answers().any(|(_, entry, _)| is_forgotten(entry)) {
+            for (key, entry, outcome) in batch.answers() {
                 if let Some(ends) = used_up_until(entry, outcome, batch.now()) {
                     let is_stale = || self.forgets.load(Ordering::SeqCst) != forgets_before;
                     self.denials.remember(key, ends, is_stale);
                 }
             }
-        } else {
-            // Counted before the places are cleared: a denial remembered meanwhile either sees the count or is cleared.
-            self.forgets.fetch_add(1, Ordering::SeqCst);
-            for (key, _, _) in forgotten {
-                self.denials.forget(key);
-            }
+            return;
+        }
+        // Counted before the places are cleared: a denial remembered meanwhile either sees the count or is cleared.
+        self.forgets.fetch_add(1, Ordering::SeqCst);
+        for (key, ..) in batch.answers().filter(|(_, entry, _)| is_forgotten(entry)) {
+            self.denials.forget(key);
         }
     }
 }

@@ -2,12 +2,13 @@
 //!
 //! Clients hang up and timeouts pass, but what was sent to a distant store is carried out there. Its answer must reach
 //! those who draw conclusions from it: the memory of denials, the breaker, the counts of failures, and the bound of what
-//! is in flight. So the work goes on in a task of its own. Nothing is decided here.
+//! is in flight. So what is left of the work goes on in a task of its own. Nothing is decided here.
 
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
-use futures_util::poll;
+use tokio::runtime::Handle;
 
 use super::batch::Batch;
 use super::contract::Store;
@@ -29,46 +30,80 @@ impl<S> Uninterrupted<S> {
     }
 }
 
-/// What comes of `work`, which goes on when this future is dropped. `None` when the runtime ends before it does, or it
-/// panics. Work that is done at once takes no task.
-async fn to_its_end<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Option<T> {
-    let mut work = Box::pin(work);
-    match poll!(work.as_mut()) {
-        Poll::Ready(done) => Some(done),
-        Poll::Pending => tokio::spawn(work).await.ok(),
+/// What comes of the work, done by the task that waits for it. When that task stops halfway, a task of its own does the
+/// rest.
+struct ToItsEnd<F>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    work: Option<Pin<Box<F>>>,
+    is_begun: bool,
+}
+
+impl<F> ToItsEnd<F>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    fn new(work: F) -> Self {
+        Self { work: Some(Box::pin(work)), is_begun: false }
     }
 }
 
-fn unfinished() -> StoreError {
-    StoreError::new("the server stopped before the store answered")
+impl<F> Future for ToItsEnd<F>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        // Taken out, so that work that panics is not gone on with.
+        let Some(mut work) = self.work.take() else { return Poll::Pending };
+        let polled = work.as_mut().poll(cx);
+        if polled.is_pending() {
+            self.work = Some(work);
+            self.is_begun = true;
+        }
+        polled
+    }
+}
+
+impl<F> Drop for ToItsEnd<F>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    fn drop(&mut self) {
+        // Without a runtime the process is ending.
+        if let Some(work) = self.work.take().filter(|_| self.is_begun)
+            && let Ok(runtime) = Handle::try_current()
+        {
+            runtime.spawn(work);
+        }
+    }
 }
 
 impl<S: Store + 'static> Store for Uninterrupted<S> {
-    /// The batch is empty when the work did not end: then none of its entries has an outcome.
     async fn apply(&self, batch: &mut Batch) {
         let (store, mut owned) = (Arc::clone(&self.0), std::mem::take(batch));
-        let applied = to_its_end(async move {
+        *batch = ToItsEnd::new(async move {
             store.apply(&mut owned).await;
             owned
-        });
-        if let Some(applied) = applied.await {
-            *batch = applied;
-        }
+        })
+        .await;
     }
 
     async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
         let store = Arc::clone(&self.0);
-        to_its_end(async move { store.list(listing).await }).await.unwrap_or_else(|| Err(unfinished()))
+        ToItsEnd::new(async move { store.list(listing).await }).await
     }
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {
         let store = Arc::clone(&self.0);
-        to_its_end(async move { store.approximate_len().await }).await.unwrap_or_else(|| Err(unfinished()))
+        ToItsEnd::new(async move { store.approximate_len().await }).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {
         let store = Arc::clone(&self.0);
-        to_its_end(async move { store.check().await }).await.unwrap_or_else(|| Err(unfinished()))
+        ToItsEnd::new(async move { store.check().await }).await
     }
 
     fn metrics(&self) -> Vec<Metric> {
@@ -85,6 +120,7 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
     use std::time::Duration;
 
+    use futures_util::poll;
     use tokio::time::{sleep, timeout};
 
     use super::*;

@@ -56,8 +56,17 @@ impl RedisServer {
 
     /// What redis-cli prints for commands that it reads from its input, a line each, on one connection.
     pub fn pipe(&self, commands: &str) -> String {
+        self.pipe_as("--raw", commands)
+    }
+
+    /// The same, texts in quotes and what is in no alphabet escaped.
+    pub fn quoted(&self, commands: &str) -> String {
+        self.pipe_as("--no-raw", commands)
+    }
+
+    fn pipe_as(&self, form: &str, commands: &str) -> String {
         let mut cli = Command::new("redis-cli");
-        let cli = cli.args(["-p", &self.port.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let cli = cli.args([form, "-p", &self.port.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = cli.spawn().unwrap();
         child.stdin.take().unwrap().write_all(commands.as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();

@@ -1,22 +1,23 @@
-//! The arguments of a script, one after the other in one buffer.
+//! The arguments of a script, one after the other in one buffer, in the form in which Redis takes them.
+
+use super::command::write_argument;
 
 /// Texts and numbers; a number goes as its digits.
 #[derive(Debug, Default)]
 pub(super) struct Arguments {
     bytes: Vec<u8>,
-    /// Where each of them ends.
-    ends: Vec<usize>,
+    len: usize,
 }
 
 impl Arguments {
     /// Room for so many of a common length.
     pub(super) fn with_capacity(arguments: usize) -> Self {
-        Self { bytes: Vec::with_capacity(8 * arguments), ends: Vec::with_capacity(arguments) }
+        Self { bytes: Vec::with_capacity(16 * arguments), len: 0 }
     }
 
     pub(super) fn push(&mut self, text: &str) {
-        self.bytes.extend_from_slice(text.as_bytes());
-        self.ends.push(self.bytes.len());
+        write_argument(text.as_bytes(), &mut self.bytes);
+        self.len += 1;
     }
 
     pub(super) fn push_number(&mut self, number: u64) {
@@ -24,17 +25,12 @@ impl Arguments {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.ends.len()
+        self.len
     }
 
-    /// What all of them hold together (bytes).
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes.len()
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        let starts = std::iter::once(&0).chain(&self.ends);
-        starts.zip(&self.ends).map(|(start, end)| self.bytes.get(*start..*end).unwrap_or_default())
+    /// All of them as Redis reads them.
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
@@ -43,12 +39,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_come_out_as_they_went_in() {
+    fn arguments_are_written_as_redis_reads_them() {
         let mut arguments = Arguments::with_capacity(1);
         arguments.push("take");
         arguments.push("");
         arguments.push_number(u64::MAX);
-        assert_eq!(arguments.iter().collect::<Vec<_>>(), [&b"take"[..], b"", b"18446744073709551615"]);
-        assert_eq!((arguments.len(), arguments.bytes()), (3, 24));
+        assert_eq!(arguments.len(), 3);
+        assert_eq!(arguments.as_bytes(), b"$4\r\ntake\r\n$0\r\n\r\n$20\r\n18446744073709551615\r\n");
     }
 }

@@ -6,8 +6,9 @@
 //! whole numbers of any size. Numbers go to and fro as decimal text, so that MONITOR and GET show something to people.
 
 use super::arguments::Arguments;
-use super::call::{Call, Failure, Reply, Script};
+use super::call::{Call, Failure, Script};
 use super::group::{Group, words};
+use super::reply::Reply;
 use crate::algorithm::{Kind, Limit, Outcome};
 use crate::clock::Timestamp;
 use crate::store::batch::{Action, Batch};
@@ -30,8 +31,8 @@ static SLIDING_LOG: Script = script!("sliding_log");
 static TOKEN_BUCKET: Script = script!("token_bucket");
 static LEAKY_BUCKET: Script = script!("leaky_bucket");
 
-/// The call that applies a group's actions to its bucket.
-pub(super) fn call(batch: &Batch, group: &Group) -> Call {
+/// The call that applies a group's actions to its bucket; it takes the group's key.
+pub(super) fn call(batch: &Batch, group: &mut Group) -> Call {
     let script = match group.limit.kind() {
         Kind::FixedWindow => &FIXED_WINDOW,
         Kind::SlidingWindow => &SLIDING_WINDOW,
@@ -44,7 +45,7 @@ pub(super) fn call(batch: &Batch, group: &Group) -> Call {
     for entry in group.entries(batch) {
         arguments.push(&action(entry.action, batch.brought_time(entry)));
     }
-    Call::Script { script, key: group.key.clone(), arguments, actions: group.indices.len() }
+    Call::Script { script, key: std::mem::take(&mut group.key), arguments, actions: group.indices.len() }
 }
 
 /// The limit's numbers, in the order in which the algorithm's script reads them.
@@ -68,12 +69,12 @@ fn action(action: Action, at: Option<Timestamp>) -> String {
 
 /// What the script's reply means for each of the group's actions.
 pub(super) fn outcomes(group: &Group, reply: &Reply) -> Result<Vec<Outcome>, Failure> {
-    let texts: Result<Vec<String>, _> = redis::from_redis_value_ref(reply);
-    let outcomes: Option<Vec<_>> = texts.ok().and_then(|texts| texts.iter().map(|text| outcome(text)).collect());
-    match outcomes {
-        Some(outcomes) if outcomes.len() == group.indices.len() => Ok(outcomes),
-        _ => Err(Failure::Foreign("a bucket script's reply does not have one outcome for each action")),
-    }
+    let foreign = Failure::Foreign("a bucket script's reply does not have one outcome for each action");
+    let Some(mut texts) = reply.elements().filter(|texts| texts.len() == group.indices.len()) else {
+        return Err(foreign);
+    };
+    let outcomes: Option<_> = group.indices.iter().map(|_| outcome(texts.text()?)).collect();
+    outcomes.ok_or(foreign)
 }
 
 /// Reads `allowed before left reset_ns retry_ns session`, the last two `-` where there is none.
@@ -112,24 +113,21 @@ mod tests {
     #[test]
     fn a_call_says_in_decimals_what_is_asked() {
         let arguments = |limit| {
-            let (batch, groups) = group(limit);
-            let Call::Script { arguments, .. } = call(&batch, &groups[0]) else { panic!("no script") };
-            arguments.iter().map(|argument| String::from_utf8(argument.to_vec()).unwrap()).collect::<Vec<_>>()
+            let (batch, mut groups) = group(limit);
+            let Call::Script { arguments, .. } = call(&batch, &mut groups[0]) else { panic!("no script") };
+            String::from_utf8(arguments.as_bytes().to_vec()).unwrap()
         };
-        let actions = ["strict 3 18446744073709551615", "forget 0 now"];
+        let actions = "$29\r\nstrict 3 18446744073709551615\r\n$12\r\nforget 0 now\r\n";
         let leaky = Limit::LeakyBucket(LeakyBucket::new(9, 4, 70).unwrap());
-        assert_eq!(arguments(leaky), ["9 4 70", actions[0], actions[1]]);
+        assert_eq!(arguments(leaky), format!("$6\r\n9 4 70\r\n{actions}"));
         let log = Limit::SlidingLog(SlidingLog::new(9, 70).unwrap());
-        assert_eq!(arguments(log), ["9 70", actions[0], actions[1]]);
+        assert_eq!(arguments(log), format!("$4\r\n9 70\r\n{actions}"));
     }
 
     #[test]
     fn every_action_has_its_outcome_or_the_reply_is_foreign() {
         let (_, groups) = group(Limit::LeakyBucket(LeakyBucket::new(9, 4, 70).unwrap()));
-        let read = |texts: &[&str]| {
-            let texts = texts.iter().map(|text| Reply::BulkString(text.as_bytes().to_vec()));
-            outcomes(&groups[0], &Reply::Array(texts.collect()))
-        };
+        let read = |texts: &[&str]| outcomes(&groups[0], &Reply::texts(texts));
         let taken = Outcome {
             allowed: true,
             before: 9,

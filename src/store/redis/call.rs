@@ -3,11 +3,16 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
+use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use super::arguments::Arguments;
+use super::command::{write_argument, write_command, write_head};
+use super::reply::Reply;
 use crate::store::error::StoreError;
 use crate::store::listing::invalid_cursor;
+
+/// How many keys each script has.
+const KEYS: &str = "1";
 
 /// The key that tells whether writes are taken.
 pub(super) const PROBE: &[u8] = b"divvy.probe";
@@ -31,22 +36,24 @@ const OUT_OF_ORDER: [&str; 13] = [
     "ASK",
 ];
 
-/// What Redis answered.
-pub(super) type Reply = redis::Value;
-
 /// A Lua script of one key.
 pub(super) struct Script {
     text: &'static str,
-    hash: OnceLock<String>,
+    /// What its calls begin with, after their number of words.
+    by_hash: OnceLock<Vec<u8>>,
 }
 
 impl Script {
     pub(super) const fn new(text: &'static str) -> Self {
-        Self { text, hash: OnceLock::new() }
+        Self { text, by_hash: OnceLock::new() }
     }
 
-    fn hash(&self) -> &str {
-        self.hash.get_or_init(|| redis::Script::new(self.text).get_hash().to_owned())
+    fn by_hash(&self) -> &[u8] {
+        self.by_hash.get_or_init(|| {
+            let mut out = Vec::new();
+            write_words(&["EVALSHA", redis::Script::new(self.text).get_hash(), KEYS], &mut out);
+            out
+        })
     }
 }
 
@@ -90,52 +97,38 @@ impl Call {
         if let Self::Script { script, .. } = self { Some(script) } else { None }
     }
 
-    /// The command; a script by its hash, which Redis may have forgotten (after a restart, a failover, SCRIPT FLUSH).
-    pub(super) fn command(&self) -> Cmd {
+    /// Writes the command; a script by its hash, which Redis may have forgotten (after a restart, a failover, SCRIPT FLUSH).
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Script { script, key, arguments, .. } => with_key("EVALSHA", script.hash(), key, arguments),
-            Self::Probe { key } => {
-                let mut command = redis::cmd("SET");
-                command.arg(key).arg(1).arg("PX").arg(1);
-                command
+            Self::Script { script, key, arguments, .. } => {
+                write_head(4 + arguments.len(), out);
+                out.extend_from_slice(script.by_hash());
+                write_argument(key, out);
+                out.extend_from_slice(arguments.as_bytes());
             }
-            Self::Count => redis::cmd("DBSIZE"),
-            Self::ServerInfo => {
-                let mut command = redis::cmd("INFO");
-                command.arg("server");
-                command
-            }
+            Self::Probe { key } => write_command(&[b"SET", key, b"1", b"PX", b"1"], out),
+            Self::Count => write_command(&[b"DBSIZE"], out),
+            Self::ServerInfo => write_command(&[b"INFO", b"server"], out),
             Self::Scan { cursor, pattern, count } => {
-                let mut command = redis::cmd("SCAN");
-                command.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(count);
-                command
+                let (cursor, count) = (cursor.to_string(), count.to_string());
+                write_command(&[b"SCAN", cursor.as_bytes(), b"MATCH", pattern, b"COUNT", count.as_bytes()], out);
             }
-            Self::Slots => {
-                let mut command = redis::cmd("CLUSTER");
-                command.arg("SLOTS");
-                command
-            }
+            Self::Slots => write_command(&[b"CLUSTER", b"SLOTS"], out),
         }
     }
 
     /// The same with the script's text, which makes Redis remember the script.
-    pub(super) fn command_with_text(&self) -> Cmd {
-        match self {
-            Self::Script { script, key, arguments, .. } => with_key("EVAL", script.text, key, arguments),
-            Self::Probe { .. } | Self::Count | Self::ServerInfo | Self::Scan { .. } | Self::Slots => self.command(),
-        }
+    pub(super) fn write_with_text(&self, out: &mut Vec<u8>) {
+        let Self::Script { script, key, arguments, .. } = self else { return self.write(out) };
+        write_head(4 + arguments.len(), out);
+        write_words(&["EVAL", script.text, KEYS], out);
+        write_argument(key, out);
+        out.extend_from_slice(arguments.as_bytes());
     }
 }
 
-fn with_key(name: &str, script: &str, key: &[u8], arguments: &Arguments) -> Cmd {
-    const KEYS: &str = "1";
-    let bytes = name.len() + script.len() + KEYS.len() + key.len() + arguments.bytes();
-    let mut command = Cmd::with_capacity(4 + arguments.len(), bytes);
-    command.arg(name).arg(script).arg(KEYS).arg(key);
-    for argument in arguments.iter() {
-        command.arg(argument);
-    }
-    command
+fn write_words(words: &[&str], out: &mut Vec<u8>) {
+    words.iter().for_each(|word| write_argument(word.as_bytes(), out));
 }
 
 /// Why a call has no answer.
@@ -289,7 +282,7 @@ pub(super) struct Redirection {
 
 /// What [`Call::Count`] was answered.
 pub(super) fn number_of_keys(reply: Reply) -> Result<u64, Failure> {
-    redis::from_redis_value(reply).map_err(|_| Failure::Foreign("the number of keys is not a number"))
+    redis::from_redis_value(reply.value()?).map_err(|_| Failure::Foreign("the number of keys is not a number"))
 }
 
 #[cfg(test)]
@@ -297,8 +290,7 @@ mod tests {
     use super::*;
 
     fn refusal(line: &str) -> Failure {
-        let value = redis::parse_redis_value(line.as_bytes()).unwrap();
-        Failure::from(value.extract_error().unwrap_err())
+        Failure::from(Reply::from_line(line).error().unwrap())
     }
 
     #[test]
@@ -320,7 +312,7 @@ mod tests {
             "-ERR The user executing the script can't run this command or subcommand script: 1, on @user_script:2.\r\n";
         assert!(refusal(forbidden).is_outage());
         assert!(Failure::Timeout(Duration::ZERO).is_outage());
-        assert!(Failure::from(crate::store::redis::shared_connection::closed()).is_outage());
+        assert!(Failure::from(crate::store::redis::link::closed()).is_outage());
         assert!(!Failure::Foreign("x").is_outage());
     }
 }

@@ -13,12 +13,13 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use futures_util::future::{join_all, select_ok};
 use parking_lot::Mutex;
-use redis::ConnectionInfo;
 use redis::cluster_routing::Slot;
+use redis::{ConnectionInfo, TlsCertificates};
 use tokio::time::{Instant, timeout_at};
 
-use super::call::{Call, Failure, PROBE, Reply, number_of_keys};
+use super::call::{Call, Failure, PROBE, number_of_keys};
 use super::node_client::{NodeClient, Request};
+use super::reply::Reply;
 use super::scan::{Cursor, Scan, Scanned};
 use super::slots::{Address, SlotMap};
 use super::source::Source;
@@ -33,6 +34,7 @@ const NODES_ASKED: usize = 3;
 pub(super) struct Cluster {
     /// The first of the operator's URLs: user, password and TLS of all nodes.
     template: ConnectionInfo,
+    certificates: Option<TlsCertificates>,
     seeds: Vec<Address>,
     timeout: Duration,
     clients: Mutex<HashMap<Address, Arc<NodeClient>>>,
@@ -60,9 +62,15 @@ struct RoutedCall {
 }
 
 impl Cluster {
-    pub(super) fn new(template: ConnectionInfo, seeds: Vec<Address>, timeout: Duration) -> Self {
+    pub(super) fn new(
+        template: ConnectionInfo,
+        certificates: Option<TlsCertificates>,
+        seeds: Vec<Address>,
+        timeout: Duration,
+    ) -> Self {
         Self {
             template,
+            certificates,
             seeds,
             timeout,
             clients: Mutex::default(),
@@ -235,7 +243,7 @@ impl Cluster {
         let answers = nodes.into_iter().map(|node| {
             Box::pin(async move {
                 let reply = self.client(node).ask(&Call::Slots, deadline).await?;
-                SlotMap::read(&reply, node).ok_or(Failure::Foreign("CLUSTER SLOTS names no master"))
+                SlotMap::read(&reply.value()?, node).ok_or(Failure::Foreign("CLUSTER SLOTS names no master"))
             })
         });
         select_ok(answers).await.map(|(map, _)| map)
@@ -246,7 +254,8 @@ impl Cluster {
         if let Some(client) = clients.get(node) {
             return Arc::clone(client);
         }
-        let client = Arc::new(NodeClient::new(Source::node(&self.template, node), self.timeout));
+        let source = Source::node(&self.template, self.certificates.clone(), node);
+        let client = Arc::new(NodeClient::new(source, self.timeout));
         clients.insert(node.clone(), Arc::clone(&client));
         client
     }

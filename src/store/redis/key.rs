@@ -72,17 +72,17 @@ fn write_numbers(window: &FixedWindow, name: &mut Vec<u8>) {
     name.push(b':');
     name.extend_from_slice(itoa::Buffer::new().format(window.credits.get()).as_bytes());
     name.push(b':');
-    name.extend_from_slice(seconds(window).as_bytes());
+    write_seconds(window, name);
 }
 
 /// The window in seconds, as JavaScript prints such a number: no point when it is whole, no superfluous zeros.
-fn seconds(window: &FixedWindow) -> String {
+fn write_seconds(window: &FixedWindow, name: &mut Vec<u8>) {
     let nanos = window.window_ns.get();
     let (whole, rest) = (nanos / NANOS_PER_SECOND, nanos % NANOS_PER_SECOND);
-    if rest == 0 {
-        return whole.to_string();
+    name.extend_from_slice(itoa::Buffer::new().format(whole).as_bytes());
+    if rest > 0 {
+        name.extend_from_slice(format!(".{rest:09}").trim_end_matches('0').as_bytes());
     }
-    format!("{whole}.{rest:09}").trim_end_matches('0').to_owned()
 }
 
 #[cfg(test)]

@@ -10,22 +10,27 @@
 //! Nothing is ever sent twice unless Redis said that it did not do it: a call whose reply got lost is an error, and may
 //! or may not have counted once.
 
+mod answers;
 mod arguments;
 mod breaker;
 mod bucket;
 mod call;
 mod cluster;
+mod command;
 mod group;
 mod in_flight;
 mod invalid_target;
 mod key;
+mod link;
 mod node_client;
 mod options;
+mod reply;
 mod scan;
 mod script_calls;
 mod shared_connection;
 mod slots;
 mod source;
+mod stream;
 mod target;
 mod tls;
 mod window;
@@ -35,7 +40,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use self::call::{Call, Failure};
-use self::group::{Group, groups_of};
+use self::group::groups_of;
 pub use self::invalid_target::InvalidRedisTarget;
 pub use self::options::{DEFAULT_REDIS_TIMEOUT, RedisOptions, RedisSentinel};
 use self::scan::{Scan, Scanned};
@@ -52,8 +57,7 @@ use crate::metrics::Metric;
 
 /// Buckets in Redis.
 ///
-/// Batches may be applied on any number of tokio's runtimes of one thread each: that nothing is sent twice where a
-/// connection broke just before relies on a connection's task not running meanwhile.
+/// Batches may be applied on any number of tokio's runtimes: each has a connection of its own.
 pub struct RedisStore {
     // Boxed: what a client library keeps of addresses and settings is large beside everything else.
     target: Box<Target>,
@@ -74,15 +78,20 @@ impl RedisStore {
 impl Store for RedisStore {
     async fn apply(&self, batch: &mut Batch) {
         let deadline = self.deadline();
-        let groups = groups_of(batch);
-        let calls: Vec<Call> = groups.iter().map(|group| script_calls::call(batch, group)).collect();
+        let mut groups = groups_of(batch);
+        let calls: Vec<Call> = groups.iter_mut().map(|group| script_calls::call(batch, group)).collect();
         let replies = self.target.exchange(&calls, deadline).await;
-        let mut answers = Answers::new(batch.len());
+        let mut answers: Vec<Option<Result<Outcome, StoreError>>> = vec![None; batch.len()];
         for (group, reply) in groups.iter().zip(replies) {
             let outcomes = reply.and_then(|reply| script_calls::outcomes(batch, group, &reply));
-            answers.give(group, outcomes.map_err(|failure| self.describe(&failure)));
+            match outcomes.map_err(|failure| self.describe(&failure)) {
+                Ok(outcomes) => set(&mut answers, group.indices.iter().zip(outcomes.into_iter().map(Ok))),
+                Err(error) => set(&mut answers, group.indices.iter().map(|index| (index, Err(error.clone())))),
+            }
         }
-        batch.answer_each(|index, _, _| answers.take(index));
+        let mut answers = answers.into_iter();
+        let too_few = || Err(StoreError::new("Redis sent fewer replies than requested"));
+        batch.answer_each(|_, _, _| answers.next().flatten().unwrap_or_else(too_few));
     }
 
     async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
@@ -141,31 +150,14 @@ impl RedisStore {
     }
 }
 
-/// The outcomes of a batch, as they come in.
-struct Answers(Vec<Option<Result<Outcome, StoreError>>>);
-
-impl Answers {
-    fn new(len: usize) -> Self {
-        Self(vec![None; len])
-    }
-
-    fn give(&mut self, group: &Group, outcomes: Result<Vec<Outcome>, StoreError>) {
-        match outcomes {
-            Ok(outcomes) => {
-                group.indices.iter().zip(outcomes).for_each(|(index, outcome)| self.set(*index, Ok(outcome)))
-            }
-            Err(error) => group.indices.iter().for_each(|index| self.set(*index, Err(error.clone()))),
+/// Puts each answer in the place of its action.
+fn set<'a>(
+    places: &mut [Option<Result<Outcome, StoreError>>],
+    answers: impl Iterator<Item = (&'a usize, Result<Outcome, StoreError>)>,
+) {
+    for (index, answer) in answers {
+        if let Some(place) = places.get_mut(*index) {
+            *place = Some(answer);
         }
-    }
-
-    fn set(&mut self, index: usize, answer: Result<Outcome, StoreError>) {
-        if let Some(slot) = self.0.get_mut(index) {
-            *slot = Some(answer);
-        }
-    }
-
-    fn take(&mut self, index: usize) -> Result<Outcome, StoreError> {
-        let answer = self.0.get_mut(index).and_then(Option::take);
-        answer.unwrap_or_else(|| Err(StoreError::new("Redis sent fewer replies than requested")))
     }
 }

@@ -9,17 +9,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use redis::{Pipeline, RedisError};
+use redis::RedisError;
 use tokio::runtime::{self, Handle};
 use tokio::time::Instant;
 
+use super::answers::Answers;
 use super::breaker::Breaker;
-use super::call::{Call, Failure, Reply, Script};
+use super::call::{Call, Failure, Script};
+use super::command::write_command;
 use super::in_flight::InFlight;
+use super::link::closed;
+use super::reply::Reply;
 use super::scan::{Cursor, Scan, ServerPage};
-use super::shared_connection::{Answers, Sent, SharedConnection, closed};
+use super::shared_connection::{Sent, SharedConnection};
 use super::source::Source;
 
 /// A call that had less than this part of the store's timeout tells nothing about Redis: its batch had spent the rest on
@@ -28,6 +33,9 @@ const TELLING_PART: u32 = 4;
 
 /// How often a batch brings along the scripts that Redis has forgotten: it may forget them again in between.
 const MOST_LOADS: usize = 3;
+
+/// Room for a usual command.
+const COMMAND_BYTES: usize = 256;
 
 const TOO_FEW: Failure = Failure::Foreign("fewer replies than calls");
 
@@ -39,7 +47,7 @@ pub(super) struct NodeClient {
     connections: Mutex<HashMap<runtime::Id, SharedConnection, foldhash::fast::RandomState>>,
     in_flight: InFlight,
     /// On whichever connection.
-    answers: Answers,
+    answers: Arc<Answers>,
 }
 
 /// A call, perhaps one that a cluster node takes only after ASKING.
@@ -57,7 +65,7 @@ impl NodeClient {
             breaker: Arc::default(),
             connections: Mutex::default(),
             in_flight: InFlight::default(),
-            answers: Answers::default(),
+            answers: Arc::default(),
         }
     }
 
@@ -71,7 +79,7 @@ impl NodeClient {
         let Some(_permit) = self.in_flight.enter(actions, deadline).await else {
             return vec![Err(self.out_of_time(deadline)); requests.len()];
         };
-        let mut replies = self.send(requests, Call::command, deadline).await;
+        let mut replies = self.send(requests, Call::write, deadline).await;
         for _ in 0..MOST_LOADS {
             let is_forgotten = |reply: &Result<Reply, Failure>| reply.as_ref().is_err_and(Failure::is_forgotten_script);
             let forgotten = requests.iter().zip(&mut replies).filter(|(_, reply)| is_forgotten(reply));
@@ -81,14 +89,14 @@ impl NodeClient {
             }
             // Redis knows a script again when its text has come once, before the calls behind.
             let mut known: Vec<&Script> = Vec::new();
-            let command = |call: &Call| match call.script() {
+            let write = |call: &Call, out: &mut Vec<u8>| match call.script() {
                 Some(script) if !known.iter().any(|known| std::ptr::eq(*known, script)) => {
                     known.push(script);
-                    call.command_with_text()
+                    call.write_with_text(out);
                 }
-                _ => call.command(),
+                _ => call.write(out),
             };
-            let answers = self.send(&again, command, deadline).await;
+            let answers = self.send(&again, write, deadline).await;
             places.into_iter().zip(answers).for_each(|(place, reply)| *place = reply);
         }
         replies
@@ -126,45 +134,56 @@ impl NodeClient {
     async fn send(
         &self,
         requests: &[Request<'_>],
-        mut command: impl FnMut(&Call) -> redis::Cmd,
+        mut write: impl FnMut(&Call, &mut Vec<u8>),
         deadline: Instant,
     ) -> Vec<Result<Reply, Failure>> {
-        let mut pipeline = Pipeline::with_capacity(requests.len());
+        let mut commands = Vec::with_capacity(COMMAND_BYTES * requests.len());
+        let mut expected = requests.len();
         for request in requests {
             if request.asking {
-                pipeline.cmd("ASKING");
+                write_command(&[b"ASKING"], &mut commands);
+                expected += 1;
             }
-            pipeline.add_command(command(request.call));
+            write(request.call, &mut commands);
         }
-        let mut values = match self.round_trip(&pipeline, deadline).await {
-            Ok(values) => values.into_iter(),
+        let replies = match self.round_trip(&commands, expected, deadline).await {
+            Ok(replies) if expected == requests.len() => return replies,
+            Ok(replies) => replies,
             Err(failure) => return vec![Err(failure); requests.len()],
         };
-        let replies = requests.iter().map(|request| {
+        let mut replies = replies.into_iter();
+        let answers = requests.iter().map(|request| {
             if request.asking {
-                values.next();
+                replies.next();
             }
-            values.next().map_or(Err(TOO_FEW), |value| Ok(value.extract_error()?))
+            replies.next().unwrap_or(Err(TOO_FEW))
         });
-        replies.collect()
+        answers.collect()
     }
 
-    async fn round_trip(&self, pipeline: &Pipeline, deadline: Instant) -> Result<Vec<Reply>, Failure> {
+    /// Sends the commands, which have so many replies together.
+    async fn round_trip(
+        &self,
+        commands: &[u8],
+        expected: usize,
+        deadline: Instant,
+    ) -> Result<Vec<Result<Reply, Failure>>, Failure> {
         let begin = Instant::now();
         let is_telling = deadline.saturating_duration_since(begin) >= self.timeout / TELLING_PART;
         self.breaker.admit(begin, self.timeout)?;
         let mut connection = self.connection();
-        let mut sent = connection.send(pipeline, deadline).await;
+        let mut sent = connection.send(commands, expected, deadline).await;
         if matches!(sent, Sent::Not) {
             // It broke while it was idle.
             self.drop_connection(&connection);
             connection = self.connection();
-            sent = connection.send(pipeline, deadline).await;
+            sent = connection.send(commands, expected, deadline).await;
         }
         match sent {
-            Sent::Answered(values) => {
-                self.note_answer(&values, &connection);
-                Ok(values)
+            Sent::Answered(answered) => {
+                let replies = split(answered, expected);
+                self.note_answer(&replies, &connection);
+                Ok(replies)
             }
             Sent::Unanswered => {
                 if !is_telling {
@@ -177,7 +196,7 @@ impl NodeClient {
             // The next call makes a new connection, at once.
             Sent::Broken(error) => {
                 self.drop_connection(&connection);
-                Err(Failure::from(error))
+                Err(Failure::Redis(error))
             }
             // The attempt goes on, for others.
             Sent::Unreachable(error) if !is_telling && !connection.has_failed() => Err(Failure::Unreachable(error)),
@@ -193,17 +212,13 @@ impl NodeClient {
         if self.answers.any_since(began) { Failure::Overloaded } else { Failure::Timeout(self.timeout) }
     }
 
-    fn note_answer(&self, values: &[Reply], connection: &SharedConnection) {
-        self.answers.note();
-        let refusals = values.iter().filter_map(|value| match value {
-            Reply::ServerError(error) => Some(Failure::from(RedisError::from(error.clone()))),
-            _ => None,
-        });
-        match refusals.into_iter().find(Failure::is_wrong_server) {
+    fn note_answer(&self, replies: &[Result<Reply, Failure>], connection: &SharedConnection) {
+        let mut refusals = replies.iter().filter_map(|reply| reply.as_ref().err());
+        match refusals.find(|failure| failure.is_wrong_server()) {
             // It is a replica by now; who the master is has to be found out anew.
             Some(failure) => {
                 self.drop_connection(connection);
-                self.breaker.failed(&failure, Instant::now());
+                self.breaker.failed(failure, Instant::now());
             }
             None => self.breaker.answered(),
         }
@@ -233,8 +248,13 @@ impl NodeClient {
         if let Some(connection) = connections.get(&runtime.id()).filter(|connection| !connection.has_failed()) {
             return connection.clone();
         }
-        let connection =
-            SharedConnection::connect(&runtime, Arc::clone(&self.source), self.timeout, Arc::clone(&self.breaker));
+        let connection = SharedConnection::connect(
+            &runtime,
+            Arc::clone(&self.source),
+            self.timeout,
+            Arc::clone(&self.breaker),
+            Arc::clone(&self.answers),
+        );
         connections.insert(runtime.id(), connection.clone());
         connection
     }
@@ -243,6 +263,16 @@ impl NodeClient {
     fn drop_connection(&self, connection: &SharedConnection) {
         self.connections.lock().retain(|_, other| !other.is(connection));
     }
+}
+
+/// The replies, each of them an answer or an error.
+fn split(mut answered: Bytes, expected: usize) -> Vec<Result<Reply, Failure>> {
+    let mut replies = Vec::with_capacity(expected);
+    for _ in 0..expected {
+        let reply = Reply::split_off(&mut answered).ok_or(TOO_FEW);
+        replies.push(reply.and_then(|reply| reply.error().map_or(Ok(reply), |error| Err(error.into()))));
+    }
+    replies
 }
 
 #[cfg(test)]
@@ -257,7 +287,7 @@ mod tests {
         // It takes connections, and says nothing.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("redis://{}", silent.local_addr().unwrap());
-        let client = NodeClient::new(Source::Server(url.into_connection_info().unwrap()), TIMEOUT);
+        let client = NodeClient::new(Source::server(url.into_connection_info().unwrap(), None), TIMEOUT);
         let ask = |time| client.ask(&Call::Count, Instant::now() + time);
         assert!(ask(TIMEOUT / 10).await.is_err());
         assert!(client.breaker.admit(Instant::now(), TIMEOUT).is_ok());

@@ -8,8 +8,9 @@ use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
 
-use super::call::{Call, Failure, Reply};
+use super::call::{Call, Failure};
 use super::key::around_actor;
+use super::reply::Reply;
 use crate::store::listing::Listing;
 
 /// What to look for.
@@ -59,9 +60,10 @@ impl Scan {
 
     pub(super) fn read(&self, [info, page]: [Reply; 2]) -> Result<ServerPage, Failure> {
         let foreign = |wanted| move |_| Failure::Foreign(wanted);
-        let info: String = redis::from_redis_value(info).map_err(foreign("INFO is not text"))?;
+        let info: String = redis::from_redis_value(info.value()?).map_err(foreign("INFO is not text"))?;
         let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap_or_default();
-        let page = redis::from_redis_value(page).map_err(foreign("a page of SCAN is not a cursor and names"))?;
+        let page =
+            redis::from_redis_value(page.value()?).map_err(foreign("a page of SCAN is not a cursor and names"))?;
         let (next, names): (u64, Vec<Vec<u8>>) = page;
         let actors = names.iter().filter_map(|name| self.actor(name)).map(<[u8]>::to_vec).collect();
         Ok(ServerPage { actors, process: FixedState::default().hash_one(run_id), next })

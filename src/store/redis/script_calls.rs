@@ -1,13 +1,14 @@
 //! Which script answers a group of actions: the call that applies them, and what its reply says of each.
 
-use super::call::{Call, Failure, Reply};
+use super::call::{Call, Failure};
 use super::group::{Group, Meaning};
+use super::reply::Reply;
 use super::{bucket, window};
 use crate::algorithm::Outcome;
 use crate::store::batch::Batch;
 
-/// What applies the group's actions.
-pub(super) fn call(batch: &Batch, group: &Group) -> Call {
+/// What applies the group's actions; it takes the group's key.
+pub(super) fn call(batch: &Batch, group: &mut Group) -> Call {
     match group.meaning {
         Meaning::Window => window::call(batch, group),
         Meaning::Bucket => bucket::call(batch, group),

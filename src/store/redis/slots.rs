@@ -5,9 +5,8 @@ use std::hash::{BuildHasher, Hash, Hasher};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use redis::Value;
 use redis::cluster_routing::Slot;
-
-use super::call::Reply;
 
 /// The last slot of every cluster.
 const LAST_SLOT: i64 = 16_383;
@@ -52,8 +51,8 @@ pub(super) struct SlotMap {
 impl SlotMap {
     /// Reads the reply to CLUSTER SLOTS of the node `answered_by`; `None` when it is no such reply, or names no master.
     /// Each range is `[first, last, [host, port, …] of the master, replicas…]`.
-    pub(super) fn read(reply: &Reply, answered_by: &Address) -> Option<Self> {
-        let Reply::Array(ranges) = reply else { return None };
+    pub(super) fn read(reply: &Value, answered_by: &Address) -> Option<Self> {
+        let Value::Array(ranges) = reply else { return None };
         let mut ranges: Vec<_> = ranges.iter().map(read_range).collect::<Option<_>>()?;
         ranges.sort_unstable_by_key(|(first, ..)| *first);
         let mut map = Self::default();
@@ -102,27 +101,27 @@ impl SlotMap {
 }
 
 /// The first slot, the last one, and the master.
-fn read_range(range: &Reply) -> Option<(i64, i64, &[Reply])> {
-    let Reply::Array(parts) = range else { return None };
-    let [Reply::Int(first), Reply::Int(last), Reply::Array(master), ..] = parts.as_slice() else { return None };
+fn read_range(range: &Value) -> Option<(i64, i64, &[Value])> {
+    let Value::Array(parts) = range else { return None };
+    let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = parts.as_slice() else { return None };
     Some((*first, *last, master))
 }
 
 /// A node's own name: its address may be told in other words by another node.
-fn identity(node: &[Reply]) -> Option<&[u8]> {
+fn identity(node: &[Value]) -> Option<&[u8]> {
     match node {
-        [_, _, Reply::BulkString(id), ..] => Some(id),
+        [_, _, Value::BulkString(id), ..] => Some(id),
         _ => None,
     }
 }
 
 /// `[host, port, …]`. A host that is nil or empty is that of the node that answered, `?` is unknown.
-fn read_node(node: &[Reply], answered_by: &Address) -> Option<Address> {
-    let [host, Reply::Int(port), ..] = node else { return None };
+fn read_node(node: &[Value], answered_by: &Address) -> Option<Address> {
+    let [host, Value::Int(port), ..] = node else { return None };
     let host = match host {
-        Reply::BulkString(bytes) => std::str::from_utf8(bytes).ok()?,
-        Reply::SimpleString(text) => text,
-        Reply::Nil => "",
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok()?,
+        Value::SimpleString(text) => text,
+        Value::Nil => "",
         _ => return None,
     };
     (host != "?").then_some(Address { host: host_or(host, answered_by), port: u16::try_from(*port).ok()? })
@@ -136,20 +135,20 @@ mod tests {
         Address { host: host.to_owned(), port }
     }
 
-    fn node(host: Reply, port: i64) -> Reply {
-        Reply::Array(vec![host, Reply::Int(port), Reply::BulkString(b"id".to_vec())])
+    fn node(host: Value, port: i64) -> Value {
+        Value::Array(vec![host, Value::Int(port), Value::BulkString(b"id".to_vec())])
     }
 
-    fn range(first: i64, last: i64, master: Reply) -> Reply {
-        let replica = node(Reply::BulkString(b"replica".to_vec()), 1);
-        Reply::Array(vec![Reply::Int(first), Reply::Int(last), master, replica])
+    fn range(first: i64, last: i64, master: Value) -> Value {
+        let replica = node(Value::BulkString(b"replica".to_vec()), 1);
+        Value::Array(vec![Value::Int(first), Value::Int(last), master, replica])
     }
 
     #[test]
     fn every_slot_has_its_master() {
-        let ten = |port| node(Reply::BulkString(b"10.0.0.1".to_vec()), port);
+        let ten = |port| node(Value::BulkString(b"10.0.0.1".to_vec()), port);
         let reply =
-            Reply::Array(vec![range(0, 99, ten(1)), range(100, 200, node(Reply::Nil, 2)), range(300, 300, ten(1))]);
+            Value::Array(vec![range(0, 99, ten(1)), range(100, 200, node(Value::Nil, 2)), range(300, 300, ten(1))]);
         let map = SlotMap::read(&reply, &address("asked", 9)).unwrap();
         let owner = |slot| map.owner(Slot::new(slot).unwrap()).cloned();
         assert_eq!(owner(0), Some(address("10.0.0.1", 1)));
@@ -166,11 +165,11 @@ mod tests {
     fn a_slot_that_moves_makes_another_version_and_an_address_in_other_words_none() {
         let version = |ranges: &[(i64, i64, &str, &str)]| {
             let range = |&(first, last, host, id): &(_, _, &str, &str)| {
-                let text = |text: &str| Reply::BulkString(text.as_bytes().to_vec());
-                let master = Reply::Array(vec![text(host), Reply::Int(7000), text(id)]);
-                Reply::Array(vec![Reply::Int(first), Reply::Int(last), master])
+                let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+                let master = Value::Array(vec![text(host), Value::Int(7000), text(id)]);
+                Value::Array(vec![Value::Int(first), Value::Int(last), master])
             };
-            let reply = Reply::Array(ranges.iter().map(range).collect());
+            let reply = Value::Array(ranges.iter().map(range).collect());
             SlotMap::read(&reply, &address("asked", 9)).unwrap().version()
         };
         let before = version(&[(0, 9, "a", "1"), (10, 99, "b", "2")]);
@@ -181,8 +180,8 @@ mod tests {
 
     #[test]
     fn an_unknown_host_is_left_out_and_a_foreign_reply_refused() {
-        let unknown = Reply::Array(vec![range(0, 9, node(Reply::BulkString(b"?".to_vec()), 1))]);
-        for reply in [unknown, Reply::Nil, Reply::Array(vec![]), Reply::Array(vec![Reply::Int(1)])] {
+        let unknown = Value::Array(vec![range(0, 9, node(Value::BulkString(b"?".to_vec()), 1))]);
+        for reply in [unknown, Value::Nil, Value::Array(vec![]), Value::Array(vec![Value::Int(1)])] {
             assert!(SlotMap::read(&reply, &address("asked", 9)).is_none(), "{reply:?}");
         }
     }

@@ -2,26 +2,41 @@
 
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::sentinel::SentinelClient;
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisError};
+use redis::{ConnectionAddr, ConnectionInfo, RedisError, TlsCertificates};
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 
+use super::shared_connection::timed_out;
 use super::slots::Address;
+use super::stream::{self, Stream};
 
 /// How long one server may take to accept a connection, its greetings included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Where a connection leads.
-pub(super) enum Source {
+pub(super) struct Source {
+    place: Place,
+    certificates: Option<TlsCertificates>,
+}
+
+enum Place {
     Server(ConnectionInfo),
     /// The sentinels are asked for the master at each connect, so a failover is followed by reconnecting.
     Sentinel(Mutex<SentinelClient>),
 }
 
 impl Source {
+    pub(super) fn server(info: ConnectionInfo, certificates: Option<TlsCertificates>) -> Self {
+        Self { place: Place::Server(info), certificates }
+    }
+
+    pub(super) fn sentinel(client: SentinelClient, certificates: Option<TlsCertificates>) -> Self {
+        Self { place: Place::Sentinel(Mutex::new(client)), certificates }
+    }
+
     /// A node of the cluster to which `template` leads, too.
-    pub(super) fn node(template: &ConnectionInfo, node: &Address) -> Self {
+    pub(super) fn node(template: &ConnectionInfo, certificates: Option<TlsCertificates>, node: &Address) -> Self {
         let (host, port) = (node.host.clone(), node.port);
         let addr = match template.addr() {
             ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
@@ -29,18 +44,15 @@ impl Source {
             }
             _ => ConnectionAddr::Tcp(host, port),
         };
-        Self::Server(template.clone().set_addr(addr))
+        Self::server(template.clone().set_addr(addr), certificates)
     }
 
-    pub(super) async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
-        // A reply's time limit is its batch's, so the library keeps none.
-        let config =
-            AsyncConnectionConfig::new().set_connection_timeout(Some(CONNECT_TIMEOUT)).set_response_timeout(None);
-        match self {
-            Self::Server(info) => {
-                Client::open(info.clone())?.get_multiplexed_async_connection_with_config(&config).await
-            }
-            Self::Sentinel(client) => client.lock().await.get_async_connection_with_config(&config).await,
-        }
+    pub(super) async fn connect(&self) -> Result<Stream, RedisError> {
+        let info = match &self.place {
+            Place::Server(info) => info.clone(),
+            Place::Sentinel(client) => client.lock().await.async_get_client().await?.get_connection_info().clone(),
+        };
+        let stream = timeout(CONNECT_TIMEOUT, stream::connect(&info, self.certificates.as_ref())).await;
+        stream.unwrap_or_else(|_| Err(timed_out()))
     }
 }

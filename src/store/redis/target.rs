@@ -2,14 +2,14 @@
 
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates, TlsMode};
-use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::call::{Call, Failure, PROBE, Reply, number_of_keys};
+use super::call::{Call, Failure, PROBE, number_of_keys};
 use super::cluster::Cluster;
 use super::invalid_target::InvalidRedisTarget;
 use super::node_client::{NodeClient, Request};
 use super::options::{RedisOptions, RedisSentinel};
+use super::reply::Reply;
 use super::scan::{Cursor, Scan, Scanned};
 use super::slots::Address;
 use super::source::Source;
@@ -38,12 +38,13 @@ impl Target {
         let servers = match (infos.as_slice(), &options.sentinel) {
             ([], _) => return Err(InvalidRedisTarget::NoUrl),
             ([first, ..], Some(sentinel)) => {
-                let client = sentinel_client(&infos, first, sentinel, certificates)?;
-                Servers::One(NodeClient::new(Source::Sentinel(Mutex::new(client)), timeout))
+                let client = sentinel_client(&infos, first, sentinel, certificates.clone())?;
+                Servers::One(NodeClient::new(Source::sentinel(client, certificates), timeout))
             }
-            ([only], None) => Servers::One(NodeClient::new(Source::Server(only.clone()), timeout)),
+            ([only], None) => Servers::One(NodeClient::new(Source::server(only.clone(), certificates), timeout)),
             ([first, ..], None) => {
-                Servers::Cluster(Box::new(Cluster::new(first.clone(), seeds(&infos, first)?, timeout)))
+                let seeds = seeds(&infos, first)?;
+                Servers::Cluster(Box::new(Cluster::new(first.clone(), certificates, seeds, timeout)))
             }
         };
         Ok(Self { name, servers })
@@ -56,7 +57,8 @@ impl Target {
                 let requests: Vec<_> = calls.iter().map(|call| Request { call, asking: false }).collect();
                 client.exchange(&requests, deadline).await
             }
-            Servers::Cluster(cluster) => cluster.exchange(calls, deadline).await,
+            // Boxed: what it keeps of many nodes would be moved around with every hit on a single server.
+            Servers::Cluster(cluster) => Box::pin(cluster.exchange(calls, deadline)).await,
         }
     }
 

@@ -1,8 +1,12 @@
 //! The certificates for TLS to Redis that the operator gave as files.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
-use redis::{ClientTlsConfig, TlsCertificates};
+use redis::{ClientTlsConfig, RedisError, TlsCertificates};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
 
 use super::invalid_target::InvalidRedisTarget;
 use crate::files;
@@ -46,4 +50,39 @@ fn read(path: &Path, kind: &'static str) -> Result<Vec<u8>, InvalidRedisTarget> 
         .lines()
         .any(|line| line.starts_with("-----BEGIN ") && line.trim_end().ends_with(&end));
     if is_there { Ok(content) } else { Err(InvalidRedisTarget::NotPem { path: path.to_owned(), kind }) }
+}
+
+/// What a connection goes by: the system's authorities, unless others were given, and divvy's own certificate if it has one.
+pub(super) fn client_config(certificates: Option<&TlsCertificates>) -> Result<ClientConfig, RedisError> {
+    let given = certificates.and_then(|certificates| certificates.root_cert.as_deref());
+    let builder = ClientConfig::builder().with_root_certificates(authorities(given)?);
+    let config = match certificates.and_then(|certificates| certificates.client_tls.as_ref()) {
+        None => Ok(builder.with_no_client_auth()),
+        Some(own) => {
+            let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&own.client_cert).collect();
+            let key = PrivateKeyDer::from_pem_slice(&own.client_key).map_err(not_pem)?;
+            builder.with_client_auth_cert(chain.map_err(not_pem)?, key)
+        }
+    };
+    Ok(config.map_err(io::Error::other)?)
+}
+
+fn authorities(given: Option<&[u8]>) -> io::Result<RootCertStore> {
+    let mut store = RootCertStore::empty();
+    let Some(given) = given else {
+        let system = rustls_native_certs::load_native_certs();
+        if let Some(error) = system.errors.into_iter().next() {
+            return Err(io::Error::other(error));
+        }
+        store.add_parsable_certificates(system.certs);
+        return Ok(store);
+    };
+    for certificate in CertificateDer::pem_slice_iter(given) {
+        store.add(certificate.map_err(not_pem)?).map_err(io::Error::other)?;
+    }
+    Ok(store)
+}
+
+fn not_pem(error: pem::Error) -> io::Error {
+    io::Error::other(error)
 }

@@ -4,8 +4,9 @@
 //! denied, and untouched. Redis's clock ends the window; an action's own time has no part in it.
 
 use super::arguments::Arguments;
-use super::call::{Call, Failure, Reply, Script};
+use super::call::{Call, Failure, Script};
 use super::group::{Group, words};
+use super::reply::Reply;
 use crate::algorithm::{FixedWindow, Limit, Outcome};
 use crate::clock::NANOS_PER_MILLI;
 use crate::store::batch::{Action, Batch, Entry};
@@ -22,8 +23,8 @@ pub const WINDOW_SCRIPT: &str = include_str!("lua/window.lua");
 
 static TAKE: Script = Script::new(WINDOW_SCRIPT);
 
-/// The call that applies a group's actions to its window.
-pub(super) fn call(batch: &Batch, group: &Group) -> Call {
+/// The call that applies a group's actions to its window; it takes the group's key.
+pub(super) fn call(batch: &Batch, group: &mut Group) -> Call {
     let mut arguments = Arguments::with_capacity(2 + 2 * group.indices.len());
     if let Some((credits, window_ms)) = group.entries(batch).find_map(numbers) {
         arguments.push_number(credits);
@@ -34,7 +35,7 @@ pub(super) fn call(batch: &Batch, group: &Group) -> Call {
         arguments.push(name);
         arguments.push_number(cost);
     }
-    Call::Script { script: &TAKE, key: group.key.clone(), arguments, actions: group.indices.len() }
+    Call::Script { script: &TAKE, key: std::mem::take(&mut group.key), arguments, actions: group.indices.len() }
 }
 
 /// A window's credits, and its length in milliseconds, rounded up: Redis knows no shorter time.
@@ -45,13 +46,13 @@ fn numbers(entry: &Entry) -> Option<(u64, u64)> {
 
 /// What the script's reply means for each of the group's actions.
 pub(super) fn outcomes(batch: &Batch, group: &Group, reply: &Reply) -> Result<Vec<Outcome>, Failure> {
-    let numbers: Result<Vec<i64>, _> = redis::from_redis_value_ref(reply);
-    let numbers = numbers.map_err(|_| Failure::Foreign("a window script's reply is not a list of numbers"))?;
-    let (answers, rest) = numbers.as_chunks::<4>();
-    if !rest.is_empty() || answers.len() != group.indices.len() {
-        return Err(Failure::Foreign("a window script's reply does not have four numbers for each action"));
-    }
-    Ok(group.entries(batch).zip(answers).map(|(entry, answer)| outcome(entry, answer)).collect())
+    let foreign = Failure::Foreign("a window script's reply does not have four numbers for each action");
+    let Some(mut numbers) = reply.elements().filter(|numbers| numbers.len() == 4 * group.indices.len()) else {
+        return Err(foreign);
+    };
+    let mut answer = || Some([numbers.number()?, numbers.number()?, numbers.number()?, numbers.number()?]);
+    let outcomes: Option<_> = group.entries(batch).map(|entry| Some(outcome(entry, &answer()?))).collect();
+    outcomes.ok_or(foreign)
 }
 
 fn outcome(entry: &Entry, &[allowed, before, left, ttl_ms]: &Answer) -> Outcome {
@@ -94,8 +95,7 @@ mod tests {
     fn read(asks: &[Ask], numbers: &[i64]) -> Result<Vec<Outcome>, Failure> {
         let batch = batch(asks);
         let groups = groups_of(&batch);
-        let reply = Reply::Array(numbers.iter().map(|number| Reply::Int(*number)).collect());
-        outcomes(&batch, &groups[0], &reply)
+        outcomes(&batch, &groups[0], &Reply::numbers(numbers))
     }
 
     #[test]

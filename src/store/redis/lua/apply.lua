@@ -19,7 +19,10 @@ local stored, state = redis.pcall('GET', KEYS[1]), nil
 local refusal = type(stored) == 'table' and stored.err
 if stored and not refusal then
   state = algorithm.decode(stored)
-  refusal = not state and DAMAGED
+  -- A state of the first version, the only one so far, ends in a number. A later one ends in a space, `v` and its version:
+  -- no server has ever taken such a text for a state, not even those that knew nothing of versions.
+  local version = not state and stored:match(' v(%d+)$')
+  refusal = version and LATER:format(version) or not state and DAMAGED
 end
 local outcomes, changed_at = {}, nil
 for place = 2, #ARGV do

@@ -19,6 +19,8 @@ function algorithm.session() return nil end
 
 local DAMAGED = 'ERR the key holds nothing that this algorithm has stored'
 
+local LATER = 'ERR a later divvy has written this counter, in version %s; this one reads version 1: upgrade this server'
+
 -- The state when an ask reaches it, its time, and whether it was pulled back because the clock was set back.
 local function present(stored, at)
   if not stored then return algorithm.fresh(at), at, false end
