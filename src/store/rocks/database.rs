@@ -12,14 +12,14 @@ use std::{fs, io};
 
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{
-    BlockBasedOptions, BottommostLevelCompaction, CStrLike, Cache, ColumnFamily, ColumnFamilyDescriptor,
-    CompactOptions, DB, DBCompactionStyle, DBCompressionType, DBRecoveryMode, DataBlockIndexType, Direction,
-    IngestExternalFileOptions, IteratorMode, LogLevel, Options, PrefixRange, ReadOptions, SstFileWriter,
-    UniversalCompactOptions, WriteBatch, WriteOptions, properties,
+    BlockBasedIndexType, BlockBasedOptions, BottommostLevelCompaction, CStrLike, Cache, ColumnFamily,
+    ColumnFamilyDescriptor, CompactOptions, DB, DBCompactionStyle, DBCompressionType, DBRecoveryMode,
+    DataBlockIndexType, Direction, IngestExternalFileOptions, IteratorMode, LogLevel, Options, PrefixRange,
+    ReadOptions, ReadTier, SstFileWriter, UniversalCompactOptions, WriteBatch, WriteOptions, properties,
 };
 
 use super::directory::{self, Found};
-use super::disk::{Disk, EachRecord, Patience};
+use super::disk::{Disk, EachCounter, EachRecord, Patience, Reach};
 use super::filter::{ExpiryFilterFactory, Swept};
 use super::journal::{self, Change};
 use super::open_error::OpenError;
@@ -174,6 +174,12 @@ impl Database {
         Ok(())
     }
 
+    /// Reads a counter's record; `None` when there is none.
+    pub fn counter<T>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
+        let stored = self.db.get_pinned_cf(self.counters(), key).map_err(|e| store_error("read a counter", &e))?;
+        Ok(stored.map(|stored| read(&stored)))
+    }
+
     /// Every counter's key and record as they are at the time of the call.
     pub fn records(&self) -> impl Iterator<Item = Result<KeyAndValue, StoreError>> + use<'_> {
         let mut options = ReadOptions::default();
@@ -265,9 +271,19 @@ impl Database {
 }
 
 impl Disk for Database {
-    fn counter<T>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
-        let stored = self.db.get_pinned_cf(self.counters(), key).map_err(|e| store_error("read a counter", &e))?;
-        Ok(stored.map(|stored| read(&stored)))
+    fn counters(&self, keys: &[&[u8]], reach: Reach, each: &mut EachCounter<'_>) {
+        let mut options = ReadOptions::default();
+        if reach == Reach::Memory {
+            options.set_read_tier(ReadTier::BlockCache);
+        }
+        let read = self.db.batched_multi_get_cf_opt(self.counters(), keys, false, &options);
+        for (place, stored) in read.into_iter().enumerate() {
+            match stored {
+                Err(error) if error.kind() == rocksdb::ErrorKind::Incomplete => {}
+                Err(error) => each(place, Err(store_error("read a counter", &error))),
+                Ok(stored) => each(place, Ok(stored.as_deref())),
+            }
+        }
     }
 
     fn append_journal(&self, number: u64, record: &[u8], patience: Patience) -> Option<Result<(), StoreError>> {
@@ -396,8 +412,12 @@ fn counters_options(clock: Clock, swept: Arc<Swept>) -> Options {
 fn table_options() -> Options {
     let mut table = BlockBasedOptions::default();
     table.set_block_cache(&block_cache());
-    // With 100 million counters the filters take more than all else: they have to make do with the cache.
+    // With 100 million counters the filters take more than all else: they have to make do with the cache. They are cut
+    // into partitions: a block that is larger than its shard of the cache would be read again for each look-up.
     table.set_cache_index_and_filter_blocks(true);
+    table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
+    table.set_partition_filters(true);
+    table.set_pin_top_level_index_and_filter(true);
     table.set_pin_l0_filter_and_index_blocks_in_cache(false);
     // The first hit of a new actor asks for a key that is nowhere: the bloom filter answers most of them.
     table.set_bloom_filter(10.0, false);

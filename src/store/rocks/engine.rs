@@ -8,17 +8,18 @@ use std::sync::Arc;
 
 use super::commit::{GroupCommit, Leader, Waited};
 use super::damage::Damage;
-use super::disk::{Disk, Patience};
+use super::disk::{Disk, Patience, Reach};
 use super::health::{Condition, Health};
 use super::journal::{self, Change, Packer};
+use super::lookups::Lookups;
 use super::sorted::Sorted;
 use super::stored;
 use super::sync::{Mutex, RwLock, run_blocking, yield_now};
-use super::table::{Acted, Surroundings, Table};
+use super::table::{Acted, Record, Surroundings, Table};
 use super::timings::Timings;
 use super::unsynced::Unsynced;
 use super::write_back::{Scene, WriteBack};
-use crate::algorithm::State;
+use crate::algorithm::Limit;
 use crate::clock::Timestamp;
 use crate::store::batch::Entry;
 use crate::store::counter_budget::CounterBudget;
@@ -116,10 +117,21 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    /// Applies `entry` to the counter with `key`.
-    pub fn act(&self, key: &[u8], entry: &Entry, now: Timestamp) -> Result<Acted, StoreError> {
+    /// Applies `entry`, with this index in its batch, to the counter with `key`. `None`, and nothing is changed, when it
+    /// has to be [looked up](Engine::look_up) first.
+    pub fn act(
+        &self,
+        (index, key, entry): (usize, &[u8], &Entry),
+        now: Timestamp,
+        lookups: &mut Lookups,
+    ) -> Result<Option<Acted>, StoreError> {
         let surroundings = Surroundings { group: &self.group, health: &self.health, budget: &self.budget };
-        self.table.act(key, entry, now, surroundings, || self.load(key, entry, now))
+        let load = |departures| match lookups.take(index, departures) {
+            Some(record) => record.map(Some),
+            None if lookups.may_go_on() => Ok(None),
+            None => self.load(key, entry, now).map(Some),
+        };
+        self.table.act(key, entry, now, surroundings, load)
     }
 
     /// Loads the counters that are in the journal, as the last process left it. Nothing else may happen meanwhile. What
@@ -149,12 +161,26 @@ impl<D: Disk> Engine<D> {
         })
     }
 
-    /// The counter's record: its state, and when it expires.
-    fn load(&self, key: &[u8], entry: &Entry, now: Timestamp) -> Result<Option<(State, Timestamp)>, StoreError> {
-        let decoded = |value: &[u8]| stored::decode_as(&entry.limit, value);
-        let note = |error: &StoreError| self.damage.note_read(error, now);
-        let read = self.with_disk(|disk| disk.counter(key, decoded).inspect_err(note))?;
-        read.transpose().inspect_err(|error| self.damage.note_record(key, error))
+    /// The counter's record.
+    fn load(&self, key: &[u8], entry: &Entry, now: Timestamp) -> Result<Record, StoreError> {
+        self.with_disk(|disk| {
+            let mut record = Ok(None);
+            disk.counters(&[key], Reach::Disk, &mut |_, read| record = self.decoded(key, &entry.limit, read, now));
+            record
+        })
+    }
+
+    /// What the record says that was read of the counter with `key`.
+    pub(super) fn decoded(
+        &self,
+        key: &[u8],
+        limit: &Limit,
+        read: Result<Option<&[u8]>, StoreError>,
+        now: Timestamp,
+    ) -> Result<Record, StoreError> {
+        let stored = read.inspect_err(|error| self.damage.note_read(error, now))?;
+        let record = stored.map(|stored| stored::decode_as(limit, stored)).transpose();
+        record.inspect_err(|error| self.damage.note_record(key, error))
     }
 
     /// Waits until commit `number` is durable, and makes it unless another caller does.

@@ -11,9 +11,10 @@ use shuttle::sync::Mutex;
 use shuttle::{future, thread};
 
 use super::commit::{GroupCommit, Waited};
-use super::disk::{Disk, EachRecord, Patience};
+use super::disk::{Disk, EachCounter, EachRecord, Patience, Reach};
 use super::engine::{Engine, Journal};
 use super::journal;
+use super::lookups::Lookups;
 use super::sorted::Sorted;
 use super::table::Table;
 use super::timings::Timings;
@@ -115,8 +116,13 @@ impl SimulatedDisk {
 }
 
 impl Disk for SimulatedDisk {
-    fn counter<T>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
-        Ok(self.medium.lock().unwrap().counters.get(key).map(|value| read(value)))
+    fn counters(&self, keys: &[&[u8]], reach: Reach, each: &mut EachCounter<'_>) {
+        for (place, key) in keys.iter().enumerate() {
+            let stored = self.medium.lock().unwrap().counters.get(*key).cloned();
+            if reach == Reach::Disk || thread_rng().gen_bool(0.5) {
+                each(place, Ok(stored.as_deref()));
+            }
+        }
     }
 
     fn append_journal(&self, number: u64, record: &[u8], patience: Patience) -> Option<Result<(), StoreError>> {
@@ -200,7 +206,14 @@ impl World {
             for turn in 0..2 {
                 let key = KEYS[(index + turn) % KEYS.len()];
                 let entry = Entry { key: 0..0, limit: window(CREDITS, 60), action: TAKE, at: at(LATE) };
-                let Ok(acted) = engine.act(key, &entry, at(LATE)) else { continue };
+                let mut lookups = Lookups::default();
+                let acted = loop {
+                    engine.look_up(&mut lookups, [(0, key, &entry)].into_iter(), at(LATE)).await;
+                    if let Some(acted) = engine.act((0, key, &entry), at(LATE), &mut lookups).transpose() {
+                        break acted;
+                    }
+                };
+                let Ok(acted) = acted else { continue };
                 let settled =
                     if acted.durable_after > engine.done() { engine.settle(acted.durable_after).await } else { Ok(()) };
                 if settled.is_ok() {

@@ -9,7 +9,7 @@ use std::task::{Context, Waker};
 
 use parking_lot::Mutex as RealMutex;
 
-use super::super::disk::EachRecord;
+use super::super::disk::{EachCounter, EachRecord};
 use super::super::sorted::Sorted;
 use super::*;
 use crate::clock::Clock;
@@ -39,8 +39,9 @@ impl TestDisk {
 }
 
 impl Disk for Arc<TestDisk> {
-    fn counter<T>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
-        Ok(self.counters.lock().get(key).map(|value| read(value)))
+    fn counters(&self, keys: &[&[u8]], _reach: Reach, each: &mut EachCounter<'_>) {
+        let counters = self.counters.lock().clone();
+        keys.iter().enumerate().for_each(|(place, key)| each(place, Ok(counters.get(*key).map(Vec::as_slice))));
     }
 
     fn append_journal(&self, number: u64, record: &[u8], patience: Patience) -> Option<Result<(), StoreError>> {
@@ -98,7 +99,12 @@ fn engine_with_journal(durability: Durability, memory: usize, max_bytes: u64) ->
 /// The credit left after the action on `key`, in a bucket of 1,000.
 fn act(engine: &TestEngine, key: &str, action: Action) -> Result<Acted, StoreError> {
     let entry = Entry { key: 0..0, limit: window(1_000, 60), action, at: at(0) };
-    engine.act(key.as_bytes(), &entry, at(0))
+    apply(engine, key.as_bytes(), &entry)
+}
+
+fn apply(engine: &TestEngine, key: &[u8], entry: &Entry) -> Result<Acted, StoreError> {
+    let acted = engine.act((0, key, entry), at(0), &mut Lookups::over())?;
+    Ok(acted.expect("what is not in the table is read"))
 }
 
 async fn hit(engine: &TestEngine, key: &str) -> Result<u64, StoreError> {
@@ -315,7 +321,7 @@ fn a_restart_takes_up_the_journal() {
             key
         };
         let entry = |action| Entry { key: 0..0, limit: window(1_000, 60), action, at: at(0) };
-        let apply = |engine: &TestEngine, actor: &str, action| engine.act(&key(actor), &entry(action), at(0)).unwrap();
+        let apply = |engine: &TestEngine, actor: &str, action| apply(engine, &key(actor), &entry(action)).unwrap();
         for actor in ["a", "b", "a", "c"] {
             apply(&before, actor, TAKE);
         }

@@ -1,0 +1,126 @@
+//! Look-ups: records of a batch's counters that are not in the table, read before their stripes are locked.
+//!
+//! What RocksDB has in memory is read at once; for the rest, one read takes place on a thread that may block. A record
+//! that was read is as it was for as long as its counter was not in the table meanwhile. So it counts only if no counter
+//! has left that this one is counted with; else it is read again. Look-ups change nothing: callers may leave at any time.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::disk::{Disk, Reach};
+use super::engine::Engine;
+use super::sync::run_blocking;
+use super::table::{Record, Table};
+use crate::algorithm::Limit;
+use crate::clock::Timestamp;
+use crate::store::batch::Entry;
+use crate::store::error::StoreError;
+
+/// So often the records of a batch are read in advance. What has changed again by then is read under its stripe's lock.
+const ROUNDS: u32 = 3;
+/// So many records are read at once: their blocks are in memory until all are read.
+const READ_AT_ONCE: usize = 128;
+
+/// What was looked up for a batch.
+#[derive(Default)]
+pub struct Lookups {
+    /// In the order of the batch's entries.
+    lookups: Vec<Lookup>,
+    keys: Vec<u8>,
+    rounds: u32,
+}
+
+/// A counter to be looked up.
+struct Lookup {
+    /// The entry's, in its batch.
+    index: usize,
+    key: Range<usize>,
+    limit: Limit,
+    /// The number of departures before the record was read.
+    departures: u32,
+    record: Option<Result<Record, StoreError>>,
+}
+
+impl Lookups {
+    /// Nothing is looked up in advance: records are read under their stripes' locks.
+    pub fn over() -> Self {
+        Self { rounds: ROUNDS, ..Self::default() }
+    }
+
+    /// The record that was read for this entry, if it still counts now that there have been so many departures.
+    pub fn take(&mut self, index: usize, departures: u32) -> Option<Result<Record, StoreError>> {
+        let place = self.lookups.binary_search_by_key(&index, |lookup| lookup.index).ok()?;
+        self.lookups.get_mut(place).filter(|lookup| lookup.departures == departures)?.record.take()
+    }
+
+    /// Whether records may be read in advance once more.
+    pub fn may_go_on(&self) -> bool {
+        self.rounds < ROUNDS
+    }
+
+    /// Replaces the look-ups by those that `entries` need. What was read and still counts is kept.
+    fn begin<'a>(&mut self, table: &Table, entries: impl Iterator<Item = (usize, &'a [u8], &'a Entry)>) {
+        self.rounds += 1;
+        self.keys.clear();
+        let mut known = std::mem::take(&mut self.lookups).into_iter().peekable();
+        for (index, key, entry) in entries {
+            let Some(departures) = table.departures_if_absent(key) else { continue };
+            while known.next_if(|known| known.index < index).is_some() {}
+            let known = known.next_if(|known| known.index == index && known.departures == departures);
+            let start = self.keys.len();
+            self.keys.extend_from_slice(key);
+            self.lookups.push(Lookup {
+                index,
+                key: start..self.keys.len(),
+                limit: entry.limit,
+                departures,
+                record: known.and_then(|known| known.record),
+            });
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.lookups.iter().all(|lookup| lookup.record.is_some())
+    }
+}
+
+impl<D: Disk> Engine<D> {
+    /// Looks up the counters of `entries` that are not in the table: of each the index, the key, and itself.
+    pub async fn look_up<'a>(
+        self: &Arc<Self>,
+        lookups: &mut Lookups,
+        entries: impl Iterator<Item = (usize, &'a [u8], &'a Entry)>,
+        now: Timestamp,
+    ) {
+        lookups.begin(&self.table, entries);
+        self.read(lookups, Reach::Memory, now);
+        if !lookups.is_complete() {
+            let (engine, mut unread) = (Arc::clone(self), std::mem::take(lookups));
+            let read = run_blocking(move || {
+                engine.read(&mut unread, Reach::Disk, now);
+                unread
+            });
+            // The runtime is shutting down: there is no other thread.
+            *lookups = read.await.unwrap_or_else(Lookups::over);
+        }
+    }
+
+    /// Reads what is not read yet.
+    fn read(&self, Lookups { lookups, keys, .. }: &mut Lookups, reach: Reach, now: Timestamp) {
+        let mut unread: Vec<_> = lookups.iter_mut().filter(|lookup| lookup.record.is_none()).collect();
+        for unread in unread.chunks_mut(READ_AT_ONCE) {
+            let wanted: Vec<_> = unread.iter().map(|lookup| keys.get(lookup.key.clone()).unwrap_or_default()).collect();
+            let read = self.with_disk(|disk| {
+                disk.counters(&wanted, reach, &mut |place, stored| {
+                    if let (Some(lookup), Some(key)) = (unread.get_mut(place), wanted.get(place)) {
+                        lookup.record = Some(self.decoded(key, &lookup.limit, stored, now));
+                    }
+                });
+                Ok(())
+            });
+            if let Err(error) = read {
+                unread.iter_mut().for_each(|lookup| lookup.record = Some(Err(error.clone())));
+            }
+        }
+    }
+}
