@@ -173,11 +173,12 @@ impl Disk for SimulatedDisk {
     }
 }
 
+#[derive(Clone)]
 struct World {
     engine: Arc<Engine<SimulatedDisk>>,
     medium: Arc<Mutex<Medium>>,
-    /// By key: the fewest credits left in an acknowledged answer.
-    acknowledged: Arc<Mutex<HashMap<&'static [u8], u64>>>,
+    /// By key: the fewest credits left in an acknowledged answer, and the number of acknowledged hits.
+    acknowledged: Arc<Mutex<HashMap<&'static [u8], (u64, u64)>>>,
 }
 
 impl World {
@@ -201,28 +202,31 @@ impl World {
 
     /// One client that hits two counters, and may leave at any time.
     fn client(&self, index: usize) -> future::JoinHandle<()> {
-        let (engine, acknowledged) = (Arc::clone(&self.engine), Arc::clone(&self.acknowledged));
+        let client = self.clone();
         future::spawn(async move {
             for turn in 0..2 {
-                let key = KEYS[(index + turn) % KEYS.len()];
-                let entry = Entry { key: 0..0, limit: window(CREDITS, 60), action: TAKE, at: at(LATE) };
-                let mut lookups = Lookups::default();
-                let acted = loop {
-                    engine.look_up(&mut lookups, [(0, key, &entry)].into_iter(), at(LATE)).await;
-                    if let Some(acted) = engine.act((0, key, &entry), at(LATE), &mut lookups).transpose() {
-                        break acted;
-                    }
-                };
-                let Ok(acted) = acted else { continue };
-                let settled =
-                    if acted.durable_after > engine.done() { engine.settle(acted.durable_after).await } else { Ok(()) };
-                if settled.is_ok() {
-                    let mut acknowledged = acknowledged.lock().unwrap();
-                    let least = acknowledged.entry(key).or_insert(CREDITS);
-                    *least = acted.outcome.left.min(*least);
-                }
+                client.hit(KEYS[(index + turn) % KEYS.len()]).await;
             }
         })
+    }
+
+    async fn hit(&self, key: &'static [u8]) {
+        let entry = Entry { key: 0..0, limit: window(CREDITS, 60), action: TAKE, at: at(LATE) };
+        let mut lookups = Lookups::default();
+        let acted = loop {
+            self.engine.look_up(&mut lookups, [(0, key, &entry)].into_iter(), at(LATE)).await;
+            if let Some(acted) = self.engine.act((0, key, &entry), at(LATE), &mut lookups).transpose() {
+                break acted;
+            }
+        };
+        let Ok(acted) = acted else { return };
+        let is_durable = acted.durable_after <= self.engine.done();
+        if is_durable || self.engine.settle(acted.durable_after).await.is_ok() {
+            let mut acknowledged = self.acknowledged.lock().unwrap();
+            let (least, hits) = acknowledged.entry(key).or_insert((CREDITS, 0));
+            *least = acted.outcome.left.min(*least);
+            *hits += 1;
+        }
     }
 
     fn heal(&self) {
@@ -274,10 +278,11 @@ impl World {
     fn assert_kept(&self, kept: usize) {
         let medium = self.medium.lock().unwrap();
         let counters = replay(&medium.log[..kept], medium.counters.clone());
-        for (key, least) in self.acknowledged.lock().unwrap().iter() {
+        for (key, (least, hits)) in self.acknowledged.lock().unwrap().iter() {
             let value = counters.get(*key).unwrap_or_else(|| panic!("{key:?} is gone"));
             let left = u64::from_le_bytes(value[8..].try_into().unwrap());
             assert!(left <= *least, "{key:?}: {left} left after the crash, {least} acknowledged before");
+            assert!(left + hits <= CREDITS, "{key:?}: {left} left after {hits} acknowledged hits");
         }
     }
 
@@ -311,6 +316,26 @@ fn counters_that_leave_the_table_come_back_as_they_were() {
         // Counters are evicted as soon as they may be.
         let world = World::new(Durability::Wal, 0, 0);
         world.run();
+        world.assert_kept(world.written());
+    });
+}
+
+#[test]
+fn a_counter_that_comes_and_goes_during_a_look_up_is_looked_up_again() {
+    random(|| {
+        // Counters are evicted as soon as they may be.
+        let world = World::new(Durability::Wal, 0, 0);
+        let come_and_go = move |world: &World| {
+            KEYS.into_iter().for_each(|key| future::block_on(world.hit(key)));
+            world.engine.write_back().unwrap();
+        };
+        come_and_go(&world);
+        let others = {
+            let world = world.clone();
+            thread::spawn(move || (0..2).for_each(|_| come_and_go(&world)))
+        };
+        future::block_on(world.client(0)).unwrap();
+        others.join().unwrap();
         world.assert_kept(world.written());
     });
 }
