@@ -11,7 +11,7 @@ use super::damage::Damage;
 use super::disk::{Disk, Patience, Reach};
 use super::health::{Condition, Health};
 use super::journal::{self, Change, Packer};
-use super::lookups::Lookups;
+use super::lookups::{InMemory, Lookups};
 use super::sorted::Sorted;
 use super::stored;
 use super::sync::{Mutex, RwLock, run_blocking, yield_now};
@@ -39,6 +39,7 @@ pub struct Engine<D> {
     pub damage: Damage,
     pub health: Health,
     pub write_back: WriteBack,
+    pub(super) in_memory: InMemory,
     unsynced: Unsynced,
     pub timings: Timings,
     pub durability: Durability,
@@ -86,6 +87,7 @@ impl<D: Disk> Engine<D> {
             damage: Damage::default(),
             health: Health::new(),
             write_back,
+            in_memory: InMemory::default(),
             unsynced: Unsynced::default(),
             timings,
             durability,

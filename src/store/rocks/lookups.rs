@@ -1,14 +1,16 @@
 //! Look-ups: records of a batch's counters that are not in the table, read before their stripes are locked.
 //!
-//! What RocksDB has in memory is read at once; for the rest, one read takes place on a thread that may block. A record
-//! that was read is as it was for as long as its counter was not in the table meanwhile. So it counts only if no counter
-//! has left that this one is counted with; else it is read again. Look-ups change nothing: callers may leave at any time.
+//! What RocksDB has in memory may be read at once; for the rest, one read takes place on a thread that may block. A
+//! record does not change while its counter is not in the table. So what was read counts if the counter is absent before
+//! and after, and no counter has left meanwhile that this one is counted with; else it is read again. Look-ups change
+//! nothing: callers may leave at any time.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::disk::{Disk, Reach};
 use super::engine::Engine;
+use super::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use super::sync::run_blocking;
 use super::table::{Record, Table};
 use crate::algorithm::Limit;
@@ -18,8 +20,33 @@ use crate::store::error::StoreError;
 
 /// So often the records of a batch are read in advance. What has changed again by then is read under its stripe's lock.
 const ROUNDS: u32 = 3;
+/// In one of so many batches RocksDB is asked for what it has in memory, or in all if that is so many percent.
+const TRIED_EVERY: u32 = 32;
+const WORTH_PERCENT: u32 = 75;
 /// So many records are read at once: their blocks are in memory until all are read.
 const READ_AT_ONCE: usize = 128;
+
+/// Whether to ask RocksDB first for what it has in memory. What it has not, it looks for twice then.
+#[derive(Debug, Default)]
+pub struct InMemory {
+    /// The share of records that it had lately, in percent.
+    share: AtomicU32,
+    batches: AtomicU32,
+}
+
+impl InMemory {
+    fn is_worth_a_try(&self) -> bool {
+        // Now and then, to see whether that has changed.
+        let is_due = self.batches.fetch_add(1, Relaxed).is_multiple_of(TRIED_EVERY);
+        is_due || self.share.load(Relaxed) >= WORTH_PERCENT
+    }
+
+    fn note(&self, found: usize, asked: usize) {
+        let percent = u32::try_from(found * 100 / asked.max(1)).unwrap_or(100);
+        let share = self.share.load(Relaxed);
+        self.share.store((share * 7 + percent).div_ceil(8), Relaxed);
+    }
+}
 
 /// What was looked up for a batch.
 #[derive(Default)]
@@ -79,8 +106,8 @@ impl Lookups {
         }
     }
 
-    fn is_complete(&self) -> bool {
-        self.lookups.iter().all(|lookup| lookup.record.is_some())
+    fn unread(&self) -> usize {
+        self.lookups.iter().filter(|lookup| lookup.record.is_none()).count()
     }
 }
 
@@ -93,8 +120,12 @@ impl<D: Disk> Engine<D> {
         now: Timestamp,
     ) {
         lookups.begin(&self.table, entries);
-        self.read(lookups, Reach::Memory, now);
-        if !lookups.is_complete() {
+        let wanted = lookups.unread();
+        if wanted > 0 && self.in_memory.is_worth_a_try() {
+            self.read(lookups, Reach::Memory, now);
+            self.in_memory.note(wanted - lookups.unread(), wanted);
+        }
+        if lookups.unread() > 0 {
             let (engine, mut unread) = (Arc::clone(self), std::mem::take(lookups));
             let read = run_blocking(move || {
                 engine.read(&mut unread, Reach::Disk, now);

@@ -361,3 +361,55 @@ fn a_disk_that_is_not_mended_is_tried_again_and_hits_are_told_what_ails_it() {
         engine.check().await.unwrap();
     });
 }
+
+/// Looks the counter of `key` up; nothing is done with it.
+async fn look_up(engine: &TestEngine, key: &str) -> Lookups {
+    let entry = Entry { key: 0..0, limit: window(1_000, 60), action: TAKE, at: at(0) };
+    let mut lookups = Lookups::default();
+    engine.look_up(&mut lookups, [(0, key.as_bytes(), &entry)].into_iter(), at(0)).await;
+    lookups
+}
+
+/// The credit left after a hit on `key`; none when it has to be looked up again.
+fn hit_with(engine: &TestEngine, key: &str, mut lookups: Lookups) -> Option<u64> {
+    let entry = Entry { key: 0..0, limit: window(1_000, 60), action: TAKE, at: at(0) };
+    let acted = engine.act((0, key.as_bytes(), &entry), at(0), &mut lookups).unwrap();
+    acted.map(|acted| acted.outcome.left)
+}
+
+/// A hit on `key`, which leaves the table afterwards.
+async fn hit_and_evict(engine: &TestEngine, key: &str) {
+    hit(engine, key).await.unwrap();
+    engine.write_back_at(at(0)).unwrap();
+    for other in 0.. {
+        if engine.table.peek(key.as_bytes()).is_none() {
+            return;
+        }
+        hit(engine, &format!("other {other}")).await.unwrap();
+    }
+}
+
+#[test]
+fn a_record_that_was_read_before_its_counter_came_and_went_is_read_again() {
+    wait(async {
+        let (engine, _) = engine(Durability::Wal, 0);
+        hit_and_evict(&engine, "a").await;
+        let before = look_up(&engine, "a").await;
+        hit_and_evict(&engine, "a").await;
+        assert_eq!(hit_with(&engine, "a", before), None);
+        let after = look_up(&engine, "a").await;
+        assert_eq!(hit_with(&engine, "a", after), Some(997));
+    });
+}
+
+#[test]
+fn a_record_that_was_read_yields_to_a_counter_that_has_come_into_the_table() {
+    wait(async {
+        let (engine, _) = engine(Durability::Wal, 0);
+        hit_and_evict(&engine, "a").await;
+        let before = look_up(&engine, "a").await;
+        assert!(engine.table.peek(b"a").is_none(), "a look-up changes nothing");
+        assert_eq!(hit(&engine, "a").await, Ok(998));
+        assert_eq!(hit_with(&engine, "a", before), Some(997));
+    });
+}
