@@ -13,7 +13,7 @@ use std::{fs, io};
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, BottommostLevelCompaction, CStrLike, Cache, ColumnFamily,
-    ColumnFamilyDescriptor, CompactOptions, DB, DBCompactionStyle, DBCompressionType, DBRecoveryMode,
+    ColumnFamilyDescriptor, CompactOptions, DB, DBCompactionStyle, DBCompressionType, DBPinnableSlice, DBRecoveryMode,
     DataBlockIndexType, Direction, IngestExternalFileOptions, IteratorMode, LogLevel, Options, PrefixRange,
     ReadOptions, ReadTier, SstFileWriter, UniversalCompactOptions, WriteBatch, WriteOptions, properties,
 };
@@ -272,16 +272,22 @@ impl Database {
 
 impl Disk for Database {
     fn counters(&self, keys: &[&[u8]], reach: Reach, each: &mut EachCounter<'_>) {
-        let mut options = ReadOptions::default();
-        if reach == Reach::Memory {
-            options.set_read_tier(ReadTier::BlockCache);
-        }
-        let read = self.db.batched_multi_get_cf_opt(self.counters(), keys, false, &options);
-        for (place, stored) in read.into_iter().enumerate() {
-            match stored {
-                Err(error) if error.kind() == rocksdb::ErrorKind::Incomplete => {}
-                Err(error) => each(place, Err(store_error("read a counter", &error))),
-                Ok(stored) => each(place, Ok(stored.as_deref())),
+        let mut give = |place, stored: Result<Option<DBPinnableSlice<'_>>, rocksdb::Error>| match stored {
+            Err(error) if reach == Reach::Memory && error.kind() == rocksdb::ErrorKind::Incomplete => {}
+            Err(error) => each(place, Err(store_error("read a counter", &error))),
+            Ok(stored) => each(place, Ok(stored.as_deref())),
+        };
+        match reach {
+            // One by one: for a key whose block is not in memory, RocksDB's MultiGet gives an empty value and no error.
+            Reach::Memory => {
+                let mut options = ReadOptions::default();
+                options.set_read_tier(ReadTier::BlockCache);
+                let read = |key| self.db.get_pinned_cf_opt(self.counters(), key, &options);
+                keys.iter().enumerate().for_each(|(place, key)| give(place, read(key)));
+            }
+            Reach::Disk => {
+                let read = self.db.batched_multi_get_cf(self.counters(), keys, false);
+                read.into_iter().enumerate().for_each(|(place, stored)| give(place, stored));
             }
         }
     }

@@ -155,3 +155,43 @@ impl<D: Disk> Engine<D> {
         }
     }
 }
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::store::contract::Store;
+    use crate::store::testing::{TAKE, outcomes, wait, window};
+    use crate::store::{RocksOptions, RocksStore};
+
+    #[test]
+    fn memory_is_asked_first_as_long_as_it_has_most_records() {
+        let in_memory = InMemory::default();
+        assert!(in_memory.is_worth_a_try() && !in_memory.is_worth_a_try());
+        (0..20).for_each(|_| in_memory.note(30, 30));
+        assert!(in_memory.is_worth_a_try() && in_memory.is_worth_a_try());
+        (0..20).for_each(|_| in_memory.note(10, 30));
+        assert!(!in_memory.is_worth_a_try());
+        assert_eq!((0..TRIED_EVERY).filter(|_| in_memory.is_worth_a_try()).count(), 1);
+    }
+
+    #[test]
+    fn counters_that_no_memory_has_are_read_from_the_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        // The table keeps only what is not written back.
+        let options = RocksOptions { cache_memory: 0, ..RocksOptions::default() };
+        let store = RocksStore::open(dir.path(), options).unwrap();
+        let (limit, now) = (window(100, 600), Clock::system().now());
+        let keys: Vec<_> = (0..2_000).map(|actor| format!("actor {actor}")).collect();
+        let hits: Vec<_> = keys.iter().map(|key| (key.as_str(), limit, TAKE)).collect();
+        for left in [99, 98, 97] {
+            let lefts: Vec<_> = outcomes(&store, now, &hits).into_iter().map(|outcome| outcome.unwrap().left).collect();
+            assert!(lefts.iter().all(|of_one| *of_one == left), "{left}: {lefts:?}");
+            // All files are new: no block of them is in memory.
+            store.shared.engine.write_back().unwrap();
+        }
+        assert!(store.shared.engine.table.usage().misses > 2_000);
+        assert_eq!(store.shared.engine.damage.records(), 0);
+        wait(store.close()).unwrap();
+    }
+}

@@ -203,8 +203,9 @@ impl Store for RocksStore {
         let mut unsettled = std::mem::take(&mut batch.unsettled);
         let mut lookups = Lookups::default();
         batch.forget_outcomes();
+        let mut needs_records = engine.table.needs_records();
         loop {
-            if engine.table.needs_records() {
+            if needs_records {
                 engine.look_up(&mut lookups, batch.unanswered(), now).await;
             }
             let mut act = |index, key: &[u8], entry: &Entry| {
@@ -218,6 +219,7 @@ impl Store for RocksStore {
             if batch.answer_on(|index, key, entry| act(index, key, entry).transpose()) {
                 break;
             }
+            needs_records = true;
         }
         batch.unsettled = unsettled;
         if durable_after > 0
