@@ -295,10 +295,19 @@ impl World {
     }
 }
 
-/// Runs `check` under as many random schedules as `DIVVY_TEST_SCHEDULES` says.
+/// As many schedules as `DIVVY_TEST_SCHEDULES` says.
+fn schedules() -> usize {
+    std::env::var("DIVVY_TEST_SCHEDULES").map_or(2_000, |schedules| schedules.parse().unwrap())
+}
+
+/// Runs `check` under random schedules.
 fn random(check: impl Fn() + Send + Sync + 'static) {
-    let schedules = std::env::var("DIVVY_TEST_SCHEDULES").map_or(2_000, |schedules| schedules.parse().unwrap());
-    shuttle::check_random(check, schedules);
+    shuttle::check_random(check, schedules());
+}
+
+/// Runs `check` under schedules in which a thread may stand still while others do very much.
+fn with_pauses(check: impl Fn() + Send + Sync + 'static) {
+    shuttle::check_pct(check, schedules(), 3);
 }
 
 #[test]
@@ -322,7 +331,7 @@ fn counters_that_leave_the_table_come_back_as_they_were() {
 
 #[test]
 fn a_counter_that_comes_and_goes_during_a_look_up_is_looked_up_again() {
-    random(|| {
+    with_pauses(|| {
         // Counters are evicted as soon as they may be.
         let world = World::new(Durability::Wal, 0, 0);
         let come_and_go = move |world: &World| {
