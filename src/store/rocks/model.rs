@@ -332,16 +332,17 @@ fn counters_that_leave_the_table_come_back_as_they_were() {
 #[test]
 fn a_counter_that_comes_and_goes_during_a_look_up_is_looked_up_again() {
     with_pauses(|| {
-        // Counters are evicted as soon as they may be.
+        // Counters are evicted as soon as they may be, and others need room.
         let world = World::new(Durability::Wal, 0, 0);
-        let come_and_go = move |world: &World| {
-            KEYS.into_iter().for_each(|key| future::block_on(world.hit(key)));
+        let come_and_go = |world: &World, others: [&'static [u8]; 4]| {
+            future::block_on(world.hit(b"a"));
             world.engine.write_back().unwrap();
+            others.into_iter().for_each(|key| future::block_on(world.hit(key)));
         };
-        come_and_go(&world);
+        come_and_go(&world, [b"b", b"c", b"d", b"e"]);
         let others = {
             let world = world.clone();
-            thread::spawn(move || (0..2).for_each(|_| come_and_go(&world)))
+            thread::spawn(move || come_and_go(&world, [b"f", b"g", b"h", b"i"]))
         };
         future::block_on(world.client(0)).unwrap();
         others.join().unwrap();
