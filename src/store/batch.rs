@@ -141,9 +141,35 @@ impl Batch {
 
     /// Answers every entry, in order, with what `answer` makes of its index, its bucket key and itself.
     pub(super) fn answer_each(&mut self, mut answer: impl FnMut(usize, &[u8], &Entry) -> Result<Outcome, StoreError>) {
+        self.forget_outcomes();
+        self.answer_on(|index, key, entry| Some(answer(index, key, entry)));
+    }
+
+    /// Answers those entries that are not answered yet, in order, until `answer` gives none. Whether all are answered now.
+    pub(super) fn answer_on(
+        &mut self,
+        mut answer: impl FnMut(usize, &[u8], &Entry) -> Option<Result<Outcome, StoreError>>,
+    ) -> bool {
+        self.outcomes.reserve(self.entries.len().saturating_sub(self.outcomes.len()));
+        for (index, entry) in self.entries.iter().enumerate().skip(self.outcomes.len()) {
+            match answer(index, key_of(&self.keys, entry), entry) {
+                Some(outcome) => self.outcomes.push(outcome),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Index, key and itself of each entry that is not answered yet, in order.
+    #[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "only the embedded store reads in advance"))]
+    pub(super) fn unanswered(&self) -> impl Iterator<Item = (usize, &[u8], &Entry)> {
+        let entries = self.entries.iter().enumerate().skip(self.outcomes.len());
+        entries.map(|(index, entry)| (index, key_of(&self.keys, entry), entry))
+    }
+
+    /// Takes all answers back.
+    pub(super) fn forget_outcomes(&mut self) {
         self.outcomes.clear();
-        let entries = self.entries.iter().enumerate();
-        self.outcomes.extend(entries.map(|(index, entry)| answer(index, key_of(&self.keys, entry), entry)));
     }
 
     /// Replaces the outcomes that rest on changes which could not be made durable.

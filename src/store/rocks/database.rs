@@ -12,14 +12,14 @@ use std::{fs, io};
 
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{
-    BlockBasedOptions, BottommostLevelCompaction, CStrLike, Cache, ColumnFamily, ColumnFamilyDescriptor,
-    CompactOptions, DB, DBCompactionStyle, DBCompressionType, DBRecoveryMode, DataBlockIndexType, Direction,
-    IngestExternalFileOptions, IteratorMode, LogLevel, Options, PrefixRange, ReadOptions, SstFileWriter,
-    UniversalCompactOptions, WriteBatch, WriteOptions, properties,
+    BlockBasedIndexType, BlockBasedOptions, BottommostLevelCompaction, CStrLike, Cache, ColumnFamily,
+    ColumnFamilyDescriptor, CompactOptions, DB, DBCompactionStyle, DBCompressionType, DBPinnableSlice, DBRecoveryMode,
+    DataBlockIndexType, Direction, IngestExternalFileOptions, IteratorMode, LogLevel, Options, PrefixRange,
+    ReadOptions, ReadTier, SstFileWriter, UniversalCompactOptions, WriteBatch, WriteOptions, properties,
 };
 
 use super::directory::{self, Found};
-use super::disk::{Disk, EachRecord, Patience};
+use super::disk::{Disk, EachCounter, EachRecord, Patience, Reach};
 use super::filter::{ExpiryFilterFactory, Swept};
 use super::journal::{self, Change};
 use super::open_error::OpenError;
@@ -174,6 +174,12 @@ impl Database {
         Ok(())
     }
 
+    /// Reads a counter's record; `None` when there is none.
+    pub fn counter<T>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
+        let stored = self.db.get_pinned_cf(self.counters(), key).map_err(|e| store_error("read a counter", &e))?;
+        Ok(stored.map(|stored| read(&stored)))
+    }
+
     /// Every counter's key and record as they are at the time of the call.
     pub fn records(&self) -> impl Iterator<Item = Result<KeyAndValue, StoreError>> + use<'_> {
         let mut options = ReadOptions::default();
@@ -265,9 +271,25 @@ impl Database {
 }
 
 impl Disk for Database {
-    fn counter<T>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
-        let stored = self.db.get_pinned_cf(self.counters(), key).map_err(|e| store_error("read a counter", &e))?;
-        Ok(stored.map(|stored| read(&stored)))
+    fn counters(&self, keys: &[&[u8]], reach: Reach, each: &mut EachCounter<'_>) {
+        let mut give = |place, stored: Result<Option<DBPinnableSlice<'_>>, rocksdb::Error>| match stored {
+            Err(error) if reach == Reach::Memory && error.kind() == rocksdb::ErrorKind::Incomplete => {}
+            Err(error) => each(place, Err(store_error("read a counter", &error))),
+            Ok(stored) => each(place, Ok(stored.as_deref())),
+        };
+        match reach {
+            // One by one: for a key whose block is not in memory, RocksDB's MultiGet gives an empty value and no error.
+            Reach::Memory => {
+                let mut options = ReadOptions::default();
+                options.set_read_tier(ReadTier::BlockCache);
+                let read = |key| self.db.get_pinned_cf_opt(self.counters(), key, &options);
+                keys.iter().enumerate().for_each(|(place, key)| give(place, read(key)));
+            }
+            Reach::Disk => {
+                let read = self.db.batched_multi_get_cf(self.counters(), keys, false);
+                read.into_iter().enumerate().for_each(|(place, stored)| give(place, stored));
+            }
+        }
     }
 
     fn append_journal(&self, number: u64, record: &[u8], patience: Patience) -> Option<Result<(), StoreError>> {
@@ -318,7 +340,7 @@ impl Disk for Database {
             }
             Ok(()) | Err(_) => {}
         }
-        let options = table_options();
+        let options = table_options(Length::Short);
         let mut writer = SstFileWriter::create(&options);
         writer.open(&file).map_err(failed)?;
         for Change { key, value } in changes.iter() {
@@ -375,7 +397,7 @@ fn last_commit(db: &DB) -> Result<u64, rocksdb::Error> {
 }
 
 fn counters_options(clock: Clock, swept: Arc<Swept>) -> Options {
-    let mut options = table_options();
+    let mut options = table_options(Length::Long);
     options.set_compaction_filter_factory(ExpiryFilterFactory { clock, swept });
     options.set_periodic_compaction_seconds(PERIODIC_COMPACTION_SECONDS);
     // Write-backs add sorted files, each with counters from everywhere: merging them by size rewrites a counter less
@@ -392,13 +414,28 @@ fn counters_options(clock: Clock, swept: Arc<Swept>) -> Options {
     options
 }
 
+/// How long a file of counters is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Length {
+    /// That of a write-back.
+    Short,
+    /// What compactions make of many.
+    Long,
+}
+
 /// How counters' files are written.
-fn table_options() -> Options {
+fn table_options(length: Length) -> Options {
     let mut table = BlockBasedOptions::default();
     table.set_block_cache(&block_cache());
     // With 100 million counters the filters take more than all else: they have to make do with the cache.
     table.set_cache_index_and_filter_blocks(true);
-    table.set_pin_l0_filter_and_index_blocks_in_cache(false);
+    if length == Length::Long {
+        // Whole, a filter takes megabytes: what does not stay in the cache would be read again for a single look-up. In
+        // short files, which every look-up asks, partitions would double the instructions that it takes.
+        table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
+        table.set_partition_filters(true);
+        table.set_pin_top_level_index_and_filter(true);
+    }
     // The first hit of a new actor asks for a key that is nowhere: the bloom filter answers most of them.
     table.set_bloom_filter(10.0, false);
     table.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
@@ -406,14 +443,16 @@ fn table_options() -> Options {
 
     let mut options = Options::default();
     options.set_block_based_table_factory(&table);
-    options.set_compression_type(DBCompressionType::Lz4);
+    // LZ4 would save two fifths of the files, and takes a third of the instructions of a look-up.
+    options.set_compression_type(DBCompressionType::None);
     options
 }
 
-/// One for the process: a database that is opened again finds it warm.
+/// One for the process: a database that is opened again finds it warm. Not the LRU cache: its shards are so small that the
+/// filters of short files would push one another out.
 fn block_cache() -> Cache {
     static CACHE: OnceLock<Cache> = OnceLock::new();
-    CACHE.get_or_init(|| Cache::new_lru_cache(BLOCK_CACHE_BYTES)).clone()
+    CACHE.get_or_init(|| Cache::new_hyper_clock_cache(BLOCK_CACHE_BYTES, 0)).clone()
 }
 
 fn journal_options() -> Options {

@@ -14,6 +14,18 @@ pub enum Patience {
     Fsync,
 }
 
+/// How far a read may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// To what is in memory.
+    Memory,
+    /// To the disk.
+    Disk,
+}
+
+/// Is given what was read of a counter: the place of its key, and its record, or none.
+pub type EachCounter<'a> = dyn FnMut(usize, Result<Option<&[u8]>, StoreError>) + 'a;
+
 /// Is given journal records: a commit's number and its record.
 pub type EachRecord<'a> = dyn FnMut(u64, &[u8]) -> Result<(), StoreError> + 'a;
 
@@ -22,8 +34,8 @@ pub type EachRecord<'a> = dyn FnMut(u64, &[u8]) -> Result<(), StoreError> + 'a;
 ///
 /// An error from any write or sync is final: the database must be opened again.
 pub trait Disk: Send + Sync + 'static {
-    /// Reads a counter's record; `None` when there is none.
-    fn counter<T>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError>;
+    /// Reads counters' records, and calls `each` with every one that is within `reach`.
+    fn counters(&self, keys: &[&[u8]], reach: Reach, each: &mut EachCounter<'_>);
 
     /// Appends a journal record, if there is anything in it. `None`, and nothing is written, when that would have to
     /// wait and `patience` is none.

@@ -8,16 +8,17 @@ use std::sync::Arc;
 
 use super::commit::{GroupCommit, Leader, Waited};
 use super::damage::Damage;
-use super::disk::{Disk, Patience};
+use super::disk::{Disk, Patience, Reach};
 use super::health::{Condition, Health};
 use super::journal::Packer;
+use super::lookups::{InMemory, Lookups};
 use super::stored;
 use super::sync::{Mutex, RwLock, run_blocking, yield_now};
-use super::table::{Acted, Surroundings, Table};
+use super::table::{Acted, Record, Surroundings, Table};
 use super::timings::Timings;
 use super::unsynced::Unsynced;
 use super::write_back::{Scene, WriteBack};
-use crate::algorithm::State;
+use crate::algorithm::Limit;
 use crate::clock::Timestamp;
 use crate::store::batch::Entry;
 use crate::store::counter_budget::CounterBudget;
@@ -37,6 +38,7 @@ pub struct Engine<D> {
     pub damage: Damage,
     pub health: Health,
     pub write_back: WriteBack,
+    pub(super) in_memory: InMemory,
     unsynced: Unsynced,
     pub timings: Timings,
     pub durability: Durability,
@@ -84,6 +86,7 @@ impl<D: Disk> Engine<D> {
             damage: Damage::default(),
             health: Health::new(),
             write_back,
+            in_memory: InMemory::default(),
             unsynced: Unsynced::default(),
             timings,
             durability,
@@ -115,18 +118,43 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    /// Applies `entry` to the counter with `key`.
-    pub fn act(&self, key: &[u8], entry: &Entry, now: Timestamp) -> Result<Acted, StoreError> {
+    /// Applies `entry`, with this index in its batch, to the counter with `key`. `None`, and nothing is changed, when it
+    /// has to be [looked up](Engine::look_up) first.
+    pub fn act(
+        &self,
+        (index, key, entry): (usize, &[u8], &Entry),
+        now: Timestamp,
+        lookups: &mut Lookups,
+    ) -> Result<Option<Acted>, StoreError> {
         let surroundings = Surroundings { group: &self.group, health: &self.health, budget: &self.budget };
-        self.table.act(key, entry, now, surroundings, || self.load(key, entry, now))
+        let load = |departures| match lookups.take(index, departures) {
+            Some(record) => record.map(Some),
+            None if lookups.may_go_on() => Ok(None),
+            None => self.load(key, entry, now).map(Some),
+        };
+        self.table.act(key, entry, now, surroundings, load)
     }
 
-    /// The counter's record: its state, and when it expires.
-    fn load(&self, key: &[u8], entry: &Entry, now: Timestamp) -> Result<Option<(State, Timestamp)>, StoreError> {
-        let decoded = |value: &[u8]| stored::decode_as(&entry.limit, value);
-        let note = |error: &StoreError| self.damage.note_read(error, now);
-        let read = self.with_disk(|disk| disk.counter(key, decoded).inspect_err(note))?;
-        read.transpose().inspect_err(|error| self.damage.note_record(key, error))
+    /// The counter's record.
+    fn load(&self, key: &[u8], entry: &Entry, now: Timestamp) -> Result<Record, StoreError> {
+        self.with_disk(|disk| {
+            let mut record = Ok(None);
+            disk.counters(&[key], Reach::Disk, &mut |_, read| record = self.decoded(key, &entry.limit, read, now));
+            record
+        })
+    }
+
+    /// What the record says that was read of the counter with `key`.
+    pub(super) fn decoded(
+        &self,
+        key: &[u8],
+        limit: &Limit,
+        read: Result<Option<&[u8]>, StoreError>,
+        now: Timestamp,
+    ) -> Result<Record, StoreError> {
+        let stored = read.inspect_err(|error| self.damage.note_read(error, now))?;
+        let record = stored.map(|stored| stored::decode_as(limit, stored)).transpose();
+        record.inspect_err(|error| self.damage.note_record(key, error))
     }
 
     /// Waits until commit `number` is durable, and makes it unless another caller does.

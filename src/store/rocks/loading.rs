@@ -3,6 +3,9 @@
 //! Once it is through, and if all counters found room, the table knows that a counter it does not hold does not exist:
 //! the first hit of a new actor then needs no look-up. It also finds out which counters have records, which counting
 //! them rests on. Hits never wait for it: until it is through, they look up what they need.
+//!
+//! A part of the table that a counter has left, for want of room, needs look-ups until the next start, even if all would
+//! fit again: to know that takes another pass over all records, and room that expired counters still hold.
 
 use std::time::Duration;
 

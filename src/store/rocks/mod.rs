@@ -20,6 +20,7 @@ mod health;
 mod housekeeping;
 pub mod journal;
 mod loading;
+mod lookups;
 mod marks;
 mod metrics;
 #[cfg(all(test, feature = "model"))]
@@ -54,12 +55,13 @@ pub use self::backup::{RestoreError, restore};
 use self::database::Database;
 use self::engine::{Engine, Journal};
 use self::filter::{OnDrop, Swept};
+use self::lookups::Lookups;
 pub use self::open_error::OpenError;
 use self::shared::Shared;
 use self::table::Table;
 use self::timings::Timings;
 use super::backup_error::BackupError;
-use super::batch::Batch;
+use super::batch::{Batch, Entry};
 use super::contract::Store;
 use super::counter_budget::CounterBudget;
 use super::error::StoreError;
@@ -200,14 +202,26 @@ impl Store for RocksStore {
         let durable = engine.done();
         let mut durable_after = 0;
         let mut unsettled = std::mem::take(&mut batch.unsettled);
-        batch.answer_each(|index, key, entry| {
-            let acted = engine.act(key, entry, now)?;
-            if acted.durable_after > durable {
-                unsettled.push(index);
-                durable_after = durable_after.max(acted.durable_after);
+        let mut lookups = Lookups::default();
+        batch.forget_outcomes();
+        let mut needs_records = engine.table.needs_records();
+        loop {
+            if needs_records {
+                engine.look_up(&mut lookups, batch.unanswered(), now).await;
             }
-            Ok(acted.outcome)
-        });
+            let mut act = |index, key: &[u8], entry: &Entry| {
+                let Some(acted) = engine.act((index, key, entry), now, &mut lookups)? else { return Ok(None) };
+                if acted.durable_after > durable {
+                    unsettled.push(index);
+                    durable_after = durable_after.max(acted.durable_after);
+                }
+                Ok(Some(acted.outcome))
+            };
+            if batch.answer_on(|index, key, entry| act(index, key, entry).transpose()) {
+                break;
+            }
+            needs_records = true;
+        }
         batch.unsettled = unsettled;
         if durable_after > 0
             && engine.durability != Durability::Lazy

@@ -11,9 +11,10 @@ use shuttle::sync::Mutex;
 use shuttle::{future, thread};
 
 use super::commit::{GroupCommit, Waited};
-use super::disk::{Disk, EachRecord, Patience};
+use super::disk::{Disk, EachCounter, EachRecord, Patience, Reach};
 use super::engine::{Engine, Journal};
 use super::journal;
+use super::lookups::Lookups;
 use super::sorted::Sorted;
 use super::table::Table;
 use super::timings::Timings;
@@ -115,8 +116,13 @@ impl SimulatedDisk {
 }
 
 impl Disk for SimulatedDisk {
-    fn counter<T>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
-        Ok(self.medium.lock().unwrap().counters.get(key).map(|value| read(value)))
+    fn counters(&self, keys: &[&[u8]], reach: Reach, each: &mut EachCounter<'_>) {
+        for (place, key) in keys.iter().enumerate() {
+            let stored = self.medium.lock().unwrap().counters.get(*key).cloned();
+            if reach == Reach::Disk || thread_rng().gen_bool(0.5) {
+                each(place, Ok(stored.as_deref()));
+            }
+        }
     }
 
     fn append_journal(&self, number: u64, record: &[u8], patience: Patience) -> Option<Result<(), StoreError>> {
@@ -167,11 +173,12 @@ impl Disk for SimulatedDisk {
     }
 }
 
+#[derive(Clone)]
 struct World {
     engine: Arc<Engine<SimulatedDisk>>,
     medium: Arc<Mutex<Medium>>,
-    /// By key: the fewest credits left in an acknowledged answer.
-    acknowledged: Arc<Mutex<HashMap<&'static [u8], u64>>>,
+    /// By key: the fewest credits left in an acknowledged answer, and the number of acknowledged hits.
+    acknowledged: Arc<Mutex<HashMap<&'static [u8], (u64, u64)>>>,
 }
 
 impl World {
@@ -195,21 +202,31 @@ impl World {
 
     /// One client that hits two counters, and may leave at any time.
     fn client(&self, index: usize) -> future::JoinHandle<()> {
-        let (engine, acknowledged) = (Arc::clone(&self.engine), Arc::clone(&self.acknowledged));
+        let client = self.clone();
         future::spawn(async move {
             for turn in 0..2 {
-                let key = KEYS[(index + turn) % KEYS.len()];
-                let entry = Entry { key: 0..0, limit: window(CREDITS, 60), action: TAKE, at: at(LATE) };
-                let Ok(acted) = engine.act(key, &entry, at(LATE)) else { continue };
-                let settled =
-                    if acted.durable_after > engine.done() { engine.settle(acted.durable_after).await } else { Ok(()) };
-                if settled.is_ok() {
-                    let mut acknowledged = acknowledged.lock().unwrap();
-                    let least = acknowledged.entry(key).or_insert(CREDITS);
-                    *least = acted.outcome.left.min(*least);
-                }
+                client.hit(KEYS[(index + turn) % KEYS.len()]).await;
             }
         })
+    }
+
+    async fn hit(&self, key: &'static [u8]) {
+        let entry = Entry { key: 0..0, limit: window(CREDITS, 60), action: TAKE, at: at(LATE) };
+        let mut lookups = Lookups::default();
+        let acted = loop {
+            self.engine.look_up(&mut lookups, [(0, key, &entry)].into_iter(), at(LATE)).await;
+            if let Some(acted) = self.engine.act((0, key, &entry), at(LATE), &mut lookups).transpose() {
+                break acted;
+            }
+        };
+        let Ok(acted) = acted else { return };
+        let is_durable = acted.durable_after <= self.engine.done();
+        if is_durable || self.engine.settle(acted.durable_after).await.is_ok() {
+            let mut acknowledged = self.acknowledged.lock().unwrap();
+            let (least, hits) = acknowledged.entry(key).or_insert((CREDITS, 0));
+            *least = acted.outcome.left.min(*least);
+            *hits += 1;
+        }
     }
 
     fn heal(&self) {
@@ -261,10 +278,11 @@ impl World {
     fn assert_kept(&self, kept: usize) {
         let medium = self.medium.lock().unwrap();
         let counters = replay(&medium.log[..kept], medium.counters.clone());
-        for (key, least) in self.acknowledged.lock().unwrap().iter() {
+        for (key, (least, hits)) in self.acknowledged.lock().unwrap().iter() {
             let value = counters.get(*key).unwrap_or_else(|| panic!("{key:?} is gone"));
             let left = u64::from_le_bytes(value[8..].try_into().unwrap());
             assert!(left <= *least, "{key:?}: {left} left after the crash, {least} acknowledged before");
+            assert!(left + hits <= CREDITS, "{key:?}: {left} left after {hits} acknowledged hits");
         }
     }
 
@@ -277,10 +295,19 @@ impl World {
     }
 }
 
-/// Runs `check` under as many random schedules as `DIVVY_TEST_SCHEDULES` says.
+/// As many schedules as `DIVVY_TEST_SCHEDULES` says.
+fn schedules() -> usize {
+    std::env::var("DIVVY_TEST_SCHEDULES").map_or(2_000, |schedules| schedules.parse().unwrap())
+}
+
+/// Runs `check` under random schedules.
 fn random(check: impl Fn() + Send + Sync + 'static) {
-    let schedules = std::env::var("DIVVY_TEST_SCHEDULES").map_or(2_000, |schedules| schedules.parse().unwrap());
-    shuttle::check_random(check, schedules);
+    shuttle::check_random(check, schedules());
+}
+
+/// Runs `check` under schedules in which a thread may stand still while others do very much.
+fn with_pauses(check: impl Fn() + Send + Sync + 'static) {
+    shuttle::check_pct(check, schedules(), 3);
 }
 
 #[test]
@@ -298,6 +325,27 @@ fn counters_that_leave_the_table_come_back_as_they_were() {
         // Counters are evicted as soon as they may be.
         let world = World::new(Durability::Wal, 0, 0);
         world.run();
+        world.assert_kept(world.written());
+    });
+}
+
+#[test]
+fn a_counter_that_comes_and_goes_during_a_look_up_is_looked_up_again() {
+    with_pauses(|| {
+        // Counters are evicted as soon as they may be, and others need room.
+        let world = World::new(Durability::Wal, 0, 0);
+        let come_and_go = |world: &World, others: [&'static [u8]; 4]| {
+            future::block_on(world.hit(b"a"));
+            world.engine.write_back().unwrap();
+            others.into_iter().for_each(|key| future::block_on(world.hit(key)));
+        };
+        come_and_go(&world, [b"b", b"c", b"d", b"e"]);
+        let others = {
+            let world = world.clone();
+            thread::spawn(move || come_and_go(&world, [b"f", b"g", b"h", b"i"]))
+        };
+        future::block_on(world.client(0)).unwrap();
+        others.join().unwrap();
         world.assert_kept(world.written());
     });
 }

@@ -15,6 +15,9 @@ use crate::store::value;
 const EVICTED_AT_ONCE: usize = 2;
 /// Capacity of a stripe that gets its first counter.
 const FIRST_CAPACITY: usize = 8;
+/// Departures are counted apart for so many groups of counters: a batch evicts as many as it loads, and reads again what
+/// it has read of counters in the same group.
+const GROUPS: usize = 16;
 
 /// The state of a counter: taken out of its slot, or where it lies.
 pub enum Found<'a> {
@@ -63,6 +66,8 @@ pub struct Stripe {
     pub loaded: u64,
     /// No counter could be evicted while [`Marks::clean`] was this.
     stuck_at: Option<u32>,
+    /// How many counters have left, by group.
+    departures: [u32; GROUPS],
 }
 
 impl Stripe {
@@ -82,6 +87,13 @@ impl Stripe {
     /// The counter's index, valid until a counter is added or evicted.
     pub fn find(&self, hash: u64) -> Option<usize> {
         self.slots.find(hash)
+    }
+
+    /// How many counters have left of those that this one is counted with. If the counter is absent before and after, and
+    /// this has not changed, it was absent all the time.
+    #[expect(clippy::indexing_slicing, reason = "the remainder is less than the number of groups")]
+    pub fn departures(&mut self, hash: u64) -> &mut u32 {
+        &mut self.departures[hash as usize % GROUPS]
     }
 
     pub fn slot(&self, index: usize) -> Slot {
@@ -276,6 +288,8 @@ impl Stripe {
         let slot = self.slots.at(index);
         self.drop_outside(Some(slot.held()));
         self.slots.remove(index);
+        let departures = self.departures(slot.hash);
+        *departures = departures.wrapping_add(1);
         self.unrecorded -= slot.unrecorded();
         if slot.is_live() {
             self.holds_all = false;

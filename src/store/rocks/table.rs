@@ -2,7 +2,8 @@
 //!
 //! Striped by key hash: a stripe's mutex makes read-modify-write atomic and gives read-your-writes. Beside its counters
 //! a stripe keeps what the next commit has to write. A counter stays in the table until its own record in RocksDB is
-//! current. Nothing here waits for a disk, except to look up a counter that may be in RocksDB and is not in the table.
+//! current. Nothing here waits for a disk. A counter that may be in RocksDB and is not in the table is [looked up](super::lookups)
+//! before its stripe is locked.
 //!
 //! An entry need not hold its key: 74 bits of a hash whose secret is drawn at each start stand for it. That two of 100
 //! million keys share them has a probability of 3 · 10⁻⁷, and no client can bring it about.
@@ -18,7 +19,9 @@ use super::journal::{self, Packer};
 use super::marks::{Mark, Marks};
 use super::slot::Tags;
 use super::stripe::Stripe;
-use super::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
+use super::sync::atomic::{
+    AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use super::sync::{Mutex, MutexGuard};
 use crate::algorithm::{Outcome, State};
 use crate::clock::Timestamp;
@@ -43,6 +46,9 @@ impl KeyHash {
         self.low as usize % STRIPES
     }
 }
+
+/// A counter's record, if it has one: its state, and when it expires.
+pub type Record = Option<(State, Timestamp)>;
 
 /// What an action on a counter came to.
 pub struct Acted {
@@ -113,6 +119,8 @@ pub struct Table {
     pub marks: Marks,
     /// Which counters have records is known.
     knows_records: AtomicBool,
+    /// Some stripes do not hold all of their counters.
+    needs_records: AtomicBool,
     /// What a stripe's counters may take (bytes).
     stripe_memory: usize,
     hasher: SipHasher13,
@@ -127,6 +135,7 @@ impl Table {
             pending: (0..STRIPES.div_ceil(WORD_BITS)).map(|_| AtomicU64::new(0)).collect(),
             marks: Marks::new(),
             knows_records: AtomicBool::new(false),
+            needs_records: AtomicBool::new(true),
             stripe_memory: memory / STRIPES,
             hasher: SipHasher13::new_with_keys(low, high),
         }
@@ -134,12 +143,14 @@ impl Table {
 
     /// The store holds no counter but those in the table.
     pub fn holds_all(&self) {
+        self.needs_records.store(false, Relaxed);
         self.stripes.iter().for_each(|stripe| stripe.lock().holds_all = true);
         self.knows_records.store(true, Release);
     }
 
-    /// Applies `entry` to the counter with `key`, if there is one or there is room for it; `load` reads the counter's
-    /// record: its state, and when it expires.
+    /// Applies `entry` to the counter with `key`, if there is one or there is room for it. `load` gives the counter's
+    /// record: its state, and when it expires. It is told the number of departures that goes with it. `None`, and nothing
+    /// is changed, when it gives nothing.
     ///
     /// # Errors
     /// Those of `load`, and the disk's failure when a change could not be kept; nothing is changed then.
@@ -149,21 +160,22 @@ impl Table {
         entry: &Entry,
         now: Timestamp,
         Surroundings { group, health, budget }: Surroundings<'_>,
-        load: impl FnOnce() -> Result<Option<(State, Timestamp)>, StoreError>,
-    ) -> Result<Acted, StoreError> {
+        load: impl FnOnce(u32) -> Result<Option<Record>, StoreError>,
+    ) -> Result<Option<Acted>, StoreError> {
         let hash = self.hash(key);
         let mut guard = self.stripe(hash.stripe());
         let stripe = &mut *guard;
-        stripe.acted += 1;
         let mut index = stripe.find(hash.high);
         if index.is_none() && !stripe.holds_all {
+            let Some(record) = load(*stripe.departures(hash.high))? else { return Ok(None) };
             stripe.loaded += 1;
-            if let Some((state, expires)) = load()? {
-                stripe.make_room(self.stripe_memory, &self.marks);
+            if let Some((state, expires)) = record {
+                self.make_room(stripe);
                 let tags = stripe.loaded_tags(self.marks.clean_mark(), true);
                 index = Some(stripe.set(None, hash.high, Some(state), expires, tags));
             }
         }
+        stripe.acted += 1;
         let found = stripe.found(index);
         let is_new = found.state().is_none();
         if is_new {
@@ -172,7 +184,7 @@ impl Table {
                 return Err(fault);
             }
             if let Some(refusal) = budget.refusal(entry) {
-                return refusal.map(Acted::at_once);
+                return refusal.map(|outcome| Some(Acted::at_once(outcome)));
             }
         }
         let (outcome, change) = entry.decide(found.state());
@@ -182,7 +194,7 @@ impl Table {
                     stripe.touch(index);
                     stripe.durable_after(index)
                 });
-                return Ok(Acted { outcome, durable_after });
+                return Ok(Some(Acted { outcome, durable_after }));
             }
             Change::Set(state) => Some(state),
             Change::Clear => None,
@@ -194,7 +206,9 @@ impl Table {
         }
         match (is_new, state.is_some()) {
             // Another stripe's counter may have taken the last room just now.
-            (true, true) if !budget.begin() => return budget.refuse(entry).map(Acted::at_once),
+            (true, true) if !budget.begin() => {
+                return budget.refuse(entry).map(|outcome| Some(Acted::at_once(outcome)));
+            }
             (true, true) => stripe.begun += 1,
             (false, false) => {
                 budget.forget();
@@ -203,14 +217,28 @@ impl Table {
             _ => {}
         }
         if index.is_none() {
-            stripe.make_room(self.stripe_memory, &self.marks);
+            self.make_room(stripe);
         }
         let is_recorded = index.is_some_and(|index| stripe.slot(index).tags().recorded);
         let tags = self.change(stripe, hash, group, is_recorded);
         let expires = state.as_ref().map_or(now, |state| entry.expiry(state, now));
         let index = stripe.set(index, hash.high, state, expires, tags);
         stage(stripe, hash.high, index, key);
-        Ok(Acted { outcome, durable_after: stripe.changed_in })
+        Ok(Some(Acted { outcome, durable_after: stripe.changed_in }))
+    }
+
+    /// If an action on the counter with `key` needs its record: the number of departures that goes with a record that is
+    /// read from now on.
+    pub fn departures_if_absent(&self, key: &[u8]) -> Option<u32> {
+        let hash = self.hash(key);
+        let mut stripe = self.stripe(hash.stripe());
+        let is_absent = !stripe.holds_all && stripe.find(hash.high).is_none();
+        is_absent.then(|| *stripe.departures(hash.high))
+    }
+
+    /// Whether actions may need records at all. They may a moment later even if not.
+    pub fn needs_records(&self) -> bool {
+        self.needs_records.load(Relaxed)
     }
 
     /// The state of the counter with `key`, as it is now; the outer `None` when it is not in the table.
@@ -321,7 +349,7 @@ impl Table {
         for Replayed { hash, state, segment } in changes {
             let index = stripe.find(hash.high);
             if index.is_none() {
-                stripe.make_room(self.stripe_memory, &self.marks);
+                self.make_room(&mut stripe);
             }
             let tags = Tags { recorded: false, mark: segment as Mark, ..stripe.loaded_tags(0, false) };
             let (state, expires) = state.unzip();
@@ -358,9 +386,13 @@ impl Table {
 
     /// Every record was noted. A stripe that nothing has left holds all there is.
     pub fn noted_records(&self) {
+        self.needs_records.store(false, Relaxed);
         for stripe in &self.stripes {
             let mut stripe = stripe.lock();
             stripe.holds_all = !stripe.has_given_way();
+            if !stripe.holds_all {
+                self.needs_records.store(true, Relaxed);
+            }
         }
         self.knows_records.store(true, Release);
     }
@@ -437,7 +469,7 @@ impl Table {
                     return Ok(false);
                 }
                 // A hit that comes before the record is deleted must not take it for the counter.
-                stripe.make_room(self.stripe_memory, &self.marks);
+                self.make_room(stripe);
                 let tags = Tags { recorded: false, ..stripe.loaded_tags(self.marks.clean_mark(), true) };
                 stripe.set(None, hash.high, None, now, tags);
             }
@@ -458,6 +490,14 @@ impl Table {
             usage.misses += stripe.loaded;
         }
         usage
+    }
+
+    /// Makes room for one more counter in the stripe, which the caller holds.
+    fn make_room(&self, stripe: &mut Stripe) {
+        stripe.make_room(self.stripe_memory, &self.marks);
+        if !stripe.holds_all && !self.needs_records.load(Relaxed) {
+            self.needs_records.store(true, Relaxed);
+        }
     }
 
     /// Begins a change in the stripe, which the caller holds: the tags of the counter that changes.

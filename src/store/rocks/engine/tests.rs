@@ -9,7 +9,7 @@ use std::task::{Context, Waker};
 
 use parking_lot::Mutex as RealMutex;
 
-use super::super::disk::EachRecord;
+use super::super::disk::{EachCounter, EachRecord};
 use super::super::journal::{self, Change};
 use super::super::sorted::Sorted;
 use super::*;
@@ -40,8 +40,9 @@ impl TestDisk {
 }
 
 impl Disk for Arc<TestDisk> {
-    fn counter<T>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, StoreError> {
-        Ok(self.counters.lock().get(key).map(|value| read(value)))
+    fn counters(&self, keys: &[&[u8]], _reach: Reach, each: &mut EachCounter<'_>) {
+        let counters = self.counters.lock().clone();
+        keys.iter().enumerate().for_each(|(place, key)| each(place, Ok(counters.get(*key).map(Vec::as_slice))));
     }
 
     fn append_journal(&self, number: u64, record: &[u8], patience: Patience) -> Option<Result<(), StoreError>> {
@@ -99,7 +100,12 @@ fn engine_with_journal(durability: Durability, memory: usize, max_bytes: u64) ->
 /// The credit left after the action on `key`, in a bucket of 1,000.
 fn act(engine: &TestEngine, key: &str, action: Action) -> Result<Acted, StoreError> {
     let entry = Entry { key: 0..0, limit: window(1_000, 60), action, at: at(0) };
-    engine.act(key.as_bytes(), &entry, at(0))
+    apply(engine, key.as_bytes(), &entry)
+}
+
+fn apply(engine: &TestEngine, key: &[u8], entry: &Entry) -> Result<Acted, StoreError> {
+    let acted = engine.act((0, key, entry), at(0), &mut Lookups::over())?;
+    Ok(acted.expect("what is not in the table is read"))
 }
 
 async fn hit(engine: &TestEngine, key: &str) -> Result<u64, StoreError> {
@@ -316,11 +322,11 @@ fn started_on(disk: &Arc<TestDisk>) -> TestEngine {
 }
 
 /// Applies `action` to the counter of `actor` under a limit of `credits` a minute, with a key as the store makes them.
-fn apply(engine: &TestEngine, actor: &str, credits: u64, action: Action) -> Acted {
+fn act_within(engine: &TestEngine, actor: &str, credits: u64, action: Action) -> Acted {
     let limit = window(credits, 60);
     let mut key = Vec::new();
     Prefix::new(Space::Rule, [], &limit).write_key(actor, &mut key);
-    engine.act(&key, &Entry { key: 0..0, limit, action, at: at(0) }, at(0)).unwrap()
+    apply(engine, &key, &Entry { key: 0..0, limit, action, at: at(0) }).unwrap()
 }
 
 #[test]
@@ -328,15 +334,15 @@ fn a_restart_takes_up_the_journal() {
     wait(async {
         let (before, disk) = engine(Durability::Wal, MEMORY);
         for actor in ["a", "b", "a", "c"] {
-            apply(&before, actor, 1_000, TAKE);
+            act_within(&before, actor, 1_000, TAKE);
         }
-        before.settle(apply(&before, "c", 1_000, Action::Forget).durable_after).await.unwrap();
+        before.settle(act_within(&before, "c", 1_000, Action::Forget).durable_after).await.unwrap();
         let last_commit = *disk.journal.lock().last_key_value().unwrap().0;
 
         let after = started_on(&disk);
         after.replay().unwrap();
         assert_eq!(after.write_back.journal_bytes(), before.write_back.journal_bytes());
-        let left = |actor| apply(&after, actor, 1_000, TAKE).outcome.left;
+        let left = |actor| act_within(&after, actor, 1_000, TAKE).outcome.left;
         assert_eq!((left("a"), left("b"), left("c")), (997, 998, 999));
         after.check().await.unwrap();
         assert!(disk.journal.lock().last_key_value().unwrap().0 > &last_commit);
@@ -351,7 +357,7 @@ fn a_restart_ends_in_the_newest_state_of_every_counter() {
         let (before, disk) = engine(Durability::Wal, MEMORY);
         for commit in 1..=50 {
             let acted = (0..ACTORS).filter(|actor| actor % commit == 0).flat_map(|actor| {
-                [1_000, 2_000].map(|credits| apply(&before, &actor.to_string(), credits, TAKE).durable_after)
+                [1_000, 2_000].map(|credits| act_within(&before, &actor.to_string(), credits, TAKE).durable_after)
             });
             let last = acted.max().unwrap();
             before.settle(last).await.unwrap();
@@ -360,7 +366,7 @@ fn a_restart_ends_in_the_newest_state_of_every_counter() {
         after.replay().unwrap();
         for actor in 0..ACTORS {
             for credits in [1_000, 2_000] {
-                let left = |engine| apply(engine, &actor.to_string(), credits, LOOK).outcome.left;
+                let left = |engine| act_within(engine, &actor.to_string(), credits, LOOK).outcome.left;
                 assert_eq!(left(&after), left(&before), "actor {actor} of {credits}");
             }
         }
@@ -372,7 +378,7 @@ fn a_restart_ends_in_the_newest_state_of_every_counter() {
 fn a_change_that_makes_no_sense_becomes_a_record_as_it_is() {
     wait(async {
         let (before, disk) = engine(Durability::Wal, MEMORY);
-        before.settle(apply(&before, "a", 1_000, TAKE).durable_after).await.unwrap();
+        before.settle(act_within(&before, "a", 1_000, TAKE).durable_after).await.unwrap();
         let mut record = Vec::new();
         let mut staged = Vec::new();
         for number in 0..100 {
@@ -384,7 +390,7 @@ fn a_change_that_makes_no_sense_becomes_a_record_as_it_is() {
         after.replay().unwrap();
         assert_eq!(disk.counters.lock().len(), 100);
         assert!(disk.counters.lock().iter().all(|(key, value)| key.starts_with(b"unknown ") && value == b"value"));
-        assert_eq!(apply(&after, "a", 1_000, TAKE).outcome.left, 998);
+        assert_eq!(act_within(&after, "a", 1_000, TAKE).outcome.left, 998);
     });
 }
 
@@ -392,7 +398,7 @@ fn a_change_that_makes_no_sense_becomes_a_record_as_it_is() {
 fn a_damaged_journal_is_no_start() {
     wait(async {
         let (before, disk) = engine(Durability::Wal, MEMORY);
-        before.settle(apply(&before, "a", 1_000, TAKE).durable_after).await.unwrap();
+        before.settle(act_within(&before, "a", 1_000, TAKE).durable_after).await.unwrap();
         let mut damaged = disk.journal.lock().first_key_value().unwrap().1.clone();
         damaged.pop();
         // More than the threads have in hand at once.
@@ -420,5 +426,57 @@ fn a_disk_that_is_not_mended_is_tried_again_and_hits_are_told_what_ails_it() {
         engine.heal(|| true, || Ok(Arc::clone(&disk)));
         assert!(hit(&engine, "a").await.is_ok());
         engine.check().await.unwrap();
+    });
+}
+
+/// Looks the counter of `key` up; nothing is done with it.
+async fn look_up(engine: &TestEngine, key: &str) -> Lookups {
+    let entry = Entry { key: 0..0, limit: window(1_000, 60), action: TAKE, at: at(0) };
+    let mut lookups = Lookups::default();
+    engine.look_up(&mut lookups, [(0, key.as_bytes(), &entry)].into_iter(), at(0)).await;
+    lookups
+}
+
+/// The credit left after a hit on `key`; none when it has to be looked up again.
+fn hit_with(engine: &TestEngine, key: &str, mut lookups: Lookups) -> Option<u64> {
+    let entry = Entry { key: 0..0, limit: window(1_000, 60), action: TAKE, at: at(0) };
+    let acted = engine.act((0, key.as_bytes(), &entry), at(0), &mut lookups).unwrap();
+    acted.map(|acted| acted.outcome.left)
+}
+
+/// A hit on `key`, which leaves the table afterwards.
+async fn hit_and_evict(engine: &TestEngine, key: &str) {
+    hit(engine, key).await.unwrap();
+    engine.write_back_at(at(0)).unwrap();
+    for other in 0.. {
+        if engine.table.peek(key.as_bytes()).is_none() {
+            return;
+        }
+        hit(engine, &format!("other {other}")).await.unwrap();
+    }
+}
+
+#[test]
+fn a_record_that_was_read_before_its_counter_came_and_went_is_read_again() {
+    wait(async {
+        let (engine, _) = engine(Durability::Wal, 0);
+        hit_and_evict(&engine, "a").await;
+        let before = look_up(&engine, "a").await;
+        hit_and_evict(&engine, "a").await;
+        assert_eq!(hit_with(&engine, "a", before), None);
+        let after = look_up(&engine, "a").await;
+        assert_eq!(hit_with(&engine, "a", after), Some(997));
+    });
+}
+
+#[test]
+fn a_record_that_was_read_yields_to_a_counter_that_has_come_into_the_table() {
+    wait(async {
+        let (engine, _) = engine(Durability::Wal, 0);
+        hit_and_evict(&engine, "a").await;
+        let before = look_up(&engine, "a").await;
+        assert!(engine.table.peek(b"a").is_none(), "a look-up changes nothing");
+        assert_eq!(hit(&engine, "a").await, Ok(998));
+        assert_eq!(hit_with(&engine, "a", before), Some(997));
     });
 }
