@@ -73,11 +73,11 @@ impl Drop for Taking {
     }
 }
 
+/// A body's next piece.
+type Next<B> = Option<Result<Frame<<B as Body>::Data>, <B as Body>::Error>>;
+
 /// Polls a body for its next piece.
-pub fn poll_frame<B: Body + Unpin>(
-    body: &mut B,
-    context: &mut Context<'_>,
-) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+pub fn poll_frame<B: Body + Unpin>(body: &mut B, context: &mut Context<'_>) -> Poll<Next<B>> {
     let taking = Taking::begin(context.waker());
     let frame = Pin::new(&mut *body).poll_frame(context);
     let has_woken = taking.has_woken();
