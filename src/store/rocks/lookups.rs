@@ -187,8 +187,11 @@ mod tests {
         for left in [99, 98, 97] {
             let lefts: Vec<_> = outcomes(&store, now, &hits).into_iter().map(|outcome| outcome.unwrap().left).collect();
             assert!(lefts.iter().all(|of_one| *of_one == left), "{left}: {lefts:?}");
-            // All files are new: no block of them is in memory.
+            // All files are new: no block of them is in memory. Then other counters push these out.
             store.shared.engine.write_back().unwrap();
+            let others: Vec<_> = (0..4_000).map(|other| format!("other {left} {other}")).collect();
+            let others: Vec<_> = others.iter().map(|key| (key.as_str(), limit, TAKE)).collect();
+            assert!(outcomes(&store, now, &others).iter().all(Result::is_ok));
         }
         assert!(store.shared.engine.table.usage().misses > 2_000);
         assert_eq!(store.shared.engine.damage.records(), 0);

@@ -41,7 +41,7 @@ impl TestDisk {
 
 impl Disk for Arc<TestDisk> {
     fn counters(&self, keys: &[&[u8]], _reach: Reach, each: &mut EachCounter<'_>) {
-        let counters = self.counters.lock().clone();
+        let counters = self.counters.lock();
         keys.iter().enumerate().for_each(|(place, key)| each(place, Ok(counters.get(*key).map(Vec::as_slice))));
     }
 
