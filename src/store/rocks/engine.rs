@@ -11,7 +11,7 @@ use super::damage::Damage;
 use super::disk::{Disk, Patience, Reach};
 use super::health::{Condition, Health};
 use super::journal::Packer;
-use super::lookups::{InMemory, Lookups};
+use super::lookups::{InMemory, Lookups, Readers};
 use super::stored;
 use super::sync::{Mutex, RwLock, run_blocking, yield_now};
 use super::table::{Acted, Record, Surroundings, Table};
@@ -39,6 +39,7 @@ pub struct Engine<D> {
     pub health: Health,
     pub write_back: WriteBack,
     pub(super) in_memory: InMemory,
+    pub(super) readers: Readers,
     unsynced: Unsynced,
     pub timings: Timings,
     pub durability: Durability,
@@ -87,6 +88,7 @@ impl<D: Disk> Engine<D> {
             health: Health::new(),
             write_back,
             in_memory: InMemory::default(),
+            readers: Readers::default(),
             unsynced: Unsynced::default(),
             timings,
             durability,

@@ -8,6 +8,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use tokio::sync::Semaphore;
+
 use super::disk::{Disk, Reach};
 use super::engine::Engine;
 use super::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -25,6 +27,8 @@ const TRIED_EVERY: u32 = 32;
 const WORTH_PERCENT: u32 = 75;
 /// So many records are read at once: their blocks are in memory until all are read.
 const READ_AT_ONCE: usize = 128;
+/// Threads that read at the same time. Each takes up to a megabyte.
+const READERS: usize = 8;
 
 /// Whether to ask RocksDB first for what it has in memory. What it has not, it looks for twice then.
 #[derive(Debug, Default)]
@@ -45,6 +49,16 @@ impl InMemory {
         let percent = u32::try_from(found * 100 / asked.max(1)).unwrap_or(100);
         let share = self.share.load(Relaxed);
         self.share.store((share * 7 + percent).div_ceil(8), Relaxed);
+    }
+}
+
+/// Those who may read from the disk at this time.
+#[derive(Debug)]
+pub struct Readers(Arc<Semaphore>);
+
+impl Default for Readers {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(READERS)))
     }
 }
 
@@ -126,8 +140,11 @@ impl<D: Disk> Engine<D> {
             self.in_memory.note(wanted - lookups.unread(), wanted);
         }
         if lookups.unread() > 0 {
+            let turn = Arc::clone(&self.readers.0).acquire_owned().await;
             let (engine, mut unread) = (Arc::clone(self), std::mem::take(lookups));
             let read = run_blocking(move || {
+                // Over when the read is, whether or not the caller has left.
+                let _turn = turn;
                 engine.read(&mut unread, Reach::Disk, now);
                 unread
             });
