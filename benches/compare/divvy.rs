@@ -120,7 +120,8 @@ impl Home {
         Ok((divvy, elapsed))
     }
 
-    /// Bytes on disk for each counter, once the stopped server's database is compacted, by its own options.
+    /// Bytes on disk for each counter, once the stopped server's database is compacted, by its own options. The server has
+    /// [written back](Divvy::write_back) first.
     ///
     /// # Errors
     /// When it holds fewer than `counters` records: the figure would be of something else.
@@ -179,6 +180,15 @@ impl Divvy {
             line.and_then(|value| value.parse().ok()).with_context(|| format!("no {name} in the metrics"))
         };
         Ok(Lookups { hits: value("divvy_hot_table_hits_total")?, misses: value("divvy_hot_table_misses_total")? })
+    }
+
+    /// Has every counter written to a record of its own, as before a listing.
+    pub fn write_back(&self) -> anyhow::Result<()> {
+        const REQUEST: &str =
+            "GET /v1/counters?rule=default&count=1 HTTP/1.1\r\nhost: divvy\r\nconnection: close\r\n\r\n";
+        let listed = ask(&self.http, REQUEST, usize::MAX)?;
+        ensure!(listed.starts_with("HTTP/1.1 200"), "a listing was answered with {listed:?}");
+        Ok(())
     }
 
     /// Stops it in good order; to drop it is to kill it.

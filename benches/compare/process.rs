@@ -71,7 +71,7 @@ pub fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
 /// when the other side closes the connection.
 pub fn ask(addr: &str, request: &str, lines: usize) -> anyhow::Result<String> {
     let mut socket = TcpStream::connect(addr)?;
-    socket.set_read_timeout(Some(Duration::from_secs(10)))?;
+    socket.set_read_timeout(Some(Duration::from_secs(60)))?;
     socket.write_all(request.as_bytes())?;
     let mut reader = BufReader::new(socket);
     let mut reply = String::new();
