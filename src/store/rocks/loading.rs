@@ -11,13 +11,14 @@ use std::time::Duration;
 
 use super::shared::Shared;
 use super::stored::Decoder;
+use super::table::STRIPES;
 use crate::store::error::StoreError;
 use crate::store::outage::Outage;
 
 /// How often to look whether there is something to do.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How many records are noted at once, while no write-back runs.
-const AT_ONCE: usize = 4096;
+/// How many records are noted at once, while no write-back runs: 64 a stripe, about 5 MB.
+const AT_ONCE: usize = 64 * STRIPES;
 
 impl Shared {
     pub(super) fn load_loop(&self) {
@@ -42,11 +43,16 @@ impl Shared {
             });
             let mut decoder = Decoder::default();
             loop {
-                let some: Vec<_> = records.by_ref().take(AT_ONCE).collect::<Result<_, _>>()?;
-                write_back.pause(|| {
-                    some.iter().for_each(|(key, value)| table.note_record(key, || decoder.decode(key, value).ok()));
+                let some = records.by_ref().take(AT_ONCE).map(|record| {
+                    let (key, value) = record?;
+                    Ok((table.hash(&key), decoder.decode(&key, &value).ok()))
                 });
-                if some.len() < AT_ONCE {
+                let mut some = some.collect::<Result<Vec<_>, StoreError>>()?;
+                let count = some.len();
+                // Stripe by stripe: then the processor finds most of a stripe in its caches.
+                some.sort_unstable_by_key(|(hash, _)| hash.stripe());
+                write_back.pause(|| some.into_iter().for_each(|(hash, record)| table.note_record(hash, record)));
+                if count < AT_ONCE {
                     table.noted_records();
                     return Ok(());
                 }

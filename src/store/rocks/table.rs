@@ -359,8 +359,7 @@ impl Table {
 
     /// A record that was in RocksDB when nothing had left the table yet. The counter is loaded if there is room. No
     /// write-back may run.
-    pub fn note_record(&self, key: &[u8], load: impl FnOnce() -> Option<(State, Timestamp)>) {
-        let hash = self.hash(key);
+    pub fn note_record(&self, hash: KeyHash, record: Option<(State, Timestamp)>) {
         let mut guard = self.stripe(hash.stripe());
         let stripe = &mut *guard;
         if let Some(index) = stripe.find(hash.high) {
@@ -375,7 +374,7 @@ impl Table {
         if stripe.holds_all || stripe.has_given_way() {
             return;
         }
-        match load() {
+        match record {
             Some((state, expires)) if stripe.has_room(self.stripe_memory) => {
                 let tags = stripe.loaded_tags(self.marks.clean_mark(), false);
                 stripe.set(None, hash.high, Some(state), expires, tags);
