@@ -59,7 +59,7 @@ impl RedisServer {
         self.pipe_as("--raw", commands)
     }
 
-    /// The same, texts in quotes and what is in no alphabet escaped.
+    /// The same, texts in quotes, unprintable bytes escaped.
     pub fn quoted(&self, commands: &str) -> String {
         self.pipe_as("--no-raw", commands)
     }

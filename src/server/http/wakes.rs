@@ -1,4 +1,4 @@
-//! A run of the connection's task less for each request over HTTP/1.
+//! One run of the connection's task fewer for each request over HTTP/1.
 //!
 //! Taking a piece of a body wakes the library's side of the connection, so that it sends the next piece. Over HTTP/1 that
 //! is the very task that takes it, and it would run again as soon as it waits, also when that piece was the last. Here

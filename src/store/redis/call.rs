@@ -312,7 +312,7 @@ mod tests {
             "-ERR The user executing the script can't run this command or subcommand script: 1, on @user_script:2.\r\n";
         assert!(refusal(forbidden).is_outage());
         assert!(Failure::Timeout(Duration::ZERO).is_outage());
-        assert!(Failure::from(crate::store::redis::link::closed()).is_outage());
+        assert!(Failure::from(crate::store::redis::io_error::closed()).is_outage());
         assert!(!Failure::Foreign("x").is_outage());
     }
 }

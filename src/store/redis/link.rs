@@ -20,6 +20,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::answers::Answers;
+use super::io_error::closed;
 use super::reply;
 use super::stream::Stream;
 
@@ -282,11 +283,6 @@ impl Drop for Driver {
             waiting.give(if place < sent { Answer::Broken(Arc::clone(&self.end)) } else { Answer::NotSent });
         }
     }
-}
-
-/// What is said of a connection that its own side ended.
-pub(super) fn closed() -> RedisError {
-    io::Error::from(io::ErrorKind::ConnectionReset).into()
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ mod command;
 mod group;
 mod in_flight;
 mod invalid_target;
+mod io_error;
 mod key;
 mod link;
 mod node_client;

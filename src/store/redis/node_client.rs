@@ -21,7 +21,7 @@ use super::breaker::Breaker;
 use super::call::{Call, Failure, Script};
 use super::command::write_command;
 use super::in_flight::InFlight;
-use super::link::closed;
+use super::io_error::closed;
 use super::reply::Reply;
 use super::scan::{Cursor, Scan, ServerPage};
 use super::shared_connection::{Sent, SharedConnection};

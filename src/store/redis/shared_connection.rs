@@ -3,7 +3,6 @@
 //! A task of its own connects, and goes on when the batch that began it gives up: asking sentinels of which one hangs
 //! takes longer than a batch may wait.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::answers::Answers;
 use super::breaker::Breaker;
+use super::io_error::timed_out;
 use super::link::{Answer, Link};
 use super::source::Source;
 
@@ -116,8 +116,4 @@ impl SharedConnection {
         };
         result.unwrap_or_else(|| Err(Arc::new(timed_out())))
     }
-}
-
-pub(super) fn timed_out() -> RedisError {
-    io::Error::from(io::ErrorKind::TimedOut).into()
 }

@@ -7,7 +7,7 @@ use redis::{ConnectionAddr, ConnectionInfo, RedisError, TlsCertificates};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::shared_connection::timed_out;
+use super::io_error::timed_out;
 use super::slots::Address;
 use super::stream::{self, Stream};
 

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio_rustls::TlsConnector;
 
-use super::link::closed;
+use super::io_error::closed;
 use super::tls::client_config;
 
 /// What a connection reads from and writes to.

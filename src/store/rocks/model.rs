@@ -329,7 +329,7 @@ fn counters_that_leave_the_table_come_back_as_they_were() {
     });
 }
 
-/// If departures are not counted, one schedule in some hundreds gives credit back.
+/// If departures are not counted, 2,000 schedules find one that gives credit back.
 #[test]
 fn a_counter_that_comes_and_goes_during_a_look_up_is_looked_up_again() {
     const KEY: &[u8] = b"a";
