@@ -316,6 +316,18 @@ impl Table {
         slot.is_live()
     }
 
+    /// If the counter is about to be clean with segment `through`: it is not yet, since the journal has that change in a
+    /// later segment, too. If it left the table, or a compaction dropped its record, the next start would find a counter
+    /// that is not counted.
+    pub fn stays_in_journal(&self, hash: KeyHash, through: u32) {
+        let mut stripe = self.stripe(hash.stripe());
+        let Some(index) = stripe.find(hash.high) else { return };
+        let tags = stripe.slot(index).tags();
+        if !self.marks.is_clean(tags.mark) && self.marks.number(tags.mark) <= through {
+            stripe.retag(index, Tags { mark: self.marks.open() as Mark, ..tags });
+        }
+    }
+
     /// Stages the counters that these records changed as they are now, once each, for the open segment.
     ///
     /// # Errors

@@ -154,6 +154,7 @@ impl WriteBack {
         if !changes.is_empty() {
             disk.write_counters(&Sorted::new(&changes))?;
         }
+        late.iter().for_each(|hash| table.stays_in_journal(*hash, segment.number));
         table.marks.set_clean(segment.number);
         if segment.bytes > 0 {
             disk.clear_journal(segment.last)?;
