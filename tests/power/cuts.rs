@@ -22,6 +22,7 @@ use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 
 use super::disk::{FATES, Fate, FileSystem, Model, Names};
+use super::in_memory;
 use super::interposed::interposed;
 use super::trace::{Event, Moment, Trace};
 use crate::conformance::wait;
@@ -247,11 +248,6 @@ fn used_credits(durability: Durability, place: &Path) -> Result<Vec<u64>, String
     })
 }
 
-/// A directory in memory where there is one: thousands of disks are written and opened.
-fn scratch() -> TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
-}
-
 fn model() -> Model {
     let names = match std::env::var("DIVVY_TEST_POWER_NAMES").as_deref() {
         Ok("loose") => Names::Loose,
@@ -264,7 +260,7 @@ fn model() -> Model {
 /// Builds a disk for each cut and opens it.
 fn open_all(recorded: &Recorded, durability: Durability, mut cuts: Vec<(usize, Fate)>, rng: &mut Rng) {
     cuts.sort_by_key(|(cut, _)| *cut);
-    let (place, count) = (scratch(), cuts.len());
+    let (place, count) = (in_memory(), cuts.len());
     let mut system = FileSystem::new(&recorded.trace, &recorded.data, model());
     let (mut faults, mut refused) = (Vec::new(), 0);
     for (number, (cut, fate)) in cuts.into_iter().enumerate() {

@@ -17,6 +17,7 @@ use rand::rngs::Xoshiro256PlusPlus as Rng;
 use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 
+use super::in_memory;
 use super::interposed::interposed;
 use crate::support::seed::{seed, setting};
 use crate::support::{LineClient, RespClient, RulesFile, Server, http, parse_verdict};
@@ -36,7 +37,8 @@ const CLIENTS: usize = 3;
 const USERS_EACH: usize = 8;
 const PIPELINE: usize = 16;
 const MOMENT: Duration = Duration::from_millis(200);
-/// How long recovery may take. It fsyncs a dozen times, and on a busy machine's disk each fsync may take many seconds.
+/// How long recovery may take. It fsyncs a dozen times: where the directory is not in memory and other programs are busy
+/// with the disk, an fsync may take two minutes.
 const RECOVERY: Duration = Duration::from_secs(180);
 /// In a minute, in bytes; a quarter of it in a moment.
 const MOST_GROWN: u64 = 50_000_000;
@@ -108,7 +110,7 @@ struct Tally {
 
 impl Place {
     fn new(durability: &'static str) -> Self {
-        let place = tempfile::tempdir().unwrap();
+        let place = in_memory();
         let root = place.path().canonicalize().unwrap().join("root");
         fs::create_dir_all(root.join("data")).unwrap();
         fs::create_dir(root.join("backups")).unwrap();

@@ -9,3 +9,9 @@ mod disk;
 mod failing;
 mod interposed;
 mod trace;
+
+/// A directory in memory, where there is one: thousands of disks are written and opened, and a real disk may take minutes
+/// for a single fsync while others are busy with it. Then a test of how a failure ends would see the machine's own.
+fn in_memory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}

@@ -303,14 +303,15 @@ impl Table {
             stripe.begun -= 1;
             budget.forget();
         }
+        // A late one's, too: a compaction may drop it, and the count would rest on a record that is not there.
+        if may_have_record {
+            journal::stage(changes, key, |_| ());
+        }
         if is_late {
-            let tags = self.change(stripe, hash, group, tags.recorded);
+            let tags = self.change(stripe, hash, group, false);
             stripe.clear(index, Tags { used: false, ..tags });
             stage(stripe, hash.high, index, key);
         } else {
-            if may_have_record {
-                journal::stage(changes, key, |_| ());
-            }
             stripe.clear(index, Tags { recorded: false, ..tags });
         }
         slot.is_live()
