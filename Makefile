@@ -53,7 +53,7 @@ run-memory: ## A first look, without RocksDB and not optimized: counters are in 
 	$(CARGO) run --locked --no-default-features -- serve $(CONFIG) --store memory
 
 .PHONY: check
-check: fmt-check clippy test docs-check ## What CI runs: formatting, lints, tests, docs
+check: fmt-check clippy test docs-check bench-instructions ## What CI runs: formatting, lints, tests, docs, instructions
 
 .PHONY: fmt-check
 fmt-check: setup
@@ -105,7 +105,7 @@ storms:
 
 .PHONY: bench-instructions
 bench-instructions: setup ## Instructions and cache misses per hit, by valgrind; fails when one got a tenth worse
-	@command -v valgrind >/dev/null || { echo "install valgrind first (Debian: apt-get install valgrind)" >&2; exit 1; }
+	@scripts/setup valgrind
 	$(CARGO) bench --locked --bench instructions
 
 .PHONY: bench
