@@ -16,7 +16,7 @@ use crate::algorithm::Ask;
 pub use crate::algorithm::{Limit, Outcome};
 use crate::clock::{Clock, Timestamp};
 use crate::metrics::{Metric, Metrics, RuleHits};
-use crate::rules::{BadCost, Key, MatchPolicy, Operation, Quota, Rule, RuleSet, Scratch};
+use crate::rules::{ActorFields, BadCost, MatchPolicy, Operation, Quota, Rule, RuleSet, Scratch};
 pub use crate::store::StoreError;
 pub use crate::store::key::Space;
 use crate::store::key::{self, Prefix};
@@ -85,7 +85,7 @@ struct Bucket {
     limit: Limit,
     prefix: Prefix,
     /// The rule's `actorField`.
-    actor: Option<Key>,
+    actor: ActorFields,
 }
 
 impl Policy {
@@ -98,7 +98,7 @@ impl Policy {
                 Quota::Limited(limit) => Some(Bucket {
                     limit,
                     prefix: Prefix::new(Space::Rule, rule.pairs(), &limit),
-                    actor: rule.actor_field.as_deref().map(Key::new),
+                    actor: ActorFields::new(&rule.actor_fields),
                 }),
                 Quota::Never | Quota::Always { .. } => None,
             })
@@ -331,8 +331,10 @@ impl Requests {
             }
             let answer = match (policy.buckets.get(index).and_then(Option::as_ref), rule.quota) {
                 (Some(bucket), _) => {
-                    let actor = bucket.actor.as_ref().and_then(|field| operation.value(field)).unwrap_or_default();
-                    let entry = self.batch.push(bucket.limit, action, now, |key| bucket.prefix.write_key(actor, key));
+                    let entry = self.batch.push(bucket.limit, action, now, |key| {
+                        key.extend_from_slice(bucket.prefix.as_bytes());
+                        bucket.actor.write(operation, key);
+                    });
                     Answer::Counted(entry)
                 }
                 (None, Quota::Always { credit }) => Answer::Uncounted(Verdict::uncounted(true, credit)),

@@ -60,7 +60,7 @@ fn printed(rule: &Rule) -> Value {
         "operation": operation,
         "creditLimit": rule.settings.credit_limit,
         "resetSeconds": seconds as u64,
-        "actorField": rule.actor_field.as_deref().unwrap_or_default(),
+        "actorField": rule.actor_field().unwrap_or_default(),
         "matchPolicy": if rule.match_policy == MatchPolicy::Canary { "canary" } else { "stop" },
         "label": rule.label.as_deref().unwrap_or_default(),
     })

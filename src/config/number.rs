@@ -22,6 +22,8 @@ pub(super) enum NotTaken {
     NotANumber,
     #[error("has more than {MAX_DECIMALS} decimals")]
     TooManyDecimals,
+    #[error("is not a whole number with one of the units s, m, h, d and w")]
+    NotAPeriod,
 }
 
 /// A whole number; one too large for 64 bits becomes the largest of them, which is out of every setting's range.
@@ -38,6 +40,16 @@ pub(super) fn seconds(value: &RawValue) -> Result<Seconds, NotTaken> {
     }
     let nanos = format!("{:0<MAX_DECIMALS$}", decimal.decimals).parse().map_err(|_| NotTaken::NotANumber)?;
     Ok(Seconds(Duration::new(decimal.whole, nanos)))
+}
+
+/// A whole number of seconds, minutes, hours, days or weeks: `90s`, `5m`, `12h`, `7d`, `2w`. Days have 24 hours, and
+/// months no fixed length. One too long for 64 bits becomes the longest of them, which is out of every setting's range.
+pub(super) fn period(value: &RawValue) -> Result<Seconds, NotTaken> {
+    let text = value.as_text().ok_or(NotTaken::NotAPeriod)?;
+    let units = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400), ('w', 604_800)];
+    let split = units.into_iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)));
+    let (count, seconds) = split.filter(|(count, _)| is_digits(count)).ok_or(NotTaken::NotAPeriod)?;
+    Ok(Seconds::whole(count.parse().unwrap_or(u64::MAX).saturating_mul(seconds)))
 }
 
 struct Decimal {
@@ -131,6 +143,19 @@ mod tests {
         assert_eq!(seconds(&text("0.0000000001")), Err(NotTaken::TooManyDecimals));
         assert_eq!(seconds(&text("-0.5")), Err(NotTaken::Negative));
         assert_eq!(seconds(&text("1,5")), Err(NotTaken::NotANumber));
+    }
+
+    #[test]
+    fn a_period_has_one_unit() {
+        let lengths = [("90s", 90), ("5m", 300), ("12h", 43_200), ("7d", 604_800), ("2w", 1_209_600), ("0s", 0)];
+        for (written, length) in lengths {
+            assert_eq!(period(&text(written)), time(length, 0), "{written}");
+        }
+        assert_eq!(period(&text("99999999999999999999w")), time(u64::MAX, 0));
+        for wrong in ["", "5", "m", "5 m", "1h30m", "1.5h", "-5m", "+5m", "5M", "1month", "1y", "٥m"] {
+            assert_eq!(period(&text(wrong)), Err(NotTaken::NotAPeriod), "{wrong}");
+        }
+        assert_eq!(period(&json("60")), Err(NotTaken::NotAPeriod));
     }
 
     #[test]

@@ -66,8 +66,8 @@ fn check_labels(document: &Document, problems: &mut Problems) {
 fn check_actor_fields(document: &Document, rules: &[Rule], problems: &mut Problems) {
     let lines: HashMap<usize, usize> =
         document.rules.iter().map(|raw| (raw.line, validate::setting_line(raw, validate::ACTOR_FIELD))).collect();
-    for rule in rules {
-        let Some(field) = rule.actor_field.as_deref().filter(|field| rule.pattern(field).is_none()) else { continue };
+    let fields = rules.iter().flat_map(|rule| rule.actor_fields.iter().map(move |field| (rule, field)));
+    for (rule, field) in fields.filter(|(rule, field)| rule.pattern(field).is_none()) {
         let line = lines.get(&rule.line).copied().unwrap_or(rule.line);
         let what =
             format!("actorField {field:?} is not in the operation, so all requests without it share one counter");
@@ -107,18 +107,20 @@ fn check_same_operations(rules: &[Rule], problems: &mut Problems) {
     }
 }
 
-/// For two rules with the same operation. The operation, the limit, and the actor's value identify a counter, whichever
-/// field the value comes from.
+/// For two rules with the same operation. The operation, the limit, and the actor identify a counter. With one field that
+/// is a value, whichever field it comes from; with several their names count, too.
 fn share_counters(one: &Rule, other: &Rule) -> bool {
-    matches!(one.quota, Quota::Limited(_)) && one.quota == other.quota
+    let has_several = |rule: &Rule| rule.actor_fields.len() > 1;
+    let share_actors = one.actor_fields == other.actor_fields || !(has_several(one) || has_several(other));
+    matches!(one.quota, Quota::Limited(_)) && one.quota == other.quota && share_actors
 }
 
 fn same_counters(canary: &Rule, rule: &Rule) -> String {
     let what = format!("this rule and the canary on line {} take from the same counter", canary.line);
-    if canary.actor_field == rule.actor_field {
+    if canary.actor_fields == rule.actor_fields {
         return what;
     }
-    let field = |rule: &Rule| rule.actor_field.as_ref().map_or("not set".to_owned(), |field| format!("{field:?}"));
+    let field = |rule: &Rule| rule.actor_field().map_or("not set".to_owned(), |field| format!("{field:?}"));
     let (ours, theirs) = (field(rule), field(canary));
     format!(
         "{what} when their actors have the same value (actorField is {ours} here and {theirs} there, and only the \

@@ -65,7 +65,7 @@ fn values_in_json_that_are_no_strings_are_their_json_text() {
     let pairs: Vec<_> = rules[0].pairs().collect();
     assert_eq!(pairs, [("n", "1.50"), ("t", "true"), ("z", "null"), ("a", "[1,\"x y\"]"), ("s", "/*")]);
     assert_eq!(rules[0].settings, window(7, 60));
-    assert_eq!((&rules[1].label, &rules[1].actor_field, &rules[1].comment), (&None, &None, &None));
+    assert_eq!((&rules[1].label, rules[1].actor_field(), &rules[1].comment), (&None, None, &None));
 }
 
 #[test]
@@ -213,13 +213,18 @@ fn valid_rules() -> impl Strategy<Value = Vec<Rule>> {
     let awkward = || prop_oneof![r#"[a\] ;#=\\'"\[\r\t*é]{0,6}"#, Just("null".to_owned()), "[a-z.]{1,5}"];
     let text = || prop::option::of(prop_oneof![awkward(), ".{1,9}"].prop_filter("empty is absent", |s| !s.is_empty()));
     let operation = prop::collection::btree_map(awkward(), awkward(), 0..3);
-    let fields = (text(), text());
+    let actor_fields = prop::collection::btree_set(
+        prop_oneof![awkward(), ".{1,9}"]
+            .prop_filter("a name that INI can write", |s| !s.is_empty() && !s.contains(',') && s.trim() == s),
+        0..3,
+    );
+    let fields = (actor_fields, text());
     let rule = (operation, valid_settings(), fields, any::<bool>(), text());
-    let rule = rule.prop_map(|(pairs, settings, (actor_field, cost_field), canary, comment)| Rule {
+    let rule = rule.prop_map(|(pairs, settings, (actor_fields, cost_field), canary, comment)| Rule {
         operation: pairs.into_iter().map(|(key, value)| (key, Pattern::parse(&value))).collect(),
         settings,
         quota: settings.quota().unwrap(),
-        actor_field,
+        actor_fields: actor_fields.into_iter().collect(),
         cost_field,
         match_policy: if canary { MatchPolicy::Canary } else { MatchPolicy::Stop },
         label: None,
@@ -264,6 +269,28 @@ proptest! {
         let _ = parse(&text, Format::Ini, "any.ini");
         let _ = parse(&text, Format::Json, "any.json");
     }
+}
+
+#[test]
+fn a_window_s_length_may_have_a_unit() {
+    let ini = "[a=b]\ncreditLimit = 5\nper = 7d\n\n[default]\ncreditLimit = 0\n";
+    let json = r#"{ "overrides": [{ "operation": { "a": "b" }, "creditLimit": 5, "per": "7d" }], "default": { "creditLimit": 0 } }"#;
+    for (text, format) in [(ini, Format::Ini), (json, Format::Json)] {
+        let loaded = parse(text, format, "rules").unwrap();
+        assert_eq!(loaded.rules.rules()[0].settings, window(5, 7 * 86_400), "{text}");
+    }
+    let with = |settings: &str| format!("[default]\ncreditLimit = 5\n{settings}");
+    assert_eq!(
+        said_about(&with("resetSeconds = 60\nper = 1m\n"), "rules.ini"),
+        "error: rules.ini:4: [default] `per` and `resetSeconds` both tell the length of the window; keep one of them\n"
+    );
+    assert_eq!(
+        said_about(&with("per = 1 month\n"), "rules.ini"),
+        "error: rules.ini:3: [default] `per` is not a whole number with one of the units s, m, h, d and w: \"1 month\"; \
+         write the length of a window, for example `90s`, `5m`, `12h`, `7d` or `2w`\n"
+    );
+    let too_long = said_about(&with("per = 99999w\n"), "rules.ini");
+    assert!(too_long.starts_with("error: rules.ini:3: [default] resetSeconds is over"), "{too_long}");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::rules::{MatchPolicy, Pattern, Quota, Rule, Seconds, Settings};
 
 pub(super) const CREDIT_LIMIT: &str = "creditLimit";
 pub(super) const RESET_SECONDS: &str = "resetSeconds";
+pub(super) const PER: &str = "per";
 pub(super) const ALGORITHM: &str = "algorithm";
 pub(super) const REFILL_CREDITS: &str = "refillCredits";
 pub(super) const REFILL_SECONDS: &str = "refillSeconds";
@@ -23,9 +24,10 @@ pub(super) const LABEL: &str = "label";
 pub(super) const COMMENT: &str = "comment";
 
 /// Every key that a rule may have.
-const KNOWN_KEYS: [&str; 11] = [
+const KNOWN_KEYS: [&str; 12] = [
     CREDIT_LIMIT,
     RESET_SECONDS,
+    PER,
     ALGORITHM,
     REFILL_CREDITS,
     REFILL_SECONDS,
@@ -50,7 +52,7 @@ pub(super) fn rule(raw: &RawRule, problems: &mut Problems) -> Option<Rule> {
     Some(Rule {
         settings,
         quota: checker.quota(settings),
-        actor_field: checker.text(ACTOR_FIELD),
+        actor_fields: checker.actor_fields(),
         cost_field: checker.text(COST_FIELD),
         match_policy: checker.match_policy(),
         label: checker.label(),
@@ -122,20 +124,37 @@ impl<'a> Checker<'a> {
 
     fn quota_settings(&mut self) -> Settings {
         let credit_limit = Number::whole(CREDIT_LIMIT, "the number of credits in a window, or 0 to deny all");
-        let reset_seconds = Number::seconds(RESET_SECONDS, "the length of a window in seconds");
+        let window_length = self.window_length();
         let denies_all = self.setting(CREDIT_LIMIT).is_some_and(|setting| number::whole(&setting.value) == Ok(0));
         Settings {
             credit_limit: self.required(credit_limit),
             // A rule that denies everything has no window.
             reset_seconds: if denies_all {
-                self.optional(reset_seconds).unwrap_or_default()
+                self.optional(window_length).unwrap_or_default()
             } else {
-                self.required(reset_seconds)
+                self.required(window_length)
             },
             algorithm: self.choice(ALGORITHM, &Kind::ALL, Kind::name),
             refill_credits: self.optional(Number::whole(REFILL_CREDITS, "the number of credits in a refill")),
             refill_seconds: self.optional(Number::seconds(REFILL_SECONDS, "the time between refills in seconds")),
             burst: self.optional(Number::whole(BURST, "the number of credits allowed at once")),
+        }
+    }
+
+    /// The setting that tells a window's length, one of two.
+    fn window_length(&mut self) -> Number<Seconds> {
+        let Some(per) = self.setting(PER) else {
+            return Number::seconds(RESET_SECONDS, "the length of a window in seconds");
+        };
+        if self.setting(RESET_SECONDS).is_some() {
+            let what = format!("`{PER}` and `{RESET_SECONDS}` both tell the length of the window");
+            self.error(per.line, what, "keep one of them");
+        }
+        Number {
+            key: PER,
+            meaning: "the length of a window",
+            notation: "for example `90s`, `5m`, `12h`, `7d` or `2w`",
+            read: number::period,
         }
     }
 
@@ -162,7 +181,11 @@ impl<'a> Checker<'a> {
     fn quota(&mut self, settings: Settings) -> Quota {
         settings.quota().unwrap_or_else(|errors| {
             for error in errors {
-                self.error(setting_line(self.raw, error.setting()), error.to_string(), error.fix());
+                // A window's length may be written as either.
+                let also = if error.setting() == RESET_SECONDS { PER } else { error.setting() };
+                let setting = self.setting(error.setting()).or_else(|| self.setting(also));
+                let line = setting.map_or(self.raw.line, |setting| setting.line);
+                self.error(line, error.to_string(), error.fix());
             }
             Quota::Never
         })
@@ -177,6 +200,39 @@ impl<'a> Checker<'a> {
             return None;
         };
         Some(text.clone()).filter(|text| !text.is_empty())
+    }
+
+    /// One field or several: with commas between them, or as a JSON array.
+    fn actor_fields(&mut self) -> Vec<String> {
+        let Some(setting) = self.setting(ACTOR_FIELD) else { return Vec::new() };
+        let fields: Vec<String> = match &setting.value {
+            RawValue::Text(text) if text.contains(',') => {
+                text.split(',').map(|field| field.trim().to_owned()).collect()
+            }
+            RawValue::Other(json) => match serde_json::from_str(json) {
+                Ok(fields) => fields,
+                Err(_) => {
+                    let what = format!("`{ACTOR_FIELD}` is neither a string nor an array of strings: {json}");
+                    self.error(setting.line, what, "write \"field\" or [\"field\", \"another field\"]");
+                    return Vec::new();
+                }
+            },
+            _ => return self.text(ACTOR_FIELD).into_iter().collect(),
+        };
+        if fields.iter().any(String::is_empty) {
+            let what = format!("`{ACTOR_FIELD}` names a field without a name: {:?}", setting.value.as_written());
+            self.error(setting.line, what, "write the names of fields, with a comma between two of them");
+        }
+        let mut seen = HashSet::new();
+        if let Some(twice) = fields.iter().find(|field| !seen.insert(field.as_str())) {
+            self.error(setting.line, format!("`{ACTOR_FIELD}` names {twice:?} twice"), "keep one of them");
+        }
+        if fields.len() > 1 {
+            let place = Place { line: setting.line, operation: Some(&self.raw.header) };
+            let what = format!("Button's Divvy 1.7.1 reads `{ACTOR_FIELD}` as the name of a single field");
+            self.problems.difference(place, what, "name one field if Button's Divvy reads the file, too");
+        }
+        fields
     }
 
     fn match_policy(&mut self) -> MatchPolicy {

@@ -14,7 +14,7 @@ use crate::rules::{MatchPolicy, Rule, operation_text};
 pub enum Unwritable {
     #[error(
         "line {line}: [{rule}] cannot be written as INI: a key or value contains a double quote or a line \
-         feed, and characters that need quotes; keep these rules in a JSON file"
+         feed, and characters that need quotes, or an actor field's name contains a comma; keep these rules in a JSON file"
     )]
     Ini {
         /// Where the rule is in the file that it was read from.
@@ -29,6 +29,8 @@ pub enum Unwritable {
 /// A setting's value.
 enum Setting {
     Text(String),
+    /// Only JSON can express it.
+    List(Vec<String>),
     /// Digits, perhaps with decimals: more than a floating-point number can keep.
     Number(String),
 }
@@ -58,13 +60,25 @@ fn settings(rule: &Rule) -> impl Iterator<Item = (&'static str, Setting)> {
         (validate::REFILL_CREDITS, numbers.refill_credits.map(|credits| number(&credits))),
         (validate::REFILL_SECONDS, numbers.refill_seconds.map(|seconds| number(&seconds))),
         (validate::BURST, numbers.burst.map(|credits| number(&credits))),
-        (validate::ACTOR_FIELD, text(&rule.actor_field)),
+        (validate::ACTOR_FIELD, actor_field(rule)),
         (validate::COST_FIELD, text(&rule.cost_field)),
         (validate::MATCH_POLICY, policy),
         (validate::LABEL, text(&rule.label)),
         (validate::COMMENT, text(&rule.comment)),
     ];
     settings.into_iter().filter_map(|(key, setting)| Some((key, setting?)))
+}
+
+/// With commas between the fields, where that is read back.
+fn actor_field(rule: &Rule) -> Option<Setting> {
+    let is_clear = |field: &String| !field.contains(',') && field.trim() == field;
+    let fields = &rule.actor_fields;
+    match fields.as_slice() {
+        [] => None,
+        [field] if !field.contains(',') => Some(Setting::Text(field.clone())),
+        several if several.iter().all(is_clear) => rule.actor_field().map(Setting::Text),
+        _ => Some(Setting::List(fields.clone())),
+    }
 }
 
 fn write_json(rules: &[Rule]) -> Result<String, Unwritable> {
@@ -95,6 +109,7 @@ impl Serialize for JsonRule<'_> {
         for (key, value) in settings(self.0) {
             match value {
                 Setting::Text(text) => rule.serialize_entry(key, &text)?,
+                Setting::List(list) => rule.serialize_entry(key, &list)?,
                 Setting::Number(digits) => {
                     let as_written = RawValue::from_string(digits).map_err(S::Error::custom)?;
                     rule.serialize_entry(key, &as_written)?;
@@ -117,11 +132,13 @@ fn write_ini(rules: &[Rule]) -> Result<String, Unwritable> {
 }
 
 fn ini_section(rule: &Rule) -> Result<String, Unwritable> {
-    let header = ini_header(rule).ok_or_else(|| Unwritable::Ini { line: rule.line, rule: rule.to_string() })?;
+    let unwritable = || Unwritable::Ini { line: rule.line, rule: rule.to_string() };
+    let header = ini_header(rule).ok_or_else(unwritable)?;
     let mut section = format!("[{header}]\n");
     for (key, value) in settings(rule) {
         let value = match value {
             Setting::Number(digits) => digits,
+            Setting::List(_) => return Err(unwritable()),
             Setting::Text(text) if text != "null" && text.bytes().all(is_plain) => text,
             // A JSON string is what INI reads in double quotes.
             Setting::Text(text) => Value::String(text).to_string(),

@@ -3,6 +3,7 @@
 //! A [`Rule`] is what the operator wrote, validated; a [`RuleSet`] is all of them, compiled so that matching does not
 //! grow with their number. Nothing here reads files, counts hits or knows a store.
 
+mod actor;
 mod cost;
 pub mod diff;
 pub mod explain;
@@ -25,6 +26,7 @@ mod seconds;
 pub(crate) mod testing;
 mod values;
 
+pub use actor::ActorFields;
 pub use cost::BadCost;
 pub use key::Key;
 pub use operation::Operation;

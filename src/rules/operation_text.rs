@@ -161,9 +161,13 @@ pub fn write<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<
     Ok(text)
 }
 
+/// Whether the string stands for itself without quotes. An empty one does.
+pub fn is_bare(string: &[u8]) -> bool {
+    string.first() != Some(&b'"') && bare_end(string, 0) == string.len()
+}
+
 fn write_string(text: &mut String, string: &str, must_quote: bool) -> Result<(), Unwritable> {
-    let bare = !must_quote && !string.starts_with('"') && bare_end(string.as_bytes(), 0) == string.len();
-    if bare {
+    if !must_quote && is_bare(string.as_bytes()) {
         text.push_str(string);
     } else if string.contains('"') || string.contains('\n') {
         return Err(Unwritable(string.to_owned()));

@@ -32,8 +32,9 @@ pub struct Rule {
     /// The numbers as written; `quota` is their meaning.
     pub settings: Settings,
     pub quota: Quota,
-    /// Each value of this field has its own counter. `None`: the rule has one counter.
-    pub actor_field: Option<String>,
+    /// Each value of this field, or each combination of these fields' values, has its own counter. None: the rule has one
+    /// counter.
+    pub actor_fields: Vec<String>,
     /// The field that holds the cost of a request. `None`, or a request without it: 1.
     pub cost_field: Option<String>,
     pub match_policy: MatchPolicy,
@@ -66,8 +67,8 @@ impl Rule {
     /// What it grants, for people: `allows 10 in 60 s, by ip, at the cost in bytes`.
     pub fn summary(&self) -> String {
         let mut text = self.settings.to_string();
-        if let Some(field) = &self.actor_field {
-            text.push_str(&format!(", by {field}"));
+        if !self.actor_fields.is_empty() {
+            text.push_str(&format!(", by {}", self.actor_fields.join(" and ")));
         }
         if let Some(field) = &self.cost_field {
             text.push_str(&format!(", at the cost in {field}"));
@@ -81,12 +82,17 @@ impl Rule {
         let optional = |name, value: &Option<String>| value.clone().map(|value| (name, value));
         let mut settings = vec![(Self::HEADER, self.to_string())];
         settings.extend(self.settings.described());
-        settings.extend(optional("actorField", &self.actor_field));
+        settings.extend(optional("actorField", &self.actor_field()));
         settings.extend(optional("costField", &self.cost_field));
         settings.push(("matchPolicy", self.match_policy.as_str().to_owned()));
         settings.extend(optional("label", &self.label));
         settings.extend(optional("comment", &self.comment));
         settings
+    }
+
+    /// `actorField` as a rules file writes it.
+    pub fn actor_field(&self) -> Option<String> {
+        (!self.actor_fields.is_empty()).then(|| self.actor_fields.join(", "))
     }
 
     /// The operation as texts, patterns as written.

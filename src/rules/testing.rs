@@ -11,7 +11,7 @@ pub fn rule(header: &str) -> Rule {
         operation: pairs.map(|(key, value)| (key.to_owned(), Pattern::parse(value))).collect(),
         settings: Settings::default(),
         quota: Quota::Never,
-        actor_field: None,
+        actor_fields: Vec::new(),
         cost_field: None,
         match_policy: MatchPolicy::Stop,
         label: None,

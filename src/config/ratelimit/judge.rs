@@ -73,7 +73,7 @@ impl Judge<'_> {
             return None;
         }
         self.path.push(step);
-        let limit = self.limit(line, &descriptor);
+        let limit = self.limit(&descriptor);
         let nested = self.entries(descriptor.descriptors);
         let Step { key, asks, .. } = self.path.pop()?;
         Some(Entry { line, key, asks, limit, nested })

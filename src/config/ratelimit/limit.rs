@@ -3,13 +3,13 @@
 use serde_saphyr::Spanned;
 
 use super::document::{Descriptor, RateLimit, is_set, line, text};
-use super::entry::{Limit, is_counted, unit_seconds, unlimited};
+use super::entry::{Limit, unit_seconds, unlimited};
 use super::judge::Judge;
 use crate::rules::Settings;
 
 impl Judge<'_> {
     /// The limit that the current entry sets; `None` when it sets none, or one that no rule can express.
-    pub(super) fn limit(&mut self, entry_line: usize, descriptor: &Descriptor) -> Option<Limit> {
+    pub(super) fn limit(&mut self, descriptor: &Descriptor) -> Option<Limit> {
         self.report_unknown(&descriptor.unknown);
         self.report_metrics(descriptor);
         let Some(given) = &descriptor.rate_limit else {
@@ -18,7 +18,6 @@ impl Judge<'_> {
         };
         self.report_unknown(&given.value.unknown);
         let settings = self.settings(given)?;
-        self.report_several_actors(entry_line, &settings)?;
         self.report_replaces(&given.value);
         self.report_quota_mode(descriptor);
         self.report_metadata(descriptor);
@@ -53,24 +52,6 @@ impl Judge<'_> {
             return None;
         };
         Some(Settings { credit_limit: credit_limit.into(), reset_seconds, ..Settings::default() })
-    }
-
-    /// `None` when the limit counts by more than one field, which is reported.
-    fn report_several_actors(&mut self, entry_line: usize, settings: &Settings) -> Option<()> {
-        let fields: Vec<_> = self.path.iter().filter(|step| step.asks.counts_each()).map(|step| &step.key).collect();
-        if fields.len() < 2 || !is_counted(settings) {
-            return Some(());
-        }
-        let what = format!(
-            "each combination of {fields:?} has its own counter, but a rule counts by one actorField: the limit is \
-             left out"
-        );
-        self.error(
-            entry_line,
-            what,
-            "send these values joined in one entry, or give all but one of the entries a `value`",
-        );
-        None
     }
 
     fn report_replaces(&mut self, given: &RateLimit) {

@@ -138,10 +138,11 @@ impl<'a> List<'a> {
 
     fn limit(&mut self, limit: &Limit, line: usize) {
         let trial = limit.trial && limit.settings != unlimited();
-        let actor = self.path.iter().find(|(_, asks)| asks.counts_each()).map(|(key, _)| (*key).to_owned());
+        let actors =
+            self.path.iter().filter(|(_, asks)| asks.counts_each()).map(|(key, _)| (*key).to_owned()).collect();
         let rule = self.rule(limit.settings, line);
         let rule = Rule {
-            actor_field: actor.filter(|_| is_counted(&limit.settings)),
+            actor_fields: if is_counted(&limit.settings) { actors } else { Vec::new() },
             match_policy: if trial { MatchPolicy::Canary } else { MatchPolicy::Stop },
             label: Some(limit.label.clone()),
             comment: Some(format!("{}:{line}", self.file)),
@@ -181,7 +182,7 @@ fn rule(operation: Vec<(String, Pattern)>, settings: Settings, line: usize) -> R
         settings,
         // A number of 32 bits and one of ratelimit's units are in every range.
         quota: settings.quota().unwrap_or(Quota::Never),
-        actor_field: None,
+        actor_fields: Vec::new(),
         cost_field: None,
         match_policy: MatchPolicy::Stop,
         label: None,

@@ -40,7 +40,7 @@ fn counters_start_afresh_where_the_limit_changed_and_go_on_otherwise() {
         changed(limited("a=1 ip=*", 6)),
         ["line 1: changed [a=1 ip=*] creditLimit from 5 to 6; its counters start afresh"]
     );
-    let by_ip = Rule { actor_field: Some("ip".into()), ..rule.clone() };
+    let by_ip = Rule { actor_fields: vec!["ip".into()], ..rule.clone() };
     assert_eq!(changed(by_ip), ["line 1: changed [a=1 ip=*] actorField from nothing to ip; its counters go on"]);
     let labelled = Rule { label: Some("l".into()), comment: Some("two\nlines".into()), ..rule.clone() };
     assert_eq!(

@@ -169,7 +169,7 @@ fn differs_in_general(known: &HashSet<Vec<String>>, descriptor: &[(String, Strin
 }
 
 /// The limit that the rules apply: its number, whether it is a canary, and its counter. Several would be an error.
-fn applied(rules: &RuleSet, descriptor: &[(String, String)]) -> Option<(u64, bool, (usize, Option<String>))> {
+fn applied(rules: &RuleSet, descriptor: &[(String, String)]) -> Option<(u64, bool, (usize, Vec<String>))> {
     let mut operation: Operation = descriptor.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     operation.set("domain", DOMAIN);
     let mut scratch = Scratch::default();
@@ -179,8 +179,8 @@ fn applied(rules: &RuleSet, descriptor: &[(String, String)]) -> Option<(u64, boo
     let (index, rule) = limits.next()?;
     assert!(limits.next().is_none(), "one limit at most: {matched:?}");
     assert_eq!(rule.settings.reset_seconds, Seconds::whole(60));
-    let actor = rule.actor_field.as_deref().map(|field| operation.get(field).unwrap().to_owned());
-    Some((rule.settings.credit_limit, rule.match_policy == MatchPolicy::Canary, (*index, actor)))
+    let actors = rule.actor_fields.iter().map(|field| operation.get(field).unwrap().to_owned()).collect();
+    Some((rule.settings.credit_limit, rule.match_policy == MatchPolicy::Canary, (*index, actors)))
 }
 
 /// The lines of which any of `phrases` is said.

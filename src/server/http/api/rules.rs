@@ -34,7 +34,7 @@ struct Described<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     burst: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    actor_field: Option<&'a str>,
+    actor_field: Option<ActorField<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cost_field: Option<&'a str>,
     match_policy: &'static str,
@@ -42,6 +42,14 @@ struct Described<'a> {
     label: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     comment: Option<&'a str>,
+}
+
+/// One field, or several of which each combination of values has its own counter.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum ActorField<'a> {
+    One(&'a str),
+    Several(&'a [String]),
 }
 
 fn as_object<S: Serializer>(rule: &&Rule, serializer: S) -> Result<S::Ok, S::Error> {
@@ -63,7 +71,11 @@ impl<'a> Described<'a> {
             refill_credits: settings.refill_credits,
             refill_seconds: settings.refill_seconds.map(number),
             burst: settings.burst,
-            actor_field: rule.actor_field.as_deref(),
+            actor_field: match rule.actor_fields.as_slice() {
+                [] => None,
+                [field] => Some(ActorField::One(field)),
+                fields => Some(ActorField::Several(fields)),
+            },
             cost_field: rule.cost_field.as_deref(),
             match_policy: rule.match_policy.as_str(),
             label: rule.label.as_deref(),

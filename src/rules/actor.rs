@@ -1,0 +1,107 @@
+//! Whose counter a hit takes from: the fields that `actorField` names, and the actor that a request's values make.
+//!
+//! With one field the actor is its value, as Button's Divvy has it. With several it is their text form, `user=a path=/b`,
+//! in the order of the rule: the names are part of it, and no two combinations of values make the same one. A field that a
+//! request does not have counts as empty. Nothing here knows what a counter is.
+
+use super::{Key, Operation, operation_text};
+
+/// The fields of a rule that counts by actor, prepared for every hit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ActorFields {
+    /// The rule has one counter.
+    None,
+    One(Key),
+    /// With the text that stands before the value.
+    Several(Box<[(Box<[u8]>, Key)]>),
+}
+
+impl ActorFields {
+    pub fn new(fields: &[String]) -> Self {
+        match fields {
+            [] => Self::None,
+            [field] => Self::One(Key::new(field)),
+            several => Self::Several(
+                several.iter().enumerate().map(|(at, field)| (before(at, field), Key::new(field))).collect(),
+            ),
+        }
+    }
+
+    /// Appends the actor of `operation` to `out`.
+    pub fn write(&self, operation: &Operation, out: &mut Vec<u8>) {
+        let value = |field| operation.value(field).unwrap_or_default();
+        match self {
+            Self::None => {}
+            Self::One(field) => out.extend_from_slice(value(field)),
+            Self::Several(fields) => {
+                for (before, field) in fields {
+                    out.extend_from_slice(before);
+                    write_string(value(field), out);
+                }
+            }
+        }
+    }
+}
+
+/// What stands before the value of the field at this place.
+fn before(at: usize, field: &str) -> Box<[u8]> {
+    let mut before = Vec::new();
+    if at > 0 {
+        before.push(b' ');
+    }
+    write_string(field.as_bytes(), &mut before);
+    before.push(b'=');
+    before.into()
+}
+
+/// Bare where that is clear, else in quotes, with a backslash before each quote and backslash.
+fn write_string(string: &[u8], out: &mut Vec<u8>) {
+    if operation_text::is_bare(string) {
+        out.extend_from_slice(string);
+        return;
+    }
+    out.push(b'"');
+    for byte in string {
+        if matches!(byte, b'"' | b'\\') {
+            out.push(b'\\');
+        }
+        out.push(*byte);
+    }
+    out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn actor(fields: &[&str], pairs: &[(&str, &str)]) -> String {
+        let fields: Vec<_> = fields.iter().map(|field| (*field).to_owned()).collect();
+        let mut out = Vec::new();
+        ActorFields::new(&fields).write(&pairs.iter().copied().collect(), &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn one_field_is_its_value_and_several_have_their_names() {
+        let pairs = [("path", "/b"), ("user", "a b"), ("tenant", "x=\"y\\z\"")];
+        assert_eq!(actor(&[], &pairs), "");
+        assert_eq!(actor(&["user"], &pairs), "a b");
+        assert_eq!(actor(&["none"], &pairs), "");
+        assert_eq!(actor(&["user", "path"], &pairs), r#"user="a b" path=/b"#);
+        assert_eq!(actor(&["path", "none", "tenant"], &pairs), r#"path=/b none= tenant="x=\"y\\z\"""#);
+        assert_eq!(actor(&["a field", ""], &pairs), r#""a field"= ="#);
+    }
+
+    proptest! {
+        /// Of values that quotes, backslashes and separators make look alike.
+        #[test]
+        fn two_combinations_are_two_actors(
+            one in prop::array::uniform2("[a\"\\\\ =]{0,4}"),
+            other in prop::array::uniform2("[a\"\\\\ =]{0,4}"),
+        ) {
+            let of = |[first, second]: &[String; 2]| actor(&["k", "l"], &[("k", first), ("l", second)]);
+            prop_assert_eq!(of(&one) == of(&other), one == other);
+        }
+    }
+}
