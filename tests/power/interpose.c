@@ -169,6 +169,20 @@ int close(int fd) {
     return result;
 }
 
+/* It closes its descriptor without a call that could be seen here. Another thread may get the number at once: the name has
+   to go before. */
+int fclose(FILE *file) {
+    int fd = fileno(file);
+    if (name_of(fd)) {
+        pthread_mutex_lock(&lock);
+        free(names[fd]);
+        names[fd] = NULL;
+        record(CLOSE, fd, 0, 0, 0, NULL, NULL, NULL);
+        pthread_mutex_unlock(&lock);
+    }
+    return REAL(fclose)(file);
+}
+
 /* Writes at an offset, or with -1 where the descriptor stands. */
 static ssize_t write_at(int fd, const void *bytes, size_t count, off_t offset, uint32_t call) {
     int is_positioned = offset >= 0;
