@@ -33,6 +33,7 @@ mod transactions;
 #[path = "."]
 mod full {
     pub mod access;
+    pub mod actor_fields;
     pub mod buckets;
     pub mod cancellation;
     pub mod cli;

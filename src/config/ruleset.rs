@@ -107,12 +107,10 @@ fn check_same_operations(rules: &[Rule], problems: &mut Problems) {
     }
 }
 
-/// For two rules with the same operation. The operation, the limit, and the actor identify a counter. With one field that
-/// is a value, whichever field it comes from; with several their names count, too.
+/// For two rules with the same operation. The operation, the limit, and the actor identify a counter.
 fn share_counters(one: &Rule, other: &Rule) -> bool {
-    let has_several = |rule: &Rule| rule.actor_fields.len() > 1;
-    let share_actors = one.actor_fields == other.actor_fields || !(has_several(one) || has_several(other));
-    matches!(one.quota, Quota::Limited(_)) && one.quota == other.quota && share_actors
+    let is_same_limit = matches!(one.quota, Quota::Limited(_)) && one.quota == other.quota;
+    is_same_limit && one.names_in_actors() == other.names_in_actors()
 }
 
 fn same_counters(canary: &Rule, rule: &Rule) -> String {

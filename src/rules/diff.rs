@@ -99,11 +99,10 @@ fn operation(rule: &Rule) -> Vec<(&str, &str)> {
     pairs
 }
 
-/// What a rule's counters are found by, but for the actor's value; `None` when it has no counters. From which field the
-/// value comes is no part of it.
+/// What a rule's counters are found by, but for the actors' values; `None` when it has no counters.
 fn bucket(rule: &Rule) -> Option<impl Eq + std::hash::Hash> {
     match rule.quota {
-        Quota::Limited(limit) => Some((operation(rule), limit)),
+        Quota::Limited(limit) => Some((operation(rule), limit, rule.names_in_actors())),
         Quota::Never | Quota::Always { .. } => None,
     }
 }

@@ -95,6 +95,12 @@ impl Rule {
         (!self.actor_fields.is_empty()).then(|| self.actor_fields.join(", "))
     }
 
+    /// The names of fields that are part of its counters' identity: those of several. A single one's is not, as in Button's
+    /// Divvy, which knows an actor by its value alone.
+    pub fn names_in_actors(&self) -> &[String] {
+        if self.actor_fields.len() > 1 { &self.actor_fields } else { &[] }
+    }
+
     /// The operation as texts, patterns as written.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.operation.iter().map(|(key, pattern)| (key.as_str(), pattern.as_str()))

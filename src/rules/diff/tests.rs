@@ -42,6 +42,11 @@ fn counters_start_afresh_where_the_limit_changed_and_go_on_otherwise() {
     );
     let by_ip = Rule { actor_fields: vec!["ip".into()], ..rule.clone() };
     assert_eq!(changed(by_ip), ["line 1: changed [a=1 ip=*] actorField from nothing to ip; its counters go on"]);
+    let by_several = Rule { actor_fields: vec!["ip".into(), "path".into()], ..rule.clone() };
+    assert_eq!(
+        changed(by_several),
+        ["line 1: changed [a=1 ip=*] actorField from nothing to ip, path; its counters start afresh"]
+    );
     let labelled = Rule { label: Some("l".into()), comment: Some("two\nlines".into()), ..rule.clone() };
     assert_eq!(
         changed(labelled),
