@@ -319,7 +319,7 @@ impl Requests {
     ) -> Result<(), Refusal> {
         let now = self.batch.now();
         for (index, rule) in policy.rules.matches(operation, &mut self.scratch) {
-            let cost = || cost.map_or_else(|| rule.cost(operation), Ok);
+            let cost = || rule.cost(operation, cost);
             let action = match intent {
                 Intent::Hit => Action::Ask(hit(cost()?)),
                 Intent::Peek => Action::Ask(look(cost()?)),

@@ -1,7 +1,9 @@
-//! The cost of a hit: one credit, or the value of a field of the request.
+//! The cost of a hit: one credit, what the request says, or the value of a field of the request.
 
 use super::{Operation, Rule};
 
+/// A `costField` that is no field: every hit takes one credit, whatever else is said about its cost.
+pub const NO_COST_FIELD: &str = "none";
 /// How much of an invalid value a message repeats (characters).
 const MAX_ECHOED_CHARS: usize = 64;
 
@@ -16,13 +18,18 @@ pub struct BadCost {
 }
 
 impl Rule {
-    /// How many credits `operation` takes from this rule: the value of its `costField`; 1 when the rule has none, or
-    /// the operation has no such field.
+    /// How many credits `operation` takes from this rule: the cost that is `given` beside it, or else the value of the
+    /// rule's `costField`; 1 when the rule has none, or the operation has no such field. With [`NO_COST_FIELD`] always 1.
     ///
     /// # Errors
     /// The value is not a whole number in digits, or does not fit 64 bits.
-    pub fn cost(&self, operation: &Operation) -> Result<u64, BadCost> {
-        let Some(field) = &self.cost_field else { return Ok(1) };
+    pub fn cost(&self, operation: &Operation, given: Option<u64>) -> Result<u64, BadCost> {
+        let field = match (&self.cost_field, given) {
+            (Some(field), _) if field == NO_COST_FIELD => return Ok(1),
+            (_, Some(given)) => return Ok(given),
+            (Some(field), None) => field,
+            (None, None) => return Ok(1),
+        };
         let Some(value) = operation.get(field) else { return Ok(1) };
         let number = value.bytes().all(|byte| byte.is_ascii_digit()).then(|| value.parse().ok());
         number
@@ -38,7 +45,7 @@ mod tests {
 
     fn cost(value: &str) -> Result<u64, BadCost> {
         let rule = Rule { cost_field: Some("bytes".into()), ..rule("") };
-        rule.cost(&[("bytes", value), ("other", "x")].into_iter().collect())
+        rule.cost(&[("bytes", value), ("other", "x")].into_iter().collect(), None)
     }
 
     #[test]
@@ -51,8 +58,16 @@ mod tests {
     #[test]
     fn without_the_field_a_hit_costs_one() {
         let operation = [("bytes", "5")].into_iter().collect();
-        assert_eq!(rule("").cost(&operation), Ok(1));
-        assert_eq!(Rule { cost_field: Some("size".into()), ..rule("") }.cost(&operation), Ok(1));
+        assert_eq!(rule("").cost(&operation, None), Ok(1));
+        assert_eq!(Rule { cost_field: Some("size".into()), ..rule("") }.cost(&operation, None), Ok(1));
+    }
+
+    #[test]
+    fn a_given_cost_wins_but_over_none() {
+        let operation = [("bytes", "many"), ("none", "7")].into_iter().collect();
+        let by = |field: &str| Rule { cost_field: Some(field.into()), ..rule("") };
+        assert_eq!([rule(""), by("bytes")].map(|rule| rule.cost(&operation, Some(3))), [Ok(3), Ok(3)]);
+        assert_eq!([None, Some(0), Some(3)].map(|given| by("none").cost(&operation, given)), [Ok(1), Ok(1), Ok(1)]);
     }
 
     #[test]

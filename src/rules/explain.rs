@@ -80,7 +80,7 @@ fn find(rule: &Rule, operation: &Operation) -> Finding {
             Some(_) => {}
         }
     }
-    let cost = match rule.cost(operation) {
+    let cost = match rule.cost(operation, None) {
         Ok(cost) => cost,
         Err(error) => return Finding::Refuses { reason: error.to_string() },
     };

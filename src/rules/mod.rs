@@ -27,7 +27,7 @@ pub(crate) mod testing;
 mod values;
 
 pub use actor::ActorFields;
-pub use cost::BadCost;
+pub use cost::{BadCost, NO_COST_FIELD};
 pub use key::Key;
 pub use operation::Operation;
 pub use pattern::{Glob, Pattern};

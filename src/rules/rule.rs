@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Operation, Pattern, Quota, Settings, operation_text};
+use super::{NO_COST_FIELD, Operation, Pattern, Quota, Settings, operation_text};
 
 /// What happens after a rule matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,7 +35,7 @@ pub struct Rule {
     /// Each value of this field, or each combination of these fields' values, has its own counter. None: the rule has one
     /// counter.
     pub actor_fields: Vec<String>,
-    /// The field that holds the cost of a request. `None`, or a request without it: 1.
+    /// The field that holds the cost of a request. `None`, or a request without it: 1. [`NO_COST_FIELD`]: always 1.
     pub cost_field: Option<String>,
     pub match_policy: MatchPolicy,
     /// A name for metrics, unique among the rules.
@@ -70,8 +70,10 @@ impl Rule {
         if !self.actor_fields.is_empty() {
             text.push_str(&format!(", by {}", self.actor_fields.join(" and ")));
         }
-        if let Some(field) = &self.cost_field {
-            text.push_str(&format!(", at the cost in {field}"));
+        match self.cost_field.as_deref() {
+            None => {}
+            Some(NO_COST_FIELD) => text.push_str(", at a cost of 1 each"),
+            Some(field) => text.push_str(&format!(", at the cost in {field}")),
         }
         text
     }
