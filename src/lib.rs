@@ -17,14 +17,15 @@
 //! | [`limiter`] | the door: a batch of requests in, a verdict each out | protocols, files |
 //! | [`rules`] | what the operator wrote, compiled: which limits apply to an operation | time, counters |
 //! | [`store`] | what remembers: RocksDB, Redis, memory; one contract | rules |
+//! | [`calendar`] | windows by the calendar: when a day or a month begins and ends in a time zone | counting, the present time |
 //! | [`algorithm`] | pure decisions: (limit, state, ask, time) → (outcome, state) | clocks, I/O |
 //! | [`files`] | files that operators name: read whole, without waiting | what is in them |
 //! | [`logging`] | the log: its queue, its form, what is safe to print in it, how often | what happened |
 //! | [`clock`] | the only place that asks what time it is | |
 //! | [`metrics`] | what is counted and timed, a file a theme; Prometheus's text and statsd's packets | rules, stores, protocols |
 //!
-//! Imports go downward only: `cli` → `server`, `config` → `limiter`, `protocol` → `rules`, `store` → `algorithm` →
-//! `files`, `logging`, `metrics` → `clock`; rooms of one height do not import each other, and neither do files within a
+//! Imports go downward only: `cli` → `server`, `config` → `limiter`, `protocol` → `rules`, `store` →
+//! `calendar` → `algorithm` → `files`, `logging`, `metrics` → `clock`; rooms of one height do not import each other, and neither do files within a
 //! room in circles. Fronts call the limiter and nothing below it: from `rules` they take the words in which a request
 //! is put (operations and patterns), from the limiter everything else, the store's name and backups included. A line
 //! of code that needs two rooms is two lines. `unsafe` is forbidden here: the calls that need it are in `crates/sys`.
@@ -52,6 +53,7 @@
 )]
 
 pub mod algorithm;
+pub mod calendar;
 pub mod cli;
 pub mod clock;
 pub mod config;

@@ -14,6 +14,7 @@ use arc_swap::ArcSwapOption;
 
 use crate::algorithm::Ask;
 pub use crate::algorithm::{Limit, Outcome};
+use crate::calendar::Calendar;
 use crate::clock::{Clock, Timestamp};
 use crate::metrics::{Metric, Metrics, RuleHits};
 use crate::rules::{ActorFields, BadCost, MatchPolicy, Operation, Quota, Rule, RuleSet, Scratch};
@@ -83,9 +84,21 @@ pub struct Policy {
 #[derive(Debug)]
 struct Bucket {
     limit: Limit,
+    /// By which its windows end.
+    calendar: Option<Calendar>,
     prefix: Prefix,
     /// The rule's `actorField`.
     actor: ActorFields,
+}
+
+impl Bucket {
+    /// The limit as it is for an ask at `now`.
+    fn limit_at(&self, now: Timestamp) -> Limit {
+        match (self.limit, self.calendar) {
+            (Limit::CalendarWindow(limit), Some(calendar)) => Limit::CalendarWindow(calendar.dated(limit, now)),
+            (limit, _) => limit,
+        }
+    }
 }
 
 impl Policy {
@@ -97,6 +110,7 @@ impl Policy {
             .map(|rule| match rule.quota {
                 Quota::Limited(limit) => Some(Bucket {
                     limit,
+                    calendar: rule.settings.calendar,
                     prefix: Prefix::new(Space::Rule, rule.pairs(), &limit),
                     actor: ActorFields::new(&rule.actor_fields),
                 }),
@@ -331,7 +345,7 @@ impl Requests {
             }
             let answer = match (policy.buckets.get(index).and_then(Option::as_ref), rule.quota) {
                 (Some(bucket), _) => {
-                    let entry = self.batch.push(bucket.limit, action, now, |key| {
+                    let entry = self.batch.push(bucket.limit_at(now), action, now, |key| {
                         key.extend_from_slice(bucket.prefix.as_bytes());
                         bucket.actor.write(operation, key);
                     });
@@ -375,6 +389,14 @@ impl Requests {
     pub fn rule(&self, index: usize) -> Option<(usize, &Rule)> {
         let place = self.matched(index).ok()?.last()?.rule;
         Some((place, self.policy.as_ref()?.rules.rules().get(place)?))
+    }
+
+    /// The limit of the rule that answers request `index`, as it is at this time; `None` where it counts nothing.
+    pub fn limit(&self, index: usize) -> Option<Limit> {
+        match self.matched(index).ok()?.last()?.answer {
+            Answer::Counted(entry) => self.batch.limit(entry),
+            Answer::Uncounted(_) => None,
+        }
     }
 
     /// The outcome of request `index`, one of [`Requests::push_bucket`]'s or [`Requests::push_limited`]'s, once the batch is applied.

@@ -15,6 +15,7 @@
 //!   2554, or longer than 584 years, saturates.
 
 mod ask;
+pub mod calendar_window;
 mod decide;
 pub mod fixed_window;
 mod invalid;
@@ -28,6 +29,7 @@ pub mod token_bucket;
 
 use crate::clock::Timestamp;
 pub use ask::{Ask, Outcome};
+pub use calendar_window::{CalendarId, CalendarWindow};
 pub use fixed_window::FixedWindow;
 pub use invalid::{InvalidLimit, MAX_LOG_CREDITS};
 pub use kind::Kind;
@@ -40,6 +42,8 @@ pub use token_bucket::TokenBucket;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Limit {
     FixedWindow(FixedWindow),
+    /// Its states are those of a fixed window.
+    CalendarWindow(CalendarWindow),
     SlidingWindow(SlidingWindow),
     SlidingLog(SlidingLog),
     TokenBucket(TokenBucket),
@@ -73,6 +77,10 @@ impl Limit {
                 let state = if let Some(State::FixedWindow(state)) = state { Some(state) } else { None };
                 decision(decide::decide(limit, state, ask, at), State::FixedWindow)
             }
+            Limit::CalendarWindow(limit) => {
+                let state = if let Some(State::FixedWindow(state)) = state { Some(state) } else { None };
+                decision(decide::decide(limit, state, ask, at), State::FixedWindow)
+            }
             Limit::SlidingWindow(limit) => {
                 let state = if let Some(State::SlidingWindow(state)) = state { Some(state) } else { None };
                 decision(decide::decide(limit, state, ask, at), State::SlidingWindow)
@@ -97,6 +105,7 @@ impl Limit {
     pub fn lifetime_ns(&self, state: &State, at: Timestamp) -> u64 {
         match (self, state) {
             (Limit::FixedWindow(limit), State::FixedWindow(state)) => decide::lifetime_ns(limit, state, at),
+            (Limit::CalendarWindow(limit), State::FixedWindow(state)) => decide::lifetime_ns(limit, state, at),
             (Limit::SlidingWindow(limit), State::SlidingWindow(state)) => decide::lifetime_ns(limit, state, at),
             (Limit::SlidingLog(limit), State::SlidingLog(state)) => decide::lifetime_ns(limit, state, at),
             (Limit::TokenBucket(limit), State::TokenBucket(state)) => decide::lifetime_ns(limit, state, at),
@@ -110,6 +119,7 @@ impl Limit {
         use decide::Algorithm;
         match self {
             Limit::FixedWindow(limit) => limit.capacity(),
+            Limit::CalendarWindow(limit) => limit.capacity(),
             Limit::SlidingWindow(limit) => limit.capacity(),
             Limit::SlidingLog(limit) => limit.capacity(),
             Limit::TokenBucket(limit) => limit.capacity(),
@@ -117,9 +127,10 @@ impl Limit {
         }
     }
 
-    /// What it grants in the long run: so many credits in so many nanoseconds.
+    /// What it grants in the long run: so many credits in so many nanoseconds; in a calendar window, in the present one.
     pub fn rate(&self) -> (u64, u64) {
         let (credits, time_ns) = match self {
+            Limit::CalendarWindow(limit) => return (limit.credits.get(), limit.window_ns()),
             Limit::FixedWindow(limit) => (limit.credits, limit.window_ns),
             Limit::SlidingWindow(limit) => (limit.credits, limit.window_ns),
             Limit::SlidingLog(limit) => (limit.credits(), limit.window_ns()),
@@ -132,7 +143,7 @@ impl Limit {
     /// Which algorithm this limit belongs to.
     pub fn kind(&self) -> Kind {
         match self {
-            Limit::FixedWindow(_) => Kind::FixedWindow,
+            Limit::FixedWindow(_) | Limit::CalendarWindow(_) => Kind::FixedWindow,
             Limit::SlidingWindow(_) => Kind::SlidingWindow,
             Limit::SlidingLog(_) => Kind::SlidingLog,
             Limit::TokenBucket(_) => Kind::TokenBucket,

@@ -2,17 +2,23 @@
 
 use std::collections::{HashMap, HashSet};
 
+use jiff::civil::Time;
+
 use super::document::{RawRule, RawSetting, RawValue};
 use super::nearest::nearest;
 use super::number::{self, NotTaken};
 use super::original;
 use super::problem::{Place, Problems};
 use crate::algorithm::Kind;
+use crate::calendar::{self, Calendar, Unit};
 use crate::rules::{MatchPolicy, Pattern, Quota, Rule, Seconds, Settings};
 
 pub(super) const CREDIT_LIMIT: &str = "creditLimit";
 pub(super) const RESET_SECONDS: &str = "resetSeconds";
 pub(super) const PER: &str = "per";
+pub(super) const WINDOW: &str = "window";
+pub(super) const TIMEZONE: &str = "timezone";
+pub(super) const RESET_AT: &str = "resetAt";
 pub(super) const ALGORITHM: &str = "algorithm";
 pub(super) const REFILL_CREDITS: &str = "refillCredits";
 pub(super) const REFILL_SECONDS: &str = "refillSeconds";
@@ -24,10 +30,13 @@ pub(super) const LABEL: &str = "label";
 pub(super) const COMMENT: &str = "comment";
 
 /// Every key that a rule may have.
-const KNOWN_KEYS: [&str; 12] = [
+const KNOWN_KEYS: [&str; 15] = [
     CREDIT_LIMIT,
     RESET_SECONDS,
     PER,
+    WINDOW,
+    TIMEZONE,
+    RESET_AT,
     ALGORITHM,
     REFILL_CREDITS,
     REFILL_SECONDS,
@@ -38,6 +47,9 @@ const KNOWN_KEYS: [&str; 12] = [
     LABEL,
     COMMENT,
 ];
+
+/// The zone of a calendar for which none is given.
+const UTC: &str = "UTC";
 
 pub(super) const MAX_LABEL_LENGTH: usize = 255;
 
@@ -124,12 +136,16 @@ impl<'a> Checker<'a> {
 
     fn quota_settings(&mut self) -> Settings {
         let credit_limit = Number::whole(CREDIT_LIMIT, "the number of credits in a window, or 0 to deny all");
+        let calendar = self.calendar();
         let window_length = self.window_length();
         let denies_all = self.setting(CREDIT_LIMIT).is_some_and(|setting| number::whole(&setting.value) == Ok(0));
         Settings {
             credit_limit: self.required(credit_limit),
+            calendar,
             // A rule that denies everything has no window.
-            reset_seconds: if denies_all {
+            reset_seconds: if calendar.is_some() || self.setting(WINDOW).is_some() {
+                Seconds::default()
+            } else if denies_all {
                 self.optional(window_length).unwrap_or_default()
             } else {
                 self.required(window_length)
@@ -139,6 +155,49 @@ impl<'a> Checker<'a> {
             refill_seconds: self.optional(Number::seconds(REFILL_SECONDS, "the time between refills in seconds")),
             burst: self.optional(Number::whole(BURST, "the number of credits allowed at once")),
         }
+    }
+
+    /// The calendar by which windows begin and end, if they do.
+    fn calendar(&mut self) -> Option<Calendar> {
+        let Some(window) = self.setting(WINDOW) else {
+            for key in [TIMEZONE, RESET_AT] {
+                if let Some(setting) = self.setting(key) {
+                    self.error(setting.line, format!("`{key}` has no meaning without `{WINDOW}`"), "add `window = day`");
+                }
+            }
+            return None;
+        };
+        for key in [RESET_SECONDS, PER] {
+            if self.setting(key).is_some() {
+                let what = format!("`{WINDOW}` and `{key}` both tell the length of the window");
+                self.error(window.line, what, "keep one of them");
+            }
+        }
+        let unit = self.choice(WINDOW, &Unit::ALL, Unit::name)?;
+        let reset_at = self.reset_at(unit);
+        let zone = self.text(TIMEZONE).unwrap_or_else(|| UTC.to_owned());
+        let calendar = Calendar::new(unit, &zone, reset_at);
+        calendar
+            .inspect_err(|error| {
+                let line = setting_line(self.raw, TIMEZONE);
+                self.error(line, error.to_string(), "write an IANA name, such as `Europe/Berlin` or `UTC`");
+            })
+            .ok()
+    }
+
+    /// When days begin; midnight unless it is given.
+    fn reset_at(&mut self, unit: Unit) -> Time {
+        let Some(setting) = self.setting(RESET_AT) else { return Time::midnight() };
+        if !unit.has_time_of_day() {
+            let what = format!("`{RESET_AT}` is a time of the day, and the window is one {}", unit.name());
+            self.error(setting.line, what, "remove it, or write a longer window");
+        }
+        let time = setting.value.as_text().and_then(calendar::time_of_day);
+        time.unwrap_or_else(|| {
+            let what = format!("`{RESET_AT}` is not a time of the day: {:?}", setting.value.as_written());
+            self.error(setting.line, what, "write hours and minutes, for example `06:00`");
+            Time::midnight()
+        })
     }
 
     /// The setting that tells a window's length, one of two.

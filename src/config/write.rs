@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use super::document::DEFAULT;
 use super::original::is_escaped;
 use super::{Format, ini, validate};
-use crate::rules::{MatchPolicy, Rule, operation_text};
+use crate::rules::{MatchPolicy, Rule, calendar_settings, operation_text};
 
 /// Rules that a format cannot express.
 #[derive(Debug, thiserror::Error)]
@@ -52,10 +52,15 @@ fn settings(rule: &Rule) -> impl Iterator<Item = (&'static str, Setting)> {
     let word = |word: &str| Setting::Text(word.to_owned());
     let number = |number: &dyn ToString| Setting::Number(number.to_string());
     let numbers = &rule.settings;
+    let described: Vec<_> = numbers.calendar.into_iter().flat_map(calendar_settings).collect();
+    let calendar = |key| described.iter().find(|(name, _)| *name == key).map(|(_, setting)| word(setting));
     let policy = (rule.match_policy != MatchPolicy::default()).then(|| word(rule.match_policy.as_str()));
     let settings = [
         (validate::CREDIT_LIMIT, Some(number(&numbers.credit_limit))),
-        (validate::RESET_SECONDS, Some(number(&numbers.reset_seconds))),
+        (validate::RESET_SECONDS, numbers.calendar.is_none().then(|| number(&numbers.reset_seconds))),
+        (validate::WINDOW, calendar(validate::WINDOW)),
+        (validate::TIMEZONE, calendar(validate::TIMEZONE)),
+        (validate::RESET_AT, calendar(validate::RESET_AT)),
         (validate::ALGORITHM, numbers.algorithm.map(|algorithm| word(algorithm.name()))),
         (validate::REFILL_CREDITS, numbers.refill_credits.map(|credits| number(&credits))),
         (validate::REFILL_SECONDS, numbers.refill_seconds.map(|seconds| number(&seconds))),

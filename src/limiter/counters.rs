@@ -3,8 +3,9 @@
 //! Here a rule is found by its name, and its counters by their actors. How many there are never matters: a page is
 //! bounded, and the caller holds the cursor.
 
-use super::{Bucket, Limiter, Policy, Refusal};
+use super::{Limiter, Policy, Refusal};
 use crate::algorithm::Limit;
+use crate::clock::Timestamp;
 use crate::rules::{Operation, Rule, header};
 use crate::store::listing::SHOW;
 use crate::store::{Action, Batch, Listed, Listing, Page, Store, StoreError};
@@ -125,7 +126,7 @@ impl Limiter {
 
     async fn page(&self, of: CountersOf<'_>) -> Result<(Page, Counted), CountersError> {
         let policy = self.policy().ok_or(Refusal::NoRules)?;
-        let rule = counted(&policy, of.rule)?;
+        let rule = counted(&policy, of.rule, self.now())?;
         let page = match of.actor {
             Some(actor) => self.one(&rule, actor).await?,
             None => {
@@ -172,10 +173,10 @@ struct Counted {
     prefix: Box<[u8]>,
 }
 
-fn counted(policy: &Policy, name: RuleName) -> Result<Counted, CountersError> {
+fn counted(policy: &Policy, name: RuleName, now: Timestamp) -> Result<Counted, CountersError> {
     let place = place(policy, name)?;
     match policy.buckets.get(place) {
-        Some(Some(Bucket { limit, prefix, .. })) => Ok(Counted { limit: *limit, prefix: prefix.as_bytes().into() }),
+        Some(Some(bucket)) => Ok(Counted { limit: bucket.limit_at(now), prefix: bucket.prefix.as_bytes().into() }),
         _ => Err(CountersError::Uncounted(shown(name))),
     }
 }

@@ -31,7 +31,7 @@ pub use cost::{BadCost, NO_COST_FIELD};
 pub use key::Key;
 pub use operation::Operation;
 pub use pattern::{Glob, Pattern};
-pub use quota::{MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, Quota, QuotaError, Settings};
+pub use quota::{MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, Quota, QuotaError, Settings, calendar_settings};
 pub use rule::{MatchPolicy, Rule, header};
 pub use ruleset::{Matches, RuleSet, Scratch};
 pub use ruleset_error::RuleSetError;

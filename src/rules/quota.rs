@@ -4,8 +4,9 @@ use std::fmt;
 
 use super::Seconds;
 use crate::algorithm::{
-    FixedWindow, InvalidLimit, Kind, LeakyBucket, Limit, MAX_LOG_CREDITS, SlidingLog, SlidingWindow, TokenBucket,
+    CalendarWindow, FixedWindow, InvalidLimit, Kind, LeakyBucket, Limit, MAX_LOG_CREDITS, SlidingLog, SlidingWindow, TokenBucket,
 };
+use crate::calendar::{self, Calendar};
 
 /// The largest `creditLimit`, `refillCredits` and `burst`: 2^53 - 1, the largest whole number that a JavaScript client
 /// reads exactly.
@@ -16,6 +17,9 @@ pub const MAX_RESET_SECONDS: u64 = 36_525 * 24 * 60 * 60;
 
 const CREDIT_LIMIT: &str = "creditLimit";
 const RESET_SECONDS: &str = "resetSeconds";
+const WINDOW: &str = "window";
+const TIMEZONE: &str = "timezone";
+const RESET_AT: &str = "resetAt";
 const ALGORITHM: &str = "algorithm";
 const REFILL_CREDITS: &str = "refillCredits";
 const REFILL_SECONDS: &str = "refillSeconds";
@@ -57,6 +61,8 @@ pub struct Settings {
     pub refill_credits: Option<u64>,
     /// `refillSeconds` of a token bucket, more than 0 and at most [`MAX_RESET_SECONDS`]; if not given, `resetSeconds`.
     pub refill_seconds: Option<Seconds>,
+    /// `window`, `timezone` and `resetAt`, in place of `resetSeconds`, which is 0 then; for a fixed window only.
+    pub calendar: Option<Calendar>,
     /// `burst` of a leaky bucket: what it holds, at least 1 and at most [`MAX_CREDIT_LIMIT`]; if not given,
     /// `creditLimit`.
     pub burst: Option<u64>,
@@ -108,11 +114,12 @@ impl Settings {
     /// The settings under their names in a rules file, the algorithm also when it is the default one; others that were
     /// not given left out.
     pub fn described(&self) -> Vec<(&'static str, String)> {
-        let mut described = vec![
-            (CREDIT_LIMIT, self.credit_limit.to_string()),
-            (RESET_SECONDS, self.reset_seconds.to_string()),
-            (ALGORITHM, self.algorithm().name().to_owned()),
-        ];
+        let mut described = vec![(CREDIT_LIMIT, self.credit_limit.to_string())];
+        match self.calendar {
+            None => described.push((RESET_SECONDS, self.reset_seconds.to_string())),
+            Some(calendar) => described.extend(calendar_settings(calendar)),
+        }
+        described.push((ALGORITHM, self.algorithm().name().to_owned()));
         described.extend(self.refill_credits.map(|credits| (REFILL_CREDITS, credits.to_string())));
         described.extend(self.refill_seconds.map(|seconds| (REFILL_SECONDS, seconds.to_string())));
         described.extend(self.burst.map(|credits| (BURST, credits.to_string())));
@@ -132,7 +139,7 @@ impl Settings {
         if self.credit_limit == 0 {
             return Ok(Quota::Never);
         }
-        if self.reset_seconds.is_zero() {
+        if self.reset_seconds.is_zero() && self.calendar.is_none() {
             return Ok(Quota::Always { credit: self.credit_limit });
         }
         // All numbers are positive by now, which leaves one fault that a limit can have.
@@ -167,6 +174,7 @@ impl Settings {
     fn not_taken(&self) -> impl Iterator<Item = QuotaError> {
         let algorithm = self.algorithm();
         let settings = [
+            (WINDOW, self.calendar.is_some(), Kind::FixedWindow),
             (REFILL_CREDITS, self.refill_credits.is_some(), Kind::TokenBucket),
             (REFILL_SECONDS, self.refill_seconds.is_some(), Kind::TokenBucket),
             (BURST, self.burst.is_some(), Kind::LeakyBucket),
@@ -178,6 +186,9 @@ impl Settings {
     fn limit(&self) -> Result<Limit, InvalidLimit> {
         let (credits, window_ns) = (self.credit_limit, self.reset_seconds.as_nanos());
         Ok(match self.algorithm() {
+            Kind::FixedWindow if let Some(calendar) = self.calendar => {
+                Limit::CalendarWindow(CalendarWindow::new(credits, calendar.id())?)
+            }
             Kind::FixedWindow => Limit::FixedWindow(FixedWindow::new(credits, window_ns)?),
             Kind::SlidingWindow => Limit::SlidingWindow(SlidingWindow::new(credits, window_ns)?),
             Kind::SlidingLog => Limit::SlidingLog(SlidingLog::new(credits, window_ns)?),
@@ -199,6 +210,9 @@ impl fmt::Display for Settings {
         if credits == 0 {
             return f.write_str("always denies");
         }
+        if let Some(calendar) = self.calendar {
+            return write!(f, "allows {credits} a {}", in_words(calendar));
+        }
         if seconds.is_zero() {
             return f.write_str("always allows");
         }
@@ -216,6 +230,26 @@ impl fmt::Display for Settings {
                 write!(f, "allows {burst} at once, then {credits} in {seconds} s, evenly ({name})")
             }
         }
+    }
+}
+
+/// The settings that describe a calendar, in full.
+pub fn calendar_settings(calendar: Calendar) -> impl Iterator<Item = (&'static str, String)> {
+    let reset_at = calendar.unit().has_time_of_day().then(|| calendar::write_time_of_day(calendar.reset_at()));
+    let settings = [
+        (WINDOW, Some(calendar.unit().name().to_owned())),
+        (TIMEZONE, Some(calendar.zone().to_owned())),
+        (RESET_AT, reset_at),
+    ];
+    settings.into_iter().filter_map(|(name, setting)| Some((name, setting?)))
+}
+
+/// For people: `day from 00:00 Europe/Berlin`.
+fn in_words(calendar: Calendar) -> String {
+    let (unit, zone) = (calendar.unit().name(), calendar.zone());
+    match calendar.unit().has_time_of_day() {
+        true => format!("{unit} from {} {zone}", calendar::write_time_of_day(calendar.reset_at())),
+        false => format!("{unit} by the clock, {zone}"),
     }
 }
 

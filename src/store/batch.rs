@@ -131,6 +131,11 @@ impl Batch {
         (entry.at != self.now).then_some(entry.at)
     }
 
+    /// The limit of the entry with this index.
+    pub fn limit(&self, index: usize) -> Option<Limit> {
+        Some(self.entries.get(index)?.limit)
+    }
+
     pub fn len(&self) -> usize {
         self.entries.len()
     }

@@ -6,7 +6,8 @@
 
 use std::num::NonZeroU64;
 
-use crate::algorithm::{FixedWindow, LeakyBucket, Limit, SlidingLog, SlidingWindow, TokenBucket};
+use crate::algorithm::{CalendarWindow, FixedWindow, LeakyBucket, Limit, SlidingLog, SlidingWindow, TokenBucket};
+use crate::calendar::Calendar;
 
 /// Begins every key: the layout of keys and values. Another layout gets another number.
 const VERSION: u8 = 1;
@@ -64,6 +65,11 @@ fn write_prefix(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: 
         write_text(out, value);
     }
     let numbers: &[NonZeroU64] = match limit {
+        Limit::CalendarWindow(limit) => {
+            write_number(out, limit.credits.get());
+            // There is none only for a number that nobody gave out.
+            return write_text(out, &Calendar::of(limit.calendar).map(|calendar| calendar.to_string()).unwrap_or_default());
+        }
         Limit::FixedWindow(limit) => &[limit.credits, limit.window_ns],
         Limit::SlidingWindow(limit) => &[limit.credits, limit.window_ns],
         Limit::SlidingLog(limit) => &[limit.credits(), limit.window_ns()],
@@ -75,8 +81,7 @@ fn write_prefix(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: 
     }
 }
 
-/// The byte that tells the algorithms apart on disk; never reuse one. 6 to 15 are reserved: 6 for concurrency, 7 for
-/// windows by the calendar.
+/// The byte that tells the algorithms apart on disk; never reuse one. 6 and 8 to 15 are reserved, 6 for concurrency.
 fn algorithm_tag(limit: &Limit) -> u8 {
     match limit {
         Limit::FixedWindow(_) => 1,
@@ -84,6 +89,7 @@ fn algorithm_tag(limit: &Limit) -> u8 {
         Limit::SlidingLog(_) => 3,
         Limit::TokenBucket(_) => 4,
         Limit::LeakyBucket(_) => 5,
+        Limit::CalendarWindow(_) => 7,
     }
 }
 
@@ -130,6 +136,11 @@ fn read<'a>(key: &'a [u8], mut pair: impl FnMut(&'a str, &'a str)) -> Option<(Sp
     let mut rest = rest;
     for _ in 0..read_number(&mut rest)? {
         pair(read_text(&mut rest)?, read_text(&mut rest)?);
+    }
+    if *algorithm == 7 {
+        let credits = read_number(&mut rest)?;
+        let calendar = Calendar::parse(read_text(&mut rest)?)?;
+        return Some((space, Limit::CalendarWindow(CalendarWindow::new(credits, calendar.id()).ok()?), rest));
     }
     let mut number = || read_number(&mut rest);
     let limit = match algorithm {

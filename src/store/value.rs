@@ -42,7 +42,7 @@ pub fn encode(state: &State, expires: Timestamp, out: &mut Vec<u8>) {
 /// [`Damaged`] when the length is wrong; every word is a valid number.
 pub fn decode(limit: &Limit, bytes: &[u8]) -> Result<State, Damaged> {
     match limit {
-        Limit::FixedWindow(_) => {
+        Limit::FixedWindow(_) | Limit::CalendarWindow(_) => {
             let [ends, left] = read_words(bytes)?;
             Ok(State::FixedWindow(fixed_window::State { ends: Timestamp::from_nanos(ends), left }))
         }

@@ -72,7 +72,7 @@ pub fn unlimited() -> Settings {
 
 /// Does a rule with these numbers need a counter?
 pub fn is_counted(settings: &Settings) -> bool {
-    settings.credit_limit > 0 && !settings.reset_seconds.is_zero()
+    settings.credit_limit > 0 && (settings.calendar.is_some() || !settings.reset_seconds.is_zero())
 }
 
 /// The length of a unit in ratelimit, which ignores its case.

@@ -142,10 +142,9 @@ fn status(requests: &Requests, index: usize, brought: Option<Limit>) -> Result<D
         return Ok(descriptor_status(requests.outcome(index)?.into(), Some(envoy::describe(String::new(), &limit))));
     }
     let verdict = requests.verdict(index)?;
-    let limit = requests.rule(index).and_then(|(_, rule)| match &rule.quota {
-        Quota::Limited(limit) => Some(envoy::describe(rule.label.clone().unwrap_or_else(|| rule.to_string()), limit)),
-        Quota::Never | Quota::Always { .. } => None,
-    });
+    let name = |rule: &Rule| rule.label.clone().unwrap_or_else(|| rule.to_string());
+    let limit = requests.rule(index).zip(requests.limit(index));
+    let limit = limit.map(|((_, rule), limit)| envoy::describe(name(rule), &limit));
     Ok(descriptor_status(verdict, limit))
 }
 

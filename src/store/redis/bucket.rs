@@ -9,7 +9,8 @@ use super::arguments::Arguments;
 use super::call::{Call, Failure, Script};
 use super::group::{Group, words};
 use super::reply::Reply;
-use crate::algorithm::{Kind, Limit, Outcome};
+use crate::algorithm::{CalendarId, Limit, Outcome};
+use crate::calendar::{Calendar, Window};
 use crate::clock::Timestamp;
 use crate::store::batch::{Action, Batch};
 
@@ -25,6 +26,7 @@ macro_rules! script {
     };
 }
 
+static CALENDAR_WINDOW: Script = script!("calendar_window");
 static FIXED_WINDOW: Script = script!("fixed_window");
 static SLIDING_WINDOW: Script = script!("sliding_window");
 static SLIDING_LOG: Script = script!("sliding_log");
@@ -33,15 +35,16 @@ static LEAKY_BUCKET: Script = script!("leaky_bucket");
 
 /// The call that applies a group's actions to its bucket; it takes the group's key.
 pub(super) fn call(batch: &Batch, group: &mut Group) -> Call {
-    let script = match group.limit.kind() {
-        Kind::FixedWindow => &FIXED_WINDOW,
-        Kind::SlidingWindow => &SLIDING_WINDOW,
-        Kind::SlidingLog => &SLIDING_LOG,
-        Kind::TokenBucket => &TOKEN_BUCKET,
-        Kind::LeakyBucket => &LEAKY_BUCKET,
+    let script = match group.limit {
+        Limit::FixedWindow(_) => &FIXED_WINDOW,
+        Limit::CalendarWindow(_) => &CALENDAR_WINDOW,
+        Limit::SlidingWindow(_) => &SLIDING_WINDOW,
+        Limit::SlidingLog(_) => &SLIDING_LOG,
+        Limit::TokenBucket(_) => &TOKEN_BUCKET,
+        Limit::LeakyBucket(_) => &LEAKY_BUCKET,
     };
     let mut arguments = Arguments::with_capacity(1 + group.indices.len());
-    arguments.push(&numbers(&group.limit));
+    arguments.push(&numbers(&group.limit, batch.now()));
     for entry in group.entries(batch) {
         arguments.push(&action(entry.action, batch.brought_time(entry)));
     }
@@ -49,14 +52,26 @@ pub(super) fn call(batch: &Batch, group: &mut Group) -> Call {
 }
 
 /// The limit's numbers, in the order in which the algorithm's script reads them.
-fn numbers(limit: &Limit) -> String {
+fn numbers(limit: &Limit, now: Timestamp) -> String {
     let capacity = limit.capacity();
     match (limit, limit.rate()) {
+        (Limit::CalendarWindow(limit), _) => {
+            let [starts, ends, next] = boundaries(limit.calendar, now).map(Timestamp::as_nanos);
+            format!("{capacity} {starts} {ends} {next}")
+        }
         (Limit::TokenBucket(_) | Limit::LeakyBucket(_), (credits, time_ns)) => {
             format!("{capacity} {credits} {time_ns}")
         }
         (_, (_, window_ns)) => format!("{capacity} {window_ns}"),
     }
+}
+
+/// Where the present window begins and ends, and where the next one does: the script chooses by Redis's clock, which may be
+/// behind this process's, or ahead.
+fn boundaries(calendar: CalendarId, now: Timestamp) -> [Timestamp; 3] {
+    let window = |at| Calendar::of(calendar).map(|calendar| calendar.window(at)).unwrap_or_default();
+    let Window { starts, ends } = window(now);
+    [starts, ends, window(ends).ends]
 }
 
 fn action(action: Action, at: Option<Timestamp>) -> String {

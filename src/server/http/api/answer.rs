@@ -11,8 +11,8 @@ use super::number::write_number;
 use super::problem::Problem;
 use super::ratelimit::{RateLimitHeaders, Standing};
 use crate::clock::ceil_seconds;
-use crate::limiter::Requests;
-use crate::rules::{Quota, Rule};
+use crate::limiter::{Limit, Requests};
+use crate::rules::Rule;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -50,7 +50,7 @@ impl<'a> Answer<'a> {
             reset: ceil_seconds(verdict.reset_ns),
             retry_after: verdict.retry_ns.map(ceil_seconds),
             rule: name(place, rule),
-            window_seconds: window_seconds(rule),
+            window_seconds: requests.limit(index).map(|limit| window_seconds(&limit)),
         })
     }
 
@@ -108,12 +108,11 @@ pub fn name(place: usize, rule: &Rule) -> Cow<'_, str> {
     }
 }
 
-/// The time in which the rule grants as many credits as its bucket holds, rounded up.
-fn window_seconds(rule: &Rule) -> Option<u64> {
-    let Quota::Limited(limit) = rule.quota else { return None };
+/// The time in which a rule with this limit grants as many credits as its bucket holds, rounded up.
+fn window_seconds(limit: &Limit) -> u64 {
     let (credits, time_ns) = limit.rate();
     let window_ns = (u128::from(time_ns) * u128::from(limit.capacity())).div_ceil(u128::from(credits.max(1)));
-    Some(ceil_seconds(u64::try_from(window_ns).unwrap_or(u64::MAX)))
+    ceil_seconds(u64::try_from(window_ns).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

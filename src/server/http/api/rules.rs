@@ -1,5 +1,6 @@
 //! `GET /v1/rules`: the rules in force, in their order.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -11,7 +12,7 @@ use serde_json::Number;
 use super::json::Json;
 use super::problem::Problem;
 use super::shared::Api;
-use crate::rules::{Rule, Seconds};
+use crate::rules::{Rule, Seconds, calendar_settings};
 
 #[derive(Serialize)]
 struct Rules<'a> {
@@ -25,7 +26,10 @@ struct Described<'a> {
     #[serde(serialize_with = "as_object")]
     operation: &'a Rule,
     credit_limit: u64,
-    reset_seconds: Number,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reset_seconds: Option<Number>,
+    #[serde(flatten)]
+    calendar: BTreeMap<&'static str, String>,
     algorithm: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     refill_credits: Option<u64>,
@@ -66,7 +70,8 @@ impl<'a> Described<'a> {
         Self {
             operation: rule,
             credit_limit: settings.credit_limit,
-            reset_seconds: number(settings.reset_seconds),
+            reset_seconds: settings.calendar.is_none().then(|| number(settings.reset_seconds)),
+            calendar: settings.calendar.into_iter().flat_map(calendar_settings).collect(),
             algorithm: settings.algorithm().name(),
             refill_credits: settings.refill_credits,
             refill_seconds: settings.refill_seconds.map(number),

@@ -3,8 +3,8 @@
 
 local OVERTAKING_NS = 10 * 1e9
 
--- The limit's numbers: its credits, and one or two more.
-local first, second, third = ARGV[1]:match('^(%d+) (%d+) ?(%d*)$')
+-- The limit's numbers: its credits, and one to three more.
+local first, second, third, fourth = ARGV[1]:match('^(%d+) (%d+) ?(%d*) ?(%d*)$')
 local capacity = parse(first)
 
 -- All that an algorithm adds, so that the table need not grow.

@@ -1,0 +1,84 @@
+//! Calendar window: a fixed window that ends when the calendar says so, at midnight or on the first of a month.
+//!
+//! As [fixed window](super::fixed_window), but for the end: that is a parameter, which the caller takes from a calendar for
+//! the time of the ask. A window that has begun keeps the end that it was given, also when the calendar's data change.
+//!
+//! The reply's numbers: `left` is what the window still grants, and `reset_ns` is the time until it ends; 0 while nothing
+//! was taken.
+
+use std::num::NonZeroU64;
+
+use super::decide::Algorithm;
+use super::fixed_window::State;
+use super::{InvalidLimit, invalid};
+use crate::clock::{NANOS_PER_SECOND, Timestamp};
+
+/// Stands for a calendar. What it means is not known here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CalendarId(pub u32);
+
+/// `credits` per window of a calendar. Its numbers but the credits are those of the present window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CalendarWindow {
+    pub credits: NonZeroU64,
+    /// The end of the window to which an ask belongs; [`Timestamp::EPOCH`] while no time is asked about.
+    pub ends: Timestamp,
+    /// How long that window is.
+    pub seconds: u32,
+    pub calendar: CalendarId,
+}
+
+impl CalendarWindow {
+    /// A limit that is not dated yet.
+    ///
+    /// # Errors
+    /// When there are no credits.
+    pub fn new(credits: u64, calendar: CalendarId) -> Result<Self, InvalidLimit> {
+        Ok(Self { credits: invalid::credits(credits)?, ends: Timestamp::EPOCH, seconds: 0, calendar })
+    }
+
+    /// Nanoseconds in the present window.
+    pub fn window_ns(&self) -> u64 {
+        u64::from(self.seconds) * NANOS_PER_SECOND
+    }
+}
+
+impl Algorithm for CalendarWindow {
+    type State = State;
+
+    fn capacity(&self) -> u64 {
+        self.credits.get()
+    }
+
+    fn fresh(&self, _at: Timestamp) -> State {
+        State { ends: self.ends, left: self.credits.get() }
+    }
+
+    /// Not after the time at which the window began. Windows differ in length, and one that has begun may end later than
+    /// new data say: only an end that is two windows ahead comes from a clock that was set back. A limit that is not dated
+    /// cannot tell.
+    fn time(&self, state: &State) -> Timestamp {
+        let not_before = state.ends.as_nanos().saturating_sub(2 * self.window_ns());
+        if self.seconds == 0 { Timestamp::EPOCH } else { Timestamp::from_nanos(not_before) }
+    }
+
+    fn advanced(&self, state: &State, at: Timestamp) -> State {
+        if at < state.ends { *state } else { self.fresh(at) }
+    }
+
+    fn pulled_back(&self, state: &State, _at: Timestamp) -> State {
+        State { ends: self.ends, ..*state }
+    }
+
+    fn left(&self, state: &State, _at: Timestamp) -> u64 {
+        state.left.min(self.credits.get())
+    }
+
+    fn take(&self, state: &mut State, credits: u64, at: Timestamp) {
+        state.left = self.left(state, at).saturating_sub(credits);
+    }
+
+    fn wait_ns(&self, state: &State, credits: u64, at: Timestamp) -> u64 {
+        if credits <= self.left(state, at) { 0 } else { state.ends.since(at) }
+    }
+}

@@ -1,0 +1,285 @@
+//! Calendars: in which minute, hour, day, week, month or year of a time zone a time lies, and when that ends.
+//!
+//! Zone data are the system's, or else those that were compiled in. Each distinct calendar exists once in the process, so
+//! that a limit can name it by a number. Nothing here counts, or asks what time it is.
+//!
+//! A day, week, month or year begins when the zone's clocks first show its first day and the time `resetAt`. Where they
+//! skip that time it begins after the gap, and where they show it twice, at the first: RFC 5545's rule, jiff's `Compatible`.
+//! Weeks begin on Monday. A minute or an hour ends when the clocks, by the offset of that moment, show the next one.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::LazyLock;
+
+use jiff::civil::{Date, Time};
+use jiff::tz::TimeZone;
+use jiff::{ToSpan, Zoned};
+use parking_lot::{Mutex, RwLock};
+
+use crate::algorithm::{CalendarId, CalendarWindow};
+use crate::clock::{NANOS_PER_SECOND, Timestamp};
+
+/// What a window is one of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Unit {
+    Minute,
+    Hour,
+    Day,
+    Week,
+    Month,
+    Year,
+}
+
+impl Unit {
+    pub const ALL: [Self; 6] = [Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Minute => "minute",
+            Self::Hour => "hour",
+            Self::Day => "day",
+            Self::Week => "week",
+            Self::Month => "month",
+            Self::Year => "year",
+        }
+    }
+
+    /// Whether it begins at a time of the day, which may be another than midnight.
+    pub fn has_time_of_day(self) -> bool {
+        !matches!(self, Self::Minute | Self::Hour)
+    }
+
+    /// Seconds; `None` where that depends on the date.
+    fn seconds(self) -> Option<i64> {
+        match self {
+            Self::Minute => Some(60),
+            Self::Hour => Some(3600),
+            Self::Day | Self::Week | Self::Month | Self::Year => None,
+        }
+    }
+
+    /// The first day of the one that `day` is in.
+    fn first_day(self, day: Date) -> Date {
+        match self {
+            Self::Minute | Self::Hour | Self::Day => day,
+            Self::Week => {
+                let since_monday = i32::from(day.weekday().to_monday_zero_offset());
+                day.checked_sub(since_monday.days()).unwrap_or(day)
+            }
+            Self::Month => day.first_of_month(),
+            Self::Year => day.first_of_year(),
+        }
+    }
+
+    /// The first day of the next one; `None` past the year 9999.
+    fn next(self, first_day: Date) -> Option<Date> {
+        let span = match self {
+            Self::Minute | Self::Hour | Self::Day => 1.day(),
+            Self::Week => 1.week(),
+            Self::Month => 1.month(),
+            Self::Year => 1.year(),
+        };
+        first_day.checked_add(span).ok()
+    }
+}
+
+/// Why a calendar cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no time zone is called {0:?}")]
+pub struct UnknownZone(pub String);
+
+/// A unit, in a zone, that begins at a time of the day. Two of the same are equal.
+#[derive(Clone, Copy)]
+pub struct Calendar(&'static Inner);
+
+struct Inner {
+    id: CalendarId,
+    unit: Unit,
+    zone: String,
+    reset_at: Time,
+    /// The window that was asked for last: most asks are about the same.
+    latest: Mutex<Window>,
+}
+
+/// From when to when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Window {
+    pub starts: Timestamp,
+    /// The first moment after it.
+    pub ends: Timestamp,
+}
+
+impl Window {
+    fn has(&self, at: Timestamp) -> bool {
+        self.starts <= at && at < self.ends
+    }
+}
+
+#[derive(Default)]
+struct Known {
+    by_id: Vec<Calendar>,
+    by_text: HashMap<String, Calendar>,
+}
+
+static KNOWN: LazyLock<RwLock<Known>> = LazyLock::new(RwLock::default);
+
+impl Calendar {
+    /// The calendar of `unit` in `zone` (an IANA name, in any case), whose days begin at `reset_at`.
+    ///
+    /// # Errors
+    /// When there is no such zone.
+    pub fn new(unit: Unit, zone: &str, reset_at: Time) -> Result<Self, UnknownZone> {
+        let unknown = || UnknownZone(zone.to_owned());
+        let zone = TimeZone::get(zone).map_err(|_| unknown())?.iana_name().ok_or_else(unknown)?.to_owned();
+        let text = text(unit, reset_at, &zone);
+        let mut known = KNOWN.write();
+        if let Some(calendar) = known.by_text.get(&text) {
+            return Ok(*calendar);
+        }
+        let id = CalendarId(u32::try_from(known.by_id.len()).map_err(|_| unknown())?);
+        // For the rest of the process: as many as the operator has ever written, not as clients ask for.
+        let calendar =
+            Self(Box::leak(Box::new(Inner { id, unit, zone, reset_at, latest: Mutex::new(Window::default()) })));
+        known.by_id.push(calendar);
+        known.by_text.insert(text, calendar);
+        Ok(calendar)
+    }
+
+    /// The calendar that `id` stands for.
+    pub fn of(id: CalendarId) -> Option<Self> {
+        KNOWN.read().by_id.get(id.0 as usize).copied()
+    }
+
+    /// Reads what it displays.
+    pub fn parse(text: &str) -> Option<Self> {
+        if let Some(calendar) = KNOWN.read().by_text.get(text) {
+            return Some(*calendar);
+        }
+        let (unit, rest) = text.split_once(' ')?;
+        let (reset_at, zone) = rest.split_once(' ')?;
+        let unit = Unit::ALL.into_iter().find(|known| known.name() == unit)?;
+        Self::new(unit, zone, time_of_day(reset_at)?).ok()
+    }
+
+    pub fn id(self) -> CalendarId {
+        self.0.id
+    }
+
+    pub fn unit(self) -> Unit {
+        self.0.unit
+    }
+
+    pub fn zone(self) -> &'static str {
+        &self.0.zone
+    }
+
+    pub fn reset_at(self) -> Time {
+        self.0.reset_at
+    }
+
+    /// The window in which `at` lies.
+    pub fn window(self, at: Timestamp) -> Window {
+        let latest = *self.0.latest.lock();
+        if latest.has(at) {
+            return latest;
+        }
+        let window = self.compute(at);
+        *self.0.latest.lock() = window;
+        window
+    }
+
+    /// The limit as it is for an ask at `at`.
+    pub fn dated(self, limit: CalendarWindow, at: Timestamp) -> CalendarWindow {
+        let Window { starts, ends } = self.window(at);
+        let seconds = u32::try_from(ends.since(starts) / NANOS_PER_SECOND).unwrap_or(u32::MAX);
+        CalendarWindow { ends, seconds, ..limit }
+    }
+
+    fn compute(self, at: Timestamp) -> Window {
+        // Asked for anew at each window: zone data may have been updated.
+        let zone = TimeZone::get(&self.0.zone).unwrap_or(TimeZone::UTC);
+        let Ok(moment) = jiff::Timestamp::from_nanosecond(i128::from(at.as_nanos())) else { return ALL_TIME };
+        let window = match self.0.unit.seconds() {
+            Some(seconds) => Some(by_offset(&moment.to_zoned(zone), seconds)),
+            None => self.by_date(&moment.to_zoned(zone)),
+        };
+        window.unwrap_or(ALL_TIME)
+    }
+
+    fn by_date(self, now: &Zoned) -> Option<Window> {
+        let Inner { unit, reset_at, .. } = *self.0;
+        let begins = |day: Date| Some(stamp(day.to_datetime(reset_at).to_zoned(now.time_zone().clone()).ok()?.timestamp()));
+        let at = stamp(now.timestamp());
+        // A day early: the clocks may show a time before the boundary again after it.
+        let day = now.date().checked_sub(2.days()).ok()?;
+        let mut first_day = unit.first_day(day);
+        let mut starts = begins(first_day)?;
+        loop {
+            first_day = unit.next(first_day)?;
+            let ends = begins(first_day)?;
+            if at < ends {
+                return Some(Window { starts, ends });
+            }
+            starts = ends;
+        }
+    }
+}
+
+/// Where the calendar ends, and time goes on.
+const ALL_TIME: Window = Window { starts: Timestamp::EPOCH, ends: Timestamp::MAX };
+
+/// The minute or hour of so many seconds that the clocks show, by their present offset.
+fn by_offset(now: &Zoned, seconds: i64) -> Window {
+    let offset = i64::from(now.offset().seconds());
+    let starts = (now.timestamp().as_second() + offset).div_euclid(seconds) * seconds - offset;
+    let at = |second: i64| Timestamp::from_secs(u64::try_from(second).unwrap_or(0)).unwrap_or(Timestamp::MAX);
+    Window { starts: at(starts), ends: at(starts.saturating_add(seconds)) }
+}
+
+/// Before 1970 it is the epoch.
+fn stamp(at: jiff::Timestamp) -> Timestamp {
+    Timestamp::from_nanos(u64::try_from(at.as_nanosecond().max(0)).unwrap_or(u64::MAX))
+}
+
+/// Reads `HH:MM`.
+pub fn time_of_day(text: &str) -> Option<Time> {
+    let (hour, minute) = text.split_once(':')?;
+    let number = |digits: &str| {
+        let is_number = digits.len() == 2 && digits.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| digits.parse::<i8>().ok()).flatten()
+    };
+    Time::new(number(hour)?, number(minute)?, 0, 0).ok()
+}
+
+/// Writes `HH:MM`.
+pub fn write_time_of_day(time: Time) -> String {
+    format!("{:02}:{:02}", time.hour(), time.minute())
+}
+
+/// What stands for a calendar in keys, too: it must not change.
+fn text(unit: Unit, reset_at: Time, zone: &str) -> String {
+    format!("{} {} {zone}", unit.name(), write_time_of_day(reset_at))
+}
+
+impl fmt::Display for Calendar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&text(self.0.unit, self.0.reset_at, &self.0.zone))
+    }
+}
+
+impl fmt::Debug for Calendar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Calendar({self})")
+    }
+}
+
+impl PartialEq for Calendar {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.id == other.0.id
+    }
+}
+
+impl Eq for Calendar {}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! Windows of chosen zones and moments. tests/calendar.rs compares many more with Python's `zoneinfo`.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn at(text: &str) -> Timestamp {
+    stamp(text.parse::<jiff::Timestamp>().unwrap())
+}
+
+fn calendar(unit: Unit, zone: &str, reset_at: &str) -> Calendar {
+    Calendar::new(unit, zone, time_of_day(reset_at).unwrap()).unwrap()
+}
+
+fn window(unit: Unit, zone: &str, reset_at: &str, moment: &str) -> [String; 2] {
+    let Window { starts, ends } = calendar(unit, zone, reset_at).window(at(moment));
+    [starts, ends].map(|time| jiff::Timestamp::from_nanosecond(i128::from(time.as_nanos())).unwrap().to_string())
+}
+
+#[test]
+fn a_day_may_have_23_or_25_hours() {
+    let berlin = |moment| window(Unit::Day, "Europe/Berlin", "00:00", moment);
+    assert_eq!(berlin("2026-03-29T12:00:00Z"), ["2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"]);
+    assert_eq!(berlin("2026-10-25T12:00:00Z"), ["2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z"]);
+    // The first moment belongs to it, and that of its end to the next one.
+    assert_eq!(berlin("2026-10-24T22:00:00Z")[1], "2026-10-25T23:00:00Z");
+    assert_eq!(berlin("2026-10-25T23:00:00Z")[0], "2026-10-25T23:00:00Z");
+}
+
+#[test]
+fn weeks_begin_on_monday_months_on_the_first_and_years_on_new_year() {
+    let utc = |unit, moment| window(unit, "UTC", "00:00", moment);
+    assert_eq!(utc(Unit::Week, "2026-11-22T10:00:00Z"), ["2026-11-16T00:00:00Z", "2026-11-23T00:00:00Z"]);
+    assert_eq!(utc(Unit::Month, "2028-02-29T23:59:59Z"), ["2028-02-01T00:00:00Z", "2028-03-01T00:00:00Z"]);
+    assert_eq!(utc(Unit::Year, "2026-11-22T10:00:00Z"), ["2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z"]);
+    assert_eq!(utc(Unit::Minute, "2026-11-22T10:00:59.9Z"), ["2026-11-22T10:00:00Z", "2026-11-22T10:01:00Z"]);
+}
+
+#[test]
+fn a_day_may_begin_at_another_time() {
+    let late = |moment| window(Unit::Month, "America/New_York", "06:00", moment);
+    assert_eq!(late("2026-07-01T09:59:59Z"), ["2026-06-01T10:00:00Z", "2026-07-01T10:00:00Z"]);
+    assert_eq!(late("2026-07-01T10:00:00Z")[0], "2026-07-01T10:00:00Z");
+    // The clocks skip 02:30.
+    let skipped = window(Unit::Day, "America/New_York", "02:30", "2026-03-08T12:00:00Z");
+    assert_eq!(skipped, ["2026-03-08T07:30:00Z", "2026-03-09T06:30:00Z"]);
+}
+
+#[test]
+fn a_day_that_a_zone_skipped_is_no_window() {
+    let samoa = |moment| window(Unit::Day, "Pacific/Apia", "00:00", moment);
+    assert_eq!(samoa("2011-12-30T09:00:00Z"), ["2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z"]);
+    assert_eq!(samoa("2011-12-30T10:00:00Z"), ["2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"]);
+}
+
+#[test]
+fn hours_go_by_the_offset_of_the_moment() {
+    let kathmandu = window(Unit::Hour, "Asia/Kathmandu", "00:00", "2026-11-22T10:00:00Z");
+    assert_eq!(kathmandu, ["2026-11-22T09:15:00Z", "2026-11-22T10:15:00Z"]);
+    // 01:45 for the second time, after the clocks went back by half an hour.
+    let lord_howe = window(Unit::Hour, "Australia/Lord_Howe", "00:00", "2026-04-04T15:15:00Z");
+    assert_eq!(lord_howe, ["2026-04-04T14:30:00Z", "2026-04-04T15:30:00Z"]);
+}
+
+#[test]
+fn equal_calendars_are_one_and_read_back() {
+    let one = calendar(Unit::Day, "europe/BERLIN", "06:05");
+    assert_eq!(one, calendar(Unit::Day, "Europe/Berlin", "06:05"));
+    assert_eq!(one.to_string(), "day 06:05 Europe/Berlin");
+    assert_eq!((Calendar::parse("day 06:05 Europe/Berlin"), Calendar::of(one.id())), (Some(one), Some(one)));
+    assert_ne!(one, calendar(Unit::Day, "Europe/Berlin", "06:06"));
+    for wrong in ["", "day", "day 06:05", "eon 06:05 UTC", "day 6:05 UTC", "day 24:00 UTC", "day 06:05 Europe/Atlantis"] {
+        assert_eq!(Calendar::parse(wrong), None, "{wrong}");
+    }
+    assert_eq!(Calendar::new(Unit::Day, "Atlantis", Time::midnight()), Err(UnknownZone("Atlantis".into())));
+}
+
+proptest! {
+    #[test]
+    fn windows_follow_one_another_without_a_gap(
+        unit in prop::sample::select(&Unit::ALL[..]),
+        zone in prop::sample::select(vec!["UTC", "Europe/Berlin", "Pacific/Apia", "America/Havana", "Africa/Casablanca"]),
+        minute in 0..1440i32,
+        // Until the year 2500.
+        second in 0..16_725_225_600u64,
+    ) {
+        let reset_at = Time::midnight().checked_add(minute.minutes()).unwrap();
+        let calendar = Calendar::new(unit, zone, reset_at).unwrap();
+        let at = Timestamp::from_secs(second).unwrap();
+        let window = calendar.compute(at);
+        prop_assert!(window.has(at), "{:?} {:?}", window, at);
+        let last = Timestamp::from_nanos(window.ends.as_nanos() - 1);
+        prop_assert_eq!(calendar.compute(last).ends, window.ends);
+        let next = calendar.compute(window.ends);
+        prop_assert!(next.has(window.ends));
+        if unit.has_time_of_day() {
+            prop_assert_eq!(next.starts, window.ends);
+        }
+    }
+}
