@@ -22,6 +22,12 @@ pub fn return_freed_memory() {
     mi_collect(false);
 }
 
+/// Returns to the system all that the calling thread has freed, and what other threads have given up. For threads that seldom
+/// allocate, and much at once.
+pub fn return_all_freed_memory() {
+    mi_collect(true);
+}
+
 /// Bytes that were written to a TCP socket and that the other side has not acknowledged.
 ///
 /// # Errors
