@@ -114,7 +114,7 @@ fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCo
     let watched = args.metrics.read(variable)?;
     let limits = args.limits.limits();
     files::allow_for(limits.max_connections);
-    use_small_pages();
+    keep_little_memory();
     let inherited = InheritedSockets::from_env()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -128,9 +128,11 @@ fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCo
     served.map(|()| ExitCode::SUCCESS)
 }
 
-/// Asks the system for no huge pages. In those, memory that was freed in pieces stays resident: up to as much again as the
-/// store's bound. Where the system cannot do it, nothing else changes.
-fn use_small_pages() {
+/// With counters that come once, what was freed took as much memory as all else: in huge pages, of which no part can go,
+/// and for the second after which pages go back. It costs no measurable CPU. Where the system knows no huge pages, or
+/// refuses, nothing else changes.
+fn keep_little_memory() {
+    divvy_sys::keep_no_freed_pages();
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }

@@ -3,7 +3,7 @@
 //! All of divvy's `unsafe` is here, so that the `divvy` crate forbids it. Each function is safe to call. A call goes
 //! away as soon as a crate wraps it; nothing else ever lives here.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_long};
 use std::io;
 use std::os::fd::AsFd;
 
@@ -11,21 +11,24 @@ use mimalloc as _;
 use rustix::ioctl::{Getter, Opcode, ioctl};
 
 #[expect(unsafe_code, reason = "the allocator's crate does not wrap this function")]
-// SAFETY: this is mimalloc's declaration (mimalloc.h). It takes no pointer, and any thread may call it at any time.
+// SAFETY: these are mimalloc's declarations (mimalloc.h). They take no pointers, and any thread may call them at any time.
 unsafe extern "C" {
     safe fn mi_collect(force: bool);
+    safe fn mi_option_set(option: c_int, value: c_long);
+}
+
+/// `mi_option_purge_delay` (mimalloc.h, version 3): milliseconds for which freed memory is kept.
+const PURGE_DELAY: c_int = 15;
+
+/// From now on, pages that hold nothing go back to the system at once, not a second later.
+pub fn keep_no_freed_pages() {
+    mi_option_set(PURGE_DELAY, 0);
 }
 
 /// Returns to the system what the calling thread has freed and has not used for a while. Takes microseconds when there
 /// is little.
 pub fn return_freed_memory() {
     mi_collect(false);
-}
-
-/// Returns to the system all that the calling thread has freed, and what other threads have given up. For threads that seldom
-/// allocate, and much at once.
-pub fn return_all_freed_memory() {
-    mi_collect(true);
 }
 
 /// Bytes that were written to a TCP socket and that the other side has not acknowledged.

@@ -31,8 +31,6 @@ impl Shared {
                 if !is_more {
                     break;
                 }
-                // Of the tens of megabytes that it took, nothing is needed before the next one.
-                divvy_sys::return_all_freed_memory();
             }
         }
     }
