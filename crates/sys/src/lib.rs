@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use mimalloc as _;
 use rustix::ioctl::{Getter, Opcode, ioctl};
 
-#[expect(unsafe_code, reason = "the allocator's crate does not wrap this function")]
+#[expect(unsafe_code, reason = "the allocator's crate does not wrap these functions")]
 // SAFETY: these are mimalloc's declarations (mimalloc.h). They take no pointers, and any thread may call them at any time.
 unsafe extern "C" {
     safe fn mi_collect(force: bool);

@@ -102,13 +102,12 @@ impl Slots {
 
     /// Changes the capacity, which must be enough.
     pub fn resize(&mut self, capacity: usize) {
-        let hand = self.hand;
         let old = std::mem::take(self);
         // Some are pushed beyond the end; seldom more than a few.
         self.slots = Vec::with_capacity(capacity + 16);
         self.slots.resize(capacity, Slot::default());
         self.capacity = capacity;
-        self.hand = hand;
+        self.hand = old.hand;
         let mut next = 0;
         for slot in old.slots {
             if slot.is_empty() {
