@@ -255,6 +255,9 @@ impl Stripe {
         }
         if self.excess() > 0 {
             self.give_back(marks);
+        } else if self.outside.len() + FIRST_CAPACITY < self.outside.capacity() / 2 {
+            // The slots can use that memory.
+            self.fit();
         }
     }
 
