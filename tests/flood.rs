@@ -97,6 +97,27 @@ fn a_million_invented_actors_do_not_fill_the_memory() {
     a_million_invented_actors_meet_the_bound(&bounded(&rules, &["--store", "memory"]));
 }
 
+/// Memory that was freed while counters came and went took as much again as the table. And only the journal bounded
+/// counters that were not written back.
+#[test]
+fn counters_that_come_once_take_no_more_memory_than_is_said() {
+    const CACHE_MIB: u64 = 32;
+    const ACTORS: &str = "2500000";
+    let rules = RulesFile::ini(&RULES.replace("label = long", "label = long\nalgorithm = token-bucket"));
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let cache = format!("{CACHE_MIB}Mi");
+    let bounds = ["--cache-memory", &cache];
+    let server = Server::start(&[&[rules.path(), "--data-dir", data.to_str().unwrap()], &bounds[..]].concat());
+    let address = server.resp.to_string();
+    let load = ["bench", "--protocol", "resp", "--addr", &address, "--command", "DIVVY.HIT api=long user={}"];
+    let each_once = ["--keys", ACTORS, "--requests", ACTORS, "--distribution", "sequential", "--pipeline", "32"];
+    let output = crate::support::divvy().args(load).args(each_once).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let peak = server.peak_resident() / MIB;
+    assert!(peak < CACHE_MIB + 160, "{peak} MiB");
+}
+
 #[test]
 fn the_operator_chooses_the_answer() {
     let rules = RulesFile::ini(RULES);

@@ -158,12 +158,17 @@ int openat64(int at, const char *path, int flags, ...) { return open_at(at, path
 int creat(const char *path, mode_t mode) { return open_at(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode); }
 int creat64(const char *path, mode_t mode) { return open_at(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode); }
 
-int close(int fd) {
-    if (!name_of(fd)) return syscall(SYS_close, fd);
-    pthread_mutex_lock(&lock);
+/* The caller holds the lock. */
+static void forget(int fd) {
     free(names[fd]);
     names[fd] = NULL;
     record(CLOSE, fd, 0, 0, 0, NULL, NULL, NULL);
+}
+
+int close(int fd) {
+    if (!name_of(fd)) return syscall(SYS_close, fd);
+    pthread_mutex_lock(&lock);
+    forget(fd);
     int result = syscall(SYS_close, fd);
     pthread_mutex_unlock(&lock);
     return result;
@@ -175,9 +180,7 @@ int fclose(FILE *file) {
     int fd = fileno(file);
     if (name_of(fd)) {
         pthread_mutex_lock(&lock);
-        free(names[fd]);
-        names[fd] = NULL;
-        record(CLOSE, fd, 0, 0, 0, NULL, NULL, NULL);
+        forget(fd);
         pthread_mutex_unlock(&lock);
     }
     return REAL(fclose)(file);

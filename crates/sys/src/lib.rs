@@ -3,17 +3,26 @@
 //! All of divvy's `unsafe` is here, so that the `divvy` crate forbids it. Each function is safe to call. A call goes
 //! away as soon as a crate wraps it; nothing else ever lives here.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_long};
 use std::io;
 use std::os::fd::AsFd;
 
 use mimalloc as _;
 use rustix::ioctl::{Getter, Opcode, ioctl};
 
-#[expect(unsafe_code, reason = "the allocator's crate does not wrap this function")]
-// SAFETY: this is mimalloc's declaration (mimalloc.h). It takes no pointer, and any thread may call it at any time.
+#[expect(unsafe_code, reason = "the allocator's crate does not wrap these functions")]
+// SAFETY: these are mimalloc's declarations (mimalloc.h). They take no pointers, and any thread may call them at any time.
 unsafe extern "C" {
     safe fn mi_collect(force: bool);
+    safe fn mi_option_set(option: c_int, value: c_long);
+}
+
+/// `mi_option_purge_delay` (mimalloc.h, version 3): milliseconds for which freed memory is kept.
+const PURGE_DELAY: c_int = 15;
+
+/// From now on, pages that hold nothing go back to the system at once, not a second later.
+pub fn keep_no_freed_pages() {
+    mi_option_set(PURGE_DELAY, 0);
 }
 
 /// Returns to the system what the calling thread has freed and has not used for a while. Takes microseconds when there

@@ -14,8 +14,8 @@ const MAX_HOT_COUNTERS: u64 = 1_000_000_000;
 
 #[derive(Debug, clap::Args)]
 pub struct CacheArgs {
-    /// rocksdb: memory for counters. A fixed window takes about 30 bytes of it, other counters about 100 [default:
-    /// 320Mi]
+    /// rocksdb: memory for counters, and for writing them back. A fixed window takes about 32 bytes of it, other counters
+    /// about 110 [default: 320Mi]
     #[arg(long, env = "DIVVY_CACHE_MEMORY", value_name = "BYTES", value_parser = units::bytes(CACHE_MEMORY))]
     cache_memory: Option<Bytes>,
     /// rocksdb: bytes of changes that are kept before their counters are written to their own records. A longer journal

@@ -79,7 +79,7 @@ impl<D: Disk> Engine<D> {
         timings: Timings,
         journal: Journal,
     ) -> Self {
-        let write_back = WriteBack::new(journal.max_bytes, &table.marks);
+        let write_back = WriteBack::new(journal.max_bytes, &table);
         Self {
             disk: RwLock::new(Some(disk)),
             table,
@@ -202,7 +202,7 @@ impl<D: Disk> Engine<D> {
         let patience = match self.durability {
             Durability::Sync => Patience::Fsync,
             // A write to the page cache takes less than handing it to another thread would.
-            Durability::Wal if !self.write_back.is_full() && !self.unsynced.is_full() => Patience::None,
+            Durability::Wal if !self.write_back.is_overdue(&self.table) && !self.unsynced.is_full() => Patience::None,
             Durability::Wal | Durability::Lazy => Patience::Stalls,
         };
         let is_quick = match self.health.condition() {
@@ -288,16 +288,18 @@ impl<D: Disk> Engine<D> {
         if self.unsynced.is_full() {
             self.sync()?;
         }
-        while self.write_back.is_full() {
-            self.on_well_disk(|disk| {
-                if !self.write_back.run_oldest(self.scene(disk))? {
-                    // One commit is longer than all that the journal may be.
-                    let through = self.write_back.close_segment(&self.table.marks);
-                    let pending = self.pending();
-                    self.write_back.run_through(self.scene(disk), through, &[record, &pending])?;
-                }
-                Ok(())
-            })?;
+        while self.write_back.is_overdue(&self.table) {
+            if self.on_well_disk(|disk| self.write_back.run_oldest(self.scene(disk)))? {
+                continue;
+            }
+            if !self.write_back.is_full() {
+                // The counters that cannot be evicted are in the open segment.
+                break;
+            }
+            // One commit is longer than all that the journal may be.
+            let through = self.write_back.close_segment(&self.table.marks);
+            let pending = self.pending();
+            self.on_well_disk(|disk| self.write_back.run_through(self.scene(disk), through, &[record, &pending]))?;
         }
         Ok(())
     }
@@ -336,7 +338,7 @@ impl<D: Disk> Engine<D> {
     /// # Errors
     /// When the disk refuses reads or writes.
     pub fn write_back_if_due(&self) -> Result<bool, StoreError> {
-        if !self.write_back.is_due() {
+        if !self.write_back.is_due(&self.table) {
             return Ok(false);
         }
         self.on_well_disk(|disk| self.write_back.run_oldest(self.scene(disk)))

@@ -69,6 +69,9 @@ use super::listing::{Listing, Page};
 use super::rocks_options::{Durability, RocksOptions};
 use crate::metrics::Metric;
 
+/// One in so many bytes of the memory for counters is for those that are being written back.
+const WRITE_BACK_SHARE: usize = 8;
+
 /// The embedded store. Dropping it without [`Store::close`] is like the process being killed.
 pub struct RocksStore {
     shared: Arc<Shared>,
@@ -90,7 +93,7 @@ impl RocksStore {
     /// # Errors
     /// See [`OpenError`]: nothing is overwritten then.
     pub fn open(path: &Path, options: RocksOptions) -> Result<Self, OpenError> {
-        let table = Arc::new(Table::new(options.cache_memory));
+        let table = Arc::new(Table::new(options.cache_memory - options.cache_memory / WRITE_BACK_SHARE));
         let budget = Arc::new(CounterBudget::new(options.bounds));
         let swept = Arc::new(Swept::new(on_drop(&table, &budget)));
         directory::claim(path)?;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::marks::Marks;
 
-/// The journal is cut into so many pieces, when it is as long as it may be.
+/// The journal is cut into so many pieces at least, when it is as long as it may be.
 const SEGMENTS: u64 = 32;
 
 /// A run of commits whose counters are written back together.
@@ -23,12 +23,15 @@ pub struct Segments {
     segments: VecDeque<Segment>,
     bytes: u64,
     max_bytes: u64,
+    /// A segment is closed when it has so many bytes.
+    segment_bytes: u64,
 }
 
 impl Segments {
-    /// An empty journal that may have `max_bytes`.
-    pub fn new(max_bytes: u64, marks: &Marks) -> Self {
-        let mut segments = Self { segments: VecDeque::new(), bytes: 0, max_bytes };
+    /// An empty journal that may have `max_bytes`, in segments that are no longer than `longest_segment`.
+    pub fn new(max_bytes: u64, longest_segment: u64, marks: &Marks) -> Self {
+        let segment_bytes = (max_bytes / SEGMENTS).min(longest_segment);
+        let mut segments = Self { segments: VecDeque::new(), bytes: 0, max_bytes, segment_bytes };
         segments.open(marks, 0);
         segments
     }
@@ -51,7 +54,7 @@ impl Segments {
             }
             open.last = number;
             open.bytes += bytes;
-            if open.bytes >= self.max_bytes / SEGMENTS {
+            if open.bytes >= self.segment_bytes {
                 self.close(marks);
             }
         }
@@ -72,7 +75,7 @@ impl Segments {
 
     /// Whether a segment should be written back, to make room for the next ones.
     pub fn is_long(&self) -> bool {
-        self.bytes > self.max_bytes - 2 * (self.max_bytes / SEGMENTS)
+        self.bytes > self.max_bytes - 2 * self.segment_bytes
     }
 
     /// The oldest segment, if it is closed, and the first commit after it, if there is one.

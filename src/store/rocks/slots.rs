@@ -9,6 +9,9 @@ use super::slot::Slot;
 /// So full a table may be, in eighths: a search looks at four slots then, on average.
 const FULL_EIGHTHS: usize = 7;
 
+/// Slots that a sweep looks at one after the other.
+const RUN: usize = 16;
+
 /// Slots in the order of their hashes, with gaps.
 #[derive(Debug, Default)]
 pub struct Slots {
@@ -16,7 +19,7 @@ pub struct Slots {
     slots: Vec<Slot>,
     capacity: usize,
     len: usize,
-    /// Where the eviction goes on.
+    /// How many slots sweeps have looked at: where they go on.
     hand: usize,
 }
 
@@ -99,13 +102,12 @@ impl Slots {
 
     /// Changes the capacity, which must be enough.
     pub fn resize(&mut self, capacity: usize) {
-        let hand = self.hand * capacity / self.capacity.max(1);
         let old = std::mem::take(self);
         // Some are pushed beyond the end; seldom more than a few.
         self.slots = Vec::with_capacity(capacity + 16);
         self.slots.resize(capacity, Slot::default());
         self.capacity = capacity;
-        self.hand = hand;
+        self.hand = old.hand;
         let mut next = 0;
         for slot in old.slots {
             if slot.is_empty() {
@@ -121,22 +123,25 @@ impl Slots {
         }
     }
 
-    /// Moves the hand over the slots, twice around at most, until `decide` returns an index to remove; gives that.
-    /// `decide` may replace the slot.
+    /// Goes on over the slots, twice around at most, until `decide` returns true of one that is to be removed; gives its
+    /// index. `decide` may replace the slot.
+    ///
+    /// It goes in short runs, each far from the last. From front to back, the part behind it would be empty and the part
+    /// before it full, and there every insertion moves hundreds of slots.
     pub fn sweep(&mut self, mut decide: impl FnMut(&mut Slot) -> bool) -> Option<usize> {
-        for _ in 0..self.slots.len() * 2 {
-            if self.hand >= self.slots.len() {
-                self.hand = 0;
-            }
-            let index = self.hand;
-            self.hand += 1;
-            if let Some(slot) = self.slots.get_mut(index)
-                && !slot.is_empty()
-                && decide(slot)
-            {
-                // What moves up into its place is looked at next.
-                self.hand = index;
-                return Some(index);
+        let runs = self.slots.len().div_ceil(RUN).next_power_of_two();
+        // Once more: the first run may be half done.
+        for _ in 0..=2 * runs {
+            let start = reversed(self.hand / RUN % runs, runs) * RUN;
+            for index in start + self.hand % RUN..start + RUN {
+                if let Some(slot) = self.slots.get_mut(index)
+                    && !slot.is_empty()
+                    && decide(slot)
+                {
+                    // What moves up into its place is looked at next.
+                    return Some(index);
+                }
+                self.hand = self.hand.wrapping_add(1);
             }
         }
         None
@@ -151,6 +156,11 @@ impl Slots {
     fn place(&self, hash: u64) -> usize {
         ((u128::from(hash) * self.capacity as u128) >> u64::BITS) as usize
     }
+}
+
+/// The number with its bits in reverse, of as many as count to `power`, a power of two: numbers in a row are spread evenly.
+fn reversed(number: usize, power: usize) -> usize {
+    number.reverse_bits().checked_shr(usize::BITS - power.trailing_zeros()).unwrap_or(0)
 }
 
 #[cfg(all(test, not(feature = "model")))]
@@ -235,6 +245,26 @@ mod tests {
                 prop_assert_eq!(listed, model.keys().copied().collect::<Vec<_>>());
             }
         }
+    }
+
+    /// Sweeps from front to back left clusters of thousands of slots.
+    #[test]
+    fn counters_that_come_once_and_go_leave_no_crowds() {
+        const CAPACITY: usize = 10_000;
+        let mut slots = Slots::default();
+        slots.resize(CAPACITY);
+        for number in 0..20 * CAPACITY as u64 {
+            if !slots.has_room() {
+                let victim = slots.sweep(|_| true).unwrap();
+                slots.remove(victim);
+            }
+            // A linear sequence would not meet itself at random, as hashes do.
+            let hash = std::hash::BuildHasher::hash_one(&foldhash::fast::FixedState::default(), number);
+            slots.insert(slot(hash, number));
+        }
+        let crowds = slots.slots.split(Slot::is_empty).map(<[Slot]>::len);
+        let longest = crowds.max().unwrap();
+        assert!(longest < 600, "{longest}");
     }
 
     #[test]

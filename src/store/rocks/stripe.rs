@@ -13,8 +13,10 @@ use crate::store::value;
 
 /// Counters that go at once where there are too many.
 const EVICTED_AT_ONCE: usize = 2;
-/// Capacity of a stripe that gets its first counter.
+/// Counters for which a stripe makes room at first, and states outside of its slots.
 const FIRST_CAPACITY: usize = 8;
+/// A stripe may exceed its memory by one part in so many: giving it back takes a pass over its counters.
+const TOLERATED_EXCESS: usize = 16;
 /// Departures are counted apart for so many groups of counters: a batch evicts as many as it loads, and reads again what
 /// it has read of counters in the same group.
 const GROUPS: usize = 16;
@@ -39,6 +41,10 @@ impl Found<'_> {
 /// One stripe's counters and the changes that they owe to the next commit.
 #[derive(Debug, Default)]
 pub struct Stripe {
+    /// What its counters may take, if they can be evicted (bytes).
+    memory: usize,
+    /// How much more they took when the table counted it.
+    pub counted_excess: usize,
     slots: Slots,
     /// States that do not fit into a slot,
     outside: Slab<State>,
@@ -71,6 +77,11 @@ pub struct Stripe {
 }
 
 impl Stripe {
+    /// An empty stripe for so many bytes.
+    pub fn new(memory: usize) -> Self {
+        Self { memory, ..Self::default() }
+    }
+
     pub fn len(&self) -> usize {
         self.slots.len()
     }
@@ -185,6 +196,9 @@ impl Stripe {
             }
             (Some(state), _) => {
                 self.outside_bytes += heap_bytes(&state);
+                if !self.has_place_outside() {
+                    self.outside.reserve_exact(self.outside_may_grow_by().max(FIRST_CAPACITY));
+                }
                 Held::Outside { expires: expires.as_nanos(), index: self.outside.insert(state) }
             }
             (None, before) => {
@@ -230,26 +244,53 @@ impl Stripe {
         }
     }
 
-    /// Makes room for one more counter: by growing up to `memory` bytes, then by evicting counters that are written back
-    /// and were not used lately. If none may go, the stripe grows all the same. Indexes are not valid afterwards.
-    pub fn make_room(&mut self, memory: usize, marks: &Marks) {
-        let is_within = self.bytes() <= memory;
-        if is_within && (self.slots.has_room() || self.grow(memory)) {
+    /// Makes room for one more counter: by growing, then by evicting counters that are written back and were not used
+    /// lately. If none may go, the stripe grows all the same. Indexes are not valid afterwards.
+    pub fn make_room(&mut self, marks: &Marks) {
+        if self.has_room() {
             return;
         }
         for _ in 0..EVICTED_AT_ONCE {
             self.evict(marks);
         }
-        self.shrink(memory);
+        if self.excess() > 0 {
+            self.give_back(marks);
+        } else if self.outside.len() + FIRST_CAPACITY < self.outside.capacity() / 2 {
+            // The slots can use that memory.
+            self.fit();
+        }
     }
 
-    /// Whether there is room for one more counter within `memory`, without an eviction; makes it.
-    pub fn has_room(&mut self, memory: usize) -> bool {
-        self.bytes() <= memory && (self.slots.has_room() || self.grow(memory))
+    /// Whether there is room for one more counter within the stripe's memory, without an eviction; makes it.
+    pub fn has_room(&mut self) -> bool {
+        let has_place = self.outside.capacity() == 0 || self.has_place_outside() || self.outside_may_grow_by() > 0;
+        self.excess() == 0 && has_place && (self.slots.has_room() || self.grow())
     }
 
-    fn grow(&mut self, memory: usize) -> bool {
-        let most = memory.saturating_sub(self.bytes_outside()) / Slots::bytes_of(1);
+    /// Bytes beyond the stripe's memory, and what is tolerated.
+    pub fn excess(&self) -> usize {
+        self.bytes().saturating_sub(self.memory + self.memory / TOLERATED_EXCESS)
+    }
+
+    /// Gives back what exceeds the stripe's memory, as far as its counters are written back. Indexes are not valid
+    /// afterwards.
+    pub fn give_back(&mut self, marks: &Marks) {
+        while self.least_bytes() > self.memory {
+            if !self.evict(marks) {
+                return;
+            }
+        }
+        self.fit();
+    }
+
+    /// What the counters and one more would take without gaps.
+    fn least_bytes(&self) -> usize {
+        let slots = Slots::bytes_of(Slots::capacity_for(self.slots.len() + 1));
+        slots + (self.outside.len() + 1) * size_of::<State>() + self.outside_bytes
+    }
+
+    fn grow(&mut self) -> bool {
+        let most = self.memory.saturating_sub(self.bytes_outside()) / Slots::bytes_of(1);
         let capacity = (self.slots.capacity() * 5 / 4 + FIRST_CAPACITY).min(most);
         let grows = capacity >= Slots::capacity_for(self.slots.len() + 1);
         if grows {
@@ -258,20 +299,36 @@ impl Stripe {
         grows
     }
 
-    /// A stripe that had to outgrow its memory gives the excess back once its counters fit.
-    fn shrink(&mut self, memory: usize) {
-        let most = memory.saturating_sub(self.bytes_outside()) / Slots::bytes_of(1);
-        let is_too_large = self.slots.capacity() > most + most / 4 + FIRST_CAPACITY;
-        if is_too_large && Slots::capacity_for(self.slots.len() + 1) <= most {
-            self.slots.resize(most);
-            self.outside.shrink_to_fit();
+    /// Moves the counters into as little memory as they need.
+    fn fit(&mut self) {
+        let mut outside = Slab::with_capacity(self.outside.len());
+        for slot in self.slots.iter_mut() {
+            if let Held::Outside { expires, index } = slot.held()
+                && let Some(state) = self.outside.try_remove(index)
+            {
+                let held = Held::Outside { expires, index: outside.insert(state) };
+                *slot = Slot::new(slot.hash, held, slot.tags());
+            }
         }
+        self.outside = outside;
+        self.slots.resize(Slots::capacity_for(self.slots.len() + 1));
     }
 
-    fn evict(&mut self, marks: &Marks) {
+    fn has_place_outside(&self) -> bool {
+        self.outside.len() < self.outside.capacity()
+    }
+
+    /// By how many states the memory outside of the slots may grow.
+    fn outside_may_grow_by(&self) -> usize {
+        let step = self.outside.capacity() / 4 + FIRST_CAPACITY;
+        step.min(self.memory.saturating_sub(self.bytes()) / size_of::<State>())
+    }
+
+    /// Evicts a counter, if there is one that may go.
+    fn evict(&mut self, marks: &Marks) -> bool {
         let clean = marks.clean();
         if self.stuck_at == Some(clean) {
-            return;
+            return false;
         }
         let victim = self.slots.sweep(|slot| {
             let tags = slot.tags();
@@ -283,7 +340,7 @@ impl Stripe {
         });
         let Some(index) = victim else {
             self.stuck_at = Some(clean);
-            return;
+            return false;
         };
         let slot = self.slots.at(index);
         self.drop_outside(Some(slot.held()));
@@ -295,6 +352,7 @@ impl Stripe {
             self.holds_all = false;
             self.has_given_way = true;
         }
+        true
     }
 
     /// A counter could not be loaded, for want of room.
@@ -329,3 +387,6 @@ fn heap_bytes(state: &State) -> usize {
         State::FixedWindow(_) | State::SlidingWindow(_) | State::TokenBucket(_) | State::LeakyBucket(_) => 0,
     }
 }
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests;

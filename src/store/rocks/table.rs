@@ -20,7 +20,7 @@ use super::marks::{Mark, Marks};
 use super::slot::Tags;
 use super::stripe::Stripe;
 use super::sync::atomic::{
-    AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    AtomicBool, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 use super::sync::{Mutex, MutexGuard};
 use crate::algorithm::{Outcome, State};
@@ -121,8 +121,10 @@ pub struct Table {
     knows_records: AtomicBool,
     /// Some stripes do not hold all of their counters.
     needs_records: AtomicBool,
-    /// What a stripe's counters may take (bytes).
-    stripe_memory: usize,
+    /// What the counters may take, if they can be evicted (bytes).
+    memory: usize,
+    /// How much more they take, because their records are not current.
+    excess: AtomicUsize,
     hasher: SipHasher13,
 }
 
@@ -131,12 +133,13 @@ impl Table {
     pub fn new(memory: usize) -> Self {
         let [low, high] = hash_secret();
         Self {
-            stripes: (0..STRIPES).map(|_| Mutex::default()).collect(),
+            stripes: (0..STRIPES).map(|_| Mutex::new(Stripe::new(memory / STRIPES))).collect(),
             pending: (0..STRIPES.div_ceil(WORD_BITS)).map(|_| AtomicU64::new(0)).collect(),
             marks: Marks::new(),
             knows_records: AtomicBool::new(false),
             needs_records: AtomicBool::new(true),
-            stripe_memory: memory / STRIPES,
+            memory,
+            excess: AtomicUsize::new(0),
             hasher: SipHasher13::new_with_keys(low, high),
         }
     }
@@ -224,6 +227,7 @@ impl Table {
         let expires = state.as_ref().map_or(now, |state| entry.expiry(state, now));
         let index = stripe.set(index, hash.high, state, expires, tags);
         stage(stripe, hash.high, index, key);
+        self.count_excess(stripe);
         Ok(Some(Acted { outcome, durable_after: stripe.changed_in }))
     }
 
@@ -368,6 +372,7 @@ impl Table {
             let (state, expires) = state.unzip();
             stripe.set(index, hash.high, state, expires.unwrap_or_default(), tags);
         }
+        self.count_excess(&mut stripe);
     }
 
     /// A record that was in RocksDB when nothing had left the table yet. The counter is loaded if there is room. No
@@ -388,7 +393,7 @@ impl Table {
             return;
         }
         match record {
-            Some((state, expires)) if stripe.has_room(self.stripe_memory) => {
+            Some((state, expires)) if stripe.has_room() => {
                 let tags = stripe.loaded_tags(self.marks.clean_mark(), false);
                 stripe.set(None, hash.high, Some(state), expires, tags);
             }
@@ -504,9 +509,42 @@ impl Table {
         usage
     }
 
+    /// What the counters may take, if they can be evicted (bytes).
+    pub fn memory(&self) -> usize {
+        self.memory
+    }
+
+    /// How much more they take, because their records are not current (bytes).
+    pub fn excess(&self) -> usize {
+        self.excess.load(Relaxed)
+    }
+
+    /// Gives back what exceeds the memory, as far as records are current.
+    pub fn give_back(&self) {
+        for stripe in &self.stripes {
+            let mut stripe = stripe.lock();
+            if stripe.counted_excess > 0 {
+                stripe.give_back(&self.marks);
+                self.count_excess(&mut stripe);
+            }
+        }
+    }
+
+    /// Counts what the stripe, which the caller holds, takes beyond its memory.
+    fn count_excess(&self, stripe: &mut Stripe) {
+        let excess = stripe.excess();
+        let counted = std::mem::replace(&mut stripe.counted_excess, excess);
+        // What all stripes have counted is never less than what one has.
+        match excess.checked_sub(counted) {
+            Some(0) => {}
+            Some(more) => drop(self.excess.fetch_add(more, Relaxed)),
+            None => drop(self.excess.fetch_sub(counted - excess, Relaxed)),
+        }
+    }
+
     /// Makes room for one more counter in the stripe, which the caller holds.
     fn make_room(&self, stripe: &mut Stripe) {
-        stripe.make_room(self.stripe_memory, &self.marks);
+        stripe.make_room(&self.marks);
         if !stripe.holds_all && !self.needs_records.load(Relaxed) {
             self.needs_records.store(true, Relaxed);
         }

@@ -22,6 +22,16 @@ use crate::store::error::StoreError;
 /// How much longer a staged change is than a packed one, at most; for usual keys.
 const STAGED_TO_PACKED: usize = 4;
 
+/// A segment is this much shorter than the table, at least: else the counters of one might fill it, and none of them can
+/// be evicted.
+const TABLE_TO_SEGMENT: u64 = 32;
+/// Unless it would be shorter than this (bytes).
+const SHORTEST_SEGMENT: u64 = 64 << 10;
+/// The table may exceed its memory by one part in so many before commits wait for write-backs,
+const TOLERATED_EXCESS: usize = 8;
+/// or by so much (bytes).
+const ALWAYS_TOLERATED: usize = 1 << 20;
+
 /// How much journal there is, and who writes back.
 pub struct WriteBack {
     /// One write-back at a time.
@@ -40,8 +50,10 @@ pub struct Scene<'a, D> {
 }
 
 impl WriteBack {
-    pub fn new(max_bytes: u64, marks: &Marks) -> Self {
-        let segments = Mutex::new(Segments::new(max_bytes, marks));
+    /// For a journal of `max_bytes`, in front of such a table.
+    pub fn new(max_bytes: u64, table: &Table) -> Self {
+        let longest_segment = (table.memory() as u64 / TABLE_TO_SEGMENT).max(SHORTEST_SEGMENT);
+        let segments = Mutex::new(Segments::new(max_bytes, longest_segment, &table.marks));
         Self { running: Mutex::new(()), segments, expired: AtomicU64::new(0) }
     }
 
@@ -55,9 +67,15 @@ impl WriteBack {
         self.segments.lock().is_full()
     }
 
+    /// Whether commits have to wait for a write-back: the journal is full, or counters that cannot be evicted take much
+    /// more memory than there is.
+    pub fn is_overdue(&self, table: &Table) -> bool {
+        table.excess() > tolerated_excess(table) || self.is_full()
+    }
+
     /// Whether a segment should be written back now.
-    pub fn is_due(&self) -> bool {
-        self.segments.lock().is_long()
+    pub fn is_due(&self, table: &Table) -> bool {
+        table.excess() > tolerated_excess(table) / 4 || self.segments.lock().is_long()
     }
 
     /// Commit `number` has been appended to the journal.
@@ -160,6 +178,9 @@ impl WriteBack {
             disk.clear_journal(segment.last)?;
         }
         self.segments.lock().drop_oldest();
+        if table.excess() > 0 {
+            table.give_back();
+        }
         Ok(())
     }
 
@@ -167,4 +188,9 @@ impl WriteBack {
     pub fn expired(&self) -> u64 {
         self.expired.load(Relaxed)
     }
+}
+
+/// By how much the table may exceed its memory before commits wait (bytes).
+fn tolerated_excess(table: &Table) -> usize {
+    (table.memory() / TOLERATED_EXCESS).max(ALWAYS_TOLERATED)
 }

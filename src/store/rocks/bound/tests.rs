@@ -81,6 +81,15 @@ fn write_back_all(store: &RocksStore) {
     store.shared.engine.write_back_at(time(When::LongAgo)).unwrap();
 }
 
+/// As RocksDB does by itself, whatever is not written back.
+fn compact_without_write_back(store: &RocksStore) {
+    let compact = |database: &Database| {
+        database.compact();
+        Ok(())
+    };
+    store.shared.engine.with_disk(compact).unwrap();
+}
+
 fn close(store: RocksStore) {
     wait(store.close()).unwrap();
 }
@@ -118,11 +127,7 @@ fn a_compaction_that_drops_an_old_record_of_a_counter_in_use_does_not_make_them_
     // The later ones are in the table only, when the compaction comes by.
     (0..50).for_each(|key| assert!(hit(&store, key, When::Now).is_some()));
     (90..100).for_each(|key| assert_eq!(act(&store, key, Action::Forget, When::LongAgo), Some(true)));
-    let compact = |database: &Database| {
-        database.compact();
-        Ok(())
-    };
-    store.shared.engine.with_disk(compact).unwrap();
+    compact_without_write_back(&store);
     assert_eq!(store.shared.engine.budget.at_least(), 50, "40 dropped, 10 forgotten");
     sweep(&store);
     assert_eq!(exactly(&store), Some(50));
@@ -185,11 +190,7 @@ fn what_the_journal_brings_back_is_counted() {
     let store = open(dir.path(), 90_000_000, 1_000);
     (0..100).for_each(|key| assert!(hit(&store, key, When::LongAgo).is_some()));
     store.shared.engine.write_back_at(time(When::LongAgo)).unwrap();
-    let compact = |database: &Database| {
-        database.compact();
-        Ok(())
-    };
-    store.shared.engine.with_disk(compact).unwrap();
+    compact_without_write_back(&store);
     sweep(&store);
     assert_eq!(exactly(&store), Some(0));
     (200..240).for_each(|key| assert!(hit(&store, key, When::Now).is_some()));

@@ -312,6 +312,28 @@ fn commits_keep_the_journal_within_its_bound() {
     });
 }
 
+/// Only the journal's length bounded them: with a small table and a long journal they took many times its memory.
+#[test]
+fn counters_that_cannot_be_evicted_are_written_back_before_they_take_much_more_than_the_memory() {
+    wait(async {
+        const MEMORY: usize = 2 << 20;
+        let (engine, _) = engine_with_journal(Durability::Wal, MEMORY, 1 << 30);
+        for is_helped in [true, false] {
+            for actor in 0..200_000 {
+                let acted = act(&engine, &format!("{is_helped} {actor}"), TAKE).unwrap();
+                if actor % 500 == 0 {
+                    engine.settle(acted.durable_after).await.unwrap();
+                    while is_helped && engine.write_back_if_due().unwrap() {}
+                }
+            }
+            let usage = engine.table.usage();
+            assert!(usage.bytes < 2 * MEMORY as u64, "{usage:?}");
+            assert!(usage.bytes > MEMORY as u64 / 2, "{usage:?}");
+            assert!(engine.write_back.journal_bytes() > 1 << 20, "not more than has to be");
+        }
+    });
+}
+
 /// An engine that finds `disk` as another one has left it.
 fn started_on(disk: &Arc<TestDisk>) -> TestEngine {
     let last_commit = *disk.journal.lock().last_key_value().unwrap().0;
