@@ -40,6 +40,8 @@ fn is_within_memory(stripe: &Stripe) -> bool {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     /// Buckets grew by doubling: past half of the memory they exceeded it, and then each new one drove two others out, until
     /// next to none was left.
     #[test]
