@@ -3,10 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
+use jiff::ToSpan;
+use jiff::civil::Time;
 use proptest::prelude::*;
 
 use super::*;
 use crate::algorithm::{Kind, MAX_LOG_CREDITS};
+use crate::calendar::{Calendar, Unit};
 use crate::rules::{MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, MatchPolicy, Pattern, Quota, Rule, Seconds, Settings};
 
 /// The rules without their lines, which differ from file to file.
@@ -194,13 +197,22 @@ fn valid_settings() -> impl Strategy<Value = Settings> {
     let interval = seconds().prop_filter("a refill takes some time", |seconds| !seconds.is_zero());
     let algorithm = prop::option::of(prop::sample::select(&Kind::ALL[..]));
     let optional = (prop::option::of(credits()), prop::option::of(interval), prop::option::of(credits()));
-    let settings = (prop_oneof![Just(0), credits()], seconds(), algorithm, optional);
-    settings.prop_map(|(credit_limit, reset_seconds, algorithm, (refill_credits, refill_seconds, burst))| {
+    let zone = prop::sample::select(vec!["UTC", "Europe/Berlin", "Pacific/Apia"]);
+    let calendar = (prop::sample::select(&Unit::ALL[..]), zone, prop_oneof![Just(0), 0..1440i32]);
+    let calendar = calendar.prop_map(|(unit, zone, minute)| {
+        let minute = if unit.has_time_of_day() { minute } else { 0 };
+        Calendar::new(unit, zone, Time::midnight() + minute.minutes()).unwrap()
+    });
+    let lengths = (seconds(), prop::option::of(calendar));
+    let settings = (prop_oneof![Just(0), credits()], lengths, algorithm, optional);
+    settings.prop_map(|(credit_limit, (reset_seconds, calendar), algorithm, (refill_credits, refill_seconds, burst))| {
         let is = |kind| algorithm == Some(kind);
+        let calendar = calendar.filter(|_| algorithm.is_none() || is(Kind::FixedWindow));
         Settings {
             credit_limit: if is(Kind::SlidingLog) { credit_limit.min(MAX_LOG_CREDITS) } else { credit_limit },
-            reset_seconds,
+            reset_seconds: if calendar.is_some() { Seconds::default() } else { reset_seconds },
             algorithm,
+            calendar,
             refill_credits: refill_credits.filter(|_| is(Kind::TokenBucket)),
             refill_seconds: refill_seconds.filter(|_| is(Kind::TokenBucket)),
             burst: burst.filter(|_| is(Kind::LeakyBucket)),

@@ -1,5 +1,6 @@
 //! What the algorithms promise, as properties: those of all in `promises.rs`, and each against a plain model of its own.
 
+mod calendar_window;
 mod fixed_window;
 mod leaky_bucket;
 mod promises;

@@ -24,6 +24,7 @@ fn used_bucket(limit: Limit, past: &Hits) -> (Bucket, u64) {
 fn span_ns(limit: Limit) -> u64 {
     match limit {
         Limit::FixedWindow(limit) => limit.window_ns.get(),
+        Limit::CalendarWindow(limit) => limit.window_ns(),
         Limit::SlidingWindow(limit) => 2 * limit.window_ns.get(),
         Limit::SlidingLog(limit) => limit.window_ns().get(),
         Limit::TokenBucket(limit) => limit.capacity.get().div_ceil(limit.refill.get()) * limit.interval_ns.get(),

@@ -15,7 +15,7 @@ use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::protocol::envoy::{self, InvalidRequest};
-use crate::rules::{Operation, Quota};
+use crate::rules::{Operation, Rule};
 use crate::server::http::{Answer, RateLimitHeaders};
 use crate::server::pool::{self, pooled};
 use crate::server::told;

@@ -1,0 +1,88 @@
+//! Against a plain model: what was taken in each window. The calendar is one whose windows have 7 and 12 seconds in turn.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::clock::NANOS_PER_SECOND;
+
+const SHORT: u64 = 7 * NANOS_PER_SECOND;
+const BOTH: u64 = 19 * NANOS_PER_SECOND;
+
+/// From when to when the window is that `at` lies in.
+fn window(at: u64) -> (u64, u64) {
+    let pair = at / BOTH * BOTH;
+    if at < pair + SHORT { (pair, pair + SHORT) } else { (pair + SHORT, pair + BOTH) }
+}
+
+fn limit_at(credits: u64, at: u64) -> Limit {
+    let (starts, ends) = window(at);
+    let limit = CalendarWindow::new(credits, CalendarId(0)).unwrap();
+    let seconds = ((ends - starts) / NANOS_PER_SECOND) as u32;
+    Limit::CalendarWindow(CalendarWindow { ends: Timestamp::from_nanos(ends), seconds, ..limit })
+}
+
+fn take(bucket: &mut Bucket, credits: u64, cost: u64, at: u64) -> Outcome {
+    bucket.limit = limit_at(credits, at);
+    bucket.take(cost, at)
+}
+
+proptest! {
+    #[test]
+    fn each_window_grants_its_credits(credits in 1..12u64, hits in hits(0..3 * NANOS_PER_SECOND)) {
+        let mut bucket = Bucket::new(limit_at(credits, START));
+        let mut taken = BTreeMap::<u64, u64>::new();
+        for (at, cost) in hits.0 {
+            let (_, ends) = window(at);
+            let taken = taken.entry(ends).or_default();
+            let before = credits - *taken;
+            let outcome = take(&mut bucket, credits, cost, at);
+            prop_assert_eq!(outcome.allowed, cost <= before);
+            if outcome.allowed {
+                *taken += cost;
+            }
+            prop_assert_eq!(outcome.left, credits - *taken);
+            prop_assert_eq!(outcome.reset_ns, if *taken > 0 { ends - at } else { 0 });
+            let is_too_much = cost > credits;
+            prop_assert_eq!(outcome.retry_ns, (!outcome.allowed && !is_too_much).then_some(ends - at));
+            let lifetime = |state: &State| bucket.limit.lifetime_ns(state, Timestamp::from_nanos(at));
+            let expected = if *taken > 0 { ends - at } else { 0 };
+            prop_assert_eq!(bucket.state.as_ref().map_or(0, lifetime), expected);
+        }
+    }
+
+    #[test]
+    fn a_window_that_runs_keeps_its_end(moved in -(NANOS_PER_SECOND as i64)..NANOS_PER_SECOND as i64, later in 0..2 * NANOS_PER_SECOND) {
+        let at = window(START).0;
+        let mut bucket = Bucket::new(limit_at(5, at));
+        let ends = at + bucket.take(3, at).reset_ns;
+        let Limit::CalendarWindow(limit) = bucket.limit else { unreachable!() };
+        let moved_end = limit.ends.as_nanos().saturating_add_signed(moved);
+        bucket.limit = Limit::CalendarWindow(CalendarWindow { ends: Timestamp::from_nanos(moved_end), ..limit });
+        let outcome = bucket.take(1, at + later);
+        prop_assert_eq!((outcome.left, at + later + outcome.reset_ns), (1, ends));
+    }
+
+    /// Windows differ in length: one that has just begun may be much longer than the one before.
+    #[test]
+    fn only_a_clock_that_was_set_back_moves_a_window(at in START..START + 4 * BOTH, back in 0..4 * BOTH) {
+        let mut bucket = Bucket::new(limit_at(5, at));
+        take(&mut bucket, 5, 3, at);
+        let earlier = at - back;
+        let outcome = take(&mut bucket, 5, 1, earlier);
+        prop_assert_eq!(outcome.left, 1, "what was taken stays taken");
+        // The end of the window that ran, or that of the one at the earlier time.
+        let ends = [window(at).1, window(earlier).1];
+        prop_assert!(ends.into_iter().any(|ends| outcome.reset_ns <= ends - earlier), "{}", outcome.reset_ns);
+        prop_assert!(outcome.reset_ns <= 2 * BOTH, "nobody waits for the old clock");
+    }
+}
+
+#[test]
+fn a_limit_that_is_not_dated_takes_a_state_as_it_is() {
+    let mut bucket = Bucket::new(limit_at(5, START));
+    let reset = bucket.take(2, START).reset_ns;
+    bucket.limit = Limit::CalendarWindow(CalendarWindow::new(5, CalendarId(0)).unwrap());
+    let look = bucket.look(0, START - BOTH);
+    assert_eq!((look.left, look.reset_ns), (3, reset + BOTH));
+    assert_eq!(CalendarWindow::new(0, CalendarId(0)), Err(InvalidLimit::NoCredits));
+}
