@@ -9,12 +9,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
+use arc_swap::ArcSwap;
 use jiff::civil::{Date, Time};
 use jiff::tz::TimeZone;
 use jiff::{ToSpan, Zoned};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 
 use crate::algorithm::{CalendarId, CalendarWindow};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
@@ -97,8 +98,8 @@ struct Inner {
     unit: Unit,
     zone: String,
     reset_at: Time,
-    /// The window that was asked for last: most asks are about the same.
-    latest: Mutex<Window>,
+    /// The window that was asked for last, and the one after it: most asks are about the same.
+    latest: ArcSwap<[Window; 2]>,
 }
 
 /// From when to when.
@@ -138,8 +139,7 @@ impl Calendar {
         }
         let id = CalendarId(u32::try_from(known.by_id.len()).map_err(|_| unknown())?);
         // For the rest of the process: as many as the operator has ever written, not as clients ask for.
-        let calendar =
-            Self(Box::leak(Box::new(Inner { id, unit, zone, reset_at, latest: Mutex::new(Window::default()) })));
+        let calendar = Self(Box::leak(Box::new(Inner { id, unit, zone, reset_at, latest: ArcSwap::default() })));
         known.by_id.push(calendar);
         known.by_text.insert(text, calendar);
         Ok(calendar)
@@ -177,20 +177,21 @@ impl Calendar {
         self.0.reset_at
     }
 
-    /// The window in which `at` lies.
-    pub fn window(self, at: Timestamp) -> Window {
-        let latest = *self.0.latest.lock();
-        if latest.has(at) {
+    /// The window in which `at` lies, and the next one.
+    pub fn windows(self, at: Timestamp) -> [Window; 2] {
+        let latest = **self.0.latest.load();
+        if latest[0].has(at) {
             return latest;
         }
-        let window = self.compute(at);
-        *self.0.latest.lock() = window;
-        window
+        let present = self.compute(at);
+        let windows = [present, self.compute(present.ends)];
+        self.0.latest.store(Arc::new(windows));
+        windows
     }
 
     /// The limit as it is for an ask at `at`.
     pub fn dated(self, limit: CalendarWindow, at: Timestamp) -> CalendarWindow {
-        let Window { starts, ends } = self.window(at);
+        let [Window { starts, ends }, _] = self.windows(at);
         let seconds = u32::try_from(ends.since(starts) / NANOS_PER_SECOND).unwrap_or(u32::MAX);
         CalendarWindow { ends, seconds, ..limit }
     }

@@ -8,7 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use divvy::algorithm::{Ask, FixedWindow, LeakyBucket, Limit, Outcome, SlidingLog, SlidingWindow, State, TokenBucket};
+use divvy::algorithm::{
+    Ask, CalendarWindow, FixedWindow, LeakyBucket, Limit, Outcome, SlidingLog, SlidingWindow, State, TokenBucket,
+};
+use divvy::calendar::{Calendar, Unit, time_of_day};
 use divvy::clock::{Clock, Timestamp};
 use divvy::store::key::{Prefix, Space};
 use divvy::store::{
@@ -67,7 +70,7 @@ impl Opened {
         let is_in_redis = matches!(self.store, Backend::Redis(_));
         batch.begin(if is_in_redis { Clock::system().now() } else { now });
         for (key, limit, action) in actions {
-            batch.push(*limit, *action, now, |out| match self.buckets {
+            batch.push(dated(*limit, now), *action, now, |out| match self.buckets {
                 Buckets::ByPassedTime => out.extend_from_slice(key.as_bytes()),
                 Buckets::OfRules => Prefix::new(Space::Rule, [("suite", "conformance")], limit).write_key(key, out),
             });
@@ -160,9 +163,20 @@ pub fn limit(credits: u64, seconds: u64) -> Limit {
     Limit::FixedWindow(FixedWindow { credits: positive(credits), window_ns: positive(seconds * SECOND) })
 }
 
+fn calendar(credits: u64, unit: Unit, zone: &str, reset_at: &str) -> Limit {
+    let calendar = Calendar::new(unit, zone, time_of_day(reset_at).unwrap()).unwrap();
+    Limit::CalendarWindow(CalendarWindow::new(credits, calendar.id()).unwrap())
+}
+
+/// The limit as it is for an ask at `now`.
+fn dated(limit: Limit, now: Timestamp) -> Limit {
+    let Limit::CalendarWindow(window) = limit else { return limit };
+    Limit::CalendarWindow(Calendar::of(window.calendar).unwrap().dated(window, now))
+}
+
 /// Limits of every algorithm: of some two, to tell one's buckets from the other's. Windows that Redis ends do not end
 /// during a test.
-fn limits(buckets: Buckets) -> [Limit; 7] {
+fn limits(buckets: Buckets) -> [Limit; 9] {
     let windows = match buckets {
         Buckets::ByPassedTime => [limit(5, 60), limit(3, 10)],
         Buckets::OfRules => [limit(5, 6000), limit(3, 1000)],
@@ -175,6 +189,9 @@ fn limits(buckets: Buckets) -> [Limit; 7] {
         Limit::TokenBucket(TokenBucket::new(6, 2, 20 * SECOND).unwrap()),
         Limit::TokenBucket(TokenBucket::new(1, 1, 10 * SECOND).unwrap()),
         Limit::LeakyBucket(LeakyBucket::new(4, 3, 50 * SECOND).unwrap()),
+        // Its days begin twenty seconds after the tests' time.
+        calendar(5, Unit::Minute, "UTC", "00:00"),
+        calendar(5, Unit::Day, "Asia/Kathmandu", "12:52"),
     ]
 }
 
@@ -321,6 +338,7 @@ fn any_sequence_agrees_with_the_algorithms_alone(open: &dyn Fn() -> Opened) {
 }
 
 fn expected(model: &mut HashMap<String, State>, key: String, limit: Limit, action: Action, now: Timestamp) -> Outcome {
+    let limit = dated(limit, now);
     match action {
         Action::Ask(ask) => {
             let decision = limit.decide(model.get(&key), ask, now);
@@ -341,7 +359,7 @@ fn expected(model: &mut HashMap<String, State>, key: String, limit: Limit, actio
 }
 
 fn closing_keeps_what_was_counted(opened: Opened) {
-    let keys = ["a", "b", "c", "d", "e", "f", "g"];
+    let keys = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
     let limits = limits(opened.buckets);
     let ask = |action| keys.into_iter().zip(limits).map(|(key, limit)| (key, limit, action)).collect::<Vec<_>>();
     wait(async {

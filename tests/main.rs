@@ -35,6 +35,7 @@ mod full {
     pub mod access;
     pub mod actor_fields;
     pub mod buckets;
+    pub mod calendar;
     pub mod cancellation;
     pub mod cli;
     pub mod clients;

@@ -13,7 +13,7 @@ fn calendar(unit: Unit, zone: &str, reset_at: &str) -> Calendar {
 }
 
 fn window(unit: Unit, zone: &str, reset_at: &str, moment: &str) -> [String; 2] {
-    let Window { starts, ends } = calendar(unit, zone, reset_at).window(at(moment));
+    let [Window { starts, ends }, _] = calendar(unit, zone, reset_at).windows(at(moment));
     [starts, ends].map(|time| jiff::Timestamp::from_nanosecond(i128::from(time.as_nanos())).unwrap().to_string())
 }
 

@@ -10,7 +10,7 @@ use super::call::{Call, Failure, Script};
 use super::group::{Group, words};
 use super::reply::Reply;
 use crate::algorithm::{CalendarId, Limit, Outcome};
-use crate::calendar::{Calendar, Window};
+use crate::calendar::Calendar;
 use crate::clock::Timestamp;
 use crate::store::batch::{Action, Batch};
 
@@ -44,7 +44,8 @@ pub(super) fn call(batch: &Batch, group: &mut Group) -> Call {
         Limit::LeakyBucket(_) => &LEAKY_BUCKET,
     };
     let mut arguments = Arguments::with_capacity(1 + group.indices.len());
-    arguments.push(&numbers(&group.limit, batch.now()));
+    let at = group.entries(batch).next().map_or(batch.now(), |entry| entry.at);
+    arguments.push(&numbers(&group.limit, at));
     for entry in group.entries(batch) {
         arguments.push(&action(entry.action, batch.brought_time(entry)));
     }
@@ -52,11 +53,11 @@ pub(super) fn call(batch: &Batch, group: &mut Group) -> Call {
 }
 
 /// The limit's numbers, in the order in which the algorithm's script reads them.
-fn numbers(limit: &Limit, now: Timestamp) -> String {
+fn numbers(limit: &Limit, at: Timestamp) -> String {
     let capacity = limit.capacity();
     match (limit, limit.rate()) {
         (Limit::CalendarWindow(limit), _) => {
-            let [starts, ends, next] = boundaries(limit.calendar, now).map(Timestamp::as_nanos);
+            let [starts, ends, next] = boundaries(limit.calendar, at).map(Timestamp::as_nanos);
             format!("{capacity} {starts} {ends} {next}")
         }
         (Limit::TokenBucket(_) | Limit::LeakyBucket(_), (credits, time_ns)) => {
@@ -66,12 +67,11 @@ fn numbers(limit: &Limit, now: Timestamp) -> String {
     }
 }
 
-/// Where the present window begins and ends, and where the next one does: the script chooses by Redis's clock, which may be
+/// Where the window at that time begins and ends, and where the next one does: the script chooses by Redis's clock, which may be
 /// behind this process's, or ahead.
-fn boundaries(calendar: CalendarId, now: Timestamp) -> [Timestamp; 3] {
-    let window = |at| Calendar::of(calendar).map(|calendar| calendar.window(at)).unwrap_or_default();
-    let Window { starts, ends } = window(now);
-    [starts, ends, window(ends).ends]
+fn boundaries(calendar: CalendarId, at: Timestamp) -> [Timestamp; 3] {
+    let [present, next] = Calendar::of(calendar).map(|calendar| calendar.windows(at)).unwrap_or_default();
+    [present.starts, present.ends, next.ends]
 }
 
 fn action(action: Action, at: Option<Timestamp>) -> String {

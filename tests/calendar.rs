@@ -1,0 +1,56 @@
+//! Windows by the calendar: their boundaries against Python's `zoneinfo` with the same zone data, and whole servers.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use divvy::calendar::{Calendar, Unit, Window, time_of_day};
+use divvy::clock::Timestamp;
+
+use crate::clients::{PYTHON, installed};
+
+/// Set for a process whose zone data are those of Python's package `tzdata`: jiff reads them where `TZDIR` says.
+const ZONE_DATA: &str = "TZDIR";
+
+/// One of the programs in Python, with the zone data of the package `tzdata`, not the system's.
+fn python(program: &str) -> Command {
+    let mut command = Command::new(installed(Path::new(PYTHON).join(".venv/bin/python")));
+    command.arg(Path::new(PYTHON).join(program)).env("PYTHONTZPATH", "");
+    command
+}
+
+#[test]
+fn boundaries_are_those_of_python_s_zoneinfo() {
+    let found = python("print_zone_data.py").output().unwrap();
+    let zone_data = String::from_utf8(found.stdout).unwrap();
+    let this_program = std::env::current_exe().unwrap();
+    let (_, here) = module_path!().split_once("::").unwrap();
+    let compared = Command::new(this_program)
+        .args(["--exact", &format!("{here}::boundaries_with_these_zone_data"), "--ignored", "--nocapture"])
+        .env(ZONE_DATA, zone_data.trim())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&compared.stdout);
+    assert!(compared.status.success() && said.contains("1 passed"), "{said}");
+}
+
+/// 31 zones, 60 years, around every change of their clocks.
+#[test]
+#[ignore = "another test runs it, with the zone data of Python's package"]
+fn boundaries_with_these_zone_data() {
+    let mut reference = python("calendar_windows.py").stdout(Stdio::piped()).spawn().unwrap();
+    let mut compared = 0u64;
+    for line in BufReader::new(reference.stdout.take().unwrap()).lines() {
+        let line = line.unwrap();
+        let words: Vec<_> = line.split(' ').collect();
+        let [zone, unit, reset_at, at, starts, ends] = words[..] else { panic!("{line}") };
+        let unit = Unit::ALL.into_iter().find(|known| known.name() == unit).unwrap();
+        let calendar = Calendar::new(unit, zone, time_of_day(reset_at).unwrap()).unwrap();
+        let seconds = |text: &str| Timestamp::from_secs(text.parse().unwrap()).unwrap();
+        let [window, _] = calendar.windows(seconds(at));
+        assert_eq!(window, Window { starts: seconds(starts), ends: seconds(ends) }, "{line}");
+        compared += 1;
+    }
+    assert!(reference.wait().unwrap().success());
+    assert!(compared > 500_000, "{compared} windows");
+}
