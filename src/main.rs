@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use divvy::cli::Cli;
 
+// RocksDB's, too: the crate's feature `override` puts it in the place of C's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -38,8 +38,8 @@ pub enum Durability {
 #[derive(Debug, Clone)]
 pub struct RocksOptions {
     pub durability: Durability,
-    /// Memory for counters and for writing them back (bytes). More is taken only by counters that are not written back
-    /// yet, which `max_journal` bounds.
+    /// Memory for counters and for writing them back (bytes). Counters that are not written back yet may take an eighth
+    /// more before commits wait for a write-back.
     pub cache_memory: usize,
     /// Bytes of the journal: changes that are not written back to the counters' own records. Past it commits wait for
     /// a write-back.

@@ -12,6 +12,14 @@ const FULL_EIGHTHS: usize = 7;
 /// Slots that a sweep looks at one after the other.
 const RUN: usize = 16;
 
+/// Slots beyond the end of any table,
+const LEAST_SPARE: usize = 16;
+/// one more for so many,
+const SLOTS_TO_SPARE: usize = 64;
+/// and at most so many more. That k slots are pushed beyond the end has a probability of about e^(-k/4) in a table that is
+/// full to seven eighths, and full tables see millions of combinations.
+const MOST_MORE_SPARE: usize = 112;
+
 /// Slots in the order of their hashes, with gaps.
 #[derive(Debug, Default)]
 pub struct Slots {
@@ -32,9 +40,21 @@ impl Slots {
         self.capacity
     }
 
-    /// Bytes of a table with this capacity.
+    /// What the table takes (bytes).
+    pub fn bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Slot>()
+    }
+
+    /// What a table with this capacity takes (bytes).
     pub fn bytes_of(capacity: usize) -> usize {
-        capacity * size_of::<Slot>()
+        (capacity + spare(capacity)) * size_of::<Slot>()
+    }
+
+    /// The largest capacity that takes no more than so many bytes.
+    pub fn capacity_within(bytes: usize) -> usize {
+        let slots = bytes / size_of::<Slot>();
+        // Never too large: the fewer slots, the fewer are spare.
+        slots.saturating_sub(spare(slots))
     }
 
     /// Whether one more fits without growing.
@@ -84,7 +104,10 @@ impl Slots {
                 self.slots.copy_within(index..index + ahead, index + 1);
                 self.set(index, slot);
             }
-            None => self.slots.insert(index, slot),
+            None => {
+                self.reserve_one();
+                self.slots.insert(index, slot);
+            }
         }
         self.len += 1;
         index
@@ -103,8 +126,7 @@ impl Slots {
     /// Changes the capacity, which must be enough.
     pub fn resize(&mut self, capacity: usize) {
         let old = std::mem::take(self);
-        // Some are pushed beyond the end; seldom more than a few.
-        self.slots = Vec::with_capacity(capacity + 16);
+        self.slots = Vec::with_capacity(capacity + spare(capacity));
         self.slots.resize(capacity, Slot::default());
         self.capacity = capacity;
         self.hand = old.hand;
@@ -116,7 +138,10 @@ impl Slots {
             next = next.max(self.place(slot.hash));
             match self.slots.get_mut(next) {
                 Some(free) => *free = slot,
-                None => self.slots.push(slot),
+                None => {
+                    self.reserve_one();
+                    self.slots.push(slot);
+                }
             }
             next += 1;
             self.len += 1;
@@ -147,6 +172,13 @@ impl Slots {
         None
     }
 
+    /// Makes room for one more slot beyond the end. By itself the vector would double.
+    fn reserve_one(&mut self) {
+        if self.slots.len() == self.slots.capacity() {
+            self.slots.reserve_exact(LEAST_SPARE);
+        }
+    }
+
     /// Every occupied slot.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
         self.slots.iter_mut().filter(|slot| !slot.is_empty())
@@ -156,6 +188,11 @@ impl Slots {
     fn place(&self, hash: u64) -> usize {
         ((u128::from(hash) * self.capacity as u128) >> u64::BITS) as usize
     }
+}
+
+/// Slots that a table with this capacity has beyond its end, for those that are pushed there.
+fn spare(capacity: usize) -> usize {
+    LEAST_SPARE + (capacity / SLOTS_TO_SPARE).min(MOST_MORE_SPARE)
 }
 
 /// The number with its bits in reverse, of as many as count to `power`, a power of two: numbers in a row are spread evenly.
@@ -283,5 +320,27 @@ mod tests {
             None
         );
         assert_eq!(seen.len(), 800);
+    }
+
+    /// What was pushed beyond the end of a full table made it twice as large, sooner or later.
+    #[test]
+    fn a_full_table_does_not_grow_by_coming_and_going() {
+        const CAPACITY: usize = 4096;
+        let mut slots = Slots::default();
+        slots.resize(CAPACITY);
+        let mut next = 0u64;
+        for turn in 0..500_000 {
+            while !slots.has_room() {
+                let victim = slots.sweep(|_| true).unwrap();
+                slots.remove(victim);
+            }
+            next = next.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            // The upper bits of such a sequence are the random ones: they decide the place.
+            if slots.find(next).is_none() {
+                slots.insert(slot(next, turn));
+            }
+        }
+        assert!(slots.bytes() <= Slots::bytes_of(CAPACITY), "{} slots beyond the end", slots.slots.len() - CAPACITY);
+        assert!(Slots::capacity_within(Slots::bytes_of(CAPACITY)) >= CAPACITY - 2);
     }
 }

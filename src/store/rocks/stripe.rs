@@ -88,7 +88,7 @@ impl Stripe {
 
     /// What the counters take (bytes).
     pub fn bytes(&self) -> usize {
-        Slots::bytes_of(self.slots.capacity()) + self.bytes_outside()
+        self.slots.bytes() + self.bytes_outside()
     }
 
     fn bytes_outside(&self) -> usize {
@@ -290,7 +290,7 @@ impl Stripe {
     }
 
     fn grow(&mut self) -> bool {
-        let most = self.memory.saturating_sub(self.bytes_outside()) / Slots::bytes_of(1);
+        let most = Slots::capacity_within(self.memory.saturating_sub(self.bytes_outside()));
         let capacity = (self.slots.capacity() * 5 / 4 + FIRST_CAPACITY).min(most);
         let grows = capacity >= Slots::capacity_for(self.slots.len() + 1);
         if grows {
