@@ -49,7 +49,9 @@ const KNOWN_KEYS: [&str; 15] = [
 ];
 
 /// The zone of a calendar for which none is given.
-const UTC: &str = "UTC";
+pub(super) const UTC: &str = "UTC";
+/// When its days begin unless it is said.
+pub(super) const MIDNIGHT: &str = "00:00";
 
 pub(super) const MAX_LABEL_LENGTH: usize = 255;
 

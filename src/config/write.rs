@@ -52,7 +52,10 @@ fn settings(rule: &Rule) -> impl Iterator<Item = (&'static str, Setting)> {
     let word = |word: &str| Setting::Text(word.to_owned());
     let number = |number: &dyn ToString| Setting::Number(number.to_string());
     let numbers = &rule.settings;
-    let described: Vec<_> = numbers.calendar.into_iter().flat_map(calendar_settings).collect();
+    // What goes without saying is not written.
+    let is_default = |setting: &str| setting == validate::UTC || setting == validate::MIDNIGHT;
+    let described = numbers.calendar.into_iter().flat_map(calendar_settings);
+    let described: Vec<_> = described.filter(|(_, setting)| !is_default(setting)).collect();
     let calendar = |key| described.iter().find(|(name, _)| *name == key).map(|(_, setting)| word(setting));
     let policy = (rule.match_policy != MatchPolicy::default()).then(|| word(rule.match_policy.as_str()));
     let settings = [

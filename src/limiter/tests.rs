@@ -326,3 +326,52 @@ fn a_hit_of_cost_0_under_a_limit_of_the_client_s_own_looks_too() {
     };
     assert_eq!([hit(0), hit(1), hit(0)], [(true, 1), (true, 0), (false, 0)]);
 }
+
+const BY_THE_CALENDAR: &str = "
+[api=day]
+creditLimit = 2
+window = day
+timezone = Europe/Berlin
+
+[api=month]
+creditLimit = 3
+window = month
+timezone = Europe/Berlin
+
+[default]
+creditLimit = 0
+";
+
+/// `(allowed, credit, seconds to the reset)` of a hit at this time (seconds since 1970).
+fn hit_when(limiter: &Limiter, pairs: &str, second: u64) -> (bool, u64, u64) {
+    let mut requests = Requests::default();
+    limiter.begin(&mut requests);
+    requests.batch.begin(Timestamp::from_secs(second).unwrap());
+    requests.push(&operation(pairs), Intent::Hit);
+    run(limiter.apply(&mut requests));
+    let Verdict { allowed, credit, reset_ns, .. } = requests.verdict(0).unwrap();
+    (allowed, credit, crate::clock::ceil_seconds(reset_ns))
+}
+
+#[test]
+fn days_and_months_begin_at_midnight_in_their_zone() {
+    // Midnight in Berlin, 1 November 2026.
+    const MIDNIGHT: u64 = 1_793_487_600;
+    const DAY: u64 = 86_400;
+    let limiter = limiter_of(BY_THE_CALENDAR);
+    for (second, day, month) in [
+        (MIDNIGHT - 60, (true, 1, 60), (true, 2, 60)),
+        (MIDNIGHT - 2, (true, 0, 2), (true, 1, 2)),
+        (MIDNIGHT - 1, (false, 0, 1), (true, 0, 1)),
+        (MIDNIGHT, (true, 1, DAY), (true, 2, 30 * DAY)),
+        (MIDNIGHT + 1, (true, 0, DAY - 1), (true, 1, 30 * DAY - 1)),
+        (MIDNIGHT + DAY, (true, 1, DAY), (true, 0, 29 * DAY)),
+        (MIDNIGHT + DAY + 1, (true, 0, DAY - 1), (false, 0, 29 * DAY - 1)),
+    ] {
+        assert_eq!(hit_when(&limiter, "api=day", second), day, "{} s after midnight", second as i64 - MIDNIGHT as i64);
+        assert_eq!(hit_when(&limiter, "api=month", second), month, "{} s after midnight", second as i64 - MIDNIGHT as i64);
+    }
+    // The clocks go back in that night: the day has 25 hours.
+    let sunday = limiter_of(BY_THE_CALENDAR);
+    assert_eq!(hit_when(&sunday, "api=day", MIDNIGHT - 7 * DAY - 3600), (true, 1, 25 * 3600));
+}

@@ -1,5 +1,8 @@
 //! A validated entry of the configuration: what it requires of a descriptor's entry, and the limit it sets.
 
+use jiff::civil::Time;
+
+use crate::calendar::{Calendar, Unit};
 use crate::rules::{Pattern, Seconds, Settings};
 
 /// What ratelimit reports for an unlimited entry, so that a reply shows the same number.
@@ -75,18 +78,22 @@ pub fn is_counted(settings: &Settings) -> bool {
     settings.credit_limit > 0 && (settings.calendar.is_some() || !settings.reset_seconds.is_zero())
 }
 
-/// The length of a unit in ratelimit, which ignores its case.
-pub fn unit_seconds(unit: &str) -> Option<Seconds> {
-    const DAY: u64 = 24 * 60 * 60;
-    let seconds = match unit.to_ascii_lowercase().as_str() {
-        "second" => 1,
-        "minute" => 60,
-        "hour" => 60 * 60,
-        "day" => DAY,
-        "week" => 7 * DAY,
-        "month" => 30 * DAY,
-        "year" => 365 * DAY,
-        _ => return None,
-    };
-    Some(Seconds::whole(seconds))
+/// The window of a unit in ratelimit, which ignores its case. There it begins and ends by the clock, in UTC.
+pub fn window(unit: &str) -> Option<Settings> {
+    let name = unit.to_ascii_lowercase();
+    if name == "second" {
+        return Some(Settings { reset_seconds: Seconds::whole(1), ..Settings::default() });
+    }
+    let unit = Unit::ALL.into_iter().find(|unit| unit.name() == name)?;
+    Some(Settings { calendar: Calendar::new(unit, "UTC", Time::midnight()).ok(), ..Settings::default() })
+}
+
+/// How long a unit is in ratelimit, which counts such windows from 1970: where the calendar's are others.
+pub fn days_in_ratelimit(unit: Unit) -> Option<u64> {
+    match unit {
+        Unit::Minute | Unit::Hour | Unit::Day => None,
+        Unit::Week => Some(7),
+        Unit::Month => Some(30),
+        Unit::Year => Some(365),
+    }
 }

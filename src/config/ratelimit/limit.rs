@@ -3,8 +3,9 @@
 use serde_saphyr::Spanned;
 
 use super::document::{Descriptor, RateLimit, is_set, line, text};
-use super::entry::{Limit, unit_seconds, unlimited};
+use super::entry::{Limit, days_in_ratelimit, unlimited, window};
 use super::judge::Judge;
+use crate::calendar::Calendar;
 use crate::rules::Settings;
 
 impl Judge<'_> {
@@ -27,15 +28,15 @@ impl Judge<'_> {
 
     fn settings(&mut self, given: &Spanned<RateLimit>) -> Option<Settings> {
         let RateLimit { unit, requests_per_unit, unlimited: is_unlimited, .. } = &given.value;
-        let seconds = text(unit).and_then(unit_seconds);
+        let window = text(unit).and_then(window);
         if is_set(is_unlimited) {
-            if seconds.is_some() {
+            if window.is_some() {
                 let fix = "ratelimit refuses the file, too: remove one of them";
                 self.error(line(given), "`unit` contradicts `unlimited: true`, which is carried over", fix);
             }
             return Some(unlimited());
         }
-        let Some(reset_seconds) = seconds else {
+        let Some(window) = window else {
             let at = unit.as_ref().map_or_else(|| line(given), line);
             let what = format!("unknown unit {:?}: the limit is left out", text(unit).unwrap_or_default());
             self.error(at, what, "write second, minute, hour, day, week, month, or year");
@@ -44,14 +45,22 @@ impl Judge<'_> {
         let Some(requests) = requests_per_unit else {
             let what = "`requests_per_unit` is missing, which ratelimit reads as 0: deny all";
             self.warning(line(given), what, "add it");
-            return Some(Settings { reset_seconds, ..Settings::default() });
+            return Some(window);
         };
         let Ok(credit_limit) = requests.value.parse::<u32>() else {
             let what = format!("`requests_per_unit` is {:?}: the limit is left out", requests.value);
             self.error(line(requests), what, format!("write a whole number up to {}", u32::MAX));
             return None;
         };
-        Some(Settings { credit_limit: credit_limit.into(), reset_seconds, ..Settings::default() })
+        self.report_length(given, &window);
+        Some(Settings { credit_limit: credit_limit.into(), ..window })
+    }
+
+    fn report_length(&mut self, given: &Spanned<RateLimit>, window: &Settings) {
+        let unit = window.calendar.map(Calendar::unit);
+        let Some((unit, days)) = unit.and_then(|unit| Some((unit.name(), days_in_ratelimit(unit)?))) else { return };
+        let what = format!("a {unit} becomes one of the calendar; in ratelimit it has {days} days, counted from 1970");
+        self.warning(line(given), what, format!("for windows of that length, write `per = {days}d` in the rule"));
     }
 
     fn report_replaces(&mut self, given: &RateLimit) {

@@ -15,9 +15,8 @@ use crate::rules::{MatchPolicy, Pattern, Quota, Rule, Settings};
 
 const GUARD: &str = "no limit here, whatever the rules below say";
 
-const DIFFERENCES: &str = "Converted from envoyproxy/ratelimit's YAML. Differences: a window starts with its first hit, \
-                           not with the clock's minute or hour; and a rule also limits descriptors that have further \
-                           entries, or the same entries in another order.";
+const DIFFERENCE: &str = "Converted from envoyproxy/ratelimit's YAML. One difference: a rule also limits descriptors that \
+                          have further entries, or the same entries in another order.";
 
 /// The rules of `domain`, read from `file`.
 pub fn rules(domain: &Domain, file: &str, problems: &mut Problems) -> Vec<Rule> {
@@ -28,9 +27,9 @@ pub fn rules(domain: &Domain, file: &str, problems: &mut Problems) -> Vec<Rule> 
     list.without_idle_guards()
 }
 
-/// Allows requests that no rule limits, as ratelimit does. The comment states the differences that apply to all rules.
+/// Allows requests that no rule limits, as ratelimit does. The comment states the difference that applies to all rules.
 pub fn default_rule() -> Rule {
-    Rule { comment: Some(DIFFERENCES.to_owned()), ..rule(Vec::new(), unlimited(), 1) }
+    Rule { comment: Some(DIFFERENCE.to_owned()), ..rule(Vec::new(), unlimited(), 1) }
 }
 
 /// The sequences of keys that the entries know, those with more keys first, no two of them with the same keys: a rule

@@ -7,8 +7,9 @@ use std::fmt::Write;
 use proptest::prelude::*;
 
 use super::import_texts;
+use crate::calendar::{Calendar, Unit};
 use crate::config::{Format, parse, write};
-use crate::rules::{MatchPolicy, Operation, Quota, RuleSet, Scratch, Seconds};
+use crate::rules::{MatchPolicy, Operation, Quota, RuleSet, Scratch};
 
 const DOMAIN: &str = "shop";
 
@@ -178,7 +179,7 @@ fn applied(rules: &RuleSet, descriptor: &[(String, String)]) -> Option<(u64, boo
     let mut limits = matched.iter().filter(|(_, rule)| !matches!(rule.quota, Quota::Always { .. }));
     let (index, rule) = limits.next()?;
     assert!(limits.next().is_none(), "one limit at most: {matched:?}");
-    assert_eq!(rule.settings.reset_seconds, Seconds::whole(60));
+    assert_eq!(rule.settings.calendar.map(Calendar::unit), Some(Unit::Minute));
     let actors = rule.actor_fields.iter().map(|field| operation.get(field).unwrap().to_owned()).collect();
     Some((rule.settings.credit_limit, rule.match_policy == MatchPolicy::Canary, (*index, actors)))
 }
