@@ -5,7 +5,7 @@
 //!
 //! A day, week, month or year begins when the zone's clocks first show its first day and the time `resetAt`. Where they
 //! skip that time it begins after the gap, and where they show it twice, at the first: RFC 5545's rule, jiff's `Compatible`.
-//! Weeks begin on Monday. A minute or an hour ends when the clocks, by the offset of that moment, show the next one.
+//! Weeks begin on Monday. A minute or an hour ends when the clocks show another one, or are put back.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -229,12 +229,21 @@ impl Calendar {
 /// Where the calendar ends, and time goes on.
 const ALL_TIME: Window = Window { starts: Timestamp::EPOCH, ends: Timestamp::MAX };
 
-/// The minute or hour of so many seconds that the clocks show, by their present offset.
+/// The minute or hour of so many seconds that the clocks show. It is cut short where they are put forward or back within it.
 fn by_offset(now: &Zoned, seconds: i64) -> Window {
-    let offset = i64::from(now.offset().seconds());
-    let starts = (now.timestamp().as_second() + offset).div_euclid(seconds) * seconds - offset;
-    let at = |second: i64| Timestamp::from_secs(u64::try_from(second).unwrap_or(0)).unwrap_or(Timestamp::MAX);
-    Window { starts: at(starts), ends: at(starts.saturating_add(seconds)) }
+    let (zone, offset) = (now.time_zone(), now.offset());
+    let east = i64::from(offset.seconds());
+    let starts = (now.timestamp().as_second() + east).div_euclid(seconds) * seconds - east;
+    let [starts, ends] = [starts, starts.saturating_add(seconds)]
+        .map(|second| jiff::Timestamp::from_second(second).unwrap_or(jiff::Timestamp::MAX));
+    let next_change = zone.following(now.timestamp()).take_while(|change| change.timestamp() < ends);
+    let next_change = next_change.filter(|change| change.offset() != offset).map(|change| change.timestamp()).next();
+    // The present moment may be one itself.
+    let just_after = now.timestamp().checked_add(1.nanosecond()).unwrap_or(jiff::Timestamp::MAX);
+    let before = |at: jiff::Timestamp| at.checked_sub(1.nanosecond()).unwrap_or(jiff::Timestamp::MIN);
+    let last_change = zone.preceding(just_after).take_while(|change| change.timestamp() > starts);
+    let last_change = last_change.map(|change| change.timestamp()).find(|at| zone.to_offset(before(*at)) != offset);
+    Window { starts: stamp(last_change.unwrap_or(starts)), ends: stamp(next_change.unwrap_or(ends)) }
 }
 
 /// Before 1970 it is the epoch.

@@ -42,33 +42,37 @@ def offset(zone, at):
 
 
 def moments(zone):
-    """Around each change of the offset, each new year and each end of February; and a few days of each year."""
+    """Around each change of the offset, each new year and each end of February; and a few days of each year. And the
+    changes."""
     begin = int(datetime.datetime(FIRST, 1, 1, tzinfo=datetime.timezone.utc).timestamp())
     end = int(datetime.datetime(LAST, 1, 1, tzinfo=datetime.timezone.utc).timestamp())
-    found = set()
+    found, changes = set(), []
     for at in range(begin, end, DAY):
         if offset(zone, at) != offset(zone, at + DAY):
             low, high = at, at + DAY
             while high - low > 1:
                 middle = (low + high) // 2
                 low, high = (middle, high) if offset(zone, middle) == offset(zone, at) else (low, middle)
+            changes.append(high)
             found.update(high + step for step in (-DAY, -3601, -1801, -1, 0, 1, 1799, 1800, 3600, 5400, DAY))
     for year in range(FIRST, LAST):
         for month, day in ((1, 1), (2, 28), (3, 1), (6, 17), (12, 31)):
             midnight = utc_seconds(datetime.datetime(year, month, day, tzinfo=zone))
             found.update(midnight + step for step in (-1, 0, 6 * 3600 - 1, 6 * 3600, 12 * 3600))
-    return sorted(at for at in found if begin <= at < end)
+    return sorted(at for at in found if begin <= at < end), changes
 
 
 def main():
     for name in ZONES:
         zone = zoneinfo.ZoneInfo(name)
-        asked = moments(zone)
+        asked, changes = moments(zone)
         for unit, length in (("minute", 60), ("hour", 3600)):
             for at in asked:
                 east = offset(zone, at)
                 starts = (at + east) // length * length - east
-                print(name, unit, "00:00", at, starts, starts + length)
+                place = bisect.bisect_right(changes, at)
+                last, following = ([0] + changes)[place], (changes + [2**62])[place]
+                print(name, unit, "00:00", at, max(starts, last), min(starts + length, following))
         for unit in ("day", "week", "month", "year"):
             for reset_at in (datetime.time(0), datetime.time(2, 30), datetime.time(6)):
                 local = (datetime.datetime.combine(day, reset_at, zone) for day in first_days(unit))
