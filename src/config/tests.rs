@@ -318,3 +318,23 @@ fn a_rule_that_denies_all_needs_no_window() {
         assert!(report.contains("`resetSeconds` is missing"), "{report}");
     }
 }
+
+#[test]
+fn a_window_by_the_calendar_says_what_is_wrong_with_it() {
+    let said = |settings: &str| said_about(&format!("[default]\ncreditLimit = 5\n{settings}\n"), "rules.ini");
+    assert_eq!(said("window = day"), "");
+    assert_eq!(said("window = month\ntimezone = europe/berlin\nresetAt = 06:30"), "");
+    for (settings, expected) in [
+        ("window = day\nresetSeconds = 60", "3: [default] `window` and `resetSeconds` both tell the length of the window; keep one of them"),
+        ("per = 1d\nwindow = day", "4: [default] `window` and `per` both tell the length of the window; keep one of them"),
+        ("window = fortnight", "3: [default] unknown window \"fortnight\""),
+        ("window = day\ntimezone = Atlantis", "4: [default] no time zone is called \"Atlantis\"; write an IANA name, such as `Europe/Berlin` or `UTC`"),
+        ("resetSeconds = 1\ntimezone = UTC", "4: [default] `timezone` has no meaning without `window`; add `window = day`"),
+        ("window = hour\nresetAt = 06:00", "4: [default] `resetAt` is a time of the day, and the window is one hour; remove it, or write a longer window"),
+        ("window = day\nresetAt = 6", "4: [default] `resetAt` is not a time of the day: \"6\"; write hours and minutes, for example `06:00`"),
+        ("window = day\nalgorithm = token-bucket", "3: [default] `window`"),
+    ] {
+        let said = said(settings);
+        assert!(said.starts_with(&format!("error: rules.ini:{expected}")) && said.lines().count() == 1, "{settings}: {said}");
+    }
+}
