@@ -209,7 +209,8 @@ impl Calendar {
 
     fn by_date(self, now: &Zoned) -> Option<Window> {
         let Inner { unit, reset_at, .. } = *self.0;
-        let begins = |day: Date| Some(stamp(day.to_datetime(reset_at).to_zoned(now.time_zone().clone()).ok()?.timestamp()));
+        let begins =
+            |day: Date| Some(stamp(day.to_datetime(reset_at).to_zoned(now.time_zone().clone()).ok()?.timestamp()));
         let at = stamp(now.timestamp());
         // A day early: the clocks may show a time before the boundary again after it.
         let day = now.date().checked_sub(2.days()).ok()?;

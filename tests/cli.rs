@@ -100,7 +100,10 @@ fn ratelimits_yaml_becomes_rules_that_can_be_served() {
     assert!(!client.hit("domain=kitchen remote_address=203.0.113.9").0);
     for (hit, left) in [("appliance=oven person=ann", 4), ("appliance=oven", 19)] {
         let (allowed, credit, reset) = client.hit(&format!("domain=kitchen {hit}"));
-        assert!(allowed && credit == left && (1..=60).contains(&reset), "{hit}: {credit}, the minute ends in {reset} s");
+        assert!(
+            allowed && credit == left && (1..=60).contains(&reset),
+            "{hit}: {credit}, the minute ends in {reset} s"
+        );
     }
     assert_eq!(client.hit("domain=garden remote_address=203.0.113.9"), (true, u32::MAX.into(), 0));
 }

@@ -74,7 +74,8 @@ fn equal_calendars_are_one_and_read_back() {
     assert_eq!(one.to_string(), "day 06:05 Europe/Berlin");
     assert_eq!((Calendar::parse("day 06:05 Europe/Berlin"), Calendar::of(one.id())), (Some(one), Some(one)));
     assert_ne!(one, calendar(Unit::Day, "Europe/Berlin", "06:06"));
-    for wrong in ["", "day", "day 06:05", "eon 06:05 UTC", "day 6:05 UTC", "day 24:00 UTC", "day 06:05 Europe/Atlantis"] {
+    for wrong in ["", "day", "day 06:05", "eon 06:05 UTC", "day 6:05 UTC", "day 24:00 UTC", "day 06:05 Europe/Atlantis"]
+    {
         assert_eq!(Calendar::parse(wrong), None, "{wrong}");
     }
     assert_eq!(Calendar::new(Unit::Day, "Atlantis", Time::midnight()), Err(UnknownZone("Atlantis".into())));

@@ -205,19 +205,21 @@ fn valid_settings() -> impl Strategy<Value = Settings> {
     });
     let lengths = (seconds(), prop::option::of(calendar));
     let settings = (prop_oneof![Just(0), credits()], lengths, algorithm, optional);
-    settings.prop_map(|(credit_limit, (reset_seconds, calendar), algorithm, (refill_credits, refill_seconds, burst))| {
-        let is = |kind| algorithm == Some(kind);
-        let calendar = calendar.filter(|_| algorithm.is_none() || is(Kind::FixedWindow));
-        Settings {
-            credit_limit: if is(Kind::SlidingLog) { credit_limit.min(MAX_LOG_CREDITS) } else { credit_limit },
-            reset_seconds: if calendar.is_some() { Seconds::default() } else { reset_seconds },
-            algorithm,
-            calendar,
-            refill_credits: refill_credits.filter(|_| is(Kind::TokenBucket)),
-            refill_seconds: refill_seconds.filter(|_| is(Kind::TokenBucket)),
-            burst: burst.filter(|_| is(Kind::LeakyBucket)),
-        }
-    })
+    settings.prop_map(
+        |(credit_limit, (reset_seconds, calendar), algorithm, (refill_credits, refill_seconds, burst))| {
+            let is = |kind| algorithm == Some(kind);
+            let calendar = calendar.filter(|_| algorithm.is_none() || is(Kind::FixedWindow));
+            Settings {
+                credit_limit: if is(Kind::SlidingLog) { credit_limit.min(MAX_LOG_CREDITS) } else { credit_limit },
+                reset_seconds: if calendar.is_some() { Seconds::default() } else { reset_seconds },
+                algorithm,
+                calendar,
+                refill_credits: refill_credits.filter(|_| is(Kind::TokenBucket)),
+                refill_seconds: refill_seconds.filter(|_| is(Kind::TokenBucket)),
+                burst: burst.filter(|_| is(Kind::LeakyBucket)),
+            }
+        },
+    )
 }
 
 /// Rules with awkward texts, each reachable by its own key, and a default rule.
@@ -325,16 +327,37 @@ fn a_window_by_the_calendar_says_what_is_wrong_with_it() {
     assert_eq!(said("window = day"), "");
     assert_eq!(said("window = month\ntimezone = europe/berlin\nresetAt = 06:30"), "");
     for (settings, expected) in [
-        ("window = day\nresetSeconds = 60", "3: [default] `window` and `resetSeconds` both tell the length of the window; keep one of them"),
-        ("per = 1d\nwindow = day", "4: [default] `window` and `per` both tell the length of the window; keep one of them"),
+        (
+            "window = day\nresetSeconds = 60",
+            "3: [default] `window` and `resetSeconds` both tell the length of the window; keep one of them",
+        ),
+        (
+            "per = 1d\nwindow = day",
+            "4: [default] `window` and `per` both tell the length of the window; keep one of them",
+        ),
         ("window = fortnight", "3: [default] unknown window \"fortnight\""),
-        ("window = day\ntimezone = Atlantis", "4: [default] no time zone is called \"Atlantis\"; write an IANA name, such as `Europe/Berlin` or `UTC`"),
-        ("resetSeconds = 1\ntimezone = UTC", "4: [default] `timezone` has no meaning without `window`; add `window = day`"),
-        ("window = hour\nresetAt = 06:00", "4: [default] `resetAt` is a time of the day, and the window is one hour; remove it, or write a longer window"),
-        ("window = day\nresetAt = 6", "4: [default] `resetAt` is not a time of the day: \"6\"; write hours and minutes, for example `06:00`"),
+        (
+            "window = day\ntimezone = Atlantis",
+            "4: [default] no time zone is called \"Atlantis\"; write an IANA name, such as `Europe/Berlin` or `UTC`",
+        ),
+        (
+            "resetSeconds = 1\ntimezone = UTC",
+            "4: [default] `timezone` has no meaning without `window`; add `window = day`",
+        ),
+        (
+            "window = hour\nresetAt = 06:00",
+            "4: [default] `resetAt` is a time of the day, and the window is one hour; remove it, or write a longer window",
+        ),
+        (
+            "window = day\nresetAt = 6",
+            "4: [default] `resetAt` is not a time of the day: \"6\"; write hours and minutes, for example `06:00`",
+        ),
         ("window = day\nalgorithm = token-bucket", "3: [default] `window`"),
     ] {
         let said = said(settings);
-        assert!(said.starts_with(&format!("error: rules.ini:{expected}")) && said.lines().count() == 1, "{settings}: {said}");
+        assert!(
+            said.starts_with(&format!("error: rules.ini:{expected}")) && said.lines().count() == 1,
+            "{settings}: {said}"
+        );
     }
 }

@@ -164,7 +164,11 @@ impl<'a> Checker<'a> {
         let Some(window) = self.setting(WINDOW) else {
             for key in [TIMEZONE, RESET_AT] {
                 if let Some(setting) = self.setting(key) {
-                    self.error(setting.line, format!("`{key}` has no meaning without `{WINDOW}`"), "add `window = day`");
+                    self.error(
+                        setting.line,
+                        format!("`{key}` has no meaning without `{WINDOW}`"),
+                        "add `window = day`",
+                    );
                 }
             }
             return None;

@@ -369,7 +369,12 @@ fn days_and_months_begin_at_midnight_in_their_zone() {
         (MIDNIGHT + DAY + 1, (true, 0, DAY - 1), (false, 0, 29 * DAY - 1)),
     ] {
         assert_eq!(hit_when(&limiter, "api=day", second), day, "{} s after midnight", second as i64 - MIDNIGHT as i64);
-        assert_eq!(hit_when(&limiter, "api=month", second), month, "{} s after midnight", second as i64 - MIDNIGHT as i64);
+        assert_eq!(
+            hit_when(&limiter, "api=month", second),
+            month,
+            "{} s after midnight",
+            second as i64 - MIDNIGHT as i64
+        );
     }
     // The clocks go back in that night: the day has 25 hours.
     let sunday = limiter_of(BY_THE_CALENDAR);

@@ -4,7 +4,8 @@ use std::fmt;
 
 use super::Seconds;
 use crate::algorithm::{
-    CalendarWindow, FixedWindow, InvalidLimit, Kind, LeakyBucket, Limit, MAX_LOG_CREDITS, SlidingLog, SlidingWindow, TokenBucket,
+    CalendarWindow, FixedWindow, InvalidLimit, Kind, LeakyBucket, Limit, MAX_LOG_CREDITS, SlidingLog, SlidingWindow,
+    TokenBucket,
 };
 use crate::calendar::{self, Calendar};
 

@@ -68,7 +68,10 @@ fn write_prefix(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: 
         Limit::CalendarWindow(limit) => {
             write_number(out, limit.credits.get());
             // There is none only for a number that nobody gave out.
-            return write_text(out, &Calendar::of(limit.calendar).map(|calendar| calendar.to_string()).unwrap_or_default());
+            return write_text(
+                out,
+                &Calendar::of(limit.calendar).map(|calendar| calendar.to_string()).unwrap_or_default(),
+            );
         }
         Limit::FixedWindow(limit) => &[limit.credits, limit.window_ns],
         Limit::SlidingWindow(limit) => &[limit.credits, limit.window_ns],
