@@ -16,17 +16,17 @@ use crate::store::batch::{Action, Batch};
 
 /// The script of the algorithm in `lua/`.
 macro_rules! script {
-    ($algorithm:literal) => {
+    ($($algorithm:literal),+) => {
         Script::new(concat!(
             include_str!("lua/numbers.lua"),
             include_str!("lua/decide.lua"),
-            include_str!(concat!("lua/", $algorithm, ".lua")),
+            $(include_str!(concat!("lua/", $algorithm, ".lua")),)+
             include_str!("lua/apply.lua"),
         ))
     };
 }
 
-static CALENDAR_WINDOW: Script = script!("calendar_window");
+static CALENDAR_WINDOW: Script = script!("fixed_window", "calendar_window");
 static FIXED_WINDOW: Script = script!("fixed_window");
 static SLIDING_WINDOW: Script = script!("sliding_window");
 static SLIDING_LOG: Script = script!("sliding_log");
