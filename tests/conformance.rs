@@ -65,22 +65,32 @@ impl Opened {
 
     /// Applies the actions as one batch.
     async fn apply(&self, now: Timestamp, actions: &[(&str, Limit, Action)]) -> Vec<Outcome> {
+        let alone: Vec<_> = actions.chunks(1).collect();
+        self.apply_groups(now, &alone).await
+    }
+
+    /// Applies groups of actions as one batch.
+    async fn apply_groups(&self, now: Timestamp, groups: &[&[(&str, Limit, Action)]]) -> Vec<Outcome> {
         let mut batch = Batch::default();
         // Redis goes by its own clock, unless the times are not the server's.
         let is_in_redis = matches!(self.store, Backend::Redis(_));
         batch.begin(if is_in_redis { Clock::system().now() } else { now });
-        for (key, limit, action) in actions {
-            batch.push(dated(*limit, now), *action, now, |out| match self.buckets {
-                Buckets::ByPassedTime => out.extend_from_slice(key.as_bytes()),
-                Buckets::OfRules => Prefix::new(Space::Rule, [("suite", "conformance")], limit).write_key(key, out),
-            });
+        for group in groups {
+            let first = batch.len();
+            for (key, limit, action) in *group {
+                batch.push(dated(*limit, now), *action, now, |out| match self.buckets {
+                    Buckets::ByPassedTime => out.extend_from_slice(key.as_bytes()),
+                    Buckets::OfRules => Prefix::new(Space::Rule, [("suite", "conformance")], limit).write_key(key, out),
+                });
+            }
+            batch.group(first);
         }
         self.store.apply(&mut batch).await;
         let outcome = |(index, (_, limit, _)): (usize, &(&str, Limit, Action))| {
             let outcome = batch.outcome(index).unwrap();
             if self.buckets == Buckets::OfRules { whole_window(outcome, limit) } else { outcome }
         };
-        actions.iter().enumerate().map(outcome).collect()
+        groups.iter().copied().flatten().enumerate().map(outcome).collect()
     }
 
     async fn one(&self, now: Timestamp, key: &str, limit: Limit, action: Action) -> Outcome {
@@ -358,6 +368,92 @@ fn expected(model: &mut HashMap<String, State>, key: String, limit: Limit, actio
     }
 }
 
+fn any_sequence_of_groups_agrees_with_the_algorithms_alone(open: &dyn Fn() -> Opened) {
+    let opened = open();
+    let limits = limits(opened.buckets);
+    let ask = (0u64..4, any::<bool>()).prop_map(|(cost, takes)| {
+        Action::Ask(if takes || cost == 0 { Ask::Take { cost } } else { Ask::Look { cost } })
+    });
+    // One entry a bucket.
+    let group = prop::collection::btree_map((0u8..2, 0..limits.len()), ask, 1..5);
+    let batches = prop::collection::vec((0u64..40, prop::collection::vec(group, 1..8)), 1..12);
+    let runtime = Runtime::new().unwrap();
+    let cases = AtomicU64::new(0);
+    proptest!(ProptestConfig::with_cases(64), |(batches in batches)| {
+        let case = cases.fetch_add(1, Relaxed);
+        let mut model: HashMap<String, State> = HashMap::new();
+        let mut now = at(0);
+        for (pause, groups) in batches {
+            now = now.plus(opened.later(pause) * SECOND);
+            // In one slot of a cluster.
+            let name = |((key, which), action)| (format!("{{groups {case}}}:{key}:{which}"), limits[which], action);
+            let groups: Vec<Vec<_>> = groups.into_iter().map(|group| group.into_iter().map(name).collect()).collect();
+            let borrowed: Vec<Vec<(&str, _, _)>> = groups
+                .iter()
+                .map(|group| group.iter().map(|(key, limit, action)| (key.as_str(), *limit, *action)).collect())
+                .collect();
+            let borrowed: Vec<_> = borrowed.iter().map(Vec::as_slice).collect();
+            let mut outcomes = runtime.block_on(opened.apply_groups(now, &borrowed)).into_iter();
+            for group in groups {
+                for expected in expected_together(&mut model, group, now) {
+                    prop_assert_eq!(outcomes.next(), Some(expected));
+                }
+            }
+        }
+    });
+}
+
+fn expected_together(
+    model: &mut HashMap<String, State>,
+    group: Vec<(String, Limit, Action)>,
+    now: Timestamp,
+) -> Vec<Outcome> {
+    let mut after = model.clone();
+    let decide =
+        |model: &mut _, (key, limit, action): &(String, _, _)| expected(model, key.clone(), *limit, *action, now);
+    let outcomes: Vec<_> = group.iter().map(|entry| decide(&mut after, entry)).collect();
+    if outcomes.iter().all(|outcome| outcome.allowed) {
+        *model = after;
+        return outcomes;
+    }
+    let look = |(key, limit, action): (String, Limit, Action)| {
+        let Action::Ask(Ask::Take { cost } | Ask::Look { cost }) = action else { panic!("{action:?}") };
+        expected(model, key, limit, Action::Ask(Ask::Look { cost }), now)
+    };
+    group.into_iter().map(look).collect()
+}
+
+fn concurrent_groups_take_from_all_buckets_or_from_none(opened: Opened) {
+    const CLIENTS: u64 = 16;
+    let (of_all, of_one) = (limit(500, 6_000), Limit::TokenBucket(TokenBucket::new(40, 1, 6_000 * SECOND).unwrap()));
+    let opened = Arc::new(opened);
+    let runtime = Runtime::new().unwrap();
+    let bucket = |client: u64| format!("{{together}} {client}");
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|client| {
+            let (opened, of_this) = (Arc::clone(&opened), bucket(client));
+            runtime.spawn(async move {
+                let mut allowed = 0;
+                for _ in 0..60 {
+                    // In either order: locks are taken in one.
+                    let mut group = [("{together} all", of_all, TAKE), (of_this.as_str(), of_one, TAKE)];
+                    group.rotate_left(client as usize % 2);
+                    let outcomes = opened.apply_groups(at(0), &[&group]).await;
+                    allowed += u64::from(outcomes.iter().all(|outcome| outcome.allowed));
+                }
+                allowed
+            })
+        })
+        .collect();
+    let allowed: Vec<u64> = clients.into_iter().map(|client| runtime.block_on(client).unwrap()).collect();
+    assert_eq!(allowed.iter().sum::<u64>(), 500);
+    let left = |bucket: &str, limit| runtime.block_on(opened.one(at(0), bucket, limit, LOOK)).left;
+    assert_eq!(left("{together} all", of_all), 0);
+    for (client, allowed) in (0..CLIENTS).zip(allowed) {
+        assert_eq!(left(&bucket(client), of_one), 40 - allowed, "a denied group takes from none");
+    }
+}
+
 fn closing_keeps_what_was_counted(opened: Opened) {
     let keys = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
     let limits = limits(opened.buckets);
@@ -398,6 +494,11 @@ macro_rules! conformance {
             fn any_sequence_agrees_with_the_algorithms_alone() {
                 super::any_sequence_agrees_with_the_algorithms_alone(&super::$backend);
             }
+
+            #[test]
+            fn any_sequence_of_groups_agrees_with_the_algorithms_alone() {
+                super::any_sequence_of_groups_agrees_with_the_algorithms_alone(&super::$backend);
+            }
         }
     };
     ($($backend:ident),*) => { $(
@@ -409,6 +510,7 @@ macro_rules! conformance {
             a_forgotten_bucket_is_fresh,
             a_cost_is_taken_whole_or_not_at_all,
             concurrent_hits_share_the_credits_exactly,
+            concurrent_groups_take_from_all_buckets_or_from_none,
             closing_keeps_what_was_counted,
         }
     )* };
@@ -427,6 +529,7 @@ macro_rules! conformance_of_rules {
             a_forgotten_bucket_is_fresh,
             a_cost_is_taken_whole_or_not_at_all,
             concurrent_hits_share_the_credits_exactly,
+            concurrent_groups_take_from_all_buckets_or_from_none,
             closing_keeps_what_was_counted,
         }
     )* };

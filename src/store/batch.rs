@@ -51,6 +51,14 @@ impl Entry {
         }
     }
 
+    /// What a look for as much as the entry asks for tells; nothing changes.
+    pub(super) fn look(&self, state: Option<&State>) -> Outcome {
+        match self.action {
+            Action::Ask(ask) => self.limit.decide(state, Ask::Look { cost: ask.wanted() }, self.at).outcome,
+            Action::Forget => self.decide(state).0,
+        }
+    }
+
     /// The answer when nothing can be counted and the operator wants that allowed: what a bucket that was never asked
     /// before would answer.
     pub(super) fn uncounted(&self) -> Outcome {
@@ -83,7 +91,9 @@ pub struct Batch {
     pub(super) now: Timestamp,
     pub(super) keys: Vec<u8>,
     pub(super) entries: Vec<Entry>,
-    pub(super) outcomes: Vec<Result<Outcome, StoreError>>,
+    /// Entries that take effect together, by index; ascending.
+    groups: Vec<Range<usize>>,
+    pub(super) outcomes: Outcomes,
     /// Outcomes that rest on a change which was not durable yet, by index.
     pub(super) unsettled: Vec<usize>,
 }
@@ -94,6 +104,7 @@ impl Batch {
         self.now = now;
         self.keys.clear();
         self.entries.clear();
+        self.groups.clear();
         self.outcomes.clear();
         self.unsettled.clear();
     }
@@ -106,11 +117,23 @@ impl Batch {
         self.entries.len() - 1
     }
 
-    /// Takes back the entries from index `len` on; for a batch that no store has applied yet.
+    /// Makes the entries from index `first` on a group: they take effect together or not at all (see [`Store`]). Each must
+    /// be an [`Ask::Look`] or an [`Ask::Take`] of a bucket of its own.
+    ///
+    /// [`Store`]: super::contract::Store
+    pub fn group(&mut self, first: usize) {
+        // One entry does so anyway.
+        if first + 1 < self.entries.len() {
+            self.groups.push(first..self.entries.len());
+        }
+    }
+
+    /// Takes back the entries from index `len` on, and groups with such entries; for a batch that no store has applied yet.
     pub fn truncate(&mut self, len: usize) {
         if let Some(first) = self.entries.get(len) {
             self.keys.truncate(first.key.start);
             self.entries.truncate(len);
+            self.groups.retain(|group| group.end <= len);
         }
     }
 
@@ -118,6 +141,7 @@ impl Batch {
     pub fn memory(&self) -> usize {
         self.keys.capacity()
             + self.entries.capacity() * size_of::<Entry>()
+            + self.groups.capacity() * size_of::<Range<usize>>()
             + self.outcomes.capacity() * size_of::<Result<Outcome, StoreError>>()
             + self.unsettled.capacity() * size_of::<usize>()
     }
@@ -144,25 +168,41 @@ impl Batch {
         self.entries.is_empty()
     }
 
-    /// Answers every entry, in order, with what `answer` makes of its index, its bucket key and itself.
+    /// Answers every entry, in order, with what `answer` makes of its index, its bucket key and itself; groups have no
+    /// meaning to it.
     pub(super) fn answer_each(&mut self, mut answer: impl FnMut(usize, &[u8], &Entry) -> Result<Outcome, StoreError>) {
         self.forget_outcomes();
-        self.answer_on(|index, key, entry| Some(answer(index, key, entry)));
+        let keys = &self.keys;
+        let answers = self.entries.iter().enumerate().map(|(index, entry)| answer(index, key_of(keys, entry), entry));
+        self.outcomes.extend(answers);
     }
 
-    /// Answers those entries that are not answered yet, in order, until `answer` gives none. Whether all are answered now.
-    pub(super) fn answer_on(
-        &mut self,
-        mut answer: impl FnMut(usize, &[u8], &Entry) -> Option<Result<Outcome, StoreError>>,
-    ) -> bool {
-        self.outcomes.reserve(self.entries.len().saturating_sub(self.outcomes.len()));
-        for (index, entry) in self.entries.iter().enumerate().skip(self.outcomes.len()) {
-            match answer(index, key_of(&self.keys, entry), entry) {
-                Some(outcome) => self.outcomes.push(outcome),
-                None => return false,
-            }
-        }
-        true
+    /// Answers what is not answered yet, unit by unit, until `answer` says false. It adds the outcomes of all of the unit's
+    /// entries, or says false and adds none. Whether all are answered now.
+    pub(super) fn answer_on(&mut self, mut answer: impl FnMut(Unit<'_>, &mut Outcomes) -> bool) -> bool {
+        let mut outcomes = std::mem::take(&mut self.outcomes);
+        outcomes.reserve(self.entries.len().saturating_sub(outcomes.len()));
+        let is_done = self.units(outcomes.len()).all(|unit| answer(unit, &mut outcomes));
+        self.outcomes = outcomes;
+        is_done
+    }
+
+    /// The bucket key of one of its entries.
+    pub(super) fn key(&self, entry: &Entry) -> &[u8] {
+        key_of(&self.keys, entry)
+    }
+
+    /// What takes effect together, from the entry with index `first` on, with which a unit must begin.
+    pub(super) fn units(&self, first: usize) -> impl Iterator<Item = Unit<'_>> {
+        let begun = self.groups.partition_point(|group| group.start < first);
+        let mut groups = self.groups.iter().skip(begun).peekable();
+        let mut first = first;
+        std::iter::from_fn(move || {
+            let end = groups.next_if(|group| group.start == first).map_or(first + 1, |group| group.end);
+            let unit = Unit { first, entries: self.entries.get(first..end)?, keys: &self.keys };
+            first = end;
+            Some(unit)
+        })
     }
 
     /// Index, key and itself of each entry that is not answered yet, in order.
@@ -192,12 +232,18 @@ impl Batch {
         self.entries.iter().zip(&self.outcomes).map(|(entry, outcome)| (key_of(&self.keys, entry), entry, outcome))
     }
 
-    /// The entries at `indexes` as a batch of their own, to be applied elsewhere.
+    /// The entries at `indexes`, which ascend and have all or none of a group, as a batch of their own, to be applied
+    /// elsewhere.
     pub(super) fn part(&self, indexes: &[usize]) -> Self {
         let mut part = Self { now: self.now, ..Self::default() };
-        for entry in indexes.iter().filter_map(|index| self.entries.get(*index)) {
+        let mut groups = self.groups.iter().peekable();
+        for (index, entry) in indexes.iter().filter_map(|index| Some((*index, self.entries.get(*index)?))) {
             let key = key_of(&self.keys, entry);
-            part.push(entry.limit, entry.action, entry.at, |out| out.extend_from_slice(key));
+            let place = part.push(entry.limit, entry.action, entry.at, |out| out.extend_from_slice(key));
+            while groups.next_if(|group| group.end <= index).is_some() {}
+            if let Some(group) = groups.next_if(|group| group.end == index + 1) {
+                part.group(place + 1 - group.len());
+            }
         }
         part
     }
@@ -224,6 +270,30 @@ impl Batch {
             Some(Err(error)) => Err(error.clone()),
             None => Err(StoreError::new("the store returned no answer")),
         }
+    }
+}
+
+/// The outcomes of a batch's entries, in their order.
+pub(super) type Outcomes = Vec<Result<Outcome, StoreError>>;
+
+/// What takes effect together: one entry, or those of a group.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Unit<'a> {
+    /// The index of the first.
+    pub first: usize,
+    pub entries: &'a [Entry],
+    keys: &'a [u8],
+}
+
+impl<'a> Unit<'a> {
+    /// The bucket key of one of its entries.
+    pub(super) fn key(&self, entry: &Entry) -> &'a [u8] {
+        key_of(self.keys, entry)
+    }
+
+    /// Index, key and itself of each entry.
+    pub(super) fn members(self) -> impl Iterator<Item = (usize, &'a [u8], &'a Entry)> {
+        self.entries.iter().enumerate().map(move |(place, entry)| (self.first + place, self.key(entry), entry))
     }
 }
 

@@ -12,6 +12,9 @@ use crate::metrics::Metric;
 /// The contract, which one conformance suite holds every backend to:
 /// - Actions on one bucket take effect one after the other, each seeing what the one before left, within a batch in the
 ///   batch's order and between batches in some order. Actions on different buckets are independent.
+/// - The entries of a [group](Batch::group) take effect together or not at all, at one moment between others' actions on any
+///   of their buckets, also after a crash. When one is denied nothing is taken, and those that would have been granted
+///   tell what a look tells. When one fails, all do.
 /// - When `apply` returns, every outcome that it gives is as durable as the backend promises, a denial that saw
 ///   another caller's change included: that change is durable too.
 /// - An action that failed has an error as its outcome. It may or may not have taken its credit, never more than once.

@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::batch::{Action, Batch, Entry};
+use super::batch::{Action, Batch, Entry, Unit};
 use super::contract::Store;
 use super::denials::Denials;
 use super::error::StoreError;
@@ -54,17 +54,35 @@ impl<S: Store> DenialCache<S> {
     fn answer_known(&self, batch: &mut Batch) -> Vec<usize> {
         let now = batch.now();
         let mut unknown = Vec::new();
-        batch.answer_each(|index, key, entry| {
-            if entry.action == Action::Forget {
-                self.denials.forget(key);
+        batch.forget_outcomes();
+        batch.answer_on(|unit, outcomes| {
+            match self.known_unit(unit, now) {
+                Some(known) => outcomes.extend(known.into_iter().map(Ok)),
+                None => {
+                    unknown.extend(unit.first..unit.first + unit.entries.len());
+                    outcomes.extend(unit.entries.iter().map(|_| Ok(Outcome::default())));
+                }
             }
-            Ok(self.known(key, entry, now).unwrap_or_else(|| {
-                unknown.push(index);
-                Outcome::default()
-            }))
+            true
         });
         self.answered.fetch_add((batch.len() - unknown.len()) as u64, Ordering::Relaxed);
         unknown
+    }
+
+    /// What the entries come to when that is known. One known denial denies a group; a bucket of it that nothing is known of
+    /// answers as one that was never used.
+    fn known_unit(&self, unit: Unit<'_>, now: Timestamp) -> Option<Vec<Outcome>> {
+        if let [entry] = unit.entries {
+            let key = unit.key(entry);
+            if entry.action == Action::Forget {
+                self.denials.forget(key);
+            }
+            return self.known(key, entry, now).map(|outcome| vec![outcome]);
+        }
+        let known: Vec<_> = unit.members().map(|(_, key, entry)| self.known(key, entry, now)).collect();
+        let is_denied = known.iter().flatten().any(|outcome| !outcome.allowed);
+        let answers = known.into_iter().zip(unit.entries);
+        is_denied.then(|| answers.map(|(known, entry)| known.unwrap_or_else(|| entry.look(None))).collect())
     }
 
     /// What the entry comes to, when its window is known to have nothing left. An entry with a time of its own is not

@@ -1,7 +1,7 @@
 //! A store that keeps its word when the one behind it fails: the operator's policy answers in its place.
 //!
 //! The policy speaks for each entry that failed, not for the batch: in a cluster only some of the buckets may be out of
-//! reach. An outage is counted hit by hit, and logged once.
+//! reach. A group fails, and is answered, as one. An outage is counted hit by hit, and logged once.
 //! What the store refuses because too much is asked of it at once is none: that the policy never lets through.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

@@ -5,13 +5,14 @@ use std::ops::Bound;
 
 use parking_lot::Mutex;
 
-use super::batch::{Batch, Change};
+use super::batch::{Batch, Change, Entry, Outcomes, Unit};
 use super::contract::Store;
 use super::counter_budget::{Bounds, WhenFull};
 use super::counter_budget::{CounterBudget, RoomLog};
 use super::error::StoreError;
 use super::listing::{Listing, Page};
-use crate::algorithm::State;
+use super::together::{self, Decided};
+use crate::algorithm::{Outcome, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::metrics::Metric;
 
@@ -91,36 +92,76 @@ impl Buckets {
     }
 }
 
+impl Buckets {
+    fn act(
+        &mut self,
+        key: &[u8],
+        entry: &Entry,
+        now: Timestamp,
+        budget: &CounterBudget,
+    ) -> Result<Outcome, StoreError> {
+        let known = self.states.get_mut(key);
+        if known.is_none()
+            && let Some(refusal) = budget.refusal(entry)
+        {
+            return refusal;
+        }
+        let (outcome, change) = entry.decide(known.as_ref().map(|(state, _)| state));
+        match (change, known) {
+            (Change::Keep, _) => {}
+            (Change::Set(state), Some(known)) => {
+                let expires = entry.expiry(&state, now);
+                *known = (state, expires);
+            }
+            (Change::Set(_), None) if !budget.begin() => return budget.refuse(entry),
+            (change, _) => self.make(change, key, entry, now, budget),
+        }
+        Ok(outcome)
+    }
+
+    fn act_together(&mut self, group: Unit<'_>, now: Timestamp, budget: &CounterBudget, outcomes: &mut Outcomes) {
+        let known: Vec<_> = group.entries.iter().map(|entry| self.states.get(group.key(entry))).collect();
+        let state = |place: usize| known.get(place).copied().flatten().map(|(state, _)| state);
+        match together::decide(group.entries, state, budget) {
+            Ok((decided, room)) => {
+                room.keep();
+                for (Decided { outcome, change }, entry) in decided.into_iter().zip(group.entries) {
+                    self.make(change, group.key(entry), entry, now, budget);
+                    outcomes.push(Ok(outcome));
+                }
+            }
+            Err(error) => outcomes.extend(group.entries.iter().map(|_| Err(error.clone()))),
+        }
+    }
+
+    /// Makes the change; there is room for the bucket.
+    fn make(&mut self, change: Change, key: &[u8], entry: &Entry, now: Timestamp, budget: &CounterBudget) {
+        match change {
+            Change::Keep => {}
+            Change::Set(state) => {
+                let expires = entry.expiry(&state, now);
+                self.states.insert(key.into(), (state, expires));
+            }
+            Change::Clear => {
+                self.states.remove(key);
+                budget.forget();
+            }
+        }
+    }
+}
+
 impl Store for MemoryStore {
     async fn apply(&self, batch: &mut Batch) {
         let now = batch.now();
         let mut buckets = self.buckets.lock();
         buckets.sweep(now, SWEPT_AT_ONCE.max(2 * batch.len()), &self.budget);
-        batch.answer_each(|_, key, entry| {
-            let known = buckets.states.get_mut(key);
-            if known.is_none()
-                && let Some(refusal) = self.budget.refusal(entry)
-            {
-                return refusal;
+        batch.forget_outcomes();
+        batch.answer_on(|unit, outcomes| {
+            match unit.entries {
+                [entry] => outcomes.push(buckets.act(unit.key(entry), entry, now, &self.budget)),
+                _ => buckets.act_together(unit, now, &self.budget, outcomes),
             }
-            let (outcome, change) = entry.decide(known.as_ref().map(|(state, _)| state));
-            match (change, known) {
-                (Change::Set(state), Some(known)) => {
-                    let expires = entry.expiry(&state, now);
-                    *known = (state, expires);
-                }
-                (Change::Set(_), None) if !self.budget.begin() => return self.budget.refuse(entry),
-                (Change::Set(state), None) => {
-                    let expires = entry.expiry(&state, now);
-                    buckets.states.insert(key.into(), (state, expires));
-                }
-                (Change::Clear, Some(_)) => {
-                    buckets.states.remove(key);
-                    self.budget.forget();
-                }
-                (Change::Keep, _) | (Change::Clear, None) => {}
-            }
-            Ok(outcome)
+            true
         });
         buckets.room_log.note(&self.budget, now);
     }

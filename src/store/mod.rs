@@ -26,6 +26,7 @@ mod rocks;
 mod rocks_options;
 #[cfg(test)]
 pub(crate) mod testing;
+mod together;
 mod uninterrupted;
 pub mod value;
 

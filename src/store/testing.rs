@@ -67,7 +67,12 @@ impl ScriptedStore {
             Some(b'+') => Some(StoreError::overloaded("no room")),
             _ => None,
         };
-        let failures: Vec<_> = batch.answers().map(|(key, _, _)| failure(key)).collect();
+        // One that fails fails its group.
+        let failures = batch.units(0).flat_map(|unit| {
+            let failure = unit.members().find_map(|(_, key, _)| failure(key));
+            vec![failure; unit.entries.len()]
+        });
+        let failures: Vec<_> = failures.collect();
         for (outcome, failure) in batch.outcomes.iter_mut().zip(failures) {
             if let Some(error) = failure {
                 *outcome = Err(error);
@@ -90,11 +95,30 @@ pub fn outcomes(
     now: Timestamp,
     actions: &[(&str, Limit, Action)],
 ) -> Vec<Result<Outcome, StoreError>> {
+    applied(store, batch(now, actions))
+}
+
+/// The outcomes of `actions`, applied as one group.
+pub fn outcomes_together(
+    store: &impl Store,
+    now: Timestamp,
+    actions: &[(&str, Limit, Action)],
+) -> Vec<Result<Outcome, StoreError>> {
+    let mut batch = batch(now, actions);
+    batch.group(0);
+    applied(store, batch)
+}
+
+fn batch(now: Timestamp, actions: &[(&str, Limit, Action)]) -> Batch {
     let mut batch = Batch::default();
     batch.begin(now);
     for (key, limit, action) in actions {
         batch.push(*limit, *action, now, |out| out.extend_from_slice(key.as_bytes()));
     }
+    batch
+}
+
+fn applied(store: &impl Store, mut batch: Batch) -> Vec<Result<Outcome, StoreError>> {
     wait(store.apply(&mut batch));
     (0..batch.len()).map(|index| batch.outcome(index)).collect()
 }

@@ -5,7 +5,7 @@ use crate::algorithm::{Ask, TokenBucket};
 use crate::clock::NANOS_PER_SECOND;
 use crate::store::Uninterrupted;
 use crate::store::memory::MemoryStore;
-use crate::store::testing::{LOOK, ScriptedStore, TAKE, at, outcomes, wait, window};
+use crate::store::testing::{LOOK, ScriptedStore, TAKE, at, outcomes, outcomes_together, wait, window};
 use proptest::prelude::*;
 
 fn cache(entries: usize) -> DenialCache<ScriptedStore> {
@@ -30,6 +30,26 @@ fn a_used_up_window_is_denied_from_memory_until_it_ends() {
     assert_eq!(hit(&cache, 59, "a"), ((false, 0, 1), false));
     assert_eq!(hit(&cache, 60, "a"), ((true, 1, 60), true));
     assert_eq!(cache.answered(), 2);
+}
+
+#[test]
+fn one_known_denial_denies_a_group_and_what_is_not_asked_answers_as_if_it_was_never_used() {
+    let cache = cache(8);
+    let (one, five) = (window(1, 60), window(5, 60));
+    let hit = |seconds, keys: [(&str, Limit, Action); 2]| {
+        let before = cache.inner().asked.load(Relaxed);
+        let outcomes = outcomes_together(&cache, at(seconds), &keys);
+        let told: Vec<_> = outcomes.into_iter().map(|o| o.map(|o| (o.allowed, o.left)).unwrap()).collect();
+        (told, cache.inner().asked.load(Relaxed) - before)
+    };
+    assert_eq!(hit(0, [("a", one, TAKE), ("b", five, TAKE)]), (vec![(true, 0), (true, 4)], 2));
+    assert_eq!(hit(1, [("a", one, TAKE), ("b", five, TAKE)]), (vec![(false, 0), (true, 5)], 0));
+    // What the group learned is known of each bucket alone, and other groups are asked about whole.
+    assert_eq!(hit(2, [("c", one, TAKE), ("b", five, TAKE)]), (vec![(true, 0), (true, 3)], 2));
+    let alone = outcomes(&cache, at(3), &[("c", one, TAKE), ("b", five, TAKE)]);
+    assert!(!alone[0].as_ref().unwrap().allowed && alone[1].as_ref().unwrap().left == 2);
+    assert_eq!(cache.answered(), 3);
+    assert_eq!(hit(60, [("a", one, TAKE), ("b", five, TAKE)]).1, 2, "its window is over");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::*;
-use crate::store::testing::{LOOK, ScriptedStore, TAKE, at, outcomes, window};
+use crate::store::testing::{LOOK, ScriptedStore, TAKE, at, outcomes, outcomes_together, window};
 
 fn fallback(policy: FailurePolicy) -> FallbackStore<ScriptedStore> {
     FallbackStore::new(ScriptedStore::default(), policy, Clock::system())
@@ -40,6 +40,25 @@ fn a_policy_answers_only_while_the_store_fails() {
     assert_eq!(down(FailurePolicy::Deny), [Ok((false, 0, 1)), Ok((false, 0, 1))]);
     assert_eq!(down(FailurePolicy::Allow), [Ok((true, 2, 60)), Ok((true, 2, 60))]);
     assert_eq!(down(FailurePolicy::Local { buckets: 9 }), [Ok((true, 2, 60)), Ok((true, 1, 60))]);
+}
+
+#[test]
+fn a_group_of_which_one_bucket_fails_is_answered_whole_by_the_policy() {
+    let answers = |policy| {
+        let store = fallback(policy);
+        let group = |seconds| {
+            let group = [("!", window(1, 60), TAKE), ("b", window(5, 60), TAKE)];
+            let told = outcomes_together(&store, at(seconds), &group).into_iter();
+            told.map(|o| o.map(|o| (o.allowed, o.left)).map_err(|_| ())).collect::<Vec<_>>()
+        };
+        [group(0), group(1)]
+    };
+    assert_eq!(answers(FailurePolicy::Error), [[Err(()), Err(())], [Err(()), Err(())]]);
+    assert_eq!(answers(FailurePolicy::Deny), [[Ok((false, 0)), Ok((false, 0))], [Ok((false, 0)), Ok((false, 0))]]);
+    assert_eq!(answers(FailurePolicy::Allow), [[Ok((true, 0)), Ok((true, 4))], [Ok((true, 0)), Ok((true, 4))]]);
+    // The second is denied whole: what it would have taken of the other bucket is there.
+    let local = answers(FailurePolicy::Local { buckets: 9 });
+    assert_eq!(local, [[Ok((true, 0)), Ok((true, 4))], [Ok((false, 0)), Ok((true, 4))]]);
 }
 
 #[test]

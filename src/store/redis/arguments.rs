@@ -24,6 +24,11 @@ impl Arguments {
         self.push(itoa::Buffer::new().format(number));
     }
 
+    pub(super) fn append(&mut self, others: &Self) {
+        self.bytes.extend_from_slice(&others.bytes);
+        self.len += others.len;
+    }
+
     pub(super) fn len(&self) -> usize {
         self.len
     }

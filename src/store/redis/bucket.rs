@@ -5,10 +5,10 @@
 //! Lua's numbers are doubles, exact below 2^53, and nanoseconds since 1970 are more: `lua/numbers.lua` calculates with
 //! whole numbers of any size. Numbers go to and fro as decimal text, so that MONITOR and GET show something to people.
 
+use super::actions::{Actions, words};
 use super::arguments::Arguments;
-use super::call::{Call, Failure, Script};
-use super::group::{Group, words};
-use super::reply::Reply;
+use super::call::{Call, Script};
+use super::reply::Elements;
 use crate::algorithm::{CalendarId, Limit, Outcome};
 use crate::calendar::Calendar;
 use crate::clock::Timestamp;
@@ -16,26 +16,38 @@ use crate::store::batch::{Action, Batch};
 
 /// The script of the algorithm in `lua/`.
 macro_rules! script {
-    ($($algorithm:literal),+) => {
-        Script::new(concat!(
+    ($name:literal, $($algorithm:literal),+) => {
+        Script::new($name, concat!(
             include_str!("lua/numbers.lua"),
-            include_str!("lua/decide.lua"),
-            $(include_str!(concat!("lua/", $algorithm, ".lua")),)+
-            include_str!("lua/apply.lua"),
+            include_str!("lua/clock.lua"),
+            bucket_text!($($algorithm),+),
         ))
     };
 }
 
-static CALENDAR_WINDOW: Script = script!("fixed_window", "calendar_window");
-static FIXED_WINDOW: Script = script!("fixed_window");
-static SLIDING_WINDOW: Script = script!("sliding_window");
-static SLIDING_LOG: Script = script!("sliding_log");
-static TOKEN_BUCKET: Script = script!("token_bucket");
-static LEAKY_BUCKET: Script = script!("leaky_bucket");
+/// What a script has besides numbers and the time.
+macro_rules! bucket_text {
+    ($($algorithm:literal),+) => {
+        concat!(
+            include_str!("lua/decide.lua"),
+            $(include_str!(concat!("lua/", $algorithm, ".lua")),)+
+            include_str!("lua/apply.lua"),
+        )
+    };
+}
 
-/// The call that applies a group's actions to its bucket; it takes the group's key.
-pub(super) fn call(batch: &Batch, group: &mut Group) -> Call {
-    let script = match group.limit {
+pub(super) use bucket_text;
+
+static CALENDAR_WINDOW: Script = script!("calendar-window", "fixed_window", "calendar_window");
+static FIXED_WINDOW: Script = script!("fixed-window", "fixed_window");
+static SLIDING_WINDOW: Script = script!("sliding-window", "sliding_window");
+static SLIDING_LOG: Script = script!("sliding-log", "sliding_log");
+static TOKEN_BUCKET: Script = script!("token-bucket", "token_bucket");
+static LEAKY_BUCKET: Script = script!("leaky-bucket", "leaky_bucket");
+
+/// The call that applies the actions to their bucket; it takes their key.
+pub(super) fn call(batch: &Batch, asked: &mut Actions) -> Call {
+    let script = match asked.limit {
         Limit::FixedWindow(_) => &FIXED_WINDOW,
         Limit::CalendarWindow(_) => &CALENDAR_WINDOW,
         Limit::SlidingWindow(_) => &SLIDING_WINDOW,
@@ -43,13 +55,14 @@ pub(super) fn call(batch: &Batch, group: &mut Group) -> Call {
         Limit::TokenBucket(_) => &TOKEN_BUCKET,
         Limit::LeakyBucket(_) => &LEAKY_BUCKET,
     };
-    let mut arguments = Arguments::with_capacity(1 + group.indices.len());
-    let at = group.entries(batch).next().map_or(batch.now(), |entry| entry.at);
-    arguments.push(&numbers(&group.limit, at));
-    for entry in group.entries(batch) {
+    let mut arguments = Arguments::with_capacity(1 + asked.indices.len());
+    let at = asked.entries(batch).next().map_or(batch.now(), |entry| entry.at);
+    arguments.push(&numbers(&asked.limit, at));
+    for entry in asked.entries(batch) {
         arguments.push(&action(entry.action, batch.brought_time(entry)));
     }
-    Call::Script { script, key: std::mem::take(&mut group.key), arguments, actions: group.indices.len() }
+    let (key, actions) = (std::mem::take(&mut asked.key), asked.indices.len());
+    Call::Script { script, key, other_keys: Vec::new(), arguments, actions }
 }
 
 /// The limit's numbers, in the order in which the algorithm's script reads them.
@@ -82,18 +95,13 @@ fn action(action: Action, at: Option<Timestamp>) -> String {
     }
 }
 
-/// What the script's reply means for each of the group's actions.
-pub(super) fn outcomes(group: &Group, reply: &Reply) -> Result<Vec<Outcome>, Failure> {
-    let foreign = Failure::Foreign("a bucket script's reply does not have one outcome for each action");
-    let Some(mut texts) = reply.elements().filter(|texts| texts.len() == group.indices.len()) else {
-        return Err(foreign);
-    };
-    let outcomes: Option<_> = group.indices.iter().map(|_| outcome(texts.text()?)).collect();
-    outcomes.ok_or(foreign)
+/// Reads the outcome of the next action from the script's reply.
+pub(super) fn outcome(reply: &mut Elements<'_>) -> Option<Outcome> {
+    read(reply.text()?)
 }
 
 /// Reads `allowed before left reset_ns retry_ns session`, the last two `-` where there is none.
-fn outcome(text: &str) -> Option<Outcome> {
+fn read(text: &str) -> Option<Outcome> {
     let mut words = text.split(' ');
     let mut number = || match words.next()? {
         "-" => Some(None),
@@ -113,23 +121,26 @@ fn outcome(text: &str) -> Option<Outcome> {
 mod tests {
     use super::*;
     use crate::algorithm::{Ask, LeakyBucket, SlidingLog};
-    use crate::store::redis::group::groups_of;
+    use crate::store::redis::actions::{Asked, asked_by};
+    use crate::store::redis::reply::Reply;
+    use crate::store::redis::script_calls;
 
-    fn group(limit: Limit) -> (Batch, Vec<Group>) {
+    fn asked(limit: Limit) -> (Batch, Vec<Asked>) {
         let mut batch = Batch::default();
         let drain = Action::Ask(Ask::Drain { cost: 3, strict: true });
         for (action, at) in [(drain, Timestamp::MAX), (Action::Forget, batch.now())] {
             batch.push(limit, action, at, |key| key.push(b'a'));
         }
-        let groups = groups_of(&batch);
-        (batch, groups)
+        let asked = asked_by(&batch);
+        (batch, asked)
     }
 
     #[test]
     fn a_call_says_in_decimals_what_is_asked() {
         let arguments = |limit| {
-            let (batch, mut groups) = group(limit);
-            let Call::Script { arguments, .. } = call(&batch, &mut groups[0]) else { panic!("no script") };
+            let (batch, mut asked) = asked(limit);
+            let call = script_calls::call(&batch, &mut asked[0]);
+            let Call::Script { arguments, .. } = call else { panic!("no script") };
             String::from_utf8(arguments.as_bytes().to_vec()).unwrap()
         };
         let actions = "$29\r\nstrict 3 18446744073709551615\r\n$12\r\nforget 0 now\r\n";
@@ -141,8 +152,8 @@ mod tests {
 
     #[test]
     fn every_action_has_its_outcome_or_the_reply_is_foreign() {
-        let (_, groups) = group(Limit::LeakyBucket(LeakyBucket::new(9, 4, 70).unwrap()));
-        let read = |texts: &[&str]| outcomes(&groups[0], &Reply::texts(texts));
+        let (batch, asked) = asked(Limit::LeakyBucket(LeakyBucket::new(9, 4, 70).unwrap()));
+        let read = |texts: &[&str]| script_calls::outcomes(&batch, &asked[0], &Reply::texts(texts));
         let taken = Outcome {
             allowed: true,
             before: 9,

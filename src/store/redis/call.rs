@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use redis::cluster_routing::Slot;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use super::arguments::Arguments;
@@ -10,9 +11,6 @@ use super::command::{write_argument, write_command, write_head};
 use super::reply::Reply;
 use crate::store::error::StoreError;
 use crate::store::listing::invalid_cursor;
-
-/// How many keys each script has.
-const KEYS: &str = "1";
 
 /// The key that tells whether writes are taken.
 pub(super) const PROBE: &[u8] = b"divvy.probe";
@@ -36,32 +34,36 @@ const OUT_OF_ORDER: [&str; 13] = [
     "ASK",
 ];
 
-/// A Lua script of one key.
+/// A Lua script.
 pub(super) struct Script {
+    /// What the script of groups calls it.
+    pub name: &'static str,
     text: &'static str,
     /// What its calls begin with, after their number of words.
     by_hash: OnceLock<Vec<u8>>,
 }
 
 impl Script {
-    pub(super) const fn new(text: &'static str) -> Self {
-        Self { text, by_hash: OnceLock::new() }
+    pub(super) const fn new(name: &'static str, text: &'static str) -> Self {
+        Self { name, text, by_hash: OnceLock::new() }
     }
 
     fn by_hash(&self) -> &[u8] {
         self.by_hash.get_or_init(|| {
             let mut out = Vec::new();
-            write_words(&["EVALSHA", redis::Script::new(self.text).get_hash(), KEYS], &mut out);
+            write_words(&["EVALSHA", redis::Script::new(self.text).get_hash()], &mut out);
             out
         })
     }
 }
 
-/// One call; those that decide are on one key.
+/// One call.
 pub(super) enum Call {
     Script {
         script: &'static Script,
         key: Vec<u8>,
+        /// Of a group's other buckets.
+        other_keys: Vec<Vec<u8>>,
         arguments: Arguments,
         /// How many of a batch's actions it takes.
         actions: usize,
@@ -87,6 +89,12 @@ impl Call {
         }
     }
 
+    /// Whether all of its keys are in the slot of the first.
+    pub(super) fn is_in_one_slot(&self) -> bool {
+        let Self::Script { key, other_keys, .. } = self else { return true };
+        other_keys.iter().all(|other| Slot::for_key(other) == Slot::for_key(key))
+    }
+
     /// How many of a batch's actions it takes.
     pub(super) fn actions(&self) -> usize {
         if let Self::Script { actions, .. } = self { *actions } else { 0 }
@@ -100,10 +108,10 @@ impl Call {
     /// Writes the command; a script by its hash, which Redis may have forgotten (after a restart, a failover, SCRIPT FLUSH).
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Script { script, key, arguments, .. } => {
-                write_head(4 + arguments.len(), out);
+            Self::Script { script, key, other_keys, arguments, .. } => {
+                write_head(4 + other_keys.len() + arguments.len(), out);
                 out.extend_from_slice(script.by_hash());
-                write_argument(key, out);
+                write_keys(key, other_keys, out);
                 out.extend_from_slice(arguments.as_bytes());
             }
             Self::Probe { key } => write_command(&[b"SET", key, b"1", b"PX", b"1"], out),
@@ -119,12 +127,19 @@ impl Call {
 
     /// The same with the script's text, which makes Redis remember the script.
     pub(super) fn write_with_text(&self, out: &mut Vec<u8>) {
-        let Self::Script { script, key, arguments, .. } = self else { return self.write(out) };
-        write_head(4 + arguments.len(), out);
-        write_words(&["EVAL", script.text, KEYS], out);
-        write_argument(key, out);
+        let Self::Script { script, key, other_keys, arguments, .. } = self else { return self.write(out) };
+        write_head(4 + other_keys.len() + arguments.len(), out);
+        write_words(&["EVAL", script.text], out);
+        write_keys(key, other_keys, out);
         out.extend_from_slice(arguments.as_bytes());
     }
+}
+
+/// How many there are, and the keys.
+fn write_keys(key: &[u8], other_keys: &[Vec<u8>], out: &mut Vec<u8>) {
+    write_argument(itoa::Buffer::new().format(1 + other_keys.len()).as_bytes(), out);
+    write_argument(key, out);
+    other_keys.iter().for_each(|key| write_argument(key, out));
 }
 
 fn write_words(words: &[&str], out: &mut Vec<u8>) {
@@ -149,6 +164,8 @@ pub(super) enum Failure {
     AtNode(Arc<str>, Arc<Failure>),
     /// No node of the cluster has the key's slot.
     NoNode,
+    /// It was not sent: no node of a cluster has all of its keys.
+    ManySlots,
     /// Redis answered, but not what it should have.
     Foreign(&'static str),
     /// A listing was to go on where no page has ended, or where one ended before the cluster changed.
@@ -184,7 +201,7 @@ impl Failure {
     /// Whether it is certain that the call was not carried out.
     pub(super) fn was_not_done(&self) -> bool {
         match self {
-            Self::Unreachable(_) | Self::Suspended(_) | Self::NoNode => true,
+            Self::Unreachable(_) | Self::Suspended(_) | Self::NoNode | Self::ManySlots => true,
             Self::Redis(error) => matches!(
                 error.kind(),
                 ErrorKind::Server(
@@ -220,7 +237,7 @@ impl Failure {
                 None => error.is_io_error() || error.is_connection_dropped(),
             },
             Self::AtNode(_, failure) => failure.is_outage(),
-            Self::Overloaded | Self::Foreign(_) | Self::Cursor(_) => false,
+            Self::Overloaded | Self::ManySlots | Self::Foreign(_) | Self::Cursor(_) => false,
         }
     }
 
@@ -262,6 +279,10 @@ impl Failure {
             }
             Self::Redis(error) => format!("Redis at {name}: {error}"),
             Self::NoNode => format!("no node of the Redis cluster at {name} serves this key's slot"),
+            Self::ManySlots => format!(
+                "the Redis cluster at {name} keeps these counters in different slots, so it cannot take from them together: \
+                 nothing was taken (docs/redis.md, \"Clusters\")"
+            ),
             Self::Foreign(wanted) => format!("Redis at {name} sent an unexpected reply: {wanted}"),
             Self::Cursor(cursor) => invalid_cursor(cursor).to_string(),
         }

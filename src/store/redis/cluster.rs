@@ -90,6 +90,10 @@ impl Cluster {
             asking: false,
         };
         let mut routed: Vec<RoutedCall> = calls.iter().enumerate().map(route).collect();
+        for (reply, _) in replies.iter_mut().zip(calls).filter(|(_, call)| !call.is_in_one_slot()) {
+            *reply = Err(Failure::ManySlots);
+        }
+        routed.retain(|routed| calls.get(routed.index).is_some_and(Call::is_in_one_slot));
         if let Err(failure) = self.known_slots(deadline).await {
             return vec![Err(failure); calls.len()];
         }

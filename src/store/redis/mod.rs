@@ -1,7 +1,8 @@
 //! The store whose counters live in Redis (or Valkey): divvy is then a stateless tier in front of it.
 //!
 //! A batch is one pipelined round trip. Every call touches one key, so that it works across a cluster's slots, and all
-//! of a batch's actions on one bucket are one call, so that they take effect in the batch's order. There are two kinds:
+//! of a batch's actions on one bucket are one call, so that they take effect in the batch's order. Only a group's call
+//! ([`together`]) touches several, which a cluster must have in one slot. There are two kinds:
 //! - A rule's fixed window is Divvy's own key with Divvy's own meaning ([`window`]): one script in Redis decides, by
 //!   Redis's clock, so that the original and divvy can count side by side.
 //! - Everything else is a state of one of the algorithms ([`bucket`]): one script each decides in Redis what this crate's
@@ -10,6 +11,7 @@
 //! Nothing is ever sent twice unless Redis said that it did not do it: a call whose reply got lost is an error, and may
 //! or may not have counted once.
 
+mod actions;
 mod answers;
 mod arguments;
 mod breaker;
@@ -17,7 +19,6 @@ mod bucket;
 mod call;
 mod cluster;
 mod command;
-mod group;
 mod in_flight;
 mod invalid_target;
 mod io_error;
@@ -34,14 +35,15 @@ mod source;
 mod stream;
 mod target;
 mod tls;
+mod together;
 mod window;
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use self::actions::asked_by;
 use self::call::{Call, Failure};
-use self::group::groups_of;
 pub use self::invalid_target::InvalidRedisTarget;
 pub use self::options::{DEFAULT_REDIS_TIMEOUT, RedisOptions, RedisSentinel};
 use self::scan::{Scan, Scanned};
@@ -79,15 +81,15 @@ impl RedisStore {
 impl Store for RedisStore {
     async fn apply(&self, batch: &mut Batch) {
         let deadline = self.deadline();
-        let mut groups = groups_of(batch);
-        let calls: Vec<Call> = groups.iter_mut().map(|group| script_calls::call(batch, group)).collect();
+        let mut asked = asked_by(batch);
+        let calls: Vec<Call> = asked.iter_mut().map(|asked| script_calls::call(batch, asked)).collect();
         let replies = self.target.exchange(&calls, deadline).await;
         let mut answers: Vec<Option<Result<Outcome, StoreError>>> = vec![None; batch.len()];
-        for (group, reply) in groups.iter().zip(replies) {
-            let outcomes = reply.and_then(|reply| script_calls::outcomes(batch, group, &reply));
+        for (asked, reply) in asked.iter().zip(replies) {
+            let outcomes = reply.and_then(|reply| script_calls::outcomes(batch, asked, &reply));
             match outcomes.map_err(|failure| self.describe(&failure)) {
-                Ok(outcomes) => set(&mut answers, group.indices.iter().zip(outcomes.into_iter().map(Ok))),
-                Err(error) => set(&mut answers, group.indices.iter().map(|index| (index, Err(error.clone())))),
+                Ok(outcomes) => set(&mut answers, asked.indices().zip(outcomes.into_iter().map(Ok))),
+                Err(error) => set(&mut answers, asked.indices().map(|index| (index, Err(error.clone())))),
             }
         }
         let mut answers = answers.into_iter();
@@ -152,12 +154,12 @@ impl RedisStore {
 }
 
 /// Puts each answer in the place of its action.
-fn set<'a>(
+fn set(
     places: &mut [Option<Result<Outcome, StoreError>>],
-    answers: impl Iterator<Item = (&'a usize, Result<Outcome, StoreError>)>,
+    answers: impl Iterator<Item = (usize, Result<Outcome, StoreError>)>,
 ) {
     for (index, answer) in answers {
-        if let Some(place) = places.get_mut(*index) {
+        if let Some(place) = places.get_mut(index) {
             *place = Some(answer);
         }
     }

@@ -3,10 +3,10 @@
 //! Absent: set to what is left of the limit, with the window as its time to live. Enough left: decrease. Otherwise
 //! denied, and untouched. Redis's clock ends the window; an action's own time has no part in it.
 
+use super::actions::{Actions, words};
 use super::arguments::Arguments;
-use super::call::{Call, Failure, Script};
-use super::group::{Group, words};
-use super::reply::Reply;
+use super::call::{Call, Script};
+use super::reply::Elements;
 use crate::algorithm::{FixedWindow, Limit, Outcome};
 use crate::clock::NANOS_PER_MILLI;
 use crate::store::batch::{Action, Batch, Entry};
@@ -21,21 +21,22 @@ type Answer = [i64; 4];
 /// back. Credits are below 2^53, so Lua's numbers hold them exactly; `%.0f` writes them without an exponent.
 pub const WINDOW_SCRIPT: &str = include_str!("lua/window.lua");
 
-static TAKE: Script = Script::new(WINDOW_SCRIPT);
+static TAKE: Script = Script::new("window", WINDOW_SCRIPT);
 
-/// The call that applies a group's actions to its window; it takes the group's key.
-pub(super) fn call(batch: &Batch, group: &mut Group) -> Call {
-    let mut arguments = Arguments::with_capacity(2 + 2 * group.indices.len());
-    if let Some((credits, window_ms)) = group.entries(batch).find_map(numbers) {
+/// The call that applies the actions to their window; it takes their key.
+pub(super) fn call(batch: &Batch, asked: &mut Actions) -> Call {
+    let mut arguments = Arguments::with_capacity(2 + 2 * asked.indices.len());
+    if let Some((credits, window_ms)) = asked.entries(batch).find_map(numbers) {
         arguments.push_number(credits);
         arguments.push_number(window_ms);
     }
-    for entry in group.entries(batch) {
+    for entry in asked.entries(batch) {
         let (name, cost) = words(entry.action);
         arguments.push(name);
         arguments.push_number(cost);
     }
-    Call::Script { script: &TAKE, key: std::mem::take(&mut group.key), arguments, actions: group.indices.len() }
+    let (key, actions) = (std::mem::take(&mut asked.key), asked.indices.len());
+    Call::Script { script: &TAKE, key, other_keys: Vec::new(), arguments, actions }
 }
 
 /// A window's credits, and its length in milliseconds, rounded up: Redis knows no shorter time.
@@ -44,18 +45,12 @@ fn numbers(entry: &Entry) -> Option<(u64, u64)> {
     Some((credits.get(), window_ns.get().div_ceil(NANOS_PER_MILLI)))
 }
 
-/// What the script's reply means for each of the group's actions.
-pub(super) fn outcomes(batch: &Batch, group: &Group, reply: &Reply) -> Result<Vec<Outcome>, Failure> {
-    let foreign = Failure::Foreign("a window script's reply does not have four numbers for each action");
-    let Some(mut numbers) = reply.elements().filter(|numbers| numbers.len() == 4 * group.indices.len()) else {
-        return Err(foreign);
-    };
-    let mut answer = || Some([numbers.number()?, numbers.number()?, numbers.number()?, numbers.number()?]);
-    let outcomes: Option<_> = group.entries(batch).map(|entry| Some(outcome(entry, &answer()?))).collect();
-    outcomes.ok_or(foreign)
+/// Reads the outcome of the next action, which is the entry's, from the script's reply.
+pub(super) fn outcome(entry: &Entry, reply: &mut Elements<'_>) -> Option<Outcome> {
+    Some(read(entry, &[reply.number()?, reply.number()?, reply.number()?, reply.number()?]))
 }
 
-fn outcome(entry: &Entry, &[allowed, before, left, ttl_ms]: &Answer) -> Outcome {
+fn read(entry: &Entry, &[allowed, before, left, ttl_ms]: &Answer) -> Outcome {
     let allowed = allowed == 1;
     let Action::Ask(ask) = entry.action else { return Outcome { allowed, ..Outcome::default() } };
     let number = |signed: i64| u64::try_from(signed).unwrap_or(0);
@@ -78,7 +73,10 @@ mod tests {
     use super::*;
     use crate::algorithm::Ask;
     use crate::clock::Timestamp;
-    use crate::store::redis::group::groups_of;
+    use crate::store::redis::actions::asked_by;
+    use crate::store::redis::call::Failure;
+    use crate::store::redis::reply::Reply;
+    use crate::store::redis::script_calls::outcomes;
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -94,12 +92,12 @@ mod tests {
 
     fn read(asks: &[Ask], numbers: &[i64]) -> Result<Vec<Outcome>, Failure> {
         let batch = batch(asks);
-        let groups = groups_of(&batch);
-        outcomes(&batch, &groups[0], &Reply::numbers(numbers))
+        let asked = asked_by(&batch);
+        outcomes(&batch, &asked[0], &Reply::numbers(numbers))
     }
 
     #[test]
-    fn every_action_of_a_group_gets_its_own_outcome() {
+    fn every_action_on_a_window_gets_its_own_outcome() {
         let outcomes = read(&[Ask::Take { cost: 4 }, Ask::Take { cost: 2 }], &[1, 5, 1, 60_000, 0, 1, 1, 60_000]);
         let taken = Outcome { allowed: true, before: 5, left: 1, reset_ns: 60 * SECOND, retry_ns: None, session: None };
         let denied = Outcome { allowed: false, before: 1, retry_ns: Some(60 * SECOND), ..taken };

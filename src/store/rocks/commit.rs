@@ -17,6 +17,8 @@
 //!    newer change in the journal.
 //! 6. A counter leaves the table only when its own record holds its newest state, on stable storage.
 //! 7. A change lies in the journal segment whose number it carries, or in the first commit after that segment.
+//! 8. A group's changes are in one commit: it makes them, and a commit takes changes, behind the same gate.
+//! 9. A counter's own record holds only what is committed. So no crash leaves a part of a group.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -140,6 +142,11 @@ impl GroupCommit {
     pub fn try_lead(self: &Arc<Self>) -> Option<Leader> {
         let mut queue = self.queue.lock();
         (!std::mem::replace(&mut queue.led, true)).then(|| Leader::of(self))
+    }
+
+    /// As [`Leader::begin`], when the leader's thread has ended and no change will be made any more.
+    pub fn begin_for_absent_leader(&self) -> u64 {
+        self.open.fetch_add(1, AcqRel)
     }
 
     /// Later waiters get an error; those that wait already are still served.

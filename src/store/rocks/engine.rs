@@ -14,13 +14,13 @@ use super::journal::Packer;
 use super::lookups::{InMemory, Lookups, Readers};
 use super::stored;
 use super::sync::{Mutex, RwLock, run_blocking, yield_now};
-use super::table::{Acted, Record, Surroundings, Table};
+use super::table::{Acted, ActedTogether, BetweenGroups, Record, Surroundings, Table};
 use super::timings::Timings;
 use super::unsynced::Unsynced;
 use super::write_back::{Scene, WriteBack};
 use crate::algorithm::Limit;
 use crate::clock::Timestamp;
-use crate::store::batch::Entry;
+use crate::store::batch::{Entry, Unit};
 use crate::store::counter_budget::CounterBudget;
 use crate::store::error::StoreError;
 use crate::store::outage::Outage;
@@ -129,12 +129,35 @@ impl<D: Disk> Engine<D> {
         lookups: &mut Lookups,
     ) -> Result<Option<Acted>, StoreError> {
         let surroundings = Surroundings { group: &self.group, health: &self.health, budget: &self.budget };
-        let load = |departures| match lookups.take(index, departures) {
+        let load = |departures| self.looked_up((index, key, entry), now, lookups, departures);
+        self.table.act(key, entry, now, surroundings, load)
+    }
+
+    /// As [`Engine::act`], for the entries of a group.
+    pub fn act_together(
+        &self,
+        group: Unit<'_>,
+        now: Timestamp,
+        lookups: &mut Lookups,
+    ) -> Result<Option<ActedTogether>, StoreError> {
+        let surroundings = Surroundings { group: &self.group, health: &self.health, budget: &self.budget };
+        let load = |member, departures| self.looked_up(member, now, lookups, departures);
+        self.table.act_together(group, now, surroundings, load)
+    }
+
+    /// The counter's record: as it was looked up, if that still counts; `None` when it has to be looked up again.
+    fn looked_up(
+        &self,
+        (index, key, entry): (usize, &[u8], &Entry),
+        now: Timestamp,
+        lookups: &mut Lookups,
+        departures: u32,
+    ) -> Result<Option<Record>, StoreError> {
+        match lookups.take(index, departures) {
             Some(record) => record.map(Some),
             None if lookups.may_go_on() => Ok(None),
             None => self.load(key, entry, now).map(Some),
-        };
-        self.table.act(key, entry, now, surroundings, load)
+        }
     }
 
     /// The counter's record.
@@ -250,11 +273,15 @@ impl<D: Disk> Engine<D> {
     fn commit(&self, number: u64, patience: Patience) -> Option<Result<(), StoreError>> {
         let committer = &mut *self.committer.lock();
         let begun = self.timings.now();
-        self.table.take_journal(&mut committer.packer, &mut committer.record);
+        let between_groups = self.table.between_groups();
+        self.table.take_journal(&between_groups, &mut committer.packer, &mut committer.record);
         let result = match self.health.condition() {
-            Condition::Well => self.append(number, &committer.record, patience)?,
+            Condition::Well => {
+                drop(between_groups);
+                self.append(number, &committer.record, patience)?
+            }
             Condition::Broken => Err(self.health.fault().unwrap_or_else(reopening)),
-            Condition::Reopened => self.catch_up(number, &committer.record),
+            Condition::Reopened => self.catch_up(number, &committer.record, between_groups),
         };
         committer.outage.note(&result);
         if result.is_ok() && !committer.record.is_empty() {
@@ -306,11 +333,13 @@ impl<D: Disk> Engine<D> {
 
     /// The first commit after the database was opened again. Memory is ahead of the disk, and what of the journal since
     /// the last fsync has reached it is unknown: those changes are committed again.
-    fn catch_up(&self, number: u64, record: &[u8]) -> Result<(), StoreError> {
+    /// Counters are committed as they are now: also those of a group are, since the record was taken.
+    fn catch_up(&self, number: u64, record: &[u8], between_groups: BetweenGroups<'_>) -> Result<(), StoreError> {
         let unsynced = self.unsynced.take();
         let caught_up = self.with_disk(|disk| {
             let mut changes = Vec::new();
-            self.table.change_again(unsynced.iter().chain([record]), &mut changes)?;
+            self.table.change_again(&between_groups, unsynced.iter().chain([record]), &mut changes)?;
+            drop(between_groups);
             let mut again = Vec::new();
             if !changes.is_empty() {
                 Packer::default().pack(&changes, &mut again);
@@ -344,7 +373,7 @@ impl<D: Disk> Engine<D> {
         self.on_well_disk(|disk| self.write_back.run_oldest(self.scene(disk)))
     }
 
-    /// Brings all counters' own records up to date.
+    /// Brings all counters' own records up to date with what is committed.
     ///
     /// # Errors
     /// When the disk refuses reads or writes.
@@ -355,6 +384,10 @@ impl<D: Disk> Engine<D> {
     /// As [`Engine::write_back`], but only counters that have expired by `now` are forgotten instead.
     pub(super) fn write_back_at(&self, now: Timestamp) -> Result<(), StoreError> {
         self.on_well_disk(|disk| {
+            // What nobody waits for (`lazy`) would have to wait for the next write-back.
+            if let Some(leader) = self.try_lead() {
+                self.lead(&leader);
+            }
             let (through, record, pending) = {
                 // No commit is under way: every change is in the journal, in this record, or pending.
                 let committer = self.committer.lock();
@@ -412,8 +445,8 @@ impl<D: Disk> Engine<D> {
     pub fn commit_rest(&self) -> Result<(), StoreError> {
         match self.group.try_lead() {
             Some(leader) => self.finish(&leader, leader.begin()),
-            // A leader exists that makes no commit.
-            None => self.write_back(),
+            // A leader exists that makes no commit: its thread has ended. Nothing is changed any more that it could write.
+            None => self.commit_patiently(self.group.begin_for_absent_leader()),
         }
     }
 

@@ -61,12 +61,13 @@ use self::shared::Shared;
 use self::table::Table;
 use self::timings::Timings;
 use super::backup_error::BackupError;
-use super::batch::{Batch, Entry};
+use super::batch::{Batch, Entry, Outcomes, Unit};
 use super::contract::Store;
 use super::counter_budget::CounterBudget;
 use super::error::StoreError;
 use super::listing::{Listing, Page};
 use super::rocks_options::{Durability, RocksOptions};
+use crate::clock::Timestamp;
 use crate::metrics::Metric;
 
 /// One in so many bytes of the memory for counters is for those that are being written back.
@@ -167,8 +168,11 @@ impl RocksStore {
     /// See [`BackupError`].
     pub async fn backup(&self, name: &str) -> Result<PathBuf, BackupError> {
         let place = self.backups.place(name)?;
+        // Hits that are answered and not committed yet (`lazy`) are in the table alone.
+        let committed = self.shared.engine.check().await;
         let shared = Arc::clone(&self.shared);
-        let taken = tokio::task::spawn_blocking(move || place.take(|dir| shared.checkpoint(dir)));
+        let copy = move |dir: &Path| committed.and_then(|()| shared.checkpoint(dir));
+        let taken = tokio::task::spawn_blocking(move || place.take(copy));
         taken.await.unwrap_or_else(|error| Err(BackupError::Broken(error.to_string())))
     }
 
@@ -212,15 +216,19 @@ impl Store for RocksStore {
             if needs_records {
                 engine.look_up(&mut lookups, batch.unanswered(), now).await;
             }
-            let mut act = |index, key: &[u8], entry: &Entry| {
-                let Some(acted) = engine.act((index, key, entry), now, &mut lookups)? else { return Ok(None) };
-                if acted.durable_after > durable {
-                    unsettled.push(index);
-                    durable_after = durable_after.max(acted.durable_after);
+            let is_done = batch.answer_on(|unit, outcomes| {
+                let acted_in = match unit.entries {
+                    [entry] => act(engine, (unit.first, unit.key(entry), entry), now, &mut lookups, outcomes),
+                    _ => act_together(engine, unit, now, &mut lookups, outcomes),
+                };
+                let Some(acted_in) = acted_in else { return false };
+                if acted_in > durable {
+                    unsettled.extend(unit.first..outcomes.len());
+                    durable_after = durable_after.max(acted_in);
                 }
-                Ok(Some(acted.outcome))
-            };
-            if batch.answer_on(|index, key, entry| act(index, key, entry).transpose()) {
+                true
+            });
+            if is_done {
                 break;
             }
             needs_records = true;
@@ -235,6 +243,12 @@ impl Store for RocksStore {
     }
 
     async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
+        if listing.cursor.is_none() {
+            // Counters that are only in the table and the journal so far have no key in RocksDB to be found by. Only what is
+            // committed can be written back.
+            self.shared.engine.check().await?;
+            self.blocking("write back", |shared| shared.engine.write_back()).await?;
+        }
         self.blocking("list counters", move |shared| shared.list(&listing)).await
     }
 
@@ -258,6 +272,43 @@ impl Store for RocksStore {
     }
 }
 
+/// Adds the entry's outcome. Returns the commit that makes what it saw durable; `None`, and nothing done, when the counter
+/// has to be looked up.
+fn act(
+    engine: &Engine<Database>,
+    entry: (usize, &[u8], &Entry),
+    now: Timestamp,
+    lookups: &mut Lookups,
+    outcomes: &mut Outcomes,
+) -> Option<u64> {
+    let (outcome, durable_after) = match engine.act(entry, now, lookups).transpose()? {
+        Ok(acted) => (Ok(acted.outcome), acted.durable_after),
+        Err(error) => (Err(error), 0),
+    };
+    outcomes.push(outcome);
+    Some(durable_after)
+}
+
+/// As [`act`], for the entries of a group.
+fn act_together(
+    engine: &Engine<Database>,
+    group: Unit<'_>,
+    now: Timestamp,
+    lookups: &mut Lookups,
+    outcomes: &mut Outcomes,
+) -> Option<u64> {
+    match engine.act_together(group, now, lookups).transpose()? {
+        Ok(acted) => {
+            outcomes.extend(acted.outcomes.into_iter().map(Ok));
+            Some(acted.durable_after)
+        }
+        Err(error) => {
+            outcomes.extend(group.entries.iter().map(|_| Err(error.clone())));
+            Some(0)
+        }
+    }
+}
+
 impl Shared {
     /// Expired counters that compactions and write-backs have dropped.
     fn expired_dropped(&self) -> u64 {
@@ -266,10 +317,6 @@ impl Shared {
 
     fn list(&self, listing: &Listing) -> Result<Page, StoreError> {
         let engine = &self.engine;
-        if listing.cursor.is_none() {
-            // Counters that are only in the table and the journal so far have no key in RocksDB to be found by.
-            engine.write_back()?;
-        }
         let mut page = Page::default();
         let mut looked_at = 0;
         let after = listing.start_after()?;
@@ -290,7 +337,6 @@ impl Shared {
 
     /// Copies the database, as it is now, into the new directory `dir`.
     fn checkpoint(&self, dir: &Path) -> Result<(), StoreError> {
-        // Hits that are answered and not committed yet (`lazy`) are in the table alone.
         self.engine.write_back()?;
         self.engine.with_disk(|database| database.checkpoint(dir))
     }

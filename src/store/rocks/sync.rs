@@ -14,7 +14,7 @@ pub use self::real::*;
 mod real {
     pub use std::sync::atomic;
 
-    pub use parking_lot::{Mutex, MutexGuard, RwLock};
+    pub use parking_lot::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
     pub use tokio::task::yield_now;
 
     /// Runs `work` on a thread that may block. `work` runs to its end, or not at all, even when the result is not waited
@@ -49,18 +49,22 @@ mod model {
     #[derive(Debug, Default)]
     pub struct RwLock<T>(sync::RwLock<T>);
 
-    pub use shuttle::sync::RwLockReadGuard;
+    pub use shuttle::sync::{RwLockReadGuard, RwLockWriteGuard};
 
     impl<T> RwLock<T> {
         pub fn new(value: T) -> Self {
             Self(sync::RwLock::new(value))
         }
 
+        pub fn read(&self) -> RwLockReadGuard<'_, T> {
+            self.0.read().unwrap()
+        }
+
         pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
             self.0.try_read().ok()
         }
 
-        pub fn write(&self) -> sync::RwLockWriteGuard<'_, T> {
+        pub fn write(&self) -> RwLockWriteGuard<'_, T> {
             self.0.write().unwrap()
         }
     }

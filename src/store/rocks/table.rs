@@ -8,11 +8,14 @@
 //! An entry need not hold its key: 74 bits of a hash whose secret is drawn at each start stand for it. That two of 100
 //! million keys share them has a probability of 3 · 10⁻⁷, and no client can bring it about.
 
+mod together;
+
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 
 use siphasher::sip128::SipHasher13;
 
+pub use self::together::ActedTogether;
 use super::commit::GroupCommit;
 use super::health::Health;
 use super::journal::{self, Packer};
@@ -22,7 +25,7 @@ use super::stripe::Stripe;
 use super::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
-use super::sync::{Mutex, MutexGuard};
+use super::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 use crate::algorithm::{Outcome, State};
 use crate::clock::Timestamp;
 use crate::store::batch::{Change, Entry};
@@ -83,6 +86,9 @@ pub struct Due<'a> {
     pub budget: &'a CounterBudget,
 }
 
+/// No group is at work: see [`Table::between_groups`].
+pub struct BetweenGroups<'a>(#[expect(dead_code, reason = "held, not read")] RwLockWriteGuard<'a, ()>);
+
 /// A change that was found in the journal when the store was opened.
 pub struct Replayed {
     pub hash: KeyHash,
@@ -116,6 +122,9 @@ pub struct Table {
     stripes: Box<[Mutex<Stripe>]>,
     /// One bit a stripe: set while it has staged changes that no commit took.
     pending: Box<[AtomicU64]>,
+    /// Held by a group while it changes its counters, and by a commit while it takes changes: it takes all of a group's,
+    /// or none. Comes before the stripes.
+    gate: RwLock<()>,
     pub marks: Marks,
     /// Which counters have records is known.
     knows_records: AtomicBool,
@@ -135,6 +144,7 @@ impl Table {
         Self {
             stripes: (0..STRIPES).map(|_| Mutex::new(Stripe::new(memory / STRIPES))).collect(),
             pending: (0..STRIPES.div_ceil(WORD_BITS)).map(|_| AtomicU64::new(0)).collect(),
+            gate: RwLock::default(),
             marks: Marks::new(),
             knows_records: AtomicBool::new(false),
             needs_records: AtomicBool::new(true),
@@ -172,11 +182,7 @@ impl Table {
         if index.is_none() && !stripe.holds_all {
             let Some(record) = load(*stripe.departures(hash.high))? else { return Ok(None) };
             stripe.loaded += 1;
-            if let Some((state, expires)) = record {
-                self.make_room(stripe);
-                let tags = stripe.loaded_tags(self.marks.clean_mark(), true);
-                index = Some(stripe.set(None, hash.high, Some(state), expires, tags));
-            }
+            index = record.map(|(state, expires)| self.keep_loaded(stripe, hash, state, expires));
         }
         stripe.acted += 1;
         let found = stripe.found(index);
@@ -219,16 +225,37 @@ impl Table {
             }
             _ => {}
         }
+        let is_recorded = index.is_some_and(|index| stripe.slot(index).tags().recorded);
+        self.set((stripe, index), (hash, key, entry), state, is_recorded, now, group);
+        Ok(Some(Acted { outcome, durable_after: stripe.changed_in }))
+    }
+
+    /// Sets the counter's state in its stripe, where it may be at an index, and stages that for the next commit.
+    #[inline]
+    fn set(
+        &self,
+        (stripe, index): (&mut Stripe, Option<usize>),
+        (hash, key, entry): (KeyHash, &[u8], &Entry),
+        state: Option<State>,
+        is_recorded: bool,
+        now: Timestamp,
+        group: &GroupCommit,
+    ) {
         if index.is_none() {
             self.make_room(stripe);
         }
-        let is_recorded = index.is_some_and(|index| stripe.slot(index).tags().recorded);
         let tags = self.change(stripe, hash, group, is_recorded);
         let expires = state.as_ref().map_or(now, |state| entry.expiry(state, now));
         let index = stripe.set(index, hash.high, state, expires, tags);
         stage(stripe, hash.high, index, key);
         self.count_excess(stripe);
-        Ok(Some(Acted { outcome, durable_after: stripe.changed_in }))
+    }
+
+    /// Keeps what was read of a counter. Returns its index.
+    fn keep_loaded(&self, stripe: &mut Stripe, hash: KeyHash, state: State, expires: Timestamp) -> usize {
+        self.make_room(stripe);
+        let tags = stripe.loaded_tags(self.marks.clean_mark(), true);
+        stripe.set(None, hash.high, Some(state), expires, tags)
     }
 
     /// If an action on the counter with `key` needs its record: the number of departures that goes with a record that is
@@ -252,8 +279,13 @@ impl Table {
         stripe.find(hash.high).map(|index| stripe.found(Some(index)).state().cloned())
     }
 
+    /// While it is held, every group has either changed all of its counters or none.
+    pub fn between_groups(&self) -> BetweenGroups<'_> {
+        BetweenGroups(self.gate.write())
+    }
+
     /// Moves every change that no commit has taken yet to `record`.
-    pub fn take_journal(&self, packer: &mut Packer, record: &mut Vec<u8>) {
+    pub fn take_journal(&self, _: &BetweenGroups<'_>, packer: &mut Packer, record: &mut Vec<u8>) {
         for (word, bits) in self.pending.iter().enumerate() {
             let mut bits = bits.swap(0, AcqRel);
             while bits != 0 {
@@ -270,17 +302,22 @@ impl Table {
         self.stripes.iter().for_each(|stripe| packer.pack(&stripe.lock().staged, record));
     }
 
-    /// If the counter is due: stages in `changes` what its record has to be. It counts as recorded.
+    /// A commit in the journal has `change`. If its counter is due: stages in `changes` what its record has to be. It
+    /// counts as recorded.
+    ///
+    /// Only what is committed becomes a record: one counter's part of a group, or a hit that was never acknowledged, must not
+    /// outlive a crash alone.
     ///
     /// A counter that has expired is forgotten instead: true then. `is_late` says of a counter whether a change of it may
     /// outlive the segment in the journal: then forgetting it has to be a change as well.
     pub fn write_back(
         &self,
-        key: &[u8],
+        change: &journal::Change<'_>,
         &Due { through, now, group, budget }: &Due<'_>,
         is_late: impl FnOnce(KeyHash) -> bool,
         changes: &mut Vec<u8>,
     ) -> bool {
+        let key = change.key;
         let hash = self.hash(key);
         let mut guard = self.stripe(hash.stripe());
         let stripe = &mut *guard;
@@ -290,13 +327,17 @@ impl Table {
         if self.marks.is_clean(tags.mark) {
             return false;
         }
-        let has_changed_since = self.marks.number(tags.mark) > through;
-        // That change is in a later segment, once it is committed. Until then a crash must not take the counter back to
-        // before the changes in this one.
-        if has_changed_since && stripe.durable_after(index) <= group.done() {
+        if stripe.durable_after(index) > group.done() {
+            // The last change of the key that the write-back comes to is its last before that one, or a later segment has it.
+            journal::stage(changes, key, |out| out.extend_from_slice(change.value));
+            stripe.retag(index, Tags { recorded: !change.value.is_empty(), ..tags });
             return false;
         }
-        if slot.is_live() && (has_changed_since || slot.expires() > now.as_nanos()) {
+        if self.marks.number(tags.mark) > through {
+            // A later segment has that change.
+            return false;
+        }
+        if slot.is_live() && slot.expires() > now.as_nanos() {
             journal::stage(changes, key, |out| stripe.write_value(index, out));
             stripe.retag(index, Tags { recorded: true, ..tags });
             return false;
@@ -321,15 +362,15 @@ impl Table {
         slot.is_live()
     }
 
-    /// If the counter is about to be clean with segment `through`: it is not yet, since the journal has that change in a
-    /// later segment, too. If it left the table, or a compaction dropped its record, the next start would find a counter
-    /// that is not counted.
+    /// If the counter is about to be clean with segment `through`: it is not yet, since its last change is in the next
+    /// segment, or will be. If it left the table, that change might be gone; and if a compaction dropped its record, the next
+    /// start would find a counter that is not counted.
     pub fn stays_in_journal(&self, hash: KeyHash, through: u32) {
         let mut stripe = self.stripe(hash.stripe());
         let Some(index) = stripe.find(hash.high) else { return };
         let tags = stripe.slot(index).tags();
         if !self.marks.is_clean(tags.mark) && self.marks.number(tags.mark) <= through {
-            stripe.retag(index, Tags { mark: self.marks.open() as Mark, ..tags });
+            stripe.retag(index, Tags { mark: through.wrapping_add(1) as Mark, ..tags });
         }
     }
 
@@ -339,6 +380,7 @@ impl Table {
     /// When a record is damaged.
     pub fn change_again<'a>(
         &self,
+        _: &BetweenGroups<'_>,
         records: impl Iterator<Item = &'a [u8]>,
         changes: &mut Vec<u8>,
     ) -> Result<(), StoreError> {

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use super::commit::GroupCommit;
 use super::disk::Disk;
-use super::journal::{self, Change};
+use super::journal;
 use super::marks::Marks;
 use super::segments::{Segment, Segments};
 use super::sorted::Sorted;
@@ -132,8 +132,8 @@ impl WriteBack {
         work()
     }
 
-    /// Writes back the counters whose last change is in `segment`. Their keys are in its commits, or in those up to
-    /// `last`, or in `uncommitted`.
+    /// Writes back the counters whose last change is in `segment`: in its commits, or in those up to `last`. Some of them may
+    /// be changed again by `uncommitted` records.
     fn write<D: Disk>(
         &self,
         &Scene { table, group, budget, disk, now }: &Scene<'_, D>,
@@ -157,17 +157,15 @@ impl WriteBack {
         let reserved = usize::try_from(segment.bytes).unwrap_or(0).saturating_mul(STAGED_TO_PACKED);
         let due = Due { through: segment.number, now, group, budget };
         let (mut changes, mut forgotten) = (Vec::with_capacity(reserved), 0);
-        let mut note = |record: &[u8]| {
-            journal::each_change(record, |Change { key, .. }| {
-                let is_late = |hash| late.contains(&hash);
-                forgotten += u64::from(table.write_back(key, &due, is_late, &mut changes));
-                Ok::<_, StoreError>(())
-            })
-        };
         if segment.first <= last {
-            disk.read_journal(segment.first, last, &mut |_, record| note(record))?;
+            disk.read_journal(segment.first, last, &mut |_, record| {
+                journal::each_change(record, |change| {
+                    let is_late = |hash| late.contains(&hash);
+                    forgotten += u64::from(table.write_back(&change, &due, is_late, &mut changes));
+                    Ok::<_, StoreError>(())
+                })
+            })?;
         }
-        uncommitted.iter().try_for_each(|record| note(record))?;
         self.expired.fetch_add(forgotten, Relaxed);
         if !changes.is_empty() {
             disk.write_counters(&Sorted::new(&changes))?;

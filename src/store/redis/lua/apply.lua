@@ -4,17 +4,6 @@
 -- with a time that a client has brought, and that is as far behind.
 local GRACE_NS = 10 * 1e9
 
--- Redis's own time, the same for the whole run.
-local own_time
-local function nanoseconds(at)
-  if at ~= 'now' then return parse(at) end
-  if not own_time then
-    local now = redis.call('TIME')
-    own_time = parse(now[1] .. string_format('%06d', now[2]) .. '000')
-  end
-  return own_time
-end
-
 local stored, state = redis.pcall('GET', KEYS[1]), nil
 local refusal = type(stored) == 'table' and stored.err
 if stored and not refusal then

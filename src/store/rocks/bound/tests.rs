@@ -182,8 +182,8 @@ fn a_store_that_was_killed_is_counted_in_the_background_and_refuses_nothing_mean
     close(store);
 }
 
-/// A change that is written back before it is committed is in the journal afterwards. A compaction that dropped the record
-/// of such a counter, once it had expired, let it come back at the next start, uncounted.
+/// A counter that is written back may still have a change in the journal. A compaction that dropped the record of such a
+/// counter, once it had expired, let it come back at the next start, uncounted.
 #[test]
 fn what_the_journal_brings_back_is_counted() {
     let dir = tempfile::tempdir().unwrap();

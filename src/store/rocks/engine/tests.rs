@@ -282,7 +282,8 @@ fn a_long_journal_is_written_back_piece_by_piece_and_only_what_has_not_changed_s
 }
 
 /// A counter was skipped because it had changed again, while that change was not committed: with the segment its last
-/// committed change was dropped, and a crash would have taken the counter back to before that.
+/// committed change was dropped, and a crash would have taken the counter back to before that. Nor is it written as it is:
+/// a group's other counters would not be.
 #[test]
 fn a_change_that_is_not_committed_does_not_stand_in_for_one_that_is() {
     wait(async {
@@ -294,7 +295,7 @@ fn a_change_that_is_not_committed_does_not_stand_in_for_one_that_is() {
         assert!(engine.on_well_disk(|disk| engine.write_back.run_oldest(engine.scene(disk))).unwrap());
         assert!(!journaled(&disk).contains_key(&b"a"[..]), "its segment is dropped");
         let written = disk.counters.lock().get(&b"a"[..]).cloned().unwrap();
-        assert_eq!(u64::from_le_bytes(*written.last_chunk().unwrap()), 998);
+        assert_eq!(u64::from_le_bytes(*written.last_chunk().unwrap()), 999);
     });
 }
 
@@ -308,8 +309,9 @@ fn commits_keep_the_journal_within_its_bound() {
             hit(&engine, &format!("actor {actor}")).await.unwrap();
             assert!(engine.write_back.journal_bytes() <= MAX_JOURNAL + 100);
         }
-        // Their windows are long over.
-        assert!(disk.counters.lock().values().all(Vec::is_empty) && engine.budget.at_least() < 500);
+        // Their windows are long over: they are forgotten, but for a few in the stripe of the commit that waits.
+        let written = disk.counters.lock().values().filter(|value| !value.is_empty()).count();
+        assert!(written < 20 && engine.budget.at_least() < 500, "{written}");
     });
 }
 

@@ -1,0 +1,46 @@
+//! Groups in Redis: one script with all the others in it looks at each bucket, and takes when all allow it. How one bucket
+//! decides is its own script's business.
+
+use super::arguments::Arguments;
+use super::bucket::bucket_text;
+use super::call::{Call, Script};
+
+/// Every script as a function of `buckets`, called as the script is.
+macro_rules! functions {
+    ($($name:literal: $text:expr,)+) => {
+        concat!("local buckets = {}\n", $("buckets['", $name, "'] = function(KEYS, ARGV)\n", $text, "\nend\n",)+)
+    };
+}
+
+static TOGETHER: Script = Script::new(
+    "together",
+    concat!(
+        include_str!("lua/numbers.lua"),
+        include_str!("lua/clock.lua"),
+        functions! {
+            "window": include_str!("lua/window.lua"),
+            "calendar-window": bucket_text!("fixed_window", "calendar_window"),
+            "fixed-window": bucket_text!("fixed_window"),
+            "sliding-window": bucket_text!("sliding_window"),
+            "sliding-log": bucket_text!("sliding_log"),
+            "token-bucket": bucket_text!("token_bucket"),
+            "leaky-bucket": bucket_text!("leaky_bucket"),
+        },
+        include_str!("lua/together.lua"),
+    ),
+);
+
+/// The call that does together what each of `calls`, one action on one bucket each, would do alone.
+pub(super) fn call(calls: impl Iterator<Item = Call>) -> Call {
+    let (mut keys, mut all) = (Vec::new(), Arguments::default());
+    for call in calls {
+        let Call::Script { script, key, arguments, .. } = call else { continue };
+        keys.push(key);
+        all.push(script.name);
+        all.push_number(arguments.len() as u64);
+        all.append(&arguments);
+    }
+    let actions = keys.len();
+    let other_keys = keys.split_off(actions.min(1));
+    Call::Script { script: &TOGETHER, key: keys.pop().unwrap_or_default(), other_keys, arguments: all, actions }
+}

@@ -1,0 +1,159 @@
+//! Groups: what each of several entries comes to that take effect together or not at all. What remembers the buckets' states,
+//! and who may change them meanwhile, is the store's business.
+
+use super::batch::{Change, Entry};
+use super::counter_budget::CounterBudget;
+use super::error::StoreError;
+use crate::algorithm::{Outcome, State};
+
+/// What an entry comes to.
+#[derive(Debug)]
+pub struct Decided {
+    pub outcome: Outcome,
+    pub change: Change,
+}
+
+/// Decides a group's entries; `state` gives what the bucket of each remembers, by its place in the group. Also returns the
+/// room for the buckets that their changes make, which is to be kept once they are made.
+///
+/// A bucket without a room to remember it is answered by the policy: as any other entry it may deny the group.
+///
+/// # Errors
+/// The policy's; nothing is to be changed then.
+pub fn decide<'a, 'b>(
+    entries: &[Entry],
+    state: impl Fn(usize) -> Option<&'a State>,
+    budget: &'b CounterBudget,
+) -> Result<(Vec<Decided>, Room<'b>), StoreError> {
+    let alone = |(place, entry)| decide_alone(entry, state(place), budget);
+    let mut decided: Vec<_> = entries.iter().enumerate().map(alone).collect::<Result<_, _>>()?;
+    let mut room = Room { budget, counters: 0 };
+    if is_granted(&decided) {
+        for (place, (entry, decided)) in entries.iter().zip(&mut decided).enumerate() {
+            let is_new = matches!(decided.change, Change::Set(_)) && state(place).is_none();
+            if is_new && !room.begin() {
+                *decided = Decided { outcome: budget.refuse(entry)?, change: Change::Keep };
+            }
+        }
+    }
+    if !is_granted(&decided) {
+        room.give_back();
+        for (place, (entry, decided)) in entries.iter().zip(&mut decided).enumerate() {
+            if decided.outcome.allowed {
+                *decided = Decided { outcome: entry.look(state(place)), change: Change::Keep };
+            }
+        }
+    }
+    Ok((decided, room))
+}
+
+fn decide_alone(entry: &Entry, state: Option<&State>, budget: &CounterBudget) -> Result<Decided, StoreError> {
+    let refusal = if state.is_none() { budget.refusal(entry) } else { None };
+    match refusal {
+        Some(refusal) => Ok(Decided { outcome: refusal?, change: Change::Keep }),
+        None => {
+            let (outcome, change) = entry.decide(state);
+            Ok(Decided { outcome, change })
+        }
+    }
+}
+
+fn is_granted(decided: &[Decided]) -> bool {
+    decided.iter().all(|decided| decided.outcome.allowed)
+}
+
+/// Room for new buckets, given back unless it is kept.
+#[must_use]
+pub struct Room<'a> {
+    budget: &'a CounterBudget,
+    counters: u64,
+}
+
+impl Room<'_> {
+    fn begin(&mut self) -> bool {
+        let has_room = self.budget.begin();
+        self.counters += u64::from(has_room);
+        has_room
+    }
+
+    fn give_back(&mut self) {
+        (0..std::mem::take(&mut self.counters)).for_each(|_| self.budget.forget());
+    }
+
+    /// The buckets are made.
+    pub fn keep(mut self) {
+        self.counters = 0;
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::{Ask, fixed_window};
+    use crate::store::batch::Action;
+    use crate::store::counter_budget::{Bounds, WhenFull};
+    use crate::store::testing::{at, window};
+
+    fn budget(max_counters: u64, when_full: WhenFull) -> CounterBudget {
+        CounterBudget::new(Bounds { max_counters, when_full, ..Bounds::default() })
+    }
+
+    fn take(cost: u64) -> Entry {
+        Entry { key: 0..0, limit: window(5, 60), action: Action::Ask(Ask::Take { cost }), at: at(0) }
+    }
+
+    fn left(left: u64) -> State {
+        State::FixedWindow(fixed_window::State { ends: at(60), left })
+    }
+
+    /// Whether it is allowed, what is left, and whether it changes.
+    fn decided(
+        entries: &[Entry],
+        states: &[Option<State>],
+        budget: &CounterBudget,
+    ) -> Result<Vec<(bool, u64, bool)>, StoreError> {
+        let (decided, room) = decide(entries, |place| states[place].as_ref(), budget)?;
+        room.keep();
+        let told = |Decided { outcome, change }| (outcome.allowed, outcome.left, change != Change::Keep);
+        Ok(decided.into_iter().map(told).collect())
+    }
+
+    #[test]
+    fn all_take_or_none_does_and_a_denied_one_tells_what_is_there() {
+        let budget = budget(10, WhenFull::Error);
+        let states = [Some(left(3)), None];
+        let granted = decided(&[take(2), take(1)], &states, &budget).unwrap();
+        assert_eq!((granted, budget.at_least()), (vec![(true, 1, true), (true, 4, true)], 1));
+        let denied = decided(&[take(4), take(1)], &states, &budget).unwrap();
+        assert_eq!((denied, budget.at_least()), (vec![(false, 3, false), (true, 5, false)], 1));
+    }
+
+    #[test]
+    fn a_group_without_room_for_all_of_its_counters_takes_room_for_none() {
+        let group = [take(1), take(1), take(1)];
+        let states = [None, None, Some(left(3))];
+        let full = |when_full| {
+            let budget = budget(1, when_full);
+            let decided = decided(&group, &states, &budget).map_err(|_| ());
+            (decided, budget.at_least())
+        };
+        assert_eq!(full(WhenFull::Error), (Err(()), 0));
+        assert_eq!(full(WhenFull::Deny), (Ok(vec![(true, 5, false), (false, 0, false), (true, 3, false)]), 0));
+        // Who lets through what cannot be counted counts what can be.
+        assert_eq!(full(WhenFull::Allow), (Ok(vec![(true, 4, true), (true, 4, false), (true, 2, true)]), 1));
+    }
+
+    /// After the clock was set back a counter must not deny until the old clock's time comes again.
+    #[test]
+    fn a_denied_group_repairs_what_denies() {
+        let far = State::FixedWindow(fixed_window::State { ends: at(10_000), left: 0 });
+        let denied = decided(&[take(1), take(1)], &[Some(far), None], &budget(10, WhenFull::Error)).unwrap();
+        assert_eq!(denied, [(false, 0, true), (true, 5, false)]);
+    }
+}
