@@ -6,6 +6,8 @@
 
 mod count;
 pub mod counters;
+mod policy;
+mod together;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,10 +16,11 @@ use arc_swap::ArcSwapOption;
 
 use crate::algorithm::Ask;
 pub use crate::algorithm::{Limit, Outcome};
-use crate::calendar::Calendar;
+pub use self::policy::Policy;
+use self::together::Gathered;
 use crate::clock::{Clock, Timestamp};
-use crate::metrics::{Metric, Metrics, RuleHits};
-use crate::rules::{ActorFields, BadCost, MatchPolicy, Operation, Quota, Rule, RuleSet, Scratch};
+use crate::metrics::{Metric, Metrics};
+use crate::rules::{BadCost, MAX_STACK, MatchPolicy, Operation, Quota, Rule, Scratch};
 pub use crate::store::StoreError;
 pub use crate::store::key::Space;
 use crate::store::key::{self, Prefix};
@@ -31,6 +34,8 @@ pub enum Refusal {
     /// By a rule's `costField`. Nothing was taken, from no counter.
     #[error(transparent)]
     Cost(#[from] BadCost),
+    #[error("more than {MAX_STACK} rules match this request: each of them has `matchPolicy = and`")]
+    TooManyRules,
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -69,62 +74,6 @@ pub enum Intent {
     Peek,
     /// Forget every counter that a hit would take from.
     Forget,
-}
-
-/// The rules with the bucket of each, ready to serve.
-#[derive(Debug)]
-pub struct Policy {
-    rules: RuleSet,
-    /// The bucket of each rule; `None` where the rule counts nothing.
-    buckets: Vec<Option<Bucket>>,
-    /// Where the hits of each rule are counted.
-    hits: Vec<RuleHits>,
-}
-
-#[derive(Debug)]
-struct Bucket {
-    limit: Limit,
-    /// By which its windows end.
-    calendar: Option<Calendar>,
-    prefix: Prefix,
-    /// The rule's `actorField`.
-    actor: ActorFields,
-}
-
-impl Bucket {
-    /// The limit as it is for an ask at `now`.
-    fn limit_at(&self, now: Timestamp) -> Limit {
-        match (self.limit, self.calendar) {
-            (Limit::CalendarWindow(limit), Some(calendar)) => Limit::CalendarWindow(calendar.dated(limit, now)),
-            (limit, _) => limit,
-        }
-    }
-}
-
-impl Policy {
-    /// A rule with a label goes on counting in `metrics` where one with that label has counted before.
-    pub fn new(rules: RuleSet, metrics: &Metrics) -> Self {
-        let buckets = rules
-            .rules()
-            .iter()
-            .map(|rule| match rule.quota {
-                Quota::Limited(limit) => Some(Bucket {
-                    limit,
-                    calendar: rule.settings.calendar,
-                    prefix: Prefix::new(Space::Rule, rule.pairs(), &limit),
-                    actor: ActorFields::new(&rule.actor_fields),
-                }),
-                Quota::Never | Quota::Always { .. } => None,
-            })
-            .collect();
-        let hits = |rule: &Rule| metrics.hits.rule(rule.label.as_deref(), rule.match_policy == MatchPolicy::Canary);
-        let hits = rules.rules().iter().map(hits).collect();
-        Self { rules, buckets, hits }
-    }
-
-    pub fn rules(&self) -> &RuleSet {
-        &self.rules
-    }
 }
 
 /// Rules, a store, a clock, and the counts of what it all came to.
@@ -194,6 +143,8 @@ impl Limiter {
         requests.batch.begin(self.clock.now());
         requests.asked.clear();
         requests.matched.clear();
+        requests.sets.clear();
+        requests.together = None;
         requests.hits = 0;
         requests.policy = policy;
     }
@@ -215,6 +166,9 @@ impl Limiter {
         if requests.hits > 0 {
             hits.duration.observe(done.since(requests.batch.now()), requests.hits);
         }
+        if !requests.sets.is_empty() {
+            hits.stacks_denied.inc_by(requests.judge_sets());
+        }
         requests.count_answers(&self.metrics);
     }
 }
@@ -227,6 +181,12 @@ pub struct Requests {
     asked: Vec<Asked>,
     /// The rules that each request matched, one request after the other.
     matched: Vec<Matched>,
+    /// Of `matched`, the rules that must all allow before any of their counters is changed.
+    sets: Vec<Range<usize>>,
+    /// Rules of a stack, before they are asked.
+    stack: Vec<usize>,
+    /// What is asked of counters by requests that are taken together.
+    together: Option<Box<Gathered>>,
     /// How many of the requests are hits that rules were asked about.
     hits: u64,
     scratch: Scratch,
@@ -239,7 +199,9 @@ enum Asked {
     Refused(Refusal),
     /// The client's own bucket, by its entry in the batch.
     Bucket(usize),
-    /// The rules it matched, canaries first; the last one answers.
+    /// Likewise, by its place among what is gathered.
+    GatheredBucket(usize),
+    /// The rules it matched, canaries first.
     Rules(Range<usize>),
 }
 
@@ -247,8 +209,21 @@ enum Asked {
 #[derive(Debug, Clone, Copy)]
 struct Matched {
     rule: usize,
-    is_hit: bool,
+    is_canary: bool,
+    /// What it says is counted in its metrics.
+    counts: bool,
     answer: Answer,
+}
+
+/// Where a request stands with one of the rules that it matched.
+#[derive(Debug, Clone, Copy)]
+pub struct Standing<'a> {
+    pub verdict: Verdict,
+    /// The rule, and its place among the rules.
+    pub rule: &'a Rule,
+    pub place: usize,
+    /// Its limit as it is at this time; `None` where it counts nothing.
+    pub limit: Option<Limit>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -257,6 +232,8 @@ enum Answer {
     Uncounted(Verdict),
     /// The outcome of this entry of the batch.
     Counted(usize),
+    /// That of what is gathered at this place, which is not in the batch yet.
+    Gathered(usize),
 }
 
 impl Requests {
@@ -265,6 +242,8 @@ impl Requests {
         self.batch.memory()
             + self.asked.capacity() * size_of::<Asked>()
             + self.matched.capacity() * size_of::<Matched>()
+            + self.sets.capacity() * size_of::<Range<usize>>()
+            + self.stack.capacity() * size_of::<usize>()
     }
 
     pub fn len(&self) -> usize {
@@ -317,9 +296,11 @@ impl Requests {
     /// [`Requests::push_at_cost`]. [`Requests::outcome`] has its answer.
     pub fn push_limited(&mut self, operation: &Operation, limit: Limit, cost: u64) {
         let prefix = Prefix::new(Space::Rule, operation.iter(), &limit);
-        let action = Action::Ask(hit(cost));
-        let entry = self.batch.push(limit, action, self.batch.now(), |key| prefix.write_key("", key));
-        self.asked.push(Asked::Bucket(entry));
+        let (now, write_key) = (self.batch.now(), |key: &mut Vec<u8>| prefix.write_key("", key));
+        self.asked.push(match &mut self.together {
+            Some(gathered) => Asked::GatheredBucket(gathered.add(limit, hit(cost), now, write_key)),
+            None => Asked::Bucket(self.batch.push(limit, Action::Ask(hit(cost)), now, write_key)),
+        });
     }
 
     /// # Errors
@@ -331,30 +312,51 @@ impl Requests {
         intent: Intent,
         cost: Option<u64>,
     ) -> Result<(), Refusal> {
-        let now = self.batch.now();
-        for (index, rule) in policy.rules.matches(operation, &mut self.scratch) {
-            let cost = || rule.cost(operation, cost);
-            let action = match intent {
-                Intent::Hit => Action::Ask(hit(cost()?)),
-                Intent::Peek => Action::Ask(look(cost()?)),
-                Intent::Forget => Action::Forget,
-            };
-            // A peek is about the answer alone, and canaries do not answer.
-            if rule.match_policy == MatchPolicy::Canary && intent == Intent::Peek {
-                continue;
-            }
-            let answer = match (policy.buckets.get(index).and_then(Option::as_ref), rule.quota) {
-                (Some(bucket), _) => {
-                    let entry = self.batch.push(bucket.limit_at(now), action, now, |key| {
-                        key.extend_from_slice(bucket.prefix.as_bytes());
-                        bucket.actor.write(operation, key);
-                    });
-                    Answer::Counted(entry)
+        let asking = Asking { policy, operation, intent, cost, now: self.batch.now() };
+        let Self { batch, matched, stack, scratch, together, .. } = self;
+        stack.clear();
+        for (index, rule) in policy.rules.matches(operation, scratch) {
+            let action = asking.action(rule)?;
+            match rule.match_policy {
+                // A peek is about the answer alone, and canaries do not answer.
+                MatchPolicy::Canary if intent == Intent::Peek => {}
+                MatchPolicy::Canary => matched.push(asking.push(index, rule, action, batch)),
+                MatchPolicy::Stop if stack.is_empty() && together.is_none() => {
+                    matched.push(asking.push(index, rule, action, batch));
                 }
-                (None, Quota::Always { credit }) => Answer::Uncounted(Verdict::uncounted(true, credit)),
-                (None, _) => Answer::Uncounted(Verdict::uncounted(false, 0)),
+                MatchPolicy::And | MatchPolicy::Stop => stack.push(index),
+            }
+        }
+        if self.stack.is_empty() { Ok(()) } else { self.push_stack(&asking) }
+    }
+
+    /// Asks the rules of `stack`, which must all allow. Canaries are asked already, apart.
+    fn push_stack(&mut self, asking: &Asking<'_>) -> Result<(), Refusal> {
+        let Self { batch, matched, stack, sets, together, .. } = self;
+        if stack.len() > MAX_STACK {
+            return Err(Refusal::TooManyRules);
+        }
+        let rules = || stack.iter().filter_map(|index| Some((*index, asking.policy.rules.rules().get(*index)?)));
+        let is_denied = rules().any(|(_, rule)| rule.quota == Quota::Never);
+        if let Some(gathered) = together {
+            gathered.is_denied |= is_denied;
+            for (index, rule) in rules() {
+                matched.push(asking.gather(index, rule, gathered)?);
+            }
+            return Ok(());
+        }
+        let (first_entry, first) = (batch.len(), matched.len());
+        for (index, rule) in rules() {
+            let action = match asking.action(rule)? {
+                // Nothing can be taken.
+                Action::Ask(ask) if is_denied => Action::Ask(Ask::Look { cost: ask.wanted() }),
+                action => action,
             };
-            self.matched.push(Matched { rule: index, is_hit: intent == Intent::Hit, answer });
+            matched.push(asking.push(index, rule, action, batch));
+        }
+        if asking.intent == Intent::Hit {
+            batch.group(first_entry);
+            sets.push(first..matched.len());
         }
         Ok(())
     }
@@ -363,7 +365,7 @@ impl Requests {
     pub fn first_refusal(&self) -> Option<&Refusal> {
         self.asked.iter().find_map(|asked| match asked {
             Asked::Refused(refusal) => Some(refusal),
-            Asked::Bucket(_) | Asked::Rules(_) => None,
+            Asked::Bucket(_) | Asked::GatheredBucket(_) | Asked::Rules(_) => None,
         })
     }
 
@@ -373,29 +375,75 @@ impl Requests {
         self.policy = None;
     }
 
-    /// The verdict on request `index`, once the batch is applied.
+    /// The verdict on request `index`, once the batch is applied: that of the rule that answers.
     ///
     /// # Errors
     /// When there are no rules, the request's cost cannot be told, or the store failed for any of its counters.
     pub fn verdict(&self, index: usize) -> Result<Verdict, Refusal> {
-        let Some((last, canaries)) = self.matched(index)?.split_last() else { return Err(Refusal::NoRules) };
-        for canary in canaries {
-            self.answer(canary)?;
-        }
-        self.answer(last)
+        Ok(self.answering(index)?.1)
     }
 
-    /// The rule that answers request `index`, and its place among the rules; none where no rule was asked.
-    pub fn rule(&self, index: usize) -> Option<(usize, &Rule)> {
-        let place = self.matched(index).ok()?.last()?.rule;
-        Some((place, self.policy.as_ref()?.rules.rules().get(place)?))
+    /// Where request `index` stands with the rule that answers it.
+    ///
+    /// # Errors
+    /// As [`Requests::verdict`].
+    pub fn standing(&self, index: usize) -> Result<Standing<'_>, Refusal> {
+        let (matched, verdict) = self.answering(index)?;
+        self.standing_with(matched, verdict).ok_or(Refusal::NoRules)
     }
 
-    /// The limit of the rule that answers request `index`, as it is at this time; `None` where it counts nothing.
-    pub fn limit(&self, index: usize) -> Option<Limit> {
-        match self.matched(index).ok()?.last()?.answer {
+    /// Whether several rules had to allow request `index`.
+    pub fn is_stack(&self, index: usize) -> bool {
+        let members = self.matched(index).unwrap_or_default().iter().filter(|matched| !matched.is_canary);
+        members.count() > 1
+    }
+
+    /// Where request `index` stands with each of the rules that had to allow it, in their order.
+    ///
+    /// # Errors
+    /// As [`Requests::verdict`].
+    pub fn standings(&self, index: usize) -> Result<impl Iterator<Item = Standing<'_>>, Refusal> {
+        let members = self.matched(index)?.iter().filter(|matched| !matched.is_canary);
+        Ok(members.filter_map(|matched| self.standing_with(matched, self.answer(matched).ok()?)))
+    }
+
+    fn standing_with(&self, matched: &Matched, verdict: Verdict) -> Option<Standing<'_>> {
+        let rule = self.policy.as_ref()?.rules.rules().get(matched.rule)?;
+        let limit = match matched.answer {
             Answer::Counted(entry) => self.batch.limit(entry),
-            Answer::Uncounted(_) => None,
+            Answer::Uncounted(_) | Answer::Gathered(_) => None,
+        };
+        Some(Standing { verdict, rule, place: matched.rule, limit })
+    }
+
+    /// The rule that answers, of those that must all allow: the one that denies for the longest time, or else the one that
+    /// leaves the least in proportion; the first of several.
+    fn answering(&self, index: usize) -> Result<(&Matched, Verdict), Refusal> {
+        let mut answering: Option<(&Matched, Verdict)> = None;
+        for matched in self.matched(index)? {
+            let verdict = self.answer(matched)?;
+            let is_first = |known: &(&Matched, Verdict)| self.comes_before((matched, &verdict), (known.0, &known.1));
+            if !matched.is_canary && answering.as_ref().is_none_or(is_first) {
+                answering = Some((matched, verdict));
+            }
+        }
+        answering.ok_or(Refusal::NoRules)
+    }
+
+    /// Whether a rule answers rather than one that was matched before it.
+    fn comes_before(&self, (one, verdict): (&Matched, &Verdict), (other, before): (&Matched, &Verdict)) -> bool {
+        // For ever, when waiting does not help.
+        let wait = |verdict: &Verdict| verdict.retry_ns.map_or(u128::MAX, u128::from);
+        let capacity = |matched: &Matched| {
+            let rule = self.policy.as_ref().and_then(|policy| policy.rules.rules().get(matched.rule));
+            u128::from(rule.map_or(1, |rule| rule.quota.capacity()))
+        };
+        match (verdict.allowed, before.allowed) {
+            (false, false) => wait(verdict) > wait(before),
+            (true, true) => {
+                u128::from(verdict.credit) * capacity(other) < u128::from(before.credit) * capacity(one)
+            }
+            (allowed, _) => !allowed,
         }
     }
 
@@ -407,7 +455,7 @@ impl Requests {
         match self.asked.get(index) {
             Some(Asked::Bucket(entry)) => Ok(self.batch.outcome(*entry)?),
             Some(Asked::Refused(refusal)) => Err(refusal.clone()),
-            Some(Asked::Rules(_)) | None => Err(Refusal::NoRules),
+            Some(Asked::GatheredBucket(_) | Asked::Rules(_)) | None => Err(Refusal::NoRules),
         }
     }
 
@@ -415,7 +463,7 @@ impl Requests {
         match self.asked.get(index) {
             Some(Asked::Rules(range)) => Ok(self.matched.get(range.clone()).unwrap_or_default()),
             Some(Asked::Refused(refusal)) => Err(refusal.clone()),
-            Some(Asked::Bucket(_)) | None => Err(Refusal::NoRules),
+            Some(Asked::Bucket(_) | Asked::GatheredBucket(_)) | None => Err(Refusal::NoRules),
         }
     }
 
@@ -423,6 +471,7 @@ impl Requests {
         match matched.answer {
             Answer::Uncounted(verdict) => Ok(verdict),
             Answer::Counted(entry) => Ok(self.batch.outcome(entry)?.into()),
+            Answer::Gathered(_) => Err(StoreError::new("the store was not asked").into()),
         }
     }
 
@@ -433,9 +482,67 @@ impl Requests {
     pub fn forgotten(&self, index: usize) -> Result<usize, Refusal> {
         self.matched(index)?.iter().try_fold(0, |count, matched| match matched.answer {
             Answer::Counted(entry) => Ok(count + usize::from(self.batch.outcome(entry)?.allowed)),
-            Answer::Uncounted(_) => Ok(count),
+            Answer::Uncounted(_) | Answer::Gathered(_) => Ok(count),
         })
     }
+}
+
+/// A request, on its way to the rules that it matches.
+struct Asking<'a> {
+    policy: &'a Policy,
+    operation: &'a Operation,
+    intent: Intent,
+    cost: Option<u64>,
+    now: Timestamp,
+}
+
+impl Asking<'_> {
+    /// What it asks of the rule's counter.
+    fn action(&self, rule: &Rule) -> Result<Action, Refusal> {
+        Ok(match self.intent {
+            Intent::Hit => Action::Ask(hit(rule.cost(self.operation, self.cost)?)),
+            Intent::Peek => Action::Ask(look(rule.cost(self.operation, self.cost)?)),
+            Intent::Forget => Action::Forget,
+        })
+    }
+
+    /// Asks the rule with this index, in the batch if it has counters.
+    fn push(&self, index: usize, rule: &Rule, action: Action, batch: &mut Batch) -> Matched {
+        let answer = match self.policy.buckets.get(index).and_then(Option::as_ref) {
+            Some(bucket) => {
+                let write_key = |key: &mut Vec<u8>| bucket.write_key(self.operation, key);
+                Answer::Counted(batch.push(bucket.limit_at(self.now), action, self.now, write_key))
+            }
+            None => uncounted(rule),
+        };
+        self.matched(index, rule, answer)
+    }
+
+    /// As [`Asking::push`], for a hit that is taken together with others.
+    fn gather(&self, index: usize, rule: &Rule, gathered: &mut Gathered) -> Result<Matched, Refusal> {
+        let answer = match self.policy.buckets.get(index).and_then(Option::as_ref) {
+            Some(bucket) => {
+                let ask = hit(rule.cost(self.operation, self.cost)?);
+                let write_key = |key: &mut Vec<u8>| bucket.write_key(self.operation, key);
+                Answer::Gathered(gathered.add(bucket.limit_at(self.now), ask, self.now, write_key))
+            }
+            None => uncounted(rule),
+        };
+        Ok(self.matched(index, rule, answer))
+    }
+
+    fn matched(&self, index: usize, rule: &Rule, answer: Answer) -> Matched {
+        let is_canary = rule.match_policy == MatchPolicy::Canary;
+        Matched { rule: index, is_canary, counts: self.intent == Intent::Hit, answer }
+    }
+}
+
+/// The answer of a rule without counters.
+fn uncounted(rule: &Rule) -> Answer {
+    Answer::Uncounted(match rule.quota {
+        Quota::Always { credit } => Verdict::uncounted(true, credit),
+        Quota::Never | Quota::Limited(_) => Verdict::uncounted(false, 0),
+    })
 }
 
 /// What a rule's hit asks of its counter. A gateway that charges afterwards asks first with a cost of 0: to take nothing

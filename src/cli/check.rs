@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::rules_file;
-use crate::rules::{MatchPolicy, Rule};
+use crate::rules::{MatchPolicy, Rule, stacks};
 
 /// Validate a rules file: print a summary of its rules, or every problem in it.
 #[derive(Debug, clap::Args)]
@@ -27,6 +27,11 @@ pub fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
     for rule in rules.rules() {
         writeln!(out, "{}", summary(rule))?;
     }
+    for stack in stacks::stacks(&rules) {
+        let members: Vec<_> = stack.iter().filter_map(|index| rules.rules().get(*index)).collect();
+        let lines: Vec<_> = members.iter().map(|rule| rule.line.to_string()).collect();
+        writeln!(out, "lines {} together: {}", lines.join(" and "), stacks::in_words(&members))?;
+    }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
 }
@@ -37,8 +42,10 @@ fn count_of(count: usize, one: &str, many: &str) -> String {
 
 fn summary(rule: &Rule) -> String {
     let mut text = format!("line {}: [{rule}] {}", rule.line, rule.summary());
-    if rule.match_policy == MatchPolicy::Canary {
-        text.push_str(", as a canary");
+    match rule.match_policy {
+        MatchPolicy::Stop => {}
+        MatchPolicy::Canary => text.push_str(", as a canary"),
+        MatchPolicy::And => text.push_str(", with others"),
     }
     if let Some(label) = &rule.label {
         text.push_str(&format!(" ({label})"));

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::document::Document;
 use super::problem::{Place, Problems};
 use super::validate;
-use crate::rules::{MatchPolicy, Quota, Rule, RuleSet, reachability};
+use crate::rules::{MAX_STACK, MatchPolicy, Quota, Rule, RuleSet, reachability, stacks};
 
 /// The compiled rules of `document`. Use them only if no errors were reported.
 pub(super) fn compile(document: &Document, problems: &mut Problems) -> Option<RuleSet> {
@@ -24,6 +24,7 @@ pub(super) fn compile(document: &Document, problems: &mut Problems) -> Option<Ru
     };
     check_reachability(&rules, problems);
     check_same_operations(rules.rules(), problems);
+    check_stacks(&rules, problems);
     Some(rules)
 }
 
@@ -40,10 +41,14 @@ fn check_default(rules: &[Rule], problems: &mut Problems) {
             let what = "the default rule is not the last one, so the rules after it are never reached";
             problems.error(place(rule, &rule.to_string()), what, "move it to the end, and keep only one");
         }
-        if rule.match_policy == MatchPolicy::Canary {
-            let what = "the default rule is a canary, so no rule answers requests that no other rule matches";
-            problems.error(place(rule, &rule.to_string()), what, "remove its `matchPolicy`");
-        }
+        let what = match rule.match_policy {
+            MatchPolicy::Stop => continue,
+            MatchPolicy::Canary => {
+                "the default rule is a canary, so no rule answers requests that no other rule matches"
+            }
+            MatchPolicy::And => "the default rule has `matchPolicy = and`, but no rule comes after it",
+        };
+        problems.error(place(rule, &rule.to_string()), what, "remove its `matchPolicy`");
     }
 }
 
@@ -86,15 +91,26 @@ fn check_reachability(rules: &RuleSet, problems: &mut Problems) {
     }
 }
 
-/// Concerns canaries only: after a stop rule with the same operation, a rule is unreachable.
+/// Concerns canaries and stacks: after a stop rule with the same operation, a rule is unreachable.
 fn check_same_operations(rules: &[Rule], problems: &mut Problems) {
     let mut canaries: HashMap<Vec<(&str, &str)>, &Rule> = HashMap::new();
+    let mut stacked: HashMap<Vec<(&str, &str)>, Vec<&Rule>> = HashMap::new();
     for rule in rules {
         let mut operation: Vec<_> = rule.pairs().collect();
         operation.sort_unstable();
+        if rule.match_policy != MatchPolicy::Canary {
+            let known = stacked.entry(operation.clone()).or_default();
+            if let Some(other) = known.iter().find(|known| share_counters(known, rule)) {
+                let what = same_counters("the rule", other, rule);
+                let fix = "remove one of them, or give it another limit: rules that must allow a request together need \
+                           counters of their own";
+                problems.error(place(rule, &rule.to_string()), what, fix);
+            }
+            known.extend((rule.match_policy == MatchPolicy::And).then_some(rule));
+        }
         if let Some(canary) = canaries.get(&operation) {
             let (what, fix) = if share_counters(canary, rule) {
-                (same_counters(canary, rule), "give the canary a different limit, or every hit costs two credits")
+                (same_counters("the canary", canary, rule), "give the canary a different limit, or every hit costs two credits")
             } else {
                 let what = format!("the canary on line {} has the same operation", canary.line);
                 (what, "remove one of them when the trial is over")
@@ -113,17 +129,48 @@ fn share_counters(one: &Rule, other: &Rule) -> bool {
     is_same_limit && one.names_in_actors() == other.names_in_actors()
 }
 
-fn same_counters(canary: &Rule, rule: &Rule) -> String {
-    let what = format!("this rule and the canary on line {} take from the same counter", canary.line);
-    if canary.actor_fields == rule.actor_fields {
+fn same_counters(kind: &str, other: &Rule, rule: &Rule) -> String {
+    let what = format!("this rule and {kind} on line {} take from the same counter", other.line);
+    if other.actor_fields == rule.actor_fields {
         return what;
     }
     let field = |rule: &Rule| rule.actor_field().map_or("not set".to_owned(), |field| format!("{field:?}"));
-    let (ours, theirs) = (field(rule), field(canary));
+    let (ours, theirs) = (field(rule), field(other));
     format!(
         "{what} when their actors have the same value (actorField is {ours} here and {theirs} there, and only the \
          value identifies a counter)"
     )
+}
+
+fn check_stacks(rules: &RuleSet, problems: &mut Problems) {
+    let rule_at = |index: &usize| rules.rules().get(*index);
+    let mut is_default_told = false;
+    for stack in stacks::stacks(rules) {
+        let members: Vec<_> = stack.iter().filter_map(rule_at).collect();
+        let [first, .., last] = members.as_slice() else { continue };
+        if members.len() > MAX_STACK {
+            let what = format!("{} rules must allow the same request, and {MAX_STACK} is the most", members.len());
+            problems.error(place(last, &last.to_string()), what, "remove `matchPolicy = and` from some of them");
+        }
+        let denies_all = |rule: &&Rule| rule.quota == Quota::Never;
+        let is_denied_by_default = last.is_default() && denies_all(last) && !members.iter().rev().skip(1).any(denies_all);
+        if is_denied_by_default && !std::mem::replace(&mut is_default_told, true) {
+            let what = format!(
+                "[default] denies every request that matches the rule on line {} and no rule that stops",
+                first.line
+            );
+            let fix = "let one of the rules that must allow it stop (remove its `matchPolicy`), or give [default] a limit";
+            problems.warning(place(last, &last.to_string()), what, fix);
+        }
+    }
+    for idle in stacks::idle_rules(rules) {
+        let Some(rule) = rule_at(&idle.rule) else { continue };
+        let what = match idle.by.as_ref().and_then(rule_at) {
+            Some(by) => format!("never matters: [{by}] on line {} denies every request that this rule would deny", by.line),
+            None => "never matters: it allows everything, and others have to allow, too".to_owned(),
+        };
+        problems.warning(place(rule, &rule.to_string()), what, "remove it, or change its limit");
+    }
 }
 
 fn place<'a>(rule: &Rule, header: &'a str) -> Place<'a> {

@@ -21,6 +21,7 @@ impl Requests {
         for matched in &self.matched {
             let allowed = match matched.answer {
                 Answer::Uncounted(verdict) => verdict.allowed,
+                Answer::Gathered(_) => continue,
                 Answer::Counted(entry) => match self.batch.allowed(entry) {
                     Some(allowed) => allowed,
                     None => {
@@ -29,7 +30,7 @@ impl Requests {
                     }
                 },
             };
-            if !matched.is_hit {
+            if !matched.counts {
                 continue;
             }
             if (run.rule, run.allowed) == (matched.rule, allowed) {
@@ -42,7 +43,7 @@ impl Requests {
         self.count_run(run);
         let buckets = self.asked.iter().filter_map(|asked| match asked {
             Asked::Bucket(entry) => Some(*entry),
-            Asked::Refused(_) | Asked::Rules(_) => None,
+            Asked::Refused(_) | Asked::GatheredBucket(_) | Asked::Rules(_) => None,
         });
         errors += buckets.filter(|entry| self.batch.allowed(*entry).is_none()).count() as u64;
         if errors > 0 {

@@ -6,6 +6,8 @@ use crate::clock::NANOS_PER_SECOND;
 use crate::config::{self, Format};
 use crate::store::{MemoryStore, WhenFull};
 
+mod stacks;
+
 const RULES: &str = "
 [api=upload user=*]
 creditLimit = 50
@@ -167,9 +169,9 @@ fn a_limit_of_the_client_s_own_shares_the_counter_of_a_rule_that_says_the_same()
 fn the_rule_that_answers_is_known_and_no_canary() {
     let limiter = limiter();
     let requests = apply(&limiter, &[("api=upload user=ann", Intent::Hit), ("api=denied", Intent::Hit)]);
-    assert_eq!(requests.rule(0).unwrap().0, 1);
-    assert_eq!(requests.rule(1).unwrap().1.to_string(), "api=denied");
-    assert!(requests.rule(2).is_none());
+    assert_eq!(requests.standing(0).unwrap().place, 1);
+    assert_eq!(requests.standing(1).unwrap().rule.to_string(), "api=denied");
+    assert!(requests.standing(2).is_err());
 }
 
 /// `status{label}` of each count that is not 0.

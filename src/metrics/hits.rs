@@ -27,6 +27,8 @@ pub struct Hits {
     by_rule: IntCounterVec,
     /// From the arrival of the hit's batch until the batch has its answers.
     pub duration: Histogram,
+    /// Stacks of rules, and sets of requests that are taken together, that denied.
+    pub stacks_denied: IntCounter,
 }
 
 /// The hits of one rule. Looked up once, when the rule is put in force.
@@ -58,6 +60,10 @@ impl Hits {
                 "Time from the arrival of a hit's batch to its answers.",
                 Unit::Seconds,
                 &DURATIONS,
+            ),
+            stacks_denied: registry.counter(
+                "divvy_stacks_denied_total",
+                "Hits that a stack of rules denied, and sets of hits taken together of which one was denied.",
             ),
         }
     }

@@ -33,6 +33,8 @@ pub enum Finding {
     Answers { grants: Grants },
     /// It matches and takes credit; matching continues.
     Canary { grants: Grants },
+    /// It matches and must allow, with others and the rule that answers; matching continues.
+    MustAllow { grants: Grants },
     /// It matches, but the operation's cost is invalid: the answer is an error, and no credit is taken.
     Refuses { reason: String },
     /// The operation has no such key.
@@ -88,6 +90,7 @@ fn find(rule: &Rule, operation: &Operation) -> Finding {
     match rule.match_policy {
         MatchPolicy::Stop => Finding::Answers { grants },
         MatchPolicy::Canary => Finding::Canary { grants },
+        MatchPolicy::And => Finding::MustAllow { grants },
     }
 }
 
@@ -132,6 +135,7 @@ impl fmt::Display for Finding {
             Self::Canary { grants } => {
                 write!(f, "matches as a canary: {grants}; takes credit, and matching continues")
             }
+            Self::MustAllow { grants } => write!(f, "matches and must allow: {grants}; matching continues"),
             Self::Refuses { reason } => write!(f, "matches, but the answer is an error: {reason}"),
             Self::KeyMissing { key } => write!(f, "does not match: the key {key:?} is missing"),
             Self::ValueDiffers { key, pattern, value } => {

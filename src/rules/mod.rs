@@ -22,6 +22,7 @@ mod rule_bits;
 mod ruleset;
 mod ruleset_error;
 mod seconds;
+pub mod stacks;
 #[cfg(test)]
 pub(crate) mod testing;
 mod values;
@@ -32,7 +33,7 @@ pub use key::Key;
 pub use operation::Operation;
 pub use pattern::{Glob, Pattern};
 pub use quota::{MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, Quota, QuotaError, Settings, calendar_settings};
-pub use rule::{MatchPolicy, Rule, header};
+pub use rule::{MAX_STACK, MatchPolicy, Rule, header};
 pub use ruleset::{Matches, RuleSet, Scratch};
 pub use ruleset_error::RuleSetError;
 pub use seconds::Seconds;

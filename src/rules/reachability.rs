@@ -5,7 +5,7 @@
 
 use super::key::Key;
 use super::values::Values;
-use super::{MatchPolicy, RuleSet, Scratch};
+use super::{MatchPolicy, Rule, RuleSet, Scratch};
 
 /// A rule that no request reaches, and the rule that is the reason, by their indexes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,8 +21,7 @@ pub struct Masked {
 pub fn masked_rules(rules: &RuleSet) -> Vec<Masked> {
     let mut scratch = Scratch::default();
     let masked = rules.rules().iter().enumerate().filter_map(|(index, rule)| {
-        let operation = MostGeneral(rule.operation.iter().map(|(k, p)| (k.as_str(), p.most_general_value())).collect());
-        let mut containing = rules.matches_values(&operation, &mut scratch).take_while(|(by, _)| *by < index);
+        let mut containing = rules.matches_values(&MostGeneral::of(rule), &mut scratch).take_while(|(by, _)| *by < index);
         let (by, _) = containing.find(|(_, by)| by.match_policy == MatchPolicy::Stop)?;
         Some(Masked { rule: index, by })
     });
@@ -30,7 +29,13 @@ pub fn masked_rules(rules: &RuleSet) -> Vec<Masked> {
 }
 
 /// The most general operation that a rule matches.
-struct MostGeneral<'a>(Vec<(&'a str, Vec<u8>)>);
+pub(super) struct MostGeneral<'a>(Vec<(&'a str, Vec<u8>)>);
+
+impl<'a> MostGeneral<'a> {
+    pub(super) fn of(rule: &'a Rule) -> Self {
+        Self(rule.operation.iter().map(|(key, pattern)| (key.as_str(), pattern.most_general_value())).collect())
+    }
+}
 
 impl Values for MostGeneral<'_> {
     fn keys(&self) -> impl Iterator<Item = &str> {
@@ -46,7 +51,7 @@ impl Values for MostGeneral<'_> {
 mod tests {
     use super::*;
     use crate::rules::testing::{canary, rule, rules_strategy};
-    use crate::rules::{Pattern, Rule};
+    use crate::rules::Pattern;
     use proptest::prelude::*;
 
     fn masked(rules: Vec<Rule>) -> Vec<(usize, usize)> {

@@ -12,7 +12,13 @@ pub enum MatchPolicy {
     Stop,
     /// The rule counts the hit and takes credit; matching continues. A trial of a limit.
     Canary,
+    /// The rule must allow, and so must all that match up to and including the one that stops; matching continues. All of
+    /// them take, or none does.
+    And,
 }
+
+/// Rules that must allow one request, at most.
+pub const MAX_STACK: usize = 16;
 
 impl MatchPolicy {
     /// The word for it in a rules file.
@@ -20,6 +26,7 @@ impl MatchPolicy {
         match self {
             Self::Stop => "stop",
             Self::Canary => "canary",
+            Self::And => "and",
         }
     }
 }

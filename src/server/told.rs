@@ -12,7 +12,7 @@ const PATH: &str = "[path]";
 pub fn refusal(refusal: &Refusal) -> String {
     match refusal {
         Refusal::Store(error) => store_error(error),
-        Refusal::NoRules | Refusal::Cost(_) => refusal.to_string(),
+        Refusal::NoRules | Refusal::TooManyRules | Refusal::Cost(_) => refusal.to_string(),
     }
 }
 

@@ -6,7 +6,7 @@ use axum::http::HeaderMap;
 use tonic::{Code as TonicCode, Request, Response, Status};
 
 use crate::clock::ceil_seconds;
-use crate::limiter::{Intent, Limit, Limiter, Refusal, Requests, Verdict};
+use crate::limiter::{Intent, Limit, Limiter, Refusal, Requests, Standing, Verdict};
 use crate::metrics::{FrontRequests, Limit as Bound, Metrics, RequestKind};
 use crate::protocol::envoy::messages::envoy::config::core::v3::HeaderValue;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::{
@@ -15,7 +15,7 @@ use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::protocol::envoy::{self, InvalidRequest};
-use crate::rules::{Operation, Rule};
+use crate::rules::Operation;
 use crate::server::http::{Answer, RateLimitHeaders};
 use crate::server::pool::{self, pooled};
 use crate::server::told;
@@ -82,11 +82,11 @@ impl RateLimits {
 
     /// What the client is told: where it stands with the rule that denies it, or else leaves it the least.
     fn response_headers(&self, requests: &Requests, statuses: &[DescriptorStatus]) -> Vec<HeaderValue> {
-        let by_a_rule = statuses.iter().enumerate().filter(|(index, _)| requests.rule(*index).is_some());
+        let by_a_rule = statuses.iter().enumerate().filter(|(index, _)| requests.standing(*index).is_ok());
         let strictest = by_a_rule.min_by_key(|(_, status)| (status.code() != Code::OverLimit, status.limit_remaining));
         let Some(answer) = strictest.and_then(|(index, _)| Answer::of(requests, index).ok()) else { return Vec::new() };
         let mut headers = HeaderMap::new();
-        self.headers.write(&answer.standing(), &mut headers, &mut Vec::new());
+        answer.write_headers(self.headers, &mut headers, &mut Vec::new());
         let written =
             headers.iter().filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())));
         written.map(|(key, value)| HeaderValue { key, value }).collect()
@@ -141,11 +141,9 @@ fn status(requests: &Requests, index: usize, brought: Option<Limit>) -> Result<D
     if let Some(limit) = brought {
         return Ok(descriptor_status(requests.outcome(index)?.into(), Some(envoy::describe(String::new(), &limit))));
     }
-    let verdict = requests.verdict(index)?;
-    let name = |rule: &Rule| rule.label.clone().unwrap_or_else(|| rule.to_string());
-    let limit = requests.rule(index).zip(requests.limit(index));
-    let limit = limit.map(|((_, rule), limit)| envoy::describe(name(rule), &limit));
-    Ok(descriptor_status(verdict, limit))
+    let Standing { verdict, rule, limit, .. } = requests.standing(index)?;
+    let name = || rule.label.clone().unwrap_or_else(|| rule.to_string());
+    Ok(descriptor_status(verdict, limit.map(|limit| envoy::describe(name(), &limit))))
 }
 
 fn descriptor_status(verdict: Verdict, current_limit: Option<RateLimit>) -> DescriptorStatus {
@@ -168,7 +166,7 @@ fn duration(nanos: u64) -> prost_types::Duration {
 fn refuse(refusal: Refusal) -> Status {
     let message = told::refusal(&refusal);
     match refusal {
-        Refusal::NoRules => Status::failed_precondition(message),
+        Refusal::NoRules | Refusal::TooManyRules => Status::failed_precondition(message),
         Refusal::Cost(_) => Status::invalid_argument(message),
         Refusal::Store(_) => Status::unavailable(message),
     }

@@ -9,9 +9,9 @@ use serde::Serialize;
 
 use super::number::write_number;
 use super::problem::Problem;
-use super::ratelimit::{RateLimitHeaders, Standing};
+use super::ratelimit::{RateLimitHeaders, Told};
 use crate::clock::ceil_seconds;
-use crate::limiter::{Limit, Requests};
+use crate::limiter::{Limit, Requests, Standing};
 use crate::rules::Rule;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -31,8 +31,14 @@ pub struct Answer<'a> {
     pub retry_after: Option<u64>,
     /// The rule that answered: its [`name`].
     pub rule: Cow<'a, str>,
+    /// In a denial by a stack of rules, the names of all that deny.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    violated_policies: Vec<Cow<'a, str>>,
     #[serde(skip)]
     window_seconds: Option<u64>,
+    /// Where the client stands with each limit of a stack of rules; none: there is only the one that answers.
+    #[serde(skip)]
+    limits: Vec<Answer<'a>>,
 }
 
 impl<'a> Answer<'a> {
@@ -41,24 +47,42 @@ impl<'a> Answer<'a> {
     /// # Errors
     /// It has none.
     pub fn of(requests: &'a Requests, index: usize) -> Result<Self, Problem> {
-        let verdict = requests.verdict(index)?;
-        let (place, rule) = requests.rule(index).ok_or_else(|| Problem::bad_request("no rule answers"))?;
-        Ok(Self {
+        let answering = requests.standing(index)?;
+        let mut answer = Self::by(&answering);
+        if !requests.is_stack(index) {
+            return Ok(answer);
+        }
+        for standing in requests.standings(index)? {
+            if !standing.verdict.allowed {
+                answer.violated_policies.push(name(standing.place, standing.rule));
+            }
+            if standing.limit.is_some() || standing.place == answering.place {
+                answer.limits.push(Self::by(&standing));
+            }
+        }
+        Ok(answer)
+    }
+
+    /// What one rule answers.
+    fn by(&Standing { verdict, rule, place, limit }: &Standing<'a>) -> Self {
+        Self {
             allowed: verdict.allowed,
             limit: rule.quota.capacity(),
             remaining: verdict.credit,
             reset: ceil_seconds(verdict.reset_ns),
             retry_after: verdict.retry_ns.map(ceil_seconds),
             rule: name(place, rule),
-            window_seconds: requests.limit(index).map(|limit| window_seconds(&limit)),
-        })
+            violated_policies: Vec::new(),
+            window_seconds: limit.map(|limit| window_seconds(&limit)),
+            limits: Vec::new(),
+        }
     }
 
     /// Adds the headers that a response with this answer has, and gives the body: what serde would write, and a
     /// newline. `text` is where they are written first.
     pub fn write(&self, dialects: RateLimitHeaders, headers: &mut HeaderMap, text: &mut Vec<u8>) -> Bytes {
         headers.insert(CONTENT_TYPE, JSON);
-        dialects.write(&self.standing(), headers, text);
+        self.write_headers(dialects, headers, text);
         text.clear();
         self.write_json(text);
         Bytes::copy_from_slice(text)
@@ -83,11 +107,21 @@ impl<'a> Answer<'a> {
         out.extend_from_slice(b",\"rule\":");
         // Writing a string to memory never fails.
         let _ = serde_json::to_writer(&mut *out, &self.rule);
+        if !self.violated_policies.is_empty() {
+            out.extend_from_slice(b",\"violatedPolicies\":");
+            let _ = serde_json::to_writer(&mut *out, &self.violated_policies);
+        }
         out.extend_from_slice(b"}\n");
     }
 
-    pub fn standing(&self) -> Standing<'_> {
-        Standing {
+    /// Adds the headers that say where the client stands. `text` is where they are written first.
+    pub fn write_headers(&self, dialects: RateLimitHeaders, headers: &mut HeaderMap, text: &mut Vec<u8>) {
+        let limits = if self.limits.is_empty() { std::slice::from_ref(self) } else { &self.limits };
+        dialects.write(&self.told(), limits.iter().map(Self::told), headers, text);
+    }
+
+    fn told(&self) -> Told<'_> {
+        Told {
             policy: &self.rule,
             limit: self.limit,
             window_seconds: self.window_seconds,
@@ -129,7 +163,18 @@ mod tests {
         ] {
             let (limit, remaining, reset) = (number, number / 3, number / 7);
             let rule = Cow::Borrowed(rule);
-            let answer = Answer { allowed, limit, remaining, reset, retry_after, rule, window_seconds: None };
+            let violated_policies = if allowed { Vec::new() } else { vec![rule.clone(), "b".into()] };
+            let answer = Answer {
+                allowed,
+                limit,
+                remaining,
+                reset,
+                retry_after,
+                rule,
+                violated_policies,
+                window_seconds: None,
+                limits: Vec::new(),
+            };
             let mut written = Vec::new();
             answer.write_json(&mut written);
             assert_eq!(written, json_line(&answer).unwrap());

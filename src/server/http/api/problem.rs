@@ -73,7 +73,7 @@ impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         let status = match refusal {
             Refusal::Cost(_) => StatusCode::BAD_REQUEST,
-            Refusal::NoRules | Refusal::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::NoRules | Refusal::TooManyRules | Refusal::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
         };
         let may_pass = matches!(refusal, Refusal::Store(_));
         Self { may_pass, ..Self::new(status, told::refusal(&refusal)) }

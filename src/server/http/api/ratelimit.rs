@@ -64,9 +64,9 @@ impl FromStr for RateLimitHeaders {
     }
 }
 
-/// Where a client stands with the rule that answered it.
+/// Where a client stands with a rule, as headers tell it.
 #[derive(Debug)]
-pub struct Standing<'a> {
+pub struct Told<'a> {
     /// What the rule is called: printable ASCII without quotes and backslashes.
     pub policy: &'a str,
     pub limit: u64,
@@ -77,29 +77,32 @@ pub struct Standing<'a> {
 }
 
 impl RateLimitHeaders {
-    /// Adds the headers that say it. `text` is where they are written first.
-    pub fn write(self, standing: &Standing, headers: &mut HeaderMap, text: &mut Vec<u8>) {
+    /// Adds the headers that say it: the draft's list each of `limits`, the others have room for the one that is
+    /// `answering`. `text` is where they are written first.
+    pub fn write<'a>(
+        self,
+        answering: &Told,
+        limits: impl Iterator<Item = Told<'a>> + Clone,
+        headers: &mut HeaderMap,
+        text: &mut Vec<u8>,
+    ) {
         if self.draft {
-            text.clear();
-            standing.write_policy(text);
-            insert_text(headers, POLICY, text);
-            text.clear();
-            standing.write_service_limit(text);
-            insert_text(headers, CURRENT, text);
+            insert_list(headers, POLICY, limits.clone(), Told::write_policy, text);
+            insert_list(headers, CURRENT, limits, Told::write_service_limit, text);
         }
         for (wanted, names) in [(self.triple, TRIPLE), (self.x, X)] {
             if wanted {
-                let numbers = [standing.limit, standing.remaining, standing.reset];
+                let numbers = [answering.limit, answering.remaining, answering.reset];
                 headers.extend(names.into_iter().zip(numbers.map(HeaderValue::from)));
             }
         }
-        if let Some(seconds) = standing.retry_after {
+        if let Some(seconds) = answering.retry_after {
             headers.insert(RETRY_AFTER, seconds.into());
         }
     }
 }
 
-impl Standing<'_> {
+impl Told<'_> {
     fn write_policy(&self, out: &mut Vec<u8>) {
         self.write_name(out);
         out.extend_from_slice(b";q=");
@@ -129,7 +132,20 @@ impl Standing<'_> {
     }
 }
 
-fn insert_text(headers: &mut HeaderMap, name: HeaderName, text: &[u8]) {
+fn insert_list<'a>(
+    headers: &mut HeaderMap,
+    name: HeaderName,
+    limits: impl Iterator<Item = Told<'a>>,
+    write: fn(&Told<'a>, &mut Vec<u8>),
+    text: &mut Vec<u8>,
+) {
+    text.clear();
+    for limit in limits {
+        if !text.is_empty() {
+            text.extend_from_slice(b", ");
+        }
+        write(&limit, text);
+    }
     if let Ok(value) = HeaderValue::from_bytes(text) {
         headers.insert(name, value);
     }
@@ -139,12 +155,19 @@ fn insert_text(headers: &mut HeaderMap, name: HeaderName, text: &[u8]) {
 mod tests {
     use super::*;
 
-    const STANDING: Standing =
-        Standing { policy: "by-ip", limit: 100, window_seconds: Some(60), remaining: 50, reset: 30, retry_after: None };
+    const STANDING: Told =
+        Told { policy: "by-ip", limit: 100, window_seconds: Some(60), remaining: 50, reset: 30, retry_after: None };
 
-    fn written(dialects: &str, standing: &Standing) -> Vec<String> {
+    fn written(dialects: &str, told: &Told<'static>) -> Vec<String> {
+        written_of(dialects, std::slice::from_ref(told))
+    }
+
+    /// The first one answers.
+    fn written_of(dialects: &str, limits: &[Told<'static>]) -> Vec<String> {
         let mut headers = HeaderMap::new();
-        dialects.parse::<RateLimitHeaders>().unwrap().write(standing, &mut headers, &mut Vec::new());
+        let told = |told: &Told<'static>| Told { ..*told };
+        let dialects = dialects.parse::<RateLimitHeaders>().unwrap();
+        dialects.write(&limits[0], limits.iter().map(told), &mut headers, &mut Vec::new());
         headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect()
     }
 
@@ -168,21 +191,35 @@ mod tests {
 
     #[test]
     fn a_denial_says_when_to_come_again_and_no_window_ends_later() {
-        let trickling = Standing { remaining: 0, reset: 30, retry_after: Some(3), ..STANDING };
+        let trickling = Told { remaining: 0, reset: 30, retry_after: Some(3), ..STANDING };
         assert_eq!(written("draft", &trickling)[1..], ["ratelimit: \"by-ip\";r=0;t=3", "retry-after: 3"]);
-        let expensive = Standing { remaining: 1, reset: 3, retry_after: Some(30), ..STANDING };
+        let expensive = Told { remaining: 1, reset: 3, retry_after: Some(30), ..STANDING };
         assert_eq!(written("draft", &expensive)[1..], ["ratelimit: \"by-ip\";r=1;t=3", "retry-after: 30"]);
     }
 
     #[test]
+    fn the_draft_lists_every_limit_and_the_others_tell_the_one_that_answers() {
+        let daily = Told { policy: "daily", limit: 5_000, window_seconds: Some(86_400), ..STANDING };
+        let limits = [daily, STANDING];
+        assert_eq!(
+            written_of("draft", &limits),
+            [
+                "ratelimit-policy: \"daily\";q=5000;w=86400, \"by-ip\";q=100;w=60",
+                "ratelimit: \"daily\";r=50;t=30, \"by-ip\";r=50;t=30"
+            ]
+        );
+        assert_eq!(written_of("x", &limits)[0], "x-ratelimit-limit: 5000");
+    }
+
+    #[test]
     fn what_counts_nothing_has_no_window() {
-        let always = Standing { remaining: 100, reset: 0, window_seconds: None, ..STANDING };
+        let always = Told { remaining: 100, reset: 0, window_seconds: None, ..STANDING };
         assert_eq!(written("draft", &always), ["ratelimit-policy: \"by-ip\";q=100", "ratelimit: \"by-ip\";r=100"]);
     }
 
     #[test]
     fn integers_stay_within_what_structured_fields_hold() {
-        let huge = Standing { limit: u64::MAX, remaining: u64::MAX, reset: u64::MAX, ..STANDING };
+        let huge = Told { limit: u64::MAX, remaining: u64::MAX, reset: u64::MAX, ..STANDING };
         assert_eq!(written("draft", &huge)[0], "ratelimit-policy: \"by-ip\";q=999999999999999;w=60");
         assert_eq!(written("draft", &huge)[1], "ratelimit: \"by-ip\";r=999999999999999;t=999999999999999");
     }

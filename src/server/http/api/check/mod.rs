@@ -41,6 +41,6 @@ async fn answer(api: &Api, forwarded: &Forwarded<'_>) -> Result<Response, Proble
     let answer = Answer::of(&requests, 0)?;
     let status = if answer.allowed { StatusCode::OK } else { settings.deny_status };
     let mut response = status.into_response();
-    api.settings.headers.write(&answer.standing(), response.headers_mut(), &mut Vec::new());
+    answer.write_headers(api.settings.headers, response.headers_mut(), &mut Vec::new());
     Ok(response)
 }

@@ -1,0 +1,234 @@
+//! Stacks of rules, and requests that are taken together.
+
+use super::*;
+
+/// A minute, a day and a canary by key, a tenant, and what denies all.
+const STACK: &str = "
+[key=*]
+creditLimit = 3
+resetSeconds = 3600
+actorField = key
+matchPolicy = and
+label = burst
+
+[key=* trial=yes]
+creditLimit = 1
+resetSeconds = 3600
+matchPolicy = canary
+label = trial
+
+[tenant=*]
+creditLimit = 4
+resetSeconds = 7200
+algorithm = token-bucket
+actorField = tenant
+matchPolicy = and
+label = tenant
+
+[blocked=yes]
+creditLimit = 0
+resetSeconds = 0
+matchPolicy = and
+label = blocked
+
+[free=yes]
+creditLimit = 7
+resetSeconds = 0
+label = free
+
+[key=*]
+creditLimit = 100
+window = day
+actorField = key
+costField = tokens
+label = daily
+
+[default]
+creditLimit = 9
+resetSeconds = 3600
+";
+
+fn left(limiter: &Limiter, pairs: &str) -> Vec<(String, u64)> {
+    let requests = apply(limiter, &[(pairs, Intent::Peek)]);
+    let standings = requests.standings(0).unwrap();
+    standings.map(|standing| (standing.rule.label.clone().unwrap_or_default(), standing.verdict.credit)).collect()
+}
+
+fn lefts(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
+    counts(expected)
+}
+
+/// Who answered, and the answer.
+fn told(requests: &Requests, index: usize) -> (String, bool, u64) {
+    let standing = requests.standing(index).unwrap();
+    (standing.rule.label.clone().unwrap_or_default(), standing.verdict.allowed, standing.verdict.credit)
+}
+
+fn told_of(limiter: &Limiter, pairs: &str) -> (String, bool, u64) {
+    told(&apply(limiter, &[(pairs, Intent::Hit)]), 0)
+}
+
+fn answer(rule: &str, allowed: bool, credit: u64) -> (String, bool, u64) {
+    (rule.to_owned(), allowed, credit)
+}
+
+#[test]
+fn all_rules_take_or_none_does_and_the_strictest_answers() {
+    let limiter = limiter_of(STACK);
+    assert_eq!(told_of(&limiter, "key=a tenant=x"), answer("burst", true, 2));
+    // A quarter of the tenant's is left, a third of the key's.
+    assert_eq!(told_of(&limiter, "key=b tenant=x"), answer("tenant", true, 2));
+    assert_eq!(told_of(&limiter, "key=a tenant=x"), answer("tenant", true, 1));
+    assert_eq!(told_of(&limiter, "key=a tenant=x tokens=99"), answer("daily", false, 98));
+    assert_eq!(left(&limiter, "key=a tenant=x"), lefts(&[("burst", 1), ("tenant", 1), ("daily", 98)]));
+    assert_eq!(told_of(&limiter, "key=a tenant=y"), answer("burst", true, 0));
+    // Both deny now; the day is longer than the hour, and what never fits beats all.
+    assert_eq!(told_of(&limiter, "key=a tenant=y tokens=98"), answer("daily", false, 97));
+    assert_eq!(told_of(&limiter, "key=a tenant=y tokens=101"), answer("daily", false, 97));
+    assert_eq!(told_of(&limiter, "key=a tenant=y"), answer("burst", false, 0));
+    assert_eq!(left(&limiter, "key=a tenant=y"), lefts(&[("burst", 0), ("tenant", 3), ("daily", 97)]));
+}
+
+#[test]
+fn a_rule_that_always_allows_counts_as_allowing_and_a_limit_of_0_denies_and_nothing_is_taken() {
+    let limiter = limiter_of(STACK);
+    assert_eq!(told_of(&limiter, "key=a free=yes"), answer("burst", true, 2));
+    assert_eq!(told_of(&limiter, "key=a blocked=yes"), answer("blocked", false, 0));
+    let verdict = apply(&limiter, &[("key=a blocked=yes", Intent::Hit)]).verdict(0).unwrap();
+    assert_eq!(verdict.retry_ns, None, "waiting does not help");
+    assert_eq!(left(&limiter, "key=a"), lefts(&[("burst", 2), ("daily", 100)]));
+}
+
+#[test]
+fn canaries_are_applied_apart_also_on_what_the_stack_denies() {
+    let limiter = limiter_of(STACK);
+    for _ in 0..2 {
+        assert_eq!(told_of(&limiter, "key=a trial=yes blocked=yes"), answer("blocked", false, 0));
+    }
+    assert_eq!(
+        counted(&limiter),
+        counts(&[("canary-accepted{trial}", 1), ("canary-rejected{trial}", 1), ("rejected{blocked}", 2)])
+    );
+}
+
+#[test]
+fn in_a_denied_stack_only_what_denies_is_counted() {
+    let limiter = limiter_of(STACK);
+    for _ in 0..4 {
+        told_of(&limiter, "key=a tenant=x");
+    }
+    let all = counts(&[("accepted{burst}", 3), ("accepted{daily}", 3), ("accepted{tenant}", 3), ("rejected{burst}", 1)]);
+    assert_eq!(counted(&limiter), all);
+    assert_eq!(limiter.metrics().hits.stacks_denied.get(), 1);
+    apply(&limiter, &[("key=a tenant=x", Intent::Peek)]);
+    assert_eq!((counted(&limiter), limiter.metrics().hits.stacks_denied.get()), (all, 1), "a peek counts nothing");
+}
+
+#[test]
+fn a_peek_judges_the_whole_stack_and_a_reset_forgets_all_of_it() {
+    let limiter = limiter_of(STACK);
+    (0..3).for_each(|_| drop(told_of(&limiter, "key=a tenant=x trial=yes")));
+    assert_eq!(peek(&limiter, "key=a tenant=x"), Ok((false, 0)));
+    assert_eq!(peek(&limiter, "key=b tenant=x"), Ok((true, 1)));
+    let forgotten = apply(&limiter, &[("key=a tenant=x trial=yes", Intent::Forget)]).forgotten(0).unwrap();
+    assert_eq!(forgotten, 4, "the canary's, too");
+    assert_eq!(peek(&limiter, "key=a tenant=x"), Ok((true, 3)));
+}
+
+#[test]
+fn hits_of_a_batch_see_each_other_s_stacks() {
+    let limiter = limiter_of(STACK);
+    let hits: Vec<_> = (0..5).map(|_| ("key=a tenant=x", Intent::Hit)).collect();
+    let requests = apply(&limiter, &hits);
+    let allowed: Vec<_> = (0..5).map(|index| requests.verdict(index).unwrap().allowed).collect();
+    assert_eq!(allowed, [true, true, true, false, false]);
+    assert_eq!(left(&limiter, "key=a tenant=x"), lefts(&[("burst", 0), ("tenant", 1), ("daily", 97)]));
+}
+
+#[test]
+fn an_invalid_cost_for_one_rule_takes_nothing_from_any() {
+    let limiter = limiter_of(STACK);
+    let refused = hit(&limiter, "key=a tenant=x tokens=many").unwrap_err();
+    assert!(refused.contains("'tokens'"), "{refused}");
+    assert_eq!(left(&limiter, "key=a tenant=x"), lefts(&[("burst", 3), ("tenant", 4), ("daily", 100)]));
+}
+
+#[test]
+fn more_rules_than_a_stack_may_have_refuse_the_request() {
+    let rule = |key: usize| format!("[k{key}=*]\ncreditLimit=5\nresetSeconds=60\nmatchPolicy=and\n");
+    let rules: String = (0..16).map(rule).collect();
+    let limiter = limiter_of(&format!("{rules}[default]\ncreditLimit=5\nresetSeconds=60"));
+    let pairs = |count| (0..count).map(|key| format!("k{key}=x")).collect::<Vec<_>>().join(" ");
+    assert_eq!(hit(&limiter, &pairs(15)), Ok((true, 4)));
+    assert!(hit(&limiter, &pairs(16)).unwrap_err().contains("more than 16 rules"));
+    assert_eq!(peek(&limiter, &pairs(15)), Ok((true, 4)));
+}
+
+/// Hits that are taken together.
+fn together(limiter: &Limiter, hits: &[(&str, Option<u64>)]) -> Requests {
+    let mut requests = Requests::default();
+    limiter.begin(&mut requests);
+    requests.begin_together();
+    for (pairs, cost) in hits {
+        requests.push_at_cost(&operation(pairs), Intent::Hit, *cost);
+    }
+    requests.end_together();
+    if requests.first_refusal().is_none() {
+        run(limiter.apply(&mut requests));
+    }
+    requests
+}
+
+#[test]
+fn hits_that_are_taken_together_each_have_their_verdict_and_equal_counters_add_their_costs() {
+    let limiter = limiter_of(STACK);
+    let requests = together(&limiter, &[("key=a tenant=x", None), ("key=b tenant=x", None), ("other=1", Some(2))]);
+    let allowed = |requests: &Requests| (0..requests.len()).map(|index| told(requests, index)).collect::<Vec<_>>();
+    assert_eq!(
+        allowed(&requests),
+        [answer("tenant", true, 2), answer("tenant", true, 2), answer("", true, 7)],
+        "the tenant's counter took two"
+    );
+    // Three more are too many for the tenant, and one for the key that nobody else denies.
+    let hits = [("key=a tenant=x", None), ("key=c tenant=x", None), ("key=d tenant=x", None), ("key=e", None)];
+    assert_eq!(
+        allowed(&together(&limiter, &hits)),
+        [answer("tenant", false, 2), answer("tenant", false, 2), answer("tenant", false, 2), answer("burst", true, 3)]
+    );
+    assert_eq!(left(&limiter, "key=e"), lefts(&[("burst", 3), ("daily", 100)]), "nothing was taken");
+    assert_eq!(limiter.metrics().hits.stacks_denied.get(), 1);
+    let counted = counted(&limiter);
+    assert!(counted.contains(&("rejected{tenant}".to_owned(), 3)), "{counted:?}");
+    assert!(counted.contains(&("accepted{burst}".to_owned(), 2)), "{counted:?}");
+}
+
+#[test]
+fn hits_that_are_taken_together_are_denied_by_a_limit_of_0_of_one_and_refused_by_an_invalid_cost_of_one() {
+    let limiter = limiter_of(STACK);
+    let requests = together(&limiter, &[("key=a", None), ("blocked=yes", None)]);
+    assert_eq!([told(&requests, 0), told(&requests, 1)], [answer("burst", true, 3), answer("blocked", false, 0)]);
+    let requests = together(&limiter, &[("key=a", None), ("key=b tokens=x", None)]);
+    assert!(requests.first_refusal().is_some());
+    assert_eq!(left(&limiter, "key=a"), lefts(&[("burst", 3), ("daily", 100)]));
+}
+
+#[test]
+fn limits_that_clients_bring_are_taken_together_too() {
+    let limiter = limiter_of(STACK);
+    let limit = Limit::FixedWindow(FixedWindow::new(3, 3600 * NANOS_PER_SECOND).unwrap());
+    let both = |own, key: &str| {
+        let mut requests = Requests::default();
+        limiter.begin(&mut requests);
+        requests.begin_together();
+        requests.push_limited(&operation("own=1"), limit, own);
+        requests.push(&operation(key), Intent::Hit);
+        requests.end_together();
+        run(limiter.apply(&mut requests));
+        let outcome = requests.outcome(0).unwrap();
+        (outcome.allowed, outcome.left, requests.verdict(1).unwrap().allowed)
+    };
+    assert_eq!(both(2, "key=a"), (true, 1, true));
+    assert_eq!(both(2, "key=a"), (false, 1, true));
+    assert_eq!(both(1, "blocked=yes"), (true, 1, false));
+    assert_eq!(left(&limiter, "key=a"), lefts(&[("burst", 2), ("daily", 99)]));
+}

@@ -1,0 +1,111 @@
+//! Requests that are taken together or not at all: what they ask is gathered first, each counter once, and then put into
+//! the batch as one group.
+
+use std::ops::Range;
+
+use super::{Answer, Asked, Requests};
+use crate::algorithm::{Ask, Limit};
+use crate::clock::Timestamp;
+use crate::store::Action;
+
+/// What is asked of counters, on its way into the batch.
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
+    keys: Vec<u8>,
+    asks: Vec<Gathering>,
+    /// A rule denies whatever its counters say: nothing may be taken.
+    pub is_denied: bool,
+    /// Where the requests and the rules that they matched begin.
+    first_asked: usize,
+    first_matched: usize,
+}
+
+#[derive(Debug)]
+struct Gathering {
+    key: Range<usize>,
+    limit: Limit,
+    ask: Ask,
+    at: Timestamp,
+}
+
+impl Gathered {
+    /// Adds an ask; returns its place. Costs of one counter add up.
+    pub fn add(&mut self, limit: Limit, ask: Ask, at: Timestamp, write_key: impl FnOnce(&mut Vec<u8>)) -> usize {
+        let start = self.keys.len();
+        write_key(&mut self.keys);
+        let (others, key) = self.keys.split_at(start);
+        let is_same = |known: &Gathering| others.get(known.key.clone()) == Some(key);
+        if let Some(place) = self.asks.iter().position(is_same) {
+            if let Some(known) = self.asks.get_mut(place) {
+                known.ask = sum(known.ask, ask);
+            }
+            self.keys.truncate(start);
+            return place;
+        }
+        self.asks.push(Gathering { key: start..self.keys.len(), limit, ask, at });
+        self.asks.len() - 1
+    }
+}
+
+/// What asks as much as both. To look for one credit takes none, and what is taken is there to be looked at.
+fn sum(one: Ask, other: Ask) -> Ask {
+    match (one, other) {
+        (Ask::Take { cost }, Ask::Take { cost: more }) => Ask::Take { cost: cost.saturating_add(more) },
+        (Ask::Look { cost }, Ask::Look { cost: other }) => Ask::Look { cost: cost.max(other) },
+        (take @ Ask::Take { .. }, _) => take,
+        (_, other) => other,
+    }
+}
+
+impl Requests {
+    /// The requests from here on, up to [`Requests::end_together`], are taken together or not at all: each is told what it
+    /// would come to, and none takes anything when one is denied. If one is refused, the batch must not be applied.
+    pub fn begin_together(&mut self) {
+        let (first_asked, first_matched) = (self.asked.len(), self.matched.len());
+        self.together = Some(Box::new(Gathered { first_asked, first_matched, ..Gathered::default() }));
+    }
+
+    /// See [`Requests::begin_together`].
+    pub fn end_together(&mut self) {
+        let Some(gathered) = self.together.take() else { return };
+        let Gathered { keys, asks, is_denied, first_asked, first_matched } = *gathered;
+        let first = self.batch.len();
+        for Gathering { key, limit, ask, at } in asks {
+            let ask = if is_denied { Ask::Look { cost: ask.wanted() } } else { ask };
+            let key = keys.get(key).unwrap_or_default();
+            self.batch.push(limit, Action::Ask(ask), at, |out| out.extend_from_slice(key));
+        }
+        self.batch.group(first);
+        for matched in self.matched.iter_mut().skip(first_matched) {
+            if let Answer::Gathered(place) = matched.answer {
+                matched.answer = Answer::Counted(first + place);
+            }
+        }
+        for asked in self.asked.iter_mut().skip(first_asked) {
+            if let Asked::GatheredBucket(place) = *asked {
+                *asked = Asked::Bucket(first + place);
+            }
+        }
+        self.sets.push(first_matched..self.matched.len());
+    }
+
+    /// Of the requests that are taken together and were denied, only the rules that deny count. Returns how many such sets
+    /// were denied.
+    pub(super) fn judge_sets(&mut self) -> u64 {
+        let mut denied = 0;
+        for set in &self.sets {
+            let Some(matched) = self.matched.get_mut(set.clone()) else { continue };
+            let allowed = |answer: Answer| match answer {
+                Answer::Uncounted(verdict) => Some(verdict.allowed),
+                Answer::Counted(entry) => self.batch.allowed(entry),
+                Answer::Gathered(_) => None,
+            };
+            let is_denied = matched.iter().any(|matched| !matched.is_canary && allowed(matched.answer) == Some(false));
+            denied += u64::from(is_denied);
+            for matched in matched.iter_mut().filter(|matched| is_denied && !matched.is_canary) {
+                matched.counts &= allowed(matched.answer) == Some(false);
+            }
+        }
+        denied
+    }
+}

@@ -1,0 +1,202 @@
+//! Stacks, as far as the rules alone tell: which rules must allow one request together, which of them can never matter, and
+//! what a stack grants, in words.
+//!
+//! Looked at is the most general request that each rule matches. Requests that happen to match more rules than those make
+//! larger stacks, which nobody can list.
+
+use super::reachability::MostGeneral;
+use super::{MatchPolicy, NO_COST_FIELD, Quota, Rule, RuleSet, Scratch};
+use crate::algorithm::Limit;
+
+/// The rules that must allow the most general request which the rule with this index matches, in their order; one when it
+/// stands alone, none when a rule before it stops.
+fn members(rules: &RuleSet, index: usize, scratch: &mut Scratch) -> Vec<usize> {
+    let Some(rule) = rules.rules().get(index).filter(|rule| rule.match_policy != MatchPolicy::Canary) else {
+        return Vec::new();
+    };
+    let matched = rules.matches_values(&MostGeneral::of(rule), scratch);
+    let members: Vec<_> =
+        matched.filter(|(_, rule)| rule.match_policy != MatchPolicy::Canary).map(|(index, _)| index).collect();
+    if members.contains(&index) { members } else { Vec::new() }
+}
+
+/// Every stack of two or more rules, once.
+pub fn stacks(rules: &RuleSet) -> Vec<Vec<usize>> {
+    let mut scratch = Scratch::default();
+    let mut stacks: Vec<_> = (0..rules.rules().len()).map(|index| members(rules, index, &mut scratch)).collect();
+    stacks.retain(|members| members.len() > 1);
+    stacks.sort_unstable();
+    stacks.dedup();
+    stacks
+}
+
+/// A rule of a stack that can never deny before another one does, or that another one keeps from ever being asked, by
+/// their indexes; without the other where the rule allows all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Idle {
+    pub rule: usize,
+    pub by: Option<usize>,
+}
+
+/// Every rule that can never matter in its stack, in order, each with the first reason.
+pub fn idle_rules(rules: &RuleSet) -> Vec<Idle> {
+    let mut scratch = Scratch::default();
+    let rule_at = |index: usize| rules.rules().get(index);
+    let idle = |(index, rule): (usize, &Rule)| {
+        if rule.match_policy == MatchPolicy::And && matches!(rule.quota, Quota::Always { .. }) {
+            return Some(Idle { rule: index, by: None });
+        }
+        let Quota::Limited(limit) = rule.quota else { return None };
+        let others = members(rules, index, &mut scratch).into_iter().filter(|other| *other != index);
+        let by = others.filter_map(|other| Some((other, rule_at(other)?))).find(|(_, other)| match other.quota {
+            Quota::Never => other.match_policy == MatchPolicy::And,
+            Quota::Limited(by) => covers((other, &by), (rule, &limit)),
+            Quota::Always { .. } => false,
+        });
+        by.map(|(by, _)| Idle { rule: index, by: Some(by) })
+    };
+    rules.rules().iter().enumerate().filter_map(idle).collect()
+}
+
+/// Whether the one, which is asked whenever the other is, always denies first: its counters take all that the other's take,
+/// and it grants no more in the same time.
+fn covers((one, limit): (&Rule, &Limit), (other, other_limit): (&Rule, &Limit)) -> bool {
+    let takes_as_much = one.cost_field == other.cost_field
+        && one.actor_fields.iter().all(|field| other.actor_fields.contains(field));
+    let begins_alike = one.operation.len() == other.operation.len()
+        && one.actor_fields.len() == other.actor_fields.len();
+    let (least, factor) = match (limit, other_limit) {
+        (Limit::FixedWindow(_), Limit::FixedWindow(_)) | (Limit::TokenBucket(_), Limit::TokenBucket(_)) => {
+            // Theirs begins with a hit: unless both do with the same ones, two of the one may overlap one of the other.
+            (limit.capacity(), if begins_alike { 1 } else { 2 })
+        }
+        (Limit::CalendarWindow(one), Limit::CalendarWindow(other)) if one.calendar != other.calendar => return false,
+        _ => (limit.capacity(), 1),
+    };
+    let is_same_kind = std::mem::discriminant(limit) == std::mem::discriminant(other_limit);
+    let is_same_rate = match limit {
+        Limit::TokenBucket(_) | Limit::LeakyBucket(_) => limit.rate() == other_limit.rate(),
+        Limit::CalendarWindow(_) => true,
+        Limit::FixedWindow(_) | Limit::SlidingWindow(_) | Limit::SlidingLog(_) => {
+            limit.rate().1 == other_limit.rate().1
+        }
+    };
+    takes_as_much && is_same_kind && is_same_rate && other_limit.capacity() >= least.saturating_mul(factor)
+}
+
+/// What rules grant that must all allow: `100 in 60 s and 5,000 a day from 00:00 Europe/Berlin, for each key`.
+pub fn in_words(members: &[&Rule]) -> String {
+    let limits: Vec<_> = members.iter().filter(|rule| !matches!(rule.quota, Quota::Always { .. })).collect();
+    let actors = |rule: &Rule| format!("for each {}", rule.actor_fields.join(" and "));
+    let is_shared = limits.windows(2).all(|pair| matches!(pair, [one, other] if one.actor_fields == other.actor_fields));
+    let words = |rule: &&&Rule| {
+        let mut text = grants(rule);
+        if !is_shared && !rule.actor_fields.is_empty() {
+            text.push(' ');
+            text.push_str(&actors(rule));
+        }
+        text
+    };
+    let mut text = limits.iter().map(words).collect::<Vec<_>>().join(" and ");
+    if let Some(rule) = limits.first().filter(|rule| is_shared && !rule.actor_fields.is_empty()) {
+        text.push_str(", ");
+        text.push_str(&actors(rule));
+    }
+    if text.is_empty() { "always allows".to_owned() } else { text }
+}
+
+/// `5,000 a day from 00:00 UTC at the cost in tokens`.
+fn grants(rule: &Rule) -> String {
+    let settings = rule.settings.to_string();
+    let mut text = match settings.strip_prefix("allows ").and_then(|grants| grants.split_once(' ')) {
+        Some((credits, time)) => format!("{} {time}", in_thousands(credits)),
+        None => settings,
+    };
+    match rule.cost_field.as_deref() {
+        None => {}
+        Some(NO_COST_FIELD) => text.push_str(" at a cost of 1 each"),
+        Some(field) => text.push_str(&format!(" at the cost in {field}")),
+    }
+    text
+}
+
+/// Digits, with a comma before every three.
+fn in_thousands(digits: &str) -> String {
+    let commas = |(place, digit): (usize, char)| {
+        let is_after_comma = place > 0 && (digits.len() - place).is_multiple_of(3);
+        is_after_comma.then_some(',').into_iter().chain([digit])
+    };
+    digits.chars().enumerate().flat_map(commas).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{self, Format};
+
+    fn rules(text: &str) -> RuleSet {
+        config::parse(text, Format::Ini, "rules.ini").unwrap().rules
+    }
+
+    fn words(text: &str) -> Vec<String> {
+        let rules = rules(text);
+        let members = |stack: Vec<usize>| stack.into_iter().map(|index| &rules.rules()[index]).collect::<Vec<_>>();
+        stacks(&rules).into_iter().map(|stack| in_words(&members(stack))).collect()
+    }
+
+    fn idle(text: &str) -> Vec<(usize, Option<usize>)> {
+        idle_rules(&rules(text)).into_iter().map(|idle| (idle.rule, idle.by)).collect()
+    }
+
+    const MINUTE_AND_DAY: &str = "
+        [key=*]\ncreditLimit=100\nresetSeconds=60\nactorField=key\nmatchPolicy=and
+        [key=*]\ncreditLimit=5000\nwindow=day\ntimezone=Europe/Berlin\nactorField=key
+        [default]\ncreditLimit=0\nresetSeconds=0";
+
+    #[test]
+    fn a_stack_is_told_in_words() {
+        assert_eq!(words(MINUTE_AND_DAY), ["100 in 60 s and 5,000 a day from 00:00 Europe/Berlin, for each key"]);
+        let tenants = "
+            [tenant=*]\ncreditLimit=1000000\nresetSeconds=60\nactorField=tenant\nmatchPolicy=and\ncostField=tokens
+            [tenant=* key=*]\ncreditLimit=60\nresetSeconds=60\nactorField=tenant, key\ncostField=none
+            [default]\ncreditLimit=9\nresetSeconds=0";
+        assert_eq!(
+            words(tenants),
+            [
+                "1,000,000 in 60 s at the cost in tokens for each tenant and 60 in 60 s at a cost of 1 each for each \
+                 tenant and key",
+                "1,000,000 in 60 s at the cost in tokens, for each tenant",
+            ]
+        );
+    }
+
+    #[test]
+    fn thousands_are_told_apart() {
+        assert_eq!(["7", "999", "1000", "12345678"].map(in_thousands), ["7", "999", "1,000", "12,345,678"]);
+    }
+
+    #[test]
+    fn rules_without_and_make_no_stack() {
+        assert!(words("[a=*]\ncreditLimit=1\nresetSeconds=1\n[default]\ncreditLimit=0\nresetSeconds=0").is_empty());
+    }
+
+    #[test]
+    fn what_another_rule_always_denies_first_never_matters() {
+        assert_eq!(idle(MINUTE_AND_DAY), []);
+        let two = |first: &str, second: &str| {
+            idle(&format!("[key=*]\nmatchPolicy=and\n{first}\n[key=*]\n{second}\n[default]\ncreditLimit=0\nresetSeconds=0"))
+        };
+        let minute = "creditLimit=10\nresetSeconds=60\nactorField=key";
+        assert_eq!(two(minute, "creditLimit=20\nresetSeconds=60\nactorField=key"), [(1, Some(0))]);
+        assert_eq!(two("creditLimit=20\nresetSeconds=60\nactorField=key", minute), [(0, Some(1))]);
+        // One counter for all takes what each key's does.
+        assert_eq!(two("creditLimit=10\nresetSeconds=60", "creditLimit=20\nresetSeconds=60\nactorField=key"), [(1, Some(0))]);
+        // Windows that begin apart: two of the first may overlap one of the second.
+        assert_eq!(two("creditLimit=10\nresetSeconds=60", "creditLimit=19\nresetSeconds=60\nactorField=key"), []);
+        assert_eq!(two(minute, "creditLimit=6\nresetSeconds=60"), []);
+        assert_eq!(two(minute, "creditLimit=600\nresetSeconds=3600\nactorField=key"), []);
+        assert_eq!(two(minute, "creditLimit=20\nresetSeconds=60\nactorField=key\ncostField=bytes"), []);
+        assert_eq!(two("creditLimit=9\nresetSeconds=0", minute), [(0, None)]);
+        assert_eq!(two("creditLimit=0\nresetSeconds=0", minute), [(1, Some(0))]);
+    }
+}
