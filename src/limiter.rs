@@ -14,10 +14,11 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 
+pub use self::policy::{CounterNames, Policy};
+use self::together::Gathered;
+pub use self::together::MAX_TOGETHER;
 use crate::algorithm::Ask;
 pub use crate::algorithm::{Limit, Outcome};
-pub use self::policy::Policy;
-use self::together::Gathered;
 use crate::clock::{Clock, Timestamp};
 use crate::metrics::{Metric, Metrics};
 use crate::rules::{BadCost, MAX_STACK, MatchPolicy, Operation, Quota, Rule, Scratch};
@@ -361,10 +362,10 @@ impl Requests {
         Ok(())
     }
 
-    /// Why the first request that is refused already, before the batch is applied, is refused.
-    pub fn first_refusal(&self) -> Option<&Refusal> {
-        self.asked.iter().find_map(|asked| match asked {
-            Asked::Refused(refusal) => Some(refusal),
+    /// The first request that is refused already, before the batch is applied, and why.
+    pub fn first_refusal(&self) -> Option<(usize, &Refusal)> {
+        self.asked.iter().enumerate().find_map(|(index, asked)| match asked {
+            Asked::Refused(refusal) => Some((index, refusal)),
             Asked::Bucket(_) | Asked::GatheredBucket(_) | Asked::Rules(_) => None,
         })
     }
@@ -440,9 +441,7 @@ impl Requests {
         };
         match (verdict.allowed, before.allowed) {
             (false, false) => wait(verdict) > wait(before),
-            (true, true) => {
-                u128::from(verdict.credit) * capacity(other) < u128::from(before.credit) * capacity(one)
-            }
+            (true, true) => u128::from(verdict.credit) * capacity(other) < u128::from(before.credit) * capacity(one),
             (allowed, _) => !allowed,
         }
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use divvy::algorithm::{Ask, FixedWindow, Limit};
 use divvy::clock::Clock;
 use divvy::config::{self, Format};
-use divvy::limiter::{Intent, Limiter, Policy, Requests};
+use divvy::limiter::{CounterNames, Intent, Limiter, Policy, Requests};
 use divvy::metrics::Metrics;
 use divvy::rules::Operation;
 use divvy::store::key::{Prefix, Space};
@@ -137,7 +137,11 @@ fn a_limiter_goes_on_wherever_its_callers_stop_waiting() {
         let dir = tempfile::tempdir().unwrap();
         wait(async {
             let (metrics, clock) = (Metrics::new(), Clock::system());
-            let policy = Policy::new(config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules, &metrics);
+            let policy = Policy::new(
+                config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules,
+                &metrics,
+                CounterNames::Usual,
+            );
             let store = Backend::Rocks(open(dir.path(), durability));
             let limiter = Limiter::new(Some(policy), store, clock, metrics);
             let hit = async |user: &str| {

@@ -79,6 +79,7 @@ mod full {
     pub mod reload;
     pub mod rocks;
     pub mod sockets;
+    pub mod stacks;
     pub mod statsd;
     pub mod storms;
     pub mod subcommands;

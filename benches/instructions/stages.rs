@@ -6,7 +6,7 @@ use std::hint::black_box;
 use divvy::algorithm::{Ask, FixedWindow, Limit};
 use divvy::clock::{Clock, NANOS_PER_SECOND, ceil_seconds};
 use divvy::config::{self, Format};
-use divvy::limiter::{Intent, Limiter, Policy, Requests};
+use divvy::limiter::{CounterNames, Intent, Limiter, Policy, Requests};
 use divvy::metrics::Metrics;
 use divvy::protocol::command;
 use divvy::protocol::line::{LineDecoder, parse_request, write_verdict};
@@ -172,7 +172,7 @@ impl HitBench {
         let store = Backend::Rocks(RocksStore::open(dir.path(), options).expect("a new directory"));
         let metrics = Metrics::new();
         Self {
-            limiter: Limiter::new(Some(Policy::new(rules, &metrics)), store, clock, metrics),
+            limiter: Limiter::new(Some(Policy::new(rules, &metrics, CounterNames::Usual)), store, clock, metrics),
             runtime: runtime(),
             requests: Requests::default(),
             operation: Operation::new(),

@@ -12,12 +12,17 @@ use crate::rules::{MatchPolicy, Rule, stacks};
 pub struct CheckArgs {
     /// Rules file (.ini or .json)
     config: PathBuf,
+    /// Also report rules that a server cannot take from together when its counters are in a Redis Cluster
+    #[arg(long)]
+    redis_cluster: bool,
 }
 
 /// # Errors
 /// Standard output cannot be written to.
 pub fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
-    let Some(rules) = rules_file::load_and_compare(&args.config)? else { return Ok(ExitCode::FAILURE) };
+    let Some(rules) = rules_file::load_and_compare(&args.config, args.redis_cluster)? else {
+        return Ok(ExitCode::FAILURE);
+    };
     let mut out = io::BufWriter::new(io::stdout().lock());
     let canaries = rules.rules().iter().filter(|rule| rule.match_policy == MatchPolicy::Canary).count();
     let rule_count = count_of(rules.rules().len(), "rule", "rules");

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use crate::config::{self, Loaded, Problem};
+use crate::config::{self, Loaded, Problem, Report};
 use crate::rules::RuleSet;
 
 /// The rules of the file at `path`, or `None` if it has errors. Its errors and warnings are printed.
@@ -11,23 +11,25 @@ use crate::rules::RuleSet;
 /// # Errors
 /// Standard error cannot be written to.
 pub fn load(path: &Path) -> io::Result<Option<RuleSet>> {
-    Ok(load_whole(path)?.map(|loaded| loaded.rules))
+    Ok(printed(config::load(path))?.map(|loaded| loaded.rules))
 }
 
-/// As [`load`], and also prints where Button's Divvy 1.7.1 reads the file differently.
+/// As [`load`], and also prints where Button's Divvy 1.7.1 reads the file differently, and what a server cannot do whose
+/// counters are in a Redis Cluster.
 ///
 /// # Errors
 /// As [`load`].
-pub fn load_and_compare(path: &Path) -> io::Result<Option<RuleSet>> {
-    let loaded = load_whole(path)?;
+pub fn load_and_compare(path: &Path, for_redis_cluster: bool) -> io::Result<Option<RuleSet>> {
+    let load = if for_redis_cluster { config::load_for_redis_cluster } else { config::load };
+    let loaded = printed(load(path))?;
     if let Some(loaded) = &loaded {
         print(&loaded.differences, "warning")?;
     }
     Ok(loaded.map(|loaded| loaded.rules))
 }
 
-fn load_whole(path: &Path) -> io::Result<Option<Loaded>> {
-    match config::load(path) {
+fn printed(loaded: Result<Loaded, Report>) -> io::Result<Option<Loaded>> {
+    match loaded {
         Ok(loaded) => {
             print(&loaded.warnings, "warning")?;
             Ok(Some(loaded))

@@ -39,7 +39,7 @@ use self::listen::{Addresses, ListenArgs};
 use self::log::LogArgs;
 use self::metrics::{MetricsArgs, Watched};
 use self::reload::ReloadArgs;
-use self::rules::{RulesFile, put_in_force};
+use self::rules::RulesFile;
 use self::store::{StoreArgs, StoreChoice};
 use self::tls::TlsArgs;
 use crate::cli::units;
@@ -100,17 +100,17 @@ fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCo
     for line in unknown_settings {
         tracing::warn!("{line}");
     }
-    // Before the store: a mistake in the rules must not leave a data directory behind.
+    let variable = |name: &str| std::env::var(name).ok();
+    let store = args.store.choose(variable)?;
+    // Before the store is opened: a mistake in the rules must not leave a data directory behind.
     let rules = match &args.config {
         None => None,
-        Some(path) => match RulesFile::load(path) {
+        Some(path) => match RulesFile::load(path, store.counter_names()) {
             None => return Ok(ExitCode::FAILURE),
             loaded => loaded,
         },
     };
-    let variable = |name: &str| std::env::var(name).ok();
     let addresses = args.listen.addresses()?;
-    let store = args.store.choose(variable)?;
     let watched = args.metrics.read(variable)?;
     let limits = args.limits.limits();
     files::allow_for(limits.max_connections);
@@ -165,15 +165,15 @@ async fn serve(
         () = draining.cancelled() => return Ok(()),
     }
     let store = choice.open(clock)?;
-    let (file, rules) = rules.unzip();
-    announce(args, &fronts, choice, rules.as_ref())?;
+    announce(args, &fronts, choice, rules.as_ref().map(|(_, rules)| rules))?;
 
     warn_of_open_fronts(&fronts, &access, &secured);
     if let Some(reloader) = reloader {
         tls::keep_fresh(reloader, args.reload.interval(), reload::hangups()?, Arc::clone(&metrics));
     }
     let statsd = watched.statsd.map(|options| Statsd::start(options, Arc::clone(&metrics)));
-    let policy = rules.map(|rules| put_in_force(rules, &metrics, clock.now()));
+    let in_force = |(file, rules): (RulesFile, RuleSet)| (file.put_in_force(rules, &metrics, clock.now()), file);
+    let (policy, file) = rules.map(in_force).unzip();
     let limiter = Arc::new(Limiter::new(policy, store, clock, metrics));
     args.reload.start(file, &limiter, hangups, draining.clone())?;
     let settings = Settings {
@@ -182,7 +182,7 @@ async fn serve(
         access,
         tls: secured,
         api: args.http.settings(),
-        grpc_headers: args.http.grpc_headers(),
+        grpc: args.http.grpc(),
         metrics_path: watched.metrics_path,
         threads: args.threads,
     };

@@ -63,6 +63,20 @@ pub struct Loaded {
     pub differences: Vec<Problem>,
 }
 
+/// As [`load`], for a server whose counters are in a Redis Cluster: rules that it cannot take from together are errors.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_for_redis_cluster(path: &Path) -> Result<Loaded, Report> {
+    let loaded = load(path)?;
+    let mut problems = Problems::new(&path.display().to_string());
+    ruleset::check_slots(&loaded.rules, &mut problems);
+    if !problems.has_errors() {
+        return Ok(loaded);
+    }
+    Err(Report { warnings: loaded.warnings, ..Report::from(problems) })
+}
+
 /// Reads the rules file at `path`; its extension says how it is written.
 ///
 /// # Errors

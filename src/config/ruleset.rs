@@ -24,7 +24,10 @@ pub(super) fn compile(document: &Document, problems: &mut Problems) -> Option<Ru
     };
     check_reachability(&rules, problems);
     check_same_operations(rules.rules(), problems);
-    check_stacks(&rules, problems);
+    if !problems.has_errors() {
+        // A limit that could not be read counts as one of 0, which would be blamed for much.
+        check_stacks(&rules, problems);
+    }
     Some(rules)
 }
 
@@ -110,7 +113,10 @@ fn check_same_operations(rules: &[Rule], problems: &mut Problems) {
         }
         if let Some(canary) = canaries.get(&operation) {
             let (what, fix) = if share_counters(canary, rule) {
-                (same_counters("the canary", canary, rule), "give the canary a different limit, or every hit costs two credits")
+                (
+                    same_counters("the canary", canary, rule),
+                    "give the canary a different limit, or every hit costs two credits",
+                )
             } else {
                 let what = format!("the canary on line {} has the same operation", canary.line);
                 (what, "remove one of them when the trial is over")
@@ -153,23 +159,42 @@ fn check_stacks(rules: &RuleSet, problems: &mut Problems) {
             problems.error(place(last, &last.to_string()), what, "remove `matchPolicy = and` from some of them");
         }
         let denies_all = |rule: &&Rule| rule.quota == Quota::Never;
-        let is_denied_by_default = last.is_default() && denies_all(last) && !members.iter().rev().skip(1).any(denies_all);
+        let is_denied_by_default =
+            last.is_default() && denies_all(last) && !members.iter().rev().skip(1).any(denies_all);
         if is_denied_by_default && !std::mem::replace(&mut is_default_told, true) {
             let what = format!(
                 "[default] denies every request that matches the rule on line {} and no rule that stops",
                 first.line
             );
-            let fix = "let one of the rules that must allow it stop (remove its `matchPolicy`), or give [default] a limit";
+            let fix =
+                "let one of the rules that must allow it stop (remove its `matchPolicy`), or give [default] a limit";
             problems.warning(place(last, &last.to_string()), what, fix);
         }
     }
     for idle in stacks::idle_rules(rules) {
         let Some(rule) = rule_at(&idle.rule) else { continue };
         let what = match idle.by.as_ref().and_then(rule_at) {
-            Some(by) => format!("never matters: [{by}] on line {} denies every request that this rule would deny", by.line),
+            Some(by) => {
+                format!("never matters: [{by}] on line {} denies every request that this rule would deny", by.line)
+            }
             None => "never matters: it allows everything, and others have to allow, too".to_owned(),
         };
         problems.warning(place(rule, &rule.to_string()), what, "remove it, or change its limit");
+    }
+}
+
+/// Concerns servers whose counters are in a Redis Cluster: rules that must allow a request together need their counters
+/// in one slot.
+pub(super) fn check_slots(rules: &RuleSet, problems: &mut Problems) {
+    for (other, rule) in stacks::torn_by_slots(rules.rules()) {
+        let (Some(other), Some(rule)) = (rules.rules().get(other), rules.rules().get(rule)) else { continue };
+        let what = format!(
+            "a Redis Cluster cannot take from this rule and from the one on line {} together: their counters are in \
+             different slots",
+            other.line
+        );
+        let fix = "let the `actorField` of both begin with the same field";
+        problems.error(place(rule, &rule.to_string()), what, fix);
     }
 }
 

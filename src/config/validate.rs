@@ -304,8 +304,7 @@ impl<'a> Checker<'a> {
         let policies = [MatchPolicy::Stop, MatchPolicy::And, MatchPolicy::Canary];
         let policy = self.choice(MATCH_POLICY, &policies, MatchPolicy::as_str).unwrap_or_default();
         if policy == MatchPolicy::And {
-            let place =
-                Place { line: setting_line(self.raw, MATCH_POLICY), operation: Some(&self.raw.header) };
+            let place = Place { line: setting_line(self.raw, MATCH_POLICY), operation: Some(&self.raw.header) };
             let what = "Button's Divvy 1.7.1 does not know `matchPolicy = and`: to it, the rule stops";
             self.problems.difference(place, what, "leave such rules out if Button's Divvy reads the file, too");
         }

@@ -4,7 +4,7 @@ use crate::algorithm::Limit;
 use crate::calendar::Calendar;
 use crate::clock::Timestamp;
 use crate::metrics::{Metrics, RuleHits};
-use crate::rules::{ActorFields, MatchPolicy, Operation, Quota, Rule, RuleSet};
+use crate::rules::{ActorFields, MatchPolicy, Operation, Quota, Rule, RuleSet, stacks};
 use crate::store::key::{Prefix, Space};
 
 /// The rules with the bucket of each, ready to serve.
@@ -15,6 +15,16 @@ pub struct Policy {
     pub(super) buckets: Vec<Option<Bucket>>,
     /// Where the hits of each rule are counted.
     pub(super) hits: Vec<RuleHits>,
+}
+
+/// How the counters of rules that can be in a stack are named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CounterNames {
+    /// As those of all rules.
+    #[default]
+    Usual,
+    /// So that a Redis Cluster keeps those of one stack in one slot.
+    InSlots,
 }
 
 #[derive(Debug)]
@@ -45,15 +55,20 @@ impl Bucket {
 
 impl Policy {
     /// A rule with a label goes on counting in `metrics` where one with that label has counted before.
-    pub fn new(rules: RuleSet, metrics: &Metrics) -> Self {
+    pub fn new(rules: RuleSet, metrics: &Metrics, names: CounterNames) -> Self {
+        let spaces = match names {
+            CounterNames::Usual => vec![Space::Rule; rules.rules().len()],
+            CounterNames::InSlots => slotted(rules.rules()),
+        };
         let buckets = rules
             .rules()
             .iter()
-            .map(|rule| match rule.quota {
+            .zip(spaces)
+            .map(|(rule, space)| match rule.quota {
                 Quota::Limited(limit) => Some(Bucket {
                     limit,
                     calendar: rule.settings.calendar,
-                    prefix: Prefix::new(Space::Rule, rule.pairs(), &limit),
+                    prefix: Prefix::new(space, rule.pairs(), &limit),
                     actor: ActorFields::new(&rule.actor_fields),
                 }),
                 Quota::Never | Quota::Always { .. } => None,
@@ -67,4 +82,14 @@ impl Policy {
     pub fn rules(&self) -> &RuleSet {
         &self.rules
     }
+}
+
+/// Where the counters of each rule are, if those of stacks are to be in one slot.
+fn slotted(rules: &[Rule]) -> Vec<Space> {
+    let space = |(rule, can_stack): (&Rule, bool)| match rule.actor_fields.len() {
+        _ if !can_stack => Space::Rule,
+        0 | 1 => Space::SlotOfActor,
+        _ => Space::SlotOfFirstField,
+    };
+    rules.iter().zip(stacks::can_stack(rules)).map(space).collect()
 }

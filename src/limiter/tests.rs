@@ -40,7 +40,7 @@ resetSeconds = 3600
 fn limiter() -> Limiter {
     let rules = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
     let metrics = Metrics::new();
-    let policy = Policy::new(rules, &metrics);
+    let policy = Policy::new(rules, &metrics, CounterNames::Usual);
     Limiter::new(Some(policy), Backend::Memory(MemoryStore::default()), Clock::system(), metrics)
 }
 
@@ -212,7 +212,7 @@ fn only_hits_are_counted() {
 fn a_hit_whose_counter_the_store_could_not_ask_is_neither_accepted_nor_rejected() {
     let rules = config::parse("[path=*]\ncreditLimit=9\nresetSeconds=60\nactorField=path\nlabel=paths\n[default]\ncreditLimit=0\nresetSeconds=0\n", Format::Ini, "rules.ini").unwrap().rules;
     let metrics = Metrics::new();
-    let policy = Policy::new(rules, &metrics);
+    let policy = Policy::new(rules, &metrics, CounterNames::Usual);
     let limiter =
         Limiter::new(Some(policy), Backend::Memory(MemoryStore::bounded(1, WhenFull::Error)), Clock::system(), metrics);
     apply(&limiter, &[("path=/a", Intent::Hit), ("path=/b", Intent::Hit), ("path=/a", Intent::Hit)]);
@@ -258,7 +258,7 @@ resetSeconds = 0
 fn limiter_of(rules: &str) -> Limiter {
     let rules = config::parse(rules, Format::Ini, "rules.ini").unwrap().rules;
     let metrics = Metrics::new();
-    let policy = Policy::new(rules, &metrics);
+    let policy = Policy::new(rules, &metrics, CounterNames::Usual);
     Limiter::new(Some(policy), Backend::Memory(MemoryStore::default()), Clock::system(), metrics)
 }
 

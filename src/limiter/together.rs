@@ -8,6 +8,9 @@ use crate::algorithm::{Ask, Limit};
 use crate::clock::Timestamp;
 use crate::store::Action;
 
+/// Requests that are taken together, at most.
+pub const MAX_TOGETHER: usize = 16;
+
 /// What is asked of counters, on its way into the batch.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {

@@ -21,7 +21,8 @@ pub struct Masked {
 pub fn masked_rules(rules: &RuleSet) -> Vec<Masked> {
     let mut scratch = Scratch::default();
     let masked = rules.rules().iter().enumerate().filter_map(|(index, rule)| {
-        let mut containing = rules.matches_values(&MostGeneral::of(rule), &mut scratch).take_while(|(by, _)| *by < index);
+        let mut containing =
+            rules.matches_values(&MostGeneral::of(rule), &mut scratch).take_while(|(by, _)| *by < index);
         let (by, _) = containing.find(|(_, by)| by.match_policy == MatchPolicy::Stop)?;
         Some(Masked { rule: index, by })
     });
@@ -50,8 +51,8 @@ impl Values for MostGeneral<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::testing::{canary, rule, rules_strategy};
     use crate::rules::Pattern;
+    use crate::rules::testing::{canary, rule, rules_strategy};
     use proptest::prelude::*;
 
     fn masked(rules: Vec<Rule>) -> Vec<(usize, usize)> {

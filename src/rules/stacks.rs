@@ -30,6 +30,47 @@ pub fn stacks(rules: &RuleSet) -> Vec<Vec<usize>> {
     stacks
 }
 
+/// Whether each rule can be in a stack with others: one with [`MatchPolicy::And`], which matching goes on after, or one that
+/// such a request may reach.
+pub fn can_stack(rules: &[Rule]) -> Vec<bool> {
+    let can_stack = |(index, rule): (usize, &Rule)| match rule.match_policy {
+        MatchPolicy::Canary => false,
+        MatchPolicy::And => true,
+        MatchPolicy::Stop => partners(rules, index).next().is_some(),
+    };
+    rules.iter().enumerate().map(can_stack).collect()
+}
+
+/// The rules before this one with which it can be in a stack, by their indexes.
+fn partners(rules: &[Rule], index: usize) -> impl Iterator<Item = usize> {
+    let rule = rules.get(index).filter(|rule| rule.match_policy != MatchPolicy::Canary);
+    let earlier = rules.iter().enumerate().take(index).filter(|(_, rule)| rule.match_policy == MatchPolicy::And);
+    earlier.filter(move |(_, earlier)| rule.is_some_and(|rule| may_meet(earlier, rule))).map(|(index, _)| index)
+}
+
+/// Is there a request that both match?
+fn may_meet(one: &Rule, other: &Rule) -> bool {
+    one.operation.iter().all(|(key, pattern)| other.pattern(key).is_none_or(|other| pattern.overlaps(other)))
+}
+
+/// Two rules that can be in a stack, by their indexes, and whose counters a Redis Cluster would keep in different slots: a
+/// counter's slot is that of the first of its actor's values.
+pub fn torn_by_slots(rules: &[Rule]) -> Vec<(usize, usize)> {
+    let slot = |rule: &Rule| match rule.quota {
+        Quota::Limited(_) => Some(rule.actor_fields.first().cloned()),
+        Quota::Never | Quota::Always { .. } => None,
+    };
+    let torn = |(index, rule): (usize, &Rule)| {
+        let own = slot(rule)?;
+        let is_torn = |earlier: &usize| {
+            let other = rules.get(*earlier).and_then(slot);
+            other.is_some_and(|other| other != own || own.is_none())
+        };
+        partners(rules, index).find(is_torn).map(|earlier| (earlier, index))
+    };
+    rules.iter().enumerate().filter_map(torn).collect()
+}
+
 /// A rule of a stack that can never deny before another one does, or that another one keeps from ever being asked, by
 /// their indexes; without the other where the rule allows all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,10 +102,10 @@ pub fn idle_rules(rules: &RuleSet) -> Vec<Idle> {
 /// Whether the one, which is asked whenever the other is, always denies first: its counters take all that the other's take,
 /// and it grants no more in the same time.
 fn covers((one, limit): (&Rule, &Limit), (other, other_limit): (&Rule, &Limit)) -> bool {
-    let takes_as_much = one.cost_field == other.cost_field
-        && one.actor_fields.iter().all(|field| other.actor_fields.contains(field));
-    let begins_alike = one.operation.len() == other.operation.len()
-        && one.actor_fields.len() == other.actor_fields.len();
+    let takes_as_much =
+        one.cost_field == other.cost_field && one.actor_fields.iter().all(|field| other.actor_fields.contains(field));
+    let begins_alike =
+        one.operation.len() == other.operation.len() && one.actor_fields.len() == other.actor_fields.len();
     let (least, factor) = match (limit, other_limit) {
         (Limit::FixedWindow(_), Limit::FixedWindow(_)) | (Limit::TokenBucket(_), Limit::TokenBucket(_)) => {
             // Theirs begins with a hit: unless both do with the same ones, two of the one may overlap one of the other.
@@ -88,7 +129,8 @@ fn covers((one, limit): (&Rule, &Limit), (other, other_limit): (&Rule, &Limit)) 
 pub fn in_words(members: &[&Rule]) -> String {
     let limits: Vec<_> = members.iter().filter(|rule| !matches!(rule.quota, Quota::Always { .. })).collect();
     let actors = |rule: &Rule| format!("for each {}", rule.actor_fields.join(" and "));
-    let is_shared = limits.windows(2).all(|pair| matches!(pair, [one, other] if one.actor_fields == other.actor_fields));
+    let is_shared =
+        limits.windows(2).all(|pair| matches!(pair, [one, other] if one.actor_fields == other.actor_fields));
     let words = |rule: &&&Rule| {
         let mut text = grants(rule);
         if !is_shared && !rule.actor_fields.is_empty() {
@@ -181,16 +223,36 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_can_be_in_a_stack_when_a_request_can_match_it_and_one_before_it() {
+        let rules = rules(
+            "[a=x* b=*]\ncreditLimit=1\nresetSeconds=1\nmatchPolicy=and\nactorField=b
+            [a=*y]\ncreditLimit=1\nresetSeconds=1\nactorField=a
+            [a=z]\ncreditLimit=1\nresetSeconds=1
+            [c=*]\ncreditLimit=1\nresetSeconds=1\nmatchPolicy=canary
+            [d=*]\ncreditLimit=1\nresetSeconds=1
+            [e=*]\ncreditLimit=0\nresetSeconds=1
+            [default]\ncreditLimit=1\nresetSeconds=1\nactorField=b, a",
+        );
+        assert_eq!(can_stack(rules.rules()), [true, true, false, false, true, true, true]);
+        assert_eq!(torn_by_slots(rules.rules()), [(0, 1), (0, 4)], "by another actor, and by none");
+    }
+
+    #[test]
     fn what_another_rule_always_denies_first_never_matters() {
         assert_eq!(idle(MINUTE_AND_DAY), []);
         let two = |first: &str, second: &str| {
-            idle(&format!("[key=*]\nmatchPolicy=and\n{first}\n[key=*]\n{second}\n[default]\ncreditLimit=0\nresetSeconds=0"))
+            idle(&format!(
+                "[key=*]\nmatchPolicy=and\n{first}\n[key=*]\n{second}\n[default]\ncreditLimit=0\nresetSeconds=0"
+            ))
         };
         let minute = "creditLimit=10\nresetSeconds=60\nactorField=key";
         assert_eq!(two(minute, "creditLimit=20\nresetSeconds=60\nactorField=key"), [(1, Some(0))]);
         assert_eq!(two("creditLimit=20\nresetSeconds=60\nactorField=key", minute), [(0, Some(1))]);
         // One counter for all takes what each key's does.
-        assert_eq!(two("creditLimit=10\nresetSeconds=60", "creditLimit=20\nresetSeconds=60\nactorField=key"), [(1, Some(0))]);
+        assert_eq!(
+            two("creditLimit=10\nresetSeconds=60", "creditLimit=20\nresetSeconds=60\nactorField=key"),
+            [(1, Some(0))]
+        );
         // Windows that begin apart: two of the first may overlap one of the second.
         assert_eq!(two("creditLimit=10\nresetSeconds=60", "creditLimit=19\nresetSeconds=60\nactorField=key"), []);
         assert_eq!(two(minute, "creditLimit=6\nresetSeconds=60"), []);

@@ -17,6 +17,7 @@ use super::auth::{Guard, Password};
 use super::connection::{Lease, Timeouts};
 use super::grpc::GrpcFront;
 use super::health::Health;
+use super::http::RateLimitHeaders;
 use super::http::{
     ApiSettings, BodyBounds, CheckOperation, CheckSettings, Hot, HttpFront, Incoming, Reply, Routes, serve_routes,
 };
@@ -26,7 +27,7 @@ use super::turns::{MAX_AT_ONCE, Turns};
 use super::*;
 use crate::clock::Clock;
 use crate::config::{self, Format};
-use crate::limiter::Policy;
+use crate::limiter::{CounterNames, Policy};
 use crate::metrics::Metrics;
 use crate::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
@@ -67,7 +68,7 @@ impl Served {
     async fn new(password: Option<&str>) -> Self {
         let metrics = Metrics::new();
         let rules = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
-        let policy = Policy::new(rules, &metrics);
+        let policy = Policy::new(rules, &metrics, CounterNames::Usual);
         let store = Backend::Memory(MemoryStore::default());
         let limiter = Arc::new(Limiter::new(Some(policy), store, Clock::system(), metrics));
         let timeouts = Timeouts { idle: None, request: PATIENCE, write: PATIENCE, auth: PATIENCE, handshake: PATIENCE };
@@ -99,7 +100,9 @@ impl Served {
         let shared = || Arc::clone(&limiter);
         let http =
             HttpFront::new(shared(), limits, bounds.clone(), &access, api, "/metrics", turns, Arc::clone(&health));
-        let grpc = GrpcFront::new(shared(), limits, headers, bounds, access.grpc, health).unwrap();
+        let grpc =
+            GrpcFront::new(shared(), limits, GrpcSettings { headers, atomic: false }, bounds, access.grpc, health)
+                .unwrap();
         Self { limiter, limits, memory, http, grpc }
     }
 

@@ -25,7 +25,7 @@ use super::turns::{MAX_AT_ONCE, Turns};
 use super::*;
 use crate::clock::Clock;
 use crate::config::{self, Format};
-use crate::limiter::{Intent, Policy, Requests};
+use crate::limiter::{CounterNames, Intent, Policy, Requests};
 use crate::metrics::Metrics;
 use crate::rules::Operation;
 use crate::store::{Backend, Durability, RocksOptions, RocksStore, Store};
@@ -114,7 +114,8 @@ async fn drop_at_every_await(durability: Durability) {
     let options = RocksOptions { durability, cache_memory: 100_000, ..RocksOptions::default() };
     let store = Backend::Rocks(RocksStore::open(dir.path(), options).unwrap());
     let metrics = Metrics::new();
-    let policy = Policy::new(config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules, &metrics);
+    let policy =
+        Policy::new(config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules, &metrics, CounterNames::Usual);
     let served = Served::new(Limiter::new(Some(policy), store, Clock::system(), metrics));
     let limiter = || Arc::clone(&served.limiter);
     let limits = served.limits;
@@ -150,8 +151,8 @@ async fn drop_at_every_await(durability: Durability) {
     };
     served.drop_connections(http(), HTTP, "HTTP/1").await;
     served.drop_connections(http(), HTTP_2, "HTTP/2").await;
-    let headers = "none".parse().unwrap();
-    let grpc = GrpcFront::new(limiter(), limits, headers, served.bounds(), None, health).unwrap();
+    let settings = GrpcSettings { headers: "none".parse().unwrap(), atomic: false };
+    let grpc = GrpcFront::new(limiter(), limits, settings, served.bounds(), None, health).unwrap();
     served.drop_connections(grpc, HTTP_2, "gRPC").await;
     served.limiter.store().close().await.unwrap();
 }

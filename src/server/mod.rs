@@ -43,9 +43,10 @@ use self::admission::Admission;
 use self::auth::Access;
 use self::connection::Timeouts;
 use self::grpc::GrpcFront;
+pub use self::grpc::GrpcSettings;
 pub use self::health::Health;
 pub use self::http::{ApiSettings, DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
-use self::http::{BodyBounds, HttpFront, RateLimitHeaders};
+use self::http::{BodyBounds, HttpFront};
 pub use self::keep_running::{keep_running, survive};
 use self::line::LineFront;
 use self::memory::BufferMemory;
@@ -116,7 +117,7 @@ pub struct Settings {
     pub tls: Secured,
     pub api: ApiSettings,
     /// What gateways that ask over gRPC tell their clients.
-    pub grpc_headers: RateLimitHeaders,
+    pub grpc: GrpcSettings,
     /// Threads that connections run on.
     pub threads: usize,
     /// Where HTTP shows the metrics; begins with a slash.
@@ -153,7 +154,7 @@ pub async fn run(
     health: Arc<Health>,
     draining: CancellationToken,
 ) -> io::Result<()> {
-    let Settings { limits, drain, access, tls, api, grpc_headers, threads, metrics_path } = settings;
+    let Settings { limits, drain, access, tls, api, grpc, threads, metrics_path } = settings;
     let metrics = Arc::clone(limiter.metrics());
     let memory = BufferMemory::new(limits.max_buffer_memory, Arc::clone(&metrics));
     let stopping = CancellationToken::new();
@@ -188,7 +189,7 @@ pub async fn run(
         turns,
         Arc::clone(&health),
     );
-    let grpc = GrpcFront::new(Arc::clone(&limiter), limits, grpc_headers, bounds, access.grpc, health)?;
+    let grpc = GrpcFront::new(Arc::clone(&limiter), limits, grpc, bounds, access.grpc, health)?;
     let stop = async {
         draining.cancelled().await;
         tokio::time::sleep(drain.delay).await;

@@ -187,6 +187,10 @@ impl Batch {
         is_done
     }
 
+    pub(super) fn has_groups(&self) -> bool {
+        !self.groups.is_empty()
+    }
+
     /// The bucket key of one of its entries.
     pub(super) fn key(&self, entry: &Entry) -> &[u8] {
         key_of(&self.keys, entry)

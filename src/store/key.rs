@@ -4,6 +4,7 @@
 //! so one rule's buckets are one range of keys, and a change of a limit makes another bucket. Every field but the last
 //! is self-delimiting, so no two buckets share a key. Nothing here knows how a bucket is stored.
 
+use std::borrow::Cow;
 use std::num::NonZeroU64;
 
 use crate::algorithm::{CalendarWindow, FixedWindow, LeakyBucket, Limit, SlidingLog, SlidingWindow, TokenBucket};
@@ -22,6 +23,14 @@ pub enum Space {
     TokenBucket = 1,
     /// A client that brings its own leaky bucket: likewise.
     Throttle = 2,
+    /// A rule that may be in a stack, in a Redis Cluster, never on disk: the bucket is in the slot of its actor,
+    SlotOfActor = 16,
+    /// or, when that is made of several fields, in that of the first field's value.
+    SlotOfFirstField = 17,
+}
+
+impl Space {
+    const ALL: [Self; 5] = [Self::Rule, Self::TokenBucket, Self::Throttle, Self::SlotOfActor, Self::SlotOfFirstField];
 }
 
 /// Everything of a key but the actor.
@@ -126,6 +135,46 @@ pub fn decode(key: &[u8]) -> Option<Decoded<'_>> {
     Some(Decoded { space, pairs, actor })
 }
 
+impl Decoded<'_> {
+    /// What decides about the bucket's slot in a Redis Cluster, where it shares one with others: a value of its actor.
+    pub fn slot(&self) -> Option<Cow<'_, [u8]>> {
+        match self.space {
+            Space::SlotOfActor => Some(Cow::Borrowed(self.actor)),
+            Space::SlotOfFirstField => Some(first_value(self.actor)),
+            Space::Rule | Space::TokenBucket | Space::Throttle => None,
+        }
+    }
+}
+
+/// The first value of an actor that is made of several fields: `a` of `tenant=a "a key"="b c"`. Strings are bare, or in
+/// quotes with a backslash before each quote and backslash.
+fn first_value(actor: &[u8]) -> Cow<'_, [u8]> {
+    let mut rest = actor;
+    read_string(&mut rest);
+    rest = rest.strip_prefix(b"=").unwrap_or(rest);
+    read_string(&mut rest)
+}
+
+fn read_string<'a>(from: &mut &'a [u8]) -> Cow<'a, [u8]> {
+    let Some(quoted) = from.strip_prefix(b"\"") else {
+        let end = from.iter().position(|byte| matches!(byte, b'=' | b' ')).unwrap_or(from.len());
+        let (bare, rest) = from.split_at(end);
+        *from = rest;
+        return Cow::Borrowed(bare);
+    };
+    let mut string = Vec::new();
+    let mut bytes = quoted.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => break,
+            b'\\' => string.extend(bytes.next()),
+            byte => string.push(*byte),
+        }
+    }
+    *from = bytes.as_slice();
+    Cow::Owned(string)
+}
+
 /// A key without its actor, and the limit in it; `None` when this module did not write it.
 pub fn split_limit(key: &[u8]) -> Option<(&[u8], Limit)> {
     let (_, limit, actor) = read(key, |_, _| ())?;
@@ -135,7 +184,7 @@ pub fn split_limit(key: &[u8]) -> Option<(&[u8], Limit)> {
 /// Reads a key, giving its pairs to `pair`.
 fn read<'a>(key: &'a [u8], mut pair: impl FnMut(&'a str, &'a str)) -> Option<(Space, Limit, &'a [u8])> {
     let [VERSION, algorithm, space, rest @ ..] = key else { return None };
-    let space = [Space::Rule, Space::TokenBucket, Space::Throttle].into_iter().find(|known| *known as u8 == *space)?;
+    let space = Space::ALL.into_iter().find(|known| *known as u8 == *space)?;
     let mut rest = rest;
     for _ in 0..read_number(&mut rest)? {
         pair(read_text(&mut rest)?, read_text(&mut rest)?);
@@ -192,6 +241,30 @@ mod tests {
         let mut out = Vec::new();
         write_client_key(space, limit, key, &mut out);
         out
+    }
+
+    #[test]
+    fn buckets_with_the_same_first_value_share_a_slot_however_it_is_written() {
+        let limit = Limit::LeakyBucket(LeakyBucket::new(9, 4, 70).unwrap());
+        let slot = |space, actor: &str| {
+            let mut key = Vec::new();
+            Prefix::new(space, [("tenant", "*")], &limit).write_key(actor, &mut key);
+            decode(&key).unwrap().slot().map(|value| String::from_utf8(value.into_owned()).unwrap())
+        };
+        assert_eq!(slot(Space::Rule, "a"), None);
+        for (value, actor) in [
+            ("a", "tenant=a key=b"),
+            ("a b", r#"tenant="a b" key=b"#),
+            ("x=\"y\\", r#""the tenant"="x=\"y\\" key=b"#),
+            ("", "tenant= key=b"),
+            ("{a}", "tenant={a}"),
+        ] {
+            assert_eq!(slot(Space::SlotOfFirstField, actor).as_deref(), Some(value), "{actor}");
+            assert_eq!(slot(Space::SlotOfActor, value).as_deref(), Some(value));
+        }
+        for odd in ["", "=", "\"", "a", "a=\"\\"] {
+            assert!(slot(Space::SlotOfFirstField, odd).is_some());
+        }
     }
 
     #[test]

@@ -231,6 +231,18 @@ impl LineClient {
         line
     }
 
+    /// `None` when the server is gone.
+    pub fn try_send(&mut self, bytes: &[u8]) -> Option<()> {
+        self.stream.get_mut().write_all(bytes).ok()
+    }
+
+    /// The next line, or `None` when the server is gone before its end.
+    pub fn try_read_line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).ok()?;
+        line.ends_with('\n').then_some(line)
+    }
+
     /// Sends a HIT; `(allowed, credit, reset)`, or `None` when the server is gone.
     pub fn try_hit(&mut self, pairs: &str) -> Option<(bool, u64, u64)> {
         self.stream.get_mut().write_all(format!("HIT {pairs}\n").as_bytes()).ok()?;

@@ -3,6 +3,7 @@
 use axum::http::StatusCode;
 
 use crate::cli::units;
+use crate::server::GrpcSettings;
 use crate::server::http::{ApiSettings, CheckOperation, CheckSettings, DEFAULT_MAX_HITS, RateLimitHeaders};
 
 /// The most hits that a request may be allowed.
@@ -21,6 +22,9 @@ pub struct HttpArgs {
     /// The same headers, for gateways that ask over gRPC to add to their responses
     #[arg(long, env = "DIVVY_GRPC_RATE_LIMIT_HEADERS", value_name = "DIALECTS", default_value = "none")]
     grpc_rate_limit_headers: RateLimitHeaders,
+    /// Over gRPC, take from all of a request's descriptors, or from none if one is over its limit
+    #[arg(long, env = "DIVVY_GRPC_ATOMIC")]
+    grpc_atomic: bool,
     /// Maximum number of hits in a request to /v1/hits
     #[arg(long, env = "DIVVY_MAX_HITS", value_name = "N", default_value_t = DEFAULT_MAX_HITS,
           value_parser = units::count::<usize>(1..=MAX_HITS))]
@@ -40,8 +44,8 @@ pub struct HttpArgs {
 }
 
 impl HttpArgs {
-    pub fn grpc_headers(&self) -> RateLimitHeaders {
-        self.grpc_rate_limit_headers
+    pub fn grpc(&self) -> GrpcSettings {
+        GrpcSettings { headers: self.grpc_rate_limit_headers, atomic: self.grpc_atomic }
     }
 
     pub fn settings(&self) -> ApiSettings {

@@ -7,7 +7,7 @@ use std::sync::Weak;
 use super::watch::Watch;
 use crate::clock::Timestamp;
 use crate::config::{self, Loaded, Report};
-use crate::limiter::{Limiter, Policy};
+use crate::limiter::{CounterNames, Limiter, Policy};
 use crate::metrics::Metrics;
 use crate::rules::RuleSet;
 use crate::rules::diff::{Change, Counters, diff};
@@ -19,20 +19,35 @@ const MAX_LOGGED_CHANGES: usize = 1_000;
 #[derive(Debug)]
 pub struct RulesFile {
     watch: Watch,
+    names: CounterNames,
     /// The last load failed.
     is_bad: bool,
 }
 
 impl RulesFile {
-    /// The file at `path` and its rules; `None` when it has errors, which are logged by then.
-    pub fn load(path: &Path) -> Option<(Self, RuleSet)> {
+    /// The file at `path` and its rules, whose counters are named so; `None` when it has errors, which are logged by then.
+    pub fn load(path: &Path, names: CounterNames) -> Option<(Self, RuleSet)> {
         // Looked at before it is read: what is written meanwhile will be seen as a change.
-        let watch = Watch::new(path);
-        let loaded = config::load(path);
+        let file = Self { watch: Watch::new(path), names, is_bad: false };
+        let loaded = file.read();
         log_problems(&loaded);
         let rules = loaded.ok()?.rules;
         log_rules(&rules);
-        Some((Self { watch, is_bad: false }, rules))
+        Some((file, rules))
+    }
+
+    fn read(&self) -> Result<Loaded, Report> {
+        match self.names {
+            CounterNames::Usual => config::load(self.path()),
+            CounterNames::InSlots => config::load_for_redis_cluster(self.path()),
+        }
+    }
+
+    /// The policy of these rules, which the metrics show from now on.
+    pub fn put_in_force(&self, rules: RuleSet, metrics: &Metrics, now: Timestamp) -> Policy {
+        let hash = config::fingerprint(rules.rules());
+        metrics.config.loaded(&hash, rules.rules().len(), now.as_nanos());
+        Policy::new(rules, metrics, self.names)
     }
 
     pub fn path(&self) -> &Path {
@@ -44,7 +59,7 @@ impl RulesFile {
         if !self.watch.has_changed() {
             return;
         }
-        let loaded = config::load(self.path());
+        let loaded = self.read();
         // If not, the file was written to while it was read; the next checks will see when that is over.
         if self.watch.is_at_rest() {
             self.take(loaded, limiter, Reason::Changed);
@@ -54,7 +69,7 @@ impl RulesFile {
     /// Loads the file as it is.
     pub fn load_again(&mut self, limiter: &Weak<Limiter>) {
         self.watch.note();
-        let loaded = config::load(self.path());
+        let loaded = self.read();
         self.take(loaded, limiter, Reason::Asked);
     }
 
@@ -77,18 +92,11 @@ impl RulesFile {
             limiter.metrics().config.refused(limiter.now().as_nanos());
             return tracing::error!("{file}: not loaded; the previous rules stay in force");
         };
-        limiter.replace_policy(put_in_force(rules, limiter.metrics(), limiter.now()));
+        limiter.replace_policy(self.put_in_force(rules, limiter.metrics(), limiter.now()));
         let Some(now) = limiter.policy() else { return };
         log_changes(&file, &diff(before.rules().rules(), now.rules().rules()));
         log_rules(now.rules());
     }
-}
-
-/// The policy of these rules, which the metrics show from now on.
-pub fn put_in_force(rules: RuleSet, metrics: &Metrics, now: Timestamp) -> Policy {
-    let hash = config::fingerprint(rules.rules());
-    metrics.config.loaded(&hash, rules.rules().len(), now.as_nanos());
-    Policy::new(rules, metrics)
 }
 
 /// Why a file is loaded again.

@@ -14,6 +14,7 @@ use super::cache::CacheArgs;
 use super::redis::{RedisArgs, describe, inherited_url};
 use crate::cli::units::{self, MAX_SECONDS, Time};
 use crate::clock::Clock;
+use crate::limiter::CounterNames;
 use crate::store::{
     Backend, Bounds, DEFAULT_DENIAL_CACHE, DEFAULT_LOCAL_BUCKETS, Durability, FailurePolicy, HAS_ROCKSDB, MemoryStore,
     NoRocksDb, RedisOptions, RedisStore, RocksOptions, RocksStore, WhenFull,
@@ -248,6 +249,14 @@ impl StoreChoice {
                 Backend::redis(store, *denial_cache, *on_error, clock)
             }
         })
+    }
+
+    /// How it wants the counters of stacks to be named.
+    pub fn counter_names(&self) -> CounterNames {
+        match self {
+            Self::Redis { options, .. } if options.are_of_a_cluster() => CounterNames::InSlots,
+            Self::Redis { .. } | Self::Memory { .. } | Self::Rocksdb { .. } => CounterNames::Usual,
+        }
     }
 
     /// For people: what and where. Passwords are masked.

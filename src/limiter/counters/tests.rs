@@ -34,7 +34,7 @@ resetSeconds = 60
 fn limiter() -> Limiter {
     let rules = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
     let metrics = Metrics::new();
-    let policy = Policy::new(rules, &metrics);
+    let policy = Policy::new(rules, &metrics, crate::limiter::CounterNames::Usual);
     Limiter::new(Some(policy), Backend::Memory(MemoryStore::default()), Clock::system(), metrics)
 }
 

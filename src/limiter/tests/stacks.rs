@@ -117,7 +117,8 @@ fn in_a_denied_stack_only_what_denies_is_counted() {
     for _ in 0..4 {
         told_of(&limiter, "key=a tenant=x");
     }
-    let all = counts(&[("accepted{burst}", 3), ("accepted{daily}", 3), ("accepted{tenant}", 3), ("rejected{burst}", 1)]);
+    let all =
+        counts(&[("accepted{burst}", 3), ("accepted{daily}", 3), ("accepted{tenant}", 3), ("rejected{burst}", 1)]);
     assert_eq!(counted(&limiter), all);
     assert_eq!(limiter.metrics().hits.stacks_denied.get(), 1);
     apply(&limiter, &[("key=a tenant=x", Intent::Peek)]);

@@ -20,6 +20,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use self::hot::RateLimitRoute;
+pub use self::ratelimit::GrpcSettings;
 use self::ratelimit::RateLimits;
 use super::Limits;
 use super::accept::Front;
@@ -27,7 +28,7 @@ use super::auth::Guard;
 use super::connection::{Lease, Timeouts};
 use super::health::Health;
 use super::http::auth::guarded;
-use super::http::{self, BodyBounds, RateLimitHeaders, Routes, Told, bound_body, count_told, serve_routes};
+use super::http::{self, BodyBounds, Routes, Told, bound_body, count_told, serve_routes};
 use super::keep_running::keep_running;
 use super::stream::Stream;
 use super::tls::Alpn;
@@ -46,8 +47,7 @@ pub struct GrpcFront {
 }
 
 impl GrpcFront {
-    /// Gateways add `headers` to their responses. `guard` asks for the password that clients must give with each call,
-    /// but for health checks.
+    /// `guard` asks for the password that clients must give with each call, but for health checks.
     ///
     /// Health checks tell what `health` does. To be called within a runtime.
     ///
@@ -56,7 +56,7 @@ impl GrpcFront {
     pub fn new(
         limiter: Arc<Limiter>,
         limits: Limits,
-        headers: RateLimitHeaders,
+        settings: GrpcSettings,
         bounds: BodyBounds,
         guard: Option<Arc<Guard>>,
         health: Arc<Health>,
@@ -69,7 +69,7 @@ impl GrpcFront {
                 .await;
         });
         let counts = metrics.requests.front(Self::NAME);
-        let rate_limits = Arc::new(RateLimits::new(limiter, counts, limits.max_pairs, headers));
+        let rate_limits = Arc::new(RateLimits::new(limiter, counts, limits.max_pairs, settings));
         let hot = RateLimitRoute::new(Arc::clone(&rate_limits), bounds.clone(), guard.clone(), limits.max_body);
         let rate_limits = RateLimitServiceServer::from_arc(rate_limits).max_decoding_message_size(limits.max_body);
         // Both versions of reflection: clients ask for the one that they know.

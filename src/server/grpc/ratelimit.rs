@@ -6,7 +6,7 @@ use axum::http::HeaderMap;
 use tonic::{Code as TonicCode, Request, Response, Status};
 
 use crate::clock::ceil_seconds;
-use crate::limiter::{Intent, Limit, Limiter, Refusal, Requests, Standing, Verdict};
+use crate::limiter::{Intent, Limit, Limiter, MAX_TOGETHER, Refusal, Requests, Standing, Verdict};
 use crate::metrics::{FrontRequests, Limit as Bound, Metrics, RequestKind};
 use crate::protocol::envoy::messages::envoy::config::core::v3::HeaderValue;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::{
@@ -25,13 +25,22 @@ pub struct RateLimits {
     limiter: Arc<Limiter>,
     counts: FrontRequests,
     max_pairs: usize,
-    headers: RateLimitHeaders,
+    settings: GrpcSettings,
+}
+
+/// How the service answers.
+#[derive(Debug, Clone, Copy)]
+pub struct GrpcSettings {
+    /// Gateways add them to their responses.
+    pub headers: RateLimitHeaders,
+    /// The descriptors of a request take together or not at all.
+    pub atomic: bool,
 }
 
 impl RateLimits {
-    /// Counts its requests in `counts`, and has gateways add `headers` to their responses.
-    pub fn new(limiter: Arc<Limiter>, counts: FrontRequests, max_pairs: usize, headers: RateLimitHeaders) -> Self {
-        Self { limiter, counts, max_pairs, headers }
+    /// Counts its requests in `counts`.
+    pub fn new(limiter: Arc<Limiter>, counts: FrontRequests, max_pairs: usize, settings: GrpcSettings) -> Self {
+        Self { limiter, counts, max_pairs, settings }
     }
 
     pub fn metrics(&self) -> &Metrics {
@@ -55,9 +64,17 @@ impl RateLimits {
     async fn decide(&self, asked: &RateLimitRequest, work: &mut Work) -> Result<RateLimitResponse, Status> {
         let Work { requests, operation, brought } = work;
         self.limiter.begin(requests);
+        if self.settings.atomic {
+            if asked.descriptors.len() > MAX_TOGETHER {
+                let what = format!("more than {MAX_TOGETHER} descriptors cannot be taken together (--grpc-atomic)");
+                return Err(Status::invalid_argument(what));
+            }
+            requests.begin_together();
+        }
         self.push(asked, requests, operation, brought).map_err(|invalid| self.refuse_invalid(&invalid))?;
+        requests.end_together();
         // The call has one status for all descriptors: when it is an error, none of them is taken.
-        if let Some(refusal) = requests.first_refusal() {
+        if let Some((_, refusal)) = requests.first_refusal() {
             return Err(refuse(refusal.clone()));
         }
         self.limiter.apply(requests).await;
@@ -68,7 +85,7 @@ impl RateLimits {
         let is_over = statuses.iter().any(|status| status.code() == Code::OverLimit);
         let overall_code = if is_over { Code::OverLimit } else { Code::Ok };
         // Without a dialect, only a denial has a header.
-        let is_silent = !is_over && self.headers == RateLimitHeaders::NONE;
+        let is_silent = !is_over && self.settings.headers == RateLimitHeaders::NONE;
         let response_headers_to_add = if is_silent { Vec::new() } else { self.response_headers(requests, &statuses) };
         Ok(RateLimitResponse { overall_code: overall_code.into(), statuses, response_headers_to_add })
     }
@@ -86,7 +103,7 @@ impl RateLimits {
         let strictest = by_a_rule.min_by_key(|(_, status)| (status.code() != Code::OverLimit, status.limit_remaining));
         let Some(answer) = strictest.and_then(|(index, _)| Answer::of(requests, index).ok()) else { return Vec::new() };
         let mut headers = HeaderMap::new();
-        answer.write_headers(self.headers, &mut headers, &mut Vec::new());
+        answer.write_headers(self.settings.headers, &mut headers, &mut Vec::new());
         let written =
             headers.iter().filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())));
         written.map(|(key, value)| HeaderValue { key, value }).collect()

@@ -5,23 +5,31 @@ use hashbrown::HashMap;
 
 use super::key;
 use crate::algorithm::{Ask, Limit};
-use crate::store::batch::{Action, Batch, Entry};
+use crate::store::batch::{Action, Batch, Entry, Unit};
 
 /// What one call asks.
 pub(super) enum Asked {
     OfOne(Actions),
-    /// A group: one action on each of several buckets.
-    Together(Vec<Actions>),
+    Together(Together),
+}
+
+/// Groups, and what else is asked of their buckets, in the batch's order.
+#[derive(Default)]
+pub(super) struct Together {
+    /// Each is a group, one action on each of several buckets, or a single action.
+    pub steps: Vec<Vec<Actions>>,
+    /// Another call on these buckets follows: it must not overtake this one because Redis has forgotten the script.
+    pub has_successor: bool,
 }
 
 impl Asked {
     /// Where its actions are in the batch.
     pub(super) fn indices(&self) -> impl Iterator<Item = usize> {
-        let buckets = match self {
-            Self::OfOne(actions) => std::slice::from_ref(actions),
-            Self::Together(members) => members,
+        let (one, several) = match self {
+            Self::OfOne(actions) => (std::slice::from_ref(actions), &[][..]),
+            Self::Together(together) => (&[][..], together.steps.as_slice()),
         };
-        buckets.iter().flat_map(|actions| actions.indices.iter().copied())
+        one.iter().chain(several.iter().flatten()).flat_map(|actions| actions.indices.iter().copied())
     }
 }
 
@@ -50,35 +58,94 @@ impl Actions {
     }
 }
 
-/// What a batch asks. Actions on one bucket are asked at once, unless a group with that bucket comes between them: in the
-/// order in which the batch names the buckets first.
+/// Actions that one call takes together at most: Redis does nothing else meanwhile.
+const MAX_TOGETHER: usize = 128;
+
+/// What a batch asks, in calls of which none touches a bucket of another, but for very many actions on buckets of groups.
 pub(super) fn asked_by(batch: &Batch) -> Vec<Asked> {
     if let [entry] = batch.entries.as_slice() {
         // As most batches are that are not pipelined: there is nothing to find again.
         return vec![Asked::OfOne(actions(0, batch.key(entry), entry))];
     }
-    let mut asked: Vec<Asked> = Vec::new();
-    let mut places: HashMap<Vec<u8>, usize, foldhash::fast::RandomState> = HashMap::default();
-    for unit in batch.units(0) {
-        let mut members: Vec<_> = unit.members().map(|(index, key, entry)| actions(index, key, entry)).collect();
-        if unit.entries.len() > 1 {
-            for member in &members {
-                places.remove(&member.key);
-            }
-            asked.push(Asked::Together(members));
-            continue;
-        }
-        let Some(new) = members.pop() else { continue };
-        match places.get(&new.key).and_then(|place| asked.get_mut(*place)) {
-            Some(Asked::OfOne(known)) => known.indices.extend(new.indices),
-            _ => {
-                places.insert(new.key.clone(), asked.len());
-                asked.push(Asked::OfOne(new));
-            }
+    if !batch.has_groups() {
+        return by_bucket(batch.units(0).flat_map(|unit| members(unit)));
+    }
+    let mut asked = Vec::new();
+    for steps in connected(batch) {
+        if steps.iter().all(|step| step.len() == 1) {
+            asked.extend(by_bucket(steps.into_iter().flatten()));
+        } else {
+            asked.extend(in_calls(steps).map(Asked::Together));
         }
     }
     asked
 }
+
+fn members(unit: Unit<'_>) -> Vec<Actions> {
+    unit.members().map(|(index, key, entry)| actions(index, key, entry)).collect()
+}
+
+/// All actions on one bucket are one call, in the order in which buckets are named first.
+fn by_bucket(actions: impl Iterator<Item = Actions>) -> Vec<Asked> {
+    let mut by_bucket: Vec<Actions> = Vec::new();
+    let mut places: Places = HashMap::default();
+    for new in actions {
+        match places.get(&new.key).and_then(|place| by_bucket.get_mut(*place)) {
+            Some(known) => known.indices.extend(new.indices),
+            None => {
+                places.insert(new.key.clone(), by_bucket.len());
+                by_bucket.push(new);
+            }
+        }
+    }
+    by_bucket.into_iter().map(Asked::OfOne).collect()
+}
+
+/// The batch's units, those together that have buckets in common, directly or by others.
+fn connected(batch: &Batch) -> Vec<Vec<Vec<Actions>>> {
+    let mut sets: Vec<Vec<Vec<Actions>>> = Vec::new();
+    // In which set each bucket is.
+    let mut places: Places = HashMap::default();
+    for unit in batch.units(0) {
+        let step = members(unit);
+        let mut known: Vec<_> = step.iter().filter_map(|member| places.get(&member.key).copied()).collect();
+        known.sort_unstable();
+        known.dedup();
+        let place = known.first().copied().unwrap_or(sets.len());
+        let mut joined = Vec::new();
+        for place in &known {
+            joined.extend(sets.get_mut(*place).map(std::mem::take).unwrap_or_default());
+        }
+        // In the batch's order.
+        joined.sort_by_key(|step| step.first().and_then(|member| member.indices.first().copied()));
+        for member in joined.iter().flatten().chain(&step) {
+            places.insert(member.key.clone(), place);
+        }
+        joined.push(step);
+        match sets.get_mut(place) {
+            Some(set) => *set = joined,
+            None => sets.push(joined),
+        }
+    }
+    sets.retain(|set| !set.is_empty());
+    sets
+}
+
+fn in_calls(steps: Vec<Vec<Actions>>) -> impl Iterator<Item = Together> {
+    let mut steps = steps.into_iter().peekable();
+    std::iter::from_fn(move || {
+        let mut call = Together { steps: vec![steps.next()?], has_successor: false };
+        let mut actions: usize = call.steps.iter().map(Vec::len).sum();
+        while let Some(step) = steps.next_if(|step| actions + step.len() <= MAX_TOGETHER) {
+            actions += step.len();
+            call.steps.push(step);
+        }
+        call.has_successor = steps.peek().is_some();
+        Some(call)
+    })
+}
+
+type Places = HashMap<Vec<u8>, usize, foldhash::fast::RandomState>;
 
 /// The bucket of this entry, and no other action on it.
 fn actions(index: usize, bucket: &[u8], entry: &Entry) -> Actions {
@@ -99,5 +166,52 @@ pub(super) fn words(action: Action) -> (&'static str, u64) {
         Action::Ask(Ask::Replay { cost, strict: false }) => ("replay", cost),
         Action::Ask(Ask::Replay { cost, strict: true }) => ("strictreplay", cost),
         Action::Forget => ("forget", 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Timestamp;
+    use crate::store::testing::{TAKE, window};
+
+    /// The indices of each call's actions, for units of one-letter buckets.
+    fn calls(units: &[&str]) -> Vec<(Vec<usize>, bool)> {
+        let mut batch = Batch::default();
+        for unit in units {
+            let first = batch.len();
+            for bucket in unit.bytes() {
+                batch.push(window(1, 1), TAKE, Timestamp::EPOCH, |key| key.push(bucket));
+            }
+            batch.group(first);
+        }
+        let told = |asked: Asked| (asked.indices().collect(), matches!(asked, Asked::Together(_)));
+        asked_by(&batch).into_iter().map(told).collect()
+    }
+
+    #[test]
+    fn without_groups_each_bucket_has_a_call() {
+        assert_eq!(calls(&["a"]), [(vec![0], false)]);
+        assert_eq!(calls(&["a", "b", "a"]), [(vec![0, 2], false), (vec![1], false)]);
+    }
+
+    #[test]
+    fn what_has_buckets_in_common_with_a_group_is_one_call_in_the_batch_s_order() {
+        assert_eq!(calls(&["ab"]), [(vec![0, 1], true)]);
+        assert_eq!(calls(&["a", "ab", "c", "b", "c"]), [(vec![0, 1, 2, 4], true), (vec![3, 5], false)]);
+        assert_eq!(calls(&["ab", "cd", "e"]), [(vec![0, 1], true), (vec![2, 3], true), (vec![4], false)]);
+        assert_eq!(calls(&["ab", "cd", "bc", "a"]), [(vec![0, 1, 2, 3, 4, 5, 6], true)]);
+    }
+
+    #[test]
+    fn very_many_actions_are_several_calls_of_which_the_first_ones_have_successors() {
+        let steps =
+            (0..100).map(|index| vec![actions(index, b"a", &entry()), actions(index, b"b", &entry())]).collect();
+        let calls: Vec<_> = in_calls(steps).map(|call| (call.steps.len(), call.has_successor)).collect();
+        assert_eq!(calls, [(64, true), (36, false)]);
+    }
+
+    fn entry() -> Entry {
+        Entry { key: 0..0, limit: window(1, 1), action: TAKE, at: Timestamp::EPOCH }
     }
 }

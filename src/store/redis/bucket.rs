@@ -62,7 +62,7 @@ pub(super) fn call(batch: &Batch, asked: &mut Actions) -> Call {
         arguments.push(&action(entry.action, batch.brought_time(entry)));
     }
     let (key, actions) = (std::mem::take(&mut asked.key), asked.indices.len());
-    Call::Script { script, key, other_keys: Vec::new(), arguments, actions }
+    Call::Script { script, brings_text: false, key, other_keys: Vec::new(), arguments, actions }
 }
 
 /// The limit's numbers, in the order in which the algorithm's script reads them.
@@ -153,7 +153,10 @@ mod tests {
     #[test]
     fn every_action_has_its_outcome_or_the_reply_is_foreign() {
         let (batch, asked) = asked(Limit::LeakyBucket(LeakyBucket::new(9, 4, 70).unwrap()));
-        let read = |texts: &[&str]| script_calls::outcomes(&batch, &asked[0], &Reply::texts(texts));
+        let read = |texts: &[&str]| {
+            let outcomes = script_calls::outcomes(&batch, &asked[0], &Reply::texts(texts))?;
+            outcomes.into_iter().collect::<Result<Vec<_>, _>>()
+        };
         let taken = Outcome {
             allowed: true,
             before: 9,

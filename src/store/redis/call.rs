@@ -61,6 +61,8 @@ impl Script {
 pub(super) enum Call {
     Script {
         script: &'static Script,
+        /// Sent by its text at once, so that Redis cannot have forgotten it.
+        brings_text: bool,
         key: Vec<u8>,
         /// Of a group's other buckets.
         other_keys: Vec<Vec<u8>>,
@@ -108,6 +110,7 @@ impl Call {
     /// Writes the command; a script by its hash, which Redis may have forgotten (after a restart, a failover, SCRIPT FLUSH).
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         match self {
+            Self::Script { brings_text: true, .. } => self.write_with_text(out),
             Self::Script { script, key, other_keys, arguments, .. } => {
                 write_head(4 + other_keys.len() + arguments.len(), out);
                 out.extend_from_slice(script.by_hash());

@@ -6,6 +6,8 @@
 
 use std::borrow::Cow;
 
+use siphasher::sip128::SipHasher13;
+
 use crate::algorithm::{FixedWindow, Limit};
 use crate::clock::NANOS_PER_SECOND;
 use crate::store::key::{self, Decoded, Space};
@@ -13,8 +15,9 @@ use crate::store::key::{self, Decoded, Space};
 /// The window's name, if the bucket is a rule's fixed window.
 pub(super) fn window(bucket: &[u8], limit: &Limit) -> Option<Vec<u8>> {
     let Limit::FixedWindow(window) = limit else { return None };
-    let bucket = key::decode(bucket).filter(|bucket| bucket.space == Space::Rule)?;
+    let bucket = key::decode(bucket).filter(is_of_a_rule)?;
     let mut name = Vec::with_capacity(96);
+    write_tag(&bucket, &mut name);
     write_operation(&bucket, &mut name);
     name.extend_from_slice(bucket.actor);
     write_numbers(window, &mut name);
@@ -23,20 +26,47 @@ pub(super) fn window(bucket: &[u8], limit: &Limit) -> Option<Vec<u8>> {
 
 /// The name of any other bucket.
 pub(super) fn other(bucket: &[u8], limit: &Limit) -> Vec<u8> {
-    let algorithm = limit.name().as_bytes();
-    [b"divvy.".as_slice(), algorithm, b":", bucket].concat()
+    let mut name = Vec::with_capacity(64 + bucket.len());
+    if let Some(bucket) = key::decode(bucket) {
+        write_tag(&bucket, &mut name);
+    }
+    name.extend([b"divvy.".as_slice(), limit.name().as_bytes(), b":", bucket].concat());
+    name
 }
 
-/// What stands before and after the actor in the names of a rule's buckets, `prefix` being the prefix of their keys.
+fn is_of_a_rule(bucket: &Decoded) -> bool {
+    matches!(bucket.space, Space::Rule | Space::SlotOfActor | Space::SlotOfFirstField)
+}
+
+/// `{0123456789abcdef}` before the names of buckets that must be in one slot of a cluster: made from the value that they
+/// have in common, and never from a client's own bytes, among which there may be braces. It is the same on all servers,
+/// and in all versions.
+fn write_tag(bucket: &Decoded, name: &mut Vec<u8>) {
+    if let Some(value) = bucket.slot() {
+        let hash = SipHasher13::new_with_keys(0, 0).hash(&value);
+        name.extend_from_slice(format!("{{{:016x}}}", hash.h1).as_bytes());
+    }
+}
+
+/// How long such a tag is.
+pub(super) const TAG_LENGTH: usize = "{0123456789abcdef}".len();
+
+/// Whether the names of a rule's buckets begin with a tag, `prefix` being the prefix of their keys.
+pub(super) fn have_tags(prefix: &[u8]) -> bool {
+    key::decode(prefix).is_some_and(|bucket| bucket.slot().is_some())
+}
+
+/// What stands before and after the actor in the names of a rule's buckets, but for a tag, `prefix` being the prefix of
+/// their keys.
 pub(super) fn around_actor(prefix: &[u8], limit: &Limit) -> (Vec<u8>, Vec<u8>) {
     match (limit, key::decode(prefix)) {
-        (Limit::FixedWindow(window), Some(bucket)) if bucket.space == Space::Rule => {
+        (Limit::FixedWindow(window), Some(bucket)) if is_of_a_rule(&bucket) => {
             let (mut before, mut after) = (Vec::new(), Vec::new());
             write_operation(&bucket, &mut before);
             write_numbers(window, &mut after);
             (before, after)
         }
-        _ => (other(prefix, limit), Vec::new()),
+        _ => (other(prefix, limit).split_off(if have_tags(prefix) { TAG_LENGTH } else { 0 }), Vec::new()),
     }
 }
 
@@ -115,6 +145,26 @@ mod tests {
         // U+FFEE comes before U+10000 by code point, and after it by UTF-16 unit (0xD800 0xDC00).
         let pairs = [("\u{ffee}", "1"), ("\u{10000}", "2"), ("a", "3")];
         assert_eq!(window_name(&pairs, NANOS_PER_SECOND, ""), "divvy:a=3 \u{10000}=2 \u{ffee}=1::5:1");
+    }
+
+    #[test]
+    fn buckets_that_share_a_slot_have_a_tag_that_is_made_from_a_value_and_has_none_of_its_bytes() {
+        let limit = Limit::FixedWindow(FixedWindow::new(5, NANOS_PER_SECOND).unwrap());
+        let tokens = Limit::TokenBucket(TokenBucket::new(1, 1, 1).unwrap());
+        let key = |space, limit: &Limit, actor: &str| {
+            let mut key = Vec::new();
+            Prefix::new(space, [("a", "*")], limit).write_key(actor, &mut key);
+            key
+        };
+        let by_one = window(&key(Space::SlotOfActor, &limit, "{x}y"), &limit).unwrap();
+        assert_eq!(String::from_utf8(by_one.clone()).unwrap(), "{f2fe95a29960e9ab}divvy:a=*:{x}y:5:1");
+        let by_two = other(&key(Space::SlotOfFirstField, &tokens, "tenant={x}y key=z"), &tokens);
+        assert_eq!(by_two[..TAG_LENGTH], by_one[..TAG_LENGTH]);
+        let (before, after) = around_actor(&key(Space::SlotOfActor, &limit, ""), &limit);
+        assert_eq!([before, after], [b"divvy:a=*:".to_vec(), b":5:1".to_vec()]);
+        assert!(
+            around_actor(&key(Space::SlotOfFirstField, &tokens, ""), &tokens).0.starts_with(b"divvy.token-bucket:")
+        );
     }
 
     #[test]

@@ -88,7 +88,11 @@ impl Store for RedisStore {
         for (asked, reply) in asked.iter().zip(replies) {
             let outcomes = reply.and_then(|reply| script_calls::outcomes(batch, asked, &reply));
             match outcomes.map_err(|failure| self.describe(&failure)) {
-                Ok(outcomes) => set(&mut answers, asked.indices().zip(outcomes.into_iter().map(Ok))),
+                Ok(outcomes) => {
+                    let outcomes =
+                        outcomes.into_iter().map(|outcome| outcome.map_err(|failure| self.describe(&failure)));
+                    set(&mut answers, asked.indices().zip(outcomes));
+                }
                 Err(error) => set(&mut answers, asked.indices().map(|index| (index, Err(error.clone())))),
             }
         }

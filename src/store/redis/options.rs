@@ -33,3 +33,10 @@ pub struct RedisSentinel {
     /// Their own `password` or `user:password`, if they demand one.
     pub auth: Option<String>,
 }
+
+impl RedisOptions {
+    /// Whether they name the nodes of a cluster, rather than one server or sentinels.
+    pub fn are_of_a_cluster(&self) -> bool {
+        self.urls.len() > 1 && self.sentinel.is_none()
+    }
+}

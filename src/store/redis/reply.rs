@@ -49,6 +49,14 @@ impl<'a> Elements<'a> {
         self.len
     }
 
+    /// The next element, if it is an error.
+    pub(super) fn error(&mut self) -> Option<RedisError> {
+        let (error, rest) = line(self.rest).filter(|(error, _)| error.starts_with(b"-"))?;
+        self.len = self.len.checked_sub(1)?;
+        self.rest = rest;
+        Reply([error, b"\r\n"].concat().into()).error()
+    }
+
     /// The next element, a number.
     pub(super) fn number(&mut self) -> Option<i64> {
         self.len = self.len.checked_sub(1)?;

@@ -9,12 +9,14 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 
 use super::call::{Call, Failure};
-use super::key::around_actor;
+use super::key::{TAG_LENGTH, around_actor, have_tags};
 use super::reply::Reply;
 use crate::store::listing::Listing;
 
 /// What to look for.
 pub(super) struct Scan {
+    /// Each name begins with a tag, which is another one for other actors.
+    have_tags: bool,
     before: Vec<u8>,
     after: Vec<u8>,
     count: usize,
@@ -49,12 +51,13 @@ pub(super) struct ServerPage {
 impl Scan {
     pub(super) fn of(listing: &Listing) -> Self {
         let (before, after) = around_actor(&listing.prefix, &listing.limit);
-        Self { before, after, count: listing.count }
+        Self { have_tags: have_tags(&listing.prefix), before, after, count: listing.count }
     }
 
     /// Asks for a page of one server: which process that is, and then its keys from this position on.
     pub(super) fn calls(&self, position: u64) -> [Call; 2] {
-        let pattern = [escaped(&self.before), b"*".to_vec(), escaped(&self.after)].concat();
+        let tag = if self.have_tags { b"?".repeat(TAG_LENGTH) } else { Vec::new() };
+        let pattern = [tag, escaped(&self.before), b"*".to_vec(), escaped(&self.after)].concat();
         [Call::ServerInfo, Call::Scan { cursor: position, pattern, count: self.count }]
     }
 
@@ -70,6 +73,7 @@ impl Scan {
     }
 
     fn actor<'a>(&self, name: &'a [u8]) -> Option<&'a [u8]> {
+        let name = name.get(if self.have_tags { TAG_LENGTH } else { 0 }..)?;
         name.strip_prefix(self.before.as_slice())?.strip_suffix(self.after.as_slice())
     }
 }

@@ -11,7 +11,10 @@ use crate::store::batch::{Batch, Entry};
 pub(super) fn call(batch: &Batch, asked: &mut Asked) -> Call {
     match asked {
         Asked::OfOne(actions) => of_one(batch, actions),
-        Asked::Together(members) => together::call(members.iter_mut().map(|member| of_one(batch, member))),
+        Asked::Together(asked) => {
+            let step = |step: &mut Vec<Actions>| step.iter_mut().map(|member| of_one(batch, member)).collect();
+            together::call(asked.steps.iter_mut().map(step), asked.has_successor)
+        }
     }
 }
 
@@ -23,13 +26,14 @@ fn of_one(batch: &Batch, actions: &mut Actions) -> Call {
 }
 
 /// What the reply to that call says of each action.
-pub(super) fn outcomes(batch: &Batch, asked: &Asked, reply: &Reply) -> Result<Vec<Outcome>, Failure> {
+pub(super) fn outcomes(batch: &Batch, asked: &Asked, reply: &Reply) -> Result<Vec<Result<Outcome, Failure>>, Failure> {
     let outcomes = reply.elements().and_then(|mut reply| {
         let mut outcomes = Vec::new();
         match asked {
             Asked::OfOne(actions) => read(batch, actions, &mut reply, &mut outcomes)?,
-            Asked::Together(members) => {
-                members.iter().try_for_each(|member| read(batch, member, &mut reply, &mut outcomes))?;
+            Asked::Together(asked) => {
+                let mut members = asked.steps.iter().flatten();
+                members.try_for_each(|member| read(batch, member, &mut reply, &mut outcomes))?;
             }
         }
         (reply.len() == 0).then_some(outcomes)
@@ -37,14 +41,25 @@ pub(super) fn outcomes(batch: &Batch, asked: &Asked, reply: &Reply) -> Result<Ve
     outcomes.ok_or(Failure::Foreign("a script's reply does not have one outcome for each action"))
 }
 
-fn read(batch: &Batch, actions: &Actions, reply: &mut Elements<'_>, outcomes: &mut Vec<Outcome>) -> Option<()> {
-    let outcome = |entry: &Entry, reply: &mut Elements<'_>| match actions.meaning {
-        Meaning::Window => window::outcome(entry, reply),
-        Meaning::Bucket => bucket::outcome(reply),
-    };
+fn read(
+    batch: &Batch,
+    actions: &Actions,
+    reply: &mut Elements<'_>,
+    outcomes: &mut Vec<Result<Outcome, Failure>>,
+) -> Option<()> {
     outcomes.reserve(actions.indices.len());
     actions.entries(batch).try_for_each(|entry| {
-        outcomes.push(outcome(entry, reply)?);
+        outcomes.push(match reply.error() {
+            Some(error) => Err(error.into()),
+            None => Ok(outcome(actions.meaning, entry, reply)?),
+        });
         Some(())
     })
+}
+
+fn outcome(meaning: Meaning, entry: &Entry, reply: &mut Elements<'_>) -> Option<Outcome> {
+    match meaning {
+        Meaning::Window => window::outcome(entry, reply),
+        Meaning::Bucket => bucket::outcome(reply),
+    }
 }

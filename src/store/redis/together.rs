@@ -30,17 +30,22 @@ static TOGETHER: Script = Script::new(
     ),
 );
 
-/// The call that does together what each of `calls`, one action on one bucket each, would do alone.
-pub(super) fn call(calls: impl Iterator<Item = Call>) -> Call {
+/// The call that does one step after the other, and in each together what its calls, one action on one bucket each, would
+/// do alone.
+pub(super) fn call(steps: impl Iterator<Item = Vec<Call>>, has_successor: bool) -> Call {
     let (mut keys, mut all) = (Vec::new(), Arguments::default());
-    for call in calls {
-        let Call::Script { script, key, arguments, .. } = call else { continue };
-        keys.push(key);
-        all.push(script.name);
-        all.push_number(arguments.len() as u64);
-        all.append(&arguments);
+    for step in steps {
+        all.push_number(step.len() as u64);
+        for call in step {
+            let Call::Script { script, key, arguments, .. } = call else { continue };
+            keys.push(key);
+            all.push(script.name);
+            all.push_number(arguments.len() as u64);
+            all.append(&arguments);
+        }
     }
     let actions = keys.len();
     let other_keys = keys.split_off(actions.min(1));
-    Call::Script { script: &TOGETHER, key: keys.pop().unwrap_or_default(), other_keys, arguments: all, actions }
+    let key = keys.pop().unwrap_or_default();
+    Call::Script { script: &TOGETHER, brings_text: has_successor, key, other_keys, arguments: all, actions }
 }

@@ -36,7 +36,7 @@ pub(super) fn call(batch: &Batch, asked: &mut Actions) -> Call {
         arguments.push_number(cost);
     }
     let (key, actions) = (std::mem::take(&mut asked.key), asked.indices.len());
-    Call::Script { script: &TAKE, key, other_keys: Vec::new(), arguments, actions }
+    Call::Script { script: &TAKE, brings_text: false, key, other_keys: Vec::new(), arguments, actions }
 }
 
 /// A window's credits, and its length in milliseconds, rounded up: Redis knows no shorter time.
@@ -93,7 +93,7 @@ mod tests {
     fn read(asks: &[Ask], numbers: &[i64]) -> Result<Vec<Outcome>, Failure> {
         let batch = batch(asks);
         let asked = asked_by(&batch);
-        outcomes(&batch, &asked[0], &Reply::numbers(numbers))
+        outcomes(&batch, &asked[0], &Reply::numbers(numbers))?.into_iter().collect()
     }
 
     #[test]

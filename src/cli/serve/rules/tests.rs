@@ -21,9 +21,9 @@ impl Fixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("rules.ini"), rules(1)).unwrap();
-        let (file, rules) = RulesFile::load(&dir.path().join("rules.ini")).unwrap();
+        let (file, rules) = RulesFile::load(&dir.path().join("rules.ini"), CounterNames::Usual).unwrap();
         let (metrics, clock) = (Metrics::new(), Clock::system());
-        let policy = put_in_force(rules, &metrics, clock.now());
+        let policy = file.put_in_force(rules, &metrics, clock.now());
         let store = Backend::Memory(MemoryStore::default());
         Self { dir, file, limiter: Arc::new(Limiter::new(Some(policy), store, clock, metrics)) }
     }

@@ -1,4 +1,4 @@
-//! `POST /v1/hits`: many hits, in order, as one batch.
+//! `POST /v1/hits`: many hits, in order, as one batch, or taken together or not at all.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::json::Json;
 use super::object::Object;
 use super::problem::Problem;
 use super::shared::Api;
-use crate::limiter::{Intent, Requests};
+use crate::limiter::{Intent, MAX_TOGETHER, Requests};
 use crate::metrics::Limit;
 use crate::rules::Operation;
 
@@ -22,10 +22,16 @@ use crate::rules::Operation;
 pub struct AskedHits<'a> {
     #[serde(borrow)]
     hits: Vec<Object<AskedHit<'a>>>,
+    /// Take all or none.
+    #[serde(default)]
+    atomic: bool,
 }
 
 #[derive(Debug, Serialize)]
 struct Answers<'a> {
+    /// Whether all hits are allowed, if they are taken together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allowed: Option<bool>,
     results: Vec<AnswerOrProblem<'a>>,
 }
 
@@ -46,14 +52,28 @@ pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Respo
         let problem = Problem::bad_request(format!("more than {max_hits} hits (--max-hits)"));
         return Err(problem.beyond(Limit::Hits).at("/hits"));
     }
+    if asked.atomic && asked.hits.len() > MAX_TOGETHER {
+        let problem = Problem::bad_request(format!("more than {MAX_TOGETHER} hits cannot be taken together"));
+        return Err(problem.at("/hits"));
+    }
     let mut requests = Requests::default();
     api.limiter.begin(&mut requests);
+    if asked.atomic {
+        requests.begin_together();
+    }
     let mut operation = Operation::new();
     for (index, Object(hit)) in asked.hits.iter().enumerate() {
         hit.operation.read(api.limits.max_pairs, format_args!("/hits/{index}/operation"), &mut operation)?;
         requests.push_at_cost(&operation, Intent::Hit, hit.cost());
     }
+    requests.end_together();
+    if let Some((index, refusal)) = requests.first_refusal().filter(|_| asked.atomic) {
+        return Err(Problem::from(refusal.clone()).at(format_args!("/hits/{index}")));
+    }
     api.limiter.apply(&mut requests).await;
+    if asked.atomic {
+        return all_or_none(&requests);
+    }
     let errors = &api.limiter.metrics().errors;
     let answer = |index| match Answer::of(&requests, index) {
         Ok(answer) => AnswerOrProblem::Answer(answer),
@@ -62,5 +82,13 @@ pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Respo
             AnswerOrProblem::Problem(problem)
         }
     };
-    Ok(Json(Answers { results: (0..requests.len()).map(answer).collect() }).into_response())
+    Ok(Json(Answers { allowed: None, results: (0..requests.len()).map(answer).collect() }).into_response())
+}
+
+/// The answer to hits that were taken together. When the store fails, it fails for all of them.
+fn all_or_none(requests: &Requests) -> Result<Response, Problem> {
+    let answers: Vec<_> = (0..requests.len()).map(|index| Answer::of(requests, index)).collect::<Result<_, _>>()?;
+    let allowed = Some(answers.iter().all(|answer| answer.allowed));
+    let results = answers.into_iter().map(AnswerOrProblem::Answer).collect();
+    Ok(Json(Answers { allowed, results }).into_response())
 }

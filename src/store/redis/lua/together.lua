@@ -1,32 +1,54 @@
--- All of the buckets take, or none does. KEYS: the buckets. ARGV, for each of them: which script decides about it, how many
--- arguments that one has, and these.
+-- One step after the other; in each, all of its buckets take, or none does. KEYS: the buckets. ARGV, for each step: how many
+-- buckets it has, and for each of them: which script decides about it, how many arguments that one has, and these.
 
--- Calls the bucket's script with its own arguments, or looks for as much as they would take.
-local function ask(member, looks)
-  local arguments = {}
-  for place = 1, member.count do
-    local argument = ARGV[member.first + place]
-    arguments[place] = looks and argument:gsub('^take', 'look') or argument
+local answers, key_at, argument_at = {}, 0, 0
+
+local function next_argument()
+  argument_at = argument_at + 1
+  return ARGV[argument_at]
+end
+
+local function next_member()
+  key_at = key_at + 1
+  local member = { key = KEYS[key_at], script = next_argument(), takes = {}, looks = {} }
+  for place = 1, tonumber(next_argument()) do
+    local argument = next_argument()
+    member.takes[place], member.looks[place] = argument, argument:gsub('^take', 'look')
   end
-  return buckets[member.script]({ member.key }, arguments)
+  return member
+end
+
+-- What the bucket answers; and why it does not, if so.
+local function ask(member, arguments)
+  member.answers = buckets[member.script]({ member.key }, arguments)
+  return member.answers.err
 end
 
 -- The first thing that a script answers is whether it allows: 1, or a text that begins with it.
-local function allows(answers) return tostring(answers[1]):sub(1, 1) == '1' end
+local function allows(member) return tostring(member.answers[1]):sub(1, 1) == '1' end
 
-local members, place, all_allow = {}, 1, true
-for number, key in ipairs(KEYS) do
-  local member = { key = key, script = ARGV[place], count = tonumber(ARGV[place + 1]), first = place + 1 }
-  member.answers = ask(member, true)
-  if member.answers.err then return member.answers end
-  all_allow = all_allow and allows(member.answers)
-  members[number] = member
-  place = place + 2 + member.count
+-- Why the step is refused, if it is; else each member has its answers.
+local function apply(members)
+  local is_group, all_allow = #members > 1, true
+  for _, member in ipairs(members) do
+    local refusal = is_group and ask(member, member.looks)
+    if refusal then return refusal end
+    all_allow = all_allow and (not is_group or allows(member))
+  end
+  for _, member in ipairs(members) do
+    -- One that denies puts its time right when the clock was set back.
+    local refusal = (all_allow or not allows(member)) and ask(member, member.takes)
+    if refusal then return refusal end
+  end
 end
-local answers = {}
-for _, member in ipairs(members) do
-  -- One that denies puts its time right when the clock was set back.
-  if all_allow or not allows(member.answers) then member.answers = ask(member, false) end
-  for _, answer in ipairs(member.answers) do table.insert(answers, answer) end
+
+while argument_at < #ARGV do
+  local members = {}
+  for place = 1, tonumber(next_argument()) do members[place] = next_member() end
+  local refusal = apply(members)
+  for _, member in ipairs(members) do
+    -- An error is that of all of its step, and of no other.
+    for _, answer in ipairs(refusal and { { err = refusal } } or member.answers) do table.insert(answers, answer) end
+  end
 end
 return answers
