@@ -103,6 +103,43 @@ fn a_hits_addend_of_0_is_denied_when_the_limit_is_used_up_and_takes_nothing() {
     }
 }
 
+/// Envoy sends five descriptors with each request, of which the fifth has the smallest limit.
+#[test]
+fn five_descriptors_are_taken_together_or_each_for_itself() {
+    let limit = |number: usize| if number == 5 { 3 } else { 100 };
+    let rule = |number: usize| {
+        let and = if number == 1 { "matchPolicy = and\n" } else { "" };
+        format!(
+            "[domain=edge generic_key=d{number}]\ncreditLimit = {}\nper = 1h\nlabel = d{number}\n{and}",
+            limit(number)
+        )
+    };
+    // The first descriptor matches a stack.
+    let total = "[domain=edge generic_key=d1]\ncreditLimit = 50\nper = 1d\nlabel = total\n";
+    let rules = (1..=5).map(rule).collect::<String>() + total + "[default]\ncreditLimit = 0\n";
+    let rules = RulesFile::ini(&rules);
+    let descriptor = |number| format!("- actions: [{{ generic_key: {{ descriptor_value: d{number} }} }}]");
+    let descriptors = (1..=5).map(descriptor).collect::<Vec<_>>().join("\n                        ");
+    let actions = "- actions:
+                            - request_headers: { header_name: \":method\", descriptor_key: method }
+                            - request_headers: { header_name: \":path\", descriptor_key: path }
+                            - remote_address: {}";
+    for (is_atomic, left) in [(true, 97), (false, 93)] {
+        let flags: &[&str] = if is_atomic { &["--grpc-atomic"] } else { &[] };
+        let server = Server::start(&[&[rules.path(), "--store", "memory"], flags].concat());
+        let gateway = start("envoy.yaml", ("8323", server.grpc), application(), &[(actions, descriptors.clone())]);
+        let statuses: Vec<_> = (0..7).map(|_| gateway.post("/").status).collect();
+        assert_eq!(statuses, [200, 200, 200, 429, 429, 429, 429]);
+        let mut line = LineClient::connect(server.line);
+        for number in 2..5 {
+            let hit = line.hit(&format!("domain=edge generic_key=d{number}"));
+            assert_eq!(hit.1, left - 1, "atomic {is_atomic}, descriptor {number}, one hit here");
+        }
+        // The stack's answer is that of the day, which has the least left in proportion.
+        assert_eq!(line.hit("domain=edge generic_key=d1").1, if is_atomic { 46 } else { 42 });
+    }
+}
+
 #[test]
 fn a_header_that_is_no_utf_8_does_not_get_past_the_limit() {
     let server = divvy();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::gateway::{Gateway, application, changed, free_address};
-use crate::support::{LineClient, PATIENCE, Server};
+use crate::support::{LineClient, PATIENCE, RulesFile, Server};
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/examples/nginx");
 
@@ -65,6 +65,23 @@ fn traffic_over_the_limit_gets_429_with_headers_and_other_paths_go_on() {
     assert_eq!(gateway.post("/elsewhere").status, 200);
     let seen_by_the_line = LineClient::connect(server.line).hit("method=POST path=/elsewhere ip=127.0.0.1");
     assert_eq!(seen_by_the_line.1, 998, "one hit through nginx, one here");
+}
+
+#[test]
+fn a_stack_of_limits_is_told_by_the_headers_and_a_denial_takes_from_none() {
+    let rules = RulesFile::ini(
+        "[ip=* path=*]\ncreditLimit = 2\nper = 1m\nactorField = ip, path\nmatchPolicy = and\nlabel = by-path\n
+         [ip=*]\ncreditLimit = 100\nper = 1h\nactorField = ip\nlabel = by-ip\n[default]\ncreditLimit = 0\n",
+    );
+    let server = Server::start(&[rules.path(), "--store", "memory", "--deny-status", "403"]);
+    let gateway = nginx(application(), server.http, &[]);
+    let allowed = gateway.post("/a");
+    assert_eq!(allowed.header("ratelimit-policy"), Some("\"by-path\";q=2;w=60, \"by-ip\";q=100;w=3600"));
+    assert_eq!([gateway.post("/a").status, gateway.post("/a").status, gateway.post("/a").status], [200, 429, 429]);
+    let denied = gateway.post("/a");
+    assert!(denied.header("ratelimit").unwrap().starts_with("\"by-path\";r=0;t="), "{}", denied.head);
+    assert!(denied.header("ratelimit").unwrap().contains("\"by-ip\";r=98;t="), "{}", denied.head);
+    assert_eq!(gateway.post("/b").status, 200);
 }
 
 #[test]

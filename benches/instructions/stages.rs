@@ -27,14 +27,15 @@ const fn stage(name: &'static str, run: fn(u64)) -> Stage {
     Stage { name, run, has_many_counters: false }
 }
 
-pub const STAGES: [Stage; 8] = [
+pub const STAGES: [Stage; 9] = [
     stage("codec: line protocol", line),
     stage("codec: RESP", resp),
     stage("matching: 4 rules", |hits| matching(4, hits)),
     stage("matching: 10,000 rules", |hits| matching(10_000, hits)),
     stage("store: RocksDB's hot table", |hits| store(1_000, hits)),
     stage("three fields: line protocol", line_hits),
-    stage("three fields: RESP", resp_hits),
+    stage("three fields: RESP", |hits| resp_hits(RULES, hits)),
+    stage("a stack of three: RESP", |hits| resp_hits(STACK, hits)),
     Stage { has_many_counters: true, ..stage("store: 1,000,000 counters", many_counters) },
 ];
 /// The counters of the stage that has many, and its hits.
@@ -161,13 +162,18 @@ const RULES: &str = "[method=POST path=/v1/search* ip=*]\ncreditLimit=1000000000
     [method=POST path=/v1/orders* ip=*]\ncreditLimit=1000000000\nresetSeconds=3600\nactorField=ip\n\
     [ip=*]\ncreditLimit=1000000000\nresetSeconds=3600\nactorField=ip\n\
     [default]\ncreditLimit=0\nresetSeconds=0\n";
+/// Three limits on the same requests: README's first rules, and one more.
+const STACK: &str = "[method=POST path=/v1/search* ip=*]\ncreditLimit=1000000000\nresetSeconds=60\nactorField=ip\nmatchPolicy=and\n\
+    [method=POST path=/v1/search* ip=*]\ncreditLimit=1000000000\nwindow=day\nactorField=ip\nmatchPolicy=and\n\
+    [method=POST path=/v1/search* ip=*]\ncreditLimit=1000000000\nresetSeconds=3600\nactorField=ip\n\
+    [default]\ncreditLimit=0\nresetSeconds=0\n";
 /// Actors of a whole hit.
 const ACTORS: u64 = 1_024;
 
 impl HitBench {
-    fn new() -> Self {
+    fn new(rules: &str) -> Self {
         let (clock, dir) = (Clock::system(), tempfile::tempdir().expect("a temporary directory"));
-        let rules = config::parse(RULES, Format::Ini, "bench.ini").expect("valid rules").rules;
+        let rules = config::parse(rules, Format::Ini, "bench.ini").expect("valid rules").rules;
         let options = RocksOptions { clock, ..RocksOptions::default() };
         let store = Backend::Rocks(RocksStore::open(dir.path(), options).expect("a new directory"));
         let metrics = Metrics::new();
@@ -193,7 +199,7 @@ fn bursts(hit: impl Fn(u64) -> String) -> Vec<Vec<u8>> {
 }
 
 fn line_hits(hits: u64) {
-    let mut bench = HitBench::new();
+    let mut bench = HitBench::new(RULES);
     let mut decoder = LineDecoder::new(1 << 14);
     let bursts = bursts(|actor| format!("HIT method=POST path=/v1/search/items ip={actor:012}\n"));
     for burst in bursts.iter().cycle().take((hits / BATCH) as usize) {
@@ -212,8 +218,8 @@ fn line_hits(hits: u64) {
     }
 }
 
-fn resp_hits(hits: u64) {
-    let mut bench = HitBench::new();
+fn resp_hits(rules: &str, hits: u64) {
+    let mut bench = HitBench::new(rules);
     let mut decoder = Decoder::new(Limits::default());
     let bursts = bursts(|actor| {
         format!(

@@ -181,8 +181,17 @@ impl Batch {
     /// entries, or says false and adds none. Whether all are answered now.
     pub(super) fn answer_on(&mut self, mut answer: impl FnMut(Unit<'_>, &mut Outcomes) -> bool) -> bool {
         let mut outcomes = std::mem::take(&mut self.outcomes);
-        outcomes.reserve(self.entries.len().saturating_sub(outcomes.len()));
-        let is_done = self.units(outcomes.len()).all(|unit| answer(unit, &mut outcomes));
+        let answered = outcomes.len();
+        outcomes.reserve(self.entries.len().saturating_sub(answered));
+        let is_done = if self.groups.is_empty() {
+            // As most batches are: looking for groups would cost each of their entries something.
+            let mut entries = self.entries.iter().enumerate().skip(answered);
+            entries.all(|(first, entry)| {
+                answer(Unit { first, entries: std::slice::from_ref(entry), keys: &self.keys }, &mut outcomes)
+            })
+        } else {
+            self.units(answered).all(|unit| answer(unit, &mut outcomes))
+        };
         self.outcomes = outcomes;
         is_done
     }

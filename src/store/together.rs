@@ -25,8 +25,10 @@ pub fn decide<'a, 'b>(
     state: impl Fn(usize) -> Option<&'a State>,
     budget: &'b CounterBudget,
 ) -> Result<(Vec<Decided>, Room<'b>), StoreError> {
-    let alone = |(place, entry)| decide_alone(entry, state(place), budget);
-    let mut decided: Vec<_> = entries.iter().enumerate().map(alone).collect::<Result<_, _>>()?;
+    let mut decided = Vec::with_capacity(entries.len());
+    for (place, entry) in entries.iter().enumerate() {
+        decided.push(decide_alone(entry, state(place), budget)?);
+    }
     let mut room = Room { budget, counters: 0 };
     if is_granted(&decided) {
         for (place, (entry, decided)) in entries.iter().zip(&mut decided).enumerate() {

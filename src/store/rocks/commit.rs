@@ -18,7 +18,8 @@
 //! 6. A counter leaves the table only when its own record holds its newest state, on stable storage.
 //! 7. A change lies in the journal segment whose number it carries, or in the first commit after that segment.
 //! 8. A group's changes are in one commit: it makes them, and a commit takes changes, behind the same gate.
-//! 9. A counter's own record holds only what is committed. So no crash leaves a part of a group.
+//! 9. A counter's own record holds only what is committed, and on stable storage in the journal. So no crash leaves a part of
+//!    a group.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;

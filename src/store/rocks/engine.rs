@@ -14,13 +14,13 @@ use super::journal::Packer;
 use super::lookups::{InMemory, Lookups, Readers};
 use super::stored;
 use super::sync::{Mutex, RwLock, run_blocking, yield_now};
-use super::table::{Acted, ActedTogether, BetweenGroups, Record, Surroundings, Table};
+use super::table::{Acted, BetweenGroups, Record, Surroundings, Table};
 use super::timings::Timings;
 use super::unsynced::Unsynced;
 use super::write_back::{Scene, WriteBack};
 use crate::algorithm::Limit;
 use crate::clock::Timestamp;
-use crate::store::batch::{Entry, Unit};
+use crate::store::batch::{Entry, Outcomes, Unit};
 use crate::store::counter_budget::CounterBudget;
 use crate::store::error::StoreError;
 use crate::store::outage::Outage;
@@ -133,16 +133,17 @@ impl<D: Disk> Engine<D> {
         self.table.act(key, entry, now, surroundings, load)
     }
 
-    /// As [`Engine::act`], for the entries of a group.
+    /// As [`Engine::act`], for the entries of a group: see [`Table::act_together`].
     pub fn act_together(
         &self,
         group: Unit<'_>,
         now: Timestamp,
         lookups: &mut Lookups,
-    ) -> Result<Option<ActedTogether>, StoreError> {
+        outcomes: &mut Outcomes,
+    ) -> Result<Option<u64>, StoreError> {
         let surroundings = Surroundings { group: &self.group, health: &self.health, budget: &self.budget };
         let load = |member, departures| self.looked_up(member, now, lookups, departures);
-        self.table.act_together(group, now, surroundings, load)
+        self.table.act_together(group, now, surroundings, outcomes, load)
     }
 
     /// The counter's record: as it was looked up, if that still counts; `None` when it has to be looked up again.
@@ -383,11 +384,13 @@ impl<D: Disk> Engine<D> {
 
     /// As [`Engine::write_back`], but only counters that have expired by `now` are forgotten instead.
     pub(super) fn write_back_at(&self, now: Timestamp) -> Result<(), StoreError> {
+        // What nobody waits for (`lazy`) would have to wait for the next write-back. A commit uses the disk by itself.
+        if self.health.is_well()
+            && let Some(leader) = self.try_lead()
+        {
+            self.lead(&leader);
+        }
         self.on_well_disk(|disk| {
-            // What nobody waits for (`lazy`) would have to wait for the next write-back.
-            if let Some(leader) = self.try_lead() {
-                self.lead(&leader);
-            }
             let (through, record, pending) = {
                 // No commit is under way: every change is in the journal, in this record, or pending.
                 let committer = self.committer.lock();

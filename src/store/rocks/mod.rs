@@ -297,16 +297,11 @@ fn act_together(
     lookups: &mut Lookups,
     outcomes: &mut Outcomes,
 ) -> Option<u64> {
-    match engine.act_together(group, now, lookups).transpose()? {
-        Ok(acted) => {
-            outcomes.extend(acted.outcomes.into_iter().map(Ok));
-            Some(acted.durable_after)
-        }
-        Err(error) => {
-            outcomes.extend(group.entries.iter().map(|_| Err(error.clone())));
-            Some(0)
-        }
-    }
+    let acted = engine.act_together(group, now, lookups, outcomes).transpose()?;
+    Some(acted.unwrap_or_else(|error| {
+        outcomes.extend(group.entries.iter().map(|_| Err(error.clone())));
+        0
+    }))
 }
 
 impl Shared {

@@ -249,19 +249,19 @@ impl World {
         }
         batch.group(0);
         let unit = batch.units(0).next().unwrap();
-        let mut lookups = Lookups::default();
+        let (mut lookups, mut outcomes) = (Lookups::default(), Vec::new());
         let acted = loop {
             self.engine.look_up(&mut lookups, unit.members(), at(LATE)).await;
-            if let Some(acted) = self.engine.act_together(unit, at(LATE), &mut lookups).transpose() {
+            if let Some(acted) = self.engine.act_together(unit, at(LATE), &mut lookups, &mut outcomes).transpose() {
                 break acted;
             }
         };
-        let Ok(acted) = acted else { return };
-        if self.engine.settle(acted.durable_after).await.is_ok() {
+        let Ok(durable_after) = acted else { return };
+        if self.engine.settle(durable_after).await.is_ok() {
             let mut acknowledged = self.acknowledged.lock().unwrap();
-            for (key, outcome) in TOGETHER.into_iter().zip(acted.outcomes) {
+            for (key, outcome) in TOGETHER.into_iter().zip(outcomes) {
                 let (least, hits) = acknowledged.entry(key).or_insert((CREDITS, 0));
-                *least = outcome.left.min(*least);
+                *least = outcome.unwrap().left.min(*least);
                 *hits += 1;
             }
         }

@@ -15,7 +15,6 @@ use std::hash::{BuildHasher, RandomState};
 
 use siphasher::sip128::SipHasher13;
 
-pub use self::together::ActedTogether;
 use super::commit::GroupCommit;
 use super::health::Health;
 use super::journal::{self, Packer};

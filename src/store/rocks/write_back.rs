@@ -168,6 +168,10 @@ impl WriteBack {
         }
         self.expired.fetch_add(forgotten, Relaxed);
         if !changes.is_empty() {
+            // These records are on stable storage at once. If the journal were not, a disk that fails could lose a later
+            // commit and keep an earlier one, which the next start would take for newer than the record; and of a group it
+            // could keep what is in records alone.
+            disk.sync()?;
             disk.write_counters(&Sorted::new(&changes))?;
         }
         late.iter().for_each(|hash| table.stays_in_journal(*hash, segment.number));

@@ -3,22 +3,15 @@
 //! The stripes of a group are locked in order, each once. All is decided on what is there, then all is changed, behind
 //! the gate that keeps a commit from taking half of it. How one counter changes is the table's business.
 
+use smallvec::SmallVec;
+
 use super::super::stripe::{Found, Stripe};
 use super::super::sync::MutexGuard;
 use super::{KeyHash, Record, Surroundings, Table};
-use crate::algorithm::Outcome;
 use crate::clock::Timestamp;
-use crate::store::batch::{Change, Entry, Unit};
+use crate::store::batch::{Change, Entry, Outcomes, Unit};
 use crate::store::error::StoreError;
 use crate::store::together::{self, Decided};
-
-/// What a group came to.
-pub struct ActedTogether {
-    /// In the order of its entries.
-    pub outcomes: Vec<Outcome>,
-    /// The commit that makes what these outcomes saw durable; 0 when it has long been.
-    pub durable_after: u64,
-}
 
 /// A counter of the group.
 struct Member<'a> {
@@ -26,94 +19,100 @@ struct Member<'a> {
     key: &'a [u8],
     entry: &'a Entry,
     hash: KeyHash,
+    /// Where it is in its stripe, until a counter is added there.
+    place: Option<usize>,
     /// Its record, if it had to be read.
     record: Record,
-}
-
-/// What the table knew of a counter when the group was decided. Some may leave while others are changed.
-struct Known {
+    /// When the group was decided, it existed, and RocksDB had a record of it. It may leave the table while others change.
     exists: bool,
     is_recorded: bool,
 }
 
 /// The stripes of a group, locked, by their numbers.
-struct Stripes<'a>(Vec<(usize, MutexGuard<'a, Stripe>)>);
+struct Stripes<'a>(SmallVec<[(usize, MutexGuard<'a, Stripe>); USUAL]>);
+
+/// Counters of a group for which nothing is allocated.
+const USUAL: usize = 4;
 
 impl Table {
-    /// Applies the entries of `group` to their counters, all or none, as [`Table::act`] does one. `load` gives the record of
-    /// one of them.
+    /// Applies the entries of `group` to their counters, all or none, as [`Table::act`] does one, and adds what they come to
+    /// to `outcomes`. `load` gives the record of one of them. Returns the commit that makes what these outcomes saw durable;
+    /// 0 when it has long been. `None`, and nothing is changed, when `load` gives nothing.
     ///
     /// # Errors
-    /// As [`Table::act`]'s; nothing is changed then.
+    /// As [`Table::act`]'s; nothing is changed or added then.
     pub fn act_together<'a>(
         &self,
         group: Unit<'a>,
         now: Timestamp,
         surroundings: Surroundings<'_>,
+        outcomes: &mut Outcomes,
         mut load: impl FnMut((usize, &'a [u8], &'a Entry), u32) -> Result<Option<Record>, StoreError>,
-    ) -> Result<Option<ActedTogether>, StoreError> {
+    ) -> Result<Option<u64>, StoreError> {
         let _gate = self.gate.read();
-        let mut members: Vec<_> = group.members().map(|member| Member::new(self, member)).collect();
+        let mut members: SmallVec<[_; USUAL]> = group.members().map(|member| Member::new(self, member)).collect();
         let mut stripes = Stripes::lock(self, &members);
-        for Member { index, key, entry, hash, record } in &mut members {
+        for Member { index, key, entry, hash, place, record, .. } in &mut members {
             let stripe = stripes.of(*hash);
-            if stripe.find(hash.high).is_none() && !stripe.holds_all {
+            *place = stripe.find(hash.high);
+            if place.is_none() && !stripe.holds_all {
                 let Some(read) = load((*index, key, entry), *stripe.departures(hash.high))? else { return Ok(None) };
                 stripe.loaded += 1;
                 *record = read;
             }
         }
-        let (decided, known, seen_in) = stripes.decide(&members, group.entries, surroundings)?;
-        let mut acted = ActedTogether { outcomes: Vec::with_capacity(decided.len()), durable_after: seen_in };
-        for ((member, known), Decided { outcome, change }) in members.into_iter().zip(known).zip(decided) {
+        let (decided, mut durable_after) = stripes.decide(&mut members, group.entries, surroundings)?;
+        let mut has_added = false;
+        for (member, Decided { outcome, change }) in members.iter_mut().zip(decided) {
             let stripe = stripes.of(member.hash);
             stripe.acted += 1;
-            let changed_in = self.make(stripe, member, known, change, now, surroundings);
-            acted.durable_after = acted.durable_after.max(changed_in);
-            acted.outcomes.push(outcome);
+            if has_added {
+                member.place = stripe.find(member.hash.high);
+            }
+            has_added |= member.place.is_none();
+            durable_after = durable_after.max(self.make(stripe, member, change, now, surroundings));
+            outcomes.push(Ok(outcome));
         }
-        Ok(Some(acted))
+        Ok(Some(durable_after))
     }
 
     /// Makes the change of one counter; there is room for it. Returns the commit that it belongs to.
     fn make(
         &self,
         stripe: &mut Stripe,
-        Member { key, entry, hash, record, .. }: Member<'_>,
-        known: Known,
+        member: &mut Member<'_>,
         change: Change,
         now: Timestamp,
         surroundings: Surroundings<'_>,
     ) -> u64 {
-        match (change, stripe.find(hash.high)) {
-            (Change::Set(state), index) => {
-                stripe.begun += i64::from(!known.exists);
-                self.set((stripe, index), (hash, key, entry), Some(state), known.is_recorded, now, surroundings.group);
-                stripe.changed_in
+        let Member { key, entry, hash, place, ref mut record, exists, is_recorded, .. } = *member;
+        match (change, place) {
+            (Change::Set(state), _) => {
+                stripe.begun += i64::from(!exists);
+                self.set((stripe, place), (hash, key, entry), Some(state), is_recorded, now, surroundings.group);
+                return stripe.changed_in;
             }
-            (Change::Keep | Change::Clear, Some(index)) => {
-                stripe.touch(index);
-                0
-            }
+            (Change::Keep | Change::Clear, Some(place)) => stripe.touch(place),
             (Change::Keep | Change::Clear, None) => {
-                if let Some((state, expires)) = record {
+                if let Some((state, expires)) = record.take() {
                     self.keep_loaded(stripe, hash, state, expires);
                 }
-                0
             }
         }
+        0
     }
 }
 
 impl<'a> Member<'a> {
     fn new(table: &Table, (index, key, entry): (usize, &'a [u8], &'a Entry)) -> Self {
-        Self { index, key, entry, hash: table.hash(key), record: None }
+        let hash = table.hash(key);
+        Self { index, key, entry, hash, place: None, record: None, exists: false, is_recorded: false }
     }
 }
 
 impl<'a> Stripes<'a> {
     fn lock(table: &'a Table, members: &[Member<'_>]) -> Self {
-        let mut numbers: Vec<_> = members.iter().map(|member| member.hash.stripe()).collect();
+        let mut numbers: SmallVec<[_; USUAL]> = members.iter().map(|member| member.hash.stripe()).collect();
         numbers.sort_unstable();
         numbers.dedup();
         Self(numbers.into_iter().map(|number| (number, table.stripe(number))).collect())
@@ -129,37 +128,36 @@ impl<'a> Stripes<'a> {
         self.0.partition_point(|(number, _)| *number < hash.stripe())
     }
 
-    /// What the group comes to, what is known of its counters, and the commit that makes this durable.
+    /// What the group comes to, and the commit that makes what this rests on durable. Notes what is known of its counters.
     #[expect(clippy::indexing_slicing, reason = "every member's stripe is there")]
     fn decide(
         &self,
-        members: &[Member<'_>],
+        members: &mut [Member<'_>],
         entries: &[Entry],
         Surroundings { health, budget, .. }: Surroundings<'_>,
-    ) -> Result<(Vec<Decided>, Vec<Known>, u64), StoreError> {
-        let mut seen_in = 0;
-        let (mut found, mut known) = (Vec::with_capacity(members.len()), Vec::with_capacity(members.len()));
-        for Member { hash, record, .. } in members {
+    ) -> Result<(Vec<Decided>, u64), StoreError> {
+        let (mut seen_in, mut begins_one) = (0, false);
+        let mut found: SmallVec<[_; USUAL]> = SmallVec::new();
+        for Member { hash, place, record, exists, is_recorded, .. } in members {
             let stripe = &self.0[self.place(*hash)].1;
-            let index = stripe.find(hash.high);
-            let state = match (index, record) {
+            *is_recorded = place.map_or(record.is_some(), |place| stripe.slot(place).tags().recorded);
+            seen_in = seen_in.max(place.map_or(0, |place| stripe.durable_after(place)));
+            let state = match (*place, record) {
                 (None, Some((state, _))) => Found::Outside(state),
-                (index, _) => stripe.found(index),
+                (place, _) => stripe.found(place),
             };
-            let is_recorded = index.map_or(record.is_some(), |index| stripe.slot(index).tags().recorded);
-            seen_in = seen_in.max(index.map_or(0, |index| stripe.durable_after(index)));
-            known.push(Known { exists: state.state().is_some(), is_recorded });
+            *exists = state.state().is_some();
+            begins_one |= !*exists;
             found.push(state);
         }
         let (decided, room) = together::decide(entries, |place| found.get(place).and_then(Found::state), budget)?;
-        let changes = decided.iter().any(|decided| decided.change != Change::Keep);
         // As of a single counter: what is refused must leave no trace, and what cannot be written must not be changed.
-        if (changes || known.iter().any(|known| !known.exists))
+        if (begins_one || decided.iter().any(|decided| decided.change != Change::Keep))
             && let Some(fault) = health.fault()
         {
             return Err(fault);
         }
         room.keep();
-        Ok((decided, known, seen_in))
+        Ok((decided, seen_in))
     }
 }
