@@ -15,8 +15,8 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 
 pub use self::policy::{CounterNames, Policy};
-use self::together::Gathered;
 pub use self::together::MAX_TOGETHER;
+use self::together::{Gathered, Set};
 use crate::algorithm::Ask;
 pub use crate::algorithm::{Limit, Outcome};
 use crate::clock::{Clock, Timestamp};
@@ -182,8 +182,8 @@ pub struct Requests {
     asked: Vec<Asked>,
     /// The rules that each request matched, one request after the other.
     matched: Vec<Matched>,
-    /// Of `matched`, the rules that must all allow before any of their counters is changed.
-    sets: Vec<Range<usize>>,
+    /// What must all allow before any of their counters is changed.
+    sets: Vec<Set>,
     /// Rules of a stack, before they are asked.
     stack: Vec<usize>,
     /// What is asked of counters by requests that are taken together.
@@ -243,7 +243,7 @@ impl Requests {
         self.batch.memory()
             + self.asked.capacity() * size_of::<Asked>()
             + self.matched.capacity() * size_of::<Matched>()
-            + self.sets.capacity() * size_of::<Range<usize>>()
+            + self.sets.capacity() * size_of::<Set>()
             + self.stack.capacity() * size_of::<usize>()
     }
 
@@ -357,7 +357,7 @@ impl Requests {
         }
         if asking.intent == Intent::Hit {
             batch.group(first_entry);
-            sets.push(first..matched.len());
+            sets.push(Set { matched: first..matched.len(), asked: 0..0 });
         }
         Ok(())
     }

@@ -20,6 +20,24 @@ use crate::support::redis::{RedisCluster, RedisServer, free_port};
 use crate::support::seed::{seed, setting};
 use crate::support::{LineClient, RespClient, RulesFile, Server, divvy, metrics, parse_verdict};
 
+/// A request that no cluster can take together is the client's mistake, under every policy.
+#[test]
+fn hits_in_different_slots_of_a_cluster_are_refused_together_whatever_the_policy() {
+    let cluster = RedisCluster::start();
+    let rules = RulesFile::ini(MINUTE_AND_DAY);
+    let urls = cluster.urls().join(",");
+    for policy in ["allow", "deny", "error", "local"] {
+        let store = ["--redis-url", &urls, "--redis-timeout", "20000", "--on-store-error", policy];
+        let server = Server::start(&[&[rules.path()], &store[..]].concat());
+        let client = &mut HttpClient::connect(server.http);
+        let together = hits_together(client, &[("a", 1), ("b", 1)]);
+        assert_eq!((together.status, together.header("retry-after")), (400, None), "{policy}: {}", together.body);
+        assert!(together.body.contains("in different slots"), "{}", together.body);
+        let same = hits_together(client, &[(policy, 0), (policy, 0)]);
+        assert_eq!(same.json()["allowed"], true, "{policy}: {}", same.body);
+    }
+}
+
 /// What a key may, by every algorithm, and what its tenant may; without the sliding log where its limit is 0. Nothing comes
 /// back during a test.
 fn rules(limits: [u64; 6]) -> String {
@@ -415,6 +433,18 @@ fn a_counter_that_redis_cannot_read_fails_its_stacks_and_takes_from_no_other_cou
     assert!(answers[1].starts_with("OK true") && answers[2].starts_with("ERR"), "{answers:?}");
     redis.cli(&["SET", "divvy:api=chat key=*:a:3:60", "2", "KEEPTTL"]);
     assert_eq!(taken(&server, "daily", 5_000, "a"), 10);
+    // Redis would refuse to decrease these when the other counter had been changed already.
+    let rules = RulesFile::ini(&MINUTE_AND_DAY.replace("window = day", "per = 1d"));
+    let server = Server::start(&[rules.path(), "--store", "redis", "--redis-url", &redis.url()]);
+    let mut line = LineClient::connect(server.line);
+    line.hit("api=chat key=c");
+    for odd in ["007", "99999999999999999999999", "9223372036854775807", "9007199254740993"] {
+        assert_eq!(redis.cli(&["SET", "divvy:api=chat key=*:c:5000:86400", odd, "KEEPTTL"]), "OK");
+        line.send(b"HIT api=chat key=c\nHIT api=chat key=d\n");
+        assert!(line.read_line().contains("no number of credits"), "{odd}");
+        assert!(line.read_line().starts_with("OK"), "{odd}: of another key");
+    }
+    assert_eq!(taken(&server, "burst", 3, "c"), 1, "nothing but the first hit");
 }
 
 /// What `divvy check` prints on both.

@@ -60,9 +60,10 @@ impl From<StoreError> for CountersError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::InvalidCursor(_) => Self::InvalidCursor(error),
-            StoreError::Failed(_) | StoreError::Unreachable(_) | StoreError::Overloaded(_) => {
-                Self::Refused(error.into())
-            }
+            StoreError::Failed(_)
+            | StoreError::Unreachable(_)
+            | StoreError::Overloaded(_)
+            | StoreError::Impossible(_) => Self::Refused(error.into()),
         }
     }
 }

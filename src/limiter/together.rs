@@ -3,13 +3,22 @@
 
 use std::ops::Range;
 
-use super::{Answer, Asked, Requests};
+use super::{Answer, Asked, Matched, Requests};
 use crate::algorithm::{Ask, Limit};
 use crate::clock::Timestamp;
 use crate::store::Action;
 
 /// Requests that are taken together, at most.
 pub const MAX_TOGETHER: usize = 16;
+
+/// A stack of rules, or requests that are taken together.
+#[derive(Debug)]
+pub(super) struct Set {
+    /// The rules, with canaries among them.
+    pub matched: Range<usize>,
+    /// The requests, of which some bring limits of their own.
+    pub asked: Range<usize>,
+}
 
 /// What is asked of counters, on its way into the batch.
 #[derive(Debug, Default)]
@@ -89,7 +98,7 @@ impl Requests {
                 *asked = Asked::Bucket(first + place);
             }
         }
-        self.sets.push(first_matched..self.matched.len());
+        self.sets.push(Set { matched: first_matched..self.matched.len(), asked: first_asked..self.asked.len() });
     }
 
     /// Of the requests that are taken together and were denied, only the rules that deny count. Returns how many such sets
@@ -97,13 +106,19 @@ impl Requests {
     pub(super) fn judge_sets(&mut self) -> u64 {
         let mut denied = 0;
         for set in &self.sets {
-            let Some(matched) = self.matched.get_mut(set.clone()) else { continue };
+            let Some(matched) = self.matched.get_mut(set.matched.clone()) else { continue };
+            let asked = self.asked.get(set.asked.clone()).unwrap_or_default();
+            let is_bucket_denied = asked.iter().any(|asked| match asked {
+                Asked::Bucket(entry) => self.batch.allowed(*entry) == Some(false),
+                Asked::Refused(_) | Asked::GatheredBucket(_) | Asked::Rules(_) => false,
+            });
             let allowed = |answer: Answer| match answer {
                 Answer::Uncounted(verdict) => Some(verdict.allowed),
                 Answer::Counted(entry) => self.batch.allowed(entry),
                 Answer::Gathered(_) => None,
             };
-            let is_denied = matched.iter().any(|matched| !matched.is_canary && allowed(matched.answer) == Some(false));
+            let denies = |matched: &Matched| !matched.is_canary && allowed(matched.answer) == Some(false);
+            let is_denied = is_bucket_denied || matched.iter().any(denies);
             denied += u64::from(is_denied);
             for matched in matched.iter_mut().filter(|matched| is_denied && !matched.is_canary) {
                 matched.counts &= allowed(matched.answer) == Some(false);

@@ -5,7 +5,7 @@
 //! larger stacks, which nobody can list.
 
 use super::reachability::MostGeneral;
-use super::{MatchPolicy, NO_COST_FIELD, Quota, Rule, RuleSet, Scratch};
+use super::{MatchPolicy, NO_COST_FIELD, Pattern, Quota, Rule, RuleSet, Scratch};
 use crate::algorithm::Limit;
 
 /// The rules that must allow the most general request which the rule with this index matches, in their order; one when it
@@ -45,7 +45,20 @@ pub fn can_stack(rules: &[Rule]) -> Vec<bool> {
 fn partners(rules: &[Rule], index: usize) -> impl Iterator<Item = usize> {
     let rule = rules.get(index).filter(|rule| rule.match_policy != MatchPolicy::Canary);
     let earlier = rules.iter().enumerate().take(index).filter(|(_, rule)| rule.match_policy == MatchPolicy::And);
-    earlier.filter(move |(_, earlier)| rule.is_some_and(|rule| may_meet(earlier, rule))).map(|(index, _)| index)
+    let stops = rules.get(..index).unwrap_or_default().iter().filter(|rule| rule.match_policy == MatchPolicy::Stop);
+    let stops: Vec<_> = stops.collect();
+    let can_stack = move |earlier: &Rule, rule: &Rule| {
+        may_meet(earlier, rule) && !stops.iter().any(|stop| matches_all_of_both(stop, earlier, rule))
+    };
+    earlier.filter(move |(_, earlier)| rule.is_some_and(|rule| can_stack(earlier, rule))).map(|(index, _)| index)
+}
+
+/// Whether `stop` matches every request that both of the others match, as far as one of them alone says so for each key.
+fn matches_all_of_both(stop: &Rule, one: &Rule, other: &Rule) -> bool {
+    let is_implied = |(key, pattern): &(String, Pattern)| {
+        [one, other].into_iter().filter_map(|rule| rule.pattern(key)).any(|special| pattern.contains(special))
+    };
+    stop.operation.iter().all(is_implied)
 }
 
 /// Is there a request that both match?
@@ -104,8 +117,9 @@ pub fn idle_rules(rules: &RuleSet) -> Vec<Idle> {
 fn covers((one, limit): (&Rule, &Limit), (other, other_limit): (&Rule, &Limit)) -> bool {
     let takes_as_much =
         one.cost_field == other.cost_field && one.actor_fields.iter().all(|field| other.actor_fields.contains(field));
-    let begins_alike =
-        one.operation.len() == other.operation.len() && one.actor_fields.len() == other.actor_fields.len();
+    let is_same_operation = one.operation.len() == other.operation.len()
+        && one.operation.iter().all(|(key, pattern)| other.pattern(key) == Some(pattern));
+    let begins_alike = is_same_operation && one.actor_fields.len() == other.actor_fields.len();
     let (least, factor) = match (limit, other_limit) {
         (Limit::FixedWindow(_), Limit::FixedWindow(_)) | (Limit::TokenBucket(_), Limit::TokenBucket(_)) => {
             // Theirs begins with a hit: unless both do with the same ones, two of the one may overlap one of the other.
@@ -238,6 +252,18 @@ mod tests {
     }
 
     #[test]
+    fn rules_after_one_that_stops_for_all_of_a_stack_are_not_in_it() {
+        let rules = rules(
+            "[tenant=* key=*]\ncreditLimit=1\nresetSeconds=1\nmatchPolicy=and\nactorField=tenant, key
+            [tenant=*]\ncreditLimit=9\nresetSeconds=9\nactorField=tenant
+            [ip=*]\ncreditLimit=1\nresetSeconds=1\nactorField=ip
+            [default]\ncreditLimit=1\nresetSeconds=1",
+        );
+        assert_eq!(can_stack(rules.rules()), [true, true, false, false]);
+        assert_eq!(torn_by_slots(rules.rules()), []);
+    }
+
+    #[test]
     fn what_another_rule_always_denies_first_never_matters() {
         assert_eq!(idle(MINUTE_AND_DAY), []);
         let two = |first: &str, second: &str| {
@@ -253,6 +279,10 @@ mod tests {
             two("creditLimit=10\nresetSeconds=60", "creditLimit=20\nresetSeconds=60\nactorField=key"),
             [(1, Some(0))]
         );
+        let other_path =
+            "[path=*]\nmatchPolicy=and\ncreditLimit=3\nresetSeconds=2\n[path=/a*]\ncreditLimit=4\nresetSeconds=2
+            [default]\ncreditLimit=0\nresetSeconds=0";
+        assert_eq!(idle(other_path), []);
         // Windows that begin apart: two of the first may overlap one of the second.
         assert_eq!(two("creditLimit=10\nresetSeconds=60", "creditLimit=19\nresetSeconds=60\nactorField=key"), []);
         assert_eq!(two(minute, "creditLimit=6\nresetSeconds=60"), []);

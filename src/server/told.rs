@@ -20,7 +20,7 @@ pub fn refusal(refusal: &Refusal) -> String {
 pub fn store_error(error: &StoreError) -> String {
     match error {
         // It repeats what the client sent.
-        StoreError::InvalidCursor(_) => error.to_string(),
+        StoreError::InvalidCursor(_) | StoreError::Impossible(_) => error.to_string(),
         StoreError::Failed(_) | StoreError::Unreachable(_) | StoreError::Overloaded(_) => without_paths(error),
     }
 }

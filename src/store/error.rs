@@ -16,6 +16,9 @@ pub enum StoreError {
     /// The client's mistake, not the store's: the store never issued a cursor that begins so.
     #[error("{0:?} is not a cursor of this store, or the store has changed since; begin from the start")]
     InvalidCursor(String),
+    /// The client's mistake, too: no store of this kind can do what was asked. Nothing was done.
+    #[error("{0}")]
+    Impossible(&'static str),
 }
 
 impl StoreError {

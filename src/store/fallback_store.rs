@@ -43,7 +43,8 @@ pub enum FailurePolicy {
 /// `inner`, with a policy for its failures.
 ///
 /// An [`Action::Forget`] that failed is an error under every policy: none can make the store forget. So is a hit that is
-/// too much for the store, unless it is denied: to let it through would make an attack its own remedy.
+/// too much for the store, unless it is denied: to let it through would make an attack its own remedy. What no store of the
+/// kind can do is the client's mistake, and an error as well.
 pub struct FallbackStore<S> {
     inner: S,
     policy: Policy,
@@ -122,7 +123,8 @@ impl<S: Store> FallbackStore<S> {
     /// Counts what failed and logs the beginning and the end of an outage; tells whether anything failed.
     fn note(&self, batch: &Batch) -> bool {
         let now = batch.now();
-        let errors = || batch.answers().filter_map(|(_, _, outcome)| outcome.as_ref().err());
+        let is_the_store_s = |error: &&StoreError| !matches!(error, StoreError::Impossible(_));
+        let errors = || batch.answers().filter_map(|(_, _, outcome)| outcome.as_ref().err()).filter(is_the_store_s);
         let failed = errors().count();
         if failed == 0 {
             self.note_success(now);
@@ -154,8 +156,8 @@ impl<S: Store> FallbackStore<S> {
     /// Has the policy answer what failed.
     async fn stand_in(&self, batch: &mut Batch) {
         let failed = match self.policy {
-            Policy::Deny => failed_asks(batch, |_| true),
-            _ => failed_asks(batch, |error| !matches!(error, StoreError::Overloaded(_))),
+            Policy::Deny => failed_asks(batch, |error| !matches!(error, StoreError::Impossible(_))),
+            _ => failed_asks(batch, |error| !matches!(error, StoreError::Overloaded(_) | StoreError::Impossible(_))),
         };
         let mut part = batch.part(&failed);
         match &self.policy {

@@ -231,5 +231,7 @@ fn limits_that_clients_bring_are_taken_together_too() {
     assert_eq!(both(2, "key=a"), (true, 1, true));
     assert_eq!(both(2, "key=a"), (false, 1, true));
     assert_eq!(both(1, "blocked=yes"), (true, 1, false));
+    assert_eq!(limiter.metrics().hits.stacks_denied.get(), 2, "one by the client's own limit");
+    assert!(counted(&limiter).contains(&("accepted{burst}".to_owned(), 1)), "{:?}", counted(&limiter));
     assert_eq!(left(&limiter, "key=a"), lefts(&[("burst", 2), ("daily", 99)]));
 }

@@ -6,7 +6,7 @@ use axum::http::HeaderMap;
 use tonic::{Code as TonicCode, Request, Response, Status};
 
 use crate::clock::ceil_seconds;
-use crate::limiter::{Intent, Limit, Limiter, MAX_TOGETHER, Refusal, Requests, Standing, Verdict};
+use crate::limiter::{Intent, Limit, Limiter, MAX_TOGETHER, Refusal, Requests, Standing, StoreError, Verdict};
 use crate::metrics::{FrontRequests, Limit as Bound, Metrics, RequestKind};
 use crate::protocol::envoy::messages::envoy::config::core::v3::HeaderValue;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::{
@@ -184,7 +184,7 @@ fn refuse(refusal: Refusal) -> Status {
     let message = told::refusal(&refusal);
     match refusal {
         Refusal::NoRules | Refusal::TooManyRules => Status::failed_precondition(message),
-        Refusal::Cost(_) => Status::invalid_argument(message),
+        Refusal::Cost(_) | Refusal::Store(StoreError::Impossible(_)) => Status::invalid_argument(message),
         Refusal::Store(_) => Status::unavailable(message),
     }
 }

@@ -34,6 +34,10 @@ const OUT_OF_ORDER: [&str; 13] = [
     "ASK",
 ];
 
+/// See [`Failure::ManySlots`].
+const MANY_SLOTS: &str = "a Redis Cluster cannot take from these counters together, because they are in different slots: \
+                          nothing was taken; send the hits one by one, or let their rules be stacks of one tenant";
+
 /// A Lua script.
 pub(super) struct Script {
     /// What the script of groups calls it.
@@ -261,6 +265,7 @@ impl Failure {
     pub(super) fn describe(&self, name: &str) -> StoreError {
         match self.cause() {
             Self::Cursor(cursor) => invalid_cursor(cursor),
+            Self::ManySlots => StoreError::Impossible(MANY_SLOTS),
             Self::Overloaded => StoreError::overloaded(self.text(name)),
             _ if self.is_outage() => StoreError::unreachable(self.text(name)),
             _ => StoreError::new(self.text(name)),
@@ -282,10 +287,7 @@ impl Failure {
             }
             Self::Redis(error) => format!("Redis at {name}: {error}"),
             Self::NoNode => format!("no node of the Redis cluster at {name} serves this key's slot"),
-            Self::ManySlots => format!(
-                "the Redis cluster at {name} keeps these counters in different slots, so it cannot take from them together: \
-                 nothing was taken (docs/redis.md, \"Clusters\")"
-            ),
+            Self::ManySlots => MANY_SLOTS.to_owned(),
             Self::Foreign(wanted) => format!("Redis at {name} sent an unexpected reply: {wanted}"),
             Self::Cursor(cursor) => invalid_cursor(cursor).to_string(),
         }

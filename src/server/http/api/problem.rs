@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use super::json_line::json_line;
-use crate::limiter::Refusal;
+use crate::limiter::{Refusal, StoreError};
 use crate::metrics::Limit;
 use crate::server::http::Told;
 use crate::server::told;
@@ -72,10 +72,10 @@ impl Problem {
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         let status = match refusal {
-            Refusal::Cost(_) => StatusCode::BAD_REQUEST,
+            Refusal::Cost(_) | Refusal::Store(StoreError::Impossible(_)) => StatusCode::BAD_REQUEST,
             Refusal::NoRules | Refusal::TooManyRules | Refusal::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
         };
-        let may_pass = matches!(refusal, Refusal::Store(_));
+        let may_pass = matches!(refusal, Refusal::Store(_)) && status != StatusCode::BAD_REQUEST;
         Self { may_pass, ..Self::new(status, told::refusal(&refusal)) }
     }
 }

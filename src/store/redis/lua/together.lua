@@ -20,8 +20,11 @@ end
 
 -- What the bucket answers; and why it does not, if so.
 local function ask(member, arguments)
-  member.answers = buckets[member.script]({ member.key }, arguments)
-  return member.answers.err
+  -- A script that raises an error, about a value that nobody has stored so, must not end the steps after this one.
+  local answered, answers = pcall(buckets[member.script], { member.key }, arguments)
+  if not answered then return type(answers) == 'table' and answers.err or 'ERR ' .. tostring(answers) end
+  member.answers = answers
+  return answers.err
 end
 
 -- The first thing that a script answers is whether it allows: 1, or a text that begins with it.

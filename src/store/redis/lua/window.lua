@@ -4,8 +4,9 @@ local key, credits, window = KEYS[1], tonumber(ARGV[1]), ARGV[2]
 local stored = redis.pcall('GET', key)
 local left, ttl, refusal = credits, 0, type(stored) == 'table' and stored.err
 if stored and not refusal then
-  -- `tonumber` alone takes `inf`, `0x1` and more for numbers.
+  -- What Redis itself decreases: `tonumber` alone takes `inf`, `0x1`, `007` and numbers that it cannot hold exactly, too.
   local number = stored:match('^%-?%d+$') and tonumber(stored)
+  if number and (math.abs(number) >= 2^53 or string.format('%.0f', number) ~= stored) then number = nil end
   if number then left = math.max(number, 0) else refusal = 'ERR the key holds no number of credits' end
   ttl = redis.call('PTTL', key)
 end
