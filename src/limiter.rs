@@ -4,6 +4,8 @@
 //! store decides, and the outcomes become verdicts and are counted. Nothing here knows a protocol or a socket, and
 //! decisions go by the time at which the batch began.
 
+mod answering;
+mod asking;
 mod count;
 pub mod counters;
 mod policy;
@@ -14,6 +16,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 
+pub use self::answering::Standing;
+use self::asking::hit;
 pub use self::policy::{CounterNames, Policy};
 pub use self::together::MAX_TOGETHER;
 use self::together::{Gathered, Set};
@@ -21,7 +25,7 @@ use crate::algorithm::Ask;
 pub use crate::algorithm::{Limit, Outcome};
 use crate::clock::{Clock, Timestamp};
 use crate::metrics::{Metric, Metrics};
-use crate::rules::{BadCost, MAX_STACK, MatchPolicy, Operation, Quota, Rule, Scratch};
+use crate::rules::{BadCost, MAX_STACK, Operation, Scratch};
 pub use crate::store::StoreError;
 pub use crate::store::key::Space;
 use crate::store::key::{self, Prefix};
@@ -216,17 +220,6 @@ struct Matched {
     answer: Answer,
 }
 
-/// Where a request stands with one of the rules that it matched.
-#[derive(Debug, Clone, Copy)]
-pub struct Standing<'a> {
-    pub verdict: Verdict,
-    /// The rule, and its place among the rules.
-    pub rule: &'a Rule,
-    pub place: usize,
-    /// Its limit as it is at this time; `None` where it counts nothing.
-    pub limit: Option<Limit>,
-}
-
 #[derive(Debug, Clone, Copy)]
 enum Answer {
     /// The rule counts nothing.
@@ -304,64 +297,6 @@ impl Requests {
         });
     }
 
-    /// # Errors
-    /// The request is refused, and what was pushed for it has to be taken back.
-    fn push_matches(
-        &mut self,
-        policy: &Policy,
-        operation: &Operation,
-        intent: Intent,
-        cost: Option<u64>,
-    ) -> Result<(), Refusal> {
-        let asking = Asking { policy, operation, intent, cost, now: self.batch.now() };
-        let Self { batch, matched, stack, scratch, together, .. } = self;
-        stack.clear();
-        for (index, rule) in policy.rules.matches(operation, scratch) {
-            let action = asking.action(rule)?;
-            match rule.match_policy {
-                // A peek is about the answer alone, and canaries do not answer.
-                MatchPolicy::Canary if intent == Intent::Peek => {}
-                MatchPolicy::Canary => matched.push(asking.push(index, rule, action, batch)),
-                MatchPolicy::Stop if stack.is_empty() && together.is_none() => {
-                    matched.push(asking.push(index, rule, action, batch));
-                }
-                MatchPolicy::And | MatchPolicy::Stop => stack.push(index),
-            }
-        }
-        if self.stack.is_empty() { Ok(()) } else { self.push_stack(&asking) }
-    }
-
-    /// Asks the rules of `stack`, which must all allow. Canaries are asked already, apart.
-    fn push_stack(&mut self, asking: &Asking<'_>) -> Result<(), Refusal> {
-        let Self { batch, matched, stack, sets, together, .. } = self;
-        if stack.len() > MAX_STACK {
-            return Err(Refusal::TooManyRules);
-        }
-        let rules = || stack.iter().filter_map(|index| Some((*index, asking.policy.rules.rules().get(*index)?)));
-        let is_denied = rules().any(|(_, rule)| rule.quota == Quota::Never);
-        if let Some(gathered) = together {
-            gathered.is_denied |= is_denied;
-            for (index, rule) in rules() {
-                matched.push(asking.gather(index, rule, gathered)?);
-            }
-            return Ok(());
-        }
-        let (first_entry, first) = (batch.len(), matched.len());
-        for (index, rule) in rules() {
-            let action = match asking.action(rule)? {
-                // Nothing can be taken.
-                Action::Ask(ask) if is_denied => Action::Ask(Ask::Look { cost: ask.wanted() }),
-                action => action,
-            };
-            matched.push(asking.push(index, rule, action, batch));
-        }
-        if asking.intent == Intent::Hit {
-            batch.group(first_entry);
-            sets.push(Set { matched: first..matched.len(), asked: 0..0 });
-        }
-        Ok(())
-    }
-
     /// The first request that is refused already, before the batch is applied, and why.
     pub fn first_refusal(&self) -> Option<(usize, &Refusal)> {
         self.asked.iter().enumerate().find_map(|(index, asked)| match asked {
@@ -374,80 +309,6 @@ impl Requests {
     /// memory.
     pub fn release_policy(&mut self) {
         self.policy = None;
-    }
-
-    /// The verdict on request `index`, once the batch is applied: that of the rule that answers.
-    ///
-    /// # Errors
-    /// When there are no rules, the request's cost cannot be told, or the store failed for any of its counters.
-    pub fn verdict(&self, index: usize) -> Result<Verdict, Refusal> {
-        match self.matched(index)? {
-            // As nearly always: without a stack, and without canaries.
-            [only] => self.answer(only),
-            _ => Ok(self.answering(index)?.1),
-        }
-    }
-
-    /// Where request `index` stands with the rule that answers it.
-    ///
-    /// # Errors
-    /// As [`Requests::verdict`].
-    pub fn standing(&self, index: usize) -> Result<Standing<'_>, Refusal> {
-        let (matched, verdict) = self.answering(index)?;
-        self.standing_with(matched, verdict).ok_or(Refusal::NoRules)
-    }
-
-    /// Whether several rules had to allow request `index`.
-    pub fn is_stack(&self, index: usize) -> bool {
-        let members = self.matched(index).unwrap_or_default().iter().filter(|matched| !matched.is_canary);
-        members.count() > 1
-    }
-
-    /// Where request `index` stands with each of the rules that had to allow it, in their order.
-    ///
-    /// # Errors
-    /// As [`Requests::verdict`].
-    pub fn standings(&self, index: usize) -> Result<impl Iterator<Item = Standing<'_>>, Refusal> {
-        let members = self.matched(index)?.iter().filter(|matched| !matched.is_canary);
-        Ok(members.filter_map(|matched| self.standing_with(matched, self.answer(matched).ok()?)))
-    }
-
-    fn standing_with(&self, matched: &Matched, verdict: Verdict) -> Option<Standing<'_>> {
-        let rule = self.policy.as_ref()?.rules.rules().get(matched.rule)?;
-        let limit = match matched.answer {
-            Answer::Counted(entry) => self.batch.limit(entry),
-            Answer::Uncounted(_) | Answer::Gathered(_) => None,
-        };
-        Some(Standing { verdict, rule, place: matched.rule, limit })
-    }
-
-    /// The rule that answers, of those that must all allow: the one that denies for the longest time, or else the one that
-    /// leaves the least in proportion; the first of several.
-    fn answering(&self, index: usize) -> Result<(&Matched, Verdict), Refusal> {
-        let mut answering: Option<(&Matched, Verdict)> = None;
-        for matched in self.matched(index)? {
-            let verdict = self.answer(matched)?;
-            let is_first = |known: &(&Matched, Verdict)| self.comes_before((matched, &verdict), (known.0, &known.1));
-            if !matched.is_canary && answering.as_ref().is_none_or(is_first) {
-                answering = Some((matched, verdict));
-            }
-        }
-        answering.ok_or(Refusal::NoRules)
-    }
-
-    /// Whether a rule answers rather than one that was matched before it.
-    fn comes_before(&self, (one, verdict): (&Matched, &Verdict), (other, before): (&Matched, &Verdict)) -> bool {
-        // For ever, when waiting does not help.
-        let wait = |verdict: &Verdict| verdict.retry_ns.map_or(u128::MAX, u128::from);
-        let capacity = |matched: &Matched| {
-            let rule = self.policy.as_ref().and_then(|policy| policy.rules.rules().get(matched.rule));
-            u128::from(rule.map_or(1, |rule| rule.quota.capacity()))
-        };
-        match (verdict.allowed, before.allowed) {
-            (false, false) => wait(verdict) > wait(before),
-            (true, true) => u128::from(verdict.credit) * capacity(other) < u128::from(before.credit) * capacity(one),
-            (allowed, _) => !allowed,
-        }
     }
 
     /// The outcome of request `index`, one of [`Requests::push_bucket`]'s or [`Requests::push_limited`]'s, once the batch is applied.
@@ -470,14 +331,6 @@ impl Requests {
         }
     }
 
-    fn answer(&self, matched: &Matched) -> Result<Verdict, Refusal> {
-        match matched.answer {
-            Answer::Uncounted(verdict) => Ok(verdict),
-            Answer::Counted(entry) => Ok(self.batch.outcome(entry)?.into()),
-            Answer::Gathered(_) => Err(StoreError::new("the store was not asked").into()),
-        }
-    }
-
     /// How many counters request `index`, an [`Intent::Forget`], has forgotten.
     ///
     /// # Errors
@@ -488,77 +341,6 @@ impl Requests {
             Answer::Uncounted(_) | Answer::Gathered(_) => Ok(count),
         })
     }
-}
-
-/// A request, on its way to the rules that it matches.
-struct Asking<'a> {
-    policy: &'a Policy,
-    operation: &'a Operation,
-    intent: Intent,
-    cost: Option<u64>,
-    now: Timestamp,
-}
-
-impl Asking<'_> {
-    /// What it asks of the rule's counter.
-    #[inline]
-    fn action(&self, rule: &Rule) -> Result<Action, Refusal> {
-        Ok(match self.intent {
-            Intent::Hit => Action::Ask(hit(rule.cost(self.operation, self.cost)?)),
-            Intent::Peek => Action::Ask(look(rule.cost(self.operation, self.cost)?)),
-            Intent::Forget => Action::Forget,
-        })
-    }
-
-    /// Asks the rule with this index, in the batch if it has counters.
-    #[inline]
-    fn push(&self, index: usize, rule: &Rule, action: Action, batch: &mut Batch) -> Matched {
-        let answer = match self.policy.buckets.get(index).and_then(Option::as_ref) {
-            Some(bucket) => {
-                let write_key = |key: &mut Vec<u8>| bucket.write_key(self.operation, key);
-                Answer::Counted(batch.push(bucket.limit_at(self.now), action, self.now, write_key))
-            }
-            None => uncounted(rule),
-        };
-        self.matched(index, rule, answer)
-    }
-
-    /// As [`Asking::push`], for a hit that is taken together with others.
-    fn gather(&self, index: usize, rule: &Rule, gathered: &mut Gathered) -> Result<Matched, Refusal> {
-        let answer = match self.policy.buckets.get(index).and_then(Option::as_ref) {
-            Some(bucket) => {
-                let ask = hit(rule.cost(self.operation, self.cost)?);
-                let write_key = |key: &mut Vec<u8>| bucket.write_key(self.operation, key);
-                Answer::Gathered(gathered.add(bucket.limit_at(self.now), ask, self.now, write_key))
-            }
-            None => uncounted(rule),
-        };
-        Ok(self.matched(index, rule, answer))
-    }
-
-    fn matched(&self, index: usize, rule: &Rule, answer: Answer) -> Matched {
-        let is_canary = rule.match_policy == MatchPolicy::Canary;
-        Matched { rule: index, is_canary, counts: self.intent == Intent::Hit, answer }
-    }
-}
-
-/// The answer of a rule without counters.
-fn uncounted(rule: &Rule) -> Answer {
-    Answer::Uncounted(match rule.quota {
-        Quota::Always { credit } => Verdict::uncounted(true, credit),
-        Quota::Never | Quota::Limited(_) => Verdict::uncounted(false, 0),
-    })
-}
-
-/// What a rule's hit asks of its counter. A gateway that charges afterwards asks first with a cost of 0: to take nothing
-/// is always possible, so the hit looks whether one credit is left instead.
-fn hit(cost: u64) -> Ask {
-    if cost == 0 { look(0) } else { Ask::Take { cost } }
-}
-
-/// What a peek at such a hit asks.
-fn look(cost: u64) -> Ask {
-    Ask::Look { cost: cost.max(1) }
 }
 
 #[cfg(test)]

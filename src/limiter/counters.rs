@@ -176,9 +176,9 @@ struct Counted {
 
 fn counted(policy: &Policy, name: RuleName, now: Timestamp) -> Result<Counted, CountersError> {
     let place = place(policy, name)?;
-    match policy.buckets.get(place) {
-        Some(Some(bucket)) => Ok(Counted { limit: bucket.limit_at(now), prefix: bucket.prefix.as_bytes().into() }),
-        _ => Err(CountersError::Uncounted(shown(name))),
+    match policy.bucket(place) {
+        Some(bucket) => Ok(Counted { limit: bucket.limit_at(now), prefix: bucket.prefix.as_bytes().into() }),
+        None => Err(CountersError::Uncounted(shown(name))),
     }
 }
 

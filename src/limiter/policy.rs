@@ -12,7 +12,7 @@ use crate::store::key::{Prefix, Space};
 pub struct Policy {
     pub(super) rules: RuleSet,
     /// The bucket of each rule; `None` where the rule counts nothing.
-    pub(super) buckets: Vec<Option<Bucket>>,
+    buckets: Vec<Option<Bucket>>,
     /// Where the hits of each rule are counted.
     pub(super) hits: Vec<RuleHits>,
 }
@@ -81,6 +81,12 @@ impl Policy {
 
     pub fn rules(&self) -> &RuleSet {
         &self.rules
+    }
+
+    /// The bucket of the rule with this index; `None` where it counts nothing.
+    #[inline]
+    pub(super) fn bucket(&self, index: usize) -> Option<&Bucket> {
+        self.buckets.get(index)?.as_ref()
     }
 }
 

@@ -22,6 +22,7 @@ mod rule_bits;
 mod ruleset;
 mod ruleset_error;
 mod seconds;
+mod stack_words;
 pub mod stacks;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -1,11 +1,11 @@
-//! Stacks, as far as the rules alone tell: which rules must allow one request together, which of them can never matter, and
-//! what a stack grants, in words.
+//! Stacks, as far as the rules alone tell: which rules must allow one request together, and which of them can never matter.
 //!
 //! Looked at is the most general request that each rule matches. Requests that happen to match more rules than those make
 //! larger stacks, which nobody can list.
 
 use super::reachability::MostGeneral;
-use super::{MatchPolicy, NO_COST_FIELD, Pattern, Quota, Rule, RuleSet, Scratch};
+pub use super::stack_words::in_words;
+use super::{MatchPolicy, Pattern, Quota, Rule, RuleSet, Scratch};
 use crate::algorithm::Limit;
 
 /// The rules that must allow the most general request which the rule with this index matches, in their order; one when it
@@ -139,52 +139,6 @@ fn covers((one, limit): (&Rule, &Limit), (other, other_limit): (&Rule, &Limit)) 
     takes_as_much && is_same_kind && is_same_rate && other_limit.capacity() >= least.saturating_mul(factor)
 }
 
-/// What rules grant that must all allow: `100 in 60 s and 5,000 a day from 00:00 Europe/Berlin, for each key`.
-pub fn in_words(members: &[&Rule]) -> String {
-    let limits: Vec<_> = members.iter().filter(|rule| !matches!(rule.quota, Quota::Always { .. })).collect();
-    let actors = |rule: &Rule| format!("for each {}", rule.actor_fields.join(" and "));
-    let is_shared =
-        limits.windows(2).all(|pair| matches!(pair, [one, other] if one.actor_fields == other.actor_fields));
-    let words = |rule: &&&Rule| {
-        let mut text = grants(rule);
-        if !is_shared && !rule.actor_fields.is_empty() {
-            text.push(' ');
-            text.push_str(&actors(rule));
-        }
-        text
-    };
-    let mut text = limits.iter().map(words).collect::<Vec<_>>().join(" and ");
-    if let Some(rule) = limits.first().filter(|rule| is_shared && !rule.actor_fields.is_empty()) {
-        text.push_str(", ");
-        text.push_str(&actors(rule));
-    }
-    if text.is_empty() { "always allows".to_owned() } else { text }
-}
-
-/// `5,000 a day from 00:00 UTC at the cost in tokens`.
-fn grants(rule: &Rule) -> String {
-    let settings = rule.settings.to_string();
-    let mut text = match settings.strip_prefix("allows ").and_then(|grants| grants.split_once(' ')) {
-        Some((credits, time)) => format!("{} {time}", in_thousands(credits)),
-        None => settings,
-    };
-    match rule.cost_field.as_deref() {
-        None => {}
-        Some(NO_COST_FIELD) => text.push_str(" at a cost of 1 each"),
-        Some(field) => text.push_str(&format!(" at the cost in {field}")),
-    }
-    text
-}
-
-/// Digits, with a comma before every three.
-fn in_thousands(digits: &str) -> String {
-    let commas = |(place, digit): (usize, char)| {
-        let is_after_comma = place > 0 && (digits.len() - place).is_multiple_of(3);
-        is_after_comma.then_some(',').into_iter().chain([digit])
-    };
-    digits.chars().enumerate().flat_map(commas).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,11 +178,6 @@ mod tests {
                 "1,000,000 in 60 s at the cost in tokens, for each tenant",
             ]
         );
-    }
-
-    #[test]
-    fn thousands_are_told_apart() {
-        assert_eq!(["7", "999", "1000", "12345678"].map(in_thousands), ["7", "999", "1,000", "12,345,678"]);
     }
 
     #[test]

@@ -1,0 +1,141 @@
+//! How a request asks the rules that it matches: which of them it asks apart, and which must all allow. What it is answered
+//! is not here.
+
+use super::policy::Policy;
+use super::together::{Gathered, Set};
+use super::{Answer, Intent, Matched, Refusal, Requests, Verdict};
+use crate::algorithm::Ask;
+use crate::clock::Timestamp;
+use crate::rules::{MAX_STACK, MatchPolicy, Operation, Quota, Rule};
+use crate::store::{Action, Batch};
+
+impl Requests {
+    /// # Errors
+    /// The request is refused, and what was pushed for it has to be taken back.
+    pub(super) fn push_matches(
+        &mut self,
+        policy: &Policy,
+        operation: &Operation,
+        intent: Intent,
+        cost: Option<u64>,
+    ) -> Result<(), Refusal> {
+        let asking = Asking { policy, operation, intent, cost, now: self.batch.now() };
+        let Self { batch, matched, stack, scratch, together, .. } = self;
+        stack.clear();
+        for (index, rule) in policy.rules.matches(operation, scratch) {
+            let action = asking.action(rule)?;
+            match rule.match_policy {
+                // A peek is about the answer alone, and canaries do not answer.
+                MatchPolicy::Canary if intent == Intent::Peek => {}
+                MatchPolicy::Canary => matched.push(asking.push(index, rule, action, batch)),
+                MatchPolicy::Stop if stack.is_empty() && together.is_none() => {
+                    matched.push(asking.push(index, rule, action, batch));
+                }
+                MatchPolicy::And | MatchPolicy::Stop => stack.push(index),
+            }
+        }
+        if self.stack.is_empty() { Ok(()) } else { self.push_stack(&asking) }
+    }
+
+    /// Asks the rules of `stack`, which must all allow. Canaries are asked already, apart.
+    fn push_stack(&mut self, asking: &Asking<'_>) -> Result<(), Refusal> {
+        let Self { batch, matched, stack, sets, together, .. } = self;
+        if stack.len() > MAX_STACK {
+            return Err(Refusal::TooManyRules);
+        }
+        let rules = || stack.iter().filter_map(|index| Some((*index, asking.policy.rules.rules().get(*index)?)));
+        let is_denied = rules().any(|(_, rule)| rule.quota == Quota::Never);
+        if let Some(gathered) = together {
+            gathered.is_denied |= is_denied;
+            for (index, rule) in rules() {
+                matched.push(asking.gather(index, rule, gathered)?);
+            }
+            return Ok(());
+        }
+        let (first_entry, first) = (batch.len(), matched.len());
+        for (index, rule) in rules() {
+            let action = match asking.action(rule)? {
+                // Nothing can be taken.
+                Action::Ask(ask) if is_denied => Action::Ask(Ask::Look { cost: ask.wanted() }),
+                action => action,
+            };
+            matched.push(asking.push(index, rule, action, batch));
+        }
+        if asking.intent == Intent::Hit {
+            batch.group(first_entry);
+            sets.push(Set { matched: first..matched.len(), asked: 0..0 });
+        }
+        Ok(())
+    }
+}
+
+/// A request, on its way to the rules that it matches.
+struct Asking<'a> {
+    policy: &'a Policy,
+    operation: &'a Operation,
+    intent: Intent,
+    cost: Option<u64>,
+    now: Timestamp,
+}
+
+impl Asking<'_> {
+    /// What it asks of the rule's counter.
+    #[inline]
+    fn action(&self, rule: &Rule) -> Result<Action, Refusal> {
+        Ok(match self.intent {
+            Intent::Hit => Action::Ask(hit(rule.cost(self.operation, self.cost)?)),
+            Intent::Peek => Action::Ask(look(rule.cost(self.operation, self.cost)?)),
+            Intent::Forget => Action::Forget,
+        })
+    }
+
+    /// Asks the rule with this index, in the batch if it has counters.
+    #[inline]
+    fn push(&self, index: usize, rule: &Rule, action: Action, batch: &mut Batch) -> Matched {
+        let answer = match self.policy.bucket(index) {
+            Some(bucket) => {
+                let write_key = |key: &mut Vec<u8>| bucket.write_key(self.operation, key);
+                Answer::Counted(batch.push(bucket.limit_at(self.now), action, self.now, write_key))
+            }
+            None => uncounted(rule),
+        };
+        self.matched(index, rule, answer)
+    }
+
+    /// As [`Asking::push`], for a hit that is taken together with others.
+    fn gather(&self, index: usize, rule: &Rule, gathered: &mut Gathered) -> Result<Matched, Refusal> {
+        let answer = match self.policy.bucket(index) {
+            Some(bucket) => {
+                let ask = hit(rule.cost(self.operation, self.cost)?);
+                let write_key = |key: &mut Vec<u8>| bucket.write_key(self.operation, key);
+                Answer::Gathered(gathered.add(bucket.limit_at(self.now), ask, self.now, write_key))
+            }
+            None => uncounted(rule),
+        };
+        Ok(self.matched(index, rule, answer))
+    }
+
+    fn matched(&self, index: usize, rule: &Rule, answer: Answer) -> Matched {
+        let is_canary = rule.match_policy == MatchPolicy::Canary;
+        Matched { rule: index, is_canary, counts: self.intent == Intent::Hit, answer }
+    }
+}
+
+/// The answer of a rule without counters.
+fn uncounted(rule: &Rule) -> Answer {
+    Answer::Uncounted(match rule.quota {
+        Quota::Always { credit } => Verdict::uncounted(true, credit),
+        Quota::Never | Quota::Limited(_) => Verdict::uncounted(false, 0),
+    })
+}
+
+/// What a rule's hit asks of its counter. A gateway that charges afterwards asks first with a cost of 0: to take nothing
+/// is always possible, so the hit looks whether one credit is left instead.
+pub(super) fn hit(cost: u64) -> Ask {
+    if cost == 0 { look(0) } else { Ask::Take { cost } }
+}
+
+/// What a peek at such a hit asks.
+fn look(cost: u64) -> Ask {
+    Ask::Look { cost: cost.max(1) }
+}

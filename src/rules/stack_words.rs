@@ -1,0 +1,59 @@
+//! What rules grant that must all allow a request, in words.
+
+use super::{NO_COST_FIELD, Quota, Rule};
+
+/// What rules grant that must all allow: `100 in 60 s and 5,000 a day from 00:00 Europe/Berlin, for each key`.
+pub fn in_words(members: &[&Rule]) -> String {
+    let limits: Vec<_> = members.iter().filter(|rule| !matches!(rule.quota, Quota::Always { .. })).collect();
+    let actors = |rule: &Rule| format!("for each {}", rule.actor_fields.join(" and "));
+    let is_shared =
+        limits.windows(2).all(|pair| matches!(pair, [one, other] if one.actor_fields == other.actor_fields));
+    let words = |rule: &&&Rule| {
+        let mut text = grants(rule);
+        if !is_shared && !rule.actor_fields.is_empty() {
+            text.push(' ');
+            text.push_str(&actors(rule));
+        }
+        text
+    };
+    let mut text = limits.iter().map(words).collect::<Vec<_>>().join(" and ");
+    if let Some(rule) = limits.first().filter(|rule| is_shared && !rule.actor_fields.is_empty()) {
+        text.push_str(", ");
+        text.push_str(&actors(rule));
+    }
+    if text.is_empty() { "always allows".to_owned() } else { text }
+}
+
+/// `5,000 a day from 00:00 UTC at the cost in tokens`.
+fn grants(rule: &Rule) -> String {
+    let settings = rule.settings.to_string();
+    let mut text = match settings.strip_prefix("allows ").and_then(|grants| grants.split_once(' ')) {
+        Some((credits, time)) => format!("{} {time}", in_thousands(credits)),
+        None => settings,
+    };
+    match rule.cost_field.as_deref() {
+        None => {}
+        Some(NO_COST_FIELD) => text.push_str(" at a cost of 1 each"),
+        Some(field) => text.push_str(&format!(" at the cost in {field}")),
+    }
+    text
+}
+
+/// Digits, with a comma before every three.
+fn in_thousands(digits: &str) -> String {
+    let commas = |(place, digit): (usize, char)| {
+        let is_after_comma = place > 0 && (digits.len() - place).is_multiple_of(3);
+        is_after_comma.then_some(',').into_iter().chain([digit])
+    };
+    digits.chars().enumerate().flat_map(commas).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_thousands;
+
+    #[test]
+    fn thousands_are_told_apart() {
+        assert_eq!(["7", "999", "1000", "12345678"].map(in_thousands), ["7", "999", "1,000", "12,345,678"]);
+    }
+}
