@@ -170,7 +170,7 @@ pub fn wait<T>(future: impl Future<Output = T>) -> T {
 
 pub fn limit(credits: u64, seconds: u64) -> Limit {
     let positive = |number| NonZeroU64::new(number).unwrap();
-    Limit::FixedWindow(FixedWindow { credits: positive(credits), window_ns: positive(seconds * SECOND) })
+    Limit::FixedWindow(FixedWindow::new(credits, seconds * SECOND).expect("positive numbers"))
 }
 
 fn calendar(credits: u64, unit: Unit, zone: &str, reset_at: &str) -> Limit {

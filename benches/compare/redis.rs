@@ -99,7 +99,7 @@ impl Redis {
         let digest = self.load_script(REDIS_WINDOW_SCRIPT)?;
         // As long as the name of that bucket, which has spaces.
         let key = format!("divvy:ip=*_method=POST_path=/v1/search*:{{}}:{credit_limit}:{reset_seconds}");
-        Ok(format!("EVALSHA {digest} 1 {key} {credit_limit} {} take 1", reset_seconds * 1000))
+        Ok(format!("EVALSHA {digest} 1 {key} {credit_limit} {} {credit_limit} take 1", reset_seconds * 1000))
     }
 
     fn load_script(&self, script: &str) -> anyhow::Result<String> {

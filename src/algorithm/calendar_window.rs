@@ -10,7 +10,7 @@ use std::num::NonZeroU64;
 
 use super::decide::Algorithm;
 use super::fixed_window::State;
-use super::{InvalidLimit, invalid};
+use super::{InvalidLimit, Tally, invalid};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
 /// Stands for a calendar. What it means is not known here.
@@ -26,6 +26,8 @@ pub struct CalendarWindow {
     /// How long that window is.
     pub seconds: u32,
     pub calendar: CalendarId,
+    /// What its states count.
+    pub tally: Tally,
 }
 
 impl CalendarWindow {
@@ -34,7 +36,8 @@ impl CalendarWindow {
     /// # Errors
     /// When there are no credits.
     pub fn new(credits: u64, calendar: CalendarId) -> Result<Self, InvalidLimit> {
-        Ok(Self { credits: invalid::credits(credits)?, ends: Timestamp::EPOCH, seconds: 0, calendar })
+        let credits = invalid::credits(credits)?;
+        Ok(Self { credits, ends: Timestamp::EPOCH, seconds: 0, calendar, tally: Tally::LeftOf(credits) })
     }
 
     /// Nanoseconds in the present window.
@@ -51,7 +54,7 @@ impl Algorithm for CalendarWindow {
     }
 
     fn fresh(&self, _at: Timestamp) -> State {
-        State { ends: self.ends, left: self.credits.get() }
+        State { ends: self.ends, count: self.tally.count(0) }
     }
 
     /// Not after the time at which the window began. Windows differ in length, and one that has begun may end later than
@@ -71,11 +74,11 @@ impl Algorithm for CalendarWindow {
     }
 
     fn left(&self, state: &State, _at: Timestamp) -> u64 {
-        state.left.min(self.credits.get())
+        self.credits.get().saturating_sub(self.tally.used(state.count))
     }
 
-    fn take(&self, state: &mut State, credits: u64, at: Timestamp) {
-        state.left = self.left(state, at).saturating_sub(credits);
+    fn take(&self, state: &mut State, credits: u64, _at: Timestamp) {
+        state.count = self.tally.count(self.tally.used(state.count).saturating_add(credits));
     }
 
     fn wait_ns(&self, state: &State, credits: u64, at: Timestamp) -> u64 {

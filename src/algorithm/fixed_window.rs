@@ -11,7 +11,7 @@
 use std::num::NonZeroU64;
 
 use super::decide::Algorithm;
-use super::{InvalidLimit, invalid};
+use super::{InvalidLimit, Tally, invalid};
 use crate::clock::Timestamp;
 
 pub(super) const NAME: &str = "fixed-window";
@@ -21,22 +21,30 @@ pub(super) const NAME: &str = "fixed-window";
 pub struct FixedWindow {
     pub credits: NonZeroU64,
     pub window_ns: NonZeroU64,
+    /// What its states count.
+    pub tally: Tally,
 }
 
-/// A window that has begun. Two words: `ends`, `left`.
+/// A window that has begun. Two words: `ends`, `count`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
     /// The window is over at this time.
     pub ends: Timestamp,
-    /// Credits left until then.
-    pub left: u64,
+    /// Credits left until then, or used, as the limit's [`Tally`] says.
+    pub count: u64,
 }
 
 impl FixedWindow {
     /// # Errors
     /// When a number is 0.
     pub fn new(credits: u64, window_ns: u64) -> Result<Self, InvalidLimit> {
-        Ok(Self { credits: invalid::credits(credits)?, window_ns: invalid::time(window_ns)? })
+        let credits = invalid::credits(credits)?;
+        Ok(Self { credits, window_ns: invalid::time(window_ns)?, tally: Tally::LeftOf(credits) })
+    }
+
+    /// A window with nothing left until it ends.
+    pub fn used_up(&self, ends: Timestamp) -> State {
+        State { ends, count: self.tally.count(self.credits.get()) }
     }
 }
 
@@ -48,7 +56,7 @@ impl Algorithm for FixedWindow {
     }
 
     fn fresh(&self, at: Timestamp) -> State {
-        State { ends: at.plus(self.window_ns.get()), left: self.credits.get() }
+        State { ends: at.plus(self.window_ns.get()), count: self.tally.count(0) }
     }
 
     /// When the window began.
@@ -65,11 +73,11 @@ impl Algorithm for FixedWindow {
     }
 
     fn left(&self, state: &State, _at: Timestamp) -> u64 {
-        state.left.min(self.credits.get())
+        self.credits.get().saturating_sub(self.tally.used(state.count))
     }
 
-    fn take(&self, state: &mut State, credits: u64, at: Timestamp) {
-        state.left = self.left(state, at).saturating_sub(credits);
+    fn take(&self, state: &mut State, credits: u64, _at: Timestamp) {
+        state.count = self.tally.count(self.tally.used(state.count).saturating_add(credits));
     }
 
     fn wait_ns(&self, state: &State, credits: u64, at: Timestamp) -> u64 {

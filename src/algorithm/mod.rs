@@ -23,6 +23,7 @@ mod kind;
 pub mod leaky_bucket;
 pub mod sliding_log;
 pub mod sliding_window;
+mod tally;
 #[cfg(test)]
 mod tests;
 pub mod token_bucket;
@@ -36,6 +37,7 @@ pub use kind::Kind;
 pub use leaky_bucket::LeakyBucket;
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
+pub use tally::Tally;
 pub use token_bucket::TokenBucket;
 
 /// How a bucket is limited. Its numbers are part of the bucket's identity: other numbers, another bucket.
@@ -111,6 +113,28 @@ impl Limit {
             (Limit::TokenBucket(limit), State::TokenBucket(state)) => decide::lifetime_ns(limit, state, at),
             (Limit::LeakyBucket(limit), State::LeakyBucket(state)) => decide::lifetime_ns(limit, state, at),
             _ => 0,
+        }
+    }
+
+    /// This limit on a counter whose states count something else: what was used there is used up here as well.
+    pub fn counting(mut self, counter: Tally) -> Self {
+        match &mut self {
+            Limit::FixedWindow(FixedWindow { tally, .. })
+            | Limit::CalendarWindow(CalendarWindow { tally, .. })
+            | Limit::TokenBucket(TokenBucket { tally, .. }) => *tally = counter,
+            // They count what was used.
+            Limit::SlidingWindow(_) | Limit::SlidingLog(_) | Limit::LeakyBucket(_) => {}
+        }
+        self
+    }
+
+    /// What the states of its counters count.
+    pub fn tally(&self) -> Tally {
+        match self {
+            Limit::FixedWindow(limit) => limit.tally,
+            Limit::CalendarWindow(limit) => limit.tally,
+            Limit::TokenBucket(limit) => limit.tally,
+            Limit::SlidingWindow(_) | Limit::SlidingLog(_) | Limit::LeakyBucket(_) => Tally::Used,
         }
     }
 

@@ -82,7 +82,7 @@ impl Algorithm for SlidingLog {
     }
 
     fn wait_ns(&self, state: &State, credits: u64, at: Timestamp) -> u64 {
-        let missing = credits.saturating_sub(self.left(state, at));
+        let missing = (state.times.len() as u64).saturating_sub(self.credits.get().saturating_sub(credits));
         let last_to_leave = missing.checked_sub(1).and_then(|index| state.times.get(usize::try_from(index).ok()?));
         last_to_leave.map_or(0, |time| time.plus(self.window_ns.get()).since(at))
     }

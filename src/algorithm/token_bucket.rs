@@ -20,7 +20,7 @@ use std::num::NonZeroU64;
 
 use super::ask::{Ask, Outcome};
 use super::decide::{self, Algorithm, Present, saturating};
-use super::{InvalidLimit, invalid};
+use super::{InvalidLimit, Tally, invalid};
 use crate::clock::Timestamp;
 
 pub(super) const NAME: &str = "token-bucket";
@@ -31,15 +31,17 @@ pub struct TokenBucket {
     pub capacity: NonZeroU64,
     pub refill: NonZeroU64,
     pub interval_ns: NonZeroU64,
+    /// What its states count.
+    pub tally: Tally,
 }
 
-/// A bucket that was asked. Three words: `mark`, `tokens`, `session`.
+/// A bucket that was asked. Three words: `mark`, `count`, `session`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
     /// Refills are counted up to here; the next one comes an interval later.
     pub mark: Timestamp,
-    /// Tokens in the bucket at the mark.
-    pub tokens: u64,
+    /// Tokens in the bucket at the mark, or missing from it, as the limit's [`Tally`] says.
+    pub count: u64,
     /// When the present session began.
     pub session: Timestamp,
 }
@@ -48,11 +50,9 @@ impl TokenBucket {
     /// # Errors
     /// When a number is 0.
     pub fn new(capacity: u64, refill: u64, interval_ns: u64) -> Result<Self, InvalidLimit> {
-        Ok(Self {
-            capacity: invalid::credits(capacity)?,
-            refill: invalid::refill(refill)?,
-            interval_ns: invalid::time(interval_ns)?,
-        })
+        let capacity = invalid::credits(capacity)?;
+        let (refill, interval_ns) = (invalid::refill(refill)?, invalid::time(interval_ns)?);
+        Ok(Self { capacity, refill, interval_ns, tally: Tally::LeftOf(capacity) })
     }
 
     pub(super) fn decide(&self, stored: Option<&State>, ask: Ask, at: Timestamp) -> (Outcome, Option<State>) {
@@ -78,24 +78,30 @@ impl TokenBucket {
         (cost, strict): (u64, bool),
         at: Timestamp,
     ) -> (Outcome, Option<State>) {
-        let drained = if cost == 0 { found } else { drained(found, cost, strict, at) };
-        let outcome = decide::outcome(self, &drained, ask, found.tokens > 0, found.tokens, at);
+        let before = self.left(&found, at);
+        let drained = if cost == 0 { found } else { self.drained(found, cost, strict, at) };
+        let outcome = decide::outcome(self, &drained, ask, before > 0, before, at);
         (outcome, (cost > 0 && stored != Some(&drained)).then_some(drained))
+    }
+
+    /// `found` after a drain of `cost` tokens, or as many as there are.
+    fn drained(&self, found: State, cost: u64, strict: bool, at: Timestamp) -> State {
+        let tokens = self.left(&found, at);
+        State {
+            mark: if strict && cost >= tokens { at } else { found.mark },
+            count: self.tally.count(self.missing(&found).saturating_add(cost.min(tokens))),
+            session: if cost <= tokens { at } else { found.session },
+        }
+    }
+
+    /// How many tokens the bucket lacked at its mark; more than there is room for, when it was larger once.
+    fn missing(&self, state: &State) -> u64 {
+        self.tally.used(state.count)
     }
 
     /// The time that `tokens` take to come back.
     fn refilling_ns(&self, tokens: u64) -> u128 {
         u128::from(tokens.div_ceil(self.refill.get())) * u128::from(self.interval_ns.get())
-    }
-}
-
-/// `found` after a drain of `cost` tokens, or as many as there are.
-fn drained(found: State, cost: u64, strict: bool, at: Timestamp) -> State {
-    let tokens = found.tokens.saturating_sub(cost);
-    State {
-        mark: if strict && tokens == 0 { at } else { found.mark },
-        tokens,
-        session: if cost <= found.tokens { at } else { found.session },
     }
 }
 
@@ -107,7 +113,7 @@ impl Algorithm for TokenBucket {
     }
 
     fn fresh(&self, at: Timestamp) -> State {
-        State { mark: at, tokens: self.capacity.get(), session: at }
+        State { mark: at, count: self.tally.count(0), session: at }
     }
 
     fn time(&self, state: &State) -> Timestamp {
@@ -116,10 +122,10 @@ impl Algorithm for TokenBucket {
 
     fn advanced(&self, state: &State, at: Timestamp) -> State {
         let steps = at.since(state.mark) / self.interval_ns;
-        let tokens = steps.saturating_mul(self.refill.get()).saturating_add(state.tokens);
+        let missing = self.missing(state).saturating_sub(steps.saturating_mul(self.refill.get()));
         State {
             mark: state.mark.plus(steps * self.interval_ns.get()),
-            tokens: tokens.min(self.capacity.get()),
+            count: self.tally.count(missing),
             ..*state
         }
     }
@@ -129,18 +135,17 @@ impl Algorithm for TokenBucket {
     }
 
     fn left(&self, state: &State, _at: Timestamp) -> u64 {
-        state.tokens.min(self.capacity.get())
+        self.capacity.get().saturating_sub(self.missing(state))
     }
 
     fn take(&self, state: &mut State, credits: u64, at: Timestamp) {
-        if state.tokens >= self.capacity.get() {
-            *state = self.fresh(at);
-        }
-        *state = State { tokens: state.tokens.saturating_sub(credits), session: at, ..*state };
+        let missing = self.missing(state);
+        let mark = if missing == 0 { at } else { state.mark };
+        *state = State { mark, count: self.tally.count(missing.saturating_add(credits)), session: at };
     }
 
     fn wait_ns(&self, state: &State, credits: u64, at: Timestamp) -> u64 {
-        let missing = credits.saturating_sub(self.left(state, at));
+        let missing = self.missing(state).saturating_sub(self.capacity.get().saturating_sub(credits));
         if missing == 0 {
             return 0;
         }

@@ -1,24 +1,27 @@
 //! A store in front of a distant one that answers, without a round trip, what is known to be denied.
 //!
-//! A fixed window with nothing left stays so until it ends, for every client. That end is reckoned from the time before the
+//! A fixed window with nothing left stays so until it ends, for every client whose limit is no larger one. That end is reckoned from the time before the
 //! store was asked, so it comes a little early here: the cache never answers for a window that may be over, and as it
 //! never grants a credit it cannot let too many through. A bucket that is forgotten through this server is asked about
-//! anew at once. One that another server or a person at the distant store forgets may be denied here until its window
-//! would have ended.
+//! anew at once. One that another server or a person at the distant store forgets, or whose limit is raised there, may be
+//! denied here for a second: what was learned is believed no longer than that.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::batch::{Action, Batch, Entry, Unit};
 use super::contract::Store;
-use super::denials::Denials;
+use super::denials::{Denials, UsedUp};
 use super::error::StoreError;
 use super::listing::{Listing, Page};
-use crate::algorithm::{Limit, Outcome, State, fixed_window};
-use crate::clock::Timestamp;
+use crate::algorithm::{Limit, Outcome, State};
+use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::metrics::Metric;
 
-/// Windows that are remembered unless the operator says otherwise: 24 bytes each.
+/// Windows that are remembered unless the operator says otherwise: 40 bytes each.
 pub const DEFAULT_DENIAL_CACHE: usize = 100_000;
+
+/// How long it is believed that a window has nothing left.
+const BELIEVED_NS: u64 = NANOS_PER_SECOND;
 
 /// `inner`, with a memory of its denials.
 ///
@@ -92,12 +95,13 @@ impl<S: Store> DenialCache<S> {
         if entry.at != now {
             return None;
         }
-        let ends = self.denials.until(key, now)?;
-        // It would end later than a window lasts: the server's clock was set back since.
-        if ends.since(now) > limit.window_ns.get() {
+        let UsedUp { until, learned, credits } = self.denials.used_up(key, now)?;
+        // It was learned later, or ends later than a window lasts: the server's clock was set back since.
+        let is_set_back = now < learned || until.since(now) > limit.window_ns.get();
+        if is_set_back || now.since(learned) >= BELIEVED_NS || limit.credits.get() > credits {
             return None;
         }
-        let window = State::FixedWindow(fixed_window::State { ends, left: 0 });
+        let window = State::FixedWindow(limit.used_up(until));
         Some(entry.limit.decide(Some(&window), ask, now).outcome)
     }
 
@@ -106,9 +110,9 @@ impl<S: Store> DenialCache<S> {
         let is_forgotten = |entry: &Entry| entry.action == Action::Forget;
         if !batch.answers().any(|(_, entry, _)| is_forgotten(entry)) {
             for (key, entry, outcome) in batch.answers() {
-                if let Some(ends) = used_up_until(entry, outcome, batch.now()) {
+                if let Some(used_up) = used_up(entry, outcome, batch.now()) {
                     let is_stale = || self.forgets.load(Ordering::SeqCst) != forgets_before;
-                    self.denials.remember(key, ends, is_stale);
+                    self.denials.remember(key, used_up, is_stale);
                 }
             }
             return;
@@ -121,11 +125,12 @@ impl<S: Store> DenialCache<S> {
     }
 }
 
-/// When the window ends that this outcome shows to have nothing left.
-fn used_up_until(entry: &Entry, outcome: &Result<Outcome, StoreError>, now: Timestamp) -> Option<Timestamp> {
-    let Ok(outcome) = outcome else { return None };
-    let is_window = matches!(entry.limit, Limit::FixedWindow(_)) && entry.at == now;
-    (is_window && outcome.left == 0 && outcome.reset_ns > 0).then(|| now.plus(outcome.reset_ns))
+/// What this outcome shows of a window that has nothing left.
+fn used_up(entry: &Entry, outcome: &Result<Outcome, StoreError>, now: Timestamp) -> Option<UsedUp> {
+    let (Ok(outcome), Limit::FixedWindow(limit)) = (outcome, entry.limit) else { return None };
+    let is_used_up = outcome.left == 0 && outcome.reset_ns > 0 && entry.at == now;
+    let used_up = UsedUp { until: now.plus(outcome.reset_ns), learned: now, credits: limit.credits.get() };
+    is_used_up.then_some(used_up)
 }
 
 impl<S: Store> Store for DenialCache<S> {

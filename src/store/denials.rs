@@ -13,12 +13,23 @@ use crate::clock::Timestamp;
 /// Places that one hash can go to: enough that a full memory seldom evicts what it could have kept.
 const WAYS: usize = 8;
 
+/// What is known of a window that is used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct UsedUp {
+    /// When the window ends.
+    pub until: Timestamp,
+    /// When that was learned.
+    pub learned: Timestamp,
+    /// The credits of the limit by which nothing is left; a larger one may grant more.
+    pub credits: u64,
+}
+
 /// One bucket's window. A place whose window has ended is free.
 #[derive(Debug, Clone, Copy, Default)]
 struct Denial {
     high: u64,
     low: u64,
-    until: Timestamp,
+    used_up: UsedUp,
 }
 
 impl Denial {
@@ -50,16 +61,16 @@ impl Denials {
         self.sets.is_empty()
     }
 
-    /// Until when the bucket has nothing left; `None` when nothing is known of it at `now`.
-    pub fn until(&self, key: &[u8], now: Timestamp) -> Option<Timestamp> {
+    /// What is known of the bucket; `None` when its window is over at `now`, or nothing is known.
+    pub fn used_up(&self, key: &[u8], now: Timestamp) -> Option<UsedUp> {
         let (set, hash) = self.place(key)?;
         let set = set.lock();
-        set.iter().find(|denial| denial.is_of(hash) && now < denial.until).map(|denial| denial.until)
+        set.iter().find(|denial| denial.is_of(hash)).map(|denial| denial.used_up).filter(|known| now < known.until)
     }
 
-    /// Remembers that the bucket has nothing left until then, unless `is_stale` says otherwise by the time no other caller
+    /// Remembers that the bucket has nothing left, unless `is_stale` says otherwise by the time no other caller
     /// can touch its place. In a full set the window that would end first gives way.
-    pub fn remember(&self, key: &[u8], until: Timestamp, is_stale: impl FnOnce() -> bool) {
+    pub fn remember(&self, key: &[u8], used_up: UsedUp, is_stale: impl FnOnce() -> bool) {
         let Some((set, hash)) = self.place(key) else { return };
         let mut set = set.lock();
         if is_stale() {
@@ -68,10 +79,10 @@ impl Denials {
         let known = set.iter().position(|denial| denial.is_of(hash));
         let place = match known {
             Some(index) => set.get_mut(index),
-            None => set.iter_mut().min_by_key(|denial| denial.until),
+            None => set.iter_mut().min_by_key(|denial| denial.used_up.until),
         };
         if let Some(place) = place {
-            *place = Denial { high: hash.h1, low: hash.h2, until };
+            *place = Denial { high: hash.h1, low: hash.h2, used_up };
         }
     }
 
@@ -98,6 +109,14 @@ mod tests {
         Timestamp::from_secs(seconds).unwrap()
     }
 
+    fn until(seconds: u64) -> UsedUp {
+        UsedUp { until: at(seconds), learned: at(0), credits: 5 }
+    }
+
+    fn known(denials: &Denials, key: &[u8], seconds: u64) -> Option<Timestamp> {
+        denials.used_up(key, at(seconds)).map(|known| known.until)
+    }
+
     fn key(number: u64) -> [u8; 8] {
         number.to_le_bytes()
     }
@@ -105,30 +124,30 @@ mod tests {
     #[test]
     fn a_window_is_known_until_it_ends() {
         let denials = Denials::new(8);
-        denials.remember(b"one", at(60), || false);
-        assert_eq!(denials.until(b"one", at(59)), Some(at(60)));
-        assert_eq!(denials.until(b"one", at(60)), None);
-        assert_eq!(denials.until(b"other", at(59)), None);
-        denials.remember(b"one", at(70), || false);
-        assert_eq!(denials.until(b"one", at(60)), Some(at(70)));
+        denials.remember(b"one", until(60), || false);
+        assert_eq!(known(&denials, b"one", 59), Some(at(60)));
+        assert_eq!(known(&denials, b"one", 60), None);
+        assert_eq!(known(&denials, b"other", 59), None);
+        denials.remember(b"one", until(70), || false);
+        assert_eq!(known(&denials, b"one", 60), Some(at(70)));
         denials.forget(b"one");
-        assert_eq!(denials.until(b"one", at(60)), None);
+        assert_eq!(known(&denials, b"one", 60), None);
     }
 
     #[test]
     fn what_is_stale_is_not_remembered() {
         let denials = Denials::new(8);
-        denials.remember(b"one", at(60), || true);
-        assert_eq!(denials.until(b"one", at(1)), None);
+        denials.remember(b"one", until(60), || true);
+        assert_eq!(known(&denials, b"one", 1), None);
     }
 
     #[test]
     fn the_window_that_ends_first_gives_way() {
         let denials = Denials::new(WAYS);
         for number in 0..=WAYS as u64 {
-            denials.remember(&key(number), at(100 + number), || false);
+            denials.remember(&key(number), until(100 + number), || false);
         }
-        let known: Vec<_> = (0..=WAYS as u64).filter(|number| denials.until(&key(*number), at(1)).is_some()).collect();
+        let known: Vec<_> = (0..=WAYS as u64).filter(|number| known(&denials, &key(*number), 1).is_some()).collect();
         assert_eq!(known, (1..=WAYS as u64).collect::<Vec<_>>());
     }
 
@@ -136,10 +155,10 @@ mod tests {
     fn many_more_buckets_than_places_never_mix_up_and_never_outgrow_it() {
         let denials = Denials::new(100);
         for number in 0..10_000 {
-            denials.remember(&key(number), at(1_000 + number), || false);
+            denials.remember(&key(number), until(1_000 + number), || false);
         }
         let known: Vec<_> =
-            (0..10_000).filter_map(|number| Some((number, denials.until(&key(number), at(1))?))).collect();
+            (0..10_000).filter_map(|number| Some((number, known(&denials, &key(number), 1)?))).collect();
         assert!((50..=104).contains(&known.len()), "{} are known", known.len());
         assert!(known.iter().all(|(number, until)| *until == at(1_000 + number)));
     }
@@ -148,8 +167,8 @@ mod tests {
     fn one_of_size_0_is_off() {
         let denials = Denials::new(0);
         assert!(denials.is_off());
-        denials.remember(b"one", at(60), || false);
-        assert_eq!(denials.until(b"one", at(1)), None);
+        denials.remember(b"one", until(60), || false);
+        assert_eq!(known(&denials, b"one", 1), None);
         denials.forget(b"one");
     }
 }

@@ -111,7 +111,7 @@ mod tests {
     }
 
     fn left(left: u64) -> State {
-        State::FixedWindow(fixed_window::State { ends: at(60), left })
+        State::FixedWindow(fixed_window::State { ends: at(60), count: left })
     }
 
     /// Whether it is allowed, what is left, and whether it changes.
@@ -154,7 +154,7 @@ mod tests {
     /// After the clock was set back a counter must not deny until the old clock's time comes again.
     #[test]
     fn a_denied_group_repairs_what_denies() {
-        let far = State::FixedWindow(fixed_window::State { ends: at(10_000), left: 0 });
+        let far = State::FixedWindow(fixed_window::State { ends: at(10_000), count: 0 });
         let denied = decided(&[take(1), take(1)], &[Some(far), None], &budget(10, WhenFull::Error)).unwrap();
         assert_eq!(denied, [(false, 0, true), (true, 5, false)]);
     }

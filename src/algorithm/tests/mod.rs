@@ -7,6 +7,7 @@ mod promises;
 mod recorded;
 mod sliding_log;
 mod sliding_window;
+mod tally;
 mod token_bucket;
 
 use proptest::prelude::*;

@@ -129,7 +129,7 @@ fn a_bucket_drained_by_a_clock_far_ahead_is_forgotten_after_one_filling() {
     let limit = Limit::TokenBucket(TokenBucket::new(5, 1, 100).unwrap());
     let ahead = State::TokenBucket(crate::algorithm::token_bucket::State {
         mark: Timestamp::from_nanos(2 * START),
-        tokens: 2,
+        count: 2,
         session: Timestamp::from_nanos(2 * START),
     });
     assert_eq!(limit.lifetime_ns(&ahead, Timestamp::from_nanos(START)), 300);

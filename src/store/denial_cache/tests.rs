@@ -2,7 +2,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::*;
 use crate::algorithm::{Ask, TokenBucket};
-use crate::clock::NANOS_PER_SECOND;
+use crate::clock::{NANOS_PER_MILLI, NANOS_PER_SECOND};
 use crate::store::Uninterrupted;
 use crate::store::memory::MemoryStore;
 use crate::store::testing::{LOOK, ScriptedStore, TAKE, at, outcomes, outcomes_together, wait, window};
@@ -14,42 +14,66 @@ fn cache(entries: usize) -> DenialCache<ScriptedStore> {
 
 /// Hits `key`, with two credits a minute; `(allowed, left, seconds until the reset)`, and whether the store was asked.
 fn hit(cache: &DenialCache<ScriptedStore>, seconds: u64, key: &str) -> ((bool, u64, u64), bool) {
+    hit_of(cache, at(seconds), key, window(2, 60))
+}
+
+fn hit_of(cache: &DenialCache<ScriptedStore>, now: Timestamp, key: &str, limit: Limit) -> ((bool, u64, u64), bool) {
     let before = cache.inner().asked.load(Relaxed);
-    let outcome = outcomes(cache, at(seconds), &[(key, window(2, 60), TAKE)]).remove(0).unwrap();
+    let outcome = outcomes(cache, now, &[(key, limit, TAKE)]).remove(0).unwrap();
     let answer = (outcome.allowed, outcome.left, outcome.reset_ns / NANOS_PER_SECOND);
     (answer, cache.inner().asked.load(Relaxed) != before)
 }
 
+fn after_ms(millis: u64) -> Timestamp {
+    at(0).plus(millis * NANOS_PER_MILLI)
+}
+
 #[test]
-fn a_used_up_window_is_denied_from_memory_until_it_ends() {
+fn a_used_up_window_is_denied_from_memory_for_a_second_and_no_longer_than_it_lasts() {
     let cache = cache(8);
-    assert_eq!(hit(&cache, 0, "a"), ((true, 1, 60), true));
-    assert_eq!(hit(&cache, 1, "a"), ((true, 0, 59), true));
-    assert_eq!(hit(&cache, 2, "a"), ((false, 0, 58), false));
-    assert_eq!(hit(&cache, 2, "b"), ((true, 1, 60), true));
-    assert_eq!(hit(&cache, 59, "a"), ((false, 0, 1), false));
-    assert_eq!(hit(&cache, 60, "a"), ((true, 1, 60), true));
+    let hit = |millis, key| hit_of(&cache, after_ms(millis), key, window(2, 60));
+    assert_eq!(hit(0, "a"), ((true, 1, 60), true));
+    assert_eq!(hit(1_000, "a"), ((true, 0, 59), true));
+    assert_eq!(hit(1_999, "a"), ((false, 0, 58), false));
+    assert_eq!(hit(1_999, "b"), ((true, 1, 60), true));
+    assert_eq!(hit(2_000, "a"), ((false, 0, 58), true), "another server may have forgotten it");
+    assert_eq!(hit(59_500, "a"), ((false, 0, 0), true));
+    assert_eq!(hit(59_999, "a"), ((false, 0, 0), false));
+    assert_eq!(hit(60_000, "a"), ((true, 1, 60), true));
     assert_eq!(cache.answered(), 2);
+}
+
+#[test]
+fn a_denial_under_one_limit_is_none_under_a_larger_one() {
+    let cache = cache(8);
+    let (small, large) = (window(2, 60), window(3, 60).counting(window(2, 60).tally()));
+    let hit = |limit| hit_of(&cache, at(0), "a", limit);
+    hit(small);
+    hit(small);
+    assert_eq!(hit(small), ((false, 0, 60), false));
+    assert_eq!(hit(large), ((true, 0, 60), true));
+    assert_eq!(hit(large), ((false, 0, 60), false));
+    assert_eq!(hit(small), ((false, 0, 60), false));
 }
 
 #[test]
 fn one_known_denial_denies_a_group_and_what_is_not_asked_answers_as_if_it_was_never_used() {
     let cache = cache(8);
     let (one, five) = (window(1, 60), window(5, 60));
-    let hit = |seconds, keys: [(&str, Limit, Action); 2]| {
+    let hit = |millis, keys: [(&str, Limit, Action); 2]| {
         let before = cache.inner().asked.load(Relaxed);
-        let outcomes = outcomes_together(&cache, at(seconds), &keys);
+        let outcomes = outcomes_together(&cache, after_ms(millis), &keys);
         let told: Vec<_> = outcomes.into_iter().map(|o| o.map(|o| (o.allowed, o.left)).unwrap()).collect();
         (told, cache.inner().asked.load(Relaxed) - before)
     };
     assert_eq!(hit(0, [("a", one, TAKE), ("b", five, TAKE)]), (vec![(true, 0), (true, 4)], 2));
-    assert_eq!(hit(1, [("a", one, TAKE), ("b", five, TAKE)]), (vec![(false, 0), (true, 5)], 0));
+    assert_eq!(hit(10, [("a", one, TAKE), ("b", five, TAKE)]), (vec![(false, 0), (true, 5)], 0));
     // What the group learned is known of each bucket alone, and other groups are asked about whole.
-    assert_eq!(hit(2, [("c", one, TAKE), ("b", five, TAKE)]), (vec![(true, 0), (true, 3)], 2));
-    let alone = outcomes(&cache, at(3), &[("c", one, TAKE), ("b", five, TAKE)]);
+    assert_eq!(hit(20, [("c", one, TAKE), ("b", five, TAKE)]), (vec![(true, 0), (true, 3)], 2));
+    let alone = outcomes(&cache, after_ms(30), &[("c", one, TAKE), ("b", five, TAKE)]);
     assert!(!alone[0].as_ref().unwrap().allowed && alone[1].as_ref().unwrap().left == 2);
     assert_eq!(cache.answered(), 3);
-    assert_eq!(hit(60, [("a", one, TAKE), ("b", five, TAKE)]).1, 2, "its window is over");
+    assert_eq!(hit(60_000, [("a", one, TAKE), ("b", five, TAKE)]).1, 2, "its window is over");
 }
 
 #[test]
@@ -75,7 +99,7 @@ fn a_forgotten_bucket_is_asked_about_anew_within_a_batch_too() {
     let limit = window(1, 60);
     outcomes(&cache, at(0), &[("a", limit, TAKE), ("b", limit, TAKE)]);
     let batch = [("a", limit, TAKE), ("b", limit, TAKE), ("a", limit, Action::Forget), ("a", limit, TAKE)];
-    let answers: Vec<_> = outcomes(&cache, at(1), &batch).into_iter().map(|o| o.unwrap().allowed).collect();
+    let answers: Vec<_> = outcomes(&cache, after_ms(10), &batch).into_iter().map(|o| o.unwrap().allowed).collect();
     assert_eq!(answers, [false, false, true, true]);
     assert_eq!(cache.answered(), 2);
 }
@@ -155,19 +179,19 @@ proptest! {
         entries in prop::sample::select(vec![1usize, 100]),
     ) {
         let (cache, plain) = (cache(entries), MemoryStore::default());
-        let mut seconds = 0;
+        let mut millis = 0;
         for (pause, asks) in steps {
-            seconds += pause;
+            millis += pause * 150;
             let batch: Vec<_> = asks.into_iter().map(|(key, cost, kind)| {
                 let action = match kind {
                     0 => Action::Forget,
                     1 | 2 => Action::Ask(Ask::Look { cost }),
                     _ => Action::Ask(Ask::Take { cost }),
                 };
-                (["a", "b", "c"][key], window(3, 60), action)
+                (["a", "b", "c"][key], window(3, 6), action)
             }).collect();
             let of = |outcomes: Vec<Result<Outcome, StoreError>>| outcomes.into_iter().map(Result::unwrap).collect::<Vec<_>>();
-            prop_assert_eq!(of(outcomes(&cache, at(seconds), &batch)), of(outcomes(&plain, at(seconds), &batch)));
+            prop_assert_eq!(of(outcomes(&cache, after_ms(millis), &batch)), of(outcomes(&plain, after_ms(millis), &batch)));
         }
     }
 }

@@ -9,7 +9,7 @@ use super::actions::{Actions, words};
 use super::arguments::Arguments;
 use super::call::{Call, Script};
 use super::reply::Elements;
-use crate::algorithm::{CalendarId, Limit, Outcome};
+use crate::algorithm::{CalendarId, Limit, Outcome, Tally};
 use crate::calendar::Calendar;
 use crate::clock::Timestamp;
 use crate::store::batch::{Action, Batch};
@@ -65,10 +65,11 @@ pub(super) fn call(batch: &Batch, asked: &mut Actions) -> Call {
     Call::Script { script, brings_text: false, key, other_keys: Vec::new(), arguments, actions }
 }
 
-/// The limit's numbers, in the order in which the algorithm's script reads them.
+/// The limit's numbers, in the order in which the algorithm's script reads them, and what its counters count, where that is
+/// not what is left of its own credits.
 fn numbers(limit: &Limit, at: Timestamp) -> String {
     let capacity = limit.capacity();
-    match (limit, limit.rate()) {
+    let numbers = match (limit, limit.rate()) {
         (Limit::CalendarWindow(limit), _) => {
             let [starts, ends, next] = boundaries(limit.calendar, at).map(Timestamp::as_nanos);
             format!("{capacity} {starts} {ends} {next}")
@@ -77,6 +78,12 @@ fn numbers(limit: &Limit, at: Timestamp) -> String {
             format!("{capacity} {credits} {time_ns}")
         }
         (_, (_, window_ns)) => format!("{capacity} {window_ns}"),
+    };
+    match (limit, limit.tally()) {
+        (Limit::SlidingWindow(_) | Limit::SlidingLog(_) | Limit::LeakyBucket(_), _) => numbers,
+        (_, Tally::LeftOf(credits)) if credits.get() == capacity => numbers,
+        (_, Tally::LeftOf(credits)) => format!("{numbers} of {credits}"),
+        (_, Tally::Used) => format!("{numbers} used"),
     }
 }
 

@@ -7,15 +7,15 @@ use super::actions::{Actions, words};
 use super::arguments::Arguments;
 use super::call::{Call, Script};
 use super::reply::Elements;
-use crate::algorithm::{FixedWindow, Limit, Outcome};
+use crate::algorithm::{FixedWindow, Limit, Outcome, Tally};
 use crate::clock::NANOS_PER_MILLI;
 use crate::store::batch::{Action, Batch, Entry};
 
 /// What the script answers for each action: allowed, credits before, credits after, milliseconds until the end.
 type Answer = [i64; 4];
 
-/// What Redis runs for each window of a batch. `KEYS[1]` is the window's name, `ARGV` its credits, its milliseconds, and
-/// then an action (`take`, `drain`, `look`, `forget`) and its cost, as often as the batch names the window.
+/// What Redis runs for each window of a batch. `KEYS[1]` is the window's name, `ARGV` its credits, its milliseconds, the
+/// number that it begins with, which is its credits unless an actor has a limit of its own, and then an action (`take`, `drain`, `look`, `forget`) and its cost, as often as the batch names the window.
 ///
 /// A window without an end would deny for ever, so one that lost its time to live (`PERSIST`, a `SET` by hand) gets it
 /// back. Credits are below 2^53, so Lua's numbers hold them exactly; `%.0f` writes them without an exponent.
@@ -25,11 +25,8 @@ static TAKE: Script = Script::new("window", WINDOW_SCRIPT);
 
 /// The call that applies the actions to their window; it takes their key.
 pub(super) fn call(batch: &Batch, asked: &mut Actions) -> Call {
-    let mut arguments = Arguments::with_capacity(2 + 2 * asked.indices.len());
-    if let Some((credits, window_ms)) = asked.entries(batch).find_map(numbers) {
-        arguments.push_number(credits);
-        arguments.push_number(window_ms);
-    }
+    let mut arguments = Arguments::with_capacity(3 + 2 * asked.indices.len());
+    asked.entries(batch).find_map(numbers).into_iter().flatten().for_each(|number| arguments.push_number(number));
     for entry in asked.entries(batch) {
         let (name, cost) = words(entry.action);
         arguments.push(name);
@@ -39,10 +36,11 @@ pub(super) fn call(batch: &Batch, asked: &mut Actions) -> Call {
     Call::Script { script: &TAKE, brings_text: false, key, other_keys: Vec::new(), arguments, actions }
 }
 
-/// A window's credits, and its length in milliseconds, rounded up: Redis knows no shorter time.
-fn numbers(entry: &Entry) -> Option<(u64, u64)> {
-    let Limit::FixedWindow(FixedWindow { credits, window_ns }) = entry.limit else { return None };
-    Some((credits.get(), window_ns.get().div_ceil(NANOS_PER_MILLI)))
+/// A window's credits, its length in milliseconds, rounded up: Redis knows no shorter time; and what its number counts down from.
+fn numbers(entry: &Entry) -> Option<[u64; 3]> {
+    let Limit::FixedWindow(FixedWindow { credits, window_ns, tally }) = entry.limit else { return None };
+    let full = if let Tally::LeftOf(full) = tally { full } else { credits };
+    Some([credits.get(), window_ns.get().div_ceil(NANOS_PER_MILLI), full.get()])
 }
 
 /// Reads the outcome of the next action, which is the entry's, from the script's reply.

@@ -1,6 +1,6 @@
 //! One counter in 24 bytes: a hash, a time, and a word of bits. How slots are found is not here.
 //!
-//! A fixed window with fewer than 2^40 credits left fits. Of other states the slot holds the place where they lie, and
+//! A fixed window fits of which fewer than 2^40 credits are left, or used, whichever it counts. Of other states the slot holds the place where they lie, and
 //! when they expire.
 
 use super::marks::Mark;
@@ -20,8 +20,8 @@ const NUMBER_END: u64 = 1 << (u64::BITS - NUMBER_SHIFT);
 pub enum Held {
     /// The counter does not exist, or was forgotten.
     Absent,
-    /// A fixed window: when it ends (nanoseconds since 1970), and how many credits are left until then.
-    Window { ends: u64, left: u64 },
+    /// A fixed window: when it ends (nanoseconds since 1970), and how many credits are left until then, or used.
+    Window { ends: u64, count: u64 },
     /// Any other state: its place among those outside, and when it expires (nanoseconds since 1970).
     Outside { expires: u64, index: usize },
 }
@@ -51,16 +51,16 @@ impl Slot {
     /// The number of different epochs.
     pub const EPOCHS: u64 = 1 << EPOCH_BITS;
 
-    /// Whether a window with so many credits left fits into a slot.
-    pub fn fits(left: u64) -> bool {
-        left < NUMBER_END
+    /// Whether a window of which so many credits are left, or used, fits into a slot.
+    pub fn fits(count: u64) -> bool {
+        count < NUMBER_END
     }
 
     /// `held` must fit.
     pub fn new(hash: u64, held: Held, tags: Tags) -> Self {
         let (kind, time, number) = match held {
             Held::Absent => (1, 0, 0),
-            Held::Window { ends, left } => (2, ends, left),
+            Held::Window { ends, count } => (2, ends, count),
             Held::Outside { expires, index } => (3, expires, index as u64),
         };
         let mut bits = kind | number << NUMBER_SHIFT | u64::from(tags.mark) << MARK_SHIFT;
@@ -76,7 +76,7 @@ impl Slot {
     /// What an occupied slot holds.
     pub fn held(&self) -> Held {
         match self.bits % (1 << KIND_BITS) {
-            2 => Held::Window { ends: self.time, left: self.bits >> NUMBER_SHIFT },
+            2 => Held::Window { ends: self.time, count: self.bits >> NUMBER_SHIFT },
             3 => Held::Outside { expires: self.time, index: (self.bits >> NUMBER_SHIFT) as usize },
             _ => Held::Absent,
         }
@@ -118,7 +118,7 @@ mod tests {
     fn held() -> impl Strategy<Value = Held> {
         prop_oneof![
             Just(Held::Absent),
-            (any::<u64>(), 0..NUMBER_END).prop_map(|(ends, left)| Held::Window { ends, left }),
+            (any::<u64>(), 0..NUMBER_END).prop_map(|(ends, count)| Held::Window { ends, count }),
             (any::<u64>(), 0..NUMBER_END as usize).prop_map(|(expires, index)| Held::Outside { expires, index }),
         ]
     }

@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     fn slot(hash: u64, left: u64) -> Slot {
-        Slot::new(hash, Held::Window { ends: 1, left }, Tags { used: false, recorded: false, epoch: 0, mark: 0 })
+        Slot::new(hash, Held::Window { ends: 1, count: left }, Tags { used: false, recorded: false, epoch: 0, mark: 0 })
     }
 
     #[derive(Debug, Clone)]

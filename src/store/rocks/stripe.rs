@@ -115,8 +115,8 @@ impl Stripe {
     pub fn found(&self, index: Option<usize>) -> Found<'_> {
         match index.map(|index| self.slots.at(index).held()) {
             None | Some(Held::Absent) => Found::Absent,
-            Some(Held::Window { ends, left }) => {
-                Found::InSlot(State::FixedWindow(fixed_window::State { ends: Timestamp::from_nanos(ends), left }))
+            Some(Held::Window { ends, count }) => {
+                Found::InSlot(State::FixedWindow(fixed_window::State { ends: Timestamp::from_nanos(ends), count }))
             }
             Some(Held::Outside { index, .. }) => self.outside.get(index).map_or(Found::Absent, Found::Outside),
         }
@@ -182,9 +182,9 @@ impl Stripe {
             _ => expires,
         };
         let held = match (state, old.map(|slot| slot.held())) {
-            (Some(State::FixedWindow(state)), before) if Slot::fits(state.left) => {
+            (Some(State::FixedWindow(state)), before) if Slot::fits(state.count) => {
                 self.drop_outside(before);
-                Held::Window { ends: state.ends.as_nanos(), left: state.left }
+                Held::Window { ends: state.ends.as_nanos(), count: state.count }
             }
             (Some(state), Some(Held::Outside { index, .. })) if self.outside.contains(index) => {
                 self.outside_bytes += heap_bytes(&state);

@@ -12,11 +12,11 @@ local function ends_after(at)
   return saturating(plus(at, last_window_ns))
 end
 
-function algorithm.fresh(at) return { ends = ends_after(at), left = capacity } end
+function algorithm.fresh(at) return { ends = ends_after(at), used = 0 } end
 
 function algorithm.time(state)
   local longest = plus(last_window_ns, last_window_ns)
   return less(longest, state.ends) and minus(state.ends, longest) or 0
 end
 
-function algorithm.pulled_back(state, at) return { ends = ends_after(at), left = state.left } end
+function algorithm.pulled_back(state, at) return { ends = ends_after(at), used = state.used } end

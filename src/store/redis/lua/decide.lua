@@ -3,9 +3,24 @@
 
 local OVERTAKING_NS = 10 * 1e9
 
--- The limit's numbers: its credits, and one to three more.
-local first, second, third, fourth = ARGV[1]:match('^(%d+) (%d+) ?(%d*) ?(%d*)$')
+-- The limit's numbers: its credits, and one to three more. Then, unless its counters count what is left of its own credits, what
+-- they count: `of` so many, or what was `used`.
+local first, second, third, fourth, tally, of = ARGV[1]:match('^(%d+) (%d+) ?(%d*) ?(%d*) ?(%a*) ?(%d*)$')
 local capacity = parse(first)
+local full = tally ~= 'used' and (tally == 'of' and parse(of) or capacity)
+
+-- See algorithm/tally.rs: how much was used, as a stored count says; nil when it is none.
+local function used_in(count)
+  local below_zero = count:match('^%-(%d+)$')
+  if not full then return not below_zero and parse(count) or nil end
+  return below_zero and plus(full, parse(below_zero)) or minus(full, parse(count))
+end
+
+-- What to store when so much was used.
+local function count_of(used)
+  if not full then return format(used) end
+  return less(full, used) and '-' .. format(minus(used, full)) or format(minus(full, used))
+end
 
 -- All that an algorithm adds, so that the table need not grow.
 local algorithm = {

@@ -1,27 +1,27 @@
--- See algorithm/fixed_window.rs. For buckets of no rule: a rule's window is Divvy's (window.lua). Stored: "ends left".
+-- See algorithm/fixed_window.rs. For buckets of no rule: a rule's window is Divvy's (window.lua). Stored: "ends count".
 
 local window_ns = parse(second)
 
 function algorithm.decode(stored)
-  local ends, left = stored:match('^(%d+) (%d+)$')
-  if not ends then return nil end
-  return { ends = parse(ends), left = parse(left) }
+  local ends, count = stored:match('^(%d+) (%-?%d+)$')
+  local used = ends and used_in(count)
+  return used and { ends = parse(ends), used = used }
 end
 
-function algorithm.encode(state) return format(state.ends) .. ' ' .. format(state.left) end
+function algorithm.encode(state) return format(state.ends) .. ' ' .. count_of(state.used) end
 
-function algorithm.fresh(at) return { ends = saturating(plus(at, window_ns)), left = capacity } end
+function algorithm.fresh(at) return { ends = saturating(plus(at, window_ns)), used = 0 } end
 
 function algorithm.time(state) return minus(state.ends, window_ns) end
 
 function algorithm.advanced(state, at) return less(at, state.ends) and state or algorithm.fresh(at) end
 
-function algorithm.pulled_back(state, at) return { ends = saturating(plus(at, window_ns)), left = state.left } end
+function algorithm.pulled_back(state, at) return { ends = saturating(plus(at, window_ns)), used = state.used } end
 
-function algorithm.left(state) return min(state.left, capacity) end
+function algorithm.left(state) return minus(capacity, state.used) end
 
 function algorithm.taken(state, credits)
-  return { ends = state.ends, left = minus(algorithm.left(state), credits) }
+  return { ends = state.ends, used = saturating(plus(state.used, credits)) }
 end
 
 function algorithm.wait_ns(state, credits, at)

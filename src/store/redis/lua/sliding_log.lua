@@ -3,6 +3,8 @@
 
 local LENGTH = 20
 
+local MOST_CREDITS = 1000
+
 local window_ns = parse(second)
 
 local function stamp(time)
@@ -17,7 +19,7 @@ local function stamp_at(state, place) return state.times:sub((place - 1) * LENGT
 local function time_at(state, place) return parse(stamp_at(state, place)) end
 
 function algorithm.decode(stored)
-  if #stored % LENGTH ~= 0 or less(capacity, #stored / LENGTH) or stored:sub(-LENGTH):find('%D') then return nil end
+  if #stored % LENGTH ~= 0 or #stored / LENGTH > MOST_CREDITS or stored:sub(-LENGTH):find('%D') then return nil end
   return { times = stored }
 end
 
@@ -49,7 +51,7 @@ function algorithm.left(state) return minus(capacity, count(state)) end
 function algorithm.taken(state, credits, at) return { times = state.times .. stamp(at):rep(credits) } end
 
 function algorithm.wait_ns(state, credits, at)
-  local missing = minus(credits, algorithm.left(state))
+  local missing = minus(count(state), minus(capacity, credits))
   if missing == 0 or less(count(state), missing) then return 0 end
   return minus(saturating(plus(time_at(state, missing), window_ns)), at)
 end

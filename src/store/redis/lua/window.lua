@@ -1,18 +1,19 @@
 -- See window.rs, which calls it.
 
-local key, credits, window = KEYS[1], tonumber(ARGV[1]), ARGV[2]
+-- The number counts down from `full`: the credits of the limit that it was stored under, which may be another one now.
+local key, credits, window, full = KEYS[1], tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 local stored = redis.pcall('GET', key)
 local left, ttl, refusal = credits, 0, type(stored) == 'table' and stored.err
 if stored and not refusal then
   -- What Redis itself decreases: `tonumber` alone takes `inf`, `0x1`, `007` and numbers that it cannot hold exactly, too.
   local number = stored:match('^%-?%d+$') and tonumber(stored)
   if number and (math.abs(number) >= 2^53 or string.format('%.0f', number) ~= stored) then number = nil end
-  if number then left = math.max(number, 0) else refusal = 'ERR the key holds no number of credits' end
+  if number then left = math.max(number - full + credits, 0) else refusal = 'ERR the key holds no number of credits' end
   ttl = redis.call('PTTL', key)
 end
 local drains = { drain = true, strict = true, replay = true, strictreplay = true }
 local answers = {}
-for i = 3, #ARGV, 2 do
+for i = 4, #ARGV, 2 do
   local action, cost, before = ARGV[i], tonumber(ARGV[i + 1]), left
   local allowed, taken
   if action == 'forget' then
@@ -34,7 +35,7 @@ for i = 3, #ARGV, 2 do
     redis.call('DECRBY', key, string.format('%.0f', taken))
   elseif taken > 0 then
     stored, ttl = true, tonumber(window)
-    redis.call('SET', key, string.format('%.0f', left - taken), 'PX', window)
+    redis.call('SET', key, string.format('%.0f', full - taken), 'PX', window)
   end
   if stored and ttl < 0 then
     ttl = tonumber(window)

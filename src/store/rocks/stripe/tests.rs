@@ -23,8 +23,8 @@ fn kinds() -> impl Strategy<Value = Kind> {
 fn state(kind: Kind) -> State {
     let now = Timestamp::from_nanos(1);
     match kind {
-        Kind::Window => State::FixedWindow(fixed_window::State { ends: now, left: 7 }),
-        Kind::Bucket => State::TokenBucket(token_bucket::State { mark: now, tokens: 7, session: now }),
+        Kind::Window => State::FixedWindow(fixed_window::State { ends: now, count: 7 }),
+        Kind::Bucket => State::TokenBucket(token_bucket::State { mark: now, count: 7, session: now }),
         Kind::Log(length) => State::SlidingLog(sliding_log::State { times: vec![now; length].into() }),
     }
 }

@@ -1,0 +1,87 @@
+//! Limits that change around a counter: what was used stays used, whatever the counter counts.
+
+use std::num::NonZeroU64;
+
+use super::*;
+
+/// The same limit, but with so many credits, on the counters of `limit`.
+fn resized(limit: Limit, credits: u64) -> Limit {
+    let credits = NonZeroU64::new(credits).unwrap();
+    let resized = match limit {
+        Limit::FixedWindow(limit) => Limit::FixedWindow(FixedWindow { credits, ..limit }),
+        Limit::CalendarWindow(limit) => Limit::CalendarWindow(CalendarWindow { credits, ..limit }),
+        Limit::SlidingWindow(limit) => Limit::SlidingWindow(SlidingWindow { credits, ..limit }),
+        Limit::SlidingLog(limit) => {
+            Limit::SlidingLog(SlidingLog::new(credits.get(), limit.window_ns().get()).unwrap())
+        }
+        Limit::TokenBucket(limit) => Limit::TokenBucket(TokenBucket { capacity: credits, ..limit }),
+        Limit::LeakyBucket(limit) => Limit::LeakyBucket(LeakyBucket { capacity: credits, ..limit }),
+    };
+    resized.counting(limit.tally())
+}
+
+fn ask() -> impl Strategy<Value = Ask> {
+    prop_oneof![
+        (0..15u64).prop_map(|cost| Ask::Look { cost }),
+        (0..15u64).prop_map(|cost| Ask::Take { cost }),
+        (0..15u64, any::<bool>()).prop_map(|(cost, strict)| Ask::Drain { cost, strict }),
+        (0..15u64, any::<bool>()).prop_map(|(cost, strict)| Ask::Replay { cost, strict }),
+    ]
+}
+
+fn tally() -> impl Strategy<Value = Tally> {
+    prop_oneof![
+        Just(Tally::Used),
+        (1..30u64).prop_map(|credits| Tally::LeftOf(NonZeroU64::new(credits).unwrap()))
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    #[test]
+    fn whatever_is_counted_the_answers_are_the_same(
+        limit in small_limit(), tally in tally(), asks in prop::collection::vec((0..40u64, ask()), 0..60),
+    ) {
+        let (mut plain, mut other) = (Bucket::new(limit), Bucket::new(limit.counting(tally)));
+        let mut at = START;
+        for (gap, ask) in asks {
+            at += gap;
+            prop_assert_eq!(plain.ask(ask, at), other.ask(ask, at));
+        }
+    }
+
+    #[test]
+    fn what_was_used_stays_used_under_another_limit(
+        limit in small_limit(), tally in tally(), credits in 1..25u64, past in hits(0..40), later in 0..60u64,
+    ) {
+        let mut bucket = Bucket::new(limit.counting(tally));
+        past.granted_by(&mut bucket);
+        let at = past.end() + later;
+        let used = limit.capacity() - bucket.look(0, at).left;
+        bucket.limit = resized(bucket.limit, credits);
+        prop_assert_eq!(bucket.look(0, at).left, credits.saturating_sub(used));
+    }
+
+    /// After a downgrade more may be used than there is.
+    #[test]
+    fn a_wait_is_as_long_as_told_after_a_downgrade(
+        limit in small_limit(), tally in tally(), credits in 1..25u64, past in hits(0..10), cost in 1..15u64,
+    ) {
+        let mut bucket = Bucket::new(limit.counting(tally));
+        past.granted_by(&mut bucket);
+        bucket.limit = resized(bucket.limit, credits);
+        let at = past.end();
+        let outcome = bucket.take(cost, at);
+        prop_assert_eq!(outcome.retry_ns.is_some(), !outcome.allowed && cost <= credits);
+        if let Some(retry_ns) = outcome.retry_ns {
+            prop_assert!(!bucket.look(cost, at + retry_ns - 1).allowed);
+            prop_assert!(bucket.look(cost, at + retry_ns).allowed);
+        }
+        if let Some(state) = bucket.state.clone() {
+            let lifetime_ns = bucket.limit.lifetime_ns(&state, Timestamp::from_nanos(at));
+            prop_assert_eq!(bucket.look(0, at + lifetime_ns).left, credits);
+            prop_assert!(lifetime_ns == 0 || bucket.look(0, at + lifetime_ns - 1).left < credits);
+        }
+    }
+}
