@@ -24,6 +24,7 @@ pub(super) fn compile(document: &Document, problems: &mut Problems) -> Option<Ru
     };
     check_reachability(&rules, problems);
     check_same_operations(rules.rules(), problems);
+    check_counters(rules.rules(), problems);
     if !problems.has_errors() {
         // A limit that could not be read counts as one of 0, which would be blamed for much.
         check_stacks(&rules, problems);
@@ -129,10 +130,32 @@ fn check_same_operations(rules: &[Rule], problems: &mut Problems) {
     }
 }
 
-/// For two rules with the same operation. The operation, the limit, and the actor identify a counter.
+/// For two rules with the same operation; counters with a name are another matter.
 fn share_counters(one: &Rule, other: &Rule) -> bool {
-    let is_same_limit = matches!(one.quota, Quota::Limited(_)) && one.quota == other.quota;
-    is_same_limit && one.names_in_actors() == other.names_in_actors()
+    one.counter.is_none() && one.identity().is_some_and(|identity| other.identity() == Some(identity))
+}
+
+/// Concerns rules that count under the same name.
+fn check_counters(rules: &[Rule], problems: &mut Problems) {
+    let mut first: HashMap<&str, &Rule> = HashMap::new();
+    for rule in rules.iter().filter(|rule| rule.identity().is_some()) {
+        let Some(counter) = rule.counter.as_deref() else { continue };
+        let known = first.entry(counter).or_insert(rule);
+        if known.identity() != rule.identity() {
+            let what = format!(
+                "the rule on line {} keeps the counter {counter} by another algorithm, window, refill or actorField",
+                known.line
+            );
+            let fix = "let both differ in their credits alone, or give this rule a counter with another name";
+            problems.error(place(rule, &rule.to_string()), what, fix);
+        }
+    }
+    for (other, rule) in stacks::counted_twice(rules) {
+        let (Some(other), Some(rule)) = (rules.get(other), rules.get(rule)) else { continue };
+        let what = format!("a request may match this rule and the one on line {}, and both take from one counter", other.line);
+        let fix = "let no request match both, or give one of them a counter with another name";
+        problems.error(place(rule, &rule.to_string()), what, fix);
+    }
 }
 
 fn same_counters(kind: &str, other: &Rule, rule: &Rule) -> String {

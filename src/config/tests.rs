@@ -240,6 +240,7 @@ fn valid_rules() -> impl Strategy<Value = Vec<Rule>> {
         quota: settings.quota().unwrap(),
         actor_fields: actor_fields.into_iter().collect(),
         cost_field,
+        counter: None,
         match_policy: if canary { MatchPolicy::Canary } else { MatchPolicy::Stop },
         label: None,
         comment,
@@ -249,6 +250,8 @@ fn valid_rules() -> impl Strategy<Value = Vec<Rule>> {
         for (index, rule) in rules.iter_mut().enumerate() {
             rule.operation.push((format!("rule{index}"), Pattern::Any));
             rule.label = (index % 2 == 0).then(|| format!("label-{index}"));
+            let may_have_counter = rule.settings.algorithm() != Kind::SlidingLog;
+            rule.counter = (index % 3 == 0 && may_have_counter).then(|| format!("counter-{index}"));
         }
         let default = rules.last_mut().unwrap();
         default.operation.clear();

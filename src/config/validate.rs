@@ -25,12 +25,13 @@ pub(super) const REFILL_SECONDS: &str = "refillSeconds";
 pub(super) const BURST: &str = "burst";
 pub(super) const ACTOR_FIELD: &str = "actorField";
 pub(super) const COST_FIELD: &str = "costField";
+pub(super) const COUNTER: &str = "counter";
 pub(super) const MATCH_POLICY: &str = "matchPolicy";
 pub(super) const LABEL: &str = "label";
 pub(super) const COMMENT: &str = "comment";
 
 /// Every key that a rule may have.
-const KNOWN_KEYS: [&str; 15] = [
+const KNOWN_KEYS: [&str; 16] = [
     CREDIT_LIMIT,
     RESET_SECONDS,
     PER,
@@ -43,6 +44,7 @@ const KNOWN_KEYS: [&str; 15] = [
     BURST,
     ACTOR_FIELD,
     COST_FIELD,
+    COUNTER,
     MATCH_POLICY,
     LABEL,
     COMMENT,
@@ -68,6 +70,7 @@ pub(super) fn rule(raw: &RawRule, problems: &mut Problems) -> Option<Rule> {
         quota: checker.quota(settings),
         actor_fields: checker.actor_fields(),
         cost_field: checker.text(COST_FIELD),
+        counter: checker.counter(settings),
         match_policy: checker.match_policy(),
         label: checker.label(),
         comment: checker.text(COMMENT),
@@ -328,12 +331,35 @@ impl<'a> Checker<'a> {
     }
 
     fn label(&mut self) -> Option<String> {
-        let label = self.text(LABEL)?;
-        if label.len() > MAX_LABEL_LENGTH || !label.bytes().all(is_label_byte) {
-            let fix = format!("use at most {MAX_LABEL_LENGTH} letters, digits, `-` and `_`");
-            self.error(setting_line(self.raw, LABEL), format!("invalid label {label:?}"), fix);
+        self.name(LABEL)
+    }
+
+    /// The name of its counters, and whether they can have one.
+    fn counter(&mut self, settings: Settings) -> Option<String> {
+        let counter = self.name(COUNTER)?;
+        let line = setting_line(self.raw, COUNTER);
+        if settings.algorithm() == Kind::SlidingLog {
+            let what = format!("`{COUNTER}` keeps how much was used, and sliding-log counts by the time of each hit");
+            self.error(line, what, "set `algorithm = sliding-window`, or remove it");
         }
-        Some(label)
+        let place = Place { line, operation: Some(&self.raw.header) };
+        let what = format!("Button's Divvy 1.7.1 does not know `{COUNTER}`: to it, the rule's counters are its own");
+        self.problems.difference(place, what, "remove it if Button's Divvy reads the file, too");
+        if matches!(settings.quota(), Ok(Quota::Always { .. })) {
+            let what = format!("`{COUNTER}` has no effect: a rule that allows everything counts nothing");
+            self.problems.warning(place, what, "give the rule a limit, or remove it");
+        }
+        Some(counter)
+    }
+
+    /// A short text for people and for names of other things.
+    fn name(&mut self, key: &str) -> Option<String> {
+        let name = self.text(key)?;
+        if name.len() > MAX_LABEL_LENGTH || !name.bytes().all(is_label_byte) {
+            let fix = format!("use at most {MAX_LABEL_LENGTH} letters, digits, `-` and `_`");
+            self.error(setting_line(self.raw, key), format!("invalid {key} {name:?}"), fix);
+        }
+        Some(name)
     }
 
     fn operation(&mut self) -> Option<Vec<(String, Pattern)>> {

@@ -70,6 +70,7 @@ fn settings(rule: &Rule) -> impl Iterator<Item = (&'static str, Setting)> {
         (validate::BURST, numbers.burst.map(|credits| number(&credits))),
         (validate::ACTOR_FIELD, actor_field(rule)),
         (validate::COST_FIELD, text(&rule.cost_field)),
+        (validate::COUNTER, text(&rule.counter)),
         (validate::MATCH_POLICY, policy),
         (validate::LABEL, text(&rule.label)),
         (validate::COMMENT, text(&rule.comment)),

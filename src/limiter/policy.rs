@@ -1,6 +1,6 @@
 //! The rules with the bucket of each, ready to serve. What a request asks of them is not here.
 
-use crate::algorithm::Limit;
+use crate::algorithm::{Limit, Tally};
 use crate::calendar::Calendar;
 use crate::clock::Timestamp;
 use crate::metrics::{Metrics, RuleHits};
@@ -38,6 +38,17 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
+    fn new(rule: &Rule, limit: Limit, space: Space) -> Self {
+        let (limit, prefix) = match &rule.counter {
+            None => (limit, Prefix::new(space, rule.pairs(), &limit)),
+            Some(counter) => {
+                let refill = rule.settings.refill_credits;
+                (limit.counting(Tally::Used), Prefix::named(space, counter, &rule.actor_fields, &limit, refill))
+            }
+        };
+        Self { limit, calendar: rule.settings.calendar, prefix, actor: ActorFields::new(&rule.actor_fields) }
+    }
+
     /// Appends the key of the bucket that `operation` takes from.
     pub fn write_key(&self, operation: &Operation, out: &mut Vec<u8>) {
         out.extend_from_slice(self.prefix.as_bytes());
@@ -57,7 +68,7 @@ impl Policy {
     /// A rule with a label goes on counting in `metrics` where one with that label has counted before.
     pub fn new(rules: RuleSet, metrics: &Metrics, names: CounterNames) -> Self {
         let spaces = match names {
-            CounterNames::Usual => vec![Space::Rule; rules.rules().len()],
+            CounterNames::Usual => rules.rules().iter().map(usual_space).collect(),
             CounterNames::InSlots => slotted(rules.rules()),
         };
         let buckets = rules
@@ -65,12 +76,7 @@ impl Policy {
             .iter()
             .zip(spaces)
             .map(|(rule, space)| match rule.quota {
-                Quota::Limited(limit) => Some(Bucket {
-                    limit,
-                    calendar: rule.settings.calendar,
-                    prefix: Prefix::new(space, rule.pairs(), &limit),
-                    actor: ActorFields::new(&rule.actor_fields),
-                }),
+                Quota::Limited(limit) => Some(Bucket::new(rule, limit, space)),
                 Quota::Never | Quota::Always { .. } => None,
             })
             .collect();
@@ -90,12 +96,19 @@ impl Policy {
     }
 }
 
-/// Where the counters of each rule are, if those of stacks are to be in one slot.
+fn usual_space(rule: &Rule) -> Space {
+    if rule.counter.is_some() { Space::Named } else { Space::Rule }
+}
+
+/// Where the counters of each rule are, if those of stacks are to be in one slot. Counters with a name always are: some of
+/// the rules that share them may be in a stack, and others not.
 fn slotted(rules: &[Rule]) -> Vec<Space> {
-    let space = |(rule, can_stack): (&Rule, bool)| match rule.actor_fields.len() {
-        _ if !can_stack => Space::Rule,
-        0 | 1 => Space::SlotOfActor,
-        _ => Space::SlotOfFirstField,
+    let space = |(rule, can_stack): (&Rule, bool)| match (&rule.counter, rule.actor_fields.len()) {
+        (Some(_), 0 | 1) => Space::NamedInSlotOfActor,
+        (Some(_), _) => Space::NamedInSlotOfFirstField,
+        (None, _) if !can_stack => Space::Rule,
+        (None, 0 | 1) => Space::SlotOfActor,
+        (None, _) => Space::SlotOfFirstField,
     };
     rules.iter().zip(stacks::can_stack(rules)).map(space).collect()
 }

@@ -41,7 +41,7 @@ struct Gathering {
 }
 
 impl Gathered {
-    /// Adds an ask; returns its place. Costs of one counter add up.
+    /// Adds an ask; returns its place. Costs of one counter add up; of several limits on it, the lowest judges them.
     pub fn add(&mut self, limit: Limit, ask: Ask, at: Timestamp, write_key: impl FnOnce(&mut Vec<u8>)) -> usize {
         let start = self.keys.len();
         write_key(&mut self.keys);
@@ -50,6 +50,9 @@ impl Gathered {
         if let Some(place) = self.asks.iter().position(is_same) {
             if let Some(known) = self.asks.get_mut(place) {
                 known.ask = sum(known.ask, ask);
+                if limit.capacity() < known.limit.capacity() {
+                    known.limit = limit;
+                }
             }
             self.keys.truncate(start);
             return place;

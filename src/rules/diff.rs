@@ -2,17 +2,21 @@
 //!
 //! Rules are known by their operation. Where several have the same one (canaries may), those of the same match policy
 //! belong together, in their order. Whether counters go on is another question than which rule became which: it is
-//! decided by the buckets alone.
+//! decided by what identifies them alone.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 
-use super::{Quota, Rule};
+use super::Rule;
 
 /// One difference. Displays as a line, with the line of the rules file where it can be seen.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Change<'a> {
-    Added(&'a Rule),
+    /// Its counters may be known by their name.
+    Added {
+        rule: &'a Rule,
+        counters: Counters,
+    },
     Removed(&'a Rule),
     Changed {
         rule: &'a Rule,
@@ -34,7 +38,7 @@ pub struct SettingChange {
 /// What becomes of a changed rule's counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counters {
-    /// It has none.
+    /// It has none, or no others could have been its.
     None,
     GoOn,
     /// The limit became another, and it is part of a bucket's identity.
@@ -49,19 +53,21 @@ pub fn diff<'a>(old: &'a [Rule], new: &'a [Rule]) -> Vec<Change<'a>> {
     let removed = old.iter().enumerate().filter(|(index, _)| !kept.contains(index));
     let mut changes: Vec<_> = removed.map(|(_, rule)| Change::Removed(rule)).collect();
 
-    let buckets: HashSet<_> = old.iter().filter_map(bucket).collect();
+    let known: HashSet<_> = old.iter().filter_map(Rule::identity).collect();
+    let goes_on = |rule: &Rule| rule.identity().map(|identity| known.contains(&identity));
     let mut in_order = in_order(&origins);
     for (rule, origin) in new.iter().zip(&origins) {
         let Some(before) = origin.and_then(|origin| old.get(origin)) else {
-            changes.push(Change::Added(rule));
+            let counters = if goes_on(rule) == Some(true) { Counters::GoOn } else { Counters::None };
+            changes.push(Change::Added { rule, counters });
             continue;
         };
         let settings = changed_settings(before, rule);
         if !settings.is_empty() {
-            let counters = match bucket(rule) {
+            let counters = match goes_on(rule) {
                 None => Counters::None,
-                Some(bucket) if buckets.contains(&bucket) => Counters::GoOn,
-                Some(_) => Counters::StartAfresh,
+                Some(true) => Counters::GoOn,
+                Some(false) => Counters::StartAfresh,
             };
             changes.push(Change::Changed { rule, settings, counters });
         }
@@ -97,14 +103,6 @@ fn operation(rule: &Rule) -> Vec<(&str, &str)> {
     let mut pairs: Vec<_> = rule.pairs().collect();
     pairs.sort_unstable();
     pairs
-}
-
-/// What a rule's counters are found by, but for the actors' values; `None` when it has no counters.
-fn bucket(rule: &Rule) -> Option<impl Eq + std::hash::Hash> {
-    match rule.quota {
-        Quota::Limited(limit) => Some((operation(rule), limit, rule.names_in_actors())),
-        Quota::Never | Quota::Always { .. } => None,
-    }
 }
 
 /// A longest choice of old indexes that still come in their old order; the rules of the others have moved.
@@ -147,7 +145,9 @@ fn changed_settings(old: &Rule, new: &Rule) -> Vec<SettingChange> {
 impl fmt::Display for Change<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Added(rule) => write!(f, "line {}: added [{rule}] {}", rule.line, rule.summary()),
+            Self::Added { rule, counters } => {
+                write!(f, "line {}: added [{rule}] {}{counters}", rule.line, rule.summary())
+            }
             Self::Removed(rule) => write!(f, "removed [{rule}] {}", rule.summary()),
             Self::Moved(rule) => write!(f, "line {}: moved [{rule}]", rule.line),
             Self::Changed { rule, settings, counters } => {

@@ -8,6 +8,7 @@ mod cost;
 pub mod diff;
 pub mod explain;
 mod glob_index;
+mod identity;
 mod key;
 mod matcher;
 pub mod operation;
@@ -30,6 +31,7 @@ mod values;
 
 pub use actor::ActorFields;
 pub use cost::{BadCost, NO_COST_FIELD};
+pub use identity::{Identity, Rhythm};
 pub use key::Key;
 pub use operation::Operation;
 pub use pattern::{Glob, Pattern};

@@ -44,6 +44,8 @@ pub struct Rule {
     pub actor_fields: Vec<String>,
     /// The field that holds the cost of a request. `None`, or a request without it: 1. [`NO_COST_FIELD`]: always 1.
     pub cost_field: Option<String>,
+    /// Under which name what its actors have used is kept, so that other rules may share it and the limit may change.
+    pub counter: Option<String>,
     pub match_policy: MatchPolicy,
     /// A name for metrics, unique among the rules.
     pub label: Option<String>,
@@ -71,7 +73,7 @@ impl Rule {
         self.operation.iter().all(|(key, pattern)| operation.get(key).is_some_and(|value| pattern.matches(value)))
     }
 
-    /// What it grants, for people: `allows 10 in 60 s, by ip, at the cost in bytes`.
+    /// What it grants, for people: `allows 10 in 60 s, by ip, at the cost in bytes, from the counter usage`.
     pub fn summary(&self) -> String {
         let mut text = self.settings.to_string();
         if !self.actor_fields.is_empty() {
@@ -81,6 +83,9 @@ impl Rule {
             None => {}
             Some(NO_COST_FIELD) => text.push_str(", at a cost of 1 each"),
             Some(field) => text.push_str(&format!(", at the cost in {field}")),
+        }
+        if let Some(counter) = &self.counter {
+            text.push_str(&format!(", from the counter {counter}"));
         }
         text
     }
@@ -93,6 +98,7 @@ impl Rule {
         settings.extend(self.settings.described());
         settings.extend(optional("actorField", &self.actor_field()));
         settings.extend(optional("costField", &self.cost_field));
+        settings.extend(optional("counter", &self.counter));
         settings.push(("matchPolicy", self.match_policy.as_str().to_owned()));
         settings.extend(optional("label", &self.label));
         settings.extend(optional("comment", &self.comment));

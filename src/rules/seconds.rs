@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// A time in seconds. Exact: no floating point anywhere. Displays as a decimal number without superfluous zeros.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Seconds(pub Duration);
 
 impl Seconds {

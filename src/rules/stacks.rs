@@ -43,14 +43,32 @@ pub fn can_stack(rules: &[Rule]) -> Vec<bool> {
 
 /// The rules before this one with which it can be in a stack, by their indexes.
 fn partners(rules: &[Rule], index: usize) -> impl Iterator<Item = usize> {
-    let rule = rules.get(index).filter(|rule| rule.match_policy != MatchPolicy::Canary);
-    let earlier = rules.iter().enumerate().take(index).filter(|(_, rule)| rule.match_policy == MatchPolicy::And);
+    let is_canary = |index: usize| rules.get(index).is_some_and(|rule| rule.match_policy == MatchPolicy::Canary);
+    asked_before(rules, index).filter(move |earlier| !is_canary(index) && !is_canary(*earlier))
+}
+
+/// The rules before this one, by their indexes, that one request may match besides it.
+fn asked_before(rules: &[Rule], index: usize) -> impl Iterator<Item = usize> {
+    let rule = rules.get(index);
+    let earlier = rules.iter().enumerate().take(index).filter(|(_, rule)| rule.match_policy != MatchPolicy::Stop);
     let stops = rules.get(..index).unwrap_or_default().iter().filter(|rule| rule.match_policy == MatchPolicy::Stop);
     let stops: Vec<_> = stops.collect();
-    let can_stack = move |earlier: &Rule, rule: &Rule| {
+    let may_match_both = move |earlier: &Rule, rule: &Rule| {
         may_meet(earlier, rule) && !stops.iter().any(|stop| matches_all_of_both(stop, earlier, rule))
     };
-    earlier.filter(move |(_, earlier)| rule.is_some_and(|rule| can_stack(earlier, rule))).map(|(index, _)| index)
+    earlier.filter(move |(_, earlier)| rule.is_some_and(|rule| may_match_both(earlier, rule))).map(|(index, _)| index)
+}
+
+/// Two rules that count under one name, by their indexes, and that one request may match: it would be counted twice.
+pub fn counted_twice(rules: &[Rule]) -> Vec<(usize, usize)> {
+    let has_counter = |index: usize, counter: &str| {
+        rules.get(index).is_some_and(|rule| rule.counter.as_deref() == Some(counter) && rule.identity().is_some())
+    };
+    let twice = |(index, rule): (usize, &Rule)| {
+        let counter = rule.counter.as_deref().filter(|counter| has_counter(index, counter))?;
+        asked_before(rules, index).find(|earlier| has_counter(*earlier, counter)).map(|earlier| (earlier, index))
+    };
+    rules.iter().enumerate().filter_map(twice).collect()
 }
 
 /// Whether `stop` matches every request that both of the others match, as far as one of them alone says so for each key.
@@ -115,8 +133,10 @@ pub fn idle_rules(rules: &RuleSet) -> Vec<Idle> {
 /// Whether the one, which is asked whenever the other is, always denies first: its counters take all that the other's take,
 /// and it grants no more in the same time.
 fn covers((one, limit): (&Rule, &Limit), (other, other_limit): (&Rule, &Limit)) -> bool {
-    let takes_as_much =
-        one.cost_field == other.cost_field && one.actor_fields.iter().all(|field| other.actor_fields.contains(field));
+    // What is counted under a name, other rules may have used.
+    let takes_as_much = other.counter.is_none()
+        && one.cost_field == other.cost_field
+        && one.actor_fields.iter().all(|field| other.actor_fields.contains(field));
     let is_same_operation = one.operation.len() == other.operation.len()
         && one.operation.iter().all(|(key, pattern)| other.pattern(key) == Some(pattern));
     let begins_alike = is_same_operation && one.actor_fields.len() == other.actor_fields.len();

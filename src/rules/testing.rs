@@ -13,6 +13,7 @@ pub fn rule(header: &str) -> Rule {
         quota: Quota::Never,
         actor_fields: Vec::new(),
         cost_field: None,
+        counter: None,
         match_policy: MatchPolicy::Stop,
         label: None,
         comment: None,

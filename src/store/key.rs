@@ -7,14 +7,16 @@
 use std::borrow::Cow;
 use std::num::NonZeroU64;
 
-use crate::algorithm::{CalendarWindow, FixedWindow, LeakyBucket, Limit, SlidingLog, SlidingWindow, TokenBucket};
+use crate::algorithm::{
+    CalendarWindow, FixedWindow, LeakyBucket, Limit, SlidingLog, SlidingWindow, Tally, TokenBucket,
+};
 use crate::calendar::Calendar;
 
 /// Begins every key: the layout of keys and values. Another layout gets another number.
 const VERSION: u8 = 1;
 
-/// Who names the buckets. On disk the spaces 3 to 15 are reserved: for records of groups, reservations, leases, counters
-/// with names of their own, limits of single actors, and requests that may be repeated.
+/// Who names the buckets. On disk the spaces 4 to 15 are reserved: for records of groups, reservations, leases, limits of
+/// single actors, and requests that may be repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Space {
     /// A rule of the rules file: the name is its operation.
@@ -23,14 +25,32 @@ pub enum Space {
     TokenBucket = 1,
     /// A client that brings its own leaky bucket: likewise.
     Throttle = 2,
+    /// Counters with a name, which rules share: they count what was used, and their credits are no part of the key.
+    Named = 3,
     /// A rule that may be in a stack, in a Redis Cluster, never on disk: the bucket is in the slot of its actor,
     SlotOfActor = 16,
     /// or, when that is made of several fields, in that of the first field's value.
     SlotOfFirstField = 17,
+    /// Counters with a name, in a Redis Cluster: as those of rules.
+    NamedInSlotOfActor = 18,
+    NamedInSlotOfFirstField = 19,
 }
 
 impl Space {
-    const ALL: [Self; 5] = [Self::Rule, Self::TokenBucket, Self::Throttle, Self::SlotOfActor, Self::SlotOfFirstField];
+    const ALL: [Self; 8] = [
+        Self::Rule,
+        Self::TokenBucket,
+        Self::Throttle,
+        Self::Named,
+        Self::SlotOfActor,
+        Self::SlotOfFirstField,
+        Self::NamedInSlotOfActor,
+        Self::NamedInSlotOfFirstField,
+    ];
+
+    fn is_named(self) -> bool {
+        matches!(self, Self::Named | Self::NamedInSlotOfActor | Self::NamedInSlotOfFirstField)
+    }
 }
 
 /// Everything of a key but the actor.
@@ -44,6 +64,29 @@ impl Prefix {
         pairs.sort_unstable();
         let mut bytes = Vec::new();
         write_prefix(&mut bytes, space, &pairs, limit);
+        Self(bytes.into())
+    }
+
+    /// The prefix of the counters called `name`, which these fields make actors of. Of the limit, only what does not depend
+    /// on its credits is part of it; `refill` is how much a token bucket's refill brings, if not all of them.
+    ///
+    /// `space` is one of those of counters with names.
+    pub fn named(space: Space, name: &str, actor_fields: &[String], limit: &Limit, refill: Option<u64>) -> Self {
+        let fields = actor_fields.iter().map(|field| ("actorField", field.as_str()));
+        let pairs: Vec<_> = std::iter::once(("counter", name)).chain(fields).collect();
+        let mut bytes = Vec::new();
+        write_head(&mut bytes, space, &pairs, limit);
+        match limit {
+            Limit::CalendarWindow(limit) => write_calendar(&mut bytes, limit),
+            Limit::FixedWindow(limit) => write_number(&mut bytes, limit.window_ns.get()),
+            Limit::SlidingWindow(limit) => write_number(&mut bytes, limit.window_ns.get()),
+            Limit::SlidingLog(limit) => write_number(&mut bytes, limit.window_ns().get()),
+            Limit::TokenBucket(limit) => {
+                write_number(&mut bytes, refill.unwrap_or(0));
+                write_number(&mut bytes, limit.interval_ns.get());
+            }
+            Limit::LeakyBucket(limit) => write_number(&mut bytes, limit.period_ns.get()),
+        }
         Self(bytes.into())
     }
 
@@ -67,20 +110,11 @@ pub fn write_client_key(space: Space, limit: &Limit, key: &[u8], out: &mut Vec<u
 }
 
 fn write_prefix(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: &Limit) {
-    out.extend_from_slice(&[VERSION, algorithm_tag(limit), space as u8]);
-    write_number(out, pairs.len() as u64);
-    for (key, value) in pairs {
-        write_text(out, key);
-        write_text(out, value);
-    }
+    write_head(out, space, pairs, limit);
     let numbers: &[NonZeroU64] = match limit {
         Limit::CalendarWindow(limit) => {
             write_number(out, limit.credits.get());
-            // There is none only for a number that nobody gave out.
-            return write_text(
-                out,
-                &Calendar::of(limit.calendar).map(|calendar| calendar.to_string()).unwrap_or_default(),
-            );
+            return write_calendar(out, limit);
         }
         Limit::FixedWindow(limit) => &[limit.credits, limit.window_ns],
         Limit::SlidingWindow(limit) => &[limit.credits, limit.window_ns],
@@ -91,6 +125,21 @@ fn write_prefix(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: 
     for number in numbers {
         write_number(out, number.get());
     }
+}
+
+/// What stands before the limit.
+fn write_head(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: &Limit) {
+    out.extend_from_slice(&[VERSION, algorithm_tag(limit), space as u8]);
+    write_number(out, pairs.len() as u64);
+    for (key, value) in pairs {
+        write_text(out, key);
+        write_text(out, value);
+    }
+}
+
+fn write_calendar(out: &mut Vec<u8>, limit: &CalendarWindow) {
+    // There is none only for a number that nobody gave out.
+    write_text(out, &Calendar::of(limit.calendar).map(|calendar| calendar.to_string()).unwrap_or_default());
 }
 
 /// The byte that tells the algorithms apart on disk; never reuse one. 6 and 8 to 15 are reserved, 6 for concurrency.
@@ -139,9 +188,9 @@ impl Decoded<'_> {
     /// What decides about the bucket's slot in a Redis Cluster, where it shares one with others: a value of its actor.
     pub fn slot(&self) -> Option<Cow<'_, [u8]>> {
         match self.space {
-            Space::SlotOfActor => Some(Cow::Borrowed(self.actor)),
-            Space::SlotOfFirstField => Some(first_value(self.actor)),
-            Space::Rule | Space::TokenBucket | Space::Throttle => None,
+            Space::SlotOfActor | Space::NamedInSlotOfActor => Some(Cow::Borrowed(self.actor)),
+            Space::SlotOfFirstField | Space::NamedInSlotOfFirstField => Some(first_value(self.actor)),
+            Space::Rule | Space::TokenBucket | Space::Throttle | Space::Named => None,
         }
     }
 }
@@ -175,7 +224,8 @@ fn read_string<'a>(from: &mut &'a [u8]) -> Cow<'a, [u8]> {
     Cow::Owned(string)
 }
 
-/// A key without its actor, and the limit in it; `None` when this module did not write it.
+/// A key without its actor, and the limit in it, which of a counter with a name tells no more than what its states are;
+/// `None` when this module did not write it.
 pub fn split_limit(key: &[u8]) -> Option<(&[u8], Limit)> {
     let (_, limit, actor) = read(key, |_, _| ())?;
     Some((key.strip_suffix(actor)?, limit))
@@ -189,21 +239,48 @@ fn read<'a>(key: &'a [u8], mut pair: impl FnMut(&'a str, &'a str)) -> Option<(Sp
     for _ in 0..read_number(&mut rest)? {
         pair(read_text(&mut rest)?, read_text(&mut rest)?);
     }
-    if *algorithm == 7 {
-        let credits = read_number(&mut rest)?;
-        let calendar = Calendar::parse(read_text(&mut rest)?)?;
-        return Some((space, Limit::CalendarWindow(CalendarWindow::new(credits, calendar.id()).ok()?), rest));
+    let limit = match space.is_named() {
+        true => read_rhythm(*algorithm, &mut rest)?.counting(Tally::Used),
+        false => read_limit(*algorithm, &mut rest)?,
+    };
+    Some((space, limit, rest))
+}
+
+fn read_limit(algorithm: u8, rest: &mut &[u8]) -> Option<Limit> {
+    if algorithm == 7 {
+        let credits = read_number(rest)?;
+        return read_calendar(credits, rest);
     }
-    let mut number = || read_number(&mut rest);
-    let limit = match algorithm {
+    let mut number = || read_number(rest);
+    Some(match algorithm {
         1 => Limit::FixedWindow(FixedWindow::new(number()?, number()?).ok()?),
         2 => Limit::SlidingWindow(SlidingWindow::new(number()?, number()?).ok()?),
         3 => Limit::SlidingLog(SlidingLog::new(number()?, number()?).ok()?),
         4 => Limit::TokenBucket(TokenBucket::new(number()?, number()?, number()?).ok()?),
         5 => Limit::LeakyBucket(LeakyBucket::new(number()?, number()?, number()?).ok()?),
         _ => return None,
-    };
-    Some((space, limit, rest))
+    })
+}
+
+/// A limit of one credit, which nothing but what it counts is known of.
+fn read_rhythm(algorithm: u8, rest: &mut &[u8]) -> Option<Limit> {
+    if algorithm == 7 {
+        return read_calendar(1, rest);
+    }
+    let mut number = || read_number(rest);
+    Some(match algorithm {
+        1 => Limit::FixedWindow(FixedWindow::new(1, number()?).ok()?),
+        2 => Limit::SlidingWindow(SlidingWindow::new(1, number()?).ok()?),
+        3 => Limit::SlidingLog(SlidingLog::new(1, number()?).ok()?),
+        4 => Limit::TokenBucket(TokenBucket::new(1, number()?.max(1), number()?).ok()?),
+        5 => Limit::LeakyBucket(LeakyBucket::new(1, 1, number()?).ok()?),
+        _ => return None,
+    })
+}
+
+fn read_calendar(credits: u64, rest: &mut &[u8]) -> Option<Limit> {
+    let calendar = Calendar::parse(read_text(rest)?)?;
+    Some(Limit::CalendarWindow(CalendarWindow::new(credits, calendar.id()).ok()?))
 }
 
 fn read_text<'a>(from: &mut &'a [u8]) -> Option<&'a str> {

@@ -124,7 +124,7 @@ fn log_problems(loaded: &Result<Loaded, Report>) {
 fn log_changes(file: &path::Display<'_>, changes: &[Change<'_>]) {
     let count = |kind: fn(&Change<'_>) -> bool| changes.iter().filter(|change| kind(change)).count();
     tracing::info!(
-        added = count(|change| matches!(change, Change::Added(_))),
+        added = count(|change| matches!(change, Change::Added { .. })),
         removed = count(|change| matches!(change, Change::Removed(_))),
         changed = count(|change| matches!(change, Change::Changed { .. })),
         start_afresh = count(|change| matches!(change, Change::Changed { counters: Counters::StartAfresh, .. })),

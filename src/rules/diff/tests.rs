@@ -91,13 +91,13 @@ proptest! {
     fn every_rule_is_accounted_for(old in rules_strategy(20), new in rules_strategy(20)) {
         let changes = diff(&old, &new);
         let count = |kind: fn(&Change) -> bool| changes.iter().filter(|change| kind(change)).count();
-        let (added, removed) = (count(|c| matches!(c, Change::Added(_))), count(|c| matches!(c, Change::Removed(_))));
+        let (added, removed) = (count(|c| matches!(c, Change::Added { .. })), count(|c| matches!(c, Change::Removed(_))));
         prop_assert_eq!(old.len() + added, new.len() + removed);
         // As many rules of an operation come and go as there are more or fewer of it.
         for rule in old.iter().chain(&new) {
             let of = |rules: &[Rule]| rules.iter().filter(|other| operation(other) == operation(rule)).count();
             let both = changes.iter().filter_map(|change| match change {
-                Change::Added(rule) | Change::Removed(rule) => Some(operation(rule)),
+                Change::Added { rule, .. } | Change::Removed(rule) => Some(operation(rule)),
                 _ => None,
             });
             prop_assert_eq!(both.filter(|other| *other == operation(rule)).count(), of(&old).abs_diff(of(&new)));
@@ -113,7 +113,7 @@ proptest! {
             Change::Moved(_) => true,
             // Of several rules with one operation, a canary may have become the stop rule.
             Change::Changed { settings, .. } => settings.iter().all(|change| change.name == "matchPolicy"),
-            Change::Added(_) | Change::Removed(_) => false,
+            Change::Added { .. } | Change::Removed(_) => false,
         };
         prop_assert!(changes.iter().all(expected), "{:?}", changes);
         prop_assert_eq!(changes.is_empty(), old.iter().eq(new.iter()));
