@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use divvy::algorithm::{
-    Ask, CalendarWindow, FixedWindow, LeakyBucket, Limit, Outcome, SlidingLog, SlidingWindow, State, TokenBucket,
+    Ask, CalendarWindow, FixedWindow, LeakyBucket, Limit, Outcome, SlidingLog, SlidingWindow, State, Tally, TokenBucket,
 };
 use divvy::calendar::{Calendar, Unit, time_of_day};
 use divvy::clock::{Clock, Timestamp};
@@ -80,7 +80,9 @@ impl Opened {
             for (key, limit, action) in *group {
                 batch.push(dated(*limit, now), *action, now, |out| match self.buckets {
                     Buckets::ByPassedTime => out.extend_from_slice(key.as_bytes()),
-                    Buckets::OfRules => Prefix::new(Space::Rule, [("suite", "conformance")], limit).write_key(key, out),
+                    Buckets::OfRules => {
+                        Prefix::new(Space::Rule, [("suite", "conformance")], &named_by(*limit)).write_key(key, out);
+                    }
                 });
             }
             batch.group(first);
@@ -169,8 +171,7 @@ pub fn wait<T>(future: impl Future<Output = T>) -> T {
 }
 
 pub fn limit(credits: u64, seconds: u64) -> Limit {
-    let positive = |number| NonZeroU64::new(number).unwrap();
-    Limit::FixedWindow(FixedWindow::new(credits, seconds * SECOND).expect("positive numbers"))
+    Limit::FixedWindow(FixedWindow::new(credits, seconds * SECOND).unwrap())
 }
 
 fn calendar(credits: u64, unit: Unit, zone: &str, reset_at: &str) -> Limit {
@@ -184,9 +185,32 @@ fn dated(limit: Limit, now: Timestamp) -> Limit {
     Limit::CalendarWindow(Calendar::of(window.calendar).unwrap().dated(window, now))
 }
 
+/// The same limit with so many credits, on the same counters.
+fn resized(limit: Limit, credits: u64) -> Limit {
+    let credits = NonZeroU64::new(credits).unwrap();
+    match limit {
+        Limit::FixedWindow(window) => Limit::FixedWindow(FixedWindow { credits, ..window }),
+        Limit::CalendarWindow(window) => Limit::CalendarWindow(CalendarWindow { credits, ..window }),
+        Limit::SlidingWindow(window) => Limit::SlidingWindow(SlidingWindow { credits, ..window }),
+        Limit::SlidingLog(log) => {
+            Limit::SlidingLog(SlidingLog::new(credits.get(), log.window_ns().get()).unwrap())
+        }
+        Limit::TokenBucket(bucket) => Limit::TokenBucket(TokenBucket { capacity: credits, ..bucket }),
+        Limit::LeakyBucket(bucket) => Limit::LeakyBucket(LeakyBucket { capacity: credits, ..bucket }),
+    }
+}
+
+/// The limit in the names of its counters, whatever it has become since.
+fn named_by(limit: Limit) -> Limit {
+    match limit.tally() {
+        Tally::LeftOf(credits) => resized(limit, credits.get()),
+        Tally::Used => resized(limit, 1),
+    }
+}
+
 /// Limits of every algorithm: of some two, to tell one's buckets from the other's. Windows that Redis ends do not end
 /// during a test.
-fn limits(buckets: Buckets) -> [Limit; 9] {
+fn limits(buckets: Buckets) -> [Limit; 11] {
     let windows = match buckets {
         Buckets::ByPassedTime => [limit(5, 60), limit(3, 10)],
         Buckets::OfRules => [limit(5, 6000), limit(3, 1000)],
@@ -202,6 +226,9 @@ fn limits(buckets: Buckets) -> [Limit; 9] {
         // Its days begin twenty seconds after the tests' time.
         calendar(5, Unit::Minute, "UTC", "00:00"),
         calendar(5, Unit::Day, "Asia/Kathmandu", "12:52"),
+        // They count what was used.
+        calendar(6, Unit::Minute, "UTC", "00:00").counting(Tally::Used),
+        Limit::TokenBucket(TokenBucket::new(5, 2, 20 * SECOND).unwrap()).counting(Tally::Used),
     ]
 }
 
@@ -322,7 +349,8 @@ fn any_sequence_agrees_with_the_algorithms_alone(open: &dyn Fn() -> Opened) {
     ];
     // Two buckets a limit, so that all cases together stay below the number at which memory drops full ones: that would
     // shift the refills of drained token buckets, which the model does not know of.
-    let actions = prop::collection::vec((0u8..2, 0..limits(opened.buckets).len(), action), 1..24);
+    let which = (0..limits(opened.buckets).len(), prop::option::weighted(0.3, 1u64..12));
+    let actions = prop::collection::vec((0u8..2, which, action), 1..24);
     let batches = prop::collection::vec((0u64..40, actions), 1..12);
     let runtime = Runtime::new().unwrap();
     let cases = AtomicU64::new(0);
@@ -334,8 +362,11 @@ fn any_sequence_agrees_with_the_algorithms_alone(open: &dyn Fn() -> Opened) {
             now = now.plus(opened.later(pause) * SECOND);
             let named: Vec<_> = actions
                 .iter()
-                .map(|(key, which, action)| {
-                    (format!("{case}:{key}:{which}"), limits(opened.buckets)[*which], *action)
+                .map(|(key, (which, credits), action)| {
+                    // A limit may change around a counter.
+                    let limit = limits(opened.buckets)[*which];
+                    let limit = credits.map_or(limit, |credits| resized(limit, credits));
+                    (format!("{case}:{key}:{which}"), limit, *action)
                 })
                 .collect();
             let borrowed: Vec<_> = named.iter().map(|(key, limit, action)| (key.as_str(), *limit, *action)).collect();
@@ -455,7 +486,7 @@ fn concurrent_groups_take_from_all_buckets_or_from_none(opened: Opened) {
 }
 
 fn closing_keeps_what_was_counted(opened: Opened) {
-    let keys = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+    let keys = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"];
     let limits = limits(opened.buckets);
     let ask = |action| keys.into_iter().zip(limits).map(|(key, limit)| (key, limit, action)).collect::<Vec<_>>();
     wait(async {

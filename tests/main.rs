@@ -64,6 +64,7 @@ mod full {
     pub mod ops;
     pub mod original_rules;
     pub mod packaging;
+    pub mod plans;
     pub mod power;
     pub mod recipes;
     pub mod redis;

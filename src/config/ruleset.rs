@@ -24,9 +24,9 @@ pub(super) fn compile(document: &Document, problems: &mut Problems) -> Option<Ru
     };
     check_reachability(&rules, problems);
     check_same_operations(rules.rules(), problems);
-    check_counters(rules.rules(), problems);
     if !problems.has_errors() {
         // A limit that could not be read counts as one of 0, which would be blamed for much.
+        check_counters(rules.rules(), problems);
         check_stacks(&rules, problems);
     }
     Some(rules)

@@ -364,3 +364,61 @@ fn a_window_by_the_calendar_says_what_is_wrong_with_it() {
         );
     }
 }
+
+#[test]
+fn counters_with_a_name_say_what_is_wrong_with_them() {
+    let plan = |plan: &str, settings: &str| {
+        format!("[plan={plan} user=*]\nlabel = {plan}\nactorField = user\ncounter = usage\n{settings}\n\n")
+    };
+    let said = |rules: &[String]| {
+        said_about(&format!("{}[default]\ncreditLimit = 0\n", rules.concat()), "rules.ini")
+    };
+    let free = plan("free", "creditLimit = 10\nresetSeconds = 60");
+    for other in ["creditLimit = 20\nper = 1m", "creditLimit = 0"] {
+        assert_eq!(said(&[free.clone(), plan("pro", other)]), "");
+    }
+    for (settings, line, expected) in [
+        ("creditLimit = 20\nresetSeconds = 61", 8, "keeps the counter usage by another algorithm, window, refill or actorField"),
+        ("creditLimit = 20\nwindow = minute", 8, "keeps the counter usage by another algorithm"),
+        ("creditLimit = 20\nresetSeconds = 60\nalgorithm = sliding-window", 8, "keeps the counter usage by another"),
+        (
+            "creditLimit = 20\nresetSeconds = 60\nalgorithm = sliding-log",
+            11,
+            "`counter` keeps how much was used, and sliding-log counts by the time of each hit; set `algorithm = \
+             sliding-window`, or remove it",
+        ),
+        ("creditLimit = 20\nresetSeconds = 0", 11, "`counter` has no effect"),
+    ] {
+        let said = said(&[free.clone(), plan("pro", settings)]);
+        assert!(said.contains(&format!("rules.ini:{line}: [plan=pro user=*] ")), "{settings}: {said}");
+        assert!(said.contains(expected) && !said.trim_end().contains('\n'), "{settings}: {said}");
+    }
+    let tokens = |plan_name, more: &str| plan(plan_name, &format!("algorithm = token-bucket\nresetSeconds = 60\n{more}"));
+    assert_eq!(said(&[tokens("free", "creditLimit = 10"), tokens("pro", "creditLimit = 20")]), "");
+    let other_refill = said(&[tokens("free", "creditLimit = 10"), tokens("pro", "creditLimit = 20\nrefillCredits = 5")]);
+    assert!(other_refill.contains("by another algorithm, window, refill"), "{other_refill}");
+    assert!(said(&[free.replace("usage", "a b")]).contains("invalid counter \"a b\""));
+}
+
+#[test]
+fn a_request_is_not_counted_twice_under_one_name() {
+    let rule = |header: &str, more: &str| {
+        format!("[{header}]\ncreditLimit = 10\nper = 1m\nactorField = user\ncounter = usage\n{more}\n\n")
+    };
+    let said = |rules: &[String]| {
+        said_about(&format!("{}[default]\ncreditLimit = 0\n", rules.concat()), "rules.ini")
+    };
+    for policy in ["matchPolicy = and", "matchPolicy = canary"] {
+        let twice = said(&[rule("user=* a=1", policy), rule("user=* b=1", "")]);
+        assert!(
+            twice.contains(
+                "error: rules.ini:8: [user=* b=1] a request may match this rule and the one on line 1, and both take \
+                 from one counter; let no request match both"
+            ),
+            "{twice}"
+        );
+        let never = said(&[rule("user=* a=1", policy), rule("user=* a=2", "")]);
+        assert!(!never.contains("from one counter"), "{never}");
+    }
+    assert_eq!(said(&[rule("user=* a=1", ""), rule("user=*", "")]), "");
+}

@@ -355,11 +355,12 @@ fn hit_when(limiter: &Limiter, pairs: &str, second: u64) -> (bool, u64, u64) {
     (allowed, credit, crate::clock::ceil_seconds(reset_ns))
 }
 
+// Midnight in Berlin, 1 November 2026.
+const MIDNIGHT: u64 = 1_793_487_600;
+const DAY: u64 = 86_400;
+
 #[test]
 fn days_and_months_begin_at_midnight_in_their_zone() {
-    // Midnight in Berlin, 1 November 2026.
-    const MIDNIGHT: u64 = 1_793_487_600;
-    const DAY: u64 = 86_400;
     let limiter = limiter_of(BY_THE_CALENDAR);
     for (second, day, month) in [
         (MIDNIGHT - 60, (true, 1, 60), (true, 2, 60)),
@@ -381,4 +382,30 @@ fn days_and_months_begin_at_midnight_in_their_zone() {
     // The clocks go back in that night: the day has 25 hours.
     let sunday = limiter_of(BY_THE_CALENDAR);
     assert_eq!(hit_when(&sunday, "api=day", MIDNIGHT - 7 * DAY - 3600), (true, 1, 25 * 3600));
+}
+
+#[test]
+fn a_stack_of_a_minute_and_a_month_goes_through_midnight() {
+    let limiter = limiter_of(
+        "[user=*]\ncreditLimit = 2\nwindow = minute\nmatchPolicy = and\nactorField = user
+        [user=*]\ncreditLimit = 5\nwindow = month\ntimezone = Europe/Berlin\nactorField = user
+        [default]\ncreditLimit = 0",
+    );
+    let month = |second| MIDNIGHT + 30 * DAY - second;
+    for (second, answer) in [
+        (MIDNIGHT - 30, (true, 1, 30)),
+        (MIDNIGHT - 20, (true, 0, 20)),
+        // Denied by the minute: the month keeps its three.
+        (MIDNIGHT - 10, (false, 0, 10)),
+        (MIDNIGHT, (true, 1, 60)),
+        (MIDNIGHT + 1, (true, 0, 59)),
+        (MIDNIGHT + 2, (false, 0, 58)),
+        // Two of five are less in proportion than one of two.
+        (MIDNIGHT + 60, (true, 2, month(MIDNIGHT + 60))),
+        (MIDNIGHT + 61, (true, 0, 59)),
+        (MIDNIGHT + 120, (true, 0, month(MIDNIGHT + 120))),
+        (MIDNIGHT + 180, (false, 0, month(MIDNIGHT + 180))),
+    ] {
+        assert_eq!(hit_when(&limiter, "user=a", second), answer, "{} s after midnight", second as i64 - MIDNIGHT as i64);
+    }
 }

@@ -345,6 +345,39 @@ mod tests {
     }
 
     #[test]
+    fn a_counter_with_a_name_has_the_same_key_under_every_limit_of_its_rhythm() {
+        let fields = ["user".to_owned()];
+        let key = |limit: Limit, refill| {
+            let mut key = Vec::new();
+            Prefix::named(Space::Named, "usage", &fields, &limit, refill).write_key("a", &mut key);
+            let decoded = decode(&key).unwrap();
+            assert_eq!((decoded.space, decoded.actor), (Space::Named, b"a".as_slice()));
+            let (prefix, read) = split_limit(&key).unwrap();
+            assert_eq!((prefix, read.kind(), read.tally()), (&key[..key.len() - 1], limit.kind(), Tally::Used));
+            key
+        };
+        let fixed = |credits, nanos| Limit::FixedWindow(FixedWindow::new(credits, nanos).unwrap());
+        let sliding = |credits, nanos| Limit::SlidingWindow(SlidingWindow::new(credits, nanos).unwrap());
+        let tokens = |credits, nanos| Limit::TokenBucket(TokenBucket::new(credits, credits, nanos).unwrap());
+        let leaky = |capacity, count, nanos| Limit::LeakyBucket(LeakyBucket::new(capacity, count, nanos).unwrap());
+        assert_eq!(key(fixed(5, 60), None), key(fixed(6, 60), None));
+        assert_eq!(key(sliding(5, 60), None), key(sliding(6, 60), None));
+        assert_eq!(key(tokens(5, 60), None), key(tokens(6, 60), None), "a refill brings all of them");
+        assert_eq!(key(leaky(5, 5, 60), None), key(leaky(7, 6, 60), None));
+        let keys = [
+            key(fixed(5, 60), None),
+            key(fixed(5, 61), None),
+            key(sliding(5, 60), None),
+            key(tokens(5, 60), None),
+            key(tokens(5, 60), Some(5)),
+            key(tokens(5, 61), None),
+            key(leaky(5, 5, 60), None),
+        ];
+        let different: std::collections::HashSet<_> = keys.iter().collect();
+        assert_eq!(different.len(), keys.len());
+    }
+
+    #[test]
     fn a_client_s_bucket_is_no_rule_s_and_no_other_space_s() {
         let limit = Limit::LeakyBucket(LeakyBucket::new(9, 4, 70).unwrap());
         let mut rule = Vec::new();

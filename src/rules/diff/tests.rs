@@ -58,6 +58,31 @@ fn counters_start_afresh_where_the_limit_changed_and_go_on_otherwise() {
 }
 
 #[test]
+fn counters_with_a_name_go_on_whatever_becomes_of_the_rules() {
+    let named = |header: &str, credits, counter: &str| Rule { counter: Some(counter.into()), ..limited(header, credits) };
+    let old = [named("plan=a", 5, "usage"), rule("")];
+    let changed = |new: Rule| shown(&old, &[new, rule("")]);
+    assert_eq!(
+        changed(named("plan=a", 6, "usage")),
+        ["line 1: changed [plan=a] creditLimit from 5 to 6; its counters go on"]
+    );
+    assert_eq!(
+        changed(named("plan=b", 6, "usage")),
+        [
+            "removed [plan=a] allows 5 in 60 s, from the counter usage",
+            "line 1: added [plan=b] allows 6 in 60 s, from the counter usage; its counters go on",
+        ]
+    );
+    assert_eq!(
+        changed(named("plan=a", 5, "other")),
+        ["line 1: changed [plan=a] counter from usage to other; its counters start afresh"]
+    );
+    let weekly = Settings { reset_seconds: Seconds::whole(61), ..old[0].settings };
+    let weekly = Rule { settings: weekly, quota: weekly.quota().unwrap(), ..old[0].clone() };
+    assert_eq!(changed(weekly), ["line 1: changed [plan=a] resetSeconds from 60 to 61; its counters start afresh"]);
+}
+
+#[test]
 fn a_rule_that_counts_nothing_has_no_counters_to_tell_of() {
     let old = [limited("a=1", 5), rule("")];
     let shown = shown(&old, &[rule("a=1"), rule("")]);

@@ -13,7 +13,7 @@ pub(super) enum Asked {
     Together(Together),
 }
 
-/// Groups, and what else is asked of their buckets, in the batch's order.
+/// Groups, or actions under several limits, and what else is asked of their buckets, in the batch's order.
 #[derive(Default)]
 pub(super) struct Together {
     /// Each is a group, one action on each of several buckets, or a single action.
@@ -34,6 +34,7 @@ impl Asked {
 }
 
 /// The actions on one bucket.
+#[derive(Clone)]
 pub(super) struct Actions {
     /// The bucket's key in Redis.
     pub key: Vec<u8>,
@@ -67,15 +68,16 @@ pub(super) fn asked_by(batch: &Batch) -> Vec<Asked> {
         // As most batches are that are not pipelined: there is nothing to find again.
         return vec![Asked::OfOne(actions(0, batch.key(entry), entry))];
     }
-    if !batch.has_groups() {
-        return by_bucket(batch.units(0).flat_map(|unit| members(unit)));
+    let without_groups = if batch.has_groups() { None } else { by_bucket(batch.units(0).flat_map(members)) };
+    if let Some(asked) = without_groups {
+        return asked;
     }
     let mut asked = Vec::new();
     for steps in connected(batch) {
-        if steps.iter().all(|step| step.len() == 1) {
-            asked.extend(by_bucket(steps.into_iter().flatten()));
-        } else {
-            asked.extend(in_calls(steps).map(Asked::Together));
+        let singles = steps.iter().map(|step| if let [single] = step.as_slice() { Some(single.clone()) } else { None });
+        match singles.collect::<Option<Vec<_>>>().and_then(|singles| by_bucket(singles.into_iter())) {
+            Some(by_bucket) => asked.extend(by_bucket),
+            None => asked.extend(in_calls(steps).map(Asked::Together)),
         }
     }
     asked
@@ -85,12 +87,14 @@ fn members(unit: Unit<'_>) -> Vec<Actions> {
     unit.members().map(|(index, key, entry)| actions(index, key, entry)).collect()
 }
 
-/// All actions on one bucket are one call, in the order in which buckets are named first.
-fn by_bucket(actions: impl Iterator<Item = Actions>) -> Vec<Asked> {
+/// All actions on one bucket are one call, in the order in which buckets are named first; `None` when one is asked under two
+/// limits, of which a script knows one.
+fn by_bucket(actions: impl Iterator<Item = Actions>) -> Option<Vec<Asked>> {
     let mut by_bucket: Vec<Actions> = Vec::new();
     let mut places: Places = HashMap::default();
     for new in actions {
         match places.get(&new.key).and_then(|place| by_bucket.get_mut(*place)) {
+            Some(known) if known.limit != new.limit => return None,
             Some(known) => known.indices.extend(new.indices),
             None => {
                 places.insert(new.key.clone(), by_bucket.len());
@@ -98,7 +102,7 @@ fn by_bucket(actions: impl Iterator<Item = Actions>) -> Vec<Asked> {
             }
         }
     }
-    by_bucket.into_iter().map(Asked::OfOne).collect()
+    Some(by_bucket.into_iter().map(Asked::OfOne).collect())
 }
 
 /// The batch's units, those together that have buckets in common, directly or by others.
@@ -201,6 +205,18 @@ mod tests {
         assert_eq!(calls(&["a", "ab", "c", "b", "c"]), [(vec![0, 1, 2, 4], true), (vec![3, 5], false)]);
         assert_eq!(calls(&["ab", "cd", "e"]), [(vec![0, 1], true), (vec![2, 3], true), (vec![4], false)]);
         assert_eq!(calls(&["ab", "cd", "bc", "a"]), [(vec![0, 1, 2, 3, 4, 5, 6], true)]);
+    }
+
+    #[test]
+    fn a_bucket_that_is_asked_under_two_limits_is_asked_step_by_step() {
+        let mut batch = Batch::default();
+        for (bucket, credits) in [(b'a', 1), (b'b', 1), (b'a', 2), (b'a', 1), (b'b', 1)] {
+            let limit = window(credits, 1).counting(window(1, 1).tally());
+            batch.push(limit, TAKE, Timestamp::EPOCH, |key| key.push(bucket));
+        }
+        let told = |asked: Asked| (asked.indices().collect::<Vec<_>>(), matches!(asked, Asked::Together(_)));
+        let calls: Vec<_> = asked_by(&batch).into_iter().map(told).collect();
+        assert_eq!(calls, [(vec![0, 2, 3], true), (vec![1, 4], false)]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use siphasher::sip128::SipHasher13;
 
-use crate::algorithm::{FixedWindow, Limit};
+use crate::algorithm::{FixedWindow, Limit, Tally};
 use crate::clock::NANOS_PER_SECOND;
 use crate::store::key::{self, Decoded, Space};
 
@@ -97,10 +97,11 @@ fn in_utf16_order<'a>(pairs: &'a [(&'a str, &'a str)]) -> Cow<'a, [(&'a str, &'a
     Cow::Owned(sorted)
 }
 
-/// `:<creditLimit>:<resetSeconds>`
+/// `:<creditLimit>:<resetSeconds>`, the limit being the rule's own: the window is the same when an actor has another one.
 fn write_numbers(window: &FixedWindow, name: &mut Vec<u8>) {
+    let credits = if let Tally::LeftOf(credits) = window.tally { credits } else { window.credits };
     name.push(b':');
-    name.extend_from_slice(itoa::Buffer::new().format(window.credits.get()).as_bytes());
+    name.extend_from_slice(itoa::Buffer::new().format(credits.get()).as_bytes());
     name.push(b':');
     write_seconds(window, name);
 }
