@@ -4,10 +4,12 @@
 //! store decides, and the outcomes become verdicts and are counted. Nothing here knows a protocol or a socket, and
 //! decisions go by the time at which the batch began.
 
+mod actor_limits;
 mod answering;
 mod asking;
 mod count;
 pub mod counters;
+pub mod limits;
 mod policy;
 mod together;
 
@@ -18,6 +20,7 @@ use arc_swap::ArcSwapOption;
 
 pub use self::answering::Standing;
 use self::asking::hit;
+use self::limits::{DEFAULT_MAX_ACTOR_LIMITS, Limits};
 pub use self::policy::{CounterNames, Policy};
 pub use self::together::MAX_TOGETHER;
 use self::together::{Gathered, Set};
@@ -87,12 +90,29 @@ pub struct Limiter {
     store: Backend,
     clock: Clock,
     metrics: Arc<Metrics>,
+    limits: Limits,
 }
 
 impl Limiter {
     /// Without a policy only requests that carry their own limit are answered.
     pub fn new(policy: Option<Policy>, store: Backend, clock: Clock, metrics: Arc<Metrics>) -> Self {
-        Self { policy: ArcSwapOption::new(policy.map(Arc::new)), store, clock, metrics }
+        Self::with_limits(policy, store, clock, metrics, DEFAULT_MAX_ACTOR_LIMITS)
+    }
+
+    /// As [`Limiter::new`], with up to `max_limits` limits of single actors.
+    pub fn with_limits(
+        policy: Option<Policy>,
+        store: Backend,
+        clock: Clock,
+        metrics: Arc<Metrics>,
+        max_limits: usize,
+    ) -> Self {
+        let limits = Limits::new(max_limits);
+        let limiter = Self { policy: ArcSwapOption::empty(), store, clock, metrics, limits };
+        if let Some(policy) = policy {
+            limiter.replace_policy(policy);
+        }
+        limiter
     }
 
     pub fn policy(&self) -> Option<Arc<Policy>> {
@@ -100,7 +120,8 @@ impl Limiter {
     }
 
     /// Puts `policy` in force for every batch that begins from now on; those under way keep the one they began with.
-    pub fn replace_policy(&self, policy: Policy) {
+    pub fn replace_policy(&self, mut policy: Policy) {
+        policy.know(self.limits.memory());
         self.policy.store(Some(Arc::new(policy)));
     }
 
@@ -126,7 +147,9 @@ impl Limiter {
 
     /// What the store measures about itself. It may take the time of a few system calls.
     pub fn store_metrics(&self) -> Vec<Metric> {
-        self.store.metrics()
+        let mut metrics = self.store.metrics();
+        metrics.extend(self.limits_metrics());
+        metrics
     }
 
     pub fn now(&self) -> Timestamp {
@@ -290,11 +313,16 @@ impl Requests {
     /// [`Requests::push_at_cost`]. [`Requests::outcome`] has its answer.
     pub fn push_limited(&mut self, operation: &Operation, limit: Limit, cost: u64) {
         let prefix = Prefix::new(Space::Rule, operation.iter(), &limit);
-        let (now, write_key) = (self.batch.now(), |key: &mut Vec<u8>| prefix.write_key("", key));
-        self.asked.push(match &mut self.together {
-            Some(gathered) => Asked::GatheredBucket(gathered.add(limit, hit(cost), now, write_key)),
-            None => Asked::Bucket(self.batch.push(limit, Action::Ask(hit(cost)), now, write_key)),
-        });
+        let now = self.batch.now();
+        let write_key = |key: &mut Vec<u8>| {
+            prefix.write_key("", key);
+            Some(limit)
+        };
+        let asked = match &mut self.together {
+            Some(gathered) => gathered.add(hit(cost), now, write_key).map(Asked::GatheredBucket),
+            None => self.batch.push_if(Action::Ask(hit(cost)), now, write_key).map(Asked::Bucket),
+        };
+        self.asked.extend(asked);
     }
 
     /// The first request that is refused already, before the batch is applied, and why.

@@ -24,7 +24,7 @@ pub fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     let operation: Operation = args.operation.iter().map(Pair::as_strs).collect();
     let Some(rules) = rules_file::load(&args.config)? else { return Ok(ExitCode::FAILURE) };
     let mut out = io::stdout().lock();
-    write!(out, "{}", explain::explain(&rules, &operation))?;
+    write!(out, "{}", explain::explain(&rules, &operation, |_| None))?;
     out.flush()?;
     Ok(ExitCode::SUCCESS)
 }

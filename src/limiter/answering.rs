@@ -10,8 +10,10 @@ pub struct Standing<'a> {
     /// The rule, and its place among the rules.
     pub rule: &'a Rule,
     pub place: usize,
-    /// Its limit as it is at this time; `None` where it counts nothing.
+    /// Its limit, or the actor's own, as it is at this time; `None` where it counts nothing.
     pub limit: Option<Limit>,
+    /// The most credits that can be left.
+    pub capacity: u64,
 }
 
 impl Requests {
@@ -57,7 +59,8 @@ impl Requests {
             Answer::Counted(entry) => self.batch.limit(entry),
             Answer::Uncounted(_) | Answer::Gathered(_) => None,
         };
-        Some(Standing { verdict, rule, place: matched.rule, limit })
+        let capacity = self.capacity(matched).unwrap_or(verdict.credit);
+        Some(Standing { verdict, rule, place: matched.rule, limit, capacity })
     }
 
     /// The rule that answers, of those that must all allow: the one that denies for the longest time, or else the one that
@@ -78,14 +81,21 @@ impl Requests {
     fn comes_before(&self, (one, verdict): (&Matched, &Verdict), (other, before): (&Matched, &Verdict)) -> bool {
         // For ever, when waiting does not help.
         let wait = |verdict: &Verdict| verdict.retry_ns.map_or(u128::MAX, u128::from);
-        let capacity = |matched: &Matched| {
-            let rule = self.policy.as_ref().and_then(|policy| policy.rules.rules().get(matched.rule));
-            u128::from(rule.map_or(1, |rule| rule.quota.capacity()))
-        };
+        let capacity = |matched, verdict: &Verdict| u128::from(self.capacity(matched).unwrap_or(verdict.credit));
         match (verdict.allowed, before.allowed) {
             (false, false) => wait(verdict) > wait(before),
-            (true, true) => u128::from(verdict.credit) * capacity(other) < u128::from(before.credit) * capacity(one),
+            (true, true) => {
+                u128::from(verdict.credit) * capacity(other, before) < u128::from(before.credit) * capacity(one, verdict)
+            },
             (allowed, _) => !allowed,
+        }
+    }
+
+    /// The most credits that the counter can hold; `None` without one, where all are there all the time.
+    fn capacity(&self, matched: &Matched) -> Option<u64> {
+        match matched.answer {
+            Answer::Counted(entry) => Some(self.batch.limit(entry)?.capacity()),
+            Answer::Uncounted(_) | Answer::Gathered(_) => None,
         }
     }
 

@@ -43,23 +43,26 @@ impl Requests {
         if stack.len() > MAX_STACK {
             return Err(Refusal::TooManyRules);
         }
-        let rules = || stack.iter().filter_map(|index| Some((*index, asking.policy.rules.rules().get(*index)?)));
-        let is_denied = rules().any(|(_, rule)| rule.quota == Quota::Never);
+        let rules = stack.iter().filter_map(|index| Some((*index, asking.policy.rules.rules().get(*index)?)));
+        let denies = |matched: &Matched| matches!(matched.answer, Answer::Uncounted(verdict) if !verdict.allowed);
         if let Some(gathered) = together {
-            gathered.is_denied |= is_denied;
-            for (index, rule) in rules() {
-                matched.push(asking.gather(index, rule, gathered)?);
+            for (index, rule) in rules {
+                let gathering = asking.gather(index, rule, gathered)?;
+                gathered.is_denied |= denies(&gathering);
+                matched.push(gathering);
             }
             return Ok(());
         }
         let (first_entry, first) = (batch.len(), matched.len());
-        for (index, rule) in rules() {
-            let action = match asking.action(rule)? {
-                // Nothing can be taken.
-                Action::Ask(ask) if is_denied => Action::Ask(Ask::Look { cost: ask.wanted() }),
-                action => action,
-            };
-            matched.push(asking.push(index, rule, action, batch));
+        let mut is_denied = false;
+        for (index, rule) in rules {
+            let asked = asking.push(index, rule, asking.action(rule)?, batch);
+            is_denied |= denies(&asked);
+            matched.push(asked);
+        }
+        if is_denied {
+            // Nothing can be taken, whatever the counters say.
+            batch.only_look(first_entry);
         }
         if asking.intent == Intent::Hit {
             batch.group(first_entry);
@@ -94,8 +97,12 @@ impl Asking<'_> {
     fn push(&self, index: usize, rule: &Rule, action: Action, batch: &mut Batch) -> Matched {
         let answer = match self.policy.bucket(index) {
             Some(bucket) => {
-                let write_key = |key: &mut Vec<u8>| bucket.write_key(self.operation, key);
-                Answer::Counted(batch.push(bucket.limit_at(self.now), action, self.now, write_key))
+                let limit = |key: &mut Vec<u8>| match bucket.write_key(self.operation, self.now, key) {
+                    // What an actor has used is forgotten, also if it may use nothing more.
+                    None if action == Action::Forget => Some(bucket.limit_at(self.now)),
+                    limit => limit,
+                };
+                batch.push_if(action, self.now, limit).map_or(NOTHING, Answer::Counted)
             }
             None => uncounted(rule),
         };
@@ -107,8 +114,8 @@ impl Asking<'_> {
         let answer = match self.policy.bucket(index) {
             Some(bucket) => {
                 let ask = hit(rule.cost(self.operation, self.cost)?);
-                let write_key = |key: &mut Vec<u8>| bucket.write_key(self.operation, key);
-                Answer::Gathered(gathered.add(bucket.limit_at(self.now), ask, self.now, write_key))
+                let limit = |key: &mut Vec<u8>| bucket.write_key(self.operation, self.now, key);
+                gathered.add(ask, self.now, limit).map_or(NOTHING, Answer::Gathered)
             }
             None => uncounted(rule),
         };
@@ -120,6 +127,9 @@ impl Asking<'_> {
         Matched { rule: index, is_canary, counts: self.intent == Intent::Hit, answer }
     }
 }
+
+/// The answer to an actor that may take nothing.
+const NOTHING: Answer = Answer::Uncounted(Verdict { allowed: false, credit: 0, reset_ns: 0, retry_ns: None });
 
 /// The answer of a rule without counters.
 fn uncounted(rule: &Rule) -> Answer {

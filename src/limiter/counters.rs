@@ -3,6 +3,8 @@
 //! Here a rule is found by its name, and its counters by their actors. How many there are never matters: a page is
 //! bounded, and the caller holds the cursor.
 
+use std::sync::Arc;
+
 use super::{Limiter, Policy, Refusal};
 use crate::algorithm::Limit;
 use crate::clock::Timestamp;
@@ -15,7 +17,7 @@ pub const DEFAULT_PAGE: usize = 100;
 /// Counters in a page, at most.
 pub const MAX_PAGE: usize = 1_000;
 /// What names the default rule when no label does.
-const DEFAULT_RULE: &str = "default";
+pub(super) const DEFAULT_RULE: &str = "default";
 
 /// How a rule is named.
 #[derive(Debug, Clone, Copy)]
@@ -101,7 +103,8 @@ impl Limiter {
     /// # Errors
     /// When there is no such rule or it counts nothing, and when the store fails.
     pub async fn counters(&self, of: CountersOf<'_>) -> Result<CounterPage, CountersError> {
-        let (page, _) = self.page(of).await?;
+        let (mut page, rule) = self.page(of).await?;
+        self.judge_by_own_limits(&rule, &mut page).await?;
         let counters = page.buckets.into_iter().filter_map(|bucket| {
             // A rule's actors are text; Redis may hold a name that is not, and not ours.
             let actor = String::from_utf8(bucket.actor).ok()?;
@@ -125,14 +128,38 @@ impl Limiter {
         Ok(ForgottenPage { forgotten, next: page.next })
     }
 
+    /// What actors with limits of their own have left is told by these.
+    async fn judge_by_own_limits(&self, rule: &Counted, page: &mut Page) -> Result<(), StoreError> {
+        let mut batch = Batch::default();
+        batch.begin(self.now());
+        let mut asked = Vec::new();
+        for listed in &mut page.buckets {
+            match rule.own_limit(&listed.actor, batch.now()) {
+                OwnLimit::None => {}
+                OwnLimit::Nothing => listed.outcome.left = 0,
+                OwnLimit::Limit(limit) => {
+                    batch.push(limit, SHOW, batch.now(), |key| rule.write_key(&listed.actor, key));
+                    asked.push(listed);
+                }
+            }
+        }
+        if !batch.is_empty() {
+            self.store.apply(&mut batch).await;
+        }
+        for (index, listed) in asked.into_iter().enumerate() {
+            listed.outcome = batch.outcome(index)?;
+        }
+        Ok(())
+    }
+
     async fn page(&self, of: CountersOf<'_>) -> Result<(Page, Counted), CountersError> {
         let policy = self.policy().ok_or(Refusal::NoRules)?;
-        let rule = counted(&policy, of.rule, self.now())?;
+        let rule = counted(policy, of.rule, self.now())?;
         let page = match of.actor {
             Some(actor) => self.one(&rule, actor).await?,
             None => {
                 let listing = Listing {
-                    prefix: rule.prefix.clone(),
+                    prefix: rule.prefix().into(),
                     limit: rule.limit,
                     cursor: of.cursor.map(str::to_owned),
                     count: of.count.clamp(1, MAX_PAGE),
@@ -156,10 +183,7 @@ impl Limiter {
         let mut batch = Batch::default();
         batch.begin(self.now());
         for actor in actors {
-            batch.push(rule.limit, action, batch.now(), |key| {
-                key.extend_from_slice(&rule.prefix);
-                key.extend_from_slice(actor);
-            });
+            batch.push(rule.limit, action, batch.now(), |key| rule.write_key(actor, key));
         }
         if !batch.is_empty() {
             self.store.apply(&mut batch).await;
@@ -170,20 +194,49 @@ impl Limiter {
 
 /// A rule that counts.
 struct Counted {
+    policy: Arc<Policy>,
+    place: usize,
     limit: Limit,
-    prefix: Box<[u8]>,
 }
 
-fn counted(policy: &Policy, name: RuleName, now: Timestamp) -> Result<Counted, CountersError> {
-    let place = place(policy, name)?;
-    match policy.bucket(place) {
-        Some(bucket) => Ok(Counted { limit: bucket.limit_at(now), prefix: bucket.prefix.as_bytes().into() }),
+/// What an actor has in place of its rule's limit.
+enum OwnLimit {
+    None,
+    Limit(Limit),
+    Nothing,
+}
+
+impl Counted {
+    fn prefix(&self) -> &[u8] {
+        self.policy.bucket(self.place).map(|bucket| bucket.prefix.as_bytes()).unwrap_or_default()
+    }
+
+    /// Appends the key of the actor's counter.
+    fn write_key(&self, actor: &[u8], key: &mut Vec<u8>) {
+        key.extend_from_slice(self.prefix());
+        key.extend_from_slice(actor);
+    }
+
+    fn own_limit(&self, actor: &[u8], now: Timestamp) -> OwnLimit {
+        let limit = self.policy.bucket(self.place).map(|bucket| bucket.limit_of(actor, now));
+        match limit {
+            Some(Some(limit)) if limit != self.limit => OwnLimit::Limit(limit),
+            Some(None) => OwnLimit::Nothing,
+            Some(Some(_)) | None => OwnLimit::None,
+        }
+    }
+}
+
+fn counted(policy: Arc<Policy>, name: RuleName, now: Timestamp) -> Result<Counted, CountersError> {
+    let place = place(&policy, name)?;
+    match policy.bucket(place).map(|bucket| bucket.limit_at(now)) {
+        Some(limit) => Ok(Counted { policy, place, limit }),
         None => Err(CountersError::Uncounted(shown(name))),
     }
 }
 
 /// The index of the rule with this name.
-fn place(policy: &Policy, name: RuleName) -> Result<usize, CountersError> {
+pub(super) fn place(policy: &Policy, name: RuleName) -> Result<usize, CountersError> {
     let rules = policy.rules.rules();
     match name {
         RuleName::Label(label) => rules

@@ -1,10 +1,14 @@
 //! The rules with the bucket of each, ready to serve. What a request asks of them is not here.
 
+use std::sync::Arc;
+
+use super::actor_limits::{ActorLimits, OfLabel};
+use super::counters::DEFAULT_RULE;
 use crate::algorithm::{Limit, Tally};
 use crate::calendar::Calendar;
 use crate::clock::Timestamp;
 use crate::metrics::{Metrics, RuleHits};
-use crate::rules::{ActorFields, MatchPolicy, Operation, Quota, Rule, RuleSet, stacks};
+use crate::rules::{ActorFields, MatchPolicy, Operation, Quota, Rule, RuleSet, Settings, stacks};
 use crate::store::key::{Prefix, Space};
 
 /// The rules with the bucket of each, ready to serve.
@@ -35,6 +39,10 @@ pub(super) struct Bucket {
     pub prefix: Prefix,
     /// The rule's `actorField`.
     actor: ActorFields,
+    /// What the limit follows from, but for the credits.
+    settings: Settings,
+    /// The limits of single actors, once they are known.
+    of_actors: Option<Arc<OfLabel>>,
 }
 
 impl Bucket {
@@ -46,18 +54,53 @@ impl Bucket {
                 (limit.counting(Tally::Used), Prefix::named(space, counter, &rule.actor_fields, &limit, refill))
             }
         };
-        Self { limit, calendar: rule.settings.calendar, prefix, actor: ActorFields::new(&rule.actor_fields) }
+        let actor = ActorFields::new(&rule.actor_fields);
+        Self { limit, calendar: rule.settings.calendar, prefix, actor, settings: rule.settings, of_actors: None }
     }
 
-    /// Appends the key of the bucket that `operation` takes from.
-    pub fn write_key(&self, operation: &Operation, out: &mut Vec<u8>) {
+    /// Appends the key of the bucket that `operation` takes from. Returns its actor's limit, see [`Bucket::limit_of`].
+    #[inline]
+    pub fn write_key(&self, operation: &Operation, now: Timestamp, out: &mut Vec<u8>) -> Option<Limit> {
         out.extend_from_slice(self.prefix.as_bytes());
+        let start = out.len();
         self.actor.write(operation, out);
+        self.limit_of(out.get(start..).unwrap_or_default(), now)
     }
 
-    /// The limit as it is for an ask at `now`.
+    /// The actor's limit as it is for an ask at `now`; `None` when it may take nothing.
+    #[inline]
+    pub fn limit_of(&self, actor: &[u8], now: Timestamp) -> Option<Limit> {
+        match self.of_actors.as_ref().and_then(|of_actors| of_actors.get(actor, now)) {
+            None => Some(self.limit_at(now)),
+            Some(own) => self.resized(own.credits, now),
+        }
+    }
+
+    /// The credits that the actor has in place of the rule's.
+    fn own_credits(&self, operation: &Operation, now: Timestamp) -> Option<u64> {
+        let mut actor = Vec::new();
+        self.actor.write(operation, &mut actor);
+        self.of_actors.as_ref()?.get(&actor, now).map(|own| own.credits)
+    }
+
+    /// The rule's limit, but with so many credits, on the same counter.
+    fn resized(&self, credits: u64, now: Timestamp) -> Option<Limit> {
+        match (Settings { credit_limit: credits, ..self.settings }).quota() {
+            Ok(Quota::Limited(limit)) => Some(self.dated(limit.counting(self.limit.tally()), now)),
+            Ok(Quota::Never) => None,
+            // The rule has become one that cannot have so many.
+            Ok(Quota::Always { .. }) | Err(_) => Some(self.limit_at(now)),
+        }
+    }
+
+    /// The rule's limit as it is for an ask at `now`.
     pub fn limit_at(&self, now: Timestamp) -> Limit {
-        match (self.limit, self.calendar) {
+        self.dated(self.limit, now)
+    }
+
+    #[inline]
+    fn dated(&self, limit: Limit, now: Timestamp) -> Limit {
+        match (limit, self.calendar) {
             (Limit::CalendarWindow(limit), Some(calendar)) => Limit::CalendarWindow(calendar.dated(limit, now)),
             (limit, _) => limit,
         }
@@ -83,6 +126,23 @@ impl Policy {
         let hits = |rule: &Rule| metrics.hits.rule(rule.label.as_deref(), rule.match_policy == MatchPolicy::Canary);
         let hits = rules.rules().iter().map(hits).collect();
         Self { rules, buckets, hits }
+    }
+
+    /// From now on, actors have the limits of their own that are known here, as long as they are.
+    pub(super) fn know(&mut self, limits: &ActorLimits) {
+        let rules = self.rules.rules();
+        let has_default_label = rules.iter().any(|rule| rule.label.as_deref() == Some(DEFAULT_RULE));
+        for (rule, bucket) in rules.iter().zip(&mut self.buckets) {
+            let label = rule.label.as_deref().or((rule.is_default() && !has_default_label).then_some(DEFAULT_RULE));
+            if let (Some(label), Some(bucket)) = (label, bucket) {
+                bucket.of_actors = Some(limits.of_label(label));
+            }
+        }
+    }
+
+    /// The credits that the actor of `operation` has in place of those of the rule with this index.
+    pub fn own_credits(&self, index: usize, operation: &Operation, now: Timestamp) -> Option<u64> {
+        self.bucket(index)?.own_credits(operation, now)
     }
 
     pub fn rules(&self) -> &RuleSet {

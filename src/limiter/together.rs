@@ -41,10 +41,19 @@ struct Gathering {
 }
 
 impl Gathered {
-    /// Adds an ask; returns its place. Costs of one counter add up; of several limits on it, the lowest judges them.
-    pub fn add(&mut self, limit: Limit, ask: Ask, at: Timestamp, write_key: impl FnOnce(&mut Vec<u8>)) -> usize {
+    /// Adds an ask under the limit that `write_key` tells; returns its place, or `None` when there is no limit. Costs of one
+    /// counter add up; of several limits on it, the lowest judges them.
+    pub fn add(
+        &mut self,
+        ask: Ask,
+        at: Timestamp,
+        write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
+    ) -> Option<usize> {
         let start = self.keys.len();
-        write_key(&mut self.keys);
+        let Some(limit) = write_key(&mut self.keys) else {
+            self.keys.truncate(start);
+            return None;
+        };
         let (others, key) = self.keys.split_at(start);
         let is_same = |known: &Gathering| others.get(known.key.clone()) == Some(key);
         if let Some(place) = self.asks.iter().position(is_same) {
@@ -55,10 +64,10 @@ impl Gathered {
                 }
             }
             self.keys.truncate(start);
-            return place;
+            return Some(place);
         }
         self.asks.push(Gathering { key: start..self.keys.len(), limit, ask, at });
-        self.asks.len() - 1
+        Some(self.asks.len() - 1)
     }
 }
 

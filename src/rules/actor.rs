@@ -27,6 +27,17 @@ impl ActorFields {
         }
     }
 
+    /// An actor that a person has written, as hits make it: the fields in the rule's order, quotes where they are needed. `None`
+    /// when it does not have exactly these fields.
+    pub fn canonical(&self, actor: &str) -> Option<String> {
+        let Self::Several(fields) = self else { return Some(actor.to_owned()) };
+        let operation = pairs(actor)?;
+        let is_whole = fields.iter().all(|(_, field)| operation.value(field).is_some());
+        let mut canonical = Vec::new();
+        self.write(&operation, &mut canonical);
+        (is_whole && operation.iter().len() == fields.len()).then(|| String::from_utf8(canonical).ok())?
+    }
+
     /// Appends the actor of `operation` to `out`.
     pub fn write(&self, operation: &Operation, out: &mut Vec<u8>) {
         let value = |field| operation.value(field).unwrap_or_default();
@@ -41,6 +52,43 @@ impl ActorFields {
             }
         }
     }
+}
+
+/// The pairs of an actor's text form; `None` when it is none.
+fn pairs(text: &str) -> Option<Operation> {
+    let (mut operation, mut rest) = (Operation::new(), text.trim());
+    while !rest.is_empty() {
+        let key = read_string(&mut rest)?;
+        rest = rest.strip_prefix('=')?;
+        let value = read_string(&mut rest)?;
+        if operation.get(&key).is_some() || !(rest.is_empty() || rest.starts_with(' ')) {
+            return None;
+        }
+        operation.set(&key, &value);
+        rest = rest.trim_start();
+    }
+    Some(operation)
+}
+
+/// Reads what [`write_string`] writes.
+fn read_string(from: &mut &str) -> Option<String> {
+    let Some(quoted) = from.strip_prefix('"') else {
+        let end = from.find(['=', ' ']).unwrap_or(from.len());
+        let (bare, rest) = from.split_at_checked(end)?;
+        *from = rest;
+        return Some(bare.to_owned());
+    };
+    let mut string = String::new();
+    let mut chars = quoted.chars();
+    loop {
+        match chars.next()? {
+            '"' => break,
+            '\\' => string.push(chars.next()?),
+            c => string.push(c),
+        }
+    }
+    *from = chars.as_str();
+    Some(string)
 }
 
 /// What stands before the value of the field at this place.
@@ -93,7 +141,25 @@ mod tests {
         assert_eq!(actor(&["a field", ""], &pairs), r#""a field"= ="#);
     }
 
+    #[test]
+    fn an_actor_is_known_however_it_is_written() {
+        let fields = ActorFields::new(&["user".to_owned(), "path".to_owned()]);
+        let canonical = |actor: &str| fields.canonical(actor);
+        assert_eq!(canonical(r#" path="/b"  "user"=a "#).as_deref(), Some("user=a path=/b"));
+        assert_eq!(canonical(r#"user="a \"b\" \\" path="#).as_deref(), Some(r#"user="a \"b\" \\" path="#));
+        for other in ["", "a", "user=a", "user=a path=b more=c", "user=a user=b", r#"user="a path=b"#, "user=apath=b", "=a"] {
+            assert_eq!(canonical(other), None, "{other}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn what_hits_make_is_canonical(one in "[a\"\\\\ =é]{0,6}", other in "[a\"\\\\ =]{0,6}") {
+            let fields = ["k".to_owned(), "a key".to_owned()];
+            let actor = actor(&["k", "a key"], &[("k", &one), ("a key", &other)]);
+            prop_assert_eq!(ActorFields::new(&fields).canonical(&actor), Some(actor));
+        }
+
         /// Of values that quotes, backslashes and separators make look alike.
         #[test]
         fn two_combinations_are_two_actors(

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{MatchPolicy, Operation, Rule, RuleSet};
+use super::{MatchPolicy, Operation, Rule, RuleSet, Settings};
 
 /// The finding for each rule, up to the one that answers. Displays one line for each rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -48,16 +48,24 @@ pub enum Finding {
 pub struct Grants {
     /// [`Rule::summary`].
     pub limit: String,
+    /// What the operation's actor is granted in place of that, if it has a limit of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actor_limit: Option<String>,
     /// The credits that the operation takes, if the rule has a `costField`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<u64>,
 }
 
-/// Explains what `rules` make of `operation`.
-pub fn explain(rules: &RuleSet, operation: &Operation) -> Explanation {
+/// Explains what `rules` make of `operation`. `own_credits` tells the credits that its actor has in place of those of the rule
+/// with this index.
+pub fn explain(
+    rules: &RuleSet,
+    operation: &Operation,
+    own_credits: impl Fn(usize) -> Option<u64>,
+) -> Explanation {
     let mut explanation = Explanation { rules: Vec::new() };
-    for rule in rules.rules() {
-        let finding = find(rule, operation);
+    for (index, rule) in rules.rules().iter().enumerate() {
+        let finding = find(rule, operation, || own_credits(index));
         let ends = finding.ends();
         let explained = Explained { rule: rule.to_string(), line: rule.line, label: rule.label.clone(), finding };
         explanation.rules.push(explained);
@@ -68,7 +76,7 @@ pub fn explain(rules: &RuleSet, operation: &Operation) -> Explanation {
     explanation
 }
 
-fn find(rule: &Rule, operation: &Operation) -> Finding {
+fn find(rule: &Rule, operation: &Operation, own_credits: impl FnOnce() -> Option<u64>) -> Finding {
     for (key, pattern) in &rule.operation {
         match operation.get(key) {
             None => return Finding::KeyMissing { key: key.clone() },
@@ -86,7 +94,9 @@ fn find(rule: &Rule, operation: &Operation) -> Finding {
         Ok(cost) => cost,
         Err(error) => return Finding::Refuses { reason: error.to_string() },
     };
-    let grants = Grants { limit: rule.summary(), cost: rule.cost_field.is_some().then_some(cost) };
+    let own = own_credits().map(|credits| Settings { credit_limit: credits, ..rule.settings }.to_string());
+    let grants =
+        Grants { limit: rule.summary(), actor_limit: own, cost: rule.cost_field.is_some().then_some(cost) };
     match rule.match_policy {
         MatchPolicy::Stop => Finding::Answers { grants },
         MatchPolicy::Canary => Finding::Canary { grants },
@@ -148,8 +158,11 @@ impl fmt::Display for Finding {
 impl fmt::Display for Grants {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.limit)?;
-        match self.cost {
-            Some(cost) => write!(f, ": {cost}"),
+        if let Some(cost) = self.cost {
+            write!(f, ": {cost}")?;
+        }
+        match &self.actor_limit {
+            Some(own) => write!(f, "; this actor has a limit of its own: {own}"),
             None => Ok(()),
         }
     }
@@ -168,7 +181,7 @@ mod tests {
 
     #[test]
     fn every_rule_up_to_the_answer_says_why() {
-        let explanation = explain(&rules(), &operation("method=GET path=/b"));
+        let explanation = explain(&rules(), &operation("method=GET path=/b"), |_| None);
         assert_eq!(
             explanation.to_string(),
             "line 1: [method=GET ip=*] (by-ip): does not match: the key \"ip\" is missing\n\
@@ -181,7 +194,7 @@ mod tests {
 
     #[test]
     fn it_serializes_flat() {
-        let explanation = explain(&RuleSet::new(vec![rule("path=/a")]).unwrap(), &operation("path=/b"));
+        let explanation = explain(&RuleSet::new(vec![rule("path=/a")]).unwrap(), &operation("path=/b"), |_| None);
         assert_eq!(
             serde_json::to_value(&explanation).unwrap(),
             serde_json::json!({ "rules": [
@@ -199,7 +212,7 @@ mod tests {
             Rule { cost_field: Some("bytes".into()), settings, ..rule(header) }
         };
         let rules = RuleSet::new(vec![by_size("bytes=*"), by_size("")]).unwrap();
-        let lines = |text| explain(&rules, &operation(text)).to_string();
+        let lines = |text| explain(&rules, &operation(text), |_| None).to_string();
         assert_eq!(
             lines("bytes=512"),
             "line 1: [bytes=*]: matches and answers: allows 9 in 60 s, at the cost in bytes: 512\n"
@@ -208,5 +221,7 @@ mod tests {
         assert!(refused.starts_with("line 1: [bytes=*]: matches, but the answer is an error: the field 'bytes'"));
         assert_eq!(refused.lines().count(), 1, "{refused}");
         assert!(lines("a=b").ends_with("matches and answers: allows 9 in 60 s, at the cost in bytes: 1\n"));
+        let own = explain(&rules, &operation("a=b"), |index| (index == 1).then_some(7)).to_string();
+        assert!(own.ends_with(" at the cost in bytes: 1; this actor has a limit of its own: allows 7 in 60 s\n"), "{own}");
     }
 }

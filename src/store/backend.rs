@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::actor_limits::{Followed, LimitChange, LimitPage};
 use super::backup_error::BackupError;
 use super::batch::Batch;
 use super::contract::Store;
@@ -13,7 +14,7 @@ use super::memory::MemoryStore;
 use super::redis::RedisStore;
 use super::rocks::RocksStore;
 use super::uninterrupted::Uninterrupted;
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::metrics::Metric;
 
 /// The closed set of backends.
@@ -40,6 +41,11 @@ impl Backend {
             Backend::Rocks(store) => store.backup(name).await,
             Backend::Memory(_) | Backend::Redis(_) => Err(BackupError::NothingOfOurs(self.name())),
         }
+    }
+
+    /// Whether other servers may change what it keeps.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Backend::Redis(_))
     }
 
     /// The embedded store, whose counters are in a data directory; `None` for the others.
@@ -91,6 +97,22 @@ impl Store for Backend {
             Backend::Memory(store) => store.check().await,
             Backend::Rocks(store) => store.check().await,
             Backend::Redis(store) => store.check().await,
+        }
+    }
+
+    async fn change_limit(&self, change: LimitChange, now: Timestamp) -> Result<(), StoreError> {
+        match self {
+            Backend::Memory(store) => store.change_limit(change, now).await,
+            Backend::Rocks(store) => store.change_limit(change, now).await,
+            Backend::Redis(store) => store.change_limit(change, now).await,
+        }
+    }
+
+    async fn follow_limits(&self, known: Followed) -> Result<LimitPage, StoreError> {
+        match self {
+            Backend::Memory(store) => store.follow_limits(known).await,
+            Backend::Rocks(store) => store.follow_limits(known).await,
+            Backend::Redis(store) => store.follow_limits(known).await,
         }
     }
 

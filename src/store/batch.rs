@@ -117,6 +117,32 @@ impl Batch {
         self.entries.len() - 1
     }
 
+    /// As [`Batch::push`], when only the key tells the limit; `None`, and nothing is added, when `write_key` says so.
+    #[inline]
+    pub fn push_if(
+        &mut self,
+        action: Action,
+        at: Timestamp,
+        write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
+    ) -> Option<usize> {
+        let start = self.keys.len();
+        let Some(limit) = write_key(&mut self.keys) else {
+            self.keys.truncate(start);
+            return None;
+        };
+        self.entries.push(Entry { key: start..self.keys.len(), limit, action, at });
+        Some(self.entries.len() - 1)
+    }
+
+    /// Has the entries from index `first` on take nothing.
+    pub fn only_look(&mut self, first: usize) {
+        for entry in self.entries.iter_mut().skip(first) {
+            if let Action::Ask(ask) = entry.action {
+                entry.action = Action::Ask(Ask::Look { cost: ask.wanted() });
+            }
+        }
+    }
+
     /// Makes the entries from index `first` on a group: they take effect together or not at all (see [`Store`]). Each must
     /// be an [`Ask::Look`] or an [`Ask::Take`] of a bucket of its own.
     ///

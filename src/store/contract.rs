@@ -2,9 +2,11 @@
 
 use std::future::Future;
 
+use super::actor_limits::{Followed, LimitChange, LimitPage};
 use super::batch::Batch;
 use super::error::StoreError;
 use super::listing::{Listing, Page};
+use crate::clock::Timestamp;
 use crate::metrics::Metric;
 
 /// A place that remembers buckets.
@@ -39,6 +41,18 @@ pub trait Store: Send + Sync {
     /// Whether hits can be answered just now. What is broken and may be mended is tried.
     fn check(&self) -> impl Future<Output = Result<(), StoreError>> + Send {
         async { self.approximate_len().await.map(drop) }
+    }
+
+    /// Keeps a change of an actor's limit, as durably as hits are taken. `now` is the server's time.
+    ///
+    /// A store in memory keeps none: whoever asks has them in memory, too.
+    fn change_limit(&self, _change: LimitChange, _now: Timestamp) -> impl Future<Output = Result<(), StoreError>> + Send {
+        async { Ok(()) }
+    }
+
+    /// The next page of what has become of actors' limits since `known`.
+    fn follow_limits(&self, _known: Followed) -> impl Future<Output = Result<LimitPage, StoreError>> + Send {
+        async { Ok(LimitPage::nothing(Followed::All)) }
     }
 
     /// What it measures about itself. It may take the time of a few system calls.

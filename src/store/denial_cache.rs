@@ -8,6 +8,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::actor_limits::{Followed, LimitChange, LimitPage};
 use super::batch::{Action, Batch, Entry, Unit};
 use super::contract::Store;
 use super::denials::{Denials, UsedUp};
@@ -161,6 +162,14 @@ impl<S: Store> Store for DenialCache<S> {
 
     async fn check(&self) -> Result<(), StoreError> {
         self.inner.check().await
+    }
+
+    async fn change_limit(&self, change: LimitChange, now: Timestamp) -> Result<(), StoreError> {
+        self.inner.change_limit(change, now).await
+    }
+
+    async fn follow_limits(&self, known: Followed) -> Result<LimitPage, StoreError> {
+        self.inner.follow_limits(known).await
     }
 
     fn metrics(&self) -> Vec<Metric> {

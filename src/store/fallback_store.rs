@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
+use super::actor_limits::{Followed, LimitChange, LimitPage};
 use super::batch::{Action, Batch, Entry};
 use super::contract::Store;
 use super::counter_budget::WhenFull;
@@ -218,6 +219,14 @@ impl<S: Store> Store for FallbackStore<S> {
             Policy::Error => checked,
             Policy::Deny | Policy::Allow | Policy::Local(_) => Ok(()),
         }
+    }
+
+    async fn change_limit(&self, change: LimitChange, now: Timestamp) -> Result<(), StoreError> {
+        self.inner.change_limit(change, now).await
+    }
+
+    async fn follow_limits(&self, known: Followed) -> Result<LimitPage, StoreError> {
+        self.inner.follow_limits(known).await
     }
 
     fn metrics(&self) -> Vec<Metric> {

@@ -3,6 +3,7 @@
 //! A store sees bucket keys, limits, costs and times. It never sees a rule or a socket and never asks a clock for a
 //! decision: the times come with the batch.
 
+mod actor_limits;
 mod backend;
 mod backup_error;
 mod batch;
@@ -30,6 +31,7 @@ mod together;
 mod uninterrupted;
 pub mod value;
 
+pub use self::actor_limits::{ActorLimit, Followed, LimitChange, LimitPage};
 pub use self::backend::Backend;
 pub use self::backup_error::BackupError;
 pub use self::batch::{Action, Batch, Change, Entry};

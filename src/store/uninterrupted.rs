@@ -10,10 +10,12 @@ use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
 
+use super::actor_limits::{Followed, LimitChange, LimitPage};
 use super::batch::Batch;
 use super::contract::Store;
 use super::error::StoreError;
 use super::listing::{Listing, Page};
+use crate::clock::Timestamp;
 use crate::metrics::Metric;
 
 /// `inner`, which finishes all that it has begun.
@@ -104,6 +106,16 @@ impl<S: Store + 'static> Store for Uninterrupted<S> {
     async fn check(&self) -> Result<(), StoreError> {
         let store = Arc::clone(&self.0);
         ToItsEnd::new(async move { store.check().await }).await
+    }
+
+    async fn change_limit(&self, change: LimitChange, now: Timestamp) -> Result<(), StoreError> {
+        let store = Arc::clone(&self.0);
+        ToItsEnd::new(async move { store.change_limit(change, now).await }).await
+    }
+
+    async fn follow_limits(&self, known: Followed) -> Result<LimitPage, StoreError> {
+        let store = Arc::clone(&self.0);
+        ToItsEnd::new(async move { store.follow_limits(known).await }).await
     }
 
     fn metrics(&self) -> Vec<Metric> {

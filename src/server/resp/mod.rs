@@ -459,7 +459,9 @@ fn write_explanation(shared: &Shared, batch: &mut Batch, pairs: Pairs, reply: &m
         return reply.error(error);
     }
     let Some(policy) = policy_or_error(&shared.limiter, reply) else { return };
-    let explanation = explain::explain(policy.rules(), &batch.operation);
+    let now = shared.limiter.now();
+    let own_credits = |index| policy.own_credits(index, &batch.operation, now);
+    let explanation = explain::explain(policy.rules(), &batch.operation, own_credits);
     reply.array(explanation.rules.len());
     for explained in &explanation.rules {
         reply.bulk(explained.to_string().as_bytes());

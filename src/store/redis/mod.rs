@@ -12,6 +12,7 @@
 //! or may not have counted once.
 
 mod actions;
+mod actor_limits;
 mod answers;
 mod arguments;
 mod breaker;
@@ -46,16 +47,19 @@ use self::actions::asked_by;
 use self::call::{Call, Failure};
 pub use self::invalid_target::InvalidRedisTarget;
 pub use self::options::{DEFAULT_REDIS_TIMEOUT, RedisOptions, RedisSentinel};
+use self::reply::Reply;
 use self::scan::{Scan, Scanned};
 use self::target::Target;
 pub use self::tls::RedisTls;
 pub use self::window::WINDOW_SCRIPT;
+use super::actor_limits::{Followed, LimitChange, LimitPage};
 use super::batch::Batch;
 use super::contract::Store;
 use super::error::StoreError;
 use super::listing::SHOW;
 use super::listing::{Listed, Listing, Page};
 use crate::algorithm::Outcome;
+use crate::clock::Timestamp;
 use crate::metrics::Metric;
 
 /// Buckets in Redis.
@@ -134,6 +138,15 @@ impl Store for RedisStore {
         self.target.check(self.deadline()).await.map_err(|failure| self.describe(&failure))
     }
 
+    async fn change_limit(&self, change: LimitChange, now: Timestamp) -> Result<(), StoreError> {
+        self.ask(actor_limits::change(&change, now)).await.map(drop)
+    }
+
+    async fn follow_limits(&self, known: Followed) -> Result<LimitPage, StoreError> {
+        let reply = self.ask(actor_limits::follow(&known)).await?;
+        actor_limits::page(&known, &reply).map_err(|failure| self.describe(&failure))
+    }
+
     fn metrics(&self) -> Vec<Metric> {
         let connected = f64::from(u8::from(self.target.is_connected()));
         vec![Metric::gauge("divvy_redis_connected", "1 while there is a connection to Redis.", connected)]
@@ -146,6 +159,12 @@ impl Store for RedisStore {
 }
 
 impl RedisStore {
+    async fn ask(&self, call: Call) -> Result<Reply, StoreError> {
+        let replies = self.target.exchange(&[call], self.deadline()).await;
+        let reply = replies.into_iter().next().unwrap_or(Err(Failure::NoNode));
+        reply.map_err(|failure| self.describe(&failure))
+    }
+
     /// When a call that begins now must have ended.
     #[expect(clippy::disallowed_methods, reason = "how long to wait for Redis")]
     fn deadline(&self) -> Instant {

@@ -1,6 +1,6 @@
 //! The RocksDB database: how it is opened, what its column families are for, and how it is tuned.
 //!
-//! - `default`: nothing; RocksDB insists on it.
+//! - `default`: limits of single actors; RocksDB insists on it, so that every divvy can open it.
 //! - `counters`: bucket key → stored value; expired ones are dropped by compactions.
 //! - `journal`: commit number → journal record; write-backs drop the oldest.
 //!
@@ -33,7 +33,8 @@ use crate::store::error::StoreError;
 
 const COUNTERS: &str = "counters";
 const JOURNAL: &str = "journal";
-const FAMILIES: [&str; 3] = ["default", JOURNAL, COUNTERS];
+const LIMITS: &str = "default";
+const FAMILIES: [&str; 3] = [LIMITS, JOURNAL, COUNTERS];
 
 const MIB: usize = 1 << 20;
 /// Past so many bytes of write-ahead log RocksDB flushes what the oldest part of it is kept for.
@@ -75,7 +76,7 @@ impl Database {
         let synced = SyncedMark::open(path).map_err(|error| unusable(path, &error))?;
         let families = || {
             [
-                ColumnFamilyDescriptor::new("default", Options::default()),
+                ColumnFamilyDescriptor::new(LIMITS, limits_options()),
                 ColumnFamilyDescriptor::new(COUNTERS, counters_options(clock, Arc::clone(&swept))),
                 ColumnFamilyDescriptor::new(JOURNAL, journal_options()),
             ]
@@ -186,6 +187,38 @@ impl Database {
         options.fill_cache(false);
         let records = self.db.iterator_cf_opt(self.counters(), options, IteratorMode::Start);
         records.map(|record| record.map_err(|e| store_error("read the counters", &e)))
+    }
+
+    /// Keeps an actor's limit, with `sync` on stable storage.
+    pub fn put_limit(&self, key: &[u8], value: &[u8], sync: bool) -> Result<(), StoreError> {
+        let written = self.db.put_cf_opt(self.family(LIMITS), key, value, &write_options(sync));
+        written.map_err(|e| store_error("keep an actor's limit", &e))
+    }
+
+    /// Forgets an actor's limit, likewise.
+    pub fn delete_limit(&self, key: &[u8], sync: bool) -> Result<(), StoreError> {
+        let deleted = self.db.delete_cf_opt(self.family(LIMITS), key, &write_options(sync));
+        deleted.map_err(|e| store_error("remove an actor's limit", &e))
+    }
+
+    /// Calls `look` with the actors' limits after the key `after`, or all, in the order of their keys, until it returns
+    /// false.
+    ///
+    /// # Errors
+    /// When RocksDB cannot read on, and the first of `look`'s.
+    pub fn each_limit(
+        &self,
+        after: Option<&[u8]>,
+        mut look: impl FnMut(&[u8], &[u8]) -> Result<bool, StoreError>,
+    ) -> Result<(), StoreError> {
+        let start = after.map_or(IteratorMode::Start, |after| IteratorMode::From(after, Direction::Forward));
+        for limit in self.db.iterator_cf(self.family(LIMITS), start) {
+            let (key, value) = limit.map_err(|e| store_error("read the limits of actors", &e))?;
+            if after != Some(&*key) && !look(&key, &value)? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Whether a compaction is under way: what it drops can be read until it ends.
@@ -453,6 +486,19 @@ fn table_options(length: Length) -> Options {
 fn block_cache() -> Cache {
     static CACHE: OnceLock<Cache> = OnceLock::new();
     CACHE.get_or_init(|| Cache::new_hyper_clock_cache(BLOCK_CACHE_BYTES, 0)).clone()
+}
+
+fn limits_options() -> Options {
+    let mut options = Options::default();
+    options.set_compression_type(DBCompressionType::None);
+    options.set_write_buffer_size(4 * MIB);
+    options
+}
+
+fn write_options(sync: bool) -> WriteOptions {
+    let mut options = WriteOptions::default();
+    options.set_sync(sync);
+    options
 }
 
 fn journal_options() -> Options {

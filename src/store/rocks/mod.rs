@@ -6,6 +6,7 @@
 //! compaction [`filter`]. The [`engine`] runs all of this over any [`disk`]; here are the public store and its threads
 //! ([`housekeeping`], [`loading`], [`bound`]), which know that the disk is RocksDB.
 
+mod actor_limits;
 mod backup;
 mod bound;
 mod commit;
@@ -60,6 +61,7 @@ pub use self::open_error::OpenError;
 use self::shared::Shared;
 use self::table::Table;
 use self::timings::Timings;
+use super::actor_limits::{Followed, LimitChange, LimitPage};
 use super::backup_error::BackupError;
 use super::batch::{Batch, Entry, Outcomes, Unit};
 use super::contract::Store;
@@ -260,6 +262,19 @@ impl Store for RocksStore {
     async fn check(&self) -> Result<(), StoreError> {
         self.shared.engine.damage.check(self.shared.clock.now())?;
         self.shared.engine.check().await
+    }
+
+    async fn change_limit(&self, change: LimitChange, _now: Timestamp) -> Result<(), StoreError> {
+        self.blocking("change a limit", move |shared| {
+            let sync = shared.engine.durability == Durability::Sync;
+            shared.engine.with_disk(|database| actor_limits::write(database, &change, sync))
+        })
+        .await
+    }
+
+    async fn follow_limits(&self, known: Followed) -> Result<LimitPage, StoreError> {
+        self.blocking("read limits", move |shared| shared.engine.with_disk(|database| actor_limits::read(database, &known)))
+            .await
     }
 
     fn metrics(&self) -> Vec<Metric> {

@@ -64,10 +64,10 @@ impl<'a> Answer<'a> {
     }
 
     /// What one rule answers.
-    fn by(&Standing { verdict, rule, place, limit }: &Standing<'a>) -> Self {
+    fn by(&Standing { verdict, rule, place, limit, capacity }: &Standing<'a>) -> Self {
         Self {
             allowed: verdict.allowed,
-            limit: rule.quota.capacity(),
+            limit: capacity,
             remaining: verdict.credit,
             reset: ceil_seconds(verdict.reset_ns),
             retry_after: verdict.retry_ns.map(ceil_seconds),

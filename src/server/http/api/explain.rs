@@ -45,7 +45,9 @@ pub async fn explain(State(api): State<Arc<Api>>, request: Request) -> Result<Re
     let policy = api.policy()?;
     let rules = policy.rules();
     // An explanation has the rules from the first one on.
-    let explained = explain::explain(rules, &operation).rules.into_iter().zip(rules.rules()).enumerate();
+    let now = api.limiter.now();
+    let own_credits = |index| policy.own_credits(index, &operation, now);
+    let explained = explain::explain(rules, &operation, own_credits).rules.into_iter().zip(rules.rules()).enumerate();
     let named = explained.map(|(place, (explained, rule))| Named { name: name(place, rule), explained });
     Ok(Json(Explanation { rules: named.collect() }).into_response())
 }

@@ -1,0 +1,333 @@
+//! Limits of single actors, as operators and their programs see them: set, told, removed, listed; and how a server learns
+//! of those that its store keeps.
+//!
+//! A limit is kept before it is in force, and in force before it is acknowledged.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+
+use super::actor_limits::{ActorLimits, Place};
+use super::counters::{CountersError, DEFAULT_RULE, RuleName, place};
+use super::policy::Policy;
+use super::{Limiter, Refusal};
+use crate::clock::{NANOS_PER_SECOND, Timestamp};
+use crate::metrics::Metric;
+use crate::rules::{ActorFields, QuotaError, Rule, Settings};
+use crate::store::{ActorLimit, Followed, LimitChange, Store, StoreError};
+
+/// Limits of actors, unless the operator says otherwise.
+pub const DEFAULT_MAX_ACTOR_LIMITS: usize = 1_000_000;
+/// The longest time that a limit may be set for: 100 years (seconds).
+pub const MAX_LASTS_SECONDS: u64 = crate::rules::MAX_RESET_SECONDS;
+/// Who could not follow for so long reads all limits again: those that were removed may be forgotten by then.
+const TOO_LONG_NS: u64 = 30 * 60 * NANOS_PER_SECOND;
+
+/// All limits of actors, and how far the store's are known.
+#[derive(Debug)]
+pub struct Limits {
+    memory: ActorLimits,
+    max: usize,
+    /// Changes are made, and learned, one at a time.
+    known: Mutex<Known>,
+    /// How often the limits were told from the start.
+    told: AtomicU32,
+    /// When the store's were last known (nanoseconds since 1970).
+    followed: AtomicU64,
+    failures: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    followed: Followed,
+    /// The store is telling all of them from the start.
+    starts_over: bool,
+    /// The shards up to here were looked through for expired ones.
+    looked_through: usize,
+}
+
+/// A limit, as it is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    pub rule: String,
+    pub actor: String,
+    pub credits: u64,
+    /// Nanoseconds until it ends; `None`: it stays until it is removed.
+    pub ends_ns: Option<u64>,
+    /// No rule that counts has this label, or the rule cannot have so many credits: it is not in force.
+    pub is_orphan: bool,
+}
+
+/// A page of limits, in no particular order. It may be empty and not the last one.
+#[derive(Debug, Clone, Default)]
+pub struct LimitsPage {
+    pub limits: Vec<Told>,
+    /// The cursor of the next page; `None`: there is none.
+    pub next: Option<String>,
+}
+
+/// Why a limit is not set, told or listed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum LimitError {
+    #[error(transparent)]
+    Rule(CountersError),
+    #[error("rule '{rule}' has one counter for all: the actor must be empty")]
+    NoActors { rule: String },
+    #[error("rule '{rule}' counts by {}: write the actor as '{}'", .fields.join(" and "), example(.fields))]
+    OtherActor { rule: String, fields: Vec<String> },
+    #[error("the actor is longer than {MAX_ACTOR} bytes")]
+    LongActor,
+    #[error("{0}")]
+    Credits(QuotaError),
+    #[error("a limit lasts from 1 to {MAX_LASTS_SECONDS} seconds")]
+    Lasts,
+    #[error("there are {max} limits of actors, as many as --max-actor-limits allows: remove some, or raise it")]
+    Full { max: usize },
+    #[error("the cursor is not one of a page before")]
+    Cursor,
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+/// The longest actor that may have a limit of its own (bytes).
+pub const MAX_ACTOR: usize = 4_096;
+
+/// `user=… path=…`
+fn example(fields: &[String]) -> String {
+    fields.iter().map(|field| format!("{field}=…")).collect::<Vec<_>>().join(" ")
+}
+
+impl Limits {
+    pub(super) fn new(max: usize) -> Self {
+        Self {
+            memory: ActorLimits::default(),
+            max,
+            known: Mutex::default(),
+            told: AtomicU32::new(0),
+            followed: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn memory(&self) -> &ActorLimits {
+        &self.memory
+    }
+
+    fn apply(&self, change: &LimitChange) -> bool {
+        self.memory.apply(change, self.told.load(Relaxed))
+    }
+}
+
+impl Limiter {
+    /// Gives one actor of the rule with this label `credits` in place of the rule's, for a time or until it is removed. What
+    /// the actor has used stays used. In force from the next batch.
+    ///
+    /// # Errors
+    /// See [`LimitError`]; nothing has changed then, but that after a failure of the store the limit may be kept.
+    pub async fn set_limit(
+        &self,
+        rule: &str,
+        actor: &str,
+        credits: u64,
+        lasts: Option<Duration>,
+    ) -> Result<(), LimitError> {
+        let policy = self.policy().ok_or(LimitError::Rule(Refusal::NoRules.into()))?;
+        let (label, limited) = counted(&policy, rule)?;
+        let actor = canonical(limited, actor)?;
+        let settings = Settings { credit_limit: credits, ..limited.settings };
+        if let Some(error) = settings.quota().err().and_then(|errors| errors.into_iter().next()) {
+            return Err(LimitError::Credits(error));
+        }
+        if lasts.is_some_and(|lasts| !(1..=MAX_LASTS_SECONDS).contains(&lasts.as_secs())) {
+            return Err(LimitError::Lasts);
+        }
+        let limits = &self.limits;
+        let _alone = limits.known.lock().await;
+        let now = self.now();
+        if limits.memory.len() >= limits.max && limits.memory.of_label(label).get(actor.as_bytes(), now).is_none() {
+            self.drop_expired(ActorLimits::ALL).await.map_err(LimitError::Store)?;
+            if limits.memory.len() >= limits.max {
+                return Err(LimitError::Full { max: limits.max });
+            }
+        }
+        let expires = lasts.map(|lasts| now.plus(lasts.as_secs() * NANOS_PER_SECOND));
+        let limit = Some(ActorLimit { credits, expires });
+        self.change(LimitChange { rule: label.to_owned(), actor, limit }).await.map(drop)
+    }
+
+    /// The actor's limit, if it has one of its own.
+    ///
+    /// # Errors
+    /// When there is no such rule, and no limit of one that was.
+    pub fn limit_of(&self, rule: &str, actor: &str) -> Result<Option<Told>, LimitError> {
+        let (label, actor) = self.named(rule, actor)?;
+        let now = self.now();
+        let limit = self.limits.memory.of_label(&label).get(actor.as_bytes(), now);
+        Ok(limit.map(|limit| self.told(LimitChange { rule: label, actor, limit: Some(limit) }, limit, now)))
+    }
+
+    /// Takes the actor's limit away; whether it had one.
+    ///
+    /// # Errors
+    /// As [`Limiter::limit_of`], and when the store fails: the limit may be gone then.
+    pub async fn remove_limit(&self, rule: &str, actor: &str) -> Result<bool, LimitError> {
+        let (rule, actor) = self.named(rule, actor)?;
+        let _alone = self.limits.known.lock().await;
+        let is_there = self.limits.memory.of_label(&rule).get(actor.as_bytes(), self.now()).is_some();
+        self.change(LimitChange { rule, actor, limit: None }).await?;
+        Ok(is_there)
+    }
+
+    /// A page of about `count` limits, of the rule with this label or of all, orphans included.
+    ///
+    /// # Errors
+    /// When the cursor is none.
+    pub fn limits(&self, rule: Option<&str>, cursor: Option<&str>, count: usize) -> Result<LimitsPage, LimitError> {
+        let place = cursor.map(|cursor| Place::parse(cursor).ok_or(LimitError::Cursor)).transpose()?;
+        let now = self.now();
+        let (changes, next) = self.limits.memory.page(rule, place.as_ref(), count, now);
+        let told = |change: LimitChange| change.limit.map(|limit| self.told(change, limit, now));
+        Ok(LimitsPage {
+            limits: changes.into_iter().filter_map(told).collect(),
+            next: next.map(|next| next.to_string()),
+        })
+    }
+
+    /// Learns what has become of the limits in the store since the last time.
+    ///
+    /// # Errors
+    /// The store's: what is known stays in force.
+    pub async fn follow_limits(&self) -> Result<(), StoreError> {
+        let limits = &self.limits;
+        let mut known = limits.known.lock().await;
+        let begun = self.now();
+        if begun.since(Timestamp::from_nanos(limits.followed.load(Relaxed))) > TOO_LONG_NS {
+            known.followed = Followed::Nothing;
+        }
+        loop {
+            let page = self.store.follow_limits(known.followed.clone()).await;
+            let page = page.inspect_err(|_| _ = limits.failures.fetch_add(1, Relaxed))?;
+            if page.starts_over {
+                known.starts_over = true;
+                limits.told.fetch_add(1, Relaxed);
+            }
+            for change in &page.changes {
+                limits.apply(change);
+            }
+            known.followed = page.known;
+            if page.is_last {
+                break;
+            }
+        }
+        if std::mem::take(&mut known.starts_over) {
+            limits.memory.keep_told(limits.told.load(Relaxed));
+        }
+        limits.followed.store(begun.as_nanos(), Relaxed);
+        Ok(())
+    }
+
+    /// Drops some of the limits that are over, from memory and from a store that nobody else drops them from.
+    ///
+    /// # Errors
+    /// The store's: what is over is not in force, and is dropped after the next start.
+    pub async fn drop_expired_limits(&self) -> Result<(), StoreError> {
+        let mut known = self.limits.known.lock().await;
+        let shards = ActorLimits::next_shards(known.looked_through);
+        known.looked_through = shards.end;
+        self.drop_expired(shards).await
+    }
+
+    async fn drop_expired(&self, shards: Range<usize>) -> Result<(), StoreError> {
+        let now = self.now();
+        for change in self.limits.memory.drop_expired(shards, now) {
+            if !self.store.is_shared() {
+                self.store.change_limit(change, now).await?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn limits_metrics(&self) -> Vec<Metric> {
+        let policy = self.policy();
+        let is_known = |label: &str| policy.as_ref().is_some_and(|policy| counted(policy, label).is_ok());
+        let (memory, failures) = (&self.limits.memory, self.limits.failures.load(Relaxed));
+        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX) as f64;
+        let mut metrics = vec![
+            Metric::gauge("divvy_actor_limits", "Actors with a limit of their own.", count(memory.len())),
+            Metric::gauge(
+                "divvy_actor_limits_orphaned",
+                "Limits of actors whose rule is gone.",
+                count(memory.orphans(is_known)),
+            ),
+        ];
+        if self.store.is_shared() {
+            let followed = Timestamp::from_nanos(self.limits.followed.load(Relaxed));
+            let age = self.now().since(followed) as f64 / NANOS_PER_SECOND as f64;
+            metrics.extend([
+                Metric::counter(
+                    "divvy_actor_limits_failures_total",
+                    "How often the limits of actors could not be read from Redis.",
+                    failures,
+                ),
+                Metric::gauge(
+                    "divvy_actor_limits_age_seconds",
+                    "Seconds since the limits of actors were last read from Redis.",
+                    age,
+                ),
+            ]);
+        }
+        metrics
+    }
+
+    /// Keeps the change, then makes it known. Whoever calls has the changes to itself.
+    async fn change(&self, change: LimitChange) -> Result<bool, LimitError> {
+        self.store.change_limit(change.clone(), self.now()).await.map_err(LimitError::Store)?;
+        Ok(self.limits.apply(&change))
+    }
+
+    /// The label and the actor as limits have them: of a rule, or of one that was.
+    fn named(&self, rule: &str, actor: &str) -> Result<(String, String), LimitError> {
+        let policy = self.policy().ok_or(LimitError::Rule(Refusal::NoRules.into()))?;
+        match counted(&policy, rule) {
+            Ok((label, limited)) => Ok((label.to_owned(), canonical(limited, actor)?)),
+            Err(_) if self.limits.memory.knows(rule) => Ok((rule.to_owned(), actor.to_owned())),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn told(&self, LimitChange { rule, actor, .. }: LimitChange, limit: ActorLimit, now: Timestamp) -> Told {
+        let fits = |limited: &Rule| Settings { credit_limit: limit.credits, ..limited.settings }.quota().is_ok();
+        let policy = self.policy();
+        let is_in_force =
+            policy.is_some_and(|policy| counted(&policy, &rule).is_ok_and(|(_, limited)| fits(limited)));
+        let ends_ns = limit.expires.map(|expires| expires.since(now));
+        Told { rule, actor, credits: limit.credits, ends_ns, is_orphan: !is_in_force }
+    }
+}
+
+/// The rule with this label, and what limits call it.
+fn counted<'a>(policy: &'a Policy, label: &str) -> Result<(&'a str, &'a Rule), LimitError> {
+    let place = place(policy, RuleName::Label(label)).map_err(LimitError::Rule)?;
+    let rule = policy.rules().rules().get(place).filter(|_| policy.bucket(place).is_some());
+    let rule = rule.ok_or_else(|| LimitError::Rule(CountersError::Uncounted(label.chars().take(200).collect())))?;
+    Ok((rule.label.as_deref().unwrap_or(DEFAULT_RULE), rule))
+}
+
+/// The actor as hits make it.
+fn canonical(rule: &Rule, actor: &str) -> Result<String, LimitError> {
+    if actor.len() > MAX_ACTOR {
+        return Err(LimitError::LongActor);
+    }
+    let label = || rule.label.clone().unwrap_or_else(|| DEFAULT_RULE.to_owned());
+    match rule.actor_fields.as_slice() {
+        [] if actor.is_empty() => Ok(String::new()),
+        [] => Err(LimitError::NoActors { rule: label() }),
+        [_] => Ok(actor.to_owned()),
+        fields => {
+            let canonical = ActorFields::new(fields).canonical(actor);
+            canonical.ok_or_else(|| LimitError::OtherActor { rule: label(), fields: fields.to_vec() })
+        }
+    }
+}

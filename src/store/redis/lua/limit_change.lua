@@ -1,0 +1,35 @@
+-- Changes an actor's limit. KEYS: the limits, when they changed, and when those that end do. ARGV: whose it is, its credits
+-- (empty: it is removed), and for how many milliseconds (empty: until it is removed).
+
+local limits, changes, ends = KEYS[1], KEYS[2], KEYS[3]
+local of, credits, lasts_ms = ARGV[1], ARGV[2], ARGV[3]
+
+-- What has ended is kept so long, for servers that have not heard of it, and a few of the others go with each change.
+local REMEMBERED_MS, FORGOTTEN_AT_ONCE = 3600 * 1000, 10
+
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local newest = redis.call('ZREVRANGE', changes, 0, 0, 'WITHSCORES')[2]
+-- Numbers of changes go up, also when the clock is set back; after a FLUSHALL too, as time goes on.
+local number = math.max(time[1] * 1000000 + time[2], newest and newest + 1 or 0)
+
+local expires_ms = ''
+if credits == '' then
+  lasts_ms = '0'
+end
+if lasts_ms ~= '' then
+  expires_ms = string.format('%.0f', now_ms + lasts_ms)
+  redis.call('ZADD', ends, expires_ms, of)
+else
+  redis.call('ZREM', ends, of)
+end
+redis.call('HSET', limits, of, credits .. ' ' .. expires_ms)
+redis.call('ZADD', changes, string.format('%.0f', number), of)
+
+local long_ended = string.format('%.0f', now_ms - REMEMBERED_MS)
+for _, ended in ipairs(redis.call('ZRANGEBYSCORE', ends, '-inf', long_ended, 'LIMIT', 0, FORGOTTEN_AT_ONCE)) do
+  redis.call('HDEL', limits, ended)
+  redis.call('ZREM', changes, ended)
+  redis.call('ZREM', ends, ended)
+end
+return { expires_ms }

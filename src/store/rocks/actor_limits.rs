@@ -1,0 +1,99 @@
+//! Limits of single actors in the database: how their records are written and read. Which of them are in force is not known
+//! here.
+//!
+//! A key is the layout's version, the rule's label, a zero byte and the actor; a value is when the limit expires (nanoseconds
+//! since 1970, all bits set: never) and its credits, both little-endian.
+
+use super::database::Database;
+use crate::clock::Timestamp;
+use crate::store::actor_limits::{ActorLimit, Followed, LimitChange, LimitPage, PAGE};
+use crate::store::error::StoreError;
+
+/// Begins every key: the layout of keys and values. Another layout gets another number.
+const VERSION: u8 = 1;
+
+/// Keeps the change. With `sync` it is on stable storage then.
+pub fn write(database: &Database, change: &LimitChange, sync: bool) -> Result<(), StoreError> {
+    let key = key(&change.rule, &change.actor);
+    match change.limit {
+        Some(limit) => database.put_limit(&key, &value(limit), sync),
+        None => database.delete_limit(&key, sync),
+    }
+}
+
+/// The next page of all limits.
+pub fn read(database: &Database, known: &Followed) -> Result<LimitPage, StoreError> {
+    let after = match known {
+        Followed::Nothing => None,
+        Followed::Key(key) => Some(&**key),
+        Followed::All | Followed::Change { .. } => return Ok(LimitPage::nothing(Followed::All)),
+    };
+    let mut page = LimitPage {
+        changes: Vec::new(),
+        known: Followed::All,
+        starts_over: after.is_none(),
+        is_last: true,
+    };
+    database.each_limit(after, |key, value| {
+        if page.changes.len() == PAGE {
+            page.is_last = false;
+            return Ok(false);
+        }
+        page.known = Followed::Key(key.into());
+        let change = decode(key, value);
+        page.changes.push(change.ok_or_else(|| StoreError::new("the record of an actor's limit makes no sense"))?);
+        Ok(true)
+    })?;
+    if page.is_last {
+        page.known = Followed::All;
+    }
+    Ok(page)
+}
+
+fn key(rule: &str, actor: &str) -> Vec<u8> {
+    [&[VERSION], rule.as_bytes(), &[0], actor.as_bytes()].concat()
+}
+
+fn value(limit: ActorLimit) -> [u8; 16] {
+    let expires = limit.expires.unwrap_or(Timestamp::MAX).as_nanos();
+    let mut value = [0; 16];
+    let (first, second) = value.split_at_mut(8);
+    first.copy_from_slice(&expires.to_le_bytes());
+    second.copy_from_slice(&limit.credits.to_le_bytes());
+    value
+}
+
+fn decode(key: &[u8], value: &[u8]) -> Option<LimitChange> {
+    let [VERSION, named @ ..] = key else { return None };
+    let (rule, actor) = named.split_at(named.iter().position(|byte| *byte == 0)?);
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+    let (words, []) = value.as_chunks::<8>() else { return None };
+    let [expires, credits] = words else { return None };
+    let expires = Timestamp::from_nanos(u64::from_le_bytes(*expires));
+    let limit = ActorLimit {
+        credits: u64::from_le_bytes(*credits),
+        expires: (expires != Timestamp::MAX).then_some(expires),
+    };
+    Some(LimitChange { rule: text(rule)?, actor: text(actor.get(1..)?)?, limit: Some(limit) })
+}
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_record_reads_back(rule in "[a-z0-9_-]{1,9}", actor in ".{0,20}", credits: u64, expires in prop::option::of(0..u64::MAX)) {
+            let limit = ActorLimit { credits, expires: expires.map(Timestamp::from_nanos) };
+            let read = decode(&key(&rule, &actor), &value(limit));
+            prop_assert_eq!(read, Some(LimitChange { rule, actor, limit: Some(limit) }));
+        }
+
+        #[test]
+        fn foreign_bytes_are_no_limit(key in prop::collection::vec(any::<u8>(), 0..9), value in prop::collection::vec(any::<u8>(), 0..40)) {
+            let is_one = decode(&key, &value).is_some();
+            prop_assert!(!is_one || value.len() == 16);
+        }
+    }
+}
