@@ -34,6 +34,7 @@ mod transactions;
 mod full {
     pub mod access;
     pub mod actor_fields;
+    pub mod actor_limits;
     pub mod buckets;
     pub mod calendar;
     pub mod cancellation;

@@ -123,11 +123,7 @@ impl Algorithm for TokenBucket {
     fn advanced(&self, state: &State, at: Timestamp) -> State {
         let steps = at.since(state.mark) / self.interval_ns;
         let missing = self.missing(state).saturating_sub(steps.saturating_mul(self.refill.get()));
-        State {
-            mark: state.mark.plus(steps * self.interval_ns.get()),
-            count: self.tally.count(missing),
-            ..*state
-        }
+        State { mark: state.mark.plus(steps * self.interval_ns.get()), count: self.tally.count(missing), ..*state }
     }
 
     fn pulled_back(&self, state: &State, at: Timestamp) -> State {

@@ -15,6 +15,7 @@ mod counters;
 mod environment;
 mod explain;
 mod hit;
+mod limit;
 mod man;
 mod pairs;
 mod progress;
@@ -54,6 +55,8 @@ enum Command {
     Stats(stats::StatsArgs),
     /// List or forget the counters of a rule on a running server
     Counters(counters::CountersArgs),
+    /// Set, delete or list limits of single actors on a running server
+    Limit(limit::LimitArgs),
     /// Back up the counters of a running server
     Backup(backup::BackupArgs),
     /// Create a data directory from a backup
@@ -90,6 +93,7 @@ impl Cli {
             Command::Convert(args) => convert::run(args),
             Command::Stats(args) => stats::run(args),
             Command::Counters(args) => counters::run(args),
+            Command::Limit(args) => limit::run(args),
             Command::Backup(args) => backup::run(args),
             Command::Restore(args) => restore::run(args),
             Command::Completions(args) => completions::run(args),

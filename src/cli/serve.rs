@@ -1,6 +1,7 @@
 //! `divvy serve`: opens the store, loads the rules, binds the fronts, and serves until it is told to stop.
 
 mod access;
+mod actor_limits;
 mod bounds;
 mod cache;
 mod drain;
@@ -31,6 +32,7 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 
 use self::access::{AccessArgs, warn_of_open_fronts};
+use self::actor_limits::ActorLimitArgs;
 use self::drain::{DrainArgs, Stop};
 use self::http::HttpArgs;
 use self::inherited_sockets::InheritedSockets;
@@ -61,6 +63,8 @@ pub struct ServeArgs {
     config: Option<PathBuf>,
     #[command(flatten)]
     reload: ReloadArgs,
+    #[command(flatten)]
+    actor_limits: ActorLimitArgs,
     #[command(flatten)]
     listen: ListenArgs,
     /// Threads that serve connections. The other processors do RocksDB's background work
@@ -174,7 +178,9 @@ async fn serve(
     let statsd = watched.statsd.map(|options| Statsd::start(options, Arc::clone(&metrics)));
     let in_force = |(file, rules): (RulesFile, RuleSet)| (file.put_in_force(rules, &metrics, clock.now()), file);
     let (policy, file) = rules.map(in_force).unzip();
-    let limiter = Arc::new(Limiter::new(policy, store, clock, metrics));
+    let max_limits = args.actor_limits.max();
+    let limiter = Arc::new(Limiter::with_limits(policy, store, clock, metrics, max_limits));
+    actor_limits::start(&limiter, draining.clone()).await?;
     args.reload.start(file, &limiter, hangups, draining.clone())?;
     let settings = Settings {
         limits,

@@ -152,7 +152,8 @@ fn check_counters(rules: &[Rule], problems: &mut Problems) {
     }
     for (other, rule) in stacks::counted_twice(rules) {
         let (Some(other), Some(rule)) = (rules.get(other), rules.get(rule)) else { continue };
-        let what = format!("a request may match this rule and the one on line {}, and both take from one counter", other.line);
+        let what =
+            format!("a request may match this rule and the one on line {}, and both take from one counter", other.line);
         let fix = "let no request match both, or give one of them a counter with another name";
         problems.error(place(rule, &rule.to_string()), what, fix);
     }

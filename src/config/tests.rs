@@ -370,15 +370,17 @@ fn counters_with_a_name_say_what_is_wrong_with_them() {
     let plan = |plan: &str, settings: &str| {
         format!("[plan={plan} user=*]\nlabel = {plan}\nactorField = user\ncounter = usage\n{settings}\n\n")
     };
-    let said = |rules: &[String]| {
-        said_about(&format!("{}[default]\ncreditLimit = 0\n", rules.concat()), "rules.ini")
-    };
+    let said = |rules: &[String]| said_about(&format!("{}[default]\ncreditLimit = 0\n", rules.concat()), "rules.ini");
     let free = plan("free", "creditLimit = 10\nresetSeconds = 60");
     for other in ["creditLimit = 20\nper = 1m", "creditLimit = 0"] {
         assert_eq!(said(&[free.clone(), plan("pro", other)]), "");
     }
     for (settings, line, expected) in [
-        ("creditLimit = 20\nresetSeconds = 61", 8, "keeps the counter usage by another algorithm, window, refill or actorField"),
+        (
+            "creditLimit = 20\nresetSeconds = 61",
+            8,
+            "keeps the counter usage by another algorithm, window, refill or actorField",
+        ),
         ("creditLimit = 20\nwindow = minute", 8, "keeps the counter usage by another algorithm"),
         ("creditLimit = 20\nresetSeconds = 60\nalgorithm = sliding-window", 8, "keeps the counter usage by another"),
         (
@@ -393,9 +395,11 @@ fn counters_with_a_name_say_what_is_wrong_with_them() {
         assert!(said.contains(&format!("rules.ini:{line}: [plan=pro user=*] ")), "{settings}: {said}");
         assert!(said.contains(expected) && !said.trim_end().contains('\n'), "{settings}: {said}");
     }
-    let tokens = |plan_name, more: &str| plan(plan_name, &format!("algorithm = token-bucket\nresetSeconds = 60\n{more}"));
+    let tokens =
+        |plan_name, more: &str| plan(plan_name, &format!("algorithm = token-bucket\nresetSeconds = 60\n{more}"));
     assert_eq!(said(&[tokens("free", "creditLimit = 10"), tokens("pro", "creditLimit = 20")]), "");
-    let other_refill = said(&[tokens("free", "creditLimit = 10"), tokens("pro", "creditLimit = 20\nrefillCredits = 5")]);
+    let other_refill =
+        said(&[tokens("free", "creditLimit = 10"), tokens("pro", "creditLimit = 20\nrefillCredits = 5")]);
     assert!(other_refill.contains("by another algorithm, window, refill"), "{other_refill}");
     assert!(said(&[free.replace("usage", "a b")]).contains("invalid counter \"a b\""));
 }
@@ -405,9 +409,7 @@ fn a_request_is_not_counted_twice_under_one_name() {
     let rule = |header: &str, more: &str| {
         format!("[{header}]\ncreditLimit = 10\nper = 1m\nactorField = user\ncounter = usage\n{more}\n\n")
     };
-    let said = |rules: &[String]| {
-        said_about(&format!("{}[default]\ncreditLimit = 0\n", rules.concat()), "rules.ini")
-    };
+    let said = |rules: &[String]| said_about(&format!("{}[default]\ncreditLimit = 0\n", rules.concat()), "rules.ini");
     for policy in ["matchPolicy = and", "matchPolicy = canary"] {
         let twice = said(&[rule("user=* a=1", policy), rule("user=* b=1", "")]);
         assert!(

@@ -215,18 +215,24 @@ impl ActorLimits {
         count: usize,
         now: Timestamp,
     ) -> (Vec<LimitChange>, Option<Place>) {
-        /// So many shards are looked through for a page, found anything or not.
-        const MOST_SHARDS: usize = 64;
+        /// So many are looked at for a page, meant or not.
+        const MOST_LOOKED_AT: usize = 100_000;
+        let mut looked_at = 0;
         let first = place.map_or(0, |place| place.shard);
         let mut page = Vec::new();
-        let end = (first + MOST_SHARDS).min(SHARDS);
-        for (shard, limits) in (first..).zip(self.shards.0.get(first..end).unwrap_or_default()) {
+        for (shard, limits) in (first..).zip(self.shards.0.get(first..).unwrap_or_default()) {
+            if looked_at >= MOST_LOOKED_AT {
+                return (page, Some(Place { shard, after: None }));
+            }
             let after = place.filter(|place| place.shard == shard).and_then(|place| place.after.as_ref());
             let is_meant = |kept: &&Kept| {
                 let is_later = after.is_none_or(|(rule, actor)| (&*kept.of.label, &*kept.actor) > (rule, actor));
                 is_later && !is_over(kept.limit, now) && label.is_none_or(|label| label == &*kept.of.label)
             };
-            let mut found: Vec<_> = limits.read().iter().filter(is_meant).map(Kept::change).collect();
+            let limits = limits.read();
+            looked_at += limits.len();
+            let mut found: Vec<_> = limits.iter().filter(is_meant).map(Kept::change).collect();
+            drop(limits);
             found.sort_unstable_by(|one, other| (&one.rule, &one.actor).cmp(&(&other.rule, &other.actor)));
             let room = count.saturating_sub(page.len());
             let is_cut = found.len() > room;
@@ -237,7 +243,7 @@ impl ActorLimits {
                 return (page, Some(Place { shard, after }));
             }
         }
-        (page, (end < SHARDS).then_some(Place { shard: end, after: None }))
+        (page, None)
     }
 }
 
@@ -345,7 +351,8 @@ mod tests {
             limits.apply(&change("r", actor, Some((5, None))), told);
         }
         limits.keep_told(2);
-        let left: Vec<_> = ["a", "b", "c"].map(|actor| limits.of_label("r").get(actor.as_bytes(), at(0)).is_some()).into();
+        let left: Vec<_> =
+            ["a", "b", "c"].map(|actor| limits.of_label("r").get(actor.as_bytes(), at(0)).is_some()).into();
         assert_eq!((left, limits.len()), (vec![true, false, true], 2));
     }
 

@@ -85,8 +85,9 @@ impl Requests {
         match (verdict.allowed, before.allowed) {
             (false, false) => wait(verdict) > wait(before),
             (true, true) => {
-                u128::from(verdict.credit) * capacity(other, before) < u128::from(before.credit) * capacity(one, verdict)
-            },
+                u128::from(verdict.credit) * capacity(other, before)
+                    < u128::from(before.credit) * capacity(one, verdict)
+            }
             (allowed, _) => !allowed,
         }
     }

@@ -300,8 +300,7 @@ impl Limiter {
     fn told(&self, LimitChange { rule, actor, .. }: LimitChange, limit: ActorLimit, now: Timestamp) -> Told {
         let fits = |limited: &Rule| Settings { credit_limit: limit.credits, ..limited.settings }.quota().is_ok();
         let policy = self.policy();
-        let is_in_force =
-            policy.is_some_and(|policy| counted(&policy, &rule).is_ok_and(|(_, limited)| fits(limited)));
+        let is_in_force = policy.is_some_and(|policy| counted(&policy, &rule).is_ok_and(|(_, limited)| fits(limited)));
         let ends_ns = limit.expires.map(|expires| expires.since(now));
         Told { rule, actor, credits: limit.credits, ends_ns, is_orphan: !is_in_force }
     }

@@ -406,6 +406,11 @@ fn a_stack_of_a_minute_and_a_month_goes_through_midnight() {
         (MIDNIGHT + 120, (true, 0, month(MIDNIGHT + 120))),
         (MIDNIGHT + 180, (false, 0, month(MIDNIGHT + 180))),
     ] {
-        assert_eq!(hit_when(&limiter, "user=a", second), answer, "{} s after midnight", second as i64 - MIDNIGHT as i64);
+        assert_eq!(
+            hit_when(&limiter, "user=a", second),
+            answer,
+            "{} s after midnight",
+            second as i64 - MIDNIGHT as i64
+        );
     }
 }

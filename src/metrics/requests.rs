@@ -17,6 +17,8 @@ pub enum RequestKind {
     Rules,
     /// List counters, or forget listed ones.
     Counters,
+    /// Limits of single actors.
+    Limits,
     /// A limit in the command: `RL.*`, `CL.THROTTLE`.
     Bucket,
     /// About the connection: `PING`, `HELLO`, …
@@ -28,13 +30,14 @@ pub enum RequestKind {
 }
 
 impl RequestKind {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Hit,
         Self::Peek,
         Self::Reset,
         Self::Explain,
         Self::Rules,
         Self::Counters,
+        Self::Limits,
         Self::Bucket,
         Self::Connection,
         Self::Server,
@@ -49,6 +52,7 @@ impl RequestKind {
             Self::Explain => "explain",
             Self::Rules => "rules",
             Self::Counters => "counters",
+            Self::Limits => "limits",
             Self::Bucket => "bucket",
             Self::Connection => "connection",
             Self::Server => "server",

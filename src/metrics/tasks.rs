@@ -14,6 +14,8 @@ pub struct Tasks {
 pub enum Task {
     /// Accepts connections; one for each front.
     Accept,
+    /// Keeps the limits of single actors known.
+    Limits,
     /// Asks the store whether hits can be answered.
     Probe,
     /// Loads the rules again.
@@ -25,11 +27,12 @@ pub enum Task {
 }
 
 impl Task {
-    const ALL: [Self; 5] = [Self::Accept, Self::Probe, Self::Rules, Self::Signals, Self::Tls];
+    const ALL: [Self; 6] = [Self::Accept, Self::Limits, Self::Probe, Self::Rules, Self::Signals, Self::Tls];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Accept => "accept",
+            Self::Limits => "limits",
             Self::Probe => "probe",
             Self::Rules => "rules",
             Self::Signals => "signals",

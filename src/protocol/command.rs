@@ -11,13 +11,14 @@ pub mod describe;
 mod error;
 mod integer;
 mod kinds;
+mod limits;
 mod lookup;
 mod pairs;
 mod parse;
 mod question;
 pub mod table;
 
-pub use ask::{BucketAsk, CountersAsk, Named, START};
+pub use ask::{BucketAsk, CountersAsk, LimitAsk, LimitsAsk, Named, START};
 pub use error::CommandError;
 pub use kinds::{ClientFilter, Command, Credentials, Hello, LibraryInfo, ReplyMode};
 pub use lookup::Found;

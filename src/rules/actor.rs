@@ -147,7 +147,9 @@ mod tests {
         let canonical = |actor: &str| fields.canonical(actor);
         assert_eq!(canonical(r#" path="/b"  "user"=a "#).as_deref(), Some("user=a path=/b"));
         assert_eq!(canonical(r#"user="a \"b\" \\" path="#).as_deref(), Some(r#"user="a \"b\" \\" path="#));
-        for other in ["", "a", "user=a", "user=a path=b more=c", "user=a user=b", r#"user="a path=b"#, "user=apath=b", "=a"] {
+        for other in
+            ["", "a", "user=a", "user=a path=b more=c", "user=a user=b", r#"user="a path=b"#, "user=apath=b", "=a"]
+        {
             assert_eq!(canonical(other), None, "{other}");
         }
     }

@@ -49,7 +49,7 @@ pub struct Grants {
     /// [`Rule::summary`].
     pub limit: String,
     /// What the operation's actor is granted in place of that, if it has a limit of its own.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "actorLimit", skip_serializing_if = "Option::is_none")]
     pub actor_limit: Option<String>,
     /// The credits that the operation takes, if the rule has a `costField`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,11 +58,7 @@ pub struct Grants {
 
 /// Explains what `rules` make of `operation`. `own_credits` tells the credits that its actor has in place of those of the rule
 /// with this index.
-pub fn explain(
-    rules: &RuleSet,
-    operation: &Operation,
-    own_credits: impl Fn(usize) -> Option<u64>,
-) -> Explanation {
+pub fn explain(rules: &RuleSet, operation: &Operation, own_credits: impl Fn(usize) -> Option<u64>) -> Explanation {
     let mut explanation = Explanation { rules: Vec::new() };
     for (index, rule) in rules.rules().iter().enumerate() {
         let finding = find(rule, operation, || own_credits(index));
@@ -95,8 +91,7 @@ fn find(rule: &Rule, operation: &Operation, own_credits: impl FnOnce() -> Option
         Err(error) => return Finding::Refuses { reason: error.to_string() },
     };
     let own = own_credits().map(|credits| Settings { credit_limit: credits, ..rule.settings }.to_string());
-    let grants =
-        Grants { limit: rule.summary(), actor_limit: own, cost: rule.cost_field.is_some().then_some(cost) };
+    let grants = Grants { limit: rule.summary(), actor_limit: own, cost: rule.cost_field.is_some().then_some(cost) };
     match rule.match_policy {
         MatchPolicy::Stop => Finding::Answers { grants },
         MatchPolicy::Canary => Finding::Canary { grants },
@@ -222,6 +217,9 @@ mod tests {
         assert_eq!(refused.lines().count(), 1, "{refused}");
         assert!(lines("a=b").ends_with("matches and answers: allows 9 in 60 s, at the cost in bytes: 1\n"));
         let own = explain(&rules, &operation("a=b"), |index| (index == 1).then_some(7)).to_string();
-        assert!(own.ends_with(" at the cost in bytes: 1; this actor has a limit of its own: allows 7 in 60 s\n"), "{own}");
+        assert!(
+            own.ends_with(" at the cost in bytes: 1; this actor has a limit of its own: allows 7 in 60 s\n"),
+            "{own}"
+        );
     }
 }

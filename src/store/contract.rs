@@ -46,7 +46,11 @@ pub trait Store: Send + Sync {
     /// Keeps a change of an actor's limit, as durably as hits are taken. `now` is the server's time.
     ///
     /// A store in memory keeps none: whoever asks has them in memory, too.
-    fn change_limit(&self, _change: LimitChange, _now: Timestamp) -> impl Future<Output = Result<(), StoreError>> + Send {
+    fn change_limit(
+        &self,
+        _change: LimitChange,
+        _now: Timestamp,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send {
         async { Ok(()) }
     }
 

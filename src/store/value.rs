@@ -3,7 +3,9 @@
 //! Little-endian 64-bit words, the first always the expiry by the server's clock, so that a compaction filter decides
 //! from eight bytes without knowing the algorithm. The algorithm itself is part of the key.
 
-use crate::algorithm::{Limit, MAX_LOG_CREDITS, State, fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket};
+use crate::algorithm::{
+    Limit, MAX_LOG_CREDITS, State, fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket,
+};
 use crate::clock::Timestamp;
 
 const WORD: usize = size_of::<u64>();

@@ -11,9 +11,7 @@ fn resized(limit: Limit, credits: u64) -> Limit {
         Limit::FixedWindow(limit) => Limit::FixedWindow(FixedWindow { credits, ..limit }),
         Limit::CalendarWindow(limit) => Limit::CalendarWindow(CalendarWindow { credits, ..limit }),
         Limit::SlidingWindow(limit) => Limit::SlidingWindow(SlidingWindow { credits, ..limit }),
-        Limit::SlidingLog(limit) => {
-            Limit::SlidingLog(SlidingLog::new(credits.get(), limit.window_ns().get()).unwrap())
-        }
+        Limit::SlidingLog(limit) => Limit::SlidingLog(SlidingLog::new(credits.get(), limit.window_ns().get()).unwrap()),
         Limit::TokenBucket(limit) => Limit::TokenBucket(TokenBucket { capacity: credits, ..limit }),
         Limit::LeakyBucket(limit) => Limit::LeakyBucket(LeakyBucket { capacity: credits, ..limit }),
     };
@@ -30,10 +28,7 @@ fn ask() -> impl Strategy<Value = Ask> {
 }
 
 fn tally() -> impl Strategy<Value = Tally> {
-    prop_oneof![
-        Just(Tally::Used),
-        (1..30u64).prop_map(|credits| Tally::LeftOf(NonZeroU64::new(credits).unwrap()))
-    ]
+    prop_oneof![Just(Tally::Used), (1..30u64).prop_map(|credits| Tally::LeftOf(NonZeroU64::new(credits).unwrap()))]
 }
 
 proptest! {

@@ -239,13 +239,14 @@ fn limits_that_clients_bring_are_taken_together_too() {
 #[test]
 fn hits_on_one_named_counter_that_are_taken_together_are_judged_by_the_lowest_limit() {
     let plan = |plan: &str, credits: u64| {
-        format!("[plan={plan} user=*]\ncreditLimit = {credits}\nresetSeconds = 60\nactorField = user\ncounter = usage\n\n")
+        format!(
+            "[plan={plan} user=*]\ncreditLimit = {credits}\nresetSeconds = 60\nactorField = user\ncounter = usage\n\n"
+        )
     };
     let rules = [plan("pro", 10), plan("free", 5), "[default]\ncreditLimit = 0\n".into()].concat();
     let limiter = limiter_of(&rules);
     let hits = |costs: [u64; 2]| {
-        let requests =
-            together(&limiter, &[("plan=pro user=a", Some(costs[0])), ("plan=free user=a", Some(costs[1]))]);
+        let requests = together(&limiter, &[("plan=pro user=a", Some(costs[0])), ("plan=free user=a", Some(costs[1]))]);
         [0, 1].map(|index| requests.verdict(index).unwrap()).map(|verdict| (verdict.allowed, verdict.credit))
     };
     assert_eq!(hits([4, 2]), [(false, 5), (false, 5)]);

@@ -36,3 +36,21 @@ pub enum Named<'a> {
     Label(&'a str),
     Operation(Pairs<'a>),
 }
+
+/// Whose limit: `rule actor`.
+#[derive(Debug, Clone, Copy)]
+pub struct LimitAsk<'a> {
+    /// The rule's label.
+    pub rule: &'a str,
+    pub actor: &'a str,
+}
+
+/// Which limits: `[RULE rule] [CURSOR cursor] [COUNT count]`.
+#[derive(Debug, Clone, Copy)]
+pub struct LimitsAsk<'a> {
+    /// `None`: of all rules.
+    pub rule: Option<&'a str>,
+    /// `None`: from the start.
+    pub cursor: Option<&'a str>,
+    pub count: Option<usize>,
+}

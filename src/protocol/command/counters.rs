@@ -46,11 +46,11 @@ fn ask(arguments: Arguments<'_>) -> Result<CountersAsk<'_>, CommandError> {
     Ok(ask)
 }
 
-fn text(argument: &[u8]) -> Result<&str, CommandError> {
+pub(super) fn text(argument: &[u8]) -> Result<&str, CommandError> {
     std::str::from_utf8(argument).map_err(|_| CommandError::not_utf8(argument))
 }
 
-fn positive(argument: &[u8]) -> Result<usize, CommandError> {
+pub(super) fn positive(argument: &[u8]) -> Result<usize, CommandError> {
     integer(argument)
         .and_then(|number| usize::try_from(number).ok())
         .filter(|number| *number > 0)

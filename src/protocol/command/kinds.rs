@@ -1,6 +1,6 @@
 //! What a client can ask, typed: one variant for each command. How a request is read is not here.
 
-use super::ask::{BucketAsk, CountersAsk, Named};
+use super::ask::{BucketAsk, CountersAsk, LimitAsk, LimitsAsk, Named};
 use super::error::CommandError;
 use super::integer::client_id;
 use super::pairs::{Pairs, Priced};
@@ -32,6 +32,18 @@ pub enum Command<'a> {
     ForgetCounters(CountersAsk<'a>),
     /// `DIVVY.BACKUP name`
     Backup(&'a str),
+    /// `DIVVY.LIMIT SET rule actor credits [EX seconds]`: gives an actor a limit of its own.
+    SetLimit {
+        of: LimitAsk<'a>,
+        credits: u64,
+        seconds: Option<u64>,
+    },
+    /// `DIVVY.LIMIT GET rule actor`
+    GetLimit(LimitAsk<'a>),
+    /// `DIVVY.LIMIT DEL rule actor`
+    RemoveLimit(LimitAsk<'a>),
+    /// `DIVVY.LIMIT LIST …`: a page of actors' limits.
+    ListLimits(LimitsAsk<'a>),
     Ping(Option<&'a [u8]>),
     Echo(&'a [u8]),
     Hello(Hello<'a>),
@@ -160,6 +172,10 @@ impl Command<'_> {
             | Self::Counters(_)
             | Self::ForgetCounters(_)
             | Self::Backup(_)
+            | Self::SetLimit { .. }
+            | Self::GetLimit(_)
+            | Self::RemoveLimit(_)
+            | Self::ListLimits(_)
             | Self::Multi
             | Self::Exec
             | Self::Discard

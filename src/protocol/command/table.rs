@@ -4,7 +4,7 @@
 
 use super::error::CommandError;
 use super::kinds::Command;
-use super::{bucket, counters, parse};
+use super::{bucket, counters, limits, parse};
 use crate::protocol::resp::Arguments;
 
 /// Reads the arguments that follow a command's name (and its subcommand's), their number being right.
@@ -159,6 +159,14 @@ pub static COMMANDS: &[Spec] = &[
         group: "divvy",
         summary: "Forgets a rule's counters, one page at a time: the next cursor, and how many were forgotten.",
         parse: counters::forget,
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "divvy.limit",
+        arity: -2,
+        group: "divvy",
+        summary: "Commands about limits of single actors.",
+        subcommands: LIMIT,
         ..Spec::USUAL
     },
     Spec {
@@ -344,6 +352,46 @@ pub static COMMANDS: &[Spec] = &[
         group: "server",
         summary: "Returns the server's time: seconds since 1970, and microseconds.",
         parse: |_| Ok(Command::Time),
+        ..Spec::USUAL
+    },
+];
+
+static LIMIT: &[Spec] = &[
+    Spec {
+        name: "set",
+        arity: -5,
+        flags: &["write"],
+        group: "divvy",
+        summary: "Gives one actor of a rule its own number of credits, for some seconds with EX. Returns OK.",
+        parse: limits::set,
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "get",
+        arity: 4,
+        flags: &["readonly"],
+        group: "divvy",
+        summary: "Returns the credits that an actor has of its own, and the seconds until they end or -1; or nothing.",
+        parse: limits::get,
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "del",
+        arity: 4,
+        flags: &["write"],
+        group: "divvy",
+        summary: "Lets an actor have its rule's limit again. Returns 1, or 0 if it had none of its own.",
+        parse: limits::remove,
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "list",
+        arity: -2,
+        flags: &["readonly"],
+        group: "divvy",
+        summary: "Lists limits of actors, one page at a time: the next cursor; rule, actor, credits, seconds until the end \
+                  or -1, and 1 if its rule is gone.",
+        parse: limits::list,
         ..Spec::USUAL
     },
 ];

@@ -59,7 +59,8 @@ fn counters_start_afresh_where_the_limit_changed_and_go_on_otherwise() {
 
 #[test]
 fn counters_with_a_name_go_on_whatever_becomes_of_the_rules() {
-    let named = |header: &str, credits, counter: &str| Rule { counter: Some(counter.into()), ..limited(header, credits) };
+    let named =
+        |header: &str, credits, counter: &str| Rule { counter: Some(counter.into()), ..limited(header, credits) };
     let old = [named("plan=a", 5, "usage"), rule("")];
     let changed = |new: Rule| shown(&old, &[new, rule("")]);
     assert_eq!(

@@ -106,6 +106,10 @@ impl Client {
             | Command::Counters(_)
             | Command::ForgetCounters(_)
             | Command::Backup(_)
+            | Command::SetLimit { .. }
+            | Command::GetLimit(_)
+            | Command::RemoveLimit(_)
+            | Command::ListLimits(_)
             | Command::Info(_)
             | Command::ConfigGet(_)
             | Command::DbSize

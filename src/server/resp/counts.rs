@@ -13,6 +13,9 @@ pub fn kind(command: &Result<Command, CommandError>) -> RequestKind {
         Command::Rules => RequestKind::Rules,
         Command::Tokens(_) | Command::Session(_) | Command::Throttle(_) => RequestKind::Bucket,
         Command::Counters(_) | Command::ForgetCounters(_) => RequestKind::Counters,
+        Command::SetLimit { .. } | Command::GetLimit(_) | Command::RemoveLimit(_) | Command::ListLimits(_) => {
+            RequestKind::Limits
+        }
         Command::Backup(_)
         | Command::Info(_)
         | Command::ConfigGet(_)

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::counts;
 use super::info::Shared;
+use super::limit::{self, Of};
 use super::operate::{self, Asked};
 use crate::protocol::command::{Command, CommandError};
 use crate::protocol::resp::{ReplyWriter, Version};
@@ -87,6 +88,28 @@ fn reply(shared: &Arc<Shared>, version: Version, command: Command<'_>) -> Result
                 operate::back_up(&limiter, &name, &mut ReplyWriter::new(&mut bytes, version)).await;
                 bytes
             })
+        }
+        Command::SetLimit { of, credits, seconds } => {
+            let of = Of::from(of);
+            Box::pin(async move {
+                limit::set(&limiter, &of, credits, seconds, &mut ReplyWriter::new(&mut bytes, version)).await;
+                bytes
+            })
+        }
+        Command::RemoveLimit(of) => {
+            let of = Of::from(of);
+            Box::pin(async move {
+                limit::remove(&limiter, &of, &mut ReplyWriter::new(&mut bytes, version)).await;
+                bytes
+            })
+        }
+        Command::GetLimit(of) => {
+            limit::get(&limiter, &of.into(), &mut ReplyWriter::new(&mut bytes, version));
+            Box::pin(std::future::ready(bytes))
+        }
+        Command::ListLimits(ask) => {
+            limit::list(&limiter, &ask.into(), &mut ReplyWriter::new(&mut bytes, version));
+            Box::pin(std::future::ready(bytes))
         }
         Command::Info(sections) => {
             let sections: Vec<_> = sections.iter().map(<[u8]>::to_vec).collect();

@@ -11,6 +11,7 @@ mod clients;
 mod counts;
 mod info;
 mod large;
+mod limit;
 mod operate;
 mod transaction;
 

@@ -90,11 +90,11 @@ pub async fn back_up(limiter: &Limiter, name: &str, reply: &mut ReplyWriter<'_>)
     }
 }
 
-fn write_cursor(cursor: Option<&str>, reply: &mut ReplyWriter) {
+pub fn write_cursor(cursor: Option<&str>, reply: &mut ReplyWriter) {
     reply.bulk(cursor.unwrap_or(START).as_bytes());
 }
 
-fn write_error(error: &CountersError, reply: &mut ReplyWriter) {
+pub fn write_error(error: &CountersError, reply: &mut ReplyWriter) {
     match error {
         CountersError::Refused(refusal) => write_refusal(refusal, reply),
         error => reply.error(format_args!("ERR {error}")),

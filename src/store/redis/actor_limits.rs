@@ -106,7 +106,8 @@ mod tests {
             ]
         );
         assert_eq!((known, starts_over, is_last), (Followed::Change { number: 10, of: "r d".into() }, true, false));
-        let foreign: [&[&str]; 5] = [&[], &["1"], &["0", "1", "x", "r a", "5 "], &["0", "1", "8", "ra", "5 "], &["0", "1", "8", "r a", "x "]];
+        let foreign: [&[&str]; 5] =
+            [&[], &["1"], &["0", "1", "x", "r a", "5 "], &["0", "1", "8", "ra", "5 "], &["0", "1", "8", "r a", "x "]];
         for texts in foreign {
             assert!(page(&Followed::Nothing, &Reply::texts(texts)).is_err(), "{texts:?}");
         }

@@ -28,12 +28,7 @@ pub fn read(database: &Database, known: &Followed) -> Result<LimitPage, StoreErr
         Followed::Key(key) => Some(&**key),
         Followed::All | Followed::Change { .. } => return Ok(LimitPage::nothing(Followed::All)),
     };
-    let mut page = LimitPage {
-        changes: Vec::new(),
-        known: Followed::All,
-        starts_over: after.is_none(),
-        is_last: true,
-    };
+    let mut page = LimitPage { changes: Vec::new(), known: Followed::All, starts_over: after.is_none(), is_last: true };
     database.each_limit(after, |key, value| {
         if page.changes.len() == PAGE {
             page.is_last = false;
@@ -70,10 +65,8 @@ fn decode(key: &[u8], value: &[u8]) -> Option<LimitChange> {
     let (words, []) = value.as_chunks::<8>() else { return None };
     let [expires, credits] = words else { return None };
     let expires = Timestamp::from_nanos(u64::from_le_bytes(*expires));
-    let limit = ActorLimit {
-        credits: u64::from_le_bytes(*credits),
-        expires: (expires != Timestamp::MAX).then_some(expires),
-    };
+    let limit =
+        ActorLimit { credits: u64::from_le_bytes(*credits), expires: (expires != Timestamp::MAX).then_some(expires) };
     Some(LimitChange { rule: text(rule)?, actor: text(actor.get(1..)?)?, limit: Some(limit) })
 }
 

@@ -273,8 +273,10 @@ impl Store for RocksStore {
     }
 
     async fn follow_limits(&self, known: Followed) -> Result<LimitPage, StoreError> {
-        self.blocking("read limits", move |shared| shared.engine.with_disk(|database| actor_limits::read(database, &known)))
-            .await
+        self.blocking("read limits", move |shared| {
+            shared.engine.with_disk(|database| actor_limits::read(database, &known))
+        })
+        .await
     }
 
     fn metrics(&self) -> Vec<Metric> {

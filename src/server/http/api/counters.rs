@@ -66,7 +66,7 @@ pub async fn forget(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, P
 }
 
 /// The work panicked, or the server is ending.
-fn broken(error: JoinError) -> Problem {
+pub fn broken(error: JoinError) -> Problem {
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 

@@ -14,6 +14,7 @@ mod hit_route;
 pub mod hits;
 mod json;
 mod json_line;
+mod limits;
 mod number;
 mod object;
 mod openapi;
@@ -60,6 +61,7 @@ fn inspection_routes() -> Vec<Route> {
         ("/v1/explain", RequestKind::Explain, post(explain::explain)),
         ("/v1/rules", RequestKind::Rules, get(rules::rules)),
         ("/v1/counters", RequestKind::Counters, get(counters::list).delete(counters::forget)),
+        ("/v1/limits", RequestKind::Limits, get(limits::get).put(limits::set).delete(limits::remove)),
     ]
 }
 

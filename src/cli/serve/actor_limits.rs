@@ -1,0 +1,79 @@
+//! Limits of single actors: how many there may be, and how a server keeps knowing them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::units;
+use crate::limiter::Limiter;
+use crate::limiter::limits::DEFAULT_MAX_ACTOR_LIMITS;
+use crate::metrics::Task;
+use crate::server::keep_running;
+
+/// How often a store that other servers change, too, is asked for changes.
+const FOLLOW_EVERY: Duration = Duration::from_secs(1);
+/// About 200 bytes each.
+const MOST: u64 = 100_000_000;
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Rules")]
+pub struct ActorLimitArgs {
+    /// Maximum number of limits of single actors (`divvy limit`), about 150 bytes of memory each
+    #[arg(long, env = "DIVVY_MAX_ACTOR_LIMITS", value_name = "N", default_value_t = DEFAULT_MAX_ACTOR_LIMITS,
+          value_parser = units::count::<usize>(0..=MOST))]
+    max_actor_limits: usize,
+}
+
+impl ActorLimitArgs {
+    pub fn max(&self) -> usize {
+        self.max_actor_limits
+    }
+}
+
+/// Loads the limits, and keeps them as the store has them until `draining` is cancelled.
+///
+/// # Errors
+/// When the data directory cannot be read. Redis may come later: until then, actors have their rules' limits.
+pub async fn start(limiter: &Arc<Limiter>, draining: CancellationToken) -> anyhow::Result<()> {
+    let loaded = limiter.follow_limits().await;
+    let is_behind = loaded.is_err();
+    match loaded {
+        Err(error) if limiter.store().is_shared() => {
+            tracing::warn!(%error, "cannot read the limits of actors; until Redis answers, their rules' limits apply");
+        }
+        loaded => loaded.context("cannot read the limits of actors")?,
+    }
+    let limiter = Arc::clone(limiter);
+    tokio::spawn(async move {
+        tokio::select! {
+            () = keep_running(Task::Limits, limiter.metrics(), || keep_known(&limiter, is_behind)) => {}
+            () = draining.cancelled() => {}
+        }
+    });
+    Ok(())
+}
+
+async fn keep_known(limiter: &Limiter, mut is_behind: bool) {
+    let mut ticks = interval(FOLLOW_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if limiter.store().is_shared() {
+            let followed = limiter.follow_limits().await;
+            match &followed {
+                Ok(()) if is_behind => tracing::info!("the limits of actors are read from Redis again"),
+                Err(error) if !is_behind => {
+                    tracing::warn!(%error, "cannot read the limits of actors; the last known ones apply");
+                }
+                Ok(()) | Err(_) => {}
+            }
+            is_behind = followed.is_err();
+        }
+        if let Err(error) = limiter.drop_expired_limits().await {
+            tracing::debug!(%error, "cannot remove limits of actors that are over; the next start will");
+        }
+    }
+}

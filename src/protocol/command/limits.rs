@@ -1,0 +1,101 @@
+//! The arguments of `DIVVY.LIMIT` and its subcommands: limits of single actors.
+
+use super::ask::{LimitAsk, LimitsAsk, START};
+use super::counters::{positive, text};
+use super::error::CommandError;
+use super::integer::integer;
+use super::kinds::Command;
+use crate::protocol::resp::Arguments;
+
+/// `rule actor credits [EX seconds]`
+pub(super) fn set(arguments: Arguments<'_>) -> Result<Command<'_>, CommandError> {
+    let number = |place| {
+        let number = arguments.get(place).and_then(integer).and_then(|number| u64::try_from(number).ok());
+        number.ok_or(CommandError::NotAnInteger)
+    };
+    let seconds = match (arguments.get(3), arguments.len()) {
+        (None, _) => None,
+        (Some(option), 5) if option.eq_ignore_ascii_case(b"EX") => Some(number(4)?),
+        (Some(option), _) => return Err(CommandError::not_an_option(option)),
+    };
+    Ok(Command::SetLimit { of: of(arguments)?, credits: number(2)?, seconds })
+}
+
+/// `rule actor`
+pub(super) fn get(arguments: Arguments<'_>) -> Result<Command<'_>, CommandError> {
+    of(arguments).map(Command::GetLimit)
+}
+
+/// `rule actor`
+pub(super) fn remove(arguments: Arguments<'_>) -> Result<Command<'_>, CommandError> {
+    of(arguments).map(Command::RemoveLimit)
+}
+
+fn of(arguments: Arguments<'_>) -> Result<LimitAsk<'_>, CommandError> {
+    let word = |place| text(arguments.get(place).unwrap_or_default());
+    Ok(LimitAsk { rule: word(0)?, actor: word(1)? })
+}
+
+/// `[RULE rule] [CURSOR cursor] [COUNT count]`
+pub(super) fn list(arguments: Arguments<'_>) -> Result<Command<'_>, CommandError> {
+    let mut ask = LimitsAsk { rule: None, cursor: None, count: None };
+    let mut words = arguments.iter();
+    while let Some(option) = words.next() {
+        let unknown = || CommandError::not_an_option(option);
+        let value = words.next().ok_or_else(unknown)?;
+        let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
+        if is(b"RULE") && ask.rule.is_none() {
+            ask.rule = Some(text(value)?);
+        } else if is(b"CURSOR") && ask.cursor.is_none() {
+            ask.cursor = Some(text(value)?);
+        } else if is(b"COUNT") && ask.count.is_none() {
+            ask.count = Some(positive(value)?);
+        } else {
+            return Err(unknown());
+        }
+    }
+    ask.cursor = ask.cursor.filter(|cursor| *cursor != START);
+    Ok(Command::ListLimits(ask))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::command::tests::with_command;
+
+    fn parsed(request: &str) -> String {
+        let words: Vec<_> = request.split(' ').collect();
+        with_command(&words, |command| match command {
+            Ok(Command::SetLimit { of, credits, seconds }) => format!("{of:?} {credits} {seconds:?}"),
+            Ok(Command::GetLimit(of) | Command::RemoveLimit(of)) => format!("{of:?}"),
+            Ok(Command::ListLimits(ask)) => format!("{ask:?}"),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => error.to_string(),
+        })
+    }
+
+    #[test]
+    fn what_is_asked_is_read_and_anything_else_is_told() {
+        let of = r#"LimitAsk { rule: "r", actor: "a" }"#;
+        for (request, expected) in [
+            ("DIVVY.LIMIT SET r a 5", format!("{of} 5 None")),
+            ("divvy.limit set r a 0 ex 60", format!("{of} 0 Some(60)")),
+            ("DIVVY.LIMIT GET r a", of.to_owned()),
+            ("DIVVY.LIMIT DEL r a", of.to_owned()),
+            ("DIVVY.LIMIT LIST", "LimitsAsk { rule: None, cursor: None, count: None }".to_owned()),
+            (
+                "DIVVY.LIMIT LIST count 5 RULE r CURSOR 7",
+                r#"LimitsAsk { rule: Some("r"), cursor: Some("7"), count: Some(5) }"#.to_owned(),
+            ),
+            ("DIVVY.LIMIT SET r a -1", CommandError::NotAnInteger.to_string()),
+            ("DIVVY.LIMIT SET r a 5 EX x", CommandError::NotAnInteger.to_string()),
+            ("DIVVY.LIMIT SET r a 5 EX", CommandError::not_an_option(b"EX").to_string()),
+            ("DIVVY.LIMIT SET r a 5 PX 6", CommandError::not_an_option(b"PX").to_string()),
+            ("DIVVY.LIMIT LIST COUNT 0", CommandError::NotAnInteger.to_string()),
+        ] {
+            assert_eq!(parsed(request), expected, "{request}");
+        }
+        assert!(parsed("DIVVY.LIMIT GET r").contains("wrong number of arguments"));
+        assert!(parsed("DIVVY.LIMIT MOVE r a").contains("unknown subcommand"));
+    }
+}

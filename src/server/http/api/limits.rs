@@ -1,0 +1,145 @@
+//! `PUT`, `GET` and `DELETE /v1/limits`: limits of single actors.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Query, Request, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::body;
+use super::counters::broken;
+use super::json::Json;
+use super::problem::Problem;
+use super::shared::Api;
+use crate::clock::ceil_seconds;
+use crate::limiter::Refusal;
+use crate::limiter::counters::{DEFAULT_PAGE, MAX_PAGE};
+use crate::limiter::limits::{LimitError, Told};
+
+/// Whose limit is meant.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Of {
+    /// A label, or `default`.
+    rule: String,
+    actor: String,
+}
+
+/// Which limits are meant: one actor's, or a page of them.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    rule: Option<String>,
+    actor: Option<String>,
+    cursor: Option<String>,
+    count: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct New {
+    credits: u64,
+    /// Seconds; without it the limit stays until it is removed.
+    #[serde(rename = "expiresIn")]
+    expires_in: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Limit {
+    rule: String,
+    actor: String,
+    credits: u64,
+    /// Seconds, rounded up.
+    expires_in: Option<u64>,
+    orphan: bool,
+}
+
+impl From<Told> for Limit {
+    fn from(Told { rule, actor, credits, ends_ns, is_orphan }: Told) -> Self {
+        Self { rule, actor, credits, expires_in: ends_ns.map(ceil_seconds), orphan: is_orphan }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Listed {
+    limits: Vec<Limit>,
+    /// The cursor of the next page; none after the last.
+    next: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Removed {
+    removed: bool,
+}
+
+pub async fn set(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
+    let (head, body) = request.into_parts();
+    let of: Of = query(&head.uri)?;
+    let body = body::read(&head.headers, body, api.limits.max_body).await?;
+    let New { credits, expires_in } = body::parse(&body)?;
+    let (turn, limiter) = (api.turns.take().await, Arc::clone(&api.limiter));
+    let lasts = expires_in.map(Duration::from_secs);
+    let limit = turn.run(async move {
+        limiter.set_limit(&of.rule, &of.actor, credits, lasts).await?;
+        limiter.limit_of(&of.rule, &of.actor)
+    });
+    match limit.await.map_err(broken)?? {
+        Some(limit) => Ok(Json(Limit::from(limit)).into_response()),
+        // Somebody has removed it since.
+        None => Err(none()),
+    }
+}
+
+pub async fn get(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
+    let Asked { rule, actor, cursor, count } = query(&uri)?;
+    if let Some(actor) = actor {
+        let rule = rule.ok_or_else(|| Problem::bad_request("an actor's limit is that of a rule: add rule=LABEL"))?;
+        let limit = api.limiter.limit_of(&rule, &actor)?;
+        return limit.map(|limit| Json(Limit::from(limit)).into_response()).ok_or_else(none);
+    }
+    let count = count.unwrap_or(DEFAULT_PAGE);
+    if !(1..=MAX_PAGE).contains(&count) {
+        return Err(Problem::bad_request(format!("count is {count}, but must be from 1 to {MAX_PAGE}")));
+    }
+    let (turn, limiter) = (api.turns.take().await, Arc::clone(&api.limiter));
+    let page = turn.run(async move { limiter.limits(rule.as_deref(), cursor.as_deref(), count) });
+    let page = page.await.map_err(broken)??;
+    let limits = page.limits.into_iter().map(Limit::from).collect();
+    Ok(Json(Listed { limits, next: page.next }).into_response())
+}
+
+pub async fn remove(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
+    let of: Of = query(&uri)?;
+    let (turn, limiter) = (api.turns.take().await, Arc::clone(&api.limiter));
+    let removed = turn.run(async move { limiter.remove_limit(&of.rule, &of.actor).await }).await.map_err(broken)??;
+    Ok(Json(Removed { removed }).into_response())
+}
+
+fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
+    let Query(asked) = Query::try_from_uri(uri).map_err(|error| Problem::bad_request(error.body_text()))?;
+    Ok(asked)
+}
+
+fn none() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "this actor has no limit of its own")
+}
+
+impl From<LimitError> for Problem {
+    fn from(error: LimitError) -> Self {
+        match error {
+            LimitError::Rule(error) => error.into(),
+            LimitError::Store(error) => Refusal::Store(error).into(),
+            LimitError::Full { .. } => Self::new(StatusCode::INSUFFICIENT_STORAGE, error.to_string()),
+            LimitError::NoActors { .. }
+            | LimitError::OtherActor { .. }
+            | LimitError::LongActor
+            | LimitError::Credits(_)
+            | LimitError::Lasts
+            | LimitError::Cursor => Self::bad_request(error.to_string()),
+        }
+    }
+}

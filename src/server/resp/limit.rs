@@ -1,0 +1,105 @@
+//! Limits of single actors: set, told, removed, listed.
+
+use std::time::Duration;
+
+use super::operate::{write_cursor, write_error};
+use crate::clock::ceil_seconds;
+use crate::limiter::Limiter;
+use crate::limiter::counters::{DEFAULT_PAGE, MAX_PAGE};
+use crate::limiter::limits::{LimitError, Told};
+use crate::protocol::command::{LimitAsk, LimitsAsk};
+use crate::protocol::resp::ReplyWriter;
+use crate::server::told;
+
+/// What Redis tells of a key that does not expire.
+const NEVER: i64 = -1;
+
+/// Whose limit is meant, as a task of its own can hold it.
+pub struct Of {
+    rule: String,
+    actor: String,
+}
+
+impl From<LimitAsk<'_>> for Of {
+    fn from(LimitAsk { rule, actor }: LimitAsk<'_>) -> Self {
+        Self { rule: rule.to_owned(), actor: actor.to_owned() }
+    }
+}
+
+/// Which limits are meant, likewise.
+pub struct Listed {
+    rule: Option<String>,
+    cursor: Option<String>,
+    count: usize,
+}
+
+impl From<LimitsAsk<'_>> for Listed {
+    fn from(LimitsAsk { rule, cursor, count }: LimitsAsk<'_>) -> Self {
+        let count = count.unwrap_or(DEFAULT_PAGE).min(MAX_PAGE);
+        Self { rule: rule.map(str::to_owned), cursor: cursor.map(str::to_owned), count }
+    }
+}
+
+pub async fn set(limiter: &Limiter, of: &Of, credits: u64, seconds: Option<u64>, reply: &mut ReplyWriter<'_>) {
+    match limiter.set_limit(&of.rule, &of.actor, credits, seconds.map(Duration::from_secs)).await {
+        Ok(()) => reply.simple("OK"),
+        Err(error) => refuse(error, reply),
+    }
+}
+
+/// Its credits, and the seconds until it ends, or -1; nothing where there is none.
+pub fn get(limiter: &Limiter, of: &Of, reply: &mut ReplyWriter<'_>) {
+    match limiter.limit_of(&of.rule, &of.actor) {
+        Ok(None) => reply.null(),
+        Ok(Some(limit)) => {
+            reply.array(2);
+            reply.unsigned(limit.credits);
+            write_end(&limit, reply);
+        }
+        Err(error) => refuse(error, reply),
+    }
+}
+
+/// 1, or 0 where there was none.
+pub async fn remove(limiter: &Limiter, of: &Of, reply: &mut ReplyWriter<'_>) {
+    match limiter.remove_limit(&of.rule, &of.actor).await {
+        Ok(was_there) => reply.unsigned(u64::from(was_there)),
+        Err(error) => refuse(error, reply),
+    }
+}
+
+/// The cursor of the next page, and for each limit its rule, actor, credits, the seconds until it ends, and whether it is an
+/// orphan.
+pub fn list(limiter: &Limiter, asked: &Listed, reply: &mut ReplyWriter<'_>) {
+    match limiter.limits(asked.rule.as_deref(), asked.cursor.as_deref(), asked.count) {
+        Err(error) => refuse(error, reply),
+        Ok(page) => {
+            reply.array(2);
+            write_cursor(page.next.as_deref(), reply);
+            reply.array(page.limits.len());
+            for limit in &page.limits {
+                reply.array(5);
+                reply.bulk(limit.rule.as_bytes());
+                reply.bulk(limit.actor.as_bytes());
+                reply.unsigned(limit.credits);
+                write_end(limit, reply);
+                reply.unsigned(u64::from(limit.is_orphan));
+            }
+        }
+    }
+}
+
+fn write_end(limit: &Told, reply: &mut ReplyWriter<'_>) {
+    match limit.ends_ns {
+        Some(nanos) => reply.unsigned(ceil_seconds(nanos)),
+        None => reply.integer(NEVER),
+    }
+}
+
+fn refuse(error: LimitError, reply: &mut ReplyWriter<'_>) {
+    match error {
+        LimitError::Rule(error) => write_error(&error, reply),
+        LimitError::Store(error) => reply.error(format_args!("ERR {}", told::without_paths(&error))),
+        error => reply.error(format_args!("ERR {error}")),
+    }
+}

@@ -1,0 +1,456 @@
+//! Limits of single actors: on every store, by every algorithm and on every front; through reloads, restarts, backups and
+//! outages, and on several servers that share one Redis.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::support::http::{self, HttpClient};
+use crate::support::log::Log;
+use crate::support::redis::{RedisCluster, RedisServer, free_port, until};
+use crate::support::{LineClient, RespClient, RulesFile, Server, divvy, metrics};
+
+/// The algorithms, none of which gives anything back during a test.
+const ALGORITHMS: [(&str, &str); 6] = [
+    ("fixed", "resetSeconds = 2592000"),
+    ("year", "window = year"),
+    ("sliding", "algorithm = sliding-window\nresetSeconds = 259200000"),
+    ("log", "algorithm = sliding-log\nresetSeconds = 2592000"),
+    ("tokens", "algorithm = token-bucket\nresetSeconds = 2592000"),
+    ("leaky", "algorithm = leaky-bucket\nresetSeconds = 2592000"),
+];
+
+/// A rule for each algorithm, with ten credits for each customer.
+fn rules() -> String {
+    let rule = |(name, settings): (&str, &str)| {
+        format!("[by={name} customer=*]\ncreditLimit = 10\n{settings}\nactorField = customer\nlabel = {name}\n\n")
+    };
+    ALGORITHMS.map(rule).concat() + "[default]\ncreditLimit = 0\n"
+}
+
+/// Whether a hit of the customer is allowed, and what is left.
+fn hit(server: &Server, algorithm: &str, customer: &str, cost: u64) -> (bool, u64) {
+    let reply = resp(server, &format!("DIVVY.HIT by={algorithm} customer={customer} COST {cost}"));
+    let numbers: Vec<u64> = reply.trim_matches(['[', ']']).split(' ').map(|word| word.parse().expect(&reply)).collect();
+    (numbers[0] == 1, numbers[1])
+}
+
+fn resp(server: &Server, command: &str) -> String {
+    RespClient::connect(server.resp).command(command)
+}
+
+fn set(server: &Server, rule: &str, actor: &str, credits: u64) {
+    assert_eq!(resp(server, &format!("DIVVY.LIMIT SET {rule} {actor} {credits}")), "OK");
+}
+
+/// Every limit that is listed, sorted: rule, actor, credits, and whether it is an orphan.
+fn listed(server: &Server) -> Vec<(String, String, u64, bool)> {
+    let (mut limits, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = http::get(server.http, &format!("/v1/limits?count=2{cursor}"));
+        assert_eq!(page.status, 200, "{}", page.body);
+        let page = page.json();
+        for limit in page["limits"].as_array().unwrap() {
+            let text = |key: &str| limit[key].as_str().unwrap().to_owned();
+            limits.push((
+                text("rule"),
+                text("actor"),
+                limit["credits"].as_u64().unwrap(),
+                limit["orphan"].as_bool().unwrap(),
+            ));
+        }
+        let Some(next) = page["next"].as_str() else { break };
+        cursor = format!("&cursor={}", next.replace(' ', "%20"));
+    }
+    limits.sort();
+    limits
+}
+
+/// What an actor has used survives whatever its limit becomes.
+fn usage_is_kept(server: &Server) {
+    for (algorithm, _) in ALGORITHMS {
+        let hit = |cost| hit(server, algorithm, "a", cost);
+        let counter = || resp(server, &format!("DIVVY.COUNTERS {algorithm} ACTOR a"));
+        assert_eq!(hit(9), (true, 1), "{algorithm}");
+        set(server, algorithm, "a", 20);
+        assert_eq!(hit(0), (true, 11), "{algorithm}");
+        assert!(counter().contains("[a 11 "), "{algorithm}: {}", counter());
+        assert_eq!(hit(11), (true, 0), "{algorithm}");
+        assert_eq!(hit(1), (false, 0), "{algorithm}");
+        assert_eq!(self::hit(server, algorithm, "b", 0), (true, 10), "nobody else");
+        let explained = resp(server, &format!("DIVVY.EXPLAIN by={algorithm} customer=a"));
+        assert!(explained.contains("this actor has a limit of its own: allows 20"), "{explained}");
+        // Back to the rule's, of which twice as much is used.
+        assert_eq!(resp(server, &format!("DIVVY.LIMIT DEL {algorithm} a")), "1");
+        assert_eq!(resp(server, &format!("DIVVY.LIMIT DEL {algorithm} a")), "0");
+        assert_eq!(hit(1), (false, 0), "{algorithm}");
+        assert!(counter().contains("[a 0 "), "{algorithm}: {}", counter());
+        set(server, algorithm, "a", 25);
+        assert_eq!(hit(1), (true, 4), "{algorithm}");
+        set(server, algorithm, "a", 0);
+        assert_eq!(hit(1), (false, 0), "{algorithm}");
+        assert_eq!(resp(server, &format!("DIVVY.RESET by={algorithm} customer=a")), "1");
+        assert_eq!(hit(0), (false, 0), "{algorithm}");
+        resp(server, &format!("DIVVY.LIMIT DEL {algorithm} a"));
+        assert_eq!(hit(0), (true, 10), "{algorithm}");
+    }
+    assert_eq!(listed(server), []);
+}
+
+#[test]
+fn what_was_used_survives_on_every_store() {
+    let rules = RulesFile::ini(&rules());
+    let data = tempfile::tempdir().unwrap();
+    for server in Server::on_each_store(rules.path(), data.path()) {
+        usage_is_kept(&server);
+    }
+    let (redis, cluster) = (RedisServer::start(), RedisCluster::start());
+    for urls in [redis.url(), cluster.urls().join(",")] {
+        let store = [rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &urls];
+        usage_is_kept(&Server::start(&store));
+    }
+}
+
+/// A server on disk, of which rules, data and backups are in one place.
+struct OnDisk {
+    dir: tempfile::TempDir,
+}
+
+impl OnDisk {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("rules.ini"), rules()).unwrap();
+        Self { dir }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn serve(&self, data: &str) -> Server {
+        let [rules, data, backups] = ["rules.ini", data, "backups"].map(|name| self.path(name));
+        Server::start(&[&rules, "--data-dir", &data, "--backup-dir", &backups])
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
+fn limits_survive_a_sigkill_and_a_restored_backup() {
+    let place = OnDisk::new();
+    let server = place.serve("data");
+    set(&server, "fixed", "a", 20);
+    set(&server, "tokens", "b", 30);
+    set(&server, "tokens", "gone", 30);
+    assert_eq!(resp(&server, "DIVVY.LIMIT SET log c 40 EX 1000"), "OK");
+    assert_eq!(resp(&server, "DIVVY.LIMIT DEL tokens gone"), "1");
+    assert_eq!(hit(&server, "fixed", "a", 15), (true, 5));
+    assert!(resp(&server, "DIVVY.BACKUP first").contains("first"));
+    set(&server, "leaky", "later", 50);
+    server.kill();
+
+    let limits = |later: bool| {
+        let limit = |rule: &str, actor: &str, credits| (rule.to_owned(), actor.to_owned(), credits, false);
+        let mut limits = vec![limit("fixed", "a", 20), limit("log", "c", 40), limit("tokens", "b", 30)];
+        if later {
+            limits.insert(1, limit("leaky", "later", 50));
+        }
+        limits
+    };
+    let server = place.serve("data");
+    assert_eq!(listed(&server), limits(true));
+    assert_eq!(hit(&server, "fixed", "a", 0), (true, 5));
+    server.kill();
+
+    let backup = Path::new(&place.path("backups")).join("first");
+    let restored = place.path("restored");
+    let done = divvy().arg("restore").arg(backup).args(["--data-dir", &restored]).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let server = place.serve("restored");
+    assert_eq!(listed(&server), limits(false));
+    assert_eq!(hit(&server, "fixed", "a", 0), (true, 5));
+}
+
+/// A server whose rules change.
+struct Reloading {
+    rules: PathBuf,
+    log: Log,
+    server: Server,
+    reloads: usize,
+    _dir: tempfile::TempDir,
+}
+
+impl Reloading {
+    fn serving(rules: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rules.ini");
+        fs::write(&path, rules).unwrap();
+        let mut command = divvy();
+        let log = Log::of(&mut command);
+        let args = [path.to_str().unwrap(), "--reload-interval", "0", "--store", "memory"];
+        let server = Server::start_as(&mut command, &args);
+        Self { rules: path, log, server, reloads: 0, _dir: dir }
+    }
+
+    fn reload(&mut self, rules: &str) {
+        fs::write(&self.rules, rules).unwrap();
+        self.server.signal("-HUP");
+        self.reloads += 1;
+        self.log.await_count(self.reloads, "the new rules are in force");
+    }
+}
+
+#[test]
+fn limits_stay_when_their_rule_goes_and_are_in_force_again_when_it_comes_back() {
+    let mut reloading = Reloading::serving(&rules());
+    set(&reloading.server, "fixed", "a", 20);
+    set(&reloading.server, "log", "a", 900);
+    let orphans =
+        |server: &Server| -> Vec<_> { listed(server).into_iter().map(|(rule, .., orphan)| (rule, orphan)).collect() };
+    let orphaned = |server: &Server| metrics::scrape(server.http).value("divvy_actor_limits_orphaned", &[]);
+    assert_eq!(orphans(&reloading.server), [("fixed".to_owned(), false), ("log".to_owned(), false)]);
+    reloading.reload(&rules().replace("label = fixed\n", "label = other\n"));
+    let server = &reloading.server;
+    assert_eq!(orphans(server), [("fixed".to_owned(), true), ("log".to_owned(), false)]);
+    assert_eq!((orphaned(server), metrics::scrape(server.http).value("divvy_actor_limits", &[])), (1.0, 2.0));
+    assert_eq!(hit(server, "fixed", "a", 0), (true, 10));
+    assert_eq!(resp(server, "DIVVY.LIMIT GET fixed a"), "[20 -1]", "an orphan is told of");
+    assert!(resp(server, "DIVVY.LIMIT SET fixed a 5").contains("no rule has the label"));
+    reloading.reload(&rules());
+    assert_eq!(hit(&reloading.server, "fixed", "a", 0), (true, 20));
+    assert_eq!(orphaned(&reloading.server), 0.0);
+    reloading.reload("[default]\ncreditLimit = 0\n");
+    assert_eq!(resp(&reloading.server, "DIVVY.LIMIT DEL fixed a"), "1", "an orphan can be removed");
+}
+
+#[test]
+fn bad_limits_are_refused_and_leave_no_trace() {
+    let several = "[several=yes user=*]\ncreditLimit = 5\nper = 1h\nactorField = user, several\nlabel = several\n
+        [none=yes]\ncreditLimit = 5\nper = 1h\nlabel = none\n[free=yes]\ncreditLimit = 5\nresetSeconds = 0\nlabel = free\n";
+    let rules = RulesFile::ini(&format!("{several}{}", rules()));
+    let server = Server::start(&[rules.path(), "--store", "memory", "--max-actor-limits", "2"]);
+    let refused = |command: &str| resp(&server, &format!("DIVVY.LIMIT {command}"));
+    for (command, reason) in [
+        ("SET nobody a 5", "no rule has the label 'nobody'"),
+        ("GET nobody a", "no rule has the label 'nobody'"),
+        ("SET free a 5", "rule 'free' counts nothing"),
+        ("SET log a 1001", "at most 1000"),
+        ("SET fixed a 9007199254740992", "creditLimit is over 9007199254740991"),
+        ("SET fixed a -5", "not an integer"),
+        ("SET fixed a 5 EX 0", "a limit lasts from 1 to"),
+        ("SET several a 5", "rule 'several' counts by user and several: write the actor as 'user=… several=…'"),
+        ("SET none a 5", "rule 'none' has one counter for all: the actor must be empty"),
+        ("LIST CURSOR x", "the cursor is not one of a page before"),
+    ] {
+        assert!(refused(command).contains(reason), "{command}: {}", refused(command));
+    }
+    assert_eq!(listed(&server), []);
+    // An actor of several fields is known however it is written.
+    let mut client = RespClient::connect(server.resp);
+    let of_several: [&[u8]; 5] = [b"DIVVY.LIMIT", b"SET", b"several", b"several=yes user=\"a\"", b"7"];
+    assert_eq!(client.command_of(&of_several), "OK");
+    assert_eq!(client.command("DIVVY.HIT several=yes user=a"), "[1 6 3600]");
+    assert_eq!(client.command_of(&[b"DIVVY.LIMIT", b"SET", b"none", b"", b"9"]), "OK");
+    assert_eq!(client.command("DIVVY.HIT none=yes"), "[1 8 3600]");
+    // There are as many as there may be: known ones may change, and others come when one goes.
+    assert!(refused("SET fixed a 5").contains("there are 2 limits of actors"));
+    assert_eq!(client.command_of(&[b"DIVVY.LIMIT", b"SET", b"none", b"", b"1"]), "OK");
+    assert_eq!(client.command_of(&[b"DIVVY.LIMIT", b"DEL", b"none", b""]), "1");
+    set(&server, "fixed", "a", 5);
+}
+
+#[test]
+fn a_limit_ends_when_it_is_said_to_and_makes_room() {
+    let rules = RulesFile::ini(&rules());
+    let data = tempfile::tempdir().unwrap();
+    for server in Server::on_each_store(rules.path(), data.path()) {
+        assert_eq!(resp(&server, "DIVVY.LIMIT SET fixed a 20 EX 1"), "OK");
+        assert_eq!(resp(&server, "DIVVY.LIMIT GET fixed a"), "[20 1]");
+        assert_eq!(hit(&server, "fixed", "a", 15), (true, 5));
+        until(|| resp(&server, "DIVVY.LIMIT GET fixed a") == "nil");
+        assert_eq!(hit(&server, "fixed", "a", 1), (false, 0));
+        assert_eq!(listed(&server), []);
+        until(|| metrics::scrape(server.http).value("divvy_actor_limits", &[]) == 0.0);
+    }
+}
+
+#[test]
+fn a_limit_of_0_denies_the_whole_stack_and_takes_nothing() {
+    let rules = RulesFile::ini(
+        "[key=*]\ncreditLimit = 5\nper = 1h\nactorField = key\nmatchPolicy = and\nlabel = burst
+        [key=*]\ncreditLimit = 50\nper = 24h\nactorField = key\nlabel = daily\n[default]\ncreditLimit = 0\n",
+    );
+    let server = Server::in_memory(rules.path());
+    let client = &mut HttpClient::connect(server.http);
+    let hit = |client: &mut HttpClient| client.post("/v1/hit", r#"{"operation":{"key":"a"}}"#);
+    assert_eq!(hit(client).json()["remaining"], 4);
+    set(&server, "daily", "a", 0);
+    let denied = hit(client);
+    assert_eq!((denied.status, &denied.json()["violatedPolicies"]), (429, &json!(["daily"])), "{}", denied.body);
+    assert!(denied.header("retry-after").is_none(), "waiting does not help");
+    let together =
+        client.post("/v1/hits", r#"{"hits":[{"operation":{"key":"a"}},{"operation":{"key":"b"}}],"atomic":true}"#);
+    assert_eq!(together.json()["allowed"], false, "{}", together.body);
+    resp(&server, "DIVVY.LIMIT DEL daily a");
+    assert_eq!(hit(client).json()["remaining"], 3);
+    // The answer is in proportion to the actor's own limit.
+    set(&server, "daily", "a", 3);
+    let hit = hit(client);
+    assert_eq!(
+        (hit.status, &hit.json()["remaining"], &hit.json()["limit"]),
+        (200, &json!(0), &json!(3)),
+        "{}",
+        hit.body
+    );
+    assert!(hit.header("ratelimit-policy").unwrap().contains("q=3"), "{:?}", hit.header("ratelimit-policy"));
+}
+
+#[test]
+fn the_http_api_sets_tells_lists_and_removes_limits() {
+    let rules = RulesFile::ini(&rules());
+    let server = Server::in_memory(rules.path());
+    let client = &mut HttpClient::connect(server.http);
+    let put = |client: &mut HttpClient, query: &str, body: &Value| {
+        let json = [("content-type", "application/json")];
+        client.send(&http::encode("PUT", &format!("/v1/limits?{query}"), &json, body.to_string().as_bytes()));
+        client.read_response()
+    };
+    let new = put(client, "rule=fixed&actor=a%20b", &json!({"credits": 20, "expiresIn": 60}));
+    assert_eq!(new.status, 200, "{}", new.body);
+    let limit = json!({"rule": "fixed", "actor": "a b", "credits": 20, "expiresIn": 60, "orphan": false});
+    assert_eq!(new.json(), limit);
+    assert_eq!(client.get("/v1/limits?rule=fixed&actor=a%20b", &[]).json(), limit);
+    assert_eq!(client.get("/v1/limits?rule=fixed", &[]).json()["limits"], json!([limit]));
+    assert_eq!(client.get("/v1/limits?rule=log", &[]).json()["limits"], json!([]));
+    for (query, body, status) in [
+        ("rule=nobody&actor=a", json!({"credits": 1}), 404),
+        ("rule=fixed", json!({"credits": 1}), 400),
+        ("rule=fixed&actor=a", json!({}), 400),
+        ("rule=fixed&actor=a", json!({"credits": -1}), 400),
+        ("rule=fixed&actor=a", json!({"credits": 1, "more": 1}), 400),
+        ("rule=fixed&actor=a", json!({"credits": 1, "expiresIn": 0}), 400),
+        ("rule=log&actor=a", json!({"credits": 1001}), 400),
+    ] {
+        let refused = put(client, query, &body);
+        assert_eq!(refused.status, status, "{query} {body}: {}", refused.body);
+    }
+    assert_eq!(client.get("/v1/limits?rule=fixed&actor=other", &[]).status, 404);
+    let remove = |client: &mut HttpClient| {
+        client.send(&http::encode("DELETE", "/v1/limits?rule=fixed&actor=a%20b", &[], b""));
+        client.read_response().json()["removed"].clone()
+    };
+    assert_eq!([remove(client), remove(client)], [json!(true), json!(false)]);
+}
+
+#[test]
+fn the_command_line_sets_tells_lists_and_removes_limits() {
+    let rules = RulesFile::ini(&rules());
+    let server = Server::in_memory(rules.path());
+    let run = |args: &[&str]| {
+        let output = divvy().arg("limit").args(args).env("DIVVY_SERVER", server.resp.to_string()).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+        (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+    };
+    let done = |out: &str| (0, out.to_owned(), String::new());
+    assert_eq!(run(&["set", "fixed", "a b", "20"]), done(""));
+    assert_eq!(run(&["set", "log", "c", "30", "--expires", "60"]), done(""));
+    assert_eq!(run(&["get", "fixed", "a b"]), done("20"));
+    assert_eq!(run(&["get", "log", "c"]), done("30, for another 60 s"));
+    let (_, list, _) = run(&["list"]);
+    assert_eq!(list.lines().count(), 3, "{list}");
+    assert_eq!(
+        run(&["list", "--json", "--rule", "fixed"]),
+        done(r#"{"rule":"fixed","actor":"a b","credits":20,"expiresIn":null,"orphan":false}"#)
+    );
+    assert_eq!(run(&["delete", "fixed", "a b"]), done(""));
+    let none = (1, String::new(), "a b has no limit of its own".to_owned());
+    assert_eq!([run(&["delete", "fixed", "a b"]), run(&["get", "fixed", "a b"])], [none.clone(), none]);
+    let (status, _, error) = run(&["set", "nobody", "a", "5"]);
+    assert!(status != 0 && error.contains("no rule has the label 'nobody'"), "{error}");
+}
+
+/// Hits on every front go by the limit at once.
+#[test]
+fn every_front_goes_by_it() {
+    let rules = RulesFile::ini(&rules());
+    let server = Server::in_memory(rules.path());
+    set(&server, "fixed", "a", 20);
+    let (allowed, left, _) = LineClient::connect(server.line).hit("by=fixed customer=a");
+    assert_eq!((allowed, left), (true, 19));
+    let hit = HttpClient::connect(server.http).post("/v1/hit", r#"{"operation":{"by":"fixed","customer":"a"}}"#);
+    assert_eq!((&hit.json()["remaining"], &hit.json()["limit"]), (&json!(18), &json!(20)));
+    let explained =
+        HttpClient::connect(server.http).post("/v1/explain", r#"{"operation":{"by":"fixed","customer":"a"}}"#);
+    assert_eq!(explained.json()["rules"][0]["grants"]["actorLimit"], "allows 20 in 2592000 s", "{}", explained.body);
+}
+
+#[test]
+fn servers_that_share_a_redis_follow_each_other_s_limits() {
+    let redis = RedisServer::start();
+    let rules = RulesFile::ini(&rules());
+    let url = redis.url();
+    let serve = || Server::start(&[rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &url]);
+    let (one, other) = (serve(), serve());
+    assert_eq!(hit(&one, "fixed", "a", 10), (true, 0));
+    assert_eq!((hit(&one, "fixed", "a", 1), hit(&other, "fixed", "a", 1)), ((false, 0), (false, 0)));
+    set(&one, "fixed", "a", 20);
+    // What was denied a moment ago is remembered, and is no denial any more.
+    assert_eq!(hit(&one, "fixed", "a", 1), (true, 9));
+    until(|| hit(&other, "fixed", "a", 0) == (true, 9));
+    assert_eq!(resp(&other, "DIVVY.LIMIT DEL fixed a"), "1");
+    until(|| listed(&one).is_empty());
+    assert_eq!(hit(&one, "fixed", "a", 1), (false, 0));
+    let mut client = RespClient::connect(one.resp);
+    for number in 0..2_500 {
+        assert_eq!(client.command(&format!("DIVVY.LIMIT SET tokens {number} 7")), "OK");
+    }
+    let count = |server: &Server| metrics::scrape(server.http).value("divvy_actor_limits", &[]);
+    until(|| count(&one) == 2_500.0 && count(&other) == 2_500.0);
+    let third = serve();
+    assert_eq!(count(&third), 2_500.0, "known before the first hit");
+    // Somebody empties Redis: there are no limits any more.
+    redis.cli(&["FLUSHALL"]);
+    until(|| count(&one) == 0.0 && count(&other) == 0.0 && count(&third) == 0.0);
+    set(&third, "tokens", "a", 7);
+    until(|| count(&one) == 1.0 && count(&other) == 1.0);
+}
+
+#[test]
+fn the_last_known_limits_apply_while_redis_is_away() {
+    let mut redis = RedisServer::start_with(free_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
+    let rules = RulesFile::ini(&rules());
+    let url = redis.url();
+    let store = ["--store", "redis", "--on-store-error", "local", "--redis-timeout", "300", "--redis-url", &url];
+    let server = Server::start(&[&[rules.path()], &store[..]].concat());
+    set(&server, "fixed", "a", 20);
+    assert_eq!(hit(&server, "fixed", "a", 15), (true, 5));
+    redis.kill();
+    until(|| resp(&server, "DIVVY.HIT by=fixed customer=a COST 0").starts_with("[1 20"));
+    let refused = resp(&server, "DIVVY.LIMIT SET fixed a 30");
+    assert!(refused.contains("cannot connect to Redis") || refused.contains("failing"), "{refused}");
+    assert_eq!(resp(&server, "DIVVY.LIMIT GET fixed a"), "[20 -1]");
+    let failures = || metrics::scrape(server.http).value("divvy_actor_limits_failures_total", &[]);
+    until(|| failures() > 0.0);
+    redis.restart();
+    until(|| hit(&server, "fixed", "a", 0) == (true, 5));
+    set(&server, "fixed", "a", 30);
+    until(|| hit(&server, "fixed", "a", 0) == (true, 15));
+}
+
+/// It starts all the same, and learns of the limits when Redis comes.
+#[test]
+fn a_server_that_starts_before_redis_learns_of_the_limits_later() {
+    let mut redis = RedisServer::start_with(free_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
+    let rules = RulesFile::ini(&rules());
+    let url = redis.url();
+    let store = [rules.path(), "--store", "redis", "--redis-timeout", "300", "--redis-url", &url];
+    let first = Server::start(&store);
+    set(&first, "fixed", "a", 20);
+    drop(first);
+    redis.kill();
+    let server = Server::start(&store);
+    assert_eq!(listed(&server), []);
+    redis.restart();
+    until(|| listed(&server).len() == 1);
+    until(|| resp(&server, "DIVVY.HIT by=fixed customer=a").starts_with("[1 19"));
+}
