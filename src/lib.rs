@@ -34,7 +34,7 @@
 //! - Time is a parameter. What decides is read once per batch, in [`limiter`], and passed down.
 //! - An acknowledged hit is on disk: unless the operator chose otherwise (`lazy`, `memory`), a reply leaves only after
 //!   the write-ahead log has what it rests on.
-//! - The limit is part of a bucket's identity: change it and the rule counts afresh, leave it and a restart keeps
+//! - The limit is part of a bucket's identity, unless the rule names its counter: change it and the rule counts afresh, leave it and a restart keeps
 //!   every counter.
 //! - Nothing that came from outside is unwrapped, or used as an index; a client's mistake is an error reply and the server lives
 //!   on.

@@ -454,3 +454,28 @@ fn a_server_that_starts_before_redis_learns_of_the_limits_later() {
     until(|| listed(&server).len() == 1);
     until(|| resp(&server, "DIVVY.HIT by=fixed customer=a").starts_with("[1 19"));
 }
+
+/// An ACL of an earlier version does not have the commands that limits of actors need.
+#[test]
+fn a_redis_user_without_the_rights_for_limits_serves_hits() {
+    let redis = RedisServer::start();
+    let rights = "+evalsha +eval +get +set +del +decrby +pttl +pexpire +time +scan +dbsize +info +ping";
+    let user = format!("ACL SETUSER divvy on >secret ~divvy:* ~divvy.* {rights}");
+    assert_eq!(redis.cli(&user.split(' ').collect::<Vec<_>>()), "OK");
+    let rules = RulesFile::ini(&rules());
+    let url = format!("redis://divvy:secret@127.0.0.1:{}", redis.port);
+    let server = Server::start(&[rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &url]);
+    let failures = || metrics::scrape(server.http).value("divvy_actor_limits_failures_total", &[]);
+    until(|| failures() > 1.0);
+    for left in (5..10).rev() {
+        assert_eq!(hit(&server, "fixed", "a", 1), (true, left));
+    }
+    assert_eq!(metrics::scrape(server.http).value("divvy_redis_outage", &[]), 0.0);
+    let refused = resp(&server, "DIVVY.LIMIT SET fixed a 30");
+    assert!(refused.starts_with("-ERR") && refused.contains("can't"), "{refused}");
+    let more: Vec<_> =
+        "ACL SETUSER divvy +hget +hset +hdel +zadd +zrem +zscore +zrangebyscore +zrevrange".split(' ').collect();
+    redis.cli(&more);
+    set(&server, "fixed", "a", 30);
+    assert_eq!(hit(&server, "fixed", "a", 0), (true, 25));
+}

@@ -14,6 +14,7 @@ use hashbrown::hash_table::Entry;
 use hashbrown::{HashMap, HashTable};
 use parking_lot::RwLock;
 
+use super::limits::ListedLimits;
 use crate::clock::Timestamp;
 use crate::store::{ActorLimit, LimitChange};
 
@@ -206,11 +207,11 @@ impl ActorLimits {
         start..(start + SHARDS / 16).min(SHARDS)
     }
 
-    /// About `count` of those in force at `now`, of one label or of all, after the one where `place` is; and where the last of
+    /// At most `count` of those in force at `now`, after the one where `place` is; and where the last of
     /// them is, if others follow.
     pub(super) fn page(
         &self,
-        label: Option<&str>,
+        of: ListedLimits<'_>,
         place: Option<&Place>,
         count: usize,
         now: Timestamp,
@@ -227,7 +228,10 @@ impl ActorLimits {
             let after = place.filter(|place| place.shard == shard).and_then(|place| place.after.as_ref());
             let is_meant = |kept: &&Kept| {
                 let is_later = after.is_none_or(|(rule, actor)| (&*kept.of.label, &*kept.actor) > (rule, actor));
-                is_later && !is_over(kept.limit, now) && label.is_none_or(|label| label == &*kept.of.label)
+                is_later
+                    && !is_over(kept.limit, now)
+                    && of.rule.is_none_or(|label| label == &*kept.of.label)
+                    && of.actor.is_none_or(|actor| actor == &*kept.actor)
             };
             let limits = limits.read();
             looked_at += limits.len();
@@ -258,12 +262,8 @@ pub(super) struct Place {
 impl Place {
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut words = text.splitn(3, ' ');
-        let shard = words.next()?.parse().ok().filter(|shard| *shard < SHARDS)?;
-        let after = match (words.next(), words.next()) {
-            (Some(rule), Some(actor)) => Some((rule.to_owned(), actor.to_owned())),
-            (None, None) => None,
-            _ => return None,
-        };
+        let shard = words.next()?.parse().ok()?;
+        let after = words.next().map(|rule| (rule.to_owned(), words.next().unwrap_or_default().to_owned()));
         Some(Self { shard, after })
     }
 }
@@ -293,10 +293,10 @@ mod tests {
         LimitChange { rule: rule.into(), actor: actor.into(), limit }
     }
 
-    fn all(limits: &ActorLimits, label: Option<&str>, count: usize, now: Timestamp) -> Vec<LimitChange> {
+    fn all(limits: &ActorLimits, rule: Option<&str>, count: usize, now: Timestamp) -> Vec<LimitChange> {
         let (mut found, mut place) = (Vec::new(), None);
         loop {
-            let (page, next) = limits.page(label, place.as_ref(), count, now);
+            let (page, next) = limits.page(ListedLimits { rule, actor: None }, place.as_ref(), count, now);
             assert!(page.len() <= count);
             found.extend(page);
             let Some(next) = next else { return found };

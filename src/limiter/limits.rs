@@ -60,6 +60,14 @@ pub struct Told {
     pub is_orphan: bool,
 }
 
+/// Which limits are listed: all but those that do not fit.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ListedLimits<'a> {
+    /// The rule's label.
+    pub rule: Option<&'a str>,
+    pub actor: Option<&'a str>,
+}
+
 /// A page of limits, in no particular order. It may be empty and not the last one.
 #[derive(Debug, Clone, Default)]
 pub struct LimitsPage {
@@ -180,14 +188,14 @@ impl Limiter {
         Ok(is_there)
     }
 
-    /// A page of about `count` limits, of the rule with this label or of all, orphans included.
+    /// A page of at most `count` limits, orphans included.
     ///
     /// # Errors
     /// When the cursor is none.
-    pub fn limits(&self, rule: Option<&str>, cursor: Option<&str>, count: usize) -> Result<LimitsPage, LimitError> {
+    pub fn limits(&self, of: ListedLimits<'_>, cursor: Option<&str>, count: usize) -> Result<LimitsPage, LimitError> {
         let place = cursor.map(|cursor| Place::parse(cursor).ok_or(LimitError::Cursor)).transpose()?;
         let now = self.now();
-        let (changes, next) = self.limits.memory.page(rule, place.as_ref(), count, now);
+        let (changes, next) = self.limits.memory.page(of, place.as_ref(), count, now);
         let told = |change: LimitChange| change.limit.map(|limit| self.told(change, limit, now));
         Ok(LimitsPage {
             limits: changes.into_iter().filter_map(told).collect(),

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::units;
 use crate::limiter::Limiter;
 use crate::limiter::limits::DEFAULT_MAX_ACTOR_LIMITS;
+use crate::logging::Escaped;
 use crate::metrics::Task;
 use crate::server::keep_running;
 
@@ -42,7 +43,11 @@ pub async fn start(limiter: &Arc<Limiter>, draining: CancellationToken) -> anyho
     let is_behind = loaded.is_err();
     match loaded {
         Err(error) if limiter.store().is_shared() => {
-            tracing::warn!(%error, "cannot read the limits of actors; until Redis answers, their rules' limits apply");
+            let error = error.to_string();
+            tracing::warn!(
+                error = %Escaped::error(&error),
+                "cannot read the limits of actors; until Redis answers, their rules' limits apply"
+            );
         }
         loaded => loaded.context("cannot read the limits of actors")?,
     }
@@ -66,7 +71,11 @@ async fn keep_known(limiter: &Limiter, mut is_behind: bool) {
             match &followed {
                 Ok(()) if is_behind => tracing::info!("the limits of actors are read from Redis again"),
                 Err(error) if !is_behind => {
-                    tracing::warn!(%error, "cannot read the limits of actors; the last known ones apply");
+                    let error = error.to_string();
+                    tracing::warn!(
+                        error = %Escaped::error(&error),
+                        "cannot read the limits of actors; the last known ones apply"
+                    );
                 }
                 Ok(()) | Err(_) => {}
             }

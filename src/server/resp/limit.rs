@@ -6,7 +6,7 @@ use super::operate::{write_cursor, write_error};
 use crate::clock::ceil_seconds;
 use crate::limiter::Limiter;
 use crate::limiter::counters::{DEFAULT_PAGE, MAX_PAGE};
-use crate::limiter::limits::{LimitError, Told};
+use crate::limiter::limits::{LimitError, ListedLimits, Told};
 use crate::protocol::command::{LimitAsk, LimitsAsk};
 use crate::protocol::resp::ReplyWriter;
 use crate::server::told;
@@ -71,7 +71,8 @@ pub async fn remove(limiter: &Limiter, of: &Of, reply: &mut ReplyWriter<'_>) {
 /// The cursor of the next page, and for each limit its rule, actor, credits, the seconds until it ends, and whether it is an
 /// orphan.
 pub fn list(limiter: &Limiter, asked: &Listed, reply: &mut ReplyWriter<'_>) {
-    match limiter.limits(asked.rule.as_deref(), asked.cursor.as_deref(), asked.count) {
+    let of = ListedLimits { rule: asked.rule.as_deref(), actor: None };
+    match limiter.limits(of, asked.cursor.as_deref(), asked.count) {
         Err(error) => refuse(error, reply),
         Ok(page) => {
             reply.array(2);

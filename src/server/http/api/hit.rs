@@ -11,10 +11,10 @@ use serde::Deserialize;
 
 use super::answer::Answer;
 use super::body;
-use super::cost::Cost;
 use super::operation::Pairs;
 use super::problem::Problem;
 use super::shared::Api;
+use super::whole::Whole;
 use crate::limiter::{Intent, Requests};
 use crate::rules::Operation;
 use crate::server::pool::{self, pooled};
@@ -26,7 +26,7 @@ pub struct AskedHit<'a> {
     #[serde(borrow)]
     pub operation: Pairs<'a>,
     /// How many credits it takes, whatever the rules' `costField`s say.
-    cost: Option<Cost>,
+    cost: Option<Whole>,
 }
 
 impl AskedHit<'_> {

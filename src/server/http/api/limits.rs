@@ -14,10 +14,11 @@ use super::counters::broken;
 use super::json::Json;
 use super::problem::Problem;
 use super::shared::Api;
+use super::whole::Whole;
 use crate::clock::ceil_seconds;
 use crate::limiter::Refusal;
 use crate::limiter::counters::{DEFAULT_PAGE, MAX_PAGE};
-use crate::limiter::limits::{LimitError, Told};
+use crate::limiter::limits::{LimitError, ListedLimits, Told};
 
 /// Whose limit is meant.
 #[derive(Debug, Deserialize)]
@@ -41,10 +42,10 @@ struct Asked {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct New {
-    credits: u64,
+    credits: Whole,
     /// Seconds; without it the limit stays until it is removed.
     #[serde(rename = "expiresIn")]
-    expires_in: Option<u64>,
+    expires_in: Option<Whole>,
 }
 
 #[derive(Debug, Serialize)]
@@ -80,9 +81,9 @@ pub async fn set(State(api): State<Arc<Api>>, request: Request) -> Result<Respon
     let (head, body) = request.into_parts();
     let of: Of = query(&head.uri)?;
     let body = body::read(&head.headers, body, api.limits.max_body).await?;
-    let New { credits, expires_in } = body::parse(&body)?;
+    let New { credits: Whole(credits), expires_in } = body::parse(&body)?;
     let (turn, limiter) = (api.turns.take().await, Arc::clone(&api.limiter));
-    let lasts = expires_in.map(Duration::from_secs);
+    let lasts = expires_in.map(|Whole(seconds)| Duration::from_secs(seconds));
     let limit = turn.run(async move {
         limiter.set_limit(&of.rule, &of.actor, credits, lasts).await?;
         limiter.limit_of(&of.rule, &of.actor)
@@ -96,9 +97,8 @@ pub async fn set(State(api): State<Arc<Api>>, request: Request) -> Result<Respon
 
 pub async fn get(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
     let Asked { rule, actor, cursor, count } = query(&uri)?;
-    if let Some(actor) = actor {
-        let rule = rule.ok_or_else(|| Problem::bad_request("an actor's limit is that of a rule: add rule=LABEL"))?;
-        let limit = api.limiter.limit_of(&rule, &actor)?;
+    if let (Some(rule), Some(actor)) = (&rule, &actor) {
+        let limit = api.limiter.limit_of(rule, actor)?;
         return limit.map(|limit| Json(Limit::from(limit)).into_response()).ok_or_else(none);
     }
     let count = count.unwrap_or(DEFAULT_PAGE);
@@ -106,7 +106,10 @@ pub async fn get(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Prob
         return Err(Problem::bad_request(format!("count is {count}, but must be from 1 to {MAX_PAGE}")));
     }
     let (turn, limiter) = (api.turns.take().await, Arc::clone(&api.limiter));
-    let page = turn.run(async move { limiter.limits(rule.as_deref(), cursor.as_deref(), count) });
+    let page = turn.run(async move {
+        let of = ListedLimits { rule: rule.as_deref(), actor: actor.as_deref() };
+        limiter.limits(of, cursor.as_deref(), count)
+    });
     let page = page.await.map_err(broken)??;
     let limits = page.limits.into_iter().map(Limit::from).collect();
     Ok(Json(Listed { limits, next: page.next }).into_response())
@@ -134,12 +137,12 @@ impl From<LimitError> for Problem {
             LimitError::Rule(error) => error.into(),
             LimitError::Store(error) => Refusal::Store(error).into(),
             LimitError::Full { .. } => Self::new(StatusCode::INSUFFICIENT_STORAGE, error.to_string()),
-            LimitError::NoActors { .. }
-            | LimitError::OtherActor { .. }
-            | LimitError::LongActor
-            | LimitError::Credits(_)
-            | LimitError::Lasts
-            | LimitError::Cursor => Self::bad_request(error.to_string()),
+            LimitError::NoActors { .. } | LimitError::OtherActor { .. } => {
+                Self::new(StatusCode::CONFLICT, error.to_string())
+            }
+            LimitError::LongActor | LimitError::Credits(_) | LimitError::Lasts | LimitError::Cursor => {
+                Self::bad_request(error.to_string())
+            }
         }
     }
 }

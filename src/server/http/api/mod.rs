@@ -6,7 +6,6 @@
 pub mod answer;
 pub mod body;
 pub mod check;
-mod cost;
 mod counters;
 mod explain;
 pub mod hit;
@@ -24,6 +23,7 @@ pub mod problem;
 pub mod ratelimit;
 mod rules;
 mod shared;
+mod whole;
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Costs in JSON.
+//! Whole numbers in JSON: costs, credits, seconds.
 
 use std::fmt;
 
@@ -7,32 +7,32 @@ use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 /// 2^64, the first number that is too large.
 const TOO_LARGE: f64 = 18_446_744_073_709_551_616.0;
 
-/// A whole number of credits. `2.0` is one: to JSON it is the same number as `2`, and some languages write it so.
+/// A whole number. `2.0` is one: to JSON it is the same number as `2`, and some languages write it so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cost(pub u64);
+pub struct Whole(pub u64);
 
-impl<'de> Deserialize<'de> for Cost {
+impl<'de> Deserialize<'de> for Whole {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_u64(CostVisitor)
+        deserializer.deserialize_u64(WholeVisitor)
     }
 }
 
-struct CostVisitor;
+struct WholeVisitor;
 
-impl Visitor<'_> for CostVisitor {
-    type Value = Cost;
+impl Visitor<'_> for WholeVisitor {
+    type Value = Whole;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a whole number from 0 to {}", u64::MAX)
     }
 
-    fn visit_u64<E: Error>(self, number: u64) -> Result<Cost, E> {
-        Ok(Cost(number))
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Whole, E> {
+        Ok(Whole(number))
     }
 
-    fn visit_f64<E: Error>(self, number: f64) -> Result<Cost, E> {
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Whole, E> {
         if number.fract() == 0.0 && (0.0..TOO_LARGE).contains(&number) {
-            Ok(Cost(number as u64))
+            Ok(Whole(number as u64))
         } else {
             Err(E::invalid_value(Unexpected::Float(number), &self))
         }
@@ -43,22 +43,22 @@ impl Visitor<'_> for CostVisitor {
 mod tests {
     use super::*;
 
-    fn cost(json: &str) -> Option<u64> {
-        serde_json::from_str::<Cost>(json).ok().map(|cost| cost.0)
+    fn whole(json: &str) -> Option<u64> {
+        serde_json::from_str::<Whole>(json).ok().map(|whole| whole.0)
     }
 
     #[test]
-    fn whole_numbers_are_costs_however_they_are_written() {
+    fn whole_numbers_are_read_however_they_are_written() {
         for (json, number) in [("0", 0), ("-0.0", 0), ("2.0", 2), ("1e3", 1_000), ("18446744073709551615", u64::MAX)] {
-            assert_eq!(cost(json), Some(number), "{json}");
+            assert_eq!(whole(json), Some(number), "{json}");
         }
-        assert_eq!(cost("9007199254740993"), Some(9_007_199_254_740_993), "not by way of floating point");
+        assert_eq!(whole("9007199254740993"), Some(9_007_199_254_740_993), "not by way of floating point");
     }
 
     #[test]
     fn nothing_else_is() {
         for json in ["-1", "-1.0", "1.5", "1e300", "18446744073709551616", "\"1\"", "true", "[]"] {
-            assert_eq!(cost(json), None, "{json}");
+            assert_eq!(whole(json), None, "{json}");
         }
     }
 }
