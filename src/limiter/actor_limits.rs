@@ -4,7 +4,7 @@
 //! They belong to a rule's label, so they outlive a rule that is removed, and are in force again with the next one of that
 //! label.
 
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -89,9 +89,7 @@ impl OfLabel {
     }
 
     fn hash(&self, actor: &[u8]) -> u64 {
-        let mut hasher = self.hasher.build_hasher();
-        actor.hash(&mut hasher);
-        hasher.finish()
+        self.hasher.hash_one(actor)
     }
 }
 
