@@ -3,6 +3,7 @@
 //!
 //! A limit is kept before it is in force, and in force before it is acknowledged.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -259,7 +260,8 @@ impl Limiter {
 
     pub(super) fn limits_metrics(&self) -> Vec<Metric> {
         let policy = self.policy();
-        let is_known = |label: &str| policy.as_ref().is_some_and(|policy| counted(policy, label).is_ok());
+        let known: HashSet<_> = policy.iter().flat_map(|policy| policy.labels_that_count()).collect();
+        let is_known = |label: &str| known.contains(label);
         let (memory, failures) = (&self.limits.memory, self.limits.failures.load(Relaxed));
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX) as f64;
         let mut metrics = vec![

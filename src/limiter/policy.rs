@@ -130,14 +130,18 @@ impl Policy {
 
     /// From now on, actors have the limits of their own that are known here, as long as they are.
     pub(super) fn know(&mut self, limits: &ActorLimits) {
-        let rules = self.rules.rules();
-        let has_default_label = rules.iter().any(|rule| rule.label.as_deref() == Some(DEFAULT_RULE));
-        for (rule, bucket) in rules.iter().zip(&mut self.buckets) {
-            let label = rule.label.as_deref().or((rule.is_default() && !has_default_label).then_some(DEFAULT_RULE));
+        let labels = labels(self.rules.rules());
+        for (label, bucket) in labels.zip(&mut self.buckets) {
             if let (Some(label), Some(bucket)) = (label, bucket) {
                 bucket.of_actors = Some(limits.of_label(label));
             }
         }
+    }
+
+    /// By which limits of actors know the rules that count.
+    pub(super) fn labels_that_count(&self) -> impl Iterator<Item = &str> {
+        let counting = labels(self.rules.rules()).zip(&self.buckets).filter(|(_, bucket)| bucket.is_some());
+        counting.filter_map(|(label, _)| label)
     }
 
     /// The credits that the actor of `operation` has in place of those of the rule with this index.
@@ -154,6 +158,13 @@ impl Policy {
     pub(super) fn bucket(&self, index: usize) -> Option<&Bucket> {
         self.buckets.get(index)?.as_ref()
     }
+}
+
+/// What each rule is called by limits of actors, if anything.
+fn labels(rules: &[Rule]) -> impl Iterator<Item = Option<&str>> {
+    let has_default_label = rules.iter().any(|rule| rule.label.as_deref() == Some(DEFAULT_RULE));
+    let default = move |rule: &Rule| (rule.is_default() && !has_default_label).then_some(DEFAULT_RULE);
+    rules.iter().map(move |rule| rule.label.as_deref().or(default(rule)))
 }
 
 fn usual_space(rule: &Rule) -> Space {
