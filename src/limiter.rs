@@ -107,7 +107,7 @@ impl Limiter {
         metrics: Arc<Metrics>,
         max_limits: usize,
     ) -> Self {
-        let limits = Limits::new(max_limits);
+        let limits = Limits::new(max_limits, clock.now());
         let limiter = Self { policy: ArcSwapOption::empty(), store, clock, metrics, limits };
         if let Some(policy) = policy {
             limiter.replace_policy(policy);

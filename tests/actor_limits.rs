@@ -210,6 +210,7 @@ fn limits_stay_when_their_rule_goes_and_are_in_force_again_when_it_comes_back() 
     let orphaned = |server: &Server| metrics::scrape(server.http).value("divvy_actor_limits_orphaned", &[]);
     assert_eq!(orphans(&reloading.server), [("fixed".to_owned(), false), ("log".to_owned(), false)]);
     reloading.reload(&rules().replace("label = fixed\n", "label = other\n"));
+    reloading.log.await_line(&["some limits of single actors are not in force", "orphaned=1"]);
     let server = &reloading.server;
     assert_eq!(orphans(server), [("fixed".to_owned(), true), ("log".to_owned(), false)]);
     assert_eq!((orphaned(server), metrics::scrape(server.http).value("divvy_actor_limits", &[])), (1.0, 2.0));
@@ -241,6 +242,8 @@ fn bad_limits_are_refused_and_leave_no_trace() {
         ("SET several a 5", "rule 'several' counts by user and several: write the actor as 'user=… several=…'"),
         ("SET none a 5", "rule 'none' has one counter for all: the actor must be empty"),
         ("LIST CURSOR x", "the cursor is not one of a page before"),
+        ("LIST RULE nobody", "no rule has the label 'nobody'"),
+        ("SET fixed a 5 PX 6", "DIVVY.LIMIT SET takes EX"),
     ] {
         assert!(refused(command).contains(reason), "{command}: {}", refused(command));
     }
@@ -253,7 +256,7 @@ fn bad_limits_are_refused_and_leave_no_trace() {
     assert_eq!(client.command_of(&[b"DIVVY.LIMIT", b"SET", b"none", b"", b"9"]), "OK");
     assert_eq!(client.command("DIVVY.HIT none=yes"), "[1 8 3600]");
     // There are as many as there may be: known ones may change, and others come when one goes.
-    assert!(refused("SET fixed a 5").contains("there are 2 limits of actors"));
+    assert!(refused("SET fixed a 5").contains("there are 2 limits of actors, and --max-actor-limits allows 2"));
     assert_eq!(client.command_of(&[b"DIVVY.LIMIT", b"SET", b"none", b"", b"1"]), "OK");
     assert_eq!(client.command_of(&[b"DIVVY.LIMIT", b"DEL", b"none", b""]), "1");
     set(&server, "fixed", "a", 5);
@@ -472,7 +475,7 @@ fn a_redis_user_without_the_rights_for_limits_serves_hits() {
     }
     assert_eq!(metrics::scrape(server.http).value("divvy_redis_outage", &[]), 0.0);
     let refused = resp(&server, "DIVVY.LIMIT SET fixed a 30");
-    assert!(refused.starts_with("-ERR") && refused.contains("can't"), "{refused}");
+    assert!(refused.starts_with("-ERR") && refused.contains("can't run this command"), "{refused}");
     let more: Vec<_> =
         "ACL SETUSER divvy +hget +hset +hdel +zadd +zrem +zscore +zrangebyscore +zrevrange".split(' ').collect();
     redis.cli(&more);

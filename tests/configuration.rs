@@ -49,15 +49,22 @@ fn tables() -> String {
     let mut cli = Cli::command();
     cli.build();
     let mut text = String::new();
-    for command in cli.get_subcommands().filter(|command| !CLAPS_OWN.contains(&command.get_name())) {
-        let about = command.get_about().map(plain).unwrap_or_default();
-        write!(text, "\n## divvy {}\n\n{about}.\n", command.get_name()).unwrap();
-        for heading in headings(command) {
-            write_table(&mut text, heading, &flags(command, heading));
-        }
-    }
+    write_commands(&mut text, "divvy", &cli);
     text.push('\n');
     text
+}
+
+/// The subcommands of the command with this name, and theirs.
+fn write_commands(text: &mut String, name: &str, command: &Command) {
+    for command in command.get_subcommands().filter(|command| !CLAPS_OWN.contains(&command.get_name())) {
+        let name = format!("{name} {}", command.get_name());
+        let about = command.get_about().map(plain).unwrap_or_default();
+        write!(text, "\n## {name}\n\n{about}.\n").unwrap();
+        for heading in headings(command) {
+            write_table(text, heading, &flags(command, heading));
+        }
+        write_commands(text, &name, command);
+    }
 }
 
 /// The headings of a subcommand's flags, in the order of its help.

@@ -87,8 +87,10 @@ fn usage_is_kept(plans: &mut Plans) {
     assert_eq!(plans.hit("free", 1), (true, 98));
     // What a rule is called, and how much it gives, may change.
     plans.reload(&[("basic", 1500), ("pro", 3000)]);
-    plans.log.await_line(&["added [by=tokens plan=basic customer=*]", "its counters go on"]);
-    plans.log.await_line(&["changed [by=year plan=pro customer=*] creditLimit from 2000 to 3000; its counters go on"]);
+    plans.log.await_line(&["added [by=tokens plan=basic customer=*]", "its counters are kept"]);
+    plans
+        .log
+        .await_line(&["changed [by=year plan=pro customer=*] creditLimit from 2000 to 3000; its counters are kept"]);
     assert_eq!(plans.hit("basic", 1), (true, 597));
     assert_eq!(plans.hit("pro", 1097), (true, 1000));
     assert_eq!(plans.hit("basic", 1), (false, 0), "more was used than this plan has");

@@ -111,7 +111,7 @@ fn counters_go_on_where_the_limit_stayed_and_start_afresh_where_it_changed() {
     watched.write(&both("label = l\ncostField = cost", 11));
     watched.hang_up();
     watched.log.await_line(&[IN_FORCE, "added=0", "removed=0", "changed=2", "start_afresh=1"]);
-    watched.log.await_line(&["line 1: changed [kept=*]", "label from nothing to l", "its counters go on"]);
+    watched.log.await_line(&["line 1: changed [kept=*]", "label from nothing to l", "its counters are kept"]);
     watched.log.await_line(&["changed [a=1] creditLimit from 10 to 11; its counters start afresh"]);
     assert!(left("kept=x cost=3").starts_with("[1 6 "));
     assert_eq!(left("a=1"), "[1 10 3600]");
@@ -342,7 +342,7 @@ fn a_changed_actor_field_keeps_the_counters_on_every_store_and_the_log_says_so()
         assert_eq!(client.hit("api=x user=ann ip=ann").1, 9, "{store:?}");
         watched.write(&by("ip"));
         watched.log.await_line(&[IN_FORCE, "changed=1", "start_afresh=0"]);
-        watched.log.await_line(&["line 1: changed [api=x] actorField from user to ip; its counters go on"]);
+        watched.log.await_line(&["line 1: changed [api=x] actorField from user to ip; its counters are kept"]);
         assert_eq!(client.hit("api=x user=bob ip=ann").1, 8, "{store:?}: the counter of the actor `ann` goes on");
         assert_eq!(client.hit("api=x user=ann ip=10.0.0.1").1, 9, "{store:?}: another actor has a counter of its own");
     }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::Context;
 
 use super::resp::{RespClient, ServerArgs, number, parts, text};
-use super::units::{self, MAX_SECONDS, Time};
+use super::units::{self, Time};
+use crate::limiter::limits::MAX_LASTS_SECONDS;
 use crate::protocol::command::START;
 use crate::protocol::resp::client::Frame;
 use crate::rules::MAX_CREDIT_LIMIT;
@@ -25,27 +26,28 @@ pub struct LimitArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Give one actor its own number of credits
+    /// Give one actor its own number of credits. A limit that it has is replaced
     Set(SetArgs),
-    /// Print the limit of one actor. Ends with 1 if it has none of its own
+    /// Print an actor's own limit. Exits with 1 if there is none
     Get(OfArgs),
-    /// Let an actor have its rule's limit again. Ends with 1 if it had none of its own
+    /// Remove an actor's own limit, so that the rule's applies again. Exits with 1 if there was none
     Delete(OfArgs),
-    /// List the limits of actors
+    /// List the limits of actors, in no particular order
     List(ListArgs),
 }
 
 #[derive(Debug, clap::Args)]
 struct SetArgs {
     /// Label of the rule, or `default`
+    #[arg(value_name = "LABEL")]
     rule: String,
-    /// The actor: the value of the rule's actorField, or `user=a path=/b` if there are several
+    /// The actor: the value of the rule's actorField, or `user=a path=/b` if it names several fields
     actor: String,
     /// Credits in place of the rule's creditLimit. 0 denies everything
     #[arg(value_parser = units::count::<u64>(0..=MAX_CREDIT_LIMIT))]
     credits: u64,
-    /// How long the limit lasts [default: until it is deleted]
-    #[arg(long, value_name = "SECONDS", value_parser = units::seconds(1..=MAX_SECONDS))]
+    /// How long the limit lasts, in seconds or as in 12h [default: until it is deleted]
+    #[arg(long, value_name = "SECONDS", value_parser = units::seconds(1..=MAX_LASTS_SECONDS))]
     expires: Option<Time>,
     #[command(flatten)]
     server: ServerArgs,
@@ -54,8 +56,9 @@ struct SetArgs {
 #[derive(Debug, clap::Args)]
 struct OfArgs {
     /// Label of the rule, or `default`
+    #[arg(value_name = "LABEL")]
     rule: String,
-    /// The actor
+    /// The actor, as in `divvy limit list`
     actor: String,
     #[command(flatten)]
     server: ServerArgs,

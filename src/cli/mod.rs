@@ -55,7 +55,7 @@ enum Command {
     Stats(stats::StatsArgs),
     /// List or forget the counters of a rule on a running server
     Counters(counters::CountersArgs),
-    /// Set, delete or list limits of single actors on a running server
+    /// Set, show, delete or list limits of single actors on a running server
     Limit(limit::LimitArgs),
     /// Back up the counters of a running server
     Backup(backup::BackupArgs),

@@ -142,10 +142,9 @@ fn check_counters(rules: &[Rule], problems: &mut Problems) {
         let Some(counter) = rule.counter.as_deref() else { continue };
         let known = first.entry(counter).or_insert(rule);
         if known.identity() != rule.identity() {
-            let what = format!(
-                "the rule on line {} keeps the counter {counter} by another algorithm, window, refill or actorField",
-                known.line
-            );
+            let differences = differences(known, rule);
+            let what =
+                format!("the rule on line {} keeps the counter {counter} with another {differences}", known.line);
             let fix = "let both differ in their credits alone, or give this rule a counter with another name";
             problems.error(place(rule, &rule.to_string()), what, fix);
         }
@@ -157,6 +156,18 @@ fn check_counters(rules: &[Rule], problems: &mut Problems) {
         let fix = "let no request match both, or give one of them a counter with another name";
         problems.error(place(rule, &rule.to_string()), what, fix);
     }
+}
+
+/// In what the counters differ that these rules keep under one name.
+fn differences(one: &Rule, other: &Rule) -> String {
+    let (of_one, of_other) = (one.settings.rhythm(), other.settings.rhythm());
+    let differences = [
+        ("algorithm", of_one.algorithm != of_other.algorithm),
+        ("window or refill", of_one.algorithm == of_other.algorithm && of_one != of_other),
+        ("actorField", one.actor_fields != other.actor_fields),
+    ];
+    let differences: Vec<_> = differences.into_iter().filter(|(_, differs)| *differs).map(|(what, _)| what).collect();
+    differences.join(" and another ")
 }
 
 fn same_counters(kind: &str, other: &Rule, rule: &Rule) -> String {

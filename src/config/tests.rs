@@ -376,13 +376,13 @@ fn counters_with_a_name_say_what_is_wrong_with_them() {
         assert_eq!(said(&[free.clone(), plan("pro", other)]), "");
     }
     for (settings, line, expected) in [
+        ("creditLimit = 20\nresetSeconds = 61", 8, "keeps the counter usage with another window or refill; let both"),
+        ("creditLimit = 20\nwindow = minute", 8, "keeps the counter usage with another window or refill;"),
         (
-            "creditLimit = 20\nresetSeconds = 61",
+            "creditLimit = 20\nresetSeconds = 60\nalgorithm = sliding-window",
             8,
-            "keeps the counter usage by another algorithm, window, refill or actorField",
+            "keeps the counter usage with another algorithm;",
         ),
-        ("creditLimit = 20\nwindow = minute", 8, "keeps the counter usage by another algorithm"),
-        ("creditLimit = 20\nresetSeconds = 60\nalgorithm = sliding-window", 8, "keeps the counter usage by another"),
         (
             "creditLimit = 20\nresetSeconds = 60\nalgorithm = sliding-log",
             11,
@@ -400,7 +400,10 @@ fn counters_with_a_name_say_what_is_wrong_with_them() {
     assert_eq!(said(&[tokens("free", "creditLimit = 10"), tokens("pro", "creditLimit = 20")]), "");
     let other_refill =
         said(&[tokens("free", "creditLimit = 10"), tokens("pro", "creditLimit = 20\nrefillCredits = 5")]);
-    assert!(other_refill.contains("by another algorithm, window, refill"), "{other_refill}");
+    assert!(other_refill.contains("with another window or refill;"), "{other_refill}");
+    let by_plan =
+        said(&[free.clone(), plan("pro", "creditLimit = 20\nper = 1h").replace("= user\n", "= user, plan\n")]);
+    assert!(by_plan.contains("with another window or refill and another actorField;"), "{by_plan}");
     assert!(said(&[free.replace("usage", "a b")]).contains("invalid counter \"a b\""));
 }
 

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use jiff::civil::Time;
 
-use super::document::{RawRule, RawSetting, RawValue};
+use super::document::{DEFAULT, RawRule, RawSetting, RawValue};
 use super::nearest::nearest;
 use super::number::{self, NotTaken};
 use super::original;
@@ -331,7 +331,15 @@ impl<'a> Checker<'a> {
     }
 
     fn label(&mut self) -> Option<String> {
-        self.name(LABEL)
+        let label = self.name(LABEL);
+        let is_default = self.raw.operation.as_ref().is_none_or(Vec::is_empty);
+        if label.as_deref() == Some(DEFAULT) && !is_default {
+            let place = Place { line: setting_line(self.raw, LABEL), operation: Some(&self.raw.header) };
+            let what = format!("the label `{DEFAULT}` is what [{DEFAULT}] is called without a label");
+            let fix = "give this rule another one: commands that name `default` mean this rule as long as it has it";
+            self.problems.warning(place, what, fix);
+        }
+        label
     }
 
     /// The name of its counters, and whether they can have one.
@@ -343,7 +351,7 @@ impl<'a> Checker<'a> {
             self.error(line, what, "set `algorithm = sliding-window`, or remove it");
         }
         let place = Place { line, operation: Some(&self.raw.header) };
-        let what = format!("Button's Divvy 1.7.1 does not know `{COUNTER}`: to it, the rule's counters are its own");
+        let what = format!("Button's Divvy 1.7.1 does not know `{COUNTER}`: it counts for this rule alone");
         self.problems.difference(place, what, "remove it if Button's Divvy reads the file, too");
         if matches!(settings.quota(), Ok(Quota::Always { .. })) {
             let what = format!("`{COUNTER}` has no effect: a rule that allows everything counts nothing");

@@ -35,7 +35,7 @@ pub struct Limits {
     known: Mutex<Known>,
     /// How often the limits were told from the start.
     told: AtomicU32,
-    /// When the store's were last known (nanoseconds since 1970).
+    /// When the store's were last known, or the server started (nanoseconds since 1970).
     followed: AtomicU64,
     failures: AtomicU64,
 }
@@ -92,8 +92,8 @@ pub enum LimitError {
     Credits(QuotaError),
     #[error("a limit lasts from 1 to {MAX_LASTS_SECONDS} seconds")]
     Lasts,
-    #[error("there are {max} limits of actors, as many as --max-actor-limits allows: remove some, or raise it")]
-    Full { max: usize },
+    #[error("there are {len} limits of actors, and --max-actor-limits allows {max}: remove some, or raise it")]
+    Full { len: usize, max: usize },
     #[error("the cursor is not one of a page before")]
     Cursor,
     #[error(transparent)]
@@ -109,13 +109,13 @@ fn example(fields: &[String]) -> String {
 }
 
 impl Limits {
-    pub(super) fn new(max: usize) -> Self {
+    pub(super) fn new(max: usize, now: Timestamp) -> Self {
         Self {
             memory: ActorLimits::default(),
             max,
             known: Mutex::default(),
             told: AtomicU32::new(0),
-            followed: AtomicU64::new(0),
+            followed: AtomicU64::new(now.as_nanos()),
             failures: AtomicU64::new(0),
         }
     }
@@ -158,7 +158,7 @@ impl Limiter {
         if limits.memory.len() >= limits.max && limits.memory.of_label(label).get(actor.as_bytes(), now).is_none() {
             self.drop_expired(ActorLimits::ALL).await.map_err(LimitError::Store)?;
             if limits.memory.len() >= limits.max {
-                return Err(LimitError::Full { max: limits.max });
+                return Err(LimitError::Full { len: limits.memory.len(), max: limits.max });
             }
         }
         let expires = lasts.map(|lasts| now.plus(lasts.as_secs() * NANOS_PER_SECOND));
@@ -192,9 +192,14 @@ impl Limiter {
     /// A page of at most `count` limits, orphans included.
     ///
     /// # Errors
-    /// When the cursor is none.
+    /// When the cursor is none, and when there is no such rule and no limit of one that was.
     pub fn limits(&self, of: ListedLimits<'_>, cursor: Option<&str>, count: usize) -> Result<LimitsPage, LimitError> {
         let place = cursor.map(|cursor| Place::parse(cursor).ok_or(LimitError::Cursor)).transpose()?;
+        if let (Some(rule), Some(policy)) = (of.rule, self.policy())
+            && !self.limits.memory.knows(rule)
+        {
+            counted(&policy, rule)?;
+        }
         let now = self.now();
         let (changes, next) = self.limits.memory.page(of, place.as_ref(), count, now);
         let told = |change: LimitChange| change.limit.map(|limit| self.told(change, limit, now));
@@ -258,10 +263,14 @@ impl Limiter {
         Ok(())
     }
 
-    pub(super) fn limits_metrics(&self) -> Vec<Metric> {
+    /// How many limits belong to no rule that counts.
+    pub fn orphaned_limits(&self) -> usize {
         let policy = self.policy();
         let known: HashSet<_> = policy.iter().flat_map(|policy| policy.labels_that_count()).collect();
-        let is_known = |label: &str| known.contains(label);
+        self.limits.memory.orphans(|label| known.contains(label))
+    }
+
+    pub(super) fn limits_metrics(&self) -> Vec<Metric> {
         let (memory, failures) = (&self.limits.memory, self.limits.failures.load(Relaxed));
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX) as f64;
         let mut metrics = vec![
@@ -269,12 +278,11 @@ impl Limiter {
             Metric::gauge(
                 "divvy_actor_limits_orphaned",
                 "Limits of actors whose rule is gone.",
-                count(memory.orphans(is_known)),
+                count(self.orphaned_limits()),
             ),
         ];
         if self.store.is_shared() {
-            let followed = Timestamp::from_nanos(self.limits.followed.load(Relaxed));
-            let age = self.now().since(followed) as f64 / NANOS_PER_SECOND as f64;
+            let age_ns = self.now().since(Timestamp::from_nanos(self.limits.followed.load(Relaxed)));
             metrics.extend([
                 Metric::counter(
                     "divvy_actor_limits_failures_total",
@@ -283,8 +291,8 @@ impl Limiter {
                 ),
                 Metric::gauge(
                     "divvy_actor_limits_age_seconds",
-                    "Seconds since the limits of actors were last read from Redis.",
-                    age,
+                    "Seconds since the limits of actors were last read from Redis, or since the start.",
+                    age_ns as f64 / NANOS_PER_SECOND as f64,
                 ),
             ]);
         }

@@ -41,6 +41,8 @@ pub enum Counters {
     /// It has none, or no others could have been its.
     None,
     GoOn,
+    /// It had none or others before, and takes from those of this name now, as other rules do.
+    Joins,
     /// The limit became another, and it is part of a bucket's identity.
     StartAfresh,
 }
@@ -66,6 +68,7 @@ pub fn diff<'a>(old: &'a [Rule], new: &'a [Rule]) -> Vec<Change<'a>> {
         if !settings.is_empty() {
             let counters = match goes_on(rule) {
                 None => Counters::None,
+                Some(true) if rule.counter.is_some() && before.counter != rule.counter => Counters::Joins,
                 Some(true) => Counters::GoOn,
                 Some(false) => Counters::StartAfresh,
             };
@@ -173,7 +176,10 @@ impl fmt::Display for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::None => "",
-            Self::GoOn => "; its counters go on",
+            Self::GoOn => "; its counters are kept",
+            Self::Joins => {
+                "; it takes from that counter's usage from now on, and what it counted before is left behind"
+            }
             Self::StartAfresh => "; its counters start afresh",
         })
     }

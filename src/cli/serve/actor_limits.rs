@@ -46,7 +46,7 @@ pub async fn start(limiter: &Arc<Limiter>, draining: CancellationToken) -> anyho
             let error = error.to_string();
             tracing::warn!(
                 error = %Escaped::error(&error),
-                "cannot read the limits of actors; until Redis answers, their rules' limits apply"
+                "cannot read the limits of actors; until they can be read, their rules' limits apply"
             );
         }
         loaded => loaded.context("cannot read the limits of actors")?,

@@ -95,6 +95,14 @@ impl RulesFile {
         limiter.replace_policy(self.put_in_force(rules, limiter.metrics(), limiter.now()));
         let Some(now) = limiter.policy() else { return };
         log_changes(&file, &diff(before.rules().rules(), now.rules().rules()));
+        let orphaned = limiter.orphaned_limits();
+        if orphaned > 0 {
+            tracing::warn!(
+                orphaned,
+                "{file}: some limits of single actors are not in force: no rule that counts has their label; `divvy limit \
+                 list` shows them"
+            );
+        }
         log_rules(now.rules());
     }
 }

@@ -29,6 +29,10 @@ pub enum CommandError {
         "ERR '{argument}' is not an option here; give a rule's label or pairs, then ACTOR, CURSOR, or COUNT, each once"
     )]
     NotAnOption { argument: String },
+    #[error(
+        "ERR '{argument}' is not an option here; DIVVY.LIMIT SET takes EX, and LIST takes RULE, CURSOR and COUNT, each once"
+    )]
+    NotALimitOption { argument: String },
     #[error("ERR syntax error")]
     Syntax,
     #[error("ERR value is not an integer or out of range")]
@@ -86,6 +90,10 @@ impl CommandError {
 
     pub(super) fn not_an_option(argument: &[u8]) -> Self {
         Self::NotAnOption { argument: echo(argument, MAX_ECHOED) }
+    }
+
+    pub(super) fn not_a_limit_option(argument: &[u8]) -> Self {
+        Self::NotALimitOption { argument: echo(argument, MAX_ECHOED) }
     }
 
     pub(super) fn not_utf8(argument: &[u8]) -> Self {

@@ -16,7 +16,7 @@ pub(super) fn set(arguments: Arguments<'_>) -> Result<Command<'_>, CommandError>
     let seconds = match (arguments.get(3), arguments.len()) {
         (None, _) => None,
         (Some(option), 5) if option.eq_ignore_ascii_case(b"EX") => Some(number(4)?),
-        (Some(option), _) => return Err(CommandError::not_an_option(option)),
+        (Some(option), _) => return Err(CommandError::not_a_limit_option(option)),
     };
     Ok(Command::SetLimit { of: of(arguments)?, credits: number(2)?, seconds })
 }
@@ -41,7 +41,7 @@ pub(super) fn list(arguments: Arguments<'_>) -> Result<Command<'_>, CommandError
     let mut ask = LimitsAsk { rule: None, cursor: None, count: None };
     let mut words = arguments.iter();
     while let Some(option) = words.next() {
-        let unknown = || CommandError::not_an_option(option);
+        let unknown = || CommandError::not_a_limit_option(option);
         let value = words.next().ok_or_else(unknown)?;
         let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
         if is(b"RULE") && ask.rule.is_none() {
@@ -89,8 +89,8 @@ mod tests {
             ),
             ("DIVVY.LIMIT SET r a -1", CommandError::NotAnInteger.to_string()),
             ("DIVVY.LIMIT SET r a 5 EX x", CommandError::NotAnInteger.to_string()),
-            ("DIVVY.LIMIT SET r a 5 EX", CommandError::not_an_option(b"EX").to_string()),
-            ("DIVVY.LIMIT SET r a 5 PX 6", CommandError::not_an_option(b"PX").to_string()),
+            ("DIVVY.LIMIT SET r a 5 EX", CommandError::not_a_limit_option(b"EX").to_string()),
+            ("DIVVY.LIMIT SET r a 5 PX 6", CommandError::not_a_limit_option(b"PX").to_string()),
             ("DIVVY.LIMIT LIST COUNT 0", CommandError::NotAnInteger.to_string()),
         ] {
             assert_eq!(parsed(request), expected, "{request}");

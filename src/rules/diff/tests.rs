@@ -41,7 +41,7 @@ fn counters_start_afresh_where_the_limit_changed_and_go_on_otherwise() {
         ["line 1: changed [a=1 ip=*] creditLimit from 5 to 6; its counters start afresh"]
     );
     let by_ip = Rule { actor_fields: vec!["ip".into()], ..rule.clone() };
-    assert_eq!(changed(by_ip), ["line 1: changed [a=1 ip=*] actorField from nothing to ip; its counters go on"]);
+    assert_eq!(changed(by_ip), ["line 1: changed [a=1 ip=*] actorField from nothing to ip; its counters are kept"]);
     let by_several = Rule { actor_fields: vec!["ip".into(), "path".into()], ..rule.clone() };
     assert_eq!(
         changed(by_several),
@@ -50,7 +50,9 @@ fn counters_start_afresh_where_the_limit_changed_and_go_on_otherwise() {
     let labelled = Rule { label: Some("l".into()), comment: Some("two\nlines".into()), ..rule.clone() };
     assert_eq!(
         changed(labelled),
-        [r"line 1: changed [a=1 ip=*] label from nothing to l, comment from nothing to two\nlines; its counters go on"]
+        [
+            r"line 1: changed [a=1 ip=*] label from nothing to l, comment from nothing to two\nlines; its counters are kept"
+        ]
     );
     // Written out, and the same limit.
     let explicit = Settings { algorithm: Some(Default::default()), ..rule.settings };
@@ -65,18 +67,27 @@ fn counters_with_a_name_go_on_whatever_becomes_of_the_rules() {
     let changed = |new: Rule| shown(&old, &[new, rule("")]);
     assert_eq!(
         changed(named("plan=a", 6, "usage")),
-        ["line 1: changed [plan=a] creditLimit from 5 to 6; its counters go on"]
+        ["line 1: changed [plan=a] creditLimit from 5 to 6; its counters are kept"]
     );
     assert_eq!(
         changed(named("plan=b", 6, "usage")),
         [
             "removed [plan=a] allows 5 in 60 s, from the counter usage",
-            "line 1: added [plan=b] allows 6 in 60 s, from the counter usage; its counters go on",
+            "line 1: added [plan=b] allows 6 in 60 s, from the counter usage; its counters are kept",
         ]
     );
     assert_eq!(
         changed(named("plan=a", 5, "other")),
         ["line 1: changed [plan=a] counter from usage to other; its counters start afresh"]
+    );
+    // What another rule counts under that name is not what this one counted.
+    let old = [named("plan=a", 5, "usage"), limited("plan=b", 5), rule("")];
+    assert_eq!(
+        shown(&old, &[named("plan=a", 5, "usage"), named("plan=b", 5, "usage"), rule("")]),
+        [
+            "line 1: changed [plan=b] counter from nothing to usage; it takes from that counter's usage from now on, and \
+             what it counted before is left behind"
+        ]
     );
     let weekly = Settings { reset_seconds: Seconds::whole(61), ..old[0].settings };
     let weekly = Rule { settings: weekly, quota: weekly.quota().unwrap(), ..old[0].clone() };
@@ -98,10 +109,10 @@ fn a_trial_that_is_over() {
     let over = shown(&old, &[limited("a=1", 5), rule("")]);
     assert_eq!(
         over,
-        ["removed [a=1] allows 5 in 60 s", "line 1: changed [a=1] creditLimit from 9 to 5; its counters go on"]
+        ["removed [a=1] allows 5 in 60 s", "line 1: changed [a=1] creditLimit from 9 to 5; its counters are kept"]
     );
     let promoted = shown(&old[..1], &[limited("a=1", 5)]);
-    assert_eq!(promoted, ["line 1: changed [a=1] matchPolicy from canary to stop; its counters go on"]);
+    assert_eq!(promoted, ["line 1: changed [a=1] matchPolicy from canary to stop; its counters are kept"]);
 }
 
 #[test]
