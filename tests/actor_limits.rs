@@ -220,6 +220,13 @@ fn limits_stay_when_their_rule_goes_and_are_in_force_again_when_it_comes_back() 
     reloading.reload(&rules());
     assert_eq!(hit(&reloading.server, "fixed", "a", 0), (true, 20));
     assert_eq!(orphaned(&reloading.server), 0.0);
+    // What is listed can be removed as it is listed, also when hits make other actors now.
+    set(&reloading.server, "tokens", "a", 5);
+    let by_two = rules().replace("actorField = customer\nlabel = tokens", "actorField = customer, by\nlabel = tokens");
+    assert_ne!(by_two, rules());
+    reloading.reload(&by_two);
+    assert!(listed(&reloading.server).contains(&("tokens".to_owned(), "a".to_owned(), 5, true)));
+    assert_eq!(resp(&reloading.server, "DIVVY.LIMIT DEL tokens a"), "1");
     reloading.reload("[default]\ncreditLimit = 0\n");
     assert_eq!(resp(&reloading.server, "DIVVY.LIMIT DEL fixed a"), "1", "an orphan can be removed");
 }
@@ -401,6 +408,10 @@ fn servers_that_share_a_redis_follow_each_other_s_limits() {
     assert_eq!(hit(&one, "fixed", "a", 1), (true, 9));
     until(|| hit(&other, "fixed", "a", 0) == (true, 9));
     assert_eq!(resp(&other, "DIVVY.LIMIT DEL fixed a"), "1");
+    // Whether there was one is what Redis knows, not what the server has heard of yet.
+    set(&one, "fixed", "new", 5);
+    assert_eq!(resp(&other, "DIVVY.LIMIT DEL fixed new"), "1");
+    assert_eq!(resp(&one, "DIVVY.LIMIT DEL fixed new"), "0");
     until(|| listed(&one).is_empty());
     assert_eq!(hit(&one, "fixed", "a", 1), (false, 0));
     let mut client = RespClient::connect(one.resp);
@@ -411,6 +422,14 @@ fn servers_that_share_a_redis_follow_each_other_s_limits() {
     until(|| count(&one) == 2_500.0 && count(&other) == 2_500.0);
     let third = serve();
     assert_eq!(count(&third), 2_500.0, "known before the first hit");
+    // Somebody empties Redis, and the actor whose limit was changed last gets another one before the servers notice.
+    set(&one, "log", "first", 7);
+    set(&one, "log", "last", 7);
+    until(|| count(&other) == 2_502.0 && count(&third) == 2_502.0);
+    redis.cli(&["FLUSHALL"]);
+    set(&one, "log", "last", 8);
+    let last = [("log".to_owned(), "last".to_owned(), 8, false)];
+    until(|| listed(&one) == last && listed(&other) == last && listed(&third) == last);
     // Somebody empties Redis: there are no limits any more.
     redis.cli(&["FLUSHALL"]);
     until(|| count(&one) == 0.0 && count(&other) == 0.0 && count(&third) == 0.0);

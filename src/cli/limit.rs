@@ -89,7 +89,8 @@ fn set(args: &SetArgs) -> anyhow::Result<ExitCode> {
     let mut command = ["DIVVY.LIMIT", "SET", &args.rule, &args.actor].map(str::to_owned).to_vec();
     command.push(args.credits.to_string());
     if let Some(Time(lasts)) = args.expires {
-        command.extend(["EX".to_owned(), lasts.as_secs().to_string()]);
+        let seconds = lasts.as_secs() + u64::from(lasts.subsec_nanos() > 0);
+        command.extend(["EX".to_owned(), seconds.to_string()]);
     }
     args.server.connect(PATIENCE)?.ask(&command)?;
     Ok(ExitCode::SUCCESS)

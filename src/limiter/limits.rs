@@ -25,6 +25,8 @@ pub const DEFAULT_MAX_ACTOR_LIMITS: usize = 1_000_000;
 pub const MAX_LASTS_SECONDS: u64 = crate::rules::MAX_RESET_SECONDS;
 /// Who could not follow for so long reads all limits again: those that were removed may be forgotten by then.
 const TOO_LONG_NS: u64 = 30 * 60 * NANOS_PER_SECOND;
+/// So often all of them are read again: a replica that takes over may have lost changes that nobody misses otherwise.
+const READ_ALL_EVERY_NS: u64 = 60 * 60 * NANOS_PER_SECOND;
 
 /// All limits of actors, and how far the store's are known.
 #[derive(Debug)]
@@ -45,6 +47,8 @@ struct Known {
     followed: Followed,
     /// The store is telling all of them from the start.
     starts_over: bool,
+    /// When all were read last.
+    read_all: Timestamp,
     /// The shards up to here were looked through for expired ones.
     looked_through: usize,
 }
@@ -57,7 +61,7 @@ pub struct Told {
     pub credits: u64,
     /// Nanoseconds until it ends; `None`: it stays until it is removed.
     pub ends_ns: Option<u64>,
-    /// No rule that counts has this label, or the rule cannot have so many credits: it is not in force.
+    /// It is not in force: no rule that counts has this label, or the rule cannot have so many credits, or no such actor.
     pub is_orphan: bool,
 }
 
@@ -184,9 +188,9 @@ impl Limiter {
     pub async fn remove_limit(&self, rule: &str, actor: &str) -> Result<bool, LimitError> {
         let (rule, actor) = self.named(rule, actor)?;
         let _alone = self.limits.known.lock().await;
-        let is_there = self.limits.memory.of_label(&rule).get(actor.as_bytes(), self.now()).is_some();
-        self.change(LimitChange { rule, actor, limit: None }).await?;
-        Ok(is_there)
+        let is_known = self.limits.memory.of_label(&rule).get(actor.as_bytes(), self.now()).is_some();
+        let was_there = self.change(LimitChange { rule, actor, limit: None }).await?;
+        Ok(was_there.unwrap_or(is_known))
     }
 
     /// A page of at most `count` limits, orphans included.
@@ -217,7 +221,9 @@ impl Limiter {
         let limits = &self.limits;
         let mut known = limits.known.lock().await;
         let begun = self.now();
-        if begun.since(Timestamp::from_nanos(limits.followed.load(Relaxed))) > TOO_LONG_NS {
+        let followed = Timestamp::from_nanos(limits.followed.load(Relaxed));
+        let is_due = self.store.is_shared() && begun.since(known.read_all) > READ_ALL_EVERY_NS;
+        if begun.since(followed) > TOO_LONG_NS || (is_due && !known.starts_over) {
             known.followed = Followed::Nothing;
         }
         loop {
@@ -237,6 +243,7 @@ impl Limiter {
         }
         if std::mem::take(&mut known.starts_over) {
             limits.memory.keep_told(limits.told.load(Relaxed));
+            known.read_all = begun;
         }
         limits.followed.store(begun.as_nanos(), Relaxed);
         Ok(())
@@ -299,14 +306,22 @@ impl Limiter {
         metrics
     }
 
-    /// Keeps the change, then makes it known. Whoever calls has the changes to itself.
-    async fn change(&self, change: LimitChange) -> Result<bool, LimitError> {
-        self.store.change_limit(change.clone(), self.now()).await.map_err(LimitError::Store)?;
-        Ok(self.limits.apply(&change))
+    /// Keeps the change, then makes it known. Whoever calls has the changes to itself. Returns whether there was a limit
+    /// before, if only the store knows.
+    async fn change(&self, change: LimitChange) -> Result<Option<bool>, LimitError> {
+        let was_there = self.store.change_limit(change.clone(), self.now()).await.map_err(LimitError::Store)?;
+        self.limits.apply(&change);
+        Ok(was_there)
     }
 
     /// The label and the actor as limits have them: of a rule, or of one that was.
     fn named(&self, rule: &str, actor: &str) -> Result<(String, String), LimitError> {
+        // As it is listed, whatever has become of the rule.
+        if self.limits.memory.knows(rule)
+            && self.limits.memory.of_label(rule).get(actor.as_bytes(), self.now()).is_some()
+        {
+            return Ok((rule.to_owned(), actor.to_owned()));
+        }
         let policy = self.policy().ok_or(LimitError::Rule(Refusal::NoRules.into()))?;
         match counted(&policy, rule) {
             Ok((label, limited)) => Ok((label.to_owned(), canonical(limited, actor)?)),
@@ -318,7 +333,10 @@ impl Limiter {
     fn told(&self, LimitChange { rule, actor, .. }: LimitChange, limit: ActorLimit, now: Timestamp) -> Told {
         let fits = |limited: &Rule| Settings { credit_limit: limit.credits, ..limited.settings }.quota().is_ok();
         let policy = self.policy();
-        let is_in_force = policy.is_some_and(|policy| counted(&policy, &rule).is_ok_and(|(_, limited)| fits(limited)));
+        let is_hit = |limited: &Rule| canonical(limited, &actor).is_ok_and(|canonical| canonical == actor);
+        let is_in_force = policy.is_some_and(|policy| {
+            counted(&policy, &rule).is_ok_and(|(label, limited)| label == rule && fits(limited) && is_hit(limited))
+        });
         let ends_ns = limit.expires.map(|expires| expires.since(now));
         Told { rule, actor, credits: limit.credits, ends_ns, is_orphan: !is_in_force }
     }

@@ -80,7 +80,8 @@ impl Bucket {
     fn own_credits(&self, operation: &Operation, now: Timestamp) -> Option<u64> {
         let mut actor = Vec::new();
         self.actor.write(operation, &mut actor);
-        self.of_actors.as_ref()?.get(&actor, now).map(|own| own.credits)
+        let credits = self.of_actors.as_ref()?.get(&actor, now)?.credits;
+        (Settings { credit_limit: credits, ..self.settings }).quota().is_ok().then_some(credits)
     }
 
     /// The rule's limit, but with so many credits, on the same counter.

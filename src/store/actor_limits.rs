@@ -32,8 +32,9 @@ pub enum Followed {
     Nothing,
     /// All up to the one with this key, of a store that tells them in the order of keys.
     Key(Box<[u8]>),
-    /// All changes up to this one, of a store that others change too: its number, and whose limit it was.
-    Change { number: u64, of: String },
+    /// All changes up to this one, of a store that others change too: since when that has any (a number of its own), the
+    /// change's number, and whose limit it was.
+    Change { born: u64, number: u64, of: String },
     /// All, of a store that nobody else changes.
     All,
 }

@@ -100,7 +100,7 @@ impl Store for Backend {
         }
     }
 
-    async fn change_limit(&self, change: LimitChange, now: Timestamp) -> Result<(), StoreError> {
+    async fn change_limit(&self, change: LimitChange, now: Timestamp) -> Result<Option<bool>, StoreError> {
         match self {
             Backend::Memory(store) => store.change_limit(change, now).await,
             Backend::Rocks(store) => store.change_limit(change, now).await,

@@ -43,15 +43,16 @@ pub trait Store: Send + Sync {
         async { self.approximate_len().await.map(drop) }
     }
 
-    /// Keeps a change of an actor's limit, as durably as hits are taken. `now` is the server's time.
+    /// Keeps a change of an actor's limit, as durably as hits are taken. `now` is the server's time. Tells whether there was a
+    /// limit before, where others may have set one; whoever asks knows it otherwise.
     ///
     /// A store in memory keeps none: whoever asks has them in memory, too.
     fn change_limit(
         &self,
         _change: LimitChange,
         _now: Timestamp,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send {
-        async { Ok(()) }
+    ) -> impl Future<Output = Result<Option<bool>, StoreError>> + Send {
+        async { Ok(None) }
     }
 
     /// The next page of what has become of actors' limits since `known`.

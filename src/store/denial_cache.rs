@@ -164,7 +164,7 @@ impl<S: Store> Store for DenialCache<S> {
         self.inner.check().await
     }
 
-    async fn change_limit(&self, change: LimitChange, now: Timestamp) -> Result<(), StoreError> {
+    async fn change_limit(&self, change: LimitChange, now: Timestamp) -> Result<Option<bool>, StoreError> {
         self.inner.change_limit(change, now).await
     }
 

@@ -108,7 +108,7 @@ impl<S: Store + 'static> Store for Uninterrupted<S> {
         ToItsEnd::new(async move { store.check().await }).await
     }
 
-    async fn change_limit(&self, change: LimitChange, now: Timestamp) -> Result<(), StoreError> {
+    async fn change_limit(&self, change: LimitChange, now: Timestamp) -> Result<Option<bool>, StoreError> {
         let store = Arc::clone(&self.0);
         ToItsEnd::new(async move { store.change_limit(change, now).await }).await
     }

@@ -1,6 +1,8 @@
 //! What a batch asks of Redis, call by call, in the batch's order: which of its actions belong to one key, and which take
 //! effect together.
 
+use std::collections::BTreeMap;
+
 use hashbrown::HashMap;
 
 use super::key;
@@ -107,32 +109,39 @@ fn by_bucket(actions: impl Iterator<Item = Actions>) -> Option<Vec<Asked>> {
 
 /// The batch's units, those together that have buckets in common, directly or by others.
 fn connected(batch: &Batch) -> Vec<Vec<Vec<Actions>>> {
-    let mut sets: Vec<Vec<Vec<Actions>>> = Vec::new();
-    // In which set each bucket is.
-    let mut places: Places = HashMap::default();
-    for unit in batch.units(0) {
-        let step = members(unit);
-        let mut known: Vec<_> = step.iter().filter_map(|member| places.get(&member.key).copied()).collect();
-        known.sort_unstable();
-        known.dedup();
-        let place = known.first().copied().unwrap_or(sets.len());
-        let mut joined = Vec::new();
-        for place in &known {
-            joined.extend(sets.get_mut(*place).map(std::mem::take).unwrap_or_default());
-        }
-        // In the batch's order.
-        joined.sort_by_key(|step| step.first().and_then(|member| member.indices.first().copied()));
-        for member in joined.iter().flatten().chain(&step) {
-            places.insert(member.key.clone(), place);
-        }
-        joined.push(step);
-        match sets.get_mut(place) {
-            Some(set) => *set = joined,
-            None => sets.push(joined),
+    let steps: Vec<_> = batch.units(0).map(members).collect();
+    // Each unit has one before it, or itself, that it belongs with.
+    let mut belongs: Vec<usize> = (0..steps.len()).collect();
+    let mut first: HashMap<&[u8], usize, foldhash::fast::RandomState> = HashMap::default();
+    for (place, step) in steps.iter().enumerate() {
+        for member in step {
+            let (one, other) =
+                (begin(&mut belongs, *first.entry(&member.key).or_insert(place)), begin(&mut belongs, place));
+            if let Some(later) = belongs.get_mut(one.max(other)) {
+                *later = one.min(other);
+            }
         }
     }
-    sets.retain(|set| !set.is_empty());
-    sets
+    drop(first);
+    let mut sets: BTreeMap<usize, Vec<Vec<Actions>>> = BTreeMap::new();
+    for (place, step) in steps.into_iter().enumerate() {
+        sets.entry(begin(&mut belongs, place)).or_default().push(step);
+    }
+    sets.into_values().collect()
+}
+
+/// The first unit of those that this one belongs with.
+fn begin(belongs: &mut [usize], place: usize) -> usize {
+    let (mut begin, mut at) = (place, place);
+    while let Some(before) = belongs.get(begin).copied().filter(|before| *before != begin) {
+        begin = before;
+    }
+    // The way is shorter the next time.
+    while at != begin {
+        let Some(next) = belongs.get_mut(at) else { break };
+        at = std::mem::replace(next, begin);
+    }
+    begin
 }
 
 fn in_calls(steps: Vec<Vec<Actions>>) -> impl Iterator<Item = Together> {

@@ -1,7 +1,8 @@
 //! Limits of single actors in Redis, where several servers change and follow them: what is asked, and what the answers say.
 //!
 //! A hash has the limits; a sorted set has whose limit changed when, so that each server asks for what came after the change
-//! that it knows; another one has those that end, which stay for an hour. All are in one slot of a cluster.
+//! that it knows; another one has those that end, which stay for an hour. A number tells one history of changes from another.
+//! All are in one slot of a cluster.
 
 use super::arguments::Arguments;
 use super::call::{Call, Failure, Script};
@@ -12,6 +13,7 @@ use crate::store::actor_limits::{ActorLimit, Followed, LimitChange, LimitPage, P
 const LIMITS: &str = "divvy.limits:{limits}";
 const CHANGES: &str = "divvy.limits:{limits}:changes";
 const ENDS: &str = "divvy.limits:{limits}:ends";
+const BORN: &str = "divvy.limits:{limits}:born";
 
 static CHANGE: Script = Script::new("limit-change", include_str!("lua/limit_change.lua"));
 static FOLLOW: Script = Script::new("limit-changes", include_str!("lua/limit_changes.lua"));
@@ -33,17 +35,27 @@ pub(super) fn change(change: &LimitChange, now: Timestamp) -> Call {
             arguments.push("");
         }
     }
-    call(&CHANGE, &[CHANGES, ENDS], arguments)
+    call(&CHANGE, &[CHANGES, ENDS, BORN], arguments)
+}
+
+/// Whether the actor had a limit before, as this reply to [`change`] says.
+pub(super) fn was_there(reply: &Reply) -> Result<bool, Failure> {
+    let answer = reply.elements().and_then(|mut elements| Some(elements.text()? == "1"));
+    answer.ok_or(Failure::Foreign("the answer to a changed limit is not as divvy's script has it"))
 }
 
 /// The call that asks for the next page.
 pub(super) fn follow(known: &Followed) -> Call {
-    let mut arguments = Arguments::with_capacity(3);
-    let (number, of) = if let Followed::Change { number, of } = known { (*number, of.as_str()) } else { (0, "") };
+    let mut arguments = Arguments::with_capacity(4);
+    let (born, number, of) = match known {
+        Followed::Change { born, number, of } => (*born, *number, of.as_str()),
+        Followed::Nothing | Followed::Key(_) | Followed::All => (0, 0, ""),
+    };
+    arguments.push_number(born);
     arguments.push_number(number);
     arguments.push(of);
     arguments.push_number(PAGE as u64);
-    call(&FOLLOW, &[CHANGES], arguments)
+    call(&FOLLOW, &[CHANGES, BORN], arguments)
 }
 
 fn call(script: &'static Script, others: &[&str], arguments: Arguments) -> Call {
@@ -58,6 +70,7 @@ pub(super) fn page(known: &Followed, reply: &Reply) -> Result<LimitPage, Failure
 }
 
 fn read(known: &Followed, elements: &mut Elements<'_>) -> Option<LimitPage> {
+    let born = elements.text()?.parse().ok()?;
     let starts_over = elements.text()? == "1";
     let is_last = elements.text()? == "1";
     let mut known = if starts_over { Followed::Nothing } else { known.clone() };
@@ -66,7 +79,7 @@ fn read(known: &Followed, elements: &mut Elements<'_>) -> Option<LimitPage> {
         let (number, of, limit) = (elements.text()?.parse().ok()?, elements.text()?, elements.text()?);
         let (rule, actor) = of.split_once(' ')?;
         changes.push(LimitChange { rule: rule.into(), actor: actor.into(), limit: limit_of(limit)? });
-        known = Followed::Change { number, of: of.into() };
+        known = Followed::Change { born, number, of: of.into() };
     }
     Some(LimitPage { changes, known, starts_over, is_last })
 }
@@ -90,10 +103,10 @@ mod tests {
 
     #[test]
     fn pages_are_read_and_what_is_no_page_is_refused() {
-        let known = Followed::Change { number: 7, of: "r a".into() };
-        let nothing = page(&known, &Reply::texts(&["0", "1"])).unwrap();
+        let known = Followed::Change { born: 3, number: 7, of: "r a".into() };
+        let nothing = page(&known, &Reply::texts(&["3", "0", "1"])).unwrap();
         assert_eq!(nothing, LimitPage::nothing(known.clone()));
-        let texts = ["1", "0", "8", "r a b", "5 ", "9", "r c", " 77", "10", "r d", "0 1500"];
+        let texts = ["4", "1", "0", "8", "r a b", "5 ", "9", "r c", " 77", "10", "r d", "0 1500"];
         let LimitPage { changes, known, starts_over, is_last } = page(&known, &Reply::texts(&texts)).unwrap();
         let told = |rule: &str, actor: &str, limit| LimitChange { rule: rule.into(), actor: actor.into(), limit };
         let ends = Some(Timestamp::from_nanos(1_500 * NANOS_PER_MILLI));
@@ -105,9 +118,18 @@ mod tests {
                 told("r", "d", Some(ActorLimit { credits: 0, expires: ends })),
             ]
         );
-        assert_eq!((known, starts_over, is_last), (Followed::Change { number: 10, of: "r d".into() }, true, false));
-        let foreign: [&[&str]; 5] =
-            [&[], &["1"], &["0", "1", "x", "r a", "5 "], &["0", "1", "8", "ra", "5 "], &["0", "1", "8", "r a", "x "]];
+        assert_eq!(
+            (known, starts_over, is_last),
+            (Followed::Change { born: 4, number: 10, of: "r d".into() }, true, false)
+        );
+        let foreign: [&[&str]; 6] = [
+            &[],
+            &["1"],
+            &["3", "0", "1", "x", "r a", "5 "],
+            &["3", "0", "1", "8", "ra", "5 "],
+            &["3", "0", "1", "8", "r a", "x "],
+            &["x", "0", "1"],
+        ];
         for texts in foreign {
             assert!(page(&Followed::Nothing, &Reply::texts(texts)).is_err(), "{texts:?}");
         }

@@ -138,8 +138,9 @@ impl Store for RedisStore {
         self.target.check(self.deadline()).await.map_err(|failure| self.describe(&failure))
     }
 
-    async fn change_limit(&self, change: LimitChange, now: Timestamp) -> Result<(), StoreError> {
-        self.ask(actor_limits::change(&change, now)).await.map(drop)
+    async fn change_limit(&self, change: LimitChange, now: Timestamp) -> Result<Option<bool>, StoreError> {
+        let reply = self.ask(actor_limits::change(&change, now)).await?;
+        actor_limits::was_there(&reply).map(Some).map_err(|failure| self.describe(&failure))
     }
 
     async fn follow_limits(&self, known: Followed) -> Result<LimitPage, StoreError> {

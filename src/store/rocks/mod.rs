@@ -264,12 +264,13 @@ impl Store for RocksStore {
         self.shared.engine.check().await
     }
 
-    async fn change_limit(&self, change: LimitChange, _now: Timestamp) -> Result<(), StoreError> {
+    async fn change_limit(&self, change: LimitChange, _now: Timestamp) -> Result<Option<bool>, StoreError> {
         self.blocking("change a limit", move |shared| {
             let sync = shared.engine.durability == Durability::Sync;
             shared.engine.with_disk(|database| actor_limits::write(database, &change, sync))
         })
         .await
+        .map(|()| None)
     }
 
     async fn follow_limits(&self, known: Followed) -> Result<LimitPage, StoreError> {

@@ -1,7 +1,7 @@
--- Changes an actor's limit. KEYS: the limits, when they changed, and when those that end do. ARGV: whose it is, its credits
--- (empty: it is removed), and for how many milliseconds (empty: until it is removed).
+-- Changes an actor's limit. KEYS: the limits, when they changed, when those that end do, and since when there are any. ARGV: whose it is, its credits
+-- (empty: it is removed), and for how many milliseconds (empty: until it is removed). Answers whether it was there.
 
-local limits, changes, ends = KEYS[1], KEYS[2], KEYS[3]
+local limits, changes, ends, born = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local of, credits, lasts_ms = ARGV[1], ARGV[2], ARGV[3]
 
 -- What has ended is kept so long, for servers that have not heard of it, and a few of the others go with each change.
@@ -13,6 +13,12 @@ local newest = redis.call('ZREVRANGE', changes, 0, 0, 'WITHSCORES')[2]
 -- Numbers of changes go up, also when the clock is set back; after a FLUSHALL too, as time goes on.
 local number = math.max(time[1] * 1000000 + time[2], newest and newest + 1 or 0)
 
+if credits == '' and not redis.call('HGET', limits, of) then return { '0' } end
+
+local before_credits, before_expires_ms = (redis.call('HGET', limits, of) or ' '):match('^(%d*) (%d*)$')
+local is_over = before_expires_ms and tonumber(before_expires_ms) and tonumber(before_expires_ms) <= now_ms
+local was_there = before_credits and before_credits ~= '' and not is_over
+
 local expires_ms = ''
 if credits == '' then
   lasts_ms = '0'
@@ -23,6 +29,8 @@ if lasts_ms ~= '' then
 else
   redis.call('ZREM', ends, of)
 end
+-- Another one tells servers that this Redis was emptied.
+if not redis.call('GET', born) then redis.call('SET', born, string.format('%.0f', number)) end
 redis.call('HSET', limits, of, credits .. ' ' .. expires_ms)
 redis.call('ZADD', changes, string.format('%.0f', number), of)
 
@@ -32,4 +40,4 @@ for _, ended in ipairs(redis.call('ZRANGEBYSCORE', ends, '-inf', long_ended, 'LI
   redis.call('ZREM', changes, ended)
   redis.call('ZREM', ends, ended)
 end
-return { expires_ms }
+return { was_there and '1' or '0' }
