@@ -27,6 +27,8 @@ pub struct LeakyBucket {
     pub capacity: NonZeroU64,
     pub count: NonZeroU64,
     pub period_ns: NonZeroU64,
+    /// The smallest count of all limits on its counter, by which that is kept until it is empty.
+    pub slowest: NonZeroU64,
 }
 
 /// How full the bucket was. Three words: `mark`, `credits`, `drops`.
@@ -44,11 +46,9 @@ impl LeakyBucket {
     /// # Errors
     /// When a number is 0.
     pub fn new(capacity: u64, count: u64, period_ns: u64) -> Result<Self, InvalidLimit> {
-        Ok(Self {
-            capacity: invalid::credits(capacity)?,
-            count: invalid::credits(count)?,
-            period_ns: invalid::time(period_ns)?,
-        })
+        let count = invalid::credits(count)?;
+        let (capacity, period_ns) = (invalid::credits(capacity)?, invalid::time(period_ns)?);
+        Ok(Self { capacity, count, period_ns, slowest: count })
     }
 
     fn drops(&self, credits: u64) -> u128 {

@@ -102,16 +102,20 @@ impl Limit {
         }
     }
 
-    /// Nanoseconds after `at` when a bucket in `state` has all its credits again and may be forgotten; 0 for a state
-    /// of another algorithm.
+    /// Nanoseconds after `at` when a bucket in `state` has all its credits again by every limit on it, and may be forgotten; 0
+    /// for a state of another algorithm.
     pub fn lifetime_ns(&self, state: &State, at: Timestamp) -> u64 {
         match (self, state) {
             (Limit::FixedWindow(limit), State::FixedWindow(state)) => decide::lifetime_ns(limit, state, at),
             (Limit::CalendarWindow(limit), State::FixedWindow(state)) => decide::lifetime_ns(limit, state, at),
             (Limit::SlidingWindow(limit), State::SlidingWindow(state)) => decide::lifetime_ns(limit, state, at),
             (Limit::SlidingLog(limit), State::SlidingLog(state)) => decide::lifetime_ns(limit, state, at),
-            (Limit::TokenBucket(limit), State::TokenBucket(state)) => decide::lifetime_ns(limit, state, at),
-            (Limit::LeakyBucket(limit), State::LeakyBucket(state)) => decide::lifetime_ns(limit, state, at),
+            (Limit::TokenBucket(limit), State::TokenBucket(state)) => {
+                decide::lifetime_ns(&TokenBucket { refill: limit.slowest, ..*limit }, state, at)
+            }
+            (Limit::LeakyBucket(limit), State::LeakyBucket(state)) => {
+                decide::lifetime_ns(&LeakyBucket { count: limit.slowest, ..*limit }, state, at)
+            }
             _ => 0,
         }
     }
@@ -124,6 +128,17 @@ impl Limit {
             | Limit::TokenBucket(TokenBucket { tally, .. }) => *tally = counter,
             // They count what was used.
             Limit::SlidingWindow(_) | Limit::SlidingLog(_) | Limit::LeakyBucket(_) => {}
+        }
+        self
+    }
+
+    /// This limit on a counter that other limits are on, too, of which some may give credits back more slowly.
+    pub fn beside(mut self, other: &Limit) -> Self {
+        match (&mut self, other) {
+            (Limit::TokenBucket(limit), Limit::TokenBucket(other)) => limit.slowest = limit.slowest.min(other.slowest),
+            (Limit::LeakyBucket(limit), Limit::LeakyBucket(other)) => limit.slowest = limit.slowest.min(other.slowest),
+            // Their windows end whatever the limit is.
+            _ => {}
         }
         self
     }

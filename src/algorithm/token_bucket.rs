@@ -33,6 +33,8 @@ pub struct TokenBucket {
     pub interval_ns: NonZeroU64,
     /// What its states count.
     pub tally: Tally,
+    /// The smallest refill of all limits on its counter, by which that is kept until it is full.
+    pub slowest: NonZeroU64,
 }
 
 /// A bucket that was asked. Three words: `mark`, `count`, `session`.
@@ -52,7 +54,7 @@ impl TokenBucket {
     pub fn new(capacity: u64, refill: u64, interval_ns: u64) -> Result<Self, InvalidLimit> {
         let capacity = invalid::credits(capacity)?;
         let (refill, interval_ns) = (invalid::refill(refill)?, invalid::time(interval_ns)?);
-        Ok(Self { capacity, refill, interval_ns, tally: Tally::LeftOf(capacity) })
+        Ok(Self { capacity, refill, interval_ns, tally: Tally::LeftOf(capacity), slowest: refill })
     }
 
     pub(super) fn decide(&self, stored: Option<&State>, ask: Ask, at: Timestamp) -> (Outcome, Option<State>) {

@@ -46,12 +46,18 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    fn new(rule: &Rule, limit: Limit, space: Space) -> Self {
+    /// `rules` are all, of which some may share its counters.
+    fn new(rule: &Rule, rules: &[Rule], limit: Limit, space: Space) -> Self {
         let (limit, prefix) = match &rule.counter {
             None => (limit, Prefix::new(space, rule.pairs(), &limit)),
             Some(counter) => {
                 let refill = rule.settings.refill_credits;
-                (limit.counting(Tally::Used), Prefix::named(space, counter, &rule.actor_fields, &limit, refill))
+                let others = rules.iter().filter(|other| other.counter.as_ref() == Some(counter));
+                let shared = others.fold(limit, |limit, other| match other.quota {
+                    Quota::Limited(other) => limit.beside(&other),
+                    Quota::Never | Quota::Always { .. } => limit,
+                });
+                (shared.counting(Tally::Used), Prefix::named(space, counter, &rule.actor_fields, &limit, refill))
             }
         };
         let actor = ActorFields::new(&rule.actor_fields);
@@ -87,7 +93,7 @@ impl Bucket {
     /// The rule's limit, but with so many credits, on the same counter.
     fn resized(&self, credits: u64, now: Timestamp) -> Option<Limit> {
         match (Settings { credit_limit: credits, ..self.settings }).quota() {
-            Ok(Quota::Limited(limit)) => Some(self.dated(limit.counting(self.limit.tally()), now)),
+            Ok(Quota::Limited(limit)) => Some(self.dated(limit.counting(self.limit.tally()).beside(&self.limit), now)),
             Ok(Quota::Never) => None,
             // The rule has become one that cannot have so many.
             Ok(Quota::Always { .. }) | Err(_) => Some(self.limit_at(now)),
@@ -120,7 +126,7 @@ impl Policy {
             .iter()
             .zip(spaces)
             .map(|(rule, space)| match rule.quota {
-                Quota::Limited(limit) => Some(Bucket::new(rule, limit, space)),
+                Quota::Limited(limit) => Some(Bucket::new(rule, rules.rules(), limit, space)),
                 Quota::Never | Quota::Always { .. } => None,
             })
             .collect();

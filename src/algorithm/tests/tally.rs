@@ -80,3 +80,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_bucket_is_kept_until_it_is_full_by_the_slowest_of_its_limits() {
+    let tokens = |credits| Limit::TokenBucket(TokenBucket::new(credits, credits, 100).unwrap());
+    let leaky = |credits| Limit::LeakyBucket(LeakyBucket::new(credits, credits, 100).unwrap());
+    for (fast, slow) in [(tokens(1_000), tokens(10)), (leaky(1_000), leaky(10))] {
+        let [fast, slow] = [fast.beside(&slow), slow.beside(&fast)].map(|limit| limit.counting(Tally::Used));
+        let mut bucket = Bucket::new(fast);
+        assert!(bucket.take(1_000, START).allowed);
+        let state = bucket.state.clone().unwrap();
+        let at = Timestamp::from_nanos(START);
+        assert_eq!([fast, slow].map(|limit| limit.lifetime_ns(&state, at)), [10_000; 2]);
+        // As the denial says.
+        bucket.limit = slow;
+        let denied = bucket.take(10, START);
+        assert_eq!((denied.allowed, denied.retry_ns), (false, Some(10_000)));
+    }
+}

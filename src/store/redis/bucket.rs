@@ -66,7 +66,7 @@ pub(super) fn call(batch: &Batch, asked: &mut Actions) -> Call {
 }
 
 /// The limit's numbers, in the order in which the algorithm's script reads them, and what its counters count, where that is
-/// not what is left of its own credits.
+/// not what is left of its own credits, and the slowest refill of all limits on them, where that is another one's.
 fn numbers(limit: &Limit, at: Timestamp) -> String {
     let capacity = limit.capacity();
     let numbers = match (limit, limit.rate()) {
@@ -79,12 +79,18 @@ fn numbers(limit: &Limit, at: Timestamp) -> String {
         }
         (_, (_, window_ns)) => format!("{capacity} {window_ns}"),
     };
-    match (limit, limit.tally()) {
-        (Limit::SlidingWindow(_) | Limit::SlidingLog(_) | Limit::LeakyBucket(_), _) => numbers,
-        (_, Tally::LeftOf(credits)) if credits.get() == capacity => numbers,
+    let slowest = match limit {
+        Limit::TokenBucket(limit) => Some(limit.slowest).filter(|slowest| *slowest < limit.refill),
+        Limit::LeakyBucket(limit) => Some(limit.slowest).filter(|slowest| *slowest < limit.count),
+        _ => None,
+    };
+    let counting = match (limit, limit.tally()) {
+        (Limit::SlidingWindow(_) | Limit::SlidingLog(_) | Limit::LeakyBucket(_), _) if slowest.is_none() => numbers,
+        (_, Tally::LeftOf(credits)) if credits.get() == capacity && slowest.is_none() => numbers,
         (_, Tally::LeftOf(credits)) => format!("{numbers} of {credits}"),
         (_, Tally::Used) => format!("{numbers} used"),
-    }
+    };
+    slowest.map_or_else(|| counting.clone(), |slowest| format!("{counting} slowest {slowest}"))
 }
 
 /// Where the window at that time begins and ends, and where the next one does: the script chooses by Redis's clock, which may be

@@ -37,7 +37,7 @@ for place = 2, #ARGV do
 end
 local written = state and algorithm.encode(state)
 if changed_at and written and written ~= stored then
-  local lives_ns = plus(algorithm.wait_ns(state, capacity, changed_at), GRACE_NS)
+  local lives_ns = plus(algorithm.lives_ns(state, changed_at), GRACE_NS)
   redis.call('SET', KEYS[1], written, 'PX', format(divide_up(lives_ns, 1e6)))
 elseif stored and not written then
   redis.call('DEL', KEYS[1])

@@ -4,8 +4,9 @@
 local OVERTAKING_NS = 10 * 1e9
 
 -- The limit's numbers: its credits, and one to three more. Then, unless its counters count what is left of its own credits, what
--- they count: `of` so many, or what was `used`.
-local first, second, third, fourth, tally, of = ARGV[1]:match('^(%d+) (%d+) ?(%d*) ?(%d*) ?(%a*) ?(%d*)$')
+-- they count: `of` so many, or what was `used`; and the `slowest` refill of all limits on them.
+local first, second, third, fourth, tally, of, _, slowest =
+  ARGV[1]:match('^(%d+) (%d+) ?(%d*) ?(%d*) ?(%a*) ?(%d*) ?(%a*) ?(%d*)$')
 local capacity = parse(first)
 local full = tally ~= 'used' and (tally == 'of' and parse(of) or capacity)
 
@@ -25,10 +26,13 @@ end
 -- All that an algorithm adds, so that the table need not grow.
 local algorithm = {
   decode = false, encode = false, fresh = false, time = false, advanced = false, pulled_back = false, left = false,
-  taken = false, wait_ns = false, credits_at_reset = false, session = false, drain = false,
+  taken = false, wait_ns = false, lives_ns = false, credits_at_reset = false, session = false, drain = false,
 }
 
 function algorithm.credits_at_reset(left) return plus(left, 1) end
+
+-- How long it is until the bucket is full by every limit on it.
+function algorithm.lives_ns(state, at) return algorithm.wait_ns(state, capacity, at) end
 
 function algorithm.session() return nil end
 

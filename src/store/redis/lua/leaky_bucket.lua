@@ -33,4 +33,8 @@ function algorithm.wait_ns(state, credits)
   return saturating(divide_up(minus(state.level, level_then), leaks))
 end
 
+function algorithm.lives_ns(state)
+  return saturating(divide_up(state.level, slowest ~= '' and parse(slowest) or leaks))
+end
+
 function algorithm.credits_at_reset() return capacity end

@@ -38,6 +38,12 @@ function algorithm.wait_ns(state, credits, at)
   return time_between(at, state.mark, times(divide_up(missing, refill), interval_ns))
 end
 
+function algorithm.lives_ns(state, at)
+  if state.missing == 0 then return 0 end
+  local by = slowest ~= '' and parse(slowest) or refill
+  return time_between(at, state.mark, times(divide_up(state.missing, by), interval_ns))
+end
+
 function algorithm.session(state) return state.session end
 
 function algorithm.drain(stored, ask)
