@@ -138,8 +138,8 @@ fn share_counters(one: &Rule, other: &Rule) -> bool {
 /// Concerns rules that count under the same name.
 fn check_counters(rules: &[Rule], problems: &mut Problems) {
     let mut first: HashMap<&str, &Rule> = HashMap::new();
-    for rule in rules.iter().filter(|rule| rule.identity().is_some()) {
-        let Some(counter) = rule.counter.as_deref() else { continue };
+    for rule in rules {
+        let Some(counter) = rule.counter.as_deref().filter(|_| rule.identity().is_some()) else { continue };
         let known = first.entry(counter).or_insert(rule);
         if known.identity() != rule.identity() {
             let differences = differences(known, rule);

@@ -261,7 +261,7 @@ pub(super) fn place(policy: &Policy, name: RuleName) -> Result<usize, CountersEr
 }
 
 /// The start of a name, for messages: a client may have sent a very long one.
-fn shown(name: RuleName) -> String {
+pub(super) fn shown(name: RuleName) -> String {
     const SHOWN: usize = 200;
     match name {
         RuleName::Label(label) => label.chars().take(SHOWN).collect(),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 
 use super::actor_limits::{ActorLimits, Place};
-use super::counters::{CountersError, DEFAULT_RULE, RuleName, place};
+use super::counters::{CountersError, DEFAULT_RULE, RuleName, place, shown};
 use super::policy::Policy;
 use super::{Limiter, Refusal};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
@@ -178,7 +178,9 @@ impl Limiter {
         let (label, actor) = self.named(rule, actor)?;
         let now = self.now();
         let limit = self.limits.memory.of_label(&label).get(actor.as_bytes(), now);
-        Ok(limit.map(|limit| self.told(LimitChange { rule: label, actor, limit: Some(limit) }, limit, now)))
+        let policy = self.policy();
+        Ok(limit
+            .map(|limit| told(LimitChange { rule: label, actor, limit: Some(limit) }, limit, policy.as_deref(), now)))
     }
 
     /// Takes the actor's limit away; whether it had one.
@@ -199,14 +201,15 @@ impl Limiter {
     /// When the cursor is none, and when there is no such rule and no limit of one that was.
     pub fn limits(&self, of: ListedLimits<'_>, cursor: Option<&str>, count: usize) -> Result<LimitsPage, LimitError> {
         let place = cursor.map(|cursor| Place::parse(cursor).ok_or(LimitError::Cursor)).transpose()?;
-        if let (Some(rule), Some(policy)) = (of.rule, self.policy())
+        let policy = self.policy();
+        if let (Some(rule), Some(policy)) = (of.rule, &policy)
             && !self.limits.memory.knows(rule)
         {
-            counted(&policy, rule)?;
+            counted(policy, rule)?;
         }
         let now = self.now();
         let (changes, next) = self.limits.memory.page(of, place.as_ref(), count, now);
-        let told = |change: LimitChange| change.limit.map(|limit| self.told(change, limit, now));
+        let told = |change: LimitChange| change.limit.map(|limit| told(change, limit, policy.as_deref(), now));
         Ok(LimitsPage {
             limits: changes.into_iter().filter_map(told).collect(),
             next: next.map(|next| next.to_string()),
@@ -329,24 +332,30 @@ impl Limiter {
             Err(error) => Err(error),
         }
     }
+}
 
-    fn told(&self, LimitChange { rule, actor, .. }: LimitChange, limit: ActorLimit, now: Timestamp) -> Told {
-        let fits = |limited: &Rule| Settings { credit_limit: limit.credits, ..limited.settings }.quota().is_ok();
-        let policy = self.policy();
-        let is_hit = |limited: &Rule| canonical(limited, &actor).is_ok_and(|canonical| canonical == actor);
-        let is_in_force = policy.is_some_and(|policy| {
-            counted(&policy, &rule).is_ok_and(|(label, limited)| label == rule && fits(limited) && is_hit(limited))
-        });
-        let ends_ns = limit.expires.map(|expires| expires.since(now));
-        Told { rule, actor, credits: limit.credits, ends_ns, is_orphan: !is_in_force }
-    }
+/// The limit as it is told under these rules.
+fn told(
+    LimitChange { rule, actor, .. }: LimitChange,
+    limit: ActorLimit,
+    policy: Option<&Policy>,
+    now: Timestamp,
+) -> Told {
+    let fits = |limited: &Rule| Settings { credit_limit: limit.credits, ..limited.settings }.quota().is_ok();
+    let is_hit = |limited: &Rule| canonical(limited, &actor).is_ok_and(|canonical| canonical == actor);
+    let is_in_force = policy.is_some_and(|policy| {
+        counted(policy, &rule).is_ok_and(|(label, limited)| label == rule && fits(limited) && is_hit(limited))
+    });
+    let ends_ns = limit.expires.map(|expires| expires.since(now));
+    Told { rule, actor, credits: limit.credits, ends_ns, is_orphan: !is_in_force }
 }
 
 /// The rule with this label, and what limits call it.
 fn counted<'a>(policy: &'a Policy, label: &str) -> Result<(&'a str, &'a Rule), LimitError> {
-    let place = place(policy, RuleName::Label(label)).map_err(LimitError::Rule)?;
+    let name = RuleName::Label(label);
+    let place = place(policy, name).map_err(LimitError::Rule)?;
     let rule = policy.rules().rules().get(place).filter(|_| policy.bucket(place).is_some());
-    let rule = rule.ok_or_else(|| LimitError::Rule(CountersError::Uncounted(label.chars().take(200).collect())))?;
+    let rule = rule.ok_or_else(|| LimitError::Rule(CountersError::Uncounted(shown(name))))?;
     Ok((rule.label.as_deref().unwrap_or(DEFAULT_RULE), rule))
 }
 

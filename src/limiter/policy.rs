@@ -1,5 +1,6 @@
 //! The rules with the bucket of each, ready to serve. What a request asks of them is not here.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::actor_limits::{ActorLimits, OfLabel};
@@ -46,18 +47,13 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// `rules` are all, of which some may share its counters.
-    fn new(rule: &Rule, rules: &[Rule], limit: Limit, space: Space) -> Self {
+    /// `limit` is the rule's, on a counter that other rules may share.
+    fn new(rule: &Rule, limit: Limit, space: Space) -> Self {
         let (limit, prefix) = match &rule.counter {
             None => (limit, Prefix::new(space, rule.pairs(), &limit)),
             Some(counter) => {
                 let refill = rule.settings.refill_credits;
-                let others = rules.iter().filter(|other| other.counter.as_ref() == Some(counter));
-                let shared = others.fold(limit, |limit, other| match other.quota {
-                    Quota::Limited(other) => limit.beside(&other),
-                    Quota::Never | Quota::Always { .. } => limit,
-                });
-                (shared.counting(Tally::Used), Prefix::named(space, counter, &rule.actor_fields, &limit, refill))
+                (limit.counting(Tally::Used), Prefix::named(space, counter, &rule.actor_fields, &limit, refill))
             }
         };
         let actor = ActorFields::new(&rule.actor_fields);
@@ -121,12 +117,17 @@ impl Policy {
             CounterNames::Usual => rules.rules().iter().map(usual_space).collect(),
             CounterNames::InSlots => slotted(rules.rules()),
         };
+        let shared = shared_limits(rules.rules());
+        let beside_others = |rule: &Rule, limit: Limit| {
+            let others = rule.counter.as_deref().and_then(|counter| shared.get(counter));
+            others.map_or(limit, |others| limit.beside(others))
+        };
         let buckets = rules
             .rules()
             .iter()
             .zip(spaces)
             .map(|(rule, space)| match rule.quota {
-                Quota::Limited(limit) => Some(Bucket::new(rule, rules.rules(), limit, space)),
+                Quota::Limited(limit) => Some(Bucket::new(rule, beside_others(rule, limit), space)),
                 Quota::Never | Quota::Always { .. } => None,
             })
             .collect();
@@ -165,6 +166,17 @@ impl Policy {
     pub(super) fn bucket(&self, index: usize) -> Option<&Bucket> {
         self.buckets.get(index)?.as_ref()
     }
+}
+
+/// For each counter with a name a limit of one of its rules, beside those of the others.
+fn shared_limits(rules: &[Rule]) -> HashMap<&str, Limit> {
+    let mut shared: HashMap<&str, Limit> = HashMap::new();
+    for rule in rules {
+        if let (Some(counter), Quota::Limited(limit)) = (rule.counter.as_deref(), rule.quota) {
+            shared.entry(counter).and_modify(|known| *known = known.beside(&limit)).or_insert(limit);
+        }
+    }
+    shared
 }
 
 /// What each rule is called by limits of actors, if anything.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::{Answer, Asked, Matched, Requests};
 use crate::algorithm::{Ask, Limit};
 use crate::clock::Timestamp;
-use crate::store::Action;
+use crate::store::{Action, append_key};
 
 /// Requests that are taken together, at most.
 pub const MAX_TOGETHER: usize = 16;
@@ -49,13 +49,9 @@ impl Gathered {
         at: Timestamp,
         write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
     ) -> Option<usize> {
-        let start = self.keys.len();
-        let Some(limit) = write_key(&mut self.keys) else {
-            self.keys.truncate(start);
-            return None;
-        };
-        let (others, key) = self.keys.split_at(start);
-        let is_same = |known: &Gathering| others.get(known.key.clone()) == Some(key);
+        let (key, limit) = append_key(&mut self.keys, write_key)?;
+        let (others, new) = self.keys.split_at(key.start);
+        let is_same = |known: &Gathering| others.get(known.key.clone()) == Some(new);
         if let Some(place) = self.asks.iter().position(is_same) {
             if let Some(known) = self.asks.get_mut(place) {
                 known.ask = sum(known.ask, ask);
@@ -63,10 +59,10 @@ impl Gathered {
                     known.limit = limit;
                 }
             }
-            self.keys.truncate(start);
+            self.keys.truncate(key.start);
             return Some(place);
         }
-        self.asks.push(Gathering { key: start..self.keys.len(), limit, ask, at });
+        self.asks.push(Gathering { key, limit, ask, at });
         Some(self.asks.len() - 1)
     }
 }

@@ -125,12 +125,8 @@ impl Batch {
         at: Timestamp,
         write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
     ) -> Option<usize> {
-        let start = self.keys.len();
-        let Some(limit) = write_key(&mut self.keys) else {
-            self.keys.truncate(start);
-            return None;
-        };
-        self.entries.push(Entry { key: start..self.keys.len(), limit, action, at });
+        let (key, limit) = append_key(&mut self.keys, write_key)?;
+        self.entries.push(Entry { key, limit, action, at });
         Some(self.entries.len() - 1)
     }
 
@@ -334,6 +330,21 @@ impl<'a> Unit<'a> {
     pub(super) fn members(self) -> impl Iterator<Item = (usize, &'a [u8], &'a Entry)> {
         self.entries.iter().enumerate().map(move |(place, entry)| (self.first + place, self.key(entry), entry))
     }
+}
+
+/// Where among `keys` the key is that `write_key` appends, and the limit that it tells; `None`, and nothing is appended, when
+/// it tells none.
+#[inline]
+pub fn append_key(
+    keys: &mut Vec<u8>,
+    write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
+) -> Option<(Range<usize>, Limit)> {
+    let start = keys.len();
+    let limit = write_key(keys);
+    if limit.is_none() {
+        keys.truncate(start);
+    }
+    limit.map(|limit| (start..keys.len(), limit))
 }
 
 /// The entry's own part of its batch's `keys`.

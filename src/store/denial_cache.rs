@@ -1,10 +1,10 @@
 //! A store in front of a distant one that answers, without a round trip, what is known to be denied.
 //!
-//! A fixed window with nothing left stays so until it ends, for every client whose limit is no larger one. That end is reckoned from the time before the
-//! store was asked, so it comes a little early here: the cache never answers for a window that may be over, and as it
-//! never grants a credit it cannot let too many through. A bucket that is forgotten through this server is asked about
-//! anew at once. One that another server or a person at the distant store forgets, or whose limit is raised there, may be
-//! denied here for a second: what was learned is believed no longer than that.
+//! A fixed window with nothing left stays so until it ends, for every client whose limit is no larger one. That end is
+//! reckoned from the time before the store was asked, so it comes a little early here: the cache never answers for a window
+//! that may be over, and as it never grants a credit it cannot let too many through. A bucket that is forgotten through this
+//! server is asked about anew at once. One that another server or a person at the distant store forgets, or whose limit is
+//! raised there, may be denied here for a second: what was learned is believed no longer than that.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

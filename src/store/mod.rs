@@ -34,7 +34,7 @@ pub mod value;
 pub use self::actor_limits::{ActorLimit, Followed, LimitChange, LimitPage};
 pub use self::backend::Backend;
 pub use self::backup_error::BackupError;
-pub use self::batch::{Action, Batch, Change, Entry};
+pub use self::batch::{Action, Batch, Change, Entry, append_key};
 pub use self::contract::Store;
 pub use self::counter_budget::{
     Bounds, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK, WhenFull,

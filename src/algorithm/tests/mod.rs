@@ -87,6 +87,16 @@ fn any_limit() -> impl Strategy<Value = Limit> {
     limit_of(|| any_number().prop_map(|number| number.max(1)), || any_number().prop_map(|number| number.max(1)))
 }
 
+/// Any ask, of up to 15 credits: more than a small limit has.
+fn ask() -> impl Strategy<Value = Ask> {
+    prop_oneof![
+        (0..15u64).prop_map(|cost| Ask::Look { cost }),
+        (0..15u64).prop_map(|cost| Ask::Take { cost }),
+        (0..15u64, any::<bool>()).prop_map(|(cost, strict)| Ask::Drain { cost, strict }),
+        (0..15u64, any::<bool>()).prop_map(|(cost, strict)| Ask::Replay { cost, strict }),
+    ]
+}
+
 /// Any number, the extreme ones often.
 fn any_number() -> impl Strategy<Value = u64> {
     prop_oneof![

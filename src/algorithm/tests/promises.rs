@@ -3,16 +3,6 @@
 use super::*;
 use crate::clock::NANOS_PER_SECOND;
 
-/// Any ask, of up to 15 credits: more than a small limit has.
-fn ask() -> impl Strategy<Value = Ask> {
-    prop_oneof![
-        (0..15u64).prop_map(|cost| Ask::Look { cost }),
-        (0..15u64).prop_map(|cost| Ask::Take { cost }),
-        (0..15u64, any::<bool>()).prop_map(|(cost, strict)| Ask::Drain { cost, strict }),
-        (0..15u64, any::<bool>()).prop_map(|(cost, strict)| Ask::Replay { cost, strict }),
-    ]
-}
-
 /// A bucket with a past, and the time of its last hit.
 fn used_bucket(limit: Limit, past: &Hits) -> (Bucket, u64) {
     let mut bucket = Bucket::new(limit);

@@ -18,15 +18,6 @@ fn resized(limit: Limit, credits: u64) -> Limit {
     resized.counting(limit.tally())
 }
 
-fn ask() -> impl Strategy<Value = Ask> {
-    prop_oneof![
-        (0..15u64).prop_map(|cost| Ask::Look { cost }),
-        (0..15u64).prop_map(|cost| Ask::Take { cost }),
-        (0..15u64, any::<bool>()).prop_map(|(cost, strict)| Ask::Drain { cost, strict }),
-        (0..15u64, any::<bool>()).prop_map(|(cost, strict)| Ask::Replay { cost, strict }),
-    ]
-}
-
 fn tally() -> impl Strategy<Value = Tally> {
     prop_oneof![Just(Tally::Used), (1..30u64).prop_map(|credits| Tally::LeftOf(NonZeroU64::new(credits).unwrap()))]
 }

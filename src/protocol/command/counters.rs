@@ -27,30 +27,51 @@ fn ask(arguments: Arguments<'_>) -> Result<CountersAsk<'_>, CommandError> {
         _ => (Named::Operation(Pairs(arguments.first(pairs))), pairs),
     };
     let mut ask = CountersAsk { rule, actor: None, cursor: None, count: None };
-    let mut words = arguments.skip(named_by).iter();
-    while let Some(option) = words.next() {
-        let unknown = || CommandError::not_an_option(option);
-        let value = words.next().ok_or_else(unknown)?;
-        let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
-        if is(b"ACTOR") && ask.actor.is_none() {
-            ask.actor = Some(text(value)?);
-        } else if is(b"CURSOR") && ask.cursor.is_none() {
-            ask.cursor = Some(text(value)?);
-        } else if is(b"COUNT") && ask.count.is_none() {
-            ask.count = Some(positive(value)?);
-        } else {
-            return Err(unknown());
-        }
-    }
-    ask.cursor = ask.cursor.filter(|cursor| *cursor != START);
+    let options = Options { filter: b"ACTOR", unknown: CommandError::not_an_option };
+    (ask.actor, ask.cursor, ask.count) = options.read(arguments.skip(named_by))?;
     Ok(ask)
+}
+
+/// The options of commands that list: which of them to list, where to begin, and how many.
+pub(super) struct Options {
+    /// What the option is called that says which.
+    pub filter: &'static [u8],
+    /// The error about what is no option.
+    pub unknown: fn(&[u8]) -> CommandError,
+}
+
+impl Options {
+    /// The filter, the cursor unless it is that of the start, and the count: each with its value, once, in any order.
+    #[expect(clippy::type_complexity, reason = "three options, as their callers take them")]
+    pub(super) fn read<'a>(
+        &self,
+        arguments: Arguments<'a>,
+    ) -> Result<(Option<&'a str>, Option<&'a str>, Option<usize>), CommandError> {
+        let (mut filter, mut cursor, mut count) = (None, None, None);
+        let mut words = arguments.iter();
+        while let Some(option) = words.next() {
+            let unknown = || (self.unknown)(option);
+            let value = words.next().ok_or_else(unknown)?;
+            let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
+            if is(self.filter) && filter.is_none() {
+                filter = Some(text(value)?);
+            } else if is(b"CURSOR") && cursor.is_none() {
+                cursor = Some(text(value)?);
+            } else if is(b"COUNT") && count.is_none() {
+                count = Some(positive(value)?);
+            } else {
+                return Err(unknown());
+            }
+        }
+        Ok((filter, cursor.filter(|cursor| *cursor != START), count))
+    }
 }
 
 pub(super) fn text(argument: &[u8]) -> Result<&str, CommandError> {
     std::str::from_utf8(argument).map_err(|_| CommandError::not_utf8(argument))
 }
 
-pub(super) fn positive(argument: &[u8]) -> Result<usize, CommandError> {
+fn positive(argument: &[u8]) -> Result<usize, CommandError> {
     integer(argument)
         .and_then(|number| usize::try_from(number).ok())
         .filter(|number| *number > 0)

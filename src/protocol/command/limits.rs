@@ -1,7 +1,7 @@
 //! The arguments of `DIVVY.LIMIT` and its subcommands: limits of single actors.
 
-use super::ask::{LimitAsk, LimitsAsk, START};
-use super::counters::{positive, text};
+use super::ask::{LimitAsk, LimitsAsk};
+use super::counters::{Options, text};
 use super::error::CommandError;
 use super::integer::integer;
 use super::kinds::Command;
@@ -38,24 +38,9 @@ fn of(arguments: Arguments<'_>) -> Result<LimitAsk<'_>, CommandError> {
 
 /// `[RULE rule] [CURSOR cursor] [COUNT count]`
 pub(super) fn list(arguments: Arguments<'_>) -> Result<Command<'_>, CommandError> {
-    let mut ask = LimitsAsk { rule: None, cursor: None, count: None };
-    let mut words = arguments.iter();
-    while let Some(option) = words.next() {
-        let unknown = || CommandError::not_a_limit_option(option);
-        let value = words.next().ok_or_else(unknown)?;
-        let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
-        if is(b"RULE") && ask.rule.is_none() {
-            ask.rule = Some(text(value)?);
-        } else if is(b"CURSOR") && ask.cursor.is_none() {
-            ask.cursor = Some(text(value)?);
-        } else if is(b"COUNT") && ask.count.is_none() {
-            ask.count = Some(positive(value)?);
-        } else {
-            return Err(unknown());
-        }
-    }
-    ask.cursor = ask.cursor.filter(|cursor| *cursor != START);
-    Ok(Command::ListLimits(ask))
+    let options = Options { filter: b"RULE", unknown: CommandError::not_a_limit_option };
+    let (rule, cursor, count) = options.read(arguments)?;
+    Ok(Command::ListLimits(LimitsAsk { rule, cursor, count }))
 }
 
 #[cfg(test)]

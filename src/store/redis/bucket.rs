@@ -69,7 +69,7 @@ pub(super) fn call(batch: &Batch, asked: &mut Actions) -> Call {
 /// not what is left of its own credits, and the slowest refill of all limits on them, where that is another one's.
 fn numbers(limit: &Limit, at: Timestamp) -> String {
     let capacity = limit.capacity();
-    let numbers = match (limit, limit.rate()) {
+    let mut numbers = match (limit, limit.rate()) {
         (Limit::CalendarWindow(limit), _) => {
             let [starts, ends, next] = boundaries(limit.calendar, at).map(Timestamp::as_nanos);
             format!("{capacity} {starts} {ends} {next}")
@@ -79,18 +79,21 @@ fn numbers(limit: &Limit, at: Timestamp) -> String {
         }
         (_, (_, window_ns)) => format!("{capacity} {window_ns}"),
     };
+    match (limit, limit.tally()) {
+        (Limit::SlidingWindow(_) | Limit::SlidingLog(_) | Limit::LeakyBucket(_), _) => {}
+        (_, Tally::LeftOf(credits)) if credits.get() == capacity => {}
+        (_, Tally::LeftOf(credits)) => numbers.push_str(&format!(" of {credits}")),
+        (_, Tally::Used) => numbers.push_str(" used"),
+    }
     let slowest = match limit {
         Limit::TokenBucket(limit) => Some(limit.slowest).filter(|slowest| *slowest < limit.refill),
         Limit::LeakyBucket(limit) => Some(limit.slowest).filter(|slowest| *slowest < limit.count),
         _ => None,
     };
-    let counting = match (limit, limit.tally()) {
-        (Limit::SlidingWindow(_) | Limit::SlidingLog(_) | Limit::LeakyBucket(_), _) if slowest.is_none() => numbers,
-        (_, Tally::LeftOf(credits)) if credits.get() == capacity && slowest.is_none() => numbers,
-        (_, Tally::LeftOf(credits)) => format!("{numbers} of {credits}"),
-        (_, Tally::Used) => format!("{numbers} used"),
-    };
-    slowest.map_or_else(|| counting.clone(), |slowest| format!("{counting} slowest {slowest}"))
+    if let Some(slowest) = slowest {
+        numbers.push_str(&format!(" slowest {slowest}"));
+    }
+    numbers
 }
 
 /// Where the window at that time begins and ends, and where the next one does: the script chooses by Redis's clock, which may be

@@ -5,10 +5,10 @@ local OVERTAKING_NS = 10 * 1e9
 
 -- The limit's numbers: its credits, and one to three more. Then, unless its counters count what is left of its own credits, what
 -- they count: `of` so many, or what was `used`; and the `slowest` refill of all limits on them.
-local first, second, third, fourth, tally, of, _, slowest =
-  ARGV[1]:match('^(%d+) (%d+) ?(%d*) ?(%d*) ?(%a*) ?(%d*) ?(%a*) ?(%d*)$')
+local first, second, third, fourth, words = ARGV[1]:match('^(%d+) (%d+) ?(%d*) ?(%d*) ?(.*)$')
+local is_used, of, slowest = words:find('used', 1, true), words:match('of (%d+)'), words:match('slowest (%d+)')
 local capacity = parse(first)
-local full = tally ~= 'used' and (tally == 'of' and parse(of) or capacity)
+local full = not is_used and (of and parse(of) or capacity)
 
 -- See algorithm/tally.rs: how much was used, as a stored count says; nil when it is none.
 local function used_in(count)

@@ -34,7 +34,7 @@ function algorithm.wait_ns(state, credits)
 end
 
 function algorithm.lives_ns(state)
-  return saturating(divide_up(state.level, slowest ~= '' and parse(slowest) or leaks))
+  return saturating(divide_up(state.level, slowest and parse(slowest) or leaks))
 end
 
 function algorithm.credits_at_reset() return capacity end

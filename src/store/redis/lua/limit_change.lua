@@ -1,5 +1,6 @@
--- Changes an actor's limit. KEYS: the limits, when they changed, when those that end do, and since when there are any. ARGV: whose it is, its credits
--- (empty: it is removed), and for how many milliseconds (empty: until it is removed). Answers whether it was there.
+-- Changes an actor's limit. KEYS: the limits, when they changed, when those that end do, and since when there are any. ARGV:
+-- whose it is, its credits (empty: it is removed), and for how many milliseconds (empty: until it is removed). Answers
+-- whether there was one.
 
 local limits, changes, ends, born = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local of, credits, lasts_ms = ARGV[1], ARGV[2], ARGV[3]
@@ -13,16 +14,14 @@ local newest = redis.call('ZREVRANGE', changes, 0, 0, 'WITHSCORES')[2]
 -- Numbers of changes go up, also when the clock is set back; after a FLUSHALL too, as time goes on.
 local number = math.max(time[1] * 1000000 + time[2], newest and newest + 1 or 0)
 
-if credits == '' and not redis.call('HGET', limits, of) then return { '0' } end
-
-local before_credits, before_expires_ms = (redis.call('HGET', limits, of) or ' '):match('^(%d*) (%d*)$')
-local is_over = before_expires_ms and tonumber(before_expires_ms) and tonumber(before_expires_ms) <= now_ms
-local was_there = before_credits and before_credits ~= '' and not is_over
+local before = redis.call('HGET', limits, of)
+if credits == '' and not before then return { '0' } end
+-- One that was removed has no credits.
+local ended_ms = (before or ''):match('^%d+ (%d*)$')
+local was_there = ended_ms and (ended_ms == '' or tonumber(ended_ms) > now_ms)
 
 local expires_ms = ''
-if credits == '' then
-  lasts_ms = '0'
-end
+if credits == '' then lasts_ms = '0' end
 if lasts_ms ~= '' then
   expires_ms = string.format('%.0f', now_ms + lasts_ms)
   redis.call('ZADD', ends, expires_ms, of)

@@ -40,7 +40,7 @@ end
 
 function algorithm.lives_ns(state, at)
   if state.missing == 0 then return 0 end
-  local by = slowest ~= '' and parse(slowest) or refill
+  local by = slowest and parse(slowest) or refill
   return time_between(at, state.mark, times(divide_up(state.missing, by), interval_ns))
 end
 
