@@ -46,6 +46,8 @@ pub enum Refusal {
     TooManyRules,
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error("the rule [{rule}] is a sliding-log, which remembers each credit and cannot count more than its limit")]
+    CannotCharge { rule: String },
 }
 
 /// The answer to a hit or a peek.
@@ -56,6 +58,8 @@ pub struct Verdict {
     pub credit: u64,
     /// Nanoseconds until more credits, as the rule's algorithm defines it.
     pub reset_ns: u64,
+    /// Credits below 0, when none is left: see [`Outcome::owed`].
+    pub owed: u64,
     /// As [`Outcome::retry_ns`]: until the same request would be granted, when it was denied and ever will be.
     pub retry_ns: Option<u64>,
 }
@@ -63,13 +67,19 @@ pub struct Verdict {
 impl Verdict {
     /// Of a rule that counts nothing.
     fn uncounted(allowed: bool, credit: u64) -> Self {
-        Self { allowed, credit, reset_ns: 0, retry_ns: None }
+        Self { allowed, credit, reset_ns: 0, owed: 0, retry_ns: None }
+    }
+
+    /// What is left, below 0 where more was used than there is; the nearest number of 64 bits.
+    pub fn balance(&self) -> i64 {
+        let balance = i128::from(self.credit) - i128::from(self.owed);
+        i64::try_from(balance).unwrap_or(if self.owed > 0 { i64::MIN } else { i64::MAX })
     }
 }
 
 impl From<Outcome> for Verdict {
-    fn from(Outcome { allowed, left, reset_ns, retry_ns, .. }: Outcome) -> Self {
-        Self { allowed, credit: left, reset_ns, retry_ns }
+    fn from(Outcome { allowed, left, owed, reset_ns, retry_ns, .. }: Outcome) -> Self {
+        Self { allowed, credit: left, reset_ns, owed, retry_ns }
     }
 }
 
@@ -82,6 +92,24 @@ pub enum Intent {
     Peek,
     /// Forget every counter that a hit would take from.
     Forget,
+    /// Count what was used already, whatever is left.
+    Charge,
+    /// Take credit; from a rule with debt, as [`Intent::Charge`] does, if there is any cost.
+    HitOrCharge,
+    /// Give back, up to what was taken.
+    Refund,
+}
+
+impl Intent {
+    /// Whether rules are asked to allow it, and what they say is counted.
+    fn is_hit(self) -> bool {
+        matches!(self, Self::Hit | Self::HitOrCharge)
+    }
+
+    /// Whether it may tell what has happened already.
+    fn may_settle(self) -> bool {
+        matches!(self, Self::Charge | Self::Refund | Self::HitOrCharge)
+    }
 }
 
 /// Rules, a store, a clock, and the counts of what it all came to.
@@ -238,9 +266,17 @@ enum Asked {
 struct Matched {
     rule: usize,
     is_canary: bool,
-    /// What it says is counted in its metrics.
-    counts: bool,
+    /// As what it is counted in the rule's metrics.
+    counted_as: CountedAs,
     answer: Answer,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CountedAs {
+    Nothing,
+    Hit,
+    Charge,
+    Refund,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -286,7 +322,7 @@ impl Requests {
             None => Asked::Refused(Refusal::NoRules),
             Some(policy) => match self.push_matches(policy, operation, intent, cost) {
                 Ok(()) => {
-                    self.hits += u64::from(intent == Intent::Hit);
+                    self.hits += u64::from(intent.is_hit());
                     Asked::Rules(matched..self.matched.len())
                 }
                 Err(refusal) => {
@@ -308,19 +344,20 @@ impl Requests {
         self.asked.push(Asked::Bucket(entry));
     }
 
-    /// Adds a request for `cost` credits of the counter that `operation` has under a `limit` of the client's own: the
-    /// one that a rule of just these pairs and this limit would have. A cost of 0 means what it means for
-    /// [`Requests::push_at_cost`]. [`Requests::outcome`] has its answer.
-    pub fn push_limited(&mut self, operation: &Operation, limit: Limit, cost: u64) {
+    /// Adds a request about `cost` credits of the counter that `operation` has under a `limit` of the client's own: the
+    /// one that a rule of just these pairs and this limit, without debt, would have. `intent` is a hit or a refund. A cost of 0
+    /// means what it means for [`Requests::push_at_cost`]. [`Requests::outcome`] has its answer.
+    pub fn push_limited(&mut self, operation: &Operation, limit: Limit, intent: Intent, cost: u64) {
         let prefix = Prefix::new(Space::Rule, operation.iter(), &limit);
         let now = self.batch.now();
         let write_key = |key: &mut Vec<u8>| {
             prefix.write_key("", key);
             Some(limit)
         };
+        let ask = if intent == Intent::Refund { Ask::Refund { cost } } else { hit(cost) };
         let asked = match &mut self.together {
-            Some(gathered) => gathered.add(hit(cost), now, write_key).map(Asked::GatheredBucket),
-            None => self.batch.push_if(Action::Ask(hit(cost)), now, write_key).map(Asked::Bucket),
+            Some(gathered) if intent.is_hit() => gathered.add(ask, now, write_key).map(Asked::GatheredBucket),
+            _ => self.batch.push_if(Action::Ask(ask), now, write_key).map(Asked::Bucket),
         };
         self.asked.extend(asked);
     }

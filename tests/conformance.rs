@@ -316,6 +316,28 @@ fn a_cost_is_taken_whole_or_not_at_all(opened: Opened) {
     });
 }
 
+fn debt_is_counted_below_zero_and_given_back(opened: Opened) {
+    wait(async {
+        let ask = async |limit, ask| {
+            let Outcome { allowed, left, owed, .. } = opened.one(at(0), "debt", limit, Action::Ask(ask)).await;
+            (allowed, left, owed)
+        };
+        for limit in limits(opened.buckets).into_iter().filter(|limit| !matches!(limit, Limit::SlidingLog(_))) {
+            let all = limit.capacity();
+            opened.one(at(0), "debt", limit, Action::Forget).await;
+            assert_eq!(ask(limit, Ask::Refund { cost: 1 }).await, (true, all, 0), "{limit:?}: nothing was taken");
+            assert_eq!(ask(limit, Ask::Overdraw { cost: all + 3 }).await, (true, 0, 3), "{limit:?}");
+            assert_eq!(ask(limit, Ask::Overdraw { cost: 1 }).await, (false, 0, 3), "{limit:?}");
+            assert_eq!(ask(limit, Ask::Charge { cost: 4 }).await, (false, 0, 7), "{limit:?}");
+            assert_eq!(ask(limit, Ask::Refund { cost: 7 }).await, (true, 0, 0), "{limit:?}");
+            assert_eq!(ask(limit, Ask::Charge { cost: u64::MAX }).await.1, 0, "{limit:?}");
+            assert!(ask(limit, Ask::Look { cost: 1 }).await.2 >= 1 << 52, "{limit:?}");
+            assert_eq!(ask(limit, Ask::Refund { cost: u64::MAX }).await, (true, all, 0), "{limit:?}");
+            assert!(!opened.one(at(0), "debt", limit, Action::Forget).await.allowed, "{limit:?}: as good as fresh");
+        }
+    });
+}
+
 fn concurrent_hits_share_the_credits_exactly(opened: Opened) {
     const CREDITS: u64 = 1000;
     let opened = Arc::new(opened);
@@ -341,6 +363,9 @@ fn any_sequence_agrees_with_the_algorithms_alone(open: &dyn Fn() -> Opened) {
     let action = prop_oneof![
         4 => (0u64..4).prop_map(|cost| Action::Ask(Ask::Take { cost })),
         1 => (0u64..4).prop_map(|cost| Action::Ask(Ask::Look { cost })),
+        1 => (0u64..9).prop_map(|cost| Action::Ask(Ask::Overdraw { cost })),
+        1 => (0u64..9).prop_map(|cost| Action::Ask(Ask::Charge { cost })),
+        2 => (0u64..9).prop_map(|cost| Action::Ask(Ask::Refund { cost })),
         2 => (0u64..4, any::<bool>()).prop_map(|(cost, strict)| Action::Ask(Ask::Drain { cost, strict })),
         1 => (0u64..4, any::<bool>()).prop_map(|(cost, strict)| Action::Ask(Ask::Replay { cost, strict })),
         1 => Just(Action::Forget),
@@ -381,8 +406,12 @@ fn expected(model: &mut HashMap<String, State>, key: String, limit: Limit, actio
     match action {
         Action::Ask(ask) => {
             let decision = limit.decide(model.get(&key), ask, now);
-            if let Some(state) = decision.state {
-                model.insert(key, state);
+            // All may have been given back.
+            let is_full = |state: &State| matches!(ask, Ask::Refund { .. }) && limit.lifetime_ns(state, now) == 0;
+            match decision.state {
+                Some(state) if is_full(&state) => drop(model.remove(&key)),
+                Some(state) => drop(model.insert(key, state)),
+                None => {}
             }
             decision.outcome
         }
@@ -400,8 +429,12 @@ fn expected(model: &mut HashMap<String, State>, key: String, limit: Limit, actio
 fn any_sequence_of_groups_agrees_with_the_algorithms_alone(open: &dyn Fn() -> Opened) {
     let opened = open();
     let limits = limits(opened.buckets);
-    let ask = (0u64..4, any::<bool>()).prop_map(|(cost, takes)| {
-        Action::Ask(if takes || cost == 0 { Ask::Take { cost } } else { Ask::Look { cost } })
+    let ask = (0u64..4, 0..3).prop_map(|(cost, kind)| {
+        Action::Ask(match kind {
+            0 => Ask::Overdraw { cost },
+            1 if cost > 0 => Ask::Look { cost },
+            _ => Ask::Take { cost },
+        })
     });
     // One entry a bucket.
     let group = prop::collection::btree_map((0u8..2, 0..limits.len()), ask, 1..5);
@@ -446,7 +479,11 @@ fn expected_together(
         return outcomes;
     }
     let look = |(key, limit, action): (String, Limit, Action)| {
-        let Action::Ask(Ask::Take { cost } | Ask::Look { cost }) = action else { panic!("{action:?}") };
+        let cost = match action {
+            Action::Ask(Ask::Take { cost } | Ask::Look { cost }) => cost,
+            Action::Ask(Ask::Overdraw { .. }) => 1,
+            _ => panic!("{action:?}"),
+        };
         expected(model, key, limit, Action::Ask(Ask::Look { cost }), now)
     };
     group.into_iter().map(look).collect()
@@ -538,6 +575,7 @@ macro_rules! conformance {
             looking_takes_nothing,
             a_forgotten_bucket_is_fresh,
             a_cost_is_taken_whole_or_not_at_all,
+            debt_is_counted_below_zero_and_given_back,
             concurrent_hits_share_the_credits_exactly,
             concurrent_groups_take_from_all_buckets_or_from_none,
             closing_keeps_what_was_counted,
@@ -557,6 +595,7 @@ macro_rules! conformance_of_rules {
             looking_takes_nothing,
             a_forgotten_bucket_is_fresh,
             a_cost_is_taken_whole_or_not_at_all,
+            debt_is_counted_below_zero_and_given_back,
             concurrent_hits_share_the_credits_exactly,
             concurrent_groups_take_from_all_buckets_or_from_none,
             closing_keeps_what_was_counted,

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::gateway::{Gateway, application, changed, free_address};
+use crate::support::gateway::{Gateway, application, application_with, changed, free_address};
+use crate::support::http::HttpClient;
+use crate::support::redis::until;
 use crate::support::{LineClient, PATIENCE, RulesFile, Server};
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/examples/envoy");
@@ -101,6 +103,31 @@ fn a_hits_addend_of_0_is_denied_when_the_limit_is_used_up_and_takes_nothing() {
     for _ in 0..7 {
         assert_eq!(gateway.post("/login").status, 429);
     }
+}
+
+/// A budget of 5,000 tokens, and responses of 1,200 each, of which Envoy learns when they are there.
+#[test]
+fn tokens_are_asked_for_before_a_stream_and_charged_after_it() {
+    let rules = Path::new(EXAMPLE).join("tokens.ini");
+    let server = Server::in_memory(rules.to_str().unwrap());
+    let streaming = start("tokens.yaml", ("8323", server.grpc), application_with("x-tokens: 1200\r\n"), &[]);
+    let mut divvy = HttpClient::connect(server.http);
+    let mut balance = || {
+        let listed = divvy.get("/v1/counters?rule=tokens&actor=ann", &[]).json();
+        listed["counters"][0]["balance"].as_i64().unwrap_or(5000)
+    };
+    for left in [3800, 2600, 1400, 200, -1000] {
+        assert_eq!(streaming.post_as("ann", "/chat").status, 200, "before {left} are left");
+        until(|| balance() == left);
+    }
+    for _ in 0..5 {
+        assert_eq!(streaming.post_as("ann", "/chat").status, 429);
+    }
+    assert_eq!(streaming.post_as("bob", "/chat").status, 200, "another user's");
+    // At the end of a denied request Envoy tells its cost, too: none.
+    let silent = start("tokens.yaml", ("8323", server.grpc), application(), &[]);
+    (0..5).for_each(|_| assert_eq!(silent.post_as("eve", "/chat").status, 200));
+    assert_eq!(balance(), -1000, "the counter shows every token, and no more");
 }
 
 /// Envoy sends five descriptors with each request, of which the fifth has the smallest limit.

@@ -64,7 +64,7 @@ fn a_hit_is_answered_with_numbers_and_headers() {
     let first = client.post("/v1/hit", hit);
     assert_eq!(first.status, 200);
     assert_eq!(first.header("content-type"), Some("application/json"));
-    let expected = r#"{"allowed":true,"limit":3,"remaining":2,"reset":3600,"retryAfter":null,"rule":"status"}
+    let expected = r#"{"allowed":true,"limit":3,"remaining":2,"balance":2,"reset":3600,"retryAfter":null,"rule":"status"}
 "#;
     assert_eq!(first.body, expected);
     assert_eq!(limits(&first), ["ratelimit-policy: \"status\";q=3;w=3600", "ratelimit: \"status\";r=2;t=3600"]);
@@ -76,7 +76,7 @@ fn a_hit_is_answered_with_numbers_and_headers() {
     let reset = denied.json()["reset"].as_u64().unwrap();
     assert!((3000..=3600).contains(&reset));
     let expected = format!(
-        r#"{{"allowed":false,"limit":3,"remaining":0,"reset":{reset},"retryAfter":{reset},"rule":"status"}}
+        r#"{{"allowed":false,"limit":3,"remaining":0,"balance":0,"reset":{reset},"retryAfter":{reset},"rule":"status"}}
 "#
     );
     assert_eq!(denied.body, expected);

@@ -44,6 +44,7 @@ mod full {
     pub mod conformance;
     pub mod cost;
     pub mod damage;
+    pub mod debt;
     pub mod drain;
     pub mod envoy;
     pub mod flags;

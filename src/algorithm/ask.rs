@@ -9,6 +9,12 @@ pub enum Ask {
     Look { cost: u64 },
     /// Take `cost` credits, all or none. A cost of 0 is always granted.
     Take { cost: u64 },
+    /// Take `cost` credits, all of them, when there is at least one: what is left may be below 0 afterwards.
+    Overdraw { cost: u64 },
+    /// Count `cost` credits that were used already, whatever is left. `allowed` tells whether there was at least one before.
+    Charge { cost: u64 },
+    /// Give back `cost` credits, or as many as were taken; always allowed. A bucket that was never asked stays so.
+    Refund { cost: u64 },
     /// Take up to `cost` credits, as many as there are; granted when there was at least one.
     ///
     /// `strict` is for token buckets (the others ignore it): a take that leaves no token, a denied one included,
@@ -27,6 +33,8 @@ pub struct Outcome {
     pub before: u64,
     /// Credits left after the ask.
     pub left: u64,
+    /// Credits below 0 after the ask: what was used over the limit. Something else than 0 only when none is left.
+    pub owed: u64,
     /// Nanoseconds until the bucket holds more credits (each algorithm's module says how many); 0 when it is full.
     pub reset_ns: u64,
     /// Nanoseconds until the same ask would be granted if no other ask comes first, and not a nanosecond earlier. `None` when

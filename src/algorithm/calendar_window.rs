@@ -73,12 +73,16 @@ impl Algorithm for CalendarWindow {
         State { ends: self.ends, ..*state }
     }
 
-    fn left(&self, state: &State, _at: Timestamp) -> u64 {
-        self.credits.get().saturating_sub(self.tally.used(state.count))
+    fn used(&self, state: &State, _at: Timestamp) -> u64 {
+        self.tally.used(state.count)
     }
 
     fn take(&self, state: &mut State, credits: u64, _at: Timestamp) {
         state.count = self.tally.count(self.tally.used(state.count).saturating_add(credits));
+    }
+
+    fn give_back(&self, state: &mut State, credits: u64) {
+        state.count = self.tally.count(self.tally.used(state.count).saturating_sub(credits));
     }
 
     fn wait_ns(&self, state: &State, credits: u64, at: Timestamp) -> u64 {

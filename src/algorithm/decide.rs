@@ -10,7 +10,7 @@ const OVERTAKING_NS: u64 = MAX_STANDSTILL_NS;
 
 /// An algorithm with its numbers, as seen by [`decide`].
 pub(super) trait Algorithm {
-    type State: Clone;
+    type State: Clone + PartialEq;
 
     /// The credits of a fresh bucket, the most that there can be.
     fn capacity(&self) -> u64;
@@ -27,11 +27,19 @@ pub(super) trait Algorithm {
     /// `state` with its times moved back to `at`, which is earlier than its time.
     fn pulled_back(&self, state: &Self::State, at: Timestamp) -> Self::State;
 
-    /// Whole credits left in a state that was advanced to `at`.
-    fn left(&self, state: &Self::State, at: Timestamp) -> u64;
+    /// Credits that count as used, rounded up, in a state that was advanced to `at`; maybe more than the capacity.
+    fn used(&self, state: &Self::State, at: Timestamp) -> u64;
 
-    /// Takes `credits`, at least 1 and at most [`Algorithm::left`], from a state that was advanced to `at`.
+    /// Takes `credits`, at least 1 and maybe more than are left, from a state that was advanced to `at`.
     fn take(&self, state: &mut Self::State, credits: u64, at: Timestamp);
+
+    /// Gives back `credits`, or as many as were taken, to a state that was advanced to the present.
+    fn give_back(&self, state: &mut Self::State, credits: u64);
+
+    /// Whole credits left in a state that was advanced to `at`.
+    fn left(&self, state: &Self::State, at: Timestamp) -> u64 {
+        self.capacity().saturating_sub(self.used(state, at))
+    }
 
     /// Nanoseconds after `at`, to which `state` was advanced, until `credits` (at most the capacity) are left; 0 when
     /// they are.
@@ -79,13 +87,18 @@ pub(super) fn decide<A: Algorithm>(
 ) -> (Outcome, Option<A::State>) {
     let Present { mut state, at, pulled_back } = present(limit, stored, at);
     let before = limit.left(&state, at);
-    let granted = ask.granted(before);
-    let taken = granted.unwrap_or(0);
+    let mut changed = pulled_back && !matches!(ask, Ask::Look { .. });
+    if let Ask::Refund { cost } = ask {
+        let used = state.clone();
+        limit.give_back(&mut state, cost);
+        changed |= state != used;
+    }
+    let taken = ask.taken(before);
     if taken > 0 {
         limit.take(&mut state, taken, at);
+        changed = true;
     }
-    let outcome = outcome(limit, &state, ask, granted.is_some(), before, at);
-    let changed = taken > 0 || (pulled_back && !matches!(ask, Ask::Look { .. }));
+    let outcome = outcome(limit, &state, ask, ask.is_allowed(before), before, at);
     (outcome, changed.then_some(state))
 }
 
@@ -98,15 +111,17 @@ pub(super) fn outcome<A: Algorithm>(
     before: u64,
     at: Timestamp,
 ) -> Outcome {
-    let left = limit.left(state, at);
-    let full = left >= limit.capacity();
+    let (capacity, used) = (limit.capacity(), limit.used(state, at));
+    let left = capacity.saturating_sub(used);
+    let full = used == 0;
     let wanted = ask.wanted();
     Outcome {
         allowed,
         before,
         left,
+        owed: used.saturating_sub(capacity),
         reset_ns: if full { 0 } else { limit.wait_ns(state, limit.credits_at_reset(left), at) },
-        retry_ns: (!allowed && wanted <= limit.capacity()).then(|| limit.wait_ns(state, wanted, at)),
+        retry_ns: (!allowed && wanted <= capacity).then(|| limit.wait_ns(state, wanted, at)),
         session: limit.session(state),
     }
 }
@@ -123,12 +138,23 @@ pub(super) fn saturating(number: u128) -> u64 {
 }
 
 impl Ask {
-    /// How many credits this ask takes from a bucket that has `left`; `None` when it is denied.
-    fn granted(self, left: u64) -> Option<u64> {
+    fn is_allowed(self, left: u64) -> bool {
+        self.wanted() <= left
+    }
+
+    /// How many credits this ask takes from a bucket that has `left`.
+    fn taken(self, left: u64) -> u64 {
         match self {
-            Ask::Look { cost } => (cost <= left).then_some(0),
-            Ask::Take { cost } => (cost <= left).then_some(cost),
-            Ask::Drain { cost, .. } | Ask::Replay { cost, .. } => (left > 0).then_some(cost.min(left)),
+            Ask::Look { .. } | Ask::Refund { .. } => 0,
+            Ask::Charge { cost } => cost,
+            Ask::Take { cost } | Ask::Overdraw { cost } => {
+                if self.is_allowed(left) {
+                    cost
+                } else {
+                    0
+                }
+            }
+            Ask::Drain { cost, .. } | Ask::Replay { cost, .. } => cost.min(left),
         }
     }
 
@@ -136,7 +162,8 @@ impl Ask {
     pub(crate) fn wanted(self) -> u64 {
         match self {
             Ask::Look { cost } | Ask::Take { cost } => cost,
-            Ask::Drain { .. } | Ask::Replay { .. } => 1,
+            Ask::Overdraw { .. } | Ask::Charge { .. } | Ask::Drain { .. } | Ask::Replay { .. } => 1,
+            Ask::Refund { .. } => 0,
         }
     }
 }

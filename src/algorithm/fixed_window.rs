@@ -42,9 +42,9 @@ impl FixedWindow {
         Ok(Self { credits, window_ns: invalid::time(window_ns)?, tally: Tally::LeftOf(credits) })
     }
 
-    /// A window with nothing left until it ends.
-    pub fn used_up(&self, ends: Timestamp) -> State {
-        State { ends, count: self.tally.count(self.credits.get()) }
+    /// A window with nothing left until it ends, and so much owed.
+    pub fn used_up(&self, ends: Timestamp, owed: u64) -> State {
+        State { ends, count: self.tally.count(self.credits.get().saturating_add(owed)) }
     }
 }
 
@@ -72,12 +72,16 @@ impl Algorithm for FixedWindow {
         State { ends: at.plus(self.window_ns.get()), ..*state }
     }
 
-    fn left(&self, state: &State, _at: Timestamp) -> u64 {
-        self.credits.get().saturating_sub(self.tally.used(state.count))
+    fn used(&self, state: &State, _at: Timestamp) -> u64 {
+        self.tally.used(state.count)
     }
 
     fn take(&self, state: &mut State, credits: u64, _at: Timestamp) {
         state.count = self.tally.count(self.tally.used(state.count).saturating_add(credits));
+    }
+
+    fn give_back(&self, state: &mut State, credits: u64) {
+        state.count = self.tally.count(self.tally.used(state.count).saturating_sub(credits));
     }
 
     fn wait_ns(&self, state: &State, credits: u64, at: Timestamp) -> u64 {

@@ -93,13 +93,16 @@ impl Algorithm for LeakyBucket {
         State { mark: at, ..*state }
     }
 
-    fn left(&self, state: &State, _at: Timestamp) -> u64 {
-        let room = self.drops(self.capacity.get()).saturating_sub(self.level(state));
-        saturating(room / u128::from(self.period_ns.get()))
+    fn used(&self, state: &State, _at: Timestamp) -> u64 {
+        state.credits.saturating_add(u64::from(state.drops > 0))
     }
 
     fn take(&self, state: &mut State, credits: u64, _at: Timestamp) {
         state.credits = state.credits.saturating_add(credits);
+    }
+
+    fn give_back(&self, state: &mut State, credits: u64) {
+        *state = self.filled(self.level(state).saturating_sub(self.drops(credits)), state.mark);
     }
 
     fn wait_ns(&self, state: &State, credits: u64, _at: Timestamp) -> u64 {

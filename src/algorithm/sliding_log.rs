@@ -72,13 +72,20 @@ impl Algorithm for SlidingLog {
         State { times: state.times.iter().map(|time| at.min(*time)).collect() }
     }
 
-    fn left(&self, state: &State, _at: Timestamp) -> u64 {
-        self.credits.get().saturating_sub(state.times.len() as u64)
+    fn used(&self, state: &State, _at: Timestamp) -> u64 {
+        state.times.len() as u64
     }
 
+    /// At most what is left: a log has no place for more.
     fn take(&self, state: &mut State, credits: u64, at: Timestamp) {
-        let taken = (0..credits).map(|_| at);
+        let taken = (0..credits.min(self.left(state, at))).map(|_| at);
         state.times = state.times.iter().copied().chain(taken).collect();
+    }
+
+    /// The newest first.
+    fn give_back(&self, state: &mut State, credits: u64) {
+        let kept = (state.times.len() as u64).saturating_sub(credits);
+        state.times = (0..kept).zip(&state.times).map(|(_, time)| *time).collect();
     }
 
     fn wait_ns(&self, state: &State, credits: u64, at: Timestamp) -> u64 {

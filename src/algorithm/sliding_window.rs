@@ -79,14 +79,21 @@ impl Algorithm for SlidingWindow {
         State { start: self.aligned(at), ..*state }
     }
 
-    fn left(&self, state: &State, at: Timestamp) -> u64 {
+    fn used(&self, state: &State, at: Timestamp) -> u64 {
         let overlap = self.window_ns.get().saturating_sub(at.since(state.start));
         let fading = u128::from(state.previous) * u128::from(overlap) / u128::from(self.window_ns.get());
-        self.credits.get().saturating_sub(state.current).saturating_sub(saturating(fading))
+        state.current.saturating_add(saturating(fading))
     }
 
     fn take(&self, state: &mut State, credits: u64, _at: Timestamp) {
         state.current = state.current.saturating_add(credits);
+    }
+
+    /// To the current window, and what is over to the one before.
+    fn give_back(&self, state: &mut State, credits: u64) {
+        let over = credits.saturating_sub(state.current);
+        state.current = state.current.saturating_sub(credits);
+        state.previous = state.previous.saturating_sub(over);
     }
 
     /// The wait ends in the current window if its own count permits, else in the next, where that count is the one

@@ -59,7 +59,9 @@ impl TokenBucket {
 
     pub(super) fn decide(&self, stored: Option<&State>, ask: Ask, at: Timestamp) -> (Outcome, Option<State>) {
         match ask {
-            Ask::Look { .. } | Ask::Take { .. } => decide::decide(self, stored, ask, at),
+            Ask::Look { .. } | Ask::Take { .. } | Ask::Overdraw { .. } | Ask::Charge { .. } | Ask::Refund { .. } => {
+                decide::decide(self, stored, ask, at)
+            }
             Ask::Drain { cost, strict } => {
                 let Present { state: found, at, .. } = decide::present(self, stored, at);
                 self.drain(stored, found, ask, (cost, strict), at)
@@ -132,14 +134,19 @@ impl Algorithm for TokenBucket {
         State { mark: at, ..*state }
     }
 
-    fn left(&self, state: &State, _at: Timestamp) -> u64 {
-        self.capacity.get().saturating_sub(self.missing(state))
+    fn used(&self, state: &State, _at: Timestamp) -> u64 {
+        self.missing(state)
     }
 
     fn take(&self, state: &mut State, credits: u64, at: Timestamp) {
         let missing = self.missing(state);
         let mark = if missing == 0 { at } else { state.mark };
         *state = State { mark, count: self.tally.count(missing.saturating_add(credits)), session: at };
+    }
+
+    /// Refills keep their rhythm.
+    fn give_back(&self, state: &mut State, credits: u64) {
+        state.count = self.tally.count(self.missing(state).saturating_sub(credits));
     }
 
     fn wait_ns(&self, state: &State, credits: u64, at: Timestamp) -> u64 {

@@ -10,7 +10,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::algorithm::{Kind, MAX_LOG_CREDITS};
 use crate::calendar::{Calendar, Unit};
-use crate::rules::{MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, MatchPolicy, Pattern, Quota, Rule, Seconds, Settings};
+use crate::rules::{
+    MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, MatchPolicy, Overrun, Pattern, Quota, Rule, Seconds, Settings,
+};
 
 /// The rules without their lines, which differ from file to file.
 fn rules_of(loaded: &Loaded) -> Vec<Rule> {
@@ -233,13 +235,14 @@ fn valid_rules() -> impl Strategy<Value = Vec<Rule>> {
         0..3,
     );
     let fields = (actor_fields, text());
-    let rule = (operation, valid_settings(), fields, any::<bool>(), text());
-    let rule = rule.prop_map(|(pairs, settings, (actor_fields, cost_field), canary, comment)| Rule {
+    let rule = (operation, valid_settings(), fields, any::<(bool, bool)>(), text());
+    let rule = rule.prop_map(|(pairs, settings, (actor_fields, cost_field), (canary, debt), comment)| Rule {
         operation: pairs.into_iter().map(|(key, value)| (key, Pattern::parse(&value))).collect(),
         settings,
         quota: settings.quota().unwrap(),
         actor_fields: actor_fields.into_iter().collect(),
         cost_field,
+        overrun: if debt && settings.algorithm() != Kind::SlidingLog { Overrun::Debt } else { Overrun::Refuse },
         counter: None,
         match_policy: if canary { MatchPolicy::Canary } else { MatchPolicy::Stop },
         label: None,

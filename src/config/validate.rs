@@ -11,7 +11,7 @@ use super::original;
 use super::problem::{Place, Problems};
 use crate::algorithm::Kind;
 use crate::calendar::{self, Calendar, Unit};
-use crate::rules::{MatchPolicy, Pattern, Quota, Rule, Seconds, Settings};
+use crate::rules::{MatchPolicy, Overrun, Pattern, Quota, Rule, Seconds, Settings};
 
 pub(super) const CREDIT_LIMIT: &str = "creditLimit";
 pub(super) const RESET_SECONDS: &str = "resetSeconds";
@@ -25,13 +25,14 @@ pub(super) const REFILL_SECONDS: &str = "refillSeconds";
 pub(super) const BURST: &str = "burst";
 pub(super) const ACTOR_FIELD: &str = "actorField";
 pub(super) const COST_FIELD: &str = "costField";
+pub(super) const OVERRUN: &str = "overrun";
 pub(super) const COUNTER: &str = "counter";
 pub(super) const MATCH_POLICY: &str = "matchPolicy";
 pub(super) const LABEL: &str = "label";
 pub(super) const COMMENT: &str = "comment";
 
 /// Every key that a rule may have.
-const KNOWN_KEYS: [&str; 16] = [
+const KNOWN_KEYS: [&str; 17] = [
     CREDIT_LIMIT,
     RESET_SECONDS,
     PER,
@@ -44,6 +45,7 @@ const KNOWN_KEYS: [&str; 16] = [
     BURST,
     ACTOR_FIELD,
     COST_FIELD,
+    OVERRUN,
     COUNTER,
     MATCH_POLICY,
     LABEL,
@@ -70,6 +72,7 @@ pub(super) fn rule(raw: &RawRule, problems: &mut Problems) -> Option<Rule> {
         quota: checker.quota(settings),
         actor_fields: checker.actor_fields(),
         cost_field: checker.text(COST_FIELD),
+        overrun: checker.overrun(settings),
         counter: checker.counter(settings),
         match_policy: checker.match_policy(),
         label: checker.label(),
@@ -340,6 +343,27 @@ impl<'a> Checker<'a> {
             self.problems.warning(place, what, fix);
         }
         label
+    }
+
+    fn overrun(&mut self, settings: Settings) -> Overrun {
+        let overrun = self.choice(OVERRUN, &Overrun::ALL, Overrun::as_str).unwrap_or_default();
+        if overrun == Overrun::Refuse {
+            return overrun;
+        }
+        let line = setting_line(self.raw, OVERRUN);
+        if settings.algorithm() == Kind::SlidingLog {
+            let what = format!("`{OVERRUN} = debt` counts more than the limit, and sliding-log has no place for that");
+            self.error(line, what, "set `algorithm = sliding-window`, or remove it");
+        }
+        let place = Place { line, operation: Some(&self.raw.header) };
+        let what =
+            format!("Button's Divvy 1.7.1 does not know `{OVERRUN}`: it denies hits that cost more than is left");
+        self.problems.difference(place, what, "remove it if Button's Divvy reads the file, too");
+        if matches!(settings.quota(), Ok(Quota::Always { .. } | Quota::Never)) {
+            let what = format!("`{OVERRUN}` has no effect: the rule counts nothing");
+            self.problems.warning(place, what, "give the rule a limit, or remove it");
+        }
+        overrun
     }
 
     /// The name of its counters, and whether they can have one.

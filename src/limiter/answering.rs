@@ -81,12 +81,12 @@ impl Requests {
     fn comes_before(&self, (one, verdict): (&Matched, &Verdict), (other, before): (&Matched, &Verdict)) -> bool {
         // For ever, when waiting does not help.
         let wait = |verdict: &Verdict| verdict.retry_ns.map_or(u128::MAX, u128::from);
-        let capacity = |matched, verdict: &Verdict| u128::from(self.capacity(matched).unwrap_or(verdict.credit));
+        let capacity = |matched, verdict: &Verdict| i128::from(self.capacity(matched).unwrap_or(verdict.credit));
         match (verdict.allowed, before.allowed) {
             (false, false) => wait(verdict) > wait(before),
             (true, true) => {
-                u128::from(verdict.credit) * capacity(other, before)
-                    < u128::from(before.credit) * capacity(one, verdict)
+                i128::from(verdict.balance()) * capacity(other, before)
+                    < i128::from(before.balance()) * capacity(one, verdict)
             }
             (allowed, _) => !allowed,
         }

@@ -3,10 +3,10 @@
 
 use super::policy::Policy;
 use super::together::{Gathered, Set};
-use super::{Answer, Intent, Matched, Refusal, Requests, Verdict};
-use crate::algorithm::Ask;
+use super::{Answer, CountedAs, Intent, Matched, Refusal, Requests, Verdict};
+use crate::algorithm::{Ask, Limit};
 use crate::clock::Timestamp;
-use crate::rules::{MAX_STACK, MatchPolicy, Operation, Quota, Rule};
+use crate::rules::{MAX_STACK, MatchPolicy, Operation, Overrun, Quota, Rule};
 use crate::store::{Action, Batch};
 
 impl Requests {
@@ -44,27 +44,39 @@ impl Requests {
             return Err(Refusal::TooManyRules);
         }
         let rules = stack.iter().filter_map(|index| Some((*index, asking.policy.rules.rules().get(*index)?)));
-        let denies = |matched: &Matched| matches!(matched.answer, Answer::Uncounted(verdict) if !verdict.allowed);
-        if let Some(gathered) = together {
-            for (index, rule) in rules {
-                let gathering = asking.gather(index, rule, gathered)?;
-                gathered.is_denied |= denies(&gathering);
-                matched.push(gathering);
+        if asking.intent.may_settle() {
+            // What has happened counts, whatever other rules say.
+            for (index, rule) in rules.clone() {
+                let action = asking.action(rule)?;
+                if action.is_settlement() {
+                    matched.push(asking.push(index, rule, action, batch));
+                }
             }
-            return Ok(());
         }
+        let denies = |matched: &Matched| matches!(matched.answer, Answer::Uncounted(verdict) if !verdict.allowed);
         let (first_entry, first) = (batch.len(), matched.len());
         let mut is_denied = false;
         for (index, rule) in rules {
-            let asked = asking.push(index, rule, asking.action(rule)?, batch);
+            let action = asking.action(rule)?;
+            if action.is_settlement() {
+                continue;
+            }
+            let asked = match (&mut *together, action) {
+                (Some(gathered), Action::Ask(ask)) => asking.gather(index, rule, ask, gathered),
+                _ => asking.push(index, rule, action, batch),
+            };
             is_denied |= denies(&asked);
             matched.push(asked);
+        }
+        if let Some(gathered) = together {
+            gathered.is_denied |= is_denied;
+            return Ok(());
         }
         if is_denied {
             // Nothing can be taken, whatever the counters say.
             batch.only_look(first_entry);
         }
-        if asking.intent == Intent::Hit {
+        if asking.intent.is_hit() {
             batch.group(first_entry);
             sets.push(Set { matched: first..matched.len(), asked: 0..0 });
         }
@@ -85,11 +97,28 @@ impl Asking<'_> {
     /// What it asks of the rule's counter.
     #[inline]
     fn action(&self, rule: &Rule) -> Result<Action, Refusal> {
-        Ok(match self.intent {
-            Intent::Hit => Action::Ask(hit(rule.cost(self.operation, self.cost)?)),
-            Intent::Peek => Action::Ask(look(rule.cost(self.operation, self.cost)?)),
-            Intent::Forget => Action::Forget,
-        })
+        if self.intent == Intent::Forget {
+            return Ok(Action::Forget);
+        }
+        let cost = rule.cost(self.operation, self.cost)?;
+        Ok(Action::Ask(match (self.intent, rule.overrun) {
+            (Intent::HitOrCharge, Overrun::Debt) if cost > 0 => Ask::Charge { cost },
+            (Intent::Hit, Overrun::Debt) if cost > 0 => Ask::Overdraw { cost },
+            (Intent::Peek, Overrun::Debt) => look(1),
+            (Intent::Peek, Overrun::Refuse) => look(cost),
+            (Intent::Charge, _) => self.charge(rule, cost)?,
+            (Intent::Refund, _) => Ask::Refund { cost },
+            _ => hit(cost),
+        }))
+    }
+
+    fn charge(&self, rule: &Rule, cost: u64) -> Result<Ask, Refusal> {
+        let is_log = matches!(rule.quota, Quota::Limited(Limit::SlidingLog(_)));
+        // A canary counts what it can.
+        if is_log && rule.match_policy != MatchPolicy::Canary {
+            return Err(Refusal::CannotCharge { rule: rule.to_string() });
+        }
+        Ok(Ask::Charge { cost })
     }
 
     /// Asks the rule with this index, in the batch if it has counters.
@@ -98,8 +127,8 @@ impl Asking<'_> {
         let answer = match self.policy.bucket(index) {
             Some(bucket) => {
                 let limit = |key: &mut Vec<u8>| match bucket.write_key(self.operation, self.now, key) {
-                    // What an actor has used is forgotten, also if it may use nothing more.
-                    None if action == Action::Forget => Some(bucket.limit_at(self.now)),
+                    // What an actor has used counts, and is forgotten, also if it may use nothing more.
+                    None if action == Action::Forget || action.is_settlement() => Some(bucket.limit_at(self.now)),
                     limit => limit,
                 };
                 batch.push_if(action, self.now, limit).map_or(NOTHING, Answer::Counted)
@@ -110,26 +139,31 @@ impl Asking<'_> {
     }
 
     /// As [`Asking::push`], for a hit that is taken together with others.
-    fn gather(&self, index: usize, rule: &Rule, gathered: &mut Gathered) -> Result<Matched, Refusal> {
+    fn gather(&self, index: usize, rule: &Rule, ask: Ask, gathered: &mut Gathered) -> Matched {
         let answer = match self.policy.bucket(index) {
             Some(bucket) => {
-                let ask = hit(rule.cost(self.operation, self.cost)?);
                 let limit = |key: &mut Vec<u8>| bucket.write_key(self.operation, self.now, key);
                 gathered.add(ask, self.now, limit).map_or(NOTHING, Answer::Gathered)
             }
             None => uncounted(rule),
         };
-        Ok(self.matched(index, rule, answer))
+        self.matched(index, rule, answer)
     }
 
     fn matched(&self, index: usize, rule: &Rule, answer: Answer) -> Matched {
         let is_canary = rule.match_policy == MatchPolicy::Canary;
-        Matched { rule: index, is_canary, counts: self.intent == Intent::Hit, answer }
+        let counted_as = match self.intent {
+            Intent::Hit | Intent::HitOrCharge => CountedAs::Hit,
+            Intent::Charge => CountedAs::Charge,
+            Intent::Refund => CountedAs::Refund,
+            Intent::Peek | Intent::Forget => CountedAs::Nothing,
+        };
+        Matched { rule: index, is_canary, counted_as, answer }
     }
 }
 
 /// The answer to an actor that may take nothing.
-const NOTHING: Answer = Answer::Uncounted(Verdict { allowed: false, credit: 0, reset_ns: 0, retry_ns: None });
+const NOTHING: Answer = Answer::Uncounted(Verdict { allowed: false, credit: 0, reset_ns: 0, owed: 0, retry_ns: None });
 
 /// The answer of a rule without counters.
 fn uncounted(rule: &Rule) -> Answer {

@@ -1,7 +1,7 @@
 //! Counts what a batch came to. Hits that a rule said the same to, one after the other, are counted at once: a burst of
 //! one rule costs one atomic addition.
 
-use super::{Answer, Asked, Requests};
+use super::{Answer, Asked, CountedAs, Matched, Requests};
 use crate::metrics::Metrics;
 
 /// A run of hits on one rule with one answer.
@@ -30,7 +30,8 @@ impl Requests {
                     }
                 },
             };
-            if !matched.counts {
+            if matched.counted_as != CountedAs::Hit {
+                self.count_settlement(matched);
                 continue;
             }
             if (run.rule, run.allowed) == (matched.rule, allowed) {
@@ -48,6 +49,15 @@ impl Requests {
         errors += buckets.filter(|entry| self.batch.allowed(*entry).is_none()).count() as u64;
         if errors > 0 {
             metrics.batches.store_errors.inc_by(errors);
+        }
+    }
+
+    fn count_settlement(&self, matched: &Matched) {
+        let rule = self.policy.as_ref().and_then(|policy| policy.hits.get(matched.rule));
+        match matched.counted_as {
+            CountedAs::Charge => rule.into_iter().for_each(|rule| rule.charges.inc()),
+            CountedAs::Refund => rule.into_iter().for_each(|rule| rule.refunds.inc()),
+            CountedAs::Hit | CountedAs::Nothing => {}
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{Limiter, Policy, Refusal};
+use super::{Limiter, Policy, Refusal, Verdict};
 use crate::algorithm::Limit;
 use crate::clock::Timestamp;
 use crate::rules::{Operation, Rule, header};
@@ -77,6 +77,8 @@ pub struct Counter {
     pub actor: String,
     /// Credits left.
     pub credit: u64,
+    /// The same, and below 0 where more was used than there is.
+    pub balance: i64,
     /// Nanoseconds until there are more, as the rule's algorithm defines it.
     pub reset_ns: u64,
 }
@@ -108,7 +110,8 @@ impl Limiter {
         let counters = page.buckets.into_iter().filter_map(|bucket| {
             // A rule's actors are text; Redis may hold a name that is not, and not ours.
             let actor = String::from_utf8(bucket.actor).ok()?;
-            Some(Counter { actor, credit: bucket.outcome.left, reset_ns: bucket.outcome.reset_ns })
+            let verdict = Verdict::from(bucket.outcome);
+            Some(Counter { actor, credit: verdict.credit, balance: verdict.balance(), reset_ns: verdict.reset_ns })
         });
         Ok(CounterPage { counters: counters.collect(), next: page.next })
     }

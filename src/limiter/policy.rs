@@ -9,7 +9,7 @@ use crate::algorithm::{Limit, Tally};
 use crate::calendar::Calendar;
 use crate::clock::Timestamp;
 use crate::metrics::{Metrics, RuleHits};
-use crate::rules::{ActorFields, MatchPolicy, Operation, Quota, Rule, RuleSet, Settings, stacks};
+use crate::rules::{ActorFields, MatchPolicy, Operation, Overrun, Quota, Rule, RuleSet, Settings, stacks};
 use crate::store::key::{Prefix, Space};
 
 /// The rules with the bucket of each, ready to serve.
@@ -22,14 +22,24 @@ pub struct Policy {
     pub(super) hits: Vec<RuleHits>,
 }
 
-/// How the counters of rules that can be in a stack are named.
+/// How the counters of rules are named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CounterNames {
-    /// As those of all rules.
+    /// By what identifies them, and nothing else.
     #[default]
     Usual,
-    /// So that a Redis Cluster keeps those of one stack in one slot.
+    /// Fixed windows with debt have names of their own in Redis: others there are shared with programs that know of none.
+    InRedis,
+    /// Likewise, and so that a Redis Cluster keeps those of one stack in one slot.
     InSlots,
+}
+
+impl CounterNames {
+    /// Whether the rule's counters are apart from those of a rule that differs from it in `overrun` alone.
+    pub fn are_apart(self, rule: &Rule) -> bool {
+        let is_window = matches!(rule.quota, Quota::Limited(Limit::FixedWindow(_)));
+        self != Self::Usual && is_window && rule.counter.is_none() && rule.overrun == Overrun::Debt
+    }
 }
 
 #[derive(Debug)]
@@ -114,7 +124,9 @@ impl Policy {
     /// A rule with a label goes on counting in `metrics` where one with that label has counted before.
     pub fn new(rules: RuleSet, metrics: &Metrics, names: CounterNames) -> Self {
         let spaces = match names {
-            CounterNames::Usual => rules.rules().iter().map(usual_space).collect(),
+            CounterNames::Usual | CounterNames::InRedis => {
+                rules.rules().iter().map(|rule| usual_space(rule, names)).collect()
+            }
             CounterNames::InSlots => slotted(rules.rules()),
         };
         let shared = shared_limits(rules.rules());
@@ -186,19 +198,28 @@ fn labels(rules: &[Rule]) -> impl Iterator<Item = Option<&str>> {
     rules.iter().map(move |rule| rule.label.as_deref().or(default(rule)))
 }
 
-fn usual_space(rule: &Rule) -> Space {
-    if rule.counter.is_some() { Space::Named } else { Space::Rule }
+fn usual_space(rule: &Rule, names: CounterNames) -> Space {
+    match rule.counter {
+        Some(_) => Space::Named,
+        None if names.are_apart(rule) => Space::Debt,
+        None => Space::Rule,
+    }
 }
 
 /// Where the counters of each rule are, if those of stacks are to be in one slot. Counters with a name always are: some of
 /// the rules that share them may be in a stack, and others not.
 fn slotted(rules: &[Rule]) -> Vec<Space> {
-    let space = |(rule, can_stack): (&Rule, bool)| match (&rule.counter, rule.actor_fields.len()) {
-        (Some(_), 0 | 1) => Space::NamedInSlotOfActor,
-        (Some(_), _) => Space::NamedInSlotOfFirstField,
-        (None, _) if !can_stack => Space::Rule,
-        (None, 0 | 1) => Space::SlotOfActor,
-        (None, _) => Space::SlotOfFirstField,
+    let space = |(rule, can_stack): (&Rule, bool)| {
+        let is_apart = CounterNames::InSlots.are_apart(rule);
+        match (&rule.counter, rule.actor_fields.len()) {
+            (Some(_), 0 | 1) => Space::NamedInSlotOfActor,
+            (Some(_), _) => Space::NamedInSlotOfFirstField,
+            (None, _) if !can_stack => usual_space(rule, CounterNames::InSlots),
+            (None, 0 | 1) if is_apart => Space::DebtInSlotOfActor,
+            (None, _) if is_apart => Space::DebtInSlotOfFirstField,
+            (None, 0 | 1) => Space::SlotOfActor,
+            (None, _) => Space::SlotOfFirstField,
+        }
     };
     rules.iter().zip(stacks::can_stack(rules)).map(space).collect()
 }

@@ -157,7 +157,7 @@ fn a_limit_of_the_client_s_own_shares_the_counter_of_a_rule_that_says_the_same()
     let hit = |cost| {
         let mut requests = Requests::default();
         limiter.begin(&mut requests);
-        requests.push_limited(&operation("key=a domain=b"), limit, cost);
+        requests.push_limited(&operation("key=a domain=b"), limit, Intent::Hit, cost);
         run(limiter.apply(&mut requests));
         let outcome = requests.outcome(0).unwrap();
         (outcome.allowed, outcome.left)
@@ -321,7 +321,7 @@ fn a_hit_of_cost_0_under_a_limit_of_the_client_s_own_looks_too() {
     let hit = |cost| {
         let mut requests = Requests::default();
         limiter.begin(&mut requests);
-        requests.push_limited(&operation("key=a"), limit, cost);
+        requests.push_limited(&operation("key=a"), limit, Intent::Hit, cost);
         run(limiter.apply(&mut requests));
         let outcome = requests.outcome(0).unwrap();
         (outcome.allowed, outcome.left)

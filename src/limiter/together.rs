@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::{Answer, Asked, Matched, Requests};
+use super::{Answer, Asked, CountedAs, Matched, Requests};
 use crate::algorithm::{Ask, Limit};
 use crate::clock::Timestamp;
 use crate::store::{Action, append_key};
@@ -42,7 +42,7 @@ struct Gathering {
 
 impl Gathered {
     /// Adds an ask under the limit that `write_key` tells; returns its place, or `None` when there is no limit. Costs of one
-    /// counter add up; of several limits on it, the lowest judges them.
+    /// counter add up; of several limits on it, the lowest judges them, without debt where one has none.
     pub fn add(
         &mut self,
         ask: Ask,
@@ -72,7 +72,11 @@ fn sum(one: Ask, other: Ask) -> Ask {
     match (one, other) {
         (Ask::Take { cost }, Ask::Take { cost: more }) => Ask::Take { cost: cost.saturating_add(more) },
         (Ask::Look { cost }, Ask::Look { cost: other }) => Ask::Look { cost: cost.max(other) },
-        (take @ Ask::Take { .. }, _) => take,
+        (Ask::Overdraw { cost }, Ask::Overdraw { cost: more }) => Ask::Overdraw { cost: cost.saturating_add(more) },
+        (Ask::Take { cost }, Ask::Overdraw { cost: more }) | (Ask::Overdraw { cost }, Ask::Take { cost: more }) => {
+            Ask::Take { cost: cost.saturating_add(more) }
+        }
+        (take @ (Ask::Take { .. } | Ask::Overdraw { .. }), _) => take,
         (_, other) => other,
     }
 }
@@ -129,7 +133,9 @@ impl Requests {
             let is_denied = is_bucket_denied || matched.iter().any(denies);
             denied += u64::from(is_denied);
             for matched in matched.iter_mut().filter(|matched| is_denied && !matched.is_canary) {
-                matched.counts &= allowed(matched.answer) == Some(false);
+                if allowed(matched.answer) != Some(false) {
+                    matched.counted_as = CountedAs::Nothing;
+                }
             }
         }
         denied

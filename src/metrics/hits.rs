@@ -1,4 +1,4 @@
-//! Hits: what each rule said to them, and how long they took. Names and meaning are the original Divvy's.
+//! Hits: what each rule said to them, and how long they took; charges and refunds. Names and meaning are the original Divvy's.
 
 use prometheus::core::Collector;
 use prometheus::{IntCounter, IntCounterVec};
@@ -29,6 +29,8 @@ pub struct Hits {
     pub duration: Histogram,
     /// Stacks of rules, and sets of requests that are taken together, that denied.
     pub stacks_denied: IntCounter,
+    charges: IntCounterVec,
+    refunds: IntCounterVec,
 }
 
 /// The hits of one rule. Looked up once, when the rule is put in force.
@@ -36,6 +38,8 @@ pub struct Hits {
 pub struct RuleHits {
     accepted: IntCounter,
     rejected: IntCounter,
+    pub charges: IntCounter,
+    pub refunds: IntCounter,
 }
 
 /// What has been counted under one status and one rule's label.
@@ -65,15 +69,22 @@ impl Hits {
                 "divvy_stacks_denied_total",
                 "Hits that a stack of rules denied, and sets of hits taken together of which one was denied.",
             ),
+            charges: registry.counters(
+                "divvy_charges_total",
+                "Charges, by the rule that counted them.",
+                &["rule_label"],
+            ),
+            refunds: registry.counters("divvy_refunds_total", "Refunds, by the rule that gave back.", &["rule_label"]),
         }
     }
 
     /// The counters of a rule. A rule that is loaded again under its label goes on counting where it was.
     pub fn rule(&self, label: Option<&str>, is_canary: bool) -> RuleHits {
         let statuses = if is_canary { ["canary-accepted", "canary-rejected"] } else { ["accepted", "rejected"] };
-        let [accepted, rejected] =
-            statuses.map(|status| self.by_rule.with_label_values(&[status, label.unwrap_or_default()]));
-        RuleHits { accepted, rejected }
+        let label = label.unwrap_or_default();
+        let [accepted, rejected] = statuses.map(|status| self.by_rule.with_label_values(&[status, label]));
+        let [charges, refunds] = [&self.charges, &self.refunds].map(|family| family.with_label_values(&[label]));
+        RuleHits { accepted, rejected, charges, refunds }
     }
 
     /// All that has been counted.

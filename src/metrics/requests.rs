@@ -11,6 +11,10 @@ use super::registry::Registry;
 pub enum RequestKind {
     Hit,
     Peek,
+    /// Count what was used already.
+    Charge,
+    /// Give back.
+    Refund,
     /// Forget counters.
     Reset,
     Explain,
@@ -30,9 +34,11 @@ pub enum RequestKind {
 }
 
 impl RequestKind {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Hit,
         Self::Peek,
+        Self::Charge,
+        Self::Refund,
         Self::Reset,
         Self::Explain,
         Self::Rules,
@@ -48,6 +54,8 @@ impl RequestKind {
         match self {
             Self::Hit => "hit",
             Self::Peek => "peek",
+            Self::Charge => "charge",
+            Self::Refund => "refund",
             Self::Reset => "reset",
             Self::Explain => "explain",
             Self::Rules => "rules",

@@ -40,8 +40,6 @@ pub enum InvalidRequest {
     TooManyEntries { descriptor: usize, entries: usize, max: usize },
     #[error("descriptors[{descriptor}].limit has no requests_per_unit, or an unknown unit")]
     Override { descriptor: usize },
-    #[error("descriptors[{descriptor}].is_negative_hits is set: divvy does not give credit back")]
-    NegativeHits { descriptor: usize },
 }
 
 /// What a descriptor asks besides its operation.
@@ -49,6 +47,10 @@ pub enum InvalidRequest {
 pub struct DescriptorAsk {
     /// The cost. `None`: the rule's cost, or else 1.
     pub cost: Option<u64>,
+    /// The descriptor itself tells it, and not the request for all of its descriptors.
+    pub has_own_cost: bool,
+    /// Credits are given back: `is_negative_hits`.
+    pub gives_back: bool,
     /// The limit that Envoy's configuration sets, instead of a rule's.
     pub limit: Option<Limit>,
 }
@@ -88,9 +90,6 @@ pub fn read_descriptor(
         let max = max_pairs.saturating_sub(DOMAIN_PAIRS);
         return Err(InvalidRequest::TooManyEntries { descriptor: index, entries, max });
     }
-    if descriptor.is_negative_hits {
-        return Err(InvalidRequest::NegativeHits { descriptor: index });
-    }
     operation.clear();
     for (place, entry) in descriptor.entries.iter().enumerate() {
         if entry.key.is_empty() {
@@ -105,7 +104,12 @@ pub fn read_descriptor(
     };
     // In the request, an unset field is 0.
     let of_request = (request.hits_addend > 0).then_some(u64::from(request.hits_addend));
-    Ok(DescriptorAsk { cost: descriptor.hits_addend.or(of_request), limit })
+    Ok(DescriptorAsk {
+        cost: descriptor.hits_addend.or(of_request),
+        has_own_cost: descriptor.hits_addend.is_some(),
+        gives_back: descriptor.is_negative_hits,
+        limit,
+    })
 }
 
 fn limit(given: &RateLimitOverride) -> Option<Limit> {

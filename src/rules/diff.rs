@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
+use std::hash::Hash;
 
 use super::Rule;
 
@@ -48,15 +49,16 @@ pub enum Counters {
 }
 
 /// The differences between the rules `old` and `new`: those that are gone in their order, then the others in the new
-/// order.
-pub fn diff<'a>(old: &'a [Rule], new: &'a [Rule]) -> Vec<Change<'a>> {
+/// order. `place` tells where a rule's counters are apart from others of the same identity.
+pub fn diff<'a, P: Eq + Hash>(old: &'a [Rule], new: &'a [Rule], place: impl Fn(&Rule) -> P) -> Vec<Change<'a>> {
     let origins = origins(old, new);
     let kept: HashSet<usize> = origins.iter().flatten().copied().collect();
     let removed = old.iter().enumerate().filter(|(index, _)| !kept.contains(index));
     let mut changes: Vec<_> = removed.map(|(_, rule)| Change::Removed(rule)).collect();
 
-    let known: HashSet<_> = old.iter().filter_map(Rule::identity).collect();
-    let goes_on = |rule: &Rule| rule.identity().map(|identity| known.contains(&identity));
+    let counters = |rule: &'a Rule| Some((rule.identity()?, place(rule)));
+    let known: HashSet<_> = old.iter().filter_map(counters).collect();
+    let goes_on = |rule: &'a Rule| counters(rule).map(|counters| known.contains(&counters));
     let mut in_order = in_order(&origins);
     for (rule, origin) in new.iter().zip(&origins) {
         let Some(before) = origin.and_then(|origin| old.get(origin)) else {

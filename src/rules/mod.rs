@@ -36,7 +36,7 @@ pub use key::Key;
 pub use operation::Operation;
 pub use pattern::{Glob, Pattern};
 pub use quota::{MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, Quota, QuotaError, Settings, calendar_settings};
-pub use rule::{MAX_STACK, MatchPolicy, Rule, header};
+pub use rule::{MAX_STACK, MatchPolicy, Overrun, Rule, header};
 pub use ruleset::{Matches, RuleSet, Scratch};
 pub use ruleset_error::RuleSetError;
 pub use seconds::Seconds;

@@ -17,6 +17,28 @@ pub enum MatchPolicy {
     And,
 }
 
+/// What becomes of a hit that costs more than is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Overrun {
+    /// It is denied.
+    #[default]
+    Refuse,
+    /// It is allowed as long as anything is left, and counts in full: what is left may be below 0 afterwards.
+    Debt,
+}
+
+impl Overrun {
+    pub const ALL: [Self; 2] = [Self::Refuse, Self::Debt];
+
+    /// The word for it in a rules file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Refuse => "refuse",
+            Self::Debt => "debt",
+        }
+    }
+}
+
 /// Rules that must allow one request, at most.
 pub const MAX_STACK: usize = 16;
 
@@ -44,6 +66,7 @@ pub struct Rule {
     pub actor_fields: Vec<String>,
     /// The field that holds the cost of a request. `None`, or a request without it: 1. [`NO_COST_FIELD`]: always 1.
     pub cost_field: Option<String>,
+    pub overrun: Overrun,
     /// Under which name what its actors have used is kept, so that other rules may share it and the limit may change.
     pub counter: Option<String>,
     pub match_policy: MatchPolicy,
@@ -73,7 +96,7 @@ impl Rule {
         self.operation.iter().all(|(key, pattern)| operation.get(key).is_some_and(|value| pattern.matches(value)))
     }
 
-    /// What it grants, for people: `allows 10 in 60 s, by ip, at the cost in bytes, from the counter usage`.
+    /// What it grants, for people: `allows 10 in 60 s, by ip, at the cost in bytes, with debt, from the counter usage`.
     pub fn summary(&self) -> String {
         let mut text = self.settings.to_string();
         if !self.actor_fields.is_empty() {
@@ -83,6 +106,9 @@ impl Rule {
             None => {}
             Some(NO_COST_FIELD) => text.push_str(", at a cost of 1 each"),
             Some(field) => text.push_str(&format!(", at the cost in {field}")),
+        }
+        if self.overrun == Overrun::Debt {
+            text.push_str(", with debt");
         }
         if let Some(counter) = &self.counter {
             text.push_str(&format!(", from the counter {counter}"));
@@ -98,6 +124,8 @@ impl Rule {
         settings.extend(self.settings.described());
         settings.extend(optional("actorField", &self.actor_field()));
         settings.extend(optional("costField", &self.cost_field));
+        let overrun = self.overrun;
+        settings.extend((overrun != Overrun::Refuse).then(|| ("overrun", overrun.as_str().to_owned())));
         settings.extend(optional("counter", &self.counter));
         settings.push(("matchPolicy", self.match_policy.as_str().to_owned()));
         settings.extend(optional("label", &self.label));

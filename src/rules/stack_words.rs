@@ -1,6 +1,6 @@
 //! What rules grant that must all allow a request, in words.
 
-use super::{NO_COST_FIELD, Quota, Rule};
+use super::{NO_COST_FIELD, Overrun, Quota, Rule};
 
 /// What rules grant that must all allow: `100 in 60 s and 5,000 a day from 00:00 Europe/Berlin, for each key`.
 pub fn in_words(members: &[&Rule]) -> String {
@@ -35,6 +35,9 @@ fn grants(rule: &Rule) -> String {
         None => {}
         Some(NO_COST_FIELD) => text.push_str(" at a cost of 1 each"),
         Some(field) => text.push_str(&format!(" at the cost in {field}")),
+    }
+    if rule.overrun == Overrun::Debt {
+        text.push_str(" with debt");
     }
     text
 }

@@ -5,7 +5,7 @@
 
 use super::reachability::MostGeneral;
 pub use super::stack_words::in_words;
-use super::{MatchPolicy, Pattern, Quota, Rule, RuleSet, Scratch};
+use super::{MatchPolicy, Overrun, Pattern, Quota, Rule, RuleSet, Scratch};
 use crate::algorithm::Limit;
 
 /// The rules that must allow the most general request which the rule with this index matches, in their order; one when it
@@ -136,6 +136,7 @@ fn covers((one, limit): (&Rule, &Limit), (other, other_limit): (&Rule, &Limit)) 
     // What is counted under a name, other rules may have used.
     let takes_as_much = other.counter.is_none()
         && one.cost_field == other.cost_field
+        && (one.overrun == Overrun::Refuse || other.overrun == Overrun::Debt)
         && one.actor_fields.iter().all(|field| other.actor_fields.contains(field));
     let is_same_operation = one.operation.len() == other.operation.len()
         && one.operation.iter().all(|(key, pattern)| other.pattern(key) == Some(pattern));

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{MatchPolicy, Operation, Pattern, Quota, Rule, Settings, operation_text};
+use super::{MatchPolicy, Operation, Overrun, Pattern, Quota, Rule, Settings, operation_text};
 
 /// A stop rule that denies; `header` is its operation, empty for the default rule.
 pub fn rule(header: &str) -> Rule {
@@ -13,6 +13,7 @@ pub fn rule(header: &str) -> Rule {
         quota: Quota::Never,
         actor_fields: Vec::new(),
         cost_field: None,
+        overrun: Overrun::Refuse,
         counter: None,
         match_policy: MatchPolicy::Stop,
         label: None,

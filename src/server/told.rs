@@ -12,7 +12,9 @@ const PATH: &str = "[path]";
 pub fn refusal(refusal: &Refusal) -> String {
     match refusal {
         Refusal::Store(error) => store_error(error),
-        Refusal::NoRules | Refusal::TooManyRules | Refusal::Cost(_) => refusal.to_string(),
+        Refusal::NoRules | Refusal::TooManyRules | Refusal::Cost(_) | Refusal::CannotCharge { .. } => {
+            refusal.to_string()
+        }
     }
 }
 

@@ -17,6 +17,19 @@ pub enum Action {
     Forget,
 }
 
+impl Action {
+    /// Whether it tells what has happened already: a charge or a refund. Only the store can answer it, and no policy in the
+    /// store's place.
+    pub fn is_settlement(self) -> bool {
+        matches!(self, Self::Ask(Ask::Charge { .. } | Ask::Refund { .. }))
+    }
+
+    /// Whether there may be more left after it than before.
+    pub(super) fn gives_back(self) -> bool {
+        matches!(self, Self::Forget | Self::Ask(Ask::Refund { .. }))
+    }
+}
+
 /// One action on one bucket.
 #[derive(Debug, Clone)]
 pub struct Entry {
@@ -41,7 +54,15 @@ impl Entry {
         match self.action {
             Action::Ask(ask) => {
                 let decision = self.limit.decide(state, ask, self.at);
-                (decision.outcome, decision.state.map_or(Change::Keep, Change::Set))
+                let change = match decision.state {
+                    // All was given back.
+                    Some(state) if self.action.gives_back() && self.limit.lifetime_ns(&state, self.at) == 0 => {
+                        Change::Clear
+                    }
+                    Some(state) => Change::Set(state),
+                    None => Change::Keep,
+                };
+                (decision.outcome, change)
             }
             Action::Forget => {
                 let held = state.is_some_and(|state| self.limit.lifetime_ns(state, self.at) > 0);
@@ -140,7 +161,7 @@ impl Batch {
     }
 
     /// Makes the entries from index `first` on a group: they take effect together or not at all (see [`Store`]). Each must
-    /// be an [`Ask::Look`] or an [`Ask::Take`] of a bucket of its own.
+    /// be an [`Ask::Look`], an [`Ask::Take`] or an [`Ask::Overdraw`] of a bucket of its own.
     ///
     /// [`Store`]: super::contract::Store
     pub fn group(&mut self, first: usize) {

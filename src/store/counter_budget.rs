@@ -133,19 +133,20 @@ impl CounterBudget {
         self.is_counted.store(true, Release);
     }
 
-    /// The policy's answer to an ask about a counter that does not exist; `None` where there is room for it, or nothing
-    /// is asked of it.
+    /// The policy's answer to an ask about a counter that does not exist; `None` where there is room for it, or the entry
+    /// makes none.
     pub fn refusal(&self, entry: &Entry) -> Option<Result<Outcome, StoreError>> {
-        if !self.is_full() || entry.action == Action::Forget {
+        if !self.is_full() || entry.action.gives_back() {
             return None;
         }
         Some(self.refuse(entry))
     }
 
-    /// The policy's answer.
+    /// The policy's answer; an error where no policy may answer.
     pub fn refuse(&self, entry: &Entry) -> Result<Outcome, StoreError> {
         self.refused.fetch_add(1, Relaxed);
         match self.when_full {
+            _ if entry.action.is_settlement() => Err(self.error.clone()),
             WhenFull::Error => Err(self.error.clone()),
             WhenFull::Deny => Ok(entry.denied()),
             WhenFull::Allow => Ok(entry.uncounted()),

@@ -3,7 +3,7 @@
 //! A fixed window with nothing left stays so until it ends, for every client whose limit is no larger one. That end is
 //! reckoned from the time before the store was asked, so it comes a little early here: the cache never answers for a window
 //! that may be over, and as it never grants a credit it cannot let too many through. A bucket that is forgotten through this
-//! server is asked about anew at once. One that another server or a person at the distant store forgets, or whose limit is
+//! server, or given back to, is asked about anew at once. What has happened already is always the store's to count. One that another server or a person at the distant store forgets, or whose limit is
 //! raised there, may be denied here for a second: what was learned is believed no longer than that.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::algorithm::{Limit, Outcome, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::metrics::Metric;
 
-/// Windows that are remembered unless the operator says otherwise: 40 bytes each.
+/// Windows that are remembered unless the operator says otherwise: 48 bytes each.
 pub const DEFAULT_DENIAL_CACHE: usize = 100_000;
 
 /// How long it is believed that a window has nothing left.
@@ -32,16 +32,16 @@ const BELIEVED_NS: u64 = NANOS_PER_SECOND;
 pub struct DenialCache<S> {
     inner: S,
     denials: Denials,
-    /// Batches with an [`Action::Forget`] that are over. What was asked before one of them and answered after it may be
+    /// Batches that are over in which something was forgotten or given back. What was asked before one of them and answered after it may be
     /// outdated, and is not remembered.
-    forgets: AtomicU64,
+    returns: AtomicU64,
     answered: AtomicU64,
 }
 
 impl<S: Store> DenialCache<S> {
     /// Remembers up to `entries` windows, rounded up to a multiple of eight; 0 switches it off.
     pub fn new(inner: S, entries: usize) -> Self {
-        Self { inner, denials: Denials::new(entries), forgets: AtomicU64::new(0), answered: AtomicU64::new(0) }
+        Self { inner, denials: Denials::new(entries), returns: AtomicU64::new(0), answered: AtomicU64::new(0) }
     }
 
     pub fn inner(&self) -> &S {
@@ -53,8 +53,8 @@ impl<S: Store> DenialCache<S> {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// Answers what is known; returns the indexes of the other entries. In order, so that a caller who forgets a bucket and
-    /// asks it again in one batch asks the store.
+    /// Answers what is known; returns the indexes of the other entries. In order, so that a caller who forgets a bucket, or gives
+    /// back, and asks it again in one batch asks the store.
     fn answer_known(&self, batch: &mut Batch) -> Vec<usize> {
         let now = batch.now();
         let mut unknown = Vec::new();
@@ -78,7 +78,7 @@ impl<S: Store> DenialCache<S> {
     fn known_unit(&self, unit: Unit<'_>, now: Timestamp) -> Option<Vec<Outcome>> {
         if let [entry] = unit.entries {
             let key = unit.key(entry);
-            if entry.action == Action::Forget {
+            if entry.action.gives_back() {
                 self.denials.forget(key);
             }
             return self.known(key, entry, now).map(|outcome| vec![outcome]);
@@ -93,34 +93,34 @@ impl<S: Store> DenialCache<S> {
     /// answered: what is remembered goes by the server's clock.
     fn known(&self, key: &[u8], entry: &Entry, now: Timestamp) -> Option<Outcome> {
         let (Limit::FixedWindow(limit), Action::Ask(ask)) = (entry.limit, entry.action) else { return None };
-        if entry.at != now {
+        if entry.at != now || entry.action.is_settlement() {
             return None;
         }
-        let UsedUp { until, learned, credits } = self.denials.used_up(key, now)?;
+        let UsedUp { until, learned, credits, owed } = self.denials.used_up(key, now)?;
         // It was learned later, or ends later than a window lasts: the server's clock was set back since.
         let is_set_back = now < learned || until.since(now) > limit.window_ns.get();
         if is_set_back || now.since(learned) >= BELIEVED_NS || limit.credits.get() > credits {
             return None;
         }
-        let window = State::FixedWindow(limit.used_up(until));
+        let window = State::FixedWindow(limit.used_up(until, owed));
         Some(entry.limit.decide(Some(&window), ask, now).outcome)
     }
 
-    /// Remembers which windows the store's answers show to be used up, and forgets what was forgotten.
-    fn learn(&self, batch: &Batch, forgets_before: u64) {
-        let is_forgotten = |entry: &Entry| entry.action == Action::Forget;
-        if !batch.answers().any(|(_, entry, _)| is_forgotten(entry)) {
+    /// Remembers which windows the store's answers show to be used up, and forgets where something was given back.
+    fn learn(&self, batch: &Batch, returns_before: u64) {
+        let gives_back = |entry: &Entry| entry.action.gives_back();
+        if !batch.answers().any(|(_, entry, _)| gives_back(entry)) {
             for (key, entry, outcome) in batch.answers() {
                 if let Some(used_up) = used_up(entry, outcome, batch.now()) {
-                    let is_stale = || self.forgets.load(Ordering::SeqCst) != forgets_before;
+                    let is_stale = || self.returns.load(Ordering::SeqCst) != returns_before;
                     self.denials.remember(key, used_up, is_stale);
                 }
             }
             return;
         }
         // Counted before the places are cleared: a denial remembered meanwhile either sees the count or is cleared.
-        self.forgets.fetch_add(1, Ordering::SeqCst);
-        for (key, ..) in batch.answers().filter(|(_, entry, _)| is_forgotten(entry)) {
+        self.returns.fetch_add(1, Ordering::SeqCst);
+        for (key, ..) in batch.answers().filter(|(_, entry, _)| gives_back(entry)) {
             self.denials.forget(key);
         }
     }
@@ -130,7 +130,8 @@ impl<S: Store> DenialCache<S> {
 fn used_up(entry: &Entry, outcome: &Result<Outcome, StoreError>, now: Timestamp) -> Option<UsedUp> {
     let (Ok(outcome), Limit::FixedWindow(limit)) = (outcome, entry.limit) else { return None };
     let is_used_up = outcome.left == 0 && outcome.reset_ns > 0 && entry.at == now;
-    let used_up = UsedUp { until: now.plus(outcome.reset_ns), learned: now, credits: limit.credits.get() };
+    let (until, credits) = (now.plus(outcome.reset_ns), limit.credits.get());
+    let used_up = UsedUp { until, learned: now, credits, owed: outcome.owed };
     is_used_up.then_some(used_up)
 }
 
@@ -139,15 +140,15 @@ impl<S: Store> Store for DenialCache<S> {
         if self.denials.is_off() {
             return self.inner.apply(batch).await;
         }
-        let forgets = self.forgets.load(Ordering::SeqCst);
+        let returns = self.returns.load(Ordering::SeqCst);
         let unknown = self.answer_known(batch);
         if unknown.len() == batch.len() {
             self.inner.apply(batch).await;
-            self.learn(batch, forgets);
+            self.learn(batch, returns);
         } else if !unknown.is_empty() {
             let mut rest = batch.part(&unknown);
             self.inner.apply(&mut rest).await;
-            self.learn(&rest, forgets);
+            self.learn(&rest, returns);
             batch.adopt(rest, &unknown);
         }
     }

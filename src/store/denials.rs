@@ -22,6 +22,8 @@ pub struct UsedUp {
     pub learned: Timestamp,
     /// The credits of the limit by which nothing is left; a larger one may grant more.
     pub credits: u64,
+    /// Credits below 0.
+    pub owed: u64,
 }
 
 /// One bucket's window. A place whose window has ended is free.
@@ -110,7 +112,7 @@ mod tests {
     }
 
     fn until(seconds: u64) -> UsedUp {
-        UsedUp { until: at(seconds), learned: at(0), credits: 5 }
+        UsedUp { until: at(seconds), learned: at(0), credits: 5, owed: 0 }
     }
 
     fn known(denials: &Denials, key: &[u8], seconds: u64) -> Option<Timestamp> {

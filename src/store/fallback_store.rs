@@ -179,10 +179,11 @@ fn log_refusal(error: &StoreError) {
     REFUSED.say(|more| tracing::warn!(error = %Escaped::error(&error), more, "the store refused an action"));
 }
 
-/// The indexes of the asks that failed with such an error.
+/// The indexes of the asks that failed with such an error, and that a policy may answer.
 fn failed_asks(batch: &Batch, is_such: fn(&StoreError) -> bool) -> Vec<usize> {
     let failed = |(_, entry, outcome): (&[u8], &Entry, &Result<_, StoreError>)| {
-        entry.action != Action::Forget && outcome.as_ref().is_err_and(is_such)
+        let is_policy_s = entry.action != Action::Forget && !entry.action.is_settlement();
+        is_policy_s && outcome.as_ref().is_err_and(is_such)
     };
     batch.answers().enumerate().filter(|(_, answer)| failed(*answer)).map(|(index, _)| index).collect()
 }

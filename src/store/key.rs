@@ -34,10 +34,15 @@ pub enum Space {
     /// Counters with a name, in a Redis Cluster: as those of rules.
     NamedInSlotOfActor = 18,
     NamedInSlotOfFirstField = 19,
+    /// A fixed window with debt, in Redis, never on disk. Those of [`Space::Rule`] have the original's names there, and what
+    /// the original takes for one must not be below 0 as a rule.
+    Debt = 20,
+    DebtInSlotOfActor = 21,
+    DebtInSlotOfFirstField = 22,
 }
 
 impl Space {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 11] = [
         Self::Rule,
         Self::TokenBucket,
         Self::Throttle,
@@ -46,6 +51,9 @@ impl Space {
         Self::SlotOfFirstField,
         Self::NamedInSlotOfActor,
         Self::NamedInSlotOfFirstField,
+        Self::Debt,
+        Self::DebtInSlotOfActor,
+        Self::DebtInSlotOfFirstField,
     ];
 
     fn is_named(self) -> bool {
@@ -188,9 +196,13 @@ impl Decoded<'_> {
     /// What decides about the bucket's slot in a Redis Cluster, where it shares one with others: a value of its actor.
     pub fn slot(&self) -> Option<Cow<'_, [u8]>> {
         match self.space {
-            Space::SlotOfActor | Space::NamedInSlotOfActor => Some(Cow::Borrowed(self.actor)),
-            Space::SlotOfFirstField | Space::NamedInSlotOfFirstField => Some(first_value(self.actor)),
-            Space::Rule | Space::TokenBucket | Space::Throttle | Space::Named => None,
+            Space::SlotOfActor | Space::NamedInSlotOfActor | Space::DebtInSlotOfActor => {
+                Some(Cow::Borrowed(self.actor))
+            }
+            Space::SlotOfFirstField | Space::NamedInSlotOfFirstField | Space::DebtInSlotOfFirstField => {
+                Some(first_value(self.actor))
+            }
+            Space::Rule | Space::TokenBucket | Space::Throttle | Space::Named | Space::Debt => None,
         }
     }
 }

@@ -10,13 +10,19 @@ use super::{PATIENCE, http};
 
 /// An application that answers every request with 200 and `app`. Ends with the test process.
 pub fn application() -> SocketAddr {
+    application_with("")
+}
+
+/// Likewise, with more headers, each ending in `\r\n`.
+pub fn application_with(headers: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let mut request = [0; 4096];
             let _ = stream.read(&mut request);
-            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\nconnection: close\r\n\r\napp");
+            let head = format!("HTTP/1.1 200 OK\r\n{headers}content-length: 3\r\nconnection: close\r\n\r\n");
+            let _ = stream.write_all(&[head.as_bytes(), b"app"].concat());
         }
     });
     address
@@ -61,6 +67,10 @@ impl Gateway {
     /// With what a client says about itself and its request to get around its limits.
     pub fn post_lying(&self, path: &str) -> http::Response {
         self.post_with(b"\r\nx-forwarded-for: 6.6.6.6\r\nx-original-uri: /elsewhere\r\nx-original-method: GET", path)
+    }
+
+    pub fn post_as(&self, user: &str, path: &str) -> http::Response {
+        self.post_with(format!("\r\nx-user: {user}").as_bytes(), path)
     }
 
     /// With an `x-user` that is no UTF-8.

@@ -3,6 +3,7 @@
 pub mod certificates;
 pub mod dropped;
 pub mod gateway;
+pub mod grpc;
 pub mod http;
 pub mod log;
 pub mod metrics;

@@ -1,6 +1,7 @@
 //! What the algorithms promise, as properties: those of all in `promises.rs`, and each against a plain model of its own.
 
 mod calendar_window;
+mod debt;
 mod fixed_window;
 mod leaky_bucket;
 mod promises;
@@ -92,6 +93,9 @@ fn ask() -> impl Strategy<Value = Ask> {
     prop_oneof![
         (0..15u64).prop_map(|cost| Ask::Look { cost }),
         (0..15u64).prop_map(|cost| Ask::Take { cost }),
+        (0..15u64).prop_map(|cost| Ask::Overdraw { cost }),
+        (0..15u64).prop_map(|cost| Ask::Charge { cost }),
+        (0..15u64).prop_map(|cost| Ask::Refund { cost }),
         (0..15u64, any::<bool>()).prop_map(|(cost, strict)| Ask::Drain { cost, strict }),
         (0..15u64, any::<bool>()).prop_map(|(cost, strict)| Ask::Replay { cost, strict }),
     ]

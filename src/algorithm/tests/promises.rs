@@ -65,7 +65,8 @@ proptest! {
         let outcome = bucket.ask(ask, at);
         let wanted = match ask {
             Ask::Look { cost } | Ask::Take { cost } => cost,
-            Ask::Drain { .. } | Ask::Replay { .. } => 1,
+            Ask::Overdraw { .. } | Ask::Charge { .. } | Ask::Drain { .. } | Ask::Replay { .. } => 1,
+            Ask::Refund { .. } => 0,
         };
         prop_assert_eq!(outcome.retry_ns.is_some(), !outcome.allowed && wanted <= limit.capacity());
         if let Some(retry_ns) = outcome.retry_ns {
@@ -202,7 +203,7 @@ proptest! {
     #[test]
     fn no_numbers_and_no_times_overflow(
         limit in any_limit(),
-        asks in prop::collection::vec((any_number(), any_number(), 0..6u8), 1..30),
+        asks in prop::collection::vec((any_number(), any_number(), 0..9u8), 1..30),
     ) {
         let mut bucket = Bucket::new(limit);
         for (at, cost, kind) in asks {
@@ -210,11 +211,16 @@ proptest! {
                 0 => Ask::Look { cost },
                 1 => Ask::Take { cost },
                 2 | 3 => Ask::Drain { cost, strict: kind == 3 },
-                _ => Ask::Replay { cost, strict: kind == 5 },
+                4 | 5 => Ask::Replay { cost, strict: kind == 5 },
+                6 => Ask::Overdraw { cost },
+                7 => Ask::Charge { cost },
+                _ => Ask::Refund { cost },
             };
             let outcome = bucket.ask(ask, at);
             prop_assert!(outcome.before <= limit.capacity());
-            prop_assert!(outcome.left <= outcome.before);
+            let most = if kind == 8 { limit.capacity() } else { outcome.before };
+            prop_assert!(outcome.left <= most);
+            prop_assert!(outcome.owed == 0 || outcome.left == 0);
             if let Some(state) = &bucket.state {
                 limit.lifetime_ns(state, Timestamp::from_nanos(at));
             }

@@ -38,7 +38,7 @@ impl RulesFile {
 
     fn read(&self) -> Result<Loaded, Report> {
         match self.names {
-            CounterNames::Usual => config::load(self.path()),
+            CounterNames::Usual | CounterNames::InRedis => config::load(self.path()),
             CounterNames::InSlots => config::load_for_redis_cluster(self.path()),
         }
     }
@@ -94,7 +94,8 @@ impl RulesFile {
         };
         limiter.replace_policy(self.put_in_force(rules, limiter.metrics(), limiter.now()));
         let Some(now) = limiter.policy() else { return };
-        log_changes(&file, &diff(before.rules().rules(), now.rules().rules()));
+        let differences = diff(before.rules().rules(), now.rules().rules(), |rule| self.names.are_apart(rule));
+        log_changes(&file, &differences);
         let orphaned = limiter.orphaned_limits();
         if orphaned > 0 {
             tracing::warn!(

@@ -255,7 +255,8 @@ impl StoreChoice {
     pub fn counter_names(&self) -> CounterNames {
         match self {
             Self::Redis { options, .. } if options.are_of_a_cluster() => CounterNames::InSlots,
-            Self::Redis { .. } | Self::Memory { .. } | Self::Rocksdb { .. } => CounterNames::Usual,
+            Self::Redis { .. } => CounterNames::InRedis,
+            Self::Memory { .. } | Self::Rocksdb { .. } => CounterNames::Usual,
         }
     }
 

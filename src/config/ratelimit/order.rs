@@ -11,7 +11,7 @@ use super::entry::{Asks, Entry, Limit, is_counted, unlimited};
 use super::judge::Domain;
 use crate::config::problem::{Place, Problems};
 use crate::rules::operation::DOMAIN;
-use crate::rules::{MatchPolicy, Pattern, Quota, Rule, Settings};
+use crate::rules::{MatchPolicy, Overrun, Pattern, Quota, Rule, Settings};
 
 const GUARD: &str = "no limit here, whatever the rules below say";
 
@@ -183,6 +183,7 @@ fn rule(operation: Vec<(String, Pattern)>, settings: Settings, line: usize) -> R
         quota: settings.quota().unwrap_or(Quota::Never),
         actor_fields: Vec::new(),
         cost_field: None,
+        overrun: Overrun::Refuse,
         counter: None,
         match_policy: MatchPolicy::Stop,
         label: None,

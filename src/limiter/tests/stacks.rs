@@ -38,7 +38,7 @@ label = free
 
 [key=*]
 creditLimit = 100
-window = day
+resetSeconds = 86400
 actorField = key
 costField = tokens
 label = daily
@@ -221,7 +221,7 @@ fn limits_that_clients_bring_are_taken_together_too() {
         let mut requests = Requests::default();
         limiter.begin(&mut requests);
         requests.begin_together();
-        requests.push_limited(&operation("own=1"), limit, own);
+        requests.push_limited(&operation("own=1"), limit, Intent::Hit, own);
         requests.push(&operation(key), Intent::Hit);
         requests.end_together();
         run(limiter.apply(&mut requests));
@@ -252,4 +252,26 @@ fn hits_on_one_named_counter_that_are_taken_together_are_judged_by_the_lowest_li
     assert_eq!(hits([4, 2]), [(false, 5), (false, 5)]);
     assert_eq!(hits([3, 2]), [(true, 0), (true, 0)]);
     assert_eq!(hit(&limiter, "plan=pro user=a"), Ok((true, 4)));
+}
+
+#[test]
+fn hits_with_debt_that_are_taken_together_count_in_full_while_anything_is_left() {
+    let rule = |api: &str, overrun: &str| {
+        format!(
+            "[api={api} user=*]\ncreditLimit = 5\nresetSeconds = 60\nactorField = user\ncounter = usage\n{overrun}\n\n"
+        )
+    };
+    let rules = [rule("chat", "overrun = debt"), rule("mail", ""), "[default]\ncreditLimit = 0\n".into()].concat();
+    let hits = |limiter: &Limiter, hits: &[(&str, u64)]| {
+        let hits: Vec<_> = hits.iter().map(|(pairs, cost)| (*pairs, Some(*cost))).collect();
+        let requests = together(limiter, &hits);
+        let verdicts = (0..hits.len()).map(|index| requests.verdict(index).unwrap());
+        verdicts.map(|verdict| (verdict.allowed, verdict.balance())).collect::<Vec<_>>()
+    };
+    let limiter = limiter_of(&rules);
+    assert_eq!(hits(&limiter, &[("api=chat user=a", 3), ("api=chat user=a", 4)]), [(true, -2); 2]);
+    assert_eq!(hits(&limiter, &[("api=chat user=a", 1), ("api=chat user=b", 1)]), [(false, -2), (true, 5)]);
+    // One without debt is on the same counter: it decides.
+    assert_eq!(hits(&limiter, &[("api=chat user=b", 3), ("api=mail user=b", 3)]), [(false, 5); 2]);
+    assert_eq!(hits(&limiter, &[("api=mail user=b", 3), ("api=chat user=b", 2)]), [(true, 0); 2]);
 }

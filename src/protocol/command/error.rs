@@ -17,7 +17,9 @@ pub enum CommandError {
     WrongArity { name: String },
     #[error("ERR expected key=value, got '{argument}'")]
     NotAPair { argument: String },
-    #[error("ERR COST comes once, after all pairs, and is followed by a number; only DIVVY.HIT and DIVVY.PEEK take it")]
+    #[error(
+        "ERR COST comes once, after all pairs, and is followed by a number; only DIVVY.HIT, PEEK, CHARGE and REFUND take it"
+    )]
     MisplacedCost,
     #[error("ERR COST is '{argument}', but must be a whole number from 0 to {}", i64::MAX)]
     NotACost { argument: String },

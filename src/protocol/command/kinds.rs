@@ -14,6 +14,10 @@ pub enum Command<'a> {
     Hit(Priced<'a>),
     /// `DIVVY.PEEK key=value… [COST n]`: what a hit would be answered.
     Peek(Priced<'a>),
+    /// `DIVVY.CHARGE key=value… [COST n]`: count what was used already.
+    Charge(Priced<'a>),
+    /// `DIVVY.REFUND key=value… [COST n]`: give back.
+    Refund(Priced<'a>),
     /// `DIVVY.RESET key=value…`: forget the counters that a hit would take from.
     Forget(Pairs<'a>),
     /// `DIVVY.EXPLAIN key=value…`: which rules match.
@@ -163,6 +167,8 @@ impl Command<'_> {
             | Self::ResetConnection => true,
             Self::Hit(_)
             | Self::Peek(_)
+            | Self::Charge(_)
+            | Self::Refund(_)
             | Self::Forget(_)
             | Self::Explain(_)
             | Self::Tokens(_)
@@ -207,6 +213,8 @@ impl Command<'_> {
         match self {
             Self::Hit(Priced { pairs, .. })
             | Self::Peek(Priced { pairs, .. })
+            | Self::Charge(Priced { pairs, .. })
+            | Self::Refund(Priced { pairs, .. })
             | Self::Forget(pairs)
             | Self::Explain(pairs) => pairs.check_count(max_pairs),
             Self::Counters(ask) | Self::ForgetCounters(ask) => match ask.rule {

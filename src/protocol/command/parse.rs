@@ -17,6 +17,14 @@ pub(super) fn peek(arguments: Arguments<'_>) -> Parsed<'_> {
     Priced::read(arguments).map(Command::Peek)
 }
 
+pub(super) fn charge(arguments: Arguments<'_>) -> Parsed<'_> {
+    Priced::read(arguments).map(Command::Charge)
+}
+
+pub(super) fn refund(arguments: Arguments<'_>) -> Parsed<'_> {
+    Priced::read(arguments).map(Command::Refund)
+}
+
 pub(super) fn forget(arguments: Arguments<'_>) -> Parsed<'_> {
     Ok(Command::Forget(Pairs(arguments)))
 }

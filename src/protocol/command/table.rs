@@ -118,6 +118,26 @@ pub static COMMANDS: &[Spec] = &[
         ..Spec::USUAL
     },
     Spec {
+        name: "divvy.charge",
+        arity: -1,
+        flags: &["write", "denyoom", "fast"],
+        group: "divvy",
+        summary: "Counts what an operation has used already, n credits with COST n, whatever is left. Returns the balance, \
+                  below 0 where more was used than there is, and the seconds until there is more.",
+        parse: parse::charge,
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "divvy.refund",
+        arity: -1,
+        flags: &["write", "fast"],
+        group: "divvy",
+        summary: "Gives back what an operation took, n credits with COST n, at most all of it. Returns the balance, and the \
+                  seconds until there is more.",
+        parse: parse::refund,
+        ..Spec::USUAL
+    },
+    Spec {
         name: "divvy.reset",
         arity: -1,
         flags: &["write", "fast"],

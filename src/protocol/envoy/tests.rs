@@ -28,7 +28,7 @@ fn a_descriptor_s_entries_and_the_domain_are_the_operation() {
     let (operation, ask) = read(&asked).unwrap();
     let pairs: Vec<_> = operation.iter().collect();
     assert_eq!(pairs, [("path", "/b"), ("domain", "edge")]);
-    assert_eq!(ask, DescriptorAsk { cost: None, limit: None });
+    assert_eq!(ask, DescriptorAsk { cost: None, has_own_cost: false, gives_back: false, limit: None });
 }
 
 #[test]
@@ -52,6 +52,19 @@ fn the_descriptor_s_addend_wins_over_the_request_s_and_only_there_is_0_a_cost() 
 }
 
 #[test]
+fn a_descriptor_tells_whether_it_brings_its_own_cost_and_whether_it_gives_back() {
+    let told = |hits_addend, is_negative_hits| {
+        let descriptor = RateLimitDescriptor { hits_addend, is_negative_hits, ..descriptor(&[("a", "b")]) };
+        let ask = read(&request(5, descriptor)).unwrap().1;
+        (ask.has_own_cost, ask.gives_back)
+    };
+    assert_eq!(
+        [told(None, false), told(Some(0), false), told(None, true)],
+        [(false, false), (true, false), (false, true)]
+    );
+}
+
+#[test]
 fn a_limit_that_envoy_brings_along_is_a_fixed_window() {
     let with = |requests_per_unit, unit: RateLimitUnit| {
         let limit = Some(RateLimitOverride { requests_per_unit, unit: unit.into() });
@@ -70,8 +83,6 @@ fn what_cannot_be_understood_is_named() {
     assert_eq!(refused(descriptor(&[("a", ""), ("", "b")])), InvalidRequest::NoKey { descriptor: 0, entry: 1 });
     let many = [("a", ""), ("b", ""), ("c", ""), ("d", "")];
     assert_eq!(refused(descriptor(&many)), InvalidRequest::TooManyEntries { descriptor: 0, entries: 4, max: 3 });
-    let negative = RateLimitDescriptor { is_negative_hits: true, ..descriptor(&[("a", "b")]) };
-    assert_eq!(refused(negative), InvalidRequest::NegativeHits { descriptor: 0 });
 
     let mut empty = request(0, descriptor(&[("a", "b")]));
     assert_eq!(check(&empty), Ok(()));

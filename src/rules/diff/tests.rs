@@ -12,16 +12,16 @@ fn limited(header: &str, credits: u64) -> Rule {
 }
 
 fn shown(old: &[Rule], new: &[Rule]) -> Vec<String> {
-    diff(old, new).iter().map(Change::to_string).collect()
+    diff(old, new, |_| ()).iter().map(Change::to_string).collect()
 }
 
 #[test]
 fn the_same_rules_do_not_differ() {
     let rules = [limited("a=1 b=2", 5), canary("a=1"), rule("")];
-    assert!(diff(&rules, &rules).is_empty());
+    assert!(diff(&rules, &rules, |_| ()).is_empty());
     // Nor does the order of pairs, or where in the file a rule is.
     let same = [Rule { line: 9, ..limited("b=2 a=1", 5) }, canary("a=1"), rule("")];
-    assert!(diff(&rules, &same).is_empty());
+    assert!(diff(&rules, &same, |_| ()).is_empty());
 }
 
 #[test]
@@ -119,14 +119,15 @@ fn a_trial_that_is_over() {
 fn only_what_left_its_place_has_moved() {
     let old: Vec<_> = ["a=1", "a=2", "a=3", "a=4", ""].map(rule).into();
     let new: Vec<_> = ["a=4", "a=1", "b=1", "a=2", "a=3", ""].map(rule).into();
-    let moved: Vec<_> = diff(&old, &new).into_iter().filter(|change| matches!(change, Change::Moved(_))).collect();
+    let moved: Vec<_> =
+        diff(&old, &new, |_| ()).into_iter().filter(|change| matches!(change, Change::Moved(_))).collect();
     assert_eq!(moved, [Change::Moved(&new[0])]);
 }
 
 proptest! {
     #[test]
     fn every_rule_is_accounted_for(old in rules_strategy(20), new in rules_strategy(20)) {
-        let changes = diff(&old, &new);
+        let changes = diff(&old, &new, |_| ());
         let count = |kind: fn(&Change) -> bool| changes.iter().filter(|change| kind(change)).count();
         let (added, removed) = (count(|c| matches!(c, Change::Added { .. })), count(|c| matches!(c, Change::Removed(_))));
         prop_assert_eq!(old.len() + added, new.len() + removed);
@@ -145,7 +146,7 @@ proptest! {
     fn in_another_order_the_same_rules_only_move(
         (old, new) in rules_strategy(12).prop_flat_map(|rules| (Just(rules.clone()), Just(rules).prop_shuffle()))
     ) {
-        let changes = diff(&old, &new);
+        let changes = diff(&old, &new, |_| ());
         let expected = |change: &Change| match change {
             Change::Moved(_) => true,
             // Of several rules with one operation, a canary may have become the stop rule.

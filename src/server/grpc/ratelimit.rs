@@ -1,4 +1,5 @@
-//! `ShouldRateLimit`: a descriptor is a hit.
+//! `ShouldRateLimit`: a descriptor is a hit, or gives back. To a rule with debt, one that brings a cost of its own tells what
+//! was used already: Envoy sends such descriptors at the end of a stream.
 
 use std::sync::Arc;
 
@@ -121,9 +122,14 @@ impl RateLimits {
         brought.clear();
         for (index, descriptor) in asked.descriptors.iter().enumerate() {
             let ask = envoy::read_descriptor(asked, index, descriptor, self.max_pairs, operation)?;
+            let intent = match (ask.gives_back, ask.has_own_cost) {
+                (true, _) => Intent::Refund,
+                (false, true) => Intent::HitOrCharge,
+                (false, false) => Intent::Hit,
+            };
             match ask.limit {
-                Some(limit) => requests.push_limited(operation, limit, ask.cost.unwrap_or(1)),
-                None => requests.push_at_cost(operation, Intent::Hit, ask.cost),
+                Some(limit) => requests.push_limited(operation, limit, intent, ask.cost.unwrap_or(1)),
+                None => requests.push_at_cost(operation, intent, ask.cost),
             }
             brought.push(ask.limit);
         }
@@ -183,7 +189,7 @@ fn duration(nanos: u64) -> prost_types::Duration {
 fn refuse(refusal: Refusal) -> Status {
     let message = told::refusal(&refusal);
     match refusal {
-        Refusal::NoRules | Refusal::TooManyRules => Status::failed_precondition(message),
+        Refusal::NoRules | Refusal::TooManyRules | Refusal::CannotCharge { .. } => Status::failed_precondition(message),
         Refusal::Cost(_) | Refusal::Store(StoreError::Impossible(_)) => Status::invalid_argument(message),
         Refusal::Store(_) => Status::unavailable(message),
     }

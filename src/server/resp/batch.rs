@@ -39,6 +39,8 @@ struct Owed {
 enum Reply {
     /// The verdict on the next request.
     Verdict,
+    /// What is left now, below 0 where more was used, and when there is more.
+    Balance,
     /// How many counters were forgotten.
     Forgotten,
     /// The tokens that were there before.
@@ -99,6 +101,8 @@ impl Batch {
         let reply = match command {
             Command::Hit(asked) => self.push_operation(asked.pairs, Intent::Hit, asked.cost, max_pairs)?,
             Command::Peek(asked) => self.push_operation(asked.pairs, Intent::Peek, asked.cost, max_pairs)?,
+            Command::Charge(asked) => self.push_operation(asked.pairs, Intent::Charge, asked.cost, max_pairs)?,
+            Command::Refund(asked) => self.push_operation(asked.pairs, Intent::Refund, asked.cost, max_pairs)?,
             Command::Forget(pairs) => self.push_operation(pairs, Intent::Forget, None, max_pairs)?,
             Command::Tokens(asked) => self.push_bucket(asked, Space::TokenBucket, Reply::Tokens),
             Command::Session(asked) => self.push_bucket(asked, Space::TokenBucket, Reply::Session),
@@ -127,7 +131,11 @@ impl Batch {
     ) -> Result<Reply, CommandError> {
         pairs.read_into(&mut self.operation, max_pairs)?;
         self.requests.push_at_cost(&self.operation, intent, cost);
-        Ok(if intent == Intent::Forget { Reply::Forgotten } else { Reply::Verdict })
+        Ok(match intent {
+            Intent::Hit | Intent::HitOrCharge | Intent::Peek => Reply::Verdict,
+            Intent::Charge | Intent::Refund => Reply::Balance,
+            Intent::Forget => Reply::Forgotten,
+        })
     }
 
     fn push_bucket(&mut self, asked: BucketAsk, space: Space, reply: Reply) -> Reply {
@@ -176,6 +184,12 @@ fn write_reply(requests: &Requests, index: usize, reply: &Reply, writer: &mut Re
         Reply::Verdict => {
             let verdict = requests.verdict(index)?;
             writer.verdict(verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
+        }
+        Reply::Balance => {
+            let verdict = requests.verdict(index)?;
+            writer.array(2);
+            writer.integer(verdict.balance());
+            writer.unsigned(ceil_seconds(verdict.reset_ns));
         }
         Reply::Forgotten => writer.unsigned(requests.forgotten(index)? as u64),
         Reply::Tokens => writer.unsigned(requests.outcome(index)?.before),

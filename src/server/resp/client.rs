@@ -97,6 +97,8 @@ impl Client {
             }
             Command::Hit(_)
             | Command::Peek(_)
+            | Command::Charge(_)
+            | Command::Refund(_)
             | Command::Forget(_)
             | Command::Explain(_)
             | Command::Tokens(_)

@@ -8,6 +8,8 @@ pub fn kind(command: &Result<Command, CommandError>) -> RequestKind {
     match command {
         Command::Hit(_) => RequestKind::Hit,
         Command::Peek(_) => RequestKind::Peek,
+        Command::Charge(_) => RequestKind::Charge,
+        Command::Refund(_) => RequestKind::Refund,
         Command::Forget(_) => RequestKind::Reset,
         Command::Explain(_) => RequestKind::Explain,
         Command::Rules => RequestKind::Rules,

@@ -44,6 +44,28 @@ fn a_used_up_window_is_denied_from_memory_for_a_second_and_no_longer_than_it_las
 }
 
 #[test]
+fn a_refund_is_asked_about_anew_and_charges_are_never_answered_from_memory() {
+    let cache = cache(8);
+    let limit = window(2, 60);
+    let ask = |ask| {
+        let before = cache.inner().asked.load(Relaxed);
+        let outcome = outcomes(&cache, at(0), &[("a", limit, Action::Ask(ask))]).remove(0).unwrap();
+        let answer = (outcome.allowed, outcome.left, outcome.owed);
+        (answer, cache.inner().asked.load(Relaxed) != before)
+    };
+    assert_eq!(ask(Ask::Overdraw { cost: 5 }), ((true, 0, 3), true));
+    assert_eq!(ask(Ask::Overdraw { cost: 1 }), ((false, 0, 3), false), "what is owed is known, too");
+    assert_eq!(ask(Ask::Charge { cost: 2 }), ((false, 0, 5), true));
+    assert_eq!(ask(Ask::Look { cost: 1 }), ((false, 0, 5), false));
+    assert_eq!(ask(Ask::Refund { cost: 6 }), ((true, 1, 0), true));
+    assert_eq!(ask(Ask::Take { cost: 1 }), ((true, 0, 0), true));
+    // In one batch.
+    let take = Action::Ask(Ask::Take { cost: 1 });
+    let both = outcomes(&cache, at(0), &[("a", limit, Action::Ask(Ask::Refund { cost: 1 })), ("a", limit, take)]);
+    assert!(both.into_iter().all(|outcome| outcome.unwrap().allowed));
+}
+
+#[test]
 fn a_denial_under_one_limit_is_none_under_a_larger_one() {
     let cache = cache(8);
     let (small, large) = (window(2, 60), window(3, 60).counting(window(2, 60).tally()));
@@ -110,13 +132,13 @@ fn what_was_asked_before_a_bucket_was_forgotten_is_not_remembered_after() {
     let limit = window(1, 60);
     hit(&cache, 0, "a");
     hit(&cache, 0, "a");
-    let forgets_before = cache.forgets.load(Ordering::SeqCst);
+    let returns_before = cache.returns.load(Ordering::SeqCst);
     let mut late = Batch::default();
     late.begin(at(0));
     late.push(window(2, 60), TAKE, at(0), |out| out.push(b'a'));
     wait(cache.inner().apply(&mut late));
     outcomes(&cache, at(1), &[("a", window(2, 60), Action::Forget), ("b", limit, LOOK)]);
-    cache.learn(&late, forgets_before);
+    cache.learn(&late, returns_before);
     assert_eq!(hit(&cache, 1, "a"), ((true, 1, 60), true));
 }
 
@@ -133,7 +155,7 @@ async fn a_forget_whose_client_is_gone_reaches_the_memory_all_the_same() {
         batch.push(limit, action, at(0), |out| out.push(b'a'));
         batch
     };
-    let forgets_before = cache.forgets.load(Ordering::SeqCst);
+    let returns_before = cache.returns.load(Ordering::SeqCst);
     let mut late = batch_of(TAKE);
     cache.inner().apply(&mut late).await;
 
@@ -144,13 +166,13 @@ async fn a_forget_whose_client_is_gone_reaches_the_memory_all_the_same() {
     drop(forgetting);
     drop(held);
     let forgotten = async {
-        while cache.forgets.load(Ordering::SeqCst) == forgets_before {
+        while cache.returns.load(Ordering::SeqCst) == returns_before {
             tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(std::time::Duration::from_secs(30), forgotten).await.unwrap();
 
-    cache.learn(&late, forgets_before);
+    cache.learn(&late, returns_before);
     let mut hit = batch_of(TAKE);
     store.apply(&mut hit).await;
     assert!(hit.outcome(0).unwrap().allowed, "the store has forgotten the bucket");

@@ -174,6 +174,9 @@ pub(super) fn words(action: Action) -> (&'static str, u64) {
     match action {
         Action::Ask(Ask::Look { cost }) => ("look", cost),
         Action::Ask(Ask::Take { cost }) => ("take", cost),
+        Action::Ask(Ask::Overdraw { cost }) => ("overdraw", cost),
+        Action::Ask(Ask::Charge { cost }) => ("charge", cost),
+        Action::Ask(Ask::Refund { cost }) => ("refund", cost),
         Action::Ask(Ask::Drain { cost, strict: false }) => ("drain", cost),
         Action::Ask(Ask::Drain { cost, strict: true }) => ("strict", cost),
         Action::Ask(Ask::Replay { cost, strict: false }) => ("replay", cost),

@@ -116,20 +116,21 @@ pub(super) fn outcome(reply: &mut Elements<'_>) -> Option<Outcome> {
     read(reply.text()?)
 }
 
-/// Reads `allowed before left reset_ns retry_ns session`, the last two `-` where there is none.
+/// Reads `allowed before balance reset_ns retry_ns session`, the last two `-` where there is none.
 fn read(text: &str) -> Option<Outcome> {
     let mut words = text.split(' ');
-    let mut number = || match words.next()? {
-        "-" => Some(None),
-        word => word.parse().map(Some).ok(),
-    };
+    let (allowed, before, balance) = (words.next()?, words.next()?, words.next()?);
+    let owed = balance.strip_prefix('-');
+    let number = |word: &str| word.parse().ok();
+    let optional = |word| if word == "-" { Some(None) } else { number(word).map(Some) };
     Some(Outcome {
-        allowed: number()?? == 1,
-        before: number()??,
-        left: number()??,
-        reset_ns: number()??,
-        retry_ns: number()?,
-        session: number()?.map(Timestamp::from_nanos),
+        allowed: allowed == "1",
+        before: number(before)?,
+        left: if owed.is_some() { 0 } else { number(balance)? },
+        owed: owed.map_or(Some(0), number)?,
+        reset_ns: number(words.next()?)?,
+        retry_ns: optional(words.next()?)?,
+        session: optional(words.next()?)?.map(Timestamp::from_nanos),
     })
 }
 
@@ -177,6 +178,7 @@ mod tests {
             allowed: true,
             before: 9,
             left: 6,
+            owed: 0,
             reset_ns: 50,
             retry_ns: None,
             session: Some(Timestamp::from_nanos(7)),

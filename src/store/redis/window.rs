@@ -15,7 +15,7 @@ use crate::store::batch::{Action, Batch, Entry};
 type Answer = [i64; 4];
 
 /// What Redis runs for each window of a batch. `KEYS[1]` is the window's name, `ARGV` its credits, its milliseconds, the
-/// number that it begins with, which is its credits unless an actor has a limit of its own, and then an action (`take`, `drain`, `look`, `forget`) and its cost, as often as the batch names the window.
+/// number that it begins with, which is its credits unless an actor has a limit of its own, and then an action (the words of [`words`]) and its cost, as often as the batch names the window.
 ///
 /// A window without an end would deny for ever, so one that lost its time to live (`PERSIST`, a `SET` by hand) gets it
 /// back. Credits are below 2^53, so Lua's numbers hold them exactly; `%.0f` writes them without an exponent.
@@ -52,7 +52,7 @@ fn read(entry: &Entry, &[allowed, before, left, ttl_ms]: &Answer) -> Outcome {
     let allowed = allowed == 1;
     let Action::Ask(ask) = entry.action else { return Outcome { allowed, ..Outcome::default() } };
     let number = |signed: i64| u64::try_from(signed).unwrap_or(0);
-    let (before, left) = (number(before), number(left));
+    let (before, left, owed) = (number(before), number(left), number(left.saturating_neg()));
     let capacity = entry.limit.capacity();
     // In its last millisecond a window has 0 of them to live, but it still counts.
     let until_end_ns = number(ttl_ms).max(1).saturating_mul(NANOS_PER_MILLI);
@@ -60,6 +60,7 @@ fn read(entry: &Entry, &[allowed, before, left, ttl_ms]: &Answer) -> Outcome {
         allowed,
         before,
         left,
+        owed,
         reset_ns: if left >= capacity { 0 } else { until_end_ns },
         retry_ns: (!allowed && ask.wanted() <= capacity).then_some(until_end_ns),
         session: None,
@@ -97,7 +98,7 @@ mod tests {
     #[test]
     fn every_action_on_a_window_gets_its_own_outcome() {
         let outcomes = read(&[Ask::Take { cost: 4 }, Ask::Take { cost: 2 }], &[1, 5, 1, 60_000, 0, 1, 1, 60_000]);
-        let taken = Outcome { allowed: true, before: 5, left: 1, reset_ns: 60 * SECOND, retry_ns: None, session: None };
+        let taken = Outcome { allowed: true, before: 5, left: 1, reset_ns: 60 * SECOND, ..Outcome::default() };
         let denied = Outcome { allowed: false, before: 1, retry_ns: Some(60 * SECOND), ..taken };
         assert_eq!(outcomes.unwrap(), [taken, denied]);
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use super::sync::Mutex;
 use super::sync::atomic::AtomicU8;
-use crate::store::batch::{Action, Entry};
+use crate::store::batch::Entry;
 use crate::store::error::StoreError;
 
 /// What can be done with the database.
@@ -59,7 +59,7 @@ impl Health {
     /// The answer to an entry that would begin a counter while the disk refuses writes. Such counters could not be
     /// written and would fill the memory.
     pub fn refusal(&self, entry: &Entry) -> Option<StoreError> {
-        if entry.action == Action::Forget { None } else { self.fault() }
+        if entry.action.gives_back() { None } else { self.fault() }
     }
 
     /// A write or an fsync failed.

@@ -25,6 +25,8 @@ pub struct Answer<'a> {
     pub limit: u64,
     /// Credits left now.
     pub remaining: u64,
+    /// The same, and below 0 where more was used than there is.
+    balance: i64,
     /// Seconds, rounded up, until more credits, as the rule's algorithm defines it.
     pub reset: u64,
     /// Seconds, rounded up, until the same request would be allowed; none when it is, or never will be.
@@ -69,6 +71,7 @@ impl<'a> Answer<'a> {
             allowed: verdict.allowed,
             limit: capacity,
             remaining: verdict.credit,
+            balance: verdict.balance(),
             reset: ceil_seconds(verdict.reset_ns),
             retry_after: verdict.retry_ns.map(ceil_seconds),
             rule: name(place, rule),
@@ -97,6 +100,8 @@ impl<'a> Answer<'a> {
         write_number(self.limit, out);
         out.extend_from_slice(b",\"remaining\":");
         write_number(self.remaining, out);
+        out.extend_from_slice(b",\"balance\":");
+        write_number(self.balance, out);
         out.extend_from_slice(b",\"reset\":");
         write_number(self.reset, out);
         out.extend_from_slice(b",\"retryAfter\":");
@@ -168,6 +173,7 @@ mod tests {
                 allowed,
                 limit,
                 remaining,
+                balance: remaining as i64,
                 reset,
                 retry_after,
                 rule,

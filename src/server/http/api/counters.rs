@@ -35,6 +35,7 @@ struct Listed {
 struct Counter {
     actor: String,
     remaining: u64,
+    balance: i64,
     /// Seconds, rounded up.
     reset: u64,
 }
@@ -53,6 +54,7 @@ pub async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Pro
     let counters = page.counters.into_iter().map(|counter| Counter {
         actor: counter.actor,
         remaining: counter.credit,
+        balance: counter.balance,
         reset: ceil_seconds(counter.reset_ns),
     });
     Ok(Json(Listed { counters: counters.collect(), next: page.next }).into_response())

@@ -19,7 +19,7 @@ use crate::limiter::{Intent, Requests};
 use crate::rules::Operation;
 use crate::server::pool::{self, pooled};
 
-/// The body of a hit or a peek.
+/// The body of a hit, a peek, a charge or a refund.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AskedHit<'a> {
@@ -41,7 +41,7 @@ pub async fn hit(State(api): State<Arc<Api>>, request: Request) -> Result<Respon
     Ok(api.ask_one(head.headers, body, Intent::Hit).await?.map(Body::from))
 }
 
-/// What the answer to one hit or peek is made of.
+/// What the answer to one of them is made of.
 #[derive(Default)]
 struct Work {
     requests: Requests,
@@ -52,7 +52,7 @@ struct Work {
 pooled!(Box<Work>, |work| work.requests.memory() + work.operation.memory() + work.text.capacity());
 
 impl Api {
-    /// Asks the limiter what the body says. A hit is 200 or 429; a peek is 200 whatever the answer is, as the question
+    /// Asks the limiter what the body says. A hit is 200 or 429; anything else is 200 whatever the answer is, as the question
     /// was answered.
     ///
     /// `headers` are the request's, and are used again for the response.

@@ -22,6 +22,7 @@ mod peek;
 pub mod problem;
 pub mod ratelimit;
 mod rules;
+mod settlement;
 mod shared;
 mod whole;
 
@@ -58,6 +59,8 @@ fn check_routes() -> Vec<Route> {
 fn inspection_routes() -> Vec<Route> {
     vec![
         ("/v1/peek", RequestKind::Peek, post(peek::peek)),
+        ("/v1/charge", RequestKind::Charge, post(settlement::charge)),
+        ("/v1/refund", RequestKind::Refund, post(settlement::refund)),
         ("/v1/explain", RequestKind::Explain, post(explain::explain)),
         ("/v1/rules", RequestKind::Rules, get(rules::rules)),
         ("/v1/counters", RequestKind::Counters, get(counters::list).delete(counters::forget)),

@@ -41,6 +41,7 @@ struct Described<'a> {
     actor_field: Option<ActorField<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cost_field: Option<&'a str>,
+    overrun: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     counter: Option<&'a str>,
     match_policy: &'static str,
@@ -84,6 +85,7 @@ impl<'a> Described<'a> {
                 fields => Some(ActorField::Several(fields)),
             },
             cost_field: rule.cost_field.as_deref(),
+            overrun: rule.overrun.as_str(),
             counter: rule.counter.as_deref(),
             match_policy: rule.match_policy.as_str(),
             label: rule.label.as_deref(),

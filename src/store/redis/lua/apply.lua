@@ -33,6 +33,8 @@ for place = 2, #ARGV do
     local changed, time
     outcomes[#outcomes + 1], changed, time = (drains and algorithm.drain or decide)(state, ask)
     if changed then state, changed_at = changed, time end
+    -- All was given back.
+    if changed and action == 'refund' and algorithm.wait_ns(state, capacity, time) == 0 then state = nil end
   end
 end
 local written = state and algorithm.encode(state)

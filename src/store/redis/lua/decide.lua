@@ -25,8 +25,8 @@ end
 
 -- All that an algorithm adds, so that the table need not grow.
 local algorithm = {
-  decode = false, encode = false, fresh = false, time = false, advanced = false, pulled_back = false, left = false,
-  taken = false, wait_ns = false, lives_ns = false, credits_at_reset = false, session = false, drain = false,
+  decode = false, encode = false, fresh = false, time = false, advanced = false, pulled_back = false, used = false,
+  taken = false, given_back = false, wait_ns = false, lives_ns = false, credits_at_reset = false, session = false, drain = false,
 }
 
 function algorithm.credits_at_reset(left) return plus(left, 1) end
@@ -35,6 +35,9 @@ function algorithm.credits_at_reset(left) return plus(left, 1) end
 function algorithm.lives_ns(state, at) return algorithm.wait_ns(state, capacity, at) end
 
 function algorithm.session() return nil end
+
+-- Whole credits left.
+local function left_in(state, at) return minus(capacity, algorithm.used(state, at)) end
 
 local DAMAGED = 'ERR the key holds nothing that this algorithm has stored'
 
@@ -51,33 +54,47 @@ local function present(stored, at)
   return algorithm.advanced(stored, time), time, false
 end
 
--- How many credits the ask takes of those that are left; nil when it is denied.
-local function granted(ask, left)
-  if ask.drains then return left ~= 0 and min(ask.cost, left) or nil end
-  if less(left, ask.cost) then return nil end
-  return ask.action == 'take' and ask.cost or 0
+-- The credits that must be left for the ask to be allowed.
+local function wanted(ask)
+  if ask.action == 'refund' then return 0 end
+  return (ask.action == 'look' or ask.action == 'take') and ask.cost or 1
 end
 
--- What to answer: allowed, before, left, reset_ns, retry_ns and session, `-` where there is none.
-local function outcome(state, ask, allowed, before, at)
-  local left = algorithm.left(state, at)
-  local wanted = ask.drains and 1 or ask.cost
+-- How many credits the ask takes from a bucket that has `left`.
+local function taken(ask, left)
+  if ask.action == 'charge' then return ask.cost end
+  if ask.drains then return min(ask.cost, left) end
+  local takes = ask.action == 'take' or ask.action == 'overdraw'
+  return takes and not less(left, wanted(ask)) and ask.cost or 0
+end
+
+-- What to answer: allowed, before, left (below 0: what is owed), reset_ns, retry_ns and session, `-` where there is none.
+local function outcome(state, ask, before, at)
+  local used = algorithm.used(state, at)
+  local left, allowed = minus(capacity, used), not less(before, wanted(ask))
+  local balance = less(capacity, used) and '-' .. format(minus(used, capacity)) or format(left)
   local reset_ns, retry_ns, session = 0, '-', algorithm.session(state) or '-'
-  if less(left, capacity) then reset_ns = algorithm.wait_ns(state, algorithm.credits_at_reset(left), at) end
-  if not allowed and not less(capacity, wanted) then retry_ns = format(algorithm.wait_ns(state, wanted, at)) end
+  if used ~= 0 then reset_ns = algorithm.wait_ns(state, algorithm.credits_at_reset(left), at) end
+  if not allowed and not less(capacity, wanted(ask)) then
+    retry_ns = format(algorithm.wait_ns(state, wanted(ask), at))
+  end
   allowed = allowed and 1 or 0
-  return string_format('%d %s %s %s %s %s', allowed, format(before), format(left), format(reset_ns), retry_ns, session)
+  return string_format('%d %s %s %s %s %s', allowed, format(before), balance, format(reset_ns), retry_ns, session)
 end
 
 -- The outcome, and the new state with its time; nil when nothing changed.
 local function decide(stored, ask)
   local state, at, pulled_back = present(stored, ask.at)
-  local before = algorithm.left(state, at)
-  local taken = granted(ask, before)
-  local takes = taken and taken ~= 0
-  if takes then state = algorithm.taken(state, taken, at) end
-  local changed = takes or (pulled_back and ask.action ~= 'look')
-  return outcome(state, ask, taken ~= nil, before, at), changed and state or nil, at
+  local before = left_in(state, at)
+  local changed = pulled_back and ask.action ~= 'look' and ask.action ~= 'glance'
+  if ask.action == 'refund' then
+    local used = algorithm.encode(state)
+    state = algorithm.given_back(state, ask.cost)
+    changed = changed or algorithm.encode(state) ~= used
+  end
+  local credits = taken(ask, before)
+  if credits ~= 0 then state, changed = algorithm.taken(state, credits, at), true end
+  return outcome(state, ask, before, at), changed and state or nil, at
 end
 
 algorithm.drain = decide

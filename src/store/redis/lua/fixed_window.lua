@@ -18,12 +18,14 @@ function algorithm.advanced(state, at) return less(at, state.ends) and state or 
 
 function algorithm.pulled_back(state, at) return { ends = saturating(plus(at, window_ns)), used = state.used } end
 
-function algorithm.left(state) return minus(capacity, state.used) end
+function algorithm.used(state) return state.used end
 
 function algorithm.taken(state, credits)
   return { ends = state.ends, used = saturating(plus(state.used, credits)) }
 end
 
+function algorithm.given_back(state, credits) return { ends = state.ends, used = minus(state.used, credits) } end
+
 function algorithm.wait_ns(state, credits, at)
-  return less(algorithm.left(state), credits) and minus(state.ends, at) or 0
+  return less(left_in(state), credits) and minus(state.ends, at) or 0
 end

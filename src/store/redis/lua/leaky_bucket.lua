@@ -2,7 +2,6 @@
 -- has nanoseconds.
 
 local leaks, period_ns = parse(second), parse(third)
-local full = times(capacity, period_ns)
 
 function algorithm.decode(stored)
   local mark, level = stored:match('^(%d+) (%d+)$')
@@ -22,10 +21,17 @@ end
 
 function algorithm.pulled_back(state, at) return { mark = at, level = state.level } end
 
-function algorithm.left(state) return (divide(minus(full, state.level), period_ns)) end
+function algorithm.used(state) return divide_up(state.level, period_ns) end
 
 function algorithm.taken(state, credits)
-  return { mark = state.mark, level = plus(state.level, times(credits, period_ns)) }
+  local level = plus(state.level, times(credits, period_ns))
+  -- Only costs that Lua's own numbers do not hold come near the end of 64 bits.
+  if type(credits) == 'table' then level = min(level, times(LARGEST, period_ns)) end
+  return { mark = state.mark, level = level }
+end
+
+function algorithm.given_back(state, credits)
+  return { mark = state.mark, level = minus(state.level, times(credits, period_ns)) }
 end
 
 function algorithm.wait_ns(state, credits)

@@ -46,9 +46,15 @@ function algorithm.pulled_back(state, at)
   return { times = (state.times:gsub(('.'):rep(LENGTH), earlier)) }
 end
 
-function algorithm.left(state) return minus(capacity, count(state)) end
+function algorithm.used(state) return count(state) end
 
-function algorithm.taken(state, credits, at) return { times = state.times .. stamp(at):rep(credits) } end
+function algorithm.taken(state, credits, at)
+  return { times = state.times .. stamp(at):rep(min(credits, left_in(state))) }
+end
+
+function algorithm.given_back(state, credits)
+  return { times = state.times:sub(1, minus(count(state), credits) * LENGTH) }
+end
 
 function algorithm.wait_ns(state, credits, at)
   local missing = minus(count(state), minus(capacity, credits))

@@ -32,18 +32,23 @@ function algorithm.pulled_back(state, at)
   return { start = aligned(at), current = state.current, previous = state.previous }
 end
 
-function algorithm.left(state, at)
+function algorithm.used(state, at)
   local overlap = minus(window_ns, minus(at, state.start))
   local fading = divide(times(state.previous, overlap), window_ns)
-  return minus(minus(capacity, state.current), fading)
+  return plus(state.current, fading)
 end
 
 function algorithm.taken(state, credits)
   return { start = state.start, current = saturating(plus(state.current, credits)), previous = state.previous }
 end
 
+function algorithm.given_back(state, credits)
+  local over = minus(credits, state.current)
+  return { start = state.start, current = minus(state.current, credits), previous = minus(state.previous, over) }
+end
+
 function algorithm.wait_ns(state, credits, at)
-  if not less(algorithm.left(state, at), credits) then return 0 end
+  if not less(left_in(state, at), credits) then return 0 end
   local room, start, fading = minus(capacity, credits), state.start, state.previous
   if less(room, state.current) then
     start, fading = plus(start, window_ns), state.current

@@ -13,7 +13,7 @@ local function next_member()
   local member = { key = KEYS[key_at], script = next_argument(), takes = {}, looks = {} }
   for place = 1, tonumber(next_argument()) do
     local argument = next_argument()
-    member.takes[place], member.looks[place] = argument, argument:gsub('^take', 'look')
+    member.takes[place], member.looks[place] = argument, argument:gsub('^take', 'look'):gsub('^overdraw', 'glance')
   end
   return member
 end

@@ -25,11 +25,15 @@ end
 
 function algorithm.pulled_back(state, at) return { mark = at, missing = state.missing, session = state.session } end
 
-function algorithm.left(state) return minus(capacity, state.missing) end
+function algorithm.used(state) return state.missing end
 
 function algorithm.taken(state, credits, at)
   local mark = state.missing == 0 and at or state.mark
   return { mark = mark, missing = saturating(plus(state.missing, credits)), session = format(at) }
+end
+
+function algorithm.given_back(state, credits)
+  return { mark = state.mark, missing = minus(state.missing, credits), session = state.session }
 end
 
 function algorithm.wait_ns(state, credits, at)
@@ -53,7 +57,7 @@ function algorithm.drain(stored, ask)
   else
     found, at = present(stored, at)
   end
-  local drained, tokens = found, algorithm.left(found)
+  local drained, tokens = found, left_in(found)
   if ask.cost ~= 0 then
     drained = {
       mark = ask.strict and not less(ask.cost, tokens) and at or found.mark,
@@ -61,5 +65,5 @@ function algorithm.drain(stored, ask)
       session = less(tokens, ask.cost) and found.session or format(at),
     }
   end
-  return outcome(drained, ask, tokens ~= 0, tokens, at), ask.cost ~= 0 and drained or nil, at
+  return outcome(drained, ask, tokens, at), ask.cost ~= 0 and drained or nil, at
 end

@@ -1,0 +1,131 @@
+//! What is left may be below 0: overdrafts, charges and refunds.
+
+use super::*;
+
+fn balance(outcome: Outcome) -> i128 {
+    i128::from(outcome.left) - i128::from(outcome.owed)
+}
+
+/// A limit of any algorithm that can owe.
+fn debt_limit() -> impl Strategy<Value = Limit> {
+    small_limit().prop_filter("a log has no place for debt", |limit| limit.kind() != Kind::SlidingLog)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    #[test]
+    fn hits_alone_owe_less_than_the_largest_of_them_costs(
+        limit in debt_limit(), costs in prop::collection::vec((0..40u64, 1..15u64), 1..60),
+    ) {
+        let mut bucket = Bucket::new(limit);
+        let (mut at, mut largest) = (START, 0);
+        for (gap, cost) in costs {
+            (at, largest) = (at + gap, largest.max(cost));
+            let outcome = bucket.ask(Ask::Overdraw { cost }, at);
+            prop_assert_eq!(outcome.allowed, outcome.before > 0);
+            prop_assert!(outcome.owed < largest);
+            if outcome.allowed {
+                prop_assert_eq!(balance(outcome), i128::from(outcome.before) - i128::from(cost));
+            }
+        }
+    }
+
+    #[test]
+    fn a_charge_always_counts_in_full(
+        limit in debt_limit(), past in prop::collection::vec((0..40u64, ask()), 0..40), cost in 0..40u64, later in 0..60u64,
+    ) {
+        let mut bucket = Bucket::new(limit);
+        let mut at = START;
+        for (gap, ask) in past {
+            at += gap;
+            bucket.ask(ask, at);
+        }
+        let before = bucket.look(1, at + later);
+        let charged = bucket.ask(Ask::Charge { cost }, at + later);
+        prop_assert_eq!((charged.allowed, charged.before), (before.allowed, before.left));
+        prop_assert_eq!(balance(charged), balance(before) - i128::from(cost));
+    }
+
+    #[test]
+    fn a_refund_gives_back_at_most_all(
+        limit in small_limit(), past in hits(0..40), cost in 0..40u64, later in 0..60u64,
+    ) {
+        let mut bucket = Bucket::new(limit);
+        past.granted_by(&mut bucket);
+        let at = past.end() + later;
+        let before = bucket.look(1, at);
+        let refunded = bucket.ask(Ask::Refund { cost }, at);
+        let full = i128::from(limit.capacity()).min(balance(before) + i128::from(cost));
+        prop_assert!(refunded.allowed && refunded.before == before.left);
+        match limit {
+            // What fades counts for less than it was.
+            Limit::SlidingWindow(_) => prop_assert!((balance(before)..=full).contains(&balance(refunded))),
+            // The same is given back, in whole credits or drops.
+            _ => prop_assert_eq!(balance(refunded), full),
+        }
+    }
+
+    #[test]
+    fn what_is_refunded_at_once_was_never_taken(
+        limit in debt_limit(), past in hits(0..40), cost in 1..40u64, later in 0..60u64,
+    ) {
+        let mut bucket = Bucket::new(limit);
+        past.granted_by(&mut bucket);
+        let at = past.end() + later;
+        let before = bucket.look(1, at);
+        bucket.ask(Ask::Charge { cost }, at);
+        bucket.ask(Ask::Refund { cost }, at);
+        let after = bucket.look(1, at);
+        let numbers = |outcome: Outcome| Outcome { session: None, ..outcome };
+        prop_assert_eq!(numbers(after), numbers(before));
+    }
+
+    #[test]
+    fn a_bucket_that_was_never_asked_has_nothing_to_give_back(limit in small_limit(), cost in 0..40u64) {
+        let decision = limit.decide(None, Ask::Refund { cost }, Timestamp::from_nanos(START));
+        prop_assert_eq!((decision.outcome.left, decision.state), (limit.capacity(), None));
+    }
+}
+
+#[test]
+fn each_algorithm_pays_its_debt_in_its_own_way() {
+    const SECOND: u64 = 1_000_000_000;
+    let cases = [
+        // It ends with the window,
+        (Limit::FixedWindow(FixedWindow::new(10, 60 * SECOND).unwrap()), [-5, -5, 10, 10]),
+        // is paid by refills,
+        (Limit::TokenBucket(TokenBucket::new(10, 3, 30 * SECOND).unwrap()), [-5, -2, 1, 7]),
+        // leaks away,
+        (Limit::LeakyBucket(LeakyBucket::new(10, 10, 60 * SECOND).unwrap()), [-5, 0, 5, 10]),
+        // or fades: all of it counts for one window, and then less and less.
+        (Limit::SlidingWindow(SlidingWindow::new(10, 60 * SECOND).unwrap()), [-5, -5, -5, 10]),
+    ];
+    for (limit, balances) in cases {
+        let start = START - START % (60 * SECOND);
+        let mut bucket = Bucket::new(limit);
+        bucket.ask(Ask::Charge { cost: 15 }, start);
+        let told = [0, 30, 60, 120].map(|seconds| balance(bucket.look(1, start + seconds * SECOND)));
+        assert_eq!(told, balances, "{limit:?}");
+    }
+}
+
+#[test]
+fn a_log_gives_back_the_newest_first_and_counts_no_more_than_its_limit() {
+    let mut bucket = Bucket::new(Limit::SlidingLog(SlidingLog::new(3, 100).unwrap()));
+    (0..3).for_each(|gap| assert!(bucket.take(1, START + 10 * gap).allowed));
+    assert_eq!(bucket.ask(Ask::Refund { cost: 2 }, START + 30).left, 2);
+    assert_eq!(bucket.look(1, START + 100).left, 3, "the oldest was left");
+    let charged = bucket.ask(Ask::Charge { cost: u64::MAX }, START + 100);
+    assert_eq!((charged.left, charged.owed), (0, 0));
+}
+
+#[test]
+fn a_sliding_window_gives_back_the_present_then_the_previous() {
+    let mut bucket = Bucket::new(Limit::SlidingWindow(SlidingWindow::new(100, 100).unwrap()));
+    let start = START - START % 100;
+    bucket.take(40, start);
+    bucket.take(10, start + 150);
+    assert_eq!(bucket.look(1, start + 150).left, 70, "half of 40, and 10");
+    assert_eq!(bucket.ask(Ask::Refund { cost: 20 }, start + 150).left, 85, "half of 30");
+}

@@ -1,0 +1,418 @@
+//! Costs that are known later: charges, refunds and debt, on every front and every store.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::support::gateway::free_address;
+use crate::support::grpc::{Caller, asked};
+use crate::support::http::HttpClient;
+use crate::support::log::Log;
+use crate::support::redis::{RedisCluster, RedisServer};
+use crate::support::{RespClient, RulesFile, Server, divvy, metrics};
+
+/// The algorithms that can owe, and what makes them give nothing back during a test.
+const RHYTHMS: [(&str, &str); 5] = [
+    ("fixed", "resetSeconds = 2592000"),
+    ("year", "window = year\ntimezone = Asia/Tokyo"),
+    ("sliding", "algorithm = sliding-window\nresetSeconds = 259200000"),
+    ("tokens", "algorithm = token-bucket\nresetSeconds = 2592000"),
+    ("leaky", "algorithm = leaky-bucket\nresetSeconds = 2592000"),
+];
+
+/// A thousand credits for each user by every algorithm, with debt and without, and a log.
+fn rules(overruns: &[&str]) -> String {
+    let mut rules = String::new();
+    for (algorithm, rhythm) in RHYTHMS {
+        for overrun in overruns {
+            rules.push_str(&format!(
+                "[by={algorithm} or={overrun} user=*]\ncreditLimit = 1000\n{rhythm}\nactorField = user\n\
+                 overrun = {overrun}\nlabel = {overrun}-{algorithm}\n\n"
+            ));
+        }
+    }
+    rules.push_str(
+        "[by=log user=*]\ncreditLimit = 100\nresetSeconds = 2592000\nalgorithm = sliding-log\nactorField = user\n\n",
+    );
+    rules + "[default]\ncreditLimit = 0\n"
+}
+
+/// A reply's whole numbers.
+fn numbers(reply: &str) -> Vec<i64> {
+    reply.trim_matches(['[', ']']).split(' ').map(|word| word.parse().expect(reply)).collect()
+}
+
+struct User<'a> {
+    resp: RespClient,
+    pairs: &'a str,
+}
+
+impl<'a> User<'a> {
+    fn of(server: &Server, pairs: &'a str) -> Self {
+        Self { resp: RespClient::connect(server.resp), pairs }
+    }
+
+    /// Whether the command is allowed, and the credit.
+    fn verdict(&mut self, command: &str, cost: u64) -> (bool, i64) {
+        let numbers = numbers(&self.resp.command(&format!("DIVVY.{command} {} COST {cost}", self.pairs)));
+        (numbers[0] == 1, numbers[1])
+    }
+
+    /// The balance after a charge or a refund.
+    fn balance(&mut self, command: &str, cost: u64) -> i64 {
+        let reply = self.resp.command(&format!("DIVVY.{command} {} COST {cost}", self.pairs));
+        let numbers = numbers(&reply);
+        assert_eq!(numbers.len(), 2, "{reply}");
+        assert_eq!(numbers[1] == 0, numbers[0] == 1000, "until there is more: {reply}");
+        numbers[0]
+    }
+}
+
+/// Leaves a balance of -200 on every counter of the user `a`.
+fn costs_are_settled(server: &Server) {
+    for (algorithm, _) in RHYTHMS {
+        for overrun in ["debt", "refuse"] {
+            let pairs = format!("by={algorithm} or={overrun} user=a");
+            let mut user = User::of(server, &pairs);
+            assert_eq!(user.balance("REFUND", 5), 1000, "{pairs}: nothing was taken");
+            assert_eq!(user.resp.command(&format!("DIVVY.RESET {pairs}")), "0", "{pairs}: and no counter was made");
+            assert_eq!(user.verdict("HIT", 0), (true, 1000));
+            assert_eq!(user.balance("CHARGE", 1200), -200, "{pairs}");
+            assert_eq!(user.verdict("HIT", 0), (false, 0), "{pairs}");
+            assert_eq!(user.verdict("HIT", 1), (false, 0), "{pairs}: a denied hit changes nothing");
+            assert_eq!(user.balance("CHARGE", 0), -200, "{pairs}");
+            // Whatever a server remembers of denials.
+            assert_eq!(user.balance("REFUND", 201), 1, "{pairs}");
+            assert_eq!(user.verdict("PEEK", 700), (overrun == "debt", 1), "{pairs}");
+            assert_eq!(user.verdict("HIT", 301), if overrun == "debt" { (true, 0) } else { (false, 1) }, "{pairs}");
+            assert_eq!(user.balance("REFUND", 5000), 1000, "{pairs}: never above full");
+            assert_eq!(user.balance("CHARGE", 1200), -200, "{pairs}");
+            let listed = user.resp.command(&format!("DIVVY.COUNTERS {overrun}-{algorithm} ACTOR a"));
+            assert!(listed.contains("a 0 "), "{pairs}: {listed}");
+        }
+    }
+    let mut log = User::of(server, "by=log user=a");
+    assert_eq!(log.verdict("HIT", 90), (true, 10));
+    let refused = log.resp.command("DIVVY.CHARGE by=log user=a COST 5");
+    assert!(refused.starts_with("-ERR") && refused.contains("sliding-log"), "{refused}");
+    assert_eq!(log.verdict("PEEK", 10), (true, 10), "nothing was counted");
+    assert!(log.resp.command("DIVVY.REFUND by=log user=a COST 40").starts_with("[50 "));
+}
+
+fn balances_are_kept(server: &Server) {
+    for (algorithm, _) in RHYTHMS {
+        for overrun in ["debt", "refuse"] {
+            let pairs = format!("by={algorithm} or={overrun} user=a");
+            assert_eq!(User::of(server, &pairs).balance("CHARGE", 0), -200, "{pairs}");
+        }
+    }
+    assert_eq!(User::of(server, "by=log user=a").verdict("PEEK", 51), (false, 50));
+}
+
+fn redis_args<'a>(rules: &'a str, urls: &'a str) -> Vec<&'a str> {
+    vec![rules, "--store", "redis", "--redis-timeout", "20000", "--redis-url", urls]
+}
+
+#[test]
+fn costs_are_settled_on_every_store() {
+    let rules = RulesFile::ini(&rules(&["debt", "refuse"]));
+    costs_are_settled(&Server::in_memory(rules.path()));
+    let (redis, cluster) = (RedisServer::start(), RedisCluster::start());
+    for urls in [redis.url(), cluster.urls().join(",")] {
+        let args = redis_args(rules.path(), &urls);
+        costs_are_settled(&Server::start(&args));
+        balances_are_kept(&Server::start(&args));
+    }
+    // Button's Divvy finds a rule's own window there, and what is left of it.
+    assert_eq!(redis.cli(&["GET", "divvy:by=fixed or=refuse user=*:a:1000:2592000"]), "-200");
+    assert_eq!(redis.cli(&["EXISTS", "divvy:by=fixed or=debt user=*:a:1000:2592000"]), "0", "it knows no debt");
+}
+
+#[test]
+#[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
+fn what_was_settled_survives_a_sigkill_and_a_restored_backup() {
+    let rules = RulesFile::ini(&rules(&["debt", "refuse"]));
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (data, backups, restored) = (path("data"), path("backups"), path("restored"));
+    let serve = |data: &str| {
+        Server::start(&[rules.path(), "--data-dir", data, "--backup-dir", &backups, "--cache-memory", "1Mi"])
+    };
+    let server = serve(&data);
+    costs_are_settled(&server);
+    server.kill();
+    let server = serve(&data);
+    balances_are_kept(&server);
+    assert!(RespClient::connect(server.resp).command("DIVVY.BACKUP first").contains("first"));
+    server.kill();
+    let backup = Path::new(&backups).join("first");
+    let done = divvy().arg("restore").arg(backup).args(["--data-dir", &restored]).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    balances_are_kept(&serve(&restored));
+}
+
+fn body(pairs: &[(&str, &str)], cost: u64) -> String {
+    let operation: serde_json::Map<String, Value> =
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
+    json!({ "operation": operation, "cost": cost }).to_string()
+}
+
+#[test]
+fn over_http_the_balance_is_beside_what_remains() {
+    let rules = RulesFile::ini(&rules(&["debt", "refuse"]));
+    let server = Server::in_memory(rules.path());
+    let mut http = HttpClient::connect(server.http);
+    let user = [("by", "tokens"), ("or", "debt"), ("user", "ann")];
+    let mut ask = |path: &str, cost| {
+        let response = http.post(path, &body(&user, cost));
+        let json = response.json();
+        let told = ["allowed", "remaining", "balance"].map(|key| json[key].clone());
+        (response.status, json!(told))
+    };
+    assert_eq!(ask("/v1/charge", 1500), (200, json!([true, 0, -500])), "something was left before");
+    assert_eq!(ask("/v1/charge", 1), (200, json!([false, 0, -501])), "nothing was");
+    assert_eq!(ask("/v1/hit", 0), (429, json!([false, 0, -501])));
+    assert_eq!(ask("/v1/refund", 600), (200, json!([true, 99, 99])));
+    assert_eq!(ask("/v1/hit", 100), (200, json!([true, 0, -1])));
+    assert_eq!(ask("/v1/peek", 1), (200, json!([false, 0, -1])));
+    let listed = http.get("/v1/counters?rule=debt-tokens", &[]).json();
+    assert_eq!(listed["counters"][0]["balance"], -1, "{listed}");
+    let refused = http.post("/v1/charge", &body(&[("by", "log"), ("user", "ann")], 1));
+    assert_eq!(refused.status, 409, "{}", refused.body);
+    assert_eq!(http.post("/v1/refund", &body(&[("by", "log"), ("user", "ann")], 1)).status, 200);
+    let rule = &http.get("/v1/rules", &[]).json()["rules"][0];
+    assert_eq!(rule["overrun"], "debt");
+
+    let scraped = metrics::scrape(server.http);
+    let counted = |name: &str| scraped.value(name, &[("rule_label", "debt-tokens")]);
+    assert_eq!((counted("divvy_charges_total"), counted("divvy_refunds_total")), (2.0, 1.0));
+    let hits = |status| scraped.value("divvy_hits_total", &[("status", status), ("rule_label", "debt-tokens")]);
+    assert_eq!((hits("accepted"), hits("rejected")), (1.0, 1.0), "charges and refunds are no hits");
+}
+
+#[test]
+fn charges_and_refunds_need_the_password_also_where_hits_are_open() {
+    let rules = RulesFile::ini(&rules(&["debt"]));
+    let mut command = divvy();
+    command.env("DIVVY_REQUIREPASS", "secret");
+    let server = Server::start_as(&mut command, &[rules.path(), "--store", "memory", "--open", "hit"]);
+    let mut http = HttpClient::connect(server.http);
+    let body = body(&[("by", "tokens"), ("or", "debt"), ("user", "ann")], 1);
+    assert_eq!(http.post("/v1/hit", &body).status, 200);
+    for path in ["/v1/charge", "/v1/refund"] {
+        assert_eq!(http.post(path, &body).status, 401, "{path}");
+    }
+}
+
+/// A descriptor with a cost of its own, which it gives back or not.
+fn with_cost(pairs: &str, cost: u64, gives_back: bool) -> Value {
+    let mut request = asked(&[pairs]);
+    request["descriptors"][0]["hits_addend"] = json!(cost.to_string());
+    request["descriptors"][0]["is_negative_hits"] = json!(gives_back);
+    request
+}
+
+#[test]
+fn over_grpc_a_cost_of_its_own_is_a_charge_and_negative_hits_are_a_refund() {
+    let rules = RulesFile::ini(&rules(&["debt", "refuse"]));
+    for atomic in [&[][..], &["--grpc-atomic"]] {
+        let server = Server::start(&[&[rules.path(), "--store", "memory"], atomic].concat());
+        let mut caller = Caller::new(&server);
+        let mut ask = |request: &Value| {
+            let answer = caller.should_rate_limit(request);
+            (answer["overall_code"].clone(), answer["statuses"][0]["limit_remaining"].as_u64().unwrap_or(0))
+        };
+        let (debt, refuse) = ("by=tokens or=debt user=ann", "by=tokens or=refuse user=ann");
+        assert_eq!(ask(&with_cost(debt, 0, false)), (json!("OK"), 1000));
+        assert_eq!(ask(&with_cost(debt, 1200, false)), (json!("OK"), 0), "something was left before");
+        assert_eq!(ask(&with_cost(debt, 0, false)), (json!("OVER_LIMIT"), 0));
+        assert_eq!(ask(&with_cost(debt, 300, false)), (json!("OVER_LIMIT"), 0), "and is counted");
+        assert_eq!(ask(&with_cost(debt, 600, true)), (json!("OK"), 100), "-500 and 600");
+        // The cost of the request is that of a hit.
+        let mut of_request = asked(&[debt]);
+        of_request["hits_addend"] = json!(150);
+        assert_eq!(ask(&of_request), (json!("OK"), 0));
+        assert_eq!(ask(&of_request), (json!("OVER_LIMIT"), 0));
+        assert_eq!(ask(&with_cost(debt, 51, true)), (json!("OK"), 1), "a denied one was not counted");
+
+        assert_eq!(ask(&with_cost(refuse, 1200, false)), (json!("OVER_LIMIT"), 1000), "all or nothing");
+        assert_eq!(ask(&with_cost(refuse, 400, false)), (json!("OK"), 600));
+        assert_eq!(ask(&with_cost(refuse, 100, true)), (json!("OK"), 700));
+        let mut one = asked(&[refuse]);
+        one["descriptors"][0]["is_negative_hits"] = json!(true);
+        assert_eq!(ask(&one), (json!("OK"), 701), "1 without a number");
+
+        let mut brought = with_cost("by=none", 2, false);
+        brought["descriptors"][0]["limit"] = json!({ "requests_per_unit": 5, "unit": "HOUR" });
+        assert_eq!(ask(&brought), (json!("OK"), 3));
+        brought["descriptors"][0]["is_negative_hits"] = json!(true);
+        assert_eq!(ask(&brought), (json!("OK"), 5));
+    }
+}
+
+const STACK: &str = "
+[api=chat user=*]
+creditLimit = 10
+resetSeconds = 2592000
+actorField = user
+costField = none
+matchPolicy = and
+label = requests
+
+[api=chat]
+creditLimit = 5000
+resetSeconds = 2592000
+matchPolicy = canary
+overrun = debt
+label = trial
+
+[api=chat user=*]
+creditLimit = 1000
+resetSeconds = 2592000
+actorField = user
+overrun = debt
+label = tokens
+
+[default]
+creditLimit = 0
+";
+
+#[test]
+fn each_rule_of_a_stack_settles_its_own_cost() {
+    let rules = RulesFile::ini(STACK);
+    let redis = RedisServer::start();
+    let url = redis.url();
+    for server in [Server::in_memory(rules.path()), Server::start(&redis_args(rules.path(), &url))] {
+        let mut resp = RespClient::connect(server.resp);
+        let mut http = HttpClient::connect(server.http);
+        let mut remaining = |label: &str| {
+            let listed = http.get(&format!("/v1/counters?rule={label}"), &[]).json();
+            listed["counters"][0]["balance"].as_i64().unwrap()
+        };
+        assert!(resp.command("DIVVY.HIT api=chat user=ann COST 400").starts_with("[1 600 "));
+        assert_eq!(["requests", "trial", "tokens"].map(&mut remaining), [9, 4600, 600]);
+        assert!(resp.command("DIVVY.CHARGE api=chat user=ann COST 700").starts_with("[-100 "));
+        assert_eq!(["requests", "trial", "tokens"].map(&mut remaining), [8, 3900, -100]);
+        let denied = resp.command("DIVVY.HIT api=chat user=ann COST 50");
+        assert!(denied.starts_with("[0 0 "), "{denied}");
+        assert_eq!(["requests", "trial", "tokens"].map(&mut remaining), [8, 3850, -100], "none but the canary took");
+        assert!(resp.command("DIVVY.REFUND api=chat user=ann COST 100").starts_with("[0 "));
+        assert_eq!(["requests", "trial", "tokens"].map(&mut remaining), [9, 3950, 0]);
+    }
+}
+
+/// What has happened counts, whatever the rules without debt say.
+#[test]
+fn a_rule_with_debt_counts_what_grpc_tells_also_in_a_stack_that_denies() {
+    let rules = RulesFile::ini(STACK);
+    let server = Server::in_memory(rules.path());
+    let mut caller = Caller::new(&server);
+    let mut resp = RespClient::connect(server.resp);
+    for _ in 0..10 {
+        assert!(resp.command("DIVVY.HIT api=chat user=bob COST 10").starts_with("[1 "));
+    }
+    let over = caller.should_rate_limit(&with_cost("api=chat user=bob", 500, false));
+    assert_eq!(over["overall_code"], "OVER_LIMIT", "no requests are left");
+    let tokens = resp.command("DIVVY.COUNTERS tokens ACTOR bob");
+    assert!(tokens.contains("bob 400 "), "{tokens}");
+}
+
+#[test]
+fn what_cannot_be_counted_is_an_error_under_every_policy() {
+    let rules = RulesFile::ini(&rules(&["debt", "refuse"]));
+    let nowhere = format!("redis://{}", free_address());
+    for policy in ["deny", "allow", "local", "error"] {
+        let server = Server::start(&[rules.path(), "--redis-url", &nowhere, "--on-store-error", policy]);
+        let mut resp = RespClient::connect(server.resp);
+        for command in ["CHARGE", "REFUND"] {
+            let failed = resp.command(&format!("DIVVY.{command} by=tokens or=debt user=a COST 5"));
+            assert!(failed.starts_with("-ERR"), "{policy}: {failed}");
+        }
+        let mut http = HttpClient::connect(server.http);
+        let user = [("by", "tokens"), ("or", "debt"), ("user", "a")];
+        assert_eq!(http.post("/v1/charge", &body(&user, 5)).status, 503, "{policy}");
+    }
+    for policy in ["error", "deny", "allow"] {
+        let server = Server::start(&[rules.path(), "--store", "memory", "--max-counters", "1", "--when-full", policy]);
+        let mut resp = RespClient::connect(server.resp);
+        assert!(resp.command("DIVVY.CHARGE by=tokens or=debt user=a COST 5").starts_with("[995 "));
+        assert!(resp.command("DIVVY.CHARGE by=tokens or=debt user=b COST 5").starts_with("-ERR"), "{policy}");
+        assert!(resp.command("DIVVY.REFUND by=tokens or=debt user=b COST 5").starts_with("[1000 "), "{policy}");
+        assert!(resp.command("DIVVY.CHARGE by=tokens or=debt user=a COST 5").starts_with("[990 "), "{policy}");
+        assert!(resp.command("DIVVY.REFUND by=tokens or=debt user=a COST 10").starts_with("[1000 "), "{policy}");
+        let freed = resp.command("DIVVY.CHARGE by=tokens or=debt user=b COST 5");
+        assert!(freed.starts_with("[995 "), "{policy}: a counter to which all was given back takes no room: {freed}");
+    }
+}
+
+#[test]
+fn a_refund_is_seen_at_once_where_denials_are_remembered() {
+    let rules = RulesFile::ini(&rules(&["debt", "refuse"]));
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let server = Server::start(&redis_args(rules.path(), &url));
+    for overrun in ["debt", "refuse"] {
+        let pairs = format!("by=fixed or={overrun} user=a");
+        let mut user = User::of(&server, &pairs);
+        assert_eq!(user.verdict("HIT", 1000), (true, 0));
+        for _ in 0..20 {
+            assert_eq!(user.verdict("HIT", 1), (false, 0));
+            assert_eq!(user.balance("REFUND", 1), 1, "{overrun}");
+            assert_eq!(user.verdict("HIT", 1), (true, 0), "{overrun}");
+        }
+    }
+    let answered = metrics::scrape(server.http).value("divvy_denial_cache_answers_total", &[]);
+    assert!(answered >= 30.0, "denials are remembered: {answered}");
+}
+
+/// What a change of `overrun` makes of counters, as the reload's log tells it.
+fn change_of_overrun(store: &[&str], fixed_windows: &str) {
+    let rules = RulesFile::ini(&rules(&["refuse"]));
+    let mut command = divvy();
+    let log = Log::of(&mut command);
+    let server = Server::start_as(&mut command, &[&[rules.path(), "--reload-interval", "0"], store].concat());
+    for (algorithm, _) in RHYTHMS {
+        assert_eq!(User::of(&server, &format!("by={algorithm} or=refuse user=a")).balance("CHARGE", 300), 700);
+    }
+    let with_debt = std::fs::read_to_string(rules.path()).unwrap().replace("overrun = refuse", "overrun = debt");
+    std::fs::write(rules.path(), with_debt).unwrap();
+    server.signal("-HUP");
+    log.await_count(1, "the new rules are in force");
+    for (algorithm, _) in RHYTHMS {
+        let expected = if algorithm == "fixed" { fixed_windows } else { "its counters are kept" };
+        log.await_line(&[&format!(
+            "changed [by={algorithm} or=refuse user=*] overrun from nothing to debt; {expected}"
+        )]);
+        let kept = expected.contains("kept");
+        let balance = User::of(&server, &format!("by={algorithm} or=refuse user=a")).balance("CHARGE", 0);
+        assert_eq!(balance, if kept { 700 } else { 1000 }, "{algorithm}");
+    }
+}
+
+#[test]
+fn a_change_of_overrun_keeps_counters_but_for_fixed_windows_in_redis() {
+    change_of_overrun(&["--store", "memory"], "its counters are kept");
+    let redis = RedisServer::start();
+    let url = redis.url();
+    change_of_overrun(
+        &["--store", "redis", "--redis-timeout", "20000", "--redis-url", &url],
+        "its counters start afresh",
+    );
+}
+
+#[test]
+fn check_refuses_debt_on_a_log_and_warns_of_debt_without_a_limit() {
+    let check = |settings: &str| {
+        let rules = RulesFile::ini(&format!("[a=b]\n{settings}\noverrun = debt\n\n[default]\ncreditLimit = 0\n"));
+        let done = divvy().arg("check").arg(rules.path()).output().unwrap();
+        (done.status.success(), String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned())
+    };
+    let (is_good, log) = check("creditLimit = 5\nresetSeconds = 5\nalgorithm = sliding-log");
+    assert!(!is_good && log.contains("overrun = debt") && log.contains("sliding-window"), "{log}");
+    for nothing in ["creditLimit = 0", "creditLimit = 5\nresetSeconds = 0"] {
+        let (is_good, warned) = check(nothing);
+        assert!(is_good && warned.contains("`overrun` has no effect"), "{warned}");
+    }
+    let (is_good, good) = check("creditLimit = 5\nresetSeconds = 5");
+    assert!(is_good && !good.contains("no effect"), "{good}");
+}
