@@ -1,5 +1,7 @@
 //! Costs that are known later: charges, refunds and debt, on every front and every store.
 
+mod kills;
+
 use std::path::Path;
 
 use serde_json::{Value, json};

@@ -48,7 +48,7 @@ struct Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let nanos = prop_oneof![2 => 0u64..3, 1 => number()];
-    (0u8..11, prop_oneof![0u64..4, number()], 0u64..4, nanos, any::<bool>())
+    (0u8..15, prop_oneof![0u64..4, number()], 0u64..4, nanos, any::<bool>())
         .prop_map(|(kind, cost, periods, nanos, backwards)| Step { kind, cost, periods, nanos, backwards })
 }
 
@@ -62,6 +62,9 @@ impl Step {
             6 => Action::Ask(Ask::Drain { cost, strict: true }),
             7 | 8 => Action::Ask(Ask::Replay { cost, strict: false }),
             9 => Action::Ask(Ask::Replay { cost, strict: true }),
+            10 => Action::Ask(Ask::Overdraw { cost }),
+            11 => Action::Ask(Ask::Charge { cost }),
+            12 | 13 => Action::Ask(Ask::Refund { cost }),
             _ => Action::Forget,
         }
     }
@@ -84,7 +87,9 @@ fn expected(limit: &Limit, state: &mut Option<State>, action: Action, at: Timest
     };
     let decision = limit.decide(state.as_ref(), ask, at);
     if decision.state.is_some() {
-        *state = decision.state;
+        // All may have been given back.
+        let is_full = |state: &State| matches!(ask, Ask::Refund { .. }) && limit.lifetime_ns(state, at) == 0;
+        *state = decision.state.filter(|state| !is_full(state));
     }
     decision.outcome
 }

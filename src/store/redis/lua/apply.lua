@@ -34,7 +34,7 @@ for place = 2, #ARGV do
     outcomes[#outcomes + 1], changed, time = (drains and algorithm.drain or decide)(state, ask)
     if changed then state, changed_at = changed, time end
     -- All was given back.
-    if changed and action == 'refund' and algorithm.wait_ns(state, capacity, time) == 0 then state = nil end
+    if changed and action == 'refund' and is_fresh(state, ask.at) then state = nil end
   end
 end
 local written = state and algorithm.encode(state)

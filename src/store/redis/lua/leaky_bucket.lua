@@ -21,12 +21,15 @@ end
 
 function algorithm.pulled_back(state, at) return { mark = at, level = state.level } end
 
-function algorithm.used(state) return divide_up(state.level, period_ns) end
+function algorithm.used(state) return saturating(divide_up(state.level, period_ns)) end
 
 function algorithm.taken(state, credits)
   local level = plus(state.level, times(credits, period_ns))
-  -- Only costs that Lua's own numbers do not hold come near the end of 64 bits.
-  if type(credits) == 'table' then level = min(level, times(LARGEST, period_ns)) end
+  -- The credits fit 64 bits; what Lua's own numbers hold is far below that.
+  if type(level) == 'table' then
+    local _, drops = divide(state.level, period_ns)
+    level = min(level, plus(times(LARGEST, period_ns), drops))
+  end
   return { mark = state.mark, level = level }
 end
 

@@ -35,7 +35,7 @@ end
 function algorithm.used(state, at)
   local overlap = minus(window_ns, minus(at, state.start))
   local fading = divide(times(state.previous, overlap), window_ns)
-  return plus(state.current, fading)
+  return saturating(plus(state.current, fading))
 end
 
 function algorithm.taken(state, credits)
