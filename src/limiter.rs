@@ -46,8 +46,13 @@ pub enum Refusal {
     TooManyRules,
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("the rule [{rule}] is a sliding-log, which remembers each credit and cannot count more than its limit")]
+    #[error(
+        "nothing was charged: the rule [{rule}] is a sliding-log, which cannot count more than its limit; `algorithm = \
+         sliding-window` can"
+    )]
     CannotCharge { rule: String },
+    #[error("nothing was charged: the rule [{rule}], which answers this operation, counts no costs")]
+    NothingToCharge { rule: String },
 }
 
 /// The answer to a hit or a peek.

@@ -253,6 +253,11 @@ fn over_grpc_a_cost_of_its_own_is_a_charge_and_negative_hits_are_a_refund() {
 }
 
 const STACK: &str = "
+[api=chat burst=yes]
+creditLimit = 100
+resetSeconds = 2592000
+matchPolicy = and
+
 [api=chat user=*]
 creditLimit = 10
 resetSeconds = 2592000
@@ -294,10 +299,10 @@ fn each_rule_of_a_stack_settles_its_own_cost() {
         assert!(resp.command("DIVVY.HIT api=chat user=ann COST 400").starts_with("[1 600 "));
         assert_eq!(["requests", "trial", "tokens"].map(&mut remaining), [9, 4600, 600]);
         assert!(resp.command("DIVVY.CHARGE api=chat user=ann COST 700").starts_with("[-100 "));
-        assert_eq!(["requests", "trial", "tokens"].map(&mut remaining), [8, 3900, -100]);
+        assert_eq!(["requests", "trial", "tokens"].map(&mut remaining), [9, 3900, -100], "no request");
         let denied = resp.command("DIVVY.HIT api=chat user=ann COST 50");
         assert!(denied.starts_with("[0 0 "), "{denied}");
-        assert_eq!(["requests", "trial", "tokens"].map(&mut remaining), [8, 3850, -100], "none but the canary took");
+        assert_eq!(["requests", "trial", "tokens"].map(&mut remaining), [9, 3850, -100], "none but the canary took");
         assert!(resp.command("DIVVY.REFUND api=chat user=ann COST 100").starts_with("[0 "));
         assert_eq!(["requests", "trial", "tokens"].map(&mut remaining), [9, 3950, 0]);
     }
@@ -313,10 +318,33 @@ fn a_rule_with_debt_counts_what_grpc_tells_also_in_a_stack_that_denies() {
     for _ in 0..10 {
         assert!(resp.command("DIVVY.HIT api=chat user=bob COST 10").starts_with("[1 "));
     }
-    let over = caller.should_rate_limit(&with_cost("api=chat user=bob", 500, false));
-    assert_eq!(over["overall_code"], "OVER_LIMIT", "no requests are left");
+    let mut tell = |pairs: &str| caller.should_rate_limit(&with_cost(pairs, 500, false))["overall_code"].clone();
+    assert_eq!(tell("api=chat user=bob"), "OK", "the request was counted before, and none is left");
     let tokens = resp.command("DIVVY.COUNTERS tokens ACTOR bob");
     assert!(tokens.contains("bob 400 "), "{tokens}");
+    assert!(resp.command("DIVVY.COUNTERS requests ACTOR bob").contains("bob 0 "));
+    // A rule that takes the cost of a hit and has no debt denies.
+    assert_eq!(tell("api=chat user=bob burst=yes"), "OVER_LIMIT");
+    let tokens = resp.command("DIVVY.COUNTERS tokens ACTOR bob");
+    assert!(tokens.contains("bob 0 "), "{tokens}");
+}
+
+#[test]
+fn a_charge_that_no_rule_counts_is_an_error_and_a_refund_is_not() {
+    let always = "[api=free]\ncreditLimit = 5\nresetSeconds = 0\n\n[api=requests]\ncreditLimit = 5\nresetSeconds = 60\ncostField = none\n\n";
+    let rules = RulesFile::ini(&[always, &rules(&["debt"])].concat());
+    let server = Server::in_memory(rules.path());
+    let mut resp = RespClient::connect(server.resp);
+    let mut http = HttpClient::connect(server.http);
+    for (pairs, rule) in [("api=chta", "[default]"), ("api=free", "[api=free]"), ("api=requests", "[api=requests]")] {
+        let refused = resp.command(&format!("DIVVY.CHARGE {pairs} COST 5"));
+        assert!(refused.starts_with("-ERR nothing was charged") && refused.contains(rule), "{refused}");
+        let (key, value) = pairs.split_once('=').unwrap();
+        assert_eq!(http.post("/v1/charge", &body(&[(key, value)], 5)).status, 409);
+        assert!(resp.command(&format!("DIVVY.REFUND {pairs} COST 5")).starts_with('['));
+    }
+    assert_eq!(resp.command("DIVVY.HIT api=requests"), "[1 4 60]");
+    assert!(resp.command("DIVVY.REFUND api=requests COST 5").starts_with("[4 "), "it is about costs");
 }
 
 #[test]

@@ -27,10 +27,15 @@ impl Requests {
             match rule.match_policy {
                 // A peek is about the answer alone, and canaries do not answer.
                 MatchPolicy::Canary if intent == Intent::Peek => {}
+                MatchPolicy::Canary | MatchPolicy::And if !asking.concerns(rule) => {}
                 MatchPolicy::Canary => matched.push(asking.push(index, rule, action, batch)),
                 MatchPolicy::Stop if stack.is_empty() && together.is_none() => {
+                    if intent == Intent::Charge && !asking.concerns(rule) {
+                        return Err(Refusal::NothingToCharge { rule: rule.to_string() });
+                    }
                     matched.push(asking.push(index, rule, action, batch));
                 }
+                MatchPolicy::Stop if !asking.concerns(rule) => {}
                 MatchPolicy::And | MatchPolicy::Stop => stack.push(index),
             }
         }
@@ -44,6 +49,7 @@ impl Requests {
             return Err(Refusal::TooManyRules);
         }
         let rules = stack.iter().filter_map(|index| Some((*index, asking.policy.rules.rules().get(*index)?)));
+        let first_of_all = matched.len();
         if asking.intent.may_settle() {
             // What has happened counts, whatever other rules say.
             for (index, rule) in rules.clone() {
@@ -53,12 +59,14 @@ impl Requests {
                 }
             }
         }
+        let is_settled = matched.len() > first_of_all;
         let denies = |matched: &Matched| matches!(matched.answer, Answer::Uncounted(verdict) if !verdict.allowed);
         let (first_entry, first) = (batch.len(), matched.len());
         let mut is_denied = false;
         for (index, rule) in rules {
             let action = asking.action(rule)?;
-            if action.is_settlement() {
+            // The request itself was counted when it was asked for.
+            if action.is_settlement() || (is_settled && rule.counts_requests()) {
                 continue;
             }
             let asked = match (&mut *together, action) {
@@ -107,9 +115,15 @@ impl Asking<'_> {
             (Intent::Peek, Overrun::Debt) => look(1),
             (Intent::Peek, Overrun::Refuse) => look(cost),
             (Intent::Charge, _) => self.charge(rule, cost)?,
-            (Intent::Refund, _) => Ask::Refund { cost },
+            (Intent::Refund, _) => Ask::Refund { cost: if rule.counts_requests() { 0 } else { cost } },
             _ => hit(cost),
         }))
+    }
+
+    /// Whether the rule has a part in the request: charges and refunds are about what things cost.
+    fn concerns(&self, rule: &Rule) -> bool {
+        let is_about_costs = matches!(self.intent, Intent::Charge | Intent::Refund);
+        !is_about_costs || (matches!(rule.quota, Quota::Limited(_)) && !rule.counts_requests())
     }
 
     fn charge(&self, rule: &Rule, cost: u64) -> Result<Ask, Refusal> {

@@ -18,6 +18,11 @@ pub struct BadCost {
 }
 
 impl Rule {
+    /// Whether it takes one credit for each request, whatever that costs.
+    pub fn counts_requests(&self) -> bool {
+        self.cost_field.as_deref() == Some(NO_COST_FIELD)
+    }
+
     /// How many credits `operation` takes from this rule: the cost that is `given` beside it, or else the value of the
     /// rule's `costField`; 1 when the rule has none, or the operation has no such field. With [`NO_COST_FIELD`] always 1.
     ///
@@ -25,7 +30,7 @@ impl Rule {
     /// The value is not a whole number in digits, or does not fit 64 bits.
     pub fn cost(&self, operation: &Operation, given: Option<u64>) -> Result<u64, BadCost> {
         let field = match (&self.cost_field, given) {
-            (Some(field), _) if field == NO_COST_FIELD => return Ok(1),
+            _ if self.counts_requests() => return Ok(1),
             (_, Some(given)) => return Ok(given),
             (Some(field), None) => field,
             (None, None) => return Ok(1),

@@ -189,7 +189,9 @@ fn duration(nanos: u64) -> prost_types::Duration {
 fn refuse(refusal: Refusal) -> Status {
     let message = told::refusal(&refusal);
     match refusal {
-        Refusal::NoRules | Refusal::TooManyRules | Refusal::CannotCharge { .. } => Status::failed_precondition(message),
+        Refusal::NoRules | Refusal::TooManyRules | Refusal::CannotCharge { .. } | Refusal::NothingToCharge { .. } => {
+            Status::failed_precondition(message)
+        }
         Refusal::Cost(_) | Refusal::Store(StoreError::Impossible(_)) => Status::invalid_argument(message),
         Refusal::Store(_) => Status::unavailable(message),
     }

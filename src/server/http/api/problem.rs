@@ -73,7 +73,7 @@ impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         let status = match refusal {
             Refusal::Cost(_) | Refusal::Store(StoreError::Impossible(_)) => StatusCode::BAD_REQUEST,
-            Refusal::CannotCharge { .. } => StatusCode::CONFLICT,
+            Refusal::CannotCharge { .. } | Refusal::NothingToCharge { .. } => StatusCode::CONFLICT,
             Refusal::NoRules | Refusal::TooManyRules | Refusal::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
         };
         let may_pass = matches!(refusal, Refusal::Store(_)) && status != StatusCode::BAD_REQUEST;
