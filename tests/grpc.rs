@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::grpc::{Caller, SHOULD_RATE_LIMIT, asked, descriptor};
+use crate::support::grpc::{Caller, asked, descriptor};
 use crate::support::http::HttpClient;
 use crate::support::redis::until;
 use crate::support::{LineClient, RespClient, RulesFile, Server};

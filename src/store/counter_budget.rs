@@ -14,7 +14,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-use super::batch::{Action, Entry};
+use super::batch::Entry;
 use super::error::StoreError;
 use super::outage::Outage;
 use crate::algorithm::Outcome;
@@ -292,6 +292,7 @@ fn unsigned(number: i64) -> u64 {
 mod tests {
     use super::*;
     use crate::algorithm::Ask;
+    use crate::store::batch::Action;
     use crate::store::testing::{LOOK, TAKE, at, window};
 
     fn budget(max_counters: u64, when_full: WhenFull) -> CounterBudget {

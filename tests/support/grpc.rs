@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::Server;
 
-pub const SHOULD_RATE_LIMIT: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+const SHOULD_RATE_LIMIT: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// A running tests/clients/python/grpc_call.py.
 pub struct Caller {
