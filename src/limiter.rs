@@ -276,6 +276,12 @@ struct Matched {
     answer: Answer,
 }
 
+impl Matched {
+    fn is_settlement(&self) -> bool {
+        matches!(self.counted_as, CountedAs::Charge | CountedAs::Refund)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CountedAs {
     Nothing,

@@ -170,7 +170,7 @@ fn push(batch: &mut Batch, command: &str, now: Timestamp) {
 
 fn shown(command: &str, outcome: &Outcome) -> String {
     if command.contains("SESSIONIZE") {
-        format!("[{} {}]", outcome.before, outcome.session.unwrap().as_nanos() / NANOS_PER_MILLI)
+        format!("[{} {}]", outcome.before, outcome.session.as_nanos() / NANOS_PER_MILLI)
     } else {
         outcome.before.to_string()
     }

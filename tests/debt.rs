@@ -6,21 +6,13 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::plans::RHYTHMS;
 use crate::support::gateway::free_address;
 use crate::support::grpc::{Caller, asked};
 use crate::support::http::HttpClient;
 use crate::support::log::Log;
 use crate::support::redis::{RedisCluster, RedisServer};
 use crate::support::{RespClient, RulesFile, Server, divvy, metrics};
-
-/// The algorithms that can owe, and what makes them give nothing back during a test.
-const RHYTHMS: [(&str, &str); 5] = [
-    ("fixed", "resetSeconds = 2592000"),
-    ("year", "window = year\ntimezone = Asia/Tokyo"),
-    ("sliding", "algorithm = sliding-window\nresetSeconds = 259200000"),
-    ("tokens", "algorithm = token-bucket\nresetSeconds = 2592000"),
-    ("leaky", "algorithm = leaky-bucket\nresetSeconds = 2592000"),
-];
 
 /// A thousand credits for each user by every algorithm, with debt and without, and a log.
 fn rules(overruns: &[&str]) -> String {
@@ -345,6 +337,106 @@ fn a_charge_that_no_rule_counts_is_an_error_and_a_refund_is_not() {
     }
     assert_eq!(resp.command("DIVVY.HIT api=requests"), "[1 4 60]");
     assert!(resp.command("DIVVY.REFUND api=requests COST 5").starts_with("[4 "), "it is about costs");
+}
+
+const REQUESTS_AND_TOKENS: &str = "
+[api=trial]
+creditLimit = 100
+resetSeconds = 2592000
+costField = none
+matchPolicy = canary
+label = trial
+
+[api=*]
+creditLimit = 10
+resetSeconds = 2592000
+costField = none
+overrun = debt
+matchPolicy = and
+label = requests
+
+[api=*]
+creditLimit = 1000
+resetSeconds = 2592000
+overrun = debt
+matchPolicy = and
+label = tokens
+
+[default]
+creditLimit = 1
+resetSeconds = 0
+";
+
+/// The request was counted when it was asked for, also by a rule with debt and by a canary.
+#[test]
+fn over_grpc_a_charge_counts_no_request() {
+    let rules = RulesFile::ini(REQUESTS_AND_TOKENS);
+    for atomic in [&[][..], &["--grpc-atomic"]] {
+        let server = Server::start(&[&[rules.path(), "--store", "memory"], atomic].concat());
+        let (mut caller, mut resp) = (Caller::new(&server), RespClient::connect(server.resp));
+        let mut left = || {
+            ["trial", "requests", "tokens"].map(|label| {
+                let listed = resp.command(&format!("DIVVY.COUNTERS {label}"));
+                listed.split(' ').rev().nth(1).and_then(|credit| credit.parse().ok()).unwrap_or(0)
+            })
+        };
+        assert_eq!(caller.should_rate_limit(&with_cost("api=trial", 0, false))["overall_code"], "OK");
+        assert_eq!(left(), [99, 9, 0], "tokens were not counted");
+        assert_eq!(caller.should_rate_limit(&with_cost("api=trial", 400, false))["overall_code"], "OK");
+        assert_eq!(left(), [99, 9, 600]);
+        assert_eq!(caller.should_rate_limit(&with_cost("api=trial", 100, true))["overall_code"], "OK");
+        assert_eq!(left(), [99, 9, 700]);
+        // A refund that no rule counts fails nothing.
+        let mut both = asked(&["none=1", "api=trial"]);
+        both["descriptors"][0]["is_negative_hits"] = json!(true);
+        assert_eq!(caller.should_rate_limit(&both)["overall_code"], "OK");
+    }
+}
+
+/// The longest wait is a hit's answer; who tells what has happened wants to know what is left.
+#[test]
+fn a_charge_is_answered_by_the_rule_with_the_least_left() {
+    let rules = RulesFile::ini(
+        "[user=*]\ncreditLimit = 100\nresetSeconds = 60\nactorField = user\nmatchPolicy = and\n\n\
+         [user=*]\ncreditLimit = 1000\nresetSeconds = 3600\nactorField = user\n\n[default]\ncreditLimit = 0\n",
+    );
+    let server = Server::in_memory(rules.path());
+    let mut resp = RespClient::connect(server.resp);
+    for (cost, balance) in [(1000, -900), (0, -900), (1, -901)] {
+        let reply = resp.command(&format!("DIVVY.CHARGE user=a COST {cost}"));
+        assert_eq!(numbers(&reply), [balance, 60], "{reply}");
+    }
+    let charged = HttpClient::connect(server.http).post("/v1/charge", &body(&[("user", "a")], 1));
+    assert_eq!((&charged.json()["balance"], charged.json().get("violatedPolicies")), (&json!(-902), None));
+}
+
+#[test]
+fn a_canary_is_charged_where_the_rule_that_answers_counts_nothing() {
+    let rules = RulesFile::ini(
+        "[api=*]\ncreditLimit = 100\nresetSeconds = 60\nmatchPolicy = canary\nlabel = trial\n\n\
+         [default]\ncreditLimit = 1\nresetSeconds = 0\n",
+    );
+    let server = Server::in_memory(rules.path());
+    let mut resp = RespClient::connect(server.resp);
+    assert_eq!(resp.command("DIVVY.CHARGE api=chat COST 20"), "[1 0]");
+    assert!(resp.command("DIVVY.COUNTERS trial").contains(" 80 "));
+}
+
+/// Redis's number is one that Lua holds exactly, whatever the limit is.
+#[test]
+fn the_largest_charge_leaves_a_window_of_redis_readable() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    for credits in 99..105 {
+        let rules = RulesFile::ini(&format!("[default]\ncreditLimit = {credits}\nresetSeconds = 2592000\n"));
+        let server = Server::start(&redis_args(rules.path(), &url));
+        let mut resp = RespClient::connect(server.resp);
+        for cost in [i64::MAX, 1, i64::MAX] {
+            let owed = numbers(&resp.command(&format!("DIVVY.CHARGE a=b COST {cost}")))[0];
+            assert_eq!(owed, -(1 << 52), "{credits}");
+        }
+        assert!(resp.command(&format!("DIVVY.REFUND a=b COST {}", i64::MAX)).starts_with(&format!("[{credits} 0")));
+    }
 }
 
 #[test]

@@ -8,8 +8,8 @@ use crate::support::log::Log;
 use crate::support::redis::{RedisCluster, RedisServer};
 use crate::support::{RespClient, RulesFile, Server, divvy};
 
-/// The algorithms, and what makes them give nothing back during a test.
-const RHYTHMS: [(&str, &str); 5] = [
+/// The algorithms that count what was used, and what makes them give nothing back during a test.
+pub const RHYTHMS: [(&str, &str); 5] = [
     ("fixed", "resetSeconds = 2592000"),
     ("year", "window = year\ntimezone = Asia/Tokyo"),
     ("sliding", "algorithm = sliding-window\nresetSeconds = 259200000"),

@@ -41,5 +41,5 @@ pub struct Outcome {
     /// it was granted, and when it never will be because it costs more than the bucket can hold.
     pub retry_ns: Option<u64>,
     /// When the caller's present session began; token buckets only.
-    pub session: Option<Timestamp>,
+    pub session: Timestamp,
 }

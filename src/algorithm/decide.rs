@@ -51,8 +51,8 @@ pub(super) trait Algorithm {
     }
 
     /// See [`Outcome::session`].
-    fn session(&self, _state: &Self::State) -> Option<Timestamp> {
-        None
+    fn session(&self, _state: &Self::State) -> Timestamp {
+        Timestamp::EPOCH
     }
 }
 
@@ -93,12 +93,18 @@ pub(super) fn decide<A: Algorithm>(
         limit.give_back(&mut state, cost);
         changed |= state != used;
     }
-    let taken = ask.taken(before);
+    let is_allowed = ask.wanted() <= before;
+    let taken = match ask {
+        Ask::Take { cost } | Ask::Overdraw { cost } if is_allowed => cost,
+        Ask::Charge { cost } => cost,
+        Ask::Drain { cost, .. } | Ask::Replay { cost, .. } => cost.min(before),
+        Ask::Look { .. } | Ask::Take { .. } | Ask::Overdraw { .. } | Ask::Refund { .. } => 0,
+    };
     if taken > 0 {
         limit.take(&mut state, taken, at);
         changed = true;
     }
-    let outcome = outcome(limit, &state, ask, ask.is_allowed(before), before, at);
+    let outcome = outcome(limit, &state, ask, is_allowed, before, at);
     (outcome, changed.then_some(state))
 }
 
@@ -138,26 +144,6 @@ pub(super) fn saturating(number: u128) -> u64 {
 }
 
 impl Ask {
-    fn is_allowed(self, left: u64) -> bool {
-        self.wanted() <= left
-    }
-
-    /// How many credits this ask takes from a bucket that has `left`.
-    fn taken(self, left: u64) -> u64 {
-        match self {
-            Ask::Look { .. } | Ask::Refund { .. } => 0,
-            Ask::Charge { cost } => cost,
-            Ask::Take { cost } | Ask::Overdraw { cost } => {
-                if self.is_allowed(left) {
-                    cost
-                } else {
-                    0
-                }
-            }
-            Ask::Drain { cost, .. } | Ask::Replay { cost, .. } => cost.min(left),
-        }
-    }
-
     /// The credits that must be left for this ask to be granted.
     pub(crate) fn wanted(self) -> u64 {
         match self {

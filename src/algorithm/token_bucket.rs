@@ -158,7 +158,7 @@ impl Algorithm for TokenBucket {
         saturating(there.saturating_sub(u128::from(at.as_nanos())))
     }
 
-    fn session(&self, state: &State) -> Option<Timestamp> {
-        Some(state.session)
+    fn session(&self, state: &State) -> Timestamp {
+        state.session
     }
 }

@@ -44,6 +44,11 @@ impl Requests {
         members.count() > 1
     }
 
+    /// Whether request `index` was a charge or a refund.
+    pub fn is_settlement(&self, index: usize) -> bool {
+        self.matched(index).unwrap_or_default().iter().any(Matched::is_settlement)
+    }
+
     /// Where request `index` stands with each of the rules that had to allow it, in their order.
     ///
     /// # Errors
@@ -82,11 +87,16 @@ impl Requests {
         // For ever, when waiting does not help.
         let wait = |verdict: &Verdict| verdict.retry_ns.map_or(u128::MAX, u128::from);
         let capacity = |matched, verdict: &Verdict| i128::from(self.capacity(matched).unwrap_or(verdict.credit));
+        if one.is_settlement() {
+            // It was not asked for: what is left is the answer.
+            return i128::from(verdict.balance()) * capacity(other, before)
+                < i128::from(before.balance()) * capacity(one, verdict);
+        }
         match (verdict.allowed, before.allowed) {
             (false, false) => wait(verdict) > wait(before),
             (true, true) => {
-                i128::from(verdict.balance()) * capacity(other, before)
-                    < i128::from(before.balance()) * capacity(one, verdict)
+                i128::from(verdict.credit) * capacity(other, before)
+                    < i128::from(before.credit) * capacity(one, verdict)
             }
             (allowed, _) => !allowed,
         }

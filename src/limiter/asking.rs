@@ -19,27 +19,47 @@ impl Requests {
         intent: Intent,
         cost: Option<u64>,
     ) -> Result<(), Refusal> {
-        let asking = Asking { policy, operation, intent, cost, now: self.batch.now() };
+        let settles = intent == Intent::HitOrCharge && self.settles(policy, operation, cost);
+        let asking = Asking { policy, operation, intent, settles, cost, now: self.batch.now() };
         let Self { batch, matched, stack, scratch, together, .. } = self;
+        let first = matched.len();
+        let mut left_out = None;
         stack.clear();
         for (index, rule) in policy.rules.matches(operation, scratch) {
             let action = asking.action(rule)?;
+            let is_canary = rule.match_policy == MatchPolicy::Canary;
             match rule.match_policy {
                 // A peek is about the answer alone, and canaries do not answer.
                 MatchPolicy::Canary if intent == Intent::Peek => {}
-                MatchPolicy::Canary | MatchPolicy::And if !asking.concerns(rule) => {}
+                _ if !asking.concerns(rule) => left_out = Some((index, rule, action)).filter(|_| !is_canary),
                 MatchPolicy::Canary => matched.push(asking.push(index, rule, action, batch)),
                 MatchPolicy::Stop if stack.is_empty() && together.is_none() => {
-                    if intent == Intent::Charge && !asking.concerns(rule) {
-                        return Err(Refusal::NothingToCharge { rule: rule.to_string() });
-                    }
                     matched.push(asking.push(index, rule, action, batch));
+                    return Ok(());
                 }
-                MatchPolicy::Stop if !asking.concerns(rule) => {}
                 MatchPolicy::And | MatchPolicy::Stop => stack.push(index),
             }
         }
-        if self.stack.is_empty() { Ok(()) } else { self.push_stack(&asking) }
+        match left_out {
+            // Nobody else answers.
+            Some((_, rule, _)) if self.stack.is_empty() && intent == Intent::Charge && self.matched.len() == first => {
+                Err(Refusal::NothingToCharge { rule: rule.to_string() })
+            }
+            Some((index, rule, action)) if self.stack.is_empty() => {
+                self.matched.push(asking.push(index, rule, action, &mut self.batch));
+                Ok(())
+            }
+            _ => self.push_stack(&asking),
+        }
+    }
+
+    /// Whether any of the rules counts a cost that has arisen already: then it is about that, and not about the request.
+    fn settles(&mut self, policy: &Policy, operation: &Operation, cost: Option<u64>) -> bool {
+        let settles = |rule: &Rule| {
+            let is_canary = rule.match_policy == MatchPolicy::Canary;
+            rule.overrun == Overrun::Debt && !rule.counts_requests() && !is_canary
+        };
+        cost != Some(0) && policy.rules.matches(operation, &mut self.scratch).any(|(_, rule)| settles(rule))
     }
 
     /// Asks the rules of `stack`, which must all allow. Canaries are asked already, apart.
@@ -49,7 +69,6 @@ impl Requests {
             return Err(Refusal::TooManyRules);
         }
         let rules = stack.iter().filter_map(|index| Some((*index, asking.policy.rules.rules().get(*index)?)));
-        let first_of_all = matched.len();
         if asking.intent.may_settle() {
             // What has happened counts, whatever other rules say.
             for (index, rule) in rules.clone() {
@@ -59,14 +78,12 @@ impl Requests {
                 }
             }
         }
-        let is_settled = matched.len() > first_of_all;
         let denies = |matched: &Matched| matches!(matched.answer, Answer::Uncounted(verdict) if !verdict.allowed);
         let (first_entry, first) = (batch.len(), matched.len());
         let mut is_denied = false;
         for (index, rule) in rules {
             let action = asking.action(rule)?;
-            // The request itself was counted when it was asked for.
-            if action.is_settlement() || (is_settled && rule.counts_requests()) {
+            if action.is_settlement() {
                 continue;
             }
             let asked = match (&mut *together, action) {
@@ -97,6 +114,8 @@ struct Asking<'a> {
     policy: &'a Policy,
     operation: &'a Operation,
     intent: Intent,
+    /// It is about costs: the request itself was counted when it was asked for.
+    settles: bool,
     cost: Option<u64>,
     now: Timestamp,
 }
@@ -110,20 +129,25 @@ impl Asking<'_> {
         }
         let cost = rule.cost(self.operation, self.cost)?;
         Ok(Action::Ask(match (self.intent, rule.overrun) {
-            (Intent::HitOrCharge, Overrun::Debt) if cost > 0 => Ask::Charge { cost },
-            (Intent::Hit, Overrun::Debt) if cost > 0 => Ask::Overdraw { cost },
+            (Intent::HitOrCharge, Overrun::Debt) if cost > 0 && !rule.counts_requests() => Ask::Charge { cost },
+            (Intent::Hit | Intent::HitOrCharge, Overrun::Debt) if cost > 0 => Ask::Overdraw { cost },
             (Intent::Peek, Overrun::Debt) => look(1),
             (Intent::Peek, Overrun::Refuse) => look(cost),
+            (Intent::Charge, _) if !self.concerns(rule) => Ask::Charge { cost: 0 },
+            (Intent::Refund, _) if !self.concerns(rule) => Ask::Refund { cost: 0 },
             (Intent::Charge, _) => self.charge(rule, cost)?,
-            (Intent::Refund, _) => Ask::Refund { cost: if rule.counts_requests() { 0 } else { cost } },
+            (Intent::Refund, _) => Ask::Refund { cost },
             _ => hit(cost),
         }))
     }
 
-    /// Whether the rule has a part in the request: charges and refunds are about what things cost.
+    /// Whether the rule has a part in the request.
+    #[inline]
     fn concerns(&self, rule: &Rule) -> bool {
-        let is_about_costs = matches!(self.intent, Intent::Charge | Intent::Refund);
-        !is_about_costs || (matches!(rule.quota, Quota::Limited(_)) && !rule.counts_requests())
+        match self.intent {
+            Intent::Charge | Intent::Refund => matches!(rule.quota, Quota::Limited(_)) && !rule.counts_requests(),
+            _ => !(self.settles && rule.counts_requests()),
+        }
     }
 
     fn charge(&self, rule: &Rule, cost: u64) -> Result<Ask, Refusal> {

@@ -54,21 +54,25 @@ impl Entry {
         match self.action {
             Action::Ask(ask) => {
                 let decision = self.limit.decide(state, ask, self.at);
-                let change = match decision.state {
-                    // All was given back.
-                    Some(state) if self.action.gives_back() && self.limit.lifetime_ns(&state, self.at) == 0 => {
-                        Change::Clear
-                    }
-                    Some(state) => Change::Set(state),
-                    None => Change::Keep,
-                };
-                (decision.outcome, change)
+                let change = decision.state.map_or(Change::Keep, Change::Set);
+                match ask {
+                    Ask::Refund { .. } => (decision.outcome, self.cleared_if_full(change)),
+                    _ => (decision.outcome, change),
+                }
             }
             Action::Forget => {
                 let held = state.is_some_and(|state| self.limit.lifetime_ns(state, self.at) > 0);
                 let change = if held { Change::Clear } else { Change::Keep };
                 (Outcome { allowed: held, ..Outcome::default() }, change)
             }
+        }
+    }
+
+    /// What a refund does to a bucket: one to which all was given back is as good as a fresh one.
+    fn cleared_if_full(&self, change: Change) -> Change {
+        match change {
+            Change::Set(state) if self.limit.lifetime_ns(&state, self.at) == 0 => Change::Clear,
+            change => change,
         }
     }
 

@@ -13,7 +13,8 @@ use std::time::Duration;
 use rand::rngs::Xoshiro256PlusPlus as Rng;
 use rand::{RngExt, SeedableRng};
 
-use super::{RHYTHMS, numbers};
+use super::numbers;
+use crate::plans::RHYTHMS;
 use crate::support::redis::{RedisServer, free_port, until};
 use crate::support::seed::{seed, setting};
 use crate::support::{RespClient, RulesFile, Server};

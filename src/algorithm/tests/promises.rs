@@ -117,7 +117,7 @@ proptest! {
         for (at, cost) in future.0 {
             let at = at + (now - START) + lifetime_ns + later;
             // The session of a full bucket is over, but a bucket that still remembers it may tell.
-            let numbers = |outcome: Outcome| Outcome { session: None, ..outcome };
+            let numbers = |outcome: Outcome| Outcome { session: Timestamp::EPOCH, ..outcome };
             prop_assert_eq!(numbers(kept.take(cost, at)), numbers(forgotten.take(cost, at)));
         }
     }

@@ -57,7 +57,7 @@ fn every_recorded_reply_is_given() {
         let bucket = buckets.entry((command.key, command.limit)).or_insert_with(|| Bucket::new(command.limit));
         let outcome = bucket.ask(command.ask, command.at_ms * NANOS_PER_MILLI);
         let reply = if command.sessionize {
-            json!([outcome.before, outcome.session.unwrap().as_nanos() / NANOS_PER_MILLI])
+            json!([outcome.before, outcome.session.as_nanos() / NANOS_PER_MILLI])
         } else {
             json!(outcome.before)
         };

@@ -203,7 +203,7 @@ fn write_reply(requests: &Requests, index: usize, reply: &Reply, writer: &mut Re
 fn write_session(outcome: &Outcome, writer: &mut ReplyWriter) {
     writer.array(2);
     writer.unsigned(outcome.before);
-    writer.unsigned(outcome.session.unwrap_or_default().as_nanos() / NANOS_PER_MILLI);
+    writer.unsigned(outcome.session.as_nanos() / NANOS_PER_MILLI);
 }
 
 /// Seconds are rounded up: who waits so long is let in.

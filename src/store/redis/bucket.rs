@@ -130,7 +130,7 @@ fn read(text: &str) -> Option<Outcome> {
         owed: owed.map_or(Some(0), number)?,
         reset_ns: number(words.next()?)?,
         retry_ns: optional(words.next()?)?,
-        session: optional(words.next()?)?.map(Timestamp::from_nanos),
+        session: Timestamp::from_nanos(optional(words.next()?)?.unwrap_or(0)),
     })
 }
 
@@ -181,7 +181,7 @@ mod tests {
             owed: 0,
             reset_ns: 50,
             retry_ns: None,
-            session: Some(Timestamp::from_nanos(7)),
+            session: Timestamp::from_nanos(7),
         };
         assert_eq!(read(&["1 9 6 50 - 7", "0 0 0 0 - -"]).unwrap(), [taken, Outcome::default()]);
         let foreign: [&[&str]; 4] =

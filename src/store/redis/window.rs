@@ -8,7 +8,7 @@ use super::arguments::Arguments;
 use super::call::{Call, Script};
 use super::reply::Elements;
 use crate::algorithm::{FixedWindow, Limit, Outcome, Tally};
-use crate::clock::NANOS_PER_MILLI;
+use crate::clock::{NANOS_PER_MILLI, Timestamp};
 use crate::store::batch::{Action, Batch, Entry};
 
 /// What the script answers for each action: allowed, credits before, credits after, milliseconds until the end.
@@ -63,7 +63,7 @@ fn read(entry: &Entry, &[allowed, before, left, ttl_ms]: &Answer) -> Outcome {
         owed,
         reset_ns: if left >= capacity { 0 } else { until_end_ns },
         retry_ns: (!allowed && ask.wanted() <= capacity).then_some(until_end_ns),
-        session: None,
+        session: Timestamp::EPOCH,
     }
 }
 
@@ -71,7 +71,6 @@ fn read(entry: &Entry, &[allowed, before, left, ttl_ms]: &Answer) -> Outcome {
 mod tests {
     use super::*;
     use crate::algorithm::Ask;
-    use crate::clock::Timestamp;
     use crate::store::redis::actions::asked_by;
     use crate::store::redis::call::Failure;
     use crate::store::redis::reply::Reply;

@@ -55,7 +55,7 @@ impl<'a> Answer<'a> {
             return Ok(answer);
         }
         for standing in requests.standings(index)? {
-            if !standing.verdict.allowed {
+            if !standing.verdict.allowed && !requests.is_settlement(index) {
                 answer.violated_policies.push(name(standing.place, standing.rule));
             }
             if standing.limit.is_some() || standing.place == answering.place {

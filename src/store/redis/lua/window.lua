@@ -11,8 +11,8 @@ if stored and not refusal then
   if number then left = number - full + credits else refusal = 'ERR the key holds no number of credits' end
   ttl = redis.call('PTTL', key)
 end
--- What is owed grows to this number, and no further: below it Redis's number would be none that Lua holds exactly.
-local LOWEST = 1 - 2^53
+-- What is owed grows to this number, and no further: so all sums here are numbers that Lua holds exactly.
+local LOWEST = -2^52
 local drains = { drain = true, strict = true, replay = true, strictreplay = true }
 local answers = {}
 for i = 4, #ARGV, 2 do
