@@ -27,12 +27,11 @@ impl Requests {
         stack.clear();
         for (index, rule) in policy.rules.matches(operation, scratch) {
             let action = asking.action(rule)?;
-            let is_canary = rule.match_policy == MatchPolicy::Canary;
             match rule.match_policy {
                 // A peek is about the answer alone, and canaries do not answer.
-                MatchPolicy::Canary if intent == Intent::Peek => {}
-                _ if !asking.concerns(rule) => left_out = Some((index, rule, action)).filter(|_| !is_canary),
+                MatchPolicy::Canary if intent == Intent::Peek || !asking.concerns(rule) => {}
                 MatchPolicy::Canary => matched.push(asking.push(index, rule, action, batch)),
+                _ if !asking.concerns(rule) => left_out = Some((index, rule, action)),
                 MatchPolicy::Stop if stack.is_empty() && together.is_none() => {
                     matched.push(asking.push(index, rule, action, batch));
                     return Ok(());
