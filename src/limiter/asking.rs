@@ -19,8 +19,12 @@ impl Requests {
         intent: Intent,
         cost: Option<u64>,
     ) -> Result<(), Refusal> {
-        let settles = intent == Intent::HitOrCharge && self.settles(policy, operation, cost);
-        let asking = Asking { policy, operation, intent, settles, cost, now: self.batch.now() };
+        let is_about_costs = match intent {
+            Intent::Charge | Intent::Refund => true,
+            Intent::HitOrCharge => self.settles(policy, operation, cost),
+            Intent::Hit | Intent::Peek | Intent::Forget => false,
+        };
+        let asking = Asking { policy, operation, intent, is_about_costs, cost, now: self.batch.now() };
         let Self { batch, matched, stack, scratch, together, .. } = self;
         let first = matched.len();
         let mut left_out = None;
@@ -113,8 +117,8 @@ struct Asking<'a> {
     policy: &'a Policy,
     operation: &'a Operation,
     intent: Intent,
-    /// It is about costs: the request itself was counted when it was asked for.
-    settles: bool,
+    /// It tells what things cost: the request itself was counted when it was asked for.
+    is_about_costs: bool,
     cost: Option<u64>,
     now: Timestamp,
 }
@@ -127,6 +131,10 @@ impl Asking<'_> {
             return Ok(Action::Forget);
         }
         let cost = rule.cost(self.operation, self.cost)?;
+        // As nearly always.
+        if (self.intent, rule.overrun) == (Intent::Hit, Overrun::Refuse) {
+            return Ok(Action::Ask(hit(cost)));
+        }
         Ok(Action::Ask(match (self.intent, rule.overrun) {
             (Intent::HitOrCharge, Overrun::Debt) if cost > 0 && !rule.counts_requests() => Ask::Charge { cost },
             (Intent::Hit | Intent::HitOrCharge, Overrun::Debt) if cost > 0 => Ask::Overdraw { cost },
@@ -143,10 +151,9 @@ impl Asking<'_> {
     /// Whether the rule has a part in the request.
     #[inline]
     fn concerns(&self, rule: &Rule) -> bool {
-        match self.intent {
-            Intent::Charge | Intent::Refund => matches!(rule.quota, Quota::Limited(_)) && !rule.counts_requests(),
-            _ => !(self.settles && rule.counts_requests()),
-        }
+        !self.is_about_costs
+            || !rule.counts_requests()
+                && (self.intent == Intent::HitOrCharge || matches!(rule.quota, Quota::Limited(_)))
     }
 
     fn charge(&self, rule: &Rule, cost: u64) -> Result<Ask, Refusal> {
