@@ -57,6 +57,7 @@ impl Requests {
     }
 
     /// Whether any of the rules counts a cost that has arisen already: then it is about that, and not about the request.
+    #[cold]
     fn settles(&mut self, policy: &Policy, operation: &Operation, cost: Option<u64>) -> bool {
         let settles = |rule: &Rule| {
             let is_canary = rule.match_policy == MatchPolicy::Canary;

@@ -124,6 +124,7 @@ impl Matcher {
     }
 
     /// The rules that a request selects, as the bits of a word; `None` when there are more rules than a word has bits.
+    #[inline]
     pub fn select_word(&self, selection: &mut Selection, values: &impl Values) -> Option<u64> {
         let sets = self.words.as_deref()?;
         let mut word = Word { sets, union: 0, common: u64::MAX };
@@ -131,6 +132,7 @@ impl Matcher {
         Some(word.common)
     }
 
+    #[inline]
     fn pick(&self, picks: &mut impl Picks, pieces: &mut Vec<usize>, values: &impl Values) {
         for index in &self.keys {
             match values.value(&index.key) {

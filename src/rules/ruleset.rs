@@ -40,10 +40,12 @@ impl RuleSet {
     }
 
     /// The rules that apply to `operation`, with their indexes, in order: canaries, then the first stop rule.
+    #[inline]
     pub fn matches<'a>(&'a self, operation: &Operation, scratch: &'a mut Scratch) -> Matches<'a> {
         self.matches_values(operation, scratch)
     }
 
+    #[inline]
     pub(super) fn matches_values<'a>(&'a self, values: &impl Values, scratch: &'a mut Scratch) -> Matches<'a> {
         let word = self.matcher.select_word(&mut scratch.selection, values);
         if word.is_none() {
@@ -72,6 +74,7 @@ pub struct Matches<'a> {
 impl<'a> Iterator for Matches<'a> {
     type Item = (usize, &'a Rule);
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         while self.bits == 0 {
             self.advance()?;
