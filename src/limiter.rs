@@ -110,11 +110,6 @@ impl Intent {
     fn is_hit(self) -> bool {
         matches!(self, Self::Hit | Self::HitOrCharge)
     }
-
-    /// Whether it may tell what has happened already.
-    fn may_settle(self) -> bool {
-        matches!(self, Self::Charge | Self::Refund | Self::HitOrCharge)
-    }
 }
 
 /// Rules, a store, a clock, and the counts of what it all came to.

@@ -33,13 +33,13 @@ pub struct Outcome {
     pub before: u64,
     /// Credits left after the ask.
     pub left: u64,
-    /// Credits below 0 after the ask: what was used over the limit. Something else than 0 only when none is left.
+    /// Credits below 0 after the ask: what was used over the limit. 0 as long as any are left.
     pub owed: u64,
     /// Nanoseconds until the bucket holds more credits (each algorithm's module says how many); 0 when it is full.
     pub reset_ns: u64,
     /// Nanoseconds until the same ask would be granted if no other ask comes first, and not a nanosecond earlier. `None` when
     /// it was granted, and when it never will be because it costs more than the bucket can hold.
     pub retry_ns: Option<u64>,
-    /// When the caller's present session began; token buckets only.
+    /// When the caller's present session began; token buckets only, [`Timestamp::EPOCH`] for others.
     pub session: Timestamp,
 }

@@ -104,23 +104,17 @@ pub(super) fn decide<A: Algorithm>(
         limit.take(&mut state, taken, at);
         changed = true;
     }
-    let outcome = outcome(limit, &state, ask, is_allowed, before, at);
+    let outcome = outcome(limit, &state, ask, before, at);
     (outcome, changed.then_some(state))
 }
 
-/// Reports on `state`, which the ask has left behind at `at`.
-pub(super) fn outcome<A: Algorithm>(
-    limit: &A,
-    state: &A::State,
-    ask: Ask,
-    allowed: bool,
-    before: u64,
-    at: Timestamp,
-) -> Outcome {
+/// Reports on `state`, which the ask has left behind at `at`; `before` is what was left when it came.
+pub(super) fn outcome<A: Algorithm>(limit: &A, state: &A::State, ask: Ask, before: u64, at: Timestamp) -> Outcome {
     let (capacity, used) = (limit.capacity(), limit.used(state, at));
     let left = capacity.saturating_sub(used);
     let full = used == 0;
     let wanted = ask.wanted();
+    let allowed = wanted <= before;
     Outcome {
         allowed,
         before,

@@ -84,7 +84,7 @@ impl TokenBucket {
     ) -> (Outcome, Option<State>) {
         let before = self.left(&found, at);
         let drained = if cost == 0 { found } else { self.drained(found, cost, strict, at) };
-        let outcome = decide::outcome(self, &drained, ask, before > 0, before, at);
+        let outcome = decide::outcome(self, &drained, ask, before, at);
         (outcome, (cost > 0 && stored != Some(&drained)).then_some(drained))
     }
 

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use super::document::DEFAULT;
 use super::original::is_escaped;
 use super::{Format, ini, validate};
-use crate::rules::{MatchPolicy, Overrun, Rule, calendar_settings, operation_text};
+use crate::rules::{MatchPolicy, Rule, calendar_settings, operation_text};
 
 /// Rules that a format cannot express.
 #[derive(Debug, thiserror::Error)]
@@ -58,7 +58,6 @@ fn settings(rule: &Rule) -> impl Iterator<Item = (&'static str, Setting)> {
     let described: Vec<_> = described.filter(|(_, setting)| !is_default(setting)).collect();
     let calendar = |key| described.iter().find(|(name, _)| *name == key).map(|(_, setting)| word(setting));
     let policy = (rule.match_policy != MatchPolicy::default()).then(|| word(rule.match_policy.as_str()));
-    let overrun = (rule.overrun != Overrun::default()).then(|| word(rule.overrun.as_str()));
     let settings = [
         (validate::CREDIT_LIMIT, Some(number(&numbers.credit_limit))),
         (validate::RESET_SECONDS, numbers.calendar.is_none().then(|| number(&numbers.reset_seconds))),
@@ -71,7 +70,7 @@ fn settings(rule: &Rule) -> impl Iterator<Item = (&'static str, Setting)> {
         (validate::BURST, numbers.burst.map(|credits| number(&credits))),
         (validate::ACTOR_FIELD, actor_field(rule)),
         (validate::COST_FIELD, text(&rule.cost_field)),
-        (validate::OVERRUN, overrun),
+        (validate::OVERRUN, rule.overrun_word().map(word)),
         (validate::COUNTER, text(&rule.counter)),
         (validate::MATCH_POLICY, policy),
         (validate::LABEL, text(&rule.label)),

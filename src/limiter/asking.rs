@@ -73,7 +73,7 @@ impl Requests {
             return Err(Refusal::TooManyRules);
         }
         let rules = stack.iter().filter_map(|index| Some((*index, asking.policy.rules.rules().get(*index)?)));
-        if asking.intent.may_settle() {
+        if asking.is_about_costs {
             // What has happened counts, whatever other rules say.
             for (index, rule) in rules.clone() {
                 let action = asking.action(rule)?;

@@ -1,4 +1,5 @@
-//! Hits: what each rule said to them, and how long they took; charges and refunds. Names and meaning are the original Divvy's.
+//! Hits: what each rule said to them, and how long they took. Names and meaning are the original Divvy's. Charges and refunds,
+//! which that one does not have.
 
 use prometheus::core::Collector;
 use prometheus::{IntCounter, IntCounterVec};

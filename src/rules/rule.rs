@@ -124,13 +124,17 @@ impl Rule {
         settings.extend(self.settings.described());
         settings.extend(optional("actorField", &self.actor_field()));
         settings.extend(optional("costField", &self.cost_field));
-        let overrun = self.overrun;
-        settings.extend((overrun != Overrun::Refuse).then(|| ("overrun", overrun.as_str().to_owned())));
+        settings.extend(self.overrun_word().map(|word| ("overrun", word.to_owned())));
         settings.extend(optional("counter", &self.counter));
         settings.push(("matchPolicy", self.match_policy.as_str().to_owned()));
         settings.extend(optional("label", &self.label));
         settings.extend(optional("comment", &self.comment));
         settings
+    }
+
+    /// `overrun` as a rules file writes it; `None` where it goes without saying.
+    pub fn overrun_word(&self) -> Option<&'static str> {
+        (self.overrun != Overrun::default()).then(|| self.overrun.as_str())
     }
 
     /// `actorField` as a rules file writes it.

@@ -26,10 +26,9 @@ fn ask(arguments: Arguments<'_>) -> Result<CountersAsk<'_>, CommandError> {
         0 => (Named::Label(text(arguments.get(0).unwrap_or_default())?), 1),
         _ => (Named::Operation(Pairs(arguments.first(pairs))), pairs),
     };
-    let mut ask = CountersAsk { rule, actor: None, cursor: None, count: None };
     let options = Options { filter: b"ACTOR", unknown: CommandError::not_an_option };
-    (ask.actor, ask.cursor, ask.count) = options.read(arguments.skip(named_by))?;
-    Ok(ask)
+    let Given { filter: actor, cursor, count } = options.read(arguments.skip(named_by))?;
+    Ok(CountersAsk { rule, actor, cursor, count })
 }
 
 /// The options of commands that list: which of them to list, where to begin, and how many.
@@ -40,30 +39,36 @@ pub(super) struct Options {
     pub unknown: fn(&[u8]) -> CommandError,
 }
 
+/// What was given of them.
+#[derive(Default)]
+pub(super) struct Given<'a> {
+    pub filter: Option<&'a str>,
+    /// `None` also for the cursor of the start.
+    pub cursor: Option<&'a str>,
+    pub count: Option<usize>,
+}
+
 impl Options {
-    /// The filter, the cursor unless it is that of the start, and the count: each with its value, once, in any order.
-    #[expect(clippy::type_complexity, reason = "three options, as their callers take them")]
-    pub(super) fn read<'a>(
-        &self,
-        arguments: Arguments<'a>,
-    ) -> Result<(Option<&'a str>, Option<&'a str>, Option<usize>), CommandError> {
-        let (mut filter, mut cursor, mut count) = (None, None, None);
+    /// Each option has its value and comes at most once, in any order.
+    pub(super) fn read<'a>(&self, arguments: Arguments<'a>) -> Result<Given<'a>, CommandError> {
+        let mut given = Given::default();
         let mut words = arguments.iter();
         while let Some(option) = words.next() {
             let unknown = || (self.unknown)(option);
             let value = words.next().ok_or_else(unknown)?;
             let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
-            if is(self.filter) && filter.is_none() {
-                filter = Some(text(value)?);
-            } else if is(b"CURSOR") && cursor.is_none() {
-                cursor = Some(text(value)?);
-            } else if is(b"COUNT") && count.is_none() {
-                count = Some(positive(value)?);
+            if is(self.filter) && given.filter.is_none() {
+                given.filter = Some(text(value)?);
+            } else if is(b"CURSOR") && given.cursor.is_none() {
+                given.cursor = Some(text(value)?);
+            } else if is(b"COUNT") && given.count.is_none() {
+                given.count = Some(positive(value)?);
             } else {
                 return Err(unknown());
             }
         }
-        Ok((filter, cursor.filter(|cursor| *cursor != START), count))
+        given.cursor = given.cursor.filter(|cursor| *cursor != START);
+        Ok(given)
     }
 }
 

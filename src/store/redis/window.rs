@@ -15,7 +15,8 @@ use crate::store::batch::{Action, Batch, Entry};
 type Answer = [i64; 4];
 
 /// What Redis runs for each window of a batch. `KEYS[1]` is the window's name, `ARGV` its credits, its milliseconds, the
-/// number that it begins with, which is its credits unless an actor has a limit of its own, and then an action (the words of [`words`]) and its cost, as often as the batch names the window.
+/// number that it begins with, which is its credits unless an actor has a limit of its own, and then an action and its cost
+/// (see `words` in `actions.rs`), as often as the batch names the window.
 ///
 /// A window without an end would deny for ever, so one that lost its time to live (`PERSIST`, a `SET` by hand) gets it
 /// back. Credits are below 2^53, so Lua's numbers hold them exactly; `%.0f` writes them without an exponent.

@@ -37,8 +37,7 @@ impl AskedHit<'_> {
 
 /// By way of the router. Nearly all hits come by [`HitRoute`](super::hit_route::HitRoute) instead.
 pub async fn hit(State(api): State<Arc<Api>>, request: Request) -> Result<Response<Body>, Problem> {
-    let (head, body) = request.into_parts();
-    Ok(api.ask_one(head.headers, body, Intent::Hit).await?.map(Body::from))
+    api.ask_routed(request, Intent::Hit).await
 }
 
 /// What the answer to one of them is made of.
@@ -52,6 +51,12 @@ struct Work {
 pooled!(Box<Work>, |work| work.requests.memory() + work.operation.memory() + work.text.capacity());
 
 impl Api {
+    /// As [`Api::ask_one`], for a request that came by way of the router.
+    pub async fn ask_routed(&self, request: Request, intent: Intent) -> Result<Response<Body>, Problem> {
+        let (head, body) = request.into_parts();
+        Ok(self.ask_one(head.headers, body, intent).await?.map(Body::from))
+    }
+
     /// Asks the limiter what the body says. A hit is 200 or 429; anything else is 200 whatever the answer is, as the question
     /// was answered.
     ///

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 
@@ -11,6 +10,5 @@ use super::shared::Api;
 use crate::limiter::Intent;
 
 pub async fn peek(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
-    let (head, body) = request.into_parts();
-    Ok(api.ask_one(head.headers, body, Intent::Peek).await?.map(Body::from))
+    api.ask_routed(request, Intent::Peek).await
 }

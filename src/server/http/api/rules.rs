@@ -12,7 +12,7 @@ use serde_json::Number;
 use super::json::Json;
 use super::problem::Problem;
 use super::shared::Api;
-use crate::rules::{Overrun, Rule, Seconds, calendar_settings};
+use crate::rules::{Rule, Seconds, calendar_settings};
 
 #[derive(Serialize)]
 struct Rules<'a> {
@@ -86,7 +86,7 @@ impl<'a> Described<'a> {
                 fields => Some(ActorField::Several(fields)),
             },
             cost_field: rule.cost_field.as_deref(),
-            overrun: (rule.overrun != Overrun::default()).then(|| rule.overrun.as_str()),
+            overrun: rule.overrun_word(),
             counter: rule.counter.as_deref(),
             match_policy: rule.match_policy.as_str(),
             label: rule.label.as_deref(),

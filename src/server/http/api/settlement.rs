@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 
@@ -13,15 +12,10 @@ use crate::limiter::Intent;
 
 /// Counts what was used already.
 pub async fn charge(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
-    settle(&api, request, Intent::Charge).await
+    api.ask_routed(request, Intent::Charge).await
 }
 
 /// Gives back, up to what was taken.
 pub async fn refund(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
-    settle(&api, request, Intent::Refund).await
-}
-
-async fn settle(api: &Api, request: Request, intent: Intent) -> Result<Response, Problem> {
-    let (head, body) = request.into_parts();
-    Ok(api.ask_one(head.headers, body, intent).await?.map(Body::from))
+    api.ask_routed(request, Intent::Refund).await
 }

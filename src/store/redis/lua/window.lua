@@ -30,15 +30,15 @@ for i = 4, #ARGV, 2 do
   elseif drains[action] then
     allowed, taken = before > 0, math.min(cost, before)
   elseif action == 'charge' then
-    allowed, taken = before > 0, math.min(cost, full - credits + left - LOWEST)
+    allowed, taken = before > 0, cost
   elseif action == 'refund' then
     allowed, taken = true, -math.max(math.min(cost, credits - left), 0)
   else
     local is_debt = action == 'overdraw' or action == 'glance'
     allowed = (is_debt and 1 or cost) <= before
     taken = (allowed and (action == 'take' or action == 'overdraw')) and cost or 0
-    taken = math.min(taken, full - credits + left - LOWEST)
   end
+  taken = math.min(taken, full - credits + left - LOWEST)
   if taken < 0 and left - taken >= credits then
     redis.call('DEL', key)
     stored, ttl = false, 0
