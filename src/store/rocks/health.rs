@@ -49,11 +49,13 @@ impl Health {
     /// Why writes fail; `None` while the database is well.
     #[inline]
     pub fn fault(&self) -> Option<StoreError> {
-        if self.is_well() {
-            return None;
-        }
+        if self.is_well() { None } else { Some(self.known_fault()) }
+    }
+
+    #[cold]
+    fn known_fault(&self) -> StoreError {
         let unknown = || StoreError::new("the disk failed; the database is being reopened");
-        Some(self.fault.lock().clone().unwrap_or_else(unknown))
+        self.fault.lock().clone().unwrap_or_else(unknown)
     }
 
     /// The answer to an entry that would begin a counter while the disk refuses writes. Such counters could not be

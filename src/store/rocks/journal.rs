@@ -12,6 +12,8 @@
 use crate::store::error::StoreError;
 
 const LENGTH: usize = size_of::<u32>();
+/// Bytes of a fixed window's value.
+const WINDOW: usize = 16;
 /// Begins a record of format 2.
 const MAGIC: [u8; LENGTH] = [2, 0, 0, 0xff];
 
@@ -101,17 +103,25 @@ impl Packer {
             self.key_before.clear();
             record.extend_from_slice(&MAGIC);
         }
+        let mut last = None;
         // This process has staged them itself.
         for Change { key, value } in self::staged(staged).map_while(Result::ok) {
-            let shared = shared_length(&self.key_before, key);
+            let shared = shared_length(last.unwrap_or(&self.key_before), key);
             let rest = key.get(shared..).unwrap_or_default();
             write_number(record, shared);
             write_number(record, rest.len());
             record.extend_from_slice(rest);
             write_number(record, value.len());
-            record.extend_from_slice(value);
-            self.key_before.truncate(shared);
-            self.key_before.extend_from_slice(rest);
+            match <&[u8; WINDOW]>::try_from(value) {
+                // As nearly always, and without a call.
+                Ok(window) => record.extend_from_slice(window),
+                Err(_) => record.extend_from_slice(value),
+            }
+            last = Some(key);
+        }
+        if let Some(key) = last {
+            self.key_before.clear();
+            self.key_before.extend_from_slice(key);
         }
     }
 }
@@ -143,11 +153,19 @@ pub fn each_change<E: From<Truncated>>(
 
 /// How many bytes two keys have in common at their beginnings.
 pub fn shared_length(one: &[u8], other: &[u8]) -> usize {
-    const WORD: usize = size_of::<u64>();
-    let words = one.chunks_exact(WORD).zip(other.chunks_exact(WORD)).take_while(|(one, other)| one == other);
-    let start = words.count() * WORD;
-    let bytes = one.iter().skip(start).zip(other.iter().skip(start));
-    start + bytes.take_while(|(one, other)| one == other).count()
+    let (words, rest) = one.as_chunks();
+    let (other_words, other_rest) = other.as_chunks();
+    let mut shared = 0;
+    for (one, other) in words.iter().zip(other_words) {
+        let different = u64::from_le_bytes(*one) ^ u64::from_le_bytes(*other);
+        if different != 0 {
+            return shared + different.trailing_zeros() as usize / u8::BITS as usize;
+        }
+        shared += size_of::<u64>();
+    }
+    let one = if words.len() > other_words.len() { one.get(shared..).unwrap_or_default() } else { rest };
+    let other = if other_words.len() > words.len() { other.get(shared..).unwrap_or_default() } else { other_rest };
+    shared + one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }
 
 fn read_staged<'a>(staged: &mut &'a [u8]) -> Result<Change<'a>, Truncated> {
