@@ -11,6 +11,7 @@ mod count;
 pub mod counters;
 pub mod limits;
 mod policy;
+mod reservations;
 mod together;
 
 use std::ops::Range;
@@ -22,6 +23,11 @@ pub use self::answering::Standing;
 use self::asking::hit;
 use self::limits::{DEFAULT_MAX_ACTOR_LIMITS, Limits};
 pub use self::policy::{CounterNames, Policy};
+pub use self::reservations::{
+    BadReservationId, DEFAULT_MAX_RESERVATION_TTL, Fate, MAX_CLIENT_ID, MAX_ID_TEXT, ReservationId, Reserve, Reserved,
+    Settled, lasting_seconds,
+};
+use self::reservations::{Reserving, Settling};
 pub use self::together::MAX_TOGETHER;
 use self::together::{Gathered, Set};
 use crate::algorithm::Ask;
@@ -51,6 +57,25 @@ pub enum Refusal {
          sliding-window` can"
     )]
     CannotCharge { rule: String },
+    #[error(
+        "nothing was reserved: the rule [{rule}] is a sliding-log, which cannot set credits aside; `algorithm = \
+         sliding-window` can"
+    )]
+    CannotReserve { rule: String },
+    #[error("a reservation is of at least 1 credit, and for 1 to {max} seconds (--max-reservation-ttl)")]
+    BadReservation { max: u32 },
+    #[error("a client's own id of a reservation has 1 to {MAX_CLIENT_ID} bytes")]
+    BadClientId,
+    #[error("there is a reservation with this id already, of other credits or for another time: choose another id")]
+    DifferentReservation,
+    #[error(
+        "nothing was reserved: the actors are so long that the reservation's id would have more than {MAX_ID_TEXT} characters"
+    )]
+    LongReservation,
+    #[error(transparent)]
+    BadReservationId(#[from] BadReservationId),
+    #[error("nothing was charged: this reservation has ended, and no rule has its counter any more")]
+    NoReservation,
     #[error("nothing was charged: the rule [{rule}], which answers this operation, counts no costs")]
     NothingToCharge { rule: String },
 }
@@ -103,12 +128,14 @@ pub enum Intent {
     HitOrCharge,
     /// Give back, up to what was taken.
     Refund,
+    /// Set credit aside: see [`Requests::push_reserve`].
+    Reserve,
 }
 
 impl Intent {
     /// Whether rules are asked to allow it, and what they say is counted.
     fn is_hit(self) -> bool {
-        matches!(self, Self::Hit | Self::HitOrCharge)
+        matches!(self, Self::Hit | Self::HitOrCharge | Self::Reserve)
     }
 }
 
@@ -119,6 +146,7 @@ pub struct Limiter {
     clock: Clock,
     metrics: Arc<Metrics>,
     limits: Limits,
+    max_reservation_ttl: u32,
 }
 
 impl Limiter {
@@ -136,11 +164,17 @@ impl Limiter {
         max_limits: usize,
     ) -> Self {
         let limits = Limits::new(max_limits, clock.now());
-        let limiter = Self { policy: ArcSwapOption::empty(), store, clock, metrics, limits };
+        let max_reservation_ttl = DEFAULT_MAX_RESERVATION_TTL;
+        let limiter = Self { policy: ArcSwapOption::empty(), store, clock, metrics, limits, max_reservation_ttl };
         if let Some(policy) = policy {
             limiter.replace_policy(policy);
         }
         limiter
+    }
+
+    /// The limiter, with reservations for up to so many seconds.
+    pub fn with_max_reservation_ttl(self, seconds: u32) -> Self {
+        Self { max_reservation_ttl: seconds, ..self }
     }
 
     pub fn policy(&self) -> Option<Arc<Policy>> {
@@ -200,6 +234,8 @@ impl Limiter {
         requests.asked.clear();
         requests.matched.clear();
         requests.sets.clear();
+        requests.settling.clear();
+        requests.max_reservation_ttl = self.max_reservation_ttl;
         requests.together = None;
         requests.hits = 0;
         requests.policy = policy;
@@ -243,6 +279,12 @@ pub struct Requests {
     stack: Vec<usize>,
     /// What is asked of counters by requests that are taken together.
     together: Option<Box<Gathered>>,
+    /// The buckets of reservations that are settled, one request after the other.
+    settling: Vec<Settling>,
+    /// The reservation that is being asked for.
+    reserving: Option<Box<Reserving>>,
+    /// The longest time of a reservation (seconds).
+    max_reservation_ttl: u32,
     /// How many of the requests are hits that rules were asked about.
     hits: u64,
     scratch: Scratch,
@@ -259,6 +301,8 @@ enum Asked {
     GatheredBucket(usize),
     /// The rules it matched, canaries first.
     Rules(Range<usize>),
+    /// The buckets of the reservation that it settles.
+    Settling(Range<usize>),
 }
 
 /// A rule that a request matched, and what it comes to.
@@ -288,7 +332,7 @@ enum CountedAs {
 #[derive(Debug, Clone, Copy)]
 enum Answer {
     /// The rule counts nothing.
-    Uncounted(Verdict),
+    Uncounted { allowed: bool, credit: u64 },
     /// The outcome of this entry of the batch.
     Counted(usize),
     /// That of what is gathered at this place, which is not in the batch yet.
@@ -303,6 +347,7 @@ impl Requests {
             + self.matched.capacity() * size_of::<Matched>()
             + self.sets.capacity() * size_of::<Set>()
             + self.stack.capacity() * size_of::<usize>()
+            + self.settling.capacity() * size_of::<Settling>()
     }
 
     pub fn len(&self) -> usize {
@@ -368,11 +413,16 @@ impl Requests {
         self.asked.extend(asked);
     }
 
+    /// Adds a request that is refused already.
+    pub fn push_refused(&mut self, refusal: impl Into<Refusal>) {
+        self.asked.push(Asked::Refused(refusal.into()));
+    }
+
     /// The first request that is refused already, before the batch is applied, and why.
     pub fn first_refusal(&self) -> Option<(usize, &Refusal)> {
         self.asked.iter().enumerate().find_map(|(index, asked)| match asked {
             Asked::Refused(refusal) => Some((index, refusal)),
-            Asked::Bucket(_) | Asked::GatheredBucket(_) | Asked::Rules(_) => None,
+            Asked::Bucket(_) | Asked::GatheredBucket(_) | Asked::Rules(_) | Asked::Settling(_) => None,
         })
     }
 
@@ -390,7 +440,7 @@ impl Requests {
         match self.asked.get(index) {
             Some(Asked::Bucket(entry)) => Ok(self.batch.outcome(*entry)?),
             Some(Asked::Refused(refusal)) => Err(refusal.clone()),
-            Some(Asked::GatheredBucket(_) | Asked::Rules(_)) | None => Err(Refusal::NoRules),
+            Some(Asked::GatheredBucket(_) | Asked::Rules(_) | Asked::Settling(_)) | None => Err(Refusal::NoRules),
         }
     }
 
@@ -398,7 +448,7 @@ impl Requests {
         match self.asked.get(index) {
             Some(Asked::Rules(range)) => Ok(self.matched.get(range.clone()).unwrap_or_default()),
             Some(Asked::Refused(refusal)) => Err(refusal.clone()),
-            Some(Asked::Bucket(_) | Asked::GatheredBucket(_)) | None => Err(Refusal::NoRules),
+            Some(Asked::Bucket(_) | Asked::GatheredBucket(_) | Asked::Settling(_)) | None => Err(Refusal::NoRules),
         }
     }
 
@@ -409,7 +459,7 @@ impl Requests {
     pub fn forgotten(&self, index: usize) -> Result<usize, Refusal> {
         self.matched(index)?.iter().try_fold(0, |count, matched| match matched.answer {
             Answer::Counted(entry) => Ok(count + usize::from(self.batch.outcome(entry)?.allowed)),
-            Answer::Uncounted(_) | Answer::Gathered(_) => Ok(count),
+            Answer::Uncounted { .. } | Answer::Gathered(_) => Ok(count),
         })
     }
 }

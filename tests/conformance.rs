@@ -1,19 +1,25 @@
 //! The store's contract, held against every backend: one suite, a module a backend. Tests of one backend may share a
 //! server, so no two of them name the same bucket.
 
+mod campaign;
+
 use std::collections::HashMap;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
+use divvy::algorithm::reservation::{Decided, Fate, RecordChange};
 use divvy::algorithm::{
-    Ask, CalendarWindow, FixedWindow, LeakyBucket, Limit, Outcome, SlidingLog, SlidingWindow, State, Tally, TokenBucket,
+    Ask, CalendarWindow, FixedWindow, LeakyBucket, Limit, Outcome, Reservation, ReservationAsk, SlidingLog,
+    SlidingWindow, State, Tally, TokenBucket,
 };
 use divvy::calendar::{Calendar, Unit, time_of_day};
 use divvy::clock::{Clock, Timestamp};
 use divvy::store::key::{Prefix, Space};
+use divvy::store::record_key;
 use divvy::store::{
     Action, Backend, Batch, FailurePolicy, MemoryStore, RedisOptions, RedisStore, RocksOptions, RocksStore, Store,
 };
@@ -69,7 +75,7 @@ impl Opened {
         self.apply_groups(now, &alone).await
     }
 
-    /// Applies groups of actions as one batch.
+    /// Applies groups of actions as one batch. Asks about reservations name bucket and reservation, `bucket#reservation`.
     async fn apply_groups(&self, now: Timestamp, groups: &[&[(&str, Limit, Action)]]) -> Vec<Outcome> {
         let mut batch = Batch::default();
         // Redis goes by its own clock, unless the times are not the server's.
@@ -78,19 +84,24 @@ impl Opened {
         for group in groups {
             let first = batch.len();
             for (key, limit, action) in *group {
-                batch.push(dated(*limit, now), *action, now, |out| match self.buckets {
-                    Buckets::ByPassedTime => out.extend_from_slice(key.as_bytes()),
+                let (bucket, reservation) = taken_apart(key, *action);
+                let write_bucket = |out: &mut Vec<u8>| match self.buckets {
+                    Buckets::ByPassedTime => out.extend_from_slice(bucket.as_bytes()),
                     Buckets::OfRules => {
-                        Prefix::new(Space::Rule, [("suite", "conformance")], &named_by(*limit)).write_key(key, out);
+                        Prefix::new(Space::Rule, [("suite", "conformance")], &named_by(*limit)).write_key(bucket, out);
                     }
+                };
+                batch.push(dated(*limit, now), *action, now, |out| match reservation {
+                    Some(id) => record_key::write(id.as_bytes(), out, write_bucket),
+                    None => write_bucket(out),
                 });
             }
             batch.group(first);
         }
         self.store.apply(&mut batch).await;
-        let outcome = |(index, (_, limit, _)): (usize, &(&str, Limit, Action))| {
+        let outcome = |(index, (_, limit, action)): (usize, &(&str, Limit, Action))| {
             let outcome = batch.outcome(index).unwrap();
-            if self.buckets == Buckets::OfRules { whole_window(outcome, limit) } else { outcome }
+            if self.buckets == Buckets::OfRules { whole_window(outcome, limit, *action, now) } else { outcome }
         };
         groups.iter().copied().flatten().enumerate().map(outcome).collect()
     }
@@ -100,9 +111,24 @@ impl Opened {
     }
 }
 
-/// The outcome as it was when its window began, which is at most a test's time ago.
-fn whole_window(mut outcome: Outcome, limit: &Limit) -> Outcome {
+/// The bucket's name, and the reservation's, in the key of an ask about one.
+fn taken_apart(key: &str, action: Action) -> (&str, Option<&str>) {
+    if let Action::Reservation(_) = action {
+        let (bucket, reservation) = key.rsplit_once('#').unwrap();
+        return (bucket, Some(reservation));
+    }
+    (key, None)
+}
+
+/// The outcome as it was when its window began, which is at most a test's time ago; and that was at `begun`, where a reservation
+/// ends with it.
+fn whole_window(mut outcome: Outcome, limit: &Limit, action: Action, begun: Timestamp) -> Outcome {
     let Limit::FixedWindow(FixedWindow { window_ns, .. }) = limit else { return outcome };
+    if matches!(action, Action::Reservation(_)) && outcome.session > Timestamp::EPOCH {
+        let left_ns = outcome.session.since(Clock::system().now());
+        let is_whole = left_ns >= window_ns.get().saturating_sub(PATIENCE.as_secs() * SECOND);
+        outcome.session = if is_whole { begun.plus(window_ns.get()) } else { begun.plus(left_ns) };
+    }
     let window_ns = window_ns.get();
     let begin = window_ns.saturating_sub(PATIENCE.as_secs() * SECOND);
     let whole = |left_ns| if (begin..window_ns).contains(&left_ns) { window_ns } else { left_ns };
@@ -369,27 +395,28 @@ fn any_sequence_agrees_with_the_algorithms_alone(open: &dyn Fn() -> Opened) {
         2 => (0u64..4, any::<bool>()).prop_map(|(cost, strict)| Action::Ask(Ask::Drain { cost, strict })),
         1 => (0u64..4, any::<bool>()).prop_map(|(cost, strict)| Action::Ask(Ask::Replay { cost, strict })),
         1 => Just(Action::Forget),
+        6 => about_reservation(opened.buckets).prop_map(Action::Reservation),
     ];
     // Two buckets a limit, so that all cases together stay below the number at which memory drops full ones: that would
     // shift the refills of drained token buckets, which the model does not know of.
     let which = (0..limits(opened.buckets).len(), prop::option::weighted(0.3, 1u64..12));
-    let actions = prop::collection::vec((0u8..2, which, action), 1..24);
+    let actions = prop::collection::vec((0u8..2, which, action, 0u8..3), 1..24);
     let batches = prop::collection::vec((0u64..40, actions), 1..12);
     let runtime = Runtime::new().unwrap();
     let cases = AtomicU64::new(0);
     proptest!(ProptestConfig::with_cases(64), |(batches in batches)| {
         let case = cases.fetch_add(1, Relaxed);
-        let mut model: HashMap<String, State> = HashMap::new();
+        let mut model = Model::default();
         let mut now = at(0);
         for (pause, actions) in batches {
             now = now.plus(opened.later(pause) * SECOND);
             let named: Vec<_> = actions
                 .iter()
-                .map(|(key, (which, credits), action)| {
+                .map(|(key, (which, credits), action, id)| {
                     // A limit may change around a counter.
                     let limit = limits(opened.buckets)[*which];
                     let limit = credits.map_or(limit, |credits| resized(limit, credits));
-                    (format!("{case}:{key}:{which}"), limit, *action)
+                    named(format!("{case}:{key}:{which}"), limit, *action, *id)
                 })
                 .collect();
             let borrowed: Vec<_> = named.iter().map(|(key, limit, action)| (key.as_str(), *limit, *action)).collect();
@@ -401,27 +428,73 @@ fn any_sequence_agrees_with_the_algorithms_alone(open: &dyn Fn() -> Opened) {
     });
 }
 
-fn expected(model: &mut HashMap<String, State>, key: String, limit: Limit, action: Action, now: Timestamp) -> Outcome {
+/// Asks about reservations, of which some end before their windows do, where time can be passed.
+fn about_reservation(buckets: Buckets) -> impl Strategy<Value = ReservationAsk> {
+    let longest = if buckets == Buckets::ByPassedTime { 1 } else { 10_000 };
+    let ttl_seconds = move || prop_oneof![Just(longest), longest..longest + 40];
+    prop_oneof![
+        4 => (1u64..4, ttl_seconds()).prop_map(|(credits, ttl_seconds)| ReservationAsk::Reserve { credits, ttl_seconds }),
+        2 => (0u64..5, any::<bool>()).prop_map(|(cost, charges)| ReservationAsk::Commit { cost, charges }),
+        1 => Just(ReservationAsk::Release),
+        1 => ttl_seconds().prop_map(|ttl_seconds| ReservationAsk::Renew { ttl_seconds }),
+    ]
+}
+
+/// The action on that bucket, about this reservation if it is about one. Of a log nothing can be reserved.
+fn named(bucket: String, limit: Limit, action: Action, id: u8) -> (String, Limit, Action) {
+    match (action, limit) {
+        (Action::Reservation(_), Limit::SlidingLog(_)) => (bucket, limit, LOOK),
+        (Action::Reservation(_), _) => (format!("{bucket}#{id}"), limit, action),
+        _ => (bucket, limit, action),
+    }
+}
+
+/// What is to be remembered.
+#[derive(Debug, Clone, Default)]
+struct Model {
+    buckets: HashMap<String, State>,
+    /// By bucket and reservation.
+    records: HashMap<String, Reservation>,
+}
+
+fn expected(model: &mut Model, key: String, limit: Limit, action: Action, now: Timestamp) -> Outcome {
     let limit = dated(limit, now);
     match action {
         Action::Ask(ask) => {
-            let decision = limit.decide(model.get(&key), ask, now);
+            let decision = limit.decide(model.buckets.get(&key), ask, now);
             // All may have been given back.
             let is_full = |state: &State| matches!(ask, Ask::Refund { .. }) && limit.lifetime_ns(state, now) == 0;
             match decision.state {
-                Some(state) if is_full(&state) => drop(model.remove(&key)),
-                Some(state) => drop(model.insert(key, state)),
+                Some(state) if is_full(&state) => drop(model.buckets.remove(&key)),
+                Some(state) => drop(model.buckets.insert(key, state)),
                 None => {}
             }
             decision.outcome
         }
         Action::Forget => {
             // A bucket that is as good as fresh may stay.
-            let held = model.get(&key).is_some_and(|state| limit.lifetime_ns(state, now) > 0);
+            let held = model.buckets.get(&key).is_some_and(|state| limit.lifetime_ns(state, now) > 0);
             if held {
-                model.remove(&key);
+                model.buckets.remove(&key);
             }
             Outcome { allowed: held, ..Outcome::default() }
+        }
+        Action::Reservation(ask) => {
+            let (name, _) = taken_apart(&key, action);
+            let generation = BuildHasherDefault::<DefaultHasher>::default().hash_one((&key, now));
+            let (bucket, record) = (model.buckets.get(name), model.records.get(&key));
+            let Decided { outcome, bucket, record } = limit.decide_reservation(bucket, record, ask, generation, now);
+            match bucket {
+                Some(state) if limit.lifetime_ns(&state, now) == 0 => drop(model.buckets.remove(name)),
+                Some(state) => drop(model.buckets.insert(name.to_owned(), state)),
+                None => {}
+            }
+            match record {
+                RecordChange::Keep => {}
+                RecordChange::Set(record) => drop(model.records.insert(key, record)),
+                RecordChange::Clear => drop(model.records.remove(&key)),
+            }
+            outcome
         }
     }
 }
@@ -429,12 +502,15 @@ fn expected(model: &mut HashMap<String, State>, key: String, limit: Limit, actio
 fn any_sequence_of_groups_agrees_with_the_algorithms_alone(open: &dyn Fn() -> Opened) {
     let opened = open();
     let limits = limits(opened.buckets);
-    let ask = (0u64..4, 0..3).prop_map(|(cost, kind)| {
-        Action::Ask(match kind {
-            0 => Ask::Overdraw { cost },
-            1 if cost > 0 => Ask::Look { cost },
-            _ => Ask::Take { cost },
-        })
+    let ttl_seconds = if opened.buckets == Buckets::ByPassedTime { 9 } else { 10_000 };
+    let ask = (0u64..4, 0..4, 0u8..4).prop_map(move |(cost, kind, id)| {
+        let action = match kind {
+            0 => Action::Ask(Ask::Overdraw { cost }),
+            1 if cost > 0 => Action::Ask(Ask::Look { cost }),
+            2 if cost > 0 => Action::Reservation(ReservationAsk::Reserve { credits: cost, ttl_seconds }),
+            _ => Action::Ask(Ask::Take { cost }),
+        };
+        (action, id)
     });
     // One entry a bucket.
     let group = prop::collection::btree_map((0u8..2, 0..limits.len()), ask, 1..5);
@@ -443,12 +519,14 @@ fn any_sequence_of_groups_agrees_with_the_algorithms_alone(open: &dyn Fn() -> Op
     let cases = AtomicU64::new(0);
     proptest!(ProptestConfig::with_cases(64), |(batches in batches)| {
         let case = cases.fetch_add(1, Relaxed);
-        let mut model: HashMap<String, State> = HashMap::new();
+        let mut model = Model::default();
         let mut now = at(0);
         for (pause, groups) in batches {
             now = now.plus(opened.later(pause) * SECOND);
             // In one slot of a cluster.
-            let name = |((key, which), action)| (format!("{{groups {case}}}:{key}:{which}"), limits[which], action);
+            let name = |((key, which), (action, id))| {
+                named(format!("{{groups {case}}}:{key}:{which}"), limits[which], action, id)
+            };
             let groups: Vec<Vec<_>> = groups.into_iter().map(|group| group.into_iter().map(name).collect()).collect();
             let borrowed: Vec<Vec<(&str, _, _)>> = groups
                 .iter()
@@ -465,11 +543,7 @@ fn any_sequence_of_groups_agrees_with_the_algorithms_alone(open: &dyn Fn() -> Op
     });
 }
 
-fn expected_together(
-    model: &mut HashMap<String, State>,
-    group: Vec<(String, Limit, Action)>,
-    now: Timestamp,
-) -> Vec<Outcome> {
+fn expected_together(model: &mut Model, group: Vec<(String, Limit, Action)>, now: Timestamp) -> Vec<Outcome> {
     let mut after = model.clone();
     let decide =
         |model: &mut _, (key, limit, action): &(String, _, _)| expected(model, key.clone(), *limit, *action, now);
@@ -478,15 +552,269 @@ fn expected_together(
         *model = after;
         return outcomes;
     }
-    let look = |(key, limit, action): (String, Limit, Action)| {
+    let look = |((key, limit, action), decided): ((String, Limit, Action), Outcome)| {
         let cost = match action {
+            _ if !decided.allowed => return decided,
             Action::Ask(Ask::Take { cost } | Ask::Look { cost }) => cost,
             Action::Ask(Ask::Overdraw { .. }) => 1,
+            Action::Reservation(ReservationAsk::Reserve { credits, .. }) => credits,
             _ => panic!("{action:?}"),
         };
-        expected(model, key, limit, Action::Ask(Ask::Look { cost }), now)
+        let (bucket, _) = taken_apart(&key, action);
+        expected(model, bucket.to_owned(), limit, Action::Ask(Ask::Look { cost }), now)
     };
-    group.into_iter().map(look).collect()
+    group.into_iter().zip(outcomes).map(look).collect()
+}
+
+fn reserve(credits: u64, ttl_seconds: u32) -> Action {
+    Action::Reservation(ReservationAsk::Reserve { credits, ttl_seconds })
+}
+
+fn commit(cost: u64) -> Action {
+    Action::Reservation(ReservationAsk::Commit { cost, charges: true })
+}
+
+fn renew(ttl_seconds: u32) -> Action {
+    Action::Reservation(ReservationAsk::Renew { ttl_seconds })
+}
+
+const RELEASE: Action = Action::Reservation(ReservationAsk::Release);
+/// Longer than any window here lasts.
+const LONG: u32 = 100_000;
+
+/// Limits of every algorithm of which something can be reserved.
+fn reservable(buckets: Buckets) -> impl Iterator<Item = (String, Limit)> {
+    let limits = limits(buckets).into_iter().filter(|limit| !matches!(limit, Limit::SlidingLog(_))).enumerate();
+    limits.map(|(place, limit)| (place.to_string(), limit))
+}
+
+fn what_is_reserved_is_there_for_nobody_else(opened: Opened) {
+    wait(async {
+        for (place, limit) in reservable(opened.buckets) {
+            let (bucket, all) = (format!("reserved {place}"), limit.capacity());
+            let (one, other) = (format!("{bucket}#one"), format!("{bucket}#other"));
+            let about = async |key: &str, action| {
+                let Outcome { allowed, before, left, owed, fate, .. } = opened.one(at(0), key, limit, action).await;
+                (allowed, before, left, owed, fate)
+            };
+            let ask = async |ask| {
+                let (allowed, before, left, owed, _) = about(&bucket, Action::Ask(ask)).await;
+                (allowed, before, left, owed)
+            };
+            assert_eq!(about(&one, reserve(all, LONG)).await, (true, all, 0, 0, Fate::Done), "{limit:?}");
+            assert_eq!(ask(Ask::Take { cost: 1 }).await, (false, 0, 0, 0), "{limit:?}");
+            assert_eq!(ask(Ask::Look { cost: 1 }).await, (false, 0, 0, 0), "{limit:?}");
+            assert_eq!(ask(Ask::Overdraw { cost: 1 }).await, (false, 0, 0, 0), "{limit:?}");
+            assert_eq!(ask(Ask::Drain { cost: 1, strict: false }).await, (false, 0, 0, 0), "{limit:?}");
+            assert_eq!(ask(Ask::Replay { cost: 1, strict: true }).await, (false, 0, 0, 0), "{limit:?}");
+            assert_eq!(about(&other, reserve(1, LONG)).await, (false, 0, 0, 0, Fate::Done), "{limit:?}");
+            assert_eq!(ask(Ask::Charge { cost: 2 }).await, (false, 0, 0, 2), "{limit:?}");
+            assert_eq!(ask(Ask::Refund { cost: 9 }).await, (true, 0, 0, 0), "{limit:?}");
+            let told = opened.one(at(0), &bucket, limit, LOOK).await;
+            assert!(
+                told.retry_ns.is_some_and(|retry_ns| retry_ns > 0 && retry_ns == told.reset_ns),
+                "{limit:?}: {told:?}"
+            );
+            assert_eq!(about(&one, RELEASE).await, (true, 0, all, 0, Fate::Done), "{limit:?}");
+            assert_eq!(ask(Ask::Take { cost: all }).await, (true, all, 0, 0), "{limit:?}");
+            assert!(opened.one(at(0), &bucket, limit, Action::Forget).await.allowed, "{limit:?}");
+        }
+    });
+}
+
+fn a_commit_counts_what_was_used_once_and_is_remembered(opened: Opened) {
+    wait(async {
+        for (place, limit) in reservable(opened.buckets).filter(|(_, limit)| limit.capacity() > 2) {
+            let (bucket, all) = (format!("committed {place}"), limit.capacity());
+            let about = async |id: &str, action| {
+                let key = format!("{bucket}#{id}");
+                let Outcome { allowed, left, owed, fate, .. } = opened.one(at(0), &key, limit, action).await;
+                (allowed, left, owed, fate)
+            };
+            let gone = async |left, fate| (false, left, 0, fate);
+            assert_eq!(about("a", reserve(2, 900)).await, (true, all - 2, 0, Fate::Done), "{limit:?}");
+            assert_eq!(about("a", reserve(2, 900)).await, (true, all - 2, 0, Fate::Repeated), "{limit:?}");
+            assert_eq!(about("a", reserve(1, 900)).await, gone(all - 2, Fate::Different).await, "{limit:?}");
+            assert_eq!(about("a", reserve(2, 901)).await, gone(all - 2, Fate::Different).await, "{limit:?}");
+            assert_eq!(about("a", commit(1)).await, (true, all - 1, 0, Fate::Done), "{limit:?}");
+            assert_eq!(about("b", reserve(1, 900)).await, (true, all - 2, 0, Fate::Done), "{limit:?}");
+            assert_eq!(about("a", commit(1)).await, (true, all - 1, 0, Fate::Repeated), "{limit:?}: the first answer");
+            assert_eq!(about("a", RELEASE).await, gone(all - 2, Fate::Gone).await, "{limit:?}");
+            assert_eq!(about("a", renew(900)).await, gone(all - 2, Fate::Gone).await, "{limit:?}");
+            assert_eq!(about("a", reserve(2, 900)).await, (true, all - 2, 0, Fate::Repeated), "{limit:?}");
+            assert_eq!(
+                about("b", commit(all + 3)).await,
+                (true, 0, 4, Fate::Done),
+                "{limit:?}: more than was reserved"
+            );
+            let unless = Action::Reservation(ReservationAsk::Commit { cost: 1, charges: false });
+            assert_eq!(about("c", unless).await, (false, 0, 4, Fate::Gone), "{limit:?}");
+            assert_eq!(about("c", commit(1)).await, (true, 0, 5, Fate::Late), "{limit:?}");
+            assert_eq!(about("c", commit(7)).await, (true, 0, 5, Fate::Repeated), "{limit:?}");
+            assert_eq!(about("c", reserve(2, 7)).await, (true, 0, 5, Fate::Repeated), "{limit:?}: it is over");
+        }
+    });
+}
+
+fn a_batch_reserves_and_commits_in_its_order(opened: Opened) {
+    wait(async {
+        let limit = limit(9, 6000);
+        let asks = [
+            ("order#a", reserve(4, LONG)),
+            ("order", TAKE),
+            ("order#b", reserve(5, LONG)),
+            ("order#a", commit(2)),
+            ("order#b", reserve(5, LONG)),
+            ("order", Action::Forget),
+            ("order#b", RELEASE),
+            ("order#a", commit(3)),
+            ("order", TAKE),
+        ];
+        let asks = asks.map(|(key, action)| (key, limit, action));
+        let told = opened.apply(at(0), &asks).await.into_iter().map(|told| (told.allowed, told.left, told.fate));
+        let expected = [
+            (true, 5, Fate::Done),
+            (true, 4, Fate::Done),
+            (false, 4, Fate::Done),
+            (true, 6, Fate::Done),
+            (true, 1, Fate::Done),
+            (true, 0, Fate::Done),
+            (false, 9, Fate::Gone),
+            (true, 6, Fate::Repeated),
+            (true, 8, Fate::Done),
+        ];
+        assert_eq!(told.collect::<Vec<_>>(), expected);
+    });
+}
+
+fn what_was_reserved_before_a_reset_frees_nothing_after_it(opened: Opened) {
+    wait(async {
+        for (place, limit) in reservable(opened.buckets).filter(|(_, limit)| limit.capacity() > 2) {
+            let (bucket, all) = (format!("reset {place}"), limit.capacity());
+            let about = async |nanos, id: &str, action| {
+                let key = format!("{bucket}#{id}");
+                let Outcome { allowed, left, fate, .. } = opened.one(at(0).plus(nanos), &key, limit, action).await;
+                (allowed, left, fate)
+            };
+            let forget = async || opened.one(at(0), &bucket, limit, Action::Forget).await.allowed;
+            about(0, "a", reserve(2, LONG)).await;
+            assert!(forget().await, "{limit:?}: something was reserved");
+            assert!(!forget().await, "{limit:?}");
+            assert_eq!(about(1, "b", reserve(all, LONG)).await, (true, 0, Fate::Done), "{limit:?}");
+            assert_eq!(about(1, "a", renew(LONG)).await, (false, 0, Fate::Gone), "{limit:?}");
+            assert_eq!(about(1, "a", RELEASE).await, (false, 0, Fate::Gone), "{limit:?}");
+            assert_eq!(about(1, "a", commit(1)).await, (true, 0, Fate::Late), "{limit:?}");
+            assert_eq!(about(1, "b", commit(0)).await, (true, all - 1, Fate::Done), "{limit:?}");
+        }
+    });
+}
+
+fn a_group_reserves_from_all_buckets_or_from_none(opened: Opened) {
+    wait(async {
+        let (small, large) = (limit(2, 6000), Limit::TokenBucket(TokenBucket::new(9, 1, 6_000 * SECOND).unwrap()));
+        let group = async |id: &str, credits, taken| {
+            let (of_small, of_large) = (format!("{{reserve}} small#{id}"), format!("{{reserve}} large#{id}"));
+            let asks = [
+                (of_small.as_str(), small, reserve(credits, LONG)),
+                (of_large.as_str(), large, reserve(4, LONG)),
+                ("{reserve} taken", large, Action::Ask(Ask::Take { cost: taken })),
+                ("{reserve} looked at", large, LOOK),
+            ];
+            let outcomes = opened.apply_groups(at(0), &[&asks]).await;
+            outcomes.into_iter().map(|told| (told.allowed, told.left, told.fate)).collect::<Vec<_>>()
+        };
+        let done = |allowed, left| (allowed, left, Fate::Done);
+        assert_eq!(group("a", 1, 3).await, [done(true, 1), done(true, 5), done(true, 6), done(true, 9)]);
+        assert_eq!(group("b", 2, 3).await, [done(false, 1), done(true, 5), done(true, 6), done(true, 9)], "no room");
+        assert_eq!(group("b", 1, 7).await, [done(true, 1), done(true, 5), done(false, 6), done(true, 9)], "a hit");
+        let (again, other) = (group("a", 1, 0).await, group("a", 2, 0).await);
+        assert_eq!(again[..2], [(true, 1, Fate::Repeated), (true, 5, Fate::Repeated)]);
+        assert_eq!(other[..2], [(false, 1, Fate::Different), (true, 5, Fate::Done)], "nothing is said of the others");
+        let gone = opened.one(at(0), "{reserve} large#b", large, RELEASE).await;
+        assert_eq!((gone.allowed, gone.fate), (false, Fate::Gone), "nothing is left of what was denied");
+        let freed = opened.one(at(0), "{reserve} large#a", large, RELEASE).await;
+        assert_eq!((freed.left, freed.fate), (9, Fate::Done));
+    });
+}
+
+/// Where time can be passed.
+fn what_is_reserved_ends_with_its_time_or_its_window(opened: Opened) {
+    wait(async {
+        let tokens = Limit::TokenBucket(TokenBucket::new(4, 1, 6_000 * SECOND).unwrap());
+        let one = async |seconds, key: &str, limit, action| opened.one(at(seconds), key, limit, action).await;
+        assert_eq!(one(0, "ends#a", tokens, reserve(3, 5)).await.session, at(5));
+        assert_eq!(one(0, "ends#b", tokens, reserve(1, 8)).await.session, at(8));
+        let denied = one(2, "ends", tokens, Action::Ask(Ask::Take { cost: 2 })).await;
+        assert_eq!((denied.left, denied.reset_ns, denied.retry_ns), (0, 3 * SECOND, Some(3 * SECOND)));
+        let denied = one(2, "ends", tokens, Action::Ask(Ask::Take { cost: 4 })).await;
+        assert_eq!((denied.reset_ns, denied.retry_ns), (3 * SECOND, Some(6 * SECOND)));
+        let longer = one(4, "ends#b", tokens, renew(9)).await;
+        assert_eq!((longer.session, longer.fate), (at(13), Fate::Done));
+        assert_eq!(one(4, "ends#b", tokens, renew(1)).await.session, at(13), "never shorter");
+        assert!(one(5, "ends", tokens, Action::Ask(Ask::Take { cost: 3 })).await.allowed);
+        assert_eq!(one(5, "ends#a", tokens, RELEASE).await.fate, Fate::Gone);
+        assert_eq!(one(5, "ends#a", tokens, commit(1)).await.fate, Fate::Late);
+        assert_eq!(one(14, "ends#b", tokens, renew(9)).await.fate, Fate::Gone);
+        // A minute later nobody knows of the commit any more.
+        assert_eq!(one(64, "ends#a", tokens, commit(1)).await.fate, Fate::Repeated);
+        assert_eq!(one(65, "ends#a", tokens, commit(1)).await.fate, Fate::Late);
+
+        let window = limit(5, 60);
+        assert_eq!(one(0, "window#a", window, reserve(2, 100)).await.session, at(60), "with the window that it begins");
+        assert_eq!(summary(one(50, "window", window, TAKE).await), (true, 2, 10));
+        assert_eq!(one(50, "window#a", window, renew(50)).await.session, at(60));
+        assert_eq!(summary(one(60, "window", window, TAKE).await), (true, 4, 60));
+    });
+}
+
+/// What Redis itself ends is waited for.
+fn what_is_reserved_of_a_window_of_redis_ends_when_it_says(opened: Opened) {
+    let limit = limit(3, 6000);
+    wait(async {
+        let begin = Instant::now();
+        let reserved = opened.one(at(0), "ends#a", limit, reserve(3, 1)).await;
+        let lasts_ns = reserved.session.since(at(0));
+        assert!(reserved.allowed && (900_000_000..=2 * SECOND).contains(&lasts_ns), "{lasts_ns}");
+        let denied = opened.one(at(0), "ends", limit, TAKE).await;
+        assert!(!denied.allowed && denied.retry_ns.is_some_and(|retry_ns| retry_ns <= 2 * SECOND), "{denied:?}");
+        assert_eq!(denied.retry_ns, Some(denied.reset_ns));
+        let never = opened.one(at(0), "ends", limit, Action::Ask(Ask::Take { cost: 4 })).await;
+        assert_eq!(never.retry_ns, None);
+        while !opened.one(at(0), "ends", limit, TAKE).await.allowed {
+            assert!(begin.elapsed() < PATIENCE);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(begin.elapsed() >= Duration::from_secs(1), "ended after {:?}", begin.elapsed());
+        assert_eq!(summary(opened.one(at(0), "ends", limit, LOOK).await), (true, 2, 6000), "in the same window");
+        assert_eq!(opened.one(at(0), "ends#a", limit, RELEASE).await.fate, Fate::Gone);
+    });
+}
+
+fn concurrent_reservations_never_set_more_aside_than_there_is(opened: Opened) {
+    const CREDITS: u64 = 40;
+    let (opened, limit) = (Arc::new(opened), Limit::TokenBucket(TokenBucket::new(CREDITS, 1, 6_000 * SECOND).unwrap()));
+    let runtime = Runtime::new().unwrap();
+    let clients: Vec<_> = (0..16)
+        .map(|client| {
+            let opened = Arc::clone(&opened);
+            runtime.spawn(async move {
+                let mut used = 0;
+                for turn in 0..20 {
+                    let key = format!("crowd#{client} {turn}");
+                    if opened.one(at(0), &key, limit, reserve(3, 60)).await.allowed {
+                        let action = if turn % 2 == 0 { commit(1) } else { RELEASE };
+                        let ended = opened.one(at(0), &key, limit, action).await;
+                        assert_eq!((ended.fate, ended.owed), (Fate::Done, 0));
+                        used += u64::from(turn % 2 == 0);
+                    }
+                }
+                used
+            })
+        })
+        .collect();
+    let used: u64 = clients.into_iter().map(|client| runtime.block_on(client).unwrap()).sum();
+    assert!((1..=CREDITS).contains(&used));
+    assert_eq!(runtime.block_on(opened.one(at(0), "crowd", limit, LOOK)).left, CREDITS - used);
 }
 
 fn concurrent_groups_take_from_all_buckets_or_from_none(opened: Opened) {
@@ -525,7 +853,7 @@ fn closing_keeps_what_was_counted(opened: Opened) {
     let limits = limits(opened.buckets);
     let ask = |action| keys.into_iter().zip(limits).map(|(key, limit)| (key, limit, action)).collect::<Vec<_>>();
     wait(async {
-        let mut model = HashMap::new();
+        let mut model = Model::default();
         for (seconds, action) in [(0, TAKE), (4, TAKE), (4, Action::Ask(Ask::Drain { cost: 2, strict: true }))] {
             let now = at(opened.later(seconds));
             let outcomes = opened.apply(now, &ask(action)).await;
@@ -533,7 +861,7 @@ fn closing_keeps_what_was_counted(opened: Opened) {
                 assert_eq!(outcome, expected(&mut model, key.to_owned(), limit, action, now), "{limit:?}");
             }
         }
-        assert_eq!(model.len(), keys.len(), "every limit has a state");
+        assert_eq!(model.buckets.len(), keys.len(), "every limit has a state");
         opened.store.close().await.unwrap();
         let Some(reopened) = opened.reopen() else { return };
         for seconds in [8, 12, 30] {
@@ -542,6 +870,23 @@ fn closing_keeps_what_was_counted(opened: Opened) {
             for ((key, limit, action), outcome) in ask(TAKE).into_iter().zip(outcomes) {
                 assert_eq!(outcome, expected(&mut model, key.to_owned(), limit, action, now), "{limit:?}");
             }
+        }
+    });
+}
+
+fn closing_keeps_what_is_reserved(opened: Opened) {
+    wait(async {
+        for (place, limit) in reservable(opened.buckets) {
+            let key = format!("kept {place}#it");
+            assert!(opened.one(at(0), &key, limit, reserve(1, LONG)).await.allowed, "{limit:?}");
+        }
+        opened.store.close().await.unwrap();
+        let Some(reopened) = opened.reopen() else { return };
+        for (place, limit) in reservable(reopened.buckets) {
+            let (bucket, all) = (format!("kept {place}"), limit.capacity());
+            assert_eq!(reopened.one(at(0), &bucket, limit, LOOK).await.left, all - 1, "{limit:?}");
+            let committed = reopened.one(at(0), &format!("{bucket}#it"), limit, commit(0)).await;
+            assert_eq!((committed.fate, committed.left), (Fate::Done, all), "{limit:?}");
         }
     });
 }
@@ -579,6 +924,14 @@ macro_rules! conformance {
             concurrent_hits_share_the_credits_exactly,
             concurrent_groups_take_from_all_buckets_or_from_none,
             closing_keeps_what_was_counted,
+            what_is_reserved_is_there_for_nobody_else,
+            a_commit_counts_what_was_used_once_and_is_remembered,
+            a_batch_reserves_and_commits_in_its_order,
+            what_was_reserved_before_a_reset_frees_nothing_after_it,
+            a_group_reserves_from_all_buckets_or_from_none,
+            concurrent_reservations_never_set_more_aside_than_there_is,
+            closing_keeps_what_is_reserved,
+            what_is_reserved_ends_with_its_time_or_its_window,
         }
     )* };
 }
@@ -599,6 +952,14 @@ macro_rules! conformance_of_rules {
             concurrent_hits_share_the_credits_exactly,
             concurrent_groups_take_from_all_buckets_or_from_none,
             closing_keeps_what_was_counted,
+            what_is_reserved_is_there_for_nobody_else,
+            a_commit_counts_what_was_used_once_and_is_remembered,
+            a_batch_reserves_and_commits_in_its_order,
+            what_was_reserved_before_a_reset_frees_nothing_after_it,
+            a_group_reserves_from_all_buckets_or_from_none,
+            concurrent_reservations_never_set_more_aside_than_there_is,
+            closing_keeps_what_is_reserved,
+            what_is_reserved_of_a_window_of_redis_ends_when_it_says,
         }
     )* };
 }

@@ -80,6 +80,7 @@ mod full {
     pub mod redis_versions;
     pub mod reference;
     pub mod reload;
+    pub mod reservations;
     pub mod rocks;
     pub mod sockets;
     pub mod stacks;

@@ -17,10 +17,14 @@ const METHODS: [&str; 8] = ["get", "put", "post", "delete", "options", "head", "
 fn every_path_takes_the_methods_that_it_is_said_to() {
     let server = Server::in_memory(RULES);
     let description = http::get(server.http, "/openapi.json").json();
+    let body = r#"{"operation": {"api": "search", "user": "ann"}, "amount": 1, "ttl": 60}"#;
+    let reserved = HttpClient::connect(server.http).post("/v1/reservations", body).json();
+    let id = reserved["id"].as_str().unwrap();
     for (path, item) in description["paths"].as_object().unwrap() {
         for method in METHODS {
             let mut client = HttpClient::connect(server.http);
-            client.send(&encode(&method.to_uppercase(), &path.replace("{path}", "a/b"), &[], b""));
+            let path = path.replace("{path}", "a/b").replace("{id}", id);
+            client.send(&encode(&method.to_uppercase(), &path, &[], b""));
             let (status, _) = client.read_head();
             // GET implies HEAD.
             let described = item.get(method).is_some() || (method == "head" && item.get("get").is_some());

@@ -4,12 +4,42 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::clients::{PYTHON, installed};
 use crate::support::{DIVVY, PATIENCE, RulesFile, Server, http, program};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/recipes.md");
 
 /// The address in the page's commands.
 const HTTP: &str = "127.0.0.1:8322";
+/// The port in the page's programs.
+const RESP: &str = "port=9049";
+
+/// What the page's program leaves to its reader, and what it comes to.
+const MODEL: &str = r#"
+def call_model(prompt, max_tokens):
+    assert left() == 4000, left()
+    if not prompt:
+        raise ValueError
+    return prompt.upper(), 700
+
+
+def left():
+    return divvy.execute_command("DIVVY.PEEK", "api=chat", "user=carl")[1]
+
+
+try:
+    answer("carl", "", 1000)
+    raise AssertionError("it was answered")
+except ValueError:
+    assert left() == 5000, left()
+assert answer("carl", "hello", 1000) == "HELLO"
+assert left() == 4300, left()
+try:
+    answer("carl", "hello", 4301)
+    raise AssertionError("it was allowed")
+except RuntimeError as error:
+    assert str(error).startswith("4300 tokens left; more in "), error
+"#;
 
 /// What precedes a number of seconds in a reply. The last word of a line `OK …` is one, too.
 const BEFORE_SECONDS: [&str; 4] = ["\"reset\":", "\"retryAfter\":", ";t=", "retry-after: "];
@@ -26,6 +56,8 @@ enum Step {
         line: String,
         reply: String,
     },
+    /// In Python, to be run with [`MODEL`].
+    Program(String),
 }
 
 #[test]
@@ -90,6 +122,7 @@ fn recipes(page: &str) -> Vec<Recipe> {
             let recipe = recipes.last_mut().expect("every block follows a recipe's title");
             match language {
                 "ini" => recipe.steps.push(Step::Rules(block.join("\n"))),
+                "python" => recipe.steps.push(Step::Program(block.join("\n"))),
                 "console" => recipe.steps.extend(commands(&block)),
                 _ => panic!("{}: a block in {language:?} is not run", recipe.title),
             }
@@ -129,6 +162,8 @@ fn follow(Recipe { title, steps }: &Recipe) {
                     "{title}: {line}\non the page:\n{reply}\nfrom the server:\n{got}"
                 );
             }
+            (Step::Program(program), Some((server, _))) => run_program(program, server),
+            (Step::Program(_), None) => panic!("{title}: no rules before its program"),
             (Step::Command { line, .. }, None) => panic!("{title}: no rules before {line}"),
         }
     }
@@ -163,6 +198,14 @@ fn run(line: &str, server: &Server) -> String {
         .output()
         .unwrap_or_else(|error| panic!("bash: {error}"));
     String::from_utf8(output.stdout).unwrap().replace('\r', "").replace(&address, HTTP)
+}
+
+fn run_program(text: &str, server: &Server) {
+    assert!(text.contains(RESP), "it asks the page's server");
+    let python = installed(Path::new(PYTHON).join(".venv/bin/python"));
+    let text = text.replace(RESP, &format!("port={}", server.resp.port())) + MODEL;
+    let done = program(python.to_str().unwrap()).args(["-c", &text]).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
 /// Whether a reply is the one on the page. Its seconds may be lower, by the time since the recipe began.

@@ -1,6 +1,9 @@
 //! One Redis as the store: names and values that the original Divvy shares, times, batches and listings.
 
-use divvy::algorithm::{Ask, FixedWindow, LeakyBucket, Limit, Outcome, SlidingLog, SlidingWindow, TokenBucket};
+use divvy::algorithm::reservation::Fate;
+use divvy::algorithm::{
+    Ask, FixedWindow, LeakyBucket, Limit, Outcome, ReservationAsk, SlidingLog, SlidingWindow, TokenBucket,
+};
 use divvy::clock::{Clock, Timestamp};
 use divvy::store::key::{Prefix, Space};
 use divvy::store::{Action, Batch, Listing, Page, RedisOptions, RedisStore, Store, StoreError};
@@ -111,6 +114,109 @@ fn the_original_s_steps_by_hand_and_divvy_s_hits_take_from_the_same_credits() {
         assert_eq!(server.cli(&["GET", key]), "0", "a denied hit leaves it as it is");
         assert_eq!(server.cli(&["DECR", key]), "-1");
         assert_eq!(summary(one(&store, "both", limit, TAKE).await.unwrap()), (false, 0, 60));
+    });
+}
+
+/// Asks about the reservation `id` of an actor's bucket of the rule `method=GET path=/x`.
+pub async fn about(
+    store: &RedisStore,
+    (actor, id): (&str, &str),
+    limit: Limit,
+    ask: ReservationAsk,
+) -> Result<Outcome, StoreError> {
+    let mut batch = Batch::default();
+    batch.begin(Clock::system().now());
+    batch.push_reservation(ask, id.as_bytes(), |out| {
+        prefix(&limit).write_key(actor, out);
+        Some(limit)
+    });
+    store.apply(&mut batch).await;
+    batch.outcome(0)
+}
+
+#[test]
+fn reservations_leave_the_original_s_window_as_it_is() {
+    let server = RedisServer::start();
+    let store = open(vec![server.url()]);
+    wait(async {
+        let (limit, key) = (window(6, 60 * SECOND), "divvy:method=GET path=/x:both:6:60");
+        let side = format!("divvy.reserved:{key}");
+        let get = |key: &str| server.cli(&["GET", key]);
+        let left = async || one(&store, "both", limit, LOOK).await.unwrap().left;
+        let reserve = |credits| ReservationAsk::Reserve { credits, ttl_seconds: 900 };
+        // The window begins with what is reserved, and has all of its credits for those who know nothing of that.
+        let reserved = about(&store, ("both", "a"), limit, reserve(2)).await.unwrap();
+        assert_eq!((reserved.allowed, reserved.left, get(key).as_str()), (true, 4, "6"));
+        let [window_ms, side_ms] = [key, &side].map(|key| ttl_ms(&server, key));
+        assert!((55_000..=60_000).contains(&window_ms) && side_ms <= window_ms, "{window_ms} {side_ms}");
+        let ends = reserved.session.since(Clock::system().now()) / 1_000_000;
+        assert!(ends.abs_diff(side_ms as u64) < 1_000, "{ends} {side_ms}");
+        assert!(about(&store, ("both", "b"), limit, reserve(1)).await.unwrap().allowed);
+        let text = get(&side);
+        let groups: Vec<_> = text.split(' ').skip(1).map(|group| group.split_once(':').unwrap()).collect();
+        assert_eq!(groups.iter().map(|(_, credits)| credits.parse::<u64>().unwrap()).sum::<u64>(), 3, "{text}");
+
+        assert_eq!(server.cli(&["DECR", key]), "5", "the original's hit");
+        assert_eq!(summary(one(&store, "both", limit, take(2)).await.unwrap()), (true, 0, 60));
+        assert_eq!(get(key), "3");
+        assert!(!one(&store, "both", limit, TAKE).await.unwrap().allowed, "the rest is reserved");
+        assert_eq!(server.cli(&["DECR", key]), "2", "but for the original");
+        assert!(!one(&store, "both", limit, TAKE).await.unwrap().allowed);
+        let committed =
+            about(&store, ("both", "a"), limit, ReservationAsk::Commit { cost: 1, charges: true }).await.unwrap();
+        assert_eq!((committed.fate, committed.left, get(key).as_str()), (Fate::Done, 0, "1"));
+        let released = about(&store, ("both", "b"), limit, ReservationAsk::Release).await.unwrap();
+        assert_eq!((released.fate, released.left, get(key).as_str()), (Fate::Done, 1, "1"));
+        assert_eq!(server.cli(&["EXISTS", &side]), "0", "nothing is reserved any more");
+        let ttl = ttl_ms(&server, key);
+        assert!(ttl > 0 && ttl <= window_ms, "the window ends when it did: {ttl}");
+
+        // The window is taken away by hand, and begun anew by the original.
+        about(&store, ("both", "c"), limit, reserve(1)).await.unwrap();
+        assert_eq!(server.cli(&["DEL", key]), "1");
+        assert_eq!(left().await, 5);
+        assert_eq!(server.cli(&["SETEX", key, "60", "5"]), "OK");
+        assert_eq!(left().await, 4);
+        // More than the limit has was given by hand.
+        assert_eq!(server.cli(&["SET", key, "9", "KEEPTTL"]), "OK");
+        assert_eq!(left().await, 8);
+        assert_eq!(summary(one(&store, "both", limit, take(8)).await.unwrap()).1, 0);
+        assert_eq!(get(key), "1");
+
+        assert_eq!(server.cli(&["PERSIST", key]), "1");
+        one(&store, "both", limit, TAKE).await.unwrap();
+        assert!(ttl_ms(&server, key) > 0, "a window without an end would deny for ever");
+        assert_eq!(server.cli(&["SET", key, "many"]), "OK");
+        assert!(one(&store, "both", limit, TAKE).await.unwrap_err().to_string().contains("no number of credits"));
+        assert!(one(&store, "both", limit, Action::Forget).await.unwrap().allowed);
+        assert_eq!(server.cli(&["EXISTS", key, &side]), "0", "a reset forgets both");
+    });
+}
+
+#[test]
+fn what_nobody_can_read_of_a_reservation_is_refused_until_it_is_forgotten() {
+    let server = RedisServer::start();
+    let store = open(vec![server.url()]);
+    wait(async {
+        for limit in [window(6, 60 * SECOND), tokens(6)] {
+            let reserve = ReservationAsk::Reserve { credits: 1, ttl_seconds: 900 };
+            assert_eq!(about(&store, ("odd", "a"), limit, reserve).await.unwrap().left, 5);
+            let names = server.quoted("KEYS divvy.reserved:*");
+            let (_, side) = names.split_once(' ').unwrap();
+            for (value, reason) in [("gibberish", "nothing that this algorithm"), ("1 2:3 v2", "a later divvy")] {
+                assert_eq!(server.pipe(&format!("SET {side} \"{value}\"")), "OK", "{side}");
+                for refused in [
+                    one(&store, "odd", limit, TAKE).await.unwrap_err(),
+                    about(&store, ("odd", "b"), limit, reserve).await.unwrap_err(),
+                ] {
+                    assert!(refused.to_string().contains(reason), "{refused}");
+                }
+            }
+            assert!(one(&store, "odd", limit, Action::Forget).await.unwrap().allowed);
+            assert_eq!(one(&store, "odd", limit, TAKE).await.unwrap().left, 5);
+            assert_eq!(about(&store, ("odd", "a"), limit, reserve).await.unwrap().left, 4);
+            assert_eq!(server.cli(&["FLUSHALL"]), "OK");
+        }
     });
 }
 

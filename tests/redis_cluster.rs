@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use divvy::store::{Store, StoreError};
+use divvy::algorithm::reservation::Fate;
+use divvy::algorithm::{Limit, ReservationAsk, TokenBucket};
+use divvy::store::{Action, Store, StoreError};
 
 use crate::conformance::{TAKE, wait};
-use crate::redis::{apply, one, open, page, summary, window};
+use crate::redis::{about, apply, one, open, page, summary, window};
 use crate::redis_unreachable::{recover, timed};
 use crate::support::PATIENCE;
 use crate::support::redis::RedisCluster;
@@ -63,6 +65,75 @@ fn windows_across_slots_have_divvy_s_names_and_survive_forgotten_scripts_moving_
             assert!(start.elapsed() < PATIENCE, "no listing");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
+    });
+}
+
+/// Clients choose what is in a bucket's name, and so its slot.
+#[test]
+fn what_is_reserved_is_in_the_slot_of_its_bucket_whatever_braces_clients_send() {
+    let cluster = RedisCluster::start();
+    let store = open(cluster.urls());
+    let tokens = Limit::TokenBucket(TokenBucket::new(5, 1, 600 * SECOND).unwrap());
+    wait(async {
+        let names = ["{", "}", "{}", "}{", "{x}", "a{b}c{d}", "{{x}}", "{}{x}", "plain", "{\u{0}}", "{é}", "{a", "a}"];
+        for name in names {
+            for limit in [window(5, 600 * SECOND), tokens] {
+                let reserve = ReservationAsk::Reserve { credits: 2, ttl_seconds: 60 };
+                let left = async || one(&store, name, limit, TAKE).await.unwrap().left;
+                assert_eq!(left().await, 4, "{name:?}");
+                assert_eq!(about(&store, (name, "{it}"), limit, reserve).await.unwrap().left, 2, "{name:?}");
+                assert_eq!(left().await, 1, "{name:?}");
+                let commit = ReservationAsk::Commit { cost: 1, charges: true };
+                let committed = about(&store, (name, "{it}"), limit, commit).await.unwrap();
+                assert_eq!((committed.fate, committed.left), (Fate::Done, 2), "{name:?}");
+                assert_eq!(left().await, 1, "{name:?}");
+                assert!(one(&store, name, limit, Action::Forget).await.unwrap().allowed, "{name:?}");
+            }
+        }
+        let masters = cluster.nodes.iter().take(3);
+        let records: usize = masters.map(|node| node.pipe("KEYS {*}divvy.reservation:*").lines().count()).sum();
+        assert_eq!(records, 2 * names.len(), "each is remembered where its bucket is");
+    });
+}
+
+/// Of a slot on the move, some keys are here and some are there: hits go on, and reservations wait.
+#[test]
+fn while_a_slot_moves_hits_go_on_and_reservations_are_refused() {
+    let mut cluster = RedisCluster::start();
+    let store = open(cluster.urls());
+    wait(async {
+        let (limit, key) = (window(100, 600 * SECOND), "divvy:method=GET path=/x:a:100:600");
+        let hit = async || one(&store, "a", limit, TAKE).await.unwrap().left;
+        let reserve = ReservationAsk::Reserve { credits: 10, ttl_seconds: 600 };
+        assert_eq!(about(&store, ("a", "it"), limit, reserve).await.unwrap().left, 90);
+        assert_eq!(hit().await, 89);
+        let slot = cluster.cli(&["CLUSTER", "KEYSLOT", key]);
+        let from = cluster.master_of(key).port;
+        let to = cluster.nodes.iter().take(3).find(|node| node.port != from).unwrap();
+        let from = cluster.nodes.iter().find(|node| node.port == from).unwrap();
+        let [from_id, to_id] = [from, to].map(|node| node.cli(&["CLUSTER", "MYID"]));
+        let keys = from.quoted(&format!("CLUSTER GETKEYSINSLOT {slot} 9"));
+        let mut keys: Vec<_> = keys.lines().filter_map(|line| line.split_once(' ')).map(|(_, name)| name).collect();
+        keys.sort_unstable_by_key(|name| (!name.contains("divvy.reserved:"), name.contains("divvy.reservation:")));
+        let [side, bucket, record] = keys[..] else { panic!("{keys:?}") };
+        let migrate = |name: &str| {
+            assert_eq!(from.pipe(&format!("MIGRATE 127.0.0.1 {} {name} 0 5000", to.port)), "OK", "{name}");
+        };
+        assert_eq!(to.cli(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]), "OK");
+        assert_eq!(from.cli(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]), "OK");
+        assert_eq!(hit().await, 88, "all is still at the old node");
+        migrate(side);
+        assert_eq!(hit().await, 97, "what is reserved is not to be seen");
+        let other = about(&store, ("a", "other"), limit, reserve).await.unwrap_err();
+        assert!(other.to_string().contains("Multiple keys request during rehashing"), "{other}");
+        migrate(bucket);
+        assert_eq!(hit().await, 86, "both are at the new node, the slot is not");
+        migrate(record);
+        for node in [to, from] {
+            assert_eq!(node.cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]), "OK");
+        }
+        assert_eq!(hit().await, 85);
+        assert_eq!(about(&store, ("a", "it"), limit, ReservationAsk::Release).await.unwrap().left, 95);
     });
 }
 

@@ -1,14 +1,19 @@
 //! The scripts that decide in Redis, against the algorithms themselves: the same outcomes, whatever the size of the
 //! numbers. The conformance suite has what is usual; here is what is not.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use divvy::algorithm::reservation::RecordChange;
 use divvy::algorithm::{
-    Ask, FixedWindow, LeakyBucket, Limit, MAX_LOG_CREDITS, Outcome, SlidingLog, SlidingWindow, State, TokenBucket,
+    Ask, FixedWindow, LeakyBucket, Limit, MAX_LOG_CREDITS, Outcome, Reservation, ReservationAsk, SlidingLog,
+    SlidingWindow, State, TokenBucket,
 };
 use divvy::clock::Timestamp;
-use divvy::store::{Action, Batch, RedisOptions, RedisStore, Store};
+use divvy::store::{Action, Batch, RedisOptions, RedisStore, Store, record_key};
 use proptest::prelude::*;
+use tokio::runtime::Runtime;
 
 use crate::support::PATIENCE;
 use crate::support::redis::RedisServer;
@@ -40,21 +45,36 @@ fn any_limit() -> impl Strategy<Value = Limit> {
 struct Step {
     kind: u8,
     cost: u64,
+    /// Which reservation it is about, if it is, and its time.
+    id: u8,
+    ttl_seconds: u32,
     /// So many of the limit's periods pass, and so many nanoseconds more or fewer.
     periods: u64,
     nanos: u64,
     backwards: bool,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step(kinds: std::ops::Range<u8>) -> impl Strategy<Value = Step> {
     let nanos = prop_oneof![2 => 0u64..3, 1 => number()];
-    (0u8..15, prop_oneof![0u64..4, number()], 0u64..4, nanos, any::<bool>())
-        .prop_map(|(kind, cost, periods, nanos, backwards)| Step { kind, cost, periods, nanos, backwards })
+    let ttl_seconds = (0u32..32, any::<u32>()).prop_map(|(shift, number)| number >> shift);
+    let about = (0u8..3, ttl_seconds);
+    (kinds, prop_oneof![0u64..4, number()], about, 0u64..4, nanos, any::<bool>()).prop_map(
+        |(kind, cost, (id, ttl_seconds), periods, nanos, backwards)| Step {
+            kind,
+            cost,
+            id,
+            ttl_seconds,
+            periods,
+            nanos,
+            backwards,
+        },
+    )
 }
 
 impl Step {
     fn action(self) -> Action {
-        let cost = self.cost;
+        let (cost, ttl_seconds) = (self.cost, self.ttl_seconds);
+        let reserve = ReservationAsk::Reserve { credits: cost.max(1), ttl_seconds };
         match self.kind {
             0..=2 => Action::Ask(Ask::Take { cost }),
             3 => Action::Ask(Ask::Look { cost }),
@@ -65,7 +85,12 @@ impl Step {
             10 => Action::Ask(Ask::Overdraw { cost }),
             11 => Action::Ask(Ask::Charge { cost }),
             12 | 13 => Action::Ask(Ask::Refund { cost }),
-            _ => Action::Forget,
+            14 => Action::Forget,
+            15..=20 => Action::Reservation(reserve),
+            21 | 22 => Action::Reservation(ReservationAsk::Commit { cost, charges: true }),
+            23 => Action::Reservation(ReservationAsk::Commit { cost, charges: false }),
+            24 => Action::Reservation(ReservationAsk::Release),
+            _ => Action::Reservation(ReservationAsk::Renew { ttl_seconds }),
         }
     }
 
@@ -79,45 +104,140 @@ impl Step {
     }
 }
 
-/// What the other stores answer.
-fn expected(limit: &Limit, state: &mut Option<State>, action: Action, at: Timestamp) -> Outcome {
-    let Action::Ask(ask) = action else {
-        let held = state.take_if(|state| limit.lifetime_ns(state, at) > 0).is_some();
-        return Outcome { allowed: held, ..Outcome::default() };
-    };
-    let decision = limit.decide(state.as_ref(), ask, at);
-    if decision.state.is_some() {
-        // All may have been given back.
-        let is_full = |state: &State| matches!(ask, Ask::Refund { .. }) && limit.lifetime_ns(state, at) == 0;
-        *state = decision.state.filter(|state| !is_full(state));
+/// What is remembered of a bucket.
+#[derive(Default)]
+struct Model {
+    state: Option<State>,
+    /// By reservation.
+    records: HashMap<u8, Reservation>,
+}
+
+impl Model {
+    /// What the other stores answer.
+    fn expected(&mut self, limit: &Limit, step: Step, at: Timestamp) -> Outcome {
+        match step.action() {
+            Action::Ask(ask) => {
+                let decision = limit.decide(self.state.as_ref(), ask, at);
+                // All may have been given back.
+                self.set(limit, decision.state, matches!(ask, Ask::Refund { .. }), at);
+                decision.outcome
+            }
+            Action::Forget => {
+                let held = self.state.take_if(|state| limit.lifetime_ns(state, at) > 0).is_some();
+                Outcome { allowed: held, ..Outcome::default() }
+            }
+            Action::Reservation(ask) => {
+                let generation = BuildHasherDefault::<DefaultHasher>::default().hash_one((step.id, at));
+                let record = self.records.get(&step.id);
+                let decided = limit.decide_reservation(self.state.as_ref(), record, ask, generation, at);
+                self.set(limit, decided.bucket, true, at);
+                match decided.record {
+                    RecordChange::Keep => {}
+                    RecordChange::Set(record) => drop(self.records.insert(step.id, record)),
+                    RecordChange::Clear => drop(self.records.remove(&step.id)),
+                }
+                decided.outcome
+            }
+        }
     }
-    decision.outcome
+
+    fn set(&mut self, limit: &Limit, state: Option<State>, may_be_full: bool, at: Timestamp) {
+        if state.is_some() {
+            self.state = state.filter(|state| !may_be_full || limit.lifetime_ns(state, at) > 0);
+        }
+    }
 }
 
 #[test]
 fn numbers_of_any_size_are_decided_on_as_elsewhere() {
-    let server = RedisServer::start();
-    let options = RedisOptions { urls: vec![server.url()], timeout: PATIENCE, ..RedisOptions::default() };
-    let store = RedisStore::open(options).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let cases = AtomicU64::new(0);
-    let batches = prop::collection::vec(prop::collection::vec(step(), 1..12), 1..4);
-    proptest!(ProptestConfig::with_cases(3_000), |(limit in any_limit(), start in number(), batches in batches)| {
-        let key = format!("case {}", cases.fetch_add(1, Relaxed));
-        let (mut at, mut state) = (Timestamp::from_nanos(start), None);
-        for steps in batches {
-            let mut batch = Batch::default();
-            // None of the actions' times, so that these are taken for clients' own.
-            batch.begin(Timestamp::from_nanos(0x1234_5678_9abc_def1));
-            let mut wanted = Vec::new();
-            for step in steps {
-                at = step.after(at, &limit);
-                batch.push(limit, step.action(), at, |out| out.extend(key.as_bytes()));
-                wanted.push(expected(&limit, &mut state, step.action(), at));
-            }
-            runtime.block_on(store.apply(&mut batch));
-            let outcomes: Vec<_> = (0..batch.len()).map(|index| batch.outcome(index).unwrap()).collect();
-            prop_assert_eq!(outcomes, wanted);
+    decided_as_elsewhere(0..15, 3_000);
+}
+
+#[test]
+fn numbers_of_any_size_are_reserved_as_elsewhere() {
+    decided_as_elsewhere(0..26, 4_000);
+}
+
+/// A bucket keeps no more than 64 groups of them.
+#[test]
+fn very_many_reservations_are_kept_as_elsewhere() {
+    let tested = Tested::start();
+    let step = (0u8..200, 0usize..8, 1u64..50, 1u32..4_000, 0u64..9_000_000_000).prop_map(
+        |(id, kind, cost, ttl_seconds, nanos)| {
+            let kind = [15, 15, 15, 15, 21, 24, 25, 0][kind];
+            Step { kind, cost, id, ttl_seconds, periods: 0, nanos, backwards: false }
+        },
+    );
+    let limit = Limit::TokenBucket(TokenBucket::new(1_000_000, 1, 1_000_000_000).unwrap());
+    proptest!(ProptestConfig::with_cases(20), |(steps in prop::collection::vec(step, 300..400))| {
+        let mut case = tested.case(limit, 1_800_000_000_000_000_000);
+        for steps in steps.chunks(40) {
+            case.take(steps)?;
         }
     });
+}
+
+fn decided_as_elsewhere(kinds: std::ops::Range<u8>, cases: u32) {
+    let tested = Tested::start();
+    let batches = prop::collection::vec(prop::collection::vec(step(kinds), 1..12), 1..4);
+    proptest!(ProptestConfig::with_cases(cases), |(limit in any_limit(), start in number(), batches in batches)| {
+        let mut case = tested.case(limit, start);
+        for steps in batches {
+            case.take(&steps)?;
+        }
+    });
+}
+
+/// A store in Redis.
+struct Tested {
+    store: RedisStore,
+    runtime: Runtime,
+    cases: AtomicU64,
+    _server: RedisServer,
+}
+
+/// One of its buckets, and what is to be remembered of it.
+struct Case<'a> {
+    tested: &'a Tested,
+    limit: Limit,
+    key: String,
+    model: Model,
+    at: Timestamp,
+}
+
+impl Tested {
+    fn start() -> Self {
+        let server = RedisServer::start();
+        let options = RedisOptions { urls: vec![server.url()], timeout: PATIENCE, ..RedisOptions::default() };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        Self { store: RedisStore::open(options).unwrap(), runtime, cases: AtomicU64::new(0), _server: server }
+    }
+
+    fn case(&self, limit: Limit, start: u64) -> Case<'_> {
+        let key = format!("case {}", self.cases.fetch_add(1, Relaxed));
+        Case { tested: self, limit, key, model: Model::default(), at: Timestamp::from_nanos(start) }
+    }
+}
+
+impl Case<'_> {
+    /// Takes the steps as one batch.
+    fn take(&mut self, steps: &[Step]) -> Result<(), TestCaseError> {
+        let mut batch = Batch::default();
+        // None of the actions' times, so that these are taken for clients' own.
+        batch.begin(Timestamp::from_nanos(0x1234_5678_9abc_def1));
+        let mut wanted = Vec::new();
+        for step in steps {
+            self.at = step.after(self.at, &self.limit);
+            let write_bucket = |out: &mut Vec<u8>| out.extend(self.key.as_bytes());
+            batch.push(self.limit, step.action(), self.at, |out| match step.action() {
+                Action::Reservation(_) => record_key::write(&[step.id], out, write_bucket),
+                _ => write_bucket(out),
+            });
+            wanted.push(self.model.expected(&self.limit, *step, self.at));
+        }
+        self.tested.runtime.block_on(self.tested.store.apply(&mut batch));
+        let outcomes: Vec<_> = (0..batch.len()).map(|index| batch.outcome(index).unwrap()).collect();
+        prop_assert_eq!(outcomes, wanted);
+        Ok(())
+    }
 }

@@ -6,13 +6,13 @@ use std::hint::black_box;
 use divvy::algorithm::{Ask, FixedWindow, Limit};
 use divvy::clock::{Clock, NANOS_PER_SECOND, ceil_seconds};
 use divvy::config::{self, Format};
-use divvy::limiter::{CounterNames, Intent, Limiter, Policy, Requests};
+use divvy::limiter::{CounterNames, Intent, Limiter, Policy, Requests, Reserve};
 use divvy::metrics::Metrics;
 use divvy::protocol::command;
 use divvy::protocol::line::{LineDecoder, parse_request, write_verdict};
 use divvy::protocol::resp::{Decoder, Limits, ReplyWriter, Version};
 use divvy::rules::{Operation, RuleSet, Scratch};
-use divvy::store::{Action, Backend, Batch, RocksOptions, RocksStore, Store};
+use divvy::store::{Action, Backend, Batch, Bounds, RocksOptions, RocksStore, Store};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -27,7 +27,7 @@ const fn stage(name: &'static str, run: fn(u64)) -> Stage {
     Stage { name, run, has_many_counters: false }
 }
 
-pub const STAGES: [Stage; 9] = [
+pub const STAGES: [Stage; 12] = [
     stage("codec: line protocol", line),
     stage("codec: RESP", resp),
     stage("matching: 4 rules", |hits| matching(4, hits)),
@@ -36,6 +36,9 @@ pub const STAGES: [Stage; 9] = [
     stage("three fields: line protocol", line_hits),
     stage("three fields: RESP", |hits| resp_hits(RULES, hits)),
     stage("a stack of three: RESP", |hits| resp_hits(STACK, hits)),
+    stage("two hits of one bucket, from the limiter on", two_hits),
+    stage("reserve and commit beside 10 reservations", |hits| reserve_and_commit(10, hits)),
+    stage("reserve and commit beside 10,000 reservations", |hits| reserve_and_commit(10_000, hits)),
     Stage { has_many_counters: true, ..stage("store: 1,000,000 counters", many_counters) },
 ];
 /// The counters of the stage that has many, and its hits.
@@ -174,7 +177,8 @@ impl HitBench {
     fn new(rules: &str) -> Self {
         let (clock, dir) = (Clock::system(), tempfile::tempdir().expect("a temporary directory"));
         let rules = config::parse(rules, Format::Ini, "bench.ini").expect("valid rules").rules;
-        let options = RocksOptions { clock, ..RocksOptions::default() };
+        let bounds = Bounds { max_reservations: u64::MAX, ..Bounds::default() };
+        let options = RocksOptions { clock, bounds, ..RocksOptions::default() };
         let store = Backend::Rocks(RocksStore::open(dir.path(), options).expect("a new directory"));
         let metrics = Metrics::new();
         Self {
@@ -245,6 +249,47 @@ fn resp_hits(rules: &str, hits: u64) {
             let verdict = bench.requests.verdict(index).expect("a verdict");
             reply.verdict(verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
         }
+    }
+}
+
+/// One tenant's budget of tokens.
+const TOKENS: &str = "[tenant=*]\ncreditLimit=1000000000\nalgorithm=token-bucket\nresetSeconds=3600\nactorField=tenant\n\
+    [default]\ncreditLimit=0\nresetSeconds=0\n";
+
+/// What a reservation and its commit are to be compared with.
+fn two_hits(pairs: u64) {
+    let mut bench = HitBench::new(TOKENS);
+    let tenant: Operation = [("tenant", "acme")].into_iter().collect();
+    for _ in 0..pairs / BATCH {
+        for _ in 0..2 {
+            bench.limiter.begin(&mut bench.requests);
+            (0..BATCH).for_each(|_| bench.requests.push_at_cost(&tenant, Intent::Hit, Some(3)));
+            bench.apply();
+        }
+    }
+}
+
+/// Each of a bucket of which so much is reserved already, until many different times.
+fn reserve_and_commit(others: u64, pairs: u64) {
+    let mut bench = HitBench::new(TOKENS);
+    let tenant: Operation = [("tenant", "acme")].into_iter().collect();
+    let reserve = |ttl_seconds| Reserve { credits: 5, ttl_seconds, id: None };
+    let ttls = (30..=60).cycle().take(others as usize).collect::<Vec<_>>();
+    for ttls in ttls.chunks(BATCH as usize) {
+        bench.limiter.begin(&mut bench.requests);
+        ttls.iter().for_each(|ttl| bench.requests.push_reserve(&tenant, reserve(*ttl)));
+        bench.apply();
+    }
+    for _ in 0..pairs / BATCH {
+        bench.limiter.begin(&mut bench.requests);
+        (0..BATCH).for_each(|_| bench.requests.push_reserve(&tenant, reserve(60)));
+        bench.apply();
+        let reserved = (0..BATCH as usize).map(|index| bench.requests.reserved(index).expect("an answer"));
+        let ids: Vec<_> = reserved.map(|reserved| reserved.id.expect("it is allowed")).collect();
+        bench.limiter.begin(&mut bench.requests);
+        ids.iter().for_each(|id| bench.requests.push_commit(black_box(id), 3));
+        bench.apply();
+        assert!((0..BATCH as usize).all(|index| bench.requests.settled(index).is_ok()), "commits are answered");
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a bucket can be asked, and the answer.
 
+use super::reservation::Fate;
 use crate::clock::Timestamp;
 
 /// What a caller wants from a bucket.
@@ -40,6 +41,9 @@ pub struct Outcome {
     /// Nanoseconds until the same ask would be granted if no other ask comes first, and not a nanosecond earlier. `None` when
     /// it was granted, and when it never will be because it costs more than the bucket can hold.
     pub retry_ns: Option<u64>,
-    /// When the caller's present session began; token buckets only, [`Timestamp::EPOCH`] for others.
+    /// When the caller's present session began, for token buckets; when a reservation ends that was made, renewed or made
+    /// before. Else [`Timestamp::EPOCH`].
     pub session: Timestamp,
+    /// What an ask about a reservation came to.
+    pub fate: Fate,
 }

@@ -1,6 +1,7 @@
 //! What the algorithms have in common: the questions that each answers in its own way, and the one way to decide.
 
 use super::ask::{Ask, Outcome};
+use super::reservation::Fate;
 use crate::clock::{MAX_STANDSTILL_NS, Timestamp};
 
 /// By how much a bucket's time may be ahead of an ask's before that means that the clock was set back: asks are dated
@@ -50,6 +51,11 @@ pub(super) trait Algorithm {
         left.saturating_add(1)
     }
 
+    /// When the window ends in which everything is given back at once; `None` where credits come back otherwise.
+    fn window_end(&self, _state: &Self::State) -> Option<Timestamp> {
+        None
+    }
+
     /// See [`Outcome::session`].
     fn session(&self, _state: &Self::State) -> Timestamp {
         Timestamp::EPOCH
@@ -62,7 +68,7 @@ pub(super) struct Present<S> {
     /// The time of the ask; the time of the state if that is the later one.
     pub at: Timestamp,
     /// Whether the state was pulled back because the clock was set back.
-    pulled_back: bool,
+    pub pulled_back: bool,
 }
 
 pub(super) fn present<A: Algorithm>(limit: &A, stored: Option<&A::State>, at: Timestamp) -> Present<A::State> {
@@ -123,6 +129,7 @@ pub(super) fn outcome<A: Algorithm>(limit: &A, state: &A::State, ask: Ask, befor
         reset_ns: if full { 0 } else { limit.wait_ns(state, limit.credits_at_reset(left), at) },
         retry_ns: (!allowed && wanted <= capacity).then(|| limit.wait_ns(state, wanted, at)),
         session: limit.session(state),
+        fate: Fate::Done,
     }
 }
 

@@ -84,6 +84,10 @@ impl Algorithm for FixedWindow {
         state.count = self.tally.count(self.tally.used(state.count).saturating_sub(credits));
     }
 
+    fn window_end(&self, state: &State) -> Option<Timestamp> {
+        Some(state.ends)
+    }
+
     fn wait_ns(&self, state: &State, credits: u64, at: Timestamp) -> u64 {
         if credits <= self.left(state, at) { 0 } else { state.ends.since(at) }
     }

@@ -14,6 +14,20 @@
 //! - Decisions are made in integers, exact to the nanosecond, and no numbers overflow: what would be past the year
 //!   2554, or longer than 584 years, saturates.
 
+/// Calls a function with the algorithm's own limit.
+macro_rules! with_algorithm {
+    ($limit:expr, $own:ident => $call:expr) => {
+        match $limit {
+            $crate::algorithm::Limit::FixedWindow($own) => $call,
+            $crate::algorithm::Limit::CalendarWindow($own) => $call,
+            $crate::algorithm::Limit::SlidingWindow($own) => $call,
+            $crate::algorithm::Limit::SlidingLog($own) => $call,
+            $crate::algorithm::Limit::TokenBucket($own) => $call,
+            $crate::algorithm::Limit::LeakyBucket($own) => $call,
+        }
+    };
+}
+
 mod ask;
 pub mod calendar_window;
 mod decide;
@@ -21,6 +35,9 @@ pub mod fixed_window;
 mod invalid;
 mod kind;
 pub mod leaky_bucket;
+pub mod reservation;
+pub mod reserved;
+mod reserving;
 pub mod sliding_log;
 pub mod sliding_window;
 mod tally;
@@ -35,6 +52,8 @@ pub use fixed_window::FixedWindow;
 pub use invalid::{InvalidLimit, MAX_LOG_CREDITS};
 pub use kind::Kind;
 pub use leaky_bucket::LeakyBucket;
+pub use reservation::{Reservation, ReservationAsk};
+pub use reserving::Reserving;
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
 pub use tally::Tally;
@@ -60,6 +79,40 @@ pub enum State {
     SlidingLog(sliding_log::State),
     TokenBucket(token_bucket::State),
     LeakyBucket(leaky_bucket::State),
+    /// That of any of them, while something of the bucket is reserved.
+    Reserving(Box<Reserving>),
+}
+
+/// An algorithm's own state, as one of all states.
+pub(crate) trait Kept: Clone + PartialEq {
+    /// `None` for the state of another algorithm.
+    fn of(state: &State) -> Option<&Self>;
+    fn into_state(self) -> State;
+}
+
+/// States by the names of their variants.
+macro_rules! kept {
+    ($($variant:ident: $state:ty),+ $(,)?) => {
+        $(impl Kept for $state {
+            #[inline]
+            fn of(state: &State) -> Option<&Self> {
+                if let State::$variant(state) = state { Some(state) } else { None }
+            }
+
+            #[inline]
+            fn into_state(self) -> State {
+                State::$variant(self)
+            }
+        })+
+    };
+}
+
+kept! {
+    FixedWindow: fixed_window::State,
+    SlidingWindow: sliding_window::State,
+    SlidingLog: sliding_log::State,
+    TokenBucket: token_bucket::State,
+    LeakyBucket: leaky_bucket::State,
 }
 
 /// An outcome, and the state to remember; `None` when nothing changed.
@@ -75,30 +128,12 @@ impl Limit {
     /// A state of another algorithm counts as fresh; the algorithm is part of a bucket's key, so stores never mix them.
     pub fn decide(&self, state: Option<&State>, ask: Ask, at: Timestamp) -> Decision {
         match self {
-            Limit::FixedWindow(limit) => {
-                let state = if let Some(State::FixedWindow(state)) = state { Some(state) } else { None };
-                decision(decide::decide(limit, state, ask, at), State::FixedWindow)
-            }
-            Limit::CalendarWindow(limit) => {
-                let state = if let Some(State::FixedWindow(state)) = state { Some(state) } else { None };
-                decision(decide::decide(limit, state, ask, at), State::FixedWindow)
-            }
-            Limit::SlidingWindow(limit) => {
-                let state = if let Some(State::SlidingWindow(state)) = state { Some(state) } else { None };
-                decision(decide::decide(limit, state, ask, at), State::SlidingWindow)
-            }
-            Limit::SlidingLog(limit) => {
-                let state = if let Some(State::SlidingLog(state)) = state { Some(state) } else { None };
-                decision(decide::decide(limit, state, ask, at), State::SlidingLog)
-            }
-            Limit::TokenBucket(limit) => {
-                let state = if let Some(State::TokenBucket(state)) = state { Some(state) } else { None };
-                decision(limit.decide(state, ask, at), State::TokenBucket)
-            }
-            Limit::LeakyBucket(limit) => {
-                let state = if let Some(State::LeakyBucket(state)) = state { Some(state) } else { None };
-                decision(decide::decide(limit, state, ask, at), State::LeakyBucket)
-            }
+            Limit::TokenBucket(limit) => decide_by(limit, state, ask, at, TokenBucket::decide),
+            Limit::FixedWindow(limit) => decide_by(limit, state, ask, at, decide::decide),
+            Limit::CalendarWindow(limit) => decide_by(limit, state, ask, at, decide::decide),
+            Limit::SlidingWindow(limit) => decide_by(limit, state, ask, at, decide::decide),
+            Limit::SlidingLog(limit) => decide_by(limit, state, ask, at, decide::decide),
+            Limit::LeakyBucket(limit) => decide_by(limit, state, ask, at, decide::decide),
         }
     }
 
@@ -115,6 +150,10 @@ impl Limit {
             }
             (Limit::LeakyBucket(limit), State::LeakyBucket(state)) => {
                 decide::lifetime_ns(&LeakyBucket { count: limit.slowest, ..*limit }, state, at)
+            }
+            // As long as its last reservation, at least.
+            (limit, State::Reserving(held)) => {
+                limit.lifetime_ns(&held.base, at).max(held.reserved.last_end().since(at))
             }
             _ => 0,
         }
@@ -156,14 +195,7 @@ impl Limit {
     /// The most credits that the bucket can hold: what a fresh one has. An ask for more is never granted.
     pub fn capacity(&self) -> u64 {
         use decide::Algorithm;
-        match self {
-            Limit::FixedWindow(limit) => limit.capacity(),
-            Limit::CalendarWindow(limit) => limit.capacity(),
-            Limit::SlidingWindow(limit) => limit.capacity(),
-            Limit::SlidingLog(limit) => limit.capacity(),
-            Limit::TokenBucket(limit) => limit.capacity(),
-            Limit::LeakyBucket(limit) => limit.capacity(),
-        }
+        with_algorithm!(self, limit => limit.capacity())
     }
 
     /// What it grants in the long run: so many credits in so many nanoseconds; in a calendar window, in the present one.
@@ -196,6 +228,18 @@ impl Limit {
     }
 }
 
-fn decision<S>((outcome, state): (Outcome, Option<S>), variant: impl FnOnce(S) -> State) -> Decision {
-    Decision { outcome, state: state.map(variant) }
+#[inline]
+fn decide_by<A: decide::Algorithm<State: Kept>>(
+    limit: &A,
+    state: Option<&State>,
+    ask: Ask,
+    at: Timestamp,
+    decide: impl FnOnce(&A, Option<&A::State>, Ask, Timestamp) -> (Outcome, Option<A::State>),
+) -> Decision {
+    let known = match state {
+        Some(State::Reserving(held)) => return reserving::decide(limit, held, ask, at),
+        state => state.and_then(A::State::of),
+    };
+    let (outcome, state) = decide(limit, known, ask, at);
+    Decision { outcome, state: state.map(A::State::into_state) }
 }

@@ -16,6 +16,7 @@ mod metrics;
 mod notify;
 mod redis;
 mod reload;
+mod reservations;
 mod rules;
 mod store;
 mod tls;
@@ -41,6 +42,7 @@ use self::listen::{Addresses, ListenArgs};
 use self::log::LogArgs;
 use self::metrics::{MetricsArgs, Watched};
 use self::reload::ReloadArgs;
+use self::reservations::ReservationArgs;
 use self::rules::RulesFile;
 use self::store::{StoreArgs, StoreChoice};
 use self::tls::TlsArgs;
@@ -65,6 +67,8 @@ pub struct ServeArgs {
     reload: ReloadArgs,
     #[command(flatten)]
     actor_limits: ActorLimitArgs,
+    #[command(flatten)]
+    reservations: ReservationArgs,
     #[command(flatten)]
     listen: ListenArgs,
     /// Threads that serve connections. The other processors do RocksDB's background work
@@ -179,7 +183,8 @@ async fn serve(
     let in_force = |(file, rules): (RulesFile, RuleSet)| (file.put_in_force(rules, &metrics, clock.now()), file);
     let (policy, file) = rules.map(in_force).unzip();
     let max_limits = args.actor_limits.max();
-    let limiter = Arc::new(Limiter::with_limits(policy, store, clock, metrics, max_limits));
+    let limiter = Limiter::with_limits(policy, store, clock, metrics, max_limits);
+    let limiter = Arc::new(limiter.with_max_reservation_ttl(args.reservations.max_ttl()));
     actor_limits::start(&limiter, draining.clone()).await?;
     args.reload.start(file, &limiter, hangups, draining.clone())?;
     let settings = Settings {

@@ -62,7 +62,7 @@ impl Requests {
         let rule = self.policy.as_ref()?.rules.rules().get(matched.rule)?;
         let limit = match matched.answer {
             Answer::Counted(entry) => self.batch.limit(entry),
-            Answer::Uncounted(_) | Answer::Gathered(_) => None,
+            Answer::Uncounted { .. } | Answer::Gathered(_) => None,
         };
         let capacity = self.capacity(matched).unwrap_or(verdict.credit);
         Some(Standing { verdict, rule, place: matched.rule, limit, capacity })
@@ -106,13 +106,13 @@ impl Requests {
     fn capacity(&self, matched: &Matched) -> Option<u64> {
         match matched.answer {
             Answer::Counted(entry) => Some(self.batch.limit(entry)?.capacity()),
-            Answer::Uncounted(_) | Answer::Gathered(_) => None,
+            Answer::Uncounted { .. } | Answer::Gathered(_) => None,
         }
     }
 
     fn answer(&self, matched: &Matched) -> Result<Verdict, Refusal> {
         match matched.answer {
-            Answer::Uncounted(verdict) => Ok(verdict),
+            Answer::Uncounted { allowed, credit } => Ok(Verdict::uncounted(allowed, credit)),
             Answer::Counted(entry) => Ok(self.batch.outcome(entry)?.into()),
             Answer::Gathered(_) => Err(StoreError::new("the store was not asked").into()),
         }

@@ -2,9 +2,10 @@
 //! is not here.
 
 use super::policy::Policy;
+use super::reservations::Reserving;
 use super::together::{Gathered, Set};
-use super::{Answer, CountedAs, Intent, Matched, Refusal, Requests, Verdict};
-use crate::algorithm::{Ask, Limit};
+use super::{Answer, CountedAs, Intent, Matched, Refusal, Requests};
+use crate::algorithm::{Ask, Limit, ReservationAsk};
 use crate::clock::Timestamp;
 use crate::rules::{MAX_STACK, MatchPolicy, Operation, Overrun, Quota, Rule};
 use crate::store::{Action, Batch};
@@ -22,9 +23,11 @@ impl Requests {
         let is_about_costs = match intent {
             Intent::Charge | Intent::Refund => true,
             Intent::HitOrCharge => self.settles(policy, operation, cost),
-            Intent::Hit | Intent::Peek | Intent::Forget => false,
+            Intent::Hit | Intent::Peek | Intent::Forget | Intent::Reserve => false,
         };
-        let asking = Asking { policy, operation, intent, is_about_costs, cost, now: self.batch.now() };
+        let reserving = if intent == Intent::Reserve { self.reserving.take() } else { None };
+        let reserving = reserving.as_deref();
+        let asking = Asking { policy, operation, intent, is_about_costs, cost, reserving, now: self.batch.now() };
         let Self { batch, matched, stack, scratch, together, .. } = self;
         let first = matched.len();
         let mut left_out = None;
@@ -82,7 +85,7 @@ impl Requests {
                 }
             }
         }
-        let denies = |matched: &Matched| matches!(matched.answer, Answer::Uncounted(verdict) if !verdict.allowed);
+        let denies = |matched: &Matched| matches!(matched.answer, Answer::Uncounted { allowed: false, .. });
         let (first_entry, first) = (batch.len(), matched.len());
         let mut is_denied = false;
         for (index, rule) in rules {
@@ -121,6 +124,8 @@ struct Asking<'a> {
     /// It tells what things cost: the request itself was counted when it was asked for.
     is_about_costs: bool,
     cost: Option<u64>,
+    /// What makes it a reservation.
+    reserving: Option<&'a Reserving>,
     now: Timestamp,
 }
 
@@ -128,13 +133,22 @@ impl Asking<'_> {
     /// What it asks of the rule's counter.
     #[inline]
     fn action(&self, rule: &Rule) -> Result<Action, Refusal> {
+        // As nearly always.
+        if rule.cost_field.is_none() && (self.intent, rule.overrun) == (Intent::Hit, Overrun::Refuse) {
+            return Ok(Action::Ask(hit(self.cost.unwrap_or(1))));
+        }
+        self.any_action(rule)
+    }
+
+    /// As [`Asking::action`], whatever the intent and the rule are.
+    #[inline(never)]
+    fn any_action(&self, rule: &Rule) -> Result<Action, Refusal> {
         if self.intent == Intent::Forget {
             return Ok(Action::Forget);
         }
         let cost = rule.cost(self.operation, self.cost)?;
-        // As nearly always.
-        if (self.intent, rule.overrun) == (Intent::Hit, Overrun::Refuse) {
-            return Ok(Action::Ask(hit(cost)));
+        if let Some(reserving) = self.reserving {
+            return self.reserve(rule, cost, reserving);
         }
         Ok(Action::Ask(match (self.intent, rule.overrun) {
             (Intent::HitOrCharge, Overrun::Debt) if cost > 0 && !rule.counts_requests() => Ask::Charge { cost },
@@ -157,6 +171,18 @@ impl Asking<'_> {
                 && (self.intent == Intent::HitOrCharge || matches!(rule.quota, Quota::Limited(_)))
     }
 
+    /// Rules that count requests count this one, and canaries what it asks for.
+    fn reserve(&self, rule: &Rule, credits: u64, reserving: &Reserving) -> Result<Action, Refusal> {
+        if rule.counts_requests() || rule.match_policy == MatchPolicy::Canary {
+            return Ok(Action::Ask(hit(credits)));
+        }
+        if matches!(rule.quota, Quota::Limited(Limit::SlidingLog(_))) {
+            return Err(Refusal::CannotReserve { rule: rule.to_string() });
+        }
+        let ttl_seconds = reserving.ttl_seconds;
+        Ok(Action::Reservation(ReservationAsk::Reserve { credits, ttl_seconds }))
+    }
+
     fn charge(&self, rule: &Rule, cost: u64) -> Result<Ask, Refusal> {
         let is_log = matches!(rule.quota, Quota::Limited(Limit::SlidingLog(_)));
         // A canary counts what it can.
@@ -176,7 +202,11 @@ impl Asking<'_> {
                     None if action == Action::Forget || action.is_settlement() => Some(bucket.limit_at(self.now)),
                     limit => limit,
                 };
-                batch.push_if(action, self.now, limit).map_or(NOTHING, Answer::Counted)
+                let entry = match (action, self.reserving) {
+                    (Action::Reservation(ask), Some(Reserving { id, .. })) => batch.push_reservation(ask, id, limit),
+                    _ => batch.push_if(action, self.now, limit),
+                };
+                entry.map_or(NOTHING, Answer::Counted)
             }
             None => uncounted(rule),
         };
@@ -198,7 +228,7 @@ impl Asking<'_> {
     fn matched(&self, index: usize, rule: &Rule, answer: Answer) -> Matched {
         let is_canary = rule.match_policy == MatchPolicy::Canary;
         let counted_as = match self.intent {
-            Intent::Hit | Intent::HitOrCharge => CountedAs::Hit,
+            Intent::Hit | Intent::HitOrCharge | Intent::Reserve => CountedAs::Hit,
             Intent::Charge => CountedAs::Charge,
             Intent::Refund => CountedAs::Refund,
             Intent::Peek | Intent::Forget => CountedAs::Nothing,
@@ -208,14 +238,14 @@ impl Asking<'_> {
 }
 
 /// The answer to an actor that may take nothing.
-const NOTHING: Answer = Answer::Uncounted(Verdict { allowed: false, credit: 0, reset_ns: 0, owed: 0, retry_ns: None });
+const NOTHING: Answer = Answer::Uncounted { allowed: false, credit: 0 };
 
 /// The answer of a rule without counters.
 fn uncounted(rule: &Rule) -> Answer {
-    Answer::Uncounted(match rule.quota {
-        Quota::Always { credit } => Verdict::uncounted(true, credit),
-        Quota::Never | Quota::Limited(_) => Verdict::uncounted(false, 0),
-    })
+    match rule.quota {
+        Quota::Always { credit } => Answer::Uncounted { allowed: true, credit },
+        Quota::Never | Quota::Limited(_) => NOTHING,
+    }
 }
 
 /// What a rule's hit asks of its counter. A gateway that charges afterwards asks first with a cost of 0: to take nothing

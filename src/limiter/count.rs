@@ -1,8 +1,10 @@
 //! Counts what a batch came to. Hits that a rule said the same to, one after the other, are counted at once: a burst of
 //! one rule costs one atomic addition.
 
-use super::{Answer, Asked, CountedAs, Matched, Requests};
-use crate::metrics::Metrics;
+use super::{Answer, Asked, CountedAs, Fate, Matched, Requests};
+use crate::algorithm::ReservationAsk;
+use crate::metrics::{Metrics, RuleHits};
+use crate::store::Action;
 
 /// A run of hits on one rule with one answer.
 #[derive(Clone, Copy)]
@@ -20,7 +22,7 @@ impl Requests {
         let mut run = Run { rule: 0, allowed: true, hits: 0 };
         for matched in &self.matched {
             let allowed = match matched.answer {
-                Answer::Uncounted(verdict) => verdict.allowed,
+                Answer::Uncounted { allowed, .. } => allowed,
                 Answer::Gathered(_) => continue,
                 Answer::Counted(entry) => match self.batch.allowed(entry) {
                     Some(allowed) => allowed,
@@ -44,12 +46,36 @@ impl Requests {
         self.count_run(run);
         let buckets = self.asked.iter().filter_map(|asked| match asked {
             Asked::Bucket(entry) => Some(*entry),
-            Asked::Refused(_) | Asked::GatheredBucket(_) | Asked::Rules(_) => None,
+            Asked::Refused(_) | Asked::GatheredBucket(_) | Asked::Rules(_) | Asked::Settling(_) => None,
         });
         errors += buckets.filter(|entry| self.batch.allowed(*entry).is_none()).count() as u64;
+        errors += self.count_settled();
         if errors > 0 {
             metrics.batches.store_errors.inc_by(errors);
         }
+    }
+
+    /// Counts what became of reservations, by rule. Returns how many the store failed to settle.
+    fn count_settled(&self) -> u64 {
+        let mut errors = 0;
+        for settling in &self.settling {
+            let (rule, action, outcome) = settling.outcome(&self.batch);
+            let Ok(outcome) = outcome else {
+                errors += 1;
+                continue;
+            };
+            let hits = rule.and_then(|rule| self.policy.as_ref()?.hits.get(rule));
+            match (hits, action) {
+                (Some(hits), Some(Action::Reservation(ReservationAsk::Commit { .. }))) => {
+                    count_commit(hits, outcome.fate)
+                }
+                (Some(hits), Some(Action::Reservation(ReservationAsk::Release))) if outcome.fate == Fate::Done => {
+                    hits.releases.inc();
+                }
+                _ => {}
+            }
+        }
+        errors
     }
 
     fn count_settlement(&self, matched: &Matched) {
@@ -66,5 +92,14 @@ impl Requests {
         if let Some(rule) = rule.filter(|_| run.hits > 0) {
             rule.count(run.allowed, run.hits);
         }
+    }
+}
+
+fn count_commit(hits: &RuleHits, fate: Fate) {
+    match fate {
+        Fate::Done => hits.commits.settled.inc(),
+        Fate::Late => hits.commits.late.inc(),
+        Fate::Repeated => hits.commits.repeated.inc(),
+        Fate::Gone | Fate::Different => {}
     }
 }

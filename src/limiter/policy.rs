@@ -18,6 +18,8 @@ pub struct Policy {
     pub(super) rules: RuleSet,
     /// The bucket of each rule; `None` where the rule counts nothing.
     buckets: Vec<Option<Bucket>>,
+    /// The first rule whose buckets' keys begin so.
+    by_prefix: HashMap<Box<[u8]>, usize>,
     /// Where the hits of each rule are counted.
     pub(super) hits: Vec<RuleHits>,
 }
@@ -134,7 +136,7 @@ impl Policy {
             let others = rule.counter.as_deref().and_then(|counter| shared.get(counter));
             others.map_or(limit, |others| limit.beside(others))
         };
-        let buckets = rules
+        let buckets: Vec<_> = rules
             .rules()
             .iter()
             .zip(spaces)
@@ -145,7 +147,13 @@ impl Policy {
             .collect();
         let hits = |rule: &Rule| metrics.hits.rule(rule.label.as_deref(), rule.match_policy == MatchPolicy::Canary);
         let hits = rules.rules().iter().map(hits).collect();
-        Self { rules, buckets, hits }
+        let mut by_prefix = HashMap::new();
+        for (index, bucket) in buckets.iter().enumerate() {
+            if let Some(Bucket { prefix, .. }) = bucket {
+                by_prefix.entry(prefix.as_bytes().into()).or_insert(index);
+            }
+        }
+        Self { rules, buckets, by_prefix, hits }
     }
 
     /// From now on, actors have the limits of their own that are known here, as long as they are.
@@ -167,6 +175,11 @@ impl Policy {
     /// The credits that the actor of `operation` has in place of those of the rule with this index.
     pub fn own_credits(&self, index: usize, operation: &Operation, now: Timestamp) -> Option<u64> {
         self.bucket(index)?.own_credits(operation, now)
+    }
+
+    /// The first rule whose buckets' keys begin with `prefix`, and then tell the actor.
+    pub(super) fn rule_with(&self, prefix: &[u8]) -> Option<usize> {
+        self.by_prefix.get(prefix).copied()
     }
 
     pub fn rules(&self) -> &RuleSet {

@@ -122,10 +122,10 @@ impl Requests {
             let asked = self.asked.get(set.asked.clone()).unwrap_or_default();
             let is_bucket_denied = asked.iter().any(|asked| match asked {
                 Asked::Bucket(entry) => self.batch.allowed(*entry) == Some(false),
-                Asked::Refused(_) | Asked::GatheredBucket(_) | Asked::Rules(_) => false,
+                Asked::Refused(_) | Asked::GatheredBucket(_) | Asked::Rules(_) | Asked::Settling(_) => false,
             });
             let allowed = |answer: Answer| match answer {
-                Answer::Uncounted(verdict) => Some(verdict.allowed),
+                Answer::Uncounted { allowed, .. } => Some(allowed),
                 Answer::Counted(entry) => self.batch.allowed(entry),
                 Answer::Gathered(_) => None,
             };

@@ -32,6 +32,8 @@ pub struct Hits {
     pub stacks_denied: IntCounter,
     charges: IntCounterVec,
     refunds: IntCounterVec,
+    commits: IntCounterVec,
+    releases: IntCounterVec,
 }
 
 /// The hits of one rule. Looked up once, when the rule is put in force.
@@ -41,6 +43,18 @@ pub struct RuleHits {
     rejected: IntCounter,
     pub charges: IntCounter,
     pub refunds: IntCounter,
+    pub commits: Commits,
+    pub releases: IntCounter,
+}
+
+/// The commits of one rule's reservations, by what they came to.
+#[derive(Debug, Clone)]
+pub struct Commits {
+    pub settled: IntCounter,
+    /// After the reservation had ended.
+    pub late: IntCounter,
+    /// Made before.
+    pub repeated: IntCounter,
 }
 
 /// What has been counted under one status and one rule's label.
@@ -76,6 +90,16 @@ impl Hits {
                 &["rule_label"],
             ),
             refunds: registry.counters("divvy_refunds_total", "Refunds, by the rule that gave back.", &["rule_label"]),
+            commits: registry.counters(
+                "divvy_commits_total",
+                "Commits of reservations, by what they came to (settled, late, repeated) and the rule that counted them.",
+                &["status", "rule_label"],
+            ),
+            releases: registry.counters(
+                "divvy_releases_total",
+                "Reservations that were released, by the rule that they were of.",
+                &["rule_label"],
+            ),
         }
     }
 
@@ -84,8 +108,12 @@ impl Hits {
         let statuses = if is_canary { ["canary-accepted", "canary-rejected"] } else { ["accepted", "rejected"] };
         let label = label.unwrap_or_default();
         let [accepted, rejected] = statuses.map(|status| self.by_rule.with_label_values(&[status, label]));
-        let [charges, refunds] = [&self.charges, &self.refunds].map(|family| family.with_label_values(&[label]));
-        RuleHits { accepted, rejected, charges, refunds }
+        let families = [&self.charges, &self.refunds, &self.releases];
+        let [charges, refunds, releases] = families.map(|family| family.with_label_values(&[label]));
+        let commits = ["settled", "late", "repeated"].map(|status| self.commits.with_label_values(&[status, label]));
+        let [settled, late, repeated] = commits;
+        let commits = Commits { settled, late, repeated };
+        RuleHits { accepted, rejected, charges, refunds, commits, releases }
     }
 
     /// All that has been counted.

@@ -15,6 +15,14 @@ pub enum RequestKind {
     Charge,
     /// Give back.
     Refund,
+    /// Set credit aside.
+    Reserve,
+    /// Count what was used of a reservation.
+    Commit,
+    /// Free what is reserved.
+    Release,
+    /// Keep what is reserved.
+    Renew,
     /// Forget counters.
     Reset,
     Explain,
@@ -34,11 +42,15 @@ pub enum RequestKind {
 }
 
 impl RequestKind {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 17] = [
         Self::Hit,
         Self::Peek,
         Self::Charge,
         Self::Refund,
+        Self::Reserve,
+        Self::Commit,
+        Self::Release,
+        Self::Renew,
         Self::Reset,
         Self::Explain,
         Self::Rules,
@@ -56,6 +68,10 @@ impl RequestKind {
             Self::Peek => "peek",
             Self::Charge => "charge",
             Self::Refund => "refund",
+            Self::Reserve => "reserve",
+            Self::Commit => "commit",
+            Self::Release => "release",
+            Self::Renew => "renew",
             Self::Reset => "reset",
             Self::Explain => "explain",
             Self::Rules => "rules",

@@ -16,9 +16,10 @@ mod lookup;
 mod pairs;
 mod parse;
 mod question;
+mod reservations;
 pub mod table;
 
-pub use ask::{BucketAsk, CountersAsk, LimitAsk, LimitsAsk, Named, START};
+pub use ask::{BucketAsk, CountersAsk, LimitAsk, LimitsAsk, Named, ReserveAsk, START};
 pub use error::CommandError;
 pub use kinds::{ClientFilter, Command, Credentials, Hello, LibraryInfo, ReplyMode};
 pub use lookup::Found;

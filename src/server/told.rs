@@ -12,11 +12,7 @@ const PATH: &str = "[path]";
 pub fn refusal(refusal: &Refusal) -> String {
     match refusal {
         Refusal::Store(error) => store_error(error),
-        Refusal::NoRules
-        | Refusal::TooManyRules
-        | Refusal::Cost(_)
-        | Refusal::CannotCharge { .. }
-        | Refusal::NothingToCharge { .. } => refusal.to_string(),
+        _ => refusal.to_string(),
     }
 }
 

@@ -2,8 +2,12 @@
 
 use std::ops::Range;
 
+use siphasher::sip128::SipHasher13;
+
 use super::error::StoreError;
-use crate::algorithm::{Ask, Limit, Outcome, State};
+use super::record_key;
+use crate::algorithm::reservation::{RecordChange, ReservationAsk};
+use crate::algorithm::{Ask, Limit, Outcome, Reservation, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
 /// When a denied client should ask again, while its remaining credit is unknown.
@@ -15,18 +19,33 @@ pub enum Action {
     Ask(Ask),
     /// Forget the bucket. `allowed` in the outcome tells whether it held anything but a fresh state.
     Forget,
+    /// Ask about a reservation. The entry's key is that of its record, and names its bucket.
+    Reservation(ReservationAsk),
 }
 
 impl Action {
-    /// Whether it tells what has happened already: a charge or a refund. Only the store can answer it, and no policy in the
-    /// store's place.
+    /// Whether it tells what has happened already: a charge or a refund.
     pub fn is_settlement(self) -> bool {
         matches!(self, Self::Ask(Ask::Charge { .. } | Ask::Refund { .. }))
     }
 
+    /// Whether only the store can answer it, and no policy in the store's place.
+    pub(super) fn needs_store(self) -> bool {
+        self.is_settlement() || self.is_about_reservation()
+    }
+
     /// Whether there may be more left after it than before.
     pub(super) fn gives_back(self) -> bool {
-        matches!(self, Self::Forget | Self::Ask(Ask::Refund { .. }))
+        match self {
+            Self::Forget | Self::Ask(Ask::Refund { .. }) => true,
+            Self::Reservation(ask) => matches!(ask, ReservationAsk::Commit { .. } | ReservationAsk::Release),
+            Self::Ask(_) => false,
+        }
+    }
+
+    #[inline]
+    pub fn is_about_reservation(self) -> bool {
+        matches!(self, Self::Reservation(_))
     }
 }
 
@@ -65,7 +84,29 @@ impl Entry {
                 let change = if held { Change::Clear } else { Change::Keep };
                 (Outcome { allowed: held, ..Outcome::default() }, change)
             }
+            Action::Reservation(_) => (self.look(state), Change::Keep),
         }
+    }
+
+    /// Decides an ask about a reservation, given what its bucket and its record remember. `key` is the entry's own.
+    pub(super) fn decide_reservation(
+        &self,
+        ask: ReservationAsk,
+        key: &[u8],
+        bucket: Option<&State>,
+        record: Option<&Reservation>,
+    ) -> (Outcome, Change, RecordChange) {
+        let decided = self.limit.decide_reservation(bucket, record, ask, self.generation(key), self.at);
+        let change = decided.bucket.map_or(Change::Keep, |state| self.cleared_if_full(Change::Set(state)));
+        // What never was there need not be forgotten.
+        let change = if bucket.is_none() && change == Change::Clear { Change::Keep } else { change };
+        (decided.outcome, change, decided.record)
+    }
+
+    /// The generation of a bucket that begins with this ask: no other bucket of its key had the same lately. `key` is the
+    /// entry's own.
+    pub(super) fn generation(&self, key: &[u8]) -> u64 {
+        SipHasher13::new_with_keys(self.at.as_nanos(), 0).hash(key).h1
     }
 
     /// What a refund does to a bucket: one to which all was given back is as good as a fresh one.
@@ -80,6 +121,10 @@ impl Entry {
     pub(super) fn look(&self, state: Option<&State>) -> Outcome {
         match self.action {
             Action::Ask(ask) => self.limit.decide(state, Ask::Look { cost: ask.wanted() }, self.at).outcome,
+            Action::Reservation(ReservationAsk::Reserve { credits, .. }) => {
+                self.limit.decide(state, Ask::Look { cost: credits }, self.at).outcome
+            }
+            Action::Reservation(_) => self.limit.decide(state, Ask::Look { cost: 0 }, self.at).outcome,
             Action::Forget => self.decide(state).0,
         }
     }
@@ -155,17 +200,33 @@ impl Batch {
         Some(self.entries.len() - 1)
     }
 
+    /// Adds an ask about the reservation called `id`, of the bucket whose key and limit `write_key` tells; returns its index.
+    /// `None`, and nothing is added, when it says so.
+    pub fn push_reservation(
+        &mut self,
+        ask: ReservationAsk,
+        id: &[u8],
+        write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
+    ) -> Option<usize> {
+        self.push_if(Action::Reservation(ask), self.now, |out| record_key::write(id, out, write_key))
+    }
+
     /// Has the entries from index `first` on take nothing.
     pub fn only_look(&mut self, first: usize) {
         for entry in self.entries.iter_mut().skip(first) {
-            if let Action::Ask(ask) = entry.action {
-                entry.action = Action::Ask(Ask::Look { cost: ask.wanted() });
+            match entry.action {
+                Action::Ask(ask) => entry.action = Action::Ask(Ask::Look { cost: ask.wanted() }),
+                Action::Reservation(ReservationAsk::Reserve { credits, .. }) => {
+                    entry.action = Action::Ask(Ask::Look { cost: credits });
+                    entry.key = record_key::bucket_range(&self.keys, &entry.key);
+                }
+                Action::Reservation(_) | Action::Forget => {}
             }
         }
     }
 
     /// Makes the entries from index `first` on a group: they take effect together or not at all (see [`Store`]). Each must
-    /// be an [`Ask::Look`], an [`Ask::Take`] or an [`Ask::Overdraw`] of a bucket of its own.
+    /// be an [`Ask::Look`], an [`Ask::Take`], an [`Ask::Overdraw`] or a [`ReservationAsk::Reserve`] of a bucket of its own.
     ///
     /// [`Store`]: super::contract::Store
     pub fn group(&mut self, first: usize) {
@@ -205,6 +266,16 @@ impl Batch {
     /// The limit of the entry with this index.
     pub fn limit(&self, index: usize) -> Option<Limit> {
         Some(self.entries.get(index)?.limit)
+    }
+
+    /// What the entry with this index asks.
+    pub fn action(&self, index: usize) -> Option<Action> {
+        Some(self.entries.get(index)?.action)
+    }
+
+    /// The key of the entry with this index.
+    pub fn key_at(&self, index: usize) -> Option<&[u8]> {
+        Some(key_of(&self.keys, self.entries.get(index)?))
     }
 
     pub fn len(&self) -> usize {
@@ -352,7 +423,7 @@ impl<'a> Unit<'a> {
     }
 
     /// Index, key and itself of each entry.
-    pub(super) fn members(self) -> impl Iterator<Item = (usize, &'a [u8], &'a Entry)> {
+    pub(super) fn members(self) -> impl Iterator<Item = (usize, &'a [u8], &'a Entry)> + Clone {
         self.entries.iter().enumerate().map(move |(place, entry)| (self.first + place, self.key(entry), entry))
     }
 }

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Acquire, Ord
 use super::batch::Entry;
 use super::error::StoreError;
 use super::outage::Outage;
+use super::reservations::DEFAULT_MAX_RESERVATIONS;
 use crate::algorithm::Outcome;
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::metrics::Metric;
@@ -48,6 +49,8 @@ pub enum WhenFull {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     pub max_counters: u64,
+    /// Reservations that are remembered, at most.
+    pub max_reservations: u64,
     /// Bytes of counters on disk; for a store that has one.
     pub max_disk: u64,
     pub when_full: WhenFull,
@@ -55,7 +58,12 @@ pub struct Bounds {
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { max_counters: DEFAULT_MAX_COUNTERS, max_disk: DEFAULT_MAX_DISK, when_full: WhenFull::default() }
+        Self {
+            max_counters: DEFAULT_MAX_COUNTERS,
+            max_reservations: DEFAULT_MAX_RESERVATIONS,
+            max_disk: DEFAULT_MAX_DISK,
+            when_full: WhenFull::default(),
+        }
     }
 }
 
@@ -146,7 +154,7 @@ impl CounterBudget {
     pub fn refuse(&self, entry: &Entry) -> Result<Outcome, StoreError> {
         self.refused.fetch_add(1, Relaxed);
         match self.when_full {
-            _ if entry.action.is_settlement() => Err(self.error.clone()),
+            _ if entry.action.needs_store() => Err(self.error.clone()),
             WhenFull::Error => Err(self.error.clone()),
             WhenFull::Deny => Ok(entry.denied()),
             WhenFull::Allow => Ok(entry.uncounted()),

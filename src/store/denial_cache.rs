@@ -14,6 +14,7 @@ use super::contract::Store;
 use super::denials::{Denials, UsedUp};
 use super::error::StoreError;
 use super::listing::{Listing, Page};
+use super::record_key;
 use crate::algorithm::{Limit, Outcome, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::metrics::Metric;
@@ -74,14 +75,17 @@ impl<S: Store> DenialCache<S> {
     }
 
     /// What the entries come to when that is known. One known denial denies a group; a bucket of it that nothing is known of
-    /// answers as one that was never used.
+    /// answers as one that was never used. What is about reservations is never known.
     fn known_unit(&self, unit: Unit<'_>, now: Timestamp) -> Option<Vec<Outcome>> {
         if let [entry] = unit.entries {
             let key = unit.key(entry);
             if entry.action.gives_back() {
-                self.denials.forget(key);
+                self.denials.forget(record_key::bucket(key));
             }
             return self.known(key, entry, now).map(|outcome| vec![outcome]);
+        }
+        if unit.entries.iter().any(|entry| entry.action.is_about_reservation()) {
+            return None;
         }
         let known: Vec<_> = unit.members().map(|(_, key, entry)| self.known(key, entry, now)).collect();
         let is_denied = known.iter().flatten().any(|outcome| !outcome.allowed);
@@ -93,7 +97,7 @@ impl<S: Store> DenialCache<S> {
     /// answered: what is remembered goes by the server's clock.
     fn known(&self, key: &[u8], entry: &Entry, now: Timestamp) -> Option<Outcome> {
         let (Limit::FixedWindow(limit), Action::Ask(ask)) = (entry.limit, entry.action) else { return None };
-        if entry.at != now || entry.action.is_settlement() {
+        if entry.at != now || entry.action.needs_store() {
             return None;
         }
         let UsedUp { until, learned, credits, owed } = self.denials.used_up(key, now)?;
@@ -121,7 +125,7 @@ impl<S: Store> DenialCache<S> {
         // Counted before the places are cleared: a denial remembered meanwhile either sees the count or is cleared.
         self.returns.fetch_add(1, Ordering::SeqCst);
         for (key, ..) in batch.answers().filter(|(_, entry, _)| gives_back(entry)) {
-            self.denials.forget(key);
+            self.denials.forget(record_key::bucket(key));
         }
     }
 }
@@ -129,6 +133,9 @@ impl<S: Store> DenialCache<S> {
 /// What this outcome shows of a window that has nothing left.
 fn used_up(entry: &Entry, outcome: &Result<Outcome, StoreError>, now: Timestamp) -> Option<UsedUp> {
     let (Ok(outcome), Limit::FixedWindow(limit)) = (outcome, entry.limit) else { return None };
+    if entry.action.is_about_reservation() {
+        return None;
+    }
     let is_used_up = outcome.left == 0 && outcome.reset_ns > 0 && entry.at == now;
     let (until, credits) = (now.plus(outcome.reset_ns), limit.credits.get());
     let used_up = UsedUp { until, learned: now, credits, owed: outcome.owed };

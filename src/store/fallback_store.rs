@@ -43,9 +43,10 @@ pub enum FailurePolicy {
 
 /// `inner`, with a policy for its failures.
 ///
-/// An [`Action::Forget`] that failed is an error under every policy: none can make the store forget. So is a hit that is
-/// too much for the store, unless it is denied: to let it through would make an attack its own remedy. What no store of the
-/// kind can do is the client's mistake, and an error as well.
+/// An [`Action::Forget`] that failed is an error under every policy: none can make the store forget. So is what is about a
+/// reservation, and the group that it is in: whoever reserves is to know that it is. So is a hit that is too much for the store,
+/// unless it is denied: to let it through would make an attack its own remedy. What no store of the kind can do is the client's
+/// mistake, and an error as well.
 pub struct FallbackStore<S> {
     inner: S,
     policy: Policy,
@@ -63,7 +64,7 @@ enum Policy {
     Deny,
     Allow,
     Error,
-    Local(MemoryStore),
+    Local(Box<MemoryStore>),
 }
 
 impl Policy {
@@ -84,7 +85,7 @@ impl<S: Store> FallbackStore<S> {
             FailurePolicy::Allow => (Policy::Allow, "hits are allowed"),
             FailurePolicy::Error => (Policy::Error, "hits are answered with an error"),
             FailurePolicy::Local { buckets } => (
-                Policy::Local(MemoryStore::bounded(buckets as u64, WhenFull::Error)),
+                Policy::Local(Box::new(MemoryStore::bounded(buckets as u64, WhenFull::Error))),
                 "hits are counted in this server's memory",
             ),
         };
@@ -179,13 +180,12 @@ fn log_refusal(error: &StoreError) {
     REFUSED.say(|more| tracing::warn!(error = %Escaped::error(&error), more, "the store refused an action"));
 }
 
-/// The indexes of the asks that failed with such an error, and that a policy may answer.
+/// The indexes of the asks that failed with such an error, and that a policy may answer: of a group all or none.
 fn failed_asks(batch: &Batch, is_such: fn(&StoreError) -> bool) -> Vec<usize> {
-    let failed = |(_, entry, outcome): (&[u8], &Entry, &Result<_, StoreError>)| {
-        let is_policy_s = entry.action != Action::Forget && !entry.action.is_settlement();
-        is_policy_s && outcome.as_ref().is_err_and(is_such)
-    };
-    batch.answers().enumerate().filter(|(_, answer)| failed(*answer)).map(|(index, _)| index).collect()
+    let failed = |index: usize| batch.outcomes.get(index).is_some_and(|outcome| outcome.as_ref().is_err_and(is_such));
+    let is_policy_s = |entry: &Entry| entry.action != Action::Forget && !entry.action.needs_store();
+    let units = batch.units(0).filter(|unit| unit.entries.iter().all(is_policy_s));
+    units.flat_map(|unit| unit.first..unit.first + unit.entries.len()).filter(|index| failed(*index)).collect()
 }
 
 impl<S: Store> Store for FallbackStore<S> {

@@ -11,7 +11,10 @@ use super::counter_budget::{Bounds, WhenFull};
 use super::counter_budget::{CounterBudget, RoomLog};
 use super::error::StoreError;
 use super::listing::{Listing, Page};
-use super::together::{self, Decided};
+use super::record_key;
+use super::reservations::{DEFAULT_MAX_RESERVATIONS, ReservationBudget, Reservations};
+use super::together::{self, Budgets, Decided, Member};
+use crate::algorithm::reservation::RecordChange;
 use crate::algorithm::{Outcome, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::metrics::Metric;
@@ -25,8 +28,10 @@ const SWEEP_INTERVAL_NS: u64 = NANOS_PER_SECOND;
 
 /// Buckets in a map behind one mutex.
 pub struct MemoryStore {
-    buckets: Mutex<Buckets>,
+    /// Boxed: every backend would have the room that they need.
+    buckets: Box<Mutex<Buckets>>,
     budget: CounterBudget,
+    reservations: ReservationBudget,
 }
 
 impl MemoryStore {
@@ -34,7 +39,17 @@ impl MemoryStore {
     /// bucket that counts would give its credit back.
     pub fn bounded(max_counters: u64, when_full: WhenFull) -> Self {
         let bounds = Bounds { max_counters, when_full, ..Bounds::default() };
-        Self { buckets: Mutex::default(), budget: CounterBudget::new(bounds) }
+        let reservations = ReservationBudget::new(DEFAULT_MAX_RESERVATIONS);
+        Self { buckets: Box::default(), budget: CounterBudget::new(bounds), reservations }
+    }
+
+    /// The store, of so many reservations.
+    pub fn with_reservations(self, max: u64) -> Self {
+        Self { reservations: ReservationBudget::new(max), ..self }
+    }
+
+    fn budgets(&self) -> Budgets<'_> {
+        Budgets { counters: &self.budget, reservations: &self.reservations }
     }
 }
 
@@ -48,6 +63,7 @@ impl Default for MemoryStore {
 struct Buckets {
     /// In the order of their keys, so that a rule's can be listed page by page.
     states: BTreeMap<Box<[u8]>, (State, Timestamp)>,
+    reservations: Reservations<Box<[u8]>>,
     /// Where the sweep under way goes on; `None`: no sweep is under way.
     sweeping: Option<Box<[u8]>>,
     /// The number of buckets at which the next sweep begins: twice what the last one left.
@@ -119,14 +135,26 @@ impl Buckets {
         Ok(outcome)
     }
 
-    fn act_together(&mut self, group: Unit<'_>, now: Timestamp, budget: &CounterBudget, outcomes: &mut Outcomes) {
-        let known: Vec<_> = group.entries.iter().map(|entry| self.states.get(group.key(entry))).collect();
-        let state = |place: usize| known.get(place).copied().flatten().map(|(state, _)| state);
-        match together::decide(group.entries, state, budget) {
+    /// Applies the entries of `group`, all or none; a single one may be about a reservation.
+    fn act_together(&mut self, group: Unit<'_>, now: Timestamp, budgets: Budgets<'_>, outcomes: &mut Outcomes) {
+        let Self { states, reservations, .. } = &*self;
+        let members = group.members().map(|(_, key, entry)| Member {
+            key,
+            entry,
+            bucket: states.get(record_key::bucket(key)).map(|(state, _)| state),
+            record: reservations.get(key),
+        });
+        match together::decide(members, budgets) {
             Ok((decided, room)) => {
                 room.keep();
-                for (Decided { outcome, change }, entry) in decided.into_iter().zip(group.entries) {
-                    self.make(change, group.key(entry), entry, now, budget);
+                for (Decided { outcome, change, record }, entry) in decided.into_iter().zip(group.entries) {
+                    let key = group.key(entry);
+                    self.make(change, record_key::bucket(key), entry, now, budgets.counters);
+                    match record {
+                        RecordChange::Keep => {}
+                        RecordChange::Set(record) => self.reservations.set(key.into(), record),
+                        RecordChange::Clear => budgets.reservations.forget(self.reservations.remove(key).into()),
+                    }
                     outcomes.push(Ok(outcome));
                 }
             }
@@ -155,11 +183,14 @@ impl Store for MemoryStore {
         let now = batch.now();
         let mut buckets = self.buckets.lock();
         buckets.sweep(now, SWEPT_AT_ONCE.max(2 * batch.len()), &self.budget);
+        self.reservations.forget(buckets.reservations.sweep(now));
         batch.forget_outcomes();
         batch.answer_on(|unit, outcomes| {
             match unit.entries {
-                [entry] => outcomes.push(buckets.act(unit.key(entry), entry, now, &self.budget)),
-                _ => buckets.act_together(unit, now, &self.budget, outcomes),
+                [entry] if !entry.action.is_about_reservation() => {
+                    outcomes.push(buckets.act(unit.key(entry), entry, now, &self.budget));
+                }
+                _ => buckets.act_together(unit, now, self.budgets(), outcomes),
             }
             true
         });
@@ -188,7 +219,7 @@ impl Store for MemoryStore {
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        self.budget.metrics().into()
+        self.budget.metrics().into_iter().chain(self.reservations.metrics()).collect()
     }
 
     async fn close(&self) -> Result<(), StoreError> {

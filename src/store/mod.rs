@@ -18,7 +18,9 @@ pub mod key;
 pub mod listing;
 mod memory;
 mod outage;
+pub mod record_key;
 mod redis;
+mod reservations;
 #[cfg(feature = "rocksdb")]
 mod rocks;
 #[cfg(not(feature = "rocksdb"))]
@@ -48,6 +50,7 @@ pub use self::redis::{
     DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisSentinel, RedisStore, RedisTls,
     WINDOW_SCRIPT as REDIS_WINDOW_SCRIPT,
 };
+pub use self::reservations::DEFAULT_MAX_RESERVATIONS;
 #[cfg(feature = "rocksdb")]
 pub use self::rocks::journal;
 pub use self::rocks::{OpenError, RestoreError, RocksStore, restore};

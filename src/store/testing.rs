@@ -7,6 +7,7 @@ use super::contract::Store;
 use super::error::StoreError;
 use super::listing::{Listing, Page};
 use super::memory::MemoryStore;
+use super::record_key;
 use crate::algorithm::{Ask, FixedWindow, Limit, Outcome};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::metrics::Metric;
@@ -87,6 +88,13 @@ pub fn window(credits: u64, seconds: u64) -> Limit {
 
 pub fn at(seconds: u64) -> Timestamp {
     Timestamp::from_secs(1_000_000 + seconds).unwrap()
+}
+
+/// The key of a reservation's record. The bucket's key is a short one.
+pub fn record(bucket: &str, id: &str) -> String {
+    let mut key = Vec::new();
+    record_key::write(id.as_bytes(), &mut key, |out| out.extend_from_slice(bucket.as_bytes()));
+    String::from_utf8(key).unwrap()
 }
 
 /// The outcomes of `actions`, applied as one batch.

@@ -1,90 +1,136 @@
 //! Groups: what each of several entries comes to that take effect together or not at all. What remembers the buckets' states,
 //! and who may change them meanwhile, is the store's business.
 
-use super::batch::{Change, Entry};
+use super::batch::{Action, Change, Entry};
 use super::counter_budget::CounterBudget;
 use super::error::StoreError;
-use crate::algorithm::{Outcome, State};
+use super::reservations::ReservationBudget;
+use crate::algorithm::reservation::RecordChange;
+use crate::algorithm::{Outcome, Reservation, State};
 
 /// What an entry comes to.
 #[derive(Debug)]
 pub struct Decided {
     pub outcome: Outcome,
+    /// To its bucket,
     pub change: Change,
+    /// and to the record of the reservation that it is about.
+    pub record: RecordChange,
 }
 
-/// Decides a group's entries; `state` gives what the bucket of each remembers, by its place in the group. Also returns the
-/// room for the buckets that their changes make, which is to be kept once they are made.
+impl Decided {
+    fn unchanged(outcome: Outcome) -> Self {
+        Self { outcome, change: Change::Keep, record: RecordChange::Keep }
+    }
+}
+
+/// An entry of the group, and what is remembered of what it is about.
+#[derive(Clone, Copy)]
+pub struct Member<'a> {
+    pub key: &'a [u8],
+    pub entry: &'a Entry,
+    pub bucket: Option<&'a State>,
+    pub record: Option<&'a Reservation>,
+}
+
+/// How much more may be remembered.
+#[derive(Clone, Copy)]
+pub struct Budgets<'a> {
+    pub counters: &'a CounterBudget,
+    pub reservations: &'a ReservationBudget,
+}
+
+/// Decides a group's entries. Also returns the room for the buckets and records that their changes make, which is to be kept
+/// once they are made.
 ///
 /// A bucket without a room to remember it is answered by the policy: as any other entry it may deny the group.
 ///
 /// # Errors
 /// The policy's; nothing is to be changed then.
 pub fn decide<'a, 'b>(
-    entries: &[Entry],
-    state: impl Fn(usize) -> Option<&'a State>,
-    budget: &'b CounterBudget,
+    members: impl Iterator<Item = Member<'a>> + Clone,
+    budgets: Budgets<'b>,
 ) -> Result<(Vec<Decided>, Room<'b>), StoreError> {
-    let mut decided = Vec::with_capacity(entries.len());
-    for (place, entry) in entries.iter().enumerate() {
-        decided.push(decide_alone(entry, state(place), budget)?);
+    let mut decided = Vec::with_capacity(members.size_hint().0);
+    for member in members.clone() {
+        decided.push(decide_alone(member, budgets.counters)?);
     }
-    let mut room = Room { budget, counters: 0 };
+    let mut room = Room { budgets, counters: 0, reservations: 0 };
     if is_granted(&decided) {
-        for (place, (entry, decided)) in entries.iter().zip(&mut decided).enumerate() {
-            let is_new = matches!(decided.change, Change::Set(_)) && state(place).is_none();
-            if is_new && !room.begin() {
-                *decided = Decided { outcome: budget.refuse(entry)?, change: Change::Keep };
+        for (member, decided) in members.clone().zip(&mut decided) {
+            let is_new = matches!(decided.change, Change::Set(_)) && member.bucket.is_none();
+            if is_new && !room.begin_counter() {
+                *decided = Decided::unchanged(budgets.counters.refuse(member.entry)?);
+            }
+            if matches!(decided.record, RecordChange::Set(_)) && member.record.is_none() {
+                room.begin_reservation()?;
             }
         }
     }
     if !is_granted(&decided) {
         room.give_back();
-        for (place, (entry, decided)) in entries.iter().zip(&mut decided).enumerate() {
+        for (member, decided) in members.zip(&mut decided) {
             if decided.outcome.allowed {
-                *decided = Decided { outcome: entry.look(state(place)), change: Change::Keep };
+                *decided = Decided::unchanged(member.entry.look(member.bucket));
             }
         }
     }
     Ok((decided, room))
 }
 
-fn decide_alone(entry: &Entry, state: Option<&State>, budget: &CounterBudget) -> Result<Decided, StoreError> {
-    let refusal = if state.is_none() { budget.refusal(entry) } else { None };
-    match refusal {
-        Some(refusal) => Ok(Decided { outcome: refusal?, change: Change::Keep }),
-        None => {
-            let (outcome, change) = entry.decide(state);
-            Ok(Decided { outcome, change })
+fn decide_alone(
+    Member { key, entry, bucket, record }: Member<'_>,
+    budget: &CounterBudget,
+) -> Result<Decided, StoreError> {
+    let refusal = if bucket.is_none() { budget.refusal(entry) } else { None };
+    Ok(match (refusal, entry.action) {
+        (Some(refusal), _) => Decided::unchanged(refusal?),
+        (None, Action::Reservation(ask)) => {
+            let (outcome, change, record) = entry.decide_reservation(ask, key, bucket, record);
+            Decided { outcome, change, record }
         }
-    }
+        (None, _) => {
+            let (outcome, change) = entry.decide(bucket);
+            Decided { outcome, change, record: RecordChange::Keep }
+        }
+    })
 }
 
+/// A single ask about a reservation that is denied has changed nothing anyway.
 fn is_granted(decided: &[Decided]) -> bool {
     decided.iter().all(|decided| decided.outcome.allowed)
 }
 
-/// Room for new buckets, given back unless it is kept.
+/// Room for new buckets and records, given back unless it is kept.
 #[must_use]
 pub struct Room<'a> {
-    budget: &'a CounterBudget,
+    budgets: Budgets<'a>,
     counters: u64,
+    reservations: u64,
 }
 
 impl Room<'_> {
-    fn begin(&mut self) -> bool {
-        let has_room = self.budget.begin();
+    fn begin_counter(&mut self) -> bool {
+        let has_room = self.budgets.counters.begin();
         self.counters += u64::from(has_room);
         has_room
     }
 
-    fn give_back(&mut self) {
-        (0..std::mem::take(&mut self.counters)).for_each(|_| self.budget.forget());
+    fn begin_reservation(&mut self) -> Result<(), StoreError> {
+        self.budgets.reservations.begin()?;
+        self.reservations += 1;
+        Ok(())
     }
 
-    /// The buckets are made.
+    fn give_back(&mut self) {
+        (0..std::mem::take(&mut self.counters)).for_each(|_| self.budgets.counters.forget());
+        self.budgets.reservations.forget(std::mem::take(&mut self.reservations));
+    }
+
+    /// The buckets and records are made.
     pub fn keep(mut self) {
         self.counters = 0;
+        self.reservations = 0;
     }
 }
 
@@ -120,9 +166,16 @@ mod tests {
         states: &[Option<State>],
         budget: &CounterBudget,
     ) -> Result<Vec<(bool, u64, bool)>, StoreError> {
-        let (decided, room) = decide(entries, |place| states[place].as_ref(), budget)?;
+        let reservations = ReservationBudget::new(0);
+        let members = entries.iter().zip(states).map(|(entry, state)| Member {
+            key: &[],
+            entry,
+            bucket: state.as_ref(),
+            record: None,
+        });
+        let (decided, room) = decide(members, Budgets { counters: budget, reservations: &reservations })?;
         room.keep();
-        let told = |Decided { outcome, change }| (outcome.allowed, outcome.left, change != Change::Keep);
+        let told = |Decided { outcome, change, .. }| (outcome.allowed, outcome.left, change != Change::Keep);
         Ok(decided.into_iter().map(told).collect())
     }
 

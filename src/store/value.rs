@@ -2,13 +2,25 @@
 //!
 //! Little-endian 64-bit words, the first always the expiry by the server's clock, so that a compaction filter decides
 //! from eight bytes without knowing the algorithm. The algorithm itself is part of the key.
+//!
+//! What has to do with reservations ends in a byte that says what it is, and so is never a whole number of words.
 
+use crate::algorithm::reservation::Stage;
+use crate::algorithm::reserved::{Group, Reserved};
 use crate::algorithm::{
-    Limit, MAX_LOG_CREDITS, State, fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket,
+    Limit, MAX_LOG_CREDITS, Reservation, Reserving, State, fixed_window, leaky_bucket, sliding_log, sliding_window,
+    token_bucket,
 };
-use crate::clock::Timestamp;
+use crate::clock::{NANOS_PER_MILLI, Timestamp};
 
 const WORD: usize = size_of::<u64>();
+/// A group of reservations: how many milliseconds it ends after the first one (four bytes), and its credits (a word).
+const GROUP: usize = size_of::<u32>() + WORD;
+/// The last byte of a bucket of which something is reserved,
+const RESERVING: u8 = 1;
+/// and those of the records of reservations.
+const OPEN: u8 = 2;
+const COMMITTED: u8 = 3;
 
 /// Bytes that are no value of the bucket's algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -35,6 +47,62 @@ pub fn encode(state: &State, expires: Timestamp, out: &mut Vec<u8>) {
         State::LeakyBucket(state) => {
             write_words(out, [expires.as_nanos(), state.mark.as_nanos(), state.credits, state.drops]);
         }
+        State::Reserving(held) => {
+            write_words(out, [expires.as_nanos()]);
+            encode(&held.base, expires, out);
+            encode_reserved(&held.reserved, out);
+        }
+    }
+}
+
+fn encode_reserved(reserved: &Reserved, out: &mut Vec<u8>) {
+    let first = reserved.groups().first().map_or(Timestamp::EPOCH, |group| group.ends);
+    write_words(out, [reserved.generation, first.as_nanos()]);
+    for group in reserved.groups() {
+        let later_ms = group.ends.since(first) / NANOS_PER_MILLI;
+        out.extend_from_slice(&u32::try_from(later_ms).unwrap_or(u32::MAX).to_le_bytes());
+        write_words(out, [group.credits]);
+    }
+    out.push(RESERVING);
+}
+
+/// Appends the record of a reservation.
+pub fn encode_reservation(record: &Reservation, expires: Timestamp, out: &mut Vec<u8>) {
+    write_words(out, [expires.as_nanos(), record.credits, record.ttl_seconds.into()]);
+    match record.stage {
+        Stage::Open { ends, generation } => {
+            write_words(out, [ends.as_nanos(), generation]);
+            out.push(OPEN);
+        }
+        Stage::Committed { until, left, owed, reset_ns } => {
+            write_words(out, [until.as_nanos(), left, owed, reset_ns]);
+            out.push(COMMITTED);
+        }
+    }
+}
+
+/// Reads the record of a reservation.
+///
+/// # Errors
+/// [`Damaged`] when it is none.
+pub fn decode_reservation(bytes: &[u8]) -> Result<Reservation, Damaged> {
+    let damaged = Damaged { length: bytes.len() };
+    let (kind, words) = bytes.split_last().ok_or(damaged)?;
+    let read = |credits, ttl_seconds: u64, stage| {
+        let ttl_seconds = u32::try_from(ttl_seconds).map_err(|_| damaged)?;
+        Ok(Reservation { credits, ttl_seconds, stage })
+    };
+    match *kind {
+        OPEN => {
+            let [_, credits, ttl_seconds, ends, generation] = read_words(words)?;
+            read(credits, ttl_seconds, Stage::Open { ends: Timestamp::from_nanos(ends), generation })
+        }
+        COMMITTED => {
+            let [_, credits, ttl_seconds, until, left, owed, reset_ns] = read_words(words)?;
+            let until = Timestamp::from_nanos(until);
+            read(credits, ttl_seconds, Stage::Committed { until, left, owed, reset_ns })
+        }
+        _ => Err(damaged),
     }
 }
 
@@ -43,6 +111,11 @@ pub fn encode(state: &State, expires: Timestamp, out: &mut Vec<u8>) {
 /// # Errors
 /// [`Damaged`] when the length is wrong; every word is a valid number.
 pub fn decode(limit: &Limit, bytes: &[u8]) -> Result<State, Damaged> {
+    if let Some((&RESERVING, reserving)) = bytes.split_last()
+        && !bytes.len().is_multiple_of(WORD)
+    {
+        return decode_reserving(limit, reserving).ok_or(Damaged { length: bytes.len() });
+    }
     match limit {
         Limit::FixedWindow(_) | Limit::CalendarWindow(_) => {
             let [ends, count] = read_words(bytes)?;
@@ -71,6 +144,26 @@ pub fn decode(limit: &Limit, bytes: &[u8]) -> Result<State, Damaged> {
             Ok(State::LeakyBucket(leaky_bucket::State { mark: Timestamp::from_nanos(mark), credits, drops }))
         }
     }
+}
+
+fn decode_reserving(limit: &Limit, bytes: &[u8]) -> Option<State> {
+    let base_words = match limit {
+        Limit::FixedWindow(_) | Limit::CalendarWindow(_) => 2,
+        Limit::SlidingWindow(_) | Limit::TokenBucket(_) | Limit::LeakyBucket(_) => 4,
+        Limit::SlidingLog(_) => return None,
+    };
+    let (base, reserved) = bytes.get(WORD..)?.split_at_checked(base_words * WORD)?;
+    let (head, groups) = reserved.split_at_checked(2 * WORD)?;
+    let [generation, first] = read_words(head).ok()?;
+    let (groups, rest) = groups.as_chunks::<GROUP>();
+    let group = |bytes: &[u8; GROUP]| {
+        let (later_ms, credits) = bytes.split_first_chunk()?;
+        let ends = Timestamp::from_nanos(first).plus(u64::from(u32::from_le_bytes(*later_ms)) * NANOS_PER_MILLI);
+        Some(Group { ends, credits: u64::from_le_bytes(*credits.first_chunk()?) })
+    };
+    let groups: Option<Vec<_>> = groups.iter().map(group).collect();
+    let reserved = Reserved::from_groups(generation, groups?).filter(|_| rest.is_empty())?;
+    Some(State::Reserving(Box::new(Reserving { base: decode(limit, base).ok()?, reserved })))
 }
 
 /// When the value may be forgotten, whatever its algorithm.
@@ -138,6 +231,25 @@ mod tests {
     }
 
     #[test]
+    fn a_bucket_of_which_something_is_reserved_reads_back_and_takes_less_than_a_kibibyte() {
+        let at = Timestamp::from_secs(1_000_000).unwrap();
+        for (limit, _) in limits().into_iter().filter(|(limit, _)| !matches!(limit, Limit::SlidingLog(_))) {
+            let limit = limit.counting(crate::algorithm::Tally::Used);
+            let mut reserved = Reserved::new(u64::MAX);
+            for group in 0..100 {
+                reserved.add(u64::MAX / 200, at.plus(group * group * 1_000 * NANOS_PER_MILLI));
+                let base = limit.decide(None, Ask::Charge { cost: 3 }, at).state.unwrap();
+                let state = State::Reserving(Box::new(Reserving { base, reserved: reserved.clone() }));
+                let mut bytes = Vec::new();
+                encode(&state, at.plus(5), &mut bytes);
+                assert!(bytes.len() < 1_024 && !bytes.len().is_multiple_of(WORD), "{}", bytes.len());
+                assert_eq!(expiry(&bytes), Ok(at.plus(5)));
+                assert_eq!(decode(&limit, &bytes), Ok(state));
+            }
+        }
+    }
+
+    #[test]
     fn a_log_with_more_times_than_any_limit_has_credits_is_damaged() {
         let limit = Limit::SlidingLog(SlidingLog::new(3, 60).unwrap());
         assert!(decode(&limit, &[0; 1_001 * WORD]).is_ok());
@@ -146,6 +258,26 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_reservation_reads_back(credits: u64, ttl_seconds: u32, word: u64, left: u64, owed: u64, reset_ns: u64) {
+            let time = Timestamp::from_nanos(word);
+            let open = Stage::Open { ends: time, generation: left };
+            for stage in [open, Stage::Committed { until: time, left, owed, reset_ns }] {
+                let record = Reservation { credits, ttl_seconds, stage };
+                let mut bytes = Vec::new();
+                encode_reservation(&record, time, &mut bytes);
+                prop_assert_eq!((decode_reservation(&bytes), expiry(&bytes)), (Ok(record), Ok(time)));
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_a_value_or_refused(bytes in prop::collection::vec(0..4u8, 0..120)) {
+            let _ = decode_reservation(&bytes);
+            for (limit, _) in limits() {
+                let _ = decode(&limit, &bytes);
+            }
+        }
+
         #[test]
         fn a_value_reads_back(ends: u64, count: u64) {
             let state = State::FixedWindow(fixed_window::State { ends: Timestamp::from_nanos(ends), count });
@@ -157,7 +289,7 @@ mod tests {
 
         #[test]
         fn foreign_bytes_are_refused_not_misread(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
-            prop_assert_eq!(decode(&fixed_window(), &bytes).is_ok(), bytes.len() == 2 * WORD);
+            prop_assert!(decode(&fixed_window(), &bytes).is_ok() == (bytes.len() == 2 * WORD) || bytes.ends_with(&[RESERVING]));
             prop_assert_eq!(expiry(&bytes).is_ok(), bytes.len() >= WORD);
         }
     }

@@ -6,6 +6,7 @@ mod fixed_window;
 mod leaky_bucket;
 mod promises;
 mod recorded;
+mod reservations;
 mod sliding_log;
 mod sliding_window;
 mod tally;

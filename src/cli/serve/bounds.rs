@@ -3,10 +3,14 @@
 use clap::ValueEnum;
 
 use crate::cli::units::{self, Bytes};
-use crate::store::{Bounds, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK, WhenFull};
+use crate::store::{
+    Bounds, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK, DEFAULT_MAX_RESERVATIONS, WhenFull,
+};
 
 /// The most counters that a bound may name: more than any disk holds.
 const MAX_COUNTERS: u64 = 1_000_000_000_000_000;
+/// The most reservations: about 20 GB of memory.
+const MAX_RESERVATIONS: u64 = 100_000_000;
 /// The most bytes on disk that a bound may name.
 const MAX_DISK: u64 = 1 << 60;
 
@@ -23,6 +27,10 @@ pub struct BoundArgs {
     /// rocksdb, memory: how to answer a hit that needs a new counter when there is no room for it [default: error]
     #[arg(long, env = "DIVVY_WHEN_FULL", value_enum)]
     when_full: Option<WhenFullKind>,
+    /// rocksdb, memory: maximum number of reservations that are remembered, those committed in the last minute included:
+    /// about 200 bytes of memory each [default: 100000]
+    #[arg(long, env = "DIVVY_MAX_RESERVATIONS", value_name = "N", value_parser = units::count::<u64>(0..=MAX_RESERVATIONS))]
+    max_reservations: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -39,13 +47,14 @@ impl BoundArgs {
     pub fn on_disk(&self) -> Bounds {
         Bounds {
             max_counters: self.max_counters.unwrap_or(DEFAULT_MAX_COUNTERS),
+            max_reservations: self.max_reservations.unwrap_or(DEFAULT_MAX_RESERVATIONS),
             max_disk: self.max_disk.map_or(DEFAULT_MAX_DISK, |Bytes(bytes)| bytes),
             when_full: self.when_full(),
         }
     }
 
-    pub fn in_memory(&self) -> (u64, WhenFull) {
-        (self.max_counters.unwrap_or(DEFAULT_MAX_COUNTERS_IN_MEMORY), self.when_full())
+    pub fn in_memory(&self) -> Bounds {
+        Bounds { max_counters: self.max_counters.unwrap_or(DEFAULT_MAX_COUNTERS_IN_MEMORY), ..self.on_disk() }
     }
 
     fn when_full(&self) -> WhenFull {
@@ -58,6 +67,10 @@ impl BoundArgs {
 
     pub fn has_max_counters(&self) -> bool {
         self.max_counters.is_some()
+    }
+
+    pub fn has_max_reservations(&self) -> bool {
+        self.max_reservations.is_some()
     }
 
     pub fn has_max_disk(&self) -> bool {

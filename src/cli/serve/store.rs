@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::limiter::CounterNames;
 use crate::store::{
     Backend, Bounds, DEFAULT_DENIAL_CACHE, DEFAULT_LOCAL_BUCKETS, Durability, FailurePolicy, HAS_ROCKSDB, MemoryStore,
-    NoRocksDb, RedisOptions, RedisStore, RocksOptions, RocksStore, WhenFull,
+    NoRocksDb, RedisOptions, RedisStore, RocksOptions, RocksStore,
 };
 
 /// Where the rocksdb store lives unless the operator says otherwise.
@@ -106,8 +106,7 @@ enum OnStoreError {
 #[derive(Debug)]
 pub enum StoreChoice {
     Memory {
-        max_counters: u64,
-        when_full: WhenFull,
+        bounds: Bounds,
     },
     Rocksdb {
         data_dir: PathBuf,
@@ -141,10 +140,7 @@ impl StoreArgs {
             return Err(NoRocksDb.into());
         }
         Ok(match kind {
-            StoreKind::Memory => {
-                let (max_counters, when_full) = self.bounds.in_memory();
-                StoreChoice::Memory { max_counters, when_full }
-            }
+            StoreKind::Memory => StoreChoice::Memory { bounds: self.bounds.in_memory() },
             StoreKind::Rocksdb => StoreChoice::Rocksdb {
                 data_dir: self.data_dir.clone().unwrap_or_else(|| DEFAULT_DATA_DIR.into()),
                 durability: self.durability.unwrap_or(DurabilityKind::Wal).into(),
@@ -174,6 +170,7 @@ impl StoreArgs {
             ("--max-disk", self.bounds.has_max_disk(), ROCKSDB),
             ("--max-counters", self.bounds.has_max_counters(), OURS),
             ("--when-full", self.bounds.has_when_full(), OURS),
+            ("--max-reservations", self.bounds.has_max_reservations(), OURS),
             ("--on-store-error", self.on_store_error.is_some(), REDIS),
             ("--local-buckets", self.local_buckets.is_some(), REDIS),
             ("--denial-cache", self.denial_cache.is_some(), REDIS),
@@ -226,9 +223,9 @@ impl StoreChoice {
     /// When the data directory cannot be opened, or Redis's address makes no sense. Redis need not be up.
     pub fn open(&self, clock: Clock) -> anyhow::Result<Backend> {
         Ok(match self {
-            Self::Memory { max_counters, when_full } => {
-                Backend::Memory(MemoryStore::bounded(*max_counters, *when_full))
-            }
+            Self::Memory { bounds } => Backend::Memory(
+                MemoryStore::bounded(bounds.max_counters, bounds.when_full).with_reservations(bounds.max_reservations),
+            ),
             Self::Rocksdb { data_dir, durability, cache_memory, max_journal, bounds, backup_dir, .. } => {
                 if let Some(dir) = backup_dir {
                     std::fs::create_dir_all(dir)

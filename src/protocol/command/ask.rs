@@ -16,6 +16,16 @@ pub struct BucketAsk<'a> {
     pub at: Option<Timestamp>,
 }
 
+/// What is to be set aside: `key=value… AMOUNT n TTL seconds [ID text]`.
+#[derive(Debug, Clone, Copy)]
+pub struct ReserveAsk<'a> {
+    pub pairs: Pairs<'a>,
+    pub credits: u64,
+    pub ttl_seconds: u32,
+    /// The client's own name of the reservation: any bytes.
+    pub id: Option<&'a [u8]>,
+}
+
 /// The cursor that begins a listing, and the one that ends it.
 pub const START: &str = "0";
 

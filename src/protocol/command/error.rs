@@ -35,6 +35,19 @@ pub enum CommandError {
         "ERR '{argument}' is not an option here; DIVVY.LIMIT SET takes EX, and LIST takes RULE, CURSOR and COUNT, each once"
     )]
     NotALimitOption { argument: String },
+    #[error(
+        "ERR '{argument}' is not an option here; DIVVY.RESERVE takes key=value pairs, then AMOUNT and TTL, and ID if wanted, \
+         each once and with its value"
+    )]
+    NotAReserveOption { argument: String },
+    #[error("ERR DIVVY.RESERVE needs AMOUNT n and TTL seconds after all pairs")]
+    NoAmountOrTtl,
+    /// `usage` is what the command takes.
+    #[error("ERR '{argument}' is not an option here; the command is {usage}")]
+    NotASettlingOption { argument: String, usage: &'static str },
+    /// `what` is the option.
+    #[error("ERR {what} is '{argument}', but must be a whole number from 1 to {}", i64::MAX)]
+    NotPositive { what: &'static str, argument: String },
     #[error("ERR syntax error")]
     Syntax,
     #[error("ERR value is not an integer or out of range")]
@@ -96,6 +109,18 @@ impl CommandError {
 
     pub(super) fn not_a_limit_option(argument: &[u8]) -> Self {
         Self::NotALimitOption { argument: echo(argument, MAX_ECHOED) }
+    }
+
+    pub(super) fn not_a_reserve_option(argument: &[u8]) -> Self {
+        Self::NotAReserveOption { argument: echo(argument, MAX_ECHOED) }
+    }
+
+    pub(super) fn not_a_settling_option(argument: &[u8], usage: &'static str) -> Self {
+        Self::NotASettlingOption { argument: echo(argument, MAX_ECHOED), usage }
+    }
+
+    pub(super) fn not_positive(what: &'static str, argument: &[u8]) -> Self {
+        Self::NotPositive { what, argument: echo(argument, MAX_ECHOED) }
     }
 
     pub(super) fn not_utf8(argument: &[u8]) -> Self {

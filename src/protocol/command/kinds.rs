@@ -1,6 +1,6 @@
 //! What a client can ask, typed: one variant for each command. How a request is read is not here.
 
-use super::ask::{BucketAsk, CountersAsk, LimitAsk, LimitsAsk, Named};
+use super::ask::{BucketAsk, CountersAsk, LimitAsk, LimitsAsk, Named, ReserveAsk};
 use super::error::CommandError;
 use super::integer::client_id;
 use super::pairs::{Pairs, Priced};
@@ -18,6 +18,20 @@ pub enum Command<'a> {
     Charge(Priced<'a>),
     /// `DIVVY.REFUND key=value… [COST n]`: give back.
     Refund(Priced<'a>),
+    /// `DIVVY.RESERVE key=value… AMOUNT n TTL seconds [ID text]`: set credit aside.
+    Reserve(ReserveAsk<'a>),
+    /// `DIVVY.COMMIT id COST n`: count what was used of what a reservation was for.
+    Commit {
+        id: &'a [u8],
+        cost: u64,
+    },
+    /// `DIVVY.RELEASE id`: free what is reserved.
+    Release(&'a [u8]),
+    /// `DIVVY.RENEW id TTL seconds`: keep what is reserved.
+    Renew {
+        id: &'a [u8],
+        ttl_seconds: u32,
+    },
     /// `DIVVY.RESET key=value…`: forget the counters that a hit would take from.
     Forget(Pairs<'a>),
     /// `DIVVY.EXPLAIN key=value…`: which rules match.
@@ -169,6 +183,10 @@ impl Command<'_> {
             | Self::Peek(_)
             | Self::Charge(_)
             | Self::Refund(_)
+            | Self::Reserve(_)
+            | Self::Commit { .. }
+            | Self::Release(_)
+            | Self::Renew { .. }
             | Self::Forget(_)
             | Self::Explain(_)
             | Self::Tokens(_)
@@ -215,6 +233,7 @@ impl Command<'_> {
             | Self::Peek(Priced { pairs, .. })
             | Self::Charge(Priced { pairs, .. })
             | Self::Refund(Priced { pairs, .. })
+            | Self::Reserve(ReserveAsk { pairs, .. })
             | Self::Forget(pairs)
             | Self::Explain(pairs) => pairs.check_count(max_pairs),
             Self::Counters(ask) | Self::ForgetCounters(ask) => match ask.rule {

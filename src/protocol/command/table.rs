@@ -4,7 +4,7 @@
 
 use super::error::CommandError;
 use super::kinds::Command;
-use super::{bucket, counters, limits, parse};
+use super::{bucket, counters, limits, parse, reservations};
 use crate::protocol::resp::Arguments;
 
 /// Reads the arguments that follow a command's name (and its subcommand's), their number being right.
@@ -135,6 +135,45 @@ pub static COMMANDS: &[Spec] = &[
         summary: "Gives back what an operation took, n credits with COST n, at most all of it. Returns the balance, and the \
                   seconds until there is more.",
         parse: parse::refund,
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "divvy.reserve",
+        arity: -5,
+        flags: &["write", "denyoom", "fast"],
+        group: "divvy",
+        summary: "Sets n credits aside with AMOUNT n, for so many seconds with TTL, under a name of the client's own with ID. \
+                  Returns allowed (0 or 1), the credits left, the seconds until there are more, and the reservation's id.",
+        parse: reservations::reserve,
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "divvy.commit",
+        arity: 4,
+        flags: &["write", "denyoom", "fast"],
+        group: "divvy",
+        summary: "Counts what was used of what a reservation was for, n credits with COST n, and frees the rest. Returns the \
+                  balance, the seconds until there is more, and settled, late or repeated.",
+        parse: reservations::commit,
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "divvy.release",
+        arity: 2,
+        flags: &["write", "fast"],
+        group: "divvy",
+        summary: "Frees what is reserved. Returns 1, or 0 if nothing was.",
+        parse: reservations::release,
+        ..Spec::USUAL
+    },
+    Spec {
+        name: "divvy.renew",
+        arity: 4,
+        flags: &["write", "fast"],
+        group: "divvy",
+        summary: "Keeps what is reserved for so many seconds from now on, with TTL. Returns the seconds until it ends, or 0 if \
+                  there is no such reservation any more.",
+        parse: reservations::renew,
         ..Spec::USUAL
     },
     Spec {

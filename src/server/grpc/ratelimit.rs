@@ -189,10 +189,19 @@ fn duration(nanos: u64) -> prost_types::Duration {
 fn refuse(refusal: Refusal) -> Status {
     let message = told::refusal(&refusal);
     match refusal {
-        Refusal::NoRules | Refusal::TooManyRules | Refusal::CannotCharge { .. } | Refusal::NothingToCharge { .. } => {
-            Status::failed_precondition(message)
-        }
-        Refusal::Cost(_) | Refusal::Store(StoreError::Impossible(_)) => Status::invalid_argument(message),
+        Refusal::NoRules
+        | Refusal::TooManyRules
+        | Refusal::CannotCharge { .. }
+        | Refusal::NothingToCharge { .. }
+        | Refusal::CannotReserve { .. }
+        | Refusal::NoReservation => Status::failed_precondition(message),
+        Refusal::Cost(_)
+        | Refusal::BadReservation { .. }
+        | Refusal::BadClientId
+        | Refusal::LongReservation
+        | Refusal::BadReservationId(_)
+        | Refusal::DifferentReservation
+        | Refusal::Store(StoreError::Impossible(_)) => Status::invalid_argument(message),
         Refusal::Store(_) => Status::unavailable(message),
     }
 }

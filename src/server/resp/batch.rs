@@ -3,10 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::LONGEST_REPLY;
+use super::reservations::{write_committed, write_reserved};
 use crate::clock::{NANOS_PER_MILLI, ceil_seconds};
-use crate::limiter::{Intent, Limiter, Outcome, Policy, Refusal, Requests, Space};
-use crate::protocol::command::{BucketAsk, Command, CommandError, Pairs};
-use crate::protocol::resp::ReplyWriter;
+use crate::limiter::{Intent, Limiter, Outcome, Policy, Refusal, Requests, ReservationId, Reserve, Space};
+use crate::protocol::command::{BucketAsk, Command, CommandError, Pairs, ReserveAsk};
+use crate::protocol::resp::{ReplyWriter, Version};
 use crate::rules::Operation;
 use crate::server::connection::Outgoing;
 use crate::server::memory::UsedUp;
@@ -19,6 +21,8 @@ pub struct Batch {
     /// The requests are dated, and have their rules.
     is_begun: bool,
     replies: Vec<Owed>,
+    /// What ids of reservations add to the replies, at most (bytes).
+    ids: usize,
     /// Replies that are written already and wait for those before them.
     texts: Vec<u8>,
     pub operation: Operation,
@@ -41,6 +45,14 @@ enum Reply {
     Verdict,
     /// What is left now, below 0 where more was used, and when there is more.
     Balance,
+    /// The verdict on the next request, and the id of what it reserves, if anything.
+    Reserved(Version),
+    /// What a commit came to.
+    Committed,
+    /// Whether anything was freed.
+    Released,
+    /// How long the reservation lasts that was renewed for so many seconds.
+    Renewed { ttl_seconds: u32 },
     /// How many counters were forgotten.
     Forgotten,
     /// The tokens that were there before.
@@ -56,6 +68,16 @@ enum Reply {
 impl Batch {
     pub fn len(&self) -> usize {
         self.replies.len()
+    }
+
+    /// How long the replies are, at most, errors aside (bytes).
+    pub fn owed(&self) -> usize {
+        self.replies.len() * LONGEST_REPLY + self.ids
+    }
+
+    /// Whether ids of reservations alone are as much as may be written at once.
+    pub fn has_long_ids(&self, max_output: usize) -> bool {
+        self.ids >= max_output
     }
 
     /// What its buffers hold, used or not (bytes).
@@ -89,12 +111,14 @@ impl Batch {
         self.requests.release_policy();
     }
 
-    /// Takes the command into the batch, or gives it back when it is not one for it. A muted one gets no reply.
+    /// Takes the command into the batch, or gives it back when it is not one for it. A muted one gets no reply, others one in
+    /// this version of the protocol.
     pub fn push<'a>(
         &mut self,
         command: Command<'a>,
         limiter: &Limiter,
         max_pairs: usize,
+        version: Version,
         is_muted: bool,
     ) -> Result<Option<Command<'a>>, CommandError> {
         self.begin(limiter);
@@ -103,6 +127,15 @@ impl Batch {
             Command::Peek(asked) => self.push_operation(asked.pairs, Intent::Peek, asked.cost, max_pairs)?,
             Command::Charge(asked) => self.push_operation(asked.pairs, Intent::Charge, asked.cost, max_pairs)?,
             Command::Refund(asked) => self.push_operation(asked.pairs, Intent::Refund, asked.cost, max_pairs)?,
+            Command::Reserve(asked) => self.push_reserve(asked, max_pairs, version)?,
+            Command::Commit { id, cost } => {
+                self.push_settling(id, Reply::Committed, |requests, id| requests.push_commit(id, cost))
+            }
+            Command::Release(id) => self.push_settling(id, Reply::Released, Requests::push_release),
+            Command::Renew { id, ttl_seconds } => {
+                let reply = Reply::Renewed { ttl_seconds };
+                self.push_settling(id, reply, |requests, id| requests.push_renew(id, ttl_seconds))
+            }
             Command::Forget(pairs) => self.push_operation(pairs, Intent::Forget, None, max_pairs)?,
             Command::Tokens(asked) => self.push_bucket(asked, Space::TokenBucket, Reply::Tokens),
             Command::Session(asked) => self.push_bucket(asked, Space::TokenBucket, Reply::Session),
@@ -132,10 +165,27 @@ impl Batch {
         pairs.read_into(&mut self.operation, max_pairs)?;
         self.requests.push_at_cost(&self.operation, intent, cost);
         Ok(match intent {
-            Intent::Hit | Intent::HitOrCharge | Intent::Peek => Reply::Verdict,
+            Intent::Hit | Intent::HitOrCharge | Intent::Peek | Intent::Reserve => Reply::Verdict,
             Intent::Charge | Intent::Refund => Reply::Balance,
             Intent::Forget => Reply::Forgotten,
         })
+    }
+
+    fn push_reserve(&mut self, asked: ReserveAsk, max_pairs: usize, version: Version) -> Result<Reply, CommandError> {
+        let ReserveAsk { pairs, credits, ttl_seconds, id } = asked;
+        pairs.read_into(&mut self.operation, max_pairs)?;
+        self.requests.push_reserve(&self.operation, Reserve { credits, ttl_seconds, id });
+        self.ids += self.requests.id_length(self.requests.len() - 1);
+        Ok(Reply::Reserved(version))
+    }
+
+    /// `push` adds the request about the reservation; what is no id of one is refused in its place.
+    fn push_settling(&mut self, id: &[u8], reply: Reply, push: impl FnOnce(&mut Requests, &ReservationId)) -> Reply {
+        match ReservationId::parse(id) {
+            Ok(id) => push(&mut self.requests, &id),
+            Err(error) => self.requests.push_refused(error),
+        }
+        reply
     }
 
     fn push_bucket(&mut self, asked: BucketAsk, space: Space, reply: Reply) -> Reply {
@@ -158,8 +208,9 @@ impl Batch {
         let mut request = 0;
         for Owed { reply, is_muted } in self.replies.drain(..) {
             let start = output.bytes.len();
-            // Numbers and errors look the same in both versions of the protocol.
-            let mut writer = ReplyWriter::new(output.bytes, Default::default());
+            // All but nulls looks the same in both versions of the protocol.
+            let version = if let Reply::Reserved(version) = &reply { *version } else { Version::default() };
+            let mut writer = ReplyWriter::new(output.bytes, version);
             match reply {
                 Reply::Text(place) => output.bytes.extend_from_slice(self.texts.get(place).unwrap_or_default()),
                 reply => {
@@ -175,6 +226,7 @@ impl Batch {
             }
         }
         self.texts.clear();
+        self.ids = 0;
         Ok(())
     }
 }
@@ -190,6 +242,12 @@ fn write_reply(requests: &Requests, index: usize, reply: &Reply, writer: &mut Re
             writer.array(2);
             writer.integer(verdict.balance());
             writer.unsigned(ceil_seconds(verdict.reset_ns));
+        }
+        Reply::Reserved(_) => write_reserved(&requests.reserved(index)?, writer),
+        Reply::Committed => write_committed(&requests.committed(index)?, writer),
+        Reply::Released => writer.unsigned(requests.settled(index)?.is_released().into()),
+        Reply::Renewed { ttl_seconds } => {
+            writer.unsigned(requests.settled(index)?.lasts_seconds(*ttl_seconds).unwrap_or(0));
         }
         Reply::Forgotten => writer.unsigned(requests.forgotten(index)? as u64),
         Reply::Tokens => writer.unsigned(requests.outcome(index)?.before),

@@ -99,6 +99,10 @@ impl Client {
             | Command::Peek(_)
             | Command::Charge(_)
             | Command::Refund(_)
+            | Command::Reserve(_)
+            | Command::Commit { .. }
+            | Command::Release(_)
+            | Command::Renew { .. }
             | Command::Forget(_)
             | Command::Explain(_)
             | Command::Tokens(_)

@@ -13,6 +13,7 @@ mod info;
 mod large;
 mod limit;
 mod operate;
+mod reservations;
 mod transaction;
 
 use std::future::Future;
@@ -42,7 +43,7 @@ use crate::rules::explain;
 
 /// Requests answered as one batch; more of them wait in the input.
 const MAX_BATCH: usize = 512;
-/// No reply to a request of a batch is longer than this, errors aside (bytes).
+/// No reply to a request of a batch is longer than this, errors and ids of reservations aside (bytes).
 const LONGEST_REPLY: usize = 128;
 /// What a client is told that has not given the password.
 const NO_AUTH: &str = "NOAUTH Authentication required.";
@@ -170,7 +171,7 @@ impl RespSession {
             }
         }
         let next = loop {
-            let owed = output.bytes.len() + batch.len() * LONGEST_REPLY;
+            let owed = output.bytes.len() + batch.owed();
             if batch.len() >= MAX_BATCH || owed >= self.shared.limits.max_output {
                 break Next::AnswerOn;
             }
@@ -231,12 +232,13 @@ impl RespSession {
             return Ok(Next::Read);
         }
         tally.count(counts::kind(&command));
-        let alone =
-            match command.and_then(|command| batch.push(command, &shared.limiter, shared.limits.max_pairs, is_muted)) {
-                Ok(None) => return Ok(Next::Read),
-                Ok(Some(command)) => Ok(command),
-                Err(error) => Err(error),
-            };
+        let alone = match command
+            .and_then(|command| batch.push(command, &shared.limiter, shared.limits.max_pairs, client.version, is_muted))
+        {
+            Ok(None) => return Ok(Next::Read),
+            Ok(Some(command)) => Ok(command),
+            Err(error) => Err(error),
+        };
         batch.settle(&shared.limiter, output).await?;
         shared.requests.take(tally);
         // It may be asked for by this very command.
@@ -288,7 +290,7 @@ impl RespSession {
     }
 
     /// Answers what is left of a transaction: its hits as one batch, but that commands which look at counters, or take
-    /// long, come in their place.
+    /// long, come in their place, and that ids of reservations are written before they take more memory than is paid for.
     async fn execute(
         &mut self,
         mut execution: Execution,
@@ -303,8 +305,14 @@ impl RespSession {
             let is_muted = is_exec_muted || client.is_silent();
             let command = Command::parse(request);
             tally.count(counts::kind(&command));
-            match command.and_then(|command| batch.push(command, &shared.limiter, max_pairs, is_muted)) {
-                Ok(None) => {}
+            match command.and_then(|command| batch.push(command, &shared.limiter, max_pairs, client.version, is_muted))
+            {
+                Ok(None) if !batch.has_long_ids(shared.limits.max_output) => {}
+                Ok(None) => {
+                    batch.settle(&shared.limiter, output).await?;
+                    *executing = Some(execution);
+                    return Ok(Next::AnswerOn);
+                }
                 Ok(Some(command)) if command.is_about_connection() => {
                     let is_muted = is_exec_muted || (is_muted && !command.ends_silence());
                     batch.push_text(is_muted, |texts| {

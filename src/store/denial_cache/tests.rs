@@ -1,11 +1,11 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::*;
-use crate::algorithm::{Ask, TokenBucket};
+use crate::algorithm::{Ask, ReservationAsk, TokenBucket};
 use crate::clock::{NANOS_PER_MILLI, NANOS_PER_SECOND};
 use crate::store::Uninterrupted;
 use crate::store::memory::MemoryStore;
-use crate::store::testing::{LOOK, ScriptedStore, TAKE, at, outcomes, outcomes_together, wait, window};
+use crate::store::testing::{LOOK, ScriptedStore, TAKE, at, outcomes, outcomes_together, record, wait, window};
 use proptest::prelude::*;
 
 fn cache(entries: usize) -> DenialCache<ScriptedStore> {
@@ -63,6 +63,43 @@ fn a_refund_is_asked_about_anew_and_charges_are_never_answered_from_memory() {
     let take = Action::Ask(Ask::Take { cost: 1 });
     let both = outcomes(&cache, at(0), &[("a", limit, Action::Ask(Ask::Refund { cost: 1 })), ("a", limit, take)]);
     assert!(both.into_iter().all(|outcome| outcome.unwrap().allowed));
+}
+
+#[test]
+fn reservations_are_the_store_s_and_what_they_free_is_asked_about_anew() {
+    let cache = cache(8);
+    let (limit, key) = (window(2, 60), record("a", "it"));
+    let about = |ask| {
+        let before = cache.inner().asked.load(Relaxed);
+        let outcome = outcomes(&cache, at(0), &[(&key, limit, Action::Reservation(ask))]).remove(0).unwrap();
+        assert_eq!(cache.inner().asked.load(Relaxed), before + 1, "{ask:?}: never from memory");
+        (outcome.allowed, outcome.left)
+    };
+    let hit = || hit(&cache, 0, "a");
+    let reserve = ReservationAsk::Reserve { credits: 2, ttl_seconds: 60 };
+    assert_eq!(about(reserve), (true, 0));
+    assert_eq!(hit(), ((false, 0, 60), true), "what a reservation leaves is not learned");
+    assert_eq!(hit(), ((false, 0, 60), false), "what a hit finds is");
+    assert_eq!(about(reserve), (true, 0), "the same once more");
+    assert_eq!(hit(), ((false, 0, 60), false));
+    assert_eq!(about(ReservationAsk::Release), (true, 2));
+    assert_eq!(hit(), ((true, 1, 60), true));
+    assert_eq!(about(ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 }), (true, 0));
+    assert_eq!((hit().1, hit().1), (true, false));
+    assert_eq!(about(ReservationAsk::Commit { cost: 0, charges: true }), (true, 1));
+    // In one batch.
+    let late = ReservationAsk::Commit { cost: 1, charges: true };
+    let other = record("a", "other");
+    let batch = [("a", limit, TAKE), (&*other, limit, Action::Reservation(late)), ("a", limit, TAKE)];
+    let answers: Vec<_> = outcomes(&cache, at(0), &batch).into_iter().map(|o| o.map(|o| o.owed).unwrap()).collect();
+    assert_eq!(answers, [0, 1, 1]);
+    // A group that reserves is the store's as a whole, also if it is known to be denied.
+    assert_eq!((hit().1, hit().1), (true, false));
+    let before = cache.inner().asked.load(Relaxed);
+    let of_b = record("b", "it");
+    let group = [("a", limit, TAKE), (&*of_b, limit, Action::Reservation(reserve))];
+    let told = outcomes_together(&cache, at(0), &group).into_iter().map(|o| o.unwrap().allowed).collect::<Vec<_>>();
+    assert_eq!((told, cache.inner().asked.load(Relaxed) - before), (vec![false, true], 2));
 }
 
 #[test]

@@ -1,7 +1,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::*;
-use crate::store::testing::{LOOK, ScriptedStore, TAKE, at, outcomes, outcomes_together, window};
+use crate::algorithm::ReservationAsk;
+use crate::store::testing::{LOOK, ScriptedStore, TAKE, at, outcomes, outcomes_together, record, window};
 
 fn fallback(policy: FailurePolicy) -> FallbackStore<ScriptedStore> {
     FallbackStore::new(ScriptedStore::default(), policy, Clock::system())
@@ -59,6 +60,27 @@ fn a_group_of_which_one_bucket_fails_is_answered_whole_by_the_policy() {
     // The second is denied whole: what it would have taken of the other bucket is there.
     let local = answers(FailurePolicy::Local { buckets: 9 });
     assert_eq!(local, [[Ok((true, 0)), Ok((true, 4))], [Ok((false, 0)), Ok((true, 4))]]);
+}
+
+#[test]
+fn no_policy_pretends_that_anything_was_reserved_or_takes_a_part_of_a_group_that_reserves() {
+    for policy in [FailurePolicy::Deny, FailurePolicy::Allow, FailurePolicy::Error, FailurePolicy::Local { buckets: 9 }]
+    {
+        let (store, limit, key) = (fallback(policy), window(5, 60), record("a", "it"));
+        store.inner().is_down.store(true, Relaxed);
+        let asks = [
+            ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 },
+            ReservationAsk::Commit { cost: 1, charges: true },
+            ReservationAsk::Release,
+            ReservationAsk::Renew { ttl_seconds: 60 },
+        ];
+        for ask in asks {
+            assert!(outcomes(&store, at(0), &[(&key, limit, Action::Reservation(ask))])[0].is_err(), "{ask:?}");
+        }
+        let group = [("b", limit, TAKE), (&*key, limit, Action::Reservation(asks[0])), ("c", limit, TAKE)];
+        assert!(outcomes_together(&store, at(0), &group).iter().all(Result::is_err));
+        assert_eq!(store.stood_in(), 0);
+    }
 }
 
 #[test]

@@ -7,7 +7,8 @@ use hashbrown::HashMap;
 
 use super::key;
 use crate::algorithm::{Ask, Limit};
-use crate::store::batch::{Action, Batch, Entry, Unit};
+use crate::store::batch::{Batch, Entry, Unit};
+use crate::store::record_key;
 
 /// What one call asks.
 pub(super) enum Asked {
@@ -43,6 +44,8 @@ pub(super) struct Actions {
     pub limit: Limit,
     /// Where the actions are in the batch; at least one, ascending.
     pub indices: Vec<usize>,
+    /// The record's key, of each of them that is about a reservation.
+    pub records: Vec<Vec<u8>>,
     pub meaning: Meaning,
 }
 
@@ -97,7 +100,10 @@ fn by_bucket(actions: impl Iterator<Item = Actions>) -> Option<Vec<Asked>> {
     for new in actions {
         match places.get(&new.key).and_then(|place| by_bucket.get_mut(*place)) {
             Some(known) if known.limit != new.limit => return None,
-            Some(known) => known.indices.extend(new.indices),
+            Some(known) => {
+                known.indices.extend(new.indices);
+                known.records.extend(new.records);
+            }
             None => {
                 places.insert(new.key.clone(), by_bucket.len());
                 by_bucket.push(new);
@@ -160,30 +166,37 @@ fn in_calls(steps: Vec<Vec<Actions>>) -> impl Iterator<Item = Together> {
 
 type Places = HashMap<Vec<u8>, usize, foldhash::fast::RandomState>;
 
-/// The bucket of this entry, and no other action on it.
-fn actions(index: usize, bucket: &[u8], entry: &Entry) -> Actions {
+/// The bucket of this entry, and no other action on it. `key` is the entry's.
+fn actions(index: usize, key: &[u8], entry: &Entry) -> Actions {
+    let (bucket, records) = if entry.action.is_about_reservation() {
+        (record_key::bucket(key), vec![key.to_vec()])
+    } else {
+        (key, Vec::new())
+    };
     let (key, meaning) = match key::window(bucket, &entry.limit) {
         Some(key) => (key, Meaning::Window),
         None => (key::other(bucket, &entry.limit), Meaning::Bucket),
     };
-    Actions { key, limit: entry.limit, indices: vec![index], meaning }
+    Actions { key, limit: entry.limit, indices: vec![index], records, meaning }
 }
 
-/// What the scripts call the action, and its cost.
-pub(super) fn words(action: Action) -> (&'static str, u64) {
-    match action {
-        Action::Ask(Ask::Look { cost }) => ("look", cost),
-        Action::Ask(Ask::Take { cost }) => ("take", cost),
-        Action::Ask(Ask::Overdraw { cost }) => ("overdraw", cost),
-        Action::Ask(Ask::Charge { cost }) => ("charge", cost),
-        Action::Ask(Ask::Refund { cost }) => ("refund", cost),
-        Action::Ask(Ask::Drain { cost, strict: false }) => ("drain", cost),
-        Action::Ask(Ask::Drain { cost, strict: true }) => ("strict", cost),
-        Action::Ask(Ask::Replay { cost, strict: false }) => ("replay", cost),
-        Action::Ask(Ask::Replay { cost, strict: true }) => ("strictreplay", cost),
-        Action::Forget => ("forget", 0),
+/// What the scripts call the ask, and its cost.
+pub(super) fn words(ask: Ask) -> (&'static str, u64) {
+    match ask {
+        Ask::Look { cost } => ("look", cost),
+        Ask::Take { cost } => ("take", cost),
+        Ask::Overdraw { cost } => ("overdraw", cost),
+        Ask::Charge { cost } => ("charge", cost),
+        Ask::Refund { cost } => ("refund", cost),
+        Ask::Drain { cost, strict: false } => ("drain", cost),
+        Ask::Drain { cost, strict: true } => ("strict", cost),
+        Ask::Replay { cost, strict: false } => ("replay", cost),
+        Ask::Replay { cost, strict: true } => ("strictreplay", cost),
     }
 }
+
+/// What the scripts call forgetting, which costs nothing.
+pub(super) const FORGET: (&str, u64) = ("forget", 0);
 
 #[cfg(test)]
 mod tests {

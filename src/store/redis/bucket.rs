@@ -5,14 +5,16 @@
 //! Lua's numbers are doubles, exact below 2^53, and nanoseconds since 1970 are more: `lua/numbers.lua` calculates with
 //! whole numbers of any size. Numbers go to and fro as decimal text, so that MONITOR and GET show something to people.
 
-use super::actions::{Actions, words};
+use super::actions::{Actions, FORGET, words};
 use super::arguments::Arguments;
 use super::call::{Call, Script};
 use super::reply::Elements;
+use super::reservations::{self, Layout};
+use crate::algorithm::reservation::Fate;
 use crate::algorithm::{CalendarId, Limit, Outcome, Tally};
 use crate::calendar::Calendar;
 use crate::clock::Timestamp;
-use crate::store::batch::{Action, Batch};
+use crate::store::batch::{Action, Batch, Entry};
 
 /// The script of the algorithm in `lua/`.
 macro_rules! script {
@@ -31,12 +33,21 @@ macro_rules! bucket_text {
         concat!(
             include_str!("lua/decide.lua"),
             $(include_str!(concat!("lua/", $algorithm, ".lua")),)+
+            include_str!("lua/stored.lua"),
+            // A hit on a bucket of which nothing is reserved makes none of its functions.
+            "if reserving then\n",
+            include_str!("lua/reserved.lua"),
+            include_str!("lua/reservation.lua"),
+            "\nend\n",
             include_str!("lua/apply.lua"),
         )
     };
 }
 
 pub(super) use bucket_text;
+
+/// Stands for Redis's own time.
+pub(super) const NOW: &str = "now";
 
 static CALENDAR_WINDOW: Script = script!("calendar-window", "fixed_window", "calendar_window");
 static FIXED_WINDOW: Script = script!("fixed-window", "fixed_window");
@@ -46,7 +57,7 @@ static TOKEN_BUCKET: Script = script!("token-bucket", "token_bucket");
 static LEAKY_BUCKET: Script = script!("leaky-bucket", "leaky_bucket");
 
 /// The call that applies the actions to their bucket; it takes their key.
-pub(super) fn call(batch: &Batch, asked: &mut Actions) -> Call {
+pub(super) fn call(batch: &Batch, asked: &mut Actions, layout: Layout) -> Call {
     let script = match asked.limit {
         Limit::FixedWindow(_) => &FIXED_WINDOW,
         Limit::CalendarWindow(_) => &CALENDAR_WINDOW,
@@ -59,10 +70,13 @@ pub(super) fn call(batch: &Batch, asked: &mut Actions) -> Call {
     let at = asked.entries(batch).next().map_or(batch.now(), |entry| entry.at);
     arguments.push(&numbers(&asked.limit, at));
     for entry in asked.entries(batch) {
-        arguments.push(&action(entry.action, batch.brought_time(entry)));
+        arguments.push(&action(batch, entry));
     }
+    let tag = reservations::tag(&asked.key, &asked.records, layout);
+    tag.iter().for_each(|tag| arguments.push(tag));
+    let other_keys = reservations::other_keys(&asked.key, &asked.records, layout);
     let (key, actions) = (std::mem::take(&mut asked.key), asked.indices.len());
-    Call::Script { script, brings_text: false, key, other_keys: Vec::new(), arguments, actions }
+    Call::Script { script, brings_text: false, key, other_keys, arguments, actions }
 }
 
 /// The limit's numbers, in the order in which the algorithm's script reads them, and what its counters count, where that is
@@ -103,21 +117,25 @@ fn boundaries(calendar: CalendarId, at: Timestamp) -> [Timestamp; 3] {
     [present.starts, present.ends, next.ends]
 }
 
-fn action(action: Action, at: Option<Timestamp>) -> String {
-    let (name, cost) = words(action);
-    match at {
-        Some(at) => format!("{name} {cost} {}", at.as_nanos()),
-        None => format!("{name} {cost} now"),
-    }
+fn action(batch: &Batch, entry: &Entry) -> String {
+    let at = batch.brought_time(entry).map(|at| at.as_nanos().to_string());
+    let at = at.as_deref().unwrap_or(NOW);
+    let (name, cost) = match entry.action {
+        Action::Ask(ask) => words(ask),
+        Action::Forget => FORGET,
+        Action::Reservation(ask) => return reservations::text(ask, at, entry.generation(batch.key(entry))),
+    };
+    format!("{name} {cost} {at}")
 }
 
-/// Reads the outcome of the next action from the script's reply.
-pub(super) fn outcome(reply: &mut Elements<'_>) -> Option<Outcome> {
-    read(reply.text()?)
+/// Reads the outcome of the next action, which is the entry's, from the script's reply.
+pub(super) fn outcome(entry: &Entry, reply: &mut Elements<'_>) -> Option<Outcome> {
+    read(reply.text()?, entry.action.is_about_reservation())
 }
 
-/// Reads `allowed before balance reset_ns retry_ns session`, the last two `-` where there is none.
-fn read(text: &str) -> Option<Outcome> {
+/// Reads `allowed before balance reset_ns retry_ns session`, the last two `-` where there is none; and what an ask about a
+/// reservation came to, unless its group was denied because of others.
+fn read(text: &str, may_have_fate: bool) -> Option<Outcome> {
     let mut words = text.split(' ');
     let (allowed, before, balance) = (words.next()?, words.next()?, words.next()?);
     let owed = balance.strip_prefix('-');
@@ -131,6 +149,10 @@ fn read(text: &str) -> Option<Outcome> {
         reset_ns: number(words.next()?)?,
         retry_ns: optional(words.next()?)?,
         session: Timestamp::from_nanos(optional(words.next()?)?.unwrap_or(0)),
+        fate: match words.next().filter(|_| may_have_fate) {
+            Some(word) => reservations::fate(word)?,
+            None => Fate::Done,
+        },
     })
 }
 
@@ -156,7 +178,7 @@ mod tests {
     fn a_call_says_in_decimals_what_is_asked() {
         let arguments = |limit| {
             let (batch, mut asked) = asked(limit);
-            let call = script_calls::call(&batch, &mut asked[0]);
+            let call = script_calls::call(&batch, &mut asked[0], Layout::OneServer);
             let Call::Script { arguments, .. } = call else { panic!("no script") };
             String::from_utf8(arguments.as_bytes().to_vec()).unwrap()
         };
@@ -182,6 +204,7 @@ mod tests {
             reset_ns: 50,
             retry_ns: None,
             session: Timestamp::from_nanos(7),
+            fate: Fate::Done,
         };
         assert_eq!(read(&["1 9 6 50 - 7", "0 0 0 0 - -"]).unwrap(), [taken, Outcome::default()]);
         let foreign: [&[&str]; 4] =

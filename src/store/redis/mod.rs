@@ -1,12 +1,14 @@
 //! The store whose counters live in Redis (or Valkey): divvy is then a stateless tier in front of it.
 //!
-//! A batch is one pipelined round trip. Every call touches one key, so that it works across a cluster's slots, and all
+//! A batch is one pipelined round trip. Every call touches one bucket, so that it works across a cluster's slots, and all
 //! of a batch's actions on one bucket are one call, so that they take effect in the batch's order. Only a group's call
 //! ([`together`]) touches several, which a cluster must have in one slot. There are two kinds:
 //! - A rule's fixed window is Divvy's own key with Divvy's own meaning ([`window`]): one script in Redis decides, by
 //!   Redis's clock, so that the original and divvy can count side by side.
 //! - Everything else is a state of one of the algorithms ([`bucket`]): one script each decides in Redis what this crate's
 //!   algorithms decide elsewhere, by Redis's clock, or by times that clients bring.
+//!
+//! What is reserved of either has keys of its own ([`reservations`]). No bound on reservations is kept: Redis's memory is one.
 //!
 //! Nothing is ever sent twice unless Redis said that it did not do it: a call whose reply got lost is an error, and may
 //! or may not have counted once.
@@ -28,9 +30,11 @@ mod link;
 mod node_client;
 mod options;
 mod reply;
+mod reservations;
 mod scan;
 mod script_calls;
 mod shared_connection;
+mod slot_tags;
 mod slots;
 mod source;
 mod stream;
@@ -85,8 +89,8 @@ impl RedisStore {
 impl Store for RedisStore {
     async fn apply(&self, batch: &mut Batch) {
         let deadline = self.deadline();
-        let mut asked = asked_by(batch);
-        let calls: Vec<Call> = asked.iter_mut().map(|asked| script_calls::call(batch, asked)).collect();
+        let (mut asked, layout) = (asked_by(batch), self.target.layout());
+        let calls: Vec<Call> = asked.iter_mut().map(|asked| script_calls::call(batch, asked, layout)).collect();
         let replies = self.target.exchange(&calls, deadline).await;
         let mut answers: Vec<Option<Result<Outcome, StoreError>>> = vec![None; batch.len()];
         for (asked, reply) in asked.iter().zip(replies) {

@@ -57,6 +57,11 @@ impl<'a> Elements<'a> {
         Reply([error, b"\r\n"].concat().into()).error()
     }
 
+    /// Whether the next element is a text.
+    pub(super) fn is_at_text(&self) -> bool {
+        self.rest.starts_with(b"$")
+    }
+
     /// The next element, a number.
     pub(super) fn number(&mut self) -> Option<i64> {
         self.len = self.len.checked_sub(1)?;

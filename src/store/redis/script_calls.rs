@@ -3,25 +3,27 @@
 use super::actions::{Actions, Asked, Meaning};
 use super::call::{Call, Failure};
 use super::reply::{Elements, Reply};
+use super::reservations::Layout;
 use super::{bucket, together, window};
 use crate::algorithm::Outcome;
 use crate::store::batch::{Batch, Entry};
 
 /// What applies the actions; it takes the keys of their buckets.
-pub(super) fn call(batch: &Batch, asked: &mut Asked) -> Call {
+pub(super) fn call(batch: &Batch, asked: &mut Asked, layout: Layout) -> Call {
     match asked {
-        Asked::OfOne(actions) => of_one(batch, actions),
+        Asked::OfOne(actions) => of_one(batch, actions, layout),
         Asked::Together(asked) => {
-            let step = |step: &mut Vec<Actions>| step.iter_mut().map(|member| of_one(batch, member)).collect();
+            let of_one = |member: &mut Actions| of_one(batch, member, layout);
+            let step = |step: &mut Vec<Actions>| step.iter_mut().map(of_one).collect();
             together::call(asked.steps.iter_mut().map(step), asked.has_successor)
         }
     }
 }
 
-fn of_one(batch: &Batch, actions: &mut Actions) -> Call {
+fn of_one(batch: &Batch, actions: &mut Actions, layout: Layout) -> Call {
     match actions.meaning {
-        Meaning::Window => window::call(batch, actions),
-        Meaning::Bucket => bucket::call(batch, actions),
+        Meaning::Window => window::call(batch, actions, layout),
+        Meaning::Bucket => bucket::call(batch, actions, layout),
     }
 }
 
@@ -60,6 +62,6 @@ fn read(
 fn outcome(meaning: Meaning, entry: &Entry, reply: &mut Elements<'_>) -> Option<Outcome> {
     match meaning {
         Meaning::Window => window::outcome(entry, reply),
-        Meaning::Bucket => bucket::outcome(reply),
+        Meaning::Bucket => bucket::outcome(entry, reply),
     }
 }

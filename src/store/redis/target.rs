@@ -10,6 +10,7 @@ use super::invalid_target::InvalidRedisTarget;
 use super::node_client::{NodeClient, Request};
 use super::options::{RedisOptions, RedisSentinel};
 use super::reply::Reply;
+use super::reservations::Layout;
 use super::scan::{Cursor, Scan, Scanned};
 use super::slots::Address;
 use super::source::Source;
@@ -48,6 +49,13 @@ impl Target {
             }
         };
         Ok(Self { name, servers })
+    }
+
+    pub(super) fn layout(&self) -> Layout {
+        match &self.servers {
+            Servers::One(_) => Layout::OneServer,
+            Servers::Cluster(_) => Layout::Cluster,
+        }
     }
 
     /// Makes the calls: in one round trip, or in one for each node of a cluster, all at once.

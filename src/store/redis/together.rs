@@ -4,6 +4,7 @@
 use super::arguments::Arguments;
 use super::bucket::bucket_text;
 use super::call::{Call, Script};
+use super::window::window_text;
 
 /// Every script as a function of `buckets`, called as the script is.
 macro_rules! functions {
@@ -18,7 +19,7 @@ static TOGETHER: Script = Script::new(
         include_str!("lua/numbers.lua"),
         include_str!("lua/clock.lua"),
         functions! {
-            "window": include_str!("lua/window.lua"),
+            "window": window_text!(),
             "calendar-window": bucket_text!("fixed_window", "calendar_window"),
             "fixed-window": bucket_text!("fixed_window"),
             "sliding-window": bucket_text!("sliding_window"),
@@ -33,19 +34,21 @@ static TOGETHER: Script = Script::new(
 /// The call that does one step after the other, and in each together what its calls, one action on one bucket each, would
 /// do alone.
 pub(super) fn call(steps: impl Iterator<Item = Vec<Call>>, has_successor: bool) -> Call {
-    let (mut keys, mut all) = (Vec::new(), Arguments::default());
+    let (mut keys, mut all, mut actions) = (Vec::new(), Arguments::default(), 0);
     for step in steps {
         all.push_number(step.len() as u64);
         for call in step {
-            let Call::Script { script, key, arguments, .. } = call else { continue };
-            keys.push(key);
+            let Call::Script { script, key, other_keys, arguments, .. } = call else { continue };
             all.push(script.name);
+            all.push_number(1 + other_keys.len() as u64);
             all.push_number(arguments.len() as u64);
             all.append(&arguments);
+            keys.push(key);
+            keys.extend(other_keys);
+            actions += 1;
         }
     }
-    let actions = keys.len();
-    let other_keys = keys.split_off(actions.min(1));
+    let other_keys = keys.split_off(keys.len().min(1));
     let key = keys.pop().unwrap_or_default();
     Call::Script { script: &TOGETHER, brings_text: has_successor, key, other_keys, arguments: all, actions }
 }

@@ -3,38 +3,71 @@
 //! Absent: set to what is left of the limit, with the window as its time to live. Enough left: decrease. Otherwise
 //! denied, and untouched. Redis's clock ends the window; an action's own time has no part in it.
 
-use super::actions::{Actions, words};
+use super::actions::{Actions, FORGET, words};
 use super::arguments::Arguments;
+use super::bucket::{self, NOW, bucket_text};
 use super::call::{Call, Script};
 use super::reply::Elements;
+use super::reservations::{self, Layout};
 use crate::algorithm::{FixedWindow, Limit, Outcome, Tally};
-use crate::clock::{NANOS_PER_MILLI, Timestamp};
+use crate::clock::NANOS_PER_MILLI;
 use crate::store::batch::{Action, Batch, Entry};
 
 /// What the script answers for each action: allowed, credits before, credits after, milliseconds until the end.
 type Answer = [i64; 4];
 
-/// What Redis runs for each window of a batch. `KEYS[1]` is the window's name, `ARGV` its credits, its milliseconds, the
-/// number that it begins with, which is its credits unless an actor has a limit of its own, and then an action and its cost
-/// (see `words` in `actions.rs`), as often as the batch names the window.
+/// The script for each window of a batch, with these texts before what decides while something of the window is reserved.
+macro_rules! window_text {
+    ($($before:expr),*) => {
+        concat!(
+            "local function beside(KEYS, ARGV, damaged)\n",
+            $($before,)*
+            bucket_text!("fixed_window", "rule_window"),
+            "\nend\n",
+            include_str!("lua/window.lua"),
+        )
+    };
+}
+
+pub(super) use window_text;
+
+/// What Redis runs for each window of a batch. `KEYS[1]` is the window's name, the others are as those of any bucket (see
+/// `apply.lua`). `ARGV` is its credits, its milliseconds, the number that it begins with, which is its credits unless an actor
+/// has a limit of its own, and then an action and its cost (see `words` in `actions.rs`), as often as the batch names the window.
+/// An ask about a reservation is one text, as any bucket has it, and an empty one. In a cluster, the last argument is the
+/// window's hash tag.
 ///
 /// A window without an end would deny for ever, so one that lost its time to live (`PERSIST`, a `SET` by hand) gets it
 /// back. Credits are below 2^53, so Lua's numbers hold them exactly; `%.0f` writes them without an exponent.
-pub const WINDOW_SCRIPT: &str = include_str!("lua/window.lua");
+///
+/// While something is reserved, and for asks about reservations, the window is decided on as any bucket is, and the answers
+/// are those of buckets: by then there is more than one time to tell.
+pub const WINDOW_SCRIPT: &str = window_text!(include_str!("lua/numbers.lua"), include_str!("lua/clock.lua"));
 
 static TAKE: Script = Script::new("window", WINDOW_SCRIPT);
 
 /// The call that applies the actions to their window; it takes their key.
-pub(super) fn call(batch: &Batch, asked: &mut Actions) -> Call {
+pub(super) fn call(batch: &Batch, asked: &mut Actions, layout: Layout) -> Call {
     let mut arguments = Arguments::with_capacity(3 + 2 * asked.indices.len());
     asked.entries(batch).find_map(numbers).into_iter().flatten().for_each(|number| arguments.push_number(number));
     for entry in asked.entries(batch) {
-        let (name, cost) = words(entry.action);
+        let (name, cost) = match entry.action {
+            Action::Ask(ask) => words(ask),
+            Action::Forget => FORGET,
+            Action::Reservation(ask) => {
+                arguments.push(&reservations::text(ask, NOW, entry.generation(batch.key(entry))));
+                arguments.push("");
+                continue;
+            }
+        };
         arguments.push(name);
         arguments.push_number(cost);
     }
+    let tag = reservations::tag(&asked.key, &asked.records, layout);
+    tag.iter().for_each(|tag| arguments.push(tag));
+    let other_keys = reservations::other_keys(&asked.key, &asked.records, layout);
     let (key, actions) = (std::mem::take(&mut asked.key), asked.indices.len());
-    Call::Script { script: &TAKE, brings_text: false, key, other_keys: Vec::new(), arguments, actions }
+    Call::Script { script: &TAKE, brings_text: false, key, other_keys, arguments, actions }
 }
 
 /// A window's credits, its length in milliseconds, rounded up: Redis knows no shorter time; and what its number counts down from.
@@ -46,6 +79,9 @@ fn numbers(entry: &Entry) -> Option<[u64; 3]> {
 
 /// Reads the outcome of the next action, which is the entry's, from the script's reply.
 pub(super) fn outcome(entry: &Entry, reply: &mut Elements<'_>) -> Option<Outcome> {
+    if reply.is_at_text() {
+        return bucket::outcome(entry, reply);
+    }
     Some(read(entry, &[reply.number()?, reply.number()?, reply.number()?, reply.number()?]))
 }
 
@@ -64,7 +100,7 @@ fn read(entry: &Entry, &[allowed, before, left, ttl_ms]: &Answer) -> Outcome {
         owed,
         reset_ns: if left >= capacity { 0 } else { until_end_ns },
         retry_ns: (!allowed && ask.wanted() <= capacity).then_some(until_end_ns),
-        session: Timestamp::EPOCH,
+        ..Outcome::default()
     }
 }
 
@@ -72,6 +108,7 @@ fn read(entry: &Entry, &[allowed, before, left, ttl_ms]: &Answer) -> Outcome {
 mod tests {
     use super::*;
     use crate::algorithm::Ask;
+    use crate::clock::Timestamp;
     use crate::store::redis::actions::asked_by;
     use crate::store::redis::call::Failure;
     use crate::store::redis::reply::Reply;

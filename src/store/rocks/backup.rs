@@ -22,7 +22,7 @@ use crate::clock::Clock;
 use crate::store::backup_error::{BackupError, MAX_NAME};
 use crate::store::counter_budget::Count;
 use crate::store::error::StoreError;
-use crate::store::{key, value};
+use crate::store::{key, record_key, value};
 
 /// What RocksDB leaves for itself in a directory, and makes anew.
 const LOCK_FILE: &str = "LOCK";
@@ -262,6 +262,10 @@ fn read_all(data_dir: &Path, clock: Clock) -> Result<u64, String> {
     database.settle_journal().map_err(|error| error.to_string())?;
     let mut counters = 0u64;
     let read = database.each_counter(&[], None, |key, stored| {
+        if record_key::is_record(key) {
+            let read = value::decode_reservation(stored);
+            return read.map(|_| true).map_err(|_| StoreError::new("a reservation cannot be read"));
+        }
         counters += 1;
         match (key::decode(key), value::expiry(stored)) {
             (Some(_), Ok(_)) => Ok(true),

@@ -30,6 +30,7 @@ use super::wal;
 use crate::clock::Clock;
 use crate::store::counter_budget::Count;
 use crate::store::error::StoreError;
+use crate::store::record_key;
 
 const COUNTERS: &str = "counters";
 const JOURNAL: &str = "journal";
@@ -181,12 +182,14 @@ impl Database {
         Ok(stored.map(|stored| read(&stored)))
     }
 
-    /// Every counter's key and record as they are at the time of the call.
+    /// Every counter's key and record as they are at the time of the call. Records of reservations are left out.
     pub fn records(&self) -> impl Iterator<Item = Result<KeyAndValue, StoreError>> + use<'_> {
         let mut options = ReadOptions::default();
         options.fill_cache(false);
         let records = self.db.iterator_cf_opt(self.counters(), options, IteratorMode::Start);
-        records.map(|record| record.map_err(|e| store_error("read the counters", &e)))
+        let of_counter =
+            |record: &Result<KeyAndValue, _>| record.as_ref().map_or(true, |(key, _)| !record_key::is_record(key));
+        records.filter(of_counter).map(|record| record.map_err(|e| store_error("read the counters", &e)))
     }
 
     /// Keeps an actor's limit, with `sync` on stable storage.

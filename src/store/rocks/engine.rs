@@ -24,7 +24,9 @@ use crate::store::batch::{Entry, Outcomes, Unit};
 use crate::store::counter_budget::CounterBudget;
 use crate::store::error::StoreError;
 use crate::store::outage::Outage;
+use crate::store::reservations::ReservationBudget;
 use crate::store::rocks_options::Durability;
+use crate::store::together::Budgets;
 
 /// Turns of its leader's thread for which a commit waits at most.
 const GATHERING_TURNS: usize = 8;
@@ -35,6 +37,7 @@ pub struct Engine<D> {
     disk: RwLock<Option<D>>,
     pub table: Arc<Table>,
     pub budget: Arc<CounterBudget>,
+    pub reservations: ReservationBudget,
     pub damage: Damage,
     pub health: Health,
     pub write_back: WriteBack,
@@ -74,7 +77,7 @@ impl<D: Disk> Engine<D> {
     pub fn new(
         disk: D,
         table: Arc<Table>,
-        budget: Arc<CounterBudget>,
+        (budget, reservations): (Arc<CounterBudget>, ReservationBudget),
         durability: Durability,
         timings: Timings,
         journal: Journal,
@@ -84,6 +87,7 @@ impl<D: Disk> Engine<D> {
             disk: RwLock::new(Some(disk)),
             table,
             budget,
+            reservations,
             damage: Damage::default(),
             health: Health::new(),
             write_back,
@@ -128,7 +132,7 @@ impl<D: Disk> Engine<D> {
         now: Timestamp,
         lookups: &mut Lookups,
     ) -> Result<Option<Acted>, StoreError> {
-        let surroundings = Surroundings { group: &self.group, health: &self.health, budget: &self.budget };
+        let surroundings = self.surroundings();
         let load = |departures| self.looked_up((index, key, entry), now, lookups, departures);
         self.table.act(key, entry, now, surroundings, load)
     }
@@ -141,9 +145,20 @@ impl<D: Disk> Engine<D> {
         lookups: &mut Lookups,
         outcomes: &mut Outcomes,
     ) -> Result<Option<u64>, StoreError> {
-        let surroundings = Surroundings { group: &self.group, health: &self.health, budget: &self.budget };
         let load = |member, departures| self.looked_up(member, now, lookups, departures);
-        self.table.act_together(group, now, surroundings, outcomes, load)
+        self.table.act_together(group, now, self.surroundings(), outcomes, load)
+    }
+
+    fn surroundings(&self) -> Surroundings<'_> {
+        let budgets = Budgets { counters: &self.budget, reservations: &self.reservations };
+        Surroundings { group: &self.group, health: &self.health, budgets }
+    }
+
+    /// Forgets the reservations that have ended by `now`.
+    pub fn sweep_reservations(&self, now: Timestamp) {
+        if self.reservations.remembered() > 0 {
+            self.reservations.forget(self.table.sweep_reservations(now));
+        }
     }
 
     /// The counter's record: as it was looked up, if that still counts; `None` when it has to be looked up again.
@@ -394,6 +409,10 @@ impl<D: Disk> Engine<D> {
             let (through, record, pending) = {
                 // No commit is under way: every change is in the journal, in this record, or pending.
                 let committer = self.committer.lock();
+                // Of a commit that has failed just now, the changes are neither in the journal nor pending.
+                if let Some(fault) = self.health.fault() {
+                    return Err(fault);
+                }
                 let through = self.write_back.close_segment(&self.table.marks);
                 (through, committer.record.clone(), self.pending())
             };

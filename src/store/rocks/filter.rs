@@ -12,7 +12,7 @@ use rocksdb::compaction_filter::CompactionFilter;
 use rocksdb::compaction_filter_factory::{CompactionFilterContext, CompactionFilterFactory};
 
 use crate::clock::{Clock, Timestamp};
-use crate::store::value;
+use crate::store::{record_key, value};
 
 const NAME: &CStr = c"divvy.expired";
 
@@ -61,7 +61,8 @@ impl CompactionFilter for ExpiryFilter {
     fn filter(&mut self, _level: u32, key: &[u8], value: &[u8]) -> CompactionDecision {
         match value::expiry(value) {
             Ok(expires) if expires <= self.now => {
-                self.swept.expired.fetch_add(1, Relaxed);
+                // Those of reservations are no counters.
+                self.swept.expired.fetch_add(u64::from(!record_key::is_record(key)), Relaxed);
                 (self.swept.on_drop)(key, value);
                 CompactionDecision::Remove
             }

@@ -19,6 +19,7 @@ use crate::algorithm::Limit;
 use crate::clock::Timestamp;
 use crate::store::batch::Entry;
 use crate::store::error::StoreError;
+use crate::store::record_key;
 
 /// So often the records of a batch are read in advance. What has changed again by then is read under its stripe's lock.
 const ROUNDS: u32 = 3;
@@ -105,6 +106,7 @@ impl Lookups {
         self.keys.clear();
         let mut known = std::mem::take(&mut self.lookups).into_iter().peekable();
         for (index, key, entry) in entries {
+            let key = record_key::bucket(key);
             let Some(departures) = table.departures_if_absent(key) else { continue };
             while known.next_if(|known| known.index < index).is_some() {}
             let known = known.next_if(|known| known.index == index && known.departures == departures);

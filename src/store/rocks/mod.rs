@@ -68,7 +68,10 @@ use super::contract::Store;
 use super::counter_budget::CounterBudget;
 use super::error::StoreError;
 use super::listing::{Listing, Page};
+use super::record_key;
+use super::reservations::ReservationBudget;
 use super::rocks_options::{Durability, RocksOptions};
+use super::value;
 use crate::clock::Timestamp;
 use crate::metrics::Metric;
 
@@ -108,10 +111,12 @@ impl RocksStore {
         let is_empty = last_commit == 0 && !database.has_counters().unwrap_or(true);
         let timings = Timings::new(options.clock);
         let journal = Journal { last_commit, max_bytes: options.max_journal };
-        let engine =
-            Engine::new(database, Arc::clone(&table), Arc::clone(&budget), options.durability, timings, journal);
+        let budgets = (Arc::clone(&budget), ReservationBudget::new(options.bounds.max_reservations));
+        let engine = Engine::new(database, Arc::clone(&table), budgets, options.durability, timings, journal);
         let damaged = |error: StoreError| OpenError::Damaged { path: path.into(), reason: error.to_string() };
+        engine.load_reservations(options.clock.now()).map_err(damaged)?;
         engine.replay().map_err(damaged)?;
+        engine.count_reservations(options.clock.now());
         match count {
             Some(count) => budget.remembered(count),
             None => budget.estimated(counters + table.tally().unrecorded.unsigned_abs()),
@@ -220,7 +225,9 @@ impl Store for RocksStore {
             }
             let is_done = batch.answer_on(|unit, outcomes| {
                 let acted_in = match unit.entries {
-                    [entry] => act(engine, (unit.first, unit.key(entry), entry), now, &mut lookups, outcomes),
+                    [entry] if !entry.action.is_about_reservation() => {
+                        act(engine, (unit.first, unit.key(entry), entry), now, &mut lookups, outcomes)
+                    }
                     _ => act_together(engine, unit, now, &mut lookups, outcomes),
                 };
                 let Some(acted_in) = acted_in else { return false };
@@ -320,6 +327,28 @@ fn act_together(
         outcomes.extend(group.entries.iter().map(|_| Err(error.clone())));
         0
     }))
+}
+
+impl Engine<Database> {
+    /// Loads the reservations that have records and go on at `now`. The journal may know better.
+    fn load_reservations(&self, now: Timestamp) -> Result<(), StoreError> {
+        self.with_disk(|database| {
+            database.each_counter(record_key::PREFIX, None, |key, stored| {
+                match value::decode_reservation(stored) {
+                    Ok(record) if record.expires() <= now => {}
+                    Ok(record) => self.table.load_reservation(self.table.hash_of(key), Some(record)),
+                    Err(damaged) => self.damage.note_record(key, &StoreError::new(damaged.to_string())),
+                }
+                Ok(true)
+            })
+        })
+    }
+
+    /// Counts the reservations that were found.
+    fn count_reservations(&self, now: Timestamp) {
+        self.table.sweep_reservations(now);
+        self.reservations.found(self.table.reservations());
+    }
 }
 
 impl Shared {

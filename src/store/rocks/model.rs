@@ -18,12 +18,16 @@ use super::lookups::Lookups;
 use super::sorted::Sorted;
 use super::table::Table;
 use super::timings::Timings;
+use crate::algorithm::reservation::{Fate, Stage};
+use crate::algorithm::{Ask, ReservationAsk};
 use crate::clock::Clock;
 use crate::store::batch::{Batch, Entry};
 use crate::store::counter_budget::{Bounds, CounterBudget};
 use crate::store::error::StoreError;
+use crate::store::reservations::ReservationBudget;
 use crate::store::rocks_options::Durability;
 use crate::store::testing::{TAKE, at, window};
+use crate::store::{record_key, value};
 
 const CREDITS: u64 = 1_000;
 /// The time of all hits, in seconds: no window ends before the machine's clock is there.
@@ -31,6 +35,11 @@ const LATE: u64 = 4_000_000_000;
 const KEYS: [&[u8]; 3] = [b"a", b"b", b"c"];
 /// Counters that are hit together only: they have always as much left.
 const TOGETHER: [&[u8]; 3] = [b"x", b"y", b"z"];
+/// A counter of which so many reservations are made, of so many credits, of which some are used.
+const BUCKET: &[u8] = b"reserved";
+const RESERVATIONS: u8 = 3;
+const RESERVED: u64 = 10;
+const USED: u64 = 3;
 
 /// One write to the log.
 #[derive(Debug, Clone)]
@@ -181,6 +190,8 @@ struct World {
     medium: Arc<Mutex<Medium>>,
     /// By key: the fewest credits left in an acknowledged answer, and the number of acknowledged hits.
     acknowledged: Arc<Mutex<HashMap<&'static [u8], (u64, u64)>>>,
+    /// By the id of a reservation: what was acknowledged last.
+    settled: Arc<Mutex<HashMap<u8, ReservationAsk>>>,
 }
 
 impl World {
@@ -190,7 +201,7 @@ impl World {
         let engine = Engine::new(
             disk,
             Arc::new(Table::new(memory)),
-            Arc::new(CounterBudget::new(Bounds::default())),
+            (Arc::new(CounterBudget::new(Bounds::default())), ReservationBudget::new(10)),
             durability,
             Timings::new(Clock::system()),
             // Short: a segment is as long as two changes or so.
@@ -199,7 +210,7 @@ impl World {
         if memory > 0 {
             engine.table.holds_all();
         }
-        Self { engine: Arc::new(engine), medium, acknowledged: Arc::default() }
+        Self { engine: Arc::new(engine), medium, acknowledged: Arc::default(), settled: Arc::default() }
     }
 
     /// One client that hits two counters, and may leave at any time.
@@ -423,6 +434,121 @@ fn no_crash_leaves_a_part_of_a_group() {
     random(|| groups_stay_whole(Durability::Wal, 10_000));
     random(|| groups_stay_whole(Durability::Sync, 0));
     with_pauses(|| groups_stay_whole(Durability::Wal, 0));
+}
+
+/// One client that reserves, and then commits or releases; others reserve of the same bucket.
+async fn reserve_and_settle(world: World, id: u8) {
+    let reserve = ReservationAsk::Reserve { credits: RESERVED, ttl_seconds: 60 };
+    let commit = ReservationAsk::Commit { cost: USED, charges: false };
+    world.reserve(id, reserve).await;
+    world.reserve(id, if id == 0 { ReservationAsk::Release } else { commit }).await;
+}
+
+impl World {
+    async fn reserve(&self, id: u8, ask: ReservationAsk) {
+        let mut batch = Batch::default();
+        batch.begin(at(LATE));
+        batch.push_reservation(ask, &[id], |out| {
+            out.extend_from_slice(BUCKET);
+            Some(window(CREDITS, 60))
+        });
+        let unit = batch.units(0).next().unwrap();
+        let (mut lookups, mut outcomes) = (Lookups::default(), Vec::new());
+        let acted = loop {
+            self.engine.look_up(&mut lookups, unit.members(), at(LATE)).await;
+            if let Some(acted) = self.engine.act_together(unit, at(LATE), &mut lookups, &mut outcomes).transpose() {
+                break acted;
+            }
+        };
+        let Ok(durable_after) = acted else { return };
+        if self.engine.settle(durable_after).await.is_ok() && outcomes.pop().unwrap().unwrap().fate == Fate::Done {
+            self.settled.lock().unwrap().insert(id, ask);
+        }
+    }
+
+    /// A crash at this moment leaves as much set aside and used as the records say, and nothing that was acknowledged is
+    /// missing.
+    fn assert_reservations(&self) {
+        let settled = self.settled.lock().unwrap().clone();
+        let medium = self.medium.lock().unwrap();
+        let counters = replay(&medium.log, medium.counters.clone());
+        let stored = |key: &[u8]| counters.get(key).filter(|value| !value.is_empty());
+        let bucket = stored(BUCKET).map(|value| value::decode(&window(CREDITS, 60), value).unwrap());
+        let left = window(CREDITS, 60).decide(bucket.as_ref(), Ask::Look { cost: 0 }, at(LATE)).outcome.left;
+        let mut gone = 0;
+        for id in 0..RESERVATIONS {
+            let mut key = Vec::new();
+            record_key::write(&[id], &mut key, |out| out.extend_from_slice(BUCKET));
+            let stage = stored(&key).map(|value| value::decode_reservation(value).unwrap().stage);
+            gone += match stage {
+                None => 0,
+                Some(Stage::Open { .. }) => RESERVED,
+                Some(Stage::Committed { .. }) => USED,
+            };
+            match settled.get(&id) {
+                Some(ReservationAsk::Reserve { .. }) => assert!(stage.is_some() || id == 0, "{id} is lost"),
+                Some(ReservationAsk::Commit { .. }) => {
+                    assert!(matches!(stage, Some(Stage::Committed { .. })), "the commit of {id} is lost");
+                }
+                Some(ReservationAsk::Release) => assert_eq!(stage, None, "{id} is back"),
+                Some(ReservationAsk::Renew { .. }) | None => {}
+            }
+        }
+        assert_eq!(CREDITS - left, gone, "the bucket and the records do not agree");
+    }
+}
+
+fn reservations_agree_with_their_bucket(memory: usize, failures: usize) {
+    let world = World::new(Durability::Wal, failures, memory);
+    let clients: Vec<_> = (0..RESERVATIONS).map(|id| future::spawn(reserve_and_settle(world.clone(), id))).collect();
+    let crashes = {
+        let world = world.clone();
+        thread::spawn(move || {
+            for _ in 0..8 {
+                // What a failed disk lacks is written when it is opened again.
+                if failures == 0 {
+                    world.assert_reservations();
+                }
+                thread::yield_now();
+            }
+        })
+    };
+    let housekeeping = {
+        let engine = Arc::clone(&world.engine);
+        thread::spawn(move || {
+            for _ in 0..3 {
+                let _ = engine.write_back_if_due();
+                let _ = engine.write_back();
+            }
+        })
+    };
+    for client in clients {
+        if thread_rng().gen_bool(0.3) {
+            client.abort();
+        }
+        let _ = future::block_on(client);
+        world.heal();
+    }
+    crashes.join().unwrap();
+    housekeeping.join().unwrap();
+    world.medium.lock().unwrap().failures = 0;
+    while future::block_on(world.engine.check()).is_err() {
+        world.heal();
+        thread::yield_now();
+    }
+    world.assert_reservations();
+}
+
+#[test]
+fn no_crash_parts_a_reservation_from_its_bucket() {
+    random(|| reservations_agree_with_their_bucket(10_000, 0));
+    random(|| reservations_agree_with_their_bucket(0, 0));
+    with_pauses(|| reservations_agree_with_their_bucket(0, 0));
+}
+
+#[test]
+fn reservations_agree_with_their_bucket_on_a_disk_that_fails() {
+    random(|| reservations_agree_with_their_bucket(0, 2));
 }
 
 /// After the failure of a disk, what is committed again has all of each group, too.

@@ -13,8 +13,9 @@ use super::engine::Engine;
 use super::journal::{self, Change};
 use super::sorted::Sorted;
 use super::stored::Decoder;
-use super::table::{Replayed, STRIPES, Table};
+use super::table::{Found, Replayed, STRIPES, Table};
 use crate::store::error::StoreError;
+use crate::store::{record_key, value};
 
 /// Records that wait for each thread at most: one may be a megabyte.
 const AHEAD: usize = 4;
@@ -109,16 +110,18 @@ impl<'a> Replay<'a> {
 
     fn read(&mut self, segment: u32, record: &[u8]) -> Result<(), StoreError> {
         journal::each_change(record, |Change { key, value }| {
-            let hash = self.table.hash(key);
+            let hash = self.table.hash_of(key);
             if hash.stripe() % self.parts != self.part {
                 return Ok(());
             }
-            let state = if value.is_empty() { None } else { self.decoder.decode(key, value).ok() };
-            if state.is_none() && !value.is_empty() {
-                journal::stage(&mut self.unread, key, |out| out.extend_from_slice(value));
-            } else if let Some(changes) = self.read.get_mut(hash.stripe()) {
-                changes.push(Replayed { hash, state, segment });
-                self.count += 1;
+            match self.decoded(key, value) {
+                None => drop(journal::stage(&mut self.unread, key, |out| out.extend_from_slice(value))),
+                Some(what) => {
+                    if let Some(changes) = self.read.get_mut(hash.stripe()) {
+                        changes.push(Replayed { hash, what, segment });
+                        self.count += 1;
+                    }
+                }
             }
             Ok::<_, StoreError>(())
         })?;
@@ -126,6 +129,20 @@ impl<'a> Replay<'a> {
             self.load();
         }
         Ok(())
+    }
+
+    /// What a change says; `None` when it makes no sense to this divvy.
+    fn decoded(&mut self, key: &[u8], value: &[u8]) -> Option<Found> {
+        let is_forgotten = value.is_empty();
+        if record_key::is_record(key) {
+            let record = if is_forgotten { None } else { Some(value::decode_reservation(value).ok()?) };
+            return Some(Found::Reservation(record));
+        }
+        if is_forgotten {
+            // Of a key that makes no sense, an earlier or a later change may be among the unread ones: it is one of them, too.
+            return self.decoder.limit(key).is_ok().then_some(Found::Counter(None));
+        }
+        self.decoder.decode(key, value).ok().map(|state| Found::Counter(Some(state)))
     }
 
     fn load(&mut self) {

@@ -22,7 +22,11 @@ impl Decoder {
         decode_as(&self.limit(key)?, stored)
     }
 
-    fn limit(&mut self, key: &[u8]) -> Result<Limit, StoreError> {
+    /// The limit that a counter's key tells.
+    ///
+    /// # Errors
+    /// When it makes no sense.
+    pub fn limit(&mut self, key: &[u8]) -> Result<Limit, StoreError> {
         match &self.last {
             // No field of it depends on what follows.
             Some((prefix, limit)) if key.starts_with(prefix) => Ok(*limit),

@@ -9,6 +9,7 @@ use super::slot::{Held, Slot, Tags};
 use super::slots::Slots;
 use crate::algorithm::{State, fixed_window};
 use crate::clock::Timestamp;
+use crate::store::reservations::Reservations;
 use crate::store::value;
 
 /// Counters that go at once where there are too many.
@@ -74,6 +75,8 @@ pub struct Stripe {
     stuck_at: Option<u32>,
     /// How many counters have left, by group.
     departures: [u32; GROUPS],
+    /// The reservations of its counters, by the hash of their keys. Elsewhere: hits need none of it in their caches.
+    pub reservations: Box<Reservations<u64>>,
 }
 
 impl Stripe {
@@ -143,6 +146,11 @@ impl Stripe {
     pub fn durable_after(&self, index: usize) -> u64 {
         let is_staged = self.slots.at(index).tags().epoch == self.epoch() && !self.staged.is_empty();
         if is_staged { self.changed_in } else { self.taken_in }
+    }
+
+    /// The commit that makes all changes of the stripe durable.
+    pub fn all_durable_after(&self) -> u64 {
+        if self.staged.is_empty() { self.taken_in } else { self.changed_in }
     }
 
     /// The epoch of a change made now.
@@ -384,6 +392,7 @@ impl Stripe {
 fn heap_bytes(state: &State) -> usize {
     match state {
         State::SlidingLog(state) => size_of_val(&*state.times),
+        State::Reserving(held) => size_of_val(&**held) + held.reserved.heap_bytes(),
         State::FixedWindow(_) | State::SlidingWindow(_) | State::TokenBucket(_) | State::LeakyBucket(_) => 0,
     }
 }

@@ -8,6 +8,7 @@
 //! An entry need not hold its key: 74 bits of a hash whose secret is drawn at each start stand for it. That two of 100
 //! million keys share them has a probability of 3 · 10⁻⁷, and no client can bring it about.
 
+mod reservations;
 mod together;
 
 use std::collections::HashSet;
@@ -25,11 +26,13 @@ use super::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 use super::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
-use crate::algorithm::{Outcome, State};
+use crate::algorithm::{Outcome, Reservation, State};
 use crate::clock::Timestamp;
 use crate::store::batch::{Change, Entry};
 use crate::store::counter_budget::CounterBudget;
 use crate::store::error::StoreError;
+use crate::store::record_key;
+use crate::store::together::Budgets;
 
 /// Number of stripes, a power of two. The model checker sees more with few of them.
 pub const STRIPES: usize = if cfg!(all(test, feature = "model")) { 2 } else { 1024 };
@@ -72,8 +75,8 @@ pub struct Surroundings<'a> {
     pub group: &'a GroupCommit,
     /// Whether it can be written.
     pub health: &'a Health,
-    /// Whether there is room for one more counter.
-    pub budget: &'a CounterBudget,
+    /// Whether there is room for one more counter, or reservation.
+    pub budgets: Budgets<'a>,
 }
 
 /// Which counters a write-back writes: those whose last change lies in segment `through` or earlier.
@@ -91,9 +94,15 @@ pub struct BetweenGroups<'a>(#[expect(dead_code, reason = "held, not read")] RwL
 /// A change that was found in the journal when the store was opened.
 pub struct Replayed {
     pub hash: KeyHash,
-    pub state: Option<(State, Timestamp)>,
+    pub what: Found,
     /// The number of the segment that it was in.
     pub segment: u32,
+}
+
+/// What a change in the journal says of a counter, or of a reservation.
+pub enum Found {
+    Counter(Record),
+    Reservation(Option<Reservation>),
 }
 
 /// What the table holds, and how it served.
@@ -171,9 +180,10 @@ impl Table {
         key: &[u8],
         entry: &Entry,
         now: Timestamp,
-        Surroundings { group, health, budget }: Surroundings<'_>,
+        Surroundings { group, health, budgets }: Surroundings<'_>,
         load: impl FnOnce(u32) -> Result<Option<Record>, StoreError>,
     ) -> Result<Option<Acted>, StoreError> {
+        let budget = budgets.counters;
         let hash = self.hash(key);
         let mut guard = self.stripe(hash.stripe());
         let stripe = &mut *guard;
@@ -244,7 +254,12 @@ impl Table {
             self.make_room(stripe);
         }
         let tags = self.change(stripe, hash, group, is_recorded);
-        let expires = state.as_ref().map_or(now, |state| entry.expiry(state, now));
+        let expires = match &state {
+            // Not reckoned for nothing: it is the window's end anyway.
+            Some(State::FixedWindow(window)) => window.ends,
+            Some(state) => entry.expiry(state, now),
+            None => now,
+        };
         let index = stripe.set(index, hash.high, state, expires, tags);
         stage(stripe, hash.high, index, key);
         self.count_excess(stripe);
@@ -317,6 +332,10 @@ impl Table {
         changes: &mut Vec<u8>,
     ) -> bool {
         let key = change.key;
+        if record_key::is_record(key) {
+            Self::write_back_reservation(change, now, changes);
+            return false;
+        }
         let hash = self.hash(key);
         let mut guard = self.stripe(hash.stripe());
         let stripe = &mut *guard;
@@ -386,8 +405,13 @@ impl Table {
         let mut seen = HashSet::new();
         for record in records {
             journal::each_change(record, |change| {
-                let hash = self.hash(change.key);
-                if seen.insert(hash) {
+                let hash = self.hash_of(change.key);
+                if !seen.insert(hash) {
+                    return Ok(());
+                }
+                if record_key::is_record(change.key) {
+                    self.stage_reservation(hash, change.key, changes);
+                } else {
                     let mut stripe = self.stripe(hash.stripe());
                     if let Some(index) = stripe.find(hash.high) {
                         let tags = Tags { mark: self.marks.open() as Mark, ..stripe.slot(index).tags() };
@@ -404,7 +428,14 @@ impl Table {
     /// Makes changes of one stripe that were found in the journal when the store was opened.
     pub fn replay(&self, stripe: usize, changes: impl Iterator<Item = Replayed>) {
         let mut stripe = self.stripe(stripe);
-        for Replayed { hash, state, segment } in changes {
+        for Replayed { hash, what, segment } in changes {
+            let state = match what {
+                Found::Counter(state) => state,
+                Found::Reservation(record) => {
+                    reservations::load(&mut stripe, hash, record);
+                    continue;
+                }
+            };
             let index = stripe.find(hash.high);
             if index.is_none() {
                 self.make_room(&mut stripe);
@@ -481,6 +512,9 @@ impl Table {
     /// A compaction drops a record of this counter, because it has expired. Whether that may have been its latest
     /// record: not when the table knows of a later one, or that the counter is forgotten.
     pub fn record_dropped(&self, key: &[u8], value: &[u8]) -> bool {
+        if record_key::is_record(key) {
+            return false;
+        }
         let hash = self.hash(key);
         let mut stripe = self.stripe(hash.stripe());
         let Some(index) = stripe.find(hash.high) else { return true };
@@ -602,6 +636,12 @@ impl Table {
         Tags { used: true, recorded, epoch: stripe.epoch(), mark: self.marks.open() as Mark }
     }
 
+    /// What stands for a key that was found in the journal: a counter's, or that of a record.
+    pub fn hash_of(&self, key: &[u8]) -> KeyHash {
+        if record_key::is_record(key) { self.hash_of_record(key) } else { self.hash(key) }
+    }
+
+    /// What stands for a counter's key.
     pub fn hash(&self, key: &[u8]) -> KeyHash {
         let hash = self.hasher.hash(key);
         KeyHash { high: hash.h1, low: hash.h2 }

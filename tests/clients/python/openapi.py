@@ -3,6 +3,7 @@
 The first server has the rules of config/algorithms.ini. Exits with 0 when every answer is as described.
 """
 
+import re
 import sys
 
 import requests
@@ -16,6 +17,7 @@ def drive(server, method, path, status, **request):
     response = requests.request(method, server + path, timeout=30, **request)
     assert response.status_code == status, (method, path, response.status_code, response.text)
     described = "/v1/check/{path}" if path.startswith("/v1/check/x") else path.partition("?")[0]
+    described = re.sub("^/v1/reservations/[^/]+", "/v1/reservations/{id}", described)
     description[described][method].validate_response(response)
     return response
 
@@ -52,6 +54,30 @@ drive(SERVED, "GET", "/v1/check", 400, params=refused)
 drive(SERVED, "POST", "/v1/peek", 400, json={"operation": {"api": 1}})
 drive(SERVED, "POST", "/v1/explain", 415, data="{}")
 drive(SERVED, "POST", "/v1/hits", 413, json={"hits": ["x" * 100_000]})
+
+report = {"operation": {"api": "reports", "user": "bob"}, "amount": 5, "ttl": 60, "id": "x"}
+reserved = drive(SERVED, "POST", "/v1/reservations", 201, json=report)
+drive(SERVED, "POST", "/v1/reservations", 200, json=report)
+drive(SERVED, "POST", "/v1/reservations", 422, json={**report, "amount": 6})
+drive(SERVED, "POST", "/v1/reservations", 429, json={**report, "amount": 10**6, "id": "y"})
+for field, wrong in (("amount", 0), ("ttl", 61), ("id", "")):
+    problem = drive(SERVED, "POST", "/v1/reservations", 400, json={**report, field: wrong}).json()
+    assert problem["pointer"] == "#/" + field, problem
+drive(SERVED, "POST", "/v1/reservations", 201, json={"operation": UNDENIED, "amount": 5, "ttl": 60})
+drive(SERVED, "POST", "/v1/reservations", 409, json={**report, "operation": {"api": "password-reset", "user": "ann"}})
+for reservation in (reserved.headers["Location"], "/v1/reservations/x"):
+    missing = reservation.endswith("/x")
+    drive(SERVED, "POST", reservation + "/renew", 404 if missing else 200, json={"ttl": 60})
+    for _ in range(2):
+        drive(SERVED, "POST", reservation + "/commit", 404 if missing else 200, json={"cost": 6})
+        drive(SERVED, "DELETE", reservation, 404 if missing else 200)
+drive(SERVED, "POST", reserved.headers["Location"] + "/renew", 404, json={"ttl": 60})
+drive(SERVED, "POST", reserved.headers["Location"] + "/renew", 400, json={"ttl": 0})
+drive(SERVED, "POST", reserved.headers["Location"] + "/commit", 415, data="{}")
+drive(RULELESS, "POST", "/v1/reservations", 503, json=report)
+drive(RULELESS, "POST", reserved.headers["Location"] + "/commit", 503, json={"cost": 6})
+drive(LOCKED, "DELETE", reserved.headers["Location"], 401)
+
 counters = "/v1/counters?rule=sliding-window"
 assert drive(SERVED, "GET", counters, 200).json()["counters"]
 assert drive(SERVED, "DELETE", counters, 200).json()["forgotten"] == 1

@@ -21,6 +21,7 @@ mod operation;
 mod peek;
 pub mod problem;
 pub mod ratelimit;
+mod reservations;
 mod rules;
 mod settlement;
 mod shared;
@@ -30,7 +31,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
-use axum::routing::{MethodRouter, any, get, post};
+use axum::routing::{MethodRouter, any, delete, get, post};
 
 pub use self::hit_route::HitRoute;
 pub use self::shared::{Api, ApiSettings, DEFAULT_MAX_HITS};
@@ -61,6 +62,10 @@ fn inspection_routes() -> Vec<Route> {
         ("/v1/peek", RequestKind::Peek, post(peek::peek)),
         ("/v1/charge", RequestKind::Charge, post(settlement::charge)),
         ("/v1/refund", RequestKind::Refund, post(settlement::refund)),
+        ("/v1/reservations", RequestKind::Reserve, post(reservations::reserve)),
+        ("/v1/reservations/{id}", RequestKind::Release, delete(reservations::release)),
+        ("/v1/reservations/{id}/commit", RequestKind::Commit, post(reservations::commit)),
+        ("/v1/reservations/{id}/renew", RequestKind::Renew, post(reservations::renew)),
         ("/v1/explain", RequestKind::Explain, post(explain::explain)),
         ("/v1/rules", RequestKind::Rules, get(rules::rules)),
         ("/v1/counters", RequestKind::Counters, get(counters::list).delete(counters::forget)),

@@ -72,8 +72,16 @@ impl Problem {
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         let status = match refusal {
-            Refusal::Cost(_) | Refusal::Store(StoreError::Impossible(_)) => StatusCode::BAD_REQUEST,
-            Refusal::CannotCharge { .. } | Refusal::NothingToCharge { .. } => StatusCode::CONFLICT,
+            Refusal::Cost(_)
+            | Refusal::BadReservation { .. }
+            | Refusal::BadClientId
+            | Refusal::LongReservation
+            | Refusal::Store(StoreError::Impossible(_)) => StatusCode::BAD_REQUEST,
+            Refusal::CannotCharge { .. } | Refusal::NothingToCharge { .. } | Refusal::CannotReserve { .. } => {
+                StatusCode::CONFLICT
+            }
+            Refusal::BadReservationId(_) | Refusal::NoReservation => StatusCode::NOT_FOUND,
+            Refusal::DifferentReservation => StatusCode::UNPROCESSABLE_ENTITY,
             Refusal::NoRules | Refusal::TooManyRules | Refusal::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
         };
         let may_pass = matches!(refusal, Refusal::Store(_)) && status != StatusCode::BAD_REQUEST;

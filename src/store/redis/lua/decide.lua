@@ -1,7 +1,12 @@
 -- What the algorithms have in common, as algorithm/decide.rs has it for the other stores: each algorithm adds its own
--- functions to `algorithm`, with the names and the meaning of the trait there. States are never changed, only replaced.
+-- functions to `algorithm`, with the names and the meaning of the trait there. States are never changed, only replaced. A state
+-- that ends all at once has that time as `ends`; no other has one.
 
 local OVERTAKING_NS = 10 * 1e9
+
+-- A bucket is kept so much longer than until it is as good as fresh by the time of its last change: the next one may come
+-- with a time that a client has brought, and that is as far behind.
+local GRACE_NS = 10 * 1e9
 
 -- The limit's numbers: its credits, and one to three more. Then, unless its counters count what is left of its own credits, what
 -- they count: `of` so many, or what was `used`; and the `slowest` refill of all limits on them.
@@ -27,7 +32,11 @@ end
 local algorithm = {
   decode = false, encode = false, fresh = false, time = false, advanced = false, pulled_back = false, used = false,
   taken = false, given_back = false, wait_ns = false, lives_ns = false, credits_at_reset = false, session = false, drain = false,
+  is_fresh = false, store = false,
 }
+
+-- What decides: the algorithm, or, while something of the bucket is reserved, the algorithm with that beside it (reserved.lua).
+local limit = algorithm
 
 function algorithm.credits_at_reset(left) return plus(left, 1) end
 
@@ -36,22 +45,29 @@ function algorithm.lives_ns(state, at) return algorithm.wait_ns(state, capacity,
 
 function algorithm.session() return nil end
 
--- Whole credits left.
+-- Whole credits that the algorithm itself leaves.
 local function left_in(state, at) return minus(capacity, algorithm.used(state, at)) end
 
 local DAMAGED = 'ERR the key holds nothing that this algorithm has stored'
 
 local LATER = 'ERR a later divvy has written this counter, in version %s; this one reads version 1: upgrade this server'
 
+-- Why a stored text is refused. A state of the first version, the only one so far, ends in a number. A later one ends in a
+-- space, `v` and its version: no server has ever taken such a text for a state, not even those that knew nothing of versions.
+local function refusal_of(stored)
+  local version = stored:match(' v(%d+)$')
+  return version and LATER:format(version) or DAMAGED
+end
+
 -- The state when an ask reaches it, its time, and whether it was pulled back because the clock was set back.
 local function present(stored, at)
-  if not stored then return algorithm.fresh(at), at, false end
-  local time = algorithm.time(stored)
-  if not less(at, time) then return algorithm.advanced(stored, at), at, false end
+  if not stored then return limit.fresh(at), at, false end
+  local time = limit.time(stored)
+  if not less(at, time) then return limit.advanced(stored, at), at, false end
   if less(OVERTAKING_NS, minus(time, at)) then
-    return algorithm.advanced(algorithm.pulled_back(stored, at), at), at, true
+    return limit.advanced(limit.pulled_back(stored, at), at), at, true
   end
-  return algorithm.advanced(stored, time), time, false
+  return limit.advanced(stored, time), time, false
 end
 
 -- The credits that must be left for the ask to be allowed.
@@ -70,13 +86,13 @@ end
 
 -- What to answer: allowed, before, left (below 0: what is owed), reset_ns, retry_ns and session, `-` where there is none.
 local function outcome(state, ask, before, at)
-  local used = algorithm.used(state, at)
+  local used = limit.used(state, at)
   local left, allowed = minus(capacity, used), not less(before, wanted(ask))
   local balance = less(capacity, used) and '-' .. format(minus(used, capacity)) or format(left)
-  local reset_ns, retry_ns, session = 0, '-', algorithm.session(state) or '-'
-  if used ~= 0 then reset_ns = algorithm.wait_ns(state, algorithm.credits_at_reset(left), at) end
+  local reset_ns, retry_ns, session = 0, '-', limit.session(state) or '-'
+  if used ~= 0 then reset_ns = limit.wait_ns(state, limit.credits_at_reset(left), at) end
   if not allowed and not less(capacity, wanted(ask)) then
-    retry_ns = format(algorithm.wait_ns(state, wanted(ask), at))
+    retry_ns = format(limit.wait_ns(state, wanted(ask), at))
   end
   allowed = allowed and 1 or 0
   return string_format('%d %s %s %s %s %s', allowed, format(before), balance, format(reset_ns), retry_ns, session)
@@ -85,15 +101,15 @@ end
 -- The outcome, and the new state with its time; nil when nothing changed.
 local function decide(stored, ask)
   local state, at, pulled_back = present(stored, ask.at)
-  local before = left_in(state, at)
+  local before = minus(capacity, limit.used(state, at))
   local changed = pulled_back and ask.action ~= 'look' and ask.action ~= 'glance'
   if ask.action == 'refund' then
-    local used = algorithm.encode(state)
-    state = algorithm.given_back(state, ask.cost)
-    changed = changed or algorithm.encode(state) ~= used
+    local used = limit.encode(state)
+    state = limit.given_back(state, ask.cost)
+    changed = changed or limit.encode(state) ~= used
   end
   local credits = taken(ask, before)
-  if credits ~= 0 then state, changed = algorithm.taken(state, credits, at), true end
+  if credits ~= 0 then state, changed = limit.taken(state, credits, at), true end
   return outcome(state, ask, before, at), changed and state or nil, at
 end
 
@@ -101,7 +117,8 @@ algorithm.drain = decide
 
 -- Whether the bucket is as good as fresh at that time.
 local function is_fresh(stored, at)
+  if limit.is_fresh then return limit.is_fresh(stored, at) end
   local state
   state, at = present(stored, at)
-  return algorithm.wait_ns(state, capacity, at) == 0
+  return limit.wait_ns(state, capacity, at) == 0
 end

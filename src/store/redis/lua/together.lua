@@ -1,5 +1,6 @@
--- One step after the other; in each, all of its buckets take, or none does. KEYS: the buckets. ARGV, for each step: how many
--- buckets it has, and for each of them: which script decides about it, how many arguments that one has, and these.
+-- One step after the other; in each, all of its buckets take, or none does. KEYS: those of each bucket's script. ARGV, for each
+-- step: how many buckets it has, and for each of them: which script decides about it, how many keys and arguments that one has,
+-- and the arguments.
 
 local answers, key_at, argument_at = {}, 0, 0
 
@@ -8,12 +9,20 @@ local function next_argument()
   return ARGV[argument_at]
 end
 
+-- What the bucket is asked to change it; to know whether it would allow that; and to tell what is there when another one does
+-- not. The last two differ where something is reserved that is reserved already.
 local function next_member()
-  key_at = key_at + 1
-  local member = { key = KEYS[key_at], script = next_argument(), takes = {}, looks = {} }
+  local member = { keys = {}, script = next_argument(), takes = {}, looks = {}, tells = {}, reserves = false }
+  for place = 1, tonumber(next_argument()) do
+    key_at = key_at + 1
+    member.keys[place] = KEYS[key_at]
+  end
   for place = 1, tonumber(next_argument()) do
     local argument = next_argument()
-    member.takes[place], member.looks[place] = argument, argument:gsub('^take', 'look'):gsub('^overdraw', 'glance')
+    member.takes[place] = argument
+    member.looks[place] = argument:gsub('^take', 'look'):gsub('^overdraw', 'glance'):gsub('^reserve', 'tryreserve')
+    member.tells[place] = argument:gsub('^reserve (%d+ %w+) .*', 'look %1')
+    member.reserves = member.reserves or member.tells[place] ~= argument
   end
   return member
 end
@@ -21,7 +30,7 @@ end
 -- What the bucket answers; and why it does not, if so.
 local function ask(member, arguments)
   -- A script that raises an error, about a value that nobody has stored so, must not end the steps after this one.
-  local answered, answers = pcall(buckets[member.script], { member.key }, arguments)
+  local answered, answers = pcall(buckets[member.script], member.keys, arguments)
   if not answered then return type(answers) == 'table' and answers.err or 'ERR ' .. tostring(answers) end
   member.answers = answers
   return answers.err
@@ -40,7 +49,9 @@ local function apply(members)
   end
   for _, member in ipairs(members) do
     -- One that denies puts its time right when the clock was set back.
-    local refusal = (all_allow or not allows(member)) and ask(member, member.takes)
+    local is_asked = all_allow or not allows(member)
+    local refusal = is_asked and ask(member, member.takes)
+    if not is_asked and member.reserves then refusal = ask(member, member.tells) end
     if refusal then return refusal end
   end
 end

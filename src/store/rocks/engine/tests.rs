@@ -17,6 +17,7 @@ use crate::clock::Clock;
 use crate::store::batch::Action;
 use crate::store::counter_budget::Bounds;
 use crate::store::key::{Prefix, Space};
+use crate::store::reservations::ReservationBudget;
 use crate::store::testing::{LOOK, TAKE, at, window};
 
 /// Memory for all counters of a test.
@@ -94,7 +95,17 @@ fn engine_with_journal(durability: Durability, memory: usize, max_bytes: u64) ->
     let (budget, timings) = (Arc::new(CounterBudget::new(Bounds::default())), Timings::new(Clock::system()));
     let table = Arc::new(Table::new(memory));
     let journal = Journal { last_commit: 0, max_bytes };
-    (Arc::new(Engine::new(Arc::clone(&disk), table, budget, durability, timings, journal)), disk)
+    (
+        Arc::new(Engine::new(
+            Arc::clone(&disk),
+            table,
+            (budget, ReservationBudget::new(10)),
+            durability,
+            timings,
+            journal,
+        )),
+        disk,
+    )
 }
 
 /// The credit left after the action on `key`, in a bucket of 1,000.
@@ -343,7 +354,14 @@ fn started_on(disk: &Arc<TestDisk>) -> TestEngine {
     let (budget, timings) = (Arc::new(CounterBudget::new(Bounds::default())), Timings::new(Clock::system()));
     let journal = Journal { last_commit, max_bytes: 1 << 20 };
     let table = Arc::new(Table::new(MEMORY));
-    Arc::new(Engine::new(Arc::clone(disk), table, budget, Durability::Wal, timings, journal))
+    Arc::new(Engine::new(
+        Arc::clone(disk),
+        table,
+        (budget, ReservationBudget::new(10)),
+        Durability::Wal,
+        timings,
+        journal,
+    ))
 }
 
 /// Applies `action` to the counter of `actor` under a limit of `credits` a minute, with a key as the store makes them.

@@ -1,16 +1,19 @@
 //! Groups in the table: counters that change together or not at all.
 //!
 //! The stripes of a group are locked in order, each once. All is decided on what is there, then all is changed, behind
-//! the gate that keeps a commit from taking half of it. How one counter changes is the table's business.
+//! the gate that keeps a commit from taking half of it. How one counter changes is the table's business. A counter and the
+//! record of one of its reservations change together, too.
 
 use smallvec::SmallVec;
 
 use super::super::stripe::{Found, Stripe};
 use super::super::sync::MutexGuard;
 use super::{KeyHash, Record, Surroundings, Table};
+use crate::algorithm::reservation::RecordChange;
 use crate::clock::Timestamp;
 use crate::store::batch::{Change, Entry, Outcomes, Unit};
 use crate::store::error::StoreError;
+use crate::store::record_key;
 use crate::store::together::{self, Decided};
 
 /// A counter of the group.
@@ -19,6 +22,8 @@ struct Member<'a> {
     key: &'a [u8],
     entry: &'a Entry,
     hash: KeyHash,
+    /// The record of a reservation that the entry is about, in the same stripe.
+    reservation: Option<Reservation<'a>>,
     /// Where it is in its stripe, until a counter is added there.
     place: Option<usize>,
     /// Its record, if it had to be read.
@@ -26,6 +31,13 @@ struct Member<'a> {
     /// When the group was decided, it existed, and RocksDB had a record of it. It may leave the table while others change.
     exists: bool,
     is_recorded: bool,
+}
+
+/// A record of a reservation, by its key and what stands for that.
+#[derive(Clone, Copy)]
+struct Reservation<'a> {
+    key: &'a [u8],
+    hash: KeyHash,
 }
 
 /// The stripes of a group, locked, by their numbers.
@@ -61,9 +73,9 @@ impl Table {
                 *record = read;
             }
         }
-        let (decided, mut durable_after) = stripes.decide(&mut members, group.entries, surroundings)?;
+        let (decided, mut durable_after) = stripes.decide(&mut members, surroundings)?;
         let mut has_added = false;
-        for (member, Decided { outcome, change }) in members.iter_mut().zip(decided) {
+        for (member, Decided { outcome, change, record }) in members.iter_mut().zip(decided) {
             let stripe = stripes.of(member.hash);
             stripe.acted += 1;
             if has_added {
@@ -71,6 +83,9 @@ impl Table {
             }
             has_added |= member.place.is_none();
             durable_after = durable_after.max(self.make(stripe, member, change, now, surroundings));
+            if let Some(reservation) = member.reservation {
+                durable_after = durable_after.max(self.make_record(stripe, reservation, record, now, surroundings));
+            }
             outcomes.push(Ok(outcome));
         }
         Ok(Some(durable_after))
@@ -86,27 +101,57 @@ impl Table {
         surroundings: Surroundings<'_>,
     ) -> u64 {
         let Member { key, entry, hash, place, ref mut record, exists, is_recorded, .. } = *member;
-        match (change, place) {
+        let state = match (change, place) {
             (Change::Set(state), _) => {
                 stripe.begun += i64::from(!exists);
-                self.set((stripe, place), (hash, key, entry), Some(state), is_recorded, now, surroundings.group);
-                return stripe.changed_in;
+                Some(state)
             }
-            (Change::Keep | Change::Clear, Some(place)) => stripe.touch(place),
-            (Change::Keep | Change::Clear, None) => {
+            (Change::Clear, _) => {
+                stripe.begun -= 1;
+                surroundings.budgets.counters.forget();
+                None
+            }
+            (Change::Keep, Some(place)) => {
+                stripe.touch(place);
+                return 0;
+            }
+            (Change::Keep, None) => {
                 if let Some((state, expires)) = record.take() {
                     self.keep_loaded(stripe, hash, state, expires);
                 }
+                return 0;
             }
+        };
+        self.set((stripe, place), (hash, key, entry), state, is_recorded, now, surroundings.group);
+        stripe.changed_in
+    }
+
+    /// Makes the change of a reservation's record; there is room for it. Returns the commit that makes what is known of it
+    /// durable.
+    fn make_record(
+        &self,
+        stripe: &mut Stripe,
+        Reservation { key, hash }: Reservation<'_>,
+        change: RecordChange,
+        now: Timestamp,
+        Surroundings { group, budgets, .. }: Surroundings<'_>,
+    ) -> u64 {
+        if change != RecordChange::Keep {
+            self.change(stripe, hash, group, false);
         }
-        0
+        let forgotten = Self::change_reservation(stripe, hash, key, change) + stripe.reservations.sweep(now);
+        budgets.reservations.forget(forgotten);
+        stripe.all_durable_after()
     }
 }
 
 impl<'a> Member<'a> {
     fn new(table: &Table, (index, key, entry): (usize, &'a [u8], &'a Entry)) -> Self {
+        let reservation =
+            entry.action.is_about_reservation().then(|| Reservation { key, hash: table.hash_of_record(key) });
+        let key = record_key::bucket(key);
         let hash = table.hash(key);
-        Self { index, key, entry, hash, place: None, record: None, exists: false, is_recorded: false }
+        Self { index, key, entry, hash, reservation, place: None, record: None, exists: false, is_recorded: false }
     }
 }
 
@@ -133,12 +178,11 @@ impl<'a> Stripes<'a> {
     fn decide(
         &self,
         members: &mut [Member<'_>],
-        entries: &[Entry],
-        Surroundings { health, budget, .. }: Surroundings<'_>,
+        Surroundings { health, budgets, .. }: Surroundings<'_>,
     ) -> Result<(Vec<Decided>, u64), StoreError> {
-        let (mut seen_in, mut begins_one) = (0, false);
+        let (mut seen_in, mut needs_disk) = (0, false);
         let mut found: SmallVec<[_; USUAL]> = SmallVec::new();
-        for Member { hash, place, record, exists, is_recorded, .. } in members {
+        for Member { key, entry, hash, reservation, place, record, exists, is_recorded, .. } in members {
             let stripe = &self.0[self.place(*hash)].1;
             *is_recorded = place.map_or(record.is_some(), |place| stripe.slot(place).tags().recorded);
             seen_in = seen_in.max(place.map_or(0, |place| stripe.durable_after(place)));
@@ -147,12 +191,22 @@ impl<'a> Stripes<'a> {
                 (place, _) => stripe.found(place),
             };
             *exists = state.state().is_some();
-            begins_one |= !*exists;
-            found.push(state);
+            needs_disk |= !*exists || reservation.is_some();
+            let (key, record) = match reservation {
+                Some(Reservation { key, hash }) => (*key, stripe.reservations.get(&hash.high)),
+                None => (*key, None),
+            };
+            found.push((key, *entry, state, record));
         }
-        let (decided, room) = together::decide(entries, |place| found.get(place).and_then(Found::state), budget)?;
+        let members = found.iter().map(|(key, entry, state, record)| together::Member {
+            key,
+            entry,
+            bucket: state.state(),
+            record: *record,
+        });
+        let (decided, room) = together::decide(members, budgets)?;
         // As of a single counter: what is refused must leave no trace, and what cannot be written must not be changed.
-        if (begins_one || decided.iter().any(|decided| decided.change != Change::Keep))
+        if (needs_disk || decided.iter().any(|decided| decided.change != Change::Keep))
             && let Some(fault) = health.fault()
         {
             return Err(fault);

@@ -1,0 +1,227 @@
+//! Reservations: what is remembered of each, and what a bucket and the record of a reservation come to together.
+//!
+//! A reservation sets credits aside until it ends. It ends by its time or with its bucket's window, or because it is
+//! released or committed. A commit counts what was used, whatever was reserved, and is remembered for a while, so that a
+//! client that got no answer may ask again. Where the records are kept is the store's business, and so are their names.
+
+use super::ask::{Ask, Outcome};
+use super::{Limit, State, reserving};
+use crate::clock::{NANOS_PER_SECOND, Timestamp};
+
+/// A commit is remembered for so long at least.
+pub const REMEMBERED_NS: u64 = 60 * NANOS_PER_SECOND;
+
+/// What is asked about a reservation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReservationAsk {
+    /// Set `credits`, at least one, aside for so many seconds: all or none. Asked again, it is the same reservation.
+    Reserve { credits: u64, ttl_seconds: u32 },
+    /// Count `cost` credits that were used, and free what is reserved. Without a reservation `charges` has them counted all
+    /// the same.
+    Commit { cost: u64, charges: bool },
+    /// Free what is reserved.
+    Release,
+    /// Keep what is reserved for so many seconds from now on; never for less than it is.
+    Renew { ttl_seconds: u32 },
+}
+
+/// What an ask about a reservation came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Fate {
+    /// As asked.
+    #[default]
+    Done,
+    /// A commit's reservation had ended: what was used is counted now.
+    Late,
+    /// It was asked before: the answer is the first one, and nothing has changed.
+    Repeated,
+    /// There is no such reservation, or it has ended: nothing has changed.
+    Gone,
+    /// A reservation of that name exists with other credits, or for another time: nothing has changed.
+    Different,
+}
+
+/// What is remembered of a reservation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reservation {
+    /// What was asked for.
+    pub credits: u64,
+    pub ttl_seconds: u32,
+    pub stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Its credits are set aside until `ends`, unless the bucket of this generation was forgotten.
+    Open { ends: Timestamp, generation: u64 },
+    /// It was committed, and answered like this; remembered until `until`.
+    Committed { until: Timestamp, left: u64, owed: u64, reset_ns: u64 },
+}
+
+/// What bucket and record come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decided {
+    /// `session` is when the reservation ends, where it goes on.
+    pub outcome: Outcome,
+    /// The bucket's new state; `None`: it has not changed.
+    pub bucket: Option<State>,
+    pub record: RecordChange,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordChange {
+    Keep,
+    Set(Reservation),
+    Clear,
+}
+
+impl Reservation {
+    /// When it may be forgotten.
+    pub fn expires(&self) -> Timestamp {
+        match self.stage {
+            Stage::Open { ends, .. } => ends,
+            Stage::Committed { until, .. } => until,
+        }
+    }
+
+    /// Whether its credits are set aside at `at` in a bucket in this state.
+    fn is_open(&self, bucket: Option<&State>, at: Timestamp) -> bool {
+        match (self.stage, bucket) {
+            (Stage::Open { ends, generation }, Some(State::Reserving(held))) => {
+                at < ends && generation == held.reserved.generation
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Limit {
+    /// Decides `ask` about a reservation at time `at`, given what its bucket remembers, and what of the reservation is
+    /// remembered. `generation` is a number that no other bucket of its key had lately.
+    pub fn decide_reservation(
+        &self,
+        bucket: Option<&State>,
+        record: Option<&Reservation>,
+        ask: ReservationAsk,
+        generation: u64,
+        at: Timestamp,
+    ) -> Decided {
+        let case = Case { limit: self, bucket, record: record.filter(|record| at < record.expires()), at };
+        match ask {
+            ReservationAsk::Reserve { credits, ttl_seconds } => case.reserve(credits, ttl_seconds, generation),
+            ReservationAsk::Commit { cost, charges } => case.commit(cost, charges),
+            ReservationAsk::Release => case.release(),
+            ReservationAsk::Renew { ttl_seconds } => case.renew(ttl_seconds),
+        }
+    }
+}
+
+/// What an ask finds.
+struct Case<'a> {
+    limit: &'a Limit,
+    bucket: Option<&'a State>,
+    record: Option<&'a Reservation>,
+    at: Timestamp,
+}
+
+impl Case<'_> {
+    fn reserve(&self, credits: u64, ttl_seconds: u32, generation: u64) -> Decided {
+        if let Some(known) = self.known() {
+            return self.reserved_before(known, credits, ttl_seconds);
+        }
+        let wanted = (credits, ttl_seconds, generation);
+        let changed = with_algorithm!(self.limit, limit => reserving::reserve(limit, self.bucket, wanted, self.at));
+        let Some(bucket) = changed.state else { return unchanged(changed.outcome) };
+        let generation = if let State::Reserving(held) = &bucket { held.reserved.generation } else { generation };
+        let stage = Stage::Open { ends: changed.ends, generation };
+        Decided {
+            outcome: Outcome { session: changed.ends, ..changed.outcome },
+            bucket: Some(bucket),
+            record: RecordChange::Set(Reservation { credits, ttl_seconds, stage }),
+        }
+    }
+
+    /// The same reservation once more, or another one of its name.
+    fn reserved_before(&self, known: &Reservation, credits: u64, ttl_seconds: u32) -> Decided {
+        let is_unknown = known.credits == 0;
+        let is_same = is_unknown || (known.credits, known.ttl_seconds) == (credits, ttl_seconds);
+        let fate = if is_same { Fate::Repeated } else { Fate::Different };
+        let session = if let Stage::Open { ends, .. } = known.stage { ends } else { Timestamp::EPOCH };
+        unchanged(Outcome { allowed: is_same, fate, session, ..self.look() })
+    }
+
+    fn commit(&self, cost: u64, charges: bool) -> Decided {
+        if let Some(Reservation { stage: Stage::Committed { left, owed, reset_ns, .. }, .. }) = self.record {
+            let (left, owed, reset_ns) = (*left, *owed, *reset_ns);
+            let first = Outcome { allowed: true, before: left, left, owed, reset_ns, ..Outcome::default() };
+            return unchanged(Outcome { fate: Fate::Repeated, ..first });
+        }
+        let open = self.open();
+        if open.is_none() && !charges {
+            return self.gone();
+        }
+        let (freed, ends) = open.unwrap_or((0, self.at));
+        let changed = self.settle(freed, ends, cost);
+        let fate = if open.is_some() { Fate::Done } else { Fate::Late };
+        let outcome = Outcome { fate, ..changed.outcome };
+        let Outcome { left, owed, reset_ns, .. } = outcome;
+        let stage = Stage::Committed { until: ends.max(self.at.plus(REMEMBERED_NS)), left, owed, reset_ns };
+        let (credits, ttl_seconds) = self.record.map_or((0, 0), |record| (record.credits, record.ttl_seconds));
+        Decided {
+            outcome,
+            bucket: changed.state,
+            record: RecordChange::Set(Reservation { credits, ttl_seconds, stage }),
+        }
+    }
+
+    fn release(&self) -> Decided {
+        let Some((freed, ends)) = self.open() else { return self.gone() };
+        let changed = self.settle(freed, ends, 0);
+        Decided { outcome: changed.outcome, bucket: changed.state, record: RecordChange::Clear }
+    }
+
+    fn renew(&self, ttl_seconds: u32) -> Decided {
+        let Some(Reservation { credits, stage: Stage::Open { ends, generation }, .. }) = self.record else {
+            return self.gone();
+        };
+        let Some(record) = self.record.filter(|_| self.open().is_some()) else { return self.gone() };
+        let longer = (*credits, *ends, ttl_seconds);
+        let changed = with_algorithm!(self.limit, limit => reserving::renew(limit, self.bucket, longer, self.at));
+        let stage = Stage::Open { ends: changed.ends, generation: *generation };
+        Decided {
+            outcome: Outcome { session: changed.ends, ..changed.outcome },
+            bucket: changed.state,
+            record: RecordChange::Set(Reservation { stage, ..*record }),
+        }
+    }
+
+    /// Frees `credits` that are set aside until `ends`, and counts `cost`.
+    fn settle(&self, credits: u64, ends: Timestamp, cost: u64) -> reserving::Changed {
+        let used = (credits, ends, cost);
+        with_algorithm!(self.limit, limit => reserving::settle(limit, self.bucket, used, self.at))
+    }
+
+    /// What there is of a reservation: its credits and when it ends, if they are set aside.
+    fn open(&self) -> Option<(u64, Timestamp)> {
+        let record = self.record.filter(|record| record.is_open(self.bucket, self.at))?;
+        Some((record.credits, record.expires()))
+    }
+
+    /// The reservation, if it is not over, or was committed lately.
+    fn known(&self) -> Option<&Reservation> {
+        let is_open = self.open().is_some();
+        self.record.filter(|record| is_open || matches!(record.stage, Stage::Committed { .. }))
+    }
+
+    fn gone(&self) -> Decided {
+        unchanged(Outcome { allowed: false, fate: Fate::Gone, ..self.look() })
+    }
+
+    fn look(&self) -> Outcome {
+        self.limit.decide(self.bucket, Ask::Look { cost: 0 }, self.at).outcome
+    }
+}
+
+fn unchanged(outcome: Outcome) -> Decided {
+    Decided { outcome, bucket: None, record: RecordChange::Keep }
+}

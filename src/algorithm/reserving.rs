@@ -1,0 +1,200 @@
+//! An algorithm with credits set aside beside it: what is reserved is not there for others, whatever the algorithm is.
+//!
+//! The algorithm's state is as it would be without reservations, and goes on as it would. What is left is what it leaves,
+//! less what is set aside.
+
+use super::ask::{Ask, Outcome};
+use super::decide::{self, Algorithm, Present};
+use super::reserved::{self, Reserved};
+use super::{Decision, Kept, State};
+use crate::clock::Timestamp;
+
+/// What a bucket remembers while anything of it is reserved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reserving {
+    /// The algorithm's own state.
+    pub base: State,
+    pub reserved: Reserved,
+}
+
+/// Wants nothing, and is always allowed.
+const SETTLED: Ask = Ask::Refund { cost: 0 };
+
+/// `A`, with credits set aside.
+struct Beside<'a, A>(&'a A);
+
+impl<A: Algorithm> Algorithm for Beside<'_, A> {
+    type State = (A::State, Reserved);
+
+    fn capacity(&self) -> u64 {
+        self.0.capacity()
+    }
+
+    fn fresh(&self, at: Timestamp) -> Self::State {
+        (self.0.fresh(at), Reserved::new(0))
+    }
+
+    fn time(&self, (base, _): &Self::State) -> Timestamp {
+        self.0.time(base)
+    }
+
+    fn advanced(&self, (base, reserved): &Self::State, at: Timestamp) -> Self::State {
+        let mut reserved = reserved.clone();
+        reserved.advance(at);
+        (self.0.advanced(base, at), reserved)
+    }
+
+    fn pulled_back(&self, (base, reserved): &Self::State, at: Timestamp) -> Self::State {
+        let mut reserved = reserved.clone();
+        reserved.pull_back(self.0.time(base).since(at));
+        (self.0.pulled_back(base, at), reserved)
+    }
+
+    fn used(&self, (base, reserved): &Self::State, at: Timestamp) -> u64 {
+        self.0.used(base, at).saturating_add(reserved.credits())
+    }
+
+    fn take(&self, (base, _): &mut Self::State, credits: u64, at: Timestamp) {
+        self.0.take(base, credits, at);
+    }
+
+    fn give_back(&self, (base, _): &mut Self::State, credits: u64) {
+        self.0.give_back(base, credits);
+    }
+
+    /// From one group's end to the next as much is set aside: the first of these times in which the algorithm itself leaves
+    /// enough besides is the one.
+    fn wait_ns(&self, (base, reserved): &Self::State, credits: u64, at: Timestamp) -> u64 {
+        let mut aside = reserved.credits();
+        let mut starts = at;
+        for group in reserved.groups() {
+            if let Some(wait) = self.wait_beside(base, credits, aside, at)
+                && at.plus(wait) < group.ends
+            {
+                return wait.max(starts.since(at));
+            }
+            aside = aside.saturating_sub(group.credits);
+            starts = group.ends;
+        }
+        self.0.wait_ns(base, credits, at).max(starts.since(at))
+    }
+
+    fn credits_at_reset(&self, left: u64) -> u64 {
+        self.0.credits_at_reset(left)
+    }
+
+    fn window_end(&self, (base, _): &Self::State) -> Option<Timestamp> {
+        self.0.window_end(base)
+    }
+
+    fn session(&self, (base, _): &Self::State) -> Timestamp {
+        self.0.session(base)
+    }
+}
+
+impl<A: Algorithm> Beside<'_, A> {
+    /// Until so many credits are left besides those set aside; `None` when there never are as many.
+    fn wait_beside(&self, base: &A::State, credits: u64, aside: u64, at: Timestamp) -> Option<u64> {
+        let wanted = credits.checked_add(aside).filter(|wanted| *wanted <= self.0.capacity())?;
+        Some(self.0.wait_ns(base, wanted, at))
+    }
+}
+
+/// As [`decide::decide`], of a bucket of which something is reserved.
+pub(super) fn decide<A: Algorithm<State: Kept>>(limit: &A, held: &Reserving, ask: Ask, at: Timestamp) -> Decision {
+    let (outcome, state) = decide::decide(&Beside(limit), taken_apart(held).as_ref(), ask, at);
+    Decision { outcome, state: state.map(put_together) }
+}
+
+/// What a change of reservations comes to.
+pub(super) struct Changed {
+    pub outcome: Outcome,
+    pub state: Option<State>,
+    /// When the credits that were set aside are free again.
+    pub ends: Timestamp,
+}
+
+/// Sets `credits` aside for so many seconds, all or none. The bucket is of this `generation` if it has no reservation yet.
+pub(super) fn reserve<A: Algorithm<State: Kept>>(
+    limit: &A,
+    stored: Option<&State>,
+    (credits, ttl_seconds, generation): (u64, u32, u64),
+    at: Timestamp,
+) -> Changed {
+    let limit = &Beside(limit);
+    let Present { mut state, at, .. } = present(limit, stored, at);
+    let before = limit.left(&state, at);
+    let is_allowed = credits <= before;
+    let ends = reserved::end(at, ttl_seconds);
+    let ends = limit.window_end(&state).map_or(ends, |window| ends.min(reserved::not_after(window)));
+    if is_allowed {
+        if state.1.is_empty() {
+            state.1.generation = generation;
+        }
+        state.1.add(credits, ends);
+    }
+    let outcome = decide::outcome(limit, &state, Ask::Take { cost: credits }, before, at);
+    Changed { outcome, state: is_allowed.then(|| put_together(state)), ends }
+}
+
+/// Frees `credits` that were set aside until `ends`, and counts `cost` that was used.
+pub(super) fn settle<A: Algorithm<State: Kept>>(
+    limit: &A,
+    stored: Option<&State>,
+    (credits, ends, cost): (u64, Timestamp, u64),
+    at: Timestamp,
+) -> Changed {
+    let limit = &Beside(limit);
+    let Present { mut state, at, pulled_back } = present(limit, stored, at);
+    let before = limit.left(&state, at);
+    let freed = state.1.remove(credits, ends);
+    if cost > 0 {
+        limit.take(&mut state, cost, at);
+    }
+    let outcome = decide::outcome(limit, &state, SETTLED, before, at);
+    let is_changed = freed || cost > 0 || pulled_back;
+    Changed { outcome, state: is_changed.then(|| put_together(state)), ends: at }
+}
+
+/// Has `credits` that are set aside until `ends` be so for so many seconds from now on, and never for less than they are.
+pub(super) fn renew<A: Algorithm<State: Kept>>(
+    limit: &A,
+    stored: Option<&State>,
+    (credits, ends, ttl_seconds): (u64, Timestamp, u32),
+    at: Timestamp,
+) -> Changed {
+    let limit = &Beside(limit);
+    let Present { mut state, at, .. } = present(limit, stored, at);
+    let before = limit.left(&state, at);
+    let later = reserved::end(at, ttl_seconds).max(ends);
+    let later = limit.window_end(&state).map_or(later, |window| later.min(reserved::not_after(window)));
+    if state.1.remove(credits, ends) {
+        state.1.add(credits, later);
+    }
+    let outcome = decide::outcome(limit, &state, SETTLED, before, at);
+    Changed { outcome, state: Some(put_together(state)), ends: later }
+}
+
+/// The bucket's state as an ask at `at` finds it, also if nothing is reserved.
+fn present<A: Algorithm<State: Kept>>(
+    limit: &Beside<'_, A>,
+    stored: Option<&State>,
+    at: Timestamp,
+) -> Present<(A::State, Reserved)> {
+    let stored = stored.and_then(|state| match state {
+        State::Reserving(held) => taken_apart(held),
+        base => Some((A::State::of(base)?.clone(), Reserved::new(0))),
+    });
+    decide::present(limit, stored.as_ref(), at)
+}
+
+/// `None` for the state of another algorithm, which counts as fresh.
+fn taken_apart<S: Kept>(held: &Reserving) -> Option<(S, Reserved)> {
+    Some((S::of(&held.base)?.clone(), held.reserved.clone()))
+}
+
+/// A bucket of which nothing is reserved is as any other.
+fn put_together<S: Kept>((base, reserved): (S, Reserved)) -> State {
+    let base = base.into_state();
+    if reserved.is_empty() { base } else { State::Reserving(Box::new(Reserving { base, reserved })) }
+}

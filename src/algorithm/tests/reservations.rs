@@ -1,0 +1,342 @@
+//! Reservations: against a model that knows each of them, and what many of them come to in few groups.
+
+use super::*;
+use crate::algorithm::reservation::{Decided, Fate, REMEMBERED_NS, RecordChange, Stage};
+use crate::algorithm::reserved::{MAX_GROUPS, Reserved, end};
+use crate::clock::{NANOS_PER_MILLI, NANOS_PER_SECOND};
+
+const NAMES: usize = 6;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Ask(Ask),
+    Reserve { name: usize, credits: u64, ttl_seconds: u32 },
+    Commit { name: usize, cost: u64 },
+    Release(usize),
+    Renew { name: usize, ttl_seconds: u32 },
+    Forget,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let name = 0..NAMES;
+    prop_oneof![
+        3 => (0..6u64).prop_map(|cost| Step::Ask(Ask::Take { cost })),
+        1 => (1..15u64).prop_map(|cost| Step::Ask(Ask::Overdraw { cost })),
+        1 => (0..15u64).prop_map(|cost| Step::Ask(Ask::Charge { cost })),
+        1 => (0..15u64).prop_map(|cost| Step::Ask(Ask::Refund { cost })),
+        1 => (0..15u64).prop_map(|cost| Step::Ask(Ask::Look { cost })),
+        6 => (name.clone(), 1..8u64, 1..40u32)
+            .prop_map(|(name, credits, ttl_seconds)| Step::Reserve { name, credits, ttl_seconds }),
+        4 => (name.clone(), 0..12u64).prop_map(|(name, cost)| Step::Commit { name, cost }),
+        2 => name.clone().prop_map(Step::Release),
+        2 => (name, 1..40u32).prop_map(|(name, ttl_seconds)| Step::Renew { name, ttl_seconds }),
+        1 => Just(Step::Forget),
+    ]
+}
+
+/// A limit that can have reservations, with times that meet theirs.
+fn limit() -> impl Strategy<Value = Limit> {
+    let seconds = || (1..=30u64).prop_map(|seconds| seconds * NANOS_PER_SECOND / 2);
+    limit_of(|| 1..=20u64, seconds).prop_filter("a log has none", |limit| limit.kind() != Kind::SlidingLog)
+}
+
+/// What is known of a reservation by its name.
+#[derive(Debug, Clone, Copy)]
+enum Known {
+    Open { credits: u64, ttl_seconds: u32, ends: u64, is_held: bool },
+    Committed { until: u64, args: Option<(u64, u32)>, answer: (u64, u64, u64) },
+}
+
+/// The bucket with its reservations, the records, and a model of both: a bucket of which nothing is ever reserved, and each
+/// reservation by itself.
+struct Both {
+    bucket: Bucket,
+    records: [Option<Reservation>; NAMES],
+    base: Bucket,
+    known: [Option<Known>; NAMES],
+    at: u64,
+}
+
+impl Both {
+    fn new(limit: Limit) -> Self {
+        Self {
+            bucket: Bucket::new(limit),
+            records: [None; NAMES],
+            base: Bucket::new(limit),
+            known: [None; NAMES],
+            at: START,
+        }
+    }
+
+    fn aside(&self) -> u64 {
+        let aside = |known: &Option<Known>| match known {
+            Some(Known::Open { credits, ends, is_held: true, .. }) if self.at < *ends => *credits,
+            _ => 0,
+        };
+        self.known.iter().map(aside).sum()
+    }
+
+    fn left(&mut self) -> (u64, u64) {
+        let look = self.base.look(0, self.at);
+        let used = self.bucket.limit.capacity() + look.owed - look.left + self.aside();
+        (self.bucket.limit.capacity().saturating_sub(used), used.saturating_sub(self.bucket.limit.capacity()))
+    }
+
+    fn decide(&mut self, name: usize, ask: ReservationAsk) -> Outcome {
+        let at = Timestamp::from_nanos(self.at);
+        let (bucket, record) = (self.bucket.state.as_ref(), self.records[name].as_ref());
+        let Decided { outcome, bucket, record } =
+            self.bucket.limit.decide_reservation(bucket, record, ask, self.at + name as u64, at);
+        self.bucket.state = bucket.or(self.bucket.state.take());
+        match record {
+            RecordChange::Keep => {}
+            RecordChange::Set(record) => self.records[name] = Some(record),
+            RecordChange::Clear => self.records[name] = None,
+        }
+        outcome
+    }
+
+    /// When the window ends that is open now.
+    fn window_end(&mut self) -> u64 {
+        let window_ns = match self.bucket.limit {
+            Limit::FixedWindow(limit) => limit.window_ns.get(),
+            _ => return u64::MAX,
+        };
+        match &self.base.state {
+            Some(State::FixedWindow(state)) if state.ends.as_nanos() > self.at => state.ends.as_nanos(),
+            _ => self.at + window_ns,
+        }
+    }
+
+    /// A window begins with the first reservation, too.
+    fn begin_window(&mut self) {
+        let ends = self.window_end();
+        if let Limit::FixedWindow(limit) = self.bucket.limit {
+            let is_open =
+                matches!(&self.base.state, Some(State::FixedWindow(state)) if state.ends.as_nanos() > self.at);
+            if !is_open {
+                let count = limit.credits.get();
+                self.base.state = Some(State::FixedWindow(crate::algorithm::fixed_window::State {
+                    ends: Timestamp::from_nanos(ends),
+                    count,
+                }));
+            }
+        }
+    }
+
+    /// The reservation, if it is open.
+    fn open(&self, name: usize) -> Option<(u64, u64)> {
+        match self.known[name] {
+            Some(Known::Open { credits, ends, is_held: true, .. }) if self.at < ends => Some((credits, ends)),
+            _ => None,
+        }
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), TestCaseError> {
+        let (left, _) = self.left();
+        match *step {
+            Step::Ask(ask) => {
+                let outcome = self.bucket.ask(ask, self.at);
+                let takes = match ask {
+                    Ask::Take { .. } | Ask::Overdraw { .. } => ask.wanted() <= left,
+                    Ask::Look { .. } => false,
+                    _ => true,
+                };
+                prop_assert_eq!((outcome.before, outcome.allowed), (left, ask.wanted() <= left), "{:?}", ask);
+                if takes {
+                    let ask =
+                        if let Ask::Take { cost } | Ask::Overdraw { cost } = ask { Ask::Charge { cost } } else { ask };
+                    self.base.ask(ask, self.at);
+                }
+            }
+            Step::Reserve { name, credits, ttl_seconds } => self.reserve(name, credits, ttl_seconds)?,
+            Step::Commit { name, cost } => self.commit(name, cost)?,
+            Step::Release(name) => {
+                let outcome = self.decide(name, ReservationAsk::Release);
+                let open = self.open(name);
+                prop_assert_eq!(outcome.fate, if open.is_some() { Fate::Done } else { Fate::Gone });
+                if open.is_some() {
+                    self.known[name] = None;
+                }
+            }
+            Step::Renew { name, ttl_seconds } => {
+                let window = self.window_end() / NANOS_PER_MILLI * NANOS_PER_MILLI;
+                let outcome = self.decide(name, ReservationAsk::Renew { ttl_seconds });
+                match (self.open(name), &mut self.known[name]) {
+                    (Some((_, before)), Some(Known::Open { ends, .. })) => {
+                        let wanted = end(Timestamp::from_nanos(self.at), ttl_seconds).as_nanos();
+                        *ends = wanted.max(before).min(window);
+                        prop_assert_eq!((outcome.fate, outcome.session.as_nanos()), (Fate::Done, *ends));
+                    }
+                    _ => prop_assert_eq!((outcome.fate, outcome.allowed), (Fate::Gone, false)),
+                }
+            }
+            Step::Forget => {
+                (self.bucket.state, self.base.state) = (None, None);
+                for known in self.known.iter_mut().flatten() {
+                    if let Known::Open { is_held, .. } = known {
+                        *is_held = false;
+                    }
+                }
+            }
+        }
+        let (left, owed) = self.left();
+        let look = self.bucket.look(1, self.at);
+        prop_assert_eq!((look.left, look.owed), (left, owed), "{:?}", step);
+        Ok(())
+    }
+
+    fn reserve(&mut self, name: usize, credits: u64, ttl_seconds: u32) -> Result<(), TestCaseError> {
+        let (left, _) = self.left();
+        let outcome = self.decide(name, ReservationAsk::Reserve { credits, ttl_seconds });
+        let args = match self.known[name] {
+            Some(Known::Open { credits, ttl_seconds, .. }) if self.open(name).is_some() => {
+                Some(Some((credits, ttl_seconds)))
+            }
+            Some(Known::Committed { until, args, .. }) if self.at < until => Some(args),
+            _ => None,
+        };
+        if let Some(args) = args {
+            let is_same = args.is_none_or(|args| args == (credits, ttl_seconds));
+            let fate = if is_same { Fate::Repeated } else { Fate::Different };
+            prop_assert_eq!((outcome.fate, outcome.allowed), (fate, is_same));
+            return Ok(());
+        }
+        prop_assert_eq!((outcome.fate, outcome.allowed, outcome.before), (Fate::Done, credits <= left, left));
+        if outcome.allowed {
+            let window = self.window_end() / NANOS_PER_MILLI * NANOS_PER_MILLI;
+            self.begin_window();
+            let ends = end(Timestamp::from_nanos(self.at), ttl_seconds).as_nanos().min(window);
+            prop_assert_eq!(outcome.session.as_nanos(), ends);
+            self.known[name] = Some(Known::Open { credits, ttl_seconds, ends, is_held: true });
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, name: usize, cost: u64) -> Result<(), TestCaseError> {
+        let outcome = self.decide(name, ReservationAsk::Commit { cost, charges: true });
+        let told = (outcome.left, outcome.owed, outcome.reset_ns);
+        let (args, ends) = match self.known[name] {
+            Some(Known::Committed { until, answer, .. }) if self.at < until => {
+                prop_assert_eq!((outcome.fate, told), (Fate::Repeated, answer));
+                return Ok(());
+            }
+            Some(Known::Open { credits, ttl_seconds, ends, .. }) if self.at < ends => {
+                (Some((credits, ttl_seconds)), ends)
+            }
+            _ => (None, 0),
+        };
+        let is_open = self.open(name).is_some();
+        prop_assert_eq!(outcome.fate, if is_open { Fate::Done } else { Fate::Late });
+        if cost > 0 {
+            self.base.ask(Ask::Charge { cost }, self.at);
+        }
+        let until = (self.at + REMEMBERED_NS).max(if is_open { ends } else { 0 });
+        self.known[name] = Some(Known::Committed { until, args, answer: told });
+        prop_assert_eq!((told.0, told.1), self.left());
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn a_bucket_with_reservations_is_one_without_and_each_of_them_besides(
+        limit in limit(), steps in prop::collection::vec((0..4_000u64, step()), 1..60),
+    ) {
+        let mut both = Both::new(limit);
+        for (gap_ms, step) in steps {
+            both.at += gap_ms * NANOS_PER_MILLI;
+            both.step(&step)?;
+        }
+    }
+
+    #[test]
+    fn a_denied_ask_is_granted_after_its_retry_time_and_not_before(
+        limit in limit(), steps in prop::collection::vec((0..2_000u64, step()), 1..40), cost in 1..15u64,
+    ) {
+        let mut both = Both::new(limit);
+        for (gap_ms, step) in steps {
+            both.at += gap_ms * NANOS_PER_MILLI;
+            both.step(&step)?;
+        }
+        let outcome = both.bucket.look(cost, both.at);
+        prop_assert_eq!(outcome.retry_ns.is_some(), !outcome.allowed && cost <= limit.capacity());
+        if let Some(retry_ns) = outcome.retry_ns {
+            prop_assert!(!both.bucket.look(cost, both.at + retry_ns - 1).allowed);
+            prop_assert!(both.bucket.look(cost, both.at + retry_ns).allowed);
+        }
+    }
+
+    /// However many there are and whatever their ends: until any time at least as much is set aside as is reserved, exactly as
+    /// much in all, and all of it is free when the last has ended.
+    #[test]
+    fn few_groups_hold_any_number_of_reservations(
+        steps in prop::collection::vec((0..500u64, 1..9u64, 1..2_000u64, any::<prop::sample::Index>(), 0..4u8), 1..400),
+    ) {
+        let (mut reserved, mut live) = (Reserved::new(0), Vec::<(u64, u64)>::new());
+        let mut at = START;
+        let time = Timestamp::from_nanos;
+        for (gap, credits, ttl, which, kind) in steps {
+            at += gap;
+            reserved.advance(time(at));
+            live.retain(|(ends, _)| *ends > at);
+            if kind == 0 && !live.is_empty() {
+                let (ends, credits) = live.swap_remove(which.index(live.len()));
+                prop_assert!(reserved.remove(credits, time(ends)));
+            } else {
+                reserved.add(credits, time(at + ttl));
+                live.push((at + ttl, credits));
+            }
+            prop_assert!(reserved.groups().len() <= MAX_GROUPS);
+            prop_assert!(reserved.groups().is_sorted_by(|one, next| one.ends < next.ends && one.credits > 0));
+            for (ends, _) in &live {
+                let set_aside: u64 = reserved.groups().iter().filter(|group| group.ends >= time(*ends)).map(|group| group.credits).sum();
+                let wanted: u64 = live.iter().filter(|(other, _)| other >= ends).map(|(_, credits)| credits).sum();
+                prop_assert!(set_aside >= wanted);
+            }
+        }
+        let last = live.iter().map(|(ends, _)| *ends).max().unwrap_or(at);
+        prop_assert!(reserved.last_end() <= time(last.max(at + 2_000)));
+    }
+}
+
+#[test]
+fn ends_are_rounded_up_to_a_part_of_the_time_and_a_second_at_least() {
+    let seconds = |seconds: u64| Timestamp::from_nanos(seconds * NANOS_PER_SECOND);
+    assert_eq!(end(seconds(1_000), 60), Timestamp::from_millis(1_060_000_u64.next_multiple_of(1_875)).unwrap());
+    assert_eq!(end(seconds(1_000), 5), seconds(1_005));
+    assert_eq!(end(seconds(1_000).plus(1), 5), seconds(1_006));
+    assert_eq!(end(Timestamp::MAX, 60), Timestamp::MAX);
+}
+
+/// After RESET, a reservation from before must not free what others have reserved since.
+#[test]
+fn what_was_reserved_before_a_reset_is_gone_also_when_others_reserve_again() {
+    let mut both = Both::new(Limit::TokenBucket(TokenBucket::new(10, 1, 1_000 * NANOS_PER_SECOND).unwrap()));
+    for step in [
+        Step::Reserve { name: 0, credits: 4, ttl_seconds: 30 },
+        Step::Forget,
+        Step::Reserve { name: 1, credits: 7, ttl_seconds: 30 },
+        Step::Renew { name: 0, ttl_seconds: 30 },
+        Step::Release(0),
+        Step::Commit { name: 0, cost: 2 },
+    ] {
+        both.step(&step).unwrap();
+    }
+    assert_eq!(both.bucket.look(0, both.at).left, 1);
+    assert!(matches!(both.records[0].unwrap().stage, Stage::Committed { .. }));
+}
+
+/// Nobody waits for the old clock's time to come again.
+#[test]
+fn reservations_end_in_time_after_the_clock_was_set_back() {
+    let limit = Limit::TokenBucket(TokenBucket::new(10, 1, NANOS_PER_SECOND).unwrap());
+    let mut both = Both::new(limit);
+    both.step(&Step::Reserve { name: 0, credits: 10, ttl_seconds: 30 }).unwrap();
+    both.at -= 3_600 * NANOS_PER_SECOND;
+    assert!(!both.bucket.take(1, both.at).allowed);
+    assert!(!both.bucket.take(1, both.at + 20 * NANOS_PER_SECOND).allowed);
+    assert!(both.bucket.take(1, both.at + 32 * NANOS_PER_SECOND).allowed);
+}

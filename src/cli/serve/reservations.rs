@@ -1,0 +1,26 @@
+//! Reservations: for how long credits may be set aside.
+
+use std::time::Duration;
+
+use crate::cli::units::{self, Time};
+use crate::limiter::DEFAULT_MAX_RESERVATION_TTL;
+
+/// Thirty days: what is set aside for longer is a quota of its own.
+const LONGEST_SECONDS: u64 = 30 * 24 * 60 * 60;
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Rules")]
+pub struct ReservationArgs {
+    /// Longest time for which a client may reserve credits, in whole seconds
+    #[arg(long, env = "DIVVY_MAX_RESERVATION_TTL", value_name = "SECONDS",
+          default_value_t = Time(Duration::from_secs(DEFAULT_MAX_RESERVATION_TTL.into())),
+          value_parser = units::seconds(1..=LONGEST_SECONDS))]
+    max_reservation_ttl: Time,
+}
+
+impl ReservationArgs {
+    /// In seconds.
+    pub fn max_ttl(&self) -> u32 {
+        u32::try_from(self.max_reservation_ttl.0.as_secs()).unwrap_or(u32::MAX)
+    }
+}

@@ -1,0 +1,442 @@
+//! Reservations, from the rules that a request matches to what becomes of their buckets.
+
+use super::*;
+use crate::algorithm::reservation::REMEMBERED_NS;
+
+/// A stack of requests, a tenant's and a key's credits, with canaries beside them; and rules that count nothing.
+const RULES: &str = "
+[key=*]
+creditLimit = 3
+resetSeconds = 3600
+actorField = key
+costField = none
+matchPolicy = and
+label = requests
+
+[key=*]
+creditLimit = 50
+resetSeconds = 3600
+algorithm = token-bucket
+actorField = key
+matchPolicy = canary
+label = trial
+
+[tenant=*]
+creditLimit = 60
+resetSeconds = 3600
+algorithm = sliding-window
+actorField = tenant
+matchPolicy = and
+label = tenant
+
+[key=*]
+creditLimit = 100
+resetSeconds = 3600
+actorField = key
+label = credits
+
+[user=*]
+creditLimit = 100
+resetSeconds = 600
+actorField = user
+label = user
+
+[debtor=*]
+creditLimit = 100
+resetSeconds = 3600
+algorithm = token-bucket
+actorField = debtor
+overrun = debt
+label = debt
+
+[log=*]
+creditLimit = 100
+resetSeconds = 3600
+algorithm = sliding-log
+actorField = log
+
+[free=yes]
+creditLimit = 7
+resetSeconds = 0
+
+[default]
+creditLimit = 0
+resetSeconds = 0
+";
+
+/// A limiter at times of the test's own.
+struct At {
+    limiter: Limiter,
+    started: Timestamp,
+    seconds: u64,
+}
+
+impl At {
+    fn new(rules: &str) -> Self {
+        let limiter = limiter_of(rules);
+        Self { started: limiter.now(), limiter, seconds: 0 }
+    }
+
+    fn replace_rules(&self, rules: &str) {
+        let rules = config::parse(rules, Format::Ini, "rules.ini").unwrap().rules;
+        self.limiter.replace_policy(Policy::new(rules, self.limiter.metrics(), CounterNames::Usual));
+    }
+
+    /// What `push` adds, applied as one batch.
+    fn ask(&self, push: impl FnOnce(&mut Requests)) -> Requests {
+        let mut requests = Requests::default();
+        self.limiter.begin(&mut requests);
+        requests.batch.begin(self.started.plus(self.seconds * NANOS_PER_SECOND));
+        push(&mut requests);
+        run(self.limiter.apply(&mut requests));
+        requests
+    }
+
+    fn try_reserve(&self, pairs: &str, credits: u64, ttl_seconds: u32, id: Option<&str>) -> Result<Reserved, String> {
+        let reserve = Reserve { credits, ttl_seconds, id: id.map(str::as_bytes) };
+        let requests = self.ask(|requests| requests.push_reserve(&operation(pairs), reserve));
+        requests.reserved(0).map_err(|refusal| refusal.to_string())
+    }
+
+    fn reserve(&self, pairs: &str, credits: u64) -> Reserved {
+        self.try_reserve(pairs, credits, 30, None).unwrap()
+    }
+
+    fn id(&self, pairs: &str, credits: u64) -> ReservationId {
+        self.reserve(pairs, credits).id.unwrap()
+    }
+
+    /// What it came to, and the balance.
+    fn commit(&self, id: &ReservationId, cost: u64) -> Result<(&'static str, i64), String> {
+        let committed = self.ask(|requests| requests.push_commit(id, cost)).committed(0);
+        committed.map(|done| (done.word(), done.verdict.balance())).map_err(|refusal| refusal.to_string())
+    }
+
+    fn release(&self, id: &ReservationId) -> bool {
+        self.ask(|requests| requests.push_release(id)).settled(0).unwrap().is_released()
+    }
+
+    fn renew(&self, id: &ReservationId, ttl_seconds: u32) -> Option<u64> {
+        self.ask(|requests| requests.push_renew(id, ttl_seconds)).settled(0).unwrap().lasts_seconds(ttl_seconds)
+    }
+
+    /// The balance of each rule that a hit asks, by label; of a canary it is not known.
+    fn left(&self, pairs: &str) -> Vec<(String, i64)> {
+        let requests = self.ask(|requests| requests.push(&operation(pairs), Intent::Peek));
+        let standings = requests.standings(0).unwrap();
+        standings
+            .map(|standing| (standing.rule.label.clone().unwrap_or_default(), standing.verdict.balance()))
+            .collect()
+    }
+
+    fn only_left(&self, pairs: &str) -> i64 {
+        self.left(pairs)[0].1
+    }
+
+    /// What the canary of a key leaves.
+    fn trial_left(&self, key: &str) -> u64 {
+        let pairs = format!("key={key}");
+        let requests = self.ask(|requests| requests.push_at_cost(&operation(&pairs), Intent::Hit, Some(0)));
+        let canary = requests.matched.iter().find(|matched| matched.is_canary).unwrap();
+        requests.answer_of(canary).credit
+    }
+}
+
+impl Requests {
+    fn answer_of(&self, matched: &Matched) -> Verdict {
+        match matched.answer {
+            Answer::Counted(entry) => self.batch.outcome(entry).unwrap().into(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn labelled(expected: &[(&str, i64)]) -> Vec<(String, i64)> {
+    expected.iter().map(|(label, left)| ((*label).to_owned(), *left)).collect()
+}
+
+fn count(limiter: &Limiter, name: &str, labels: &str) -> u64 {
+    let text = limiter.metrics().render(Vec::new()).unwrap();
+    let line = text.lines().find(|line| line.starts_with(&format!("{name}{{{labels}}} ")));
+    line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
+}
+
+#[test]
+fn what_is_reserved_is_not_there_for_others_until_it_is_settled() {
+    let at = At::new(RULES);
+    let reserved = at.reserve("user=a", 70);
+    assert_eq!((reserved.verdict.allowed, reserved.verdict.credit, reserved.is_repeated), (true, 30, false));
+    let ends = reserved.ends_ns.unwrap();
+    assert!((30 * NANOS_PER_SECOND..=31 * NANOS_PER_SECOND).contains(&ends), "{ends}: in whole steps of a second");
+    assert_eq!(at.only_left("user=a"), 30);
+    let denied = at.reserve("user=a", 31);
+    assert_eq!((denied.verdict.allowed, denied.id, denied.ends_ns), (false, None, None), "all or nothing");
+
+    let id = reserved.id.unwrap();
+    assert_eq!(at.commit(&id, 20), Ok(("settled", 80)));
+    assert_eq!(at.commit(&id, 20), Ok(("repeated", 80)));
+    assert_eq!(at.only_left("user=a"), 80);
+    assert_eq!(at.commit(&at.id("user=a", 10), 130), Ok(("settled", -50)), "whatever was reserved");
+    let hits = |status: &str| format!("rule_label=\"user\",status=\"{status}\"");
+    assert_eq!(count(&at.limiter, "divvy_hits_total", &hits("accepted")), 2);
+    assert_eq!(count(&at.limiter, "divvy_hits_total", &hits("rejected")), 1);
+    assert_eq!(count(&at.limiter, "divvy_commits_total", &hits("settled")), 2);
+    assert_eq!(count(&at.limiter, "divvy_commits_total", &hits("repeated")), 1);
+}
+
+#[test]
+fn a_release_frees_once_and_a_commit_after_it_is_late() {
+    let at = At::new(RULES);
+    let id = at.id("user=a", 70);
+    assert_eq!([at.release(&id), at.release(&id)], [true, false]);
+    assert_eq!(at.only_left("user=a"), 100);
+    assert_eq!(at.renew(&id, 5), None);
+    assert_eq!(at.commit(&id, 20), Ok(("late", 80)));
+    assert_eq!(at.commit(&id, 20), Ok(("repeated", 80)));
+    assert_eq!(count(&at.limiter, "divvy_releases_total", "rule_label=\"user\""), 1);
+}
+
+#[test]
+fn a_reservation_ends_by_its_time_with_its_window_or_later_when_it_is_renewed() {
+    let mut at = At::new(RULES);
+    let (brief, renewed) = (at.id("user=a", 10), at.id("user=a", 20));
+    at.seconds = 25;
+    assert!((30..=31).contains(&at.renew(&renewed, 30).unwrap()));
+    assert!((29..=31).contains(&at.renew(&renewed, 5).unwrap()), "never for less than it was");
+    at.seconds = 32;
+    assert_eq!(at.only_left("user=a"), 80);
+    assert_eq!(at.renew(&brief, 30), None);
+    at.seconds = 599;
+    let last = at.id("user=a", 5);
+    assert_eq!(at.renew(&last, 60), Some(1), "its window ends");
+    at.seconds = 600;
+    assert_eq!((at.only_left("user=a"), at.renew(&last, 60)), (100, None));
+    assert_eq!(at.commit(&last, 30), Ok(("late", 70)), "in the window of now");
+    assert_eq!(at.commit(&last, 30), Ok(("repeated", 70)));
+    at.seconds += 1 + REMEMBERED_NS / NANOS_PER_SECOND;
+    assert_eq!(at.commit(&last, 30), Ok(("late", 40)), "it is forgotten after a minute");
+}
+
+#[test]
+fn rules_of_a_stack_reserve_together_or_not_at_all() {
+    let at = At::new(RULES);
+    let pairs = "key=k tenant=t";
+    assert_eq!(at.left(pairs), labelled(&[("requests", 3), ("tenant", 60), ("credits", 100)]));
+    let reserved = at.reserve(pairs, 40);
+    assert_eq!((reserved.verdict.allowed, reserved.verdict.credit), (true, 20), "the tenant's are the scarcest");
+    assert_eq!(at.left(pairs), labelled(&[("requests", 2), ("tenant", 20), ("credits", 60)]));
+    let denied = at.reserve(pairs, 41);
+    assert_eq!((denied.verdict.allowed, denied.verdict.credit, denied.id), (false, 20, None));
+    assert_eq!(
+        at.left(pairs),
+        labelled(&[("requests", 2), ("tenant", 20), ("credits", 60)]),
+        "none has taken anything"
+    );
+
+    let id = reserved.id.unwrap();
+    assert_eq!(at.commit(&id, 50), Ok(("settled", 10)), "of the one with the least");
+    assert_eq!(at.left(pairs), labelled(&[("requests", 2), ("tenant", 10), ("credits", 50)]), "no request");
+    assert_eq!(at.commit(&id, 50), Ok(("repeated", 10)));
+    // A request is one, also if what it reserves is given back.
+    let id = at.id(pairs, 10);
+    assert!(at.release(&id));
+    assert_eq!(at.left(pairs), labelled(&[("requests", 1), ("tenant", 10), ("credits", 50)]));
+    assert!(at.reserve(pairs, 1).verdict.allowed);
+    assert!(!at.reserve(pairs, 1).verdict.allowed, "the requests are used up");
+    assert_eq!(at.left(pairs), labelled(&[("requests", 0), ("tenant", 9), ("credits", 49)]));
+}
+
+#[test]
+fn a_stack_of_which_one_bucket_was_forgotten_is_settled_where_it_is_known() {
+    let at = At::new(RULES);
+    let id = at.id("key=k tenant=t", 40);
+    at.ask(|requests| requests.push(&operation("tenant=t"), Intent::Forget));
+    assert!((30..=31).contains(&at.renew(&id, 30).unwrap()), "the other one's");
+    assert_eq!(at.commit(&id, 50), Ok(("late", 10)), "which says the most");
+    assert_eq!(at.left("key=k tenant=t"), labelled(&[("requests", 2), ("tenant", 10), ("credits", 50)]));
+}
+
+#[test]
+fn a_canary_counts_the_amount_and_no_commit() {
+    let at = At::new(RULES);
+    let id = at.id("key=k", 40);
+    assert_eq!(at.trial_left("k"), 10);
+    assert_eq!(at.commit(&id, 90), Ok(("settled", 10)));
+    assert_eq!(at.trial_left("k"), 10);
+    assert!(at.reserve("key=j", 60).verdict.allowed, "its denial denies nothing");
+}
+
+#[test]
+fn a_rule_with_debt_reserves_what_there_is_and_owes_what_is_committed() {
+    let at = At::new(RULES);
+    assert!(!at.reserve("debtor=a", 101).verdict.allowed, "all or nothing");
+    let id = at.id("debtor=a", 60);
+    assert!(
+        at.ask(|requests| requests.push_at_cost(&operation("debtor=a"), Intent::Hit, Some(70)))
+            .verdict(0)
+            .unwrap()
+            .allowed
+    );
+    assert_eq!(at.only_left("debtor=a"), -30);
+    assert!(!at.reserve("debtor=a", 1).verdict.allowed);
+    assert_eq!(at.commit(&id, 200), Ok(("settled", -170)));
+}
+
+#[test]
+fn an_actor_reserves_under_its_own_limit() {
+    let at = At::new(RULES);
+    let own = |credits| run_of(at.limiter.set_limit("user", "a", credits, None)).unwrap();
+    own(200);
+    let id = at.id("user=a", 150);
+    assert_eq!(at.only_left("user=a"), 50);
+    assert_eq!(at.commit(&id, 120), Ok(("settled", 80)));
+    own(0);
+    let denied = at.reserve("user=a", 1);
+    assert_eq!((denied.verdict.allowed, denied.id), (false, None));
+    // As a charge, a commit counts for an actor who may take nothing.
+    assert_eq!(at.commit(&id, 120), Ok(("repeated", 80)));
+    assert!(at.reserve("user=b", 100).verdict.allowed);
+}
+
+fn run_of<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+#[test]
+fn rules_that_count_nothing_reserve_nothing_and_answer_as_they_always_do() {
+    let at = At::new(RULES);
+    let free = at.reserve("free=yes", 1000);
+    assert_eq!((free.verdict.allowed, free.verdict.credit, free.ends_ns, free.is_repeated), (true, 7, None, false));
+    let id = free.id.unwrap();
+    assert_eq!(at.renew(&id, 9), Some(9));
+    assert_eq!(at.commit(&id, 5), Ok(("settled", 0)));
+    assert!(!at.release(&id), "nothing was set aside");
+    let never = at.reserve("nobody=x", 1);
+    assert_eq!((never.verdict.allowed, never.id, never.ends_ns), (false, None, None));
+}
+
+#[test]
+fn an_id_of_the_client_s_own_is_asked_for_again_or_for_something_else() {
+    let mut at = At::new(RULES);
+    let ask = |at: &At, credits, ttl, id| at.try_reserve("user=a", credits, ttl, Some(id));
+    let first = ask(&at, 40, 30, "one").unwrap();
+    let again = ask(&at, 40, 30, "one").unwrap();
+    assert_eq!((first.is_repeated, again.is_repeated), (false, true));
+    assert_eq!((&again.id, again.verdict.allowed, again.verdict.credit), (&first.id, true, 60));
+    assert_eq!(again.ends_ns, first.ends_ns, "at the same time");
+    for (credits, ttl) in [(41, 30), (40, 31)] {
+        assert!(ask(&at, credits, ttl, "one").unwrap_err().contains("choose another id"));
+    }
+    assert_ne!(ask(&at, 10, 30, "two").unwrap().id, first.id);
+    assert_eq!(at.only_left("user=a"), 50);
+    // Somebody else's is another one.
+    assert!(!at.try_reserve("user=b", 40, 30, Some("one")).unwrap().is_repeated);
+
+    let id = first.id.unwrap();
+    assert_eq!(at.commit(&id, 45), Ok(("settled", 45)));
+    let committed = ask(&at, 40, 30, "one").unwrap();
+    assert_eq!((committed.is_repeated, committed.ends_ns), (true, None), "it is committed already");
+    at.seconds = 100;
+    assert!(!ask(&at, 40, 30, "one").unwrap().is_repeated, "and free again once it is forgotten");
+}
+
+#[test]
+fn what_cannot_be_reserved_is_refused_and_takes_nothing() {
+    let at = At::new(RULES);
+    for (credits, ttl) in [(0, 30), (1, 0), (1, DEFAULT_MAX_RESERVATION_TTL + 1)] {
+        let error = at.try_reserve("user=a", credits, ttl, None).unwrap_err();
+        assert!(error.contains("for 1 to 60 seconds"), "{error}");
+    }
+    for id in [String::new(), "x".repeat(MAX_CLIENT_ID + 1)] {
+        assert!(at.try_reserve("user=a", 1, 1, Some(&id)).unwrap_err().contains("1 to 255 bytes"));
+    }
+    assert!(at.try_reserve("user=a", 1, 1, Some(&"x".repeat(MAX_CLIENT_ID))).unwrap().verdict.allowed);
+    let error = at.try_reserve("log=a", 1, 1, None).unwrap_err();
+    assert!(error.contains("sliding-log") && error.contains("sliding-window"), "{error}");
+    assert_eq!(at.only_left("log=a"), 100);
+    let long = format!("user={}", "x".repeat(MAX_ID_TEXT));
+    assert!(at.try_reserve(&long, 1, 1, None).unwrap_err().contains("8192 characters"));
+    assert_eq!(at.only_left(&long), 100);
+    let renewed = at.ask(|requests| requests.push_renew(&ReservationId::new([].into_iter()), 61)).settled(0);
+    assert!(renewed.unwrap_err().to_string().contains("1 to 60 seconds"));
+}
+
+#[test]
+fn requests_around_a_refused_reservation_are_answered() {
+    let at = At::new(RULES);
+    let long = format!("user={}", "x".repeat(MAX_ID_TEXT));
+    let reserve = Reserve { credits: 10, ttl_seconds: 5, id: None };
+    let requests = at.ask(|requests| {
+        requests.push_reserve(&operation("key=k tenant=t"), reserve);
+        requests.push_reserve(&operation(&long), reserve);
+        requests.push_refused(BadReservationId);
+        requests.push(&operation("key=k tenant=t"), Intent::Hit);
+    });
+    assert_eq!(requests.reserved(0).unwrap().verdict.credit, 2, "requests");
+    assert!(matches!(requests.reserved(1), Err(Refusal::LongReservation)));
+    assert!(matches!(requests.committed(2), Err(Refusal::BadReservationId(_))));
+    assert!(requests.verdict(3).unwrap().allowed);
+    assert_eq!(at.left("key=k tenant=t"), labelled(&[("requests", 1), ("tenant", 49), ("credits", 89)]));
+}
+
+#[test]
+fn a_reservation_is_settled_on_the_bucket_that_it_was_made_on() {
+    let mut at = At::new(RULES);
+    let (first, second, ended) = (at.id("user=a", 10), at.id("user=a", 20), at.id("user=a", 30));
+    let raised = RULES.replace("creditLimit = 100\nresetSeconds = 600", "creditLimit = 500\nresetSeconds = 600");
+    at.replace_rules(&raised);
+    assert_eq!(at.only_left("user=a"), 500, "another counter");
+    assert_eq!(at.commit(&first, 15), Ok(("settled", 35)), "100 less what is reserved");
+    assert!((30..=31).contains(&at.renew(&second, 30).unwrap()));
+    assert!(at.release(&second));
+    assert_eq!(at.only_left("user=a"), 500);
+    assert_eq!(count(&at.limiter, "divvy_commits_total", "rule_label=\"user\",status=\"settled\""), 0, "of no rule");
+    at.seconds = 40;
+    let error = at.commit(&ended, 15).unwrap_err();
+    assert!(error.contains("nothing was charged") && error.contains("has ended"), "{error}");
+    assert_eq!(at.only_left("user=a"), 500, "and nobody is charged");
+    at.replace_rules(RULES);
+    assert_eq!(at.commit(&ended, 15), Ok(("late", 70)), "the rule is back, and its counter");
+}
+
+#[test]
+fn without_rules_nothing_is_reserved_or_settled() {
+    let at = At::new(RULES);
+    let id = at.id("user=a", 10);
+    at.limiter.policy.store(None);
+    assert!(at.try_reserve("user=a", 10, 5, None).unwrap_err().contains("no rules"));
+    assert!(at.commit(&id, 10).unwrap_err().contains("no rules"));
+}
+
+/// Whoever makes ids up can do with them what a charge does, and no more.
+#[test]
+fn ids_that_were_made_up_settle_nothing_or_are_charges() {
+    let at = At::new(RULES);
+    at.id("user=a", 10);
+    let id_of = |bucket: &[u8], records: usize| {
+        let mut record = Vec::new();
+        crate::store::record_key::write(b"s", &mut record, |out| out.extend_from_slice(bucket));
+        let id = ReservationId::new(std::iter::repeat_n(&*record, records));
+        ReservationId::parse(id.to_string().as_bytes()).unwrap()
+    };
+    let mut log = Vec::new();
+    let policy = at.limiter.policy().unwrap();
+    policy.bucket(6).unwrap().write_key(&operation("log=a"), at.started, &mut log);
+    for foreign in
+        [ReservationId::new([&b"x"[..]].into_iter()), id_of(b"", 1), id_of(b"\x01\x01\x00\x05", 16), id_of(&log, 1)]
+    {
+        let error = at.commit(&foreign, 5).unwrap_err();
+        assert!(error.contains("no id of a reservation"), "{error}");
+    }
+    assert_eq!(at.only_left("log=a"), 100);
+    // A client's own bucket has no rule.
+    let limit = Limit::FixedWindow(FixedWindow::new(5, NANOS_PER_SECOND).unwrap());
+    let mut own = Vec::new();
+    key::write_client_key(Space::TokenBucket, &limit, b"k", &mut own);
+    let own = id_of(&own, 1);
+    assert!(at.commit(&own, 5).unwrap_err().contains("nothing was charged"));
+    assert_eq!((at.release(&own), at.renew(&own, 5)), (false, None));
+    let mut user = Vec::new();
+    policy.bucket(4).unwrap().write_key(&operation("user=a"), at.started, &mut user);
+    assert_eq!(at.commit(&id_of(&user, 16), 5), Ok(("late", 85)), "once, however often it is named");
+}

@@ -1,0 +1,186 @@
+//! `/v1/reservations`: credits that are set aside, and what becomes of them. They change counters as charges do, so they are
+//! behind the password even where hits are open.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Request, State};
+use axum::http::header::LOCATION;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::answer::Answer;
+use super::body;
+use super::json::Json;
+use super::operation::Pairs;
+use super::problem::Problem;
+use super::shared::Api;
+use super::whole::Whole;
+use crate::clock::ceil_seconds;
+use crate::limiter::{BadReservationId, Refusal, Requests, ReservationId, Reserve, lasting_seconds};
+use crate::rules::Operation;
+
+/// The id in a route's path.
+type Named = Result<Path<String>, PathRejection>;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AskedReservation<'a> {
+    #[serde(borrow)]
+    operation: Pairs<'a>,
+    amount: Whole,
+    /// Seconds.
+    ttl: Whole,
+    /// The client's own name of the reservation.
+    id: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Made<'a> {
+    #[serde(flatten)]
+    answer: Answer<'a>,
+    id: String,
+    /// Whole seconds until it ends; none when it is committed already.
+    expires_in: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Used {
+    cost: Whole,
+}
+
+#[derive(Debug, Serialize)]
+struct Committed {
+    remaining: u64,
+    /// The same, and below 0 where more was used than there is.
+    balance: i64,
+    /// Seconds, rounded up, until more credits.
+    reset: u64,
+    status: &'static str,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Longer {
+    /// Seconds.
+    ttl: Whole,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Renewed {
+    /// Whole seconds.
+    expires_in: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Released {
+    released: bool,
+}
+
+/// Sets credits aside: 201, 200 if they were under this id already, or 429.
+pub async fn reserve(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
+    let (head, body) = request.into_parts();
+    let body = body::read(&head.headers, body, api.limits.max_body).await?;
+    let AskedReservation { operation: pairs, amount: Whole(credits), ttl, id } = body::parse(&body)?;
+    let mut operation = Operation::new();
+    pairs.read(api.limits.max_pairs, "/operation", &mut operation)?;
+    let ttl_seconds = seconds(ttl);
+    let reserve = Reserve { credits, ttl_seconds, id: id.as_deref().map(str::as_bytes) };
+    let requests = api.apply(|requests| requests.push_reserve(&operation, reserve)).await;
+    let place = |refusal: Refusal| match refusal {
+        Refusal::BadReservation { .. } if credits == 0 => Problem::from(refusal).at("/amount"),
+        Refusal::BadReservation { .. } => Problem::from(refusal).at("/ttl"),
+        Refusal::BadClientId | Refusal::DifferentReservation => Problem::from(refusal).at("/id"),
+        refusal => refusal.into(),
+    };
+    let reserved = requests.reserved(0).map_err(place)?;
+    let answer = Answer::of(&requests, 0)?;
+    let (mut headers, mut text) = (HeaderMap::new(), Vec::new());
+    let Some(id) = reserved.id else {
+        let body = answer.write(api.settings.headers, &mut headers, &mut text);
+        return Ok((StatusCode::TOO_MANY_REQUESTS, headers, body).into_response());
+    };
+    answer.write_headers(api.settings.headers, &mut headers, &mut text);
+    let id = id.to_string();
+    let status = if reserved.is_repeated { StatusCode::OK } else { StatusCode::CREATED };
+    if let Ok(location) = HeaderValue::try_from(format!("/v1/reservations/{id}"))
+        && !reserved.is_repeated
+    {
+        headers.insert(LOCATION, location);
+    }
+    // One that nothing counts lasts as long as anyone wants.
+    let expires_in = match reserved.ends_ns {
+        None if !reserved.is_repeated => Some(ttl_seconds.into()),
+        ends => ends.map(lasting_seconds),
+    };
+    Ok((status, headers, Json(Made { answer, id, expires_in })).into_response())
+}
+
+/// Counts what was used, and frees the rest.
+pub async fn commit(State(api): State<Arc<Api>>, id: Named, request: Request) -> Result<Response, Problem> {
+    let id = named(id)?;
+    let Used { cost: Whole(cost) } = api.body(request).await?;
+    let settled = api.apply(|requests| requests.push_commit(&id, cost)).await.committed(0)?;
+    let verdict = settled.verdict;
+    Ok(Json(Committed {
+        remaining: verdict.credit,
+        balance: verdict.balance(),
+        reset: ceil_seconds(verdict.reset_ns),
+        status: settled.word(),
+    })
+    .into_response())
+}
+
+/// Keeps credits set aside for longer.
+pub async fn renew(State(api): State<Arc<Api>>, id: Named, request: Request) -> Result<Response, Problem> {
+    let id = named(id)?;
+    let Longer { ttl } = api.body(request).await?;
+    let ttl_seconds = seconds(ttl);
+    let renewed = api.apply(|requests| requests.push_renew(&id, ttl_seconds)).await;
+    let settled = renewed.settled(0).map_err(|refusal| match refusal {
+        Refusal::BadReservation { .. } => Problem::from(refusal).at("/ttl"),
+        refusal => refusal.into(),
+    })?;
+    match settled.lasts_seconds(ttl_seconds) {
+        Some(expires_in) => Ok(Json(Renewed { expires_in }).into_response()),
+        None => Err(Problem::new(StatusCode::NOT_FOUND, "this reservation has ended: nothing is set aside any more")),
+    }
+}
+
+/// Frees what is set aside.
+pub async fn release(State(api): State<Arc<Api>>, id: Named) -> Result<Response, Problem> {
+    let id = named(id)?;
+    let settled = api.apply(|requests| requests.push_release(&id)).await.settled(0)?;
+    Ok(Json(Released { released: settled.is_released() }).into_response())
+}
+
+impl Api {
+    /// Applies what `push` asks for, as a batch of its own.
+    async fn apply(&self, push: impl FnOnce(&mut Requests)) -> Requests {
+        let mut requests = Requests::default();
+        self.limiter.begin(&mut requests);
+        push(&mut requests);
+        self.limiter.apply(&mut requests).await;
+        requests
+    }
+
+    async fn body<T: DeserializeOwned>(&self, request: Request) -> Result<T, Problem> {
+        let (head, body) = request.into_parts();
+        body::parse(&body::read(&head.headers, body, self.limits.max_body).await?)
+    }
+}
+
+fn named(id: Named) -> Result<ReservationId, Refusal> {
+    let Path(text) = id.map_err(|_| BadReservationId)?;
+    Ok(ReservationId::parse(text.as_bytes())?)
+}
+
+/// A longer time than any is too long for the limiter as well.
+fn seconds(Whole(seconds): Whole) -> u32 {
+    u32::try_from(seconds).unwrap_or(u32::MAX)
+}

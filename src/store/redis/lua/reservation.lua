@@ -1,0 +1,172 @@
+-- Asks about reservations: see algorithm/reservation.rs. What is remembered of each has a key of its own:
+-- "credits seconds open end_ms generation" or "credits seconds committed until_ns balance reset_ns".
+
+local REMEMBERED_NS = 60 * 1e9
+
+-- Wants nothing, and is always allowed.
+local SETTLED = { action = 'refund', cost = 0 }
+
+-- What the records were found to be, and how they are to be kept; `text` is nil where there is none.
+local records = {}
+
+-- The next ask's record is the next key's.
+local record_at = 2
+
+local function read_record(text)
+  local credits, seconds, stage, rest = text:match('^(%d+) (%d+) (%a+) (.*)$')
+  local record = { credits = credits, seconds = seconds }
+  if stage == 'open' then
+    local ends, generation = rest:match('^(%d+) (%d+)$')
+    record.ends, record.generation = tonumber(ends), generation
+    return generation and record
+  elseif stage == 'committed' then
+    local last, balance, reset_ns = rest:match('^(%d+) (%-?%d+) (%d+)$')
+    record.last, record.balance, record.reset_ns = last and parse(last), balance, reset_ns
+    return last and record
+  end
+end
+
+-- The record that this ask is about; nil where there is none. And why it is refused, if it is.
+local function next_record(at)
+  record_at = record_at + 1
+  local key = KEYS[record_at]
+  if not records[key] then
+    local text = redis.pcall('GET', key)
+    if type(text) == 'table' then return nil, text.err end
+    records[key] = { text = text or nil }
+  end
+  local text = records[key].text
+  local record = text and read_record(text)
+  if text and not record then return nil, refusal_of(text) end
+  if not record then return nil end
+  if record.ends then return record.ends > milliseconds_at(at) and record or nil end
+  return less(at, record.last) and record or nil
+end
+
+local function remember(text, ns) records[KEYS[record_at]] = { text = text, lives_ms = text and lives_ms(ns), is_new = true } end
+
+local function remember_open(credits, seconds, ends, generation, at)
+  local text = string_format('%s %s open %d %s', credits, seconds, ends, generation)
+  remember(text, minus(nanoseconds_of(ends), at))
+end
+
+-- Whether the record's credits are set aside in a bucket in this state.
+local function is_open(state, record)
+  return record and record.ends and state and state.groups and record.generation == state.generation
+end
+
+-- That outcome, of an ask of another kind, with what came of this one, and when the reservation ends.
+local function told(text, fate, session)
+  if fate == 'gone' or fate == 'different' then text = '0' .. text:sub(2) end
+  if session then text = text:gsub('%S+$', format(session)) end
+  return text .. ' ' .. fate
+end
+
+local function look(state, at) return (decide(state, { action = 'look', cost = 0, at = at })) end
+
+-- The state when an ask reaches it, with room for reservations beside it. From now on, asks are decided by it.
+local function present_beside(stored, at)
+  limit = beside
+  if stored and not stored.groups then stored = { base = stored, groups = {}, generation = '0' } end
+  return present(stored, at)
+end
+
+-- Frees credits that are set aside until then, and counts what was used.
+local function settle(stored, credits, ends, ask)
+  local state, at, pulled_back = present_beside(stored, ask.at)
+  local before = minus(capacity, beside.used(state, at))
+  local groups, freed = with_fewer(state.groups, credits, ends)
+  state = changed_to(state, state.base, groups)
+  if ask.cost ~= 0 then state = beside.taken(state, ask.cost, at) end
+  local text = outcome(state, SETTLED, before, at)
+  return text, (freed or ask.cost ~= 0 or pulled_back) and state or nil, at
+end
+
+local asks = {}
+
+-- "reserve credits at seconds generation"
+function asks.reserve(stored, record, ask, more)
+  local seconds, generation = more:match('^ (%d+) (%d+)$')
+  local open = is_open(stored, record)
+  if open or (record and record.last) then
+    local is_unknown = record.credits == '0'
+    local is_same = is_unknown or (record.credits == format(ask.cost) and record.seconds == seconds)
+    local session = open and nanoseconds_of(record.ends) or 0
+    return told(look(stored, ask.at), is_same and 'repeated' or 'different', session)
+  end
+  local state, at = present_beside(stored, ask.at)
+  local before = minus(capacity, beside.used(state, at))
+  local ends = within_window(state, end_of(at, tonumber(seconds)))
+  local is_allowed = not less(before, ask.cost)
+  if is_allowed then
+    if #state.groups > 0 then generation = state.generation end
+    state = { base = state.base, groups = with_more(state.groups, ask.cost, ends), generation = generation }
+    if not ask.only_looks then remember_open(format(ask.cost), seconds, ends, generation, ask.at) end
+  end
+  local text = outcome(state, { action = 'take', cost = ask.cost }, before, at)
+  return told(text, 'done', is_allowed and nanoseconds_of(ends)), is_allowed and state or nil, at
+end
+
+-- What `reserve` would answer; nothing changes.
+function asks.tryreserve(stored, record, ask, more)
+  ask.only_looks = true
+  return (asks.reserve(stored, record, ask, more))
+end
+
+-- "commit cost at", and `late` if what was used counts without a reservation, too.
+function asks.commit(stored, record, ask, more)
+  if record and record.last then
+    local left = record.balance:sub(1, 1) == '-' and '0' or record.balance
+    return told(string_format('1 %s %s %s - -', left, record.balance, record.reset_ns), 'repeated')
+  end
+  local open = is_open(stored, record)
+  if not open and more ~= ' late' then return told(look(stored, ask.at), 'gone') end
+  local text, changed, time = settle(stored, open and parse(record.credits) or 0, open and record.ends or 0, ask)
+  local last = saturating(plus(ask.at, REMEMBERED_NS))
+  if open then last = max(last, nanoseconds_of(record.ends)) end
+  local balance, reset_ns = text:match('^%d %d+ (%-?%d+) (%d+)')
+  local asked = record and record.credits .. ' ' .. record.seconds or '0 0'
+  remember(string_format('%s committed %s %s %s', asked, format(last), balance, reset_ns), minus(last, ask.at))
+  return told(text, open and 'done' or 'late'), changed, time
+end
+
+function asks.release(stored, record, ask)
+  if not is_open(stored, record) then return told(look(stored, ask.at), 'gone') end
+  local text, changed, time = settle(stored, parse(record.credits), record.ends, ask)
+  remember(nil)
+  return told(text, 'done'), changed, time
+end
+
+-- "renew seconds at"
+function asks.renew(stored, record, ask)
+  if not is_open(stored, record) then return told(look(stored, ask.at), 'gone') end
+  local state, at = present_beside(stored, ask.at)
+  local before, credits = minus(capacity, beside.used(state, at)), parse(record.credits)
+  local ends = within_window(state, math.max(end_of(at, ask.cost), record.ends))
+  local fewer, freed = with_fewer(state.groups, credits, record.ends)
+  if freed then state = changed_to(state, state.base, with_more(fewer, credits, ends)) end
+  remember_open(record.credits, record.seconds, ends, record.generation, ask.at)
+  local text = outcome(state, SETTLED, before, at)
+  return told(text, 'done', nanoseconds_of(ends)), state, at
+end
+
+-- The outcome of an ask, the bucket's new state and its time; no state when nothing changed, and no outcome, but why, when
+-- the record is none.
+local function ask_about(state, ask, more)
+  local record, refusal = next_record(ask.at)
+  if refusal then return nil, refusal end
+  return asks[ask.action](state, record, ask, more)
+end
+
+local function write(state, changed_at)
+  write_groups(state, changed_at)
+  for key, record in pairs(records) do
+    if record.is_new and record.text then
+      redis.call('SET', key, record.text, 'PX', record.lives_ms)
+    elseif record.is_new then
+      redis.call('DEL', key)
+    end
+  end
+end
+
+reserving = { asks = asks, ask = ask_about, read = read, kept = kept, write = write }

@@ -1,0 +1,206 @@
+-- What is reserved of a bucket, and the algorithm with that beside it: see algorithm/reserved.rs and algorithm/reserving.rs. It
+-- has a key of its own, so that what others read of the bucket stays as it is: "generation end:credits end:credits ...", the
+-- ends in milliseconds. Doubles hold them exactly. States are { base, groups, generation }.
+
+local MAX_GROUPS, PARTS_OF_TTL, SHORTEST_STEP_MS = 64, 32, 1000
+
+-- Where times of 64 bits end: their last nanosecond stands for all later ones.
+local LAST_MS = 18446744073710
+
+local function nanoseconds_of(ms) return saturating(times(ms, 1e6)) end
+
+-- What ends at such a millisecond or before has ended at that time.
+local function milliseconds_at(at)
+  local ms = divide(at, 1e6)
+  return less(at, LARGEST) and ms or LAST_MS
+end
+
+local function end_of(at, ttl_seconds)
+  local ttl_ms = ttl_seconds * 1000
+  local step = math.max(floor(ttl_ms / PARTS_OF_TTL), SHORTEST_STEP_MS)
+  local ends = divide_up(at, 1e6) + ttl_ms
+  return math.min(ends + (step - ends % step) % step, LAST_MS)
+end
+
+-- The last end that is not after the end of the bucket's window, if it has one.
+local function within_window(state, ends)
+  if not state.base.ends then return ends end
+  local window = divide(state.base.ends, 1e6)
+  return math.min(ends, window)
+end
+
+-- The credits of all groups.
+local function sum(groups)
+  local credits = 0
+  for _, group in ipairs(groups) do credits = saturating(plus(credits, group.credits)) end
+  return credits
+end
+
+local function last_end(state)
+  local groups = state.groups
+  return #groups > 0 and nanoseconds_of(groups[#groups].ends) or 0
+end
+
+-- What has not ended at that time.
+local function still_there(groups, at)
+  local now, left = milliseconds_at(at), {}
+  for _, group in ipairs(groups) do
+    if group.ends > now then left[#left + 1] = group end
+  end
+  return left
+end
+
+-- The same groups, each of which ends so much earlier.
+local function sooner(groups, by_ns)
+  local moved = {}
+  for _, group in ipairs(groups) do
+    local ends, last = divide_up(minus(nanoseconds_of(group.ends), by_ns), 1e6), moved[#moved]
+    if last and last.ends == ends then
+      moved[#moved] = { ends = ends, credits = saturating(plus(last.credits, group.credits)) }
+    else
+      moved[#moved + 1] = { ends = ends, credits = group.credits }
+    end
+  end
+  return moved
+end
+
+-- Joins the two groups whose ends are the closest: what is in the earlier one ends with the later one.
+local function join_the_closest(groups)
+  local closest, gap = 1, math.huge
+  for place = 1, #groups - 1 do
+    local between = groups[place + 1].ends - groups[place].ends
+    if between < gap then closest, gap = place, between end
+  end
+  local earlier = table.remove(groups, closest)
+  local later = groups[closest]
+  groups[closest] = { ends = later.ends, credits = saturating(plus(later.credits, earlier.credits)) }
+end
+
+local function with_more(groups, credits, ends)
+  if credits == 0 then return groups end
+  local more, new = {}, { ends = ends, credits = credits }
+  for _, group in ipairs(groups) do
+    if new and group.ends == ends then
+      group, new = { ends = ends, credits = saturating(plus(group.credits, credits)) }, nil
+    elseif new and group.ends > ends then
+      more[#more + 1], new = new, nil
+    end
+    more[#more + 1] = group
+  end
+  more[#more + 1] = new
+  if #more > MAX_GROUPS then join_the_closest(more) end
+  return more
+end
+
+-- The groups without credits that were to end then: of those that end then or later, the earliest first. And whether there
+-- were any.
+local function with_fewer(groups, credits, ends)
+  local fewer, rest = {}, credits
+  for _, group in ipairs(groups) do
+    local freed = group.ends >= ends and min(rest, group.credits) or 0
+    rest = minus(rest, freed)
+    local kept = minus(group.credits, freed)
+    if kept ~= 0 then fewer[#fewer + 1] = { ends = group.ends, credits = kept } end
+  end
+  return fewer, less(rest, credits)
+end
+
+local function changed_to(state, base, groups) return { base = base, groups = groups, generation = state.generation } end
+
+-- The algorithm, with credits set aside.
+local beside = { drain = decide, credits_at_reset = algorithm.credits_at_reset }
+
+function beside.encode(state) return algorithm.encode(state.base) end
+
+function beside.fresh(at) return { base = algorithm.fresh(at), groups = {}, generation = '0' } end
+
+function beside.time(state) return algorithm.time(state.base) end
+
+function beside.advanced(state, at)
+  return changed_to(state, algorithm.advanced(state.base, at), still_there(state.groups, at))
+end
+
+function beside.pulled_back(state, at)
+  local groups = sooner(state.groups, minus(algorithm.time(state.base), at))
+  return changed_to(state, algorithm.pulled_back(state.base, at), groups)
+end
+
+function beside.used(state, at) return saturating(plus(algorithm.used(state.base, at), sum(state.groups))) end
+
+function beside.taken(state, credits, at)
+  return changed_to(state, algorithm.taken(state.base, credits, at), state.groups)
+end
+
+function beside.given_back(state, credits)
+  return changed_to(state, algorithm.given_back(state.base, credits), state.groups)
+end
+
+function beside.session(state) return algorithm.session(state.base) end
+
+-- From one group's end to the next as much is set aside: the first of these times in which the algorithm itself leaves enough
+-- besides is the one.
+function beside.wait_ns(state, credits, at)
+  local aside, starts = sum(state.groups), at
+  for _, group in ipairs(state.groups) do
+    local needed, ends = plus(credits, aside), nanoseconds_of(group.ends)
+    if not less(capacity, needed) then
+      local wait = algorithm.wait_ns(state.base, needed, at)
+      if less(saturating(plus(at, wait)), ends) then return max(wait, minus(starts, at)) end
+    end
+    aside, starts = minus(aside, group.credits), ends
+  end
+  return max(algorithm.wait_ns(state.base, credits, at), minus(starts, at))
+end
+
+-- As long as the last reservation, at least.
+function beside.lives_ns(state, at) return max(algorithm.lives_ns(state.base, at), minus(last_end(state), at)) end
+
+function beside.is_fresh(state, at)
+  if less(at, last_end(state)) then return false end
+  limit = algorithm
+  local answer = is_fresh(state.base, at)
+  limit = beside
+  return answer
+end
+
+-- The state that is kept: a bucket of which nothing is reserved is as any other. From now on, asks are decided by it.
+local function kept(state)
+  if state and state.groups and #state.groups == 0 then state = state.base end
+  limit = state and state.groups and beside or algorithm
+  return state
+end
+
+-- The bucket's state, with what is reserved; and why that is refused, if it is.
+local function read(base)
+  if not reserved then return base end
+  if type(reserved) == 'table' then return nil, reserved.err end
+  local generation, rest = reserved:match('^(%d+)( ?[%d: ]*)$')
+  if not generation then return nil, refusal_of(reserved) end
+  local groups = {}
+  for ends, credits in rest:gmatch(' (%d+):(%d+)') do
+    groups[#groups + 1] = { ends = tonumber(ends), credits = parse(credits) }
+  end
+  base = base or algorithm.fresh(nanoseconds(ARGV[2]:match('^%a+ %d+ (%w+)')))
+  return kept({ base = base, groups = groups, generation = generation })
+end
+
+-- How long Redis is to keep what ends so much later.
+local function lives_ms(ns)
+  if not algorithm.store then ns = plus(ns, GRACE_NS) end
+  return format(max(divide_up(ns, 1e6), 1))
+end
+
+local function write_groups(state, changed_at)
+  if state and state.groups then
+    local words = { state.generation }
+    for _, group in ipairs(state.groups) do
+      words[#words + 1] = string_format('%d:%s', group.ends, format(group.credits))
+    end
+    local text = table.concat(words, ' ')
+    if changed_at and text ~= reserved then
+      redis.call('SET', reserved_key, text, 'PX', lives_ms(minus(last_end(state), changed_at)))
+    end
+  elseif reserved then
+    redis.call('DEL', reserved_key)
+  end
+end

@@ -1,0 +1,54 @@
+-- A rule's window, as window.lua has it, for a state of fixed_window.lua, which comes before this: its number and its time to
+-- live stay Divvy's own, whatever is reserved beside them. ARGV is as that of any bucket; `damaged` says why the number is none.
+
+-- What is owed grows to this number, as in window.lua.
+local LOWEST = 2 ^ 52
+
+-- What the window was when it was read, and whether it has no end.
+local known, is_endless = nil, false
+
+function algorithm.decode(stored)
+  if damaged then
+    DAMAGED = damaged
+    return nil
+  end
+  -- Redis's time first: no reservation outlives its window.
+  local at = nanoseconds('now')
+  local lives_ms = redis.call('PTTL', KEYS[1])
+  is_endless = lives_ms < 0
+  -- In its last millisecond a window has 0 of them to live, but it still counts.
+  local left_ns = is_endless and window_ns or times(math.max(lives_ms, 1), 1e6)
+  -- More may have been given by hand than the limit has.
+  if stored:sub(1, 1) ~= '-' then capacity = plus(capacity, minus(parse(stored), full)) end
+  known = { ends = plus(at, left_ns), used = used_in(stored) }
+  return known
+end
+
+-- Redis ends the window.
+function algorithm.time() return 0 end
+
+function algorithm.taken(state, credits)
+  return { ends = state.ends, used = min(plus(state.used, credits), plus(full, LOWEST)) }
+end
+
+-- Whether any action does more than to look.
+local function has_change()
+  for place = 2, #ARGV do
+    local action = ARGV[place]:match('^%a+')
+    if action and action ~= 'look' and action ~= 'glance' and action ~= 'tryreserve' then return true end
+  end
+end
+
+function algorithm.store(stored, state)
+  local window_ms = format(divide(window_ns, 1e6))
+  if not state then
+    if stored then redis.call('DEL', KEYS[1]) end
+  elseif not known or state.ends ~= known.ends then
+    redis.call('SET', KEYS[1], count_of(state.used), 'PX', window_ms)
+  else
+    local taken, returned = minus(state.used, known.used), minus(known.used, state.used)
+    if taken ~= 0 then redis.call('DECRBY', KEYS[1], format(taken)) end
+    if returned ~= 0 then redis.call('DECRBY', KEYS[1], '-' .. format(returned)) end
+    if is_endless and has_change() then redis.call('PEXPIRE', KEYS[1], window_ms) end
+  end
+end

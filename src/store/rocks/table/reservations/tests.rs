@@ -1,0 +1,204 @@
+//! Reservations on disk: what a kill, a write-back and a backup leave of them.
+
+use std::fs;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::algorithm::reservation::{Fate, ReservationAsk};
+use crate::algorithm::{Ask, Limit, Outcome};
+use crate::clock::{Clock, NANOS_PER_SECOND, Timestamp};
+use crate::store::batch::{Action, Batch};
+use crate::store::contract::Store;
+use crate::store::key::{Prefix, Space};
+use crate::store::testing::{wait, window};
+use crate::store::{Bounds, RocksOptions, RocksStore, StoreError, WhenFull};
+
+const TEN: ReservationAsk = ReservationAsk::Reserve { credits: 10, ttl_seconds: 60 };
+const COMMIT: ReservationAsk = ReservationAsk::Commit { cost: 3, charges: false };
+
+fn limit() -> Limit {
+    window(100, 3_600)
+}
+
+fn open(dir: &Path) -> RocksStore {
+    RocksStore::open(dir, RocksOptions::default()).unwrap()
+}
+
+fn bucket(actor: &str) -> impl FnOnce(&mut Vec<u8>) -> Option<Limit> {
+    move |out| {
+        Prefix::new(Space::Rule, [("a", "*")], &limit()).write_key(actor, out);
+        Some(limit())
+    }
+}
+
+fn asked_at(
+    store: &RocksStore,
+    now: Timestamp,
+    asks: &[(&str, &str, ReservationAsk)],
+) -> Vec<Result<Outcome, StoreError>> {
+    let mut batch = Batch::default();
+    batch.begin(now);
+    for (actor, id, ask) in asks {
+        batch.push_reservation(*ask, id.as_bytes(), bucket(actor));
+    }
+    wait(store.apply(&mut batch));
+    (0..batch.len()).map(|index| batch.outcome(index)).collect()
+}
+
+fn asked(store: &RocksStore, id: &str, ask: ReservationAsk) -> Outcome {
+    asked_at(store, Clock::system().now(), &[("x", id, ask)]).remove(0).unwrap()
+}
+
+/// What is left for a hit.
+fn left(store: &RocksStore) -> u64 {
+    let mut batch = Batch::default();
+    batch.begin(Clock::system().now());
+    batch.push_if(Action::Ask(Ask::Look { cost: 1 }), batch.now(), bucket("x"));
+    wait(store.apply(&mut batch));
+    batch.outcome(0).unwrap().left
+}
+
+/// A store, and the directory in which it is.
+struct Opened {
+    store: RocksStore,
+    dir: TempDir,
+}
+
+impl Opened {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self { store: open(dir.path()), dir }
+    }
+
+    /// What a start finds after SIGKILL: the files as they are at this moment.
+    fn killed(self) -> Self {
+        let copy = tempfile::tempdir().unwrap();
+        for file in fs::read_dir(self.dir.path()).unwrap() {
+            let file = file.unwrap();
+            fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+        }
+        Self { store: open(copy.path()), dir: copy }
+    }
+
+    fn closed(self) -> Self {
+        wait(self.store.close()).unwrap();
+        self.killed()
+    }
+}
+
+fn write_back(store: &RocksStore) {
+    store.shared.engine.write_back().unwrap();
+}
+
+#[test]
+fn kills_and_write_backs_lose_no_reservation_and_no_commit() {
+    for is_written_back in [false, true] {
+        let settle = |opened: Opened| {
+            if is_written_back {
+                write_back(&opened.store);
+            }
+            opened.killed()
+        };
+        let opened = Opened::new();
+        assert!(asked(&opened.store, "one", TEN).allowed);
+        let opened = settle(opened);
+        let store = &opened.store;
+        assert_eq!((left(store), store.shared.engine.reservations.remembered()), (90, 1));
+        assert_eq!(asked(store, "one", TEN).fate, Fate::Repeated);
+        let first = asked(store, "one", COMMIT);
+        assert_eq!((first.fate, first.left), (Fate::Done, 97));
+        let opened = settle(opened);
+        let again = asked(&opened.store, "one", COMMIT);
+        assert_eq!((again.fate, again.left, again.reset_ns), (Fate::Repeated, 97, first.reset_ns));
+        assert_eq!(left(&opened.store), 97);
+        assert_eq!(asked(&opened.closed().store, "one", COMMIT).fate, Fate::Repeated);
+    }
+}
+
+#[test]
+fn what_was_released_is_never_there_again() {
+    for (was_written_back, is_written_back) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut opened = Opened::new();
+        assert!(asked(&opened.store, "one", TEN).allowed);
+        if was_written_back {
+            write_back(&opened.store);
+            opened = opened.killed();
+        }
+        assert_eq!(asked(&opened.store, "one", ReservationAsk::Release).fate, Fate::Done);
+        if is_written_back {
+            write_back(&opened.store);
+        }
+        let store = opened.killed().store;
+        assert_eq!((asked(&store, "one", COMMIT).fate, left(&store)), (Fate::Gone, 100));
+        assert_eq!(store.shared.engine.reservations.remembered(), 0);
+    }
+}
+
+#[test]
+fn one_more_than_there_may_be_leaves_no_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let bounds = Bounds { max_reservations: 2, max_counters: 1, when_full: WhenFull::Allow, ..Bounds::default() };
+    let store = RocksStore::open(dir.path(), RocksOptions { bounds, ..RocksOptions::default() }).unwrap();
+    let now = Clock::system().now();
+    let refused = |outcome: &Result<Outcome, StoreError>, flag: &str| {
+        outcome.as_ref().is_err_and(|error| error.to_string().contains(flag))
+    };
+    let outcomes =
+        asked_at(&store, now, &[("x", "one", TEN), ("x", "two", TEN), ("x", "three", TEN), ("y", "four", TEN)]);
+    assert!(outcomes[..2].iter().flatten().all(|outcome| outcome.allowed));
+    assert!(refused(&outcomes[2], "--max-reservations") && refused(&outcomes[3], "full"), "{outcomes:?}");
+    assert_eq!((left(&store), wait(store.approximate_len()).unwrap()), (80, 1));
+    // One that is there may be committed, and one that was released makes room.
+    assert_eq!(asked(&store, "one", COMMIT).fate, Fate::Done);
+    assert_eq!(asked(&store, "two", ReservationAsk::Release).fate, Fate::Done);
+    assert!(asked(&store, "three", TEN).allowed);
+    // The late ones have to wait.
+    let late = ReservationAsk::Commit { cost: 3, charges: true };
+    assert!(refused(&asked_at(&store, now, &[("x", "five", late)])[0], "--max-reservations"));
+    assert_eq!(left(&store), 87);
+    // All of them are forgotten in time.
+    let later = now.plus(200 * NANOS_PER_SECOND);
+    store.shared.engine.sweep_reservations(later);
+    assert_eq!(store.shared.engine.reservations.remembered(), 0);
+}
+
+/// A bucket that gave way to others is read again, with what is reserved of it.
+#[test]
+fn a_bucket_that_left_the_table_comes_back_with_its_reservations() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = RocksStore::open(dir.path(), RocksOptions { cache_memory: 0, ..RocksOptions::default() }).unwrap();
+    assert!(asked(&store, "one", TEN).allowed);
+    let others: Vec<_> = (0..30_000).map(|other| other.to_string()).collect();
+    for _ in 0..2 {
+        write_back(&store);
+        let mut batch = Batch::default();
+        batch.begin(Clock::system().now());
+        for other in &others {
+            batch.push_if(Action::Ask(Ask::Take { cost: 1 }), batch.now(), bucket(other));
+        }
+        wait(store.apply(&mut batch));
+    }
+    let misses = || store.shared.engine.table.usage().misses;
+    let before = misses();
+    assert_eq!(asked(&store, "one", COMMIT).fate, Fate::Done);
+    assert_eq!((misses(), left(&store)), (before + 1, 97));
+}
+
+/// A counter's record in RocksDB would count as one more.
+#[test]
+fn records_of_reservations_count_as_no_counters() {
+    let opened = Opened::new();
+    for id in 0..100 {
+        assert!(asked(&opened.store, &id.to_string(), ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 }).allowed);
+    }
+    write_back(&opened.store);
+    let store = opened.killed().store;
+    let counted = || store.shared.engine.budget.count().unwrap();
+    while !store.shared.engine.table.knows_records() {
+        std::thread::yield_now();
+    }
+    store.shared.sweep(Clock::system().now(), 0).unwrap();
+    assert_eq!((counted().at_least, counted().at_most), (1, 1));
+    assert_eq!(store.shared.engine.reservations.remembered(), 100);
+}

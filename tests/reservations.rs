@@ -1,0 +1,313 @@
+//! Reservations: credits set aside, committed, renewed and released, over RESP and HTTP and on every store.
+
+mod api;
+mod bounds;
+mod contention;
+mod kills;
+mod restarts;
+
+use std::path::Path;
+
+use crate::plans::RHYTHMS;
+use crate::support::redis::until;
+use crate::support::{RespClient, RulesFile, Server, divvy, metrics};
+
+/// A hundred credits for each user by every algorithm, a log, a stack, what counts nothing, and nothing for anybody else.
+fn rules() -> RulesFile {
+    let rule = |(algorithm, rhythm): (&str, &str)| {
+        format!("[by={algorithm} user=*]\ncreditLimit = 100\n{rhythm}\nactorField = user\nlabel = {algorithm}\n\n")
+    };
+    RulesFile::ini(
+        &(RHYTHMS.map(rule).concat()
+            + "[by=log user=*]\ncreditLimit = 100\nresetSeconds = 60\nalgorithm = sliding-log\nactorField = user\n\n\
+               [api=chat user=*]\ncreditLimit = 3\nresetSeconds = 2592000\nactorField = user\ncostField = none\n\
+               matchPolicy = and\nlabel = requests\n\n\
+               [api=chat user=*]\ncreditLimit = 100\nresetSeconds = 2592000\nactorField = user\nlabel = chat\n\n\
+               [free=yes]\ncreditLimit = 7\nresetSeconds = 0\n\n[default]\ncreditLimit = 0\n"),
+    )
+}
+
+/// A client, and the reservations that it makes.
+struct Client(RespClient);
+
+impl Client {
+    fn of(server: &Server) -> Self {
+        Self(RespClient::connect(server.resp))
+    }
+
+    fn ask(&mut self, command: &str) -> String {
+        self.0.command(command)
+    }
+
+    /// The credit that is left, and the id, of a reservation that is allowed.
+    fn reserve(&mut self, pairs: &str, amount: u64, options: &str) -> (u64, String) {
+        let reply = self.ask(&format!("DIVVY.RESERVE {pairs} AMOUNT {amount} {options}"));
+        let words: Vec<_> = reply.trim_matches(['[', ']']).split(' ').collect();
+        assert!(words.len() == 4 && words[0] == "1", "{pairs}: {reply}");
+        (words[1].parse().unwrap(), words[3].to_owned())
+    }
+
+    /// The balance, and what the commit came to.
+    fn commit(&mut self, id: &str, cost: u64) -> (i64, String) {
+        let reply = self.ask(&format!("DIVVY.COMMIT {id} COST {cost}"));
+        let words: Vec<_> = reply.trim_matches(['[', ']']).split(' ').collect();
+        assert_eq!(words.len(), 3, "{reply}");
+        (words[0].parse().expect(&reply), words[2].to_owned())
+    }
+
+    fn left(&mut self, pairs: &str) -> u64 {
+        let reply = self.ask(&format!("DIVVY.PEEK {pairs}"));
+        reply.split(' ').nth(1).and_then(|word| word.parse().ok()).expect(&reply)
+    }
+}
+
+fn came_to(balance: i64, word: &str) -> (i64, String) {
+    (balance, word.to_owned())
+}
+
+/// What every command does to a user's counter.
+fn credits_are_set_aside_and_settled(server: &Server) {
+    let mut client = Client::of(server);
+    for (algorithm, _) in RHYTHMS {
+        let pairs = format!("by={algorithm} user=a");
+        let (credit, id) = client.reserve(&pairs, 60, "TTL 60");
+        assert_eq!((credit, client.left(&pairs)), (40, 40), "{algorithm}");
+        assert!(client.ask(&format!("DIVVY.HIT {pairs} COST 41")).starts_with("[0 40 "), "{algorithm}");
+        let denied = client.ask(&format!("DIVVY.RESERVE {pairs} AMOUNT 41 TTL 60"));
+        assert!(denied.starts_with("[0 40 ") && denied.ends_with(" nil]"), "{algorithm}: {denied}");
+        assert!(client.ask(&format!("DIVVY.HIT {pairs} COST 10")).starts_with("[1 30 "), "{algorithm}");
+
+        assert_eq!(client.commit(&id, 25), came_to(65, "settled"), "{algorithm}");
+        assert_eq!(client.commit(&id, 25), came_to(65, "repeated"), "{algorithm}");
+        assert_eq!(client.ask(&format!("DIVVY.RELEASE {id}")), "0", "{algorithm}: it is committed");
+        assert_eq!(client.left(&pairs), 65, "{algorithm}");
+
+        let (_, id) = client.reserve(&pairs, 65, "TTL 60 ID x");
+        assert_eq!(client.reserve(&pairs, 65, "ID x TTL 60").1, id, "{algorithm}: the same one");
+        assert_eq!(client.left(&pairs), 0);
+        let other = client.ask(&format!("DIVVY.RESERVE {pairs} AMOUNT 64 TTL 60 ID x"));
+        assert!(other.starts_with("-ERR") && other.contains("another id"), "{other}");
+        let lasts: u64 = client.ask(&format!("DIVVY.RENEW {id} TTL 60")).parse().unwrap();
+        assert!((60..=62).contains(&lasts), "{algorithm}: {lasts}");
+        assert_eq!(client.ask(&format!("DIVVY.RELEASE {id}")), "1", "{algorithm}");
+        assert_eq!(client.ask(&format!("DIVVY.RELEASE {id}")), "0", "{algorithm}");
+        assert_eq!(client.ask(&format!("DIVVY.RENEW {id} TTL 60")), "0", "{algorithm}");
+        assert_eq!(client.commit(&id, 165), came_to(-100, "late"), "{algorithm}");
+        assert_eq!(client.commit(&id, 165), came_to(-100, "repeated"), "{algorithm}");
+    }
+    let refused = client.ask("DIVVY.RESERVE by=log user=a AMOUNT 1 TTL 5");
+    assert!(refused.starts_with("-ERR nothing was reserved") && refused.contains("sliding-log"), "{refused}");
+}
+
+#[test]
+fn credits_are_set_aside_and_settled_on_every_store() {
+    let (rules, data) = (rules(), tempfile::tempdir().unwrap());
+    for server in Server::on_each_store(rules.path(), data.path()) {
+        credits_are_set_aside_and_settled(&server);
+    }
+}
+
+#[test]
+fn a_stack_reserves_as_one_and_its_requests_stay_counted() {
+    let (rules, data) = (rules(), tempfile::tempdir().unwrap());
+    for server in Server::on_each_store(rules.path(), data.path()) {
+        let mut client = Client::of(&server);
+        let pairs = "api=chat user=a";
+        let counters = |client: &mut Client| {
+            ["requests", "chat"].map(|label| {
+                client.ask(&format!("DIVVY.COUNTERS {label}")).contains("a ").then(|| {
+                    client.ask(&format!("DIVVY.COUNTERS {label} ACTOR a")).split(' ').nth(2).unwrap().to_owned()
+                })
+            })
+        };
+        let left = |requests: &str, chat: &str| [Some(requests.to_owned()), Some(chat.to_owned())];
+        let (credit, id) = client.reserve(pairs, 90, "TTL 60");
+        assert_eq!(credit, 10, "of the tokens, which are scarcer");
+        assert_eq!(counters(&mut client), left("2", "10"));
+        assert!(client.ask(&format!("DIVVY.RESERVE {pairs} AMOUNT 11 TTL 60")).starts_with("[0 10 "));
+        assert_eq!(counters(&mut client), left("2", "10"), "no request either");
+        assert_eq!(client.commit(&id, 50), came_to(50, "settled"));
+        let (_, id) = client.reserve(pairs, 5, "TTL 60");
+        assert_eq!(client.ask(&format!("DIVVY.RELEASE {id}")), "1");
+        assert_eq!(counters(&mut client), left("1", "50"));
+    }
+}
+
+#[test]
+fn a_reservation_ends_by_itself_and_its_commit_is_late() {
+    let (rules, data) = (rules(), tempfile::tempdir().unwrap());
+    for server in Server::on_each_store(rules.path(), data.path()) {
+        let mut client = Client::of(&server);
+        let (_, id) = client.reserve("by=tokens user=a", 60, "TTL 1");
+        assert_eq!(client.left("by=tokens user=a"), 40);
+        until(|| client.left("by=tokens user=a") == 100);
+        assert_eq!(client.ask(&format!("DIVVY.RENEW {id} TTL 1")), "0");
+        assert_eq!(client.commit(&id, 70), came_to(30, "late"));
+        assert_eq!(client.commit(&id, 70), came_to(30, "repeated"));
+    }
+}
+
+#[test]
+fn what_counts_nothing_is_reserved_and_settled_all_the_same() {
+    let rules = rules();
+    let server = Server::in_memory(rules.path());
+    let mut client = Client::of(&server);
+    let (credit, id) = client.reserve("free=yes", 1000, "TTL 60");
+    assert_eq!((credit, client.ask(&format!("DIVVY.RENEW {id} TTL 42"))), (7, "42".to_owned()));
+    assert_eq!(client.commit(&id, 5), came_to(0, "settled"));
+    assert_eq!(client.ask(&format!("DIVVY.RELEASE {id}")), "0");
+    assert_eq!(client.ask("DIVVY.RESERVE nobody=x AMOUNT 1 TTL 1"), "[0 0 0 nil]");
+    assert_eq!(client.ask("HELLO 3").split(' ').next(), Some("[server"));
+    client.0.send(b"DIVVY.RESERVE nobody=x AMOUNT 1 TTL 1\r\n");
+    assert_eq!(client.0.read_reply(), "[0 0 0 nil]");
+}
+
+/// A wrong one takes nothing, and is answered where it stands.
+#[test]
+fn commands_pipeline_and_errors_come_in_their_places() {
+    let rules = rules();
+    let server = Server::in_memory(rules.path());
+    let mut client = Client::of(&server);
+    let (_, id) = client.reserve("by=tokens user=a", 10, "TTL 60");
+    let bad_id = "no id of a reservation: send the one that the reservation was answered with";
+    let asked = [
+        ("DIVVY.HIT by=tokens user=a COST 10".to_owned(), "[1 80 "),
+        ("DIVVY.COMMIT nonsense COST 5".to_owned(), bad_id),
+        (format!("DIVVY.COMMIT {id} COST 30"), "[60 "),
+        (format!("DIVVY.RELEASE {id}x"), bad_id),
+        (format!("DIVVY.RENEW {} TTL 5", id.to_lowercase()), bad_id),
+        ("DIVVY.RESERVE by=tokens user=a AMOUNT 5 TTL 0".to_owned(), "TTL is '0'"),
+        ("DIVVY.RESERVE by=tokens user=a AMOUNT 5 TTL 61".to_owned(), "for 1 to 60 seconds (--max-reservation-ttl)"),
+        ("DIVVY.RESERVE by=tokens user=a AMOUNT 0 TTL 5".to_owned(), "AMOUNT is '0'"),
+        ("DIVVY.RESERVE by=tokens user=a AMOUNT 5 COST 5".to_owned(), "'COST' is not an option here"),
+        ("DIVVY.RESERVE by=tokens user=a user TTL 5".to_owned(), "'user' is not an option here"),
+        ("DIVVY.RESERVE by=tokens user=a AMOUNT 5".to_owned(), "needs AMOUNT n and TTL seconds"),
+        (format!("DIVVY.RESERVE by=tokens user=a AMOUNT 5 TTL 5 ID {}", "x".repeat(256)), "1 to 255 bytes"),
+        (format!("DIVVY.RENEW {id} TTL 3600"), "for 1 to 60 seconds"),
+        (format!("DIVVY.COMMIT {id} COST many"), "COST is 'many'"),
+        (format!("DIVVY.RESERVE by=tokens user={} AMOUNT 5 TTL 5", "x".repeat(8000)), "more than 8192 characters"),
+        ("DIVVY.RESERVE by=tokens user=a ID=x AMOUNT 5 TTL 5".to_owned(), "[1 55 "),
+        ("DIVVY.HIT by=tokens user=a".to_owned(), "[1 54 "),
+    ];
+    client.0.send(asked.iter().map(|(command, _)| format!("{command}\r\n")).collect::<String>().as_bytes());
+    for (command, expected) in &asked {
+        let reply = client.0.read_reply();
+        let is_error = !expected.starts_with('[');
+        assert!(reply.contains(expected) && reply.starts_with("-ERR") == is_error, "{command}: {reply}");
+    }
+    let listed = client.ask("DIVVY.COUNTERS tokens");
+    assert!(listed.contains("[a 54 ") && listed.matches('[').count() == 3, "nobody else's: {listed}");
+}
+
+#[test]
+fn a_transaction_takes_them() {
+    let rules = rules();
+    let server = Server::in_memory(rules.path());
+    let mut client = Client::of(&server);
+    let (_, id) = client.reserve("by=tokens user=a", 10, "TTL 60");
+    assert_eq!(client.ask("MULTI"), "OK");
+    let commands = [
+        format!("DIVVY.COMMIT {id} COST 30"),
+        "DIVVY.RESERVE by=tokens user=a AMOUNT 20 TTL 60".to_owned(),
+        format!("DIVVY.RELEASE {id}"),
+        "DIVVY.RELEASE nonsense".to_owned(),
+        format!("DIVVY.RENEW {id} TTL 60"),
+    ];
+    for command in commands {
+        assert_eq!(client.ask(&command), "QUEUED");
+    }
+    let replies = client.ask("EXEC");
+    assert!(replies.starts_with("[[70 ") && replies.contains(" settled] [1 50 "), "{replies}");
+    assert!(replies.contains("] 0 -ERR this is no id") && replies.ends_with(" 0]"), "{replies}");
+}
+
+/// Their replies are far longer than those of others.
+#[test]
+fn many_long_ids_are_answered_and_fit_where_ids_are_asked_for() {
+    let rules = rules();
+    let server = Server::in_memory(rules.path());
+    let mut client = Client::of(&server);
+    let command = |number: u64| {
+        let user = format!("{number}{}", "x".repeat(5_000));
+        format!("DIVVY.RESERVE by=tokens user={user} AMOUNT 20 TTL 60\r\n")
+    };
+    for is_transaction in [false, true] {
+        if is_transaction {
+            assert_eq!(client.ask("MULTI"), "OK");
+        }
+        for number in 0..200 {
+            client.0.send(command(number).as_bytes());
+            if is_transaction {
+                assert_eq!(client.0.read_reply(), "QUEUED");
+            }
+        }
+        let replies = match is_transaction {
+            true => client.ask("EXEC").trim_start_matches('[').trim_end_matches(']').replace("] [", "\n"),
+            false => (0..200).map(|_| client.0.read_reply() + "\n").collect(),
+        };
+        assert_eq!(replies.lines().count(), 200);
+        for reply in replies.lines() {
+            let id = reply.trim_end_matches(']').rsplit(' ').next().unwrap();
+            assert!((6_000..8_192).contains(&id.len()), "{reply}");
+        }
+        let id = replies.lines().last().unwrap().trim_end_matches(']').rsplit(' ').next().unwrap().to_owned();
+        assert_eq!(client.ask(&format!("DIVVY.RELEASE {id}")), "1");
+    }
+}
+
+#[test]
+fn a_reset_drops_them_and_listings_do_not_show_them() {
+    let (rules, data) = (rules(), tempfile::tempdir().unwrap());
+    for server in Server::on_each_store(rules.path(), data.path()) {
+        let mut client = Client::of(&server);
+        for (forget, done) in [
+            ("DIVVY.RESET by=fixed user=a", "1"),
+            ("DIVVY.FORGET fixed", "[0 1]"),
+            ("DIVVY.FORGET fixed ACTOR a", "[0 1]"),
+        ] {
+            let (_, id) = client.reserve("by=fixed user=a", 60, "TTL 60");
+            let listed = client.ask("DIVVY.COUNTERS fixed");
+            assert!(listed.starts_with("[0 [[a 40 ") && listed.matches('[').count() == 3, "{listed}");
+            assert_eq!(client.ask("DBSIZE"), "1", "counters");
+            assert_eq!(client.ask(forget), done);
+            assert_eq!(client.left("by=fixed user=a"), 100);
+            assert_eq!(client.ask(&format!("DIVVY.RENEW {id} TTL 5")), "0");
+            // A counter of that name that is reserved from anew is another one.
+            let (_, next) = client.reserve("by=fixed user=a", 50, "TTL 60");
+            assert_eq!(client.ask(&format!("DIVVY.RELEASE {id}")), "0");
+            assert_eq!(client.commit(&id, 10), came_to(40, "late"));
+            assert_eq!(client.commit(&next, 10), came_to(80, "settled"));
+            assert_eq!(client.ask("DIVVY.RESET by=fixed user=a"), "1");
+        }
+    }
+}
+
+#[test]
+fn metrics_count_what_they_come_to() {
+    let (rules, data) = (rules(), tempfile::tempdir().unwrap());
+    for server in Server::on_each_store(rules.path(), data.path()) {
+        let mut client = Client::of(&server);
+        let ids: Vec<_> = (0..4).map(|_| client.reserve("by=fixed user=a", 20, "TTL 60").1).collect();
+        assert!(client.ask("DIVVY.RESERVE by=fixed user=a AMOUNT 21 TTL 60").starts_with("[0 20 "));
+        for id in [&ids[0], &ids[0], &ids[0], &ids[1]] {
+            client.commit(id, 1);
+        }
+        assert_eq!(client.ask(&format!("DIVVY.RELEASE {}", ids[2])), "1");
+        assert_eq!(client.ask(&format!("DIVVY.RELEASE {}", ids[2])), "0");
+        assert_eq!(client.commit(&ids[2], 1), came_to(77, "late"));
+        client.ask(&format!("DIVVY.RENEW {} TTL 60", ids[3]));
+
+        let scraped = metrics::scrape(server.http);
+        let fixed = ("rule_label", "fixed");
+        let commits = |status| scraped.value("divvy_commits_total", &[("status", status), fixed]);
+        assert_eq!(["settled", "late", "repeated"].map(commits), [2.0, 1.0, 2.0]);
+        assert_eq!(scraped.value("divvy_releases_total", &[fixed]), 1.0);
+        let hits = |status| scraped.value("divvy_hits_total", &[("status", status), fixed]);
+        assert_eq!(["accepted", "rejected"].map(hits), [4.0, 1.0], "a reservation is a hit, a commit is not");
+        assert_eq!(scraped.value("divvy_reservations", &[]), 4.0, "three of them committed");
+        assert_eq!(scraped.value("divvy_max_reservations", &[]), 100_000.0);
+        assert_eq!(scraped.value("divvy_reservations_refused_total", &[]), 0.0);
+        let requests = |kind| scraped.value("divvy_requests_total", &[("front", "resp"), ("command", kind)]);
+        assert_eq!(["reserve", "commit", "release", "renew"].map(requests), [5.0, 5.0, 2.0, 1.0]);
+    }
+}

@@ -1,0 +1,196 @@
+//! Reservations over HTTP.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::support::http::{HttpClient, Response, encode};
+
+fn new(operation: Value, amount: u64, ttl: u64) -> Value {
+    json!({ "operation": operation, "amount": amount, "ttl": ttl })
+}
+
+fn user(name: &str) -> Value {
+    json!({ "by": "fixed", "user": name })
+}
+
+fn delete(http: &mut HttpClient, path: &str) -> Response {
+    http.send(&encode("DELETE", path, &[], b""));
+    http.read_response()
+}
+
+/// A made reservation's path.
+fn location(response: &Response) -> String {
+    assert_eq!(response.status, 201, "{}", response.body);
+    let location = response.header("location").unwrap().to_owned();
+    assert_eq!(location, format!("/v1/reservations/{}", response.json()["id"].as_str().unwrap()));
+    location
+}
+
+#[test]
+fn a_reservation_is_made_committed_renewed_and_released() {
+    let (rules, data) = (rules(), tempfile::tempdir().unwrap());
+    for server in Server::on_each_store(rules.path(), data.path()) {
+        let mut http = HttpClient::connect(server.http);
+        let made = http.post("/v1/reservations", &new(user("a"), 60, 60).to_string());
+        let path = location(&made);
+        let body = made.json();
+        let told = ["allowed", "limit", "remaining", "balance", "retryAfter", "rule"].map(|key| body[key].clone());
+        assert_eq!(json!(told), json!([true, 100, 40, 40, null, "fixed"]));
+        assert!((59..=61).contains(&body["expiresIn"].as_u64().unwrap()), "{body}");
+        assert_eq!(made.header("ratelimit-policy"), Some("\"fixed\";q=100;w=2592000"));
+        assert!(made.header("ratelimit").unwrap().starts_with("\"fixed\";r=40;t="));
+
+        let denied = http.post("/v1/reservations", &new(user("a"), 41, 60).to_string());
+        let hit = http.post("/v1/hit", &json!({ "operation": user("a"), "cost": 41 }).to_string());
+        assert_eq!((denied.status, hit.status, denied.header("location")), (429, 429, None));
+        let without_times = |response: &Response| {
+            let mut json = response.json();
+            let times = ["reset", "retryAfter"].map(|key| json[key].take().is_u64());
+            (json, times)
+        };
+        assert_eq!(without_times(&denied), without_times(&hit));
+        assert_eq!(denied.header("retry-after").is_some(), hit.header("retry-after").is_some());
+
+        let renewed = http.post(&format!("{path}/renew"), r#"{"ttl": 60}"#);
+        assert_eq!(renewed.status, 200, "{}", renewed.body);
+        assert!((60..=62).contains(&renewed.json()["expiresIn"].as_u64().unwrap()), "{}", renewed.body);
+        for status in ["settled", "repeated"] {
+            let committed = http.post(&format!("{path}/commit"), r#"{"cost": 130}"#);
+            let body = committed.json();
+            assert_eq!(committed.status, 200, "{body}");
+            assert_eq!(
+                (&body["remaining"], &body["balance"], &body["status"]),
+                (&json!(0), &json!(-30), &json!(status))
+            );
+            assert!(body["reset"].as_u64().unwrap() > 2_590_000, "{body}");
+        }
+        assert_eq!(delete(&mut http, &path).body, "{\"released\":false}\n");
+        assert_eq!(http.post(&format!("{path}/renew"), r#"{"ttl": 60}"#).status, 404);
+
+        let path = location(&http.post("/v1/reservations", &new(user("b"), 60, 60).to_string()));
+        for released in [true, false] {
+            let answer = delete(&mut http, &path);
+            assert_eq!((answer.status, answer.json()), (200, json!({ "released": released })));
+        }
+        let late = http.post(&format!("{path}/commit"), r#"{"cost": 10}"#).json();
+        assert_eq!((&late["balance"], &late["status"]), (&json!(90), &json!("late")));
+    }
+}
+
+#[test]
+fn one_of_the_client_s_own_name_is_repeated_or_another_one() {
+    let rules = rules();
+    let server = Server::in_memory(rules.path());
+    let mut http = HttpClient::connect(server.http);
+    let mut ask = |amount, ttl| {
+        let mut body = new(user("a"), amount, ttl);
+        body["id"] = json!("request 7/ü");
+        http.post("/v1/reservations", &body.to_string())
+    };
+    let made = ask(60, 60);
+    let path = location(&made);
+    let again = ask(60, 60);
+    assert_eq!((again.status, again.header("location")), (200, None));
+    assert_eq!((&again.json()["id"], &again.json()["remaining"]), (&made.json()["id"], &json!(40)));
+    for (amount, ttl) in [(61, 60), (60, 59)] {
+        let other = ask(amount, ttl);
+        assert_eq!((other.status, &other.json()["pointer"]), (422, &json!("#/id")), "{}", other.body);
+    }
+    let mut other = HttpClient::connect(server.http);
+    assert_eq!(other.post(&format!("{path}/commit"), r#"{"cost": 1}"#).status, 200);
+    let committed = ask(60, 60);
+    assert_eq!((committed.status, &committed.json()["expiresIn"]), (200, &Value::Null));
+}
+
+#[test]
+fn mistakes_are_told_with_their_places() {
+    let rules = rules();
+    let server = Server::in_memory(rules.path());
+    let mut http = HttpClient::connect(server.http);
+    let path = location(&http.post("/v1/reservations", &new(user("a"), 1, 60).to_string()));
+    let (commit, renew) = (format!("{path}/commit"), format!("{path}/renew"));
+    let good = new(user("a"), 1, 60);
+    let with = |key: &str, value: Value| {
+        let mut body = good.clone();
+        body[key] = value;
+        body
+    };
+    let many: serde_json::Map<_, _> = (0..257).map(|pair| (pair.to_string(), json!("x"))).collect();
+    for (path, body, status, pointer) in [
+        ("/v1/reservations", with("amount", json!(0)), 400, Some("#/amount")),
+        ("/v1/reservations", with("amount", json!(-1)), 400, Some("#/amount")),
+        ("/v1/reservations", with("ttl", json!(0)), 400, Some("#/ttl")),
+        ("/v1/reservations", with("ttl", json!(61)), 400, Some("#/ttl")),
+        ("/v1/reservations", with("ttl", json!(u64::MAX)), 400, Some("#/ttl")),
+        ("/v1/reservations", with("id", json!("")), 400, Some("#/id")),
+        ("/v1/reservations", with("id", json!("x".repeat(256))), 400, Some("#/id")),
+        ("/v1/reservations", with("cost", json!(1)), 400, Some("#/cost")),
+        ("/v1/reservations", with("operation", json!(many)), 400, Some("#/operation")),
+        ("/v1/reservations", with("operation", user(&"x".repeat(8_000))), 400, None),
+        ("/v1/reservations", json!({ "operation": {}, "amount": 1 }), 400, Some("#")),
+        ("/v1/reservations", with("operation", json!({ "by": "log", "user": "a" })), 409, None),
+        (&commit, json!({}), 400, Some("#")),
+        (&commit, json!({ "cost": "1" }), 400, Some("#/cost")),
+        (&renew, json!({ "ttl": 61 }), 400, Some("#/ttl")),
+        (&renew, json!({ "ttl": 0 }), 400, Some("#/ttl")),
+        ("/v1/reservations/nonsense/commit", json!({ "cost": 1 }), 404, None),
+        ("/v1/reservations/%ff/renew", json!({ "ttl": 1 }), 404, None),
+    ] {
+        let refused = http.post(path, &body.to_string());
+        let json = refused.json();
+        assert_eq!((refused.status, json["pointer"].as_str()), (status, pointer), "{path} {body}: {json}");
+        assert_eq!(refused.header("content-type"), Some("application/problem+json"), "{path}");
+    }
+    assert_eq!(delete(&mut http, "/v1/reservations/nonsense").status, 404);
+    http.send(&encode("POST", &commit, &[], b"{}"));
+    assert_eq!(http.read_response().status, 415);
+    assert_eq!(http.post(&renew, &json!("x".repeat(70_000)).to_string()).status, 413);
+    assert_eq!(Client::of(&server).left("by=fixed user=a"), 99, "nothing was taken");
+}
+
+#[test]
+fn a_commit_that_nobody_could_be_charged_is_a_404() {
+    let rules = rules();
+    let server = Server::in_memory(rules.path());
+    let mut http = HttpClient::connect(server.http);
+    let path = location(&http.post("/v1/reservations", &new(user("a"), 60, 60).to_string()));
+    assert_eq!(delete(&mut http, &path).status, 200);
+    let other = RulesFile::ini("[default]\ncreditLimit = 5\nresetSeconds = 60\n");
+    let elsewhere = Server::in_memory(other.path());
+    let gone = HttpClient::connect(elsewhere.http).post(&format!("{path}/commit"), r#"{"cost": 5}"#);
+    assert_eq!(gone.status, 404, "{}", gone.body);
+    assert!(gone.body.contains("nothing was charged"), "{}", gone.body);
+    let id = path.rsplit('/').next().unwrap();
+    let gone = Client::of(&elsewhere).ask(&format!("DIVVY.COMMIT {id} COST 5"));
+    assert!(gone.starts_with("-ERR nothing was charged"), "{gone}");
+}
+
+#[test]
+fn every_route_needs_the_password_also_where_hits_are_open() {
+    let rules = rules();
+    let mut command = divvy();
+    command.env("DIVVY_REQUIREPASS", "secret");
+    let server = Server::start_as(&mut command, &[rules.path(), "--store", "memory", "--open", "hit"]);
+    let mut http = HttpClient::connect(server.http);
+    assert_eq!(http.post("/v1/hit", &json!({ "operation": user("a") }).to_string()).status, 200);
+    assert_eq!(http.post("/v1/reservations", &new(user("a"), 1, 60).to_string()).status, 401);
+    assert_eq!(http.post("/v1/reservations/x/commit", r#"{"cost": 1}"#).status, 401);
+    assert_eq!(http.post("/v1/reservations/x/renew", r#"{"ttl": 1}"#).status, 401);
+    assert_eq!(delete(&mut http, "/v1/reservations/x").status, 401);
+    assert!(Client::of(&server).ask("DIVVY.RELEASE x").starts_with("-NOAUTH"));
+}
+
+#[test]
+fn requests_are_counted_by_kind() {
+    let rules = rules();
+    let server = Server::in_memory(rules.path());
+    let mut http = HttpClient::connect(server.http);
+    let path = location(&http.post("/v1/reservations", &new(user("a"), 1, 60).to_string()));
+    http.post(&format!("{path}/renew"), r#"{"ttl": 1}"#);
+    http.post(&format!("{path}/commit"), r#"{"cost": 1}"#);
+    delete(&mut http, &path);
+    let scraped = metrics::scrape(server.http);
+    for kind in ["reserve", "renew", "commit", "release"] {
+        assert_eq!(scraped.value("divvy_requests_total", &[("front", "http"), ("command", kind)]), 1.0, "{kind}");
+    }
+}
