@@ -1,0 +1,122 @@
+//! The OpenAI SDK against a model that streams, with divvy before it: the code is that of docs/language-models.md.
+
+use std::io::{BufRead, BufReader, Lines};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::clients::{PYTHON, installed};
+use crate::support::gateway::{Gateway, free_address};
+use crate::support::redis::until;
+use crate::support::{RespClient, RulesFile, Server, metrics};
+
+const PAGE: &str = include_str!("../docs/language-models.md");
+const BUDGET: i64 = 10_000;
+/// Streams whose answers end, and those whose client dies.
+const STREAMS: usize = 70;
+const ABORTED: usize = 30;
+/// What each reserves (tokens).
+const RESERVED: i64 = 150;
+const ABORTED_RESERVED: i64 = 100;
+
+/// The first block of this language on the page.
+fn block(language: &str) -> &'static str {
+    let (_, from) = PAGE.split_once(&format!("```{language}\n")).unwrap();
+    from.split_once("```").unwrap().0
+}
+
+fn python(program: &str) -> Command {
+    let mut command = Command::new(installed(Path::new(PYTHON).join(".venv/bin/python")));
+    command.arg("-B").arg(Path::new(PYTHON).join(program));
+    command
+}
+
+fn language_model() -> (Gateway, SocketAddr) {
+    let address = free_address();
+    let child = python("language_model.py").arg(address.port().to_string()).spawn().unwrap();
+    (Gateway::new(child, address, tempfile::tempdir().unwrap()), address)
+}
+
+/// A process that spends tokens on many streams at once. Killed when dropped.
+struct Spender {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Spender {
+    fn start(code: &Path, divvy: SocketAddr, model: SocketAddr, arguments: [&str; 4]) -> Self {
+        let mut command = python("spend_tokens.py");
+        command.arg(code).args([format!("http://{divvy}"), format!("http://{model}")]).args(arguments);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    /// Waits until so many streams have begun.
+    fn await_streams(&mut self, count: usize) {
+        for _ in 0..count {
+            assert_eq!(self.lines.next().unwrap().unwrap(), "reserved");
+        }
+    }
+
+    /// What each stream came to.
+    fn results(&mut self) -> Vec<Value> {
+        let last = self.lines.next().unwrap().unwrap();
+        assert!(self.child.wait().unwrap().success());
+        serde_json::from_str(&last).unwrap()
+    }
+}
+
+impl Drop for Spender {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn balance(server: &Server) -> i64 {
+    let reply = RespClient::connect(server.resp).command("DIVVY.CHARGE service=chat tenant=acme COST 0");
+    reply.trim_start_matches('[').split(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+#[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
+fn a_hundred_streams_keep_to_their_budget_although_clients_die_and_divvy_is_killed() {
+    let (rules, data) = (RulesFile::ini(block("ini")), tempfile::tempdir().unwrap());
+    let code = data.path().join("budget.py");
+    std::fs::write(&code, block("python")).unwrap();
+    let http = free_address().to_string();
+    let store = data.path().join("store");
+    let serve = || Server::start(&[rules.path(), "--http-listen", &http, "--data-dir", store.to_str().unwrap()]);
+    let (mut server, (_model, model_at)) = (serve(), language_model());
+
+    let mut aborted = Spender::start(&code, server.http, model_at, ["30", "100", "20", "never_ends"]);
+    aborted.await_streams(ABORTED);
+    assert_eq!(balance(&server), BUDGET - ABORTED as i64 * ABORTED_RESERVED);
+    let mut spender = Spender::start(&code, server.http, model_at, ["70", "150", "60", "ends"]);
+    let granted = usize::try_from((BUDGET - ABORTED as i64 * ABORTED_RESERVED) / RESERVED).unwrap();
+    spender.await_streams(granted);
+    // Some commits are answered, some are lost, some come later.
+    thread::sleep(Duration::from_millis(500));
+    drop(aborted);
+    server.kill();
+    thread::sleep(Duration::from_millis(300));
+    server = serve();
+    assert_eq!(metrics::scrape(server.http).sum("divvy_reservations"), (ABORTED + granted) as f64);
+
+    let results = spender.results();
+    assert_eq!(results.len(), STREAMS);
+    let number = |result: &Value, field: &str| result[field].as_i64().unwrap_or(0);
+    let denied = results.iter().filter(|result| result["denied"] == true).count();
+    assert_eq!(denied, STREAMS - granted);
+    let spent: i64 = results.iter().map(|result| number(result, "spent")).sum();
+    let over: i64 = results.iter().map(|result| (number(result, "spent") - number(result, "reserved")).max(0)).sum();
+    assert!(spent > 0 && spent <= BUDGET + over, "{spent} spent, {over} more than reserved");
+    // What the dead had reserved is free again, and every token that was spent is counted once.
+    until(|| balance(&server) == BUDGET - spent);
+    assert_eq!(balance(&server), BUDGET - spent);
+}
