@@ -182,7 +182,8 @@ impl HitBench {
         let store = Backend::Rocks(RocksStore::open(dir.path(), options).expect("a new directory"));
         let metrics = Metrics::new();
         Self {
-            limiter: Limiter::new(Some(Policy::new(rules, &metrics, CounterNames::Usual)), store, clock, metrics),
+            limiter: Limiter::new(Some(Policy::new(rules, &metrics, CounterNames::Usual)), store, clock, metrics)
+                .with_max_reservation_ttl(u32::MAX),
             runtime: runtime(),
             requests: Requests::default(),
             operation: Operation::new(),
@@ -269,12 +270,16 @@ fn two_hits(pairs: u64) {
     }
 }
 
+/// Seconds of a reservation, which ends at a multiple of a hundred.
+const LONG: u32 = 3_200;
+
 /// Each of a bucket of which so much is reserved already, until many different times.
 fn reserve_and_commit(others: u64, pairs: u64) {
     let mut bench = HitBench::new(TOKENS);
     let tenant: Operation = [("tenant", "acme")].into_iter().collect();
     let reserve = |ttl_seconds| Reserve { credits: 5, ttl_seconds, id: None };
-    let ttls = (30..=60).cycle().take(others as usize).collect::<Vec<_>>();
+    // So long that the ends do not depend on the second in which they are asked for: 31 different ones.
+    let ttls = (1..=31).map(|part| part * LONG).cycle().take(others as usize).collect::<Vec<_>>();
     for ttls in ttls.chunks(BATCH as usize) {
         bench.limiter.begin(&mut bench.requests);
         ttls.iter().for_each(|ttl| bench.requests.push_reserve(&tenant, reserve(*ttl)));
@@ -282,7 +287,7 @@ fn reserve_and_commit(others: u64, pairs: u64) {
     }
     for _ in 0..pairs / BATCH {
         bench.limiter.begin(&mut bench.requests);
-        (0..BATCH).for_each(|_| bench.requests.push_reserve(&tenant, reserve(60)));
+        (0..BATCH).for_each(|_| bench.requests.push_reserve(&tenant, reserve(LONG)));
         bench.apply();
         let reserved = (0..BATCH as usize).map(|index| bench.requests.reserved(index).expect("an answer"));
         let ids: Vec<_> = reserved.map(|reserved| reserved.id.expect("it is allowed")).collect();

@@ -223,7 +223,8 @@ impl Requests {
     /// nothing.
     ///
     /// # Errors
-    /// When no bucket that its id names is one of this server's. When the store failed for any of its buckets: asked again, those that it did not fail for answer as the first time.
+    /// When no bucket that its id names is one of this server's. When the store failed for any of its buckets: asked again, those
+    /// that it did not fail for answer as the first time.
     pub fn settled(&self, index: usize) -> Result<Settled, Refusal> {
         let range = match self.asked.get(index) {
             Some(Asked::Settling(range)) => range.clone(),
