@@ -705,6 +705,21 @@ fn what_was_reserved_before_a_reset_frees_nothing_after_it(opened: Opened) {
             assert_eq!(about(1, "a", RELEASE).await, (false, 0, Fate::Gone), "{limit:?}");
             assert_eq!(about(1, "a", commit(1)).await, (true, 0, Fate::Late), "{limit:?}");
             assert_eq!(about(1, "b", commit(0)).await, (true, all - 1, Fate::Done), "{limit:?}");
+            // In one batch, at one time, and with a name that there was before: it is another reservation all the same.
+            let (x, y) = (format!("{bucket}#x"), format!("{bucket}#y"));
+            let asks = [
+                (bucket.as_str(), Action::Forget),
+                (&x, reserve(1, LONG)),
+                (&y, reserve(1, LONG)),
+                (&bucket, Action::Forget),
+                (&x, reserve(1, LONG)),
+                (&y, RELEASE),
+                (&x, reserve(1, LONG)),
+            ];
+            let told = opened.apply(at(0), &asks.map(|(key, action)| (key, limit, action))).await;
+            let fates: Vec<_> = told.iter().skip(4).map(|told| (told.left, told.fate)).collect();
+            let left = all - 1;
+            assert_eq!(fates, [(left, Fate::Done), (left, Fate::Gone), (left, Fate::Repeated)], "{limit:?}");
         }
     });
 }

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use siphasher::sip128::SipHasher13;
+
 use super::actor_limits::{ActorLimits, OfLabel};
 use super::counters::DEFAULT_RULE;
 use crate::algorithm::{Limit, Tally};
@@ -18,8 +20,8 @@ pub struct Policy {
     pub(super) rules: RuleSet,
     /// The bucket of each rule; `None` where the rule counts nothing.
     buckets: Vec<Option<Bucket>>,
-    /// The first rule whose buckets' keys begin so.
-    by_prefix: HashMap<Box<[u8]>, usize>,
+    /// The rules whose buckets' keys begin so: several, where they share a counter's name.
+    by_prefix: HashMap<Box<[u8]>, Vec<usize>>,
     /// Where the hits of each rule are counted.
     pub(super) hits: Vec<RuleHits>,
 }
@@ -147,10 +149,10 @@ impl Policy {
             .collect();
         let hits = |rule: &Rule| metrics.hits.rule(rule.label.as_deref(), rule.match_policy == MatchPolicy::Canary);
         let hits = rules.rules().iter().map(hits).collect();
-        let mut by_prefix = HashMap::new();
+        let mut by_prefix: HashMap<_, Vec<_>> = HashMap::new();
         for (index, bucket) in buckets.iter().enumerate() {
             if let Some(Bucket { prefix, .. }) = bucket {
-                by_prefix.entry(prefix.as_bytes().into()).or_insert(index);
+                by_prefix.entry(prefix.as_bytes().into()).or_default().push(index);
             }
         }
         Self { rules, buckets, by_prefix, hits }
@@ -177,9 +179,16 @@ impl Policy {
         self.bucket(index)?.own_credits(operation, now)
     }
 
-    /// The first rule whose buckets' keys begin with `prefix`, and then tell the actor.
-    pub(super) fn rule_with(&self, prefix: &[u8]) -> Option<usize> {
-        self.by_prefix.get(prefix).copied()
+    /// A rule whose buckets' keys begin with `prefix`, and then tell the actor: that for which `stand_in` stands, or else the first.
+    pub(super) fn rule_with(&self, prefix: &[u8], stand_in: u32) -> Option<usize> {
+        let rules = self.by_prefix.get(prefix)?;
+        rules.iter().find(|rule| self.stand_in(**rule) == stand_in).or(rules.first()).copied()
+    }
+
+    /// What stands for the rule with this index outside of the server: the same as long as it is about the same operations.
+    pub(super) fn stand_in(&self, rule: usize) -> u32 {
+        let rule = self.rules.rules().get(rule).map(Rule::to_string).unwrap_or_default();
+        SipHasher13::new_with_keys(0, 0).hash(rule.as_bytes()).h1 as u32
     }
 
     pub fn rules(&self) -> &RuleSet {

@@ -134,15 +134,15 @@ impl Requests {
 
     /// How many characters the id has that request `index`, a [`Requests::push_reserve`], may be answered with.
     pub fn id_length(&self, index: usize) -> usize {
-        let entries = self.reserving_entries(index).filter_map(|entry| self.batch.key_at(entry));
+        let entries = self.reserving_entries(index).filter_map(|(entry, _)| self.batch.key_at(entry));
         ReservationId::text_length(entries.map(<[u8]>::len))
     }
 
-    /// The entries of request `index` that set credits aside.
-    fn reserving_entries(&self, index: usize) -> impl Iterator<Item = usize> {
+    /// The entries of request `index` that set credits aside, each with its rule.
+    fn reserving_entries(&self, index: usize) -> impl Iterator<Item = (usize, usize)> {
         let matched = self.matched(index).unwrap_or_default().iter();
         matched.filter_map(|matched| match matched.answer {
-            Answer::Counted(entry) => self.batch.action(entry)?.is_about_reservation().then_some(entry),
+            Answer::Counted(entry) => self.batch.action(entry)?.is_about_reservation().then_some((entry, matched.rule)),
             Answer::Uncounted { .. } | Answer::Gathered(_) => None,
         })
     }
@@ -175,9 +175,9 @@ impl Requests {
             return;
         };
         let first = self.settling.len();
-        for key in id.records() {
+        for (rule, key) in id.records() {
             let Some((bucket, record_id)) = record_key::split(key) else { continue };
-            let Some((rule, limit)) = policy.limit_of_bucket(bucket, self.batch.now()) else { continue };
+            let Some((rule, limit)) = policy.limit_of_bucket(rule, bucket, self.batch.now()) else { continue };
             // Of which nothing is ever reserved.
             if let Limit::SlidingLog(_) = limit {
                 continue;
@@ -203,17 +203,18 @@ impl Requests {
     /// As [`Requests::verdict`], and when a reservation of that name exists with other credits or for another time.
     pub fn reserved(&self, index: usize) -> Result<Reserved, Refusal> {
         let verdict = self.verdict(index)?;
-        let outcome = |entry| Ok::<_, Refusal>((entry, self.batch.outcome(entry)?));
+        let outcome = |(entry, rule)| Ok::<_, Refusal>(((entry, rule), self.batch.outcome(entry)?));
         let entries: Vec<_> = self.reserving_entries(index).map(outcome).collect::<Result<_, _>>()?;
         if entries.iter().any(|(_, outcome)| outcome.fate == Fate::Different) {
             return Err(Refusal::DifferentReservation);
         }
         let is_repeated = !entries.is_empty() && entries.iter().all(|(_, outcome)| outcome.fate == Fate::Repeated);
         let ends = entries.iter().map(|(_, outcome)| outcome.session).min();
-        let keys = entries.iter().filter_map(|(entry, _)| self.batch.key_at(*entry));
+        let rule = |rule: usize| self.policy.as_ref().map_or(0, |policy| policy.stand_in(rule));
+        let records = entries.iter().filter_map(|((entry, of), _)| Some((rule(*of), self.batch.key_at(*entry)?)));
         Ok(Reserved {
             verdict,
-            id: verdict.allowed.then(|| ReservationId::new(keys)),
+            id: verdict.allowed.then(|| ReservationId::new(records)),
             ends_ns: ends.filter(|_| verdict.allowed).and_then(|ends| self.until(ends)),
             is_repeated,
         })
@@ -281,11 +282,11 @@ impl Settling {
 }
 
 impl Policy {
-    /// The rule with this bucket, and the bucket's limit as it is at `now`: that of the rule, or of its actor. Without such a
-    /// rule, the limit that the key tells.
-    fn limit_of_bucket(&self, key: &[u8], now: Timestamp) -> Option<(Option<usize>, Limit)> {
+    /// The rule with this bucket, that for which `stand_in` stands if there are several, and the bucket's limit as it is at `now`:
+    /// that of the rule, or of its actor. Without such a rule, the limit that the key tells.
+    fn limit_of_bucket(&self, stand_in: u32, key: &[u8], now: Timestamp) -> Option<(Option<usize>, Limit)> {
         let (prefix, limit) = key::split_limit(key)?;
-        if let Some(rule) = self.rule_with(prefix)
+        if let Some(rule) = self.rule_with(prefix, stand_in)
             && let Some(bucket) = self.bucket(rule)
         {
             let actor = key.get(prefix.len()..).unwrap_or_default();

@@ -1,8 +1,9 @@
 //! The batch that a store is asked with: actions on buckets, and their outcomes.
 
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
-
-use siphasher::sip128::SipHasher13;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::error::StoreError;
 use super::record_key;
@@ -88,25 +89,18 @@ impl Entry {
         }
     }
 
-    /// Decides an ask about a reservation, given what its bucket and its record remember. `key` is the entry's own.
+    /// Decides an ask about a reservation, given what its bucket and its record remember.
     pub(super) fn decide_reservation(
         &self,
         ask: ReservationAsk,
-        key: &[u8],
         bucket: Option<&State>,
         record: Option<&Reservation>,
     ) -> (Outcome, Change, RecordChange) {
-        let decided = self.limit.decide_reservation(bucket, record, ask, self.generation(key), self.at);
+        let decided = self.limit.decide_reservation(bucket, record, ask, generation(), self.at);
         let change = decided.bucket.map_or(Change::Keep, |state| self.cleared_if_full(Change::Set(state)));
         // What never was there need not be forgotten.
         let change = if bucket.is_none() && change == Change::Clear { Change::Keep } else { change };
         (decided.outcome, change, decided.record)
-    }
-
-    /// The generation of a bucket that begins with this ask: no other bucket of its key had the same lately. `key` is the
-    /// entry's own.
-    pub(super) fn generation(&self, key: &[u8]) -> u64 {
-        SipHasher13::new_with_keys(self.at.as_nanos(), 0).hash(key).h1
     }
 
     /// What a refund does to a bucket: one to which all was given back is as good as a fresh one.
@@ -151,6 +145,13 @@ impl Entry {
     pub fn expiry(&self, state: &State, now: Timestamp) -> Timestamp {
         now.plus(self.limit.lifetime_ns(state, self.at))
     }
+}
+
+/// A number that no bucket's reservations had before, on any server: also not a moment ago, in the same batch.
+pub(super) fn generation() -> u64 {
+    static SECRET: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    SECRET.hash_one(NEXT.fetch_add(1, Relaxed))
 }
 
 /// A batch of actions, and their outcomes once a store has applied it. Reused from read to read: its buffers keep their

@@ -139,7 +139,6 @@ impl Buckets {
     fn act_together(&mut self, group: Unit<'_>, now: Timestamp, budgets: Budgets<'_>, outcomes: &mut Outcomes) {
         let Self { states, reservations, .. } = &*self;
         let members = group.members().map(|(_, key, entry)| Member {
-            key,
             entry,
             bucket: states.get(record_key::bucket(key)).map(|(state, _)| state),
             record: reservations.get(key),

@@ -14,6 +14,9 @@ use crate::metrics::Metric;
 /// Reservations that a store remembers unless the operator says otherwise: some 200 bytes each, in memory.
 pub const DEFAULT_MAX_RESERVATIONS: u64 = 100_000;
 
+/// More ends than this, and more than twice as many as there are records, are not worth their memory.
+const FEW: usize = 64;
+
 /// Records, by what stands for their keys.
 #[derive(Debug)]
 pub struct Reservations<K> {
@@ -47,6 +50,10 @@ impl<K: Hash + Ord + Clone> Reservations<K> {
     pub fn set(&mut self, key: K, record: Reservation) {
         self.ends.push(Reverse((record.expires(), key.clone())));
         self.records.insert(key, record);
+        if self.ends.len() > 2 * self.records.len() + FEW {
+            // What was renewed, or is gone, has ends that nothing waits for.
+            self.ends = self.records.iter().map(|(key, record)| Reverse((record.expires(), key.clone()))).collect();
+        }
     }
 
     /// Whether it was there.
@@ -152,6 +159,18 @@ mod tests {
         assert_eq!((records.sweep(at(15)), records.get(&1).is_some()), (0, true));
         assert_eq!((records.sweep(at(20)), records.get(&2).is_some()), (1, false));
         assert_eq!((records.sweep(at(30)), records.records.len(), records.ends.len()), (1, 0, 0));
+    }
+
+    #[test]
+    fn what_is_renewed_or_gone_takes_no_memory() {
+        let mut records = Reservations::default();
+        for end in 0..10_000 {
+            records.set(1, until(end));
+            records.set(2 + end, until(end));
+            records.remove(&(2 + end));
+            assert!(records.ends.len() <= 2 + FEW);
+        }
+        assert_eq!((records.sweep(at(9_998)), records.sweep(at(9_999)), records.records.len()), (0, 1, 0));
     }
 
     #[test]

@@ -27,7 +27,6 @@ impl Decided {
 /// An entry of the group, and what is remembered of what it is about.
 #[derive(Clone, Copy)]
 pub struct Member<'a> {
-    pub key: &'a [u8],
     pub entry: &'a Entry,
     pub bucket: Option<&'a State>,
     pub record: Option<&'a Reservation>,
@@ -78,15 +77,12 @@ pub fn decide<'a, 'b>(
     Ok((decided, room))
 }
 
-fn decide_alone(
-    Member { key, entry, bucket, record }: Member<'_>,
-    budget: &CounterBudget,
-) -> Result<Decided, StoreError> {
+fn decide_alone(Member { entry, bucket, record }: Member<'_>, budget: &CounterBudget) -> Result<Decided, StoreError> {
     let refusal = if bucket.is_none() { budget.refusal(entry) } else { None };
     Ok(match (refusal, entry.action) {
         (Some(refusal), _) => Decided::unchanged(refusal?),
         (None, Action::Reservation(ask)) => {
-            let (outcome, change, record) = entry.decide_reservation(ask, key, bucket, record);
+            let (outcome, change, record) = entry.decide_reservation(ask, bucket, record);
             Decided { outcome, change, record }
         }
         (None, _) => {
@@ -167,12 +163,8 @@ mod tests {
         budget: &CounterBudget,
     ) -> Result<Vec<(bool, u64, bool)>, StoreError> {
         let reservations = ReservationBudget::new(0);
-        let members = entries.iter().zip(states).map(|(entry, state)| Member {
-            key: &[],
-            entry,
-            bucket: state.as_ref(),
-            record: None,
-        });
+        let members =
+            entries.iter().zip(states).map(|(entry, state)| Member { entry, bucket: state.as_ref(), record: None });
         let (decided, room) = decide(members, Budgets { counters: budget, reservations: &reservations })?;
         room.keep();
         let told = |Decided { outcome, change, .. }| (outcome.allowed, outcome.left, change != Change::Keep);

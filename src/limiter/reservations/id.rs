@@ -1,8 +1,8 @@
 //! The ids of reservations, as clients see them: opaque, and safe in a URL. Each names the records of its reservation, and so
-//! its buckets, whatever the rules are when it is settled.
+//! its buckets, whatever the rules are when it is settled, and the rules, of which several may share a bucket.
 //!
-//! The text is base64url without padding (RFC 4648, section 5) of: a version, the records' keys, each after its length, and a
-//! checksum. The checksum finds slips, and no malice: an id allows no more than a charge does.
+//! The text is base64url without padding (RFC 4648, section 5) of: a version, the records' keys, each after its length and what
+//! stands for its rule, and a checksum. The checksum finds slips, and no malice: an id allows no more than a charge does.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -14,6 +14,8 @@ use crate::rules::MAX_STACK;
 const VERSION: u8 = 1;
 /// Bytes of a record's length.
 const LENGTH: usize = size_of::<u32>();
+/// Bytes of what stands for a rule.
+const RULE: usize = size_of::<u32>();
 /// Bytes of the checksum.
 const CHECKSUM: usize = 4;
 /// Characters of an id, at most: what is sent in a URL must fit there.
@@ -29,11 +31,12 @@ pub struct ReservationId(Vec<u8>);
 pub struct BadReservationId;
 
 impl ReservationId {
-    /// Of the records with these keys.
-    pub(in crate::limiter) fn new<'a>(keys: impl Iterator<Item = &'a [u8]>) -> Self {
+    /// Of the records with these keys, each after what stands for its rule.
+    pub(in crate::limiter) fn new<'a>(records: impl Iterator<Item = (u32, &'a [u8])>) -> Self {
         let mut bytes = vec![VERSION];
-        for key in keys {
+        for (rule, key) in records {
             bytes.extend_from_slice(&u32::try_from(key.len()).unwrap_or(u32::MAX).to_le_bytes());
+            bytes.extend_from_slice(&rule.to_le_bytes());
             bytes.extend_from_slice(key);
         }
         Self(bytes)
@@ -41,7 +44,7 @@ impl ReservationId {
 
     /// How many characters the id of records with keys of these lengths has.
     pub(super) fn text_length(keys: impl Iterator<Item = usize>) -> usize {
-        let bytes = keys.fold(1 + CHECKSUM, |bytes, key| bytes + LENGTH + key);
+        let bytes = keys.fold(1 + CHECKSUM, |bytes, key| bytes + LENGTH + RULE + key);
         (bytes * 4).div_ceil(3)
     }
 
@@ -60,8 +63,8 @@ impl ReservationId {
         if is_whole && id.records().count() <= MAX_STACK { Ok(id) } else { Err(BadReservationId) }
     }
 
-    /// The keys of its records.
-    pub(super) fn records(&self) -> impl Iterator<Item = &[u8]> {
+    /// The keys of its records, each after what stands for its rule.
+    pub(super) fn records(&self) -> impl Iterator<Item = (u32, &[u8])> {
         let mut rest = self.0.get(1..).unwrap_or_default();
         std::iter::from_fn(move || next_record(&mut rest))
     }
@@ -78,11 +81,12 @@ impl ReservationId {
     }
 }
 
-fn next_record<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+fn next_record<'a>(rest: &mut &'a [u8]) -> Option<(u32, &'a [u8])> {
     let (length, after) = rest.split_first_chunk::<LENGTH>()?;
+    let (rule, after) = after.split_first_chunk::<RULE>()?;
     let (key, after) = after.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
     *rest = after;
-    Some(key)
+    Some((u32::from_le_bytes(*rule), key))
 }
 
 impl std::fmt::Display for ReservationId {
@@ -102,7 +106,7 @@ mod tests {
 
     #[test]
     fn an_id_has_no_more_records_than_a_stack_has_rules() {
-        let text = |records| ReservationId::new(std::iter::repeat_n(&b"a"[..], records)).to_string();
+        let text = |records| ReservationId::new(std::iter::repeat_n((7, &b"a"[..]), records)).to_string();
         assert!(ReservationId::parse(text(MAX_STACK).as_bytes()).is_ok());
         assert_eq!(ReservationId::parse(text(MAX_STACK + 1).as_bytes()), Err(BadReservationId));
     }
@@ -110,17 +114,17 @@ mod tests {
     proptest! {
         #[test]
         fn an_id_reads_back_and_is_safe_in_a_url(keys in keys()) {
-            let id = ReservationId::new(keys.iter().map(Vec::as_slice));
+            let id = ReservationId::new(keys.iter().map(|key| (7, key.as_slice())));
             let text = id.to_string();
             prop_assert_eq!(text.len(), ReservationId::text_length(keys.iter().map(Vec::len)));
             prop_assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'));
             let read = ReservationId::parse(text.as_bytes()).unwrap();
-            prop_assert!(read.records().eq(keys.iter().map(Vec::as_slice)));
+            prop_assert!(read.records().eq(keys.iter().map(|key| (7, key.as_slice()))));
         }
 
         #[test]
         fn a_slip_is_found(keys in keys(), place: prop::sample::Index, letter in "[A-Za-z0-9_-]") {
-            let text = ReservationId::new(keys.iter().map(Vec::as_slice)).to_string();
+            let text = ReservationId::new(keys.iter().map(|key| (7, key.as_slice()))).to_string();
             let mut changed = text.clone().into_bytes();
             changed[place.index(text.len())] = letter.as_bytes()[0];
             let read = ReservationId::parse(&changed).map(|id| id.to_string());

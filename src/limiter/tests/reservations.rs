@@ -416,15 +416,18 @@ fn ids_that_were_made_up_settle_nothing_or_are_charges() {
     let id_of = |bucket: &[u8], records: usize| {
         let mut record = Vec::new();
         crate::store::record_key::write(b"s", &mut record, |out| out.extend_from_slice(bucket));
-        let id = ReservationId::new(std::iter::repeat_n(&*record, records));
+        let id = ReservationId::new(std::iter::repeat_n((0, &*record), records));
         ReservationId::parse(id.to_string().as_bytes()).unwrap()
     };
     let mut log = Vec::new();
     let policy = at.limiter.policy().unwrap();
     policy.bucket(6).unwrap().write_key(&operation("log=a"), at.started, &mut log);
-    for foreign in
-        [ReservationId::new([&b"x"[..]].into_iter()), id_of(b"", 1), id_of(b"\x01\x01\x00\x05", 16), id_of(&log, 1)]
-    {
+    for foreign in [
+        ReservationId::new([(0, &b"x"[..])].into_iter()),
+        id_of(b"", 1),
+        id_of(b"\x01\x01\x00\x05", 16),
+        id_of(&log, 1),
+    ] {
         let error = at.commit(&foreign, 5).unwrap_err();
         assert!(error.contains("no id of a reservation"), "{error}");
     }
@@ -439,4 +442,20 @@ fn ids_that_were_made_up_settle_nothing_or_are_charges() {
     let mut user = Vec::new();
     policy.bucket(4).unwrap().write_key(&operation("user=a"), at.started, &mut user);
     assert_eq!(at.commit(&id_of(&user, 16), 5), Ok(("late", 85)), "once, however often it is named");
+}
+
+/// Plans share what was used, not their limits.
+#[test]
+fn a_commit_is_answered_and_counted_by_the_rule_that_reserved_of_several_that_share_a_counter() {
+    let plan = |plan: &str, credits: u64| {
+        format!(
+            "[plan={plan} user=*]\ncreditLimit = {credits}\nresetSeconds = 600\nactorField = user\ncounter = usage\nlabel = {plan}\n\n"
+        )
+    };
+    let at = At::new(&(plan("free", 100) + &plan("pro", 1_000) + "[default]\ncreditLimit = 0\nresetSeconds = 0\n"));
+    let id = at.id("plan=pro user=a", 600);
+    assert_eq!(at.commit(&id, 300), Ok(("settled", 700)));
+    assert_eq!(at.commit(&id, 300), Ok(("repeated", 700)));
+    let settled = |rule: usize| at.limiter.policy().unwrap().hits[rule].commits.settled.get();
+    assert_eq!([settled(0), settled(1)], [0, 1]);
 }

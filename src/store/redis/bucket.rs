@@ -14,7 +14,7 @@ use crate::algorithm::reservation::Fate;
 use crate::algorithm::{CalendarId, Limit, Outcome, Tally};
 use crate::calendar::Calendar;
 use crate::clock::Timestamp;
-use crate::store::batch::{Action, Batch, Entry};
+use crate::store::batch::{Action, Batch, Entry, generation};
 
 /// The script of the algorithm in `lua/`.
 macro_rules! script {
@@ -123,7 +123,7 @@ fn action(batch: &Batch, entry: &Entry) -> String {
     let (name, cost) = match entry.action {
         Action::Ask(ask) => words(ask),
         Action::Forget => FORGET,
-        Action::Reservation(ask) => return reservations::text(ask, at, entry.generation(batch.key(entry))),
+        Action::Reservation(ask) => return reservations::text(ask, at, generation()),
     };
     format!("{name} {cost} {at}")
 }

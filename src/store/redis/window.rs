@@ -11,7 +11,7 @@ use super::reply::Elements;
 use super::reservations::{self, Layout};
 use crate::algorithm::{FixedWindow, Limit, Outcome, Tally};
 use crate::clock::NANOS_PER_MILLI;
-use crate::store::batch::{Action, Batch, Entry};
+use crate::store::batch::{Action, Batch, Entry, generation};
 
 /// What the script answers for each action: allowed, credits before, credits after, milliseconds until the end.
 type Answer = [i64; 4];
@@ -55,7 +55,7 @@ pub(super) fn call(batch: &Batch, asked: &mut Actions, layout: Layout) -> Call {
             Action::Ask(ask) => words(ask),
             Action::Forget => FORGET,
             Action::Reservation(ask) => {
-                arguments.push(&reservations::text(ask, NOW, entry.generation(batch.key(entry))));
+                arguments.push(&reservations::text(ask, NOW, generation()));
                 arguments.push("");
                 continue;
             }

@@ -182,7 +182,7 @@ impl<'a> Stripes<'a> {
     ) -> Result<(Vec<Decided>, u64), StoreError> {
         let (mut seen_in, mut needs_disk) = (0, false);
         let mut found: SmallVec<[_; USUAL]> = SmallVec::new();
-        for Member { key, entry, hash, reservation, place, record, exists, is_recorded, .. } in members {
+        for Member { entry, hash, reservation, place, record, exists, is_recorded, .. } in members {
             let stripe = &self.0[self.place(*hash)].1;
             *is_recorded = place.map_or(record.is_some(), |place| stripe.slot(place).tags().recorded);
             seen_in = seen_in.max(place.map_or(0, |place| stripe.durable_after(place)));
@@ -192,14 +192,10 @@ impl<'a> Stripes<'a> {
             };
             *exists = state.state().is_some();
             needs_disk |= !*exists || reservation.is_some();
-            let (key, record) = match reservation {
-                Some(Reservation { key, hash }) => (*key, stripe.reservations.get(&hash.high)),
-                None => (*key, None),
-            };
-            found.push((key, *entry, state, record));
+            let record = reservation.and_then(|reservation| stripe.reservations.get(&reservation.hash.high));
+            found.push((*entry, state, record));
         }
-        let members = found.iter().map(|(key, entry, state, record)| together::Member {
-            key,
+        let members = found.iter().map(|(entry, state, record)| together::Member {
             entry,
             bucket: state.state(),
             record: *record,
