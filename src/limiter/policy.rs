@@ -22,6 +22,8 @@ pub struct Policy {
     buckets: Vec<Option<Bucket>>,
     /// The rules whose buckets' keys begin so: several, where they share a counter's name.
     by_prefix: HashMap<Box<[u8]>, Vec<usize>>,
+    /// What stands for each rule outside of the server.
+    stand_ins: Vec<u32>,
     /// Where the hits of each rule are counted.
     pub(super) hits: Vec<RuleHits>,
 }
@@ -155,7 +157,9 @@ impl Policy {
                 by_prefix.entry(prefix.as_bytes().into()).or_default().push(index);
             }
         }
-        Self { rules, buckets, by_prefix, hits }
+        let stand_in = |rule: &Rule| SipHasher13::new_with_keys(0, 0).hash(rule.to_string().as_bytes()).h1 as u32;
+        let stand_ins = rules.rules().iter().map(stand_in).collect();
+        Self { rules, buckets, by_prefix, stand_ins, hits }
     }
 
     /// From now on, actors have the limits of their own that are known here, as long as they are.
@@ -187,8 +191,7 @@ impl Policy {
 
     /// What stands for the rule with this index outside of the server: the same as long as it is about the same operations.
     pub(super) fn stand_in(&self, rule: usize) -> u32 {
-        let rule = self.rules.rules().get(rule).map(Rule::to_string).unwrap_or_default();
-        SipHasher13::new_with_keys(0, 0).hash(rule.as_bytes()).h1 as u32
+        self.stand_ins.get(rule).copied().unwrap_or_default()
     }
 
     pub fn rules(&self) -> &RuleSet {
