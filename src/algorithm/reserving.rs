@@ -93,6 +93,11 @@ impl<A: Algorithm> Algorithm for Beside<'_, A> {
 }
 
 impl<A: Algorithm> Beside<'_, A> {
+    /// That end, or that of the bucket's window, if it has one that comes first.
+    fn within_window(&self, state: &(A::State, Reserved), ends: Timestamp) -> Timestamp {
+        self.window_end(state).map_or(ends, |window| ends.min(reserved::not_after(window)))
+    }
+
     /// Until so many credits are left besides those set aside; `None` when there never are as many.
     fn wait_beside(&self, base: &A::State, credits: u64, aside: u64, at: Timestamp) -> Option<u64> {
         let wanted = credits.checked_add(aside).filter(|wanted| *wanted <= self.0.capacity())?;
@@ -125,8 +130,7 @@ pub(super) fn reserve<A: Algorithm<State: Kept>>(
     let Present { mut state, at, .. } = present(limit, stored, at);
     let before = limit.left(&state, at);
     let is_allowed = credits <= before;
-    let ends = reserved::end(at, ttl_seconds);
-    let ends = limit.window_end(&state).map_or(ends, |window| ends.min(reserved::not_after(window)));
+    let ends = limit.within_window(&state, reserved::end(at, ttl_seconds));
     if is_allowed {
         if state.1.is_empty() {
             state.1.generation = generation;
@@ -166,8 +170,7 @@ pub(super) fn renew<A: Algorithm<State: Kept>>(
     let limit = &Beside(limit);
     let Present { mut state, at, .. } = present(limit, stored, at);
     let before = limit.left(&state, at);
-    let later = reserved::end(at, ttl_seconds).max(ends);
-    let later = limit.window_end(&state).map_or(later, |window| later.min(reserved::not_after(window)));
+    let later = limit.within_window(&state, reserved::end(at, ttl_seconds).max(ends));
     if state.1.remove(credits, ends) {
         state.1.add(credits, later);
     }

@@ -64,8 +64,12 @@ impl Table {
         let _gate = self.gate.read();
         let mut members: SmallVec<[_; USUAL]> = group.members().map(|member| Member::new(self, member)).collect();
         let mut stripes = Stripes::lock(self, &members);
-        for Member { index, key, entry, hash, place, record, .. } in &mut members {
+        for Member { index, key, entry, hash, reservation, place, record, .. } in &mut members {
             let stripe = stripes.of(*hash);
+            if reservation.is_some() {
+                // Before anything is decided: what is found must still be counted when it changes.
+                surroundings.budgets.reservations.forget(stripe.reservations.sweep(now));
+            }
             *place = stripe.find(hash.high);
             if place.is_none() && !stripe.holds_all {
                 let Some(read) = load((*index, key, entry), *stripe.departures(hash.high))? else { return Ok(None) };
@@ -84,7 +88,7 @@ impl Table {
             has_added |= member.place.is_none();
             durable_after = durable_after.max(self.make(stripe, member, change, now, surroundings));
             if let Some(reservation) = member.reservation {
-                durable_after = durable_after.max(self.make_record(stripe, reservation, record, now, surroundings));
+                durable_after = durable_after.max(self.make_record(stripe, reservation, record, surroundings));
             }
             outcomes.push(Ok(outcome));
         }
@@ -133,14 +137,12 @@ impl Table {
         stripe: &mut Stripe,
         Reservation { key, hash }: Reservation<'_>,
         change: RecordChange,
-        now: Timestamp,
         Surroundings { group, budgets, .. }: Surroundings<'_>,
     ) -> u64 {
         if change != RecordChange::Keep {
             self.change(stripe, hash, group, false);
         }
-        let forgotten = Self::change_reservation(stripe, hash, key, change) + stripe.reservations.sweep(now);
-        budgets.reservations.forget(forgotten);
+        budgets.reservations.forget(Self::change_reservation(stripe, hash, key, change));
         stripe.all_durable_after()
     }
 }

@@ -202,3 +202,29 @@ fn records_of_reservations_count_as_no_counters() {
     assert_eq!((counted().at_least, counted().at_most), (1, 1));
     assert_eq!(store.shared.engine.reservations.remembered(), 100);
 }
+
+/// The first member of a group dropped the record of the second, which had ended, and nobody counted the one that took its place.
+#[test]
+fn records_of_one_stripe_that_are_made_again_together_are_counted() {
+    let opened = Opened::new();
+    let engine = &opened.store.shared.engine;
+    let stripe = |actor: &str| {
+        let mut key = Vec::new();
+        bucket(actor)(&mut key);
+        engine.table.hash(&key).stripe()
+    };
+    let other = (0..100_000).map(|actor| actor.to_string()).find(|actor| stripe(actor) == stripe("x")).unwrap();
+    let now = Clock::system().now();
+    for seconds in [0, 10, 20] {
+        let mut batch = Batch::default();
+        batch.begin(now.plus(seconds * NANOS_PER_SECOND));
+        for actor in ["x", &other] {
+            let one_second = ReservationAsk::Reserve { credits: 10, ttl_seconds: 1 };
+            batch.push_reservation(one_second, b"one", bucket(actor));
+        }
+        batch.group(0);
+        wait(opened.store.apply(&mut batch));
+        assert_eq!([batch.allowed(0), batch.allowed(1)], [Some(true); 2]);
+        assert_eq!((engine.reservations.remembered(), engine.table.reservations()), (2, 2));
+    }
+}
