@@ -69,6 +69,10 @@ pub enum Refusal {
     #[error("there is a reservation with this id already, of other credits or for another time: choose another id")]
     DifferentReservation,
     #[error(
+        "leases of different names, or a lease and something else, cannot be taken together from the rule [{rule}]"
+    )]
+    LeasesTogether { rule: String },
+    #[error(
         "nothing was reserved: the actors are so long that the reservation's id would have more than {MAX_ID_TEXT} characters"
     )]
     LongReservation,
@@ -76,6 +80,22 @@ pub enum Refusal {
     BadReservationId(#[from] BadReservationId),
     #[error("nothing was charged: this reservation has ended, and no rule has its counter any more")]
     NoReservation,
+    #[error(
+        "the rule [{rule}] limits what runs at once: take a lease with DIVVY.RESERVE (AMOUNT 1) or POST /v1/reservations, and \
+         release it when the work is done"
+    )]
+    TakesLeases { rule: String },
+    #[error(
+        "the rule [{rule}] limits what runs at once, and has no holdField to name leases by: gateways cannot take any"
+    )]
+    NoHoldField { rule: String },
+    #[error(
+        "the rule [{rule}] limits what runs at once: the field '{field}', its holdField, must name the lease in 1 to \
+         {MAX_CLIENT_ID} bytes"
+    )]
+    BadHold { rule: String, field: String },
+    #[error("nothing was reserved: the rule [{rule}] needs a time (TTL) after which the reservation ends")]
+    NoTtl { rule: String },
     #[error("nothing was charged: the rule [{rule}], which answers this operation, counts no costs")]
     NothingToCharge { rule: String },
 }
@@ -124,10 +144,15 @@ pub enum Intent {
     Forget,
     /// Count what was used already, whatever is left.
     Charge,
-    /// Take credit; from a rule with debt, as [`Intent::Charge`] does, if there is any cost.
-    HitOrCharge,
     /// Give back, up to what was taken.
     Refund,
+    /// Take credit, and a lease of each rule about what runs at once: the one that its `holdField` names. What gateways ask
+    /// before a request.
+    Enter,
+    /// As [`Intent::Enter`]; from a rule with debt, as [`Intent::Charge`] does, if there is any cost.
+    EnterOrCharge,
+    /// As [`Intent::Refund`], and free the leases that [`Intent::Enter`] took, if it did.
+    Leave,
     /// Set credit aside: see [`Requests::push_reserve`].
     Reserve,
 }
@@ -135,7 +160,7 @@ pub enum Intent {
 impl Intent {
     /// Whether rules are asked to allow it, and what they say is counted.
     fn is_hit(self) -> bool {
-        matches!(self, Self::Hit | Self::HitOrCharge | Self::Reserve)
+        matches!(self, Self::Hit | Self::Enter | Self::EnterOrCharge | Self::Reserve)
     }
 }
 
@@ -317,7 +342,7 @@ struct Matched {
 
 impl Matched {
     fn is_settlement(&self) -> bool {
-        matches!(self.counted_as, CountedAs::Charge | CountedAs::Refund)
+        matches!(self.counted_as, CountedAs::Charge | CountedAs::Refund | CountedAs::Release)
     }
 }
 
@@ -327,6 +352,7 @@ enum CountedAs {
     Hit,
     Charge,
     Refund,
+    Release,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -396,7 +422,7 @@ impl Requests {
     }
 
     /// Adds a request about `cost` credits of the counter that `operation` has under a `limit` of the client's own: the
-    /// one that a rule of just these pairs and this limit, without debt, would have. `intent` is a hit or a refund. A cost of 0
+    /// one that a rule of just these pairs and this limit, without debt, would have. `intent` is to enter or to leave. A cost of 0
     /// means what it means for [`Requests::push_at_cost`]. [`Requests::outcome`] has its answer.
     pub fn push_limited(&mut self, operation: &Operation, limit: Limit, intent: Intent, cost: u64) {
         let prefix = Prefix::new(Space::Rule, operation.iter(), &limit);
@@ -405,9 +431,11 @@ impl Requests {
             prefix.write_key("", key);
             Some(limit)
         };
-        let ask = if intent == Intent::Refund { Ask::Refund { cost } } else { hit(cost) };
+        let ask = if intent == Intent::Leave { Ask::Refund { cost } } else { hit(cost) };
         let asked = match &mut self.together {
-            Some(gathered) if intent.is_hit() => gathered.add(ask, now, write_key).map(Asked::GatheredBucket),
+            Some(gathered) if intent.is_hit() => {
+                gathered.add(Action::Ask(ask), now, write_key).map(Asked::GatheredBucket)
+            }
             _ => self.batch.push_if(Action::Ask(ask), now, write_key).map(Asked::Bucket),
         };
         self.asked.extend(asked);

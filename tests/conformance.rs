@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use divvy::algorithm::reservation::{Decided, Fate, RecordChange};
 use divvy::algorithm::{
-    Ask, CalendarWindow, FixedWindow, LeakyBucket, Limit, Outcome, Reservation, ReservationAsk, SlidingLog,
-    SlidingWindow, State, Tally, TokenBucket,
+    Ask, CalendarWindow, Concurrency, FixedWindow, LeakyBucket, Limit, Outcome, Reservation, ReservationAsk,
+    SlidingLog, SlidingWindow, State, Tally, TokenBucket,
 };
 use divvy::calendar::{Calendar, Unit, time_of_day};
 use divvy::clock::{Clock, Timestamp};
@@ -221,6 +221,7 @@ fn resized(limit: Limit, credits: u64) -> Limit {
         Limit::SlidingLog(log) => Limit::SlidingLog(SlidingLog::new(credits.get(), log.window_ns().get()).unwrap()),
         Limit::TokenBucket(bucket) => Limit::TokenBucket(TokenBucket { capacity: credits, ..bucket }),
         Limit::LeakyBucket(bucket) => Limit::LeakyBucket(LeakyBucket { capacity: credits, ..bucket }),
+        Limit::Concurrency(limit) => Limit::Concurrency(Concurrency { leases: credits, ..limit }),
     }
 }
 
@@ -234,7 +235,7 @@ fn named_by(limit: Limit) -> Limit {
 
 /// Limits of every algorithm: of some two, to tell one's buckets from the other's. Windows that Redis ends do not end
 /// during a test.
-fn limits(buckets: Buckets) -> [Limit; 11] {
+fn limits(buckets: Buckets) -> [Limit; 12] {
     let windows = match buckets {
         Buckets::ByPassedTime => [limit(5, 60), limit(3, 10)],
         Buckets::OfRules => [limit(5, 6000), limit(3, 1000)],
@@ -253,6 +254,7 @@ fn limits(buckets: Buckets) -> [Limit; 11] {
         // They count what was used.
         calendar(6, Unit::Minute, "UTC", "00:00").counting(Tally::Used),
         Limit::TokenBucket(TokenBucket::new(5, 2, 20 * SECOND).unwrap()).counting(Tally::Used),
+        Limit::Concurrency(Concurrency::new(5, 60).unwrap()),
     ]
 }
 
@@ -348,7 +350,7 @@ fn debt_is_counted_below_zero_and_given_back(opened: Opened) {
             let Outcome { allowed, left, owed, .. } = opened.one(at(0), "debt", limit, Action::Ask(ask)).await;
             (allowed, left, owed)
         };
-        for limit in limits(opened.buckets).into_iter().filter(|limit| !matches!(limit, Limit::SlidingLog(_))) {
+        for (_, limit) in reservable(opened.buckets) {
             let all = limit.capacity();
             opened.one(at(0), "debt", limit, Action::Forget).await;
             assert_eq!(ask(limit, Ask::Refund { cost: 1 }).await, (true, all, 0), "{limit:?}: nothing was taken");
@@ -436,14 +438,17 @@ fn about_reservation(buckets: Buckets) -> impl Strategy<Value = ReservationAsk> 
         4 => (1u64..4, ttl_seconds()).prop_map(|(credits, ttl_seconds)| ReservationAsk::Reserve { credits, ttl_seconds }),
         2 => (0u64..5, any::<bool>()).prop_map(|(cost, charges)| ReservationAsk::Commit { cost, charges }),
         1 => Just(ReservationAsk::Release),
-        1 => ttl_seconds().prop_map(|ttl_seconds| ReservationAsk::Renew { ttl_seconds }),
+        1 => prop::option::of(ttl_seconds()).prop_map(|ttl_seconds| ReservationAsk::Renew { ttl_seconds }),
     ]
 }
 
-/// The action on that bucket, about this reservation if it is about one. Of a log nothing can be reserved.
+/// The action on that bucket, about this reservation if it is about one. Of a log nothing can be reserved, and leases are taken
+/// by nothing else.
 fn named(bucket: String, limit: Limit, action: Action, id: u8) -> (String, Limit, Action) {
     match (action, limit) {
-        (Action::Reservation(_), Limit::SlidingLog(_)) => (bucket, limit, LOOK),
+        (Action::Reservation(_), Limit::SlidingLog(_)) | (Action::Ask(_), Limit::Concurrency(_)) => {
+            (bucket, limit, LOOK)
+        }
         (Action::Reservation(_), _) => (format!("{bucket}#{id}"), limit, action),
         _ => (bucket, limit, action),
     }
@@ -575,16 +580,17 @@ fn commit(cost: u64) -> Action {
 }
 
 fn renew(ttl_seconds: u32) -> Action {
-    Action::Reservation(ReservationAsk::Renew { ttl_seconds })
+    Action::Reservation(ReservationAsk::Renew { ttl_seconds: Some(ttl_seconds) })
 }
 
 const RELEASE: Action = Action::Reservation(ReservationAsk::Release);
 /// Longer than any window here lasts.
 const LONG: u32 = 100_000;
 
-/// Limits of every algorithm of which something can be reserved.
+/// Limits of every algorithm that can use up what is reserved.
 fn reservable(buckets: Buckets) -> impl Iterator<Item = (String, Limit)> {
-    let limits = limits(buckets).into_iter().filter(|limit| !matches!(limit, Limit::SlidingLog(_))).enumerate();
+    let is_one = |limit: &Limit| !matches!(limit, Limit::SlidingLog(_) | Limit::Concurrency(_));
+    let limits = limits(buckets).into_iter().filter(is_one).enumerate();
     limits.map(|(place, limit)| (place.to_string(), limit))
 }
 
@@ -782,6 +788,39 @@ fn what_is_reserved_ends_with_its_time_or_its_window(opened: Opened) {
     });
 }
 
+/// Whatever the limit becomes; and they are there when the store is opened again.
+fn leases_are_held_until_they_are_freed_or_end(opened: Opened) {
+    let limit = |leases, ttl_seconds| Limit::Concurrency(Concurrency::new(leases, ttl_seconds).unwrap());
+    let three = limit(3, 5_000);
+    wait(async {
+        let about = async |opened: &Opened, key: &str, limit, action| {
+            let Outcome { allowed, left, owed, fate, .. } = opened.one(at(0), key, limit, action).await;
+            (allowed, left, owed, fate)
+        };
+        for (key, left) in [("leases#a", 2), ("leases#b", 1), ("leases#c", 0)] {
+            assert_eq!(about(&opened, key, three, reserve(1, 5_000)).await, (true, left, 0, Fate::Done));
+        }
+        let denied = opened.one(at(0), "leases#d", three, reserve(1, 5_000)).await;
+        assert!(!denied.allowed && denied.retry_ns.is_some(), "when the first one ends: {denied:?}");
+        assert_eq!(about(&opened, "leases#a", three, reserve(1, 9)).await, (true, 0, 0, Fate::Repeated));
+        assert_eq!(about(&opened, "leases#a", three, reserve(2, 5_000)).await, (false, 0, 0, Fate::Different));
+        assert_eq!(about(&opened, "leases", limit(2, 60), LOOK).await, (false, 0, 1, Fate::Done));
+        assert_eq!(about(&opened, "leases", limit(4, 60), LOOK).await, (true, 1, 0, Fate::Done));
+        opened.store.close().await.unwrap();
+        let Some(opened) = opened.reopen() else { return };
+        assert_eq!(about(&opened, "leases", three, LOOK).await, (false, 0, 0, Fate::Done));
+        assert_eq!(about(&opened, "leases#a", three, RELEASE).await, (true, 1, 0, Fate::Done));
+        assert_eq!(about(&opened, "leases#a", three, RELEASE).await, (false, 1, 0, Fate::Gone));
+        assert_eq!(about(&opened, "leases#b", three, commit(1_000)).await, (true, 2, 0, Fate::Done));
+        let kept = opened
+            .one(at(0), "leases#c", three, Action::Reservation(ReservationAsk::Renew { ttl_seconds: None }))
+            .await;
+        assert!(kept.session.since(at(0)) >= 5_000 * SECOND, "{kept:?}");
+        assert_eq!(about(&opened, "leases#c", three, RELEASE).await, (true, 3, 0, Fate::Done));
+        assert_eq!(opened.one(at(0), "leases", three, Action::Forget).await.allowed, false);
+    });
+}
+
 /// What Redis itself ends is waited for.
 fn what_is_reserved_of_a_window_of_redis_ends_when_it_says(opened: Opened) {
     let limit = limit(3, 6000);
@@ -946,6 +985,7 @@ macro_rules! conformance {
             a_group_reserves_from_all_buckets_or_from_none,
             concurrent_reservations_never_set_more_aside_than_there_is,
             closing_keeps_what_is_reserved,
+            leases_are_held_until_they_are_freed_or_end,
             what_is_reserved_ends_with_its_time_or_its_window,
         }
     )* };
@@ -974,6 +1014,7 @@ macro_rules! conformance_of_rules {
             a_group_reserves_from_all_buckets_or_from_none,
             concurrent_reservations_never_set_more_aside_than_there_is,
             closing_keeps_what_is_reserved,
+            leases_are_held_until_they_are_freed_or_end,
             what_is_reserved_of_a_window_of_redis_ends_when_it_says,
         }
     )* };

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use divvy::algorithm::reservation::RecordChange;
 use divvy::algorithm::{
-    Ask, FixedWindow, LeakyBucket, Limit, MAX_LOG_CREDITS, Outcome, Reservation, ReservationAsk, SlidingLog,
-    SlidingWindow, State, TokenBucket,
+    Ask, Concurrency, FixedWindow, LeakyBucket, Limit, MAX_LOG_CREDITS, Outcome, Reservation, ReservationAsk,
+    SlidingLog, SlidingWindow, State, TokenBucket,
 };
 use divvy::clock::Timestamp;
 use divvy::store::{Action, Batch, RedisOptions, RedisStore, Store, record_key};
@@ -31,12 +31,13 @@ fn positive() -> impl Strategy<Value = u64> {
 }
 
 fn any_limit() -> impl Strategy<Value = Limit> {
-    (0..5, positive(), positive(), positive()).prop_map(|(which, credits, rate, time_ns)| match which {
+    (0..6, positive(), positive(), positive()).prop_map(|(which, credits, rate, time_ns)| match which {
         0 => Limit::FixedWindow(FixedWindow::new(credits, time_ns).unwrap()),
         1 => Limit::SlidingWindow(SlidingWindow::new(credits, time_ns).unwrap()),
         2 => Limit::SlidingLog(SlidingLog::new(credits.min(MAX_LOG_CREDITS), time_ns).unwrap()),
         3 => Limit::TokenBucket(TokenBucket::new(credits, rate, time_ns).unwrap()),
-        _ => Limit::LeakyBucket(LeakyBucket::new(credits, rate, time_ns).unwrap()),
+        4 => Limit::LeakyBucket(LeakyBucket::new(credits, rate, time_ns).unwrap()),
+        _ => Limit::Concurrency(Concurrency::new(credits, 60).unwrap()),
     })
 }
 
@@ -90,12 +91,12 @@ impl Step {
             21 | 22 => Action::Reservation(ReservationAsk::Commit { cost, charges: true }),
             23 => Action::Reservation(ReservationAsk::Commit { cost, charges: false }),
             24 => Action::Reservation(ReservationAsk::Release),
-            _ => Action::Reservation(ReservationAsk::Renew { ttl_seconds }),
+            _ => Action::Reservation(ReservationAsk::Renew { ttl_seconds: (ttl_seconds > 0).then_some(ttl_seconds) }),
         }
     }
 
     fn after(self, at: Timestamp, limit: &Limit) -> Timestamp {
-        let at = at.plus(self.periods.saturating_mul(limit.rate().1));
+        let at = at.plus(self.periods.saturating_mul(limit.rate().map_or(1_000_000_000, |(_, time_ns)| time_ns)));
         if self.backwards {
             Timestamp::from_nanos(at.as_nanos().saturating_sub(self.nanos))
         } else {

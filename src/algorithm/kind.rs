@@ -1,6 +1,6 @@
 //! The algorithms by name, without numbers: what a rules file chooses from.
 
-use super::{fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket};
+use super::{concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket};
 
 /// One of the algorithms. The default is Divvy's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -11,11 +11,18 @@ pub enum Kind {
     SlidingLog,
     TokenBucket,
     LeakyBucket,
+    Concurrency,
 }
 
 impl Kind {
-    pub const ALL: [Self; 5] =
-        [Self::FixedWindow, Self::SlidingWindow, Self::SlidingLog, Self::TokenBucket, Self::LeakyBucket];
+    pub const ALL: [Self; 6] = [
+        Self::FixedWindow,
+        Self::SlidingWindow,
+        Self::SlidingLog,
+        Self::TokenBucket,
+        Self::LeakyBucket,
+        Self::Concurrency,
+    ];
 
     /// The algorithm's name, as rules files and replies spell it.
     pub fn name(self) -> &'static str {
@@ -25,6 +32,7 @@ impl Kind {
             Self::SlidingLog => sliding_log::NAME,
             Self::TokenBucket => token_bucket::NAME,
             Self::LeakyBucket => leaky_bucket::NAME,
+            Self::Concurrency => concurrency::NAME,
         }
     }
 }

@@ -24,12 +24,14 @@ macro_rules! with_algorithm {
             $crate::algorithm::Limit::SlidingLog($own) => $call,
             $crate::algorithm::Limit::TokenBucket($own) => $call,
             $crate::algorithm::Limit::LeakyBucket($own) => $call,
+            $crate::algorithm::Limit::Concurrency($own) => $call,
         }
     };
 }
 
 mod ask;
 pub mod calendar_window;
+pub mod concurrency;
 mod decide;
 pub mod fixed_window;
 mod invalid;
@@ -48,6 +50,7 @@ pub mod token_bucket;
 use crate::clock::Timestamp;
 pub use ask::{Ask, Outcome};
 pub use calendar_window::{CalendarId, CalendarWindow};
+pub use concurrency::Concurrency;
 pub use fixed_window::FixedWindow;
 pub use invalid::{InvalidLimit, MAX_LOG_CREDITS};
 pub use kind::Kind;
@@ -69,6 +72,8 @@ pub enum Limit {
     SlidingLog(SlidingLog),
     TokenBucket(TokenBucket),
     LeakyBucket(LeakyBucket),
+    /// Nothing takes from it but reservations. Its numbers are no part of the bucket's identity.
+    Concurrency(Concurrency),
 }
 
 /// What a bucket remembers between two asks, one variant an algorithm.
@@ -79,6 +84,7 @@ pub enum State {
     SlidingLog(sliding_log::State),
     TokenBucket(token_bucket::State),
     LeakyBucket(leaky_bucket::State),
+    Concurrency(concurrency::State),
     /// That of any of them, while something of the bucket is reserved.
     Reserving(Box<Reserving>),
 }
@@ -113,6 +119,7 @@ kept! {
     SlidingLog: sliding_log::State,
     TokenBucket: token_bucket::State,
     LeakyBucket: leaky_bucket::State,
+    Concurrency: concurrency::State,
 }
 
 /// An outcome, and the state to remember; `None` when nothing changed.
@@ -134,6 +141,7 @@ impl Limit {
             Limit::SlidingWindow(limit) => decide_by(limit, state, ask, at, decide::decide),
             Limit::SlidingLog(limit) => decide_by(limit, state, ask, at, decide::decide),
             Limit::LeakyBucket(limit) => decide_by(limit, state, ask, at, decide::decide),
+            Limit::Concurrency(limit) => decide_by(limit, state, ask, at, decide::decide),
         }
     }
 
@@ -166,7 +174,7 @@ impl Limit {
             | Limit::CalendarWindow(CalendarWindow { tally, .. })
             | Limit::TokenBucket(TokenBucket { tally, .. }) => *tally = counter,
             // They count what was used.
-            Limit::SlidingWindow(_) | Limit::SlidingLog(_) | Limit::LeakyBucket(_) => {}
+            Limit::SlidingWindow(_) | Limit::SlidingLog(_) | Limit::LeakyBucket(_) | Limit::Concurrency(_) => {}
         }
         self
     }
@@ -176,7 +184,7 @@ impl Limit {
         match (&mut self, other) {
             (Limit::TokenBucket(limit), Limit::TokenBucket(other)) => limit.slowest = limit.slowest.min(other.slowest),
             (Limit::LeakyBucket(limit), Limit::LeakyBucket(other)) => limit.slowest = limit.slowest.min(other.slowest),
-            // Their windows end whatever the limit is.
+            // Their windows and leases end whatever the limit is.
             _ => {}
         }
         self
@@ -188,7 +196,9 @@ impl Limit {
             Limit::FixedWindow(limit) => limit.tally,
             Limit::CalendarWindow(limit) => limit.tally,
             Limit::TokenBucket(limit) => limit.tally,
-            Limit::SlidingWindow(_) | Limit::SlidingLog(_) | Limit::LeakyBucket(_) => Tally::Used,
+            Limit::SlidingWindow(_) | Limit::SlidingLog(_) | Limit::LeakyBucket(_) | Limit::Concurrency(_) => {
+                Tally::Used
+            }
         }
     }
 
@@ -198,17 +208,19 @@ impl Limit {
         with_algorithm!(self, limit => limit.capacity())
     }
 
-    /// What it grants in the long run: so many credits in so many nanoseconds; in a calendar window, in the present one.
-    pub fn rate(&self) -> (u64, u64) {
+    /// What it grants in the long run: so many credits in so many nanoseconds; in a calendar window, in the present one. `None`
+    /// where that depends on how long things take.
+    pub fn rate(&self) -> Option<(u64, u64)> {
         let (credits, time_ns) = match self {
-            Limit::CalendarWindow(limit) => return (limit.credits.get(), limit.window_ns()),
+            Limit::CalendarWindow(limit) => return Some((limit.credits.get(), limit.window_ns())),
             Limit::FixedWindow(limit) => (limit.credits, limit.window_ns),
             Limit::SlidingWindow(limit) => (limit.credits, limit.window_ns),
             Limit::SlidingLog(limit) => (limit.credits(), limit.window_ns()),
             Limit::TokenBucket(limit) => (limit.refill, limit.interval_ns),
             Limit::LeakyBucket(limit) => (limit.count, limit.period_ns),
+            Limit::Concurrency(_) => return None,
         };
-        (credits.get(), time_ns.get())
+        Some((credits.get(), time_ns.get()))
     }
 
     /// Which algorithm this limit belongs to.
@@ -219,6 +231,7 @@ impl Limit {
             Limit::SlidingLog(_) => Kind::SlidingLog,
             Limit::TokenBucket(_) => Kind::TokenBucket,
             Limit::LeakyBucket(_) => Kind::LeakyBucket,
+            Limit::Concurrency(_) => Kind::Concurrency,
         }
     }
 

@@ -8,6 +8,8 @@ use super::ask::{Ask, Outcome};
 use super::{Limit, State, reserving};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
+/// The longest time of a reservation (seconds): thirty days. What is set aside for longer is a quota of its own.
+pub const LONGEST_SECONDS: u32 = 30 * 24 * 60 * 60;
 /// A commit is remembered for so long at least.
 pub const REMEMBERED_NS: u64 = 60 * NANOS_PER_SECOND;
 
@@ -21,8 +23,8 @@ pub enum ReservationAsk {
     Commit { cost: u64, charges: bool },
     /// Free what is reserved.
     Release,
-    /// Keep what is reserved for so many seconds from now on; never for less than it is.
-    Renew { ttl_seconds: u32 },
+    /// Keep what is reserved for so many seconds from now on; never for less than it is. `None`: for as many as it was made for.
+    Renew { ttl_seconds: Option<u32> },
 }
 
 /// What an ask about a reservation came to.
@@ -144,7 +146,10 @@ impl Case<'_> {
     /// The same reservation once more, or another one of its name.
     fn reserved_before(&self, known: &Reservation, credits: u64, ttl_seconds: u32) -> Decided {
         let is_unknown = known.credits == 0;
-        let is_same = is_unknown || (known.credits, known.ttl_seconds) == (credits, ttl_seconds);
+        // How long a lease lasts is not what the client has asked for.
+        let is_lease = matches!(self.limit, Limit::Concurrency(_));
+        let lasts_alike = is_lease || known.ttl_seconds == ttl_seconds;
+        let is_same = is_unknown || (known.credits == credits && lasts_alike);
         let fate = if is_same { Fate::Repeated } else { Fate::Different };
         let session = if let Stage::Open { ends, .. } = known.stage { ends } else { Timestamp::EPOCH };
         unchanged(Outcome { allowed: is_same, fate, session, ..self.look() })
@@ -180,12 +185,12 @@ impl Case<'_> {
         Decided { outcome: changed.outcome, bucket: changed.state, record: RecordChange::Clear }
     }
 
-    fn renew(&self, ttl_seconds: u32) -> Decided {
+    fn renew(&self, ttl_seconds: Option<u32>) -> Decided {
         let Some(Reservation { credits, stage: Stage::Open { ends, generation }, .. }) = self.record else {
             return self.gone();
         };
         let Some(record) = self.record.filter(|_| self.open().is_some()) else { return self.gone() };
-        let longer = (*credits, *ends, ttl_seconds);
+        let longer = (*credits, *ends, ttl_seconds.unwrap_or(record.ttl_seconds));
         let changed = with_algorithm!(self.limit, limit => reserving::renew(limit, self.bucket, longer, self.at));
         let stage = Stage::Open { ends: changed.ends, generation: *generation };
         Decided {

@@ -213,7 +213,11 @@ fn valid_settings() -> impl Strategy<Value = Settings> {
             let calendar = calendar.filter(|_| algorithm.is_none() || is(Kind::FixedWindow));
             Settings {
                 credit_limit: if is(Kind::SlidingLog) { credit_limit.min(MAX_LOG_CREDITS) } else { credit_limit },
-                reset_seconds: if calendar.is_some() { Seconds::default() } else { reset_seconds },
+                reset_seconds: match calendar {
+                    Some(_) => Seconds::default(),
+                    None if is(Kind::Concurrency) => Seconds::whole(reset_seconds.0.as_secs() % 1_000 + 1),
+                    None => reset_seconds,
+                },
                 algorithm,
                 calendar,
                 refill_credits: refill_credits.filter(|_| is(Kind::TokenBucket)),
@@ -240,9 +244,16 @@ fn valid_rules() -> impl Strategy<Value = Vec<Rule>> {
         operation: pairs.into_iter().map(|(key, value)| (key, Pattern::parse(&value))).collect(),
         settings,
         quota: settings.quota().unwrap(),
-        actor_fields: actor_fields.into_iter().collect(),
+        actor_fields: actor_fields.iter().cloned().collect(),
         cost_field,
-        overrun: if debt && settings.algorithm() != Kind::SlidingLog { Overrun::Debt } else { Overrun::Refuse },
+        overrun: match settings.algorithm() {
+            Kind::SlidingLog | Kind::Concurrency => Overrun::Refuse,
+            _ if debt => Overrun::Debt,
+            _ => Overrun::Refuse,
+        },
+        hold_field: comment
+            .clone()
+            .filter(|field| settings.algorithm() == Kind::Concurrency && !actor_fields.contains(field)),
         counter: None,
         match_policy: if canary { MatchPolicy::Canary } else { MatchPolicy::Stop },
         label: None,

@@ -26,13 +26,14 @@ pub(super) const BURST: &str = "burst";
 pub(super) const ACTOR_FIELD: &str = "actorField";
 pub(super) const COST_FIELD: &str = "costField";
 pub(super) const OVERRUN: &str = "overrun";
+pub(super) const HOLD_FIELD: &str = "holdField";
 pub(super) const COUNTER: &str = "counter";
 pub(super) const MATCH_POLICY: &str = "matchPolicy";
 pub(super) const LABEL: &str = "label";
 pub(super) const COMMENT: &str = "comment";
 
 /// Every key that a rule may have.
-const KNOWN_KEYS: [&str; 17] = [
+const KNOWN_KEYS: [&str; 18] = [
     CREDIT_LIMIT,
     RESET_SECONDS,
     PER,
@@ -46,6 +47,7 @@ const KNOWN_KEYS: [&str; 17] = [
     ACTOR_FIELD,
     COST_FIELD,
     OVERRUN,
+    HOLD_FIELD,
     COUNTER,
     MATCH_POLICY,
     LABEL,
@@ -67,12 +69,14 @@ pub(super) fn rule(raw: &RawRule, problems: &mut Problems) -> Option<Rule> {
     let mut checker = Checker { raw, settings: HashMap::new(), problems };
     checker.index_settings();
     let settings = checker.quota_settings();
+    let actor_fields = checker.actor_fields();
     Some(Rule {
         settings,
         quota: checker.quota(settings),
-        actor_fields: checker.actor_fields(),
         cost_field: checker.text(COST_FIELD),
         overrun: checker.overrun(settings),
+        hold_field: checker.hold_field(settings, &actor_fields),
+        actor_fields,
         counter: checker.counter(settings),
         match_policy: checker.match_policy(),
         label: checker.label(),
@@ -351,9 +355,17 @@ impl<'a> Checker<'a> {
             return overrun;
         }
         let line = setting_line(self.raw, OVERRUN);
-        if settings.algorithm() == Kind::SlidingLog {
-            let what = format!("`{OVERRUN} = debt` counts more than the limit, and sliding-log has no place for that");
-            self.error(line, what, "set `algorithm = sliding-window`, or remove it");
+        match settings.algorithm() {
+            Kind::SlidingLog => {
+                let what =
+                    format!("`{OVERRUN} = debt` counts more than the limit, and sliding-log has no place for that");
+                self.error(line, what, "set `algorithm = sliding-window`, or remove it");
+            }
+            Kind::Concurrency => {
+                let what = format!("`{OVERRUN} = debt` is about costs, and concurrency about what runs at once");
+                self.error(line, what, "remove it");
+            }
+            _ => {}
         }
         let place = Place { line, operation: Some(&self.raw.header) };
         let what =
@@ -364,6 +376,30 @@ impl<'a> Checker<'a> {
             self.problems.warning(place, what, "give the rule a limit, or remove it");
         }
         overrun
+    }
+
+    /// The field by which a gateway names leases.
+    fn hold_field(&mut self, settings: Settings, actor_fields: &[String]) -> Option<String> {
+        let field = self.text(HOLD_FIELD)?;
+        let line = setting_line(self.raw, HOLD_FIELD);
+        let algorithm = settings.algorithm();
+        if algorithm != Kind::Concurrency {
+            let what = format!("`{HOLD_FIELD}` names leases, and this rule's algorithm is {}", algorithm.name());
+            self.error(line, what, "remove it, or set `algorithm = concurrency`");
+        }
+        if actor_fields.contains(&field) {
+            let what = format!("`{HOLD_FIELD}` is in `{ACTOR_FIELD}`, too: each lease would have a counter of its own");
+            self.error(line, what, "count by another field, or remove it");
+        }
+        let is_in_operation = self.raw.operation.iter().flatten().any(|(key, _)| *key == field);
+        if !is_in_operation {
+            let place = Place { line, operation: Some(&self.raw.header) };
+            let what =
+                format!("{HOLD_FIELD} {field:?} is not in the operation: a gateway's request without it is an error");
+            let fix = format!("add {field}=* to the operation, or make sure that every request carries it");
+            self.problems.warning(place, what, fix);
+        }
+        Some(field)
     }
 
     /// The name of its counters, and whether they can have one.

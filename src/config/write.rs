@@ -71,6 +71,7 @@ fn settings(rule: &Rule) -> impl Iterator<Item = (&'static str, Setting)> {
         (validate::ACTOR_FIELD, actor_field(rule)),
         (validate::COST_FIELD, text(&rule.cost_field)),
         (validate::OVERRUN, rule.overrun_word().map(word)),
+        (validate::HOLD_FIELD, text(&rule.hold_field)),
         (validate::COUNTER, text(&rule.counter)),
         (validate::MATCH_POLICY, policy),
         (validate::LABEL, text(&rule.label)),

@@ -1,6 +1,6 @@
 //! Who answers a request that several rules had to allow, and where it stands with each of them.
 
-use super::{Answer, Limit, Matched, Refusal, Requests, StoreError, Verdict};
+use super::{Answer, CountedAs, Fate, Limit, Matched, Outcome, Refusal, Requests, StoreError, Verdict};
 use crate::rules::Rule;
 
 /// Where a request stands with one of the rules that it matched.
@@ -113,7 +113,15 @@ impl Requests {
     fn answer(&self, matched: &Matched) -> Result<Verdict, Refusal> {
         match matched.answer {
             Answer::Uncounted { allowed, credit } => Ok(Verdict::uncounted(allowed, credit)),
-            Answer::Counted(entry) => Ok(self.batch.outcome(entry)?.into()),
+            Answer::Counted(entry) => {
+                let outcome = self.batch.outcome(entry)?;
+                if outcome.fate == Fate::Different && !matched.is_canary {
+                    return Err(Refusal::DifferentReservation);
+                }
+                // What nobody holds need not be freed.
+                let allowed = outcome.allowed || matched.counted_as == CountedAs::Release;
+                Ok(Outcome { allowed, ..outcome }.into())
+            }
             Answer::Gathered(_) => Err(StoreError::new("the store was not asked").into()),
         }
     }

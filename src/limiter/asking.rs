@@ -1,14 +1,16 @@
 //! How a request asks the rules that it matches: which of them it asks apart, and which must all allow. What it is answered
 //! is not here.
 
+use std::borrow::Cow;
+
 use super::policy::Policy;
-use super::reservations::Reserving;
+use super::reservations::{Reserving, client_id, is_client_id};
 use super::together::{Gathered, Set};
 use super::{Answer, CountedAs, Intent, Matched, Refusal, Requests};
-use crate::algorithm::{Ask, Limit, ReservationAsk};
+use crate::algorithm::{Ask, Concurrency, Limit, ReservationAsk};
 use crate::clock::Timestamp;
 use crate::rules::{MAX_STACK, MatchPolicy, Operation, Overrun, Quota, Rule};
-use crate::store::{Action, Batch};
+use crate::store::{Action, Batch, record_key};
 
 impl Requests {
     /// # Errors
@@ -21,9 +23,9 @@ impl Requests {
         cost: Option<u64>,
     ) -> Result<(), Refusal> {
         let is_about_costs = match intent {
-            Intent::Charge | Intent::Refund => true,
-            Intent::HitOrCharge => self.settles(policy, operation, cost),
-            Intent::Hit | Intent::Peek | Intent::Forget | Intent::Reserve => false,
+            Intent::Charge | Intent::Refund | Intent::Leave => true,
+            Intent::EnterOrCharge => self.settles(policy, operation, cost),
+            Intent::Hit | Intent::Enter | Intent::Peek | Intent::Forget | Intent::Reserve => false,
         };
         let reserving = if intent == Intent::Reserve { self.reserving.take() } else { None };
         let reserving = reserving.as_deref();
@@ -36,7 +38,7 @@ impl Requests {
             let action = asking.action(rule)?;
             match rule.match_policy {
                 // A peek is about the answer alone, and canaries do not answer.
-                MatchPolicy::Canary if intent == Intent::Peek || !asking.concerns(rule) => {}
+                MatchPolicy::Canary if intent == Intent::Peek || !asking.concerns(rule) || asking.passes_by(rule) => {}
                 MatchPolicy::Canary => matched.push(asking.push(index, rule, action, batch)),
                 _ if !asking.concerns(rule) => left_out = Some((index, rule, action)),
                 MatchPolicy::Stop if stack.is_empty() && together.is_none() => {
@@ -93,9 +95,9 @@ impl Requests {
             if action.is_settlement() {
                 continue;
             }
-            let asked = match (&mut *together, action) {
-                (Some(gathered), Action::Ask(ask)) => asking.gather(index, rule, ask, gathered),
-                _ => asking.push(index, rule, action, batch),
+            let asked = match &mut *together {
+                Some(gathered) => asking.gather(index, rule, action, gathered)?,
+                None => asking.push(index, rule, action, batch),
             };
             is_denied |= denies(&asked);
             matched.push(asked);
@@ -134,7 +136,8 @@ impl Asking<'_> {
     #[inline]
     fn action(&self, rule: &Rule) -> Result<Action, Refusal> {
         // As nearly always.
-        if rule.cost_field.is_none() && (self.intent, rule.overrun) == (Intent::Hit, Overrun::Refuse) {
+        let is_hit = matches!(self.intent, Intent::Hit | Intent::Enter);
+        if is_hit && rule.cost_field.is_none() && rule.overrun == Overrun::Refuse && !rule.limits_what_runs() {
             return Ok(Action::Ask(hit(self.cost.unwrap_or(1))));
         }
         self.any_action(rule)
@@ -147,18 +150,21 @@ impl Asking<'_> {
             return Ok(Action::Forget);
         }
         let cost = rule.cost(self.operation, self.cost)?;
+        if let Quota::Limited(Limit::Concurrency(limit)) = rule.quota {
+            return self.lease(rule, limit, cost);
+        }
         if let Some(reserving) = self.reserving {
             return self.reserve(rule, cost, reserving);
         }
         Ok(Action::Ask(match (self.intent, rule.overrun) {
-            (Intent::HitOrCharge, Overrun::Debt) if cost > 0 && !rule.counts_requests() => Ask::Charge { cost },
-            (Intent::Hit | Intent::HitOrCharge, Overrun::Debt) if cost > 0 => Ask::Overdraw { cost },
+            (Intent::EnterOrCharge, Overrun::Debt) if cost > 0 && !rule.counts_requests() => Ask::Charge { cost },
+            (Intent::Hit | Intent::Enter | Intent::EnterOrCharge, Overrun::Debt) if cost > 0 => Ask::Overdraw { cost },
             (Intent::Peek, Overrun::Debt) => look(1),
             (Intent::Peek, Overrun::Refuse) => look(cost),
             (Intent::Charge, _) if !self.concerns(rule) => Ask::Charge { cost: 0 },
-            (Intent::Refund, _) if !self.concerns(rule) => Ask::Refund { cost: 0 },
+            (Intent::Refund | Intent::Leave, _) if !self.concerns(rule) => Ask::Refund { cost: 0 },
             (Intent::Charge, _) => self.charge(rule, cost)?,
-            (Intent::Refund, _) => Ask::Refund { cost },
+            (Intent::Refund | Intent::Leave, _) => Ask::Refund { cost },
             _ => hit(cost),
         }))
     }
@@ -166,9 +172,47 @@ impl Asking<'_> {
     /// Whether the rule has a part in the request.
     #[inline]
     fn concerns(&self, rule: &Rule) -> bool {
-        !self.is_about_costs
-            || !rule.counts_requests()
-                && (self.intent == Intent::HitOrCharge || matches!(rule.quota, Quota::Limited(_)))
+        !self.is_about_costs || self.has_costs(rule)
+    }
+
+    fn has_costs(&self, rule: &Rule) -> bool {
+        match rule.limits_what_runs() {
+            true => self.intent == Intent::Leave,
+            false => {
+                !rule.counts_requests()
+                    && (self.intent == Intent::EnterOrCharge || matches!(rule.quota, Quota::Limited(_)))
+            }
+        }
+    }
+
+    /// Whether the request cannot take a lease, or free one, of a rule where leases are on trial: it goes on as before.
+    fn passes_by(&self, rule: &Rule) -> bool {
+        let takes_none = match self.intent {
+            Intent::Hit => true,
+            Intent::Enter | Intent::EnterOrCharge | Intent::Leave => rule.hold_field.is_none(),
+            Intent::Peek | Intent::Forget | Intent::Charge | Intent::Refund | Intent::Reserve => false,
+        };
+        takes_none && rule.match_policy == MatchPolicy::Canary && rule.limits_what_runs()
+    }
+
+    /// What it asks of a rule about what runs at once. Costs are no matter of it.
+    fn lease(&self, rule: &Rule, limit: Concurrency, credits: u64) -> Result<Action, Refusal> {
+        let ttl_seconds = limit.ttl_seconds.get();
+        let take = Action::Reservation(ReservationAsk::Reserve { credits, ttl_seconds });
+        match self.intent {
+            _ if !self.concerns(rule) || self.passes_by(rule) => Ok(Action::Ask(Ask::Refund { cost: 0 })),
+            Intent::Reserve => Ok(take),
+            Intent::Hit => Err(Refusal::TakesLeases { rule: rule.to_string() }),
+            Intent::Enter | Intent::EnterOrCharge | Intent::Leave => {
+                hold(rule, self.operation)?;
+                Ok(match self.intent {
+                    Intent::Leave => Action::Reservation(ReservationAsk::Release),
+                    _ if credits == 0 => Action::Ask(look(0)),
+                    _ => take,
+                })
+            }
+            Intent::Peek | Intent::Forget | Intent::Charge | Intent::Refund => Ok(Action::Ask(look(credits))),
+        }
     }
 
     /// Rules that count requests count this one, and canaries what it asks for.
@@ -179,7 +223,9 @@ impl Asking<'_> {
         if matches!(rule.quota, Quota::Limited(Limit::SlidingLog(_))) {
             return Err(Refusal::CannotReserve { rule: rule.to_string() });
         }
-        let ttl_seconds = reserving.ttl_seconds;
+        let Some(ttl_seconds) = reserving.ttl_seconds else {
+            return Err(Refusal::NoTtl { rule: rule.to_string() });
+        };
         Ok(Action::Reservation(ReservationAsk::Reserve { credits, ttl_seconds }))
     }
 
@@ -202,39 +248,65 @@ impl Asking<'_> {
                     None if action == Action::Forget || action.is_settlement() => Some(bucket.limit_at(self.now)),
                     limit => limit,
                 };
-                let entry = match (action, self.reserving) {
-                    (Action::Reservation(ask), Some(Reserving { id, .. })) => batch.push_reservation(ask, id, limit),
+                let entry = match action {
+                    Action::Reservation(ask) => batch.push_reservation(ask, &self.record_id(rule), limit),
                     _ => batch.push_if(action, self.now, limit),
                 };
                 entry.map_or(NOTHING, Answer::Counted)
             }
             None => uncounted(rule),
         };
-        self.matched(index, rule, answer)
+        self.matched(index, rule, action, answer)
     }
 
     /// As [`Asking::push`], for a hit that is taken together with others.
-    fn gather(&self, index: usize, rule: &Rule, ask: Ask, gathered: &mut Gathered) -> Matched {
+    fn gather(&self, index: usize, rule: &Rule, action: Action, gathered: &mut Gathered) -> Result<Matched, Refusal> {
         let answer = match self.policy.bucket(index) {
             Some(bucket) => {
                 let limit = |key: &mut Vec<u8>| bucket.write_key(self.operation, self.now, key);
-                gathered.add(ask, self.now, limit).map_or(NOTHING, Answer::Gathered)
+                let write_key = |key: &mut Vec<u8>| match action {
+                    Action::Reservation(_) => record_key::write(&self.record_id(rule), key, limit),
+                    Action::Ask(_) | Action::Forget => limit(key),
+                };
+                if rule.limits_what_runs() && gathered.has_other(write_key) {
+                    return Err(Refusal::LeasesTogether { rule: rule.to_string() });
+                }
+                gathered.add(action, self.now, write_key).map_or(NOTHING, Answer::Gathered)
             }
             None => uncounted(rule),
         };
-        self.matched(index, rule, answer)
+        Ok(self.matched(index, rule, action, answer))
     }
 
-    fn matched(&self, index: usize, rule: &Rule, answer: Answer) -> Matched {
+    /// What the record of the reservation is called that the request is about.
+    fn record_id(&self, rule: &Rule) -> Cow<'_, [u8]> {
+        match self.reserving {
+            Some(reserving) => Cow::Borrowed(&reserving.id),
+            None => Cow::Owned(client_id(hold(rule, self.operation).unwrap_or_default())),
+        }
+    }
+
+    fn matched(&self, index: usize, rule: &Rule, action: Action, answer: Answer) -> Matched {
         let is_canary = rule.match_policy == MatchPolicy::Canary;
         let counted_as = match self.intent {
-            Intent::Hit | Intent::HitOrCharge | Intent::Reserve => CountedAs::Hit,
+            Intent::Hit | Intent::Enter | Intent::EnterOrCharge | Intent::Reserve => CountedAs::Hit,
             Intent::Charge => CountedAs::Charge,
-            Intent::Refund => CountedAs::Refund,
+            Intent::Leave if action.is_about_reservation() => CountedAs::Release,
+            Intent::Refund | Intent::Leave => CountedAs::Refund,
             Intent::Peek | Intent::Forget => CountedAs::Nothing,
         };
         Matched { rule: index, is_canary, counted_as, answer }
     }
+}
+
+/// What the request calls the lease that it takes from the rule, or frees.
+fn hold<'a>(rule: &Rule, operation: &'a Operation) -> Result<&'a [u8], Refusal> {
+    let Some(field) = &rule.hold_field else { return Err(Refusal::NoHoldField { rule: rule.to_string() }) };
+    let lease = operation.get(field).unwrap_or_default().as_bytes();
+    if is_client_id(lease) {
+        return Ok(lease);
+    }
+    Err(Refusal::BadHold { rule: rule.to_string(), field: field.clone() })
 }
 
 /// The answer to an actor that may take nothing.

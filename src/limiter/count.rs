@@ -83,8 +83,14 @@ impl Requests {
         match matched.counted_as {
             CountedAs::Charge => rule.into_iter().for_each(|rule| rule.charges.inc()),
             CountedAs::Refund => rule.into_iter().for_each(|rule| rule.refunds.inc()),
-            CountedAs::Hit | CountedAs::Nothing => {}
+            CountedAs::Release if self.is_freed(matched) => rule.into_iter().for_each(|rule| rule.releases.inc()),
+            CountedAs::Hit | CountedAs::Release | CountedAs::Nothing => {}
         }
+    }
+
+    fn is_freed(&self, matched: &Matched) -> bool {
+        let Answer::Counted(entry) = matched.answer else { return false };
+        self.batch.outcome(entry).is_ok_and(|outcome| outcome.fate == Fate::Done)
     }
 
     fn count_run(&self, run: Run) {

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub use self::id::{BadReservationId, MAX_ID_TEXT, ReservationId};
-use super::{Answer, Asked, Intent, Limit, Policy, Refusal, Requests, StoreError, Verdict};
+use super::{Answer, Asked, Intent, Limit, Matched, Policy, Refusal, Requests, StoreError, Verdict};
 pub use crate::algorithm::reservation::Fate;
 use crate::algorithm::{Outcome, ReservationAsk};
 use crate::calendar::Calendar;
@@ -27,8 +27,8 @@ pub const MAX_CLIENT_ID: usize = 255;
 pub struct Reserve<'a> {
     /// At least 1.
     pub credits: u64,
-    /// At least 1.
-    pub ttl_seconds: u32,
+    /// At least 1. `None` will do for leases, which last as long as their rule says.
+    pub ttl_seconds: Option<u32>,
     /// The client's own name of the reservation: asked again under it, it is the same one.
     pub id: Option<&'a [u8]>,
 }
@@ -75,7 +75,8 @@ impl Settled {
 
     /// Of a reservation that was renewed: whole seconds until it ends, at least 1; what was asked for where nothing is counted,
     /// which ends nothing. `None`: there is none any more.
-    pub fn lasts_seconds(&self, asked: u32) -> Option<u64> {
+    pub fn lasts_seconds(&self, asked: Option<u32>) -> Option<u64> {
+        let asked = asked.unwrap_or(DEFAULT_MAX_RESERVATION_TTL);
         (self.fate == Fate::Done).then(|| self.ends_ns.map_or(asked.into(), lasting_seconds))
     }
 }
@@ -88,7 +89,7 @@ pub fn lasting_seconds(ends_ns: u64) -> u64 {
 /// A reservation on its way to the rules.
 #[derive(Debug)]
 pub(super) struct Reserving {
-    pub ttl_seconds: u32,
+    pub ttl_seconds: Option<u32>,
     /// Of its records.
     pub id: Vec<u8>,
 }
@@ -105,9 +106,10 @@ impl Requests {
     /// requests.
     pub fn push_reserve(&mut self, operation: &Operation, reserve: Reserve<'_>) {
         let max = self.max_reservation_ttl;
-        let refusal = if reserve.credits == 0 || reserve.ttl_seconds == 0 || reserve.ttl_seconds > max {
+        let is_bad_time = reserve.ttl_seconds.is_some_and(|seconds| seconds == 0 || seconds > max);
+        let refusal = if reserve.credits == 0 || is_bad_time {
             Some(Refusal::BadReservation { max })
-        } else if reserve.id.is_some_and(|id| id.is_empty() || id.len() > MAX_CLIENT_ID) {
+        } else if !reserve.id.is_none_or(is_client_id) {
             Some(Refusal::BadClientId)
         } else {
             None
@@ -116,7 +118,7 @@ impl Requests {
             self.push_refused(refusal);
             return;
         }
-        let id = reserve.id.map_or_else(new_id, |id| [b"c", id].concat());
+        let id = reserve.id.map_or_else(new_id, client_id);
         self.reserving = Some(Box::new(Reserving { ttl_seconds: reserve.ttl_seconds, id }));
         let before = (self.batch.len(), self.matched.len(), self.sets.len(), self.hits);
         self.push_at_cost(operation, Intent::Reserve, Some(reserve.credits));
@@ -139,10 +141,10 @@ impl Requests {
     }
 
     /// The entries of request `index` that set credits aside, each with its rule.
-    fn reserving_entries(&self, index: usize) -> impl Iterator<Item = (usize, usize)> {
+    fn reserving_entries(&self, index: usize) -> impl Iterator<Item = (usize, &Matched)> {
         let matched = self.matched(index).unwrap_or_default().iter();
         matched.filter_map(|matched| match matched.answer {
-            Answer::Counted(entry) => self.batch.action(entry)?.is_about_reservation().then_some((entry, matched.rule)),
+            Answer::Counted(entry) => self.batch.action(entry)?.is_about_reservation().then_some((entry, matched)),
             Answer::Uncounted { .. } | Answer::Gathered(_) => None,
         })
     }
@@ -150,26 +152,33 @@ impl Requests {
     /// Counts what was used of what a reservation was for, more or less, and frees the rest; [`Requests::settled`] has the
     /// answer.
     pub fn push_commit(&mut self, id: &ReservationId, cost: u64) {
-        self.push_settling(id, |is_known| ReservationAsk::Commit { cost, charges: is_known });
+        self.push_settling(id, |_, is_known| ReservationAsk::Commit { cost, charges: is_known });
     }
 
     /// Frees all that is reserved; [`Requests::settled`] has the answer.
     pub fn push_release(&mut self, id: &ReservationId) {
-        self.push_settling(id, |_| ReservationAsk::Release);
+        self.push_settling(id, |_, _| ReservationAsk::Release);
     }
 
-    /// Keeps a reservation for so many seconds from now on; [`Requests::settled`] has the answer.
-    pub fn push_renew(&mut self, id: &ReservationId, ttl_seconds: u32) {
+    /// Keeps a reservation for so many seconds from now on, or for as many as it was made for; a lease for as many as its rule
+    /// says. [`Requests::settled`] has the answer.
+    pub fn push_renew(&mut self, id: &ReservationId, ttl_seconds: Option<u32>) {
         let max = self.max_reservation_ttl;
-        if ttl_seconds == 0 || ttl_seconds > max {
+        if ttl_seconds.is_some_and(|seconds| seconds == 0 || seconds > max) {
             self.push_refused(Refusal::BadReservation { max });
             return;
         }
-        self.push_settling(id, |_| ReservationAsk::Renew { ttl_seconds });
+        self.push_settling(id, |limit, is_known| {
+            let ttl_seconds = match limit {
+                Limit::Concurrency(limit) => is_known.then_some(limit.ttl_seconds.get()),
+                _ => ttl_seconds,
+            };
+            ReservationAsk::Renew { ttl_seconds }
+        });
     }
 
-    /// Asks about every record of the reservation. `ask` is told whether a rule in force has its bucket.
-    fn push_settling(&mut self, id: &ReservationId, ask: impl Fn(bool) -> ReservationAsk) {
+    /// Asks about every record of the reservation. `ask` is told the limit of its bucket, and whether that is of a rule in force.
+    fn push_settling(&mut self, id: &ReservationId, ask: impl Fn(Limit, bool) -> ReservationAsk) {
         let Some(policy) = self.policy.take() else {
             self.push_refused(Refusal::NoRules);
             return;
@@ -186,7 +195,7 @@ impl Requests {
                 out.extend_from_slice(bucket);
                 Some(limit)
             };
-            let entry = self.batch.push_reservation(ask(rule.is_some()), record_id, write_key);
+            let entry = self.batch.push_reservation(ask(limit, rule.is_some()), record_id, write_key);
             self.settling.extend(entry.map(|entry| Settling { entry, rule }));
         }
         self.policy = Some(policy);
@@ -203,15 +212,13 @@ impl Requests {
     /// As [`Requests::verdict`], and when a reservation of that name exists with other credits or for another time.
     pub fn reserved(&self, index: usize) -> Result<Reserved, Refusal> {
         let verdict = self.verdict(index)?;
-        let outcome = |(entry, rule)| Ok::<_, Refusal>(((entry, rule), self.batch.outcome(entry)?));
-        let entries: Vec<_> = self.reserving_entries(index).map(outcome).collect::<Result<_, _>>()?;
-        if entries.iter().any(|(_, outcome)| outcome.fate == Fate::Different) {
-            return Err(Refusal::DifferentReservation);
-        }
-        let is_repeated = !entries.is_empty() && entries.iter().all(|(_, outcome)| outcome.fate == Fate::Repeated);
-        let ends = entries.iter().map(|(_, outcome)| outcome.session).min();
+        let members = self.reserving_entries(index).filter(|(_, matched)| !matched.is_canary);
+        let outcomes: Vec<_> = members.map(|(entry, _)| self.batch.outcome(entry)).collect::<Result<_, _>>()?;
+        let is_repeated = !outcomes.is_empty() && outcomes.iter().all(|outcome| outcome.fate == Fate::Repeated);
+        let ends = outcomes.iter().map(|outcome| outcome.session).min();
         let rule = |rule: usize| self.policy.as_ref().map_or(0, |policy| policy.stand_in(rule));
-        let records = entries.iter().filter_map(|((entry, of), _)| Some((rule(*of), self.batch.key_at(*entry)?)));
+        let entries = self.reserving_entries(index);
+        let records = entries.filter_map(|(entry, of)| Some((rule(of.rule), self.batch.key_at(entry)?)));
         Ok(Reserved {
             verdict,
             id: verdict.allowed.then(|| ReservationId::new(records)),
@@ -298,6 +305,16 @@ impl Policy {
         };
         Some((None, limit))
     }
+}
+
+/// Whether a client may call a reservation so.
+pub(super) fn is_client_id(id: &[u8]) -> bool {
+    (1..=MAX_CLIENT_ID).contains(&id.len())
+}
+
+/// What the record of a reservation is called that a client calls so.
+pub(super) fn client_id(id: &[u8]) -> Vec<u8> {
+    [b"c", id].concat()
 }
 
 /// What no other reservation is called, of any server.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::{Answer, Asked, CountedAs, Matched, Requests};
 use crate::algorithm::{Ask, Limit};
 use crate::clock::Timestamp;
-use crate::store::{Action, append_key};
+use crate::store::{Action, append_key, record_key};
 
 /// Requests that are taken together, at most.
 pub const MAX_TOGETHER: usize = 16;
@@ -36,16 +36,25 @@ pub(super) struct Gathered {
 struct Gathering {
     key: Range<usize>,
     limit: Limit,
-    ask: Ask,
+    action: Action,
     at: Timestamp,
 }
 
 impl Gathered {
+    /// Whether there is an ask about the bucket with the key that `write_key` writes, or about a lease of it, but for this very
+    /// one.
+    pub fn has_other(&self, write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>) -> bool {
+        let mut key = Vec::new();
+        write_key(&mut key);
+        let known = self.asks.iter().filter_map(|known| self.keys.get(known.key.clone()));
+        known.filter(|known| **known != key).any(|known| record_key::bucket(known) == record_key::bucket(&key))
+    }
+
     /// Adds an ask under the limit that `write_key` tells; returns its place, or `None` when there is no limit. Costs of one
-    /// counter add up; of several limits on it, the lowest judges them, without debt where one has none.
+    /// counter add up; of several limits on it, the lowest judges them, without debt where one has none. A lease that is asked for twice is one.
     pub fn add(
         &mut self,
-        ask: Ask,
+        action: Action,
         at: Timestamp,
         write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
     ) -> Option<usize> {
@@ -54,7 +63,7 @@ impl Gathered {
         let is_same = |known: &Gathering| others.get(known.key.clone()) == Some(new);
         if let Some(place) = self.asks.iter().position(is_same) {
             if let Some(known) = self.asks.get_mut(place) {
-                known.ask = sum(known.ask, ask);
+                known.action = sum(known.action, action);
                 if limit.capacity() < known.limit.capacity() {
                     known.limit = limit;
                 }
@@ -62,14 +71,18 @@ impl Gathered {
             self.keys.truncate(key.start);
             return Some(place);
         }
-        self.asks.push(Gathering { key, limit, ask, at });
+        self.asks.push(Gathering { key, limit, action, at });
         Some(self.asks.len() - 1)
     }
 }
 
 /// What asks as much as both. To look for one credit takes none, and what is taken is there to be looked at.
-fn sum(one: Ask, other: Ask) -> Ask {
-    match (one, other) {
+fn sum(one: Action, other: Action) -> Action {
+    let (Action::Ask(one), Action::Ask(other)) = (one, other) else {
+        // The same lease.
+        return other;
+    };
+    Action::Ask(match (one, other) {
         (Ask::Take { cost }, Ask::Take { cost: more }) => Ask::Take { cost: cost.saturating_add(more) },
         (Ask::Look { cost }, Ask::Look { cost: other }) => Ask::Look { cost: cost.max(other) },
         (Ask::Overdraw { cost }, Ask::Overdraw { cost: more }) => Ask::Overdraw { cost: cost.saturating_add(more) },
@@ -78,7 +91,7 @@ fn sum(one: Ask, other: Ask) -> Ask {
         }
         (take @ (Ask::Take { .. } | Ask::Overdraw { .. }), _) => take,
         (_, other) => other,
-    }
+    })
 }
 
 impl Requests {
@@ -94,10 +107,12 @@ impl Requests {
         let Some(gathered) = self.together.take() else { return };
         let Gathered { keys, asks, is_denied, first_asked, first_matched } = *gathered;
         let first = self.batch.len();
-        for Gathering { key, limit, ask, at } in asks {
-            let ask = if is_denied { Ask::Look { cost: ask.wanted() } } else { ask };
+        for Gathering { key, limit, action, at } in asks {
             let key = keys.get(key).unwrap_or_default();
-            self.batch.push(limit, Action::Ask(ask), at, |out| out.extend_from_slice(key));
+            self.batch.push(limit, action, at, |out| out.extend_from_slice(key));
+        }
+        if is_denied {
+            self.batch.only_look(first);
         }
         self.batch.group(first);
         for matched in self.matched.iter_mut().skip(first_matched) {

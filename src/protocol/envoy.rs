@@ -125,9 +125,9 @@ fn limit(given: &RateLimitOverride) -> Option<Limit> {
     FixedWindow::new(given.requests_per_unit.into(), seconds * NANOS_PER_SECOND).ok().map(Limit::FixedWindow)
 }
 
-/// A limit as a reply describes it. The unit is unknown if the limit's time is not one of the units.
+/// A limit as a reply describes it. The unit is unknown if the limit's time is not one of the units, or it has none.
 pub fn describe(name: String, limit: &Limit) -> rate_limit_response::RateLimit {
-    let (credits, time_ns) = limit.rate();
+    let (credits, time_ns) = limit.rate().unwrap_or((limit.capacity(), 0));
     let fits = |unit: &Unit| time_ns == seconds(*unit) * NANOS_PER_SECOND;
     let unit = UNITS.into_iter().find(fits).unwrap_or(Unit::Unknown);
     rate_limit_response::RateLimit {

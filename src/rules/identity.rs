@@ -2,7 +2,9 @@
 //! and a changed rule's counters go on when its identity is known from before. Nothing here knows how they are stored.
 
 use super::{Quota, Rule, Seconds, Settings};
-use crate::algorithm::{CalendarId, Kind, Limit};
+use std::num::{NonZeroU32, NonZeroU64};
+
+use crate::algorithm::{CalendarId, Concurrency, Kind, Limit};
 
 /// What identifies the counters of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -17,7 +19,7 @@ pub enum Identity<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rhythm {
     pub algorithm: Kind,
-    /// The length of a window, or the time between refills.
+    /// The length of a window, or the time between refills. Leases go on whatever their time becomes.
     time: Seconds,
     calendar: Option<CalendarId>,
     /// Of a token bucket: how many a refill brings. `None`: all of them.
@@ -26,9 +28,10 @@ pub struct Rhythm {
 
 impl Settings {
     pub fn rhythm(&self) -> Rhythm {
+        let is_lease = self.algorithm() == Kind::Concurrency;
         Rhythm {
             algorithm: self.algorithm(),
-            time: self.refill_seconds.unwrap_or(self.reset_seconds),
+            time: if is_lease { Seconds::default() } else { self.refill_seconds.unwrap_or(self.reset_seconds) },
             calendar: self.calendar.map(|calendar| calendar.id()),
             refill_credits: self.refill_credits,
         }
@@ -46,8 +49,18 @@ impl Rule {
             None => {
                 let mut operation: Vec<_> = self.pairs().collect();
                 operation.sort_unstable();
-                Identity::OfRule { operation, limit, names_in_actors: self.names_in_actors() }
+                Identity::OfRule { operation, limit: identifying(limit), names_in_actors: self.names_in_actors() }
             }
         })
+    }
+}
+
+/// The numbers of leases identify nothing: who holds one holds it under every limit.
+fn identifying(limit: Limit) -> Limit {
+    match limit {
+        Limit::Concurrency(_) => {
+            Limit::Concurrency(Concurrency { leases: NonZeroU64::MIN, ttl_seconds: NonZeroU32::MIN })
+        }
+        limit => limit,
     }
 }

@@ -3,9 +3,10 @@
 use std::fmt;
 
 use super::Seconds;
+use crate::algorithm::reservation::LONGEST_SECONDS;
 use crate::algorithm::{
-    CalendarWindow, FixedWindow, InvalidLimit, Kind, LeakyBucket, Limit, MAX_LOG_CREDITS, SlidingLog, SlidingWindow,
-    TokenBucket,
+    CalendarWindow, Concurrency, FixedWindow, InvalidLimit, Kind, LeakyBucket, Limit, MAX_LOG_CREDITS, SlidingLog,
+    SlidingWindow, TokenBucket,
 };
 use crate::calendar::{self, Calendar};
 
@@ -84,6 +85,8 @@ pub enum QuotaError {
         "creditLimit is {credits}, but sliding-log, which stores a time for each, allows at most {MAX_LOG_CREDITS}"
     )]
     LogTooLong { credits: u64 },
+    #[error("resetSeconds is {seconds}, but a lease lasts for whole seconds, from 1 to {LONGEST_SECONDS}")]
+    NoLeaseTime { seconds: Seconds },
 }
 
 impl QuotaError {
@@ -93,6 +96,7 @@ impl QuotaError {
             Self::TooLarge { setting } | Self::TooLong { setting } | Self::Zero { setting } => setting,
             Self::NotTaken { setting, .. } => setting,
             Self::LogTooLong { .. } => CREDIT_LIMIT,
+            Self::NoLeaseTime { .. } => RESET_SECONDS,
         }
     }
 
@@ -103,6 +107,7 @@ impl QuotaError {
             Self::Zero { .. } => "write a larger number, or remove it".to_owned(),
             Self::NotTaken { belongs_to, .. } => format!("remove it, or set `algorithm = {}`", belongs_to.name()),
             Self::LogTooLong { .. } => "set `algorithm = sliding-window`, or write a smaller number".to_owned(),
+            Self::NoLeaseTime { .. } => "write how long the longest request may take".to_owned(),
         }
     }
 }
@@ -134,6 +139,9 @@ impl Settings {
     pub fn quota(&self) -> Result<Quota, Vec<QuotaError>> {
         let mut errors = self.out_of_range();
         errors.extend(self.not_taken());
+        if self.algorithm() == Kind::Concurrency && self.credit_limit > 0 && self.lease_seconds().is_none() {
+            errors.push(QuotaError::NoLeaseTime { seconds: self.reset_seconds });
+        }
         if !errors.is_empty() {
             return Err(errors);
         }
@@ -184,6 +192,12 @@ impl Settings {
         not_taken.map(move |(setting, _, belongs_to)| QuotaError::NotTaken { setting, belongs_to, algorithm })
     }
 
+    /// How long a lease lasts; `None` when it cannot last so long.
+    fn lease_seconds(&self) -> Option<u32> {
+        let seconds = u32::try_from(self.reset_seconds.as_whole()?).ok()?;
+        (1..=LONGEST_SECONDS).contains(&seconds).then_some(seconds)
+    }
+
     fn limit(&self) -> Result<Limit, InvalidLimit> {
         let (credits, window_ns) = (self.credit_limit, self.reset_seconds.as_nanos());
         Ok(match self.algorithm() {
@@ -199,6 +213,9 @@ impl Settings {
             }
             Kind::LeakyBucket => {
                 Limit::LeakyBucket(LeakyBucket::new(self.burst.unwrap_or(credits), credits, window_ns)?)
+            }
+            Kind::Concurrency => {
+                Limit::Concurrency(Concurrency::new(credits, self.lease_seconds().unwrap_or_default())?)
             }
         })
     }
@@ -230,6 +247,7 @@ impl fmt::Display for Settings {
                 let burst = self.burst.unwrap_or(credits);
                 write!(f, "allows {burst} at once, then {credits} in {seconds} s, evenly ({name})")
             }
+            Kind::Concurrency => write!(f, "allows {credits} to run at once, each for {seconds} s ({name})"),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{NO_COST_FIELD, Operation, Pattern, Quota, Settings, operation_text};
+use crate::algorithm::Limit;
 
 /// What happens after a rule matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -67,6 +68,8 @@ pub struct Rule {
     /// The field that holds the cost of a request. `None`, or a request without it: 1. [`NO_COST_FIELD`]: always 1.
     pub cost_field: Option<String>,
     pub overrun: Overrun,
+    /// The field by which a gateway names the lease that a request holds; for a rule about what runs at once.
+    pub hold_field: Option<String>,
     /// Under which name what its actors have used is kept, so that other rules may share it and the limit may change.
     pub counter: Option<String>,
     pub match_policy: MatchPolicy,
@@ -110,6 +113,9 @@ impl Rule {
         if self.overrun == Overrun::Debt {
             text.push_str(", with debt");
         }
+        if let Some(field) = &self.hold_field {
+            text.push_str(&format!(", held by {field}"));
+        }
         if let Some(counter) = &self.counter {
             text.push_str(&format!(", from the counter {counter}"));
         }
@@ -125,11 +131,17 @@ impl Rule {
         settings.extend(optional("actorField", &self.actor_field()));
         settings.extend(optional("costField", &self.cost_field));
         settings.extend(self.overrun_word().map(|word| ("overrun", word.to_owned())));
+        settings.extend(optional("holdField", &self.hold_field));
         settings.extend(optional("counter", &self.counter));
         settings.push(("matchPolicy", self.match_policy.as_str().to_owned()));
         settings.extend(optional("label", &self.label));
         settings.extend(optional("comment", &self.comment));
         settings
+    }
+
+    /// Its counters are leases, which only reservations take.
+    pub fn limits_what_runs(&self) -> bool {
+        matches!(self.quota, Quota::Limited(Limit::Concurrency(_)))
     }
 
     /// `overrun` as a rules file writes it; `None` where it goes without saying.

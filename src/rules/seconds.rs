@@ -16,6 +16,11 @@ impl Seconds {
         self.0.is_zero()
     }
 
+    /// `None` when there is a fraction.
+    pub fn as_whole(self) -> Option<u64> {
+        (self.0.subsec_nanos() == 0).then(|| self.0.as_secs())
+    }
+
     /// In nanoseconds, or the most that 64 bits hold: 584 years.
     pub fn as_nanos(self) -> u64 {
         u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX)

@@ -147,14 +147,15 @@ fn covers((one, limit): (&Rule, &Limit), (other, other_limit): (&Rule, &Limit)) 
             (limit.capacity(), if begins_alike { 1 } else { 2 })
         }
         (Limit::CalendarWindow(one), Limit::CalendarWindow(other)) if one.calendar != other.calendar => return false,
+        (Limit::Concurrency(one), Limit::Concurrency(other)) if one.ttl_seconds < other.ttl_seconds => return false,
         _ => (limit.capacity(), 1),
     };
     let is_same_kind = std::mem::discriminant(limit) == std::mem::discriminant(other_limit);
     let is_same_rate = match limit {
         Limit::TokenBucket(_) | Limit::LeakyBucket(_) => limit.rate() == other_limit.rate(),
-        Limit::CalendarWindow(_) => true,
+        Limit::CalendarWindow(_) | Limit::Concurrency(_) => true,
         Limit::FixedWindow(_) | Limit::SlidingWindow(_) | Limit::SlidingLog(_) => {
-            limit.rate().1 == other_limit.rate().1
+            limit.rate().map(|(_, time_ns)| time_ns) == other_limit.rate().map(|(_, time_ns)| time_ns)
         }
     };
     takes_as_much && is_same_kind && is_same_rate && other_limit.capacity() >= least.saturating_mul(factor)

@@ -14,6 +14,7 @@ pub fn rule(header: &str) -> Rule {
         actor_fields: Vec::new(),
         cost_field: None,
         overrun: Overrun::Refuse,
+        hold_field: None,
         counter: None,
         match_policy: MatchPolicy::Stop,
         label: None,

@@ -25,9 +25,10 @@ pub enum Action {
 }
 
 impl Action {
-    /// Whether it tells what has happened already: a charge or a refund.
+    /// Whether it tells what has happened already: a charge, a refund or a release.
     pub fn is_settlement(self) -> bool {
-        matches!(self, Self::Ask(Ask::Charge { .. } | Ask::Refund { .. }))
+        let is_release = matches!(self, Self::Reservation(ReservationAsk::Release));
+        is_release || matches!(self, Self::Ask(Ask::Charge { .. } | Ask::Refund { .. }))
     }
 
     /// Whether only the store can answer it, and no policy in the store's place.

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::num::NonZeroU64;
 
 use crate::algorithm::{
-    CalendarWindow, FixedWindow, LeakyBucket, Limit, SlidingLog, SlidingWindow, Tally, TokenBucket,
+    CalendarWindow, Concurrency, FixedWindow, LeakyBucket, Limit, SlidingLog, SlidingWindow, Tally, TokenBucket,
 };
 use crate::calendar::Calendar;
 
@@ -94,6 +94,7 @@ impl Prefix {
                 write_number(&mut bytes, limit.interval_ns.get());
             }
             Limit::LeakyBucket(limit) => write_number(&mut bytes, limit.period_ns.get()),
+            Limit::Concurrency(_) => {}
         }
         Self(bytes.into())
     }
@@ -129,6 +130,8 @@ fn write_prefix(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: 
         Limit::SlidingLog(limit) => &[limit.credits(), limit.window_ns()],
         Limit::TokenBucket(limit) => &[limit.capacity, limit.refill, limit.interval_ns],
         Limit::LeakyBucket(limit) => &[limit.capacity, limit.count, limit.period_ns],
+        // Who holds a lease holds it under every limit: another one must not hand out as many again.
+        Limit::Concurrency(_) => &[],
     };
     for number in numbers {
         write_number(out, number.get());
@@ -150,7 +153,7 @@ fn write_calendar(out: &mut Vec<u8>, limit: &CalendarWindow) {
     write_text(out, &Calendar::of(limit.calendar).map(|calendar| calendar.to_string()).unwrap_or_default());
 }
 
-/// The byte that tells the algorithms apart on disk; never reuse one. 6 and 8 to 15 are reserved, 6 for concurrency.
+/// The byte that tells the algorithms apart on disk; never reuse one. 8 to 15 are reserved.
 fn algorithm_tag(limit: &Limit) -> u8 {
     match limit {
         Limit::FixedWindow(_) => 1,
@@ -158,6 +161,7 @@ fn algorithm_tag(limit: &Limit) -> u8 {
         Limit::SlidingLog(_) => 3,
         Limit::TokenBucket(_) => 4,
         Limit::LeakyBucket(_) => 5,
+        Limit::Concurrency(_) => 6,
         Limit::CalendarWindow(_) => 7,
     }
 }
@@ -236,7 +240,8 @@ fn read_string<'a>(from: &mut &'a [u8]) -> Cow<'a, [u8]> {
     Cow::Owned(string)
 }
 
-/// A key without its actor, and the limit in it, which of a counter with a name tells no more than what its states are;
+/// A key without its actor, and the limit in it, which of a counter with a name, and of leases, tells no more than what its
+/// states are;
 /// `None` when this module did not write it.
 pub fn split_limit(key: &[u8]) -> Option<(&[u8], Limit)> {
     let (_, limit, actor) = read(key, |_, _| ())?;
@@ -270,6 +275,7 @@ fn read_limit(algorithm: u8, rest: &mut &[u8]) -> Option<Limit> {
         3 => Limit::SlidingLog(SlidingLog::new(number()?, number()?).ok()?),
         4 => Limit::TokenBucket(TokenBucket::new(number()?, number()?, number()?).ok()?),
         5 => Limit::LeakyBucket(LeakyBucket::new(number()?, number()?, number()?).ok()?),
+        6 => Limit::Concurrency(Concurrency::new(1, 1).ok()?),
         _ => return None,
     })
 }
@@ -286,6 +292,7 @@ fn read_rhythm(algorithm: u8, rest: &mut &[u8]) -> Option<Limit> {
         3 => Limit::SlidingLog(SlidingLog::new(1, number()?).ok()?),
         4 => Limit::TokenBucket(TokenBucket::new(1, number()?.max(1), number()?).ok()?),
         5 => Limit::LeakyBucket(LeakyBucket::new(1, 1, number()?).ok()?),
+        6 => Limit::Concurrency(Concurrency::new(1, 1).ok()?),
         _ => return None,
     })
 }

@@ -8,8 +8,8 @@
 use crate::algorithm::reservation::Stage;
 use crate::algorithm::reserved::{Group, Reserved};
 use crate::algorithm::{
-    Limit, MAX_LOG_CREDITS, Reservation, Reserving, State, fixed_window, leaky_bucket, sliding_log, sliding_window,
-    token_bucket,
+    Limit, MAX_LOG_CREDITS, Reservation, Reserving, State, concurrency, fixed_window, leaky_bucket, sliding_log,
+    sliding_window, token_bucket,
 };
 use crate::clock::{NANOS_PER_MILLI, Timestamp};
 
@@ -47,6 +47,7 @@ pub fn encode(state: &State, expires: Timestamp, out: &mut Vec<u8>) {
         State::LeakyBucket(state) => {
             write_words(out, [expires.as_nanos(), state.mark.as_nanos(), state.credits, state.drops]);
         }
+        State::Concurrency(state) => write_words(out, [expires.as_nanos(), state.time.as_nanos()]),
         State::Reserving(held) => {
             write_words(out, [expires.as_nanos()]);
             encode(&held.base, expires, out);
@@ -143,12 +144,16 @@ pub fn decode(limit: &Limit, bytes: &[u8]) -> Result<State, Damaged> {
             let [_, mark, credits, drops] = read_words(bytes)?;
             Ok(State::LeakyBucket(leaky_bucket::State { mark: Timestamp::from_nanos(mark), credits, drops }))
         }
+        Limit::Concurrency(_) => {
+            let [_, time] = read_words(bytes)?;
+            Ok(State::Concurrency(concurrency::State { time: Timestamp::from_nanos(time) }))
+        }
     }
 }
 
 fn decode_reserving(limit: &Limit, bytes: &[u8]) -> Option<State> {
     let base_words = match limit {
-        Limit::FixedWindow(_) | Limit::CalendarWindow(_) => 2,
+        Limit::FixedWindow(_) | Limit::CalendarWindow(_) | Limit::Concurrency(_) => 2,
         Limit::SlidingWindow(_) | Limit::TokenBucket(_) | Limit::LeakyBucket(_) => 4,
         Limit::SlidingLog(_) => return None,
     };

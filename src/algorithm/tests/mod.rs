@@ -79,12 +79,12 @@ fn most_in_a_window(granted: &[(u64, u64)], window: u64) -> u64 {
     granted.iter().map(|(end, _)| ending_at(*end).map(|(_, cost)| cost).sum()).max().unwrap_or(0)
 }
 
-/// Every algorithm, with numbers small enough for hits to meet every boundary.
+/// Every algorithm that hits take from, with numbers small enough for hits to meet every boundary.
 fn small_limit() -> impl Strategy<Value = Limit> {
     limit_of(|| 1..=12u64, || 1..=60u64)
 }
 
-/// Every algorithm, with numbers up to the largest.
+/// Every algorithm that hits take from, with numbers up to the largest.
 fn any_limit() -> impl Strategy<Value = Limit> {
     limit_of(|| any_number().prop_map(|number| number.max(1)), || any_number().prop_map(|number| number.max(1)))
 }
@@ -143,6 +143,7 @@ fn kinds_are_those_of_the_limits() {
         Limit::SlidingLog(SlidingLog::new(1, 1).unwrap()),
         Limit::TokenBucket(TokenBucket::new(1, 1, 1).unwrap()),
         Limit::LeakyBucket(LeakyBucket::new(1, 1, 1).unwrap()),
+        Limit::Concurrency(Concurrency::new(1, 1).unwrap()),
     ];
     assert_eq!(limits.map(|limit| limit.kind()), Kind::ALL);
 }
@@ -163,4 +164,6 @@ fn invalid_limits_cannot_be_built() {
     assert_eq!(LeakyBucket::new(0, 1, 1), Err(InvalidLimit::NoCredits));
     assert_eq!(LeakyBucket::new(1, 0, 1), Err(InvalidLimit::NoCredits));
     assert_eq!(LeakyBucket::new(1, 1, 0), Err(InvalidLimit::NoTime));
+    assert_eq!(Concurrency::new(0, 1), Err(InvalidLimit::NoCredits));
+    assert_eq!(Concurrency::new(1, 0), Err(InvalidLimit::NoTime));
 }

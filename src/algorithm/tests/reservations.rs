@@ -13,7 +13,7 @@ enum Step {
     Reserve { name: usize, credits: u64, ttl_seconds: u32 },
     Commit { name: usize, cost: u64 },
     Release(usize),
-    Renew { name: usize, ttl_seconds: u32 },
+    Renew { name: usize, ttl_seconds: Option<u32> },
     Forget,
 }
 
@@ -29,7 +29,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(name, credits, ttl_seconds)| Step::Reserve { name, credits, ttl_seconds }),
         4 => (name.clone(), 0..12u64).prop_map(|(name, cost)| Step::Commit { name, cost }),
         2 => name.clone().prop_map(Step::Release),
-        2 => (name, 1..40u32).prop_map(|(name, ttl_seconds)| Step::Renew { name, ttl_seconds }),
+        2 => (name, prop::option::of(1..40u32)).prop_map(|(name, ttl_seconds)| Step::Renew { name, ttl_seconds }),
         1 => Just(Step::Forget),
     ]
 }
@@ -37,7 +37,9 @@ fn step() -> impl Strategy<Value = Step> {
 /// A limit that can have reservations, with times that meet theirs.
 fn limit() -> impl Strategy<Value = Limit> {
     let seconds = || (1..=30u64).prop_map(|seconds| seconds * NANOS_PER_SECOND / 2);
-    limit_of(|| 1..=20u64, seconds).prop_filter("a log has none", |limit| limit.kind() != Kind::SlidingLog)
+    let takes = limit_of(|| 1..=20u64, seconds).prop_filter("a log has none", |limit| limit.kind() != Kind::SlidingLog);
+    let leases = (1..=20u64).prop_map(|leases| Limit::Concurrency(Concurrency::new(leases, 30).unwrap()));
+    prop_oneof![4 => takes, 1 => leases]
 }
 
 /// What is known of a reservation by its name.
@@ -161,7 +163,9 @@ impl Both {
             }
             Step::Renew { name, ttl_seconds } => {
                 let window = self.window_end() / NANOS_PER_MILLI * NANOS_PER_MILLI;
+                let first = self.records[name].map(|record| record.ttl_seconds);
                 let outcome = self.decide(name, ReservationAsk::Renew { ttl_seconds });
+                let ttl_seconds = ttl_seconds.or(first).unwrap_or_default();
                 match (self.open(name), &mut self.known[name]) {
                     (Some((_, before)), Some(Known::Open { ends, .. })) => {
                         let wanted = end(Timestamp::from_nanos(self.at), ttl_seconds).as_nanos();
@@ -197,7 +201,8 @@ impl Both {
             _ => None,
         };
         if let Some(args) = args {
-            let is_same = args.is_none_or(|args| args == (credits, ttl_seconds));
+            let is_lease = self.bucket.limit.kind() == Kind::Concurrency;
+            let is_same = args.is_none_or(|args| args == (credits, if is_lease { args.1 } else { ttl_seconds }));
             let fate = if is_same { Fate::Repeated } else { Fate::Different };
             prop_assert_eq!((outcome.fate, outcome.allowed), (fate, is_same));
             return Ok(());
@@ -319,7 +324,7 @@ fn what_was_reserved_before_a_reset_is_gone_also_when_others_reserve_again() {
         Step::Reserve { name: 0, credits: 4, ttl_seconds: 30 },
         Step::Forget,
         Step::Reserve { name: 1, credits: 7, ttl_seconds: 30 },
-        Step::Renew { name: 0, ttl_seconds: 30 },
+        Step::Renew { name: 0, ttl_seconds: Some(30) },
         Step::Release(0),
         Step::Commit { name: 0, cost: 2 },
     ] {
@@ -339,4 +344,36 @@ fn reservations_end_in_time_after_the_clock_was_set_back() {
     assert!(!both.bucket.take(1, both.at).allowed);
     assert!(!both.bucket.take(1, both.at + 20 * NANOS_PER_SECOND).allowed);
     assert!(both.bucket.take(1, both.at + 32 * NANOS_PER_SECOND).allowed);
+}
+
+/// A reload may change how many there are, and for how long they last: none is handed out twice.
+#[test]
+fn leases_are_held_under_another_limit_too() {
+    let limit = |leases, seconds| Limit::Concurrency(Concurrency::new(leases, seconds).unwrap());
+    let mut both = Both::new(limit(3, 30));
+    for name in 0..3 {
+        assert!(both.decide(name, ReservationAsk::Reserve { credits: 1, ttl_seconds: 30 }).allowed);
+    }
+    both.bucket.limit = limit(2, 60);
+    let denied = both.decide(3, ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 });
+    assert_eq!((denied.allowed, denied.left, denied.owed), (false, 0, 1));
+    let again = both.decide(0, ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 });
+    assert_eq!((again.allowed, again.fate), (true, Fate::Repeated));
+    for name in 0..2 {
+        assert_eq!(both.decide(name, ReservationAsk::Release).fate, Fate::Done);
+    }
+    assert!(both.decide(3, ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 }).allowed);
+}
+
+/// What a lease was for is over when it is: a cost changes nothing, and a bucket without leases is as good as fresh.
+#[test]
+fn a_lease_that_is_committed_is_free() {
+    let limit = Limit::Concurrency(Concurrency::new(2, 30).unwrap());
+    let mut both = Both::new(limit);
+    assert!(both.decide(0, ReservationAsk::Reserve { credits: 2, ttl_seconds: 30 }).allowed);
+    assert!(!both.bucket.look(1, both.at).allowed);
+    let committed = both.decide(0, ReservationAsk::Commit { cost: 1_000, charges: true });
+    assert_eq!((committed.fate, committed.left, committed.owed, committed.reset_ns), (Fate::Done, 2, 0, 0));
+    let state = both.bucket.state.unwrap();
+    assert_eq!(limit.lifetime_ns(&state, Timestamp::from_nanos(both.at)), 0);
 }

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
+use crate::algorithm::reservation::LONGEST_SECONDS;
 use crate::cli::units::{self, Time};
 use crate::limiter::DEFAULT_MAX_RESERVATION_TTL;
-
-/// Thirty days: what is set aside for longer is a quota of its own.
-const LONGEST_SECONDS: u64 = 30 * 24 * 60 * 60;
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Rules")]
@@ -14,7 +12,7 @@ pub struct ReservationArgs {
     /// Longest time for which a client may reserve credits, in whole seconds
     #[arg(long, env = "DIVVY_MAX_RESERVATION_TTL", value_name = "SECONDS",
           default_value_t = Time(Duration::from_secs(DEFAULT_MAX_RESERVATION_TTL.into())),
-          value_parser = units::seconds(1..=LONGEST_SECONDS))]
+          value_parser = units::seconds(1..=LONGEST_SECONDS.into()))]
     max_reservation_ttl: Time,
 }
 

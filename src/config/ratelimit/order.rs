@@ -183,6 +183,7 @@ fn rule(operation: Vec<(String, Pattern)>, settings: Settings, line: usize) -> R
         quota: settings.quota().unwrap_or(Quota::Never),
         actor_fields: Vec::new(),
         cost_field: None,
+        hold_field: None,
         overrun: Overrun::Refuse,
         counter: None,
         match_policy: MatchPolicy::Stop,

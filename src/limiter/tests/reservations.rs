@@ -1,5 +1,7 @@
 //! Reservations, from the rules that a request matches to what becomes of their buckets.
 
+mod leases;
+
 use super::*;
 use crate::algorithm::reservation::REMEMBERED_NS;
 
@@ -92,8 +94,14 @@ impl At {
         requests
     }
 
-    fn try_reserve(&self, pairs: &str, credits: u64, ttl_seconds: u32, id: Option<&str>) -> Result<Reserved, String> {
-        let reserve = Reserve { credits, ttl_seconds, id: id.map(str::as_bytes) };
+    fn try_reserve(
+        &self,
+        pairs: &str,
+        credits: u64,
+        ttl_seconds: impl Into<Option<u32>>,
+        id: Option<&str>,
+    ) -> Result<Reserved, String> {
+        let reserve = Reserve { credits, ttl_seconds: ttl_seconds.into(), id: id.map(str::as_bytes) };
         let requests = self.ask(|requests| requests.push_reserve(&operation(pairs), reserve));
         requests.reserved(0).map_err(|refusal| refusal.to_string())
     }
@@ -116,7 +124,8 @@ impl At {
         self.ask(|requests| requests.push_release(id)).settled(0).unwrap().is_released()
     }
 
-    fn renew(&self, id: &ReservationId, ttl_seconds: u32) -> Option<u64> {
+    fn renew(&self, id: &ReservationId, ttl_seconds: impl Into<Option<u32>>) -> Option<u64> {
+        let ttl_seconds = ttl_seconds.into();
         self.ask(|requests| requests.push_renew(id, ttl_seconds)).settled(0).unwrap().lasts_seconds(ttl_seconds)
     }
 
@@ -357,7 +366,7 @@ fn what_cannot_be_reserved_is_refused_and_takes_nothing() {
     let long = format!("user={}", "x".repeat(MAX_ID_TEXT));
     assert!(at.try_reserve(&long, 1, 1, None).unwrap_err().contains("8192 characters"));
     assert_eq!(at.only_left(&long), 100);
-    let renewed = at.ask(|requests| requests.push_renew(&ReservationId::new([].into_iter()), 61)).settled(0);
+    let renewed = at.ask(|requests| requests.push_renew(&ReservationId::new([].into_iter()), Some(61))).settled(0);
     assert!(renewed.unwrap_err().to_string().contains("1 to 60 seconds"));
 }
 
@@ -365,7 +374,7 @@ fn what_cannot_be_reserved_is_refused_and_takes_nothing() {
 fn requests_around_a_refused_reservation_are_answered() {
     let at = At::new(RULES);
     let long = format!("user={}", "x".repeat(MAX_ID_TEXT));
-    let reserve = Reserve { credits: 10, ttl_seconds: 5, id: None };
+    let reserve = Reserve { credits: 10, ttl_seconds: Some(5), id: None };
     let requests = at.ask(|requests| {
         requests.push_reserve(&operation("key=k tenant=t"), reserve);
         requests.push_reserve(&operation(&long), reserve);

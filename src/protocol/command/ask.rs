@@ -16,12 +16,12 @@ pub struct BucketAsk<'a> {
     pub at: Option<Timestamp>,
 }
 
-/// What is to be set aside: `key=value… AMOUNT n TTL seconds [ID text]`.
+/// What is to be set aside: `key=value… AMOUNT n [TTL seconds] [ID text]`.
 #[derive(Debug, Clone, Copy)]
 pub struct ReserveAsk<'a> {
     pub pairs: Pairs<'a>,
     pub credits: u64,
-    pub ttl_seconds: u32,
+    pub ttl_seconds: Option<u32>,
     /// The client's own name of the reservation: any bytes.
     pub id: Option<&'a [u8]>,
 }

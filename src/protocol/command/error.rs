@@ -36,12 +36,12 @@ pub enum CommandError {
     )]
     NotALimitOption { argument: String },
     #[error(
-        "ERR '{argument}' is not an option here; DIVVY.RESERVE takes key=value pairs, then AMOUNT and TTL, and ID if wanted, \
+        "ERR '{argument}' is not an option here; DIVVY.RESERVE takes key=value pairs, then AMOUNT, and TTL and ID if wanted, \
          each once and with its value"
     )]
     NotAReserveOption { argument: String },
-    #[error("ERR DIVVY.RESERVE needs AMOUNT n and TTL seconds after all pairs")]
-    NoAmountOrTtl,
+    #[error("ERR DIVVY.RESERVE needs AMOUNT n after all pairs")]
+    NoAmount,
     /// `usage` is what the command takes.
     #[error("ERR '{argument}' is not an option here; the command is {usage}")]
     NotASettlingOption { argument: String, usage: &'static str },

@@ -27,10 +27,10 @@ pub enum Command<'a> {
     },
     /// `DIVVY.RELEASE id`: free what is reserved.
     Release(&'a [u8]),
-    /// `DIVVY.RENEW id TTL seconds`: keep what is reserved.
+    /// `DIVVY.RENEW id [TTL seconds]`: keep what is reserved.
     Renew {
         id: &'a [u8],
-        ttl_seconds: u32,
+        ttl_seconds: Option<u32>,
     },
     /// `DIVVY.RESET key=value…`: forget the counters that a hit would take from.
     Forget(Pairs<'a>),

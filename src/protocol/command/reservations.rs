@@ -9,7 +9,7 @@ use crate::protocol::resp::Arguments;
 
 type Parsed<'a> = Result<Command<'a>, CommandError>;
 
-/// `key=value… AMOUNT n TTL seconds [ID text]`. A pair contains `=`, so no option is one.
+/// `key=value… AMOUNT n [TTL seconds] [ID text]`. A pair contains `=`, so no option is one.
 pub(super) fn reserve(arguments: Arguments<'_>) -> Parsed<'_> {
     let pairs = arguments.iter().take_while(|argument| argument.contains(&b'=')).count();
     let (mut credits, mut ttl_seconds, mut id) = (None, None, None);
@@ -29,7 +29,7 @@ pub(super) fn reserve(arguments: Arguments<'_>) -> Parsed<'_> {
             return Err(unknown());
         }
     }
-    let (Some(credits), Some(ttl_seconds)) = (credits, ttl_seconds) else { return Err(CommandError::NoAmountOrTtl) };
+    let credits = credits.ok_or(CommandError::NoAmount)?;
     Ok(Command::Reserve(ReserveAsk { pairs: Pairs(arguments.first(pairs)), credits, ttl_seconds, id }))
 }
 
@@ -45,10 +45,14 @@ pub(super) fn release(arguments: Arguments<'_>) -> Parsed<'_> {
     Ok(Command::Release(arguments.get(0).unwrap_or_default()))
 }
 
-/// `id TTL seconds`
+/// `id [TTL seconds]`
 pub(super) fn renew(arguments: Arguments<'_>) -> Parsed<'_> {
-    let (id, value) = option(arguments, TTL, "DIVVY.RENEW id TTL seconds")?;
-    Ok(Command::Renew { id, ttl_seconds: seconds(value)? })
+    const USAGE: &str = "DIVVY.RENEW id [TTL seconds]";
+    if arguments.len() == 1 {
+        return Ok(Command::Renew { id: arguments.get(0).unwrap_or_default(), ttl_seconds: None });
+    }
+    let (id, value) = option(arguments, TTL, USAGE)?;
+    Ok(Command::Renew { id, ttl_seconds: Some(seconds(value)?) })
 }
 
 const TTL: &[u8] = b"TTL";
@@ -89,7 +93,7 @@ mod tests {
                 let mut operation = Operation::new();
                 match pairs.read_into(&mut operation, 8) {
                     Ok(()) => format!(
-                        "{} {credits} {ttl_seconds} {:?}",
+                        "{} {credits} {ttl_seconds:?} {:?}",
                         operation.iter().len(),
                         id.map(<[u8]>::escape_ascii).map(|id| id.to_string())
                     ),
@@ -98,7 +102,7 @@ mod tests {
             }
             Ok(Command::Commit { id, cost }) => format!("{} {cost}", id.escape_ascii()),
             Ok(Command::Release(id)) => id.escape_ascii().to_string(),
-            Ok(Command::Renew { id, ttl_seconds }) => format!("{} {ttl_seconds}", id.escape_ascii()),
+            Ok(Command::Renew { id, ttl_seconds }) => format!("{} {ttl_seconds:?}", id.escape_ascii()),
             Ok(other) => panic!("{other:?}"),
             Err(error) => error.to_string(),
         })
@@ -108,15 +112,21 @@ mod tests {
     fn options_follow_the_pairs_in_any_order() {
         let largest = i64::MAX;
         for (request, expected) in [
-            ("DIVVY.RESERVE a=b c=d AMOUNT 5 TTL 30", "2 5 30 None".to_owned()),
-            ("divvy.reserve AMOUNT=1 ID=x ttl 30 id a=b amount 5", "2 5 30 Some(\"a=b\")".to_owned()),
-            ("DIVVY.RESERVE AMOUNT 1 TTL 1", "0 1 1 None".to_owned()),
-            ("DIVVY.RESERVE a=b AMOUNT 1 TTL 1 ID ID", "1 1 1 Some(\"ID\")".to_owned()),
-            (&format!("DIVVY.RESERVE a=b AMOUNT {largest} TTL {largest}"), format!("1 {largest} {} None", u32::MAX)),
+            ("DIVVY.RESERVE a=b c=d AMOUNT 5 TTL 30", "2 5 Some(30) None".to_owned()),
+            ("divvy.reserve AMOUNT=1 ID=x ttl 30 id a=b amount 5", "2 5 Some(30) Some(\"a=b\")".to_owned()),
+            ("DIVVY.RESERVE AMOUNT 1 TTL 1", "0 1 Some(1) None".to_owned()),
+            ("DIVVY.RESERVE a=b AMOUNT 1 TTL 1 ID ID", "1 1 Some(1) Some(\"ID\")".to_owned()),
+            (
+                &format!("DIVVY.RESERVE a=b AMOUNT {largest} TTL {largest}"),
+                format!("1 {largest} Some({}) None", u32::MAX),
+            ),
             ("DIVVY.COMMIT x COST 0", "x 0".to_owned()),
             ("divvy.commit x cost 7", "x 7".to_owned()),
             ("DIVVY.RELEASE x", "x".to_owned()),
-            ("DIVVY.RENEW x ttl 9", "x 9".to_owned()),
+            ("DIVVY.RENEW x ttl 9", "x Some(9)".to_owned()),
+            ("DIVVY.RENEW x", "x None".to_owned()),
+            ("DIVVY.RESERVE a=b AMOUNT 1", "1 1 None None".to_owned()),
+            ("DIVVY.RESERVE AMOUNT 1 ID x", "0 1 None Some(\"x\")".to_owned()),
         ] {
             assert_eq!(parsed(request), expected, "{request}");
         }
@@ -125,9 +135,9 @@ mod tests {
     #[test]
     fn anything_else_is_told() {
         for (request, error) in [
-            ("DIVVY.RESERVE a=b AMOUNT 5", CommandError::wrong_arity("x".to_owned())),
-            ("DIVVY.RESERVE a=b c=d AMOUNT 5", CommandError::NoAmountOrTtl),
-            ("DIVVY.RESERVE a=b c=d e=f g=h", CommandError::NoAmountOrTtl),
+            ("DIVVY.RESERVE a=b", CommandError::wrong_arity("x".to_owned())),
+            ("DIVVY.RESERVE a=b c=d TTL 5", CommandError::NoAmount),
+            ("DIVVY.RESERVE a=b c=d e=f g=h", CommandError::NoAmount),
             ("DIVVY.RESERVE a=b AMOUNT 5 TTL 1 COST 2", CommandError::not_a_reserve_option(b"COST")),
             ("DIVVY.RESERVE a=b AMOUNT 5 TTL 1 ID", CommandError::not_a_reserve_option(b"ID")),
             ("DIVVY.RESERVE a=b AMOUNT 5 TTL 1 TTL 2", CommandError::not_a_reserve_option(b"TTL")),
@@ -138,7 +148,7 @@ mod tests {
             ("DIVVY.COMMIT x COST -1", CommandError::not_a_cost(b"-1")),
             ("DIVVY.COMMIT x AMOUNT 1", CommandError::not_a_settling_option(b"AMOUNT", "DIVVY.COMMIT id COST n")),
             ("DIVVY.RENEW x TTL many", CommandError::not_positive("TTL", b"many")),
-            ("DIVVY.RENEW x 5 TTL", CommandError::not_a_settling_option(b"5", "DIVVY.RENEW id TTL seconds")),
+            ("DIVVY.RENEW x 5 TTL", CommandError::not_a_settling_option(b"5", "DIVVY.RENEW id [TTL seconds]")),
         ] {
             let told = parsed(request);
             match error {
@@ -146,7 +156,7 @@ mod tests {
                 error => assert_eq!(told, error.to_string(), "{request}"),
             }
         }
-        for request in ["DIVVY.COMMIT x", "DIVVY.RELEASE", "DIVVY.RELEASE x y", "DIVVY.RENEW x TTL"] {
+        for request in ["DIVVY.COMMIT x", "DIVVY.RELEASE", "DIVVY.RELEASE x y", "DIVVY.RENEW"] {
             assert!(parsed(request).contains("wrong number of arguments"), "{request}");
         }
     }

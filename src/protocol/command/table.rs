@@ -139,11 +139,11 @@ pub static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "divvy.reserve",
-        arity: -5,
+        arity: -3,
         flags: &["write", "denyoom", "fast"],
         group: "divvy",
-        summary: "Sets n credits aside with AMOUNT n, for so many seconds with TTL, under a name of the client's own with ID. \
-                  Returns allowed (0 or 1), the credits left, the seconds until there are more, and the reservation's id.",
+        summary: "Sets n credits aside with AMOUNT n, for so many seconds with TTL, under a name of the client's own with ID; \
+                  leases last as long as their rule says. Returns allowed (0 or 1), the credits left, the seconds until there are more, and the reservation's id.",
         parse: reservations::reserve,
         ..Spec::USUAL
     },
@@ -168,10 +168,11 @@ pub static COMMANDS: &[Spec] = &[
     },
     Spec {
         name: "divvy.renew",
-        arity: 4,
+        arity: -2,
         flags: &["write", "fast"],
         group: "divvy",
-        summary: "Keeps what is reserved for so many seconds from now on, with TTL. Returns the seconds until it ends, or 0 if \
+        summary: "Keeps what is reserved for so many seconds from now on with TTL, or for as many as it was reserved for; a lease \
+                  for as many as its rule says. Returns the seconds until it ends, or 0 if \
                   there is no such reservation any more.",
         parse: reservations::renew,
         ..Spec::USUAL

@@ -23,7 +23,12 @@ fn zeros_have_meanings_of_their_own_whatever_the_algorithm() {
     for algorithm in Kind::ALL {
         assert_eq!(with(algorithm, 0, 0).quota(), Ok(Quota::Never));
         assert_eq!(with(algorithm, 0, 60).quota(), Ok(Quota::Never));
-        assert_eq!(with(algorithm, 7_000, 0).quota(), Ok(Quota::Always { credit: 7_000 }));
+        let always = with(algorithm, 7_000, 0).quota();
+        if algorithm == Kind::Concurrency {
+            assert_eq!(always, Err(vec![QuotaError::NoLeaseTime { seconds: Seconds::default() }]));
+        } else {
+            assert_eq!(always, Ok(Quota::Always { credit: 7_000 }));
+        }
     }
 }
 
@@ -36,6 +41,7 @@ fn each_algorithm_gets_its_numbers() {
         Limit::SlidingLog(SlidingLog::new(10, 60 * second).unwrap()),
         Limit::TokenBucket(TokenBucket::new(10, 10, 60 * second).unwrap()),
         Limit::LeakyBucket(LeakyBucket::new(10, 10, 60 * second).unwrap()),
+        Limit::Concurrency(Concurrency::new(10, 60).unwrap()),
     ];
     assert_eq!(Kind::ALL.map(|algorithm| limit(with(algorithm, 10, 60))), expected);
     assert_eq!(limit(settings(10, 60)), expected[0], "the default is fixed-window");
@@ -100,4 +106,20 @@ fn all_that_is_out_of_range_is_named() {
     assert_eq!(nothing.quota(), Err(expected.to_vec()));
     let no_room = Settings { burst: Some(0), ..with(Kind::LeakyBucket, 1, 1) };
     assert_eq!(no_room.quota(), Err(vec![QuotaError::Zero { setting: BURST }]));
+}
+
+#[test]
+fn a_lease_lasts_for_whole_seconds_up_to_thirty_days() {
+    let with = |time| Settings { reset_seconds: Seconds(time), ..with(Kind::Concurrency, 10, 0) };
+    let longest = Duration::from_secs(LONGEST_SECONDS.into());
+    for time in [Duration::from_secs(1), longest] {
+        assert!(with(time).quota().is_ok());
+    }
+    for time in [Duration::from_millis(500), Duration::from_millis(1_500), longest + Duration::from_secs(1)] {
+        let errors = with(time).quota().unwrap_err();
+        assert_eq!(errors, [QuotaError::NoLeaseTime { seconds: Seconds(time) }]);
+        assert!(errors[0].to_string().contains("from 1 to 2592000"), "{}", errors[0]);
+        assert_eq!(errors[0].setting(), "resetSeconds");
+    }
+    assert_eq!(with(longest).to_string(), "allows 10 to run at once, each for 2592000 s (concurrency)");
 }

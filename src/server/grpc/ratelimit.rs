@@ -123,9 +123,9 @@ impl RateLimits {
         for (index, descriptor) in asked.descriptors.iter().enumerate() {
             let ask = envoy::read_descriptor(asked, index, descriptor, self.max_pairs, operation)?;
             let intent = match (ask.gives_back, ask.has_own_cost) {
-                (true, _) => Intent::Refund,
-                (false, true) => Intent::HitOrCharge,
-                (false, false) => Intent::Hit,
+                (true, _) => Intent::Leave,
+                (false, true) => Intent::EnterOrCharge,
+                (false, false) => Intent::Enter,
             };
             match ask.limit {
                 Some(limit) => requests.push_limited(operation, limit, intent, ask.cost.unwrap_or(1)),
@@ -194,8 +194,13 @@ fn refuse(refusal: Refusal) -> Status {
         | Refusal::CannotCharge { .. }
         | Refusal::NothingToCharge { .. }
         | Refusal::CannotReserve { .. }
+        | Refusal::NoTtl { .. }
         | Refusal::NoReservation => Status::failed_precondition(message),
         Refusal::Cost(_)
+        | Refusal::TakesLeases { .. }
+        | Refusal::NoHoldField { .. }
+        | Refusal::BadHold { .. }
+        | Refusal::LeasesTogether { .. }
         | Refusal::BadReservation { .. }
         | Refusal::BadClientId
         | Refusal::LongReservation

@@ -52,7 +52,7 @@ enum Reply {
     /// Whether anything was freed.
     Released,
     /// How long the reservation lasts that was renewed for so many seconds.
-    Renewed { ttl_seconds: u32 },
+    Renewed { ttl_seconds: Option<u32> },
     /// How many counters were forgotten.
     Forgotten,
     /// The tokens that were there before.
@@ -165,8 +165,8 @@ impl Batch {
         pairs.read_into(&mut self.operation, max_pairs)?;
         self.requests.push_at_cost(&self.operation, intent, cost);
         Ok(match intent {
-            Intent::Hit | Intent::HitOrCharge | Intent::Peek | Intent::Reserve => Reply::Verdict,
-            Intent::Charge | Intent::Refund => Reply::Balance,
+            Intent::Hit | Intent::Enter | Intent::EnterOrCharge | Intent::Peek | Intent::Reserve => Reply::Verdict,
+            Intent::Charge | Intent::Refund | Intent::Leave => Reply::Balance,
             Intent::Forget => Reply::Forgotten,
         })
     }

@@ -72,7 +72,7 @@ fn no_policy_pretends_that_anything_was_reserved_or_takes_a_part_of_a_group_that
             ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 },
             ReservationAsk::Commit { cost: 1, charges: true },
             ReservationAsk::Release,
-            ReservationAsk::Renew { ttl_seconds: 60 },
+            ReservationAsk::Renew { ttl_seconds: Some(60) },
         ];
         for ask in asks {
             assert!(outcomes(&store, at(0), &[(&key, limit, Action::Reservation(ask))])[0].is_err(), "{ask:?}");

@@ -55,6 +55,7 @@ static SLIDING_WINDOW: Script = script!("sliding-window", "sliding_window");
 static SLIDING_LOG: Script = script!("sliding-log", "sliding_log");
 static TOKEN_BUCKET: Script = script!("token-bucket", "token_bucket");
 static LEAKY_BUCKET: Script = script!("leaky-bucket", "leaky_bucket");
+static CONCURRENCY: Script = script!("concurrency", "concurrency");
 
 /// The call that applies the actions to their bucket; it takes their key.
 pub(super) fn call(batch: &Batch, asked: &mut Actions, layout: Layout) -> Call {
@@ -65,6 +66,7 @@ pub(super) fn call(batch: &Batch, asked: &mut Actions, layout: Layout) -> Call {
         Limit::SlidingLog(_) => &SLIDING_LOG,
         Limit::TokenBucket(_) => &TOKEN_BUCKET,
         Limit::LeakyBucket(_) => &LEAKY_BUCKET,
+        Limit::Concurrency(_) => &CONCURRENCY,
     };
     let mut arguments = Arguments::with_capacity(1 + asked.indices.len());
     let at = asked.entries(batch).next().map_or(batch.now(), |entry| entry.at);
@@ -88,13 +90,15 @@ fn numbers(limit: &Limit, at: Timestamp) -> String {
             let [starts, ends, next] = boundaries(limit.calendar, at).map(Timestamp::as_nanos);
             format!("{capacity} {starts} {ends} {next}")
         }
-        (Limit::TokenBucket(_) | Limit::LeakyBucket(_), (credits, time_ns)) => {
+        (Limit::TokenBucket(_) | Limit::LeakyBucket(_), Some((credits, time_ns))) => {
             format!("{capacity} {credits} {time_ns}")
         }
-        (_, (_, window_ns)) => format!("{capacity} {window_ns}"),
+        (_, Some((_, window_ns))) => format!("{capacity} {window_ns}"),
+        // Each ask says how long a lease lasts.
+        (_, None) => format!("{capacity} 0"),
     };
     match (limit, limit.tally()) {
-        (Limit::SlidingWindow(_) | Limit::SlidingLog(_) | Limit::LeakyBucket(_), _) => {}
+        (Limit::SlidingWindow(_) | Limit::SlidingLog(_) | Limit::LeakyBucket(_) | Limit::Concurrency(_), _) => {}
         (_, Tally::LeftOf(credits)) if credits.get() == capacity => {}
         (_, Tally::LeftOf(credits)) => numbers.push_str(&format!(" of {credits}")),
         (_, Tally::Used) => numbers.push_str(" used"),

@@ -49,7 +49,8 @@ pub(super) fn text(ask: ReservationAsk, at: &str, generation: u64) -> String {
         ReservationAsk::Commit { cost, charges: true } => format!("commit {cost} {at} late"),
         ReservationAsk::Commit { cost, charges: false } => format!("commit {cost} {at}"),
         ReservationAsk::Release => format!("release 0 {at}"),
-        ReservationAsk::Renew { ttl_seconds } => format!("renew {ttl_seconds} {at}"),
+        // None of these is 0, which stands for the time that it was made for.
+        ReservationAsk::Renew { ttl_seconds } => format!("renew {} {at}", ttl_seconds.unwrap_or(0)),
     }
 }
 

@@ -26,6 +26,7 @@ static TOGETHER: Script = Script::new(
             "sliding-log": bucket_text!("sliding_log"),
             "token-bucket": bucket_text!("token_bucket"),
             "leaky-bucket": bucket_text!("leaky_bucket"),
+            "concurrency": bucket_text!("concurrency"),
         },
         include_str!("lua/together.lua"),
     ),

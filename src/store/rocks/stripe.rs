@@ -393,7 +393,11 @@ fn heap_bytes(state: &State) -> usize {
     match state {
         State::SlidingLog(state) => size_of_val(&*state.times),
         State::Reserving(held) => size_of_val(&**held) + held.reserved.heap_bytes(),
-        State::FixedWindow(_) | State::SlidingWindow(_) | State::TokenBucket(_) | State::LeakyBucket(_) => 0,
+        State::FixedWindow(_)
+        | State::SlidingWindow(_)
+        | State::TokenBucket(_)
+        | State::LeakyBucket(_)
+        | State::Concurrency(_) => 0,
     }
 }
 

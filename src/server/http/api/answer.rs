@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::number::write_number;
 use super::problem::Problem;
-use super::ratelimit::{RateLimitHeaders, Told};
+use super::ratelimit::{CONCURRENT_REQUESTS, RateLimitHeaders, Told};
 use crate::clock::ceil_seconds;
 use crate::limiter::{Limit, Requests, Standing};
 use crate::rules::Rule;
@@ -38,6 +38,8 @@ pub struct Answer<'a> {
     violated_policies: Vec<Cow<'a, str>>,
     #[serde(skip)]
     window_seconds: Option<u64>,
+    #[serde(skip)]
+    unit: Option<&'static str>,
     /// Where the client stands with each limit of a stack of rules; none: there is only the one that answers.
     #[serde(skip)]
     limits: Vec<Answer<'a>>,
@@ -76,7 +78,8 @@ impl<'a> Answer<'a> {
             retry_after: verdict.retry_ns.map(ceil_seconds),
             rule: name(place, rule),
             violated_policies: Vec::new(),
-            window_seconds: limit.map(|limit| window_seconds(&limit)),
+            window_seconds: limit.and_then(|limit| window_seconds(&limit)),
+            unit: limit.and_then(|limit| unit(&limit)),
             limits: Vec::new(),
         }
     }
@@ -130,6 +133,7 @@ impl<'a> Answer<'a> {
             policy: &self.rule,
             limit: self.limit,
             window_seconds: self.window_seconds,
+            unit: self.unit,
             remaining: self.remaining,
             reset: self.reset,
             retry_after: self.retry_after,
@@ -148,10 +152,15 @@ pub fn name(place: usize, rule: &Rule) -> Cow<'_, str> {
 }
 
 /// The time in which a rule with this limit grants as many credits as its bucket holds, rounded up.
-fn window_seconds(limit: &Limit) -> u64 {
-    let (credits, time_ns) = limit.rate();
+fn window_seconds(limit: &Limit) -> Option<u64> {
+    let (credits, time_ns) = limit.rate()?;
     let window_ns = (u128::from(time_ns) * u128::from(limit.capacity())).div_ceil(u128::from(credits.max(1)));
-    ceil_seconds(u64::try_from(window_ns).unwrap_or(u64::MAX))
+    Some(ceil_seconds(u64::try_from(window_ns).unwrap_or(u64::MAX)))
+}
+
+/// Of its credits, where they are not requests.
+fn unit(limit: &Limit) -> Option<&'static str> {
+    matches!(limit, Limit::Concurrency(_)).then_some(CONCURRENT_REQUESTS)
 }
 
 #[cfg(test)]
@@ -179,6 +188,7 @@ mod tests {
                 rule,
                 violated_policies,
                 window_seconds: None,
+                unit: None,
                 limits: Vec::new(),
             };
             let mut written = Vec::new();

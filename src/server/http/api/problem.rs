@@ -76,10 +76,15 @@ impl From<Refusal> for Problem {
             | Refusal::BadReservation { .. }
             | Refusal::BadClientId
             | Refusal::LongReservation
+            | Refusal::NoTtl { .. }
             | Refusal::Store(StoreError::Impossible(_)) => StatusCode::BAD_REQUEST,
-            Refusal::CannotCharge { .. } | Refusal::NothingToCharge { .. } | Refusal::CannotReserve { .. } => {
-                StatusCode::CONFLICT
-            }
+            Refusal::CannotCharge { .. }
+            | Refusal::NothingToCharge { .. }
+            | Refusal::CannotReserve { .. }
+            | Refusal::TakesLeases { .. }
+            | Refusal::NoHoldField { .. }
+            | Refusal::BadHold { .. }
+            | Refusal::LeasesTogether { .. } => StatusCode::CONFLICT,
             Refusal::BadReservationId(_) | Refusal::NoReservation => StatusCode::NOT_FOUND,
             Refusal::DifferentReservation => StatusCode::UNPROCESSABLE_ENTITY,
             Refusal::NoRules | Refusal::TooManyRules | Refusal::Store(_) => StatusCode::SERVICE_UNAVAILABLE,

@@ -25,6 +25,9 @@ const X: [HeaderName; 3] = [
 /// The largest integer in a structured field (RFC 9651, section 3.3.1).
 const MAX_INTEGER: u64 = 999_999_999_999_999;
 
+/// The unit of a limit on what runs at once: a quota unit of the draft.
+pub const CONCURRENT_REQUESTS: &str = "concurrent-requests";
+
 /// Which dialects are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateLimitHeaders {
@@ -71,6 +74,8 @@ pub struct Told<'a> {
     pub policy: &'a str,
     pub limit: u64,
     pub window_seconds: Option<u64>,
+    /// What `limit` counts, where it is not requests.
+    pub unit: Option<&'static str>,
     pub remaining: u64,
     pub reset: u64,
     pub retry_after: Option<u64>,
@@ -107,6 +112,11 @@ impl Told<'_> {
         self.write_name(out);
         out.extend_from_slice(b";q=");
         write_number(self.limit.min(MAX_INTEGER), out);
+        if let Some(unit) = self.unit {
+            out.extend_from_slice(b";qu=\"");
+            out.extend_from_slice(unit.as_bytes());
+            out.push(b'"');
+        }
         if let Some(seconds) = self.window_seconds {
             out.extend_from_slice(b";w=");
             write_number(seconds.clamp(1, MAX_INTEGER), out);
@@ -155,8 +165,15 @@ fn insert_list<'a>(
 mod tests {
     use super::*;
 
-    const STANDING: Told =
-        Told { policy: "by-ip", limit: 100, window_seconds: Some(60), remaining: 50, reset: 30, retry_after: None };
+    const STANDING: Told = Told {
+        policy: "by-ip",
+        limit: 100,
+        window_seconds: Some(60),
+        unit: None,
+        remaining: 50,
+        reset: 30,
+        retry_after: None,
+    };
 
     fn written(dialects: &str, told: &Told<'static>) -> Vec<String> {
         written_of(dialects, std::slice::from_ref(told))
@@ -215,6 +232,15 @@ mod tests {
     fn what_counts_nothing_has_no_window() {
         let always = Told { remaining: 100, reset: 0, window_seconds: None, ..STANDING };
         assert_eq!(written("draft", &always), ["ratelimit-policy: \"by-ip\";q=100", "ratelimit: \"by-ip\";r=100"]);
+    }
+
+    #[test]
+    fn what_runs_at_once_has_its_unit_and_no_window() {
+        let leases = Told { window_seconds: None, unit: Some(CONCURRENT_REQUESTS), ..STANDING };
+        assert_eq!(
+            written("draft", &leases),
+            ["ratelimit-policy: \"by-ip\";q=100;qu=\"concurrent-requests\"", "ratelimit: \"by-ip\";r=50;t=30"]
+        );
     }
 
     #[test]

@@ -31,8 +31,8 @@ struct AskedReservation<'a> {
     #[serde(borrow)]
     operation: Pairs<'a>,
     amount: Whole,
-    /// Seconds.
-    ttl: Whole,
+    /// Seconds; not needed for leases, which last as long as their rule says.
+    ttl: Option<Whole>,
     /// The client's own name of the reservation.
     id: Option<String>,
 }
@@ -66,8 +66,8 @@ struct Committed {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Longer {
-    /// Seconds.
-    ttl: Whole,
+    /// Seconds; none: as many as the reservation was made for.
+    ttl: Option<Whole>,
 }
 
 #[derive(Debug, Serialize)]
@@ -89,12 +89,12 @@ pub async fn reserve(State(api): State<Arc<Api>>, request: Request) -> Result<Re
     let AskedReservation { operation: pairs, amount: Whole(credits), ttl, id } = body::parse(&body)?;
     let mut operation = Operation::new();
     pairs.read(api.limits.max_pairs, "/operation", &mut operation)?;
-    let ttl_seconds = seconds(ttl);
+    let ttl_seconds = ttl.map(seconds);
     let reserve = Reserve { credits, ttl_seconds, id: id.as_deref().map(str::as_bytes) };
     let requests = api.apply(|requests| requests.push_reserve(&operation, reserve)).await;
     let place = |refusal: Refusal| match refusal {
         Refusal::BadReservation { .. } if credits == 0 => Problem::from(refusal).at("/amount"),
-        Refusal::BadReservation { .. } => Problem::from(refusal).at("/ttl"),
+        Refusal::BadReservation { .. } | Refusal::NoTtl { .. } => Problem::from(refusal).at("/ttl"),
         Refusal::BadClientId | Refusal::DifferentReservation => Problem::from(refusal).at("/id"),
         refusal => refusal.into(),
     };
@@ -115,7 +115,7 @@ pub async fn reserve(State(api): State<Arc<Api>>, request: Request) -> Result<Re
     }
     // One that nothing counts lasts as long as anyone wants.
     let expires_in = match reserved.ends_ns {
-        None if !reserved.is_repeated => Some(ttl_seconds.into()),
+        None if !reserved.is_repeated => ttl_seconds.map(u64::from),
         ends => ends.map(lasting_seconds),
     };
     Ok((status, headers, Json(Made { answer, id, expires_in })).into_response())
@@ -140,7 +140,7 @@ pub async fn commit(State(api): State<Arc<Api>>, id: Named, request: Request) ->
 pub async fn renew(State(api): State<Arc<Api>>, id: Named, request: Request) -> Result<Response, Problem> {
     let id = named(id)?;
     let Longer { ttl } = api.body(request).await?;
-    let ttl_seconds = seconds(ttl);
+    let ttl_seconds = ttl.map(seconds);
     let renewed = api.apply(|requests| requests.push_renew(&id, ttl_seconds)).await;
     let settled = renewed.settled(0).map_err(|refusal| match refusal {
         Refusal::BadReservation { .. } => Problem::from(refusal).at("/ttl"),

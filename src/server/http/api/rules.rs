@@ -44,6 +44,8 @@ struct Described<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     overrun: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    hold_field: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     counter: Option<&'a str>,
     match_policy: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,6 +89,7 @@ impl<'a> Described<'a> {
             },
             cost_field: rule.cost_field.as_deref(),
             overrun: rule.overrun_word(),
+            hold_field: rule.hold_field.as_deref(),
             counter: rule.counter.as_deref(),
             match_policy: rule.match_policy.as_str(),
             label: rule.label.as_deref(),

@@ -32,7 +32,7 @@ end
 local algorithm = {
   decode = false, encode = false, fresh = false, time = false, advanced = false, pulled_back = false, used = false,
   taken = false, given_back = false, wait_ns = false, lives_ns = false, credits_at_reset = false, session = false, drain = false,
-  is_fresh = false, store = false,
+  is_fresh = false, store = false, leases = false,
 }
 
 -- What decides: the algorithm, or, while something of the bucket is reserved, the algorithm with that beside it (reserved.lua).

@@ -90,7 +90,9 @@ function asks.reserve(stored, record, ask, more)
   local open = is_open(stored, record)
   if open or (record and record.last) then
     local is_unknown = record.credits == '0'
-    local is_same = is_unknown or (record.credits == format(ask.cost) and record.seconds == seconds)
+    -- How long a lease lasts is not what the client has asked for.
+    local lasts_alike = algorithm.leases or record.seconds == seconds
+    local is_same = is_unknown or (record.credits == format(ask.cost) and lasts_alike)
     local session = open and nanoseconds_of(record.ends) or 0
     return told(look(stored, ask.at), is_same and 'repeated' or 'different', session)
   end
@@ -137,12 +139,13 @@ function asks.release(stored, record, ask)
   return told(text, 'done'), changed, time
 end
 
--- "renew seconds at"
+-- "renew seconds at"; 0 seconds: as many as it was made for.
 function asks.renew(stored, record, ask)
   if not is_open(stored, record) then return told(look(stored, ask.at), 'gone') end
   local state, at = present_beside(stored, ask.at)
   local before, credits = minus(capacity, beside.used(state, at)), parse(record.credits)
-  local ends = within_window(state, math.max(end_of(at, ask.cost), record.ends))
+  local seconds = ask.cost == 0 and tonumber(record.seconds) or ask.cost
+  local ends = within_window(state, math.max(end_of(at, seconds), record.ends))
   local fewer, freed = with_fewer(state.groups, credits, record.ends)
   if freed then state = changed_to(state, state.base, with_more(fewer, credits, ends)) end
   remember_open(record.credits, record.seconds, ends, record.generation, ask.at)

@@ -1,0 +1,73 @@
+//! Limits on what runs at once. The credits are leases: each is a reservation, which ends when it is released or when its time
+//! is over, whichever is first.
+//!
+//! Nothing is ever used up, so all that a bucket has to remember is its reservations, and the latest time that it knows of.
+//! The reply's numbers: `left` is the leases that nobody holds, and `reset_ns` is the time until the next one ends by itself.
+
+use std::num::{NonZeroU32, NonZeroU64};
+
+use super::decide::Algorithm;
+use super::{InvalidLimit, invalid};
+use crate::clock::Timestamp;
+
+pub(super) const NAME: &str = "concurrency";
+
+/// So many leases, each for so many seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Concurrency {
+    pub leases: NonZeroU64,
+    pub ttl_seconds: NonZeroU32,
+}
+
+/// One word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct State {
+    /// When a lease was taken, kept or freed last.
+    pub time: Timestamp,
+}
+
+impl Concurrency {
+    /// # Errors
+    /// When a number is 0.
+    pub fn new(leases: u64, ttl_seconds: u32) -> Result<Self, InvalidLimit> {
+        let ttl_seconds = NonZeroU32::new(ttl_seconds).ok_or(InvalidLimit::NoTime)?;
+        Ok(Self { leases: invalid::credits(leases)?, ttl_seconds })
+    }
+}
+
+impl Algorithm for Concurrency {
+    type State = State;
+
+    fn capacity(&self) -> u64 {
+        self.leases.get()
+    }
+
+    fn fresh(&self, at: Timestamp) -> State {
+        State { time: at }
+    }
+
+    fn time(&self, state: &State) -> Timestamp {
+        state.time
+    }
+
+    fn advanced(&self, _state: &State, at: Timestamp) -> State {
+        State { time: at }
+    }
+
+    fn pulled_back(&self, _state: &State, at: Timestamp) -> State {
+        State { time: at }
+    }
+
+    fn used(&self, _state: &State, _at: Timestamp) -> u64 {
+        0
+    }
+
+    /// What a lease was for is over when it is.
+    fn take(&self, _state: &mut State, _credits: u64, _at: Timestamp) {}
+
+    fn give_back(&self, _state: &mut State, _credits: u64) {}
+
+    fn wait_ns(&self, _state: &State, _credits: u64, _at: Timestamp) -> u64 {
+        0
+    }
+}

@@ -1,0 +1,213 @@
+//! Rules about what runs at once: what takes leases, what does not, and what a gateway's requests come to.
+
+use super::*;
+
+const RULES: &str = "
+[method=* key=* request_id=*]
+creditLimit = 2
+resetSeconds = 600
+algorithm = concurrency
+actorField = key
+holdField = request_id
+label = held
+
+[key=*]
+creditLimit = 4
+resetSeconds = 60
+algorithm = concurrency
+actorField = key
+costField = none
+matchPolicy = and
+label = at-once
+
+[key=*]
+creditLimit = 100
+resetSeconds = 3600
+actorField = key
+label = credits
+
+[trial=*]
+creditLimit = 1
+resetSeconds = 60
+algorithm = concurrency
+holdField = request_id
+matchPolicy = canary
+label = trial
+
+[trial=*]
+creditLimit = 100
+resetSeconds = 3600
+label = tried
+
+[default]
+creditLimit = 0
+resetSeconds = 0
+";
+
+impl At {
+    /// What a gateway is told.
+    fn gateway(&self, pairs: &str, intent: Intent, cost: Option<u64>) -> Result<(bool, u64), String> {
+        let requests = self.ask(|requests| requests.push_at_cost(&operation(pairs), intent, cost));
+        let verdict = requests.verdict(0).map_err(|refusal| refusal.to_string())?;
+        Ok((verdict.allowed, verdict.credit))
+    }
+
+    fn enter(&self, request: &str) -> (bool, u64) {
+        self.gateway(&format!("method=GET key=k request_id={request}"), Intent::Enter, None).unwrap()
+    }
+
+    fn leave(&self, request: &str) -> (bool, u64) {
+        self.gateway(&format!("method=GET key=k request_id={request}"), Intent::Leave, None).unwrap()
+    }
+}
+
+#[test]
+fn a_lease_lasts_as_long_as_its_rule_says_whatever_the_client_may_ask_for() {
+    let mut at = At::new(RULES);
+    let lease = at.try_reserve("method=GET key=a request_id=1", 1, None, None).unwrap();
+    // More than --max-reservation-ttl, and rounded up.
+    assert!((600..620).contains(&(lease.ends_ns.unwrap() / NANOS_PER_SECOND)));
+    let id = lease.id.unwrap();
+    assert!(at.try_reserve("method=GET key=a request_id=1", 1, 5, None).unwrap().verdict.allowed);
+    assert!(!at.try_reserve("method=GET key=a request_id=1", 1, 5, None).unwrap().verdict.allowed);
+    at.seconds = 300;
+    assert_eq!(at.only_left("method=GET key=a request_id=1"), 0);
+    assert!(at.renew(&id, None).unwrap() >= 600);
+    at.seconds = 650;
+    assert_eq!(at.only_left("method=GET key=a request_id=1"), 1, "the one that was not renewed is lost");
+    assert!(at.release(&id) && !at.release(&id));
+    assert_eq!(at.only_left("method=GET key=a request_id=1"), 2);
+}
+
+#[test]
+fn a_hit_is_told_what_to_use_and_takes_nothing_elsewhere() {
+    let at = At::new(RULES);
+    for pairs in ["key=a", "method=GET key=a request_id=1"] {
+        let error = at.gateway(pairs, Intent::Hit, None).unwrap_err();
+        assert!(error.contains("DIVVY.RESERVE") && error.contains("/v1/reservations"), "{error}");
+    }
+    assert_eq!(at.left("key=a"), [("at-once".to_owned(), 4), ("credits".to_owned(), 100)]);
+    // The other rule of the stack has no lease's time.
+    assert!(at.try_reserve("key=a", 1, None, None).unwrap_err().contains("TTL"));
+    assert_eq!(at.left("key=a"), [("at-once".to_owned(), 4), ("credits".to_owned(), 100)]);
+}
+
+#[test]
+fn a_stack_reserves_credits_and_one_lease() {
+    let at = At::new(RULES);
+    let ids: Vec<_> = (0..4).map(|_| at.id("key=a", 20)).collect();
+    assert_eq!(at.left("key=a"), [("at-once".to_owned(), 0), ("credits".to_owned(), 20)]);
+    assert!(!at.reserve("key=a", 1).verdict.allowed, "four run");
+    assert_eq!(at.commit(&ids[0], 30), Ok(("settled", 10)));
+    assert_eq!(at.left("key=a"), [("at-once".to_owned(), 1), ("credits".to_owned(), 10)]);
+    assert!(!at.reserve("key=a", 11).verdict.allowed, "more credits than there are");
+    assert_eq!(at.left("key=a"), [("at-once".to_owned(), 1), ("credits".to_owned(), 10)]);
+}
+
+#[test]
+fn charges_and_refunds_are_about_costs_alone() {
+    let at = At::new(RULES);
+    let id = at.id("key=a", 20);
+    assert_eq!(at.gateway("key=a", Intent::Charge, Some(5)), Ok((true, 75)));
+    assert_eq!(at.gateway("key=a", Intent::Refund, Some(5)), Ok((true, 80)));
+    assert_eq!(at.left("key=a"), [("at-once".to_owned(), 3), ("credits".to_owned(), 80)]);
+    let only_leases = "method=GET key=a request_id=1";
+    assert!(at.gateway(only_leases, Intent::Charge, Some(5)).unwrap_err().contains("counts no costs"));
+    assert_eq!(at.gateway(only_leases, Intent::Refund, Some(5)), Ok((true, 2)));
+    assert!(at.release(&id));
+}
+
+#[test]
+fn a_gateway_takes_the_lease_that_the_field_names_and_frees_that_one_or_nothing() {
+    let at = At::new(RULES);
+    assert_eq!([at.enter("1"), at.enter("2"), at.enter("3")], [(true, 1), (true, 0), (false, 0)]);
+    assert_eq!(at.enter("1"), (true, 0), "asked again, it is the same lease");
+    assert_eq!(at.leave("3"), (true, 0), "the denied request held none");
+    assert_eq!(at.leave("1"), (true, 1));
+    assert_eq!(at.leave("1"), (true, 1));
+    assert_eq!([at.enter("3"), at.enter("4")], [(true, 0), (false, 0)]);
+    let looks = at.gateway("method=GET key=k request_id=5", Intent::EnterOrCharge, Some(0));
+    assert_eq!(looks, Ok((false, 0)), "a cost of 0 looks");
+    let both = at.gateway("method=GET key=other request_id=5", Intent::EnterOrCharge, Some(2));
+    assert_eq!(both, Ok((true, 0)));
+    assert_eq!(at.gateway("method=GET key=other request_id=5", Intent::Leave, None), Ok((true, 2)));
+    let rules = at.limiter.policy().unwrap();
+    let counted = &rules.hits[0];
+    assert_eq!((counted.releases.get(), counted.refunds.get()), (2, 0));
+}
+
+#[test]
+fn without_the_field_a_gateway_takes_and_frees_nothing() {
+    let at = At::new(RULES);
+    for intent in [Intent::Enter, Intent::EnterOrCharge, Intent::Leave] {
+        let error = at.gateway("key=a", intent, None).unwrap_err();
+        assert!(error.contains("holdField"), "{error}");
+        let unnamed = at.gateway("method=GET key=a request_id=", intent, None).unwrap_err();
+        assert!(unnamed.contains("'request_id'") && unnamed.contains("1 to 255 bytes"), "{unnamed}");
+    }
+    assert_eq!(at.left("key=a"), [("at-once".to_owned(), 4), ("credits".to_owned(), 100)]);
+}
+
+#[test]
+fn a_trial_counts_leases_and_is_in_nobody_s_way() {
+    let at = At::new(RULES);
+    assert_eq!(at.gateway("trial=x", Intent::Hit, None), Ok((true, 99)));
+    let first = at.reserve("trial=x", 1).id.unwrap();
+    let second = at.reserve("trial=x", 1).id.unwrap();
+    let denied = || {
+        let counted = at.limiter.metrics().hits.counted().into_iter();
+        let mut of_trial =
+            counted.filter(|counted| counted.rule_label == "trial" && counted.status == "canary-rejected");
+        of_trial.next().map_or(0, |counted| counted.hits)
+    };
+    assert_eq!(denied(), 1);
+    assert!(at.release(&first) && at.release(&second));
+    assert!(at.reserve("trial=x", 1).verdict.allowed);
+    assert_eq!(denied(), 1, "the lease was free again");
+    assert!(at.gateway("trial=x request_id=1", Intent::Enter, None).unwrap().0);
+    assert_eq!(denied(), 2);
+    assert!(at.gateway("trial=x request_id=1", Intent::Leave, None).unwrap().0);
+}
+
+#[test]
+fn what_is_taken_together_takes_each_lease_once_or_none() {
+    let at = At::new(RULES);
+    let together = |requests: &[(&str, Option<u64>)]| {
+        let answered = at.ask(|all| {
+            all.begin_together();
+            for (pairs, cost) in requests {
+                all.push_at_cost(&operation(pairs), Intent::Enter, *cost);
+            }
+            all.end_together();
+        });
+        let told = |index| answered.verdict(index).map(|verdict| verdict.allowed).map_err(|error| error.to_string());
+        (0..requests.len()).map(told).collect::<Vec<_>>()
+    };
+    let (one, other) = ("method=GET key=a request_id=1", "method=GET key=b request_id=1");
+    assert_eq!(together(&[(one, None), (other, None), (one, None)]), [Ok(true), Ok(true), Ok(true)]);
+    assert_eq!([at.only_left(one), at.only_left(other)], [1, 1]);
+    let next = "method=GET key=a request_id=2";
+    assert_eq!(together(&[(next, None), ("unknown=x", None)]), [Ok(true), Ok(false)]);
+    assert_eq!(at.only_left(one), 1, "the default rule denies, so none is taken");
+    let refused = together(&[(one, None), (next, None)]);
+    assert!(refused[1].as_ref().is_err_and(|error| error.contains("different names")), "{refused:?}");
+}
+
+#[test]
+fn a_reload_neither_doubles_leases_nor_loses_them() {
+    let at = At::new(RULES);
+    let pairs = "method=GET key=k request_id=1";
+    let id = at.try_reserve(pairs, 1, None, Some("1")).unwrap().id.unwrap();
+    at.enter("2");
+    at.replace_rules(&RULES.replacen("creditLimit = 2\nresetSeconds = 600", "creditLimit = 3\nresetSeconds = 30", 1));
+    assert_eq!([at.enter("3"), at.enter("4")], [(true, 0), (false, 0)]);
+    assert_eq!(at.enter("1"), (true, 0), "still the same lease");
+    assert!(at.renew(&id, None).unwrap() > 500, "never for less than before");
+    assert!(at.release(&id));
+    assert_eq!(at.leave("2"), (true, 2));
+    // Without any such rule, a lease keeps the time that it was taken for.
+    let id = at.try_reserve(pairs, 1, None, None).unwrap().id.unwrap();
+    at.replace_rules("[default]\ncreditLimit = 1\nresetSeconds = 1");
+    assert!(at.renew(&id, None).unwrap() >= 30);
+    assert!(at.release(&id));
+}
