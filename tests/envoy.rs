@@ -10,7 +10,7 @@ use crate::support::http::HttpClient;
 use crate::support::redis::until;
 use crate::support::{LineClient, PATIENCE, RulesFile, Server};
 
-const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/examples/envoy");
+pub const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/examples/envoy");
 
 /// Envoy as envoy.yaml has it.
 fn envoy(application: SocketAddr, divvy: SocketAddr, failure_mode_deny: bool) -> Gateway {
@@ -19,7 +19,7 @@ fn envoy(application: SocketAddr, divvy: SocketAddr, failure_mode_deny: bool) ->
 }
 
 /// Envoy as one of the examples has it, which asks divvy on that port, but for some changes.
-fn start(
+pub fn start(
     example: &str,
     (port, divvy): (&str, SocketAddr),
     application: SocketAddr,

@@ -40,6 +40,7 @@ mod full {
     pub mod cancellation;
     pub mod cli;
     pub mod clients;
+    pub mod concurrency;
     pub mod configuration;
     pub mod conformance;
     pub mod cost;

@@ -128,7 +128,7 @@ impl Served {
 
 /// The same, without the part that is answered before the router.
 fn without_hot<H>(routes: &Routes<H>) -> Arc<Routes<RouterOnly>> {
-    Arc::new(Routes { hot: RouterOnly, router: routes.router.clone() })
+    Arc::new(Routes { hot: RouterOnly, router: routes.router.clone(), max_streams: routes.max_streams })
 }
 
 /// Without what depends on the time: the date, and how much of [`RESET`] is left.

@@ -60,6 +60,10 @@ impl Gateway {
         Self { child, address, _directory: directory }
     }
 
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     pub fn post(&self, path: &str) -> http::Response {
         self.post_with(b"", path)
     }

@@ -10,6 +10,7 @@ pub mod metrics;
 pub mod redis;
 pub mod seed;
 pub mod sentinel;
+pub mod slow_application;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};

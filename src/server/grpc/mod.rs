@@ -28,7 +28,7 @@ use super::auth::Guard;
 use super::connection::{Lease, Timeouts};
 use super::health::Health;
 use super::http::auth::guarded;
-use super::http::{self, BodyBounds, Routes, Told, bound_body, count_told, serve_routes};
+use super::http::{self, BodyBounds, MAX_GATEWAY_STREAMS, Routes, Told, bound_body, count_told, serve_routes};
 use super::keep_running::keep_running;
 use super::stream::Stream;
 use super::tls::Alpn;
@@ -83,7 +83,10 @@ impl GrpcFront {
             .layer(from_fn(mark_too_long))
             .layer(from_fn_with_state(bounds, bound_body))
             .layer(from_fn_with_state(metrics, count_told));
-        Ok(Self { routes: Arc::new(Routes { hot, router }), timeouts: limits.timeouts })
+        Ok(Self {
+            routes: Arc::new(Routes { hot, router, max_streams: MAX_GATEWAY_STREAMS }),
+            timeouts: limits.timeouts,
+        })
     }
 }
 

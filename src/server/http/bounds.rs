@@ -29,7 +29,10 @@ use crate::server::connection::{Cut, Timeouts};
 use crate::server::memory::{BufferMemory, FREE, Share};
 
 /// HTTP/2: requests of one connection that are served at a time.
-const MAX_STREAMS: u32 = 64;
+pub const MAX_STREAMS: u32 = 64;
+/// Likewise of a gateway, which sends as many before it knows of a lower limit: Envoy takes the refusal of any more for a failure
+/// of the service.
+pub const MAX_GATEWAY_STREAMS: u32 = 1_024;
 /// HTTP/2: bytes of a request's head.
 const MAX_HEAD: u32 = 16 * 1024;
 /// HTTP/2: what a client may send ahead, of a request and in all, and what is buffered for it (bytes).
@@ -38,14 +41,14 @@ const WINDOW: u32 = 64 * 1024;
 /// HTTP/2: how long an answer waits for the rest of an unread body.
 const SETTLING: Duration = Duration::from_millis(200);
 
-/// The library's settings.
-pub fn builder(timeouts: Timeouts) -> Builder<TokioExecutor> {
+/// The library's settings, for so many requests of one connection at a time over HTTP/2.
+pub fn builder(timeouts: Timeouts, max_streams: u32) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(OneTimer::default()).header_read_timeout(timeouts.request).max_buf_size(FREE);
     builder
         .http2()
         .timer(OneTimer::default())
-        .max_concurrent_streams(MAX_STREAMS)
+        .max_concurrent_streams(max_streams)
         .max_header_list_size(MAX_HEAD)
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)

@@ -39,6 +39,8 @@ impl<B: HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + Unpin + 's
 pub struct Routes<H> {
     pub hot: H,
     pub router: Router,
+    /// Requests of one connection that are served at a time over HTTP/2.
+    pub max_streams: u32,
 }
 
 impl<H: Hot> Routes<H> {

@@ -42,7 +42,8 @@ pub use self::api::check::{CheckOperation, CheckSettings};
 pub use self::api::ratelimit::RateLimitHeaders;
 use self::api::{Api, HitRoute, problem};
 pub use self::api::{ApiSettings, DEFAULT_MAX_HITS};
-pub(super) use self::bounds::{BodyBounds, beyond, bound_body};
+use self::bounds::MAX_STREAMS;
+pub(super) use self::bounds::{BodyBounds, MAX_GATEWAY_STREAMS, beyond, bound_body};
 pub(super) use self::hot::{Hot, Incoming, Routes};
 pub use self::metrics_path::{DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
 pub(super) use self::reply::Reply;
@@ -106,7 +107,7 @@ impl HttpFront {
             .method_not_allowed_fallback(problem::wrong_method)
             .layer(from_fn_with_state(bounds, bound_body))
             .layer(from_fn_with_state(metrics, count_told));
-        Self { routes: Arc::new(Routes { hot, router }), timeouts: limits.timeouts }
+        Self { routes: Arc::new(Routes { hot, router, max_streams: MAX_STREAMS }), timeouts: limits.timeouts }
     }
 }
 
@@ -145,6 +146,7 @@ pub(super) async fn serve_routes(
     lease: Lease,
 ) {
     let Lease { closing, memory, metrics } = lease;
+    let max_streams = routes.max_streams;
     let stream = Timed::new(stream, timeouts, Arc::clone(&metrics));
     let has_begun = Arc::new(AtomicBool::new(false));
     let begun = Arc::clone(&has_begun);
@@ -160,7 +162,7 @@ pub(super) async fn serve_routes(
             Ok::<_, Infallible>(replies.hold(version, response))
         })
     });
-    let builder = bounds::builder(timeouts);
+    let builder = bounds::builder(timeouts, max_streams);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     let mut wakes = Wakes::default();

@@ -1,0 +1,165 @@
+//! Limits on what runs at once: leases over RESP, HTTP, the line protocol and gRPC, on every store.
+
+mod envoy;
+
+use serde_json::{Value, json};
+
+use crate::support::grpc::{Caller, asked};
+use crate::support::http::{HttpClient, encode};
+use crate::support::redis::RedisServer;
+use crate::support::{LineClient, RespClient, RulesFile, Server};
+
+const RULES: &str = "
+[api=reports user=* request_id=*]
+creditLimit = 2
+resetSeconds = 600
+algorithm = concurrency
+actorField = user
+holdField = request_id
+label = reports
+
+[api=export user=*]
+creditLimit = 2
+resetSeconds = 600
+algorithm = concurrency
+actorField = user
+label = exports
+
+[default]
+creditLimit = 0
+resetSeconds = 0
+";
+
+/// A server on each store, and what must outlive them.
+fn on_each_store(test: impl Fn(&Server)) {
+    let (rules, data) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
+    Server::on_each_store(rules.path(), data.path()).iter().for_each(&test);
+    let redis = RedisServer::start();
+    test(&Server::start(&[rules.path(), "--store", "redis", "--redis-url", &redis.url()]));
+}
+
+/// The words of a reply to `DIVVY.RESERVE`.
+fn reserve(client: &mut RespClient, words: &str) -> Vec<String> {
+    let reply = client.command(&format!("DIVVY.RESERVE {words}"));
+    reply.trim_matches(['[', ']']).split(' ').map(str::to_owned).collect()
+}
+
+#[test]
+fn leases_are_taken_kept_and_freed_over_resp() {
+    on_each_store(|server| {
+        let mut client = RespClient::connect(server.resp);
+        let one = reserve(&mut client, "api=export user=a AMOUNT 1");
+        assert_eq!(one[..2], ["1", "1"]);
+        let reset: u64 = one[2].parse().unwrap();
+        assert!((1..=620).contains(&reset), "until the first one ends by itself: {reset}");
+        let other = reserve(&mut client, "api=export user=a AMOUNT 1 TTL 5 ID other");
+        assert_eq!(other[..2], ["1", "0"], "its TTL is the rule's");
+        assert_eq!(reserve(&mut client, "api=export user=a AMOUNT 1 ID other"), other, "the same lease");
+        let denied = reserve(&mut client, "api=export user=a AMOUNT 1");
+        assert_eq!((&*denied[0], &*denied[1], &*denied[3]), ("0", "0", "nil"));
+        assert_eq!(reserve(&mut client, "api=export user=b AMOUNT 1")[..2], ["1", "1"], "another user's");
+        let lasts: u64 = client.command(&format!("DIVVY.RENEW {}", other[3])).parse().unwrap();
+        assert!((600..=620).contains(&lasts), "{lasts}");
+        assert!(client.command("DIVVY.PEEK api=export user=a").starts_with("[0 0 "));
+        assert_eq!(client.command(&format!("DIVVY.RELEASE {}", one[3])), "1");
+        assert_eq!(client.command(&format!("DIVVY.RELEASE {}", one[3])), "0");
+        assert!(client.command("DIVVY.PEEK api=export user=a").starts_with("[1 1 "));
+        assert_eq!(client.command(&format!("DIVVY.COMMIT {} COST 7", other[3])), "[2 0 settled]");
+        assert_eq!(client.command("DIVVY.RESET api=export user=b"), "1");
+        assert!(client.command("DIVVY.PEEK api=export user=b").starts_with("[1 2 "));
+    });
+}
+
+#[test]
+fn a_hit_is_an_error_that_says_what_to_use() {
+    on_each_store(|server| {
+        let mut line = LineClient::connect(server.line);
+        line.send(b"HIT api=export user=a\n");
+        let told = line.read_line();
+        assert!(told.starts_with("ERR ") && told.contains("DIVVY.RESERVE"), "{told}");
+        let mut client = RespClient::connect(server.resp);
+        for command in ["DIVVY.HIT api=export user=a", "DIVVY.HIT api=export user=a COST 0"] {
+            let told = client.command(command);
+            assert!(told.starts_with("-ERR the rule [api=export user=*] limits what runs at once"), "{told}");
+        }
+        for command in ["DIVVY.CHARGE api=export user=a COST 1"] {
+            assert!(client.command(command).contains("counts no costs"));
+        }
+        let mut http = HttpClient::connect(server.http);
+        let hit = http.post("/v1/hit", r#"{"operation": {"api": "export", "user": "a"}}"#);
+        assert_eq!(hit.status, 409, "{}", hit.body);
+        assert!(hit.json()["detail"].as_str().unwrap().contains("POST /v1/reservations"), "{}", hit.body);
+        assert!(client.command("DIVVY.PEEK api=export user=a").starts_with("[1 2 0"), "nothing was taken");
+    });
+}
+
+#[test]
+fn leases_over_http_have_their_unit_in_the_policy() {
+    on_each_store(|server| {
+        let mut http = HttpClient::connect(server.http);
+        let body = json!({ "operation": { "api": "export", "user": "a" }, "amount": 1 });
+        let made = http.post("/v1/reservations", &body.to_string());
+        assert_eq!(made.status, 201, "{}", made.body);
+        assert_eq!(made.header("ratelimit-policy"), Some("\"exports\";q=2;qu=\"concurrent-requests\""));
+        assert!(made.header("ratelimit").unwrap().starts_with("\"exports\";r=1;t="));
+        let made = made.json();
+        assert!((600..=620).contains(&made["expiresIn"].as_u64().unwrap()), "{made}");
+        let path = format!("/v1/reservations/{}", made["id"].as_str().unwrap());
+        assert_eq!(http.post("/v1/reservations", &body.to_string()).status, 201);
+        let denied = http.post("/v1/reservations", &body.to_string());
+        assert_eq!((denied.status, denied.header("retry-after").is_some()), (429, true), "{}", denied.head);
+        let renewed = http.post(&format!("{path}/renew"), "{}");
+        assert!((600..=620).contains(&renewed.json()["expiresIn"].as_u64().unwrap()), "{}", renewed.body);
+        http.send(&encode("DELETE", &path, &[], b""));
+        assert_eq!(http.read_response().json(), json!({ "released": true }));
+        assert_eq!(http.post("/v1/reservations", &body.to_string()).status, 201);
+        let listed = http.get("/v1/counters?rule=exports", &[]).json();
+        assert_eq!(listed["counters"][0]["remaining"], 0, "{listed}");
+    });
+}
+
+/// A gateway's request about this one of the user, when it begins or ends.
+fn request(user: &str, id: &str, is_over: bool) -> Value {
+    let mut request = asked(&[&format!("api=reports user={user} request_id={id}")]);
+    request["descriptors"][0]["is_negative_hits"] = json!(is_over);
+    request
+}
+
+#[test]
+fn a_gateway_holds_a_lease_for_each_of_its_requests() {
+    on_each_store(|server| {
+        let mut gateway = Caller::new(server);
+        let mut ask = |id: &str, is_over| {
+            let told = gateway.should_rate_limit(&request("a", id, is_over));
+            let status = &told["statuses"][0];
+            (status["code"].as_str().unwrap().to_owned(), status["limit_remaining"].as_u64().unwrap_or(0))
+        };
+        let [ok, over] = ["OK", "OVER_LIMIT"].map(str::to_owned);
+        assert_eq!([ask("1", false), ask("2", false)], [(ok.clone(), 1), (ok.clone(), 0)]);
+        assert_eq!([ask("3", false), ask("3", true)], [(over.clone(), 0), (ok.clone(), 0)], "a denied one holds none");
+        assert_eq!([ask("1", false), ask("1", true)], [(ok.clone(), 0), (ok.clone(), 1)], "it was asked for twice");
+        assert_eq!([ask("1", true), ask("4", false), ask("5", false)], [(ok.clone(), 1), (ok, 0), (over, 0)]);
+        let told = gateway.refused(&asked(&["api=export user=a"]));
+        assert!(told.starts_with("INVALID_ARGUMENT") && told.contains("holdField"), "{told}");
+        let told = gateway.refused(&request("a", "", false));
+        assert!(told.starts_with("INVALID_ARGUMENT") && told.contains("request_id"), "{told}");
+    });
+}
+
+#[test]
+fn leases_are_not_answered_for_by_a_policy_while_the_store_fails() {
+    let rules = RulesFile::ini(RULES);
+    let redis = RedisServer::start();
+    let server =
+        Server::start(&[rules.path(), "--store", "redis", "--redis-url", &redis.url(), "--on-store-error", "allow"]);
+    let mut client = RespClient::connect(server.resp);
+    assert_eq!(reserve(&mut client, "api=export user=a AMOUNT 1")[0], "1");
+    drop(redis);
+    let told = client.command("DIVVY.RESERVE api=export user=a AMOUNT 1");
+    assert!(told.starts_with('-'), "{told}");
+    let mut gateway = Caller::new(&server);
+    for is_over in [false, true] {
+        let told = gateway.refused(&request("a", "1", is_over));
+        assert!(told.starts_with("UNAVAILABLE"), "{told}");
+    }
+}
