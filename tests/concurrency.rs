@@ -1,6 +1,7 @@
 //! Limits on what runs at once: leases over RESP, HTTP, the line protocol and gRPC, on every store.
 
 mod envoy;
+mod kills;
 
 use serde_json::{Value, json};
 

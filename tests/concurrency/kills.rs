@@ -1,0 +1,179 @@
+//! Crashes while leases are taken and freed: none that was acknowledged is lost or doubled.
+//!
+//! `DIVVY_TEST_LEASE_KILLS` sets how many kills there are of divvy and of Redis each (4 unless set), `DIVVY_TEST_SEED` at which
+//! moments.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rand::rngs::Xoshiro256PlusPlus as Rng;
+use rand::{RngExt, SeedableRng};
+
+use crate::support::redis::{RedisServer, free_port, until};
+use crate::support::seed::{seed, setting};
+use crate::support::{RespClient, RulesFile, Server};
+
+/// So few that some are denied.
+const LEASES: usize = 40;
+const PIPELINE: usize = 6;
+
+fn rules() -> RulesFile {
+    RulesFile::ini(&format!(
+        "[job=*]\ncreditLimit = {LEASES}\nresetSeconds = 600\nalgorithm = concurrency\n\n[default]\ncreditLimit = 0\n"
+    ))
+}
+
+/// A lease, as its client knows it.
+#[derive(Debug)]
+struct Lease {
+    name: String,
+    held: Known,
+    wants_release: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Known {
+    /// No answer came: it may be held or not.
+    Unknown,
+    Held {
+        id: String,
+    },
+    Released,
+    Denied,
+}
+
+fn reserve(name: &str) -> String {
+    format!("DIVVY.RESERVE job=x AMOUNT 1 ID {name}")
+}
+
+fn read_reserved(reply: &str) -> Known {
+    let words: Vec<_> = reply.trim_matches(['[', ']']).split(' ').collect();
+    match words.as_slice() {
+        ["1", _, _, id] => Known::Held { id: (*id).to_owned() },
+        ["0", ..] => Known::Denied,
+        _ => Known::Unknown,
+    }
+}
+
+/// Takes and frees leases until it is told to stop, or the server is gone.
+fn work_until(stop: &Arc<AtomicBool>, server: &Server, seed: u64) -> JoinHandle<Vec<Lease>> {
+    let (stop, mut client) = (Arc::clone(stop), RespClient::connect(server.resp));
+    let mut rng = Rng::seed_from_u64(seed);
+    thread::spawn(move || {
+        let mut all = Vec::new();
+        while !stop.load(Relaxed) {
+            let new = |rng: &mut Rng| Lease {
+                name: format!("{:016x}", rng.random::<u64>()),
+                held: Known::Unknown,
+                wants_release: rng.random_range(0..10) > 0,
+            };
+            let mut some: Vec<_> = (0..PIPELINE).map(|_| new(&mut rng)).collect();
+            client.try_send(some.iter().map(|lease| reserve(&lease.name) + "\r\n").collect::<String>().as_bytes());
+            for lease in &mut some {
+                lease.held = client.try_read_reply().map_or(Known::Unknown, |reply| read_reserved(&reply));
+            }
+            let is_there = some.iter().all(|lease| lease.held != Known::Unknown);
+            let released: Vec<_> = some.iter_mut().filter_map(Lease::to_release).collect();
+            client.try_send(
+                released.iter().map(|(id, _)| format!("DIVVY.RELEASE {id}\r\n")).collect::<String>().as_bytes(),
+            );
+            for (_, held) in released {
+                if client.try_read_reply().as_deref() == Some("1") {
+                    *held = Known::Released;
+                }
+            }
+            all.append(&mut some);
+            if !is_there {
+                break;
+            }
+        }
+        all
+    })
+}
+
+impl Lease {
+    fn to_release(&mut self) -> Option<(String, &mut Known)> {
+        match &self.held {
+            Known::Held { id } if self.wants_release => Some((id.clone(), &mut self.held)),
+            _ => None,
+        }
+    }
+}
+
+/// Asks again what was not answered; then as many are free as nobody holds. Frees them all. Returns how many were held.
+fn verify(server: &Server, clients: Vec<JoinHandle<Vec<Lease>>>) -> usize {
+    let mut client = RespClient::connect(server.resp);
+    let mut held = Vec::new();
+    let leases: Vec<_> = clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
+    for lease in leases {
+        match lease.held {
+            Known::Released | Known::Denied => {}
+            Known::Held { .. } if lease.wants_release => {
+                // Whether it was freed is not known: the same lease, if it is there.
+                let Known::Held { id } = lease.held else { continue };
+                client.command(&format!("DIVVY.RELEASE {id}"));
+                assert_eq!(client.command(&format!("DIVVY.RELEASE {id}")), "0");
+            }
+            Known::Held { id } => held.push(id),
+            Known::Unknown => {
+                let again = read_reserved(&client.command(&reserve(&lease.name)));
+                assert_ne!(again, Known::Unknown, "{}", lease.name);
+                if let Known::Held { id } = again {
+                    held.push(id);
+                }
+            }
+        }
+    }
+    assert!(held.len() <= LEASES, "{} are held", held.len());
+    let free = LEASES - held.len();
+    let peek = client.command("DIVVY.PEEK job=x");
+    assert_eq!(peek.split(' ').nth(1), Some(free.to_string().as_str()), "{peek}");
+    for id in &held {
+        assert_eq!(client.command(&format!("DIVVY.RELEASE {id}")), "1", "an acknowledged lease was lost");
+    }
+    assert!(client.command("DIVVY.PEEK job=x").starts_with(&format!("[1 {LEASES} ")));
+    held.len()
+}
+
+#[test]
+fn no_sigkill_of_divvy_loses_a_lease_or_doubles_one() {
+    let (rules, data) = (rules(), tempfile::tempdir().unwrap());
+    let mut rng = Rng::seed_from_u64(seed());
+    let serve = |durability: &str| {
+        let flags = ["--cache-memory", "1Mi", "--max-journal", "1Mi", "--data-dir", data.path().to_str().unwrap()];
+        Server::start(&[&[rules.path(), "--durability", durability][..], &flags].concat())
+    };
+    let (mut server, mut held) = (serve("wal"), 0);
+    for round in 0..setting("DIVVY_TEST_LEASE_KILLS", 4) {
+        let never = Arc::new(AtomicBool::new(false));
+        let clients = (0..4).map(|_| work_until(&never, &server, rng.random())).collect();
+        thread::sleep(Duration::from_millis(rng.random_range(20..250)));
+        server.kill();
+        server = serve(["sync", "wal"][round % 2]);
+        held += verify(&server, clients);
+    }
+    assert!(held > 0);
+}
+
+#[test]
+fn no_sigkill_of_redis_loses_a_lease_or_doubles_one() {
+    let rules = rules();
+    let mut redis = RedisServer::start_with(free_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
+    let (url, mut rng) = (redis.url(), Rng::seed_from_u64(seed()));
+    let server = Server::start(&[rules.path(), "--store", "redis", "--redis-url", &url]);
+    let mut held = 0;
+    for _ in 0..setting("DIVVY_TEST_LEASE_KILLS", 4) {
+        let stop = Arc::new(AtomicBool::new(false));
+        let clients = (0..4).map(|_| work_until(&stop, &server, rng.random())).collect();
+        thread::sleep(Duration::from_millis(rng.random_range(20..250)));
+        redis.kill();
+        thread::sleep(Duration::from_millis(20));
+        stop.store(true, Relaxed);
+        redis.restart();
+        until(|| RespClient::connect(server.resp).command("DIVVY.PEEK job=other").starts_with('['));
+        held += verify(&server, clients);
+    }
+    assert!(held > 0);
+}
