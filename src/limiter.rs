@@ -407,7 +407,9 @@ impl Requests {
         };
         let ask = if intent == Intent::Refund { Ask::Refund { cost } } else { hit(cost) };
         let asked = match &mut self.together {
-            Some(gathered) if intent.is_hit() => gathered.add(ask, now, write_key).map(Asked::GatheredBucket),
+            Some(gathered) if intent.is_hit() => {
+                gathered.add(Action::Ask(ask), now, write_key).map(Asked::GatheredBucket)
+            }
             _ => self.batch.push_if(Action::Ask(ask), now, write_key).map(Asked::Bucket),
         };
         self.asked.extend(asked);
@@ -420,7 +422,12 @@ impl Requests {
 
     /// The first request that is refused already, before the batch is applied, and why.
     pub fn first_refusal(&self) -> Option<(usize, &Refusal)> {
-        self.asked.iter().enumerate().find_map(|(index, asked)| match asked {
+        self.refusals().next()
+    }
+
+    /// The requests that are refused already, before the batch is applied, and why.
+    pub fn refusals(&self) -> impl Iterator<Item = (usize, &Refusal)> {
+        self.asked.iter().enumerate().filter_map(|(index, asked)| match asked {
             Asked::Refused(refusal) => Some((index, refusal)),
             Asked::Bucket(_) | Asked::GatheredBucket(_) | Asked::Rules(_) | Asked::Settling(_) => None,
         })

@@ -8,7 +8,7 @@ use super::{Answer, CountedAs, Intent, Matched, Refusal, Requests};
 use crate::algorithm::{Ask, Limit, ReservationAsk};
 use crate::clock::Timestamp;
 use crate::rules::{MAX_STACK, MatchPolicy, Operation, Overrun, Quota, Rule};
-use crate::store::{Action, Batch};
+use crate::store::{Action, Batch, record_key};
 
 impl Requests {
     /// # Errors
@@ -94,7 +94,9 @@ impl Requests {
                 continue;
             }
             let asked = match (&mut *together, action) {
-                (Some(gathered), Action::Ask(ask)) => asking.gather(index, rule, ask, gathered),
+                (Some(gathered), Action::Ask(_) | Action::Reservation(_)) => {
+                    asking.gather(index, rule, action, gathered)
+                }
                 _ => asking.push(index, rule, action, batch),
             };
             is_denied |= denies(&asked);
@@ -206,6 +208,9 @@ impl Asking<'_> {
                     (Action::Reservation(ask), Some(Reserving { id, .. })) => batch.push_reservation(ask, id, limit),
                     _ => batch.push_if(action, self.now, limit),
                 };
+                if let (Some(entry), Some(Reserving { is_clamped: true, .. })) = (entry, self.reserving) {
+                    batch.clamp(entry);
+                }
                 entry.map_or(NOTHING, Answer::Counted)
             }
             None => uncounted(rule),
@@ -214,11 +219,17 @@ impl Asking<'_> {
     }
 
     /// As [`Asking::push`], for a hit that is taken together with others.
-    fn gather(&self, index: usize, rule: &Rule, ask: Ask, gathered: &mut Gathered) -> Matched {
+    fn gather(&self, index: usize, rule: &Rule, action: Action, gathered: &mut Gathered) -> Matched {
         let answer = match self.policy.bucket(index) {
             Some(bucket) => {
                 let limit = |key: &mut Vec<u8>| bucket.write_key(self.operation, self.now, key);
-                gathered.add(ask, self.now, limit).map_or(NOTHING, Answer::Gathered)
+                let place = match (action, self.reserving) {
+                    (Action::Reservation(_), Some(Reserving { id, .. })) => {
+                        gathered.add(action, self.now, |key| record_key::write(id, key, limit))
+                    }
+                    _ => gathered.add(action, self.now, limit),
+                };
+                place.map_or(NOTHING, Answer::Gathered)
             }
             None => uncounted(rule),
         };

@@ -91,6 +91,8 @@ pub(super) struct Reserving {
     pub ttl_seconds: u32,
     /// Of its records.
     pub id: Vec<u8>,
+    /// Of each counter, at most what it can hold.
+    pub is_clamped: bool,
 }
 
 /// One bucket of a reservation that is settled: its entry, and its rule, if there is one in force.
@@ -104,6 +106,19 @@ impl Requests {
     /// Adds a reservation; [`Requests::reserved`] has its answer. It counts as a hit, which takes from rules that count
     /// requests.
     pub fn push_reserve(&mut self, operation: &Operation, reserve: Reserve<'_>) {
+        self.push_reserving(operation, reserve, false);
+    }
+
+    /// As [`Requests::push_reserve`], for at most as many credits as a counter can hold, and for a time that is allowed: the
+    /// one that is closest to `ttl_seconds`, or without it the longest. `credits` is at least 1.
+    ///
+    /// Several of them that are [taken together](Requests::begin_together) have one id: see [`Requests::reserved_together`].
+    pub fn push_reserve_up_to(&mut self, operation: &Operation, credits: u64, ttl_seconds: Option<u32>) {
+        let ttl_seconds = ttl_seconds.unwrap_or(u32::MAX).min(self.max_reservation_ttl).max(1);
+        self.push_reserving(operation, Reserve { credits, ttl_seconds, id: None }, true);
+    }
+
+    fn push_reserving(&mut self, operation: &Operation, reserve: Reserve<'_>, is_clamped: bool) {
         let max = self.max_reservation_ttl;
         let refusal = if reserve.credits == 0 || reserve.ttl_seconds == 0 || reserve.ttl_seconds > max {
             Some(Refusal::BadReservation { max })
@@ -116,8 +131,15 @@ impl Requests {
             self.push_refused(refusal);
             return;
         }
-        let id = reserve.id.map_or_else(new_id, |id| [b"c", id].concat());
-        self.reserving = Some(Box::new(Reserving { ttl_seconds: reserve.ttl_seconds, id }));
+        let id = match (reserve.id, &mut self.together) {
+            (Some(id), _) => [b"c", id].concat(),
+            (None, Some(gathered)) => {
+                gathered.is_clamped = is_clamped;
+                gathered.record_id().to_vec()
+            }
+            (None, None) => new_id(),
+        };
+        self.reserving = Some(Box::new(Reserving { ttl_seconds: reserve.ttl_seconds, id, is_clamped }));
         let before = (self.batch.len(), self.matched.len(), self.sets.len(), self.hits);
         self.push_at_cost(operation, Intent::Reserve, Some(reserve.credits));
         self.reserving = None;
@@ -134,8 +156,34 @@ impl Requests {
 
     /// How many characters the id has that request `index`, a [`Requests::push_reserve`], may be answered with.
     pub fn id_length(&self, index: usize) -> usize {
-        let entries = self.reserving_entries(index).filter_map(|(entry, _)| self.batch.key_at(entry));
-        ReservationId::text_length(entries.map(<[u8]>::len))
+        ReservationId::text_length(self.records(self.reserving_entries(index)).map(|(_, key)| key.len()))
+    }
+
+    /// Likewise of all requests, [`Requests::push_reserve_up_to`]s that are taken together.
+    ///
+    /// # Errors
+    /// When it would be longer than an id may be. The batch must not be applied then.
+    pub fn check_id_of_all(&self) -> Result<(), Refusal> {
+        let length = ReservationId::text_length(self.records(self.all_reserving_entries()).map(|(_, key)| key.len()));
+        if length > MAX_ID_TEXT { Err(Refusal::LongReservation) } else { Ok(()) }
+    }
+
+    /// The records of these entries, each after what stands for its rule. What is of one entry is of one rule: the first.
+    fn records(&self, entries: impl Iterator<Item = (usize, usize)>) -> impl Iterator<Item = (u32, &[u8])> {
+        let mut first: Vec<(usize, usize)> = Vec::new();
+        entries.filter_map(move |(entry, rule)| {
+            let known = first.iter().find(|(known, _)| *known == entry).map(|(_, rule)| *rule);
+            if known.is_none() {
+                first.push((entry, rule));
+            }
+            let rule = known.unwrap_or(rule);
+            let stand_in = self.policy.as_ref().map_or(0, |policy| policy.stand_in(rule));
+            Some((stand_in, self.batch.key_at(entry)?))
+        })
+    }
+
+    fn all_reserving_entries(&self) -> impl Iterator<Item = (usize, usize)> {
+        (0..self.len()).flat_map(|index| self.reserving_entries(index))
     }
 
     /// The entries of request `index` that set credits aside, each with its rule.
@@ -150,12 +198,15 @@ impl Requests {
     /// Counts what was used of what a reservation was for, more or less, and frees the rest; [`Requests::settled`] has the
     /// answer.
     pub fn push_commit(&mut self, id: &ReservationId, cost: u64) {
-        self.push_settling(id, |is_known| ReservationAsk::Commit { cost, charges: is_known });
+        self.push_settling(id, |is_known, times| ReservationAsk::Commit {
+            cost: cost.saturating_mul(times),
+            charges: is_known,
+        });
     }
 
     /// Frees all that is reserved; [`Requests::settled`] has the answer.
     pub fn push_release(&mut self, id: &ReservationId) {
-        self.push_settling(id, |_| ReservationAsk::Release);
+        self.push_settling(id, |_, _| ReservationAsk::Release);
     }
 
     /// Keeps a reservation for so many seconds from now on; [`Requests::settled`] has the answer.
@@ -165,17 +216,18 @@ impl Requests {
             self.push_refused(Refusal::BadReservation { max });
             return;
         }
-        self.push_settling(id, |_| ReservationAsk::Renew { ttl_seconds });
+        self.push_settling(id, |_, _| ReservationAsk::Renew { ttl_seconds });
     }
 
-    /// Asks about every record of the reservation. `ask` is told whether a rule in force has its bucket.
-    fn push_settling(&mut self, id: &ReservationId, ask: impl Fn(bool) -> ReservationAsk) {
+    /// Asks about every record of the reservation. `ask` is told whether a rule in force has its bucket, and how many of the
+    /// operations that were reserved together it is of.
+    fn push_settling(&mut self, id: &ReservationId, ask: impl Fn(bool, u64) -> ReservationAsk) {
         let Some(policy) = self.policy.take() else {
             self.push_refused(Refusal::NoRules);
             return;
         };
         let first = self.settling.len();
-        for (rule, key) in id.records() {
+        for ((rule, key), times) in id.counted_records() {
             let Some((bucket, record_id)) = record_key::split(key) else { continue };
             let Some((rule, limit)) = policy.limit_of_bucket(rule, bucket, self.batch.now()) else { continue };
             // Of which nothing is ever reserved.
@@ -186,7 +238,7 @@ impl Requests {
                 out.extend_from_slice(bucket);
                 Some(limit)
             };
-            let entry = self.batch.push_reservation(ask(rule.is_some()), record_id, write_key);
+            let entry = self.batch.push_reservation(ask(rule.is_some(), times), record_id, write_key);
             self.settling.extend(entry.map(|entry| Settling { entry, rule }));
         }
         self.policy = Some(policy);
@@ -210,14 +262,26 @@ impl Requests {
         }
         let is_repeated = !entries.is_empty() && entries.iter().all(|(_, outcome)| outcome.fate == Fate::Repeated);
         let ends = entries.iter().map(|(_, outcome)| outcome.session).min();
-        let rule = |rule: usize| self.policy.as_ref().map_or(0, |policy| policy.stand_in(rule));
-        let records = entries.iter().filter_map(|((entry, of), _)| Some((rule(*of), self.batch.key_at(*entry)?)));
         Ok(Reserved {
             verdict,
-            id: verdict.allowed.then(|| ReservationId::new(records)),
+            id: verdict.allowed.then(|| ReservationId::new(self.records(self.reserving_entries(index)))),
             ends_ns: ends.filter(|_| verdict.allowed).and_then(|ends| self.until(ends)),
             is_repeated,
         })
+    }
+
+    /// The answer to all requests, [`Requests::push_reserve_up_to`]s that are taken together, once the batch is applied: the one
+    /// id of all that they set aside. `None` when any of them was denied.
+    ///
+    /// # Errors
+    /// As [`Requests::verdict`].
+    pub fn reserved_together(&self) -> Result<Option<ReservationId>, Refusal> {
+        for index in 0..self.len() {
+            if !self.verdict(index)?.allowed {
+                return Ok(None);
+            }
+        }
+        Ok(Some(ReservationId::new(self.records(self.all_reserving_entries()))))
     }
 
     /// The answer to request `index`, a commit, a release or a renewal, once the batch is applied. What names no bucket counts
@@ -301,7 +365,7 @@ impl Policy {
 }
 
 /// What no other reservation is called, of any server.
-fn new_id() -> Vec<u8> {
+pub(super) fn new_id() -> Vec<u8> {
     use std::hash::{BuildHasher, RandomState};
     static SECRET: LazyLock<[RandomState; 2]> = LazyLock::new(|| [RandomState::new(), RandomState::new()]);
     static NEXT: AtomicU64 = AtomicU64::new(0);

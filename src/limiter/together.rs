@@ -3,8 +3,9 @@
 
 use std::ops::Range;
 
+use super::reservations::new_id;
 use super::{Answer, Asked, CountedAs, Matched, Requests};
-use crate::algorithm::{Ask, Limit};
+use crate::algorithm::{Ask, Limit, ReservationAsk};
 use crate::clock::Timestamp;
 use crate::store::{Action, append_key};
 
@@ -27,6 +28,10 @@ pub(super) struct Gathered {
     asks: Vec<Gathering>,
     /// A rule denies whatever its counters say: nothing may be taken.
     pub is_denied: bool,
+    /// No counter is asked for more than it can hold.
+    pub is_clamped: bool,
+    /// Of all records, when credits are set aside: what was asked for twice is one reservation.
+    record_id: Option<Vec<u8>>,
     /// Where the requests and the rules that they matched begin.
     first_asked: usize,
     first_matched: usize,
@@ -36,16 +41,20 @@ pub(super) struct Gathered {
 struct Gathering {
     key: Range<usize>,
     limit: Limit,
-    ask: Ask,
+    action: Action,
     at: Timestamp,
 }
 
 impl Gathered {
-    /// Adds an ask under the limit that `write_key` tells; returns its place, or `None` when there is no limit. Costs of one
+    pub fn record_id(&mut self) -> &[u8] {
+        self.record_id.get_or_insert_with(new_id)
+    }
+
+    /// Adds an action under the limit that `write_key` tells; returns its place, or `None` when there is no limit. Costs of one
     /// counter add up; of several limits on it, the lowest judges them, without debt where one has none.
     pub fn add(
         &mut self,
-        ask: Ask,
+        action: Action,
         at: Timestamp,
         write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
     ) -> Option<usize> {
@@ -54,7 +63,7 @@ impl Gathered {
         let is_same = |known: &Gathering| others.get(known.key.clone()) == Some(new);
         if let Some(place) = self.asks.iter().position(is_same) {
             if let Some(known) = self.asks.get_mut(place) {
-                known.ask = sum(known.ask, ask);
+                known.action = both(known.action, action);
                 if limit.capacity() < known.limit.capacity() {
                     known.limit = limit;
                 }
@@ -62,8 +71,20 @@ impl Gathered {
             self.keys.truncate(key.start);
             return Some(place);
         }
-        self.asks.push(Gathering { key, limit, ask, at });
+        self.asks.push(Gathering { key, limit, action, at });
         Some(self.asks.len() - 1)
+    }
+}
+
+/// What is as much as both.
+fn both(one: Action, other: Action) -> Action {
+    match (one, other) {
+        (Action::Ask(one), Action::Ask(other)) => Action::Ask(sum(one, other)),
+        (
+            Action::Reservation(ReservationAsk::Reserve { credits, ttl_seconds }),
+            Action::Reservation(ReservationAsk::Reserve { credits: more, .. }),
+        ) => Action::Reservation(ReservationAsk::Reserve { credits: credits.saturating_add(more), ttl_seconds }),
+        (one, _) => one,
     }
 }
 
@@ -92,12 +113,17 @@ impl Requests {
     /// See [`Requests::begin_together`].
     pub fn end_together(&mut self) {
         let Some(gathered) = self.together.take() else { return };
-        let Gathered { keys, asks, is_denied, first_asked, first_matched } = *gathered;
+        let Gathered { keys, asks, is_denied, is_clamped, first_asked, first_matched, .. } = *gathered;
         let first = self.batch.len();
-        for Gathering { key, limit, ask, at } in asks {
-            let ask = if is_denied { Ask::Look { cost: ask.wanted() } } else { ask };
+        for Gathering { key, limit, action, at } in asks {
             let key = keys.get(key).unwrap_or_default();
-            self.batch.push(limit, Action::Ask(ask), at, |out| out.extend_from_slice(key));
+            let entry = self.batch.push(limit, action, at, |out| out.extend_from_slice(key));
+            if is_clamped {
+                self.batch.clamp(entry);
+            }
+        }
+        if is_denied {
+            self.batch.only_look(first);
         }
         self.batch.group(first);
         for matched in self.matched.iter_mut().skip(first_matched) {
