@@ -1,7 +1,7 @@
 //! How a request asks the rules that it matches: which of them it asks apart, and which must all allow. What it is answered
 //! is not here.
 
-use super::policy::Policy;
+use super::policy::{Bucket, Policy};
 use super::reservations::Reserving;
 use super::together::{Gathered, Set};
 use super::{Answer, CountedAs, Intent, Matched, Refusal, Requests};
@@ -81,7 +81,10 @@ impl Requests {
             for (index, rule) in rules.clone() {
                 let action = asking.action(rule)?;
                 if action.is_settlement() {
-                    matched.push(asking.push(index, rule, action, batch));
+                    matched.push(match &mut *together {
+                        Some(gathered) if gathered.is_once => asking.gather(index, rule, action, gathered),
+                        _ => asking.push(index, rule, action, batch),
+                    });
                 }
             }
         }
@@ -199,11 +202,7 @@ impl Asking<'_> {
     fn push(&self, index: usize, rule: &Rule, action: Action, batch: &mut Batch) -> Matched {
         let answer = match self.policy.bucket(index) {
             Some(bucket) => {
-                let limit = |key: &mut Vec<u8>| match bucket.write_key(self.operation, self.now, key) {
-                    // What an actor has used counts, and is forgotten, also if it may use nothing more.
-                    None if action == Action::Forget || action.is_settlement() => Some(bucket.limit_at(self.now)),
-                    limit => limit,
-                };
+                let limit = |key: &mut Vec<u8>| self.write_key(bucket, action, key);
                 let entry = match (action, self.reserving) {
                     (Action::Reservation(ask), Some(Reserving { id, .. })) => batch.push_reservation(ask, id, limit),
                     _ => batch.push_if(action, self.now, limit),
@@ -222,7 +221,7 @@ impl Asking<'_> {
     fn gather(&self, index: usize, rule: &Rule, action: Action, gathered: &mut Gathered) -> Matched {
         let answer = match self.policy.bucket(index) {
             Some(bucket) => {
-                let limit = |key: &mut Vec<u8>| bucket.write_key(self.operation, self.now, key);
+                let limit = |key: &mut Vec<u8>| self.write_key(bucket, action, key);
                 let place = match (action, self.reserving) {
                     (Action::Reservation(_), Some(Reserving { id, .. })) => {
                         gathered.add(action, self.now, |key| record_key::write(id, key, limit))
@@ -234,6 +233,16 @@ impl Asking<'_> {
             None => uncounted(rule),
         };
         self.matched(index, rule, answer)
+    }
+
+    /// Appends the key of the rule's counter; its limit, if the actor may use anything.
+    #[inline]
+    fn write_key(&self, bucket: &Bucket, action: Action, key: &mut Vec<u8>) -> Option<Limit> {
+        match bucket.write_key(self.operation, self.now, key) {
+            // What an actor has used counts, and is forgotten, also if it may use nothing more.
+            None if action == Action::Forget || action.is_settlement() => Some(bucket.limit_at(self.now)),
+            limit => limit,
+        }
     }
 
     fn matched(&self, index: usize, rule: &Rule, answer: Answer) -> Matched {

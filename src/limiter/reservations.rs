@@ -112,7 +112,7 @@ impl Requests {
     /// As [`Requests::push_reserve`], for at most as many credits as a counter can hold, and for a time that is allowed: the
     /// one that is closest to `ttl_seconds`, or without it the longest. `credits` is at least 1.
     ///
-    /// Several of them that are [taken together](Requests::begin_together) have one id: see [`Requests::reserved_together`].
+    /// Several of them that are [taken as one](Requests::begin_as_one) have one id: see [`Requests::reserved_together`].
     pub fn push_reserve_up_to(&mut self, operation: &Operation, credits: u64, ttl_seconds: Option<u32>) {
         let ttl_seconds = ttl_seconds.unwrap_or(u32::MAX).min(self.max_reservation_ttl).max(1);
         self.push_reserving(operation, Reserve { credits, ttl_seconds, id: None }, true);
@@ -159,7 +159,7 @@ impl Requests {
         ReservationId::text_length(self.records(self.reserving_entries(index)).map(|(_, key)| key.len()))
     }
 
-    /// Likewise of all requests, [`Requests::push_reserve_up_to`]s that are taken together.
+    /// Likewise of all requests, [`Requests::push_reserve_up_to`]s that are taken as one.
     ///
     /// # Errors
     /// When it would be longer than an id may be. The batch must not be applied then.
@@ -168,15 +168,14 @@ impl Requests {
         if length > MAX_ID_TEXT { Err(Refusal::LongReservation) } else { Ok(()) }
     }
 
-    /// The records of these entries, each after what stands for its rule. What is of one entry is of one rule: the first.
+    /// The records of these entries, each after what stands for its rule: of what several operations share, the first one's.
     fn records(&self, entries: impl Iterator<Item = (usize, usize)>) -> impl Iterator<Item = (u32, &[u8])> {
-        let mut first: Vec<(usize, usize)> = Vec::new();
+        let mut known = Vec::new();
         entries.filter_map(move |(entry, rule)| {
-            let known = first.iter().find(|(known, _)| *known == entry).map(|(_, rule)| *rule);
-            if known.is_none() {
-                first.push((entry, rule));
+            if known.contains(&entry) {
+                return None;
             }
-            let rule = known.unwrap_or(rule);
+            known.push(entry);
             let stand_in = self.policy.as_ref().map_or(0, |policy| policy.stand_in(rule));
             Some((stand_in, self.batch.key_at(entry)?))
         })
@@ -198,15 +197,12 @@ impl Requests {
     /// Counts what was used of what a reservation was for, more or less, and frees the rest; [`Requests::settled`] has the
     /// answer.
     pub fn push_commit(&mut self, id: &ReservationId, cost: u64) {
-        self.push_settling(id, |is_known, times| ReservationAsk::Commit {
-            cost: cost.saturating_mul(times),
-            charges: is_known,
-        });
+        self.push_settling(id, |is_known| ReservationAsk::Commit { cost, charges: is_known });
     }
 
     /// Frees all that is reserved; [`Requests::settled`] has the answer.
     pub fn push_release(&mut self, id: &ReservationId) {
-        self.push_settling(id, |_, _| ReservationAsk::Release);
+        self.push_settling(id, |_| ReservationAsk::Release);
     }
 
     /// Keeps a reservation for so many seconds from now on; [`Requests::settled`] has the answer.
@@ -216,18 +212,17 @@ impl Requests {
             self.push_refused(Refusal::BadReservation { max });
             return;
         }
-        self.push_settling(id, |_, _| ReservationAsk::Renew { ttl_seconds });
+        self.push_settling(id, |_| ReservationAsk::Renew { ttl_seconds });
     }
 
-    /// Asks about every record of the reservation. `ask` is told whether a rule in force has its bucket, and how many of the
-    /// operations that were reserved together it is of.
-    fn push_settling(&mut self, id: &ReservationId, ask: impl Fn(bool, u64) -> ReservationAsk) {
+    /// Asks about every record of the reservation. `ask` is told whether a rule in force has its bucket.
+    fn push_settling(&mut self, id: &ReservationId, ask: impl Fn(bool) -> ReservationAsk) {
         let Some(policy) = self.policy.take() else {
             self.push_refused(Refusal::NoRules);
             return;
         };
         let first = self.settling.len();
-        for ((rule, key), times) in id.counted_records() {
+        for (rule, key) in id.records() {
             let Some((bucket, record_id)) = record_key::split(key) else { continue };
             let Some((rule, limit)) = policy.limit_of_bucket(rule, bucket, self.batch.now()) else { continue };
             // Of which nothing is ever reserved.
@@ -238,7 +233,7 @@ impl Requests {
                 out.extend_from_slice(bucket);
                 Some(limit)
             };
-            let entry = self.batch.push_reservation(ask(rule.is_some(), times), record_id, write_key);
+            let entry = self.batch.push_reservation(ask(rule.is_some()), record_id, write_key);
             self.settling.extend(entry.map(|entry| Settling { entry, rule }));
         }
         self.policy = Some(policy);
@@ -270,7 +265,7 @@ impl Requests {
         })
     }
 
-    /// The answer to all requests, [`Requests::push_reserve_up_to`]s that are taken together, once the batch is applied: the one
+    /// The answer to all requests, [`Requests::push_reserve_up_to`]s that are taken as one, once the batch is applied: the one
     /// id of all that they set aside. `None` when any of them was denied.
     ///
     /// # Errors

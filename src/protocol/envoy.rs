@@ -46,8 +46,8 @@ pub enum InvalidRequest {
     OverrideOfRules { descriptor: usize },
     #[error("descriptors[{descriptor}].is_negative_hits is set, but this service gives nothing back: leave it out")]
     GivesBack { descriptor: usize },
-    #[error("descriptors has {descriptors} elements, but at most {max} can be reserved together")]
-    TooManyTogether { descriptors: usize, max: usize },
+    #[error("descriptors has {descriptors} elements, but this service takes at most {max}")]
+    TooManyDescriptors { descriptors: usize, max: usize },
 }
 
 /// What a descriptor asks besides its operation.

@@ -13,6 +13,9 @@ use super::envoy::{InvalidRequest, read_operation};
 use crate::clock::NANOS_PER_SECOND;
 use crate::rules::Operation;
 
+/// Descriptors of a call, at most.
+pub const MAX_DESCRIPTORS: usize = 16;
+
 /// What a call is about: each of the descriptors is an operation.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
@@ -20,10 +23,10 @@ pub struct Subject<'a> {
     descriptors: &'a [RateLimitDescriptor],
 }
 
-impl<'a> Subject<'a> {
-    /// How many operations it is.
-    pub fn len(&self) -> usize {
-        self.descriptors.len()
+impl Subject<'_> {
+    /// Whether it is more than one operation.
+    pub fn is_of_several(&self) -> bool {
+        self.descriptors.len() > 1
     }
 
     /// Reads the operations, each of at most `max_pairs` pairs, into `operation`, and gives `take` each with its descriptor.
@@ -43,6 +46,10 @@ impl<'a> Subject<'a> {
         }
         if self.descriptors.is_empty() {
             return Err(InvalidRequest::NoDescriptors);
+        }
+        let (descriptors, max) = (self.descriptors.len(), MAX_DESCRIPTORS);
+        if descriptors > max {
+            return Err(InvalidRequest::TooManyDescriptors { descriptors, max });
         }
         for (index, descriptor) in self.descriptors.iter().enumerate() {
             if descriptor.limit.is_some() {
@@ -126,6 +133,7 @@ mod tests {
             ("", vec![good.clone()], InvalidRequest::NoDomain),
             ("llm", vec![], InvalidRequest::NoDescriptors),
             ("llm", vec![good.clone(), limited], InvalidRequest::OverrideOfRules { descriptor: 1 }),
+            ("llm", vec![good.clone(); 17], InvalidRequest::TooManyDescriptors { descriptors: 17, max: 16 }),
             ("llm", vec![negative], InvalidRequest::GivesBack { descriptor: 0 }),
             ("llm", vec![descriptor(&[("a", "1"), ("", "2")])], InvalidRequest::NoKey { descriptor: 0, entry: 1 }),
             (

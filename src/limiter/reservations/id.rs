@@ -1,6 +1,5 @@
 //! The ids of reservations, as clients see them: opaque, and safe in a URL. Each names the records of its reservation, and so
-//! its buckets, whatever the rules are when it is settled, and the rules, of which several may share a bucket. A record that several
-//! operations share, which were reserved together, is named for each of them.
+//! its buckets, whatever the rules are when it is settled, and the rules, of which several may share a bucket.
 //!
 //! The text is base64url without padding (RFC 4648, section 5) of: a version, the records' keys, each after its length and what
 //! stands for its rule, and a checksum. The checksum finds slips, and no malice: an id allows no more than a charge does.
@@ -67,21 +66,9 @@ impl ReservationId {
     }
 
     /// The keys of its records, each after what stands for its rule.
-    pub(super) fn records(&self) -> impl Iterator<Item = (u32, &[u8])> {
+    pub(in crate::limiter) fn records(&self) -> impl Iterator<Item = (u32, &[u8])> {
         let mut rest = self.0.get(1..).unwrap_or_default();
         std::iter::from_fn(move || next_record(&mut rest))
-    }
-
-    /// Its different records, each with the number of times that it is named.
-    pub(super) fn counted_records(&self) -> Vec<((u32, &[u8]), u64)> {
-        let mut counted: Vec<((u32, &[u8]), u64)> = Vec::new();
-        for record in self.records() {
-            match counted.iter_mut().find(|(known, _)| *known == record) {
-                Some((_, times)) => *times += 1,
-                None => counted.push((record, 1)),
-            }
-        }
-        counted
     }
 
     /// Whether it names no counter: nothing that was asked for is counted.

@@ -1,12 +1,12 @@
 //! Kuadrant's service, which limitador serves: what is to be used is looked at or reserved before, reported or committed after.
-//! Each descriptor is an operation, as in Envoy's service.
+//! Each descriptor is an operation, as in Envoy's service; but a counter that several of them are about counts a call once, as in
+//! limitador.
 
 use tonic::{Request, Response, Status};
 
 use super::ratelimit::{RateLimits, Work, refuse};
-use crate::limiter::{Intent, MAX_TOGETHER, Refusal, ReservationId};
+use crate::limiter::{Intent, Refusal, ReservationId};
 use crate::metrics::RequestKind;
-use crate::protocol::envoy::InvalidRequest;
 use crate::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
@@ -79,9 +79,13 @@ impl RateLimits {
     ) -> Result<(), Status> {
         let Work { requests, operation, .. } = work;
         self.limiter.begin(requests);
+        if subject.is_of_several() {
+            requests.begin_as_one();
+        }
         self.read(subject, operation, |operation, descriptor| {
             requests.push_at_cost(operation, Intent::Charge, Some(cost(descriptor)));
         })?;
+        requests.end_together();
         // The call has one status for all descriptors: when it is an error, none of them is charged.
         if let Some((_, refusal)) = requests.refusals().find(|(_, refusal)| !counts_nothing(refusal)) {
             return Err(refuse(refusal.clone()));
@@ -96,17 +100,13 @@ impl RateLimits {
         Ok(())
     }
 
-    /// Reserves for all operations or for none, under one id.
+    /// Sets aside for all operations or for none, under one id.
     async fn set_aside(&self, asked: &ReserveRequest, work: &mut Work) -> Result<ReserveResponse, Status> {
         let Work { requests, operation, .. } = work;
         let subject = Subject::from(asked);
         self.limiter.begin(requests);
-        if subject.len() > MAX_TOGETHER {
-            let invalid = InvalidRequest::TooManyTogether { descriptors: subject.len(), max: MAX_TOGETHER };
-            return Err(self.refuse_invalid(&invalid));
-        }
-        if subject.len() > 1 {
-            requests.begin_together();
+        if subject.is_of_several() {
+            requests.begin_as_one();
         }
         let ttl_seconds = asked.ttl.as_ref().map(ttl_seconds);
         self.read(subject, operation, |operation, _| match asked.amount {
