@@ -5,16 +5,30 @@ Reads a call a line, `SERVICE/METHOD {message as JSON}`, and prints a line each:
 client of the service has them.
 """
 
+import importlib
+import importlib.resources
 import json
 import sys
+import tempfile
+from pathlib import Path
 
 import grpc
 from google.protobuf import json_format
+from grpc_tools import protoc
 
 address, directory, definition = sys.argv[1:]
-sys.path.insert(0, directory)
-# Messages of other files come with their descriptors.
-protos, services = grpc.protos_and_services(definition)
+with tempfile.TemporaryDirectory() as generated:
+    files = [str(file.relative_to(directory)) for file in Path(directory).rglob("*.proto")]
+    of_google = importlib.resources.files("grpc_tools") / "_proto"
+    options = [f"-I{directory}", f"-I{of_google}", f"--python_out={generated}", f"--grpc_python_out={generated}"]
+    if protoc.main(["", *options, *files]):
+        sys.exit("protoc failed")
+    # Else another package of the same name would be found.
+    for package in Path(generated).rglob("*/"):
+        (package / "__init__.py").touch()
+    sys.path.insert(0, generated)
+    module = definition.removesuffix(".proto").replace("/", ".")
+    protos, services = (importlib.import_module(module + suffix) for suffix in ("_pb2", "_pb2_grpc"))
 channel = grpc.insecure_channel(address)
 
 
