@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::support::grpc::{Caller, descriptor};
 use crate::support::http::HttpClient;
-use crate::support::redis::{RedisServer, until};
+use crate::support::redis::{RedisCluster, RedisServer, until};
 use crate::support::{RespClient, RulesFile, Server, divvy, metrics, program};
 
 const SERVICE: &str = "kuadrant.service.ratelimit.v1.RateLimitService";
@@ -516,6 +516,23 @@ fn redis_keeps_reservations_for_all_servers() {
     assert_eq!(other.left("user=a"), 3);
     assert_eq!(other.reserve(&["tenant=x"], u64::MAX, None).0, "OK");
     assert_eq!(one.left("tenant=x"), 0);
+}
+
+#[test]
+fn in_a_redis_cluster_what_is_reserved_together_is_in_one_slot_or_not_reserved() {
+    let cluster = RedisCluster::start();
+    let rules = RulesFile::ini(&RULES.replace("actorField = key", "actorField = domain, key"));
+    let server = Server::start(&[rules.path(), "--redis-url", &cluster.urls().join(",")]);
+    let mut client = Client::of(&server);
+    let id = client.id(&["key=k"], 40);
+    let apart = with(about(&["user=a", "tenant=t"]), "amount", json!("4"));
+    let error = client.refused("Reserve", &apart);
+    assert!(error.starts_with("INVALID_ARGUMENT") && error.contains("slot"), "{error}");
+    client.report(&["user=a", "tenant=t"], 4);
+    assert_eq!([client.left("user=a"), client.left("tenant=t")], [6, 26], "only the report has taken any");
+    assert!(client.commit(&["key=k"], &id, 10));
+    assert!(!client.commit(&["user=a", "tenant=t"], "", 1));
+    assert_eq!([client.left("user=a"), client.left("tenant=t")], [5, 25]);
 }
 
 #[test]

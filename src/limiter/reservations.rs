@@ -135,7 +135,7 @@ impl Requests {
             (Some(id), _) => [b"c", id].concat(),
             (None, Some(gathered)) => {
                 gathered.is_clamped = is_clamped;
-                gathered.record_id().to_vec()
+                gathered.record_id.get_or_insert_with(new_id).clone()
             }
             (None, None) => new_id(),
         };
@@ -360,7 +360,7 @@ impl Policy {
 }
 
 /// What no other reservation is called, of any server.
-pub(super) fn new_id() -> Vec<u8> {
+fn new_id() -> Vec<u8> {
     use std::hash::{BuildHasher, RandomState};
     static SECRET: LazyLock<[RandomState; 2]> = LazyLock::new(|| [RandomState::new(), RandomState::new()]);
     static NEXT: AtomicU64 = AtomicU64::new(0);

@@ -3,7 +3,6 @@
 
 use std::ops::Range;
 
-use super::reservations::new_id;
 use super::{Answer, Asked, CountedAs, Matched, Requests};
 use crate::algorithm::{Ask, Limit};
 use crate::clock::Timestamp;
@@ -32,8 +31,8 @@ pub(super) struct Gathered {
     pub is_once: bool,
     /// No counter is asked for more than it can hold.
     pub is_clamped: bool,
-    /// Of all records, when credits are set aside.
-    record_id: Option<Vec<u8>>,
+    /// Of the records of all that is set aside.
+    pub record_id: Option<Vec<u8>>,
     /// Where the requests and the rules that they matched begin.
     first_asked: usize,
     first_matched: usize,
@@ -48,12 +47,9 @@ struct Gathering {
 }
 
 impl Gathered {
-    pub fn record_id(&mut self) -> &[u8] {
-        self.record_id.get_or_insert_with(new_id)
-    }
-
     /// Adds an action under the limit that `write_key` tells; returns its place, or `None` when there is no limit. Costs of one
-    /// counter add up, or the largest counts once; of several limits on it, the lowest judges them, without debt where one has none.
+    /// counter add up, or the largest counts once; of several limits on it, the lowest judges them, without debt where one has
+    /// none.
     pub fn add(
         &mut self,
         action: Action,

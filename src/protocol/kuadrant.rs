@@ -101,6 +101,7 @@ mod tests {
     use crate::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
         Entry, RateLimitOverride,
     };
+    use proptest::prelude::*;
     use prost::Message;
 
     fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
@@ -161,6 +162,21 @@ mod tests {
         assert_eq!([seconds(30, 0), seconds(0, 1), seconds(1, 500_000_000), seconds(2, -1)], [30, 1, 2, 2]);
         assert_eq!([seconds(0, 0), seconds(-5, 0), seconds(i64::MIN, i32::MIN)], [0; 3]);
         assert_eq!([seconds(i64::MAX, i32::MAX), seconds(1 << 32, 0)], [u32::MAX; 2]);
+    }
+
+    proptest! {
+        #[test]
+        fn anything_may_come(bytes: Vec<u8>, entries in prop::collection::vec((".{0,3}", ".{0,3}"), 0..4), times in 0..20_usize) {
+            if let Ok(request) = ReserveRequest::decode(&*bytes) {
+                let _ = Subject::from(&request).read(3, &mut Operation::new(), |_, _| {});
+                request.ttl.as_ref().map(ttl_seconds);
+            }
+            let entries: Vec<_> = entries.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+            if let Ok(operations) = read("llm", &vec![descriptor(&entries); times]) {
+                prop_assert!((1..=MAX_DESCRIPTORS).contains(&operations.len()));
+                prop_assert!(operations.iter().all(|operation| operation.ends_with("domain=llm")));
+            }
+        }
     }
 
     #[test]
