@@ -9,12 +9,18 @@ use prost_types::field_descriptor_proto::Type;
 
 /// Strings that gateways fill with what clients send, which may be no UTF-8. As strings they would not be decoded, and
 /// the call would end in an error that some gateways let pass; as bytes, which look the same on the wire, they are.
-const BYTES: [&str; 3] =
-    ["RateLimitRequest.domain", "RateLimitDescriptor.Entry.key", "RateLimitDescriptor.Entry.value"];
+const BYTES: [&str; 6] = [
+    "RateLimitRequest.domain",
+    "RateLimitDescriptor.Entry.key",
+    "RateLimitDescriptor.Entry.value",
+    "ReserveRequest.domain",
+    "CommitRequest.domain",
+    "CommitRequest.reservation_id",
+];
 
 fn main() -> Result<(), Box<dyn error::Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let mut descriptors = protox::compile(["envoy/service/ratelimit/v3/rls.proto"], ["proto"])?;
+    let mut descriptors = protox::compile(["envoy/service/ratelimit/v3/rls.proto", "kuadrantrls.proto"], ["proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
     for message in descriptors.file.iter_mut().flat_map(|file| &mut file.message_type) {

@@ -13,7 +13,7 @@
 //! | [`cli`] | one file a subcommand; words for the operator | decisions |
 //! | [`config`] | rules files (INI, JSON) → validated rules, or every problem with its line; ratelimit's YAML → rules | counting |
 //! | [`server`] | sockets: accept, TLS, the password, read, write, timeouts, the end; a session per protocol, the HTTP API | judgement |
-//! | [`protocol`] | bytes ↔ requests and replies: Divvy's line protocol, RESP and its commands, Envoy's messages | sockets |
+//! | [`protocol`] | bytes ↔ requests and replies: Divvy's line protocol, RESP and its commands, Envoy's and Kuadrant's messages | sockets |
 //! | [`limiter`] | the door: a batch of requests in, a verdict each out | protocols, files |
 //! | [`rules`] | what the operator wrote, compiled: which limits apply to an operation | time, counters |
 //! | [`store`] | what remembers: RocksDB, Redis, memory; one contract | rules |

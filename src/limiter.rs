@@ -448,7 +448,12 @@ impl Requests {
 
     /// The first request that is refused already, before the batch is applied, and why.
     pub fn first_refusal(&self) -> Option<(usize, &Refusal)> {
-        self.asked.iter().enumerate().find_map(|(index, asked)| match asked {
+        self.refusals().next()
+    }
+
+    /// The requests that are refused already, before the batch is applied, and why.
+    pub fn refusals(&self) -> impl Iterator<Item = (usize, &Refusal)> {
+        self.asked.iter().enumerate().filter_map(|(index, asked)| match asked {
             Asked::Refused(refusal) => Some((index, refusal)),
             Asked::Bucket(_) | Asked::GatheredBucket(_) | Asked::Rules(_) | Asked::Settling(_) => None,
         })

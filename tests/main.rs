@@ -55,6 +55,7 @@ mod full {
     pub mod health;
     pub mod http;
     pub mod kill;
+    pub mod kuadrant;
     pub mod language_models;
     pub mod large_replies;
     pub mod listing;

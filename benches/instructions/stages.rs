@@ -277,7 +277,7 @@ const LONG: u32 = 3_200;
 fn reserve_and_commit(others: u64, pairs: u64) {
     let mut bench = HitBench::new(TOKENS);
     let tenant: Operation = [("tenant", "acme")].into_iter().collect();
-    let reserve = |ttl_seconds| Reserve { credits: 5, ttl_seconds, id: None };
+    let reserve = |ttl_seconds| Reserve { credits: 5, ttl_seconds: Some(ttl_seconds), id: None };
     // So long that the ends do not depend on the second in which they are asked for: 31 different ones.
     let ttls = (1..=31).map(|part| part * LONG).cycle().take(others as usize).collect::<Vec<_>>();
     for ttls in ttls.chunks(BATCH as usize) {

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::policy::Policy;
+use super::policy::{Bucket, Policy};
 use super::reservations::{Reserving, client_id, is_client_id};
 use super::together::{Gathered, Set};
 use super::{Answer, CountedAs, Intent, Matched, Refusal, Requests};
@@ -83,7 +83,10 @@ impl Requests {
             for (index, rule) in rules.clone() {
                 let action = asking.action(rule)?;
                 if action.is_settlement() {
-                    matched.push(asking.push(index, rule, action, batch));
+                    matched.push(match &mut *together {
+                        Some(gathered) if gathered.is_once => asking.gather(index, rule, action, gathered)?,
+                        _ => asking.push(index, rule, action, batch),
+                    });
                 }
             }
         }
@@ -243,15 +246,14 @@ impl Asking<'_> {
     fn push(&self, index: usize, rule: &Rule, action: Action, batch: &mut Batch) -> Matched {
         let answer = match self.policy.bucket(index) {
             Some(bucket) => {
-                let limit = |key: &mut Vec<u8>| match bucket.write_key(self.operation, self.now, key) {
-                    // What an actor has used counts, and is forgotten, also if it may use nothing more.
-                    None if action == Action::Forget || action.is_settlement() => Some(bucket.limit_at(self.now)),
-                    limit => limit,
-                };
+                let limit = |key: &mut Vec<u8>| self.write_key(bucket, action, key);
                 let entry = match action {
                     Action::Reservation(ask) => batch.push_reservation(ask, &self.record_id(rule), limit),
                     _ => batch.push_if(action, self.now, limit),
                 };
+                if let (Some(entry), Some(Reserving { is_clamped: true, .. })) = (entry, self.reserving) {
+                    batch.clamp(entry);
+                }
                 entry.map_or(NOTHING, Answer::Counted)
             }
             None => uncounted(rule),
@@ -263,7 +265,7 @@ impl Asking<'_> {
     fn gather(&self, index: usize, rule: &Rule, action: Action, gathered: &mut Gathered) -> Result<Matched, Refusal> {
         let answer = match self.policy.bucket(index) {
             Some(bucket) => {
-                let limit = |key: &mut Vec<u8>| bucket.write_key(self.operation, self.now, key);
+                let limit = |key: &mut Vec<u8>| self.write_key(bucket, action, key);
                 let write_key = |key: &mut Vec<u8>| match action {
                     Action::Reservation(_) => record_key::write(&self.record_id(rule), key, limit),
                     Action::Ask(_) | Action::Forget => limit(key),
@@ -276,6 +278,16 @@ impl Asking<'_> {
             None => uncounted(rule),
         };
         Ok(self.matched(index, rule, action, answer))
+    }
+
+    /// Appends the key of the rule's counter; its limit, if the actor may use anything.
+    #[inline]
+    fn write_key(&self, bucket: &Bucket, action: Action, key: &mut Vec<u8>) -> Option<Limit> {
+        match bucket.write_key(self.operation, self.now, key) {
+            // What an actor has used counts, and is forgotten, also if it may use nothing more.
+            None if action == Action::Forget || action.is_settlement() => Some(bucket.limit_at(self.now)),
+            limit => limit,
+        }
     }
 
     /// What the record of the reservation is called that the request is about.

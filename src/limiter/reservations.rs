@@ -92,6 +92,8 @@ pub(super) struct Reserving {
     pub ttl_seconds: Option<u32>,
     /// Of its records.
     pub id: Vec<u8>,
+    /// Of each counter, at most what it can hold.
+    pub is_clamped: bool,
 }
 
 /// One bucket of a reservation that is settled: its entry, and its rule, if there is one in force.
@@ -105,6 +107,19 @@ impl Requests {
     /// Adds a reservation; [`Requests::reserved`] has its answer. It counts as a hit, which takes from rules that count
     /// requests.
     pub fn push_reserve(&mut self, operation: &Operation, reserve: Reserve<'_>) {
+        self.push_reserving(operation, reserve, false);
+    }
+
+    /// As [`Requests::push_reserve`], for at most as many credits as a counter can hold, and for a time that is allowed: the
+    /// one that is closest to `ttl_seconds`, or without it the longest. `credits` is at least 1.
+    ///
+    /// Several of them that are [taken as one](Requests::begin_as_one) have one id: see [`Requests::reserved_together`].
+    pub fn push_reserve_up_to(&mut self, operation: &Operation, credits: u64, ttl_seconds: Option<u32>) {
+        let ttl_seconds = ttl_seconds.unwrap_or(u32::MAX).min(self.max_reservation_ttl).max(1);
+        self.push_reserving(operation, Reserve { credits, ttl_seconds: Some(ttl_seconds), id: None }, true);
+    }
+
+    fn push_reserving(&mut self, operation: &Operation, reserve: Reserve<'_>, is_clamped: bool) {
         let max = self.max_reservation_ttl;
         let is_bad_time = reserve.ttl_seconds.is_some_and(|seconds| seconds == 0 || seconds > max);
         let refusal = if reserve.credits == 0 || is_bad_time {
@@ -118,8 +133,15 @@ impl Requests {
             self.push_refused(refusal);
             return;
         }
-        let id = reserve.id.map_or_else(new_id, client_id);
-        self.reserving = Some(Box::new(Reserving { ttl_seconds: reserve.ttl_seconds, id }));
+        let id = match (reserve.id, &mut self.together) {
+            (Some(id), _) => client_id(id),
+            (None, Some(gathered)) => {
+                gathered.is_clamped = is_clamped;
+                gathered.record_id.get_or_insert_with(new_id).clone()
+            }
+            (None, None) => new_id(),
+        };
+        self.reserving = Some(Box::new(Reserving { ttl_seconds: reserve.ttl_seconds, id, is_clamped }));
         let before = (self.batch.len(), self.matched.len(), self.sets.len(), self.hits);
         self.push_at_cost(operation, Intent::Reserve, Some(reserve.credits));
         self.reserving = None;
@@ -136,8 +158,36 @@ impl Requests {
 
     /// How many characters the id has that request `index`, a [`Requests::push_reserve`], may be answered with.
     pub fn id_length(&self, index: usize) -> usize {
-        let entries = self.reserving_entries(index).filter_map(|(entry, _)| self.batch.key_at(entry));
-        ReservationId::text_length(entries.map(<[u8]>::len))
+        ReservationId::text_length(self.records(self.reserving_entries(index)).map(|(_, key)| key.len()))
+    }
+
+    /// Likewise of all requests, [`Requests::push_reserve_up_to`]s that are taken as one.
+    ///
+    /// # Errors
+    /// When it would be longer than an id may be. The batch must not be applied then.
+    pub fn check_id_of_all(&self) -> Result<(), Refusal> {
+        let length = ReservationId::text_length(self.records(self.all_reserving_entries()).map(|(_, key)| key.len()));
+        if length > MAX_ID_TEXT { Err(Refusal::LongReservation) } else { Ok(()) }
+    }
+
+    /// The records of these entries, each after what stands for its rule: of what several operations share, the first one's.
+    fn records<'a>(
+        &'a self,
+        entries: impl Iterator<Item = (usize, &'a Matched)>,
+    ) -> impl Iterator<Item = (u32, &'a [u8])> {
+        let mut known = Vec::new();
+        entries.filter_map(move |(entry, of)| {
+            if known.contains(&entry) {
+                return None;
+            }
+            known.push(entry);
+            let stand_in = self.policy.as_ref().map_or(0, |policy| policy.stand_in(of.rule));
+            Some((stand_in, self.batch.key_at(entry)?))
+        })
+    }
+
+    fn all_reserving_entries(&self) -> impl Iterator<Item = (usize, &Matched)> {
+        (0..self.len()).flat_map(|index| self.reserving_entries(index))
     }
 
     /// The entries of request `index` that set credits aside, each with its rule.
@@ -216,15 +266,26 @@ impl Requests {
         let outcomes: Vec<_> = members.map(|(entry, _)| self.batch.outcome(entry)).collect::<Result<_, _>>()?;
         let is_repeated = !outcomes.is_empty() && outcomes.iter().all(|outcome| outcome.fate == Fate::Repeated);
         let ends = outcomes.iter().map(|outcome| outcome.session).min();
-        let rule = |rule: usize| self.policy.as_ref().map_or(0, |policy| policy.stand_in(rule));
-        let entries = self.reserving_entries(index);
-        let records = entries.filter_map(|(entry, of)| Some((rule(of.rule), self.batch.key_at(entry)?)));
         Ok(Reserved {
             verdict,
-            id: verdict.allowed.then(|| ReservationId::new(records)),
+            id: verdict.allowed.then(|| ReservationId::new(self.records(self.reserving_entries(index)))),
             ends_ns: ends.filter(|_| verdict.allowed).and_then(|ends| self.until(ends)),
             is_repeated,
         })
+    }
+
+    /// The answer to all requests, [`Requests::push_reserve_up_to`]s that are taken as one, once the batch is applied: the one
+    /// id of all that they set aside. `None` when any of them was denied.
+    ///
+    /// # Errors
+    /// As [`Requests::verdict`].
+    pub fn reserved_together(&self) -> Result<Option<ReservationId>, Refusal> {
+        for index in 0..self.len() {
+            if !self.verdict(index)?.allowed {
+                return Ok(None);
+            }
+        }
+        Ok(Some(ReservationId::new(self.records(self.all_reserving_entries()))))
     }
 
     /// The answer to request `index`, a commit, a release or a renewal, once the batch is applied. What names no bucket counts

@@ -27,6 +27,12 @@ pub(super) struct Gathered {
     asks: Vec<Gathering>,
     /// A rule denies whatever its counters say: nothing may be taken.
     pub is_denied: bool,
+    /// Each counter is asked once, and not for each request.
+    pub is_once: bool,
+    /// No counter is asked for more than it can hold.
+    pub is_clamped: bool,
+    /// Of the records of all that is set aside.
+    pub record_id: Option<Vec<u8>>,
     /// Where the requests and the rules that they matched begin.
     first_asked: usize,
     first_matched: usize,
@@ -50,8 +56,9 @@ impl Gathered {
         known.filter(|known| **known != key).any(|known| record_key::bucket(known) == record_key::bucket(&key))
     }
 
-    /// Adds an ask under the limit that `write_key` tells; returns its place, or `None` when there is no limit. Costs of one
-    /// counter add up; of several limits on it, the lowest judges them, without debt where one has none. A lease that is asked for twice is one.
+    /// Adds an action under the limit that `write_key` tells; returns its place, or `None` when there is no limit. Costs of one
+    /// counter add up, or the largest counts once; of several limits on it, the lowest judges them, without debt where one has
+    /// none. A lease that is asked for twice is one.
     pub fn add(
         &mut self,
         action: Action,
@@ -63,7 +70,10 @@ impl Gathered {
         let is_same = |known: &Gathering| others.get(known.key.clone()) == Some(new);
         if let Some(place) = self.asks.iter().position(is_same) {
             if let Some(known) = self.asks.get_mut(place) {
-                known.action = sum(known.action, action);
+                known.action = match (known.action, action) {
+                    (Action::Ask(one), Action::Ask(other)) if !self.is_once => Action::Ask(sum(one, other)),
+                    (known, other) => larger(known, other),
+                };
                 if limit.capacity() < known.limit.capacity() {
                     known.limit = limit;
                 }
@@ -76,13 +86,19 @@ impl Gathered {
     }
 }
 
+/// Of what several requests ask of one counter that is asked once.
+fn larger(one: Action, other: Action) -> Action {
+    match (one, other) {
+        (Action::Ask(Ask::Charge { cost }), Action::Ask(Ask::Charge { cost: other })) => {
+            Action::Ask(Ask::Charge { cost: cost.max(other) })
+        }
+        (one, _) => one,
+    }
+}
+
 /// What asks as much as both. To look for one credit takes none, and what is taken is there to be looked at.
-fn sum(one: Action, other: Action) -> Action {
-    let (Action::Ask(one), Action::Ask(other)) = (one, other) else {
-        // The same lease.
-        return other;
-    };
-    Action::Ask(match (one, other) {
+fn sum(one: Ask, other: Ask) -> Ask {
+    match (one, other) {
         (Ask::Take { cost }, Ask::Take { cost: more }) => Ask::Take { cost: cost.saturating_add(more) },
         (Ask::Look { cost }, Ask::Look { cost: other }) => Ask::Look { cost: cost.max(other) },
         (Ask::Overdraw { cost }, Ask::Overdraw { cost: more }) => Ask::Overdraw { cost: cost.saturating_add(more) },
@@ -91,7 +107,7 @@ fn sum(one: Action, other: Action) -> Action {
         }
         (take @ (Ask::Take { .. } | Ask::Overdraw { .. }), _) => take,
         (_, other) => other,
-    })
+    }
 }
 
 impl Requests {
@@ -102,19 +118,33 @@ impl Requests {
         self.together = Some(Box::new(Gathered { first_asked, first_matched, ..Gathered::default() }));
     }
 
+    /// As [`Requests::begin_together`], for requests that are parts of one: each counter is asked once, whichever of them it is
+    /// of. Charges take effect in any case.
+    pub fn begin_as_one(&mut self) {
+        self.begin_together();
+        self.together.iter_mut().for_each(|gathered| gathered.is_once = true);
+    }
+
     /// See [`Requests::begin_together`].
     pub fn end_together(&mut self) {
         let Some(gathered) = self.together.take() else { return };
-        let Gathered { keys, asks, is_denied, first_asked, first_matched } = *gathered;
+        let Gathered { keys, asks, is_denied, is_clamped, first_asked, first_matched, .. } = *gathered;
         let first = self.batch.len();
+        let charges = asks.iter().any(|asked| asked.action.is_settlement());
         for Gathering { key, limit, action, at } in asks {
             let key = keys.get(key).unwrap_or_default();
-            self.batch.push(limit, action, at, |out| out.extend_from_slice(key));
+            let entry = self.batch.push(limit, action, at, |out| out.extend_from_slice(key));
+            if is_clamped {
+                self.batch.clamp(entry);
+            }
         }
         if is_denied {
             self.batch.only_look(first);
         }
-        self.batch.group(first);
+        if !charges {
+            self.batch.group(first);
+            self.sets.push(Set { matched: first_matched..self.matched.len(), asked: first_asked..self.asked.len() });
+        }
         for matched in self.matched.iter_mut().skip(first_matched) {
             if let Answer::Gathered(place) = matched.answer {
                 matched.answer = Answer::Counted(first + place);
@@ -125,7 +155,6 @@ impl Requests {
                 *asked = Asked::Bucket(first + place);
             }
         }
-        self.sets.push(Set { matched: first_matched..self.matched.len(), asked: first_asked..self.asked.len() });
     }
 
     /// Of the requests that are taken together and were denied, only the rules that deny count. Returns how many such sets

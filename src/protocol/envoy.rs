@@ -40,6 +40,14 @@ pub enum InvalidRequest {
     TooManyEntries { descriptor: usize, entries: usize, max: usize },
     #[error("descriptors[{descriptor}].limit has no requests_per_unit, or an unknown unit")]
     Override { descriptor: usize },
+    #[error(
+        "descriptors[{descriptor}].limit is set, but this service counts by the server's rules alone: leave it out"
+    )]
+    OverrideOfRules { descriptor: usize },
+    #[error("descriptors[{descriptor}].is_negative_hits is set, but this service gives nothing back: leave it out")]
+    GivesBack { descriptor: usize },
+    #[error("descriptors has {descriptors} elements, but this service takes at most {max}")]
+    TooManyDescriptors { descriptors: usize, max: usize },
 }
 
 /// What a descriptor asks besides its operation.
@@ -82,22 +90,10 @@ pub fn read_descriptor(
     max_pairs: usize,
     operation: &mut Operation,
 ) -> Result<DescriptorAsk, InvalidRequest> {
-    let entries = descriptor.entries.len();
-    if entries == 0 {
+    if descriptor.entries.is_empty() {
         return Err(InvalidRequest::NoEntries { descriptor: index });
     }
-    if entries + DOMAIN_PAIRS > max_pairs {
-        let max = max_pairs.saturating_sub(DOMAIN_PAIRS);
-        return Err(InvalidRequest::TooManyEntries { descriptor: index, entries, max });
-    }
-    operation.clear();
-    for (place, entry) in descriptor.entries.iter().enumerate() {
-        if entry.key.is_empty() {
-            return Err(InvalidRequest::NoKey { descriptor: index, entry: place });
-        }
-        operation.set(&String::from_utf8_lossy(&entry.key), &String::from_utf8_lossy(&entry.value));
-    }
-    operation.set(DOMAIN, &String::from_utf8_lossy(&request.domain));
+    read_operation(&request.domain, index, descriptor, max_pairs, operation)?;
     let limit = match &descriptor.limit {
         None => None,
         Some(given) => Some(limit(given).ok_or(InvalidRequest::Override { descriptor: index })?),
@@ -110,6 +106,33 @@ pub fn read_descriptor(
         gives_back: descriptor.is_negative_hits,
         limit,
     })
+}
+
+/// Reads the entries of descriptor number `index` into `operation`, and the `domain`: see [`read_descriptor`].
+///
+/// # Errors
+/// When an entry has no key, or there are more than `max_pairs` pairs.
+pub fn read_operation(
+    domain: &[u8],
+    index: usize,
+    descriptor: &RateLimitDescriptor,
+    max_pairs: usize,
+    operation: &mut Operation,
+) -> Result<(), InvalidRequest> {
+    let entries = descriptor.entries.len();
+    if entries + DOMAIN_PAIRS > max_pairs {
+        let max = max_pairs.saturating_sub(DOMAIN_PAIRS);
+        return Err(InvalidRequest::TooManyEntries { descriptor: index, entries, max });
+    }
+    operation.clear();
+    for (place, entry) in descriptor.entries.iter().enumerate() {
+        if entry.key.is_empty() {
+            return Err(InvalidRequest::NoKey { descriptor: index, entry: place });
+        }
+        operation.set(&String::from_utf8_lossy(&entry.key), &String::from_utf8_lossy(&entry.value));
+    }
+    operation.set(DOMAIN, &String::from_utf8_lossy(domain));
+    Ok(())
 }
 
 fn limit(given: &RateLimitOverride) -> Option<Limit> {

@@ -45,6 +45,18 @@ impl Action {
         }
     }
 
+    /// The same for at most so many credits, if it is to take or to reserve some, but for 1 at least.
+    pub fn up_to(self, credits: u64) -> Self {
+        let most = credits.max(1);
+        match self {
+            Self::Ask(Ask::Take { cost }) => Self::Ask(Ask::Take { cost: cost.min(most) }),
+            Self::Reservation(ReservationAsk::Reserve { credits, ttl_seconds }) => {
+                Self::Reservation(ReservationAsk::Reserve { credits: credits.min(most), ttl_seconds })
+            }
+            Self::Ask(_) | Self::Forget | Self::Reservation(_) => self,
+        }
+    }
+
     #[inline]
     pub fn is_about_reservation(self) -> bool {
         matches!(self, Self::Reservation(_))
@@ -211,6 +223,13 @@ impl Batch {
         write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
     ) -> Option<usize> {
         self.push_if(Action::Reservation(ask), self.now, |out| record_key::write(id, out, write_key))
+    }
+
+    /// Has the entry with this index take or reserve no more than its bucket can hold.
+    pub fn clamp(&mut self, index: usize) {
+        if let Some(entry) = self.entries.get_mut(index) {
+            entry.action = entry.action.up_to(entry.limit.capacity());
+        }
     }
 
     /// Has the entries from index `first` on take nothing.

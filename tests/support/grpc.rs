@@ -1,4 +1,4 @@
-//! A gRPC client that knows only what reflection tells: a Python program.
+//! gRPC clients in Python: one that knows only what reflection tells, and one whose code is generated from a definition.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::Server;
 
 const SHOULD_RATE_LIMIT: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// A running tests/clients/python/grpc_call.py.
+/// A running tests/clients/python/grpc_call.py, or generated_call.py.
 pub struct Caller {
     child: Child,
     calls: ChildStdin,
@@ -19,12 +19,22 @@ pub struct Caller {
 
 impl Caller {
     pub fn new(server: &Server) -> Self {
+        Self::start("grpc_call.py", &[&server.grpc.to_string()])
+    }
+
+    /// One that is generated from a definition in proto/, and asks no reflection.
+    pub fn generated(server: &Server, definition: &str) -> Self {
+        let protos = concat!(env!("CARGO_MANIFEST_DIR"), "/proto");
+        Self::start("generated_call.py", &[&server.grpc.to_string(), protos, definition])
+    }
+
+    fn start(program: &str, args: &[&str]) -> Self {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/python");
         let python = directory.join(".venv/bin/python");
         assert!(python.exists(), "{} is missing; run `make test-setup` first", python.display());
         let mut child = Command::new(python)
-            .arg(directory.join("grpc_call.py"))
-            .arg(server.grpc.to_string())
+            .arg(directory.join(program))
+            .args(args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -42,13 +52,21 @@ impl Caller {
     }
 
     pub fn should_rate_limit(&mut self, request: &Value) -> Value {
-        let reply = self.line(&format!("{SHOULD_RATE_LIMIT} {request}"));
-        serde_json::from_str(&reply).unwrap_or_else(|_| panic!("{request}: {reply}"))
+        self.call(SHOULD_RATE_LIMIT, request)
     }
 
     /// The error's code and message.
     pub fn refused(&mut self, request: &Value) -> String {
-        let reply = self.line(&format!("{SHOULD_RATE_LIMIT} {request}"));
+        self.refused_call(SHOULD_RATE_LIMIT, request)
+    }
+
+    pub fn call(&mut self, method: &str, request: &Value) -> Value {
+        let reply = self.line(&format!("{method} {request}"));
+        serde_json::from_str(&reply).unwrap_or_else(|_| panic!("{request}: {reply}"))
+    }
+
+    pub fn refused_call(&mut self, method: &str, request: &Value) -> String {
+        let reply = self.line(&format!("{method} {request}"));
         reply.strip_prefix("ERROR ").unwrap_or_else(|| panic!("{request}: {reply}")).to_owned()
     }
 

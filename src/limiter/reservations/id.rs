@@ -8,6 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use siphasher::sip128::SipHasher13;
 
+use crate::limiter::MAX_TOGETHER;
 use crate::rules::MAX_STACK;
 
 /// The layout.
@@ -18,6 +19,8 @@ const LENGTH: usize = size_of::<u32>();
 const RULE: usize = size_of::<u32>();
 /// Bytes of the checksum.
 const CHECKSUM: usize = 4;
+/// Records of an id, at most: of operations that are reserved together, each with a stack of rules.
+const MAX_RECORDS: usize = MAX_TOGETHER * MAX_STACK;
 /// Characters of an id, at most: what is sent in a URL must fit there.
 pub const MAX_ID_TEXT: usize = 8 * 1024;
 
@@ -59,14 +62,18 @@ impl ReservationId {
         let checksum = bytes.split_off(length);
         let id = Self(bytes);
         let is_whole = id.0.first() == Some(&VERSION) && checksum == id.checksum() && id.rest_of_records().is_empty();
-        // No reservation is of more rules than a stack has.
-        if is_whole && id.records().count() <= MAX_STACK { Ok(id) } else { Err(BadReservationId) }
+        if is_whole && id.records().count() <= MAX_RECORDS { Ok(id) } else { Err(BadReservationId) }
     }
 
     /// The keys of its records, each after what stands for its rule.
-    pub(super) fn records(&self) -> impl Iterator<Item = (u32, &[u8])> {
+    pub(in crate::limiter) fn records(&self) -> impl Iterator<Item = (u32, &[u8])> {
         let mut rest = self.0.get(1..).unwrap_or_default();
         std::iter::from_fn(move || next_record(&mut rest))
+    }
+
+    /// Whether it names no counter: nothing that was asked for is counted.
+    pub fn is_of_nothing(&self) -> bool {
+        self.records().next().is_none()
     }
 
     /// What follows the last record.
@@ -105,10 +112,10 @@ mod tests {
     }
 
     #[test]
-    fn an_id_has_no_more_records_than_a_stack_has_rules() {
+    fn an_id_has_no_more_records_than_stacks_that_are_taken_together_have_rules() {
         let text = |records| ReservationId::new(std::iter::repeat_n((7, &b"a"[..]), records)).to_string();
-        assert!(ReservationId::parse(text(MAX_STACK).as_bytes()).is_ok());
-        assert_eq!(ReservationId::parse(text(MAX_STACK + 1).as_bytes()), Err(BadReservationId));
+        assert!(ReservationId::parse(text(MAX_RECORDS).as_bytes()).is_ok());
+        assert_eq!(ReservationId::parse(text(MAX_RECORDS + 1).as_bytes()), Err(BadReservationId));
     }
 
     proptest! {

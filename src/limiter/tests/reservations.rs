@@ -468,3 +468,79 @@ fn a_commit_is_answered_and_counted_by_the_rule_that_reserved_of_several_that_sh
     let settled = |rule: usize| at.limiter.policy().unwrap().hits[rule].commits.settled.get();
     assert_eq!([settled(0), settled(1)], [0, 1]);
 }
+
+/// The one id of reservations that are taken as one; `None` when they are denied.
+fn reserve_as_one(at: &At, all: &[&str], credits: u64, ttl_seconds: Option<u32>) -> Option<ReservationId> {
+    let requests = at.ask(|requests| {
+        requests.begin_as_one();
+        all.iter().for_each(|pairs| requests.push_reserve_up_to(&operation(pairs), credits, ttl_seconds));
+        requests.end_together();
+        requests.check_id_of_all().unwrap();
+    });
+    requests.reserved_together().unwrap()
+}
+
+#[test]
+fn several_operations_reserve_as_one_under_one_id() {
+    let at = At::new(RULES);
+    let id = reserve_as_one(&at, &["user=a", "key=k tenant=t"], 40, Some(30)).unwrap();
+    let id = ReservationId::parse(id.to_string().as_bytes()).unwrap();
+    assert_eq!(id.records().count(), 3, "of the user, the tenant and the key");
+    assert_eq!(at.only_left("user=a"), 60);
+    assert_eq!(at.left("key=k tenant=t"), labelled(&[("requests", 2), ("tenant", 20), ("credits", 60)]));
+    assert_eq!(reserve_as_one(&at, &["user=a", "key=k tenant=t"], 21, None), None, "too much for the tenant");
+    assert_eq!(reserve_as_one(&at, &["key=k tenant=t", "blocked=yes"], 1, None), None, "denied by the last");
+    assert_eq!(at.only_left("user=a"), 60, "all or none");
+    assert_eq!(at.left("key=k tenant=t"), labelled(&[("requests", 2), ("tenant", 20), ("credits", 60)]));
+    assert_eq!(at.commit(&id, 50), Ok(("settled", 10)));
+    assert_eq!(at.left("key=k tenant=t"), labelled(&[("requests", 2), ("tenant", 10), ("credits", 50)]));
+    assert_eq!((at.only_left("user=a"), at.commit(&id, 50)), (50, Ok(("repeated", 10))));
+    assert!(reserve_as_one(&at, &["free=yes", "free=yes"], 5, None).unwrap().is_of_nothing());
+}
+
+#[test]
+fn a_counter_of_several_operations_is_asked_once() {
+    let at = At::new(RULES);
+    let id = reserve_as_one(&at, &["user=a", "user=a x=y", "key=k", "key=k x=y"], 30, None).unwrap();
+    let left = |at: &At| (at.only_left("user=a"), at.left("key=k"));
+    assert_eq!(left(&at), (70, labelled(&[("requests", 2), ("credits", 70)])));
+    assert_eq!(id.records().count(), 2);
+    assert_eq!(at.commit(&id, 10), Ok(("settled", 90)));
+    let charged = at.ask(|requests| {
+        requests.begin_as_one();
+        for (pairs, cost) in [("user=a", 120), ("key=k", 5), ("user=a x=y", 7), ("blocked=yes", 7)] {
+            requests.push_at_cost(&operation(pairs), Intent::Charge, Some(cost));
+        }
+        requests.end_together();
+    });
+    assert_eq!(left(&at), (-30, labelled(&[("requests", 2), ("credits", 85)])), "whatever is left, the largest once");
+    assert_eq!([0, 1, 2].map(|index| charged.verdict(index).unwrap().balance()), [-30, 85, -30]);
+    assert!(matches!(charged.verdict(3), Err(Refusal::NothingToCharge { .. })), "and the others count");
+}
+
+#[test]
+fn credits_and_times_are_clamped_where_the_client_leaves_them_to_the_server() {
+    let at = At::new(RULES);
+    let reserve = |at: &At, pairs: &str, credits, ttl_seconds| {
+        at.ask(|requests| requests.push_reserve_up_to(&operation(pairs), credits, ttl_seconds)).reserved(0).unwrap()
+    };
+    for (user, ttl_seconds, expected) in
+        [("a", None, 60), ("b", Some(u32::MAX), 60), ("c", Some(0), 1), ("d", Some(7), 7)]
+    {
+        let reserved = reserve(&at, &format!("user={user}"), 1, ttl_seconds);
+        let seconds = lasting_seconds(reserved.ends_ns.unwrap());
+        assert!((expected..=expected + 2).contains(&seconds), "{ttl_seconds:?}: {seconds}");
+    }
+    let stacked = reserve(&at, "key=k tenant=t", u64::MAX, None);
+    assert_eq!(at.left("key=k tenant=t"), labelled(&[("requests", 2), ("tenant", 0), ("credits", 0)]), "each its own");
+    assert_eq!(at.trial_left("k"), 0);
+    assert_eq!(at.commit(&stacked.id.unwrap(), 10), Ok(("settled", 50)));
+    assert!(
+        !reserve(&at, "key=k tenant=t", u64::MAX, None).verdict.allowed,
+        "not all that a counter can hold is there"
+    );
+    assert!(!reserve(&at, "blocked=yes", u64::MAX, None).verdict.allowed);
+    let id = reserve_as_one(&at, &["user=x", "key=x tenant=x"], u64::MAX, None).unwrap();
+    assert_eq!(at.left("key=x tenant=x"), labelled(&[("requests", 2), ("tenant", 0), ("credits", 0)]));
+    assert_eq!((at.only_left("user=x"), at.release(&id), at.only_left("user=x")), (0, true, 100));
+}

@@ -1,8 +1,9 @@
-//! The gRPC front: Envoy's Rate Limit Service, gRPC's health checks and reflection.
+//! The gRPC front: Envoy's Rate Limit Service, Kuadrant's, gRPC's health checks and reflection.
 //!
 //! HTTP/2 is the HTTP front's, gRPC a library's; here are the services.
 
 mod hot;
+mod kuadrant;
 mod ratelimit;
 
 use std::future::Future;
@@ -36,6 +37,10 @@ use crate::limiter::Limiter;
 use crate::metrics::{Limit, Task};
 use crate::protocol::envoy::DESCRIPTORS;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
+use crate::protocol::envoy::messages::kuadrant::service::ratelimit::v1::rate_limit_service_server as kuadrant_server;
+
+/// Kuadrant's service has the name of Envoy's, in another package.
+type KuadrantServer = kuadrant_server::RateLimitServiceServer<RateLimits>;
 
 /// The name of "everything" in gRPC's health protocol.
 const WHOLE_SERVER: &str = "";
@@ -71,9 +76,11 @@ impl GrpcFront {
         let counts = metrics.requests.front(Self::NAME);
         let rate_limits = Arc::new(RateLimits::new(limiter, counts, limits.max_pairs, settings));
         let hot = RateLimitRoute::new(Arc::clone(&rate_limits), bounds.clone(), guard.clone(), limits.max_body);
+        let kuadrant = KuadrantServer::from_arc(Arc::clone(&rate_limits)).max_decoding_message_size(limits.max_body);
         let rate_limits = RateLimitServiceServer::from_arc(rate_limits).max_decoding_message_size(limits.max_body);
         // Both versions of reflection: clients ask for the one that they know.
         let routes = Services::new(rate_limits)
+            .add_service(kuadrant)
             .add_service(reflection().build_v1().map_err(io::Error::other)?)
             .add_service(reflection().build_v1alpha().map_err(io::Error::other)?);
         let guarded = Services::from(guarded(routes.into_axum_router(), guard));
@@ -92,7 +99,8 @@ impl GrpcFront {
 
 async fn report(reporter: HealthReporter, is_ready: bool) {
     let status = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
-    for service in [WHOLE_SERVER, <RateLimitServiceServer<RateLimits> as NamedService>::NAME] {
+    let rate_limits = <RateLimitServiceServer<RateLimits> as NamedService>::NAME;
+    for service in [WHOLE_SERVER, rate_limits, KuadrantServer::NAME] {
         reporter.set_service_status(service, status).await;
     }
 }

@@ -21,11 +21,11 @@ use crate::server::http::{Answer, RateLimitHeaders};
 use crate::server::pool::{self, pooled};
 use crate::server::told;
 
-/// The service.
+/// The service; Kuadrant's besides.
 pub struct RateLimits {
-    limiter: Arc<Limiter>,
+    pub(super) limiter: Arc<Limiter>,
     counts: FrontRequests,
-    max_pairs: usize,
+    pub(super) max_pairs: usize,
     settings: GrpcSettings,
 }
 
@@ -52,10 +52,20 @@ impl RateLimits {
     pub async fn answer(&self, asked: &RateLimitRequest) -> Result<RateLimitResponse, Status> {
         let mut work: Box<Work> = pool::take();
         let decided = self.decide(asked, &mut work).await;
+        self.done(work, RequestKind::Hit, decided)
+    }
+
+    /// Counts what a call came to.
+    pub(super) fn done<T>(
+        &self,
+        mut work: Box<Work>,
+        kind: RequestKind,
+        decided: Result<T, Status>,
+    ) -> Result<T, Status> {
         work.requests.release_policy();
         pool::give(work);
         let is_invalid = decided.as_ref().is_err_and(|status| status.code() == TonicCode::InvalidArgument);
-        self.counts.count(if is_invalid { RequestKind::Invalid } else { RequestKind::Hit });
+        self.counts.count(if is_invalid { RequestKind::Invalid } else { kind });
         if decided.is_err() {
             self.limiter.metrics().errors.unknown.inc();
         }
@@ -79,6 +89,11 @@ impl RateLimits {
             return Err(refuse(refusal.clone()));
         }
         self.limiter.apply(requests).await;
+        self.respond(requests, brought)
+    }
+
+    /// The answer to requests that were applied; `brought` is the limits that their descriptors brought along.
+    pub(super) fn respond(&self, requests: &Requests, brought: &[Option<Limit>]) -> Result<RateLimitResponse, Status> {
         let mut statuses = Vec::with_capacity(brought.len());
         for (index, limit) in brought.iter().enumerate() {
             statuses.push(status(requests, index, *limit).map_err(refuse)?);
@@ -91,7 +106,7 @@ impl RateLimits {
         Ok(RateLimitResponse { overall_code: overall_code.into(), statuses, response_headers_to_add })
     }
 
-    fn refuse_invalid(&self, invalid: &InvalidRequest) -> Status {
+    pub(super) fn refuse_invalid(&self, invalid: &InvalidRequest) -> Status {
         if let InvalidRequest::TooManyEntries { .. } = invalid {
             self.limiter.metrics().limits.reached(Bound::Pairs);
         }
@@ -149,11 +164,11 @@ impl RateLimitService for RateLimits {
 
 /// What an answer is made of.
 #[derive(Default)]
-struct Work {
-    requests: Requests,
-    operation: Operation,
+pub(super) struct Work {
+    pub(super) requests: Requests,
+    pub(super) operation: Operation,
     /// The limits that the descriptors brought along.
-    brought: Vec<Option<Limit>>,
+    pub(super) brought: Vec<Option<Limit>>,
 }
 
 pooled!(Box<Work>, |work| {
@@ -186,7 +201,7 @@ fn duration(nanos: u64) -> prost_types::Duration {
 }
 
 /// A store that fails is UNAVAILABLE, so that Envoy's `failure_mode_deny` decides.
-fn refuse(refusal: Refusal) -> Status {
+pub(super) fn refuse(refusal: Refusal) -> Status {
     let message = told::refusal(&refusal);
     match refusal {
         Refusal::NoRules

@@ -1,0 +1,165 @@
+//! Kuadrant's service, which limitador serves: what is to be used is looked at or reserved before, reported or committed after.
+//! Each descriptor is an operation, as in Envoy's service; but a counter that several of them are about counts a call once, as in
+//! limitador.
+
+use tonic::{Request, Response, Status};
+
+use super::ratelimit::{RateLimits, Work, refuse};
+use crate::limiter::{Intent, Refusal, ReservationId};
+use crate::metrics::RequestKind;
+use crate::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use crate::protocol::envoy::messages::kuadrant::service::ratelimit::v1::rate_limit_service_server::RateLimitService;
+use crate::protocol::envoy::messages::kuadrant::service::ratelimit::v1::{
+    CommitRequest, CommitResponse, ReserveRequest, ReserveResponse,
+};
+use crate::protocol::kuadrant::{Subject, reported_cost, ttl_seconds};
+use crate::rules::Operation;
+use crate::server::pool;
+
+#[tonic::async_trait]
+impl RateLimitService for RateLimits {
+    async fn check_rate_limit(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        let mut work: Box<Work> = pool::take();
+        let decided = self.look(request.get_ref(), &mut work).await;
+        self.done(work, RequestKind::Peek, decided).map(Response::new)
+    }
+
+    async fn report(&self, request: Request<RateLimitRequest>) -> Result<Response<RateLimitResponse>, Status> {
+        let asked = request.get_ref();
+        let mut work: Box<Work> = pool::take();
+        let cost = |descriptor: &RateLimitDescriptor| reported_cost(asked, descriptor);
+        let decided = self.charge(asked.into(), cost, &mut work).await;
+        let decided = decided.map(|()| RateLimitResponse { overall_code: Code::Ok.into(), ..Default::default() });
+        self.done(work, RequestKind::Charge, decided).map(Response::new)
+    }
+
+    async fn reserve(&self, request: Request<ReserveRequest>) -> Result<Response<ReserveResponse>, Status> {
+        let mut work: Box<Work> = pool::take();
+        let decided = self.set_aside(request.get_ref(), &mut work).await;
+        self.done(work, RequestKind::Reserve, decided).map(Response::new)
+    }
+
+    async fn commit(&self, request: Request<CommitRequest>) -> Result<Response<CommitResponse>, Status> {
+        let mut work: Box<Work> = pool::take();
+        let decided = self.settle(request.get_ref(), &mut work).await;
+        let decided = decided.map(|reservation_released| CommitResponse { reservation_released });
+        self.done(work, RequestKind::Commit, decided).map(Response::new)
+    }
+}
+
+impl RateLimits {
+    /// Whether each operation may use one credit, whatever the request's addend says.
+    async fn look(&self, asked: &RateLimitRequest, work: &mut Work) -> Result<RateLimitResponse, Status> {
+        let Work { requests, operation, brought } = work;
+        self.limiter.begin(requests);
+        brought.clear();
+        let push = |operation: &_, _: &_| {
+            requests.push_at_cost(operation, Intent::Peek, Some(1));
+            brought.push(None);
+        };
+        self.read(asked.into(), operation, push)?;
+        if let Some((_, refusal)) = requests.first_refusal() {
+            return Err(refuse(refusal.clone()));
+        }
+        self.limiter.apply(requests).await;
+        self.respond(requests, brought)
+    }
+
+    /// Counts what the operations have cost, also where that is more than is left.
+    async fn charge(
+        &self,
+        subject: Subject<'_>,
+        cost: impl Fn(&RateLimitDescriptor) -> u64,
+        work: &mut Work,
+    ) -> Result<(), Status> {
+        let Work { requests, operation, .. } = work;
+        self.limiter.begin(requests);
+        if subject.is_of_several() {
+            requests.begin_as_one();
+        }
+        self.read(subject, operation, |operation, descriptor| {
+            requests.push_at_cost(operation, Intent::Charge, Some(cost(descriptor)));
+        })?;
+        requests.end_together();
+        // The call has one status for all descriptors: when it is an error, none of them is charged.
+        if let Some((_, refusal)) = requests.refusals().find(|(_, refusal)| !counts_nothing(refusal)) {
+            return Err(refuse(refusal.clone()));
+        }
+        self.limiter.apply(requests).await;
+        for index in 0..requests.len() {
+            match requests.verdict(index) {
+                Err(refusal) if !counts_nothing(&refusal) => return Err(refuse(refusal)),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets aside for all operations or for none, under one id.
+    async fn set_aside(&self, asked: &ReserveRequest, work: &mut Work) -> Result<ReserveResponse, Status> {
+        let Work { requests, operation, .. } = work;
+        let subject = Subject::from(asked);
+        self.limiter.begin(requests);
+        if subject.is_of_several() {
+            requests.begin_as_one();
+        }
+        let ttl_seconds = asked.ttl.as_ref().map(ttl_seconds);
+        self.read(subject, operation, |operation, _| match asked.amount {
+            // Nothing is held, but there must be something left.
+            0 => requests.push_at_cost(operation, Intent::Hit, Some(0)),
+            amount => requests.push_reserve_up_to(operation, amount, ttl_seconds),
+        })?;
+        requests.end_together();
+        if let Some((_, refusal)) = requests.first_refusal() {
+            return Err(refuse(refusal.clone()));
+        }
+        requests.check_id_of_all().map_err(refuse)?;
+        self.limiter.apply(requests).await;
+        let Some(id) = requests.reserved_together().map_err(refuse)? else {
+            return Ok(ReserveResponse { code: Code::OverLimit.into(), reservation_id: String::new() });
+        };
+        // Without one, a commit is a report: by the rules that are in force then.
+        let reservation_id = if id.is_of_nothing() { String::new() } else { id.to_string() };
+        Ok(ReserveResponse { code: Code::Ok.into(), reservation_id })
+    }
+
+    /// Counts what was used. Whether a reservation was there, and is free now.
+    async fn settle(&self, asked: &CommitRequest, work: &mut Work) -> Result<bool, Status> {
+        let subject = Subject::from(asked);
+        // Also of a request that is not needed for more, since its reservation may be gone the next time.
+        self.read(subject, &mut work.operation, |_, _| {})?;
+        if let Ok(id) = ReservationId::parse(&asked.reservation_id) {
+            let requests = &mut work.requests;
+            self.limiter.begin(requests);
+            requests.push_commit(&id, asked.actual_amount);
+            self.limiter.apply(requests).await;
+            match requests.committed(0) {
+                Ok(settled) if settled.is_counted => return Ok(settled.is_released()),
+                // Nothing was counted.
+                Ok(_) | Err(Refusal::NoReservation | Refusal::BadReservationId(_)) => {}
+                Err(refusal) => return Err(refuse(refusal)),
+            }
+        }
+        self.charge(subject, |_| asked.actual_amount, work).await?;
+        Ok(false)
+    }
+
+    fn read(
+        &self,
+        subject: Subject<'_>,
+        operation: &mut Operation,
+        take: impl FnMut(&Operation, &RateLimitDescriptor),
+    ) -> Result<(), Status> {
+        subject.read(self.max_pairs, operation, take).map_err(|invalid| self.refuse_invalid(&invalid))
+    }
+}
+
+/// Rules that count requests, and none that counts costs: there is nothing to do for a charge.
+fn counts_nothing(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::NothingToCharge { .. })
+}

@@ -1,0 +1,591 @@
+//! Kuadrant's rate limit service, which limitador serves, called by a Python client whose code is generated from limitador's
+//! definition.
+
+use serde_json::{Value, json};
+
+use crate::support::grpc::{Caller, descriptor};
+use crate::support::http::HttpClient;
+use crate::support::redis::{RedisCluster, RedisServer, until};
+use crate::support::{RespClient, RulesFile, Server, divvy, metrics, program};
+
+const SERVICE: &str = "kuadrant.service.ratelimit.v1.RateLimitService";
+
+const RULES: &str = "
+[domain=llm user=*]
+creditLimit = 10
+resetSeconds = 2592000
+actorField = user
+label = user
+
+[domain=llm tenant=*]
+creditLimit = 30
+resetSeconds = 2592000
+actorField = tenant
+label = tenant
+
+[domain=llm key=*]
+creditLimit = 2
+resetSeconds = 2592000
+actorField = key
+costField = none
+matchPolicy = and
+label = requests
+
+[domain=llm key=*]
+creditLimit = 100
+resetSeconds = 2592000
+actorField = key
+label = tokens
+
+[domain=llm budget=*]
+creditLimit = 10
+resetSeconds = 2592000
+actorField = budget
+overrun = debt
+label = budget
+
+[domain=llm log=*]
+creditLimit = 10
+resetSeconds = 60
+algorithm = sliding-log
+actorField = log
+
+[domain=llm call=*]
+creditLimit = 2
+resetSeconds = 2592000
+costField = none
+actorField = call
+
+[domain=llm blocked=*]
+creditLimit = 0
+resetSeconds = 0
+
+[default]
+creditLimit = 1
+resetSeconds = 0
+";
+
+/// A client of limitador's.
+struct Client {
+    caller: Caller,
+    resp: RespClient,
+}
+
+impl Client {
+    fn of(server: &Server) -> Self {
+        Self { caller: Caller::generated(server, "kuadrantrls.proto"), resp: RespClient::connect(server.resp) }
+    }
+
+    fn call(&mut self, method: &str, request: &Value) -> Value {
+        self.caller.call(&format!("{SERVICE}/{method}"), request)
+    }
+
+    fn refused(&mut self, method: &str, request: &Value) -> String {
+        self.caller.refused_call(&format!("{SERVICE}/{method}"), request)
+    }
+
+    fn check(&mut self, descriptors: &[&str]) -> Value {
+        self.call("CheckRateLimit", &about(descriptors))["overall_code"].clone()
+    }
+
+    fn report(&mut self, descriptors: &[&str], hits_addend: u32) {
+        let reply = self.call("Report", &with(about(descriptors), "hits_addend", json!(hits_addend)));
+        assert_eq!((&reply["overall_code"], &reply["statuses"]), (&json!("OK"), &json!([])));
+    }
+
+    /// The code, and the id, which is empty unless it is OK.
+    fn reserve(&mut self, descriptors: &[&str], amount: u64, ttl: Option<&str>) -> (String, String) {
+        let mut request = with(about(descriptors), "amount", json!(amount.to_string()));
+        if let Some(ttl) = ttl {
+            request["ttl"] = json!(ttl);
+        }
+        let reply = self.call("Reserve", &request);
+        let text = |field: &str| reply[field].as_str().unwrap().to_owned();
+        (text("code"), text("reservation_id"))
+    }
+
+    /// The id of one that is admitted.
+    fn id(&mut self, descriptors: &[&str], amount: u64) -> String {
+        let (code, id) = self.reserve(descriptors, amount, None);
+        assert!(code == "OK" && !id.is_empty(), "{descriptors:?}: {code} {id}");
+        id
+    }
+
+    /// Whether a reservation was released.
+    fn commit(&mut self, descriptors: &[&str], id: &str, actual_amount: u64) -> bool {
+        let request = with(about(descriptors), "reservation_id", json!(id));
+        let reply = self.call("Commit", &with(request, "actual_amount", json!(actual_amount.to_string())));
+        reply["reservation_released"].as_bool().unwrap()
+    }
+
+    /// What is left of the counter that answers.
+    fn left(&mut self, pairs: &str) -> u64 {
+        let reply = self.resp.command(&format!("DIVVY.PEEK domain=llm {pairs}"));
+        reply.split(' ').nth(1).and_then(|word| word.parse().ok()).expect(&reply)
+    }
+
+    /// The same, and below 0 where more was used than there is.
+    fn balance(&mut self, pairs: &str) -> i64 {
+        let reply = self.resp.command(&format!("DIVVY.CHARGE domain=llm {pairs} COST 0"));
+        reply.trim_start_matches('[').split(' ').next().and_then(|word| word.parse().ok()).expect(&reply)
+    }
+}
+
+fn about(descriptors: &[&str]) -> Value {
+    json!({ "domain": "llm", "descriptors": descriptors.iter().map(|pairs| descriptor(pairs)).collect::<Vec<_>>() })
+}
+
+fn with(mut request: Value, field: &str, value: Value) -> Value {
+    request[field] = value;
+    request
+}
+
+fn on_each_store(test: impl Fn(&Server)) {
+    let (rules, data) = (RulesFile::ini(RULES), tempfile::tempdir().unwrap());
+    Server::on_each_store(rules.path(), data.path()).iter().for_each(test);
+}
+
+fn server(rules: &RulesFile) -> Server {
+    Server::in_memory(rules.path())
+}
+
+#[test]
+fn a_check_looks_whether_one_credit_is_left_whatever_its_addend() {
+    let rules = RulesFile::ini(RULES);
+    let server = server(&rules);
+    let mut client = Client::of(&server);
+    for addend in [0, 1, 1_000_000] {
+        let request = with(about(&["user=a", "tenant=t"]), "hits_addend", json!(addend));
+        let reply = client.call("CheckRateLimit", &request);
+        assert_eq!(reply["overall_code"], "OK");
+        assert_eq!(reply["statuses"][0]["limit_remaining"], 10);
+    }
+    client.report(&["user=a"], 9);
+    assert_eq!(client.check(&["user=a"]), "OK");
+    client.report(&["user=a"], 1);
+    assert_eq!(client.check(&["user=a"]), "OVER_LIMIT");
+    assert_eq!(client.check(&["tenant=t", "user=a"]), "OVER_LIMIT", "one is enough");
+    assert_eq!(client.left("tenant=t"), 30, "nothing is taken");
+    client.id(&["user=b"], 10);
+    assert_eq!(client.check(&["user=b"]), "OVER_LIMIT", "what is reserved is not left");
+}
+
+#[test]
+fn a_report_is_a_charge_of_1_at_least_and_always_ok() {
+    on_each_store(|server| {
+        let mut client = Client::of(server);
+        client.report(&["user=a"], 0);
+        assert_eq!(client.balance("user=a"), 9);
+        client.report(&["user=a"], 20);
+        assert_eq!(client.balance("user=a"), -11, "more than is left");
+        client.report(&["user=a", "tenant=t"], 3);
+        assert_eq!([client.balance("user=a"), client.balance("tenant=t")], [-14, 27]);
+        client.report(&["user=b", "user=b other=x"], 3);
+        assert_eq!(client.balance("user=b"), 7, "one counter counts a call once");
+        client.report(&["call=a", "blocked=a", "nobody=knows"], 3);
+        assert_eq!(client.left("call=a"), 2, "it counts requests, and no costs");
+    });
+}
+
+/// limitador's own test of the two calls, `reserve_admits_and_commit_releases`, over the wire.
+#[test]
+fn a_reservation_is_admitted_and_a_commit_releases_it() {
+    on_each_store(|server| {
+        let mut client = Client::of(server);
+        let id = client.id(&["user=a"], 6);
+        assert_eq!(client.reserve(&["user=a"], 6, None), ("OVER_LIMIT".to_owned(), String::new()), "still held");
+        assert!(client.commit(&["user=a"], &id, 2));
+        assert_eq!(client.left("user=a"), 8);
+        let more = client.id(&["user=a"], 6);
+        assert!(client.commit(&["user=a"], &more, 26));
+        assert_eq!(client.balance("user=a"), -18, "more than was reserved");
+    });
+}
+
+#[test]
+fn a_remembered_commit_takes_nothing_and_released_nothing() {
+    on_each_store(|server| {
+        let mut client = Client::of(server);
+        let id = client.id(&["user=a"], 6);
+        assert_eq!([2, 2, 5].map(|amount| client.commit(&["user=a"], &id, amount)), [true, false, false]);
+        assert_eq!(client.left("user=a"), 8);
+        let unused = client.id(&["user=a"], 8);
+        assert!(client.commit(&["user=a"], &unused, 0), "what fails costs nothing, and is free at once");
+        assert_eq!(client.left("user=a"), 8);
+    });
+}
+
+#[test]
+fn a_commit_under_an_unknown_or_an_empty_id_is_a_report() {
+    on_each_store(|server| {
+        let mut client = Client::of(server);
+        let of_another = {
+            let rules = RulesFile::ini(&RULES.replace("domain=llm", "domain=other"));
+            let server = Server::in_memory(rules.path());
+            let mut other = Caller::generated(&server, "kuadrantrls.proto");
+            let mut request = with(about(&["user=a"]), "amount", json!("3"));
+            request["domain"] = json!("other");
+            other.call(&format!("{SERVICE}/Reserve"), &request)["reservation_id"].as_str().unwrap().to_owned()
+        };
+        let mut slip = client.id(&["user=slip"], 3);
+        slip.pop();
+        let long = "A".repeat(20_000);
+        let ids =
+            ["", "never-reserved", "4f1d3f0e-4e2b-4f63-9f38-0d8f3f6c6f1a", "%%%", "ünknown", &slip, &of_another, &long];
+        for (number, id) in ids.into_iter().enumerate() {
+            let user = format!("user={number}");
+            assert!(!client.commit(&[&user], id, 3), "{id}");
+            assert_eq!(client.left(&user), 7, "{id}");
+            assert!(!client.commit(&[&user], id, 0), "{id}");
+            assert_eq!(client.left(&user), 7, "0 is 0: {id}");
+            assert_eq!(client.reserve(&[&user], 8, None).0, "OVER_LIMIT");
+        }
+    });
+}
+
+#[test]
+fn a_commit_after_its_reservation_has_ended_is_charged_and_released_nothing() {
+    on_each_store(|server| {
+        let mut client = Client::of(server);
+        let id = client.id(&["user=a"], 6);
+        client.resp.command("DIVVY.RESET domain=llm user=a");
+        assert_eq!(client.left("user=a"), 10);
+        assert!(!client.commit(&["user=a"], &id, 4), "late");
+        assert!(!client.commit(&["user=a"], &id, 4), "and remembered");
+        assert_eq!(client.left("user=a"), 6);
+        let (_, id) = client.reserve(&["user=b"], 6, Some("0s"));
+        until(|| client.left("user=b") == 10);
+        assert!(!client.commit(&["user=b"], &id, 4));
+        assert_eq!(client.left("user=b"), 6);
+    });
+}
+
+#[test]
+fn a_commit_whose_rule_is_gone_is_reported_by_the_rules_of_now() {
+    let rules = RulesFile::ini(RULES);
+    let server = Server::start(&[rules.path(), "--store", "memory", "--max-reservation-ttl", "1"]);
+    let mut client = Client::of(&server);
+    let id = client.id(&["user=a"], 6);
+    std::fs::write(rules.path(), RULES.replace("creditLimit = 10\n", "creditLimit = 20\n")).unwrap();
+    server.signal("-HUP");
+    until(|| client.left("user=a") == 20);
+    let (_, ended) = client.reserve(&["user=b"], 20, None);
+    until(|| client.left("user=b") == 20);
+    assert!(!client.commit(&["user=b"], &ended, 1));
+    assert!(!client.commit(&["user=a"], &id, 5));
+    assert_eq!(client.left("user=a"), 15);
+}
+
+#[test]
+fn amounts_are_clamped_to_what_the_counter_holds() {
+    on_each_store(|server| {
+        let mut client = Client::of(server);
+        for (user, amount) in [("a", 11), ("b", u64::from(u32::MAX) + 1), ("c", u64::MAX)] {
+            let descriptors: &[&str] = &[&format!("user={user}")];
+            let id = client.id(descriptors, amount);
+            assert_eq!(client.left(descriptors[0]), 0);
+            assert_eq!(client.reserve(descriptors, amount, None).0, "OVER_LIMIT", "not all of it is there");
+            assert!(client.commit(descriptors, &id, 1));
+            assert_eq!(client.left(descriptors[0]), 9);
+        }
+        let id = client.id(&["user=d", "tenant=d"], 1_000);
+        assert_eq!([client.left("user=d"), client.left("tenant=d")], [0, 0], "each to its own");
+        assert!(client.commit(&["user=d", "tenant=d"], &id, u64::MAX), "what was used is used");
+        assert!(client.balance("user=d") < -1_000_000_000_000);
+    });
+}
+
+#[test]
+fn a_reservation_of_0_looks_and_holds_nothing() {
+    let rules = RulesFile::ini(RULES);
+    let server = server(&rules);
+    let mut client = Client::of(&server);
+    assert_eq!(client.reserve(&["user=a", "tenant=a"], 0, None), ("OK".to_owned(), String::new()));
+    assert_eq!([client.left("user=a"), client.left("tenant=a")], [10, 30]);
+    assert!(!client.commit(&["user=a"], "", 10));
+    assert_eq!(client.reserve(&["user=a", "tenant=a"], 0, None), ("OVER_LIMIT".to_owned(), String::new()));
+    for expected in ["OK", "OK", "OVER_LIMIT"] {
+        assert_eq!(client.reserve(&["call=a"], 0, None).0, expected, "a rule that counts requests counts it");
+    }
+}
+
+#[test]
+fn ttls_are_clamped_to_a_second_and_to_the_longest() {
+    let rules = RulesFile::ini(RULES);
+    let server = Server::start(&[rules.path(), "--store", "memory", "--max-reservation-ttl", "3"]);
+    let mut client = Client::of(&server);
+    // An hour and no time at all are three seconds, what is less than a second is one.
+    let short = [Some("0s"), Some("-5s"), Some("0.001s")];
+    let long = [None, Some("3600s"), Some("315576000000s")];
+    let mut ids = Vec::new();
+    for (number, ttl) in short.into_iter().chain(long).enumerate() {
+        let (code, id) = client.reserve(&[&format!("user={number}")], 10, ttl);
+        assert_eq!(code, "OK", "{ttl:?}");
+        ids.push(id);
+    }
+    let mut http = HttpClient::connect(server.http);
+    let renewed = http.post(&format!("/v1/reservations/{}/renew", ids[5]), r#"{"ttl": 1}"#);
+    let lasts = renewed.json()["expiresIn"].as_u64().unwrap();
+    assert!((2..=4).contains(&lasts), "three seconds, and a renewal shortens nothing: {lasts}");
+    until(|| (0..6).all(|number| client.left(&format!("user={number}")) == 10));
+}
+
+#[test]
+fn several_descriptors_reserve_all_or_none_under_one_id() {
+    on_each_store(|server| {
+        let mut client = Client::of(server);
+        let all: &[&str] = &["user=a", "tenant=t", "key=k"];
+        let left = |client: &mut Client| ["user=a", "tenant=t"].map(|pairs| client.left(pairs));
+        let tokens = |client: &mut Client| client.resp.command("DIVVY.COUNTERS tokens ACTOR k");
+        let id = client.id(all, 8);
+        assert_eq!(left(&mut client), [2, 22]);
+        let held = tokens(&mut client);
+        assert_eq!(client.reserve(all, 3, None), ("OVER_LIMIT".to_owned(), String::new()), "the user has 2");
+        assert_eq!(client.reserve(&["tenant=t", "blocked=x"], 1, None).0, "OVER_LIMIT");
+        assert_eq!(left(&mut client), [2, 22], "nothing is reserved of any");
+        assert_eq!(tokens(&mut client).split(' ').nth(2), held.split(' ').nth(2));
+        assert!(client.commit(all, &id, 5));
+        assert_eq!(left(&mut client), [5, 25]);
+        assert!(!client.commit(all, &id, 5));
+        assert_eq!(left(&mut client), [5, 25]);
+        // Where nothing counts there is nothing to hold.
+        assert_eq!(client.reserve(&["nobody=knows"], 5, None), ("OK".to_owned(), String::new()));
+        let shared: &[&str] = &["user=s", "user=s other=x"];
+        let id = client.id(shared, 6);
+        assert_eq!(client.left("user=s"), 4, "one counter reserves once");
+        assert!(client.commit(shared, &id, 1));
+        assert_eq!(client.left("user=s"), 9);
+    });
+}
+
+#[test]
+fn concurrent_reservations_never_hold_more_than_there_is() {
+    let rules = RulesFile::ini(RULES);
+    let server = server(&rules);
+    let admitted: usize = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut client = Client::of(&server);
+                    (0..20).filter(|_| client.reserve(&["key=never", "tenant=t"], 4, None).0 == "OK").count()
+                })
+            })
+            .collect();
+        clients.into_iter().map(|client| client.join().unwrap()).sum()
+    });
+    // A key has two requests.
+    assert_eq!(admitted, 2);
+    assert_eq!(Client::of(&server).left("tenant=t"), 30 - 2 * 4);
+}
+
+#[test]
+fn a_rule_with_debt_reserves_what_is_left_and_reports_go_below() {
+    let rules = RulesFile::ini(RULES);
+    let server = server(&rules);
+    let mut client = Client::of(&server);
+    let id = client.id(&["budget=a"], 8);
+    assert_eq!(client.reserve(&["budget=a"], 3, None).0, "OVER_LIMIT");
+    assert!(client.commit(&["budget=a"], &id, 15));
+    assert_eq!(client.balance("budget=a"), -5);
+    assert_eq!(client.check(&["budget=a"]), "OVER_LIMIT");
+    assert_eq!(client.reserve(&["budget=a"], 0, None).0, "OVER_LIMIT");
+}
+
+#[test]
+fn a_descriptor_may_have_no_entries() {
+    let rules = RulesFile::ini(RULES);
+    let server = server(&rules);
+    let mut client = Client::of(&server);
+    // As Kuadrant's operator has them where no policy is about the request.
+    let empty = json!({ "domain": "llm", "descriptors": [{ "entries": [] }] });
+    assert_eq!(client.call("CheckRateLimit", &empty)["overall_code"], "OK");
+    assert_eq!(client.call("Report", &empty)["overall_code"], "OK");
+    let reserved = client.call("Reserve", &with(empty.clone(), "amount", json!("5000")));
+    assert_eq!(reserved, json!({ "code": "OK", "reservation_id": "" }));
+    let committed = client.call("Commit", &with(empty, "actual_amount", json!("7")));
+    assert_eq!(committed, json!({ "reservation_released": false }));
+}
+
+#[test]
+fn mistakes_are_told_and_change_nothing() {
+    let rules = RulesFile::ini(RULES);
+    let server = server(&rules);
+    let mut client = Client::of(&server);
+    let id = client.id(&["user=held"], 4);
+    let mut limited = about(&["tenant=t", "user=a"]);
+    limited["descriptors"][1]["limit"] = json!({ "requests_per_unit": 1, "unit": "HOUR" });
+    let mut negative = about(&["tenant=t", "user=a"]);
+    negative["descriptors"][1]["is_negative_hits"] = json!(true);
+    let many: Vec<_> = (0..300).map(|key| json!({ "key": format!("k{key}"), "value": "" })).collect();
+    for (request, expected) in [
+        (json!({ "descriptors": [descriptor("user=a")] }), "domain is empty"),
+        (json!({ "domain": "llm" }), "descriptors is empty"),
+        (about(&["user=a"; 17]), "descriptors has 17 elements, but this service takes at most 16"),
+        (about(&["user=a", "=x"]), "descriptors[1].entries[0].key is empty"),
+        (limited, "descriptors[1].limit is set"),
+        (negative, "descriptors[1].is_negative_hits is set"),
+        (json!({ "domain": "llm", "descriptors": [{ "entries": many }] }), "--max-pairs"),
+    ] {
+        for method in ["CheckRateLimit", "Report", "Reserve", "Commit"] {
+            let request = match method {
+                "Reserve" => with(request.clone(), "amount", json!("1")),
+                "Commit" => with(with(request.clone(), "reservation_id", json!(id)), "actual_amount", json!("1")),
+                _ => request.clone(),
+            };
+            let error = client.refused(method, &request);
+            assert!(error.starts_with("INVALID_ARGUMENT") && error.contains(expected), "{method}: {error}");
+        }
+    }
+    assert_eq!([client.left("user=held"), client.left("user=a"), client.left("tenant=t")], [6, 10, 30]);
+    for (method, request, expected) in [
+        ("Report", about(&["tenant=t", "log=a"]), "nothing was charged"),
+        ("Reserve", with(about(&["tenant=t", "log=a"]), "amount", json!("1")), "nothing was reserved"),
+        ("Commit", with(about(&["tenant=t", "log=a"]), "actual_amount", json!("1")), "nothing was charged"),
+    ] {
+        let error = client.refused(method, &request);
+        assert!(error.starts_with("FAILED_PRECONDITION") && error.contains(expected), "{method}: {error}");
+        assert!(error.contains("sliding-window"), "{method}: {error}");
+    }
+    assert_eq!(client.left("tenant=t"), 30, "all descriptors or none");
+    let large = "x".repeat(70_000);
+    let error = client.refused("Report", &about(&[&format!("user={large}")]));
+    assert!(error.starts_with("OUT_OF_RANGE"), "--max-body: {error}");
+    let long: Vec<String> = (0..8).map(|number| format!("user={number}{}", "x".repeat(900))).collect();
+    let long: Vec<&str> = long.iter().map(String::as_str).collect();
+    let error = client.refused("Reserve", &with(about(&long), "amount", json!("1")));
+    assert!(error.starts_with("INVALID_ARGUMENT") && error.contains("characters"), "{error}");
+    assert_eq!(client.left(long[0]), 10);
+    assert!(client.commit(&["user=held"], &id, 1));
+}
+
+#[test]
+fn without_rules_there_is_nothing_to_decide_by() {
+    let server = Server::start(&["--store", "memory"]);
+    let mut client = Client::of(&server);
+    for method in ["CheckRateLimit", "Report", "Reserve", "Commit"] {
+        let error = client.refused(method, &about(&["user=a"]));
+        assert!(error.starts_with("FAILED_PRECONDITION") && error.contains("rules"), "{method}: {error}");
+    }
+}
+
+#[test]
+fn while_the_store_fails_every_call_is_unavailable_under_any_policy() {
+    let mut redis = RedisServer::start();
+    let rules = RulesFile::ini(RULES);
+    let server = Server::start(&[rules.path(), "--redis-url", &redis.url(), "--on-store-error", "error"]);
+    let mut client = Client::of(&server);
+    let all: &[&str] = &["user=a"];
+    let id = client.id(all, 6);
+    redis.kill();
+    let reserve = with(about(all), "amount", json!("1"));
+    let commit = with(with(about(all), "reservation_id", json!(id)), "actual_amount", json!("1"));
+    let unknown = with(about(all), "actual_amount", json!("1"));
+    let calls = [
+        ("CheckRateLimit", about(all)),
+        ("Report", about(all)),
+        ("Reserve", reserve),
+        ("Commit", commit),
+        ("Commit", unknown),
+    ];
+    for (method, request) in &calls {
+        let error = client.refused(method, request);
+        assert!(error.starts_with("UNAVAILABLE"), "{method}: {error}");
+    }
+    let open = Server::start(&[rules.path(), "--redis-url", &redis.url(), "--on-store-error", "allow"]);
+    let mut client = Client::of(&open);
+    assert_eq!(client.check(all), "OK");
+    for (method, request) in &calls[1..] {
+        let error = client.refused(method, request);
+        assert!(error.starts_with("UNAVAILABLE"), "{method}: {error}");
+    }
+}
+
+#[test]
+fn redis_keeps_reservations_for_all_servers() {
+    let redis = RedisServer::start();
+    let rules = RulesFile::ini(RULES);
+    let [one, other] = [0, 1].map(|_| Server::start(&[rules.path(), "--redis-url", &redis.url()]));
+    let (mut one, mut other) = (Client::of(&one), Client::of(&other));
+    let all: &[&str] = &["user=a", "tenant=t"];
+    let id = one.id(all, 8);
+    assert_eq!([other.left("user=a"), other.left("tenant=t")], [2, 22]);
+    assert_eq!(other.reserve(all, 3, None).0, "OVER_LIMIT");
+    assert_eq!([other.commit(all, &id, 5), one.commit(all, &id, 5)], [true, false]);
+    assert_eq!([one.left("user=a"), one.left("tenant=t")], [5, 25]);
+    one.report(&["user=a", "user=a other=x"], 2);
+    assert_eq!(other.left("user=a"), 3);
+    assert_eq!(other.reserve(&["tenant=x"], u64::MAX, None).0, "OK");
+    assert_eq!(one.left("tenant=x"), 0);
+}
+
+#[test]
+fn in_a_redis_cluster_what_is_reserved_together_is_in_one_slot_or_not_reserved() {
+    let cluster = RedisCluster::start();
+    let rules = RulesFile::ini(&RULES.replace("actorField = key", "actorField = domain, key"));
+    let server = Server::start(&[rules.path(), "--redis-url", &cluster.urls().join(",")]);
+    let mut client = Client::of(&server);
+    let id = client.id(&["key=k"], 40);
+    let apart = with(about(&["user=a", "tenant=t"]), "amount", json!("4"));
+    let error = client.refused("Reserve", &apart);
+    assert!(error.starts_with("INVALID_ARGUMENT") && error.contains("slot"), "{error}");
+    client.report(&["user=a", "tenant=t"], 4);
+    assert_eq!([client.left("user=a"), client.left("tenant=t")], [6, 26], "only the report has taken any");
+    assert!(client.commit(&["key=k"], &id, 10));
+    assert!(!client.commit(&["user=a", "tenant=t"], "", 1));
+    assert_eq!([client.left("user=a"), client.left("tenant=t")], [5, 25]);
+}
+
+#[test]
+fn reflection_and_health_know_the_service() {
+    let rules = RulesFile::ini(RULES);
+    let server = server(&rules);
+    let mut caller = Caller::new(&server);
+    let services: Vec<String> = serde_json::from_str(&caller.line("list")).unwrap();
+    assert!(services.iter().any(|name| name == SERVICE), "{services:?}");
+    assert_eq!(caller.health(SERVICE), r#"{"status": "SERVING"}"#);
+    let reserved = caller.call(&format!("{SERVICE}/Reserve"), &with(about(&["user=a"]), "amount", json!("6")));
+    assert_eq!(reserved["code"], "OK", "with nothing but what reflection tells");
+}
+
+#[test]
+fn the_password_is_asked_for() {
+    let rules = RulesFile::ini(RULES);
+    let server =
+        Server::start_as(divvy().env("DIVVY_REQUIREPASS", "open sesame"), &[rules.path(), "--store", "memory"]);
+    let status = |method: &str, token: Option<&str>| {
+        let mut command = program("curl");
+        command.args(["-s", "-o", "/dev/null", "-w", "%{http_code}", "--http2-prior-knowledge", "-X", "POST"]);
+        command.args(["-H", "content-type: application/grpc", "--data-binary", "@/dev/null"]);
+        command.args(token.into_iter().flat_map(|token| ["-H".to_owned(), format!("authorization: Bearer {token}")]));
+        command.arg(format!("http://{}/{SERVICE}/{method}", server.grpc));
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    for method in ["CheckRateLimit", "Report", "Reserve", "Commit"] {
+        assert_eq!(
+            [None, Some("wrong"), Some("open sesame")].map(|token| status(method, token)),
+            ["401", "401", "200"]
+        );
+    }
+}
+
+#[test]
+fn calls_are_counted() {
+    let rules = RulesFile::ini(RULES);
+    let server = server(&rules);
+    let mut client = Client::of(&server);
+    client.check(&["user=a"]);
+    client.report(&["user=a"], 1);
+    let id = client.id(&["user=a"], 6);
+    client.commit(&["user=a"], &id, 1);
+    client.commit(&["user=a"], &id, 1);
+    client.commit(&["user=a"], "", 1);
+    client.reserve(&["user=a"], 10, None);
+    client.refused("Reserve", &json!({}));
+    let samples = metrics::scrape(server.http);
+    let requests = |kind: &str| samples.value("divvy_requests_total", &[("front", "grpc"), ("command", kind)]);
+    let kinds = ["peek", "charge", "reserve", "commit", "invalid"];
+    assert_eq!(kinds.map(requests), [1.0, 1.0, 2.0, 3.0, 1.0]);
+    let commits = |status: &str| samples.value("divvy_commits_total", &[("rule_label", "user"), ("status", status)]);
+    assert_eq!(["settled", "repeated", "late"].map(commits), [1.0, 1.0, 0.0]);
+    assert_eq!(samples.value("divvy_charges_total", &[("rule_label", "user")]), 2.0);
+}
