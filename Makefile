@@ -103,6 +103,7 @@ kills:
 	DIVVY_TEST_STACK_KILLS=$(TEST_SLOW_STACK_KILLS) $(CAMPAIGN) --nocapture stacks::no_sigkill
 	DIVVY_TEST_DEBT_KILLS=$(TEST_SLOW_DEBT_KILLS) $(CAMPAIGN) --nocapture debt::kills
 	DIVVY_TEST_RESERVATION_KILLS=$(TEST_SLOW_RESERVATION_KILLS) $(CAMPAIGN) --nocapture reservations::kills
+	DIVVY_TEST_LEASE_KILLS=$(TEST_SLOW_LEASE_KILLS) $(CAMPAIGN) --nocapture concurrency::kills
 	DIVVY_TEST_OPERATIONS=$(TEST_SLOW_OPERATIONS) $(CAMPAIGN) --nocapture conformance::campaign
 power-cuts:
 	DIVVY_TEST_POWER_DISKS=$(TEST_SLOW_POWER_DISKS) $(CAMPAIGN) --nocapture power::cuts::

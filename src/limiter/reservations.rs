@@ -288,6 +288,22 @@ impl Requests {
         Ok(Some(ReservationId::new(self.records(self.all_reserving_entries()))))
     }
 
+    /// Whether any of the requests sets something aside.
+    pub fn make_reservations(&self) -> bool {
+        let is_reserve =
+            |entry| matches!(self.batch.action(entry), Some(Action::Reservation(ReservationAsk::Reserve { .. })));
+        (0..self.batch.len()).any(is_reserve)
+    }
+
+    /// All that the requests have set aside, once the batch is applied, but for what was set aside before; `None` when that is
+    /// nothing.
+    pub fn made_reservations(&self) -> Option<ReservationId> {
+        let is_new = |outcome: Outcome| outcome.allowed && outcome.fate == Fate::Done;
+        let is_made = |(entry, _): &(usize, _)| self.batch.outcome(*entry).is_ok_and(is_new);
+        let id = ReservationId::new(self.records(self.all_reserving_entries().filter(is_made)));
+        (!id.is_of_nothing()).then_some(id)
+    }
+
     /// The answer to request `index`, a commit, a release or a renewal, once the batch is applied. What names no bucket counts
     /// nothing.
     ///

@@ -4,6 +4,7 @@
 
 use tonic::{Request, Response, Status};
 
+use super::held;
 use super::ratelimit::{RateLimits, Work, refuse};
 use crate::limiter::{Intent, Refusal, ReservationId};
 use crate::metrics::RequestKind;
@@ -119,7 +120,7 @@ impl RateLimits {
             return Err(refuse(refusal.clone()));
         }
         requests.check_id_of_all().map_err(refuse)?;
-        self.limiter.apply(requests).await;
+        held::apply(&self.limiter, requests).await;
         let Some(id) = requests.reserved_together().map_err(refuse)? else {
             return Ok(ReserveResponse { code: Code::OverLimit.into(), reservation_id: String::new() });
         };

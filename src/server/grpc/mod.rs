@@ -2,6 +2,7 @@
 //!
 //! HTTP/2 is the HTTP front's, gRPC a library's; here are the services.
 
+mod held;
 mod hot;
 mod kuadrant;
 mod ratelimit;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::http::HeaderMap;
 use tonic::{Code as TonicCode, Request, Response, Status};
 
+use super::held;
 use crate::clock::ceil_seconds;
 use crate::limiter::{Intent, Limit, Limiter, MAX_TOGETHER, Refusal, Requests, Standing, StoreError, Verdict};
 use crate::metrics::{FrontRequests, Limit as Bound, Metrics, RequestKind};
@@ -88,7 +89,7 @@ impl RateLimits {
         if let Some((_, refusal)) = requests.first_refusal() {
             return Err(refuse(refusal.clone()));
         }
-        self.limiter.apply(requests).await;
+        held::apply(&self.limiter, requests).await;
         self.respond(requests, brought)
     }
 
