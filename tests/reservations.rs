@@ -181,7 +181,7 @@ fn commands_pipeline_and_errors_come_in_their_places() {
         ("DIVVY.RESERVE by=tokens user=a AMOUNT 0 TTL 5".to_owned(), "AMOUNT is '0'"),
         ("DIVVY.RESERVE by=tokens user=a AMOUNT 5 COST 5".to_owned(), "'COST' is not an option here"),
         ("DIVVY.RESERVE by=tokens user=a user TTL 5".to_owned(), "'user' is not an option here"),
-        ("DIVVY.RESERVE by=tokens user=a AMOUNT 5".to_owned(), "needs AMOUNT n and TTL seconds"),
+        ("DIVVY.RESERVE by=tokens user=a AMOUNT 5".to_owned(), "needs a time (TTL)"),
         (format!("DIVVY.RESERVE by=tokens user=a AMOUNT 5 TTL 5 ID {}", "x".repeat(256)), "1 to 255 bytes"),
         (format!("DIVVY.RENEW {id} TTL 3600"), "for 1 to 60 seconds"),
         (format!("DIVVY.COMMIT {id} COST many"), "COST is 'many'"),

@@ -226,8 +226,11 @@ impl Asking<'_> {
         if matches!(rule.quota, Quota::Limited(Limit::SlidingLog(_))) {
             return Err(Refusal::CannotReserve { rule: rule.to_string() });
         }
-        let Some(ttl_seconds) = reserving.ttl_seconds else {
-            return Err(Refusal::NoTtl { rule: rule.to_string() });
+        let ttl_seconds = match (reserving.ttl_seconds, rule.quota) {
+            (Some(ttl_seconds), _) => ttl_seconds,
+            (None, Quota::Limited(_)) => return Err(Refusal::NoTtl { rule: rule.to_string() }),
+            // Nothing is set aside.
+            (None, Quota::Never | Quota::Always { .. }) => 0,
         };
         Ok(Action::Reservation(ReservationAsk::Reserve { credits, ttl_seconds }))
     }
