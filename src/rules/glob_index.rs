@@ -55,7 +55,19 @@ impl GlobIndex {
     }
 
     /// Calls `found` with the number of each glob that `value` matches, in no order. `pieces` is scratch space.
-    pub fn for_each_match(&self, value: &[u8], pieces: &mut Vec<usize>, mut found: impl FnMut(u32)) {
+    #[inline]
+    pub fn for_each_match(&self, value: &[u8], pieces: &mut Vec<usize>, found: impl FnMut(u32)) {
+        // As those of most keys: their patterns are exact, or match everything.
+        if !self.is_empty() {
+            self.for_each_of_some(value, pieces, found);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.prefixes.is_empty() && self.pieces.is_none()
+    }
+
+    fn for_each_of_some(&self, value: &[u8], pieces: &mut Vec<usize>, mut found: impl FnMut(u32)) {
         for under in self.prefixes.matches(value) {
             if let Some(number) = under.bare {
                 found(number);

@@ -43,6 +43,10 @@ impl<T: Default> PrefixIndex<T> {
         is_indexed.then(|| self.by_prefix.entry(prefix.as_bytes().into()).or_default())
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.lengths.is_empty()
+    }
+
     /// What is said about each prefix that `value` begins with.
     pub fn matches<'a>(&'a self, value: &'a [u8]) -> impl Iterator<Item = &'a T> {
         let prefixes = self.lengths.iter().map_while(|length| value.get(..*length));

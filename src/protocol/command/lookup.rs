@@ -36,8 +36,11 @@ impl<'a> Command<'a> {
     pub fn find(request: Arguments<'_>) -> Result<Found, CommandError> {
         let name = request.get(0).unwrap_or_default();
         let spec = table::find(table::COMMANDS, name).ok_or_else(|| CommandError::unknown_command(request))?;
+        if spec.subcommands.is_empty() {
+            return Ok(Found { parent: None, spec });
+        }
         match request.get(1) {
-            Some(subcommand) if !spec.subcommands.is_empty() && !is_help(subcommand) => {
+            Some(subcommand) if !is_help(subcommand) => {
                 let found = table::find(spec.subcommands, subcommand);
                 let found = found.ok_or_else(|| CommandError::unknown_subcommand(spec.name, subcommand))?;
                 Ok(Found { parent: Some(spec), spec: found })
