@@ -406,7 +406,7 @@ fn any_sequence_agrees_with_the_algorithms_alone(open: &dyn Fn() -> Opened) {
     let batches = prop::collection::vec((0u64..40, actions), 1..12);
     let runtime = Runtime::new().unwrap();
     let cases = AtomicU64::new(0);
-    proptest!(ProptestConfig::with_cases(64), |(batches in batches)| {
+    proptest!(ProptestConfig::with_cases(46), |(batches in batches)| {
         let case = cases.fetch_add(1, Relaxed);
         let mut model = Model::default();
         let mut now = at(0);
@@ -589,7 +589,10 @@ fn expected_together(model: &mut Model, group: Vec<(String, Limit, Action)>, now
     let decide =
         |model: &mut _, (key, limit, action): &(String, _, _)| expected(model, key.clone(), *limit, *action, now);
     let outcomes: Vec<_> = group.iter().map(|entry| decide(&mut after, entry)).collect();
-    if outcomes.iter().any(|outcome| outcome.fate == Fate::Different) {
+    let differs = |((_, _, action), outcome): (&(_, _, Action), &Outcome)| {
+        matches!(action, Action::Once { .. }) && outcome.fate == Fate::Different
+    };
+    if group.iter().zip(&outcomes).any(differs) {
         return outcomes.into_iter().map(|outcome| Some(outcome).filter(|it| it.fate == Fate::Different)).collect();
     }
     if outcomes.iter().all(|outcome| outcome.allowed) {
@@ -1021,16 +1024,16 @@ fn a_batch_asks_once_in_its_order_beside_reservations_of_the_same_name(opened: O
     let charge = Action::Once { what: Once::Charge, cost: 4, fingerprint: 1 };
     let refund = Action::Once { what: Once::Refund, cost: 3, fingerprint: 1 };
     let asked = [
-        ("order#a", take_once(2, 1)),
-        ("order#a", reserve(3, LONG)),
-        ("order#a", take_once(2, 1)),
-        ("order#a", take_once(2, 2)),
-        ("order#b", charge),
-        ("order#b", charge),
-        ("order#c", refund),
-        ("order#c", refund),
-        ("order#a", commit(0)),
-        ("order", LOOK),
+        ("once order#a", take_once(2, 1)),
+        ("once order#a", reserve(3, LONG)),
+        ("once order#a", take_once(2, 1)),
+        ("once order#a", take_once(2, 2)),
+        ("once order#b", charge),
+        ("once order#b", charge),
+        ("once order#c", refund),
+        ("once order#c", refund),
+        ("once order#a", commit(0)),
+        ("once order", LOOK),
     ];
     let asked = asked.map(|(key, action)| (key, limit, action));
     let told =

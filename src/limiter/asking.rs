@@ -1,6 +1,9 @@
 //! How a request asks the rules that it matches: which of them it asks apart, and which must all allow. What it is answered
 //! is not here.
 
+use std::cell::RefCell;
+
+use super::once::{AskedOnce, Named};
 use super::policy::Policy;
 use super::reservations::Reserving;
 use super::together::{Gathered, Set};
@@ -25,9 +28,38 @@ impl Requests {
             Intent::HitOrCharge => self.settles(policy, operation, cost),
             Intent::Hit | Intent::Peek | Intent::Forget | Intent::Reserve => false,
         };
-        let reserving = if intent == Intent::Reserve { self.reserving.take() } else { None };
-        let reserving = reserving.as_deref();
-        let asking = Asking { policy, operation, intent, is_about_costs, cost, reserving, now: self.batch.now() };
+        if self.named.is_some() {
+            return self.push_named(policy, operation, intent, cost, is_about_costs);
+        }
+        let now = self.batch.now();
+        self.ask(&Asking { policy, operation, intent, is_about_costs, cost, reserving: None, once: None, now })
+    }
+
+    /// As [`Requests::push_matches`], for a request with a name.
+    #[cold]
+    fn push_named(
+        &mut self,
+        policy: &Policy,
+        operation: &Operation,
+        intent: Intent,
+        cost: Option<u64>,
+        is_about_costs: bool,
+    ) -> Result<(), Refusal> {
+        let mut named = self.named.take();
+        let (reserving, once) = match named.as_deref_mut() {
+            Some(Named::Reservation(reserving)) => (Some(&*reserving), None),
+            Some(Named::Once(once)) => (None, Some(RefCell::new(once))),
+            None => (None, None),
+        };
+        let (once, now) = (once.as_ref(), self.batch.now());
+        let asked = self.ask(&Asking { policy, operation, intent, is_about_costs, cost, reserving, once, now });
+        self.named = named;
+        asked
+    }
+
+    #[inline]
+    fn ask(&mut self, asking: &Asking<'_>) -> Result<(), Refusal> {
+        let &Asking { policy, operation, intent, .. } = asking;
         let Self { batch, matched, stack, scratch, together, .. } = self;
         let first = matched.len();
         let mut left_out = None;
@@ -55,7 +87,7 @@ impl Requests {
                 self.matched.push(asking.push(index, rule, action, &mut self.batch));
                 Ok(())
             }
-            _ => self.push_stack(&asking),
+            _ => self.push_stack(asking),
         }
     }
 
@@ -126,6 +158,8 @@ struct Asking<'a> {
     cost: Option<u64>,
     /// What makes it a reservation.
     reserving: Option<&'a Reserving>,
+    /// What makes it one that is answered once.
+    once: Option<&'a RefCell<&'a mut AskedOnce>>,
     now: Timestamp,
 }
 
@@ -202,8 +236,9 @@ impl Asking<'_> {
                     None if action == Action::Forget || action.is_settlement() => Some(bucket.limit_at(self.now)),
                     limit => limit,
                 };
-                let entry = match (action, self.reserving) {
-                    (Action::Reservation(ask), Some(Reserving { id, .. })) => batch.push_reservation(ask, id, limit),
+                let entry = match (action, self.reserving, self.once) {
+                    (Action::Reservation(ask), Some(Reserving { id, .. }), _) => batch.push_reservation(ask, id, limit),
+                    (_, _, Some(once)) => once.borrow_mut().push(action, self.now, batch, limit),
                     _ => batch.push_if(action, self.now, limit),
                 };
                 entry.map_or(NOTHING, Answer::Counted)
@@ -228,6 +263,7 @@ impl Asking<'_> {
     fn matched(&self, index: usize, rule: &Rule, answer: Answer) -> Matched {
         let is_canary = rule.match_policy == MatchPolicy::Canary;
         let counted_as = match self.intent {
+            Intent::Hit if self.once.is_some() => CountedAs::HitOnce,
             Intent::Hit | Intent::HitOrCharge | Intent::Reserve => CountedAs::Hit,
             Intent::Charge => CountedAs::Charge,
             Intent::Refund => CountedAs::Refund,

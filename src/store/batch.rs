@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::error::StoreError;
 use super::record_key::{self, RecordSpace};
 use super::records::Record;
-use crate::algorithm::reservation::{RecordChange, ReservationAsk};
+use crate::algorithm::reservation::{Fate, RecordChange, ReservationAsk};
 use crate::algorithm::{Ask, Limit, Once, Outcome, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
@@ -444,6 +444,11 @@ impl Batch {
     /// copying it.
     pub fn allowed(&self, index: usize) -> Option<bool> {
         self.outcomes.get(index)?.as_ref().ok().map(|outcome| outcome.allowed)
+    }
+
+    /// What came of the action with this index; `None` when it has no outcome.
+    pub fn fate(&self, index: usize) -> Option<Fate> {
+        self.outcomes.get(index)?.as_ref().ok().map(|outcome| outcome.fate)
     }
 
     /// The outcome of the action that [`Batch::push`] gave this index; an error when no store has applied it.

@@ -6,7 +6,7 @@ use super::counter_budget::CounterBudget;
 use super::error::StoreError;
 use super::records::{Count, Record, RecordBudgets};
 use crate::algorithm::once::Known;
-use crate::algorithm::reservation::{Fate, RecordChange};
+use crate::algorithm::reservation::RecordChange;
 use crate::algorithm::{Answered, Outcome, State};
 
 /// What an entry comes to.
@@ -66,7 +66,7 @@ pub fn decide<'a, 'b>(
         }
     }
     if !is_granted(&decided) {
-        let is_another = decided.iter().any(|decided| decided.outcome.fate == Fate::Different);
+        let is_another = members.clone().any(|member| known(member.entry, member.record) == Known::Different);
         if decided.len() > 1 {
             room.give_back();
         }

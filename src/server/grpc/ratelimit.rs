@@ -201,6 +201,8 @@ fn refuse(refusal: Refusal) -> Status {
         | Refusal::LongReservation
         | Refusal::BadReservationId(_)
         | Refusal::DifferentReservation
+        | Refusal::BadIdempotencyKey
+        | Refusal::DifferentRequest
         | Refusal::Store(StoreError::Impossible(_)) => Status::invalid_argument(message),
         Refusal::Store(_) => Status::unavailable(message),
     }

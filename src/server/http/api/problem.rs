@@ -75,13 +75,14 @@ impl From<Refusal> for Problem {
             Refusal::Cost(_)
             | Refusal::BadReservation { .. }
             | Refusal::BadClientId
+            | Refusal::BadIdempotencyKey
             | Refusal::LongReservation
             | Refusal::Store(StoreError::Impossible(_)) => StatusCode::BAD_REQUEST,
             Refusal::CannotCharge { .. } | Refusal::NothingToCharge { .. } | Refusal::CannotReserve { .. } => {
                 StatusCode::CONFLICT
             }
             Refusal::BadReservationId(_) | Refusal::NoReservation => StatusCode::NOT_FOUND,
-            Refusal::DifferentReservation => StatusCode::UNPROCESSABLE_ENTITY,
+            Refusal::DifferentReservation | Refusal::DifferentRequest => StatusCode::UNPROCESSABLE_ENTITY,
             Refusal::NoRules | Refusal::TooManyRules | Refusal::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
         };
         let may_pass = matches!(refusal, Refusal::Store(_)) && status != StatusCode::BAD_REQUEST;

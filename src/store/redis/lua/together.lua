@@ -12,7 +12,7 @@ end
 -- What the bucket is asked to change it; to know whether it would allow that; and to tell what is there when another one does
 -- not. The last two differ for asks that have records.
 local function next_member()
-  local member = { keys = {}, script = next_argument(), takes = {}, looks = {}, tells = {}, has_record = false }
+  local member = { keys = {}, script = next_argument(), takes = {}, looks = {}, tells = {}, has_record = false, is_once = false }
   for place = 1, tonumber(next_argument()) do
     key_at = key_at + 1
     member.keys[place] = KEYS[key_at]
@@ -24,6 +24,7 @@ local function next_member()
     member.looks[place] = looks:gsub('^reserve', 'tryreserve'):gsub(' once (%d+)$', ' try %1')
     local is_once = argument:find(' once %d+$')
     member.tells[place] = (is_once and looks or argument):gsub('^reserve (%d+ %w+) .*', 'look %1'):gsub(' once (%d+)$', ' hold %1')
+    member.is_once = member.is_once or is_once
     member.has_record = member.has_record or member.tells[place] ~= argument
   end
   return member
@@ -51,7 +52,7 @@ local function apply(members)
     local refusal = is_group and ask(member, member.looks)
     if refusal then return refusal end
     all_allow = all_allow and (not is_group or allows(member))
-    is_another = is_another or (is_group and member.has_record and differs(member))
+    is_another = is_another or (is_group and member.is_once and differs(member))
   end
   if is_another then return end
   for _, member in ipairs(members) do
