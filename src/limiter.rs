@@ -10,6 +10,7 @@ mod asking;
 mod count;
 pub mod counters;
 pub mod limits;
+mod once;
 mod policy;
 mod reservations;
 mod together;
@@ -22,12 +23,14 @@ use arc_swap::ArcSwapOption;
 pub use self::answering::Standing;
 use self::asking::hit;
 use self::limits::{DEFAULT_MAX_ACTOR_LIMITS, Limits};
+use self::once::Named;
+pub use self::once::{MAX_IDEMPOTENCY_KEY, Payload};
 pub use self::policy::{CounterNames, Policy};
+use self::reservations::Settling;
 pub use self::reservations::{
     BadReservationId, DEFAULT_MAX_RESERVATION_TTL, Fate, MAX_CLIENT_ID, MAX_ID_TEXT, ReservationId, Reserve, Reserved,
     Settled, lasting_seconds,
 };
-use self::reservations::{Reserving, Settling};
 pub use self::together::MAX_TOGETHER;
 use self::together::{Gathered, Set};
 use crate::algorithm::Ask;
@@ -78,6 +81,10 @@ pub enum Refusal {
     LongReservation,
     #[error(transparent)]
     BadReservationId(#[from] BadReservationId),
+    #[error("an idempotency key has 1 to {MAX_IDEMPOTENCY_KEY} bytes")]
+    BadIdempotencyKey,
+    #[error("this idempotency key was used for another request less than a minute ago: choose another key")]
+    DifferentRequest,
     #[error("nothing was charged: this reservation has ended, and no rule has its counter any more")]
     NoReservation,
     #[error(
@@ -262,6 +269,7 @@ impl Limiter {
         requests.settling.clear();
         requests.max_reservation_ttl = self.max_reservation_ttl;
         requests.together = None;
+        requests.named = None;
         requests.hits = 0;
         requests.policy = policy;
     }
@@ -306,8 +314,8 @@ pub struct Requests {
     together: Option<Box<Gathered>>,
     /// The buckets of reservations that are settled, one request after the other.
     settling: Vec<Settling>,
-    /// The reservation that is being asked for.
-    reserving: Option<Box<Reserving>>,
+    /// The reservation that is being asked for, or the key of what is answered once.
+    named: Option<Box<Named>>,
     /// The longest time of a reservation (seconds).
     max_reservation_ttl: u32,
     /// How many of the requests are hits that rules were asked about.
@@ -326,6 +334,8 @@ enum Asked {
     GatheredBucket(usize),
     /// The rules it matched, canaries first.
     Rules(Range<usize>),
+    /// Likewise, of a request that is answered once.
+    Once(Range<usize>),
     /// The buckets of the reservation that it settles.
     Settling(Range<usize>),
 }
@@ -350,6 +360,8 @@ impl Matched {
 enum CountedAs {
     Nothing,
     Hit,
+    /// A hit that is answered once.
+    HitOnce,
     Charge,
     Refund,
     Release,
@@ -455,7 +467,7 @@ impl Requests {
     pub fn refusals(&self) -> impl Iterator<Item = (usize, &Refusal)> {
         self.asked.iter().enumerate().filter_map(|(index, asked)| match asked {
             Asked::Refused(refusal) => Some((index, refusal)),
-            Asked::Bucket(_) | Asked::GatheredBucket(_) | Asked::Rules(_) | Asked::Settling(_) => None,
+            Asked::Bucket(_) | Asked::GatheredBucket(_) | Asked::Rules(_) | Asked::Once(_) | Asked::Settling(_) => None,
         })
     }
 
@@ -473,13 +485,19 @@ impl Requests {
         match self.asked.get(index) {
             Some(Asked::Bucket(entry)) => Ok(self.batch.outcome(*entry)?),
             Some(Asked::Refused(refusal)) => Err(refusal.clone()),
-            Some(Asked::GatheredBucket(_) | Asked::Rules(_) | Asked::Settling(_)) | None => Err(Refusal::NoRules),
+            Some(Asked::GatheredBucket(_) | Asked::Rules(_) | Asked::Once(_) | Asked::Settling(_)) | None => {
+                Err(Refusal::NoRules)
+            }
         }
     }
 
     fn matched(&self, index: usize) -> Result<&[Matched], Refusal> {
         match self.asked.get(index) {
             Some(Asked::Rules(range)) => Ok(self.matched.get(range.clone()).unwrap_or_default()),
+            Some(Asked::Once(range)) => {
+                let matched = self.matched.get(range.clone()).unwrap_or_default();
+                self.judge_once(matched).map(|()| matched)
+            }
             Some(Asked::Refused(refusal)) => Err(refusal.clone()),
             Some(Asked::Bucket(_) | Asked::GatheredBucket(_) | Asked::Settling(_)) | None => Err(Refusal::NoRules),
         }

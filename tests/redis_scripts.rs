@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use divvy::algorithm::reservation::RecordChange;
 use divvy::algorithm::{
-    Ask, Concurrency, FixedWindow, LeakyBucket, Limit, MAX_LOG_CREDITS, Outcome, Reservation, ReservationAsk,
-    SlidingLog, SlidingWindow, State, TokenBucket,
+    Answered, Ask, Concurrency, FixedWindow, LeakyBucket, Limit, MAX_LOG_CREDITS, Once, Outcome, Reservation,
+    ReservationAsk, SlidingLog, SlidingWindow, State, TokenBucket,
 };
 use divvy::clock::Timestamp;
 use divvy::store::{Action, Batch, RedisOptions, RedisStore, Store, record_key};
@@ -91,7 +91,10 @@ impl Step {
             21 | 22 => Action::Reservation(ReservationAsk::Commit { cost, charges: true }),
             23 => Action::Reservation(ReservationAsk::Commit { cost, charges: false }),
             24 => Action::Reservation(ReservationAsk::Release),
-            _ => Action::Reservation(ReservationAsk::Renew { ttl_seconds: (ttl_seconds > 0).then_some(ttl_seconds) }),
+            25 => Action::Reservation(ReservationAsk::Renew { ttl_seconds: (ttl_seconds > 0).then_some(ttl_seconds) }),
+            26 | 27 => Action::Once { what: Once::Take, cost, fingerprint: cost },
+            28 => Action::Once { what: Once::Charge, cost, fingerprint: cost },
+            _ => Action::Once { what: Once::Refund, cost, fingerprint: 7 },
         }
     }
 
@@ -111,6 +114,8 @@ struct Model {
     state: Option<State>,
     /// By reservation.
     records: HashMap<u8, Reservation>,
+    /// By name.
+    answers: HashMap<u8, Answered>,
 }
 
 impl Model {
@@ -126,6 +131,15 @@ impl Model {
             Action::Forget => {
                 let held = self.state.take_if(|state| limit.lifetime_ns(state, at) > 0).is_some();
                 Outcome { allowed: held, ..Outcome::default() }
+            }
+            Action::Once { what, cost, fingerprint } => {
+                let (ask, record) = (what.ask(cost), self.answers.get(&step.id));
+                let (outcome, state, record) = limit.decide_once(self.state.as_ref(), record, (ask, fingerprint), at);
+                self.set(limit, state, matches!(ask, Ask::Refund { .. }), at);
+                if let RecordChange::Set(answered) = record {
+                    self.answers.insert(step.id, answered);
+                }
+                outcome
             }
             Action::Reservation(ask) => {
                 let generation = BuildHasherDefault::<DefaultHasher>::default().hash_one((step.id, at));
@@ -156,7 +170,7 @@ fn numbers_of_any_size_are_decided_on_as_elsewhere() {
 
 #[test]
 fn numbers_of_any_size_are_reserved_as_elsewhere() {
-    decided_as_elsewhere(0..26, 4_000);
+    decided_as_elsewhere(0..30, 4_000);
 }
 
 /// A bucket keeps no more than 64 groups of them.
@@ -230,9 +244,9 @@ impl Case<'_> {
         for step in steps {
             self.at = step.after(self.at, &self.limit);
             let write_bucket = |out: &mut Vec<u8>| out.extend(self.key.as_bytes());
-            batch.push(self.limit, step.action(), self.at, |out| match step.action() {
-                Action::Reservation(_) => record_key::write(&[step.id], out, write_bucket),
-                _ => write_bucket(out),
+            batch.push(self.limit, step.action(), self.at, |out| match step.action().record_space() {
+                Some(space) => record_key::write(space, &[step.id], out, write_bucket),
+                None => write_bucket(out),
             });
             wanted.push(self.model.expected(&self.limit, *step, self.at));
         }

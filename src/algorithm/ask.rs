@@ -44,6 +44,6 @@ pub struct Outcome {
     /// When the caller's present session began, for token buckets; when a reservation ends that was made, renewed or made
     /// before. Else [`Timestamp::EPOCH`].
     pub session: Timestamp,
-    /// What an ask about a reservation came to.
+    /// What an ask about a reservation came to, or one that is answered once.
     pub fate: Fate,
 }

@@ -27,7 +27,7 @@ pub enum ReservationAsk {
     Renew { ttl_seconds: Option<u32> },
 }
 
-/// What an ask about a reservation came to.
+/// What an ask about a reservation came to, or one that is answered once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fate {
     /// As asked.
@@ -39,7 +39,8 @@ pub enum Fate {
     Repeated,
     /// There is no such reservation, or it has ended: nothing has changed.
     Gone,
-    /// A reservation of that name exists with other credits, or for another time: nothing has changed.
+    /// A reservation of that name exists with other credits, or for another time; or another ask had the name: nothing has
+    /// changed.
     Different,
 }
 
@@ -70,11 +71,23 @@ pub struct Decided {
     pub record: RecordChange,
 }
 
+/// What becomes of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RecordChange {
+pub enum RecordChange<R = Reservation> {
     Keep,
-    Set(Reservation),
+    Set(R),
     Clear,
+}
+
+impl<R> RecordChange<R> {
+    /// The same, of another kind of record.
+    pub fn map<T>(self, of: impl FnOnce(R) -> T) -> RecordChange<T> {
+        match self {
+            Self::Keep => RecordChange::Keep,
+            Self::Set(record) => RecordChange::Set(of(record)),
+            Self::Clear => RecordChange::Clear,
+        }
+    }
 }
 
 impl Reservation {

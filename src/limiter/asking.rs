@@ -2,7 +2,9 @@
 //! is not here.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 
+use super::once::{AskedOnce, Named};
 use super::policy::{Bucket, Policy};
 use super::reservations::{Reserving, client_id, is_client_id};
 use super::together::{Gathered, Set};
@@ -10,7 +12,8 @@ use super::{Answer, CountedAs, Intent, Matched, Refusal, Requests};
 use crate::algorithm::{Ask, Concurrency, Limit, ReservationAsk};
 use crate::clock::Timestamp;
 use crate::rules::{MAX_STACK, MatchPolicy, Operation, Overrun, Quota, Rule};
-use crate::store::{Action, Batch, record_key};
+use crate::store::record_key::{self, RecordSpace};
+use crate::store::{Action, Batch};
 
 impl Requests {
     /// # Errors
@@ -27,9 +30,38 @@ impl Requests {
             Intent::EnterOrCharge => self.settles(policy, operation, cost),
             Intent::Hit | Intent::Enter | Intent::Peek | Intent::Forget | Intent::Reserve => false,
         };
-        let reserving = if intent == Intent::Reserve { self.reserving.take() } else { None };
-        let reserving = reserving.as_deref();
-        let asking = Asking { policy, operation, intent, is_about_costs, cost, reserving, now: self.batch.now() };
+        if self.named.is_some() {
+            return self.push_named(policy, operation, intent, cost, is_about_costs);
+        }
+        let now = self.batch.now();
+        self.ask(&Asking { policy, operation, intent, is_about_costs, cost, reserving: None, once: None, now })
+    }
+
+    /// As [`Requests::push_matches`], for a request with a name.
+    #[cold]
+    fn push_named(
+        &mut self,
+        policy: &Policy,
+        operation: &Operation,
+        intent: Intent,
+        cost: Option<u64>,
+        is_about_costs: bool,
+    ) -> Result<(), Refusal> {
+        let mut named = self.named.take();
+        let (reserving, once) = match named.as_deref_mut() {
+            Some(Named::Reservation(reserving)) => (Some(&*reserving), None),
+            Some(Named::Once(once)) => (None, Some(RefCell::new(once))),
+            None => (None, None),
+        };
+        let (once, now) = (once.as_ref(), self.batch.now());
+        let asked = self.ask(&Asking { policy, operation, intent, is_about_costs, cost, reserving, once, now });
+        self.named = named;
+        asked
+    }
+
+    #[inline]
+    fn ask(&mut self, asking: &Asking<'_>) -> Result<(), Refusal> {
+        let &Asking { policy, operation, intent, .. } = asking;
         let Self { batch, matched, stack, scratch, together, .. } = self;
         let first = matched.len();
         let mut left_out = None;
@@ -57,7 +89,7 @@ impl Requests {
                 self.matched.push(asking.push(index, rule, action, &mut self.batch));
                 Ok(())
             }
-            _ => self.push_stack(&asking),
+            _ => self.push_stack(asking),
         }
     }
 
@@ -131,6 +163,8 @@ struct Asking<'a> {
     cost: Option<u64>,
     /// What makes it a reservation.
     reserving: Option<&'a Reserving>,
+    /// What makes it one that is answered once.
+    once: Option<&'a RefCell<&'a mut AskedOnce>>,
     now: Timestamp,
 }
 
@@ -250,8 +284,9 @@ impl Asking<'_> {
         let answer = match self.policy.bucket(index) {
             Some(bucket) => {
                 let limit = |key: &mut Vec<u8>| self.write_key(bucket, action, key);
-                let entry = match action {
-                    Action::Reservation(ask) => batch.push_reservation(ask, &self.record_id(rule), limit),
+                let entry = match (action, self.once) {
+                    (Action::Reservation(ask), _) => batch.push_reservation(ask, &self.record_id(rule), limit),
+                    (_, Some(once)) => once.borrow_mut().push(action, self.now, batch, limit),
                     _ => batch.push_if(action, self.now, limit),
                 };
                 if let (Some(entry), Some(Reserving { is_clamped: true, .. })) = (entry, self.reserving) {
@@ -270,8 +305,10 @@ impl Asking<'_> {
             Some(bucket) => {
                 let limit = |key: &mut Vec<u8>| self.write_key(bucket, action, key);
                 let write_key = |key: &mut Vec<u8>| match action {
-                    Action::Reservation(_) => record_key::write(&self.record_id(rule), key, limit),
-                    Action::Ask(_) | Action::Forget => limit(key),
+                    Action::Reservation(_) => {
+                        record_key::write(RecordSpace::Reservations, &self.record_id(rule), key, limit)
+                    }
+                    Action::Ask(_) | Action::Once { .. } | Action::Forget => limit(key),
                 };
                 if rule.limits_what_runs() && gathered.has_other(write_key) {
                     return Err(Refusal::LeasesTogether { rule: rule.to_string() });
@@ -304,6 +341,7 @@ impl Asking<'_> {
     fn matched(&self, index: usize, rule: &Rule, action: Action, answer: Answer) -> Matched {
         let is_canary = rule.match_policy == MatchPolicy::Canary;
         let counted_as = match self.intent {
+            Intent::Hit if self.once.is_some() => CountedAs::HitOnce,
             Intent::Hit | Intent::Enter | Intent::EnterOrCharge | Intent::Reserve => CountedAs::Hit,
             Intent::Charge => CountedAs::Charge,
             Intent::Leave if action.is_about_reservation() => CountedAs::Release,

@@ -33,7 +33,7 @@ impl Requests {
                 },
             };
             if matched.counted_as != CountedAs::Hit {
-                self.count_settlement(matched);
+                self.count_other(matched, allowed);
                 continue;
             }
             if (run.rule, run.allowed) == (matched.rule, allowed) {
@@ -46,7 +46,9 @@ impl Requests {
         self.count_run(run);
         let buckets = self.asked.iter().filter_map(|asked| match asked {
             Asked::Bucket(entry) => Some(*entry),
-            Asked::Refused(_) | Asked::GatheredBucket(_) | Asked::Rules(_) | Asked::Settling(_) => None,
+            Asked::Refused(_) | Asked::GatheredBucket(_) | Asked::Rules(_) | Asked::Once(_) | Asked::Settling(_) => {
+                None
+            }
         });
         errors += buckets.filter(|entry| self.batch.allowed(*entry).is_none()).count() as u64;
         errors += self.count_settled();
@@ -78,19 +80,18 @@ impl Requests {
         errors
     }
 
-    fn count_settlement(&self, matched: &Matched) {
-        let rule = self.policy.as_ref().and_then(|policy| policy.hits.get(matched.rule));
-        match matched.counted_as {
-            CountedAs::Charge => rule.into_iter().for_each(|rule| rule.charges.inc()),
-            CountedAs::Refund => rule.into_iter().for_each(|rule| rule.refunds.inc()),
-            CountedAs::Release if self.is_freed(matched) => rule.into_iter().for_each(|rule| rule.releases.inc()),
-            CountedAs::Hit | CountedAs::Release | CountedAs::Nothing => {}
+    /// Counts what is no plain hit, unless it was answered before, or asked for under a key of another request.
+    fn count_other(&self, matched: &Matched, allowed: bool) {
+        let Some(rule) = self.policy.as_ref().and_then(|policy| policy.hits.get(matched.rule)) else { return };
+        match (self.fate(matched), matched.counted_as) {
+            (_, CountedAs::Hit | CountedAs::Nothing) | (Some(Fate::Different), _) => {}
+            (Some(Fate::Repeated), _) => rule.replays.inc(),
+            (_, CountedAs::HitOnce) => rule.count(allowed, 1),
+            (_, CountedAs::Charge) => rule.charges.inc(),
+            (_, CountedAs::Refund) => rule.refunds.inc(),
+            (Some(Fate::Done), CountedAs::Release) => rule.releases.inc(),
+            (_, CountedAs::Release) => {}
         }
-    }
-
-    fn is_freed(&self, matched: &Matched) -> bool {
-        let Answer::Counted(entry) = matched.answer else { return false };
-        self.batch.outcome(entry).is_ok_and(|outcome| outcome.fate == Fate::Done)
     }
 
     fn count_run(&self, run: Run) {

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub use self::id::{BadReservationId, MAX_ID_TEXT, ReservationId};
+use super::once::Named;
 use super::{Answer, Asked, Intent, Limit, Matched, Policy, Refusal, Requests, StoreError, Verdict};
 pub use crate::algorithm::reservation::Fate;
 use crate::algorithm::{Outcome, ReservationAsk};
@@ -141,10 +142,11 @@ impl Requests {
             }
             (None, None) => new_id(),
         };
-        self.reserving = Some(Box::new(Reserving { ttl_seconds: reserve.ttl_seconds, id, is_clamped }));
+        let reserving = Reserving { ttl_seconds: reserve.ttl_seconds, id, is_clamped };
+        self.named = Some(Box::new(Named::Reservation(reserving)));
         let before = (self.batch.len(), self.matched.len(), self.sets.len(), self.hits);
         self.push_at_cost(operation, Intent::Reserve, Some(reserve.credits));
-        self.reserving = None;
+        self.named = None;
         if self.id_length(self.asked.len() - 1) > MAX_ID_TEXT {
             let (entries, matched, sets, hits) = before;
             self.batch.truncate(entries);

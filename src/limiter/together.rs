@@ -3,7 +3,8 @@
 
 use std::ops::Range;
 
-use super::{Answer, Asked, CountedAs, Matched, Requests};
+use super::once::Named;
+use super::{Answer, Asked, CountedAs, Fate, Matched, Requests};
 use crate::algorithm::{Ask, Limit};
 use crate::clock::Timestamp;
 use crate::store::{Action, append_key, record_key};
@@ -133,8 +134,16 @@ impl Requests {
         let charges = asks.iter().any(|asked| asked.action.is_settlement());
         for Gathering { key, limit, action, at } in asks {
             let key = keys.get(key).unwrap_or_default();
-            let entry = self.batch.push(limit, action, at, |out| out.extend_from_slice(key));
-            if is_clamped {
+            let write_key = |out: &mut Vec<u8>| {
+                out.extend_from_slice(key);
+                Some(limit)
+            };
+            let entry = match self.named.as_deref_mut() {
+                // What is denied whatever counters say need not be remembered.
+                Some(Named::Once(once)) if !is_denied => once.push(action, at, &mut self.batch, write_key),
+                _ => self.batch.push_if(action, at, write_key),
+            };
+            if let Some(entry) = entry.filter(|_| is_clamped) {
                 self.batch.clamp(entry);
             }
         }
@@ -166,16 +175,25 @@ impl Requests {
             let asked = self.asked.get(set.asked.clone()).unwrap_or_default();
             let is_bucket_denied = asked.iter().any(|asked| match asked {
                 Asked::Bucket(entry) => self.batch.allowed(*entry) == Some(false),
-                Asked::Refused(_) | Asked::GatheredBucket(_) | Asked::Rules(_) | Asked::Settling(_) => false,
+                Asked::Refused(_)
+                | Asked::GatheredBucket(_)
+                | Asked::Rules(_)
+                | Asked::Once(_)
+                | Asked::Settling(_) => false,
             });
             let allowed = |answer: Answer| match answer {
                 Answer::Uncounted { allowed, .. } => Some(allowed),
                 Answer::Counted(entry) => self.batch.allowed(entry),
                 Answer::Gathered(_) => None,
             };
+            let fate = |answer: Answer| if let Answer::Counted(entry) = answer { self.batch.fate(entry) } else { None };
             let denies = |matched: &Matched| !matched.is_canary && allowed(matched.answer) == Some(false);
             let is_denied = is_bucket_denied || matched.iter().any(denies);
-            denied += u64::from(is_denied);
+            let is_counted = |matched: &Matched| {
+                matched.counted_as == CountedAs::HitOnce && fate(matched.answer) != Some(Fate::Done)
+            };
+            let was_denied = matched.iter().any(|matched| denies(matched) && is_counted(matched));
+            denied += u64::from(is_denied && !was_denied);
             for matched in matched.iter_mut().filter(|matched| is_denied && !matched.is_canary) {
                 if allowed(matched.answer) != Some(false) {
                     matched.counted_as = CountedAs::Nothing;

@@ -34,6 +34,7 @@ pub struct Hits {
     refunds: IntCounterVec,
     commits: IntCounterVec,
     releases: IntCounterVec,
+    replays: IntCounterVec,
 }
 
 /// The hits of one rule. Looked up once, when the rule is put in force.
@@ -45,6 +46,7 @@ pub struct RuleHits {
     pub refunds: IntCounter,
     pub commits: Commits,
     pub releases: IntCounter,
+    pub replays: IntCounter,
 }
 
 /// The commits of one rule's reservations, by what they came to.
@@ -100,6 +102,11 @@ impl Hits {
                 "Reservations that were released, by the rule that they were of.",
                 &["rule_label"],
             ),
+            replays: registry.counters(
+                "divvy_idempotent_replays_total",
+                "Hits, charges and refunds that were answered again under their idempotency key, by the rule that had counted them.",
+                &["rule_label"],
+            ),
         }
     }
 
@@ -108,12 +115,12 @@ impl Hits {
         let statuses = if is_canary { ["canary-accepted", "canary-rejected"] } else { ["accepted", "rejected"] };
         let label = label.unwrap_or_default();
         let [accepted, rejected] = statuses.map(|status| self.by_rule.with_label_values(&[status, label]));
-        let families = [&self.charges, &self.refunds, &self.releases];
-        let [charges, refunds, releases] = families.map(|family| family.with_label_values(&[label]));
+        let families = [&self.charges, &self.refunds, &self.releases, &self.replays];
+        let [charges, refunds, releases, replays] = families.map(|family| family.with_label_values(&[label]));
         let commits = ["settled", "late", "repeated"].map(|status| self.commits.with_label_values(&[status, label]));
         let [settled, late, repeated] = commits;
         let commits = Commits { settled, late, repeated };
-        RuleHits { accepted, rejected, charges, refunds, commits, releases }
+        RuleHits { accepted, rejected, charges, refunds, commits, releases, replays }
     }
 
     /// All that has been counted.

@@ -6,9 +6,10 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::error::StoreError;
-use super::record_key;
-use crate::algorithm::reservation::{RecordChange, ReservationAsk};
-use crate::algorithm::{Ask, Limit, Outcome, Reservation, State};
+use super::record_key::{self, RecordSpace};
+use super::records::Record;
+use crate::algorithm::reservation::{Fate, RecordChange, ReservationAsk};
+use crate::algorithm::{Ask, Limit, Once, Outcome, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
 /// When a denied client should ask again, while its remaining credit is unknown.
@@ -22,13 +23,23 @@ pub enum Action {
     Forget,
     /// Ask about a reservation. The entry's key is that of its record, and names its bucket.
     Reservation(ReservationAsk),
+    /// Answer it once: who asks again under the same name, with the same fingerprint, is told the first outcome. The entry's
+    /// key is that of its record, and names its bucket.
+    Once {
+        what: Once,
+        cost: u64,
+        fingerprint: u64,
+    },
 }
 
 impl Action {
     /// Whether it tells what has happened already: a charge, a refund or a release.
     pub fn is_settlement(self) -> bool {
-        let is_release = matches!(self, Self::Reservation(ReservationAsk::Release));
-        is_release || matches!(self, Self::Ask(Ask::Charge { .. } | Ask::Refund { .. }))
+        match self {
+            Self::Ask(Ask::Charge { .. } | Ask::Refund { .. }) | Self::Reservation(ReservationAsk::Release) => true,
+            Self::Once { what, .. } => matches!(what, Once::Charge | Once::Refund),
+            Self::Ask(_) | Self::Forget | Self::Reservation(_) => false,
+        }
     }
 
     /// Whether only the store can answer it, and no policy in the store's place.
@@ -39,9 +50,22 @@ impl Action {
     /// Whether there may be more left after it than before.
     pub(super) fn gives_back(self) -> bool {
         match self {
-            Self::Forget | Self::Ask(Ask::Refund { .. }) => true,
+            Self::Forget | Self::Ask(Ask::Refund { .. }) | Self::Once { what: Once::Refund, .. } => true,
             Self::Reservation(ask) => matches!(ask, ReservationAsk::Commit { .. } | ReservationAsk::Release),
-            Self::Ask(_) => false,
+            Self::Ask(_) | Self::Once { .. } => false,
+        }
+    }
+
+    pub fn is_about_reservation(self) -> bool {
+        matches!(self, Self::Reservation(_))
+    }
+
+    /// Where its record is, which changes together with its bucket; `None` for one without.
+    pub fn record_space(self) -> Option<RecordSpace> {
+        match self {
+            Self::Reservation(_) => Some(RecordSpace::Reservations),
+            Self::Once { .. } => Some(RecordSpace::Answers),
+            Self::Ask(_) | Self::Forget => None,
         }
     }
 
@@ -53,13 +77,13 @@ impl Action {
             Self::Reservation(ReservationAsk::Reserve { credits, ttl_seconds }) => {
                 Self::Reservation(ReservationAsk::Reserve { credits: credits.min(most), ttl_seconds })
             }
-            Self::Ask(_) | Self::Forget | Self::Reservation(_) => self,
+            Self::Ask(_) | Self::Forget | Self::Reservation(_) | Self::Once { .. } => self,
         }
     }
 
     #[inline]
-    pub fn is_about_reservation(self) -> bool {
-        matches!(self, Self::Reservation(_))
+    pub fn has_record(self) -> bool {
+        matches!(self, Self::Reservation(_) | Self::Once { .. })
     }
 }
 
@@ -85,14 +109,8 @@ impl Entry {
     /// Decides the action, given what the bucket remembers. Every backend that remembers states goes through here.
     pub fn decide(&self, state: Option<&State>) -> (Outcome, Change) {
         match self.action {
-            Action::Ask(ask) => {
-                let decision = self.limit.decide(state, ask, self.at);
-                let change = decision.state.map_or(Change::Keep, Change::Set);
-                match ask {
-                    Ask::Refund { .. } => (decision.outcome, self.cleared_if_full(change)),
-                    _ => (decision.outcome, change),
-                }
-            }
+            Action::Ask(ask) => self.decide_ask(ask, state),
+            Action::Once { what, cost, .. } => self.decide_ask(what.ask(cost), state),
             Action::Forget => {
                 let held = state.is_some_and(|state| self.limit.lifetime_ns(state, self.at) > 0);
                 let change = if held { Change::Clear } else { Change::Keep };
@@ -102,18 +120,29 @@ impl Entry {
         }
     }
 
+    #[inline]
+    fn decide_ask(&self, ask: Ask, state: Option<&State>) -> (Outcome, Change) {
+        let decision = self.limit.decide(state, ask, self.at);
+        let change = decision.state.map_or(Change::Keep, Change::Set);
+        match ask {
+            Ask::Refund { .. } => (decision.outcome, self.cleared_if_full(change)),
+            _ => (decision.outcome, change),
+        }
+    }
+
     /// Decides an ask about a reservation, given what its bucket and its record remember.
     pub(super) fn decide_reservation(
         &self,
         ask: ReservationAsk,
         bucket: Option<&State>,
-        record: Option<&Reservation>,
-    ) -> (Outcome, Change, RecordChange) {
+        record: Option<&Record>,
+    ) -> (Outcome, Change, RecordChange<Record>) {
+        let record = record.and_then(Record::reservation);
         let decided = self.limit.decide_reservation(bucket, record, ask, generation(), self.at);
         let change = decided.bucket.map_or(Change::Keep, |state| self.cleared_if_full(Change::Set(state)));
         // What never was there need not be forgotten.
         let change = if bucket.is_none() && change == Change::Clear { Change::Keep } else { change };
-        (decided.outcome, change, decided.record)
+        (decided.outcome, change, decided.record.map(Record::Reservation))
     }
 
     /// What a refund does to a bucket: one to which all was given back is as good as a fresh one.
@@ -128,6 +157,9 @@ impl Entry {
     pub(super) fn look(&self, state: Option<&State>) -> Outcome {
         match self.action {
             Action::Ask(ask) => self.limit.decide(state, Ask::Look { cost: ask.wanted() }, self.at).outcome,
+            Action::Once { what, cost, .. } => {
+                self.limit.decide(state, Ask::Look { cost: what.ask(cost).wanted() }, self.at).outcome
+            }
             Action::Reservation(ReservationAsk::Reserve { credits, .. }) => {
                 self.limit.decide(state, Ask::Look { cost: credits }, self.at).outcome
             }
@@ -222,7 +254,20 @@ impl Batch {
         id: &[u8],
         write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
     ) -> Option<usize> {
-        self.push_if(Action::Reservation(ask), self.now, |out| record_key::write(id, out, write_key))
+        let space = RecordSpace::Reservations;
+        self.push_if(Action::Reservation(ask), self.now, |out| record_key::write(space, id, out, write_key))
+    }
+
+    /// Adds an ask that is answered once, under the name `id` at the bucket whose key and limit `write_key` tells; returns its
+    /// index. `fingerprint` stands for all that makes it the same request. `None`, and nothing is added, when `write_key` says so.
+    pub fn push_once(
+        &mut self,
+        (what, cost): (Once, u64),
+        (id, fingerprint): (&[u8], u64),
+        write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
+    ) -> Option<usize> {
+        let action = Action::Once { what, cost, fingerprint };
+        self.push_if(action, self.now, |out| record_key::write(RecordSpace::Answers, id, out, write_key))
     }
 
     /// Has the entry with this index take or reserve no more than its bucket can hold.
@@ -241,13 +286,19 @@ impl Batch {
                     entry.action = Action::Ask(Ask::Look { cost: credits });
                     entry.key = record_key::bucket_range(&self.keys, &entry.key);
                 }
+                // What is denied whatever counters say need not be remembered.
+                Action::Once { what, cost, .. } => {
+                    entry.action = Action::Ask(Ask::Look { cost: what.ask(cost).wanted() });
+                    entry.key = record_key::bucket_range(&self.keys, &entry.key);
+                }
                 Action::Reservation(_) | Action::Forget => {}
             }
         }
     }
 
     /// Makes the entries from index `first` on a group: they take effect together or not at all (see [`Store`]). Each must
-    /// be an [`Ask::Look`], an [`Ask::Take`], an [`Ask::Overdraw`] or a [`ReservationAsk::Reserve`] of a bucket of its own.
+    /// be an [`Ask::Look`], an [`Ask::Take`], an [`Ask::Overdraw`], one of these once, or a [`ReservationAsk::Reserve`], of a bucket
+    /// of its own.
     ///
     /// [`Store`]: super::contract::Store
     pub fn group(&mut self, first: usize) {
@@ -413,6 +464,11 @@ impl Batch {
     /// copying it.
     pub fn allowed(&self, index: usize) -> Option<bool> {
         self.outcomes.get(index)?.as_ref().ok().map(|outcome| outcome.allowed)
+    }
+
+    /// What came of the action with this index; `None` when it has no outcome.
+    pub fn fate(&self, index: usize) -> Option<Fate> {
+        self.outcomes.get(index)?.as_ref().ok().map(|outcome| outcome.fate)
     }
 
     /// The outcome of the action that [`Batch::push`] gave this index; an error when no store has applied it.

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Acquire, Ord
 use super::batch::Entry;
 use super::error::StoreError;
 use super::outage::Outage;
-use super::reservations::DEFAULT_MAX_RESERVATIONS;
+use super::records::{DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_RESERVATIONS};
 use crate::algorithm::Outcome;
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::metrics::Metric;
@@ -51,6 +51,8 @@ pub struct Bounds {
     pub max_counters: u64,
     /// Reservations that are remembered, at most.
     pub max_reservations: u64,
+    /// Asks that are remembered to be answered once, at most.
+    pub max_idempotency_keys: u64,
     /// Bytes of counters on disk; for a store that has one.
     pub max_disk: u64,
     pub when_full: WhenFull,
@@ -61,6 +63,7 @@ impl Default for Bounds {
         Self {
             max_counters: DEFAULT_MAX_COUNTERS,
             max_reservations: DEFAULT_MAX_RESERVATIONS,
+            max_idempotency_keys: DEFAULT_MAX_IDEMPOTENCY_KEYS,
             max_disk: DEFAULT_MAX_DISK,
             when_full: WhenFull::default(),
         }

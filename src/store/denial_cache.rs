@@ -75,7 +75,7 @@ impl<S: Store> DenialCache<S> {
     }
 
     /// What the entries come to when that is known. One known denial denies a group; a bucket of it that nothing is known of
-    /// answers as one that was never used. What is about reservations is never known.
+    /// answers as one that was never used. What has records is never known.
     fn known_unit(&self, unit: Unit<'_>, now: Timestamp) -> Option<Vec<Outcome>> {
         if let [entry] = unit.entries {
             let key = unit.key(entry);
@@ -84,7 +84,7 @@ impl<S: Store> DenialCache<S> {
             }
             return self.known(key, entry, now).map(|outcome| vec![outcome]);
         }
-        if unit.entries.iter().any(|entry| entry.action.is_about_reservation()) {
+        if unit.entries.iter().any(|entry| entry.action.has_record()) {
             return None;
         }
         let known: Vec<_> = unit.members().map(|(_, key, entry)| self.known(key, entry, now)).collect();
@@ -133,7 +133,7 @@ impl<S: Store> DenialCache<S> {
 /// What this outcome shows of a window that has nothing left.
 fn used_up(entry: &Entry, outcome: &Result<Outcome, StoreError>, now: Timestamp) -> Option<UsedUp> {
     let (Ok(outcome), Limit::FixedWindow(limit)) = (outcome, entry.limit) else { return None };
-    if entry.action.is_about_reservation() {
+    if entry.action.has_record() {
         return None;
     }
     let is_used_up = outcome.left == 0 && outcome.reset_ns > 0 && entry.at == now;

@@ -12,7 +12,7 @@ use super::counter_budget::{CounterBudget, RoomLog};
 use super::error::StoreError;
 use super::listing::{Listing, Page};
 use super::record_key;
-use super::reservations::{DEFAULT_MAX_RESERVATIONS, ReservationBudget, Reservations};
+use super::records::{DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_RESERVATIONS, RecordBudgets, Records};
 use super::together::{self, Budgets, Decided, Member};
 use crate::algorithm::reservation::RecordChange;
 use crate::algorithm::{Outcome, State};
@@ -31,7 +31,7 @@ pub struct MemoryStore {
     /// Boxed: every backend would have the room that they need.
     buckets: Box<Mutex<Buckets>>,
     budget: CounterBudget,
-    reservations: ReservationBudget,
+    records: RecordBudgets,
 }
 
 impl MemoryStore {
@@ -39,17 +39,17 @@ impl MemoryStore {
     /// bucket that counts would give its credit back.
     pub fn bounded(max_counters: u64, when_full: WhenFull) -> Self {
         let bounds = Bounds { max_counters, when_full, ..Bounds::default() };
-        let reservations = ReservationBudget::new(DEFAULT_MAX_RESERVATIONS);
-        Self { buckets: Box::default(), budget: CounterBudget::new(bounds), reservations }
+        let records = RecordBudgets::new(DEFAULT_MAX_RESERVATIONS, DEFAULT_MAX_IDEMPOTENCY_KEYS);
+        Self { buckets: Box::default(), budget: CounterBudget::new(bounds), records }
     }
 
-    /// The store, of so many reservations.
-    pub fn with_reservations(self, max: u64) -> Self {
-        Self { reservations: ReservationBudget::new(max), ..self }
+    /// The store, of so many reservations and idempotency keys.
+    pub fn with_records(self, max_reservations: u64, max_idempotency_keys: u64) -> Self {
+        Self { records: RecordBudgets::new(max_reservations, max_idempotency_keys), ..self }
     }
 
     fn budgets(&self) -> Budgets<'_> {
-        Budgets { counters: &self.budget, reservations: &self.reservations }
+        Budgets { counters: &self.budget, records: &self.records }
     }
 }
 
@@ -63,7 +63,7 @@ impl Default for MemoryStore {
 struct Buckets {
     /// In the order of their keys, so that a rule's can be listed page by page.
     states: BTreeMap<Box<[u8]>, (State, Timestamp)>,
-    reservations: Reservations<Box<[u8]>>,
+    records: Records<Box<[u8]>>,
     /// Where the sweep under way goes on; `None`: no sweep is under way.
     sweeping: Option<Box<[u8]>>,
     /// The number of buckets at which the next sweep begins: twice what the last one left.
@@ -135,13 +135,13 @@ impl Buckets {
         Ok(outcome)
     }
 
-    /// Applies the entries of `group`, all or none; a single one may be about a reservation.
+    /// Applies the entries of `group`, all or none; a single one may have a record.
     fn act_together(&mut self, group: Unit<'_>, now: Timestamp, budgets: Budgets<'_>, outcomes: &mut Outcomes) {
-        let Self { states, reservations, .. } = &*self;
+        let Self { states, records, .. } = &*self;
         let members = group.members().map(|(_, key, entry)| Member {
             entry,
             bucket: states.get(record_key::bucket(key)).map(|(state, _)| state),
-            record: reservations.get(key),
+            record: records.get(key),
         });
         match together::decide(members, budgets) {
             Ok((decided, room)) => {
@@ -151,8 +151,8 @@ impl Buckets {
                     self.make(change, record_key::bucket(key), entry, now, budgets.counters);
                     match record {
                         RecordChange::Keep => {}
-                        RecordChange::Set(record) => self.reservations.set(key.into(), record),
-                        RecordChange::Clear => budgets.reservations.forget(self.reservations.remove(key).into()),
+                        RecordChange::Set(record) => self.records.set(key.into(), record),
+                        RecordChange::Clear => budgets.records.forget(self.records.remove(key)),
                     }
                     outcomes.push(Ok(outcome));
                 }
@@ -182,11 +182,11 @@ impl Store for MemoryStore {
         let now = batch.now();
         let mut buckets = self.buckets.lock();
         buckets.sweep(now, SWEPT_AT_ONCE.max(2 * batch.len()), &self.budget);
-        self.reservations.forget(buckets.reservations.sweep(now));
+        self.records.forget(buckets.records.advance(now));
         batch.forget_outcomes();
         batch.answer_on(|unit, outcomes| {
             match unit.entries {
-                [entry] if !entry.action.is_about_reservation() => {
+                [entry] if !entry.action.has_record() => {
                     outcomes.push(buckets.act(unit.key(entry), entry, now, &self.budget));
                 }
                 _ => buckets.act_together(unit, now, self.budgets(), outcomes),
@@ -218,7 +218,7 @@ impl Store for MemoryStore {
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        self.budget.metrics().into_iter().chain(self.reservations.metrics()).collect()
+        self.budget.metrics().into_iter().chain(self.records.metrics()).collect()
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -19,8 +19,8 @@ pub mod listing;
 mod memory;
 mod outage;
 pub mod record_key;
+mod records;
 mod redis;
-mod reservations;
 #[cfg(feature = "rocksdb")]
 mod rocks;
 #[cfg(not(feature = "rocksdb"))]
@@ -46,11 +46,11 @@ pub use self::error::StoreError;
 pub use self::fallback_store::{DEFAULT_LOCAL_BUCKETS, FailurePolicy, FallbackStore};
 pub use self::listing::{Listed, Listing, Page};
 pub use self::memory::MemoryStore;
+pub use self::records::{DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_RESERVATIONS, Record};
 pub use self::redis::{
     DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisSentinel, RedisStore, RedisTls,
     WINDOW_SCRIPT as REDIS_WINDOW_SCRIPT,
 };
-pub use self::reservations::DEFAULT_MAX_RESERVATIONS;
 #[cfg(feature = "rocksdb")]
 pub use self::rocks::journal;
 pub use self::rocks::{OpenError, RestoreError, RocksStore, restore};

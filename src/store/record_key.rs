@@ -1,4 +1,4 @@
-//! Keys of records that belong to a bucket: those of its reservations.
+//! Keys of records that belong to a bucket: those of its reservations, and of what is asked of it once.
 //!
 //! `version, tag, space, bucket, id, length of the bucket's key`: the bucket is in the key, so that both can be kept in one
 //! place. No key of a bucket begins so.
@@ -9,18 +9,24 @@ use std::ops::Range;
 const VERSION: u8 = 1;
 /// Stands where a bucket's key has its algorithm; never reuse one.
 const RECORD: u8 = 8;
-/// The space of reservations.
-const RESERVATIONS: u8 = 4;
-
-const HEAD: [u8; 3] = [VERSION, RECORD, RESERVATIONS];
-const LENGTH: usize = size_of::<u32>();
 
 /// What the key of every record begins with.
-pub const PREFIX: &[u8] = &HEAD;
+pub const PREFIX: &[u8] = &[VERSION, RECORD];
+const HEAD: usize = PREFIX.len() + size_of::<u8>();
+const LENGTH: usize = size_of::<u32>();
+
+/// What a record is of: what has the same name in two spaces is not the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordSpace {
+    Reservations = 4,
+    /// Asks that are answered once.
+    Answers = 5,
+}
 
 /// Appends the key of the record called `id` of the bucket whose key `write_bucket` appends.
-pub fn write<T>(id: &[u8], out: &mut Vec<u8>, write_bucket: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-    out.extend_from_slice(&HEAD);
+pub fn write<T>(space: RecordSpace, id: &[u8], out: &mut Vec<u8>, write_bucket: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+    out.extend_from_slice(PREFIX);
+    out.push(space as u8);
     let start = out.len();
     let written = write_bucket(out);
     let length = u32::try_from(out.len() - start).unwrap_or(u32::MAX);
@@ -37,7 +43,8 @@ pub fn is_record(key: &[u8]) -> bool {
 
 /// The key of the record's bucket, and the record's id; `None` for the key of a bucket.
 pub fn split(key: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (rest, length) = key.strip_prefix(&HEAD)?.split_last_chunk::<LENGTH>()?;
+    let (_space, rest) = key.strip_prefix(PREFIX)?.split_first()?;
+    let (rest, length) = rest.split_last_chunk::<LENGTH>()?;
     rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)
 }
 
@@ -50,7 +57,7 @@ pub fn bucket(key: &[u8]) -> &[u8] {
 /// Where among `keys` the bucket's key is of the record whose key is at `record`.
 pub fn bucket_range(keys: &[u8], record: &Range<usize>) -> Range<usize> {
     let bucket = keys.get(record.clone()).and_then(split).map_or(0, |(bucket, _)| bucket.len());
-    let start = record.start + HEAD.len();
+    let start = record.start + HEAD;
     start..start + bucket
 }
 
@@ -63,10 +70,14 @@ mod tests {
         #[test]
         fn a_record_names_its_bucket(bucket_key: Vec<u8>, id: Vec<u8>) {
             let mut key = Vec::new();
-            write(&id, &mut key, |out| out.extend_from_slice(&bucket_key));
-            prop_assert!(is_record(&key));
-            prop_assert_eq!(split(&key), Some((&*bucket_key, &*id)));
-            prop_assert_eq!(bucket(&key), &*bucket_key);
+            for space in [RecordSpace::Reservations, RecordSpace::Answers] {
+                key.clear();
+                write(space, &id, &mut key, |out| out.extend_from_slice(&bucket_key));
+                prop_assert!(is_record(&key));
+                prop_assert_eq!(split(&key), Some((&*bucket_key, &*id)));
+                prop_assert_eq!(bucket(&key), &*bucket_key);
+                prop_assert_eq!(&key[bucket_range(&key, &(0..key.len()))], &*bucket_key);
+            }
         }
 
         #[test]

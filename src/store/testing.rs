@@ -7,7 +7,7 @@ use super::contract::Store;
 use super::error::StoreError;
 use super::listing::{Listing, Page};
 use super::memory::MemoryStore;
-use super::record_key;
+use super::record_key::{self, RecordSpace};
 use crate::algorithm::{Ask, FixedWindow, Limit, Outcome};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::metrics::Metric;
@@ -93,7 +93,9 @@ pub fn at(seconds: u64) -> Timestamp {
 /// The key of a reservation's record. The bucket's key is a short one.
 pub fn record(bucket: &str, id: &str) -> String {
     let mut key = Vec::new();
-    record_key::write(id.as_bytes(), &mut key, |out| out.extend_from_slice(bucket.as_bytes()));
+    record_key::write(RecordSpace::Reservations, id.as_bytes(), &mut key, |out| {
+        out.extend_from_slice(bucket.as_bytes())
+    });
     String::from_utf8(key).unwrap()
 }
 

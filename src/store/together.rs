@@ -4,9 +4,10 @@
 use super::batch::{Action, Change, Entry};
 use super::counter_budget::CounterBudget;
 use super::error::StoreError;
-use super::reservations::ReservationBudget;
+use super::records::{Count, Record, RecordBudgets};
+use crate::algorithm::once::Known;
 use crate::algorithm::reservation::RecordChange;
-use crate::algorithm::{Outcome, Reservation, State};
+use crate::algorithm::{Answered, Outcome, State};
 
 /// What an entry comes to.
 #[derive(Debug)]
@@ -14,8 +15,8 @@ pub struct Decided {
     pub outcome: Outcome,
     /// To its bucket,
     pub change: Change,
-    /// and to the record of the reservation that it is about.
-    pub record: RecordChange,
+    /// and to the record that it is about.
+    pub record: RecordChange<Record>,
 }
 
 impl Decided {
@@ -29,14 +30,14 @@ impl Decided {
 pub struct Member<'a> {
     pub entry: &'a Entry,
     pub bucket: Option<&'a State>,
-    pub record: Option<&'a Reservation>,
+    pub record: Option<&'a Record>,
 }
 
 /// How much more may be remembered.
 #[derive(Clone, Copy)]
 pub struct Budgets<'a> {
     pub counters: &'a CounterBudget,
-    pub reservations: &'a ReservationBudget,
+    pub records: &'a RecordBudgets,
 }
 
 /// Decides a group's entries. Also returns the room for the buckets and records that their changes make, which is to be kept
@@ -54,32 +55,51 @@ pub fn decide<'a, 'b>(
     for member in members.clone() {
         decided.push(decide_alone(member, budgets.counters)?);
     }
-    let mut room = Room { budgets, counters: 0, reservations: 0 };
-    if is_granted(&decided) {
+    let mut room = Room { budgets, counters: 0, records: Count::default() };
+    // One that is alone may change its bucket although it tells that nothing was there.
+    if is_granted(&decided) || decided.len() == 1 {
         for (member, decided) in members.clone().zip(&mut decided) {
             let is_new = matches!(decided.change, Change::Set(_)) && member.bucket.is_none();
             if is_new && !room.begin_counter() {
                 *decided = Decided::unchanged(budgets.counters.refuse(member.entry)?);
             }
-            if matches!(decided.record, RecordChange::Set(_)) && member.record.is_none() {
-                room.begin_reservation()?;
-            }
         }
     }
     if !is_granted(&decided) {
-        room.give_back();
-        for (member, decided) in members.zip(&mut decided) {
+        let is_another = members.clone().any(|member| known(member.entry, member.record) == Known::Different);
+        if decided.len() > 1 {
+            room.give_back();
+        }
+        for (member, decided) in members.clone().zip(&mut decided) {
             if decided.outcome.allowed {
-                *decided = Decided::unchanged(member.entry.look(member.bucket));
+                *decided = hold_back(member);
             }
+            if is_another {
+                // What was asked for under a name that is taken is not remembered.
+                decided.record = RecordChange::Keep;
+            }
+        }
+    }
+    for (member, decided) in members.zip(&decided) {
+        if let RecordChange::Set(record) = &decided.record
+            && member.record.is_none()
+        {
+            room.begin_record(record)?;
         }
     }
     Ok((decided, room))
 }
 
 fn decide_alone(Member { entry, bucket, record }: Member<'_>, budget: &CounterBudget) -> Result<Decided, StoreError> {
+    let once = if let Action::Once { fingerprint, .. } = entry.action { Some(fingerprint) } else { None };
+    match known(entry, record) {
+        Known::Answered(outcome) => return Ok(Decided::unchanged(outcome)),
+        Known::Different => return Ok(Decided::unchanged(entry.limit.differs(bucket, entry.at))),
+        Known::Nothing | Known::HeldBack(_) => {}
+    }
     let refusal = if bucket.is_none() { budget.refusal(entry) } else { None };
     Ok(match (refusal, entry.action) {
+        // A policy's answer is not remembered.
         (Some(refusal), _) => Decided::unchanged(refusal?),
         (None, Action::Reservation(ask)) => {
             let (outcome, change, record) = entry.decide_reservation(ask, bucket, record);
@@ -87,9 +107,34 @@ fn decide_alone(Member { entry, bucket, record }: Member<'_>, budget: &CounterBu
         }
         (None, _) => {
             let (outcome, change) = entry.decide(bucket);
-            Decided { outcome, change, record: RecordChange::Keep }
+            let remember = |fingerprint| Answered::new(fingerprint, outcome, false, entry.at);
+            let record = once.map_or(RecordChange::Keep, |of| RecordChange::Set(Record::Answered(remember(of))));
+            Decided { outcome, change, record }
         }
     })
+}
+
+/// What becomes of a member that would be granted, of a group that is denied.
+fn hold_back(Member { entry, bucket, record }: Member<'_>) -> Decided {
+    match known(entry, record) {
+        Known::Answered(outcome) | Known::HeldBack(outcome) => Decided::unchanged(outcome),
+        Known::Nothing | Known::Different => {
+            let mut decided = Decided::unchanged(entry.look(bucket));
+            if let Action::Once { fingerprint, .. } = entry.action {
+                let record = Answered::new(fingerprint, decided.outcome, true, entry.at);
+                decided.record = RecordChange::Set(Record::Answered(record));
+            }
+            decided
+        }
+    }
+}
+
+/// What is known of an entry that is answered once.
+fn known(entry: &Entry, record: Option<&Record>) -> Known {
+    match entry.action {
+        Action::Once { fingerprint, .. } => Known::of(record.and_then(Record::answered), fingerprint, entry.at),
+        Action::Ask(_) | Action::Forget | Action::Reservation(_) => Known::Nothing,
+    }
 }
 
 /// A single ask about a reservation that is denied has changed nothing anyway.
@@ -102,7 +147,7 @@ fn is_granted(decided: &[Decided]) -> bool {
 pub struct Room<'a> {
     budgets: Budgets<'a>,
     counters: u64,
-    reservations: u64,
+    records: Count,
 }
 
 impl Room<'_> {
@@ -112,21 +157,21 @@ impl Room<'_> {
         has_room
     }
 
-    fn begin_reservation(&mut self) -> Result<(), StoreError> {
-        self.budgets.reservations.begin()?;
-        self.reservations += 1;
+    fn begin_record(&mut self, record: &Record) -> Result<(), StoreError> {
+        self.budgets.records.begin(record)?;
+        self.records += Count::of(record);
         Ok(())
     }
 
     fn give_back(&mut self) {
         (0..std::mem::take(&mut self.counters)).for_each(|_| self.budgets.counters.forget());
-        self.budgets.reservations.forget(std::mem::take(&mut self.reservations));
+        self.budgets.records.forget(std::mem::take(&mut self.records));
     }
 
     /// The buckets and records are made.
     pub fn keep(mut self) {
         self.counters = 0;
-        self.reservations = 0;
+        self.records = Count::default();
     }
 }
 
@@ -162,10 +207,10 @@ mod tests {
         states: &[Option<State>],
         budget: &CounterBudget,
     ) -> Result<Vec<(bool, u64, bool)>, StoreError> {
-        let reservations = ReservationBudget::new(0);
+        let records = RecordBudgets::new(0, 0);
         let members =
             entries.iter().zip(states).map(|(entry, state)| Member { entry, bucket: state.as_ref(), record: None });
-        let (decided, room) = decide(members, Budgets { counters: budget, reservations: &reservations })?;
+        let (decided, room) = decide(members, Budgets { counters: budget, records: &records })?;
         room.keep();
         let told = |Decided { outcome, change, .. }| (outcome.allowed, outcome.left, change != Change::Keep);
         Ok(decided.into_iter().map(told).collect())

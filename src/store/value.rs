@@ -3,13 +3,15 @@
 //! Little-endian 64-bit words, the first always the expiry by the server's clock, so that a compaction filter decides
 //! from eight bytes without knowing the algorithm. The algorithm itself is part of the key.
 //!
-//! What has to do with reservations ends in a byte that says what it is, and so is never a whole number of words.
+//! What has to do with reservations, or with asks that are answered once, ends in a byte that says what it is, and so is never a
+//! whole number of words.
 
-use crate::algorithm::reservation::Stage;
+use super::records::Record;
+use crate::algorithm::reservation::{Fate, Stage};
 use crate::algorithm::reserved::{Group, Reserved};
 use crate::algorithm::{
-    Limit, MAX_LOG_CREDITS, Reservation, Reserving, State, concurrency, fixed_window, leaky_bucket, sliding_log,
-    sliding_window, token_bucket,
+    Answered, Limit, MAX_LOG_CREDITS, Outcome, Reservation, Reserving, State, concurrency, fixed_window, leaky_bucket,
+    sliding_log, sliding_window, token_bucket,
 };
 use crate::clock::{NANOS_PER_MILLI, Timestamp};
 
@@ -18,9 +20,16 @@ const WORD: usize = size_of::<u64>();
 const GROUP: usize = size_of::<u32>() + WORD;
 /// The last byte of a bucket of which something is reserved,
 const RESERVING: u8 = 1;
-/// and those of the records of reservations.
+/// those of the records of reservations,
 const OPEN: u8 = 2;
 const COMMITTED: u8 = 3;
+/// and that of the record of an ask that is answered once.
+const ANSWERED: u8 = 4;
+
+/// Its bits: what else it says than numbers.
+const ALLOWED: u64 = 1;
+const HELD_BACK: u64 = 2;
+const HAS_RETRY: u64 = 4;
 
 /// Bytes that are no value of the bucket's algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -67,9 +76,53 @@ fn encode_reserved(reserved: &Reserved, out: &mut Vec<u8>) {
     out.push(RESERVING);
 }
 
-/// Appends the record of a reservation.
-pub fn encode_reservation(record: &Reservation, expires: Timestamp, out: &mut Vec<u8>) {
-    write_words(out, [expires.as_nanos(), record.credits, record.ttl_seconds.into()]);
+/// Appends a record.
+pub fn encode_record(record: &Record, out: &mut Vec<u8>) {
+    match record {
+        Record::Reservation(record) => encode_reservation(record, out),
+        Record::Answered(record) => encode_answered(record, out),
+    }
+}
+
+/// Reads a record.
+///
+/// # Errors
+/// [`Damaged`] when it is none.
+pub fn decode_record(bytes: &[u8]) -> Result<Record, Damaged> {
+    match bytes.last() {
+        Some(&ANSWERED) => decode_answered(bytes).map(Record::Answered),
+        _ => decode_reservation(bytes).map(Record::Reservation),
+    }
+}
+
+fn encode_answered(Answered { fingerprint, until, is_held_back, outcome }: &Answered, out: &mut Vec<u8>) {
+    let Outcome { allowed, before, left, owed, reset_ns, retry_ns, session, fate: _ } = *outcome;
+    let bit = |is: bool, bit: u64| if is { bit } else { 0 };
+    let bits = bit(allowed, ALLOWED) | bit(*is_held_back, HELD_BACK) | bit(retry_ns.is_some(), HAS_RETRY);
+    write_words(out, [until.as_nanos(), *fingerprint, bits, before, left, owed, reset_ns]);
+    write_words(out, [retry_ns.unwrap_or(0), session.as_nanos()]);
+    out.push(ANSWERED);
+}
+
+fn decode_answered(bytes: &[u8]) -> Result<Answered, Damaged> {
+    let words = bytes.get(..bytes.len().saturating_sub(1)).unwrap_or_default();
+    let [until, fingerprint, bits, before, left, owed, reset_ns, retry_ns, session] = read_words(words)?;
+    let is = |bit| bits & bit != 0;
+    let outcome = Outcome {
+        allowed: is(ALLOWED),
+        before,
+        left,
+        owed,
+        reset_ns,
+        retry_ns: is(HAS_RETRY).then_some(retry_ns),
+        session: Timestamp::from_nanos(session),
+        fate: Fate::Done,
+    };
+    Ok(Answered { fingerprint, until: Timestamp::from_nanos(until), is_held_back: is(HELD_BACK), outcome })
+}
+
+fn encode_reservation(record: &Reservation, out: &mut Vec<u8>) {
+    write_words(out, [record.expires().as_nanos(), record.credits, record.ttl_seconds.into()]);
     match record.stage {
         Stage::Open { ends, generation } => {
             write_words(out, [ends.as_nanos(), generation]);
@@ -82,11 +135,7 @@ pub fn encode_reservation(record: &Reservation, expires: Timestamp, out: &mut Ve
     }
 }
 
-/// Reads the record of a reservation.
-///
-/// # Errors
-/// [`Damaged`] when it is none.
-pub fn decode_reservation(bytes: &[u8]) -> Result<Reservation, Damaged> {
+fn decode_reservation(bytes: &[u8]) -> Result<Reservation, Damaged> {
     let damaged = Damaged { length: bytes.len() };
     let (kind, words) = bytes.split_last().ok_or(damaged)?;
     let read = |credits, ttl_seconds: u64, stage| {
@@ -268,16 +317,28 @@ mod tests {
             let time = Timestamp::from_nanos(word);
             let open = Stage::Open { ends: time, generation: left };
             for stage in [open, Stage::Committed { until: time, left, owed, reset_ns }] {
-                let record = Reservation { credits, ttl_seconds, stage };
+                let record = Record::Reservation(Reservation { credits, ttl_seconds, stage });
                 let mut bytes = Vec::new();
-                encode_reservation(&record, time, &mut bytes);
-                prop_assert_eq!((decode_reservation(&bytes), expiry(&bytes)), (Ok(record), Ok(time)));
+                encode_record(&record, &mut bytes);
+                prop_assert_eq!((decode_record(&bytes), expiry(&bytes)), (Ok(record), Ok(time)));
             }
         }
 
         #[test]
-        fn any_bytes_are_a_value_or_refused(bytes in prop::collection::vec(0..4u8, 0..120)) {
-            let _ = decode_reservation(&bytes);
+        fn an_answer_reads_back(numbers: [u64; 7], bits: [bool; 3]) {
+            let [fingerprint, until, before, left, owed, reset_ns, retry] = numbers;
+            let [allowed, is_held_back, has_retry] = bits;
+            let (until, retry_ns) = (Timestamp::from_nanos(until), has_retry.then_some(retry));
+            let outcome = Outcome { allowed, before, left, owed, reset_ns, retry_ns, session: until, fate: Fate::Done };
+            let record = Record::Answered(Answered { fingerprint, until, is_held_back, outcome });
+            let mut bytes = Vec::new();
+            encode_record(&record, &mut bytes);
+            prop_assert_eq!((decode_record(&bytes), expiry(&bytes)), (Ok(record), Ok(until)));
+        }
+
+        #[test]
+        fn any_bytes_are_a_value_or_refused(bytes in prop::collection::vec(0..5u8, 0..120)) {
+            let _ = decode_record(&bytes);
             for (limit, _) in limits() {
                 let _ = decode(&limit, &bytes);
             }

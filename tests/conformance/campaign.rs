@@ -13,7 +13,7 @@ use crate::support::seed::{seed, setting};
 
 /// Buckets of each limit.
 const BUCKETS: u8 = 3;
-/// Reservations of each bucket, by name.
+/// Reservations of each bucket, and asks that are answered once, by name.
 const NAMES: u8 = 4;
 
 type Operation = (u8, (usize, Option<u64>), Action, u8);
@@ -28,6 +28,7 @@ fn batches() -> impl Strategy<Value = (u64, Vec<Operation>)> {
         4 => (0u64..9).prop_map(|cost| Action::Ask(Ask::Refund { cost })),
         1 => Just(Action::Forget),
         16 => about_reservation(Buckets::ByPassedTime).prop_map(Action::Reservation),
+        12 => once(),
     ];
     // A limit may change around a bucket, as by a reload.
     let which = (0..limits(Buckets::ByPassedTime).len(), prop::option::weighted(0.3, 1u64..12));

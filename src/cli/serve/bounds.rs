@@ -4,13 +4,14 @@ use clap::ValueEnum;
 
 use crate::cli::units::{self, Bytes};
 use crate::store::{
-    Bounds, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK, DEFAULT_MAX_RESERVATIONS, WhenFull,
+    Bounds, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK, DEFAULT_MAX_IDEMPOTENCY_KEYS,
+    DEFAULT_MAX_RESERVATIONS, WhenFull,
 };
 
 /// The most counters that a bound may name: more than any disk holds.
 const MAX_COUNTERS: u64 = 1_000_000_000_000_000;
-/// The most reservations: about 20 GB of memory.
-const MAX_RESERVATIONS: u64 = 100_000_000;
+/// The most reservations, or idempotency keys: about 20 GB of memory.
+const MAX_RECORDS: u64 = 100_000_000;
 /// The most bytes on disk that a bound may name.
 const MAX_DISK: u64 = 1 << 60;
 
@@ -29,8 +30,12 @@ pub struct BoundArgs {
     when_full: Option<WhenFullKind>,
     /// rocksdb, memory: maximum number of reservations that are remembered, those committed in the last minute included:
     /// about 200 bytes of memory each [default: 100000]
-    #[arg(long, env = "DIVVY_MAX_RESERVATIONS", value_name = "N", value_parser = units::count::<u64>(0..=MAX_RESERVATIONS))]
+    #[arg(long, env = "DIVVY_MAX_RESERVATIONS", value_name = "N", value_parser = units::count::<u64>(0..=MAX_RECORDS))]
     max_reservations: Option<u64>,
+    /// rocksdb, memory: maximum number of idempotency keys that are remembered, each for a minute: about 200 bytes of memory each
+    /// [default: 1000000]
+    #[arg(long, env = "DIVVY_MAX_IDEMPOTENCY_KEYS", value_name = "N", value_parser = units::count::<u64>(0..=MAX_RECORDS))]
+    max_idempotency_keys: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -48,6 +53,7 @@ impl BoundArgs {
         Bounds {
             max_counters: self.max_counters.unwrap_or(DEFAULT_MAX_COUNTERS),
             max_reservations: self.max_reservations.unwrap_or(DEFAULT_MAX_RESERVATIONS),
+            max_idempotency_keys: self.max_idempotency_keys.unwrap_or(DEFAULT_MAX_IDEMPOTENCY_KEYS),
             max_disk: self.max_disk.map_or(DEFAULT_MAX_DISK, |Bytes(bytes)| bytes),
             when_full: self.when_full(),
         }
@@ -71,6 +77,10 @@ impl BoundArgs {
 
     pub fn has_max_reservations(&self) -> bool {
         self.max_reservations.is_some()
+    }
+
+    pub fn has_max_idempotency_keys(&self) -> bool {
+        self.max_idempotency_keys.is_some()
     }
 
     pub fn has_max_disk(&self) -> bool {

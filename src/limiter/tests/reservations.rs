@@ -4,6 +4,7 @@ mod leases;
 
 use super::*;
 use crate::algorithm::reservation::REMEMBERED_NS;
+use crate::store::record_key::{self, RecordSpace};
 
 /// A stack of requests, a tenant's and a key's credits, with canaries beside them; and rules that count nothing.
 const RULES: &str = "
@@ -424,7 +425,7 @@ fn ids_that_were_made_up_settle_nothing_or_are_charges() {
     at.id("user=a", 10);
     let id_of = |bucket: &[u8], records: usize| {
         let mut record = Vec::new();
-        crate::store::record_key::write(b"s", &mut record, |out| out.extend_from_slice(bucket));
+        record_key::write(RecordSpace::Reservations, b"s", &mut record, |out| out.extend_from_slice(bucket));
         let id = ReservationId::new(std::iter::repeat_n((0, &*record), records));
         ReservationId::parse(id.to_string().as_bytes()).unwrap()
     };

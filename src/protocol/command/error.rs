@@ -21,6 +21,10 @@ pub enum CommandError {
         "ERR COST comes once, after all pairs, and is followed by a number; only DIVVY.HIT, PEEK, CHARGE and REFUND take it"
     )]
     MisplacedCost,
+    #[error(
+        "ERR ID comes once, after all pairs, and is followed by a text; only DIVVY.HIT, CHARGE, REFUND and RESERVE take it"
+    )]
+    MisplacedId,
     #[error("ERR COST is '{argument}', but must be a whole number from 0 to {}", i64::MAX)]
     NotACost { argument: String },
     #[error("ERR '{argument}' is not valid UTF-8")]

@@ -10,13 +10,13 @@ use crate::protocol::resp::{Arguments, Version};
 /// A request that names a known command and has valid arguments.
 #[derive(Debug, Clone, Copy)]
 pub enum Command<'a> {
-    /// `DIVVY.HIT key=value… [COST n]`: take credit.
+    /// `DIVVY.HIT key=value… [COST n] [ID text]`: take credit.
     Hit(Priced<'a>),
     /// `DIVVY.PEEK key=value… [COST n]`: what a hit would be answered.
     Peek(Priced<'a>),
-    /// `DIVVY.CHARGE key=value… [COST n]`: count what was used already.
+    /// `DIVVY.CHARGE key=value… [COST n] [ID text]`: count what was used already.
     Charge(Priced<'a>),
-    /// `DIVVY.REFUND key=value… [COST n]`: give back.
+    /// `DIVVY.REFUND key=value… [COST n] [ID text]`: give back.
     Refund(Priced<'a>),
     /// `DIVVY.RESERVE key=value… AMOUNT n TTL seconds [ID text]`: set credit aside.
     Reserve(ReserveAsk<'a>),

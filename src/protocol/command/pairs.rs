@@ -1,4 +1,4 @@
-//! Operations in RESP: each argument one pair, split at its first `=`; and the cost that may follow them.
+//! Operations in RESP: each argument one pair, split at its first `=`; and the cost and the id that may follow them.
 
 use std::ops::Range;
 
@@ -9,32 +9,49 @@ use crate::rules::Operation;
 
 /// Precedes the cost of a hit, in any case. A pair contains `=`, so this is not one.
 const COST: &[u8] = b"COST";
+/// Likewise, its id.
+const ID: &[u8] = b"ID";
 
 /// The `key=value` arguments of a request, not yet looked at.
 #[derive(Debug, Clone, Copy)]
 pub struct Pairs<'a>(pub(super) Arguments<'a>);
 
-/// `key=value… [COST n]`: pairs, and what a hit of them takes.
+/// `key=value… [COST n] [ID text]`: pairs, and what a hit of them takes.
 #[derive(Debug, Clone, Copy)]
 pub struct Priced<'a> {
     pub pairs: Pairs<'a>,
     /// Credits to take instead of the rules' cost. `None`: the rules' cost.
     pub cost: Option<u64>,
+    /// The client's own name of the request, which is then answered once: any bytes.
+    pub id: Option<&'a [u8]>,
 }
 
 impl<'a> Priced<'a> {
     /// # Errors
-    /// The cost is not a number, or is negative. A misplaced `COST` is found when the pairs are read.
+    /// The cost is not a number, or is negative. A misplaced `COST` or `ID` is found when the pairs are read.
     pub(super) fn read(arguments: Arguments<'a>) -> Result<Self, CommandError> {
+        let mut read = Self { pairs: Pairs(arguments), cost: None, id: None };
+        while read.read_last_option()? {}
+        Ok(read)
+    }
+
+    /// Takes the option off the end; false when there is none that was not there before.
+    #[inline]
+    fn read_last_option(&mut self) -> Result<bool, CommandError> {
+        let arguments = self.pairs.0;
         let count = arguments.len();
-        let word = count.checked_sub(2).and_then(|place| arguments.get(place));
-        if !word.is_some_and(|word| word.eq_ignore_ascii_case(COST)) {
-            return Ok(Self { pairs: Pairs(arguments), cost: None });
+        let Some(word) = count.checked_sub(2).and_then(|place| arguments.get(place)) else { return Ok(false) };
+        let value = || arguments.get(count - 1).unwrap_or_default();
+        if self.cost.is_none() && word.eq_ignore_ascii_case(COST) {
+            let cost = integer(value()).and_then(|number| u64::try_from(number).ok());
+            self.cost = Some(cost.ok_or_else(|| CommandError::not_a_cost(value()))?);
+        } else if self.id.is_none() && word.eq_ignore_ascii_case(ID) {
+            self.id = Some(value());
+        } else {
+            return Ok(false);
         }
-        let number = arguments.get(count - 1).unwrap_or_default();
-        let cost = integer(number).and_then(|number| u64::try_from(number).ok());
-        let cost = cost.ok_or_else(|| CommandError::not_a_cost(number))?;
-        Ok(Self { pairs: Pairs(arguments.first(count - 2)), cost: Some(cost) })
+        self.pairs = Pairs(arguments.first(count - 2));
+        Ok(true)
     }
 }
 
@@ -68,5 +85,11 @@ impl Pairs<'_> {
 }
 
 fn not_a_pair(argument: &[u8]) -> CommandError {
-    if argument.eq_ignore_ascii_case(COST) { CommandError::MisplacedCost } else { CommandError::not_a_pair(argument) }
+    if argument.eq_ignore_ascii_case(COST) {
+        CommandError::MisplacedCost
+    } else if argument.eq_ignore_ascii_case(ID) {
+        CommandError::MisplacedId
+    } else {
+        CommandError::not_a_pair(argument)
+    }
 }

@@ -14,7 +14,11 @@ pub(super) fn hit(arguments: Arguments<'_>) -> Parsed<'_> {
 }
 
 pub(super) fn peek(arguments: Arguments<'_>) -> Parsed<'_> {
-    Priced::read(arguments).map(Command::Peek)
+    // Nobody needs to be told again what can be asked again.
+    match Priced::read(arguments)? {
+        Priced { id: Some(_), .. } => Err(CommandError::MisplacedId),
+        asked => Ok(Command::Peek(asked)),
+    }
 }
 
 pub(super) fn charge(arguments: Arguments<'_>) -> Parsed<'_> {

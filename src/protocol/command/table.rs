@@ -111,7 +111,7 @@ pub static COMMANDS: &[Spec] = &[
         flags: &["write", "denyoom", "fast"],
         group: "divvy",
         summary: "Takes credit for an operation, n credits with COST n. Returns allowed (0 or 1), the credits left, \
-                  and the seconds until there are more.",
+                  and the seconds until there are more. With ID, it may be asked again for a minute, and is taken once.",
         parse: parse::hit,
         ..Spec::USUAL
     },
@@ -130,7 +130,7 @@ pub static COMMANDS: &[Spec] = &[
         flags: &["write", "denyoom", "fast"],
         group: "divvy",
         summary: "Counts what an operation has used already, n credits with COST n, whatever is left. Returns the balance, \
-                  below 0 where more was used than there is, and the seconds until there is more.",
+                  below 0 where more was used than there is, and the seconds until there is more. Once with ID.",
         parse: parse::charge,
         ..Spec::USUAL
     },
@@ -140,7 +140,7 @@ pub static COMMANDS: &[Spec] = &[
         flags: &["write", "fast"],
         group: "divvy",
         summary: "Gives back what an operation took, n credits with COST n, at most all of it. Returns the balance, and the \
-                  seconds until there is more.",
+                  seconds until there is more. Once with ID.",
         parse: parse::refund,
         ..Spec::USUAL
     },

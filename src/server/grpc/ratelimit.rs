@@ -222,6 +222,8 @@ pub(super) fn refuse(refusal: Refusal) -> Status {
         | Refusal::LongReservation
         | Refusal::BadReservationId(_)
         | Refusal::DifferentReservation
+        | Refusal::BadIdempotencyKey
+        | Refusal::DifferentRequest
         | Refusal::Store(StoreError::Impossible(_)) => Status::invalid_argument(message),
         Refusal::Store(_) => Status::unavailable(message),
     }

@@ -7,7 +7,7 @@ use super::LONGEST_REPLY;
 use super::reservations::{write_committed, write_reserved};
 use crate::clock::{NANOS_PER_MILLI, ceil_seconds};
 use crate::limiter::{Intent, Limiter, Outcome, Policy, Refusal, Requests, ReservationId, Reserve, Space};
-use crate::protocol::command::{BucketAsk, Command, CommandError, Pairs, ReserveAsk};
+use crate::protocol::command::{BucketAsk, Command, CommandError, Priced, ReserveAsk};
 use crate::protocol::resp::{ReplyWriter, Version};
 use crate::rules::Operation;
 use crate::server::connection::Outgoing;
@@ -123,10 +123,10 @@ impl Batch {
     ) -> Result<Option<Command<'a>>, CommandError> {
         self.begin(limiter);
         let reply = match command {
-            Command::Hit(asked) => self.push_operation(asked.pairs, Intent::Hit, asked.cost, max_pairs)?,
-            Command::Peek(asked) => self.push_operation(asked.pairs, Intent::Peek, asked.cost, max_pairs)?,
-            Command::Charge(asked) => self.push_operation(asked.pairs, Intent::Charge, asked.cost, max_pairs)?,
-            Command::Refund(asked) => self.push_operation(asked.pairs, Intent::Refund, asked.cost, max_pairs)?,
+            Command::Hit(asked) => self.push_priced(asked, Intent::Hit, max_pairs)?,
+            Command::Peek(asked) => self.push_priced(asked, Intent::Peek, max_pairs)?,
+            Command::Charge(asked) => self.push_priced(asked, Intent::Charge, max_pairs)?,
+            Command::Refund(asked) => self.push_priced(asked, Intent::Refund, max_pairs)?,
             Command::Reserve(asked) => self.push_reserve(asked, max_pairs, version)?,
             Command::Commit { id, cost } => {
                 self.push_settling(id, Reply::Committed, |requests, id| requests.push_commit(id, cost))
@@ -136,7 +136,9 @@ impl Batch {
                 let reply = Reply::Renewed { ttl_seconds };
                 self.push_settling(id, reply, |requests, id| requests.push_renew(id, ttl_seconds))
             }
-            Command::Forget(pairs) => self.push_operation(pairs, Intent::Forget, None, max_pairs)?,
+            Command::Forget(pairs) => {
+                self.push_priced(Priced { pairs, cost: None, id: None }, Intent::Forget, max_pairs)?
+            }
             Command::Tokens(asked) => self.push_bucket(asked, Space::TokenBucket, Reply::Tokens),
             Command::Session(asked) => self.push_bucket(asked, Space::TokenBucket, Reply::Session),
             Command::Throttle(asked) => {
@@ -155,15 +157,17 @@ impl Batch {
         self.replies.push(Owed { reply: Reply::Text(start..self.texts.len()), is_muted });
     }
 
-    fn push_operation(
+    fn push_priced(
         &mut self,
-        pairs: Pairs,
+        Priced { pairs, cost, id }: Priced,
         intent: Intent,
-        cost: Option<u64>,
         max_pairs: usize,
     ) -> Result<Reply, CommandError> {
         pairs.read_into(&mut self.operation, max_pairs)?;
-        self.requests.push_at_cost(&self.operation, intent, cost);
+        match id {
+            None => self.requests.push_at_cost(&self.operation, intent, cost),
+            Some(id) => self.requests.push_once(&self.operation, intent, cost, id),
+        }
         Ok(match intent {
             Intent::Hit | Intent::Enter | Intent::EnterOrCharge | Intent::Peek | Intent::Reserve => Reply::Verdict,
             Intent::Charge | Intent::Refund | Intent::Leave => Reply::Balance,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 
-use super::key;
+use super::{key, records};
 use crate::algorithm::{Ask, Limit};
 use crate::store::batch::{Batch, Entry, Unit};
 use crate::store::record_key;
@@ -44,7 +44,7 @@ pub(super) struct Actions {
     pub limit: Limit,
     /// Where the actions are in the batch; at least one, ascending.
     pub indices: Vec<usize>,
-    /// The record's key, of each of them that is about a reservation.
+    /// The record's name, of each of them that has one.
     pub records: Vec<Vec<u8>>,
     pub meaning: Meaning,
 }
@@ -168,10 +168,9 @@ type Places = HashMap<Vec<u8>, usize, foldhash::fast::RandomState>;
 
 /// The bucket of this entry, and no other action on it. `key` is the entry's.
 fn actions(index: usize, key: &[u8], entry: &Entry) -> Actions {
-    let (bucket, records) = if entry.action.is_about_reservation() {
-        (record_key::bucket(key), vec![key.to_vec()])
-    } else {
-        (key, Vec::new())
+    let (bucket, records) = match records::name(entry.action, key) {
+        Some(record) => (record_key::bucket(key), vec![record]),
+        None => (key, Vec::new()),
     };
     let (key, meaning) = match key::window(bucket, &entry.limit) {
         Some(key) => (key, Meaning::Window),

@@ -8,8 +8,8 @@
 use super::actions::{Actions, FORGET, words};
 use super::arguments::Arguments;
 use super::call::{Call, Script};
+use super::records::{self, Layout};
 use super::reply::Elements;
-use super::reservations::{self, Layout};
 use crate::algorithm::reservation::Fate;
 use crate::algorithm::{CalendarId, Limit, Outcome, Tally};
 use crate::calendar::Calendar;
@@ -38,6 +38,7 @@ macro_rules! bucket_text {
             "if reserving then\n",
             include_str!("lua/reserved.lua"),
             include_str!("lua/reservation.lua"),
+            include_str!("lua/once.lua"),
             "\nend\n",
             include_str!("lua/apply.lua"),
         )
@@ -74,9 +75,9 @@ pub(super) fn call(batch: &Batch, asked: &mut Actions, layout: Layout) -> Call {
     for entry in asked.entries(batch) {
         arguments.push(&action(batch, entry));
     }
-    let tag = reservations::tag(&asked.key, &asked.records, layout);
+    let tag = records::tag(&asked.key, &asked.records, layout);
     tag.iter().for_each(|tag| arguments.push(tag));
-    let other_keys = reservations::other_keys(&asked.key, &asked.records, layout);
+    let other_keys = records::other_keys(&asked.key, &asked.records, layout);
     let (key, actions) = (std::mem::take(&mut asked.key), asked.indices.len());
     Call::Script { script, brings_text: false, key, other_keys, arguments, actions }
 }
@@ -124,21 +125,27 @@ fn boundaries(calendar: CalendarId, at: Timestamp) -> [Timestamp; 3] {
 fn action(batch: &Batch, entry: &Entry) -> String {
     let at = batch.brought_time(entry).map(|at| at.as_nanos().to_string());
     let at = at.as_deref().unwrap_or(NOW);
-    let (name, cost) = match entry.action {
-        Action::Ask(ask) => words(ask),
-        Action::Forget => FORGET,
-        Action::Reservation(ask) => return reservations::text(ask, at, generation()),
+    text(entry.action, at)
+}
+
+/// What the scripts call the action; `at` is its time as they read it.
+pub(super) fn text(action: Action, at: &str) -> String {
+    let ((name, cost), once) = match action {
+        Action::Ask(ask) => (words(ask), String::new()),
+        Action::Forget => (FORGET, String::new()),
+        Action::Once { what, cost, fingerprint } => (words(what.ask(cost)), records::once(fingerprint)),
+        Action::Reservation(ask) => return records::text(ask, at, generation()),
     };
-    format!("{name} {cost} {at}")
+    format!("{name} {cost} {at}{once}")
 }
 
 /// Reads the outcome of the next action, which is the entry's, from the script's reply.
 pub(super) fn outcome(entry: &Entry, reply: &mut Elements<'_>) -> Option<Outcome> {
-    read(reply.text()?, entry.action.is_about_reservation())
+    read(reply.text()?, entry.action.has_record())
 }
 
-/// Reads `allowed before balance reset_ns retry_ns session`, the last two `-` where there is none; and what an ask about a
-/// reservation came to, unless its group was denied because of others.
+/// Reads `allowed before balance reset_ns retry_ns session`, the last two `-` where there is none; and what an ask that
+/// has a record came to, unless it is done, or its group was denied because of others.
 fn read(text: &str, may_have_fate: bool) -> Option<Outcome> {
     let mut words = text.split(' ');
     let (allowed, before, balance) = (words.next()?, words.next()?, words.next()?);
@@ -154,7 +161,7 @@ fn read(text: &str, may_have_fate: bool) -> Option<Outcome> {
         retry_ns: optional(words.next()?)?,
         session: Timestamp::from_nanos(optional(words.next()?)?.unwrap_or(0)),
         fate: match words.next().filter(|_| may_have_fate) {
-            Some(word) => reservations::fate(word)?,
+            Some(word) => records::fate(word)?,
             None => Fate::Done,
         },
     })

@@ -8,7 +8,8 @@
 //! - Everything else is a state of one of the algorithms ([`bucket`]): one script each decides in Redis what this crate's
 //!   algorithms decide elsewhere, by Redis's clock, or by times that clients bring.
 //!
-//! What is reserved of either has keys of its own ([`reservations`]). No bound on reservations is kept: Redis's memory is one.
+//! What is reserved of either, and what is asked of it once, has keys of its own ([`records`]). No bound on these is kept: Redis's
+//! memory is one.
 //!
 //! Nothing is ever sent twice unless Redis said that it did not do it: a call whose reply got lost is an error, and may
 //! or may not have counted once.
@@ -29,8 +30,8 @@ mod key;
 mod link;
 mod node_client;
 mod options;
+mod records;
 mod reply;
-mod reservations;
 mod scan;
 mod script_calls;
 mod shared_connection;

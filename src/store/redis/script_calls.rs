@@ -2,8 +2,8 @@
 
 use super::actions::{Actions, Asked, Meaning};
 use super::call::{Call, Failure};
+use super::records::Layout;
 use super::reply::{Elements, Reply};
-use super::reservations::Layout;
 use super::{bucket, together, window};
 use crate::algorithm::Outcome;
 use crate::store::batch::{Batch, Entry};

@@ -7,11 +7,11 @@ use super::actions::{Actions, FORGET, words};
 use super::arguments::Arguments;
 use super::bucket::{self, NOW, bucket_text};
 use super::call::{Call, Script};
+use super::records::{self, Layout};
 use super::reply::Elements;
-use super::reservations::{self, Layout};
 use crate::algorithm::{FixedWindow, Limit, Outcome, Tally};
 use crate::clock::NANOS_PER_MILLI;
-use crate::store::batch::{Action, Batch, Entry, generation};
+use crate::store::batch::{Action, Batch, Entry};
 
 /// What the script answers for each action: allowed, credits before, credits after, milliseconds until the end.
 type Answer = [i64; 4];
@@ -34,13 +34,13 @@ pub(super) use window_text;
 /// What Redis runs for each window of a batch. `KEYS[1]` is the window's name, the others are as those of any bucket (see
 /// `apply.lua`). `ARGV` is its credits, its milliseconds, the number that it begins with, which is its credits unless an actor
 /// has a limit of its own, and then an action and its cost (see `words` in `actions.rs`), as often as the batch names the window.
-/// An ask about a reservation is one text, as any bucket has it, and an empty one. In a cluster, the last argument is the
+/// An ask that has a record is one text, as any bucket has it, and an empty one. In a cluster, the last argument is the
 /// window's hash tag.
 ///
 /// A window without an end would deny for ever, so one that lost its time to live (`PERSIST`, a `SET` by hand) gets it
 /// back. Credits are below 2^53, so Lua's numbers hold them exactly; `%.0f` writes them without an exponent.
 ///
-/// While something is reserved, and for asks about reservations, the window is decided on as any bucket is, and the answers
+/// While something is reserved, and for asks that have records, the window is decided on as any bucket is, and the answers
 /// are those of buckets: by then there is more than one time to tell.
 pub const WINDOW_SCRIPT: &str = window_text!(include_str!("lua/numbers.lua"), include_str!("lua/clock.lua"));
 
@@ -54,8 +54,8 @@ pub(super) fn call(batch: &Batch, asked: &mut Actions, layout: Layout) -> Call {
         let (name, cost) = match entry.action {
             Action::Ask(ask) => words(ask),
             Action::Forget => FORGET,
-            Action::Reservation(ask) => {
-                arguments.push(&reservations::text(ask, NOW, generation()));
+            Action::Reservation(_) | Action::Once { .. } => {
+                arguments.push(&bucket::text(entry.action, NOW));
                 arguments.push("");
                 continue;
             }
@@ -63,9 +63,9 @@ pub(super) fn call(batch: &Batch, asked: &mut Actions, layout: Layout) -> Call {
         arguments.push(name);
         arguments.push_number(cost);
     }
-    let tag = reservations::tag(&asked.key, &asked.records, layout);
+    let tag = records::tag(&asked.key, &asked.records, layout);
     tag.iter().for_each(|tag| arguments.push(tag));
-    let other_keys = reservations::other_keys(&asked.key, &asked.records, layout);
+    let other_keys = records::other_keys(&asked.key, &asked.records, layout);
     let (key, actions) = (std::mem::take(&mut asked.key), asked.indices.len());
     Call::Script { script: &TAKE, brings_text: false, key, other_keys, arguments, actions }
 }

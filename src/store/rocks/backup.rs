@@ -263,8 +263,8 @@ fn read_all(data_dir: &Path, clock: Clock) -> Result<u64, String> {
     let mut counters = 0u64;
     let read = database.each_counter(&[], None, |key, stored| {
         if record_key::is_record(key) {
-            let read = value::decode_reservation(stored);
-            return read.map(|_| true).map_err(|_| StoreError::new("a reservation cannot be read"));
+            let read = value::decode_record(stored);
+            return read.map(|_| true).map_err(|_| StoreError::new("a reservation or an answer cannot be read"));
         }
         counters += 1;
         match (key::decode(key), value::expiry(stored)) {

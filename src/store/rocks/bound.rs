@@ -60,7 +60,7 @@ impl Shared {
                 let pause = if self.is_room_in_doubt() { PAUSE_IN_DOUBT } else { PAUSE };
                 look_at = Instant::now() + begun.elapsed() * pause;
             }
-            self.engine.sweep_reservations(self.clock.now());
+            self.engine.sweep_records(self.clock.now());
             room_log.note(&self.engine.budget, self.clock.now());
             let next = Instant::now() + HOUSEKEEPING_INTERVAL;
             while Instant::now() < next {

@@ -182,7 +182,7 @@ impl Database {
         Ok(stored.map(|stored| read(&stored)))
     }
 
-    /// Every counter's key and record as they are at the time of the call. Records of reservations are left out.
+    /// Every counter's key and record as they are at the time of the call. Records beside counters are left out.
     pub fn records(&self) -> impl Iterator<Item = Result<KeyAndValue, StoreError>> + use<'_> {
         let mut options = ReadOptions::default();
         options.fill_cache(false);

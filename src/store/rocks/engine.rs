@@ -24,7 +24,7 @@ use crate::store::batch::{Entry, Outcomes, Unit};
 use crate::store::counter_budget::CounterBudget;
 use crate::store::error::StoreError;
 use crate::store::outage::Outage;
-use crate::store::reservations::ReservationBudget;
+use crate::store::records::{Count, RecordBudgets};
 use crate::store::rocks_options::Durability;
 use crate::store::together::Budgets;
 
@@ -37,7 +37,7 @@ pub struct Engine<D> {
     disk: RwLock<Option<D>>,
     pub table: Arc<Table>,
     pub budget: Arc<CounterBudget>,
-    pub reservations: ReservationBudget,
+    pub records: RecordBudgets,
     pub damage: Damage,
     pub health: Health,
     pub write_back: WriteBack,
@@ -77,7 +77,7 @@ impl<D: Disk> Engine<D> {
     pub fn new(
         disk: D,
         table: Arc<Table>,
-        (budget, reservations): (Arc<CounterBudget>, ReservationBudget),
+        (budget, records): (Arc<CounterBudget>, RecordBudgets),
         durability: Durability,
         timings: Timings,
         journal: Journal,
@@ -87,7 +87,7 @@ impl<D: Disk> Engine<D> {
             disk: RwLock::new(Some(disk)),
             table,
             budget,
-            reservations,
+            records,
             damage: Damage::default(),
             health: Health::new(),
             write_back,
@@ -150,14 +150,14 @@ impl<D: Disk> Engine<D> {
     }
 
     fn surroundings(&self) -> Surroundings<'_> {
-        let budgets = Budgets { counters: &self.budget, reservations: &self.reservations };
+        let budgets = Budgets { counters: &self.budget, records: &self.records };
         Surroundings { group: &self.group, health: &self.health, budgets }
     }
 
-    /// Forgets the reservations that have ended by `now`.
-    pub fn sweep_reservations(&self, now: Timestamp) {
-        if self.reservations.remembered() > 0 {
-            self.reservations.forget(self.table.sweep_reservations(now));
+    /// Forgets the reservations and answers that are over by `now`.
+    pub fn sweep_records(&self, now: Timestamp) {
+        if self.records.remembered() != Count::default() {
+            self.records.forget(self.table.sweep_records(now));
         }
     }
 

@@ -61,7 +61,7 @@ impl CompactionFilter for ExpiryFilter {
     fn filter(&mut self, _level: u32, key: &[u8], value: &[u8]) -> CompactionDecision {
         match value::expiry(value) {
             Ok(expires) if expires <= self.now => {
-                // Those of reservations are no counters.
+                // Those beside counters are none.
                 self.swept.expired.fetch_add(u64::from(!record_key::is_record(key)), Relaxed);
                 (self.swept.on_drop)(key, value);
                 CompactionDecision::Remove

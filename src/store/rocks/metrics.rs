@@ -13,7 +13,7 @@ impl Shared {
     pub(super) fn metrics(&self) -> Vec<Metric> {
         let mut metrics = self.own().to_vec();
         metrics.extend(self.engine.budget.metrics());
-        metrics.extend(self.engine.reservations.metrics());
+        metrics.extend(self.engine.records.metrics());
         // While it is being opened again there is nothing to tell.
         metrics.extend(self.engine.with_disk(|database| Ok(rocksdb_metrics(database))).into_iter().flatten());
         if let Ok(bytes) = directory::size(&self.path, |_| true) {

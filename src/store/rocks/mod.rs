@@ -69,7 +69,7 @@ use super::counter_budget::CounterBudget;
 use super::error::StoreError;
 use super::listing::{Listing, Page};
 use super::record_key;
-use super::reservations::ReservationBudget;
+use super::records::RecordBudgets;
 use super::rocks_options::{Durability, RocksOptions};
 use super::value;
 use crate::clock::Timestamp;
@@ -111,12 +111,13 @@ impl RocksStore {
         let is_empty = last_commit == 0 && !database.has_counters().unwrap_or(true);
         let timings = Timings::new(options.clock);
         let journal = Journal { last_commit, max_bytes: options.max_journal };
-        let budgets = (Arc::clone(&budget), ReservationBudget::new(options.bounds.max_reservations));
+        let records = RecordBudgets::new(options.bounds.max_reservations, options.bounds.max_idempotency_keys);
+        let budgets = (Arc::clone(&budget), records);
         let engine = Engine::new(database, Arc::clone(&table), budgets, options.durability, timings, journal);
         let damaged = |error: StoreError| OpenError::Damaged { path: path.into(), reason: error.to_string() };
-        engine.load_reservations(options.clock.now()).map_err(damaged)?;
+        engine.load_records(options.clock.now()).map_err(damaged)?;
         engine.replay().map_err(damaged)?;
-        engine.count_reservations(options.clock.now());
+        engine.count_records(options.clock.now());
         match count {
             Some(count) => budget.remembered(count),
             None => budget.estimated(counters + table.tally().unrecorded.unsigned_abs()),
@@ -225,7 +226,7 @@ impl Store for RocksStore {
             }
             let is_done = batch.answer_on(|unit, outcomes| {
                 let acted_in = match unit.entries {
-                    [entry] if !entry.action.is_about_reservation() => {
+                    [entry] if !entry.action.has_record() => {
                         act(engine, (unit.first, unit.key(entry), entry), now, &mut lookups, outcomes)
                     }
                     _ => act_together(engine, unit, now, &mut lookups, outcomes),
@@ -330,13 +331,13 @@ fn act_together(
 }
 
 impl Engine<Database> {
-    /// Loads the reservations that have records and go on at `now`. The journal may know better.
-    fn load_reservations(&self, now: Timestamp) -> Result<(), StoreError> {
+    /// Loads the reservations and answers that have records and are not over at `now`. The journal may know better.
+    fn load_records(&self, now: Timestamp) -> Result<(), StoreError> {
         self.with_disk(|database| {
             database.each_counter(record_key::PREFIX, None, |key, stored| {
-                match value::decode_reservation(stored) {
+                match value::decode_record(stored) {
                     Ok(record) if record.expires() <= now => {}
-                    Ok(record) => self.table.load_reservation(self.table.hash_of(key), Some(record)),
+                    Ok(record) => self.table.load_record(self.table.hash_of(key), Some(record)),
                     Err(damaged) => self.damage.note_record(key, &StoreError::new(damaged.to_string())),
                 }
                 Ok(true)
@@ -344,10 +345,10 @@ impl Engine<Database> {
         })
     }
 
-    /// Counts the reservations that were found.
-    fn count_reservations(&self, now: Timestamp) {
-        self.table.sweep_reservations(now);
-        self.reservations.found(self.table.reservations());
+    /// Counts the reservations and answers that were found.
+    fn count_records(&self, now: Timestamp) {
+        self.table.sweep_records(now);
+        self.records.found(self.table.records());
     }
 }
 

@@ -24,7 +24,7 @@ use crate::clock::Clock;
 use crate::store::batch::{Batch, Entry};
 use crate::store::counter_budget::{Bounds, CounterBudget};
 use crate::store::error::StoreError;
-use crate::store::reservations::ReservationBudget;
+use crate::store::records::RecordBudgets;
 use crate::store::rocks_options::Durability;
 use crate::store::testing::{TAKE, at, window};
 use crate::store::{record_key, value};
@@ -201,7 +201,7 @@ impl World {
         let engine = Engine::new(
             disk,
             Arc::new(Table::new(memory)),
-            (Arc::new(CounterBudget::new(Bounds::default())), ReservationBudget::new(10)),
+            (Arc::new(CounterBudget::new(Bounds::default())), RecordBudgets::new(10, 10)),
             durability,
             Timings::new(Clock::system()),
             // Short: a segment is as long as two changes or so.

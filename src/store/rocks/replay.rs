@@ -135,8 +135,8 @@ impl<'a> Replay<'a> {
     fn decoded(&mut self, key: &[u8], value: &[u8]) -> Option<Found> {
         let is_forgotten = value.is_empty();
         if record_key::is_record(key) {
-            let record = if is_forgotten { None } else { Some(value::decode_reservation(value).ok()?) };
-            return Some(Found::Reservation(record));
+            let record = if is_forgotten { None } else { Some(value::decode_record(value).ok()?) };
+            return Some(Found::Record(record));
         }
         if is_forgotten {
             // Of a key that makes no sense, an earlier or a later change may be among the unread ones: it is one of them, too.

@@ -9,7 +9,7 @@ use super::slot::{Held, Slot, Tags};
 use super::slots::Slots;
 use crate::algorithm::{State, fixed_window};
 use crate::clock::Timestamp;
-use crate::store::reservations::Reservations;
+use crate::store::records::Records;
 use crate::store::value;
 
 /// Counters that go at once where there are too many.
@@ -75,8 +75,8 @@ pub struct Stripe {
     stuck_at: Option<u32>,
     /// How many counters have left, by group.
     departures: [u32; GROUPS],
-    /// The reservations of its counters, by the hash of their keys. Elsewhere: hits need none of it in their caches.
-    pub reservations: Box<Reservations<u64>>,
+    /// The records beside its counters, by the hash of their keys. Elsewhere: plain hits need none of it in their caches.
+    pub records: Box<Records<u64>>,
 }
 
 impl Stripe {

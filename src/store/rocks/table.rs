@@ -8,7 +8,7 @@
 //! An entry need not hold its key: 74 bits of a hash whose secret is drawn at each start stand for it. That two of 100
 //! million keys share them has a probability of 3 · 10⁻⁷, and no client can bring it about.
 
-mod reservations;
+mod records;
 mod together;
 
 use std::collections::HashSet;
@@ -26,12 +26,13 @@ use super::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 use super::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
-use crate::algorithm::{Outcome, Reservation, State};
+use crate::algorithm::{Outcome, State};
 use crate::clock::Timestamp;
 use crate::store::batch::{Change, Entry};
 use crate::store::counter_budget::CounterBudget;
 use crate::store::error::StoreError;
 use crate::store::record_key;
+use crate::store::records::Record as RecordBeside;
 use crate::store::together::Budgets;
 
 /// Number of stripes, a power of two. The model checker sees more with few of them.
@@ -75,7 +76,7 @@ pub struct Surroundings<'a> {
     pub group: &'a GroupCommit,
     /// Whether it can be written.
     pub health: &'a Health,
-    /// Whether there is room for one more counter, or reservation.
+    /// Whether there is room for one more counter, or record beside one.
     pub budgets: Budgets<'a>,
 }
 
@@ -99,10 +100,10 @@ pub struct Replayed {
     pub segment: u32,
 }
 
-/// What a change in the journal says of a counter, or of a reservation.
+/// What a change in the journal says of a counter, or of a record beside one.
 pub enum Found {
     Counter(Record),
-    Reservation(Option<Reservation>),
+    Record(Option<RecordBeside>),
 }
 
 /// What the table holds, and how it served.
@@ -333,7 +334,7 @@ impl Table {
     ) -> bool {
         let key = change.key;
         if record_key::is_record(key) {
-            Self::write_back_reservation(change, now, changes);
+            Self::write_back_record(change, now, changes);
             return false;
         }
         let hash = self.hash(key);
@@ -410,7 +411,7 @@ impl Table {
                     return Ok(());
                 }
                 if record_key::is_record(change.key) {
-                    self.stage_reservation(hash, change.key, changes);
+                    self.stage_record(hash, change.key, changes);
                 } else {
                     let mut stripe = self.stripe(hash.stripe());
                     if let Some(index) = stripe.find(hash.high) {
@@ -431,8 +432,8 @@ impl Table {
         for Replayed { hash, what, segment } in changes {
             let state = match what {
                 Found::Counter(state) => state,
-                Found::Reservation(record) => {
-                    reservations::load(&mut stripe, hash, record);
+                Found::Record(record) => {
+                    self::records::load(&mut stripe, hash, record);
                     continue;
                 }
             };

@@ -75,6 +75,7 @@ impl From<Refusal> for Problem {
             Refusal::Cost(_)
             | Refusal::BadReservation { .. }
             | Refusal::BadClientId
+            | Refusal::BadIdempotencyKey
             | Refusal::LongReservation
             | Refusal::NoTtl { .. }
             | Refusal::Store(StoreError::Impossible(_)) => StatusCode::BAD_REQUEST,
@@ -86,7 +87,7 @@ impl From<Refusal> for Problem {
             | Refusal::BadHold { .. }
             | Refusal::LeasesTogether { .. } => StatusCode::CONFLICT,
             Refusal::BadReservationId(_) | Refusal::NoReservation => StatusCode::NOT_FOUND,
-            Refusal::DifferentReservation => StatusCode::UNPROCESSABLE_ENTITY,
+            Refusal::DifferentReservation | Refusal::DifferentRequest => StatusCode::UNPROCESSABLE_ENTITY,
             Refusal::NoRules | Refusal::TooManyRules | Refusal::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
         };
         let may_pass = matches!(refusal, Refusal::Store(_)) && status != StatusCode::BAD_REQUEST;

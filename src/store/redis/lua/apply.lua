@@ -21,6 +21,9 @@ for place = 2, last do
   elseif reserving and reserving.asks[action] then
     text, changed, time = reserving.ask(state, ask, more)
     if not text then return redis.error_reply(changed) end
+  elseif reserving and more ~= '' then
+    text, changed, time = reserving.once(state, ask, more)
+    if not text then return redis.error_reply(changed) end
   else
     text, changed, time = (drains and limit.drain or decide)(state, ask)
   end

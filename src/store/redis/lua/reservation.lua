@@ -26,8 +26,8 @@ local function read_record(text)
   end
 end
 
--- The record that this ask is about; nil where there is none. And why it is refused, if it is.
-local function next_record(at)
+-- The record that this ask is about, as `read` finds it in a text; nil where there is none. And why it is refused, if it is.
+local function next_record(at, read)
   record_at = record_at + 1
   local key = KEYS[record_at]
   if not records[key] then
@@ -36,7 +36,7 @@ local function next_record(at)
     records[key] = { text = text or nil }
   end
   local text = records[key].text
-  local record = text and read_record(text)
+  local record = text and read(text)
   if text and not record then return nil, refusal_of(text) end
   if not record then return nil end
   if record.ends then return record.ends > milliseconds_at(at) and record or nil end
@@ -156,7 +156,7 @@ end
 -- The outcome of an ask, the bucket's new state and its time; no state when nothing changed, and no outcome, but why, when
 -- the record is none.
 local function ask_about(state, ask, more)
-  local record, refusal = next_record(ask.at)
+  local record, refusal = next_record(ask.at, read_record)
   if refusal then return nil, refusal end
   return asks[ask.action](state, record, ask, more)
 end

@@ -1,6 +1,6 @@
 -- Reads the bucket, and what is reserved of it. ARGV, after the limit: the actions, one argument each: "action cost at", and what
--- else an ask about a reservation says; in a cluster, the last argument is the bucket's hash tag. KEYS: the bucket; and if
--- reservations are asked about, what is reserved of it, and each ask's record.
+-- else an ask says that has a record; in a cluster, the last argument is the bucket's hash tag. KEYS: the bucket; and if asks
+-- have records, what is reserved of it, and each ask's record.
 
 local last, tag = #ARGV, ''
 if ARGV[last]:sub(1, 1) == '{' then last, tag = last - 1, ARGV[last] end
@@ -15,5 +15,5 @@ local reserved = redis.pcall('GET', reserved_key)
 -- "Script attempted to access a non local key": while the bucket's slot is on its way to another node, what is not here may be
 -- there. Hits are not refused for that, but go by what the bucket itself leaves.
 if type(reserved) == 'table' and reserved.err:find('attempted to access', 1, true) then reserved = false end
--- Asks about reservations, or something is reserved: then reserved.lua and reservation.lua come next, which make it a table.
+-- Asks have records, or something is reserved: then reserved.lua, reservation.lua and once.lua come next, which make it a table.
 local reserving = reserved or KEYS[3]

@@ -10,9 +10,9 @@ local function next_argument()
 end
 
 -- What the bucket is asked to change it; to know whether it would allow that; and to tell what is there when another one does
--- not. The last two differ where something is reserved that is reserved already.
+-- not. The last two differ for asks that have records.
 local function next_member()
-  local member = { keys = {}, script = next_argument(), takes = {}, looks = {}, tells = {}, reserves = false }
+  local member = { keys = {}, script = next_argument(), takes = {}, looks = {}, tells = {}, has_record = false, is_once = false }
   for place = 1, tonumber(next_argument()) do
     key_at = key_at + 1
     member.keys[place] = KEYS[key_at]
@@ -20,9 +20,12 @@ local function next_member()
   for place = 1, tonumber(next_argument()) do
     local argument = next_argument()
     member.takes[place] = argument
-    member.looks[place] = argument:gsub('^take', 'look'):gsub('^overdraw', 'glance'):gsub('^reserve', 'tryreserve')
-    member.tells[place] = argument:gsub('^reserve (%d+ %w+) .*', 'look %1')
-    member.reserves = member.reserves or member.tells[place] ~= argument
+    local looks = argument:gsub('^take', 'look'):gsub('^overdraw', 'glance')
+    member.looks[place] = looks:gsub('^reserve', 'tryreserve'):gsub(' once (%d+)$', ' try %1')
+    local is_once = argument:find(' once %d+$')
+    member.tells[place] = (is_once and looks or argument):gsub('^reserve (%d+ %w+) .*', 'look %1'):gsub(' once (%d+)$', ' hold %1')
+    member.is_once = member.is_once or is_once
+    member.has_record = member.has_record or member.tells[place] ~= argument
   end
   return member
 end
@@ -39,19 +42,24 @@ end
 -- The first thing that a script answers is whether it allows: 1, or a text that begins with it.
 local function allows(member) return tostring(member.answers[1]):sub(1, 1) == '1' end
 
+-- Whether another ask had the name of the one that is answered once: then nothing changes.
+local function differs(member) return tostring(member.answers[1]):find(' different$') end
+
 -- Why the step is refused, if it is; else each member has its answers.
 local function apply(members)
-  local is_group, all_allow = #members > 1, true
+  local is_group, all_allow, is_another = #members > 1, true, false
   for _, member in ipairs(members) do
     local refusal = is_group and ask(member, member.looks)
     if refusal then return refusal end
     all_allow = all_allow and (not is_group or allows(member))
+    is_another = is_another or (is_group and member.is_once and differs(member))
   end
+  if is_another then return end
   for _, member in ipairs(members) do
     -- One that denies puts its time right when the clock was set back.
     local is_asked = all_allow or not allows(member)
     local refusal = is_asked and ask(member, member.takes)
-    if not is_asked and member.reserves then refusal = ask(member, member.tells) end
+    if not is_asked and member.has_record then refusal = ask(member, member.tells) end
     if refusal then return refusal end
   end
 end

@@ -13,10 +13,10 @@ if stored and not refusal then
 end
 local tag = #ARGV % 2 == 0 and ARGV[#ARGV] or ''
 if KEYS[3] or redis.pcall('GET', KEYS[2] or tag .. 'divvy.reserved:' .. key) then
-  -- Asks about reservations, or something is reserved.
+  -- Asks have records, or something is reserved.
   local lines = { ARGV[1] .. ' ' .. window .. '000000 of ' .. ARGV[3] }
   for i = 4, #ARGV - 1, 2 do
-    -- An ask about a reservation is one text.
+    -- An ask that has a record is one text.
     lines[#lines + 1] = ARGV[i + 1] == '' and ARGV[i] or ARGV[i] .. ' ' .. ARGV[i + 1] .. ' now'
   end
   lines[#lines + 1] = tag ~= '' and tag or nil

@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::store::batch::Action;
 use crate::store::counter_budget::Bounds;
 use crate::store::key::{Prefix, Space};
-use crate::store::reservations::ReservationBudget;
+use crate::store::records::RecordBudgets;
 use crate::store::testing::{LOOK, TAKE, at, window};
 
 /// Memory for all counters of a test.
@@ -99,7 +99,7 @@ fn engine_with_journal(durability: Durability, memory: usize, max_bytes: u64) ->
         Arc::new(Engine::new(
             Arc::clone(&disk),
             table,
-            (budget, ReservationBudget::new(10)),
+            (budget, RecordBudgets::new(10, 10)),
             durability,
             timings,
             journal,
@@ -357,7 +357,7 @@ fn started_on(disk: &Arc<TestDisk>) -> TestEngine {
     Arc::new(Engine::new(
         Arc::clone(disk),
         table,
-        (budget, ReservationBudget::new(10)),
+        (budget, RecordBudgets::new(10, 10)),
         Durability::Wal,
         timings,
         journal,

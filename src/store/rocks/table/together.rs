@@ -1,8 +1,8 @@
 //! Groups in the table: counters that change together or not at all.
 //!
 //! The stripes of a group are locked in order, each once. All is decided on what is there, then all is changed, behind
-//! the gate that keeps a commit from taking half of it. How one counter changes is the table's business. A counter and the
-//! record of one of its reservations change together, too.
+//! the gate that keeps a commit from taking half of it. How one counter changes is the table's business. A counter and a
+//! record beside it change together, too.
 
 use smallvec::SmallVec;
 
@@ -13,8 +13,8 @@ use crate::algorithm::reservation::RecordChange;
 use crate::clock::Timestamp;
 use crate::store::batch::{Change, Entry, Outcomes, Unit};
 use crate::store::error::StoreError;
-use crate::store::record_key;
 use crate::store::together::{self, Decided};
+use crate::store::{record_key, records};
 
 /// A counter of the group.
 struct Member<'a> {
@@ -22,8 +22,8 @@ struct Member<'a> {
     key: &'a [u8],
     entry: &'a Entry,
     hash: KeyHash,
-    /// The record of a reservation that the entry is about, in the same stripe.
-    reservation: Option<Reservation<'a>>,
+    /// The record beside it that the entry is about, in the same stripe.
+    beside: Option<Beside<'a>>,
     /// Where it is in its stripe, until a counter is added there.
     place: Option<usize>,
     /// Its record, if it had to be read.
@@ -33,9 +33,9 @@ struct Member<'a> {
     is_recorded: bool,
 }
 
-/// A record of a reservation, by its key and what stands for that.
+/// A record beside a counter, by its key and what stands for that.
 #[derive(Clone, Copy)]
-struct Reservation<'a> {
+struct Beside<'a> {
     key: &'a [u8],
     hash: KeyHash,
 }
@@ -64,11 +64,11 @@ impl Table {
         let _gate = self.gate.read();
         let mut members: SmallVec<[_; USUAL]> = group.members().map(|member| Member::new(self, member)).collect();
         let mut stripes = Stripes::lock(self, &members);
-        for Member { index, key, entry, hash, reservation, place, record, .. } in &mut members {
+        for Member { index, key, entry, hash, beside, place, record, .. } in &mut members {
             let stripe = stripes.of(*hash);
-            if reservation.is_some() {
+            if beside.is_some() {
                 // Before anything is decided: what is found must still be counted when it changes.
-                surroundings.budgets.reservations.forget(stripe.reservations.sweep(now));
+                surroundings.budgets.records.forget(stripe.records.advance(now));
             }
             *place = stripe.find(hash.high);
             if place.is_none() && !stripe.holds_all {
@@ -87,8 +87,8 @@ impl Table {
             }
             has_added |= member.place.is_none();
             durable_after = durable_after.max(self.make(stripe, member, change, now, surroundings));
-            if let Some(reservation) = member.reservation {
-                durable_after = durable_after.max(self.make_record(stripe, reservation, record, surroundings));
+            if let Some(beside) = member.beside {
+                durable_after = durable_after.max(self.make_record(stripe, beside, record, surroundings));
             }
             outcomes.push(Ok(outcome));
         }
@@ -130,30 +130,29 @@ impl Table {
         stripe.changed_in
     }
 
-    /// Makes the change of a reservation's record; there is room for it. Returns the commit that makes what is known of it
+    /// Makes the change of a record beside a counter; there is room for it. Returns the commit that makes what is known of it
     /// durable.
     fn make_record(
         &self,
         stripe: &mut Stripe,
-        Reservation { key, hash }: Reservation<'_>,
-        change: RecordChange,
+        Beside { key, hash }: Beside<'_>,
+        change: RecordChange<records::Record>,
         Surroundings { group, budgets, .. }: Surroundings<'_>,
     ) -> u64 {
         if change != RecordChange::Keep {
             self.change(stripe, hash, group, false);
         }
-        budgets.reservations.forget(Self::change_reservation(stripe, hash, key, change));
+        budgets.records.forget(Self::change_record(stripe, hash, key, change));
         stripe.all_durable_after()
     }
 }
 
 impl<'a> Member<'a> {
     fn new(table: &Table, (index, key, entry): (usize, &'a [u8], &'a Entry)) -> Self {
-        let reservation =
-            entry.action.is_about_reservation().then(|| Reservation { key, hash: table.hash_of_record(key) });
+        let beside = entry.action.has_record().then(|| Beside { key, hash: table.hash_of_record(key) });
         let key = record_key::bucket(key);
         let hash = table.hash(key);
-        Self { index, key, entry, hash, reservation, place: None, record: None, exists: false, is_recorded: false }
+        Self { index, key, entry, hash, beside, place: None, record: None, exists: false, is_recorded: false }
     }
 }
 
@@ -184,7 +183,7 @@ impl<'a> Stripes<'a> {
     ) -> Result<(Vec<Decided>, u64), StoreError> {
         let (mut seen_in, mut needs_disk) = (0, false);
         let mut found: SmallVec<[_; USUAL]> = SmallVec::new();
-        for Member { entry, hash, reservation, place, record, exists, is_recorded, .. } in members {
+        for Member { entry, hash, beside, place, record, exists, is_recorded, .. } in members {
             let stripe = &self.0[self.place(*hash)].1;
             *is_recorded = place.map_or(record.is_some(), |place| stripe.slot(place).tags().recorded);
             seen_in = seen_in.max(place.map_or(0, |place| stripe.durable_after(place)));
@@ -193,8 +192,8 @@ impl<'a> Stripes<'a> {
                 (place, _) => stripe.found(place),
             };
             *exists = state.state().is_some();
-            needs_disk |= !*exists || reservation.is_some();
-            let record = reservation.and_then(|reservation| stripe.reservations.get(&reservation.hash.high));
+            needs_disk |= !*exists || beside.is_some();
+            let record = beside.and_then(|beside| stripe.records.get(&beside.hash.high));
             found.push((*entry, state, record));
         }
         let members = found.iter().map(|(entry, state, record)| together::Member {

@@ -104,7 +104,7 @@ fn kills_and_write_backs_lose_no_reservation_and_no_commit() {
         assert!(asked(&opened.store, "one", TEN).allowed);
         let opened = settle(opened);
         let store = &opened.store;
-        assert_eq!((left(store), store.shared.engine.reservations.remembered()), (90, 1));
+        assert_eq!((left(store), store.shared.engine.records.remembered().reservations), (90, 1));
         assert_eq!(asked(store, "one", TEN).fate, Fate::Repeated);
         let first = asked(store, "one", COMMIT);
         assert_eq!((first.fate, first.left), (Fate::Done, 97));
@@ -131,7 +131,7 @@ fn what_was_released_is_never_there_again() {
         }
         let store = opened.killed().store;
         assert_eq!((asked(&store, "one", COMMIT).fate, left(&store)), (Fate::Gone, 100));
-        assert_eq!(store.shared.engine.reservations.remembered(), 0);
+        assert_eq!(store.shared.engine.records.remembered().reservations, 0);
     }
 }
 
@@ -159,8 +159,8 @@ fn one_more_than_there_may_be_leaves_no_trace() {
     assert_eq!(left(&store), 87);
     // All of them are forgotten in time.
     let later = now.plus(200 * NANOS_PER_SECOND);
-    store.shared.engine.sweep_reservations(later);
-    assert_eq!(store.shared.engine.reservations.remembered(), 0);
+    store.shared.engine.sweep_records(later);
+    assert_eq!(store.shared.engine.records.remembered().reservations, 0);
 }
 
 /// A bucket that gave way to others is read again, with what is reserved of it.
@@ -200,7 +200,7 @@ fn records_of_reservations_count_as_no_counters() {
     }
     store.shared.sweep(Clock::system().now(), 0).unwrap();
     assert_eq!((counted().at_least, counted().at_most), (1, 1));
-    assert_eq!(store.shared.engine.reservations.remembered(), 100);
+    assert_eq!(store.shared.engine.records.remembered().reservations, 100);
 }
 
 /// The first member of a group dropped the record of the second, which had ended, and nobody counted the one that took its place.
@@ -225,6 +225,6 @@ fn records_of_one_stripe_that_are_made_again_together_are_counted() {
         batch.group(0);
         wait(opened.store.apply(&mut batch));
         assert_eq!([batch.allowed(0), batch.allowed(1)], [Some(true); 2]);
-        assert_eq!((engine.reservations.remembered(), engine.table.reservations()), (2, 2));
+        assert_eq!((engine.records.remembered().reservations, engine.table.records().reservations), (2, 2));
     }
 }

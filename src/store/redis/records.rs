@@ -1,22 +1,25 @@
-//! Reservations in Redis: the names of what is kept of them beside a bucket, what the scripts are asked, and what they answer.
+//! What is kept beside a bucket in Redis: reservations, and asks that are answered once. Their names, what the scripts are asked,
+//! and what they answer.
 //!
 //! What is reserved of a bucket has a key of its own, beside the bucket's: so that one stays what others read there, the
 //! original Divvy and servers that know of no reservations. It holds credits by their ends, and is gone with the last of them.
-//! Every script on a bucket subtracts them. Each reservation has a record besides, which is gone when it may be forgotten. How
-//! many there may be is bounded by Redis's own memory, not here.
+//! Every script on a bucket subtracts them. Each reservation has a record besides, which is gone when it may be forgotten; so
+//! has each ask that is answered once. How many there may be is bounded by Redis's own memory, not here.
 //!
 //! The name of the first follows from the bucket's, so a script finds it without being told its key. A hit must not name both:
 //! a cluster refuses that (`TRYAGAIN`) as long as the slot moves to another node, since most buckets have but one of them. The
-//! keys of a slot begin with its tag there, which is told. Asks about reservations name all of their keys, and are refused then.
+//! keys of a slot begin with its tag there, which is told. Asks that have records name all of their keys, and are refused then.
 
 use super::slot_tags::tag_of;
 use crate::algorithm::ReservationAsk;
 use crate::algorithm::reservation::Fate;
+use crate::store::batch::Action;
 
 /// Before the bucket's name; the scripts write it, too.
 const RESERVED: &[u8] = b"divvy.reserved:";
-/// Before the record's key.
-const RECORD: &[u8] = b"divvy.reservation:";
+/// Before the keys of the records.
+const RESERVATION: &[u8] = b"divvy.reservation:";
+const ANSWER: &[u8] = b"divvy.verdict:";
 
 /// Where Redis keeps its keys, which decides what a script must be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,19 +28,33 @@ pub(super) enum Layout {
     Cluster,
 }
 
+/// The name of the record with this key, which the action is about, but for its tag; `None` where there is no record.
+pub(super) fn name(action: Action, key: &[u8]) -> Option<Vec<u8>> {
+    match action {
+        Action::Reservation(_) => Some([RESERVATION, key].concat()),
+        Action::Once { .. } => Some([ANSWER, key].concat()),
+        Action::Ask(_) | Action::Forget => None,
+    }
+}
+
 /// What the names beside that of the bucket begin with, for the script of a call that does not name them.
 pub(super) fn tag(bucket: &[u8], records: &[Vec<u8>], layout: Layout) -> Option<String> {
     (layout == Layout::Cluster && records.is_empty()).then(|| tag_of(bucket))
 }
 
-/// The further keys of a call on the bucket of that name, which asks about these records.
+/// The further keys of a call on the bucket of that name, which asks about records with these names.
 pub(super) fn other_keys(bucket: &[u8], records: &[Vec<u8>], layout: Layout) -> Vec<Vec<u8>> {
     if records.is_empty() {
         return Vec::new();
     }
     let tag = if layout == Layout::Cluster { tag_of(bucket) } else { String::new() };
-    let records = records.iter().map(|record| [tag.as_bytes(), RECORD, record].concat());
+    let records = records.iter().map(|record| [tag.as_bytes(), record].concat());
     std::iter::once([tag.as_bytes(), RESERVED, bucket].concat()).chain(records).collect()
+}
+
+/// What the scripts call an ask that is answered once, after what they call it otherwise.
+pub(super) fn once(fingerprint: u64) -> String {
+    format!(" once {fingerprint}")
 }
 
 /// What the scripts call the ask; `at` is its time as they read it.
@@ -78,9 +95,9 @@ mod tests {
 
     #[test]
     fn all_names_are_in_the_bucket_s_slot_and_a_hit_names_its_bucket_alone() {
-        let of_one = names("{x}divvy:a=b:c:5:60", Layout::OneServer, &["r", "s"]);
-        assert_eq!(of_one, ["divvy.reserved:{x}divvy:a=b:c:5:60", "divvy.reservation:r", "divvy.reservation:s"]);
-        let tagged = names("{user1000}divvy:a=b:c:5:60", Layout::Cluster, &["r"]);
+        let of_one = names("{x}divvy:a=b:c:5:60", Layout::OneServer, &["divvy.reservation:r", "divvy.verdict:s"]);
+        assert_eq!(of_one, ["divvy.reserved:{x}divvy:a=b:c:5:60", "divvy.reservation:r", "divvy.verdict:s"]);
+        let tagged = names("{user1000}divvy:a=b:c:5:60", Layout::Cluster, &["divvy.reservation:r"]);
         assert_eq!(tagged, ["{8583}divvy.reserved:{user1000}divvy:a=b:c:5:60", "{8583}divvy.reservation:r"]);
         for layout in [Layout::OneServer, Layout::Cluster] {
             assert!(names("divvy:a=b:c:5:60", layout, &[]).is_empty());

@@ -1,0 +1,83 @@
+//! The records beside counters in the table, of reservations and of asks that are answered once: each in its bucket's stripe, in
+//! memory until it ends, and in the journal with its bucket. None of them counts as a counter, and none needs a look-up. What a record says is decided elsewhere.
+
+use super::super::journal::{self, Change};
+use super::super::stripe::Stripe;
+use super::{KeyHash, Table};
+use crate::algorithm::reservation::RecordChange;
+use crate::clock::Timestamp;
+use crate::store::records::{Count, Record};
+use crate::store::{record_key, value};
+
+impl Table {
+    /// Makes the change of a record in its stripe, which the caller holds and where a change has begun. Returns how many are
+    /// forgotten.
+    pub(super) fn change_record(stripe: &mut Stripe, hash: KeyHash, key: &[u8], change: RecordChange<Record>) -> Count {
+        match change {
+            RecordChange::Keep => Count::default(),
+            RecordChange::Set(record) => {
+                journal::stage(&mut stripe.staged, key, |out| value::encode_record(&record, out));
+                stripe.records.set(hash.high, record);
+                Count::default()
+            }
+            RecordChange::Clear => {
+                journal::stage(&mut stripe.staged, key, |_| ());
+                stripe.records.remove(&hash.high)
+            }
+        }
+    }
+
+    /// A record that was found when the store was opened, or `None`: that it was forgotten.
+    pub fn load_record(&self, hash: KeyHash, record: Option<Record>) {
+        load(&mut self.stripe(hash.stripe()), hash, record);
+    }
+
+    /// Drops the records that may be forgotten at `now`. Returns how many these were.
+    pub fn sweep_records(&self, now: Timestamp) -> Count {
+        let mut dropped = Count::default();
+        self.stripes.iter().for_each(|stripe| dropped += stripe.lock().records.sweep(now));
+        dropped
+    }
+
+    pub fn records(&self) -> Count {
+        let mut count = Count::default();
+        self.stripes.iter().for_each(|stripe| count += stripe.lock().records.count());
+        count
+    }
+
+    /// As [`Table::write_back`], for a record beside a counter. It is written as this commit has it: a later change is in a
+    /// later segment. One that has ended need not be written, and none has a record that ends later than its last change
+    /// says, but for those that are forgotten.
+    pub(super) fn write_back_record(change: &Change<'_>, now: Timestamp, changes: &mut Vec<u8>) {
+        let has_ended = value::expiry(change.value).is_ok_and(|expires| expires <= now);
+        if !has_ended {
+            journal::stage(changes, change.key, |out| out.extend_from_slice(change.value));
+        }
+    }
+
+    /// Stages the record as it is now.
+    pub(super) fn stage_record(&self, hash: KeyHash, key: &[u8], changes: &mut Vec<u8>) {
+        let stripe = self.stripe(hash.stripe());
+        journal::stage(changes, key, |out| {
+            if let Some(record) = stripe.records.get(&hash.high) {
+                value::encode_record(record, out);
+            }
+        });
+    }
+
+    /// What stands for the key of the record that an entry with `key` is about, and for its bucket's key.
+    pub(super) fn hash_of_record(&self, key: &[u8]) -> KeyHash {
+        let bucket = self.hasher.hash(record_key::bucket(key));
+        KeyHash { high: self.hasher.hash(key).h1, low: bucket.h2 }
+    }
+}
+
+pub(super) fn load(stripe: &mut Stripe, hash: KeyHash, record: Option<Record>) {
+    match record {
+        Some(record) => stripe.records.set(hash.high, record),
+        None => _ = stripe.records.remove(&hash.high),
+    }
+}
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests;
