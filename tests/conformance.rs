@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use divvy::algorithm::once::Known;
 use divvy::algorithm::reservation::{Decided, Fate, RecordChange};
 use divvy::algorithm::{
-    Answered, Ask, CalendarWindow, Concurrency, FixedWindow, LeakyBucket, Limit, Once, Outcome, Reservation,
+    Answered, Ask, CalendarWindow, Concurrency, FixedWindow, Kind, LeakyBucket, Limit, Once, Outcome, Reservation,
     ReservationAsk, SlidingLog, SlidingWindow, State, Tally, TokenBucket,
 };
 use divvy::calendar::{Calendar, Unit, time_of_day};
@@ -1016,7 +1016,8 @@ fn take_once(cost: u64, fingerprint: u64) -> Action {
 
 fn what_is_asked_once_is_taken_once_and_answered_as_the_first_time(opened: Opened) {
     wait(async {
-        let limits = limits(opened.buckets).into_iter().filter(|limit| limit.capacity() > 2);
+        let is_one = |limit: &Limit| limit.capacity() > 2 && limit.kind() != Kind::Concurrency;
+        let limits = limits(opened.buckets).into_iter().filter(is_one);
         for (place, limit) in limits.enumerate() {
             let (bucket, all) = (format!("once {place}"), limit.capacity());
             let (one, other) = (format!("{bucket}#one"), format!("{bucket}#other"));
