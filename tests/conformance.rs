@@ -4,7 +4,6 @@
 mod campaign;
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -476,6 +475,8 @@ struct Model {
     records: HashMap<String, Reservation>,
     /// By bucket and name.
     answers: HashMap<String, Answered>,
+    /// That of the last ask about a reservation.
+    generation: u64,
 }
 
 impl Model {
@@ -518,7 +519,8 @@ fn expected(model: &mut Model, key: String, limit: Limit, action: Action, now: T
         }
         Action::Reservation(ask) => {
             let (name, _) = taken_apart(&key, action);
-            let generation = BuildHasherDefault::<DefaultHasher>::default().hash_one((&key, now));
+            model.generation += 1;
+            let generation = model.generation;
             let (bucket, record) = (model.buckets.get(name), model.records.get(&key));
             let Decided { outcome, bucket, record } = limit.decide_reservation(bucket, record, ask, generation, now);
             match bucket {

@@ -2,7 +2,6 @@
 //! numbers. The conformance suite has what is usual; here is what is not.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use divvy::algorithm::reservation::RecordChange;
@@ -116,6 +115,8 @@ struct Model {
     records: HashMap<u8, Reservation>,
     /// By name.
     answers: HashMap<u8, Answered>,
+    /// That of the last ask about a reservation.
+    generation: u64,
 }
 
 impl Model {
@@ -142,7 +143,8 @@ impl Model {
                 outcome
             }
             Action::Reservation(ask) => {
-                let generation = BuildHasherDefault::<DefaultHasher>::default().hash_one((step.id, at));
+                self.generation += 1;
+                let generation = self.generation;
                 let record = self.records.get(&step.id);
                 let decided = limit.decide_reservation(self.state.as_ref(), record, ask, generation, at);
                 self.set(limit, decided.bucket, true, at);
