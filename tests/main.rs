@@ -53,6 +53,7 @@ mod full {
     pub mod grpc;
     pub mod health;
     pub mod http;
+    pub mod idempotency;
     pub mod kill;
     pub mod language_models;
     pub mod large_replies;
