@@ -351,7 +351,7 @@ fn answers_outlive_restarts_kills_and_backups() {
     assert!(!backup.contains("ERR"), "{backup}");
     let restored = tempfile::tempdir().unwrap();
     let into = restored.path().join("data");
-    let done = divvy().args(["restore", backup.trim(), into.to_str().unwrap()]).output().unwrap();
+    let done = divvy().args(["restore", "--data-dir", into.to_str().unwrap(), backup.trim()]).output().unwrap();
     assert!(done.status.success(), "{done:?}");
     check(&serve(&into));
 }
