@@ -54,6 +54,7 @@ mod full {
     pub mod grpc;
     pub mod health;
     pub mod http;
+    pub mod idempotency;
     pub mod kill;
     pub mod kuadrant;
     pub mod language_models;

@@ -30,6 +30,9 @@ pub fn run(args: HitArgs) -> anyhow::Result<ExitCode> {
                 "--cost needs RESP, and the line protocol of --addr (or DIVVY_ADDR) has no word for it: give --server"
             )
         }
+        Front::Line if args.id.is_some() => {
+            bail!("--id needs RESP, and the line protocol of --addr (or DIVVY_ADDR) has no word for it: give --server")
+        }
         Front::Line => line::hit(&args, args.addr.as_deref().unwrap_or(DEFAULT_LINE_ADDRESS))?,
     };
     let Verdict { allowed, credit, reset_seconds } = verdict;
@@ -49,6 +52,9 @@ fn hit_over_resp(args: &HitArgs) -> anyhow::Result<Verdict> {
     request.extend(args.operation.iter().map(Pair::to_string));
     if let Some(cost) = args.cost {
         request.extend(["COST".to_owned(), cost.to_string()]);
+    }
+    if let Some(id) = &args.id {
+        request.extend(["ID".to_owned(), id.clone()]);
     }
     let reply = args.server.connect(TIMEOUT)?.ask(&request)?;
     verdict(&reply).with_context(|| format!("{}: the answer is not a hit's: is that a divvy?", args.server.server))

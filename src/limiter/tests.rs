@@ -6,6 +6,7 @@ use crate::clock::NANOS_PER_SECOND;
 use crate::config::{self, Format};
 use crate::store::{MemoryStore, WhenFull};
 
+mod once;
 mod reservations;
 mod stacks;
 

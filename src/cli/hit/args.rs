@@ -27,6 +27,10 @@ pub struct HitArgs {
     /// Credits that the hit takes, whatever the rule's costField says. Not available over the line protocol
     #[arg(long, value_name = "N", value_parser = units::count::<u64>(0..=i64::MAX as u64))]
     pub(super) cost: Option<u64>,
+    /// Name of this hit: sent again within a minute under the same name, it takes nothing and has the same answer. 1 to 255
+    /// bytes. Not available over the line protocol
+    #[arg(long, value_name = "TEXT")]
+    pub(super) id: Option<String>,
     /// Exit with 3 when the hit is denied
     #[arg(long)]
     pub(super) exit_code: bool,

@@ -19,15 +19,16 @@ use super::sorted::Sorted;
 use super::table::Table;
 use super::timings::Timings;
 use crate::algorithm::reservation::{Fate, Stage};
-use crate::algorithm::{Ask, ReservationAsk};
+use crate::algorithm::{Ask, Once, Outcome, ReservationAsk};
 use crate::clock::Clock;
 use crate::store::batch::{Batch, Entry};
 use crate::store::counter_budget::{Bounds, CounterBudget};
 use crate::store::error::StoreError;
+use crate::store::record_key::{self, RecordSpace};
 use crate::store::records::RecordBudgets;
 use crate::store::rocks_options::Durability;
 use crate::store::testing::{TAKE, at, window};
-use crate::store::{record_key, value};
+use crate::store::value;
 
 const CREDITS: u64 = 1_000;
 /// The time of all hits, in seconds: no window ends before the machine's clock is there.
@@ -192,6 +193,8 @@ struct World {
     acknowledged: Arc<Mutex<HashMap<&'static [u8], (u64, u64)>>>,
     /// By the id of a reservation: what was acknowledged last.
     settled: Arc<Mutex<HashMap<u8, ReservationAsk>>>,
+    /// By the name of a hit that is answered once: what was left of each counter.
+    answers: Arc<Mutex<HashMap<u8, Vec<u64>>>>,
 }
 
 impl World {
@@ -210,7 +213,13 @@ impl World {
         if memory > 0 {
             engine.table.holds_all();
         }
-        Self { engine: Arc::new(engine), medium, acknowledged: Arc::default(), settled: Arc::default() }
+        Self {
+            engine: Arc::new(engine),
+            medium,
+            acknowledged: Arc::default(),
+            settled: Arc::default(),
+            answers: Arc::default(),
+        }
     }
 
     /// One client that hits two counters, and may leave at any time.
@@ -452,6 +461,15 @@ impl World {
             out.extend_from_slice(BUCKET);
             Some(window(CREDITS, 60))
         });
+        if let Some(outcomes) = self.settle(&batch).await
+            && outcomes[0].fate == Fate::Done
+        {
+            self.settled.lock().unwrap().insert(id, ask);
+        }
+    }
+
+    /// The outcomes of the batch's only unit, if they are acknowledged.
+    async fn settle(&self, batch: &Batch) -> Option<Vec<Outcome>> {
         let unit = batch.units(0).next().unwrap();
         let (mut lookups, mut outcomes) = (Lookups::default(), Vec::new());
         let acted = loop {
@@ -460,10 +478,8 @@ impl World {
                 break acted;
             }
         };
-        let Ok(durable_after) = acted else { return };
-        if self.engine.settle(durable_after).await.is_ok() && outcomes.pop().unwrap().unwrap().fate == Fate::Done {
-            self.settled.lock().unwrap().insert(id, ask);
-        }
+        self.engine.settle(acted.ok()?).await.ok()?;
+        outcomes.into_iter().collect::<Result<_, _>>().ok()
     }
 
     /// A crash at this moment leaves as much set aside and used as the records say, and nothing that was acknowledged is
@@ -478,8 +494,8 @@ impl World {
         let mut gone = 0;
         for id in 0..RESERVATIONS {
             let mut key = Vec::new();
-            record_key::write(&[id], &mut key, |out| out.extend_from_slice(BUCKET));
-            let stage = stored(&key).map(|value| value::decode_reservation(value).unwrap().stage);
+            record_key::write(RecordSpace::Reservations, &[id], &mut key, |out| out.extend_from_slice(BUCKET));
+            let stage = stored(&key).map(|value| value::decode_record(value).unwrap().reservation().unwrap().stage);
             gone += match stage {
                 None => 0,
                 Some(Stage::Open { .. }) => RESERVED,
@@ -500,14 +516,91 @@ impl World {
 
 fn reservations_agree_with_their_bucket(memory: usize, failures: usize) {
     let world = World::new(Durability::Wal, failures, memory);
-    let clients: Vec<_> = (0..RESERVATIONS).map(|id| future::spawn(reserve_and_settle(world.clone(), id))).collect();
+    let clients = (0..RESERVATIONS).map(|id| future::spawn(reserve_and_settle(world.clone(), id))).collect();
+    records_agree(&world, clients, failures, World::assert_reservations);
+}
+
+/// One client that hits [`TOGETHER`] under its name, and asks again.
+async fn hit_once_and_again(world: World, name: u8) {
+    for _ in 0..2 {
+        world.hit_once(name).await;
+    }
+}
+
+impl World {
+    async fn hit_once(&self, name: u8) {
+        let mut batch = Batch::default();
+        batch.begin(at(LATE));
+        for key in TOGETHER {
+            batch.push_once((Once::Take, USED), (&[name], 7), |out| {
+                out.extend_from_slice(key);
+                Some(window(CREDITS, 60))
+            });
+        }
+        batch.group(0);
+        if let Some(outcomes) = self.settle(&batch).await {
+            let answered = outcomes.iter().map(|Outcome { left, .. }| *left).collect::<Vec<_>>();
+            let mut answers = self.answers.lock().unwrap();
+            let first = answers.entry(name).or_insert_with(|| answered.clone());
+            assert_eq!(*first, answered, "the second answer to {name} is another one");
+        }
+    }
+
+    /// A crash at this moment leaves each counter with what its answers took, all of a group's answers or none, and every one
+    /// that was acknowledged.
+    fn assert_answers(&self) {
+        let answers = self.answers.lock().unwrap().clone();
+        let medium = self.medium.lock().unwrap();
+        let counters = replay(&medium.log, medium.counters.clone());
+        let stored = |key: &[u8]| counters.get(key).filter(|value| !value.is_empty());
+        let answered = TOGETHER.map(|bucket| {
+            let state = stored(bucket).map(|value| value::decode(&window(CREDITS, 60), value).unwrap());
+            let left = window(CREDITS, 60).decide(state.as_ref(), Ask::Look { cost: 0 }, at(LATE)).outcome.left;
+            let answer = |name: u8| {
+                let mut key = Vec::new();
+                record_key::write(RecordSpace::Answers, &[name], &mut key, |out| out.extend_from_slice(bucket));
+                stored(&key).map(|value| value::decode_record(value).unwrap().answered().unwrap().outcome.left)
+            };
+            let answered: Vec<_> = (0..RESERVATIONS).map(answer).collect();
+            assert_eq!(CREDITS - left, USED * answered.iter().flatten().count() as u64, "{answered:?}");
+            answered
+        });
+        for (name, told) in answers {
+            let stored: Vec<_> = answered.iter().filter_map(|answered| answered[usize::from(name)]).collect();
+            assert_eq!(stored, told, "the answer to {name} is lost");
+        }
+        let names = answered.map(|answered| answered.iter().map(Option::is_some).collect::<Vec<_>>());
+        assert!(names.windows(2).all(|two| two[0] == two[1]), "a part of a group: {names:?}");
+    }
+}
+
+fn answers_agree_with_their_buckets(memory: usize, failures: usize) {
+    let world = World::new(Durability::Wal, failures, memory);
+    let clients = (0..RESERVATIONS).map(|name| future::spawn(hit_once_and_again(world.clone(), name))).collect();
+    records_agree(&world, clients, failures, World::assert_answers);
+}
+
+#[test]
+fn no_crash_parts_an_answer_from_its_bucket() {
+    random(|| answers_agree_with_their_buckets(10_000, 0));
+    random(|| answers_agree_with_their_buckets(0, 0));
+    with_pauses(|| answers_agree_with_their_buckets(0, 0));
+}
+
+#[test]
+fn answers_agree_with_their_buckets_on_a_disk_that_fails() {
+    random(|| answers_agree_with_their_buckets(0, 2));
+}
+
+/// Whether records agree with their buckets at any time, while these clients, of which some leave, are at work.
+fn records_agree(world: &World, clients: Vec<future::JoinHandle<()>>, failures: usize, assert_agree: fn(&World)) {
     let crashes = {
         let world = world.clone();
         thread::spawn(move || {
             for _ in 0..8 {
                 // What a failed disk lacks is written when it is opened again.
                 if failures == 0 {
-                    world.assert_reservations();
+                    assert_agree(&world);
                 }
                 thread::yield_now();
             }
@@ -536,7 +629,7 @@ fn reservations_agree_with_their_bucket(memory: usize, failures: usize) {
         world.heal();
         thread::yield_now();
     }
-    world.assert_reservations();
+    assert_agree(world);
 }
 
 #[test]

@@ -55,6 +55,20 @@ drive(SERVED, "POST", "/v1/peek", 400, json={"operation": {"api": 1}})
 drive(SERVED, "POST", "/v1/explain", 415, data="{}")
 drive(SERVED, "POST", "/v1/hits", 413, json={"hits": ["x" * 100_000]})
 
+key = {"Idempotency-Key": '"8e03978e"'}
+for path, one, other in (
+    ("/v1/hit", {"operation": UNDENIED}, {"operation": UNDENIED, "cost": 2}),
+    ("/v1/charge", {"operation": upload, "cost": 1}, {"operation": upload, "cost": 2}),
+    ("/v1/refund", {"operation": upload, "cost": 1}, {"operation": upload, "cost": 2}),
+    ("/v1/hits", {"hits": [{"operation": upload, "cost": 1}]}, {"hits": [{"operation": upload, "cost": 2}]}),
+):
+    for replayed in (None, "true"):
+        answer = drive(SERVED, "POST", path, 200, json=one, headers=key)
+        assert UNDENIED in one.values() or answer.headers.get("Idempotent-Replayed") == replayed, (path, answer.headers)
+    if UNDENIED not in one.values():
+        drive(SERVED, "POST", path, 422, json=other, headers=key)
+    drive(SERVED, "POST", path, 400, json=one, headers={"Idempotency-Key": "a, b"})
+
 report = {"operation": {"api": "reports", "user": "bob"}, "amount": 5, "ttl": 60, "id": "x"}
 reserved = drive(SERVED, "POST", "/v1/reservations", 201, json=report)
 drive(SERVED, "POST", "/v1/reservations", 200, json=report)

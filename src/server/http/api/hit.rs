@@ -11,11 +11,12 @@ use serde::Deserialize;
 
 use super::answer::Answer;
 use super::body;
+use super::idempotency::{Flight, Key, mark_replayed};
 use super::operation::Pairs;
 use super::problem::Problem;
 use super::shared::Api;
 use super::whole::Whole;
-use crate::limiter::{Intent, Requests};
+use crate::limiter::{Intent, Payload, Requests};
 use crate::rules::Operation;
 use crate::server::pool::{self, pooled};
 
@@ -82,11 +83,22 @@ impl Api {
     ) -> Result<Response<Bytes>, Problem> {
         let asked: AskedHit = body::parse(body)?;
         asked.operation.read(self.limits.max_pairs, "/operation", &mut work.operation)?;
+        // Who only looks may do so again.
+        let key = if intent == Intent::Peek { None } else { Key::of(&headers)? };
         self.limiter.begin(&mut work.requests);
-        work.requests.push_at_cost(&work.operation, intent, asked.cost());
+        let flight = match key {
+            None => {
+                work.requests.push_at_cost(&work.operation, intent, asked.cost());
+                None
+            }
+            Some(key) => Some(self.push_once(&key, intent, asked.cost(), work)?),
+        };
         self.limiter.apply(&mut work.requests).await;
         let answer = Answer::of(&work.requests, 0)?;
         headers.clear();
+        if flight.is_some() && work.requests.are_replayed() == Ok(true) {
+            mark_replayed(&mut headers);
+        }
         let body = answer.write(self.settings.headers, &mut headers, &mut work.text);
         let mut response = Response::new(body);
         *response.headers_mut() = headers;
@@ -94,5 +106,15 @@ impl Api {
             *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
         }
         Ok(response)
+    }
+
+    fn push_once(&self, key: &Key, intent: Intent, cost: Option<u64>, work: &mut Work) -> Result<Flight, Problem> {
+        let mut payload = Payload::new(intent);
+        payload.add(&work.operation, cost);
+        let flight = self.in_flight.begin(key, &payload)?;
+        work.requests.begin_once(key.as_bytes(), &payload);
+        work.requests.push_at_cost(&work.operation, intent, cost);
+        work.requests.end_once();
+        Ok(flight)
     }
 }

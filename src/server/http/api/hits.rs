@@ -9,11 +9,12 @@ use serde::{Deserialize, Serialize};
 use super::answer::Answer;
 use super::body;
 use super::hit::AskedHit;
+use super::idempotency::{Key, mark_replayed};
 use super::json::Json;
 use super::object::Object;
 use super::problem::Problem;
 use super::shared::Api;
-use crate::limiter::{Intent, MAX_TOGETHER, Requests};
+use crate::limiter::{Intent, MAX_TOGETHER, Payload, Refusal, Requests};
 use crate::metrics::Limit;
 use crate::rules::Operation;
 
@@ -42,7 +43,8 @@ enum AnswerOrProblem<'a> {
     Problem(Problem),
 }
 
-/// 200, with an answer or a problem for each hit. When a hit is not even well formed, none of them is taken.
+/// 200, with an answer or a problem for each hit. When a hit is not even well formed, none of them is taken. An
+/// `Idempotency-Key` is one of all of them.
 pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     let body = body::read(&head.headers, body, api.limits.max_body).await?;
@@ -56,33 +58,60 @@ pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Respo
         let problem = Problem::bad_request(format!("more than {MAX_TOGETHER} hits cannot be taken together"));
         return Err(problem.at("/hits"));
     }
+    let mut operation = Operation::new();
+    let mut each = |take: &mut dyn FnMut(&Operation, Option<u64>)| {
+        for (index, Object(hit)) in asked.hits.iter().enumerate() {
+            hit.operation.read(api.limits.max_pairs, format_args!("/hits/{index}/operation"), &mut operation)?;
+            take(&operation, hit.cost());
+        }
+        Ok::<_, Problem>(())
+    };
     let mut requests = Requests::default();
     api.limiter.begin(&mut requests);
+    let flight = match Key::of(&head.headers)? {
+        None => None,
+        Some(key) => {
+            let mut payload = Payload::new(Intent::Hit);
+            payload.together(asked.atomic);
+            each(&mut |operation, cost| payload.add(operation, cost))?;
+            let flight = api.in_flight.begin(&key, &payload)?;
+            requests.begin_once(key.as_bytes(), &payload);
+            Some(flight)
+        }
+    };
     if asked.atomic {
         requests.begin_together();
     }
-    let mut operation = Operation::new();
-    for (index, Object(hit)) in asked.hits.iter().enumerate() {
-        hit.operation.read(api.limits.max_pairs, format_args!("/hits/{index}/operation"), &mut operation)?;
-        requests.push_at_cost(&operation, Intent::Hit, hit.cost());
-    }
+    each(&mut |operation, cost| requests.push_at_cost(operation, Intent::Hit, cost))?;
     requests.end_together();
+    requests.end_once();
     if let Some((index, refusal)) = requests.first_refusal().filter(|_| asked.atomic) {
         return Err(Problem::from(refusal.clone()).at(format_args!("/hits/{index}")));
     }
     api.limiter.apply(&mut requests).await;
-    if asked.atomic {
-        return all_or_none(&requests);
+    let is_replayed = match flight {
+        None => false,
+        Some(_) => requests
+            .are_replayed()
+            .map_err(|index| Problem::from(Refusal::DifferentRequest).at(format_args!("/hits/{index}")))?,
+    };
+    let mut response = if asked.atomic { all_or_none(&requests)? } else { one_by_one(&api, &requests) };
+    if is_replayed {
+        mark_replayed(response.headers_mut());
     }
+    Ok(response)
+}
+
+fn one_by_one(api: &Api, requests: &Requests) -> Response {
     let errors = &api.limiter.metrics().errors;
-    let answer = |index| match Answer::of(&requests, index) {
+    let answer = |index| match Answer::of(requests, index) {
         Ok(answer) => AnswerOrProblem::Answer(answer),
         Err(problem) => {
             errors.unknown.inc();
             AnswerOrProblem::Problem(problem)
         }
     };
-    Ok(Json(Answers { allowed: None, results: (0..requests.len()).map(answer).collect() }).into_response())
+    Json(Answers { allowed: None, results: (0..requests.len()).map(answer).collect() }).into_response()
 }
 
 /// The answer to hits that were taken together. When the store fails, it fails for all of them.

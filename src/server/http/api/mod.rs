@@ -11,6 +11,7 @@ mod explain;
 pub mod hit;
 mod hit_route;
 pub mod hits;
+mod idempotency;
 mod json;
 mod json_line;
 mod limits;

@@ -58,6 +58,16 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
+    /// It may be asked again in a moment.
+    pub fn that_may_pass(self) -> Self {
+        Self { may_pass: true, ..self }
+    }
+
+    #[cfg(test)]
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
     /// More than this limit allows.
     pub fn beyond(self, limit: Limit) -> Self {
         Self { limit: Some(limit), ..self }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
 use super::body;
+use super::idempotency::Key;
 use super::json::Json;
 use super::operation::Pairs;
 use super::problem::Problem;
@@ -87,6 +88,10 @@ pub async fn reserve(State(api): State<Arc<Api>>, request: Request) -> Result<Re
     let (head, body) = request.into_parts();
     let body = body::read(&head.headers, body, api.limits.max_body).await?;
     let AskedReservation { operation: pairs, amount: Whole(credits), ttl, id } = body::parse(&body)?;
+    if id.is_none() && Key::of(&head.headers)?.is_some() {
+        let detail = "a reservation takes no Idempotency-Key: give it an `id` of your own, which says the same";
+        return Err(Problem::bad_request(detail));
+    }
     let mut operation = Operation::new();
     pairs.read(api.limits.max_pairs, "/operation", &mut operation)?;
     let ttl_seconds = ttl.map(seconds);

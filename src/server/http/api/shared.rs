@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::check::settings::CheckSettings;
+use super::idempotency::InFlight;
 use super::ratelimit::RateLimitHeaders;
 use crate::limiter::{Limiter, Policy, Refusal};
 use crate::metrics::FrontRequests;
@@ -28,6 +29,7 @@ pub struct Api {
     pub(super) limits: Limits,
     pub(super) requests: FrontRequests,
     pub(super) turns: Turns,
+    pub(super) in_flight: InFlight,
 }
 
 impl Api {
@@ -39,7 +41,7 @@ impl Api {
         requests: FrontRequests,
         turns: Turns,
     ) -> Self {
-        Self { limiter, settings, limits, requests, turns }
+        Self { limiter, settings, limits, requests, turns, in_flight: InFlight::default() }
     }
 
     /// # Errors

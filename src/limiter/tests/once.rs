@@ -1,0 +1,137 @@
+//! Requests that are answered once, from the rules that they match to what is counted of them.
+
+use super::*;
+
+const RULES: &str = "
+[key=*]
+creditLimit = 10
+resetSeconds = 3600
+actorField = key
+costField = bytes
+label = key
+
+[stack=*]
+creditLimit = 10
+resetSeconds = 3600
+matchPolicy = and
+label = stack
+
+[stack=open]
+creditLimit = 5
+resetSeconds = 0
+label = open
+
+[stack=closed]
+creditLimit = 0
+resetSeconds = 0
+label = closed
+
+[default]
+creditLimit = 0
+";
+
+/// Applies the requests as one batch, each under a key.
+fn once(limiter: &Limiter, asked: &[(&str, Intent, &str)]) -> Requests {
+    let mut requests = Requests::default();
+    limiter.begin(&mut requests);
+    for (pairs, intent, key) in asked {
+        requests.push_once(&operation(pairs), *intent, None, key.as_bytes());
+    }
+    run(limiter.apply(&mut requests));
+    requests
+}
+
+/// Whether each is allowed, and what is left; or that its key is another request's.
+fn told(requests: &Requests) -> Vec<Result<(bool, u64), &'static str>> {
+    let verdict = |index| match requests.verdict(index) {
+        Ok(verdict) => Ok((verdict.allowed, verdict.credit)),
+        Err(Refusal::DifferentRequest) => Err("different"),
+        Err(refusal) => panic!("{refusal}"),
+    };
+    (0..requests.len()).map(verdict).collect()
+}
+
+#[test]
+fn a_batch_may_hold_a_request_and_its_retry() {
+    let limiter = limiter_of(RULES);
+    let hit = |pairs, key| (pairs, Intent::Hit, key);
+    let requests = once(
+        &limiter,
+        &[
+            hit("key=a bytes=2", "x"),
+            hit("bytes=2 key=a", "x"),
+            hit("key=a bytes=3", "x"),
+            hit("key=a bytes=2", "y"),
+            ("key=a bytes=2", Intent::Charge, "x"),
+            ("key=a bytes=2", Intent::Charge, "x"),
+        ],
+    );
+    assert_eq!(
+        told(&requests),
+        [Ok((true, 8)), Ok((true, 8)), Err("different"), Ok((true, 6)), Ok((true, 4)), Ok((true, 4))]
+    );
+    assert_eq!(requests.are_replayed(), Err(2));
+    let again = once(&limiter, &[hit("key=a bytes=2", "y"), ("key=a bytes=2", Intent::Charge, "x")]);
+    assert_eq!((told(&again), again.are_replayed()), (vec![Ok((true, 6)), Ok((true, 4))], Ok(true)));
+    assert_eq!(counted(&limiter), counts(&[("accepted{key}", 2)]));
+}
+
+#[test]
+fn a_hit_of_cost_0_is_answered_once_as_well() {
+    let limiter = limiter_of(RULES);
+    let look = [("key=a bytes=0", Intent::Hit, "x")];
+    assert_eq!(told(&once(&limiter, &look)), [Ok((true, 10))]);
+    assert_eq!(hit(&limiter, "key=a bytes=10"), Ok((true, 0)));
+    let again = once(&limiter, &look);
+    assert_eq!((told(&again), again.are_replayed()), (vec![Ok((true, 10))], Ok(true)));
+}
+
+/// What denies may allow after a reload: then the retry is to be counted.
+#[test]
+fn what_is_denied_whatever_counters_say_is_not_remembered() {
+    let limiter = limiter_of(RULES);
+    let closed = [("stack=closed", Intent::Hit, "x")];
+    for _ in 0..2 {
+        let denied = once(&limiter, &closed);
+        assert_eq!((told(&denied), denied.are_replayed()), (vec![Ok((false, 0))], Ok(false)));
+    }
+    let open = [("stack=open", Intent::Hit, "x")];
+    for is_replayed in [false, true] {
+        let allowed = once(&limiter, &open);
+        assert_eq!((told(&allowed), allowed.are_replayed()), (vec![Ok((true, 9))], Ok(is_replayed)));
+    }
+    assert_eq!(told(&once(&limiter, &[("nobody=knows", Intent::Hit, "x")])), [Ok((false, 0))]);
+}
+
+#[test]
+fn a_request_of_many_hits_has_records_of_each_and_one_that_is_refused_leaves_the_others_theirs() {
+    let limiter = limiter_of(RULES);
+    let hits = ["key=a bytes=1", "key=a bytes=many", "key=a bytes=2", "key=b"];
+    let ask = || {
+        let mut requests = Requests::default();
+        limiter.begin(&mut requests);
+        let mut payload = Payload::new(Intent::Hit);
+        hits.iter().for_each(|pairs| payload.add(&operation(pairs), None));
+        assert!(requests.begin_once(b"x", &payload));
+        hits.iter().for_each(|pairs| requests.push(&operation(pairs), Intent::Hit));
+        requests.end_once();
+        // It belongs to no key.
+        requests.push(&operation("key=c"), Intent::Hit);
+        run(limiter.apply(&mut requests));
+        let verdict = |index| requests.verdict(index).map(|verdict| verdict.credit).ok();
+        ((0..hits.len()).map(verdict).collect::<Vec<_>>(), verdict(hits.len()), requests.are_replayed())
+    };
+    let credits = vec![Some(9), None, Some(7), Some(9)];
+    assert_eq!(ask(), (credits.clone(), Some(9), Ok(false)));
+    assert_eq!(ask(), (credits, Some(8), Ok(true)));
+}
+
+#[test]
+fn a_key_has_a_length() {
+    let limiter = limiter_of(RULES);
+    for key in [String::new(), "k".repeat(MAX_IDEMPOTENCY_KEY + 1)] {
+        let refused = once(&limiter, &[("key=a", Intent::Hit, &key)]).verdict(0);
+        assert!(matches!(refused, Err(Refusal::BadIdempotencyKey)), "{refused:?}");
+    }
+    assert_eq!(hit(&limiter, "key=a"), Ok((true, 9)));
+}

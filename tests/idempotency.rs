@@ -1,0 +1,357 @@
+//! Hits, charges and refunds that are asked again under the same key: over RESP and HTTP, on every store, after restarts, at
+//! the bound, and while the store fails.
+
+mod api;
+mod kills;
+
+use std::fs;
+use std::path::Path;
+
+use crate::plans::RHYTHMS;
+use crate::support::redis::{RedisServer, until};
+use crate::support::{RespClient, RulesFile, Server, divvy, metrics};
+
+/// A hundred credits for each user by every algorithm, a log, a stack, what counts nothing, and nothing for anybody else.
+fn rules() -> RulesFile {
+    let rule = |(algorithm, rhythm): (&str, &str)| {
+        format!("[by={algorithm} user=*]\ncreditLimit = 100\n{rhythm}\nactorField = user\nlabel = {algorithm}\n\n")
+    };
+    RulesFile::ini(
+        &(RHYTHMS.map(rule).concat()
+            + "[by=log user=*]\ncreditLimit = 100\nresetSeconds = 2592000\nalgorithm = sliding-log\nactorField = user\n\n\
+               [by=debt user=*]\ncreditLimit = 100\nresetSeconds = 2592000\nactorField = user\noverrun = debt\n\n\
+               [api=chat user=*]\ncreditLimit = 3\nresetSeconds = 2592000\nactorField = user\ncostField = none\n\
+               matchPolicy = and\nlabel = requests\n\n\
+               [api=chat user=*]\ncreditLimit = 100\nresetSeconds = 2592000\nactorField = user\nlabel = chat\n\n\
+               [new=* user=*]\ncreditLimit = 9\nresetSeconds = 2592000\nactorField = user\nmatchPolicy = canary\n\
+               label = canary\n\n\
+               [new=* user=*]\ncreditLimit = 8\nresetSeconds = 2592000\nactorField = new\n\n\
+               [free=yes]\ncreditLimit = 7\nresetSeconds = 0\n\n[default]\ncreditLimit = 0\n"),
+    )
+}
+
+struct Client(RespClient);
+
+impl Client {
+    fn of(server: &Server) -> Self {
+        Self(RespClient::connect(server.resp))
+    }
+
+    fn ask(&mut self, command: &str) -> String {
+        self.0.command(command)
+    }
+
+    fn left(&mut self, pairs: &str) -> u64 {
+        let reply = self.ask(&format!("DIVVY.PEEK {pairs}"));
+        reply.split(' ').nth(1).and_then(|word| word.parse().ok()).expect(&reply)
+    }
+}
+
+/// Whether it is the error of a key that another request had.
+fn is_another(reply: &str) -> bool {
+    reply.contains("ERR") && reply.contains("used for another request")
+}
+
+fn on_each(rules: &RulesFile, test: impl Fn(&Server)) {
+    let data = tempfile::tempdir().unwrap();
+    Server::on_each_store(rules.path(), data.path()).iter().for_each(&test);
+    let redis = RedisServer::start();
+    test(&Server::start(&[rules.path(), "--store", "redis", "--redis-url", &redis.url()]));
+}
+
+#[test]
+fn a_hit_with_an_id_is_taken_once_and_answered_alike() {
+    on_each(&rules(), |server| {
+        let mut client = Client::of(server);
+        for algorithm in RHYTHMS.map(|(algorithm, _)| algorithm).into_iter().chain(["log", "debt"]) {
+            let pairs = format!("by={algorithm} user=a");
+            let hit = format!("DIVVY.HIT {pairs} COST 5 ID x");
+            let first = client.ask(&hit);
+            assert!(first.starts_with("[1 95 "), "{algorithm}: {first}");
+            assert!(client.ask(&format!("DIVVY.HIT {pairs} COST 1")).starts_with("[1 94 "), "{algorithm}");
+            // In any order, and in any case.
+            for again in [hit, format!("divvy.hit user=a by={algorithm} id x cost 5")] {
+                assert_eq!((client.ask(&again), client.left(&pairs)), (first.clone(), 94), "{again}");
+            }
+            for other in [format!("DIVVY.HIT {pairs} COST 6 ID x"), format!("DIVVY.HIT {pairs} ID x")] {
+                let told = client.ask(&other);
+                assert!(is_another(&told) && client.left(&pairs) == 94, "{other}: {told}");
+            }
+            let denied = client.ask(&format!("DIVVY.HIT {pairs} COST 101 ID y"));
+            if algorithm == "debt" {
+                assert!(denied.starts_with("[1 0 "), "{denied}");
+            } else {
+                assert!(denied.starts_with("[0 94 "), "{algorithm}: {denied}");
+            }
+            // Another actor's counter has its own, and a reset forgets no answer.
+            assert!(client.ask(&format!("DIVVY.HIT by={algorithm} user=b COST 5 ID x")).starts_with("[1 95 "));
+            assert_eq!(client.ask(&format!("DIVVY.RESET {pairs}")), "1", "{algorithm}");
+            assert_eq!(client.ask(&format!("DIVVY.HIT {pairs} COST 5 ID x")), first, "{algorithm}");
+            assert_eq!(client.ask(&format!("DIVVY.HIT {pairs} COST 101 ID y")), denied, "{algorithm}");
+            assert_eq!(client.left(&pairs), 100, "{algorithm}");
+        }
+        let samples = metrics::scrape(server.http);
+        assert!(samples.value("divvy_idempotent_replays_total", &[("rule_label", "fixed")]) >= 4.0);
+        assert_eq!(samples.value("divvy_hits_total", &[("rule_label", "fixed"), ("status", "accepted")]), 3.0);
+        assert_eq!(samples.value("divvy_hits_total", &[("rule_label", "fixed"), ("status", "rejected")]), 1.0);
+    });
+}
+
+#[test]
+fn charges_and_refunds_have_ids_of_their_own() {
+    on_each(&rules(), |server| {
+        let mut client = Client::of(server);
+        let mut twice = |command: &str| {
+            let first = client.ask(command);
+            assert_eq!(client.ask(command), first, "{command}");
+            first
+        };
+        let hit = twice("DIVVY.HIT by=fixed user=c COST 10 ID x");
+        let charge = twice("DIVVY.CHARGE by=fixed user=c COST 95 ID x");
+        let refund = twice("DIVVY.REFUND by=fixed user=c COST 3 ID x");
+        assert!(
+            hit.starts_with("[1 90 ") && charge.starts_with("[-5 ") && refund.starts_with("[-2 "),
+            "{hit} {charge} {refund}"
+        );
+        assert!(is_another(&client.ask("DIVVY.CHARGE by=fixed user=c COST 96 ID x")));
+        let samples = metrics::scrape(server.http);
+        let count = |name| samples.value(name, &[("rule_label", "fixed")]);
+        assert_eq!((count("divvy_charges_total"), count("divvy_refunds_total")), (1.0, 1.0));
+    });
+}
+
+#[test]
+fn a_stack_and_canaries_are_asked_once() {
+    on_each(&rules(), |server| {
+        let mut client = Client::of(server);
+        let (hit, other) = ("DIVVY.HIT api=chat user=d COST 40 ID x", "DIVVY.HIT api=chat user=d COST 70 ID y");
+        let first = client.ask(hit);
+        assert!(first.starts_with("[1 60 "), "{first}");
+        assert_eq!(client.ask(hit), first);
+        // The second denies, and holds the first one back.
+        let denied = client.ask(other);
+        assert!(denied.starts_with("[0 60 "), "{denied}");
+        assert_eq!(client.ask("DIVVY.RESET by=fixed user=d"), "0");
+        assert!(client.ask("DIVVY.REFUND api=chat user=d COST 40").starts_with("[100 "));
+        assert_eq!(client.ask(other), denied, "although there would be enough by now");
+        // One request was counted: two are left.
+        for name in ["a", "b"] {
+            assert!(client.ask(&format!("DIVVY.HIT api=chat user=d COST 1 ID {name}")).starts_with("[1 "));
+        }
+        assert!(client.ask("DIVVY.HIT api=chat user=d COST 1 ID c").starts_with("[0 "));
+        let samples = metrics::scrape(server.http);
+        assert_eq!(samples.value("divvy_stacks_denied_total", &[]), 2.0);
+
+        let hit = "DIVVY.HIT new=1 user=e ID x";
+        let first = client.ask(hit);
+        assert!(first.starts_with("[1 7 "), "{first}");
+        assert_eq!(client.ask(hit), first);
+        let canary = |samples: &metrics::Samples| {
+            samples.value("divvy_hits_total", &[("rule_label", "canary"), ("status", "canary-accepted")])
+        };
+        assert_eq!(canary(&metrics::scrape(server.http)), 1.0);
+        // What the canary has met under this key is no part of the answer.
+        assert!(client.ask("DIVVY.HIT new=2 user=e ID x").starts_with("[1 7 "));
+
+        assert_eq!(client.ask("DIVVY.HIT free=yes ID x"), client.ask("DIVVY.HIT free=yes ID x"));
+        assert!(client.ask("DIVVY.HIT nobody=knows ID x").starts_with("[0 0 "));
+    });
+}
+
+#[test]
+fn ids_are_one_to_255_bytes_after_all_pairs() {
+    let rules = rules();
+    let server = Server::start(&[rules.path(), "--store", "memory"]);
+    let mut client = RespClient::connect(server.resp);
+    let mut hit = |words: &[&[u8]]| {
+        let words = [&[&b"DIVVY.HIT"[..], b"by=fixed", b"user=f"], words].concat();
+        client.command_of(&words)
+    };
+    assert!(hit(&[b"ID", b"\0\xff any bytes"]).starts_with("[1 99 "));
+    assert!(hit(&[b"ID", &[b'i'; 255]]).starts_with("[1 98 "));
+    assert!(hit(&[b"ID", b"COST", b"COST", b"2"]).starts_with("[1 96 "));
+    assert!(hit(&[b"COST", b"2", b"ID", b"ID"]).starts_with("[1 94 "));
+    assert!(hit(&[b"ID", b"a=b"]).starts_with("[1 93 "));
+    for id in [&b""[..], &[b'i'; 256]] {
+        let told = hit(&[b"ID", id]);
+        assert!(told.contains("an idempotency key has 1 to 255 bytes"), "{told}");
+    }
+    for words in
+        [&[&b"ID"[..]][..], &[b"ID", b"x", b"ID", b"y"], &[b"ID", b"x", b"more=pairs"], &[b"ID", b"COST", b"5"]]
+    {
+        let told = hit(words);
+        assert!(told.contains("ERR ID comes once, after all pairs"), "{words:?}: {told}");
+    }
+    // A pair whose key is ID is one, as ever.
+    assert!(client.command("DIVVY.HIT by=fixed user=f ID=x COST=y").starts_with("[1 92 "));
+    assert!(client.command("DIVVY.PEEK by=fixed user=f ID x").contains("only DIVVY.HIT, CHARGE, REFUND and RESERVE"));
+    assert!(client.command("DIVVY.PEEK by=fixed user=f").starts_with("[1 92 "));
+}
+
+#[test]
+fn a_transaction_and_a_pipeline_ask_once() {
+    on_each(&rules(), |server| {
+        let mut client = Client::of(server);
+        let hit = "DIVVY.HIT by=tokens user=g COST 10 ID x";
+        client.ask("MULTI");
+        (0..2).for_each(|_| assert_eq!(client.ask(hit), "QUEUED"));
+        let both = client.ask("EXEC");
+        let replies: Vec<_> = both.trim_matches(['[', ']']).split("] [").collect();
+        assert!(replies.len() == 2 && replies[0] == replies[1] && replies[0].starts_with("1 90 "), "{both}");
+        client.0.send(format!("{hit}\r\n{hit}\r\nDIVVY.PEEK by=tokens user=g\r\n").as_bytes());
+        let replies: Vec<_> = (0..3).map(|_| client.0.read_reply()).collect();
+        assert_eq!((&replies[0], &replies[0][1..5]), (&replies[1], "1 90"));
+        assert!(replies[2].starts_with("[1 90 "), "{replies:?}");
+    });
+}
+
+#[test]
+fn the_command_line_asks_once() {
+    let rules = rules();
+    let server = Server::start(&[rules.path(), "--store", "memory"]);
+    let address = server.resp.to_string();
+    let hit =
+        || divvy().args(["hit", "--server", &address, "--id", "x", "by=fixed", "user=h"]).output().unwrap().stdout;
+    let first = String::from_utf8(hit()).unwrap();
+    assert!(first.starts_with("OK true 99 "), "{first}");
+    assert_eq!(String::from_utf8(hit()).unwrap(), first);
+    let line = divvy().args(["hit", "--addr", &server.line.to_string(), "--id", "x", "by=fixed"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&line.stderr).contains("--id needs RESP"));
+}
+
+/// A server on each store that has a bound, with these flags.
+fn bounded(rules: &RulesFile, data: &Path, flags: &[&str]) -> Vec<Server> {
+    let data = data.to_str().unwrap();
+    let stores: [&[&str]; 2] = [&["--store", "memory"], &["--data-dir", data]];
+    stores.map(|store| Server::start(&[&[rules.path()], store, flags].concat())).into()
+}
+
+#[test]
+fn one_key_too_many_is_an_error_and_takes_nothing() {
+    let (rules, data) = (rules(), tempfile::tempdir().unwrap());
+    for server in bounded(&rules, data.path(), &["--max-idempotency-keys", "2", "--max-reservations", "0"]) {
+        let mut client = Client::of(&server);
+        let first = client.ask("DIVVY.HIT by=fixed user=a ID x");
+        assert!(first.starts_with("[1 99 "), "{first}");
+        // A stack needs two.
+        for refused in ["DIVVY.HIT api=chat user=a COST 10 ID x", "DIVVY.HIT api=chat user=a COST 101 ID x"] {
+            let told = client.ask(refused);
+            assert!(told.contains("ERR") && told.contains("--max-idempotency-keys"), "{told}");
+        }
+        assert!(client.ask("DIVVY.CHARGE api=chat user=a COST 0").starts_with("[100 "));
+        assert!(client.ask("DIVVY.HIT by=fixed user=b ID x").starts_with("[1 99 "));
+        for refused in ["DIVVY.HIT by=fixed user=a ID y", "DIVVY.CHARGE by=tokens user=new COST 4 ID y"] {
+            assert!(client.ask(refused).contains("--max-idempotency-keys"), "{refused}");
+        }
+        assert_eq!((client.left("by=fixed user=a"), client.left("by=tokens user=new")), (99, 100));
+        // Those that are there are answered, and hits without a key count.
+        assert_eq!(client.ask("DIVVY.HIT by=fixed user=a ID x"), first);
+        assert!(client.ask("DIVVY.HIT by=fixed user=a").starts_with("[1 98 "));
+        let samples = metrics::scrape(server.http);
+        let value = |name| samples.value(name, &[]);
+        assert_eq!((value("divvy_idempotency_keys"), value("divvy_max_idempotency_keys")), (2.0, 2.0));
+        assert_eq!(value("divvy_idempotency_keys_refused_total"), 4.0);
+    }
+}
+
+/// A counter without room is answered by the policy, which is no answer to remember.
+#[test]
+fn what_a_full_store_is_told_is_not_remembered() {
+    let (rules, data) = (rules(), tempfile::tempdir().unwrap());
+    for policy in ["allow", "deny", "error"] {
+        let flags = ["--max-counters", "1", "--when-full", policy];
+        for server in bounded(&rules, &data.path().join(policy), &flags) {
+            let mut client = Client::of(&server);
+            assert!(client.ask("DIVVY.HIT by=fixed user=a ID x").starts_with("[1 99 "));
+            let told = client.ask("DIVVY.HIT by=fixed user=b ID x");
+            assert_eq!(told.starts_with("[1 99 "), policy == "allow", "{told}");
+            assert_eq!(metrics::scrape(server.http).value("divvy_idempotency_keys", &[]), 1.0, "{policy}");
+            client.ask("DIVVY.RESET by=fixed user=a");
+            assert!(client.ask("DIVVY.HIT by=fixed user=b COST 2 ID x").starts_with("[1 98 "), "{policy}");
+        }
+    }
+}
+
+#[test]
+fn what_a_policy_answers_in_the_store_s_place_is_not_remembered() {
+    let rules = rules();
+    for (policy, expected) in [("allow", "[1 99 "), ("deny", "[0 0 "), ("error", "-ERR")] {
+        let mut redis = RedisServer::start();
+        let server =
+            Server::start(&[rules.path(), "--store", "redis", "--redis-url", &redis.url(), "--on-store-error", policy]);
+        let mut client = Client::of(&server);
+        redis.kill();
+        for _ in 0..2 {
+            let told = client.ask("DIVVY.HIT by=fixed user=a ID x");
+            assert!(told.starts_with(expected) || told.starts_with(&expected[1..]), "{policy}: {told}");
+            assert!(client.ask("DIVVY.CHARGE by=fixed user=a COST 5 ID x").contains("ERR"), "{policy}");
+        }
+        assert_eq!(
+            metrics::scrape(server.http).value("divvy_idempotent_replays_total", &[("rule_label", "fixed")]),
+            0.0
+        );
+        redis.restart();
+        until(|| Client::of(&server).ask("DIVVY.CHARGE by=tokens user=other COST 0").starts_with('['));
+        assert!(client.ask("DIVVY.HIT by=fixed user=a ID x").starts_with("[1 99 "), "{policy}");
+        assert_eq!(client.left("by=fixed user=a"), 99, "{policy}");
+    }
+}
+
+#[test]
+fn a_reload_keeps_answers_and_rules_that_are_new_are_asked() {
+    let text = |more: &str| {
+        format!("{more}[a=*]\ncreditLimit = 10\nresetSeconds = 2592000\nlabel = one\n\n[default]\ncreditLimit = 0\n")
+    };
+    let rules = RulesFile::ini(&text(""));
+    let server = Server::start(&[rules.path(), "--store", "memory"]);
+    let mut client = Client::of(&server);
+    assert!(client.ask("DIVVY.HIT a=1 COST 3 ID x").starts_with("[1 7 "));
+    let more = "[a=1]\ncreditLimit = 8\nresetSeconds = 2592000\nmatchPolicy = and\nlabel = two\n\n";
+    fs::write(rules.path(), text(more)).unwrap();
+    server.signal("-HUP");
+    until(|| client.ask("DIVVY.RULES").contains("two"));
+    // The new one takes: of it, five are left.
+    assert!(client.ask("DIVVY.HIT a=1 COST 3 ID x").starts_with("[1 5 "));
+    assert!(client.ask("DIVVY.HIT a=1 COST 3 ID x").starts_with("[1 5 "));
+    assert!(client.ask("DIVVY.REFUND a=1 COST 0").starts_with("[5 "));
+}
+
+/// What was answered is on the disk as the hit is: after a stop, a kill and a restored backup it is answered again.
+#[test]
+#[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
+fn answers_outlive_restarts_kills_and_backups() {
+    let (rules, data, backups) = (rules(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let serve = |data: &Path| {
+        Server::start(&[
+            rules.path(),
+            "--data-dir",
+            data.to_str().unwrap(),
+            "--backup-dir",
+            backups.path().to_str().unwrap(),
+        ])
+    };
+    let hit = "DIVVY.HIT api=chat user=a COST 40 ID x";
+    let mut server = serve(data.path());
+    let first = Client::of(&server).ask(hit);
+    assert!(first.starts_with("[1 60 "), "{first}");
+    let check = |server: &Server| {
+        let mut client = Client::of(server);
+        assert_eq!(client.ask(hit), first);
+        assert!(client.ask("DIVVY.CHARGE api=chat user=a COST 0").starts_with("[60 "));
+        assert_eq!(metrics::scrape(server.http).value("divvy_idempotency_keys", &[]), 2.0);
+    };
+    check(&server);
+    server.kill();
+    server = serve(data.path());
+    check(&server);
+    assert!(server.terminate().success());
+    server = serve(data.path());
+    check(&server);
+    let backup = Client::of(&server).ask("DIVVY.BACKUP one");
+    assert!(!backup.contains("ERR"), "{backup}");
+    let restored = tempfile::tempdir().unwrap();
+    let into = restored.path().join("data");
+    let done = divvy().args(["restore", "--data-dir", into.to_str().unwrap(), backup.trim()]).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    check(&serve(&into));
+}

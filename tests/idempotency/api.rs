@@ -1,0 +1,227 @@
+//! `Idempotency-Key` over HTTP.
+
+use std::thread;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::support::http::{HttpClient, Response, encode};
+
+const KEY: (&str, &str) = ("idempotency-key", "\"8e03978e-40d5-43dd-bc93-6894a57f9324\"");
+const REPLAYED: &str = "idempotent-replayed";
+
+struct Api(HttpClient);
+
+impl Api {
+    fn of(server: &Server) -> Self {
+        Self(HttpClient::connect(server.http))
+    }
+
+    fn post(&mut self, path: &str, headers: &[(&str, &str)], body: &Value) -> Response {
+        self.0.send(&request(path, headers, body));
+        self.0.read_response()
+    }
+
+    fn left(&mut self, operation: Value) -> u64 {
+        let told = self.post("/v1/peek", &[], &json!({ "operation": operation }));
+        told.json()["remaining"].as_u64().unwrap()
+    }
+}
+
+fn request(path: &str, headers: &[(&str, &str)], body: &Value) -> Vec<u8> {
+    let headers = [&[("content-type", "application/json")], headers].concat();
+    encode("POST", path, &headers, body.to_string().as_bytes())
+}
+
+fn user(name: &str) -> Value {
+    json!({ "by": "fixed", "user": name })
+}
+
+/// What tells an answer: all of it but whether it was given before.
+fn told(response: &Response) -> (u16, String, Vec<String>) {
+    let kept = |line: &&str| {
+        !line.to_ascii_lowercase().starts_with(REPLAYED) && !line.to_ascii_lowercase().starts_with("date")
+    };
+    (response.status, response.body.clone(), response.head.lines().filter(kept).map(str::to_owned).collect())
+}
+
+#[test]
+fn a_request_with_a_key_is_taken_once_and_a_replay_says_so() {
+    on_each(&rules(), |server| {
+        let mut api = Api::of(server);
+        for (path, remaining) in [("/v1/hit", 90), ("/v1/charge", 80), ("/v1/refund", 90)] {
+            let asked = json!({ "operation": user("a"), "cost": 10 });
+            let first = api.post(path, &[KEY], &asked);
+            assert_eq!((first.status, first.header(REPLAYED)), (200, None), "{path}: {}", first.body);
+            assert_eq!(first.json()["remaining"], remaining, "{path}");
+            // Bare, and with parameters, it is the same key.
+            for key in [KEY.1.to_owned(), KEY.1.trim_matches('"').to_owned(), format!("{};a=1", KEY.1)] {
+                let again = api.post(path, &[(KEY.0, &key)], &asked);
+                assert_eq!((told(&again), again.header(REPLAYED)), (told(&first), Some("true")), "{path}");
+            }
+            let other = api.post(path, &[KEY], &json!({ "operation": user("a"), "cost": 11 }));
+            let problem = other.json();
+            assert_eq!((other.status, &problem["status"], other.header(REPLAYED)), (422, &json!(422), None), "{path}");
+            assert_eq!(other.header("content-type"), Some("application/problem+json"), "{path}");
+            assert!(problem["detail"].as_str().unwrap().contains("used for another request"), "{path}: {problem}");
+            assert_eq!(api.left(user("a")), remaining, "{path}");
+        }
+        let denied = json!({ "operation": user("b"), "cost": 101 });
+        let first = api.post("/v1/hit", &[KEY], &denied);
+        let again = api.post("/v1/hit", &[KEY], &denied);
+        assert_eq!((told(&again), again.status, again.header(REPLAYED)), (told(&first), 429, Some("true")));
+        // The order of pairs is none.
+        let asked = [r#"{"operation":{"by":"fixed","user":"c"}}"#, r#"{"operation":{"user":"c","by":"fixed"}}"#];
+        let [first, again] = asked.map(|asked| api.post("/v1/hit", &[KEY], &serde_json::from_str(asked).unwrap()));
+        assert_eq!((first.header(REPLAYED), again.header(REPLAYED)), (None, Some("true")));
+        // RESP has the same keys.
+        let key = KEY.1.trim_matches('"');
+        assert!(Client::of(server).ask(&format!("DIVVY.HIT by=fixed user=c ID {key}")).starts_with("[1 99 "));
+        assert_eq!(api.left(user("c")), 99);
+        // Nothing is counted, and nothing remembered.
+        for _ in 0..2 {
+            let free = api.post("/v1/hit", &[KEY], &json!({ "operation": { "free": "yes" } }));
+            assert_eq!((free.status, free.header(REPLAYED)), (200, None));
+        }
+    });
+}
+
+#[test]
+fn a_header_that_is_no_key_is_refused_and_takes_nothing() {
+    let rules = rules();
+    let server = Server::start(&[rules.path(), "--store", "memory"]);
+    let mut api = Api::of(&server);
+    let long = "k".repeat(256);
+    let asked = json!({ "operation": user("a") });
+    for key in ["", "\"\"", "\"a", "a b", "a, b", "\"a\", \"b\"", &long] {
+        for (path, body) in [("/v1/hit", &asked), ("/v1/charge", &asked), ("/v1/hits", &json!({ "hits": [asked] }))] {
+            let told = api.post(path, &[(KEY.0, key)], body);
+            assert_eq!((told.status, told.header("content-type")), (400, Some("application/problem+json")), "{key}");
+            assert!(told.body.contains("Idempotency-Key is one text of 1 to 255 characters"), "{}", told.body);
+        }
+    }
+    assert_eq!(api.post("/v1/hit", &[(KEY.0, "a"), (KEY.0, "a")], &asked).status, 400);
+    let reserve = json!({ "operation": user("a"), "amount": 5, "ttl": 5 });
+    let told = api.post("/v1/reservations", &[KEY], &reserve);
+    assert!(told.status == 400 && told.body.contains("give it an `id`"), "{}", told.body);
+    assert_eq!(api.left(user("a")), 100);
+    // Who only looks needs none.
+    assert_eq!(api.post("/v1/peek", &[KEY], &asked).header(REPLAYED), None);
+}
+
+#[test]
+fn the_hits_of_one_request_share_its_key() {
+    on_each(&rules(), |server| {
+        let mut api = Api::of(server);
+        let hit = |user: Value, cost: u64| json!({ "operation": user, "cost": cost });
+        // The first and the last meet the same counter.
+        let hits = json!({ "hits": [hit(user("a"), 10), hit(user("b"), 20), hit(user("a"), 30), hit(json!({ "free": "yes" }), 1)] });
+        let first = api.post("/v1/hits", &[KEY], &hits);
+        let remaining = |told: &Response| {
+            told.json()["results"].as_array().unwrap().iter().map(|each| each["remaining"].clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (first.status, first.header(REPLAYED), remaining(&first)),
+            (200, None, vec![json!(90), json!(80), json!(60), json!(7)])
+        );
+        let again = api.post("/v1/hits", &[KEY], &hits);
+        assert_eq!((told(&again), again.header(REPLAYED)), (told(&first), Some("true")));
+        for other in [json!([hit(user("b"), 20), hit(user("a"), 10)]), json!([hit(user("a"), 10)])] {
+            let told = api.post("/v1/hits", &[KEY], &json!({ "hits": other }));
+            assert_eq!((told.status, &told.json()["pointer"]), (422, &json!("#/hits/0")), "{}", told.body);
+        }
+        assert_eq!(api.post("/v1/hits", &[KEY], &json!({ "hits": [hit(user("a"), 10)], "atomic": true })).status, 422);
+        assert_eq!((api.left(user("a")), api.left(user("b"))), (60, 80));
+
+        // Together: what they ask of one counter is asked once.
+        let key = [(KEY.0, "together")];
+        let hits = json!({ "hits": [hit(user("c"), 10), hit(user("d"), 20), hit(user("c"), 30)], "atomic": true });
+        let first = api.post("/v1/hits", &key, &hits);
+        assert_eq!((first.status, first.header(REPLAYED)), (200, None), "{}", first.body);
+        let again = api.post("/v1/hits", &key, &hits);
+        assert_eq!((told(&again), again.header(REPLAYED)), (told(&first), Some("true")));
+        assert_eq!((api.left(user("c")), api.left(user("d"))), (60, 80));
+        let hits = json!({ "hits": [hit(user("c"), 10), hit(user("d"), 81)], "atomic": true });
+        let key = [(KEY.0, "denied")];
+        let first = api.post("/v1/hits", &key, &hits);
+        assert_eq!(first.json()["allowed"], false);
+        api.post("/v1/refund", &[], &hit(user("d"), 20));
+        let again = api.post("/v1/hits", &key, &hits);
+        assert_eq!((told(&again), again.header(REPLAYED)), (told(&first), Some("true")));
+        assert_eq!((api.left(user("c")), api.left(user("d"))), (60, 100));
+    });
+}
+
+/// What a gateway asks about carries the headers of strangers.
+#[test]
+fn gateways_forward_no_keys() {
+    let rules = RulesFile::ini("[path=*]\ncreditLimit = 5\nresetSeconds = 600\n\n[default]\ncreditLimit = 0\n");
+    let server = Server::start(&[rules.path(), "--store", "memory"]);
+    let mut http = HttpClient::connect(server.http);
+    let headers = [KEY, ("x-original-uri", "/a"), ("x-original-method", "GET")];
+    let mut left = |_| http.get("/v1/check?path=/a", &headers).header("ratelimit").unwrap().to_owned();
+    let told = [(); 2].map(&mut left);
+    assert_ne!(told[0], told[1]);
+}
+
+#[test]
+fn while_the_first_is_in_flight_the_same_is_a_conflict() {
+    let (rules, redis) = (rules(), RedisServer::start());
+    let flags = ["--store", "redis", "--redis-url", &redis.url(), "--redis-timeout", "30s"];
+    let server = Server::start(&[&[rules.path()], &flags[..]].concat());
+    let asked = json!({ "operation": user("a"), "cost": 10 });
+    assert_eq!(Api::of(&server).left(user("a")), 100);
+    redis.signal("-STOP");
+    let mut first = HttpClient::connect(server.http);
+    first.send(&request("/v1/hit", &[KEY], &asked));
+    // One of those that come while it is stuck may come first, and be stuck as well.
+    let mut waiting = Vec::new();
+    let conflict = loop {
+        let address = server.http;
+        let asked = asked.clone();
+        let (tell, told) = std::sync::mpsc::channel();
+        waiting.push(thread::spawn(move || {
+            let mut http = HttpClient::connect(address);
+            http.send(&request("/v1/hit", &[KEY], &asked));
+            let _ = tell.send(http.read_response());
+        }));
+        if let Ok(told) = told.recv_timeout(std::time::Duration::from_secs(1)) {
+            break told;
+        }
+    };
+    assert_eq!((conflict.status, conflict.header("retry-after")), (409, Some("1")), "{}", conflict.body);
+    assert_eq!(conflict.header("content-type"), Some("application/problem+json"));
+    // For another user, or under another key, there is no conflict: it waits as the first one does. And the client of the
+    // first one goes away, whose hit is counted all the same.
+    drop(first);
+    redis.signal("-CONT");
+    let mut api = Api::of(&server);
+    let mut again = None;
+    until(|| {
+        let told = api.post("/v1/hit", &[KEY], &asked);
+        let is_replayed = told.header(REPLAYED) == Some("true");
+        again = Some(told);
+        is_replayed
+    });
+    assert_eq!((again.unwrap().json()["remaining"].clone(), api.left(user("a"))), (json!(90), 90));
+    waiting.into_iter().for_each(|client| client.join().unwrap());
+}
+
+/// As HTTP libraries retry: the same request, with the same key, until there is an answer.
+#[test]
+fn a_client_that_lost_its_connection_again_and_again_is_counted_once() {
+    let (rules, data) = (rules(), tempfile::tempdir().unwrap());
+    for server in Server::on_each_store(rules.path(), data.path()) {
+        let asked = json!({ "operation": user("a"), "cost": 1 });
+        for number in 0..30 {
+            let key = format!("request-{number}");
+            for _ in 0..3 {
+                // Gone before the answer is read, at any moment.
+                HttpClient::connect(server.http).send(&request("/v1/hit", &[(KEY.0, &key)], &asked));
+            }
+            let mut api = Api::of(&server);
+            until(|| api.post("/v1/hit", &[(KEY.0, &key)], &asked).status == 200);
+        }
+        assert_eq!(Api::of(&server).left(user("a")), 70);
+    }
+}

@@ -1,0 +1,164 @@
+//! Crashes in the middle of hits with ids: a client that got no answer asks again, and each hit is counted exactly once.
+//!
+//! `DIVVY_TEST_RESERVATION_KILLS` sets how many kills there are of divvy and of Redis each (4 unless set), `DIVVY_TEST_SEED`
+//! at which moments.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rand::rngs::Xoshiro256PlusPlus as Rng;
+use rand::{RngExt, SeedableRng};
+
+use crate::plans::RHYTHMS;
+use crate::support::redis::{RedisServer, free_port, until};
+use crate::support::seed::{seed, setting};
+use crate::support::{RespClient, RulesFile, Server};
+
+const CREDITS: i64 = 1_000_000_000;
+const USERS: u64 = 3;
+const PIPELINE: usize = 8;
+
+fn rules() -> String {
+    let rule = |(algorithm, rhythm): (&str, &str)| {
+        // A bucket that leaks a credit in a month.
+        let limit = if algorithm == "leaky" { format!("1\nburst = {CREDITS}") } else { CREDITS.to_string() };
+        format!("[by={algorithm} user=*]\ncreditLimit = {limit}\n{rhythm}\nactorField = user\n\n")
+    };
+    let stacked = |fields: &str, policy: &str| {
+        format!(
+            "[{fields}]\ncreditLimit = {CREDITS}\nresetSeconds = 2592000\nmatchPolicy = {policy}\nactorField = user\n\n"
+        )
+    };
+    RHYTHMS.map(rule).concat()
+        + &stacked("by=stack user=*", "and")
+        + &stacked("by=* user=*", "stop")
+        + "[default]\ncreditLimit = 0\n"
+}
+
+/// A hit or a charge, and the reply to it, if one came.
+#[derive(Debug)]
+struct Asked {
+    counter: String,
+    cost: i64,
+    command: String,
+    reply: Option<String>,
+}
+
+fn asked(rng: &mut Rng) -> Asked {
+    let which = rng.random_range(0..=RHYTHMS.len());
+    let by = RHYTHMS.get(which).map_or("stack", |(algorithm, _)| algorithm);
+    let (counter, cost) = (format!("by={by} user=u{}", rng.random_range(0..USERS)), rng.random_range(1..50));
+    let verb = if rng.random_range(0..4) == 0 { "CHARGE" } else { "HIT" };
+    let command = format!("DIVVY.{verb} {counter} COST {cost} ID {:016x}", rng.random::<u64>());
+    Asked { counter, cost, command, reply: None }
+}
+
+/// Hits until it is told to stop, or the server is gone.
+fn hit_until(stop: &Arc<AtomicBool>, server: &Server, seed: u64) -> JoinHandle<Vec<Asked>> {
+    let (stop, mut client) = (Arc::clone(stop), RespClient::connect(server.resp));
+    let mut rng = Rng::seed_from_u64(seed);
+    thread::spawn(move || {
+        let mut all = Vec::new();
+        while !stop.load(Relaxed) {
+            let mut some: Vec<_> = (0..PIPELINE).map(|_| asked(&mut rng)).collect();
+            let lines: String = some.iter().map(|asked| format!("{}\r\n", asked.command)).collect();
+            client.try_send(lines.as_bytes());
+            for asked in &mut some {
+                asked.reply = client.try_read_reply().filter(|reply| reply.starts_with('['));
+            }
+            let is_there = some.iter().all(|asked| asked.reply.is_some());
+            all.append(&mut some);
+            if !is_there {
+                break;
+            }
+        }
+        all
+    })
+}
+
+#[derive(Default)]
+struct Campaign {
+    used: HashMap<String, i64>,
+    hits: usize,
+    /// Of which nothing was heard.
+    lost: usize,
+}
+
+impl Campaign {
+    /// Asks again, as a client does that got no answer, and some that did: then every counter has used what was asked for.
+    fn verify(&mut self, server: &Server, clients: Vec<JoinHandle<Vec<Asked>>>) {
+        let mut client = RespClient::connect(server.resp);
+        for (place, Asked { counter, cost, command, reply }) in
+            clients.into_iter().flat_map(|client| client.join().unwrap()).enumerate()
+        {
+            self.hits += 1;
+            self.lost += usize::from(reply.is_none());
+            *self.used.entry(counter).or_default() += cost;
+            if reply.is_none() || place % 8 == 0 {
+                let told = client.command(&command);
+                assert!(told.starts_with('['), "{command}: {told}");
+                assert!(reply.is_none_or(|reply| reply == told), "{command}");
+                assert_eq!(client.command(&command), told, "{command}");
+            }
+        }
+        for (counter, used) in &self.used {
+            let reply = client.command(&format!("DIVVY.CHARGE {counter} COST 0"));
+            let balance: i64 = reply.trim_start_matches('[').split(' ').next().unwrap().parse().expect(&reply);
+            assert_eq!(CREDITS - balance, *used, "{counter}");
+        }
+    }
+
+    fn done(&self) {
+        assert!(self.hits > 0);
+        println!("{} hits, of which {} had no answer at first", self.hits, self.lost);
+    }
+}
+
+#[test]
+#[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
+fn no_sigkill_of_divvy_counts_a_hit_twice_or_never() {
+    let rules = RulesFile::ini(&rules());
+    let data = tempfile::tempdir().unwrap();
+    let mut rng = Rng::seed_from_u64(seed());
+    // A small table and a short journal: counters leave the one, and answers outlive the other.
+    let serve = |durability: &str| {
+        let data = data.path().to_str().unwrap();
+        let flags = ["--cache-memory", "1Mi", "--max-journal", "1Mi", "--data-dir", data];
+        Server::start(&[&[rules.path(), "--durability", durability][..], &flags].concat())
+    };
+    let mut server = serve("wal");
+    let mut campaign = Campaign::default();
+    for round in 0..setting("DIVVY_TEST_RESERVATION_KILLS", 4) {
+        let never = Arc::new(AtomicBool::new(false));
+        let clients = (0..4).map(|_| hit_until(&never, &server, rng.random())).collect();
+        thread::sleep(Duration::from_millis(rng.random_range(20..250)));
+        server.kill();
+        server = serve(["sync", "wal"][round % 2]);
+        campaign.verify(&server, clients);
+    }
+    campaign.done();
+}
+
+#[test]
+fn no_sigkill_of_redis_counts_a_hit_twice_or_never() {
+    let rules = RulesFile::ini(&rules());
+    let mut redis = RedisServer::start_with(free_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
+    let (url, mut rng) = (redis.url(), Rng::seed_from_u64(seed()));
+    let server = Server::start(&[rules.path(), "--store", "redis", "--redis-url", &url]);
+    let mut campaign = Campaign::default();
+    for _ in 0..setting("DIVVY_TEST_RESERVATION_KILLS", 4) {
+        let stop = Arc::new(AtomicBool::new(false));
+        let clients = (0..4).map(|_| hit_until(&stop, &server, rng.random())).collect();
+        thread::sleep(Duration::from_millis(rng.random_range(20..250)));
+        redis.kill();
+        thread::sleep(Duration::from_millis(20));
+        stop.store(true, Relaxed);
+        redis.restart();
+        until(|| RespClient::connect(server.resp).command("DIVVY.CHARGE by=tokens user=other COST 0").starts_with('['));
+        campaign.verify(&server, clients);
+    }
+    campaign.done();
+}
