@@ -90,7 +90,7 @@ impl<K: Ord> Default for Records<K> {
 
 impl<K: Hash + Ord + Clone> Records<K> {
     #[cfg_attr(
-        not(feature = "rocksdb"),
+        not(any(feature = "rocksdb", test)),
         expect(dead_code, reason = "only the embedded store finds some when it is opened")
     )]
     pub fn count(&self) -> Count {
