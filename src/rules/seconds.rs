@@ -18,7 +18,7 @@ impl Seconds {
 
     /// `None` when there is a fraction.
     pub fn as_whole(self) -> Option<u64> {
-        (self.0.subsec_nanos() == 0).then(|| self.0.as_secs())
+        (self.0.subsec_nanos() == 0).then_some(self.0.as_secs())
     }
 
     /// In nanoseconds, or the most that 64 bits hold: 584 years.

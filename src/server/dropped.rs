@@ -1,8 +1,5 @@
 //! Connections of every front are dropped wherever they wait: others go on.
 
-#[path = "../../tests/support/dropped.rs"]
-mod futures;
-
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -11,9 +8,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use self::futures::{WAYS, within_polls};
 use super::accept::Front;
 use super::connection::{Lease, Timeouts};
+use super::ended_early::{WAYS, within_polls};
 use super::grpc::GrpcFront;
 use super::health::Health;
 use super::http::{ApiSettings, BodyBounds, CheckOperation, CheckSettings, HttpFront};

@@ -12,6 +12,9 @@ pub mod auth;
 pub mod connection;
 #[cfg(all(test, feature = "rocksdb"))]
 mod dropped;
+#[cfg(test)]
+#[path = "../../tests/support/dropped.rs"]
+mod ended_early;
 mod freed;
 mod grpc;
 mod health;

@@ -75,7 +75,7 @@ fn work_until(stop: &Arc<AtomicBool>, server: &Server, seed: u64) -> JoinHandle<
                 lease.held = client.try_read_reply().map_or(Known::Unknown, |reply| read_reserved(&reply));
             }
             let is_there = some.iter().all(|lease| lease.held != Known::Unknown);
-            let released: Vec<_> = some.iter_mut().filter_map(Lease::to_release).collect();
+            let released: Vec<_> = some.iter_mut().filter_map(Lease::releasable).collect();
             client.try_send(
                 released.iter().map(|(id, _)| format!("DIVVY.RELEASE {id}\r\n")).collect::<String>().as_bytes(),
             );
@@ -94,7 +94,7 @@ fn work_until(stop: &Arc<AtomicBool>, server: &Server, seed: u64) -> JoinHandle<
 }
 
 impl Lease {
-    fn to_release(&mut self) -> Option<(String, &mut Known)> {
+    fn releasable(&mut self) -> Option<(String, &mut Known)> {
         match &self.held {
             Known::Held { id } if self.wants_release => Some((id.clone(), &mut self.held)),
             _ => None,

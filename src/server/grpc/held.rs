@@ -48,18 +48,14 @@ impl Drop for Held {
 }
 
 #[cfg(test)]
-#[path = "../../../tests/support/dropped.rs"]
-mod dropped;
-
-#[cfg(test)]
 mod tests {
-    use super::dropped::{WAYS, within_polls};
     use super::*;
     use crate::clock::Clock;
     use crate::config::{self, Format};
     use crate::limiter::{CounterNames, Intent, Policy};
     use crate::metrics::Metrics;
     use crate::rules::Operation;
+    use crate::server::ended_early::{WAYS, within_polls};
     use crate::store::{Backend, MemoryStore};
 
     const LEASES: u64 = 3;
