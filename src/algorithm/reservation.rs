@@ -141,7 +141,10 @@ struct Case<'a> {
 
 impl Case<'_> {
     fn reserve(&self, credits: u64, ttl_seconds: u32, generation: u64) -> Decided {
-        if let Some(known) = self.known() {
+        // A lease that was committed is free: its name may be used again.
+        let is_lease = matches!(self.limit, Limit::Concurrency(_));
+        let is_over = |known: &&Reservation| is_lease && matches!(known.stage, Stage::Committed { .. });
+        if let Some(known) = self.known().filter(|known| !is_over(known)) {
             return self.reserved_before(known, credits, ttl_seconds);
         }
         let wanted = (credits, ttl_seconds, generation);

@@ -106,13 +106,21 @@ fn check_same_operations(rules: &[Rule], problems: &mut Problems) {
             let known = stacked.entry(operation.clone()).or_default();
             if let Some(other) = known.iter().find(|known| share_counters(known, rule)) {
                 let what = same_counters("the rule", other, rule);
-                let fix = "remove one of them, or give it another limit: rules that must allow a request together need \
-                           counters of their own";
+                let fix = if rule.limits_what_runs() {
+                    LEASES_OF_ITS_OWN
+                } else {
+                    "remove one of them, or give it another limit: rules that must allow a request together need \
+                     counters of their own"
+                };
                 problems.error(place(rule, &rule.to_string()), what, fix);
             }
             known.extend((rule.match_policy == MatchPolicy::And).then_some(rule));
         }
-        if let Some(canary) = canaries.get(&operation) {
+        let canary = canaries.get(&operation);
+        if let Some(canary) = canary.filter(|canary| rule.limits_what_runs() && share_counters(canary, rule)) {
+            let what = same_counters("the canary", canary, rule);
+            problems.error(place(rule, &rule.to_string()), what, LEASES_OF_ITS_OWN);
+        } else if let Some(canary) = canary {
             let (what, fix) = if share_counters(canary, rule) {
                 (
                     same_counters("the canary", canary, rule),
@@ -129,6 +137,10 @@ fn check_same_operations(rules: &[Rule], problems: &mut Problems) {
         }
     }
 }
+
+/// Leases are the same under every limit.
+const LEASES_OF_ITS_OWN: &str = "remove one of them, or give it a `counter` of its own: whatever the limits are, both would take the \
+                                 same lease";
 
 /// For two rules with the same operation; counters with a name are another matter.
 fn share_counters(one: &Rule, other: &Rule) -> bool {

@@ -34,7 +34,9 @@ impl Requests {
             return self.push_named(policy, operation, intent, cost, is_about_costs);
         }
         let now = self.batch.now();
-        self.ask(&Asking { policy, operation, intent, is_about_costs, cost, reserving: None, once: None, now })
+        let frees_leases = intent == Intent::Leave && self.frees_leases(policy, operation);
+        let (reserving, once) = (None, None);
+        self.ask(&Asking { policy, operation, intent, is_about_costs, frees_leases, cost, reserving, once, now })
     }
 
     /// As [`Requests::push_matches`], for a request with a name.
@@ -54,7 +56,9 @@ impl Requests {
             None => (None, None),
         };
         let (once, now) = (once.as_ref(), self.batch.now());
-        let asked = self.ask(&Asking { policy, operation, intent, is_about_costs, cost, reserving, once, now });
+        let frees_leases = false;
+        let asked =
+            self.ask(&Asking { policy, operation, intent, is_about_costs, frees_leases, cost, reserving, once, now });
         self.named = named;
         asked
     }
@@ -101,6 +105,13 @@ impl Requests {
             rule.overrun == Overrun::Debt && !rule.counts_requests() && !is_canary
         };
         cost != Some(0) && policy.rules.matches(operation, &mut self.scratch).any(|(_, rule)| settles(rule))
+    }
+
+    /// Whether any of the rules gives leases to gateways: then it is about the end of a request, which gives nothing else back.
+    #[cold]
+    fn frees_leases(&mut self, policy: &Policy, operation: &Operation) -> bool {
+        let gives_leases = |rule: &Rule| rule.limits_what_runs() && rule.hold_field.is_some();
+        policy.rules.matches(operation, &mut self.scratch).any(|(_, rule)| gives_leases(rule))
     }
 
     /// Asks the rules of `stack`, which must all allow. Canaries are asked already, apart.
@@ -160,6 +171,8 @@ struct Asking<'a> {
     intent: Intent,
     /// It tells what things cost: the request itself was counted when it was asked for.
     is_about_costs: bool,
+    /// It tells the end of a request, which may have been denied: what else that took stays taken.
+    frees_leases: bool,
     cost: Option<u64>,
     /// What makes it a reservation.
     reserving: Option<&'a Reserving>,
@@ -216,7 +229,8 @@ impl Asking<'_> {
         match rule.limits_what_runs() {
             true => self.intent == Intent::Leave,
             false => {
-                !rule.counts_requests()
+                !self.frees_leases
+                    && !rule.counts_requests()
                     && (self.intent == Intent::EnterOrCharge || matches!(rule.quota, Quota::Limited(_)))
             }
         }
@@ -254,6 +268,10 @@ impl Asking<'_> {
 
     /// Rules that count requests count this one, and canaries what it asks for.
     fn reserve(&self, rule: &Rule, credits: u64, reserving: &Reserving) -> Result<Action, Refusal> {
+        let max = reserving.max_ttl_seconds;
+        if reserving.ttl_seconds.is_some_and(|seconds| seconds > max) {
+            return Err(Refusal::BadReservation { max });
+        }
         if rule.counts_requests() || rule.match_policy == MatchPolicy::Canary {
             return Ok(Action::Ask(hit(credits)));
         }

@@ -91,6 +91,8 @@ pub fn lasting_seconds(ends_ns: u64) -> u64 {
 #[derive(Debug)]
 pub(super) struct Reserving {
     pub ttl_seconds: Option<u32>,
+    /// The longest time of what is no lease.
+    pub max_ttl_seconds: u32,
     /// Of its records.
     pub id: Vec<u8>,
     /// Of each counter, at most what it can hold.
@@ -122,8 +124,7 @@ impl Requests {
 
     fn push_reserving(&mut self, operation: &Operation, reserve: Reserve<'_>, is_clamped: bool) {
         let max = self.max_reservation_ttl;
-        let is_bad_time = reserve.ttl_seconds.is_some_and(|seconds| seconds == 0 || seconds > max);
-        let refusal = if reserve.credits == 0 || is_bad_time {
+        let refusal = if reserve.credits == 0 || reserve.ttl_seconds == Some(0) {
             Some(Refusal::BadReservation { max })
         } else if !reserve.id.is_none_or(is_client_id) {
             Some(Refusal::BadClientId)
@@ -142,7 +143,7 @@ impl Requests {
             }
             (None, None) => new_id(),
         };
-        let reserving = Reserving { ttl_seconds: reserve.ttl_seconds, id, is_clamped };
+        let reserving = Reserving { ttl_seconds: reserve.ttl_seconds, max_ttl_seconds: max, id, is_clamped };
         self.named = Some(Box::new(Named::Reservation(reserving)));
         let before = (self.batch.len(), self.matched.len(), self.sets.len(), self.hits);
         self.push_at_cost(operation, Intent::Reserve, Some(reserve.credits));
@@ -216,7 +217,8 @@ impl Requests {
     /// says. [`Requests::settled`] has the answer.
     pub fn push_renew(&mut self, id: &ReservationId, ttl_seconds: Option<u32>) {
         let max = self.max_reservation_ttl;
-        if ttl_seconds.is_some_and(|seconds| seconds == 0 || seconds > max) {
+        let is_bad = |seconds: u32| seconds == 0 || (seconds > max && !id.is_of_leases());
+        if ttl_seconds.is_some_and(is_bad) {
             self.push_refused(Refusal::BadReservation { max });
             return;
         }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::once::Named;
 use super::{Answer, Asked, CountedAs, Fate, Matched, Requests};
-use crate::algorithm::{Ask, Limit};
+use crate::algorithm::{Ask, Limit, ReservationAsk};
 use crate::clock::Timestamp;
 use crate::store::{Action, append_key, record_key};
 
@@ -93,6 +93,10 @@ fn larger(one: Action, other: Action) -> Action {
         (Action::Ask(Ask::Charge { cost }), Action::Ask(Ask::Charge { cost: other })) => {
             Action::Ask(Ask::Charge { cost: cost.max(other) })
         }
+        (
+            Action::Reservation(ReservationAsk::Reserve { credits, ttl_seconds }),
+            Action::Reservation(ReservationAsk::Reserve { credits: other, .. }),
+        ) => Action::Reservation(ReservationAsk::Reserve { credits: credits.max(other), ttl_seconds }),
         (one, _) => one,
     }
 }

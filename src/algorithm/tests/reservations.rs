@@ -192,16 +192,16 @@ impl Both {
 
     fn reserve(&mut self, name: usize, credits: u64, ttl_seconds: u32) -> Result<(), TestCaseError> {
         let (left, _) = self.left();
+        let is_lease = self.bucket.limit.kind() == Kind::Concurrency;
         let outcome = self.decide(name, ReservationAsk::Reserve { credits, ttl_seconds });
         let args = match self.known[name] {
             Some(Known::Open { credits, ttl_seconds, .. }) if self.open(name).is_some() => {
                 Some(Some((credits, ttl_seconds)))
             }
-            Some(Known::Committed { until, args, .. }) if self.at < until => Some(args),
+            Some(Known::Committed { until, args, .. }) if self.at < until && !is_lease => Some(args),
             _ => None,
         };
         if let Some(args) = args {
-            let is_lease = self.bucket.limit.kind() == Kind::Concurrency;
             let is_same = args.is_none_or(|args| args == (credits, if is_lease { args.1 } else { ttl_seconds }));
             let fate = if is_same { Fate::Repeated } else { Fate::Different };
             prop_assert_eq!((outcome.fate, outcome.allowed), (fate, is_same));

@@ -8,8 +8,9 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use siphasher::sip128::SipHasher13;
 
-use crate::limiter::MAX_TOGETHER;
+use crate::limiter::{Limit, MAX_TOGETHER};
 use crate::rules::MAX_STACK;
+use crate::store::{key, record_key};
 
 /// The layout.
 const VERSION: u8 = 1;
@@ -69,6 +70,13 @@ impl ReservationId {
     pub(in crate::limiter) fn records(&self) -> impl Iterator<Item = (u32, &[u8])> {
         let mut rest = self.0.get(1..).unwrap_or_default();
         std::iter::from_fn(move || next_record(&mut rest))
+    }
+
+    /// Whether all that it names are leases, whose time is their rule's.
+    pub(in crate::limiter) fn is_of_leases(&self) -> bool {
+        let limit = |key| Some(key::split_limit(record_key::split(key)?.0)?.1);
+        let is_lease = |key| matches!(limit(key), Some(Limit::Concurrency(_)));
+        !self.is_of_nothing() && self.records().all(|(_, key)| is_lease(key))
     }
 
     /// Whether it names no counter: nothing that was asked for is counted.

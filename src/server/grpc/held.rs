@@ -35,16 +35,21 @@ struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let (Some(id), Ok(runtime)) = (self.requests.made_reservations(), Handle::try_current()) else { return };
-        let limiter = Arc::clone(&self.limiter);
-        runtime.spawn(async move {
-            let mut releases = Requests::default();
-            limiter.begin(&mut releases);
-            releases.push_release(&id);
-            // If it fails, they end by themselves.
-            limiter.apply(&mut releases).await;
-        });
+        free(&self.limiter, &self.requests);
     }
+}
+
+/// Frees what the requests, which were applied, have set aside: nobody will know of it.
+pub fn free(limiter: &Arc<Limiter>, requests: &Requests) {
+    let (Some(id), Ok(runtime)) = (requests.made_reservations(), Handle::try_current()) else { return };
+    let limiter = Arc::clone(limiter);
+    runtime.spawn(async move {
+        let mut releases = Requests::default();
+        limiter.begin(&mut releases);
+        releases.push_release(&id);
+        // If it fails, they end by themselves.
+        limiter.apply(&mut releases).await;
+    });
 }
 
 #[cfg(test)]

@@ -90,7 +90,8 @@ impl RateLimits {
             return Err(refuse(refusal.clone()));
         }
         held::apply(&self.limiter, requests).await;
-        self.respond(requests, brought)
+        // The call has one status: when it is an error, nobody holds any of its leases.
+        self.respond(requests, brought).inspect_err(|_| held::free(&self.limiter, requests))
     }
 
     /// The answer to requests that were applied; `brought` is the limits that their descriptors brought along.

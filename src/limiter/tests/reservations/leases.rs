@@ -211,3 +211,65 @@ fn a_reload_neither_doubles_leases_nor_loses_them() {
     assert!(at.renew(&id, None).unwrap() >= 30);
     assert!(at.release(&id));
 }
+
+/// Envoy tells the end of denied requests, too: they must not give back what others have taken.
+#[test]
+fn the_end_of_a_gateway_s_request_frees_its_lease_and_gives_nothing_else_back() {
+    for policy in ["and", "canary"] {
+        let at = At::new(&format!(
+            "[api=* id=*]\ncreditLimit = 1\nresetSeconds = 600\nalgorithm = concurrency\nholdField = id\nmatchPolicy = {policy}\n\
+             label = at-once\n\n[api=*]\ncreditLimit = 3\nresetSeconds = 3600\nlabel = hits\n\n[default]\ncreditLimit = 0\n"
+        ));
+        let ask = |id: &str, intent| at.gateway(&format!("api=x id={id}"), intent, None).unwrap().0;
+        for id in ["1", "2", "3"] {
+            assert!(ask(id, Intent::Enter) && ask(id, Intent::Leave), "{policy}");
+        }
+        assert!(!ask("4", Intent::Enter) && ask("4", Intent::Leave), "three an hour: {policy}");
+        assert!(!ask("5", Intent::Enter), "{policy}");
+    }
+}
+
+#[test]
+fn a_lease_that_was_committed_is_taken_anew_under_its_name() {
+    let at = At::new(RULES);
+    let pairs = "method=GET key=k request_id=1";
+    let id = at.try_reserve(pairs, 1, None, Some("1")).unwrap().id.unwrap();
+    assert_eq!(at.commit(&id, 7), Ok(("settled", 2)));
+    assert_eq!([at.enter("1"), at.enter("2"), at.enter("3")], [(true, 1), (true, 0), (false, 0)]);
+}
+
+#[test]
+fn a_time_that_is_too_long_for_reservations_has_no_effect_on_leases() {
+    let at = At::new(RULES);
+    let pairs = "method=GET key=k request_id=1";
+    let id = at.try_reserve(pairs, 1, 3_600, None).unwrap().id.unwrap();
+    assert!((600..620).contains(&at.renew(&id, 3_600).unwrap()));
+    assert!(
+        at.try_reserve("key=a", 1, 61, None).unwrap_err().contains("1 to 60 seconds"),
+        "for the other rule of the stack"
+    );
+}
+
+#[test]
+fn rules_of_one_operation_need_leases_of_their_own() {
+    let rules = |policy: &str, counter: &str| {
+        let rule = |limit: u64, more: &str| {
+            format!(
+                "[job=*]\ncreditLimit = {limit}\nresetSeconds = 60\nalgorithm = concurrency\nactorField = job\n{more}\n"
+            )
+        };
+        let trial = rule(5, &format!("matchPolicy = {policy}\n{counter}"));
+        config::parse(&(trial + &rule(2, "") + "[default]\ncreditLimit = 0\n"), Format::Ini, "rules.ini")
+    };
+    for policy in ["canary", "and"] {
+        let problems = rules(policy, "").unwrap_err().to_string();
+        assert!(problems.contains("`counter` of its own"), "{policy}: {problems}");
+        assert!(rules(policy, "counter = trial\n").is_ok(), "{policy}");
+    }
+    let at = At::new(
+        "[job=*]\ncreditLimit = 5\nresetSeconds = 60\nalgorithm = concurrency\nmatchPolicy = canary\ncounter = trial\n\n\
+         [job=*]\ncreditLimit = 2\nresetSeconds = 60\nalgorithm = concurrency\n\n[default]\ncreditLimit = 0\n",
+    );
+    let allowed = (0..6).filter(|_| at.try_reserve("job=x", 1, None, None).unwrap().verdict.allowed).count();
+    assert_eq!(allowed, 2, "whatever a canary allows");
+}

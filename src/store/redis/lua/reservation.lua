@@ -88,7 +88,8 @@ local asks = {}
 function asks.reserve(stored, record, ask, more)
   local seconds, generation = more:match('^ (%d+) (%d+)$')
   local open = is_open(stored, record)
-  if open or (record and record.last) then
+  -- A lease that was committed is free: its name may be used again.
+  if open or (record and record.last and not algorithm.leases) then
     local is_unknown = record.credits == '0'
     -- How long a lease lasts is not what the client has asked for.
     local lasts_alike = algorithm.leases or record.seconds == seconds
