@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::grpc::{Caller, asked};
 use crate::support::http::{HttpClient, encode};
-use crate::support::redis::RedisServer;
+use crate::support::redis::{RedisServer, until};
 use crate::support::{LineClient, RespClient, RulesFile, Server};
 
 const RULES: &str = "
@@ -79,7 +79,8 @@ fn a_hit_is_an_error_that_says_what_to_use() {
         let told = line.read_line();
         assert!(told.starts_with("ERR ") && told.contains("DIVVY.RESERVE"), "{told}");
         let mut client = RespClient::connect(server.resp);
-        for command in ["DIVVY.HIT api=export user=a", "DIVVY.HIT api=export user=a COST 0"] {
+        assert!(client.command("DIVVY.HIT api=export user=a COST 0").starts_with("[1 2 0"), "a look");
+        for command in ["DIVVY.HIT api=export user=a", "DIVVY.HIT api=export user=a COST 2"] {
             let told = client.command(command);
             assert!(told.starts_with("-ERR the rule [api=export user=*] limits what runs at once"), "{told}");
         }
@@ -161,4 +162,46 @@ fn leases_are_not_answered_for_by_a_policy_while_the_store_fails() {
         let told = gateway.refused(&request("a", "1", is_over));
         assert!(told.starts_with("UNAVAILABLE"), "{told}");
     }
+}
+
+/// The call has one status for all of its descriptors.
+#[test]
+fn a_gateway_s_request_that_is_an_error_holds_nothing() {
+    on_each_store(|server| {
+        let mut gateway = Caller::new(server);
+        gateway.should_rate_limit(&request("a", "x", false));
+        let mut both = asked(&["api=reports user=b request_id=y", "api=reports user=a request_id=x"]);
+        both["descriptors"][1]["hits_addend"] = json!("2");
+        let told = gateway.refused(&both);
+        assert!(told.starts_with("INVALID_ARGUMENT") && told.contains("of other credits"), "{told}");
+        let mut client = RespClient::connect(server.resp);
+        let mut peek =
+            |user: &str| client.command(&format!("DIVVY.PEEK domain=edge api=reports user={user} request_id=p"));
+        until(|| peek("b").starts_with("[1 2 "));
+        assert!(peek("a").starts_with("[1 1 "), "the one that was held before");
+    });
+}
+
+#[test]
+fn kuadrant_s_service_gives_leases_too() {
+    on_each_store(|server| {
+        const SERVICE: &str = "kuadrant.service.ratelimit.v1.RateLimitService";
+        let mut caller = Caller::generated(server, "kuadrantrls.proto");
+        let mut reserve = |amount: u64| {
+            let mut request = asked(&["api=export user=k"]);
+            request["amount"] = json!(amount.to_string());
+            let told = caller.call(&format!("{SERVICE}/Reserve"), &request);
+            (told["code"].as_str().unwrap().to_owned(), told["reservation_id"].as_str().unwrap_or_default().to_owned())
+        };
+        let ok = |id: &str| ("OK".to_owned(), id.to_owned());
+        assert_eq!(reserve(0), ok(""), "a look");
+        let (_, id) = reserve(2);
+        assert_eq!(reserve(0).0, "OVER_LIMIT");
+        assert_eq!(reserve(1).0, "OVER_LIMIT");
+        let mut request = asked(&["api=export user=k"]);
+        (request["reservation_id"], request["actual_amount"]) = (json!(id), json!("700"));
+        assert_eq!(caller.call(&format!("{SERVICE}/Commit"), &request)["reservation_released"], true);
+        let mut client = RespClient::connect(server.resp);
+        assert!(client.command("DIVVY.PEEK domain=edge api=export user=k").starts_with("[1 2 "));
+    });
 }

@@ -253,6 +253,8 @@ impl Asking<'_> {
         match self.intent {
             _ if !self.concerns(rule) || self.passes_by(rule) => Ok(Action::Ask(Ask::Refund { cost: 0 })),
             Intent::Reserve => Ok(take),
+            // It takes nothing.
+            Intent::Hit if self.cost == Some(0) => Ok(Action::Ask(look(0))),
             Intent::Hit => Err(Refusal::TakesLeases { rule: rule.to_string() }),
             Intent::Enter | Intent::EnterOrCharge | Intent::Leave => {
                 hold(rule, self.operation)?;

@@ -112,7 +112,7 @@ impl RateLimits {
         let ttl_seconds = asked.ttl.as_ref().map(ttl_seconds);
         self.read(subject, operation, |operation, _| match asked.amount {
             // Nothing is held, but there must be something left.
-            0 => requests.push_at_cost(operation, Intent::Peek, Some(1)),
+            0 => requests.push_at_cost(operation, Intent::Hit, Some(0)),
             amount => requests.push_reserve_up_to(operation, amount, ttl_seconds),
         })?;
         requests.end_together();
