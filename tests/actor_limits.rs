@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::http::{self, HttpClient};
 use crate::support::log::Log;
-use crate::support::redis::{RedisCluster, RedisServer, free_port, until};
+use crate::support::redis::{RedisCluster, RedisServer, lasting_port, until};
 use crate::support::{LineClient, RespClient, RulesFile, Server, divvy, metrics};
 
 /// The algorithms, none of which gives anything back during a test.
@@ -439,7 +439,7 @@ fn servers_that_share_a_redis_follow_each_other_s_limits() {
 
 #[test]
 fn the_last_known_limits_apply_while_redis_is_away() {
-    let mut redis = RedisServer::start_with(free_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
+    let mut redis = RedisServer::start_with(lasting_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
     let rules = RulesFile::ini(&rules());
     let url = redis.url();
     let store = ["--store", "redis", "--on-store-error", "local", "--redis-timeout", "300", "--redis-url", &url];
@@ -462,7 +462,7 @@ fn the_last_known_limits_apply_while_redis_is_away() {
 /// It starts all the same, and learns of the limits when Redis comes.
 #[test]
 fn a_server_that_starts_before_redis_learns_of_the_limits_later() {
-    let mut redis = RedisServer::start_with(free_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
+    let mut redis = RedisServer::start_with(lasting_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
     let rules = RulesFile::ini(&rules());
     let url = redis.url();
     let store = [rules.path(), "--store", "redis", "--redis-timeout", "300", "--redis-url", &url];

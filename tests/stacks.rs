@@ -16,7 +16,7 @@ use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 
 use crate::support::http::{self, HttpClient, served};
-use crate::support::redis::{RedisCluster, RedisServer, free_port};
+use crate::support::redis::{RedisCluster, RedisServer, lasting_port};
 use crate::support::seed::{seed, setting};
 use crate::support::{LineClient, RespClient, RulesFile, Server, divvy, metrics, parse_verdict};
 
@@ -288,7 +288,7 @@ fn no_sigkill_of_divvy_tears_a_stack() {
 #[test]
 fn no_sigkill_of_redis_tears_a_stack() {
     let rules = RulesFile::ini(&rules(Campaign::LIMITS));
-    let mut redis = RedisServer::start_with(free_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
+    let mut redis = RedisServer::start_with(lasting_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
     let (url, mut rng) = (redis.url(), Rng::seed_from_u64(seed()));
     let server = Server::start(&[rules.path(), "--store", "redis", "--redis-url", &url, "--denial-cache", "0"]);
     let mut campaign = Campaign::default();

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::envoy::{EXAMPLE, start};
-use crate::support::gateway::{Gateway, free_address};
-use crate::support::redis::until;
+use crate::support::gateway::Gateway;
+use crate::support::redis::{lasting_port, until};
 use crate::support::slow_application::SlowApplication;
 use crate::support::{RespClient, RulesFile, Server, http};
 
@@ -97,7 +97,7 @@ fn the_application_never_sees_more_than_there_are_leases() {
 #[test]
 fn requests_that_passed_without_divvy_free_nothing() {
     let (rules, data, application) = (rules(60), tempfile::tempdir().unwrap(), SlowApplication::start());
-    let (resp, grpc) = (free_address().to_string(), free_address().to_string());
+    let [resp, grpc] = [lasting_port(), lasting_port()].map(|port| format!("127.0.0.1:{port}"));
     let serve = || {
         let store = data.path().to_str().unwrap();
         Server::start(&[rules.path(), "--data-dir", store, "--resp-listen", &resp, "--grpc-listen", &grpc])
@@ -145,7 +145,7 @@ fn the_leases_of_an_envoy_that_is_killed_are_free_after_their_time() {
 #[test]
 fn the_leases_of_requests_that_end_while_divvy_is_gone_are_free_after_their_time() {
     let (rules, data, application) = (rules(3), tempfile::tempdir().unwrap(), SlowApplication::start());
-    let (resp, grpc) = (free_address().to_string(), free_address().to_string());
+    let [resp, grpc] = [lasting_port(), lasting_port()].map(|port| format!("127.0.0.1:{port}"));
     let serve = || {
         let store = data.path().to_str().unwrap();
         Server::start(&[rules.path(), "--data-dir", store, "--resp-listen", &resp, "--grpc-listen", &grpc])

@@ -15,7 +15,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::numbers;
 use crate::plans::RHYTHMS;
-use crate::support::redis::{RedisServer, free_port, until};
+use crate::support::redis::{RedisServer, lasting_port, until};
 use crate::support::seed::{seed, setting};
 use crate::support::{RespClient, RulesFile, Server};
 
@@ -160,7 +160,7 @@ fn no_sigkill_of_divvy_loses_or_doubles_what_was_settled() {
 #[test]
 fn no_sigkill_of_redis_loses_or_doubles_what_was_settled() {
     let rules = RulesFile::ini(&rules());
-    let mut redis = RedisServer::start_with(free_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
+    let mut redis = RedisServer::start_with(lasting_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
     let (url, mut rng) = (redis.url(), Rng::seed_from_u64(seed()));
     let server = Server::start(&[rules.path(), "--store", "redis", "--redis-url", &url]);
     let mut campaign = Campaign::begin(&server);

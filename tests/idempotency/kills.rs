@@ -13,7 +13,7 @@ use rand::rngs::Xoshiro256PlusPlus as Rng;
 use rand::{RngExt, SeedableRng};
 
 use crate::plans::RHYTHMS;
-use crate::support::redis::{RedisServer, free_port, until};
+use crate::support::redis::{RedisServer, lasting_port, until};
 use crate::support::seed::{seed, setting};
 use crate::support::{RespClient, RulesFile, Server};
 
@@ -145,7 +145,7 @@ fn no_sigkill_of_divvy_counts_a_hit_twice_or_never() {
 #[test]
 fn no_sigkill_of_redis_counts_a_hit_twice_or_never() {
     let rules = RulesFile::ini(&rules());
-    let mut redis = RedisServer::start_with(free_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
+    let mut redis = RedisServer::start_with(lasting_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
     let (url, mut rng) = (redis.url(), Rng::seed_from_u64(seed()));
     let server = Server::start(&[rules.path(), "--store", "redis", "--redis-url", &url]);
     let mut campaign = Campaign::default();

@@ -14,7 +14,7 @@ use rand::rngs::Xoshiro256PlusPlus as Rng;
 use rand::{RngExt, SeedableRng};
 
 use crate::plans::RHYTHMS;
-use crate::support::redis::{RedisServer, free_port, until};
+use crate::support::redis::{RedisServer, lasting_port, until};
 use crate::support::seed::{seed, setting};
 use crate::support::{RespClient, RulesFile, Server};
 
@@ -232,7 +232,7 @@ fn no_sigkill_of_divvy_loses_a_commit_or_brings_a_reservation_back() {
 #[test]
 fn no_sigkill_of_redis_loses_a_commit_or_brings_a_reservation_back() {
     let rules = RulesFile::ini(&rules());
-    let mut redis = RedisServer::start_with(free_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
+    let mut redis = RedisServer::start_with(lasting_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
     let (url, mut rng) = (redis.url(), Rng::seed_from_u64(seed()));
     let server =
         Server::start(&[rules.path(), "--store", "redis", "--redis-url", &url, "--max-reservation-ttl", "10m"]);
