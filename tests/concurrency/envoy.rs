@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
+use tempfile::TempDir;
+
 use crate::envoy::{EXAMPLE, start};
 use crate::support::gateway::Gateway;
 use crate::support::redis::{lasting_port, until};
@@ -25,6 +27,15 @@ fn rules(seconds: u64) -> RulesFile {
 
 fn envoy(application: &SlowApplication, divvy: &Server) -> Gateway {
     start("concurrency.yaml", ("8323", divvy.grpc), application.address, &[])
+}
+
+/// Starts a server, as often as it is called, with the same data and at the same addresses.
+fn restartable(rules: &RulesFile, data: &TempDir) -> impl Fn() -> Server {
+    let [resp, grpc] = [lasting_port(), lasting_port()].map(|port| format!("127.0.0.1:{port}"));
+    move || {
+        let store = data.path().to_str().unwrap();
+        Server::start(&[rules.path(), "--data-dir", store, "--resp-listen", &resp, "--grpc-listen", &grpc])
+    }
 }
 
 /// How many more requests the user may have under way.
@@ -97,11 +108,7 @@ fn the_application_never_sees_more_than_there_are_leases() {
 #[test]
 fn requests_that_passed_without_divvy_free_nothing() {
     let (rules, data, application) = (rules(60), tempfile::tempdir().unwrap(), SlowApplication::start());
-    let [resp, grpc] = [lasting_port(), lasting_port()].map(|port| format!("127.0.0.1:{port}"));
-    let serve = || {
-        let store = data.path().to_str().unwrap();
-        Server::start(&[rules.path(), "--data-dir", store, "--resp-listen", &resp, "--grpc-listen", &grpc])
-    };
+    let serve = restartable(&rules, &data);
     let server = serve();
     let gateway = envoy(&application, &server);
     let clients = held(&gateway, &application, LEASES);
@@ -145,11 +152,7 @@ fn the_leases_of_an_envoy_that_is_killed_are_free_after_their_time() {
 #[test]
 fn the_leases_of_requests_that_end_while_divvy_is_gone_are_free_after_their_time() {
     let (rules, data, application) = (rules(3), tempfile::tempdir().unwrap(), SlowApplication::start());
-    let [resp, grpc] = [lasting_port(), lasting_port()].map(|port| format!("127.0.0.1:{port}"));
-    let serve = || {
-        let store = data.path().to_str().unwrap();
-        Server::start(&[rules.path(), "--data-dir", store, "--resp-listen", &resp, "--grpc-listen", &grpc])
-    };
+    let serve = restartable(&rules, &data);
     let server = serve();
     let gateway = envoy(&application, &server);
     let clients = held(&gateway, &application, LEASES);

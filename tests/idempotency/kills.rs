@@ -13,6 +13,7 @@ use rand::rngs::Xoshiro256PlusPlus as Rng;
 use rand::{RngExt, SeedableRng};
 
 use crate::plans::RHYTHMS;
+use crate::support::kills::kill_redis_under;
 use crate::support::redis::{RedisServer, lasting_port, until};
 use crate::support::seed::{seed, setting};
 use crate::support::{RespClient, RulesFile, Server};
@@ -150,13 +151,7 @@ fn no_sigkill_of_redis_counts_a_hit_twice_or_never() {
     let server = Server::start(&[rules.path(), "--store", "redis", "--redis-url", &url]);
     let mut campaign = Campaign::default();
     for _ in 0..setting("DIVVY_TEST_RESERVATION_KILLS", 4) {
-        let stop = Arc::new(AtomicBool::new(false));
-        let clients = (0..4).map(|_| hit_until(&stop, &server, rng.random())).collect();
-        thread::sleep(Duration::from_millis(rng.random_range(20..250)));
-        redis.kill();
-        thread::sleep(Duration::from_millis(20));
-        stop.store(true, Relaxed);
-        redis.restart();
+        let clients = kill_redis_under(&mut redis, &mut rng, |stop, seed| hit_until(stop, &server, seed));
         until(|| RespClient::connect(server.resp).command("DIVVY.CHARGE by=tokens user=other COST 0").starts_with('['));
         campaign.verify(&server, clients);
     }

@@ -14,6 +14,7 @@ use rand::rngs::Xoshiro256PlusPlus as Rng;
 use rand::{RngExt, SeedableRng};
 
 use crate::plans::RHYTHMS;
+use crate::support::kills::kill_redis_under;
 use crate::support::redis::{RedisServer, lasting_port, until};
 use crate::support::seed::{seed, setting};
 use crate::support::{RespClient, RulesFile, Server};
@@ -238,13 +239,7 @@ fn no_sigkill_of_redis_loses_a_commit_or_brings_a_reservation_back() {
         Server::start(&[rules.path(), "--store", "redis", "--redis-url", &url, "--max-reservation-ttl", "10m"]);
     let mut campaign = Campaign::default();
     for _ in 0..setting("DIVVY_TEST_RESERVATION_KILLS", 4) {
-        let stop = Arc::new(AtomicBool::new(false));
-        let clients = (0..4).map(|_| work_until(&stop, &server, rng.random())).collect();
-        thread::sleep(Duration::from_millis(rng.random_range(20..250)));
-        redis.kill();
-        thread::sleep(Duration::from_millis(20));
-        stop.store(true, Relaxed);
-        redis.restart();
+        let clients = kill_redis_under(&mut redis, &mut rng, |stop, seed| work_until(stop, &server, seed));
         until(|| RespClient::connect(server.resp).command("DIVVY.CHARGE by=tokens user=other COST 0").starts_with('['));
         campaign.verify(&server, clients);
     }

@@ -5,6 +5,7 @@ pub mod dropped;
 pub mod gateway;
 pub mod grpc;
 pub mod http;
+pub mod kills;
 pub mod log;
 pub mod metrics;
 pub mod redis;

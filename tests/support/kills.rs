@@ -1,0 +1,28 @@
+//! Redis, killed under the work of clients.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rand::RngExt;
+use rand::rngs::Xoshiro256PlusPlus as Rng;
+
+use super::redis::RedisServer;
+
+/// Kills Redis at a random moment, and starts it again. Meanwhile four clients work, which `work` starts, each with a seed, and
+/// which end soon after the flag is set.
+pub fn kill_redis_under<T>(
+    redis: &mut RedisServer,
+    rng: &mut Rng,
+    work: impl Fn(&Arc<AtomicBool>, u64) -> JoinHandle<T>,
+) -> Vec<JoinHandle<T>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let clients = (0..4).map(|_| work(&stop, rng.random())).collect();
+    thread::sleep(Duration::from_millis(rng.random_range(20..250)));
+    redis.kill();
+    thread::sleep(Duration::from_millis(20));
+    stop.store(true, Relaxed);
+    redis.restart();
+    clients
+}
