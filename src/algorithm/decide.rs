@@ -76,12 +76,17 @@ pub(super) fn present<A: Algorithm>(limit: &A, stored: Option<&A::State>, at: Ti
         return Present { state: limit.fresh(at), at, pulled_back: false };
     };
     let time = limit.time(stored);
-    if time.since(at) > OVERTAKING_NS {
+    if set_back_ns(time, at).is_some() {
         let state = limit.advanced(&limit.pulled_back(stored, at), at);
         return Present { state, at, pulled_back: true };
     }
     let at = at.max(time);
     Present { state: limit.advanced(stored, at), at, pulled_back: false }
+}
+
+/// By how much the clock was set back since `time`, the latest one that a bucket knows of, if it was, as an ask at `at` tells.
+pub(super) fn set_back_ns(time: Timestamp, at: Timestamp) -> Option<u64> {
+    Some(time.since(at)).filter(|ahead_ns| *ahead_ns > OVERTAKING_NS)
 }
 
 /// Decides `ask`; the state is `None` when nothing changed.

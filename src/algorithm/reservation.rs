@@ -5,7 +5,8 @@
 //! client that got no answer may ask again. Where the records are kept is the store's business, and so are their names.
 
 use super::ask::{Ask, Outcome};
-use super::{Limit, State, reserving};
+use super::reserving::Ends;
+use super::{Decision, Limit, State, reserving};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
 /// The longest time of a reservation (seconds): thirty days. What is set aside for longer is a quota of its own.
@@ -55,8 +56,9 @@ pub struct Reservation {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Its credits are set aside until `ends`, unless the bucket of this generation was forgotten.
-    Open { ends: Timestamp, generation: u64 },
+    /// Its credits are set aside until `ends`, by its bucket's own clock, unless the bucket of this generation was forgotten;
+    /// remembered until `until`: this was the same time by the server's clock, and is later if that was set back since.
+    Open { until: Timestamp, ends: Timestamp, generation: u64 },
     /// It was committed, and answered like this; remembered until `until`.
     Committed { until: Timestamp, left: u64, owed: u64, reset_ns: u64 },
 }
@@ -94,18 +96,7 @@ impl Reservation {
     /// When it may be forgotten.
     pub fn expires(&self) -> Timestamp {
         match self.stage {
-            Stage::Open { ends, .. } => ends,
-            Stage::Committed { until, .. } => until,
-        }
-    }
-
-    /// Whether its credits are set aside at `at` in a bucket in this state.
-    fn is_open(&self, bucket: Option<&State>, at: Timestamp) -> bool {
-        match (self.stage, bucket) {
-            (Stage::Open { ends, generation }, Some(State::Reserving(held))) => {
-                at < ends && generation == held.reserved.generation
-            }
-            _ => false,
+            Stage::Open { until, .. } | Stage::Committed { until, .. } => until,
         }
     }
 }
@@ -139,6 +130,14 @@ struct Case<'a> {
     at: Timestamp,
 }
 
+/// A reservation whose credits are set aside.
+#[derive(Clone, Copy)]
+struct Open {
+    credits: u64,
+    ends: Ends,
+    generation: u64,
+}
+
 impl Case<'_> {
     fn reserve(&self, credits: u64, ttl_seconds: u32, generation: u64) -> Decided {
         // A lease that was committed is free: its name may be used again.
@@ -151,9 +150,9 @@ impl Case<'_> {
         let changed = with_algorithm!(self.limit, limit => reserving::reserve(limit, self.bucket, wanted, self.at));
         let Some(bucket) = changed.state else { return unchanged(changed.outcome) };
         let generation = if let State::Reserving(held) = &bucket { held.reserved.generation } else { generation };
-        let stage = Stage::Open { ends: changed.ends, generation };
+        let stage = open(changed.ends, generation);
         Decided {
-            outcome: Outcome { session: changed.ends, ..changed.outcome },
+            outcome: Outcome { session: changed.ends.by_server, ..changed.outcome },
             bucket: Some(bucket),
             record: RecordChange::Set(Reservation { credits, ttl_seconds, stage }),
         }
@@ -167,7 +166,7 @@ impl Case<'_> {
         let lasts_alike = is_lease || known.ttl_seconds == ttl_seconds;
         let is_same = is_unknown || (known.credits == credits && lasts_alike);
         let fate = if is_same { Fate::Repeated } else { Fate::Different };
-        let session = if let Stage::Open { ends, .. } = known.stage { ends } else { Timestamp::EPOCH };
+        let session = self.open().map_or(Timestamp::EPOCH, |open| open.ends.by_server);
         unchanged(Outcome { allowed: is_same, fate, session, ..self.look() })
     }
 
@@ -181,51 +180,55 @@ impl Case<'_> {
         if open.is_none() && !charges {
             return self.gone();
         }
-        let (freed, ends) = open.unwrap_or((0, self.at));
-        let changed = self.settle(freed, ends, cost);
+        let changed = self.settle(open, cost);
         let fate = if open.is_some() { Fate::Done } else { Fate::Late };
         let outcome = Outcome { fate, ..changed.outcome };
         let Outcome { left, owed, reset_ns, .. } = outcome;
-        let stage = Stage::Committed { until: ends.max(self.at.plus(REMEMBERED_NS)), left, owed, reset_ns };
-        let (credits, ttl_seconds) = self.record.map_or((0, 0), |record| (record.credits, record.ttl_seconds));
-        Decided {
-            outcome,
-            bucket: changed.state,
-            record: RecordChange::Set(Reservation { credits, ttl_seconds, stage }),
-        }
+        let remembered = self.at.plus(REMEMBERED_NS);
+        let until = open.map_or(remembered, |open| remembered.max(open.ends.by_server));
+        let stage = Stage::Committed { until, left, owed, reset_ns };
+        // What a reservation that had ended was made with is not known any more.
+        let record = match self.record {
+            Some(record) if open.is_some() => Reservation { stage, ..*record },
+            _ => Reservation { credits: 0, ttl_seconds: 0, stage },
+        };
+        Decided { outcome, bucket: changed.state, record: RecordChange::Set(record) }
     }
 
     fn release(&self) -> Decided {
-        let Some((freed, ends)) = self.open() else { return self.gone() };
-        let changed = self.settle(freed, ends, 0);
+        let Some(open) = self.open() else { return self.gone() };
+        let changed = self.settle(Some(open), 0);
         Decided { outcome: changed.outcome, bucket: changed.state, record: RecordChange::Clear }
     }
 
     fn renew(&self, ttl_seconds: Option<u32>) -> Decided {
-        let Some(Reservation { credits, stage: Stage::Open { ends, generation }, .. }) = self.record else {
-            return self.gone();
-        };
-        let Some(record) = self.record.filter(|_| self.open().is_some()) else { return self.gone() };
-        let longer = (*credits, *ends, ttl_seconds.unwrap_or(record.ttl_seconds));
+        let (Some(record), Some(known)) = (self.record, self.open()) else { return self.gone() };
+        let longer = (known.credits, known.ends.by_bucket, ttl_seconds.unwrap_or(record.ttl_seconds));
         let changed = with_algorithm!(self.limit, limit => reserving::renew(limit, self.bucket, longer, self.at));
-        let stage = Stage::Open { ends: changed.ends, generation: *generation };
+        let stage = open(changed.ends, known.generation);
         Decided {
-            outcome: Outcome { session: changed.ends, ..changed.outcome },
+            outcome: Outcome { session: changed.ends.by_server, ..changed.outcome },
             bucket: changed.state,
             record: RecordChange::Set(Reservation { stage, ..*record }),
         }
     }
 
-    /// Frees `credits` that are set aside until `ends`, and counts `cost`.
-    fn settle(&self, credits: u64, ends: Timestamp, cost: u64) -> reserving::Changed {
+    /// Frees what is reserved, if anything is, and counts `cost`.
+    fn settle(&self, open: Option<Open>, cost: u64) -> Decision {
+        let (credits, ends) = open.map_or((0, self.at), |open| (open.credits, open.ends.by_bucket));
         let used = (credits, ends, cost);
         with_algorithm!(self.limit, limit => reserving::settle(limit, self.bucket, used, self.at))
     }
 
-    /// What there is of a reservation: its credits and when it ends, if they are set aside.
-    fn open(&self) -> Option<(u64, Timestamp)> {
-        let record = self.record.filter(|record| record.is_open(self.bucket, self.at))?;
-        Some((record.credits, record.expires()))
+    /// The reservation, if its credits are set aside.
+    fn open(&self) -> Option<Open> {
+        let Reservation { credits, stage: Stage::Open { ends, generation, .. }, .. } = *self.record? else {
+            return None;
+        };
+        let Some(State::Reserving(held)) = self.bucket else { return None };
+        let by_server = with_algorithm!(self.limit, limit => reserving::end_by_server(limit, held, ends, self.at));
+        let is_open = self.at < by_server && generation == held.reserved.generation;
+        is_open.then_some(Open { credits, ends: Ends { by_server, by_bucket: ends }, generation })
     }
 
     /// The reservation, if it is not over, or was committed lately.
@@ -241,6 +244,10 @@ impl Case<'_> {
     fn look(&self) -> Outcome {
         self.limit.decide(self.bucket, Ask::Look { cost: 0 }, self.at).outcome
     }
+}
+
+fn open(ends: Ends, generation: u64) -> Stage {
+    Stage::Open { until: ends.by_server, ends: ends.by_bucket, generation }
 }
 
 fn unchanged(outcome: Outcome) -> Decided {

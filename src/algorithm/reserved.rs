@@ -3,6 +3,9 @@
 //! However many reservations there are, a bucket keeps them in at most [`MAX_GROUPS`] groups. A reservation that finds no
 //! room for a group of its own joins the next one that ends later. So at any time at least as much is set aside as is
 //! reserved; more only where groups were joined, and no longer than until the later of them ends.
+//!
+//! Ends are kept by the bucket's own clock, which never runs backwards: the server's, and what that was set back by since the
+//! bucket's first reservation. So a reservation's record names the same end for good.
 
 use crate::clock::{NANOS_PER_MILLI, Timestamp};
 
@@ -13,11 +16,39 @@ const PARTS_OF_TTL: u64 = 32;
 /// and to so many milliseconds at least.
 const SHORTEST_STEP_MS: u64 = 1_000;
 
-/// Credits that are set aside until the same time.
+/// Credits that are set aside until the same time, by the bucket's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Group {
     pub ends: Timestamp,
     pub credits: u64,
+}
+
+/// The bucket's own clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BucketClock {
+    /// How far (milliseconds) it is ahead of the server's.
+    pub ahead_ms: u64,
+}
+
+impl BucketClock {
+    /// That time of the bucket's clock, by the server's.
+    pub fn by_server(self, time: Timestamp) -> Timestamp {
+        Timestamp::from_nanos(time.as_nanos().saturating_sub(self.ahead_ns()))
+    }
+
+    /// That time of the server's clock, by the bucket's.
+    pub fn by_bucket(self, time: Timestamp) -> Timestamp {
+        time.plus(self.ahead_ns())
+    }
+
+    /// The server's clock was set back by so much: the bucket's goes on, to the millisecond.
+    pub fn set_back(&mut self, by_ns: u64) {
+        self.ahead_ms = self.ahead_ms.saturating_add(by_ns / NANOS_PER_MILLI);
+    }
+
+    fn ahead_ns(self) -> u64 {
+        self.ahead_ms.saturating_mul(NANOS_PER_MILLI)
+    }
 }
 
 /// What is set aside in a bucket.
@@ -25,6 +56,9 @@ pub struct Group {
 pub struct Reserved {
     /// Tells these reservations from those that the bucket had before it was forgotten.
     pub generation: u64,
+    /// When they were changed last, by the server's clock.
+    pub time: Timestamp,
+    pub clock: BucketClock,
     /// By their ends, of which no two are alike; each of at least one credit.
     groups: Vec<Group>,
 }
@@ -45,14 +79,19 @@ pub fn not_after(at: Timestamp) -> Timestamp {
 
 impl Reserved {
     pub fn new(generation: u64) -> Self {
-        Self { generation, groups: Vec::new() }
+        Self { generation, time: Timestamp::EPOCH, clock: BucketClock::default(), groups: Vec::new() }
     }
 
-    /// `None` unless the groups are in the order of their ends, and not too many.
-    pub fn from_groups(generation: u64, groups: impl IntoIterator<Item = Group>) -> Option<Self> {
+    /// As it was stored; `None` unless the groups are in the order of their ends, and not too many.
+    pub fn found(
+        generation: u64,
+        time: Timestamp,
+        clock: BucketClock,
+        groups: impl IntoIterator<Item = Group>,
+    ) -> Option<Self> {
         let groups: Vec<_> = groups.into_iter().take(MAX_GROUPS + 1).collect();
         let is_sound = groups.len() <= MAX_GROUPS && groups.is_sorted_by(|one, next| one.ends < next.ends);
-        is_sound.then_some(Self { generation, groups })
+        is_sound.then_some(Self { generation, time, clock, groups })
     }
 
     pub fn groups(&self) -> &[Group] {
@@ -68,9 +107,9 @@ impl Reserved {
         self.groups.iter().fold(0, |credits, group| credits.saturating_add(group.credits))
     }
 
-    /// When the last of them are free; [`Timestamp::EPOCH`] when all are.
+    /// When the last of them are free, by the server's clock; [`Timestamp::EPOCH`] when all are.
     pub fn last_end(&self) -> Timestamp {
-        self.groups.last().map_or(Timestamp::EPOCH, |group| group.ends)
+        self.groups.last().map_or(Timestamp::EPOCH, |group| self.clock.by_server(group.ends))
     }
 
     /// Bytes that it takes beside itself.
@@ -78,31 +117,21 @@ impl Reserved {
         self.groups.capacity() * size_of::<Group>()
     }
 
-    /// Drops what has ended by `at`.
+    /// Drops what has ended by `at`, a time of the server's clock.
     pub fn advance(&mut self, at: Timestamp) {
-        self.groups.retain(|group| group.ends > at);
-    }
-
-    /// Has everything end so much earlier, at a whole millisecond.
-    pub fn pull_back(&mut self, by_ns: u64) {
-        for group in &mut self.groups {
-            let ends_ns = group.ends.as_nanos().saturating_sub(by_ns);
-            group.ends = Timestamp::from_millis(ends_ns.div_ceil(NANOS_PER_MILLI)).unwrap_or(Timestamp::MAX);
+        let (now, before) = (self.clock.by_bucket(at), self.groups.len());
+        self.groups.retain(|group| group.ends > now);
+        if self.groups.len() < before {
+            self.time = at;
         }
-        self.groups.dedup_by(|later, kept| {
-            let is_same = later.ends == kept.ends;
-            if is_same {
-                kept.credits = kept.credits.saturating_add(later.credits);
-            }
-            is_same
-        });
     }
 
-    /// Sets credits aside until `ends`.
-    pub fn add(&mut self, credits: u64, ends: Timestamp) {
+    /// Sets credits aside at `at`, by the server's clock, until `ends`, by the bucket's.
+    pub fn add(&mut self, credits: u64, ends: Timestamp, at: Timestamp) {
         if credits == 0 {
             return;
         }
+        self.time = at;
         let place = self.groups.partition_point(|group| group.ends < ends);
         match self.groups.get_mut(place).filter(|group| group.ends == ends) {
             Some(group) => group.credits = group.credits.saturating_add(credits),
@@ -128,10 +157,11 @@ impl Reserved {
         }
     }
 
-    /// Frees credits that were to end at `ends`: of the groups that end then or later, the earliest first. Since a group
+    /// Frees credits at `at`, by the server's clock, that were to end at `ends`, by the bucket's: of the groups that end then or later, the earliest first. Since a group
     /// never ends before what was added to it, as much as is reserved until any time stays set aside until then. Whether
     /// there were any.
-    pub fn remove(&mut self, credits: u64, ends: Timestamp) -> bool {
+    pub fn remove(&mut self, credits: u64, ends: Timestamp, at: Timestamp) -> bool {
+        self.time = at;
         let mut rest = credits;
         for group in self.groups.iter_mut().filter(|group| group.ends >= ends) {
             let freed = rest.min(group.credits);

@@ -34,8 +34,8 @@ impl<A: Algorithm> Algorithm for Beside<'_, A> {
         (self.0.fresh(at), Reserved::new(0))
     }
 
-    fn time(&self, (base, _): &Self::State) -> Timestamp {
-        self.0.time(base)
+    fn time(&self, (base, reserved): &Self::State) -> Timestamp {
+        self.0.time(base).max(reserved.time)
     }
 
     fn advanced(&self, (base, reserved): &Self::State, at: Timestamp) -> Self::State {
@@ -44,10 +44,11 @@ impl<A: Algorithm> Algorithm for Beside<'_, A> {
         (self.0.advanced(base, at), reserved)
     }
 
-    fn pulled_back(&self, (base, reserved): &Self::State, at: Timestamp) -> Self::State {
-        let mut reserved = reserved.clone();
-        reserved.pull_back(self.0.time(base).since(at));
-        (self.0.pulled_back(base, at), reserved)
+    fn pulled_back(&self, state: &Self::State, at: Timestamp) -> Self::State {
+        let (base, mut reserved) = state.clone();
+        reserved.clock.set_back(self.time(state).since(at));
+        reserved.time = at;
+        (if self.0.time(&base) > at { self.0.pulled_back(&base, at) } else { base }, reserved)
     }
 
     fn used(&self, (base, reserved): &Self::State, at: Timestamp) -> u64 {
@@ -68,13 +69,14 @@ impl<A: Algorithm> Algorithm for Beside<'_, A> {
         let mut aside = reserved.credits();
         let mut starts = at;
         for group in reserved.groups() {
+            let ends = reserved.clock.by_server(group.ends);
             if let Some(wait) = self.wait_beside(base, credits, aside, at)
-                && at.plus(wait) < group.ends
+                && at.plus(wait) < ends
             {
                 return wait.max(starts.since(at));
             }
             aside = aside.saturating_sub(group.credits);
-            starts = group.ends;
+            starts = ends;
         }
         self.0.wait_ns(base, credits, at).max(starts.since(at))
     }
@@ -94,8 +96,9 @@ impl<A: Algorithm> Algorithm for Beside<'_, A> {
 
 impl<A: Algorithm> Beside<'_, A> {
     /// That end, or that of the bucket's window, if it has one that comes first.
-    fn within_window(&self, state: &(A::State, Reserved), ends: Timestamp) -> Timestamp {
-        self.window_end(state).map_or(ends, |window| ends.min(reserved::not_after(window)))
+    fn within_window(&self, state: &(A::State, Reserved), ends: Timestamp) -> Ends {
+        let ends = self.window_end(state).map_or(ends, |window| ends.min(reserved::not_after(window)));
+        Ends { by_server: ends, by_bucket: state.1.clock.by_bucket(ends) }
     }
 
     /// Until so many credits are left besides those set aside; `None` when there never are as many.
@@ -111,12 +114,19 @@ pub(super) fn decide<A: Algorithm<State: Kept>>(limit: &A, held: &Reserving, ask
     Decision { outcome, state: state.map(put_together) }
 }
 
-/// What a change of reservations comes to.
+/// What setting credits aside comes to.
 pub(super) struct Changed {
     pub outcome: Outcome,
     pub state: Option<State>,
     /// When the credits that were set aside are free again.
-    pub ends: Timestamp,
+    pub ends: Ends,
+}
+
+/// When credits that are set aside are free again, by both clocks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ends {
+    pub by_server: Timestamp,
+    pub by_bucket: Timestamp,
 }
 
 /// Sets `credits` aside for so many seconds, all or none. The bucket is of this `generation` if it has no reservation yet.
@@ -130,37 +140,37 @@ pub(super) fn reserve<A: Algorithm<State: Kept>>(
     let Present { mut state, at, .. } = present(limit, stored, at);
     let before = limit.left(&state, at);
     let is_allowed = credits <= before;
+    if state.1.is_empty() {
+        state.1 = Reserved::new(generation);
+    }
     let ends = limit.within_window(&state, reserved::end(at, ttl_seconds));
     if is_allowed {
-        if state.1.is_empty() {
-            state.1.generation = generation;
-        }
-        state.1.add(credits, ends);
+        state.1.add(credits, ends.by_bucket, at);
     }
     let outcome = decide::outcome(limit, &state, Ask::Take { cost: credits }, before, at);
     Changed { outcome, state: is_allowed.then(|| put_together(state)), ends }
 }
 
-/// Frees `credits` that were set aside until `ends`, and counts `cost` that was used.
+/// Frees `credits` that were set aside until `ends`, by the bucket's clock, and counts `cost` that was used.
 pub(super) fn settle<A: Algorithm<State: Kept>>(
     limit: &A,
     stored: Option<&State>,
     (credits, ends, cost): (u64, Timestamp, u64),
     at: Timestamp,
-) -> Changed {
+) -> Decision {
     let limit = &Beside(limit);
     let Present { mut state, at, pulled_back } = present(limit, stored, at);
     let before = limit.left(&state, at);
-    let freed = state.1.remove(credits, ends);
+    let freed = state.1.remove(credits, ends, at);
     if cost > 0 {
         limit.take(&mut state, cost, at);
     }
     let outcome = decide::outcome(limit, &state, SETTLED, before, at);
     let is_changed = freed || cost > 0 || pulled_back;
-    Changed { outcome, state: is_changed.then(|| put_together(state)), ends: at }
+    Decision { outcome, state: is_changed.then(|| put_together(state)) }
 }
 
-/// Has `credits` that are set aside until `ends` be so for so many seconds from now on, and never for less than they are.
+/// Has `credits` that are set aside until `ends`, by the bucket's clock, be so for so many seconds from now on, and never for less than they are.
 pub(super) fn renew<A: Algorithm<State: Kept>>(
     limit: &A,
     stored: Option<&State>,
@@ -170,12 +180,26 @@ pub(super) fn renew<A: Algorithm<State: Kept>>(
     let limit = &Beside(limit);
     let Present { mut state, at, .. } = present(limit, stored, at);
     let before = limit.left(&state, at);
-    let later = limit.within_window(&state, reserved::end(at, ttl_seconds).max(ends));
-    if state.1.remove(credits, ends) {
-        state.1.add(credits, later);
+    let later = reserved::end(at, ttl_seconds).max(state.1.clock.by_server(ends));
+    let later = limit.within_window(&state, later);
+    if state.1.remove(credits, ends, at) {
+        state.1.add(credits, later.by_bucket, at);
     }
     let outcome = decide::outcome(limit, &state, SETTLED, before, at);
     Changed { outcome, state: Some(put_together(state)), ends: later }
+}
+
+/// When an ask at `at` finds that what is set aside in a bucket until `ends`, by the bucket's clock, is free again.
+pub(super) fn end_by_server<A: Algorithm<State: Kept>>(
+    limit: &A,
+    held: &Reserving,
+    ends: Timestamp,
+    at: Timestamp,
+) -> Timestamp {
+    let base = A::State::of(&held.base).map_or(Timestamp::EPOCH, |base| limit.time(base));
+    let mut clock = held.reserved.clock;
+    clock.set_back(decide::set_back_ns(base.max(held.reserved.time), at).unwrap_or(0));
+    clock.by_server(ends)
 }
 
 /// The bucket's state as an ask at `at` finds it, also if nothing is reserved.

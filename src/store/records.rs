@@ -282,7 +282,7 @@ mod tests {
     use crate::store::testing::at;
 
     fn until(ends: u64) -> Record {
-        let stage = Stage::Open { ends: at(ends), generation: 0 };
+        let stage = Stage::Open { until: at(ends), ends: at(ends), generation: 0 };
         Record::Reservation(Reservation { credits: 1, ttl_seconds: 1, stage })
     }
 

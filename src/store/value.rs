@@ -8,7 +8,7 @@
 
 use super::records::Record;
 use crate::algorithm::reservation::{Fate, Stage};
-use crate::algorithm::reserved::{Group, Reserved};
+use crate::algorithm::reserved::{BucketClock, Group, Reserved};
 use crate::algorithm::{
     Answered, Limit, MAX_LOG_CREDITS, Outcome, Reservation, Reserving, State, concurrency, fixed_window, leaky_bucket,
     sliding_log, sliding_window, token_bucket,
@@ -18,8 +18,10 @@ use crate::clock::{NANOS_PER_MILLI, Timestamp};
 const WORD: usize = size_of::<u64>();
 /// A group of reservations: how many milliseconds it ends after the first one (four bytes), and its credits (a word).
 const GROUP: usize = size_of::<u32>() + WORD;
-/// The last byte of a bucket of which something is reserved,
-const RESERVING: u8 = 1;
+/// The last byte of a bucket of which something is reserved;
+const RESERVING: u8 = 5;
+/// as earlier builds wrote it, which did not know when that was changed last, nor of a clock of the bucket's own;
+const RESERVING_ONCE: u8 = 1;
 /// those of the records of reservations,
 const OPEN: u8 = 2;
 const COMMITTED: u8 = 3;
@@ -67,7 +69,7 @@ pub fn encode(state: &State, expires: Timestamp, out: &mut Vec<u8>) {
 
 fn encode_reserved(reserved: &Reserved, out: &mut Vec<u8>) {
     let first = reserved.groups().first().map_or(Timestamp::EPOCH, |group| group.ends);
-    write_words(out, [reserved.generation, first.as_nanos()]);
+    write_words(out, [reserved.generation, reserved.time.as_nanos(), reserved.clock.ahead_ms, first.as_nanos()]);
     for group in reserved.groups() {
         let later_ms = group.ends.since(first) / NANOS_PER_MILLI;
         out.extend_from_slice(&u32::try_from(later_ms).unwrap_or(u32::MAX).to_le_bytes());
@@ -124,7 +126,7 @@ fn decode_answered(bytes: &[u8]) -> Result<Answered, Damaged> {
 fn encode_reservation(record: &Reservation, out: &mut Vec<u8>) {
     write_words(out, [record.expires().as_nanos(), record.credits, record.ttl_seconds.into()]);
     match record.stage {
-        Stage::Open { ends, generation } => {
+        Stage::Open { until: _, ends, generation } => {
             write_words(out, [ends.as_nanos(), generation]);
             out.push(OPEN);
         }
@@ -144,8 +146,9 @@ fn decode_reservation(bytes: &[u8]) -> Result<Reservation, Damaged> {
     };
     match *kind {
         OPEN => {
-            let [_, credits, ttl_seconds, ends, generation] = read_words(words)?;
-            read(credits, ttl_seconds, Stage::Open { ends: Timestamp::from_nanos(ends), generation })
+            let [until, credits, ttl_seconds, ends, generation] = read_words(words)?;
+            let (until, ends) = (Timestamp::from_nanos(until), Timestamp::from_nanos(ends));
+            read(credits, ttl_seconds, Stage::Open { until, ends, generation })
         }
         COMMITTED => {
             let [_, credits, ttl_seconds, until, left, owed, reset_ns] = read_words(words)?;
@@ -161,10 +164,10 @@ fn decode_reservation(bytes: &[u8]) -> Result<Reservation, Damaged> {
 /// # Errors
 /// [`Damaged`] when the length is wrong; every word is a valid number.
 pub fn decode(limit: &Limit, bytes: &[u8]) -> Result<State, Damaged> {
-    if let Some((&RESERVING, reserving)) = bytes.split_last()
+    if let Some((kind @ (&RESERVING | &RESERVING_ONCE), reserving)) = bytes.split_last()
         && !bytes.len().is_multiple_of(WORD)
     {
-        return decode_reserving(limit, reserving).ok_or(Damaged { length: bytes.len() });
+        return decode_reserving(limit, reserving, *kind).ok_or(Damaged { length: bytes.len() });
     }
     match limit {
         Limit::FixedWindow(_) | Limit::CalendarWindow(_) => {
@@ -200,15 +203,21 @@ pub fn decode(limit: &Limit, bytes: &[u8]) -> Result<State, Damaged> {
     }
 }
 
-fn decode_reserving(limit: &Limit, bytes: &[u8]) -> Option<State> {
+fn decode_reserving(limit: &Limit, bytes: &[u8], kind: u8) -> Option<State> {
     let base_words = match limit {
         Limit::FixedWindow(_) | Limit::CalendarWindow(_) | Limit::Concurrency(_) => 2,
         Limit::SlidingWindow(_) | Limit::TokenBucket(_) | Limit::LeakyBucket(_) => 4,
         Limit::SlidingLog(_) => return None,
     };
     let (base, reserved) = bytes.get(WORD..)?.split_at_checked(base_words * WORD)?;
-    let (head, groups) = reserved.split_at_checked(2 * WORD)?;
-    let [generation, first] = read_words(head).ok()?;
+    let ([generation, time, ahead_ms, first], groups) = if kind == RESERVING_ONCE {
+        let (head, groups) = reserved.split_at_checked(2 * WORD)?;
+        let [generation, first] = read_words(head).ok()?;
+        ([generation, 0, 0, first], groups)
+    } else {
+        let (head, groups) = reserved.split_at_checked(4 * WORD)?;
+        (read_words(head).ok()?, groups)
+    };
     let (groups, rest) = groups.as_chunks::<GROUP>();
     let group = |bytes: &[u8; GROUP]| {
         let (later_ms, credits) = bytes.split_first_chunk()?;
@@ -216,7 +225,9 @@ fn decode_reserving(limit: &Limit, bytes: &[u8]) -> Option<State> {
         Some(Group { ends, credits: u64::from_le_bytes(*credits.first_chunk()?) })
     };
     let groups: Option<Vec<_>> = groups.iter().map(group).collect();
-    let reserved = Reserved::from_groups(generation, groups?).filter(|_| rest.is_empty())?;
+    let clock = BucketClock { ahead_ms };
+    let reserved =
+        Reserved::found(generation, Timestamp::from_nanos(time), clock, groups?).filter(|_| rest.is_empty())?;
     Some(State::Reserving(Box::new(Reserving { base: decode(limit, base).ok()?, reserved })))
 }
 
@@ -291,7 +302,8 @@ mod tests {
             let limit = limit.counting(crate::algorithm::Tally::Used);
             let mut reserved = Reserved::new(u64::MAX);
             for group in 0..100 {
-                reserved.add(u64::MAX / 200, at.plus(group * group * 1_000 * NANOS_PER_MILLI));
+                reserved.clock = BucketClock { ahead_ms: group };
+                reserved.add(u64::MAX / 200, at.plus(group * group * 1_000 * NANOS_PER_MILLI), at.plus(group));
                 let base = limit.decide(None, Ask::Charge { cost: 3 }, at).state.unwrap();
                 let state = State::Reserving(Box::new(Reserving { base, reserved: reserved.clone() }));
                 let mut bytes = Vec::new();
@@ -301,6 +313,23 @@ mod tests {
                 assert_eq!(decode(&limit, &bytes), Ok(state));
             }
         }
+    }
+
+    #[test]
+    fn what_an_earlier_build_has_written_of_reservations_is_read() {
+        let limit = Limit::TokenBucket(TokenBucket::new(9, 2, 30).unwrap());
+        let at = Timestamp::from_secs(1_000_000).unwrap();
+        let base = limit.decide(None, Ask::Take { cost: 2 }, at).state.unwrap();
+        let mut bytes = Vec::new();
+        write_words(&mut bytes, [at.plus(9).as_nanos()]);
+        encode(&base, at.plus(9), &mut bytes);
+        write_words(&mut bytes, [77, at.plus(9).as_nanos()]);
+        bytes.extend([0; 4]);
+        write_words(&mut bytes, [3]);
+        bytes.push(1);
+        let group = Group { ends: at.plus(9), credits: 3 };
+        let reserved = Reserved::found(77, Timestamp::EPOCH, BucketClock::default(), [group]).unwrap();
+        assert_eq!(decode(&limit, &bytes), Ok(State::Reserving(Box::new(Reserving { base, reserved }))));
     }
 
     #[test]
@@ -315,7 +344,7 @@ mod tests {
         #[test]
         fn a_reservation_reads_back(credits: u64, ttl_seconds: u32, word: u64, left: u64, owed: u64, reset_ns: u64) {
             let time = Timestamp::from_nanos(word);
-            let open = Stage::Open { ends: time, generation: left };
+            let open = Stage::Open { until: time, ends: Timestamp::from_nanos(owed), generation: left };
             for stage in [open, Stage::Committed { until: time, left, owed, reset_ns }] {
                 let record = Record::Reservation(Reservation { credits, ttl_seconds, stage });
                 let mut bytes = Vec::new();
@@ -355,7 +384,7 @@ mod tests {
 
         #[test]
         fn foreign_bytes_are_refused_not_misread(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
-            prop_assert!(decode(&fixed_window(), &bytes).is_ok() == (bytes.len() == 2 * WORD) || bytes.ends_with(&[RESERVING]));
+            prop_assert!(decode(&fixed_window(), &bytes).is_ok() == (bytes.len() == 2 * WORD) || matches!(bytes.last(), Some(&(RESERVING | RESERVING_ONCE))));
             prop_assert_eq!(expiry(&bytes).is_ok(), bytes.len() >= WORD);
         }
     }

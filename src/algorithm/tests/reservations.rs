@@ -1,6 +1,8 @@
 //! Reservations: against a model that knows each of them, and what many of them come to in few groups.
 
 use super::*;
+use crate::algorithm::Kept;
+use crate::algorithm::decide::Algorithm;
 use crate::algorithm::reservation::{Decided, Fate, REMEMBERED_NS, RecordChange, Stage};
 use crate::algorithm::reserved::{MAX_GROUPS, Reserved, end};
 use crate::clock::{NANOS_PER_MILLI, NANOS_PER_SECOND};
@@ -10,14 +12,35 @@ const NAMES: usize = 6;
 #[derive(Debug, Clone)]
 enum Step {
     Ask(Ask),
-    Reserve { name: usize, credits: u64, ttl_seconds: u32 },
-    Commit { name: usize, cost: u64 },
+    Reserve {
+        name: usize,
+        credits: u64,
+        ttl_seconds: u32,
+    },
+    Commit {
+        name: usize,
+        cost: u64,
+    },
     Release(usize),
-    Renew { name: usize, ttl_seconds: Option<u32> },
+    Renew {
+        name: usize,
+        ttl_seconds: Option<u32>,
+    },
     Forget,
+    /// The clock is set back; the step comes next.
+    SetBack {
+        by_ms: u64,
+        next: Box<Step>,
+    },
 }
 
 fn step() -> impl Strategy<Value = Step> {
+    let set_back = (11_000..100_000u64, ordinary_step());
+    let set_back = set_back.prop_map(|(by_ms, next)| Step::SetBack { by_ms, next: Box::new(next) });
+    prop_oneof![20 => ordinary_step(), 1 => set_back]
+}
+
+fn ordinary_step() -> impl Strategy<Value = Step> {
     let name = 0..NAMES;
     prop_oneof![
         3 => (0..6u64).prop_map(|cost| Step::Ask(Ask::Take { cost })),
@@ -110,6 +133,15 @@ impl Both {
         }
     }
 
+    /// The latest time that the bucket without reservations knows of: the beginning of a window, the last refill.
+    fn base_time(&self) -> u64 {
+        fn time_of<A: Algorithm<State: Kept>>(limit: &A, state: &State) -> Option<Timestamp> {
+            Some(limit.time(A::State::of(state)?))
+        }
+        let state = self.base.state.as_ref().unwrap();
+        with_algorithm!(self.bucket.limit, limit => time_of(&limit, state)).unwrap().as_nanos()
+    }
+
     /// A window begins with the first reservation, too.
     fn begin_window(&mut self) {
         let ends = self.window_end();
@@ -183,6 +215,26 @@ impl Both {
                     }
                 }
             }
+            Step::SetBack { by_ms, ref next } => {
+                // The bucket drops what has ended.
+                self.step(&Step::Ask(Ask::Charge { cost: 1 }))?;
+                let before = self.at;
+                let time = match &self.bucket.state {
+                    Some(State::Reserving(held)) => held.reserved.time.as_nanos().max(self.base_time()),
+                    _ => self.base_time(),
+                };
+                self.at = self.base_time() - by_ms * NANOS_PER_MILLI;
+                let by_ns = time - self.at;
+                self.base.ask(Ask::Charge { cost: 0 }, self.at);
+                for known in self.known.iter_mut().flatten() {
+                    if let Known::Open { ends, is_held, .. } = known {
+                        *is_held &= *ends > before;
+                        *ends -= by_ns / NANOS_PER_MILLI * NANOS_PER_MILLI;
+                    }
+                }
+                self.step(next)?;
+                self.step(&Step::Ask(Ask::Charge { cost: 1 }))?;
+            }
         }
         let (left, owed) = self.left();
         let look = self.bucket.look(1, self.at);
@@ -226,7 +278,7 @@ impl Both {
                 prop_assert_eq!((outcome.fate, told), (Fate::Repeated, answer));
                 return Ok(());
             }
-            Some(Known::Open { credits, ttl_seconds, ends, .. }) if self.at < ends => {
+            Some(Known::Open { credits, ttl_seconds, ends, .. }) if self.open(name).is_some() => {
                 (Some((credits, ttl_seconds)), ends)
             }
             _ => (None, 0),
@@ -289,9 +341,9 @@ proptest! {
             live.retain(|(ends, _)| *ends > at);
             if kind == 0 && !live.is_empty() {
                 let (ends, credits) = live.swap_remove(which.index(live.len()));
-                prop_assert!(reserved.remove(credits, time(ends)));
+                prop_assert!(reserved.remove(credits, time(ends), time(at)));
             } else {
-                reserved.add(credits, time(at + ttl));
+                reserved.add(credits, time(at + ttl), time(at));
                 live.push((at + ttl, credits));
             }
             prop_assert!(reserved.groups().len() <= MAX_GROUPS);
@@ -344,6 +396,31 @@ fn reservations_end_in_time_after_the_clock_was_set_back() {
     assert!(!both.bucket.take(1, both.at).allowed);
     assert!(!both.bucket.take(1, both.at + 20 * NANOS_PER_SECOND).allowed);
     assert!(both.bucket.take(1, both.at + 32 * NANOS_PER_SECOND).allowed);
+}
+
+/// The groups were moved, and the records were not: a release freed what others had reserved since, or nothing.
+#[test]
+fn what_was_reserved_before_the_clock_was_set_back_can_be_released_and_renewed() {
+    let mut both = Both::new(Limit::Concurrency(Concurrency::new(4, 30).unwrap()));
+    let seconds = |seconds: u64| seconds * NANOS_PER_SECOND;
+    let reserve = |name, ttl_seconds| Step::Reserve { name, credits: 1, ttl_seconds };
+    for step in [reserve(0, 30), reserve(1, 30), reserve(2, 30)] {
+        both.step(&step).unwrap();
+    }
+    both.at -= seconds(3_600);
+    assert_eq!(both.decide(0, ReservationAsk::Release).fate, Fate::Done);
+    assert!(both.decide(3, ReservationAsk::Reserve { credits: 1, ttl_seconds: 300 }).allowed);
+    assert_eq!(both.decide(1, ReservationAsk::Release).fate, Fate::Done);
+    let renewed = both.decide(2, ReservationAsk::Renew { ttl_seconds: Some(100) });
+    assert_eq!(
+        (renewed.fate, renewed.session.as_nanos()),
+        (Fate::Done, (both.at + seconds(100)).next_multiple_of(3_125_000_000))
+    );
+    for (later, left) in [(60, 2), (110, 3), (290, 3), (320, 4)] {
+        assert_eq!(both.bucket.look(0, both.at + seconds(later)).left, left, "{later} s later");
+    }
+    both.at += seconds(60);
+    assert_eq!(both.decide(0, ReservationAsk::Release).fate, Fate::Gone);
 }
 
 /// A reload may change how many there are, and for how long they last: none is handed out twice.

@@ -59,12 +59,15 @@ local function refusal_of(stored)
   return version and LATER:format(version) or DAMAGED
 end
 
+-- Whether the clock was set back since that time, the latest one that a bucket knows of.
+local function was_set_back(time, at) return less(at, time) and less(OVERTAKING_NS, minus(time, at)) end
+
 -- The state when an ask reaches it, its time, and whether it was pulled back because the clock was set back.
 local function present(stored, at)
   if not stored then return limit.fresh(at), at, false end
   local time = limit.time(stored)
   if not less(at, time) then return limit.advanced(stored, at), at, false end
-  if less(OVERTAKING_NS, minus(time, at)) then
+  if was_set_back(time, at) then
     return limit.advanced(limit.pulled_back(stored, at), at), at, true
   end
   return limit.advanced(stored, time), time, false

@@ -1,5 +1,6 @@
 -- Asks about reservations: see algorithm/reservation.rs. What is remembered of each has a key of its own:
--- "credits seconds open end_ms generation" or "credits seconds committed until_ns balance reset_ns".
+-- "credits seconds open end_ms generation", the end by the bucket's own clock, or
+-- "credits seconds committed until_ns balance reset_ns".
 
 local REMEMBERED_NS = 60 * 1e9
 
@@ -39,20 +40,23 @@ local function next_record(at, read)
   local record = text and read(text)
   if text and not record then return nil, refusal_of(text) end
   if not record then return nil end
-  if record.ends then return record.ends > milliseconds_at(at) and record or nil end
-  return less(at, record.last) and record or nil
+  return (record.ends or less(at, record.last)) and record or nil
 end
 
 local function remember(text, ns) records[KEYS[record_at]] = { text = text, lives_ms = text and lives_ms(ns), is_new = true } end
 
-local function remember_open(credits, seconds, ends, generation, at)
-  local text = string_format('%s %s open %d %s', credits, seconds, ends, generation)
-  remember(text, minus(nanoseconds_of(ends), at))
+-- Its credits are set aside until that time, by the server's clock.
+local function remember_open(credits, seconds, ends, state, at)
+  local text = string_format('%s %s open %d %s', credits, seconds, ends + state.ahead, state.generation)
+  remember(text, max(minus(nanoseconds_of(ends), at), 0))
 end
 
--- Whether the record's credits are set aside in a bucket in this state.
-local function is_open(state, record)
-  return record and record.ends and state and state.groups and record.generation == state.generation
+-- When the record's credits are free again, by the server's clock; nil if none are set aside in a bucket in this state.
+local function open_until(state, record, at)
+  local is_of_bucket = record and record.ends and state and state.groups and record.generation == state.generation
+  if not is_of_bucket then return nil end
+  local ends = record.ends - ahead_at(state, at)
+  return ends > milliseconds_at(at) and ends or nil
 end
 
 -- That outcome, of an ask of another kind, with what came of this one, and when the reservation ends.
@@ -67,7 +71,7 @@ local function look(state, at) return (decide(state, { action = 'look', cost = 0
 -- The state when an ask reaches it, with room for reservations beside it. From now on, asks are decided by it.
 local function present_beside(stored, at)
   limit = beside
-  if stored and not stored.groups then stored = { base = stored, groups = {}, generation = '0' } end
+  if stored and not stored.groups then stored = nothing_reserved(stored, '0') end
   return present(stored, at)
 end
 
@@ -76,7 +80,7 @@ local function settle(stored, credits, ends, ask)
   local state, at, pulled_back = present_beside(stored, ask.at)
   local before = minus(capacity, beside.used(state, at))
   local groups, freed = with_fewer(state.groups, credits, ends)
-  state = changed_to(state, state.base, groups)
+  state = changed_to(state, state.base, groups, at)
   if ask.cost ~= 0 then state = beside.taken(state, ask.cost, at) end
   local text = outcome(state, SETTLED, before, at)
   return text, (freed or ask.cost ~= 0 or pulled_back) and state or nil, at
@@ -87,24 +91,24 @@ local asks = {}
 -- "reserve credits at seconds generation"
 function asks.reserve(stored, record, ask, more)
   local seconds, generation = more:match('^ (%d+) (%d+)$')
-  local open = is_open(stored, record)
+  local open = open_until(stored, record, ask.at)
   -- A lease that was committed is free: its name may be used again.
   if open or (record and record.last and not algorithm.leases) then
     local is_unknown = record.credits == '0'
     -- How long a lease lasts is not what the client has asked for.
     local lasts_alike = algorithm.leases or record.seconds == seconds
     local is_same = is_unknown or (record.credits == format(ask.cost) and lasts_alike)
-    local session = open and nanoseconds_of(record.ends) or 0
+    local session = open and nanoseconds_of(open) or 0
     return told(look(stored, ask.at), is_same and 'repeated' or 'different', session)
   end
   local state, at = present_beside(stored, ask.at)
   local before = minus(capacity, beside.used(state, at))
+  if #state.groups == 0 then state = nothing_reserved(state.base, generation) end
   local ends = within_window(state, end_of(at, tonumber(seconds)))
   local is_allowed = not less(before, ask.cost)
   if is_allowed then
-    if #state.groups > 0 then generation = state.generation end
-    state = { base = state.base, groups = with_more(state.groups, ask.cost, ends), generation = generation }
-    if not ask.only_looks then remember_open(format(ask.cost), seconds, ends, generation, ask.at) end
+    state = changed_to(state, state.base, with_more(state.groups, ask.cost, ends + state.ahead), at)
+    if not ask.only_looks then remember_open(format(ask.cost), seconds, ends, state, ask.at) end
   end
   local text = outcome(state, { action = 'take', cost = ask.cost }, before, at)
   return told(text, 'done', is_allowed and nanoseconds_of(ends)), is_allowed and state or nil, at
@@ -122,19 +126,19 @@ function asks.commit(stored, record, ask, more)
     local left = record.balance:sub(1, 1) == '-' and '0' or record.balance
     return told(string_format('1 %s %s %s - -', left, record.balance, record.reset_ns), 'repeated')
   end
-  local open = is_open(stored, record)
+  local open = open_until(stored, record, ask.at)
   if not open and more ~= ' late' then return told(look(stored, ask.at), 'gone') end
   local text, changed, time = settle(stored, open and parse(record.credits) or 0, open and record.ends or 0, ask)
   local last = saturating(plus(ask.at, REMEMBERED_NS))
-  if open then last = max(last, nanoseconds_of(record.ends)) end
+  if open then last = max(last, nanoseconds_of(open)) end
   local balance, reset_ns = text:match('^%d %d+ (%-?%d+) (%d+)')
-  local asked = record and record.credits .. ' ' .. record.seconds or '0 0'
+  local asked = open and record.credits .. ' ' .. record.seconds or '0 0'
   remember(string_format('%s committed %s %s %s', asked, format(last), balance, reset_ns), minus(last, ask.at))
   return told(text, open and 'done' or 'late'), changed, time
 end
 
 function asks.release(stored, record, ask)
-  if not is_open(stored, record) then return told(look(stored, ask.at), 'gone') end
+  if not open_until(stored, record, ask.at) then return told(look(stored, ask.at), 'gone') end
   local text, changed, time = settle(stored, parse(record.credits), record.ends, ask)
   remember(nil)
   return told(text, 'done'), changed, time
@@ -142,14 +146,15 @@ end
 
 -- "renew seconds at"; 0 seconds: as many as it was made for.
 function asks.renew(stored, record, ask)
-  if not is_open(stored, record) then return told(look(stored, ask.at), 'gone') end
+  local open = open_until(stored, record, ask.at)
+  if not open then return told(look(stored, ask.at), 'gone') end
   local state, at = present_beside(stored, ask.at)
   local before, credits = minus(capacity, beside.used(state, at)), parse(record.credits)
   local seconds = ask.cost == 0 and tonumber(record.seconds) or ask.cost
-  local ends = within_window(state, math.max(end_of(at, seconds), record.ends))
+  local ends = within_window(state, math.max(end_of(at, seconds), open))
   local fewer, freed = with_fewer(state.groups, credits, record.ends)
-  if freed then state = changed_to(state, state.base, with_more(fewer, credits, ends)) end
-  remember_open(record.credits, record.seconds, ends, record.generation, ask.at)
+  if freed then state = changed_to(state, state.base, with_more(fewer, credits, ends + state.ahead), at) end
+  remember_open(record.credits, record.seconds, ends, state, ask.at)
   local text = outcome(state, SETTLED, before, at)
   return told(text, 'done', nanoseconds_of(ends)), state, at
 end

@@ -1,6 +1,8 @@
 -- What is reserved of a bucket, and the algorithm with that beside it: see algorithm/reserved.rs and algorithm/reserving.rs. It
--- has a key of its own, so that what others read of the bucket stays as it is: "generation end:credits end:credits ...", the
--- ends in milliseconds. Doubles hold them exactly. States are { base, groups, generation }.
+-- has a key of its own, so that what others read of the bucket stays as it is: "generation end:credits end:credits ...
+-- :time:ahead". The ends are milliseconds of the bucket's own clock; doubles hold them exactly. `time` is when that was
+-- changed last (nanoseconds), `ahead` how far the bucket's clock is ahead of the server's (milliseconds): builds that know of
+-- neither pass them over, and leave them out. States are { base, groups, generation, time, ahead }.
 
 local MAX_GROUPS, PARTS_OF_TTL, SHORTEST_STEP_MS = 64, 32, 1000
 
@@ -22,7 +24,7 @@ local function end_of(at, ttl_seconds)
   return math.min(ends + (step - ends % step) % step, LAST_MS)
 end
 
--- The last end that is not after the end of the bucket's window, if it has one.
+-- The last end that is not after the end of the bucket's window, if it has one, by the server's clock.
 local function within_window(state, ends)
   if not state.base.ends then return ends end
   local window = divide(state.base.ends, 1e6)
@@ -38,30 +40,16 @@ end
 
 local function last_end(state)
   local groups = state.groups
-  return #groups > 0 and nanoseconds_of(groups[#groups].ends) or 0
+  return #groups > 0 and nanoseconds_of(groups[#groups].ends - state.ahead) or 0
 end
 
 -- What has not ended at that time.
-local function still_there(groups, at)
-  local now, left = milliseconds_at(at), {}
-  for _, group in ipairs(groups) do
+local function still_there(state, at)
+  local now, left = milliseconds_at(at) + state.ahead, {}
+  for _, group in ipairs(state.groups) do
     if group.ends > now then left[#left + 1] = group end
   end
   return left
-end
-
--- The same groups, each of which ends so much earlier.
-local function sooner(groups, by_ns)
-  local moved = {}
-  for _, group in ipairs(groups) do
-    local ends, last = divide_up(minus(nanoseconds_of(group.ends), by_ns), 1e6), moved[#moved]
-    if last and last.ends == ends then
-      moved[#moved] = { ends = ends, credits = saturating(plus(last.credits, group.credits)) }
-    else
-      moved[#moved + 1] = { ends = ends, credits = group.credits }
-    end
-  end
-  return moved
 end
 
 -- Joins the two groups whose ends are the closest: what is in the earlier one ends with the later one.
@@ -105,24 +93,42 @@ local function with_fewer(groups, credits, ends)
   return fewer, less(rest, credits)
 end
 
-local function changed_to(state, base, groups) return { base = base, groups = groups, generation = state.generation } end
+local function changed_to(state, base, groups, at)
+  return { base = base, groups = groups, generation = state.generation, time = at or state.time, ahead = state.ahead }
+end
+
+-- A bucket with nothing set aside yet.
+local function nothing_reserved(base, generation)
+  return { base = base, groups = {}, generation = generation, time = 0, ahead = 0 }
+end
 
 -- The algorithm, with credits set aside.
 local beside = { drain = decide, credits_at_reset = algorithm.credits_at_reset }
 
 function beside.encode(state) return algorithm.encode(state.base) end
 
-function beside.fresh(at) return { base = algorithm.fresh(at), groups = {}, generation = '0' } end
+function beside.fresh(at) return nothing_reserved(algorithm.fresh(at), '0') end
 
-function beside.time(state) return algorithm.time(state.base) end
+function beside.time(state) return max(algorithm.time(state.base), state.time) end
 
 function beside.advanced(state, at)
-  return changed_to(state, algorithm.advanced(state.base, at), still_there(state.groups, at))
+  local groups = still_there(state, at)
+  return changed_to(state, algorithm.advanced(state.base, at), groups, #groups < #state.groups and at)
+end
+
+-- How far the bucket's clock is ahead of the server's, as an ask at that time finds it.
+local function ahead_at(state, at)
+  local time = beside.time(state)
+  if not was_set_back(time, at) then return state.ahead end
+  return state.ahead + divide(minus(time, at), 1e6)
 end
 
 function beside.pulled_back(state, at)
-  local groups = sooner(state.groups, minus(algorithm.time(state.base), at))
-  return changed_to(state, algorithm.pulled_back(state.base, at), groups)
+  local base = state.base
+  if less(at, algorithm.time(base)) then base = algorithm.pulled_back(base, at) end
+  local pulled_back = changed_to(state, base, state.groups, at)
+  pulled_back.ahead = ahead_at(state, at)
+  return pulled_back
 end
 
 function beside.used(state, at) return saturating(plus(algorithm.used(state.base, at), sum(state.groups))) end
@@ -142,7 +148,7 @@ function beside.session(state) return algorithm.session(state.base) end
 function beside.wait_ns(state, credits, at)
   local aside, starts = sum(state.groups), at
   for _, group in ipairs(state.groups) do
-    local needed, ends = plus(credits, aside), nanoseconds_of(group.ends)
+    local needed, ends = plus(credits, aside), nanoseconds_of(group.ends - state.ahead)
     if not less(capacity, needed) then
       local wait = algorithm.wait_ns(state.base, needed, at)
       if less(saturating(plus(at, wait)), ends) then return max(wait, minus(starts, at)) end
@@ -176,12 +182,13 @@ local function read(base)
   if type(reserved) == 'table' then return nil, reserved.err end
   local generation, rest = reserved:match('^(%d+)( ?[%d: ]*)$')
   if not generation then return nil, refusal_of(reserved) end
+  local time, ahead = rest:match(' :(%d+):(%d+)$')
   local groups = {}
   for ends, credits in rest:gmatch(' (%d+):(%d+)') do
     groups[#groups + 1] = { ends = tonumber(ends), credits = parse(credits) }
   end
   base = base or algorithm.fresh(nanoseconds(ARGV[2]:match('^%a+ %d+ (%w+)')))
-  return kept({ base = base, groups = groups, generation = generation })
+  return kept({ base = base, groups = groups, generation = generation, time = parse(time or '0'), ahead = tonumber(ahead or 0) })
 end
 
 -- How long Redis is to keep what ends so much later.
@@ -196,6 +203,7 @@ local function write_groups(state, changed_at)
     for _, group in ipairs(state.groups) do
       words[#words + 1] = string_format('%d:%s', group.ends, format(group.credits))
     end
+    words[#words + 1] = string_format(':%s:%d', format(state.time), state.ahead)
     local text = table.concat(words, ' ')
     if changed_at and text ~= reserved then
       redis.call('SET', reserved_key, text, 'PX', lives_ms(minus(last_end(state), changed_at)))
