@@ -3,8 +3,8 @@
 //! [`ReservationId`].
 
 use std::ops::Range;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
 
 pub use self::id::{BadReservationId, MAX_ID_TEXT, ReservationId};
 use super::once::Named;
@@ -292,11 +292,13 @@ impl Requests {
         Ok(Some(ReservationId::new(self.records(self.all_reserving_entries()))))
     }
 
-    /// Whether any of the requests sets something aside.
-    pub fn make_reservations(&self) -> bool {
-        let is_reserve =
-            |entry| matches!(self.batch.action(entry), Some(Action::Reservation(ReservationAsk::Reserve { .. })));
-        (0..self.batch.len()).any(is_reserve)
+    /// What stands for the reservations that the requests make, each once.
+    pub fn names_to_reserve(&self) -> Vec<Arc<[u8]>> {
+        let is_reserve = |entry: &usize| {
+            matches!(self.batch.action(*entry), Some(Action::Reservation(ReservationAsk::Reserve { .. })))
+        };
+        let names = (0..self.batch.len()).filter(is_reserve).filter_map(|entry| self.batch.key_at(entry));
+        names.map(Arc::from).collect()
     }
 
     /// All that the requests have set aside, once the batch is applied, but for what was set aside before; `None` when that is

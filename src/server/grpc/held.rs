@@ -1,29 +1,53 @@
 //! Reservations that are made for a gateway, until it has its answer. One that hangs up before never tells that what it asked
 //! for is over, as nothing has begun: what was set aside for it is freed again.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use crate::limiter::{Limiter, Requests};
 
-/// Applies the requests, in a task of its own if they make reservations: whoever asked may be gone at any time, and what became
-/// of them is known only when they are applied.
-pub async fn apply(limiter: &Arc<Limiter>, requests: &mut Requests) {
-    if !requests.make_reservations() {
-        limiter.apply(requests).await;
-        return;
+/// Applies requests, and frees what they set aside if nobody has the answer.
+pub struct Holder {
+    limiter: Arc<Limiter>,
+    in_flight: Arc<InFlight>,
+}
+
+impl Holder {
+    pub fn new(limiter: Arc<Limiter>) -> Self {
+        Self { limiter, in_flight: Arc::default() }
     }
-    let mut held = Held { limiter: Arc::clone(limiter), requests: std::mem::take(requests) };
-    let (answer, answered) = oneshot::channel();
-    tokio::spawn(async move {
-        held.limiter.apply(&mut held.requests).await;
-        // When nobody waits any more, it is dropped.
-        let _ = answer.send(held);
-    });
-    if let Ok(mut held) = answered.await {
+
+    /// Applies the requests and answers them. They are applied in a task of its own if they make reservations: whoever asked may
+    /// be gone at any time, and what became of them is known only then. A call has one answer: when that is an error, nothing
+    /// is held. The next call about the same reservation waits until then; else it would be answered that it holds what is about
+    /// to be freed.
+    pub async fn apply<T, E>(
+        &self,
+        requests: &mut Requests,
+        answer: impl FnOnce(&Requests) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let names = requests.names_to_reserve();
+        if names.is_empty() {
+            self.limiter.apply(requests).await;
+            return answer(requests);
+        }
+        let (limiter, in_flight) = (Arc::clone(&self.limiter), Arc::clone(&self.in_flight));
+        let mut taken = std::mem::take(requests);
+        let (tell, told) = oneshot::channel();
+        tokio::spawn(async move {
+            let flight = in_flight.begin(names).await;
+            limiter.apply(&mut taken).await;
+            // When nobody waits any more, it is dropped.
+            let _ = tell.send(Held { limiter, requests: taken, flight: Some(flight) });
+        });
+        let Ok(mut held) = told.await else { return answer(requests) };
+        let answered = answer(&held.requests)?;
         *requests = std::mem::take(&mut held.requests);
+        Ok(answered)
     }
 }
 
@@ -31,25 +55,69 @@ pub async fn apply(limiter: &Arc<Limiter>, requests: &mut Requests) {
 struct Held {
     limiter: Arc<Limiter>,
     requests: Requests,
+    flight: Option<Flight>,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        free(&self.limiter, &self.requests);
+        let (Some(id), Ok(runtime)) = (self.requests.made_reservations(), Handle::try_current()) else { return };
+        let (limiter, flight) = (Arc::clone(&self.limiter), self.flight.take());
+        runtime.spawn(async move {
+            let mut releases = Requests::default();
+            limiter.begin(&mut releases);
+            releases.push_release(&id);
+            // If it fails, they end by themselves.
+            limiter.apply(&mut releases).await;
+            drop(flight);
+        });
     }
 }
 
-/// Frees what the requests, which were applied, have set aside: nobody will know of it.
-pub fn free(limiter: &Arc<Limiter>, requests: &Requests) {
-    let (Some(id), Ok(runtime)) = (requests.made_reservations(), Handle::try_current()) else { return };
-    let limiter = Arc::clone(limiter);
-    runtime.spawn(async move {
-        let mut releases = Requests::default();
-        limiter.begin(&mut releases);
-        releases.push_release(&id);
-        // If it fails, they end by themselves.
-        limiter.apply(&mut releases).await;
-    });
+/// The reservations that calls are about which have no answer yet.
+#[derive(Default)]
+struct InFlight {
+    names: Mutex<HashSet<Arc<[u8]>>>,
+    over: Notify,
+}
+
+/// A call about these reservations. It is over when this is dropped.
+struct Flight {
+    all: Arc<InFlight>,
+    names: Vec<Arc<[u8]>>,
+}
+
+impl InFlight {
+    /// Waits until no other call is about any of these reservations.
+    async fn begin(self: Arc<Self>, names: Vec<Arc<[u8]>>) -> Flight {
+        loop {
+            let over = self.over.notified();
+            if self.insert(&names) {
+                return Flight { all: Arc::clone(&self), names };
+            }
+            over.await;
+        }
+    }
+
+    /// All or none.
+    fn insert(&self, names: &[Arc<[u8]>]) -> bool {
+        let mut in_flight = self.names.lock();
+        let is_free = names.iter().all(|name| !in_flight.contains(name));
+        if is_free {
+            in_flight.extend(names.iter().cloned());
+        }
+        is_free
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let mut in_flight = self.all.names.lock();
+        for name in &self.names {
+            in_flight.remove(name);
+        }
+        drop(in_flight);
+        self.all.over.notify_waiters();
+    }
 }
 
 #[cfg(test)]
@@ -65,7 +133,7 @@ mod tests {
 
     const LEASES: u64 = 3;
 
-    fn limiter() -> Arc<Limiter> {
+    fn holder() -> Holder {
         let rules = format!(
             "[job=* id=*]\ncreditLimit = {LEASES}\nresetSeconds = 600\nalgorithm = concurrency\nholdField = id\n\n\
              [default]\ncreditLimit = 0\n"
@@ -73,40 +141,63 @@ mod tests {
         let rules = config::parse(&rules, Format::Ini, "rules.ini").unwrap().rules;
         let metrics = Metrics::new();
         let policy = Policy::new(rules, &metrics, CounterNames::Usual);
-        Arc::new(Limiter::new(Some(policy), Backend::Memory(MemoryStore::default()), Clock::system(), metrics))
+        let store = Backend::Memory(MemoryStore::default());
+        Holder::new(Arc::new(Limiter::new(Some(policy), store, Clock::system(), metrics)))
     }
 
-    async fn ask(limiter: &Arc<Limiter>, id: &str, intent: Intent) -> Option<u64> {
+    async fn ask(holder: &Holder, id: &str, intent: Intent) -> Option<u64> {
         let operation: Operation = [("job", "x"), ("id", id)].into_iter().collect();
         let mut requests = Requests::default();
-        limiter.begin(&mut requests);
+        holder.limiter.begin(&mut requests);
         requests.push(&operation, intent);
-        apply(limiter, &mut requests).await;
-        requests.verdict(0).ok().map(|verdict| verdict.credit)
+        let verdict = holder.apply(&mut requests, |requests| requests.verdict(0)).await;
+        verdict.ok().map(|verdict| verdict.credit)
     }
 
     #[tokio::test]
     async fn a_gateway_that_hangs_up_before_it_has_its_answer_holds_nothing() {
-        let limiter = limiter();
-        assert_eq!(ask(&limiter, "held", Intent::Enter).await, Some(LEASES - 1));
+        let holder = holder();
+        assert_eq!(ask(&holder, "held", Intent::Enter).await, Some(LEASES - 1));
         for dropped in WAYS {
             for polls in 0.. {
-                let answer = within_polls(ask(&limiter, "gone", Intent::Enter), polls, dropped).await;
+                let answer = within_polls(ask(&holder, "gone", Intent::Enter), polls, dropped).await;
                 // Asked for again, it is the same lease, which another call holds.
-                within_polls(ask(&limiter, "held", Intent::Enter), polls, dropped).await;
+                within_polls(ask(&holder, "held", Intent::Enter), polls, dropped).await;
                 // What goes on without it has a few turns.
                 for _ in 0..100 {
                     tokio::task::yield_now().await;
                 }
                 let expected = if answer.is_some() { LEASES - 2 } else { LEASES - 1 };
-                let left = ask(&limiter, "x", Intent::Peek).await;
+                let left = ask(&holder, "x", Intent::Peek).await;
                 assert_eq!(left, Some(expected), "after {polls} polls ({dropped:?})");
                 if answer.is_some() {
                     assert!(polls > 1);
                     break;
                 }
             }
-            assert_eq!(ask(&limiter, "gone", Intent::Leave).await, Some(LEASES - 1));
+            assert_eq!(ask(&holder, "gone", Intent::Leave).await, Some(LEASES - 1));
         }
+    }
+
+    /// The retry was answered before the first call's lease was freed, and lost it then.
+    #[tokio::test]
+    async fn a_retry_of_a_call_that_hung_up_keeps_its_lease() {
+        let holder = holder();
+        for dropped in WAYS {
+            for polls in 0.. {
+                let answer = within_polls(ask(&holder, "x", Intent::Enter), polls, dropped).await;
+                assert_eq!(ask(&holder, "x", Intent::Enter).await, Some(LEASES - 1));
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+                let left = ask(&holder, "y", Intent::Peek).await;
+                assert_eq!(left, Some(LEASES - 1), "after {polls} polls ({dropped:?})");
+                assert_eq!(ask(&holder, "x", Intent::Leave).await, Some(LEASES));
+                if answer.is_some() {
+                    break;
+                }
+            }
+        }
+        assert!(holder.in_flight.names.lock().is_empty());
     }
 }

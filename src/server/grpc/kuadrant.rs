@@ -4,7 +4,6 @@
 
 use tonic::{Request, Response, Status};
 
-use super::held;
 use super::ratelimit::{RateLimits, Work, refuse};
 use crate::limiter::{Intent, Refusal, ReservationId};
 use crate::metrics::RequestKind;
@@ -120,8 +119,8 @@ impl RateLimits {
             return Err(refuse(refusal.clone()));
         }
         requests.check_id_of_all().map_err(refuse)?;
-        held::apply(&self.limiter, requests).await;
-        let Some(id) = requests.reserved_together().map_err(refuse)? else {
+        let reserved = self.holder.apply(requests, |requests| requests.reserved_together().map_err(refuse)).await?;
+        let Some(id) = reserved else {
             return Ok(ReserveResponse { code: Code::OverLimit.into(), reservation_id: String::new() });
         };
         // Without one, a commit is a report: by the rules that are in force then.

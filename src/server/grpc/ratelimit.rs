@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::http::HeaderMap;
 use tonic::{Code as TonicCode, Request, Response, Status};
 
-use super::held;
+use super::held::Holder;
 use crate::clock::ceil_seconds;
 use crate::limiter::{Intent, Limit, Limiter, MAX_TOGETHER, Refusal, Requests, Standing, StoreError, Verdict};
 use crate::metrics::{FrontRequests, Limit as Bound, Metrics, RequestKind};
@@ -25,6 +25,7 @@ use crate::server::told;
 /// The service; Kuadrant's besides.
 pub struct RateLimits {
     pub(super) limiter: Arc<Limiter>,
+    pub(super) holder: Holder,
     counts: FrontRequests,
     pub(super) max_pairs: usize,
     settings: GrpcSettings,
@@ -42,7 +43,7 @@ pub struct GrpcSettings {
 impl RateLimits {
     /// Counts its requests in `counts`.
     pub fn new(limiter: Arc<Limiter>, counts: FrontRequests, max_pairs: usize, settings: GrpcSettings) -> Self {
-        Self { limiter, counts, max_pairs, settings }
+        Self { holder: Holder::new(Arc::clone(&limiter)), limiter, counts, max_pairs, settings }
     }
 
     pub fn metrics(&self) -> &Metrics {
@@ -89,9 +90,7 @@ impl RateLimits {
         if let Some((_, refusal)) = requests.first_refusal() {
             return Err(refuse(refusal.clone()));
         }
-        held::apply(&self.limiter, requests).await;
-        // The call has one status: when it is an error, nobody holds any of its leases.
-        self.respond(requests, brought).inspect_err(|_| held::free(&self.limiter, requests))
+        self.holder.apply(requests, |requests| self.respond(requests, brought)).await
     }
 
     /// The answer to requests that were applied; `brought` is the limits that their descriptors brought along.
