@@ -221,7 +221,7 @@ fn resized(limit: Limit, credits: u64) -> Limit {
         Limit::SlidingLog(log) => Limit::SlidingLog(SlidingLog::new(credits.get(), log.window_ns().get()).unwrap()),
         Limit::TokenBucket(bucket) => Limit::TokenBucket(TokenBucket { capacity: credits, ..bucket }),
         Limit::LeakyBucket(bucket) => Limit::LeakyBucket(LeakyBucket { capacity: credits, ..bucket }),
-        Limit::Concurrency(limit) => Limit::Concurrency(Concurrency { leases: credits, ..limit }),
+        Limit::Concurrency(limit) => Limit::Concurrency(Concurrency { leases: credits.get(), ..limit }),
     }
 }
 

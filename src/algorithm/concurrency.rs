@@ -4,18 +4,18 @@
 //! Nothing is ever used up, so all that a bucket has to remember is its reservations, and the latest time that it knows of.
 //! The reply's numbers: `left` is the leases that nobody holds, and `reset_ns` is the time until the next one ends by itself.
 
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU32;
 
+use super::InvalidLimit;
 use super::decide::Algorithm;
-use super::{InvalidLimit, invalid};
 use crate::clock::Timestamp;
 
 pub(super) const NAME: &str = "concurrency";
 
-/// So many leases, each for so many seconds.
+/// So many leases, each for so many seconds. With none at all, those that are held still end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Concurrency {
-    pub leases: NonZeroU64,
+    pub leases: u64,
     pub ttl_seconds: NonZeroU32,
 }
 
@@ -28,10 +28,10 @@ pub struct State {
 
 impl Concurrency {
     /// # Errors
-    /// When a number is 0.
+    /// When the time is 0.
     pub fn new(leases: u64, ttl_seconds: u32) -> Result<Self, InvalidLimit> {
         let ttl_seconds = NonZeroU32::new(ttl_seconds).ok_or(InvalidLimit::NoTime)?;
-        Ok(Self { leases: invalid::credits(leases)?, ttl_seconds })
+        Ok(Self { leases, ttl_seconds })
     }
 }
 
@@ -39,7 +39,7 @@ impl Algorithm for Concurrency {
     type State = State;
 
     fn capacity(&self) -> u64 {
-        self.leases.get()
+        self.leases
     }
 
     fn fresh(&self, at: Timestamp) -> State {

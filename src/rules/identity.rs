@@ -2,7 +2,7 @@
 //! and a changed rule's counters go on when its identity is known from before. Nothing here knows how they are stored.
 
 use super::{Quota, Rule, Seconds, Settings};
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU32;
 
 use crate::algorithm::{CalendarId, Concurrency, Kind, Limit};
 
@@ -58,9 +58,7 @@ impl Rule {
 /// The numbers of leases identify nothing: who holds one holds it under every limit.
 fn identifying(limit: Limit) -> Limit {
     match limit {
-        Limit::Concurrency(_) => {
-            Limit::Concurrency(Concurrency { leases: NonZeroU64::MIN, ttl_seconds: NonZeroU32::MIN })
-        }
+        Limit::Concurrency(_) => Limit::Concurrency(Concurrency { leases: 0, ttl_seconds: NonZeroU32::MIN }),
         limit => limit,
     }
 }

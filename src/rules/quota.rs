@@ -145,7 +145,9 @@ impl Settings {
         if !errors.is_empty() {
             return Err(errors);
         }
-        if self.credit_limit == 0 {
+        // What limits leases knows of those that are held, also when there are to be no more.
+        let has_leases = self.algorithm() == Kind::Concurrency && self.lease_seconds().is_some();
+        if self.credit_limit == 0 && !has_leases {
             return Ok(Quota::Never);
         }
         if self.reset_seconds.is_zero() && self.calendar.is_none() {

@@ -164,6 +164,5 @@ fn invalid_limits_cannot_be_built() {
     assert_eq!(LeakyBucket::new(0, 1, 1), Err(InvalidLimit::NoCredits));
     assert_eq!(LeakyBucket::new(1, 0, 1), Err(InvalidLimit::NoCredits));
     assert_eq!(LeakyBucket::new(1, 1, 0), Err(InvalidLimit::NoTime));
-    assert_eq!(Concurrency::new(0, 1), Err(InvalidLimit::NoCredits));
     assert_eq!(Concurrency::new(1, 0), Err(InvalidLimit::NoTime));
 }

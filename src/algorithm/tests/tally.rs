@@ -14,7 +14,7 @@ fn resized(limit: Limit, credits: u64) -> Limit {
         Limit::SlidingLog(limit) => Limit::SlidingLog(SlidingLog::new(credits.get(), limit.window_ns().get()).unwrap()),
         Limit::TokenBucket(limit) => Limit::TokenBucket(TokenBucket { capacity: credits, ..limit }),
         Limit::LeakyBucket(limit) => Limit::LeakyBucket(LeakyBucket { capacity: credits, ..limit }),
-        Limit::Concurrency(limit) => Limit::Concurrency(Concurrency { leases: credits, ..limit }),
+        Limit::Concurrency(limit) => Limit::Concurrency(Concurrency { leases: credits.get(), ..limit }),
     };
     resized.counting(limit.tally())
 }

@@ -22,7 +22,12 @@ fn limit(settings: Settings) -> Limit {
 fn zeros_have_meanings_of_their_own_whatever_the_algorithm() {
     for algorithm in Kind::ALL {
         assert_eq!(with(algorithm, 0, 0).quota(), Ok(Quota::Never));
-        assert_eq!(with(algorithm, 0, 60).quota(), Ok(Quota::Never));
+        let none = with(algorithm, 0, 60).quota();
+        if algorithm == Kind::Concurrency {
+            assert_eq!(none, Ok(Quota::Limited(Limit::Concurrency(Concurrency::new(0, 60).unwrap()))));
+        } else {
+            assert_eq!(none, Ok(Quota::Never));
+        }
         let always = with(algorithm, 7_000, 0).quota();
         if algorithm == Kind::Concurrency {
             assert_eq!(always, Err(vec![QuotaError::NoLeaseTime { seconds: Seconds::default() }]));

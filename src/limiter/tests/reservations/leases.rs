@@ -212,6 +212,21 @@ fn a_reload_neither_doubles_leases_nor_loses_them() {
     assert!(at.release(&id));
 }
 
+/// A rule without counters would not have seen what ended.
+#[test]
+fn a_service_is_drained_by_a_limit_of_none() {
+    let at = At::new(RULES);
+    assert_eq!([at.enter("1"), at.enter("2")], [(true, 1), (true, 0)]);
+    at.replace_rules(&RULES.replacen("creditLimit = 2\n", "creditLimit = 0\n", 1));
+    assert_eq!([at.enter("3"), at.enter("2")], [(false, 0), (true, 0)], "none is given, and those that are held go on");
+    at.leave("1");
+    at.leave("3");
+    let error = at.gateway("method=GET key=k request_id=4", Intent::Hit, None).unwrap_err();
+    assert!(error.contains("DIVVY.RESERVE"), "{error}");
+    at.replace_rules(RULES);
+    assert_eq!([at.enter("4"), at.enter("5")], [(true, 0), (false, 0)], "one is held, and one is free again");
+}
+
 /// Envoy tells the end of denied requests, too: they must not give back what others have taken.
 #[test]
 fn the_end_of_a_gateway_s_request_frees_its_lease_and_gives_nothing_else_back() {
