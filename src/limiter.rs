@@ -491,6 +491,7 @@ impl Requests {
         }
     }
 
+    #[inline]
     fn matched(&self, index: usize) -> Result<&[Matched], Refusal> {
         match self.asked.get(index) {
             Some(Asked::Rules(range)) => Ok(self.matched.get(range.clone()).unwrap_or_default()),

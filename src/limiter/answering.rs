@@ -110,6 +110,7 @@ impl Requests {
         }
     }
 
+    #[inline]
     fn answer(&self, matched: &Matched) -> Result<Verdict, Refusal> {
         match matched.answer {
             Answer::Uncounted { allowed, credit } => Ok(Verdict::uncounted(allowed, credit)),

@@ -52,6 +52,7 @@ impl Operation {
     }
 
     /// As [`Operation::set`], for a pair by its places in the text. What is there has to be UTF-8.
+    #[inline]
     pub fn set_written(&mut self, key: Range<usize>, value: Range<usize>) {
         let tag = Tag::new(self.text.get(key.start..).unwrap_or_default(), key.len());
         let pair = Pair { tag, key, value };

@@ -472,6 +472,7 @@ impl Batch {
     }
 
     /// The outcome of the action that [`Batch::push`] gave this index; an error when no store has applied it.
+    #[inline]
     pub fn outcome(&self, index: usize) -> Result<Outcome, StoreError> {
         match self.outcomes.get(index) {
             Some(Ok(outcome)) => Ok(*outcome),

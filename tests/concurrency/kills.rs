@@ -6,12 +6,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use rand::rngs::Xoshiro256PlusPlus as Rng;
 use rand::{RngExt, SeedableRng};
 
-use crate::support::kills::kill_redis_under;
+use crate::support::kills::{kill_divvy_under, kill_redis_under};
 use crate::support::redis::{RedisServer, lasting_port, until};
 use crate::support::seed::{seed, setting};
 use crate::support::{RespClient, RulesFile, Server};
@@ -148,11 +147,9 @@ fn no_sigkill_of_divvy_loses_a_lease_or_doubles_one() {
     };
     let (mut server, mut held) = (serve("wal"), 0);
     for round in 0..setting("DIVVY_TEST_LEASE_KILLS", 4) {
-        let never = Arc::new(AtomicBool::new(false));
-        let clients = (0..4).map(|_| work_until(&never, &server, rng.random())).collect();
-        thread::sleep(Duration::from_millis(rng.random_range(20..250)));
-        server.kill();
-        server = serve(["sync", "wal"][round % 2]);
+        let restart = || serve(["sync", "wal"][round % 2]);
+        let clients;
+        (server, clients) = kill_divvy_under(server, &mut rng, work_until, restart);
         held += verify(&server, clients);
     }
     assert!(held > 0);

@@ -1,19 +1,18 @@
 //! Crashes in the middle of hits with ids: a client that got no answer asks again, and each hit is counted exactly once.
 //!
-//! `DIVVY_TEST_RESERVATION_KILLS` sets how many kills there are of divvy and of Redis each (4 unless set), `DIVVY_TEST_SEED`
+//! `DIVVY_TEST_ONCE_KILLS` sets how many kills there are of divvy and of Redis each (4 unless set), `DIVVY_TEST_SEED`
 //! at which moments.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use rand::rngs::Xoshiro256PlusPlus as Rng;
 use rand::{RngExt, SeedableRng};
 
 use crate::plans::RHYTHMS;
-use crate::support::kills::kill_redis_under;
+use crate::support::kills::{kill_divvy_under, kill_redis_under};
 use crate::support::redis::{RedisServer, lasting_port, until};
 use crate::support::seed::{seed, setting};
 use crate::support::{RespClient, RulesFile, Server};
@@ -132,12 +131,10 @@ fn no_sigkill_of_divvy_counts_a_hit_twice_or_never() {
     };
     let mut server = serve("wal");
     let mut campaign = Campaign::default();
-    for round in 0..setting("DIVVY_TEST_RESERVATION_KILLS", 4) {
-        let never = Arc::new(AtomicBool::new(false));
-        let clients = (0..4).map(|_| hit_until(&never, &server, rng.random())).collect();
-        thread::sleep(Duration::from_millis(rng.random_range(20..250)));
-        server.kill();
-        server = serve(["sync", "wal"][round % 2]);
+    for round in 0..setting("DIVVY_TEST_ONCE_KILLS", 4) {
+        let restart = || serve(["sync", "wal"][round % 2]);
+        let clients;
+        (server, clients) = kill_divvy_under(server, &mut rng, hit_until, restart);
         campaign.verify(&server, clients);
     }
     campaign.done();
@@ -150,7 +147,7 @@ fn no_sigkill_of_redis_counts_a_hit_twice_or_never() {
     let (url, mut rng) = (redis.url(), Rng::seed_from_u64(seed()));
     let server = Server::start(&[rules.path(), "--store", "redis", "--redis-url", &url]);
     let mut campaign = Campaign::default();
-    for _ in 0..setting("DIVVY_TEST_RESERVATION_KILLS", 4) {
+    for _ in 0..setting("DIVVY_TEST_ONCE_KILLS", 4) {
         let clients = kill_redis_under(&mut redis, &mut rng, |stop, seed| hit_until(stop, &server, seed));
         until(|| RespClient::connect(server.resp).command("DIVVY.CHARGE by=tokens user=other COST 0").starts_with('['));
         campaign.verify(&server, clients);

@@ -1,4 +1,4 @@
-//! Redis, killed under the work of clients.
+//! divvy and Redis, killed under the work of clients.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -8,7 +8,23 @@ use std::time::Duration;
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus as Rng;
 
+use super::Server;
 use super::redis::RedisServer;
+
+/// Kills divvy at a random moment, and returns what `restart` has started in its place. Meanwhile four clients work, which `work`
+/// starts, each with a seed, and which end when the server is gone; the flag is never set.
+pub fn kill_divvy_under<T>(
+    server: Server,
+    rng: &mut Rng,
+    work: impl Fn(&Arc<AtomicBool>, &Server, u64) -> JoinHandle<T>,
+    restart: impl FnOnce() -> Server,
+) -> (Server, Vec<JoinHandle<T>>) {
+    let never = Arc::new(AtomicBool::new(false));
+    let clients = (0..4).map(|_| work(&never, &server, rng.random())).collect();
+    thread::sleep(Duration::from_millis(rng.random_range(20..250)));
+    server.kill();
+    (restart(), clients)
+}
 
 /// Kills Redis at a random moment, and starts it again. Meanwhile four clients work, which `work` starts, each with a seed, and
 /// which end soon after the flag is set.

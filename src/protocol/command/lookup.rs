@@ -35,6 +35,9 @@ impl<'a> Command<'a> {
     /// There is none, or its subcommand is unknown.
     pub fn find(request: Arguments<'_>) -> Result<Found, CommandError> {
         let name = request.get(0).unwrap_or_default();
+        if table::is_usual_hit(name) {
+            return Ok(Found { parent: None, spec: &table::HIT });
+        }
         let spec = table::find(table::COMMANDS, name).ok_or_else(|| CommandError::unknown_command(request))?;
         if spec.subcommands.is_empty() {
             return Ok(Found { parent: None, spec });

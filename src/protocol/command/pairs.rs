@@ -26,32 +26,54 @@ pub struct Priced<'a> {
     pub id: Option<&'a [u8]>,
 }
 
+/// What may follow the pairs.
+#[derive(Debug, Clone, Copy)]
+enum PricedOption {
+    Cost,
+    Id,
+}
+
 impl<'a> Priced<'a> {
     /// # Errors
     /// The cost is not a number, or is negative. A misplaced `COST` or `ID` is found when the pairs are read.
+    #[inline]
     pub(super) fn read(arguments: Arguments<'a>) -> Result<Self, CommandError> {
         let mut read = Self { pairs: Pairs(arguments), cost: None, id: None };
-        while read.read_last_option()? {}
+        while let Some(option) = read.last_option() {
+            read.take(option)?;
+        }
         Ok(read)
     }
 
-    /// Takes the option off the end; false when there is none that was not there before.
+    /// The option at the end, if there is one that was not there before.
     #[inline]
-    fn read_last_option(&mut self) -> Result<bool, CommandError> {
-        let arguments = self.pairs.0;
-        let count = arguments.len();
-        let Some(word) = count.checked_sub(2).and_then(|place| arguments.get(place)) else { return Ok(false) };
-        let value = || arguments.get(count - 1).unwrap_or_default();
+    fn last_option(&self) -> Option<PricedOption> {
+        let place = self.pairs.0.len().checked_sub(2)?;
+        let word = self.pairs.0.get(place)?;
         if self.cost.is_none() && word.eq_ignore_ascii_case(COST) {
-            let cost = integer(value()).and_then(|number| u64::try_from(number).ok());
-            self.cost = Some(cost.ok_or_else(|| CommandError::not_a_cost(value()))?);
+            Some(PricedOption::Cost)
         } else if self.id.is_none() && word.eq_ignore_ascii_case(ID) {
-            self.id = Some(value());
+            Some(PricedOption::Id)
         } else {
-            return Ok(false);
+            None
         }
-        self.pairs = Pairs(arguments.first(count - 2));
-        Ok(true)
+    }
+
+    /// Takes the option off the end.
+    #[inline(never)]
+    fn take(&mut self, option: PricedOption) -> Result<(), CommandError> {
+        let arguments = self.pairs.0;
+        let pairs = arguments.len().saturating_sub(2);
+        let value = arguments.get(pairs + 1).unwrap_or_default();
+        match option {
+            PricedOption::Cost => {
+                let cost = integer(value).and_then(|number| u64::try_from(number).ok());
+                self.cost = Some(cost.ok_or_else(|| CommandError::not_a_cost(value))?);
+            }
+            PricedOption::Id => self.id = Some(value),
+        }
+        self.pairs = Pairs(arguments.first(pairs));
+        Ok(())
     }
 }
 
