@@ -19,8 +19,9 @@ pub const TIMEOUT: Duration = DEFAULT_REDIS_TIMEOUT;
 pub const SLACK: Duration = Duration::from_millis(1500);
 
 /// Ends redis-server when its standard input ends, which it does with the test process, however that ends: a server
-/// that all tests share is never dropped.
-const GUARDED: &str = r#"redis-server "$@" > /dev/null & echo $!; read -r _; kill -9 $! 2> /dev/null"#;
+/// that all tests share is never dropped. It waits for the end: one that is started again needs the port.
+const GUARDED: &str =
+    r#"redis-server "$@" > /dev/null & echo $!; read -r _; kill -9 $! 2> /dev/null; wait $! 2> /dev/null"#;
 
 /// A `redis-server` process that persists nothing.
 pub struct RedisServer {
