@@ -141,3 +141,28 @@ fn what_a_later_version_wrote_is_refused_and_left_alone() {
     assert_eq!(reply(&server, "DIVVY.RESET api=log user=u1"), "1");
     assert!(reply(&server, "DIVVY.HIT api=log user=u1").starts_with("[1 19 "));
 }
+
+/// Builds of this version that knew of no clock of a bucket's own wrote, and read, what is reserved without its last word.
+#[test]
+fn what_an_earlier_build_has_reserved_is_known() {
+    let redis = RedisServer::start();
+    let server = serve(&redis);
+    let id = |name: &str| {
+        let reply = reply(&server, &format!("DIVVY.RESERVE api=token user=u1 AMOUNT 5 TTL 60 ID {name}"));
+        assert!(reply.starts_with("[1 "), "{reply}");
+        reply.trim_end_matches(']').rsplit_once(' ').unwrap().1.to_owned()
+    };
+    let (one, other) = (id("one"), id("other"));
+    let left = reply(&server, "DIVVY.PEEK api=token user=u1");
+    let (key, value) = held(&redis).into_iter().find(|(key, _)| key.starts_with("\"divvy.reserved:")).unwrap();
+    let (groups, last) = value.trim_matches('"').rsplit_once(' ').unwrap();
+    assert!(last.starts_with(':') && last.ends_with(":0"), "{value}");
+    // Whatever has other characters was refused.
+    assert!(value.trim_matches('"').bytes().all(|byte| byte.is_ascii_digit() || b": ".contains(&byte)), "{value}");
+    redis.pipe(&format!("SET {key} \"{groups}\" KEEPTTL\n"));
+    assert_eq!(reply(&server, "DIVVY.PEEK api=token user=u1"), left);
+    for id in [one, other] {
+        assert_eq!(reply(&server, &format!("DIVVY.RELEASE {id}")), "1");
+    }
+    assert!(!held(&redis).keys().any(|key| key.starts_with("\"divvy.reserved:")));
+}
