@@ -157,9 +157,9 @@ impl Reserved {
         }
     }
 
-    /// Frees credits at `at`, by the server's clock, that were to end at `ends`, by the bucket's: of the groups that end then or later, the earliest first. Since a group
-    /// never ends before what was added to it, as much as is reserved until any time stays set aside until then. Whether
-    /// there were any.
+    /// Frees credits at `at`, by the server's clock, that were to end at `ends`, by the bucket's: of the groups that end then
+    /// or later, the earliest first. Since a group never ends before what was added to it, as much as is reserved until any time
+    /// stays set aside until then. Whether there were any.
     pub fn remove(&mut self, credits: u64, ends: Timestamp, at: Timestamp) -> bool {
         self.time = at;
         let mut rest = credits;

@@ -170,7 +170,8 @@ pub(super) fn settle<A: Algorithm<State: Kept>>(
     Decision { outcome, state: is_changed.then(|| put_together(state)) }
 }
 
-/// Has `credits` that are set aside until `ends`, by the bucket's clock, be so for so many seconds from now on, and never for less than they are.
+/// Has `credits` that are set aside until `ends`, by the bucket's clock, be so for so many seconds from now on, and never for
+/// less than they are.
 pub(super) fn renew<A: Algorithm<State: Kept>>(
     limit: &A,
     stored: Option<&State>,
