@@ -292,7 +292,7 @@ impl Requests {
         Ok(Some(ReservationId::new(self.records(self.all_reserving_entries()))))
     }
 
-    /// What stands for the reservations that the requests make, each once.
+    /// What stands for each of the reservations that the requests make.
     pub fn names_to_reserve(&self) -> Vec<Arc<[u8]>> {
         let is_reserve = |entry: &usize| {
             matches!(self.batch.action(*entry), Some(Action::Reservation(ReservationAsk::Reserve { .. })))

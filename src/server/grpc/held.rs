@@ -35,11 +35,12 @@ impl Holder {
             self.limiter.apply(requests).await;
             return answer(requests);
         }
-        let (limiter, in_flight) = (Arc::clone(&self.limiter), Arc::clone(&self.in_flight));
+        // Whoever hangs up while it waits here leaves nothing behind.
+        let flight = self.in_flight.begin(names).await;
+        let limiter = Arc::clone(&self.limiter);
         let mut taken = std::mem::take(requests);
         let (tell, told) = oneshot::channel();
         tokio::spawn(async move {
-            let flight = in_flight.begin(names).await;
             limiter.apply(&mut taken).await;
             // When nobody waits any more, it is dropped.
             let _ = tell.send(Held { limiter, requests: taken, flight: Some(flight) });
@@ -88,11 +89,11 @@ struct Flight {
 
 impl InFlight {
     /// Waits until no other call is about any of these reservations.
-    async fn begin(self: Arc<Self>, names: Vec<Arc<[u8]>>) -> Flight {
+    async fn begin(self: &Arc<Self>, names: Vec<Arc<[u8]>>) -> Flight {
         loop {
             let over = self.over.notified();
             if self.insert(&names) {
-                return Flight { all: Arc::clone(&self), names };
+                return Flight { all: Arc::clone(self), names };
             }
             over.await;
         }
@@ -128,7 +129,7 @@ mod tests {
     use crate::limiter::{CounterNames, Intent, Policy};
     use crate::metrics::Metrics;
     use crate::rules::Operation;
-    use crate::server::ended_early::{WAYS, within_polls};
+    use crate::server::ended_early::{Dropped, WAYS, within_polls};
     use crate::store::{Backend, MemoryStore};
 
     const LEASES: u64 = 3;
@@ -199,5 +200,22 @@ mod tests {
             }
         }
         assert!(holder.in_flight.names.lock().is_empty());
+    }
+
+    /// Each would have waited on as a task of its own, for as long as the store does not answer the first one.
+    #[tokio::test]
+    async fn calls_that_hang_up_while_they_wait_for_another_leave_nothing_behind() {
+        let holder = holder();
+        let mut requests = Requests::default();
+        holder.limiter.begin(&mut requests);
+        requests.push(&[("job", "x"), ("id", "x")].into_iter().collect(), Intent::Enter);
+        let first = holder.in_flight.begin(requests.names_to_reserve()).await;
+        for _ in 0..5 {
+            assert_eq!(within_polls(ask(&holder, "x", Intent::Enter), 1, Dropped::Waiting).await, None);
+        }
+        assert_eq!(Arc::strong_count(&holder.in_flight), 2, "the holder's, and the first call's");
+        drop(first);
+        assert_eq!(ask(&holder, "x", Intent::Peek).await, Some(LEASES), "nobody has taken any");
+        assert_eq!(ask(&holder, "x", Intent::Enter).await, Some(LEASES - 1));
     }
 }
