@@ -138,6 +138,12 @@ struct Open {
     generation: u64,
 }
 
+impl Open {
+    fn stage(self) -> Stage {
+        Stage::Open { until: self.ends.by_server, ends: self.ends.by_bucket, generation: self.generation }
+    }
+}
+
 impl Case<'_> {
     fn reserve(&self, credits: u64, ttl_seconds: u32, generation: u64) -> Decided {
         // A lease that was committed is free: its name may be used again.
@@ -150,7 +156,7 @@ impl Case<'_> {
         let changed = with_algorithm!(self.limit, limit => reserving::reserve(limit, self.bucket, wanted, self.at));
         let Some(bucket) = changed.state else { return unchanged(changed.outcome) };
         let generation = if let State::Reserving(held) = &bucket { held.reserved.generation } else { generation };
-        let stage = open(changed.ends, generation);
+        let stage = Open { credits, ends: changed.ends, generation }.stage();
         Decided {
             outcome: Outcome { session: changed.ends.by_server, ..changed.outcome },
             bucket: Some(bucket),
@@ -202,10 +208,10 @@ impl Case<'_> {
     }
 
     fn renew(&self, ttl_seconds: Option<u32>) -> Decided {
-        let (Some(record), Some(known)) = (self.record, self.open()) else { return self.gone() };
-        let longer = (known.credits, known.ends.by_bucket, ttl_seconds.unwrap_or(record.ttl_seconds));
+        let (Some(record), Some(open)) = (self.record, self.open()) else { return self.gone() };
+        let longer = (open.credits, open.ends.by_bucket, ttl_seconds.unwrap_or(record.ttl_seconds));
         let changed = with_algorithm!(self.limit, limit => reserving::renew(limit, self.bucket, longer, self.at));
-        let stage = open(changed.ends, known.generation);
+        let stage = Open { ends: changed.ends, ..open }.stage();
         Decided {
             outcome: Outcome { session: changed.ends.by_server, ..changed.outcome },
             bucket: changed.state,
@@ -244,10 +250,6 @@ impl Case<'_> {
     fn look(&self) -> Outcome {
         self.limit.decide(self.bucket, Ask::Look { cost: 0 }, self.at).outcome
     }
-}
-
-fn open(ends: Ends, generation: u64) -> Stage {
-    Stage::Open { until: ends.by_server, ends: ends.by_bucket, generation }
 }
 
 fn unchanged(outcome: Outcome) -> Decided {

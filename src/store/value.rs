@@ -18,10 +18,10 @@ use crate::clock::{NANOS_PER_MILLI, Timestamp};
 const WORD: usize = size_of::<u64>();
 /// A group of reservations: how many milliseconds it ends after the first one (four bytes), and its credits (a word).
 const GROUP: usize = size_of::<u32>() + WORD;
-/// The last byte of a bucket of which something is reserved;
+/// The last byte of a bucket of which something is reserved,
 const RESERVING: u8 = 5;
-/// as earlier builds wrote it, which did not know when that was changed last, nor of a clock of the bucket's own;
-const RESERVING_ONCE: u8 = 1;
+/// the same as earlier builds wrote it, without the time of the last change and without the bucket's own clock,
+const EARLIER_RESERVING: u8 = 1;
 /// those of the records of reservations,
 const OPEN: u8 = 2;
 const COMMITTED: u8 = 3;
@@ -164,7 +164,7 @@ fn decode_reservation(bytes: &[u8]) -> Result<Reservation, Damaged> {
 /// # Errors
 /// [`Damaged`] when the length is wrong; every word is a valid number.
 pub fn decode(limit: &Limit, bytes: &[u8]) -> Result<State, Damaged> {
-    if let Some((kind @ (&RESERVING | &RESERVING_ONCE), reserving)) = bytes.split_last()
+    if let Some((kind @ (&RESERVING | &EARLIER_RESERVING), reserving)) = bytes.split_last()
         && !bytes.len().is_multiple_of(WORD)
     {
         return decode_reserving(limit, reserving, *kind).ok_or(Damaged { length: bytes.len() });
@@ -210,7 +210,7 @@ fn decode_reserving(limit: &Limit, bytes: &[u8], kind: u8) -> Option<State> {
         Limit::SlidingLog(_) => return None,
     };
     let (base, reserved) = bytes.get(WORD..)?.split_at_checked(base_words * WORD)?;
-    let ([generation, time, ahead_ms, first], groups) = if kind == RESERVING_ONCE {
+    let ([generation, time, ahead_ms, first], groups) = if kind == EARLIER_RESERVING {
         let (head, groups) = reserved.split_at_checked(2 * WORD)?;
         let [generation, first] = read_words(head).ok()?;
         ([generation, 0, 0, first], groups)
@@ -384,7 +384,7 @@ mod tests {
 
         #[test]
         fn foreign_bytes_are_refused_not_misread(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
-            prop_assert!(decode(&fixed_window(), &bytes).is_ok() == (bytes.len() == 2 * WORD) || matches!(bytes.last(), Some(&(RESERVING | RESERVING_ONCE))));
+            prop_assert!(decode(&fixed_window(), &bytes).is_ok() == (bytes.len() == 2 * WORD) || matches!(bytes.last(), Some(&(RESERVING | EARLIER_RESERVING))));
             prop_assert_eq!(expiry(&bytes).is_ok(), bytes.len() >= WORD);
         }
     }
