@@ -93,12 +93,12 @@ model: setup ## Check the commit path on a model checker, thousands of schedules
 
 .PHONY: test-slow
 test-slow: SCHEDULES = $(TEST_SLOW_SCHEDULES)
-test-slow: test-setup model kills power-cuts outages storms ## The long campaigns: kills, power cuts, failing disks, storms, fuzzing
+test-slow: test-setup model kills power-cuts outages storms attacks ## The long campaigns: kills, power cuts, failing disks, storms, fuzzing
 	FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz
 
 # One after the other, each alone on the machine, and with what it tells.
 CAMPAIGN = $(if $(TEST_SEED),DIVVY_TEST_SEED=$(TEST_SEED)) $(CARGO) test --release --locked --test main --
-.PHONY: kills power-cuts outages storms
+.PHONY: kills power-cuts outages storms attacks
 kills:
 	DIVVY_TEST_KILLS=$(TEST_SLOW_KILLS) DIVVY_TEST_KILL_LANES=$(TEST_SLOW_KILL_LANES) $(CAMPAIGN) --nocapture kill::
 	DIVVY_TEST_STACK_KILLS=$(TEST_SLOW_STACK_KILLS) $(CAMPAIGN) --nocapture stacks::no_sigkill
@@ -114,6 +114,8 @@ outages:
 	DIVVY_TEST_OUTAGES=$(TEST_SLOW_OUTAGES) DIVVY_TEST_OUTAGE_SECONDS=$(TEST_SLOW_OUTAGE_SECONDS) $(CAMPAIGN) --nocapture power::failing::
 storms:
 	DIVVY_TEST_STORM_SECONDS=$(TEST_SLOW_STORM_SECONDS) $(CAMPAIGN) --nocapture storms::
+attacks:
+	DIVVY_TEST_EXHAUSTION=full $(CAMPAIGN) --nocapture exhaustion::table_of_attacks
 
 .PHONY: bench-instructions
 bench-instructions: setup ## Instructions and cache misses per hit, by valgrind; fails when one got a tenth worse

@@ -31,6 +31,7 @@ fn main() -> Result<(), Box<dyn error::Error>> {
         .build_transport(false)
         // Parts of the bytes that came, not copies.
         .bytes(".")
+        .codec_path("crate::protocol::envoy::codec::SmallCodec")
         .include_file("messages.rs")
         .compile_fds(descriptors)?;
     Ok(())

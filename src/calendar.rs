@@ -3,8 +3,8 @@
 //! Zone data are the system's, or else those that were compiled in. Each distinct calendar exists once in the process, so
 //! that a limit can name it by a number. Nothing here counts, or asks what time it is.
 //!
-//! A day, week, month or year begins when the zone's clocks first show its first day and the time `resetAt`. Where they
-//! skip that time it begins after the gap, and where they show it twice, at the first: RFC 5545's rule, jiff's `Compatible`.
+//! A day, week, month or year begins when the zone's clocks first show its first day and the time `resetAt`, or a later
+//! time. If they skip that time, it begins right after the gap. If they show it twice, it begins at the first one.
 //! Weeks begin on Monday. A minute or an hour ends when the clocks show another one, or are put back.
 
 use std::collections::HashMap;
@@ -12,8 +12,8 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use arc_swap::ArcSwap;
-use jiff::civil::{Date, Time};
-use jiff::tz::TimeZone;
+use jiff::civil::{Date, DateTime, Time};
+use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{ToSpan, Zoned};
 use parking_lot::RwLock;
 
@@ -150,15 +150,28 @@ impl Calendar {
         KNOWN.read().by_id.get(id.0 as usize).copied()
     }
 
-    /// Reads what it displays.
+    /// Finds the calendar that displays this text, if the process has it already. Reads no zone data, so the text may be
+    /// a client's.
+    pub fn find(text: &str) -> Option<Self> {
+        KNOWN.read().by_text.get(text).copied()
+    }
+
+    /// The number of calendars in memory.
+    pub fn count() -> usize {
+        KNOWN.read().by_id.len()
+    }
+
+    /// Whether the text looks like one that a calendar displays. There may be no such zone.
+    pub fn is_text(text: &str) -> bool {
+        split_text(text).is_some()
+    }
+
+    /// Reads what it displays. A calendar that is new stays in memory, so the text must not be a client's.
     pub fn parse(text: &str) -> Option<Self> {
-        if let Some(calendar) = KNOWN.read().by_text.get(text) {
-            return Some(*calendar);
-        }
-        let (unit, rest) = text.split_once(' ')?;
-        let (reset_at, zone) = rest.split_once(' ')?;
-        let unit = Unit::ALL.into_iter().find(|known| known.name() == unit)?;
-        Self::new(unit, zone, time_of_day(reset_at)?).ok()
+        Self::find(text).or_else(|| {
+            let (unit, reset_at, zone) = split_text(text)?;
+            Self::new(unit, zone, reset_at).ok()
+        })
     }
 
     pub fn id(self) -> CalendarId {
@@ -209,8 +222,7 @@ impl Calendar {
 
     fn by_date(self, now: &Zoned) -> Option<Window> {
         let Inner { unit, reset_at, .. } = *self.0;
-        let begins =
-            |day: Date| Some(stamp(day.to_datetime(reset_at).to_zoned(now.time_zone().clone()).ok()?.timestamp()));
+        let begins = |day: Date| first_shown(day.to_datetime(reset_at), now.time_zone()).map(stamp);
         let at = stamp(now.timestamp());
         // A day early: the clocks may show a time before the boundary again after it.
         let day = now.date().checked_sub(2.days()).ok()?;
@@ -225,6 +237,15 @@ impl Calendar {
             starts = ends;
         }
     }
+}
+
+/// The first moment at which the zone's clocks show `local` or a later time.
+fn first_shown(local: DateTime, zone: &TimeZone) -> Option<jiff::Timestamp> {
+    let ambiguous = zone.to_ambiguous_timestamp(local);
+    let AmbiguousOffset::Gap { after, .. } = ambiguous.offset() else { return ambiguous.compatible().ok() };
+    // With the offset after the gap, a time inside the gap is a moment before it.
+    let before_gap = after.to_timestamp(local).ok()?;
+    zone.following(before_gap).find(|change| change.offset() == after).map(|change| change.timestamp())
 }
 
 /// Where the calendar ends, and time goes on.
@@ -270,6 +291,13 @@ pub fn write_time_of_day(time: Time) -> String {
 /// What stands for a calendar in keys, too: it must not change.
 fn text(unit: Unit, reset_at: Time, zone: &str) -> String {
     format!("{} {} {zone}", unit.name(), write_time_of_day(reset_at))
+}
+
+fn split_text(text: &str) -> Option<(Unit, Time, &str)> {
+    let (unit, rest) = text.split_once(' ')?;
+    let (reset_at, zone) = rest.split_once(' ')?;
+    let unit = Unit::ALL.into_iter().find(|known| known.name() == unit)?;
+    Some((unit, time_of_day(reset_at)?, zone))
 }
 
 impl fmt::Display for Calendar {

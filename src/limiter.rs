@@ -6,6 +6,7 @@
 
 mod actor_limits;
 mod answering;
+mod applying;
 mod asking;
 mod count;
 pub mod counters;
@@ -15,33 +16,40 @@ mod policy;
 mod reservations;
 mod together;
 
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 
 pub use self::answering::Standing;
+use self::applying::Applying;
+pub use self::applying::MAX_PART;
 use self::asking::hit;
 use self::limits::{DEFAULT_MAX_ACTOR_LIMITS, Limits};
 use self::once::Named;
 pub use self::once::{MAX_IDEMPOTENCY_KEY, Payload};
 pub use self::policy::{CounterNames, Policy};
-use self::reservations::Settling;
 pub use self::reservations::{
     BadReservationId, DEFAULT_MAX_RESERVATION_TTL, Fate, MAX_CLIENT_ID, MAX_ID_TEXT, ReservationId, Reserve, Reserved,
     Settled, lasting_seconds,
 };
+use self::reservations::{Postponed, Settling};
 pub use self::together::MAX_TOGETHER;
 use self::together::{Gathered, Set};
 use crate::algorithm::Ask;
 pub use crate::algorithm::{Limit, Outcome};
+use crate::calendar::Calendar;
 use crate::clock::{Clock, Timestamp};
 use crate::metrics::{Metric, Metrics};
 use crate::rules::{BadCost, MAX_STACK, Operation, Scratch};
-pub use crate::store::StoreError;
 pub use crate::store::key::Space;
 use crate::store::key::{self, Prefix};
-use crate::store::{Action, Backend, Batch, Store};
+use crate::store::{Action, Backend, Batch, ENTRY_WEIGHT, Store};
+pub use crate::store::{Origin, StoreError};
+
+/// Memory that a request takes apart from its counters (bytes).
+const REQUEST_WEIGHT: usize = 128;
 
 /// Why a request got no verdict.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -51,7 +59,7 @@ pub enum Refusal {
     /// By a rule's `costField`. Nothing was taken, from no counter.
     #[error(transparent)]
     Cost(#[from] BadCost),
-    #[error("more than {MAX_STACK} rules match this request: each of them has `matchPolicy = and`")]
+    #[error("more than {MAX_STACK} rules must allow this request: remove `matchPolicy = and` from some of them")]
     TooManyRules,
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -243,6 +251,11 @@ impl Limiter {
     pub fn store_metrics(&self) -> Vec<Metric> {
         let mut metrics = self.store.metrics();
         metrics.extend(self.limits_metrics());
+        metrics.push(Metric::gauge(
+            "divvy_calendars",
+            "Calendars in memory: those of rules since the start, and of stored reservations.",
+            Calendar::count() as f64,
+        ));
         metrics
     }
 
@@ -267,6 +280,8 @@ impl Limiter {
         requests.matched.clear();
         requests.sets.clear();
         requests.settling.clear();
+        requests.postponed.clear();
+        requests.has_shared_store = self.store.is_shared();
         requests.max_reservation_ttl = self.max_reservation_ttl;
         requests.together = None;
         requests.named = None;
@@ -280,10 +295,13 @@ impl Limiter {
             return;
         }
         let Metrics { batches, hits, .. } = &*self.metrics;
+        if !requests.postponed.is_empty() {
+            Box::pin(self.ask_postponed(requests)).await;
+        }
         let begun = self.clock.now();
         let mut done = begun;
         if !requests.batch.is_empty() {
-            self.store.apply(&mut requests.batch).await;
+            Applying { limiter: self, requests, part: None }.done().await;
             done = self.clock.now();
             batches.store_duration.observe(done.since(begun), 1);
         }
@@ -291,10 +309,18 @@ impl Limiter {
         if requests.hits > 0 {
             hits.duration.observe(done.since(requests.batch.now()), requests.hits);
         }
-        if !requests.sets.is_empty() {
-            hits.stacks_denied.inc_by(requests.judge_sets());
+        let failed = requests.count(&self.metrics);
+        if failed > 0 {
+            batches.store_errors.inc_by(failed);
         }
-        requests.count_answers(&self.metrics);
+    }
+
+    /// The greatest weight of `count` requests that came in this many bytes. Each asks at most as many counters as rules can
+    /// match, and the key of each counter has at most the request's bytes.
+    pub fn weight_of(&self, bytes: usize, count: usize) -> usize {
+        let most_counters = self.policy.load().as_ref().map_or(1, |policy| policy.most_counters());
+        let of_requests = count.saturating_mul(REQUEST_WEIGHT + most_counters * ENTRY_WEIGHT);
+        bytes.saturating_mul(most_counters).saturating_add(of_requests)
     }
 }
 
@@ -314,6 +340,10 @@ pub struct Requests {
     together: Option<Box<Gathered>>,
     /// The buckets of reservations that are settled, one request after the other.
     settling: Vec<Settling>,
+    /// Requests about reservations that wait until their calendars are known.
+    postponed: Vec<Postponed>,
+    /// Whether other servers write to the store, too.
+    has_shared_store: bool,
     /// The reservation that is being asked for, or the key of what is answered once.
     named: Option<Box<Named>>,
     /// The longest time of a reservation (seconds).
@@ -332,6 +362,8 @@ enum Asked {
     Bucket(usize),
     /// Likewise, by its place among what is gathered.
     GatheredBucket(usize),
+    /// A limit of the client's own that allows nothing.
+    Barred { is_hit: bool, next_window_ns: u64 },
     /// The rules it matched, canaries first.
     Rules(Range<usize>),
     /// Likewise, of a request that is answered once.
@@ -378,6 +410,12 @@ enum Answer {
 }
 
 impl Requests {
+    /// From now on, requests come from there, in later batches, too: what clients of one address may have the store remember
+    /// is bounded.
+    pub fn set_origin(&mut self, origin: Option<Origin>) {
+        self.batch.set_origin(origin);
+    }
+
     /// What its buffers hold, used or not (bytes).
     pub fn memory(&self) -> usize {
         self.batch.memory()
@@ -386,6 +424,13 @@ impl Requests {
             + self.sets.capacity() * size_of::<Set>()
             + self.stack.capacity() * size_of::<usize>()
             + self.settling.capacity() * size_of::<Settling>()
+            + self.postponed.capacity() * size_of::<Postponed>()
+    }
+
+    /// Memory that the requests take until they are answered, rather too much than too little (bytes).
+    #[inline]
+    pub fn weight(&self) -> usize {
+        self.batch.weight() + self.asked.len() * REQUEST_WEIGHT
     }
 
     pub fn len(&self) -> usize {
@@ -453,6 +498,18 @@ impl Requests {
         self.asked.extend(asked);
     }
 
+    /// Adds a request under a limit of the client's own that allows nothing in any window of `window_ns`. There is nothing to count,
+    /// and nothing to give back. Waiting does not help, but the windows go by the clock, and the time until the next one is the
+    /// one to ask again. [`Requests::outcome`] has its answer.
+    pub fn push_barred(&mut self, window_ns: NonZeroU64, intent: Intent) {
+        let is_hit = intent.is_hit();
+        let next_window_ns = window_ns.get() - self.batch.now().as_nanos() % window_ns;
+        if let Some(gathered) = &mut self.together {
+            gathered.is_denied |= is_hit;
+        }
+        self.asked.push(Asked::Barred { is_hit, next_window_ns });
+    }
+
     /// Adds a request that is refused already.
     pub fn push_refused(&mut self, refusal: impl Into<Refusal>) {
         self.asked.push(Asked::Refused(refusal.into()));
@@ -467,7 +524,12 @@ impl Requests {
     pub fn refusals(&self) -> impl Iterator<Item = (usize, &Refusal)> {
         self.asked.iter().enumerate().filter_map(|(index, asked)| match asked {
             Asked::Refused(refusal) => Some((index, refusal)),
-            Asked::Bucket(_) | Asked::GatheredBucket(_) | Asked::Rules(_) | Asked::Once(_) | Asked::Settling(_) => None,
+            Asked::Bucket(_)
+            | Asked::GatheredBucket(_)
+            | Asked::Barred { .. }
+            | Asked::Rules(_)
+            | Asked::Once(_)
+            | Asked::Settling(_) => None,
         })
     }
 
@@ -477,13 +539,24 @@ impl Requests {
         self.policy = None;
     }
 
-    /// The outcome of request `index`, one of [`Requests::push_bucket`]'s or [`Requests::push_limited`]'s, once the batch is applied.
+    /// The outcome of request `index`, one of [`Requests::push_bucket`]'s, [`Requests::push_limited`]'s or
+    /// [`Requests::push_barred`]'s, once the batch is applied.
     ///
     /// # Errors
     /// When the store failed for its bucket.
     pub fn outcome(&self, index: usize) -> Result<Outcome, Refusal> {
         match self.asked.get(index) {
             Some(Asked::Bucket(entry)) => Ok(self.batch.outcome(*entry)?),
+            Some(&Asked::Barred { is_hit, next_window_ns }) => Ok(Outcome {
+                allowed: !is_hit,
+                before: 0,
+                left: 0,
+                owed: 0,
+                reset_ns: next_window_ns,
+                retry_ns: is_hit.then_some(next_window_ns),
+                session: Timestamp::EPOCH,
+                fate: Fate::Done,
+            }),
             Some(Asked::Refused(refusal)) => Err(refusal.clone()),
             Some(Asked::GatheredBucket(_) | Asked::Rules(_) | Asked::Once(_) | Asked::Settling(_)) | None => {
                 Err(Refusal::NoRules)
@@ -500,7 +573,9 @@ impl Requests {
                 self.judge_once(matched).map(|()| matched)
             }
             Some(Asked::Refused(refusal)) => Err(refusal.clone()),
-            Some(Asked::Bucket(_) | Asked::GatheredBucket(_) | Asked::Settling(_)) | None => Err(Refusal::NoRules),
+            Some(Asked::Bucket(_) | Asked::GatheredBucket(_) | Asked::Barred { .. } | Asked::Settling(_)) | None => {
+                Err(Refusal::NoRules)
+            }
         }
     }
 

@@ -352,6 +352,34 @@ fn the_http_api_sets_tells_lists_and_removes_limits() {
     assert_eq!([remove(client), remove(client)], [json!(true), json!(false)]);
 }
 
+/// If they were not refused, each would be about another actor: U+FFFD.
+#[test]
+fn requests_whose_query_is_not_utf_8_are_refused_and_change_nothing() {
+    let rules = RulesFile::ini(&rules());
+    let server = Server::in_memory(rules.path());
+    let headers = [("content-type", "application/json"), ("connection", "close")];
+    let ask = |method: &str, path: &str, body: &str| {
+        http::request(server.http, http::encode(method, path, &headers, body.as_bytes()))
+    };
+    assert_eq!(hit(&server, "fixed", "\u{fffd}", 1), (true, 9));
+    for (method, path, parameter) in [
+        ("PUT", "/v1/limits?rule=fixed&actor=%ff", "actor"),
+        ("GET", "/v1/limits?rule=fixed&actor=a%C3", "actor"),
+        ("GET", "/v1/limits?cursor=%ff", "cursor"),
+        ("DELETE", "/v1/limits?actor=%ff&rule=fixed", "actor"),
+        ("GET", "/v1/counters?rule=fixed&actor=%ff", "actor"),
+        ("DELETE", "/v1/counters?rule=fixed&actor=%ff", "actor"),
+        ("GET", "/v1/check?by=fixed&customer=%ff", "customer"),
+        ("POST", "/v1/check?by=fixed&%fe=x", "%fe"),
+    ] {
+        let response = ask(method, path, "{\"credits\":3}");
+        let expected = format!("the query's parameter '{parameter}' is not valid UTF-8");
+        assert_eq!((response.status, &response.json()["detail"]), (400, &json!(expected)), "{method} {path}");
+    }
+    assert_eq!(listed(&server), []);
+    assert_eq!(hit(&server, "fixed", "\u{fffd}", 0), (true, 9));
+}
+
 #[test]
 fn the_command_line_sets_tells_lists_and_removes_limits() {
     let rules = RulesFile::ini(&rules());
@@ -435,6 +463,52 @@ fn servers_that_share_a_redis_follow_each_other_s_limits() {
     until(|| count(&one) == 0.0 && count(&other) == 0.0 && count(&third) == 0.0);
     set(&third, "tokens", "a", 7);
     until(|| count(&one) == 1.0 && count(&other) == 1.0);
+}
+
+/// A limit that ended an hour ago is forgotten when another one changes. If it was the last that had changed, that is no
+/// reason to read all of them again.
+#[test]
+fn a_server_that_heard_of_no_change_for_long_reads_only_the_next_one() {
+    const KEPT: usize = 300;
+    let redis = RedisServer::start();
+    let seconds: u64 = redis.cli(&["TIME"]).lines().next().unwrap().parse().unwrap();
+    let ago = |seconds_ago: u64| (seconds - seconds_ago) * 1_000_000;
+    let [limits, changes, ends, born] =
+        ["", ":changes", ":ends", ":born"].map(|end| format!("divvy.limits:{{limits}}{end}"));
+    let mut commands = format!("SET {born} 7\n");
+    let mut change = |actor: &str, seconds_ago: u64, ended: Option<u64>| {
+        let ended_ms = ended.map(|seconds_ago| ago(seconds_ago) / 1000);
+        let expires = ended_ms.map(|ended| ended.to_string()).unwrap_or_default();
+        commands += &format!("HSET {limits} \"fixed {actor}\" \"7 {expires}\"\n");
+        commands += &format!("ZADD {changes} {} \"fixed {actor}\"\n", ago(seconds_ago));
+        if let Some(ended_ms) = ended_ms {
+            commands += &format!("ZADD {ends} {ended_ms} \"fixed {actor}\"\n");
+        }
+    };
+    (0..KEPT).for_each(|number| change(&format!("kept-{number}"), 10_000, None));
+    change("earlier", 9_000, Some(8_900));
+    change("last", 8_000, Some(7_900));
+    redis.pipe(&commands);
+
+    let rules = RulesFile::ini(&rules());
+    let url = redis.url();
+    let server = Server::start(&[rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &url]);
+    let other = Server::start(&[rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &url]);
+    let calls = |command: &str| {
+        let stats = redis.cli(&["INFO", "commandstats"]);
+        let calls = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+        calls.map_or(0, |calls| calls.split(',').next().unwrap().parse::<usize>().unwrap())
+    };
+    let known = |server: &Server| metrics::scrape(server.http).value("divvy_actor_limits", &[]);
+    until(|| known(&server) == KEPT as f64 && known(&other) == KEPT as f64);
+    let (read, asked) = (calls("hget"), calls("zrangebyscore"));
+    set(&other, "fixed", "new", 5);
+    until(|| known(&server) == KEPT as f64 + 1.0);
+    // Both servers ask a few times more.
+    until(|| calls("zrangebyscore") > asked + 12);
+    assert!(calls("hget") - read < 10, "{} limits were read again", calls("hget") - read);
+    assert_eq!(redis.cli(&["HEXISTS", &limits, "fixed earlier"]), "0", "what ended long ago is forgotten");
+    assert_eq!(hit(&server, "fixed", "kept-7", 7), (true, 0));
 }
 
 #[test]

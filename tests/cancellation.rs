@@ -15,13 +15,17 @@ use divvy::limiter::{CounterNames, Intent, Limiter, Policy, Requests};
 use divvy::metrics::Metrics;
 use divvy::rules::Operation;
 use divvy::store::key::{Prefix, Space};
-use divvy::store::{Action, Backend, Batch, Durability, Listing, OpenError, RocksOptions, RocksStore, Store};
+use divvy::store::{
+    Action, Backend, Batch, Durability, FailurePolicy, Listing, OpenError, RedisOptions, RedisStore, RocksOptions,
+    RocksStore, Store,
+};
 use rand::rngs::Xoshiro256PlusPlus as Rng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::{sleep, timeout};
 
 use crate::support::PATIENCE;
 use crate::support::dropped::{Dropped, WAYS, within_polls};
+use crate::support::redis::RedisServer;
 use crate::support::seed::seed;
 
 const DURABILITIES: [Durability; 3] = [Durability::Wal, Durability::Sync, Durability::Lazy];
@@ -154,6 +158,53 @@ fn a_limiter_goes_on_wherever_its_callers_stop_waiting() {
             let taken = AtomicU64::new(0);
             let go_on = async || assert_eq!(hit("kept").await, taken.fetch_add(1, Relaxed) + 1, "{durability:?}");
             at_every_await(|| hit("dropped"), go_on).await;
+            limiter.store().close().await.unwrap();
+        });
+    }
+}
+
+/// Credit that a store has taken is counted, even if the caller did not wait for the answer.
+#[test]
+fn hits_are_counted_wherever_their_callers_stop_waiting() {
+    let dir = tempfile::tempdir().unwrap();
+    let redis = RedisServer::start();
+    let store = |options: RedisOptions| {
+        Backend::redis(RedisStore::open(options).unwrap(), 0, FailurePolicy::Error, Clock::system())
+    };
+    let patient = RedisOptions { urls: vec![redis.url()], timeout: PATIENCE, ..RedisOptions::default() };
+    for (name, store) in [
+        ("redis", store(patient)),
+        ("wal", Backend::Rocks(open(&dir.path().join("wal"), Durability::Wal))),
+        ("sync", Backend::Rocks(open(&dir.path().join("sync"), Durability::Sync))),
+    ] {
+        wait(async {
+            let metrics = Metrics::new();
+            let rules = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
+            let policy = Policy::new(rules, &metrics, CounterNames::Usual);
+            let limiter = Limiter::new(Some(policy), store, Clock::system(), Arc::clone(&metrics));
+            let ask = async |intent: Intent| {
+                let mut requests = Requests::default();
+                limiter.begin(&mut requests);
+                requests.push(&[("user", "ann")].into_iter().collect::<Operation>(), intent);
+                limiter.apply(&mut requests).await;
+                CREDIT - requests.verdict(0).unwrap().credit
+            };
+            let mut ended = 0;
+            for dropped in WAYS {
+                for polls in (0..MANY).map(|polls| polls % 5) {
+                    ended += usize::from(within_polls(ask(Intent::Hit), polls, dropped).await.is_some());
+                }
+            }
+            let counted = || metrics.hits.counted().iter().map(|counted| counted.hits).sum::<u64>();
+            let agree = async {
+                while ask(Intent::Peek).await != counted() {
+                    sleep(Duration::from_millis(5)).await;
+                }
+            };
+            let agreed = timeout(PATIENCE, agree).await;
+            let taken = ask(Intent::Peek).await;
+            agreed.unwrap_or_else(|_| panic!("{name}: {taken} were taken, and {} counted", counted()));
+            assert!(taken > ended as u64, "{name}: {taken} were taken, and none of them by a caller that left");
             limiter.store().close().await.unwrap();
         });
     }

@@ -1,9 +1,11 @@
 //! The clients that people use, driving a real server. `make test` installs them; without it these tests say so.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use crate::support::{COMPAT_RULES, Server};
+use crate::support::redis::{RedisServer, cli};
+use crate::support::{COMPAT_RULES, Server, metrics};
 
 /// Where the clients in Node are.
 pub const NODE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/node");
@@ -25,8 +27,16 @@ pub fn installed(path: PathBuf) -> PathBuf {
     path
 }
 
-fn node(client: &str) {
-    drive_by_node(client, &Server::in_memory(COMPAT_RULES), None);
+/// Drives a server of its own. The client sends `unknown` commands that count as such.
+fn node(client: &str, unknown: f64) {
+    let server = Server::in_memory(COMPAT_RULES);
+    drive_by_node(client, &server, None);
+    assert_eq!(unknown_commands(&server), unknown);
+}
+
+/// How many commands were counted as unknown.
+fn unknown_commands(server: &Server) -> f64 {
+    metrics::scrape(server.http).value("divvy_errors_total", &[("code", "unknown-command")])
 }
 
 /// Drives the server, which serves the usual rules, with one of the Node clients.
@@ -40,28 +50,56 @@ pub fn drive_by_node(client: &str, server: &Server, password: Option<&str>) {
 
 #[test]
 fn the_original_divvy_client() {
-    node("divvy-client");
+    node("divvy-client", 1.0);
 }
 
 #[test]
 fn ioredis() {
-    node("ioredis");
+    node("ioredis", 1.0);
 }
 
 #[test]
 fn node_redis() {
-    node("node-redis");
+    node("node-redis", 0.0);
 }
 
 #[test]
 fn redis_py() {
-    drive_by_redis_py(&Server::in_memory(COMPAT_RULES), None);
+    let server = Server::in_memory(COMPAT_RULES);
+    drive_by_redis_py(&server, None);
+    assert_eq!(unknown_commands(&server), 2.0);
 }
 
 pub fn drive_by_redis_py(server: &Server, password: Option<&str>) {
-    let mut command = Command::new(installed(Path::new(PYTHON).join(".venv/bin/python")));
-    command.arg(Path::new(PYTHON).join("drive.py")).arg(server.resp.port().to_string()).args(password);
+    let mut command = python("drive.py");
+    command.arg("redis").arg(server.resp.port().to_string()).args(password);
     run(command);
+}
+
+#[test]
+fn valkey_py() {
+    let server = Server::in_memory(COMPAT_RULES);
+    let mut command = python("drive.py");
+    command.arg("valkey").arg(server.resp.port().to_string());
+    run(command);
+    assert_eq!(unknown_commands(&server), 2.0);
+}
+
+#[test]
+fn valkey_glide() {
+    let server = Server::in_memory(COMPAT_RULES);
+    let mut command = python("drive_glide.py");
+    command.arg(server.resp.port().to_string());
+    run(command);
+    let errors = metrics::scrape(server.http).sum("divvy_errors_total");
+    assert_eq!(errors, 0.0);
+}
+
+/// One of the clients in Python.
+fn python(script: &str) -> Command {
+    let mut command = Command::new(installed(Path::new(PYTHON).join(".venv/bin/python")));
+    command.arg(Path::new(PYTHON).join(script));
+    command
 }
 
 #[test]
@@ -83,6 +121,56 @@ fn redis_cli() {
     transaction.args(["-c", script, &port]);
     assert_eq!(run(transaction), "OK\nQUEUED\nQUEUED\n1\n999\n60\nPONG\n");
     assert!(cli(&["--json"], "COMMAND DOCS divvy.hit").contains("summary"));
+}
+
+/// `keys mem clients blocked requests connections`, one line a second.
+#[test]
+fn redis_cli_stat() {
+    let server = Server::in_memory(COMPAT_RULES);
+    // redis-cli writes to a pipe in blocks of 4 KiB, but for stdbuf.
+    let mut command = Command::new("stdbuf");
+    command.args(["--output=L", "redis-cli", "-p", &server.resp.port().to_string(), "--stat", "-i", "0.1"]);
+    command.stdout(Stdio::piped());
+    let mut cli = command.spawn().unwrap();
+    let lines = BufReader::new(cli.stdout.take().unwrap()).lines();
+    let line = lines.map(Result::unwrap).nth(2).unwrap();
+    cli.kill().unwrap();
+    cli.wait().unwrap();
+    let words: Vec<_> = line.split_whitespace().collect();
+    let [keys, memory, clients, blocked, requests, _, connections] = words[..] else { panic!("{line}") };
+    assert_eq!([keys, clients, blocked, connections], ["0", "1", "0", "1"], "{line}");
+    assert!(memory.ends_with('M') && memory != "0M" && requests == "1", "{line}");
+}
+
+/// Clients look for fields by their names, and some insist on all of them.
+#[test]
+fn info_role_and_client_info_have_the_shape_that_redis_gives_them() {
+    let (server, redis) = (Server::in_memory(COMPAT_RULES), RedisServer::start());
+    let ask = |words: &[&str]| [server.resp.port(), redis.port].map(|port| cli(port, words));
+    let fields = |text: &str| text.lines().filter_map(|line| Some(line.split_once(':')?.0.to_owned())).collect();
+    let [ours, theirs]: [Vec<String>; 2] = ask(&["INFO", "Replication"]).map(|text| fields(&text));
+    assert_eq!(ours, theirs);
+    for words in [&["ROLE"][..], &["INFO", "nonsense"], &["INFO", "cluster"], &["ROLE", "x"], &["INFO", "modules"]] {
+        let [ours, theirs] = ask(words);
+        assert_eq!(ours, theirs, "{words:?}");
+    }
+    let sections = |text: String| text.lines().filter(|line| line.starts_with("# ")).map(str::to_owned).collect();
+    for words in [&["INFO", "KEYSPACE", "nonsense", "server", "server"][..], &["INFO", "clients", "memory"]] {
+        let [ours, theirs]: [Vec<String>; 2] = ask(words).map(sections);
+        assert_eq!(ours, theirs, "{words:?}");
+    }
+    let [everything, all, default, none] =
+        [&["INFO", "Everything"][..], &["INFO", "ALL"], &["INFO", "default"], &["INFO"]]
+            .map(|words| sections(cli(server.resp.port(), words)));
+    let everything: Vec<String> = everything;
+    assert!(everything.len() > 8 && [all, default, none].iter().all(|some: &Vec<String>| *some == everything));
+    let names = |line: String| line.split(' ').map(|field| field.split('=').next().unwrap().to_owned()).collect();
+    for words in [["CLIENT", "INFO"], ["CLIENT", "LIST"]] {
+        let [mut ours, theirs]: [Vec<String>; 2] = ask(&words).map(names);
+        // Newer than the Redis of the tests.
+        ours.retain(|name| !name.starts_with("lib-"));
+        assert_eq!(ours, theirs, "{words:?}");
+    }
 }
 
 #[test]

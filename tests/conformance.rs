@@ -2,6 +2,7 @@
 //! server, so no two of them name the same bucket.
 
 mod campaign;
+mod clock;
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
@@ -27,6 +28,10 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
+use self::clock::{
+    clock_that_is_set_back_keeps_no_answer_longer, clock_that_is_set_back_keeps_no_commit_longer,
+    clock_that_is_set_back_makes_nobody_wait_longer_than_the_limit,
+};
 use crate::support::PATIENCE;
 use crate::support::redis::{RedisCluster, RedisServer};
 
@@ -453,7 +458,7 @@ fn once() -> impl Strategy<Value = Action> {
         Just(Once::Charge),
         Just(Once::Refund)
     ];
-    (what, 0u64..4).prop_map(|(what, cost)| Action::Once { what, cost, fingerprint: u64::MAX - cost / 3 })
+    (what, 0u64..4).prop_map(|(what, cost)| Action::Once { what, cost, fingerprint: u64::MAX - cost / 3, request: 0 })
 }
 
 /// The action on that bucket, with this record if it has one. Of a log nothing can be reserved, and leases are taken by nothing
@@ -499,7 +504,7 @@ fn expected(model: &mut Model, key: String, limit: Limit, action: Action, now: T
             model.set(&key, &limit, ask, decision.state, now);
             decision.outcome
         }
-        Action::Once { what, cost, fingerprint } => {
+        Action::Once { what, cost, fingerprint, .. } => {
             let (ask, (name, _)) = (what.ask(cost), taken_apart(&key, action));
             let (bucket, record) = (model.buckets.get(name), model.answers.get(&key));
             let (outcome, state, record) = limit.decide_once(bucket, record, (ask, fingerprint), now);
@@ -545,9 +550,9 @@ fn any_sequence_of_groups_agrees_with_the_algorithms_alone(open: &dyn Fn() -> Op
     let ask = (0u64..4, 0..6, 0u8..4).prop_map(move |(cost, kind, id)| {
         let fingerprint = u64::from(cost == 3);
         let action = match kind {
-            3 => Action::Once { what: Once::Take, cost, fingerprint },
-            4 if cost > 0 => Action::Once { what: Once::Look, cost, fingerprint },
-            5 => Action::Once { what: Once::Overdraw, cost, fingerprint },
+            3 => Action::Once { what: Once::Take, cost, fingerprint, request: 0 },
+            4 if cost > 0 => Action::Once { what: Once::Look, cost, fingerprint, request: 0 },
+            5 => Action::Once { what: Once::Overdraw, cost, fingerprint, request: 0 },
             0 => Action::Ask(Ask::Overdraw { cost }),
             1 if cost > 0 => Action::Ask(Ask::Look { cost }),
             2 if cost > 0 => Action::Reservation(ReservationAsk::Reserve { credits: cost, ttl_seconds }),
@@ -605,16 +610,18 @@ fn expected_together(model: &mut Model, group: Vec<(String, Limit, Action)>, now
         *model = after;
         return outcomes.into_iter().map(Some).collect();
     }
-    let held_back = |((key, limit, action), decided): ((String, Limit, Action), Outcome)| {
-        let known = match action {
-            Action::Once { fingerprint, .. } => Known::of(model.answers.get(&key), fingerprint, now),
-            _ => Known::Nothing,
-        };
-        match known {
+    let known = |model: &Model, (key, _, action): &(String, _, _)| match action {
+        Action::Once { fingerprint, .. } => Known::of(model.answers.get(key), *fingerprint, now),
+        _ => Known::Nothing,
+    };
+    let was_denied = group.iter().any(|entry| matches!(known(model, entry), Known::Answered(first) if !first.allowed));
+    let held_back = |(entry, decided): ((String, Limit, Action), Outcome)| {
+        match known(model, &entry) {
             Known::Answered(outcome) => return outcome,
-            Known::HeldBack(outcome) if decided.allowed => return outcome,
+            Known::HeldBack(outcome) if decided.allowed || was_denied => return outcome,
             _ => {}
         }
+        let (key, limit, action) = entry;
         let (cost, once) = match action {
             Action::Once { fingerprint, .. } if !decided.allowed => {
                 model.answers.insert(key, Answered::new(fingerprint, decided, false, now));
@@ -1013,7 +1020,7 @@ fn closing_keeps_what_is_reserved(opened: Opened) {
 }
 
 fn take_once(cost: u64, fingerprint: u64) -> Action {
-    Action::Once { what: Once::Take, cost, fingerprint }
+    Action::Once { what: Once::Take, cost, fingerprint, request: 0 }
 }
 
 fn what_is_asked_once_is_taken_once_and_answered_as_the_first_time(opened: Opened) {
@@ -1062,8 +1069,8 @@ fn what_is_asked_once_is_taken_once_and_answered_as_the_first_time(opened: Opene
 /// As what is reserved and what is asked once may have the same name.
 fn a_batch_asks_once_in_its_order_beside_reservations_of_the_same_name(opened: Opened) {
     let limit = limit(10, 1_000);
-    let charge = Action::Once { what: Once::Charge, cost: 4, fingerprint: 1 };
-    let refund = Action::Once { what: Once::Refund, cost: 3, fingerprint: 1 };
+    let charge = Action::Once { what: Once::Charge, cost: 4, fingerprint: 1, request: 0 };
+    let refund = Action::Once { what: Once::Refund, cost: 3, fingerprint: 1, request: 0 };
     let asked = [
         ("once order#a", take_once(2, 1)),
         ("once order#a", reserve(3, LONG)),
@@ -1126,6 +1133,88 @@ fn a_group_that_is_asked_again_takes_nothing_and_one_that_was_denied_stays_so(op
         assert_eq!(ask(&different).await[1], (false, 95, Fate::Different));
         assert_eq!(ask(&[("{g}a#z", small, take_once(3, 3))]).await, [(true, 0, Fate::Done)]);
         assert_eq!(left().await, 95);
+    });
+}
+
+fn denied_group_repeats_its_first_answer_after_a_charge(opened: Opened) {
+    let (short, long) = (limit(3, 1_000), limit(100, 100_000));
+    let once = take_once(2, 1);
+    wait(async {
+        let ask = async |name: &str| {
+            let (of_short, of_long) = (format!("{{again}} short#{name}"), format!("{{again}} long#{name}"));
+            opened.apply_groups(at(0), &[&[(&of_short, short, once), (&of_long, long, once)]]).await
+        };
+        assert!(ask("x").await.iter().all(|outcome| outcome.allowed));
+        let denied = ask("y").await;
+        assert_eq!(denied.iter().map(|outcome| outcome.allowed).collect::<Vec<_>>(), [false, true]);
+        let charge = Action::Ask(Ask::Charge { cost: 500 });
+        assert_eq!(opened.one(at(0), "{again} long", long, charge).await.left, 0);
+        for _ in 0..2 {
+            let repeated = denied.iter().map(|outcome| Outcome { fate: Fate::Repeated, ..*outcome });
+            assert_eq!(ask("y").await, repeated.collect::<Vec<_>>());
+        }
+        assert_eq!(opened.one(at(0), "{again} long", long, LOOK).await.owed, 402);
+        assert_eq!(opened.one(at(0), "{again} short", short, LOOK).await.left, 1);
+    });
+}
+
+fn reservation_of_several_buckets_is_settled_by_the_first_call(opened: Opened) {
+    const CLIENTS: u64 = 8;
+    let limits = reservable(opened.buckets).filter(|(_, limit)| limit.capacity() > 2).collect::<Vec<_>>();
+    let opened = Arc::new(opened);
+    let runtime = Runtime::new().unwrap();
+    let settle = async |opened: &Opened, round: usize, id: &str, action| {
+        let keys: Vec<_> = limits.iter().map(|(place, _)| format!("{{settled {round}}} {place}#{id}")).collect();
+        let group: Vec<_> = keys.iter().zip(&limits).map(|(key, (_, limit))| (key.as_str(), *limit, action)).collect();
+        opened.apply_groups(at(0), &[&group]).await
+    };
+    for round in 0..5 {
+        runtime.block_on(async {
+            assert!(settle(&opened, round, "a", reserve(1, LONG)).await.iter().all(|outcome| outcome.allowed));
+            assert!(settle(&opened, round, "b", reserve(1, LONG)).await.iter().all(|outcome| outcome.allowed));
+        });
+        let fates: Vec<_> = std::thread::scope(|scope| {
+            let client = |client: u64| {
+                let (opened, settle) = (Arc::clone(&opened), &settle);
+                let of_client = move || {
+                    wait(async {
+                        let committed = settle(&opened, round, "a", commit(client)).await;
+                        let released = settle(&opened, round, "b", RELEASE).await;
+                        [committed, released].map(|outcomes| {
+                            let fates: Vec<_> = outcomes.iter().map(|outcome| outcome.fate).collect();
+                            assert!(fates.iter().all(|fate| *fate == fates[0]), "one decided about a part: {fates:?}");
+                            fates[0]
+                        })
+                    })
+                };
+                scope.spawn(of_client)
+            };
+            let clients: Vec<_> = (0..CLIENTS).map(client).collect();
+            clients.into_iter().map(|client| client.join().unwrap()).collect()
+        });
+        for (call, rest) in [(0, Fate::Repeated), (1, Fate::Gone)] {
+            let fates: Vec<_> = fates.iter().map(|fates| fates[call]).collect();
+            assert_eq!(fates.iter().filter(|fate| **fate == Fate::Done).count(), 1, "{fates:?}");
+            assert!(fates.iter().all(|fate| [Fate::Done, rest].contains(fate)), "{fates:?}");
+        }
+        let used: Vec<_> = runtime.block_on(async {
+            let mut used = Vec::new();
+            for (place, limit) in &limits {
+                let told = opened.one(at(0), &format!("{{settled {round}}} {place}"), *limit, LOOK).await;
+                used.push(limit.capacity() - told.left + told.owed);
+            }
+            used
+        });
+        assert!(used.iter().all(|one| *one == used[0]), "{used:?}");
+    }
+    // Where a bucket was forgotten, the commit is late, and the others are settled all the same.
+    wait(async {
+        settle(&opened, 9, "a", reserve(1, LONG)).await;
+        opened.one(at(0), "{settled 9} 0", limits[0].1, Action::Forget).await;
+        let unless = Action::Reservation(ReservationAsk::Commit { cost: 1, charges: false });
+        let fates = settle(&opened, 9, "a", unless).await.into_iter().map(|outcome| outcome.fate);
+        let expected = (0..limits.len()).map(|place| if place == 0 { Fate::Gone } else { Fate::Done });
+        assert_eq!(fates.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
     });
 }
 
@@ -1211,6 +1300,11 @@ macro_rules! conformance {
             concurrent_clients_who_ask_for_the_same_take_it_once,
             closing_keeps_what_was_answered_once,
             what_is_reserved_ends_with_its_time_or_its_window,
+            denied_group_repeats_its_first_answer_after_a_charge,
+            reservation_of_several_buckets_is_settled_by_the_first_call,
+            clock_that_is_set_back_makes_nobody_wait_longer_than_the_limit,
+            clock_that_is_set_back_keeps_no_answer_longer,
+            clock_that_is_set_back_keeps_no_commit_longer,
         }
     )* };
 }
@@ -1245,6 +1339,8 @@ macro_rules! conformance_of_rules {
             concurrent_clients_who_ask_for_the_same_take_it_once,
             closing_keeps_what_was_answered_once,
             what_is_reserved_of_a_window_of_redis_ends_when_it_says,
+            denied_group_repeats_its_first_answer_after_a_charge,
+            reservation_of_several_buckets_is_settled_by_the_first_call,
         }
     )* };
 }

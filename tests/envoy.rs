@@ -25,9 +25,9 @@ pub fn start(
     application: SocketAddr,
     changes: &[(&str, String)],
 ) -> Gateway {
-    let address = free_address();
+    let (address, admin) = (free_address(), free_address());
     let ports = [
-        ("port_value: 9901", format!("port_value: {}", free_address().port())),
+        ("port_value: 9901", format!("port_value: {}", admin.port())),
         ("port_value: 10000", format!("port_value: {}", address.port())),
         ("port_value: 8080", format!("port_value: {}", application.port())),
         (&*format!("port_value: {port}"), format!("port_value: {}", divvy.port())),
@@ -46,7 +46,7 @@ pub fn start(
         .arg(&path)
         .spawn()
         .unwrap();
-    Gateway::new(child, address, directory)
+    Gateway::new(child, address, directory).with_admin(admin)
 }
 
 fn divvy() -> Server {
@@ -128,6 +128,70 @@ fn tokens_are_asked_for_before_a_stream_and_charged_after_it() {
     let silent = start("tokens.yaml", ("8323", server.grpc), application(), &[]);
     (0..5).for_each(|_| assert_eq!(silent.post_as("eve", "/chat").status, 200));
     assert_eq!(balance(), -1000, "the counter shows every token, and no more");
+}
+
+/// Envoy reads the header as a number with a fraction, and leaves the fraction out.
+#[test]
+fn tokens_that_are_no_whole_number_are_rounded_down_or_cost_nothing() {
+    let rules = Path::new(EXAMPLE).join("tokens.ini");
+    let server = Server::in_memory(rules.to_str().unwrap());
+    // The response's header is what the user is called.
+    let echo = "route: { cluster: application }
+                          response_headers_to_add: [{ header: { key: x-tokens, value: \"%REQ(x-user)%\" } }]";
+    let changes = [("route: { cluster: application }", echo.to_owned())];
+    let gateway = start("tokens.yaml", ("8323", server.grpc), application(), &changes);
+    let costs =
+        [("1.5", 1), ("12.9", 12), ("0.9", 0), ("1e3", 1000), ("many", 0), ("-3", 0), ("2000000000", 0), ("7", 7)];
+    for (header, _) in costs {
+        assert_eq!(gateway.post_as(header, "/chat").status, 200);
+    }
+    let mut divvy = HttpClient::connect(server.http);
+    let mut cost = |header: &str| {
+        let listed = divvy.get(&format!("/v1/counters?rule=tokens&actor={header}"), &[]).json();
+        5000 - listed["counters"][0]["balance"].as_i64().unwrap_or(5000)
+    };
+    // The last one is told after the others.
+    until(|| cost("7") == 7);
+    for (header, expected) in costs {
+        assert_eq!(cost(header), expected, "{header}");
+    }
+}
+
+#[test]
+fn an_override_of_0_denies_everything_and_one_of_2_says_when_to_retry() {
+    let server = divvy();
+    let filters = "http_filters:\n";
+    for (allowed, passes) in [(0, 0), (2, 2)] {
+        let metadata = format!(
+            "http_filters:
+                  - name: envoy.filters.http.set_metadata
+                    typed_config:
+                      \"@type\": type.googleapis.com/envoy.extensions.filters.http.set_metadata.v3.Config
+                      metadata:
+                        - metadata_namespace: divvy
+                          value: {{ limit: {{ requests_per_unit: {allowed}, unit: HOUR }} }}
+"
+        );
+        let actions = "rate_limits:
+                        - limit: { dynamic_metadata: { metadata_key: { key: divvy, path: [{ key: limit }] } } }
+                          actions:";
+        let changes = [(filters, metadata), ("rate_limits:\n                        - actions:", actions.to_owned())];
+        let gateway = start("envoy.yaml", ("8323", server.grpc), application(), &changes);
+        for _ in 0..passes {
+            assert_eq!(gateway.post("/").status, 200);
+        }
+        let denied = gateway.post("/");
+        assert_eq!((denied.status, denied.header("x-ratelimit-remaining")), (429, Some("0")), "{}", denied.head);
+        let number = |name| denied.header(name).and_then(|value| value.parse::<u64>().ok());
+        assert_eq!(
+            denied.header("x-ratelimit-limit"),
+            Some(&*format!("{allowed}, {allowed};w=3600")),
+            "{}",
+            denied.head
+        );
+        assert!((1..=3600).contains(&number("retry-after").unwrap()), "{}", denied.head);
+        assert_eq!(number("retry-after"), number("x-ratelimit-reset"), "{}", denied.head);
+    }
 }
 
 /// Envoy sends five descriptors with each request, of which the fifth has the smallest limit.

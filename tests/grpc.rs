@@ -191,6 +191,72 @@ fn a_limit_that_envoy_brings_along_is_counted_by_itself() {
     assert_eq!(caller.should_rate_limit(&request)["overall_code"], "OVER_LIMIT");
 }
 
+fn headers_of(reply: &Value) -> Vec<String> {
+    let headers = reply["response_headers_to_add"].as_array().cloned().unwrap_or_default();
+    let text = |header: &Value| format!("{}: {}", header["key"].as_str().unwrap(), header["value"].as_str().unwrap());
+    headers.iter().map(text).collect()
+}
+
+#[test]
+fn an_override_of_0_denies_everything() {
+    let rules = RulesFile::ini(RULES);
+    let args = ["--store", "memory", "--grpc-rate-limit-headers", "draft,triple"];
+    let server = Server::start(&[&[rules.path()], &args[..]].concat());
+    let mut caller = Caller::new(&server);
+    let mut request = asked(&["path=/none", "path=/upload"]);
+    request["descriptors"][0]["limit"] = json!({ "requests_per_unit": 0, "unit": "DAY" });
+    for (number, addend) in [json!(null), json!("0"), json!("7")].into_iter().enumerate() {
+        if !addend.is_null() {
+            request["descriptors"][0]["hits_addend"] = addend;
+        }
+        let reply = caller.should_rate_limit(&request);
+        let status = &reply["statuses"][0];
+        assert_eq!((&reply["overall_code"], &status["code"]), (&json!("OVER_LIMIT"), &json!("OVER_LIMIT")), "{reply}");
+        assert_eq!(status["current_limit"], json!({ "unit": "DAY" }), "{reply}");
+        assert!(status["limit_remaining"].is_null(), "{reply}");
+        // As in ratelimit, until the end of the unit.
+        let reset = status["duration_until_reset"].as_str().unwrap().trim_end_matches('s').to_owned();
+        assert!((1..=86_400).contains(&reset.parse().unwrap()), "{reply}");
+        let expected = [
+            "ratelimit-policy: \"override\";q=0;w=86400".to_owned(),
+            format!("ratelimit: \"override\";r=0;t={reset}"),
+            "ratelimit-limit: 0".to_owned(),
+            "ratelimit-remaining: 0".to_owned(),
+            format!("ratelimit-reset: {reset}"),
+            format!("retry-after: {reset}"),
+        ];
+        assert_eq!(headers_of(&reply), expected);
+        assert_eq!(reply["statuses"][1]["limit_remaining"], 99 - number, "descriptors are counted each for itself");
+    }
+    request["descriptors"][0]["is_negative_hits"] = json!(true);
+    assert_eq!(caller.should_rate_limit(&request)["overall_code"], "OK", "there is nothing to give back");
+}
+
+#[test]
+fn descriptors_that_are_taken_together_with_an_override_of_0_take_nothing() {
+    let rules = RulesFile::ini(RULES);
+    let server = Server::start(&[rules.path(), "--store", "memory", "--grpc-atomic"]);
+    let mut caller = Caller::new(&server);
+    let mut request = asked(&["path=/upload", "path=/none"]);
+    request["descriptors"][1]["limit"] = json!({ "requests_per_unit": 0, "unit": "SECOND" });
+    let reply = caller.should_rate_limit(&request);
+    assert_eq!((&reply["overall_code"], &reply["statuses"][1]["code"]), (&json!("OVER_LIMIT"), &json!("OVER_LIMIT")));
+    assert_eq!(caller.should_rate_limit(&asked(&["path=/upload"]))["statuses"][0]["limit_remaining"], 99);
+}
+
+#[test]
+fn a_denial_by_an_override_says_when_to_retry() {
+    let rules = RulesFile::ini(RULES);
+    let server = server(&rules);
+    let mut caller = Caller::new(&server);
+    let mut request = asked(&["path=/none"]);
+    request["descriptors"][0]["limit"] = json!({ "requests_per_unit": 1, "unit": "HOUR" });
+    assert_eq!(headers_of(&caller.should_rate_limit(&request)), [""; 0]);
+    let denied = caller.should_rate_limit(&request);
+    let reset = denied["statuses"][0]["duration_until_reset"].as_str().unwrap().trim_end_matches('s').to_owned();
+    assert_eq!(headers_of(&denied), [format!("retry-after: {reset}")], "{denied}");
+}
+
 #[test]
 fn what_is_no_request_is_an_error_and_takes_nothing() {
     let rules = RulesFile::ini(RULES);

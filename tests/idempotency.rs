@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::plans::RHYTHMS;
+use crate::support::http::{HttpClient, encode};
 use crate::support::redis::{RedisServer, until};
 use crate::support::{RespClient, RulesFile, Server, divvy, metrics};
 
@@ -26,6 +27,9 @@ fn rules() -> RulesFile {
                [new=* user=*]\ncreditLimit = 9\nresetSeconds = 2592000\nactorField = user\nmatchPolicy = canary\n\
                label = canary\n\n\
                [new=* user=*]\ncreditLimit = 8\nresetSeconds = 2592000\nactorField = new\n\n\
+               [short=* user=*]\ncreditLimit = 3\nresetSeconds = 10\nactorField = user\ncostField = none\n\
+               matchPolicy = and\nlabel = short\n\n\
+               [short=* user=*]\ncreditLimit = 100\nresetSeconds = 86400\nactorField = user\nlabel = long\n\n\
                [free=yes]\ncreditLimit = 7\nresetSeconds = 0\n\n[default]\ncreditLimit = 0\n"),
     )
 }
@@ -94,6 +98,26 @@ fn a_hit_with_an_id_is_taken_once_and_answered_alike() {
         assert!(samples.value("divvy_idempotent_replays_total", &[("rule_label", "fixed")]) >= 4.0);
         assert_eq!(samples.value("divvy_hits_total", &[("rule_label", "fixed"), ("status", "accepted")]), 3.0);
         assert_eq!(samples.value("divvy_hits_total", &[("rule_label", "fixed"), ("status", "rejected")]), 1.0);
+    });
+}
+
+#[test]
+fn denial_of_a_stack_is_repeated_after_a_charge() {
+    on_each(&rules(), |server| {
+        let mut client = Client::of(server);
+        for _ in 0..3 {
+            assert!(client.ask("DIVVY.HIT short=yes user=a").starts_with("[1 "));
+        }
+        let denied = client.ask("DIVVY.HIT short=yes user=a ID x");
+        assert!(denied.starts_with("[0 0 "), "{denied}");
+        client.ask("DIVVY.CHARGE short=yes user=a COST 500");
+        for _ in 0..2 {
+            assert_eq!(client.ask("DIVVY.HIT short=yes user=a ID x"), denied);
+        }
+        let other = client.ask("DIVVY.HIT short=yes user=a ID y");
+        assert_eq!(other.split(' ').count(), 3);
+        let reset = |reply: &str| reply.trim_end_matches(']').rsplit(' ').next().unwrap().parse::<u64>().unwrap();
+        assert!(reset(&denied) <= 10 && reset(&other) > 80_000, "{denied}, {other}");
     });
 }
 
@@ -229,17 +253,17 @@ fn bounded(rules: &RulesFile, data: &Path, flags: &[&str]) -> Vec<Server> {
 #[test]
 fn one_key_too_many_is_an_error_and_takes_nothing() {
     let (rules, data) = (rules(), tempfile::tempdir().unwrap());
-    for server in bounded(&rules, data.path(), &["--max-idempotency-keys", "2", "--max-reservations", "0"]) {
+    let flags = ["--max-idempotency-keys", "2", "--max-address-share", "100", "--max-reservations", "0"];
+    for server in bounded(&rules, data.path(), &flags) {
         let mut client = Client::of(&server);
         let first = client.ask("DIVVY.HIT by=fixed user=a ID x");
         assert!(first.starts_with("[1 99 "), "{first}");
-        // A stack needs two.
+        assert!(client.ask("DIVVY.HIT by=fixed user=b ID x").starts_with("[1 99 "));
         for refused in ["DIVVY.HIT api=chat user=a COST 10 ID x", "DIVVY.HIT api=chat user=a COST 101 ID x"] {
             let told = client.ask(refused);
             assert!(told.contains("ERR") && told.contains("--max-idempotency-keys"), "{told}");
         }
         assert!(client.ask("DIVVY.CHARGE api=chat user=a COST 0").starts_with("[100 "));
-        assert!(client.ask("DIVVY.HIT by=fixed user=b ID x").starts_with("[1 99 "));
         for refused in ["DIVVY.HIT by=fixed user=a ID y", "DIVVY.CHARGE by=tokens user=new COST 4 ID y"] {
             assert!(client.ask(refused).contains("--max-idempotency-keys"), "{refused}");
         }
@@ -251,6 +275,33 @@ fn one_key_too_many_is_an_error_and_takes_nothing() {
         let value = |name| samples.value(name, &[]);
         assert_eq!((value("divvy_idempotency_keys"), value("divvy_max_idempotency_keys")), (2.0, 2.0));
         assert_eq!(value("divvy_idempotency_keys_refused_total"), 4.0);
+    }
+}
+
+#[test]
+fn a_key_counts_once_for_each_hit_and_not_for_each_rule() {
+    let (rules, data) = (rules(), tempfile::tempdir().unwrap());
+    for server in bounded(&rules, data.path(), &["--max-idempotency-keys", "3", "--max-address-share", "100"]) {
+        let mut client = Client::of(&server);
+        let keys = || metrics::scrape(server.http).value("divvy_idempotency_keys", &[]);
+        let stacked = client.ask("DIVVY.HIT api=chat user=a COST 10 ID x");
+        assert!(stacked.starts_with("[1 2 "), "{stacked}");
+        assert_eq!(keys(), 1.0);
+        let with_canary = client.ask("DIVVY.HIT new=a user=a ID x");
+        assert!(with_canary.starts_with("[1 7 "), "{with_canary}");
+        assert_eq!(keys(), 2.0);
+        let hits =
+            r#"{"hits": [{"operation": {"by": "fixed", "user": "a"}}, {"operation": {"by": "fixed", "user": "b"}}]}"#;
+        let batch = |key| {
+            let headers = [("content-type", "application/json"), ("idempotency-key", key)];
+            let mut client = HttpClient::connect(server.http);
+            client.send(&encode("POST", "/v1/hits", &headers, hits.as_bytes()));
+            client.read_response()
+        };
+        assert!(batch("y").body.contains("--max-idempotency-keys"), "there is room for one of two");
+        assert_eq!(keys(), 3.0);
+        assert_eq!(client.ask("DIVVY.HIT api=chat user=a COST 10 ID x"), stacked);
+        assert_eq!(client.ask("DIVVY.HIT new=a user=a ID x"), with_canary);
     }
 }
 
@@ -334,24 +385,25 @@ fn answers_outlive_restarts_kills_and_backups() {
     let mut server = serve(data.path());
     let first = Client::of(&server).ask(hit);
     assert!(first.starts_with("[1 60 "), "{first}");
-    let check = |server: &Server| {
+    // Found again, each rule's record counts.
+    let check = |server: &Server, keys: f64| {
         let mut client = Client::of(server);
         assert_eq!(client.ask(hit), first);
         assert!(client.ask("DIVVY.CHARGE api=chat user=a COST 0").starts_with("[60 "));
-        assert_eq!(metrics::scrape(server.http).value("divvy_idempotency_keys", &[]), 2.0);
+        assert_eq!(metrics::scrape(server.http).value("divvy_idempotency_keys", &[]), keys);
     };
-    check(&server);
+    check(&server, 1.0);
     server.kill();
     server = serve(data.path());
-    check(&server);
+    check(&server, 2.0);
     assert!(server.terminate().success());
     server = serve(data.path());
-    check(&server);
+    check(&server, 2.0);
     let backup = Client::of(&server).ask("DIVVY.BACKUP one");
     assert!(!backup.contains("ERR"), "{backup}");
     let restored = tempfile::tempdir().unwrap();
     let into = restored.path().join("data");
     let done = divvy().args(["restore", "--data-dir", into.to_str().unwrap(), backup.trim()]).output().unwrap();
     assert!(done.status.success(), "{done:?}");
-    check(&serve(&into));
+    check(&serve(&into), 2.0);
 }

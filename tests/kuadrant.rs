@@ -406,6 +406,30 @@ fn a_descriptor_may_have_no_entries() {
     assert_eq!(committed, json!({ "reservation_released": false }));
 }
 
+/// In limitador, limits without conditions on descriptors apply to it.
+#[test]
+fn a_call_without_descriptors_is_about_the_domain() {
+    let rules =
+        "[domain=llm]\ncreditLimit = 10\nresetSeconds = 2592000\n\n[default]\ncreditLimit = 0\nresetSeconds = 0\n";
+    let rules = RulesFile::ini(rules);
+    let server = server(&rules);
+    let mut client = Client::of(&server);
+    let (all, other) = (json!({ "domain": "llm" }), json!({ "domain": "blocked", "descriptors": [] }));
+    let ok = json!({ "overall_code": "OK", "statuses": [] });
+    let over = json!({ "overall_code": "OVER_LIMIT", "statuses": [] });
+    let answered = |reply: Value| json!({ "overall_code": reply["overall_code"], "statuses": reply["statuses"] });
+    assert_eq!(answered(client.call("CheckRateLimit", &all)), ok);
+    assert_eq!(answered(client.call("Report", &with(all.clone(), "hits_addend", json!(4)))), ok);
+    assert_eq!(client.left("user=any"), 6);
+    let reserved = client.call("Reserve", &with(all.clone(), "amount", json!("5")));
+    assert_eq!((&reserved["code"], client.left("user=any")), (&json!("OK"), 1));
+    let commit =
+        with(with(all.clone(), "reservation_id", reserved["reservation_id"].clone()), "actual_amount", json!("6"));
+    assert_eq!(client.call("Commit", &commit), json!({ "reservation_released": true }));
+    assert_eq!(answered(client.call("CheckRateLimit", &all)), over);
+    assert_eq!(answered(client.call("CheckRateLimit", &other)), over, "by the default rule");
+}
+
 #[test]
 fn mistakes_are_told_and_change_nothing() {
     let rules = RulesFile::ini(RULES);
@@ -419,7 +443,6 @@ fn mistakes_are_told_and_change_nothing() {
     let many: Vec<_> = (0..300).map(|key| json!({ "key": format!("k{key}"), "value": "" })).collect();
     for (request, expected) in [
         (json!({ "descriptors": [descriptor("user=a")] }), "domain is empty"),
-        (json!({ "domain": "llm" }), "descriptors is empty"),
         (about(&["user=a"; 17]), "descriptors has 17 elements, but this service takes at most 16"),
         (about(&["user=a", "=x"]), "descriptors[1].entries[0].key is empty"),
         (limited, "descriptors[1].limit is set"),

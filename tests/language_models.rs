@@ -1,15 +1,17 @@
-//! The OpenAI SDK against a model that streams, with divvy before it: the code is that of docs/language-models.md.
+//! The OpenAI SDK against a model that streams, with divvy before it: the code is that of docs/language-models.md, and so
+//! are the packages that it runs with.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::LazyLock;
 use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::clients::{PYTHON, installed};
+use crate::clients::{PYTHON, installed, run};
 use crate::support::gateway::{Gateway, free_address};
 use crate::support::redis::until;
 use crate::support::{RespClient, RulesFile, Server, metrics};
@@ -29,15 +31,38 @@ fn block(language: &str) -> &'static str {
     from.split_once("```").unwrap().0
 }
 
-fn python(program: &str) -> Command {
-    let mut command = Command::new(installed(Path::new(PYTHON).join(".venv/bin/python")));
+/// A Python that has the packages that the page says to install, and no others. It is kept until the page, or the versions
+/// that the tests pin, change.
+static PAGE_PYTHON: LazyLock<PathBuf> = LazyLock::new(|| {
+    let command = block("console").trim();
+    let packages = command.strip_prefix("$ pip install ").expect("the page says what to install");
+    let pinned = Path::new(PYTHON).join("requirements.txt");
+    let content = format!("{packages}\n{}", std::fs::read_to_string(&pinned).unwrap());
+    let environment = Path::new(env!("CARGO_TARGET_TMPDIR")).join("language-models");
+    let complete = environment.join(".installed");
+    if std::fs::read_to_string(&complete).is_ok_and(|installed| installed == content) {
+        return environment.join("bin/python");
+    }
+    let mut venv = Command::new("python3");
+    venv.args(["-m", "venv", "--clear"]).arg(&environment);
+    run(venv);
+    let mut install = Command::new(environment.join("bin/pip"));
+    install.args(["install", "--quiet", "--constraint"]).arg(pinned).args(packages.split(' '));
+    run(install);
+    std::fs::write(complete, content).unwrap();
+    environment.join("bin/python")
+});
+
+fn python(interpreter: &Path, program: &str) -> Command {
+    let mut command = Command::new(interpreter);
     command.arg("-B").arg(Path::new(PYTHON).join(program));
     command
 }
 
 fn language_model() -> (Gateway, SocketAddr) {
     let address = free_address();
-    let child = python("language_model.py").arg(address.port().to_string()).spawn().unwrap();
+    let interpreter = installed(Path::new(PYTHON).join(".venv/bin/python"));
+    let child = python(&interpreter, "language_model.py").arg(address.port().to_string()).spawn().unwrap();
     (Gateway::new(child, address, tempfile::tempdir().unwrap()), address)
 }
 
@@ -49,7 +74,7 @@ struct Spender {
 
 impl Spender {
     fn start(code: &Path, divvy: SocketAddr, model: SocketAddr, arguments: [&str; 4]) -> Self {
-        let mut command = python("spend_tokens.py");
+        let mut command = python(&PAGE_PYTHON, "spend_tokens.py");
         command.arg(code).args([format!("http://{divvy}"), format!("http://{model}")]).args(arguments);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -83,12 +108,28 @@ fn balance(server: &Server) -> i64 {
     reply.trim_start_matches('[').split(' ').next().unwrap().parse().unwrap()
 }
 
+/// The page's code, in a file.
+fn page_code(directory: &Path) -> PathBuf {
+    let code = directory.join("budget.py");
+    std::fs::write(&code, block("python")).unwrap();
+    code
+}
+
+#[test]
+fn an_answer_that_is_stopped_early_is_closed_and_counts_its_prompt() {
+    let (rules, directory) = (RulesFile::ini(block("ini")), tempfile::tempdir().unwrap());
+    let (server, (_model, model_at)) = (Server::in_memory(rules.path()), language_model());
+    let mut spender =
+        Spender::start(&page_code(directory.path()), server.http, model_at, ["1", "150", "60", "stopped"]);
+    let results = spender.results();
+    assert_eq!(balance(&server), BUDGET - results[0]["spent"].as_i64().unwrap());
+}
+
 #[test]
 #[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
 fn a_hundred_streams_keep_to_their_budget_although_clients_die_and_divvy_is_killed() {
     let (rules, data) = (RulesFile::ini(block("ini")), tempfile::tempdir().unwrap());
-    let code = data.path().join("budget.py");
-    std::fs::write(&code, block("python")).unwrap();
+    let code = page_code(data.path());
     let http = free_address().to_string();
     let store = data.path().join("store");
     let serve = || Server::start(&[rules.path(), "--http-listen", &http, "--data-dir", store.to_str().unwrap()]);

@@ -17,7 +17,9 @@ mod support;
 
 // These need nothing but cargo: `make test-unit` runs them.
 mod algorithms;
+mod examples;
 mod hit;
+mod hostile_http_2;
 mod http_2;
 mod http_check;
 mod limits;
@@ -35,6 +37,7 @@ mod full {
     pub mod access;
     pub mod actor_fields;
     pub mod actor_limits;
+    pub mod address_share;
     pub mod buckets;
     pub mod calendar;
     pub mod cancellation;
@@ -48,6 +51,9 @@ mod full {
     pub mod debt;
     pub mod drain;
     pub mod envoy;
+    pub mod envoy_storms;
+    pub mod exhaustion;
+    pub mod fake_time;
     pub mod flags;
     pub mod flood;
     pub mod formats;

@@ -39,10 +39,43 @@ fn answers_of_each_kind_are_as_described() {
     let served = Server::in_memory(RULES);
     let ruleless = Server::start(&["--store", "memory"]);
     let locked = Server::start(&["--store", "memory", "--requirepass", "secret"]);
+    let stack = too_many_rules();
+    let stacked = Server::in_memory(stack.path());
     let mut command = Command::new(installed(Path::new(PYTHON).join(".venv/bin/python")));
     command.arg(Path::new(PYTHON).join("openapi.py"));
-    command.args([served.http, ruleless.http, locked.http].map(|address| format!("http://{address}")));
+    command.args([served.http, ruleless.http, locked.http, stacked.http].map(|address| format!("http://{address}")));
     run(command);
+}
+
+/// A request with the fields `k1` to `k17` matches more rules than a stack may have.
+fn too_many_rules() -> RulesFile {
+    let rule = |key: u32| format!("[k{key}=*]\ncreditLimit = 9\nresetSeconds = 60\nmatchPolicy = and\n");
+    RulesFile::ini(&((1..=17).map(rule).collect::<String>() + "[default]\ncreditLimit = 9\nresetSeconds = 60\n"))
+}
+
+#[test]
+fn a_request_that_too_many_rules_match_is_the_operator_s_mistake() {
+    let stack = too_many_rules();
+    let server = Server::in_memory(stack.path());
+    let fields: Vec<_> = (1..=17).map(|key| format!("\"k{key}\": \"x\"")).collect();
+    let operation = format!("\"operation\": {{{}}}", fields.join(", "));
+    let query: Vec<_> = (1..=17).map(|key| format!("k{key}=x")).collect();
+    let hit = format!("{{{operation}}}");
+    for (path, body) in [
+        ("/v1/hit", hit.clone()),
+        ("/v1/peek", hit.clone()),
+        ("/v1/charge", hit.clone()),
+        ("/v1/refund", hit.clone()),
+        (&format!("/v1/check?{}", query.join("&")), String::new()),
+        ("/v1/hits", format!("{{\"atomic\": true, \"hits\": [{hit}]}}")),
+        ("/v1/reservations", format!("{{{operation}, \"amount\": 1, \"ttl\": 60}}")),
+    ] {
+        let refused = HttpClient::connect(server.http).post(path, &body);
+        assert_eq!((refused.status, refused.header("retry-after")), (500, None), "{path}: {}", refused.body);
+        assert!(refused.body.contains("more than 16 rules must allow this request"), "{path}: {}", refused.body);
+    }
+    let one_by_one = HttpClient::connect(server.http).post("/v1/hits", &format!("{{\"hits\": [{hit}]}}")).json();
+    assert_eq!(one_by_one["results"][0]["status"], 500, "{one_by_one}");
 }
 
 #[test]

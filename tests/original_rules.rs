@@ -1,5 +1,5 @@
-//! Random INI files read by divvy and as Divvy 1.7.1 reads them, with the package from npm that it uses: both read the same
-//! rules, or divvy tells the difference.
+//! Random rules files read by divvy and as Divvy 1.7.1 reads them, INI with the package from npm that it uses: both read the
+//! same rules, or divvy tells the difference.
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
@@ -33,9 +33,18 @@ impl Original {
         Self { child, files, rules }
     }
 
-    /// The rules of a file; null when it is refused.
+    /// The rules of an INI file; null when it is refused.
     fn read(&mut self, text: &str) -> Value {
-        writeln!(self.files, "{}", json!(text)).unwrap();
+        self.send(&json!(text))
+    }
+
+    /// The operations of a JSON file's rules.
+    fn read_json(&mut self, text: &str) -> Value {
+        self.send(&json!({ "json": text }))
+    }
+
+    fn send(&mut self, file: &Value) -> Value {
+        writeln!(self.files, "{file}").unwrap();
         let mut rules = String::new();
         self.rules.read_line(&mut rules).unwrap();
         serde_json::from_str(&rules).unwrap()
@@ -188,4 +197,53 @@ fn both_read_the_same_rules_or_the_difference_is_told() {
     });
     result.unwrap();
     assert!(*compared.borrow() >= 100, "only {} files were the same to both", compared.borrow());
+}
+
+/// A value in a JSON operation that is not a string.
+fn json_value() -> impl Strategy<Value = String> {
+    let number = "-?(0|[1-9][0-9]{0,24})([.][0-9]{1,20})?([eE][+-]?[0-9]{1,3})?";
+    let near_whole = (any::<u64>(), -3..4_i32).prop_map(|(whole, power)| format!("{whole}e{power}"));
+    let any_double = any::<f64>().prop_filter("JSON has no others", |number| number.is_finite());
+    let other = one_of(&["true", "null", "[1, \"x y\"]", "[1.0]", "[]", "{}", "{\"b\": 1, \"a\": 2}", "[-0, 1e3]"]);
+    prop_oneof![
+        number.prop_map(String::from),
+        near_whole,
+        any_double.prop_map(|number| format!("{number:e}")),
+        any::<i32>().prop_map(|whole| whole.to_string()),
+        other.prop_map(String::from),
+    ]
+}
+
+#[test]
+fn values_in_json_operations_are_the_same_to_both_or_the_difference_is_told() {
+    let original = RefCell::new(Original::start());
+    let (same, told) = (RefCell::new(0), RefCell::new(0));
+    let config = ProptestConfig { cases: 3_000, failure_persistence: None, ..ProptestConfig::default() };
+    let result = TestRunner::new(config).run(&json_value(), |value| {
+        let text = format!(
+            r#"{{"overrides": [{{"operation": {{"k": {value}}}, "creditLimit": 1, "resetSeconds": 60}}],
+            "default": {{"operation": {{}}, "creditLimit": 0, "resetSeconds": 0}}}}"#
+        );
+        let loaded = parse(&text, Format::Json, "rules.json").unwrap();
+        let ours: Vec<_> = loaded.rules.rules().iter().map(|rule| rule.pairs().collect::<Vec<_>>()).collect();
+        let theirs = original.borrow_mut().read_json(&text);
+        match loaded.differences.as_slice() {
+            [] => {
+                prop_assert_eq!(json!(ours), theirs, "{}", text);
+                *same.borrow_mut() += 1;
+            }
+            [difference] if value.starts_with(['[', '{']) => {
+                prop_assert!(difference.what.contains("may read another k"))
+            }
+            [difference] => {
+                let read = format!("reads k={} here, not k={value}", theirs[0][0][1].as_str().unwrap());
+                prop_assert!(difference.what.contains(&read), "{}: {}", difference, theirs);
+                *told.borrow_mut() += 1;
+            }
+            more => panic!("{text}: {more:?}"),
+        }
+        Ok(())
+    });
+    result.unwrap();
+    assert!(*same.borrow() >= 100 && *told.borrow() >= 100, "{same:?} same, {told:?} told");
 }

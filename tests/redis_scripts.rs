@@ -10,6 +10,7 @@ use divvy::algorithm::{
     ReservationAsk, SlidingLog, SlidingWindow, State, TokenBucket,
 };
 use divvy::clock::Timestamp;
+use divvy::store::key::{Prefix, Space};
 use divvy::store::{Action, Batch, RedisOptions, RedisStore, Store, record_key};
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
@@ -91,9 +92,9 @@ impl Step {
             23 => Action::Reservation(ReservationAsk::Commit { cost, charges: false }),
             24 => Action::Reservation(ReservationAsk::Release),
             25 => Action::Reservation(ReservationAsk::Renew { ttl_seconds: (ttl_seconds > 0).then_some(ttl_seconds) }),
-            26 | 27 => Action::Once { what: Once::Take, cost, fingerprint: cost },
-            28 => Action::Once { what: Once::Charge, cost, fingerprint: cost },
-            _ => Action::Once { what: Once::Refund, cost, fingerprint: 7 },
+            26 | 27 => Action::Once { what: Once::Take, cost, fingerprint: cost, request: 0 },
+            28 => Action::Once { what: Once::Charge, cost, fingerprint: cost, request: 0 },
+            _ => Action::Once { what: Once::Refund, cost, fingerprint: 7, request: 0 },
         }
     }
 
@@ -133,7 +134,7 @@ impl Model {
                 let held = self.state.take_if(|state| limit.lifetime_ns(state, at) > 0).is_some();
                 Outcome { allowed: held, ..Outcome::default() }
             }
-            Action::Once { what, cost, fingerprint } => {
+            Action::Once { what, cost, fingerprint, .. } => {
                 let (ask, record) = (what.ask(cost), self.answers.get(&step.id));
                 let (outcome, state, record) = limit.decide_once(self.state.as_ref(), record, (ask, fingerprint), at);
                 self.set(limit, state, matches!(ask, Ask::Refund { .. }), at);
@@ -196,6 +197,47 @@ fn very_many_reservations_are_kept_as_elsewhere() {
     });
 }
 
+/// A long time to live stands for a clock of Redis that was set back. Any request gives the window its own time back.
+#[test]
+fn window_that_lives_too_long_gets_its_own_time_back() {
+    const WINDOW_MS: u64 = 60_000;
+    let tested = Tested::start();
+    let limit = Limit::FixedWindow(FixedWindow::new(5, WINDOW_MS * 1_000_000).unwrap());
+    let ask = |action: Action, more: &[Action]| {
+        let mut batch = Batch::default();
+        batch.begin(Timestamp::from_nanos(0x1234_5678_9abc_def1));
+        for action in [&[action], more].concat() {
+            let write_bucket = |out: &mut Vec<u8>| Prefix::new(Space::Rule, [("a", "b")], &limit).write_key("x", out);
+            batch.push(limit, action, batch.now(), |out| match action.record_space() {
+                Some(space) => record_key::write(space, b"it", out, write_bucket),
+                None => write_bucket(out),
+            });
+        }
+        tested.runtime.block_on(tested.store.apply(&mut batch));
+        batch.outcome(0).unwrap()
+    };
+    let cli = |words: &[&str]| tested.server.cli(words);
+    for kind in (0..30).filter(|kind| *kind != 14) {
+        for is_reserved in [false, true] {
+            let step = Step { kind, cost: 1, id: 0, ttl_seconds: 1, periods: 0, nanos: 0, backwards: false };
+            cli(&["FLUSHALL"]);
+            assert!(ask(Action::Ask(Ask::Take { cost: 5 }), &[]).allowed);
+            let key = cli(&["KEYS", "*"]);
+            if is_reserved {
+                ask(
+                    Action::Ask(Ask::Refund { cost: 1 }),
+                    &[Action::Reservation(ReservationAsk::Reserve { credits: 1, ttl_seconds: 10_000 })],
+                );
+            }
+            cli(&["PEXPIRE", &key, "3660000"]);
+            let told = ask(step.action(), &[]);
+            let ends_ms: i64 = cli(&["PTTL", &key]).parse().unwrap();
+            assert!(ends_ms <= WINDOW_MS as i64, "{step:?}: {ends_ms}");
+            assert!(told.reset_ns <= WINDOW_MS * 1_000_000, "{step:?}: {told:?}");
+        }
+    }
+}
+
 /// No step is later than `latest`.
 fn decided_as_elsewhere(kinds: std::ops::Range<u8>, cases: u32, latest: Timestamp) {
     let tested = Tested::start();
@@ -213,7 +255,7 @@ struct Tested {
     store: RedisStore,
     runtime: Runtime,
     cases: AtomicU64,
-    _server: RedisServer,
+    server: RedisServer,
 }
 
 /// One of its buckets, and what is to be remembered of it.
@@ -231,7 +273,7 @@ impl Tested {
         let server = RedisServer::start();
         let options = RedisOptions { urls: vec![server.url()], timeout: PATIENCE, ..RedisOptions::default() };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        Self { store: RedisStore::open(options).unwrap(), runtime, cases: AtomicU64::new(0), _server: server }
+        Self { store: RedisStore::open(options).unwrap(), runtime, cases: AtomicU64::new(0), server }
     }
 
     fn case(&self, limit: Limit, start: u64) -> Case<'_> {

@@ -3,6 +3,7 @@
 mod api;
 mod bounds;
 mod contention;
+mod forged;
 mod kills;
 mod restarts;
 

@@ -24,7 +24,7 @@ use tokio::time::timeout;
 
 use crate::support::http::{self, HttpClient};
 use crate::support::seed::{seed, setting};
-use crate::support::{LineClient, PATIENCE, RespClient, RulesFile, Server, divvy};
+use crate::support::{LineClient, PATIENCE, RespClient, RulesFile, Server};
 
 const RULES: &str = "
 [domain=storm user=*]
@@ -70,8 +70,7 @@ fn storm(durability: &str) {
     let rules = RulesFile::ini(RULES);
     let dir = tempfile::tempdir().unwrap();
     let args = [rules.path(), "--data-dir", dir.path().to_str().unwrap(), "--durability", durability, "--threads", "4"];
-    // HTTP/2's library warns of each client that resets too much.
-    let server = Server::start_as(divvy().env("RUST_LOG", "error"), &args);
+    let server = Server::start(&args);
     let hung_up = &AtomicU64::new(0);
     let length = Duration::from_secs(setting("DIVVY_TEST_STORM_SECONDS", 5));
     let begun = Instant::now();

@@ -22,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
         let domain = String::from_utf8_lossy(&request.domain);
         assert!(!is_request || operation.iter().any(|pair| pair == ("domain", &*domain)));
         assert!((1..=MAX_PAIRS).contains(&operation.iter().count()));
-        if let Some(limit) = ask.limit {
+        if let Some(limit) = ask.own_limit.and_then(|own| own.limit()) {
             describe("its own".to_owned(), &limit);
         }
     }

@@ -6,7 +6,7 @@ use crate::clock::Timestamp;
 /// What a caller wants from a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
-    /// Would `cost` credits be granted? Takes nothing and changes nothing.
+    /// Would `cost` credits be granted? Takes nothing.
     Look { cost: u64 },
     /// Take `cost` credits, all or none. A cost of 0 is always granted.
     Take { cost: u64 },

@@ -57,12 +57,15 @@ impl Algorithm for CalendarWindow {
         State { ends: self.ends, count: self.tally.count(0) }
     }
 
-    /// Not after the time at which the window began. Windows differ in length, and one that has begun may end later than
-    /// new data say: only an end that is two windows ahead comes from a clock that was set back. A limit that is not dated
+    /// Not after the time at which the window began. A later window than the present one began at its end, or after it; by half
+    /// of it, other data about the calendar do not move an end, and windows do not differ in length. A limit that is not dated
     /// cannot tell.
     fn time(&self, state: &State) -> Timestamp {
-        let not_before = state.ends.as_nanos().saturating_sub(2 * self.window_ns());
-        if self.seconds == 0 { Timestamp::EPOCH } else { Timestamp::from_nanos(not_before) }
+        let (window_ns, later_ns) = (self.window_ns(), state.ends.since(self.ends));
+        if window_ns == 0 || later_ns < window_ns / 2 {
+            return Timestamp::EPOCH;
+        }
+        self.ends.plus(later_ns.saturating_sub(window_ns + window_ns / 2))
     }
 
     fn advanced(&self, state: &State, at: Timestamp) -> State {

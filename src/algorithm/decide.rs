@@ -89,6 +89,13 @@ pub(super) fn set_back_ns(time: Timestamp, at: Timestamp) -> Option<u64> {
     Some(time.since(at)).filter(|ahead_ns| *ahead_ns > OVERTAKING_NS)
 }
 
+/// Returns when a record expires that was to expire at `until`, as an ask at `at` finds it. No record is made for longer than
+/// `longest_ns`: if this one seems to be, the clock was set back, and it expires as if it was made now.
+pub(super) fn expiry(until: Timestamp, longest_ns: u64, at: Timestamp) -> Timestamp {
+    let latest = at.plus(longest_ns);
+    if set_back_ns(until, latest).is_some() { latest } else { until }
+}
+
 /// Decides `ask`; the state is `None` when nothing changed.
 pub(super) fn decide<A: Algorithm>(
     limit: &A,
@@ -98,7 +105,7 @@ pub(super) fn decide<A: Algorithm>(
 ) -> (Outcome, Option<A::State>) {
     let Present { mut state, at, pulled_back } = present(limit, stored, at);
     let before = limit.left(&state, at);
-    let mut changed = pulled_back && !matches!(ask, Ask::Look { .. });
+    let mut changed = pulled_back;
     if let Ask::Refund { cost } = ask {
         let used = state.clone();
         limit.give_back(&mut state, cost);

@@ -8,9 +8,9 @@
 //! - An ask that is denied, or that takes nothing, changes nothing. Two exceptions: a strict [`Ask::Drain`] or
 //!   [`Ask::Replay`], and the repair of the next point.
 //! - Time that runs backwards counts as no time passed: an ask that was overtaken by a later one on its way counts as
-//!   made at that one's time. When a bucket's time is more than ten seconds ahead, the clock was set back: the next
-//!   [`Ask::Take`], even if it is denied, or [`Ask::Drain`] pulls the state back to the present with nothing given back,
-//!   so that no client waits for the old clock's time to come again.
+//!   made at that one's time. When a bucket's time is more than ten seconds ahead, the clock was set back: the next ask
+//!   pulls the state back to the present with nothing given back, and this is remembered even if the ask is denied or takes
+//!   nothing. So no client waits longer than the limit's own time. The exception is an [`Ask::Replay`].
 //! - Decisions are made in integers, exact to the nanosecond, and no numbers overflow: what would be past the year
 //!   2554, or longer than 584 years, saturates.
 

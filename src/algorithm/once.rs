@@ -1,12 +1,13 @@
 //! Asks that are answered once: what is remembered of each, so that a client that got no answer may ask again.
 //!
 //! The first outcome is remembered for a while, a denial as well. Asked again, the ask has the same outcome, and takes nothing.
-//! Of several asks that take effect together, one denies all of them: the others are held back, and have taken nothing. Where
-//! the records are kept is the store's business, and so are their names.
+//! Of several asks that take effect together, one denies all of them: the others are held back, and have taken nothing. Asked
+//! again together, all of them have their first outcomes. Where the records are kept is the store's business, and so are their
+//! names.
 
 use super::ask::{Ask, Outcome};
 use super::reservation::{Fate, REMEMBERED_NS, RecordChange};
-use super::{Limit, State};
+use super::{Decision, Limit, State, decide};
 use crate::clock::Timestamp;
 
 /// What may be asked once: an [`Ask`] without its cost.
@@ -61,7 +62,7 @@ pub enum Known {
     Nothing,
     /// It had this outcome.
     Answered(Outcome),
-    /// It had this outcome, and has taken nothing: if nothing holds it back any more, it is to be asked again.
+    /// It had this outcome, and has taken nothing. It is asked again once its group no longer contains the ask that denied.
     HeldBack(Outcome),
     /// Another ask had the name.
     Different,
@@ -74,7 +75,19 @@ impl Answered {
 
     /// When it was answered.
     pub fn given(&self) -> Timestamp {
-        Timestamp::from_nanos(self.until.as_nanos().saturating_sub(REMEMBERED_NS))
+        self.until.minus(REMEMBERED_NS)
+    }
+
+    /// Returns the record as an ask at `at` finds it, or `None` when it has expired. If the clock was set back, it expires no later
+    /// than an answer that is given now.
+    pub fn found(self, at: Timestamp) -> Option<Self> {
+        let until = decide::expiry(self.until, REMEMBERED_NS, at);
+        (at < self.until).then_some(Self { until, ..self })
+    }
+
+    /// Moves the expiry, because the server's clock was set back by `by_ns`.
+    pub fn set_back(&mut self, by_ns: u64) {
+        self.until = self.until.minus(by_ns);
     }
 }
 
@@ -102,9 +115,14 @@ impl Limit {
         (ask, fingerprint): (Ask, u64),
         at: Timestamp,
     ) -> (Outcome, Option<State>, RecordChange<Answered>) {
-        match Known::of(record, fingerprint, at) {
-            Known::Answered(outcome) => (outcome, None, RecordChange::Keep),
-            Known::Different => (self.differs(bucket, at), None, RecordChange::Keep),
+        let found = record.and_then(|record| record.found(at));
+        let kept = RecordChange::Keep.or_found(record.copied(), found);
+        match Known::of(found.as_ref(), fingerprint, at) {
+            Known::Answered(outcome) => (outcome, None, kept),
+            Known::Different => {
+                let Decision { outcome, state } = self.differs(bucket, at);
+                (outcome, state, kept)
+            }
             Known::Nothing | Known::HeldBack(_) => {
                 let decision = self.decide(bucket, ask, at);
                 let record = Answered::new(fingerprint, decision.outcome, false, at);
@@ -114,9 +132,9 @@ impl Limit {
     }
 
     /// The outcome of an ask whose name another one had.
-    pub fn differs(&self, bucket: Option<&State>, at: Timestamp) -> Outcome {
-        let look = self.decide(bucket, Ask::Look { cost: 0 }, at).outcome;
-        Outcome { allowed: false, fate: Fate::Different, ..look }
+    pub fn differs(&self, bucket: Option<&State>, at: Timestamp) -> Decision {
+        let look = self.decide(bucket, Ask::Look { cost: 0 }, at);
+        Decision { outcome: Outcome { allowed: false, fate: Fate::Different, ..look.outcome }, ..look }
     }
 }
 

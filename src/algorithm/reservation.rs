@@ -6,7 +6,7 @@
 
 use super::ask::{Ask, Outcome};
 use super::reserving::Ends;
-use super::{Decision, Limit, State, reserving};
+use super::{Decision, Limit, State, decide, reserved, reserving};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
 /// The longest time of a reservation (seconds): thirty days. What is set aside for longer is a quota of its own.
@@ -59,7 +59,8 @@ pub enum Stage {
     /// Its credits are set aside until `ends`, by its bucket's own clock, unless the bucket of this generation was forgotten;
     /// remembered until `until`: this was the same time by the server's clock, and is later if that was set back since.
     Open { until: Timestamp, ends: Timestamp, generation: u64 },
-    /// It was committed, and answered like this; remembered until `until`.
+    /// It was committed, and answered like this; remembered until `until`: for [`REMEMBERED_NS`], and until the reservation
+    /// would have ended, but for no longer than it was made for.
     Committed { until: Timestamp, left: u64, owed: u64, reset_ns: u64 },
 }
 
@@ -81,6 +82,16 @@ pub enum RecordChange<R = Reservation> {
     Clear,
 }
 
+impl<R: Copy + PartialEq> RecordChange<R> {
+    /// Returns this change. If it keeps the record, and the ask `found` it corrected, returns the correction.
+    pub fn or_found(self, record: Option<R>, found: Option<R>) -> Self {
+        match (self, found) {
+            (Self::Keep, Some(found)) if record.is_none_or(|record| record != found) => Self::Set(found),
+            (change, _) => change,
+        }
+    }
+}
+
 impl<R> RecordChange<R> {
     /// The same, of another kind of record.
     pub fn map<T>(self, of: impl FnOnce(R) -> T) -> RecordChange<T> {
@@ -99,6 +110,40 @@ impl Reservation {
             Stage::Open { until, .. } | Stage::Committed { until, .. } => until,
         }
     }
+
+    /// Returns the record as an ask at `at` finds it, or `None` when it has expired. If the clock was set back, a commit expires no
+    /// later than one that is made now.
+    pub fn found(self, at: Timestamp) -> Option<Self> {
+        let stage = match self.stage {
+            Stage::Open { .. } => self.stage,
+            Stage::Committed { until, left, owed, reset_ns } => {
+                let until = decide::expiry(until, self.longest_remembered_ns(), at);
+                Stage::Committed { until, left, owed, reset_ns }
+            }
+        };
+        (at < self.expires()).then_some(Self { stage, ..self })
+    }
+
+    /// Returns the latest time that is certainly before the reservation was made or committed.
+    pub fn made_after(&self) -> Timestamp {
+        match self.stage {
+            // It may have been renewed for any time.
+            Stage::Open { .. } => Timestamp::EPOCH,
+            Stage::Committed { until, .. } => until.minus(self.longest_remembered_ns()),
+        }
+    }
+
+    /// Moves the expiry, because the server's clock was set back by `by_ns`.
+    pub fn set_back(&mut self, by_ns: u64) {
+        match &mut self.stage {
+            Stage::Open { until, .. } | Stage::Committed { until, .. } => *until = until.minus(by_ns),
+        }
+    }
+
+    /// Returns how long (nanoseconds) its commit is remembered at most.
+    fn longest_remembered_ns(&self) -> u64 {
+        REMEMBERED_NS.max(reserved::longest_ns(self.ttl_seconds))
+    }
 }
 
 impl Limit {
@@ -112,13 +157,15 @@ impl Limit {
         generation: u64,
         at: Timestamp,
     ) -> Decided {
-        let case = Case { limit: self, bucket, record: record.filter(|record| at < record.expires()), at };
-        match ask {
+        let found = record.and_then(|record| record.found(at));
+        let case = Case { limit: self, bucket, record: found.as_ref(), at };
+        let decided = match ask {
             ReservationAsk::Reserve { credits, ttl_seconds } => case.reserve(credits, ttl_seconds, generation),
             ReservationAsk::Commit { cost, charges } => case.commit(cost, charges),
             ReservationAsk::Release => case.release(),
             ReservationAsk::Renew { ttl_seconds } => case.renew(ttl_seconds),
-        }
+        };
+        Decided { record: decided.record.or_found(record.copied(), found), ..decided }
     }
 }
 
@@ -154,12 +201,14 @@ impl Case<'_> {
         }
         let wanted = (credits, ttl_seconds, generation);
         let changed = with_algorithm!(self.limit, limit => reserving::reserve(limit, self.bucket, wanted, self.at));
-        let Some(bucket) = changed.state else { return unchanged(changed.outcome) };
-        let generation = if let State::Reserving(held) = &bucket { held.reserved.generation } else { generation };
+        let (true, Some(bucket)) = (changed.is_allowed, &changed.state) else {
+            return Decided { bucket: changed.state, ..unchanged(changed.outcome) };
+        };
+        let generation = if let State::Reserving(held) = bucket { held.reserved.generation } else { generation };
         let stage = Open { credits, ends: changed.ends, generation }.stage();
         Decided {
             outcome: Outcome { session: changed.ends.by_server, ..changed.outcome },
-            bucket: Some(bucket),
+            bucket: changed.state,
             record: RecordChange::Set(Reservation { credits, ttl_seconds, stage }),
         }
     }
@@ -173,7 +222,8 @@ impl Case<'_> {
         let is_same = is_unknown || (known.credits == credits && lasts_alike);
         let fate = if is_same { Fate::Repeated } else { Fate::Different };
         let session = self.open().map_or(Timestamp::EPOCH, |open| open.ends.by_server);
-        unchanged(Outcome { allowed: is_same, fate, session, ..self.look() })
+        let looked = self.look();
+        Decided { outcome: Outcome { allowed: is_same, fate, session, ..looked.outcome }, ..looked }
     }
 
     fn commit(&self, cost: u64, charges: bool) -> Decided {
@@ -191,13 +241,12 @@ impl Case<'_> {
         let outcome = Outcome { fate, ..changed.outcome };
         let Outcome { left, owed, reset_ns, .. } = outcome;
         let remembered = self.at.plus(REMEMBERED_NS);
-        let until = open.map_or(remembered, |open| remembered.max(open.ends.by_server));
-        let stage = Stage::Committed { until, left, owed, reset_ns };
         // What a reservation that had ended was made with is not known any more.
-        let record = match self.record {
-            Some(record) if open.is_some() => Reservation { stage, ..*record },
-            _ => Reservation { credits: 0, ttl_seconds: 0, stage },
-        };
+        let of = self.record.filter(|_| open.is_some());
+        let (credits, ttl_seconds) = of.map_or((0, 0), |record| (record.credits, record.ttl_seconds));
+        let as_made = self.at.plus(reserved::longest_ns(ttl_seconds));
+        let until = open.map_or(remembered, |open| remembered.max(open.ends.by_server.min(as_made)));
+        let record = Reservation { credits, ttl_seconds, stage: Stage::Committed { until, left, owed, reset_ns } };
         Decided { outcome, bucket: changed.state, record: RecordChange::Set(record) }
     }
 
@@ -244,11 +293,13 @@ impl Case<'_> {
     }
 
     fn gone(&self) -> Decided {
-        unchanged(Outcome { allowed: false, fate: Fate::Gone, ..self.look() })
+        let looked = self.look();
+        Decided { outcome: Outcome { allowed: false, fate: Fate::Gone, ..looked.outcome }, ..looked }
     }
 
-    fn look(&self) -> Outcome {
-        self.limit.decide(self.bucket, Ask::Look { cost: 0 }, self.at).outcome
+    fn look(&self) -> Decided {
+        let Decision { outcome, state } = self.limit.decide(self.bucket, Ask::Look { cost: 0 }, self.at);
+        Decided { bucket: state, ..unchanged(outcome) }
     }
 }
 

@@ -67,9 +67,19 @@ pub struct Reserved {
 /// ends are whole milliseconds.
 pub fn end(at: Timestamp, ttl_seconds: u32) -> Timestamp {
     let ttl_ms = u64::from(ttl_seconds) * 1_000;
-    let step = (ttl_ms / PARTS_OF_TTL).max(SHORTEST_STEP_MS);
     let at_ms = at.as_nanos().div_ceil(NANOS_PER_MILLI);
-    Timestamp::from_millis((at_ms + ttl_ms).next_multiple_of(step)).unwrap_or(Timestamp::MAX)
+    Timestamp::from_millis((at_ms + ttl_ms).next_multiple_of(step(ttl_ms))).unwrap_or(Timestamp::MAX)
+}
+
+/// Returns the longest time (nanoseconds) that a reservation of `ttl_seconds` lasts.
+pub fn longest_ns(ttl_seconds: u32) -> u64 {
+    let ttl_ms = u64::from(ttl_seconds) * 1_000;
+    (ttl_ms + step(ttl_ms)).saturating_mul(NANOS_PER_MILLI)
+}
+
+/// Returns the step (milliseconds) that ends are rounded up to.
+fn step(ttl_ms: u64) -> u64 {
+    (ttl_ms / PARTS_OF_TTL).max(SHORTEST_STEP_MS)
 }
 
 /// The last end that is not after `at`.

@@ -117,6 +117,7 @@ pub(super) fn decide<A: Algorithm<State: Kept>>(limit: &A, held: &Reserving, ask
 /// What setting credits aside comes to.
 pub(super) struct Changed {
     pub outcome: Outcome,
+    pub is_allowed: bool,
     pub state: Option<State>,
     /// When the credits that were set aside are free again.
     pub ends: Ends,
@@ -137,7 +138,7 @@ pub(super) fn reserve<A: Algorithm<State: Kept>>(
     at: Timestamp,
 ) -> Changed {
     let limit = &Beside(limit);
-    let Present { mut state, at, .. } = present(limit, stored, at);
+    let Present { mut state, at, pulled_back } = present(limit, stored, at);
     let before = limit.left(&state, at);
     let is_allowed = credits <= before;
     if state.1.is_empty() {
@@ -148,7 +149,7 @@ pub(super) fn reserve<A: Algorithm<State: Kept>>(
         state.1.add(credits, ends.by_bucket, at);
     }
     let outcome = decide::outcome(limit, &state, Ask::Take { cost: credits }, before, at);
-    Changed { outcome, state: is_allowed.then(|| put_together(state)), ends }
+    Changed { outcome, is_allowed, state: (is_allowed || pulled_back).then(|| put_together(state)), ends }
 }
 
 /// Frees `credits` that were set aside until `ends`, by the bucket's clock, and counts `cost` that was used.
@@ -187,7 +188,7 @@ pub(super) fn renew<A: Algorithm<State: Kept>>(
         state.1.add(credits, later.by_bucket, at);
     }
     let outcome = decide::outcome(limit, &state, SETTLED, before, at);
-    Changed { outcome, state: Some(put_together(state)), ends: later }
+    Changed { outcome, is_allowed: true, state: Some(put_together(state)), ends: later }
 }
 
 /// When an ask at `at` finds that what is set aside in a bucket until `ends`, by the bucket's clock, is free again.

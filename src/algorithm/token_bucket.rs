@@ -63,8 +63,9 @@ impl TokenBucket {
                 decide::decide(self, stored, ask, at)
             }
             Ask::Drain { cost, strict } => {
-                let Present { state: found, at, .. } = decide::present(self, stored, at);
-                self.drain(stored, found, ask, (cost, strict), at)
+                let Present { state: found, at, pulled_back } = decide::present(self, stored, at);
+                let (outcome, drained) = self.drain(stored, found, ask, (cost, strict), at);
+                (outcome, drained.or(pulled_back.then_some(found)))
             }
             Ask::Replay { cost, strict } => {
                 let found = stored.map_or_else(|| self.fresh(at), |state| self.advanced(state, at));

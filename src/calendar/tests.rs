@@ -41,9 +41,33 @@ fn a_day_may_begin_at_another_time() {
     let late = |moment| window(Unit::Month, "America/New_York", "06:00", moment);
     assert_eq!(late("2026-07-01T09:59:59Z"), ["2026-06-01T10:00:00Z", "2026-07-01T10:00:00Z"]);
     assert_eq!(late("2026-07-01T10:00:00Z")[0], "2026-07-01T10:00:00Z");
-    // The clocks skip 02:30.
-    let skipped = window(Unit::Day, "America/New_York", "02:30", "2026-03-08T12:00:00Z");
-    assert_eq!(skipped, ["2026-03-08T07:30:00Z", "2026-03-09T06:30:00Z"]);
+}
+
+#[test]
+fn a_day_whose_beginning_is_skipped_begins_right_after_the_gap() {
+    for (zone, reset_at, noon, expected) in [
+        // From 02:00 to 03:00.
+        ("Europe/Berlin", "02:30", "2026-03-29T12:00:00Z", ["2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"]),
+        ("Europe/Berlin", "02:00", "2026-03-29T12:00:00Z", ["2026-03-29T01:00:00Z", "2026-03-30T00:00:00Z"]),
+        ("Europe/Berlin", "03:00", "2026-03-29T12:00:00Z", ["2026-03-29T01:00:00Z", "2026-03-30T01:00:00Z"]),
+        ("America/New_York", "02:30", "2026-03-08T12:00:00Z", ["2026-03-08T07:00:00Z", "2026-03-09T06:30:00Z"]),
+        // From midnight to 01:00.
+        ("America/Santiago", "00:00", "2026-09-06T12:00:00Z", ["2026-09-06T04:00:00Z", "2026-09-07T03:00:00Z"]),
+        ("America/Santiago", "00:30", "2026-09-06T12:00:00Z", ["2026-09-06T04:00:00Z", "2026-09-07T03:30:00Z"]),
+        ("Africa/Cairo", "00:45", "2026-04-24T12:00:00Z", ["2026-04-23T22:00:00Z", "2026-04-24T21:45:00Z"]),
+        // From 02:00 to 02:30.
+        ("Australia/Lord_Howe", "02:15", "2026-10-04T01:00:00Z", ["2026-10-03T15:30:00Z", "2026-10-04T15:15:00Z"]),
+    ] {
+        assert_eq!(window(Unit::Day, zone, reset_at, noon), expected, "{zone} {reset_at}");
+        // The day before ends there, without a gap or an overlap.
+        let [starts, _] = expected;
+        let before = at(starts).as_nanos() - 1;
+        let [last, next] = calendar(Unit::Day, zone, reset_at).windows(Timestamp::from_nanos(before));
+        assert_eq!((last.ends, next.starts), (at(starts), at(starts)), "{zone} {reset_at}");
+    }
+    // The week that begins on a Monday whose midnight is skipped.
+    let tehran = window(Unit::Week, "Asia/Tehran", "00:30", "2021-03-23T12:00:00Z");
+    assert_eq!(tehran, ["2021-03-21T20:30:00Z", "2021-03-28T20:00:00Z"]);
 }
 
 #[test]
@@ -51,6 +75,11 @@ fn a_day_that_a_zone_skipped_is_no_window() {
     let samoa = |moment| window(Unit::Day, "Pacific/Apia", "00:00", moment);
     assert_eq!(samoa("2011-12-30T09:00:00Z"), ["2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z"]);
     assert_eq!(samoa("2011-12-30T10:00:00Z"), ["2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"]);
+    // Of the day that begins at 06:00, the clocks show only the last six hours, after the next midnight.
+    let late = |moment| window(Unit::Day, "Pacific/Apia", "06:00", moment);
+    assert_eq!(late("2011-12-30T09:59:59Z"), ["2011-12-29T16:00:00Z", "2011-12-30T10:00:00Z"]);
+    assert_eq!(late("2011-12-30T10:00:00Z"), ["2011-12-30T10:00:00Z", "2011-12-30T16:00:00Z"]);
+    assert_eq!(late("2011-12-30T16:00:00Z"), ["2011-12-30T16:00:00Z", "2011-12-31T16:00:00Z"]);
 }
 
 #[test]
@@ -85,7 +114,9 @@ proptest! {
     #[test]
     fn windows_follow_one_another_without_a_gap(
         unit in prop::sample::select(&Unit::ALL[..]),
-        zone in prop::sample::select(vec!["UTC", "Europe/Berlin", "Pacific/Apia", "America/Havana", "Africa/Casablanca"]),
+        zone in prop::sample::select(vec![
+            "UTC", "Europe/Berlin", "Pacific/Apia", "America/Havana", "America/Santiago", "Africa/Casablanca",
+        ]),
         minute in 0..1440i32,
         // Until the year 2500.
         second in 0..16_725_225_600u64,

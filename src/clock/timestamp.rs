@@ -42,6 +42,11 @@ impl Timestamp {
         Self(self.0.saturating_add(nanos))
     }
 
+    /// This time less `nanos`, or [`Timestamp::EPOCH`].
+    pub const fn minus(self, nanos: u64) -> Self {
+        Self(self.0.saturating_sub(nanos))
+    }
+
     /// Nanoseconds from `earlier` to this time; 0 when `earlier` is later.
     pub const fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)

@@ -11,7 +11,9 @@ use serde_json::value::RawValue as Slice;
 
 use super::document::{Document, RawRule, RawSetting, RawValue};
 use super::nearest::nearest;
+use super::original;
 use super::problem::{Place, Problems};
+use crate::rules;
 
 const TOP_LEVEL_KEYS: [&str; 2] = ["overrides", "default"];
 
@@ -132,11 +134,32 @@ impl<'a> Reader<'a, '_> {
     /// Values other than strings become their JSON text.
     fn operation(&mut self, slice: &'a Slice) -> Option<Vec<(String, String)>> {
         let members = self.object(slice, "an operation")?;
-        let pairs = members.into_iter().map(|(key, value)| match self.value(value) {
-            RawValue::Text(text) | RawValue::Number(text) | RawValue::Other(text) => (key, text),
-            RawValue::Null => (key, "null".to_owned()),
-        });
-        Some(pairs.collect())
+        let values: Vec<_> = members.into_iter().map(|(key, slice)| (key, slice, self.value(slice))).collect();
+        let pairs: Vec<_> = values.iter().map(|(key, _, value)| (key.clone(), value.as_written().to_owned())).collect();
+        for (key, slice, value) in &values {
+            self.compare(&pairs, key, slice, value);
+        }
+        Some(pairs)
+    }
+
+    /// Reports it if Button's Divvy reads a value in an operation differently from `ours`.
+    fn compare(&mut self, operation: &[(String, String)], key: &str, slice: &'a Slice, ours: &RawValue) {
+        let what = match ours {
+            RawValue::Number(text) => {
+                let theirs = original::number(text);
+                if theirs == *text {
+                    return;
+                }
+                format!("Button's Divvy 1.7.1 reads {key}={theirs} here, not {key}={text}")
+            }
+            RawValue::Other(text) if !original::is_same_json(text) => {
+                format!("Button's Divvy 1.7.1 may read another {key} here: it writes numbers and objects differently")
+            }
+            _ => return,
+        };
+        let header = rules::header(operation.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+        let place = Place { line: self.line_of(slice), operation: Some(&header) };
+        self.problems.difference(place, what, "write the value as a string if Button's Divvy reads the file, too");
     }
 
     fn object(&mut self, slice: &'a Slice, what: &str) -> Option<Vec<(String, &'a Slice)>> {

@@ -1,4 +1,4 @@
-//! How Button's Divvy 1.7.1 reads a line of an INI file, where divvy reads it differently.
+//! How Button's Divvy 1.7.1 reads a line of an INI file or a value in a JSON file, where divvy reads it differently.
 //!
 //! It is used for comparison only. Button's Divvy reads INI with npm's `ini` package (1.3), and headers and numbers
 //! with its own code. Sources: `ini.js` of <https://github.com/npm/ini>, `src/config.js` of
@@ -84,6 +84,65 @@ pub fn whole_number(text: &str) -> Option<u64> {
     let digits = text.strip_prefix('+').unwrap_or(text);
     let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
     digits.get(..end)?.parse().ok()
+}
+
+/// A number in a JSON operation: JavaScript reads it as a floating-point number, and writes that as text.
+pub fn number(text: &str) -> String {
+    let number: f64 = text.parse().unwrap_or(f64::INFINITY);
+    if !number.is_finite() {
+        return "null".to_owned();
+    }
+    if number == 0.0 {
+        return "0".to_owned();
+    }
+    let sign = if number < 0.0 { "-" } else { "" };
+    let (digits, exponent) = shortest_digits(number.abs());
+    sign.to_owned() + &placed(&digits, exponent)
+}
+
+/// The fewest decimal digits that stand for this number, and the power of ten that the first one stands for. Of two numbers
+/// that are equally close, JavaScript writes the even one, as Rust does if the number of digits is given.
+fn shortest_digits(number: f64) -> (String, i32) {
+    let shortest = format!("{number:e}");
+    let decimals = shortest.split_once('e').map_or(0, |(mantissa, _)| mantissa.len().saturating_sub("1.".len()));
+    let even = format!("{number:.decimals$e}");
+    let scientific = if even.parse() == Ok(number) { even } else { shortest };
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    (mantissa.replace('.', ""), exponent.parse().unwrap_or_default())
+}
+
+/// The decimal digits of a number as JavaScript writes them. The first digit stands for a power of ten, `exponent`.
+fn placed(digits: &str, exponent: i32) -> String {
+    let zeros = |count: i32| "0".repeat(usize::try_from(count).unwrap_or_default());
+    let count = i32::try_from(digits.len()).unwrap_or(i32::MAX);
+    let split = |at: i32| digits.split_at_checked(usize::try_from(at).unwrap_or_default()).unwrap_or((digits, ""));
+    match exponent {
+        -6..=-1 => format!("0.{}{digits}", zeros(-1 - exponent)),
+        0..=20 if exponent + 1 >= count => format!("{digits}{}", zeros(exponent + 1 - count)),
+        0..=20 => {
+            let (whole, decimals) = split(exponent + 1);
+            format!("{whole}.{decimals}")
+        }
+        _ => {
+            let (first, rest) = split(1);
+            let point = if rest.is_empty() { "" } else { "." };
+            format!("{first}{point}{rest}e{exponent:+}")
+        }
+    }
+}
+
+/// Whether JavaScript certainly writes an array or object in a JSON operation as divvy does, without white space.
+pub fn is_same_json(text: &str) -> bool {
+    fn is_same(value: &Value) -> bool {
+        match value {
+            Value::Null | Value::Bool(_) | Value::String(_) => true,
+            Value::Number(number) => number.as_i64().is_some_and(|whole| whole.unsigned_abs() < 1 << 53),
+            Value::Array(values) => values.iter().all(is_same),
+            // divvy sorts keys, and JavaScript keeps most in their order.
+            Value::Object(members) => members.len() < 2 && members.values().all(is_same),
+        }
+    }
+    serde_json::from_str(text).is_ok_and(|value| is_same(&value))
 }
 
 /// Whether a rule's pattern means the same to both. In Button's Divvy only the first `*` stands for any characters, the
@@ -187,6 +246,35 @@ mod tests {
     fn a_number_ends_where_its_digits_end() {
         assert_eq!(["60", "60.9", "0.5", "1e3", "+7"].map(whole_number), [60, 60, 0, 1, 7].map(Some));
         assert_eq!(["", "x1", "-1", "\"5\""].map(whole_number), [None; 4]);
+    }
+
+    #[test]
+    fn a_number_in_json_is_written_as_javascript_does() {
+        for (text, theirs) in [
+            ("1.0", "1"),
+            ("1.50", "1.5"),
+            ("1e3", "1000"),
+            ("-0", "0"),
+            ("-2.5E1", "-25"),
+            ("12345678901234567890", "12345678901234567000"),
+            ("123456789012345678901", "123456789012345680000"),
+            ("1e21", "1e+21"),
+            ("1234e20", "1.234e+23"),
+            ("0.000001", "0.000001"),
+            ("0.00000012", "1.2e-7"),
+            ("123.456", "123.456"),
+            ("1635492147368519126e-3", "1635492147368519.2"),
+            ("1e-400", "0"),
+            ("1e400", "null"),
+        ] {
+            assert_eq!(number(text), theirs, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_array_is_the_same_without_numbers_that_are_written_differently() {
+        assert!(["[1,\"x y\"]", "{\"a\":[true,null]}", "[]", "[9007199254740991]"].into_iter().all(is_same_json));
+        assert!(!["[1.5]", "[1e3]", "[9007199254740993]", "{\"b\":1,\"a\":2}", "[-0]"].into_iter().any(is_same_json));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::document::Document;
 use super::problem::{Place, Problems};
 use super::validate;
-use crate::rules::{MAX_STACK, MatchPolicy, Quota, Rule, RuleSet, reachability, stacks};
+use crate::rules::{Identity, MAX_STACK, MatchPolicy, Quota, Rule, RuleSet, reachability, stacks};
 
 /// The compiled rules of `document`. Use them only if no errors were reported.
 pub(super) fn compile(document: &Document, problems: &mut Problems) -> Option<RuleSet> {
@@ -98,13 +98,14 @@ fn check_reachability(rules: &RuleSet, problems: &mut Problems) {
 /// Concerns canaries and stacks: after a stop rule with the same operation, a rule is unreachable.
 fn check_same_operations(rules: &[Rule], problems: &mut Problems) {
     let mut canaries: HashMap<Vec<(&str, &str)>, &Rule> = HashMap::new();
-    let mut stacked: HashMap<Vec<(&str, &str)>, Vec<&Rule>> = HashMap::new();
+    let mut stacked: HashMap<Identity<'_>, &Rule> = HashMap::new();
     for rule in rules {
         let mut operation: Vec<_> = rule.pairs().collect();
         operation.sort_unstable();
         if rule.match_policy != MatchPolicy::Canary {
-            let known = stacked.entry(operation.clone()).or_default();
-            if let Some(other) = known.iter().find(|known| share_counters(known, rule)) {
+            // The operation is part of it.
+            let identity = rule.identity().filter(|_| rule.counter.is_none());
+            if let Some(other) = identity.as_ref().and_then(|identity| stacked.get(identity)) {
                 let what = same_counters("the rule", other, rule);
                 let fix = if rule.limits_what_runs() {
                     LEASES_OF_ITS_OWN
@@ -114,7 +115,9 @@ fn check_same_operations(rules: &[Rule], problems: &mut Problems) {
                 };
                 problems.error(place(rule, &rule.to_string()), what, fix);
             }
-            known.extend((rule.match_policy == MatchPolicy::And).then_some(rule));
+            if let Some(identity) = identity.filter(|_| rule.match_policy == MatchPolicy::And) {
+                stacked.entry(identity).or_insert(rule);
+            }
         }
         let canary = canaries.get(&operation);
         if let Some(canary) = canary.filter(|canary| rule.limits_what_runs() && share_counters(canary, rule)) {

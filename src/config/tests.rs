@@ -74,6 +74,38 @@ fn values_in_json_that_are_no_strings_are_their_json_text() {
 }
 
 #[test]
+fn numbers_in_json_operations_that_the_original_reads_differently_are_told() {
+    let text = r#"{ "overrides": [
+        { "operation": { "v": 1.0, "w": 7, "s": "1.0" }, "creditLimit": 1, "resetSeconds": 60 },
+        { "operation": { "v": 1e3, "t": true, "z": null, "a": [1, "x"] }, "creditLimit": 1, "resetSeconds": 60 },
+        { "operation": {
+            "v": 12345678901234567890 }, "creditLimit": 1.0, "resetSeconds": 60 },
+        { "operation": { "a": [1.5] }, "creditLimit": 1, "resetSeconds": 60 }
+    ], "default": { "operation": {}, "creditLimit": 0, "resetSeconds": 0 } }"#;
+    let loaded = parse(text, Format::Json, "r.json").unwrap();
+    let told: Vec<_> = loaded.differences.iter().map(ToString::to_string).collect();
+    let fix = "write the value as a string if Button's Divvy reads the file, too";
+    assert_eq!(
+        told,
+        [
+            format!("r.json:2: [v=1.0 w=7 s=1.0] Button's Divvy 1.7.1 reads v=1 here, not v=1.0; {fix}"),
+            format!(
+                "r.json:3: [v=1e3 t=true z=null a=[1,\"x\"]] Button's Divvy 1.7.1 reads v=1000 here, not v=1e3; {fix}"
+            ),
+            format!(
+                "r.json:5: [v=12345678901234567890] Button's Divvy 1.7.1 reads v=12345678901234567000 here, not \
+                 v=12345678901234567890; {fix}"
+            ),
+            format!(
+                "r.json:6: [a=[1.5]] Button's Divvy 1.7.1 may read another a here: it writes numbers and objects \
+                 differently; {fix}"
+            ),
+        ]
+    );
+    assert_eq!(loaded.warnings, []);
+}
+
+#[test]
 fn files_that_cannot_be_read_say_so() {
     let directory = tempfile::tempdir().unwrap();
     let message = |name: &str, content: Option<&[u8]>| {

@@ -171,17 +171,30 @@ impl ActorLimits {
         self.retain(Self::ALL, |kept| kept.told == told);
     }
 
-    /// Drops those in some of the shards that are over; returns them.
-    pub(super) fn drop_expired(&self, shards: Range<usize>, now: Timestamp) -> Vec<LimitChange> {
+    /// Drops those in some of the shards that are over, at most `most`; returns them.
+    pub(super) fn drop_expired(&self, shards: Range<usize>, most: usize, now: Timestamp) -> Vec<LimitChange> {
         let mut dropped = Vec::new();
-        self.retain(shards, |kept| {
-            let is_over = is_over(kept.limit, now);
-            if is_over {
-                dropped.push(LimitChange { limit: None, ..kept.change() });
+        for shard in shards {
+            if dropped.len() >= most {
+                break;
             }
-            !is_over
-        });
+            self.retain(shard..shard + 1, |kept| {
+                let goes = is_over(kept.limit, now) && dropped.len() < most;
+                if goes {
+                    dropped.push(LimitChange { limit: None, ..kept.change() });
+                }
+                !goes
+            });
+        }
         dropped
+    }
+
+    /// Whether there is a limit that this change is about, in force or over.
+    pub(super) fn has(&self, change: &LimitChange) -> bool {
+        let of = self.of_label(&change.rule);
+        let actor = change.actor.as_bytes();
+        let hash = of.hash(actor);
+        self.shards.of(hash).is_some_and(|shard| shard.read().find(hash, |kept| kept.is_of(&of, actor)).is_some())
     }
 
     fn retain(&self, shards: Range<usize>, mut stays: impl FnMut(&Kept) -> bool) {
@@ -336,8 +349,9 @@ mod tests {
             };
             prop_assert_eq!(&listed, &in_force.iter().map(|kept| told(*kept)).collect::<Vec<_>>());
             prop_assert_eq!(all(&limits, Some("a"), count, at(now)).len(), in_force.iter().filter(|((rule, _), _)| rule == "a").count());
-            let dropped = limits.drop_expired(0..SHARDS, at(now));
-            prop_assert_eq!(dropped.len(), model.len() - in_force.len());
+            let over = model.len() - in_force.len();
+            prop_assert_eq!(limits.drop_expired(0..SHARDS, count, at(now)).len(), over.min(count));
+            prop_assert_eq!(limits.drop_expired(0..SHARDS, 60, at(now)).len(), over - over.min(count));
             prop_assert_eq!(limits.len(), in_force.len());
         }
     }

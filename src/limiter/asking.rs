@@ -52,7 +52,10 @@ impl Requests {
         let mut named = self.named.take();
         let (reserving, once) = match named.as_deref_mut() {
             Some(Named::Reservation(reserving)) => (Some(&*reserving), None),
-            Some(Named::Once(once)) => (None, Some(RefCell::new(once))),
+            Some(Named::Once(once)) => {
+                once.request = self.asked.len();
+                (None, Some(RefCell::new(once)))
+            }
             None => (None, None),
         };
         let (once, now) = (once.as_ref(), self.batch.now());

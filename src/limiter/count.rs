@@ -1,7 +1,7 @@
 //! Counts what a batch came to. Hits that a rule said the same to, one after the other, are counted at once: a burst of
 //! one rule costs one atomic addition.
 
-use super::{Answer, Asked, CountedAs, Fate, Matched, Requests};
+use super::{Answer, Asked, CountedAs, Fate, Matched, Requests, Settling};
 use crate::algorithm::ReservationAsk;
 use crate::metrics::{Metrics, RuleHits};
 use crate::store::Action;
@@ -15,9 +15,17 @@ struct Run {
 }
 
 impl Requests {
+    /// Counts what the store said. Returns how often it said nothing.
+    pub(super) fn count(&mut self, metrics: &Metrics) -> u64 {
+        if !self.sets.is_empty() {
+            metrics.hits.stacks_denied.inc_by(self.judge_sets());
+        }
+        self.count_answers()
+    }
+
     /// Counts every rule that a hit matched, canaries included, by what it said; a rule whose counter the store failed
     /// to ask said nothing.
-    pub(super) fn count_answers(&self, metrics: &Metrics) {
+    fn count_answers(&self) -> u64 {
         let mut errors = 0;
         let mut run = Run { rule: 0, allowed: true, hits: 0 };
         for matched in &self.matched {
@@ -46,28 +54,27 @@ impl Requests {
         self.count_run(run);
         let buckets = self.asked.iter().filter_map(|asked| match asked {
             Asked::Bucket(entry) => Some(*entry),
-            Asked::Refused(_) | Asked::GatheredBucket(_) | Asked::Rules(_) | Asked::Once(_) | Asked::Settling(_) => {
-                None
-            }
+            Asked::Refused(_)
+            | Asked::GatheredBucket(_)
+            | Asked::Barred { .. }
+            | Asked::Rules(_)
+            | Asked::Once(_)
+            | Asked::Settling(_) => None,
         });
         errors += buckets.filter(|entry| self.batch.allowed(*entry).is_none()).count() as u64;
-        errors += self.count_settled();
-        if errors > 0 {
-            metrics.batches.store_errors.inc_by(errors);
-        }
+        errors + self.count_settled()
     }
 
     /// Counts what became of reservations, by rule. Returns how many the store failed to settle.
     fn count_settled(&self) -> u64 {
         let mut errors = 0;
-        for settling in &self.settling {
-            let (rule, action, outcome) = settling.outcome(&self.batch);
-            let Ok(outcome) = outcome else {
+        for (rule, entry) in self.settling.iter().filter_map(Settling::asked) {
+            let Ok(outcome) = self.batch.outcome(entry) else {
                 errors += 1;
                 continue;
             };
             let hits = rule.and_then(|rule| self.policy.as_ref()?.hits.get(rule));
-            match (hits, action) {
+            match (hits, self.batch.action(entry)) {
                 (Some(hits), Some(Action::Reservation(ReservationAsk::Commit { .. }))) => {
                     count_commit(hits, outcome.fate)
                 }

@@ -5,10 +5,11 @@
 
 use std::collections::HashSet;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
+use tokio::task::yield_now;
 
 use super::actor_limits::{ActorLimits, Place};
 use super::counters::{CountersError, DEFAULT_RULE, RuleName, place, shown};
@@ -25,6 +26,8 @@ pub const DEFAULT_MAX_ACTOR_LIMITS: usize = 1_000_000;
 pub const MAX_LASTS_SECONDS: u64 = crate::rules::MAX_RESET_SECONDS;
 /// Who could not follow for so long reads all limits again: those that were removed may be forgotten by then.
 const TOO_LONG_NS: u64 = 30 * 60 * NANOS_PER_SECOND;
+/// Limits that are over and are dropped at once, at most: a limit that is set waits for one such batch.
+const FORGOTTEN_AT_ONCE: usize = 1_000;
 /// So often all of them are read again: a replica that takes over may have lost changes that nobody misses otherwise.
 const READ_ALL_EVERY_NS: u64 = 60 * 60 * NANOS_PER_SECOND;
 
@@ -35,6 +38,10 @@ pub struct Limits {
     max: usize,
     /// Changes are made, and learned, one at a time.
     known: Mutex<Known>,
+    /// Limits that are over and no longer in memory, while the store still has them.
+    over: parking_lot::Mutex<Vec<LimitChange>>,
+    /// The shards up to here were looked through for expired ones.
+    looked_through: AtomicUsize,
     /// How often the limits were told from the start.
     told: AtomicU32,
     /// When the store's were last known, or the server started (nanoseconds since 1970).
@@ -49,8 +56,6 @@ struct Known {
     starts_over: bool,
     /// When all were read last.
     read_all: Timestamp,
-    /// The shards up to here were looked through for expired ones.
-    looked_through: usize,
 }
 
 /// A limit, as it is told.
@@ -118,6 +123,8 @@ impl Limits {
             memory: ActorLimits::default(),
             max,
             known: Mutex::default(),
+            over: parking_lot::Mutex::default(),
+            looked_through: AtomicUsize::new(0),
             told: AtomicU32::new(0),
             followed: AtomicU64::new(now.as_nanos()),
             failures: AtomicU64::new(0),
@@ -160,7 +167,7 @@ impl Limiter {
         let _alone = limits.known.lock().await;
         let now = self.now();
         if limits.memory.len() >= limits.max && limits.memory.of_label(label).get(actor.as_bytes(), now).is_none() {
-            self.drop_expired(ActorLimits::ALL).await.map_err(LimitError::Store)?;
+            self.drop_from_memory(ActorLimits::ALL, now);
             if limits.memory.len() >= limits.max {
                 return Err(LimitError::Full { len: limits.memory.len(), max: limits.max });
             }
@@ -252,25 +259,49 @@ impl Limiter {
         Ok(())
     }
 
-    /// Drops some of the limits that are over, from memory and from a store that nobody else drops them from.
+    /// Drops some of the limits that are over, from memory and from a store that no other server writes to. Limits can be set
+    /// in between, and a limit that is set again stays.
     ///
     /// # Errors
-    /// The store's: what is over is not in force, and is dropped after the next start.
+    /// The store's: what is over is not in force, and is dropped later, or after the next start.
     pub async fn drop_expired_limits(&self) -> Result<(), StoreError> {
-        let mut known = self.limits.known.lock().await;
-        let shards = ActorLimits::next_shards(known.looked_through);
-        known.looked_through = shards.end;
-        self.drop_expired(shards).await
-    }
-
-    async fn drop_expired(&self, shards: Range<usize>) -> Result<(), StoreError> {
-        let now = self.now();
-        for change in self.limits.memory.drop_expired(shards, now) {
-            if !self.store.is_shared() {
-                self.store.change_limit(change, now).await?;
-            }
+        let shards = ActorLimits::next_shards(self.limits.looked_through.load(Relaxed));
+        self.limits.looked_through.store(shards.end, Relaxed);
+        for shard in shards {
+            // Nobody waits for more than one shard.
+            self.drop_from_memory(shard..shard + 1, self.now());
+            yield_now().await;
+        }
+        while self.forget_some().await? {
+            yield_now().await;
         }
         Ok(())
+    }
+
+    /// Drops from memory some of the limits in these shards that are over at `now`, if there are any.
+    fn drop_from_memory(&self, shards: Range<usize>, now: Timestamp) {
+        let dropped = self.limits.memory.drop_expired(shards, FORGOTTEN_AT_ONCE, now);
+        if !self.store.is_shared() && !dropped.is_empty() {
+            self.limits.over.lock().extend(dropped);
+        }
+    }
+
+    /// Has the store forget some of the limits that were dropped from memory. Returns whether there may be more.
+    async fn forget_some(&self) -> Result<bool, StoreError> {
+        let limits = &self.limits;
+        // A limit that is set during this write must reach the store after it.
+        let _alone = limits.known.lock().await;
+        let mut over = {
+            let mut over = limits.over.lock();
+            let first = over.len().saturating_sub(FORGOTTEN_AT_ONCE);
+            over.split_off(first)
+        };
+        over.retain(|change| !limits.memory.has(change));
+        if over.is_empty() {
+            return Ok(!limits.over.lock().is_empty());
+        }
+        let forgotten = self.store.forget_limits(over.clone()).await;
+        forgotten.inspect_err(|_| limits.over.lock().extend(over)).map(|()| true)
     }
 
     /// How many limits belong to no rule that counts.
@@ -375,3 +406,6 @@ fn canonical(rule: &Rule, actor: &str) -> Result<String, LimitError> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -70,6 +70,8 @@ pub(super) struct AskedOnce {
     fingerprint: u64,
     /// The first of the requests under this key.
     first: usize,
+    /// The one that is being added.
+    pub request: usize,
     /// How often each counter was asked by them.
     asked: HashMap<Vec<u8>, u32>,
 }
@@ -101,7 +103,10 @@ impl AskedOnce {
             Some(limit)
         };
         match once {
-            Some(once) => batch.push_once(once, (&self.name(&counter), self.fingerprint), write_key),
+            Some(once) => {
+                let request = u32::try_from(self.request).unwrap_or(u32::MAX);
+                batch.push_once(once, (&self.name(&counter), self.fingerprint, request), write_key)
+            }
             None => batch.push_if(action, at, write_key),
         }
     }
@@ -144,6 +149,7 @@ impl Requests {
             key: key.to_owned(),
             fingerprint: payload.fingerprint(),
             first: self.asked.len(),
+            request: self.asked.len(),
             asked: HashMap::new(),
         })));
         true

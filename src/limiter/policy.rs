@@ -11,7 +11,7 @@ use crate::algorithm::{Limit, Tally};
 use crate::calendar::Calendar;
 use crate::clock::Timestamp;
 use crate::metrics::{Metrics, RuleHits};
-use crate::rules::{ActorFields, MatchPolicy, Operation, Overrun, Quota, Rule, RuleSet, Settings, stacks};
+use crate::rules::{ActorFields, MAX_STACK, MatchPolicy, Operation, Overrun, Quota, Rule, RuleSet, Settings, stacks};
 use crate::store::key::{Prefix, Space};
 
 /// The rules with the bucket of each, ready to serve.
@@ -24,6 +24,8 @@ pub struct Policy {
     by_prefix: HashMap<Box<[u8]>, Vec<usize>>,
     /// What stands for each rule outside of the server.
     stand_ins: Vec<u32>,
+    /// Counters that one request asks, at most.
+    most_counters: usize,
     /// Where the hits of each rule are counted.
     pub(super) hits: Vec<RuleHits>,
 }
@@ -159,7 +161,13 @@ impl Policy {
         }
         let stand_in = |rule: &Rule| SipHasher13::new_with_keys(0, 0).hash(rule.to_string().as_bytes()).h1 as u32;
         let stand_ins = rules.rules().iter().map(stand_in).collect();
-        Self { rules, buckets, by_prefix, stand_ins, hits }
+        let most_counters = most_counters(rules.rules());
+        Self { rules, buckets, by_prefix, stand_ins, most_counters, hits }
+    }
+
+    /// Counters that one request asks, at most.
+    pub(super) fn most_counters(&self) -> usize {
+        self.most_counters
     }
 
     /// From now on, actors have the limits of their own that are known here, as long as they are.
@@ -203,6 +211,12 @@ impl Policy {
     pub(super) fn bucket(&self, index: usize) -> Option<&Bucket> {
         self.buckets.get(index)?.as_ref()
     }
+}
+
+/// Counters that one request asks, at most: those of all canaries, of a stack, and of the rule that ends it.
+fn most_counters(rules: &[Rule]) -> usize {
+    let count = |policy| rules.iter().filter(|rule| rule.match_policy == policy).count();
+    count(MatchPolicy::Canary) + (count(MatchPolicy::And) + 1).min(MAX_STACK)
 }
 
 /// For each counter with a name a limit of one of its rules, beside those of the others.

@@ -6,16 +6,18 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 
+pub(super) use self::foreign_calendars::Postponed;
 pub use self::id::{BadReservationId, MAX_ID_TEXT, ReservationId};
 use super::once::Named;
-use super::{Answer, Asked, Intent, Limit, Matched, Policy, Refusal, Requests, StoreError, Verdict};
+use super::{Answer, Asked, Intent, Limit, Matched, Policy, Refusal, Requests, Verdict};
 pub use crate::algorithm::reservation::Fate;
 use crate::algorithm::{Outcome, ReservationAsk};
 use crate::calendar::Calendar;
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::rules::Operation;
-use crate::store::{Action, Batch, key, record_key};
+use crate::store::{Action, key, record_key};
 
+mod foreign_calendars;
 mod id;
 
 /// The longest time of a reservation, unless the operator says otherwise (seconds).
@@ -102,8 +104,31 @@ pub(super) struct Reserving {
 /// One bucket of a reservation that is settled: its entry, and its rule, if there is one in force.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Settling {
-    entry: usize,
+    /// `None` if this server does not know the bucket's calendar: nothing is reserved of the bucket then.
+    entry: Option<usize>,
     rule: Option<usize>,
+}
+
+/// A way to end a reservation, or to keep it.
+#[derive(Debug, Clone, Copy)]
+enum Settlement {
+    Commit { cost: u64 },
+    Release,
+    Renew { ttl_seconds: Option<u32> },
+}
+
+impl Settlement {
+    /// Returns the ask for a bucket with this limit. `is_known` says whether the limit is of a rule in force.
+    fn ask(self, limit: Limit, is_known: bool) -> ReservationAsk {
+        match (self, limit) {
+            (Self::Commit { cost }, _) => ReservationAsk::Commit { cost, charges: is_known },
+            (Self::Release, _) => ReservationAsk::Release,
+            (Self::Renew { .. }, Limit::Concurrency(limit)) => {
+                ReservationAsk::Renew { ttl_seconds: is_known.then_some(limit.ttl_seconds.get()) }
+            }
+            (Self::Renew { ttl_seconds }, _) => ReservationAsk::Renew { ttl_seconds },
+        }
+    }
 }
 
 impl Requests {
@@ -178,12 +203,11 @@ impl Requests {
         &'a self,
         entries: impl Iterator<Item = (usize, &'a Matched)>,
     ) -> impl Iterator<Item = (u32, &'a [u8])> {
-        let mut known = Vec::new();
+        let mut is_known = vec![false; self.batch.len()];
         entries.filter_map(move |(entry, of)| {
-            if known.contains(&entry) {
+            if std::mem::replace(is_known.get_mut(entry)?, true) {
                 return None;
             }
-            known.push(entry);
             let stand_in = self.policy.as_ref().map_or(0, |policy| policy.stand_in(of.rule));
             Some((stand_in, self.batch.key_at(entry)?))
         })
@@ -205,12 +229,12 @@ impl Requests {
     /// Counts what was used of what a reservation was for, more or less, and frees the rest; [`Requests::settled`] has the
     /// answer.
     pub fn push_commit(&mut self, id: &ReservationId, cost: u64) {
-        self.push_settling(id, |_, is_known| ReservationAsk::Commit { cost, charges: is_known });
+        self.push_settling(id, Settlement::Commit { cost });
     }
 
     /// Frees all that is reserved; [`Requests::settled`] has the answer.
     pub fn push_release(&mut self, id: &ReservationId) {
-        self.push_settling(id, |_, _| ReservationAsk::Release);
+        self.push_settling(id, Settlement::Release);
     }
 
     /// Keeps a reservation for so many seconds from now on, or for as many as it was made for; a lease for as many as its rule
@@ -222,25 +246,29 @@ impl Requests {
             self.push_refused(Refusal::BadReservation { max });
             return;
         }
-        self.push_settling(id, |limit, is_known| {
-            let ttl_seconds = match limit {
-                Limit::Concurrency(limit) => is_known.then_some(limit.ttl_seconds.get()),
-                _ => ttl_seconds,
-            };
-            ReservationAsk::Renew { ttl_seconds }
-        });
+        self.push_settling(id, Settlement::Renew { ttl_seconds });
     }
 
-    /// Asks about every record of the reservation. `ask` is told the limit of its bucket, and whether that is of a rule in force.
-    fn push_settling(&mut self, id: &ReservationId, ask: impl Fn(Limit, bool) -> ReservationAsk) {
-        let Some(policy) = self.policy.take() else {
-            self.push_refused(Refusal::NoRules);
-            return;
+    fn push_settling(&mut self, id: &ReservationId, settlement: Settlement) {
+        let asked = match self.postpone(id, settlement) {
+            true => Asked::Settling(0..0),
+            false => self.settle(id, settlement),
         };
-        let first = self.settling.len();
+        self.asked.push(asked);
+    }
+
+    /// Asks about every record of the reservation, as one group: of several calls that settle it, the first decides about all of
+    /// its buckets.
+    fn settle(&mut self, id: &ReservationId, settlement: Settlement) -> Asked {
+        let Some(policy) = self.policy.take() else { return Asked::Refused(Refusal::NoRules) };
+        let (first, first_entry) = (self.settling.len(), self.batch.len());
         for (rule, key) in id.records() {
             let Some((bucket, record_id)) = record_key::split(key) else { continue };
             let Some((rule, limit)) = policy.limit_of_bucket(rule, bucket, self.batch.now()) else { continue };
+            let Some(limit) = limit else {
+                self.settling.push(Settling { entry: None, rule });
+                continue;
+            };
             // Of which nothing is ever reserved.
             if let Limit::SlidingLog(_) = limit {
                 continue;
@@ -249,15 +277,31 @@ impl Requests {
                 out.extend_from_slice(bucket);
                 Some(limit)
             };
-            let entry = self.batch.push_reservation(ask(limit, rule.is_some()), record_id, write_key);
-            self.settling.extend(entry.map(|entry| Settling { entry, rule }));
+            let entry = self.batch.push_reservation(settlement.ask(limit, rule.is_some()), record_id, write_key);
+            self.settling.push(Settling { entry, rule });
+        }
+        if self.names_each_bucket_once(first_entry) {
+            self.batch.group(first_entry);
         }
         self.policy = Some(policy);
         let is_foreign = first == self.settling.len() && id.records().next().is_some();
-        self.asked.push(match is_foreign {
+        match is_foreign {
             true => Asked::Refused(BadReservationId.into()),
             false => Asked::Settling(first..self.settling.len()),
-        });
+        }
+    }
+
+    /// Whether each entry from index `first` on has a bucket of its own, which a group needs. Only forged ids name a bucket
+    /// twice.
+    fn names_each_bucket_once(&self, first: usize) -> bool {
+        let entries = first..self.batch.len();
+        if entries.len() < 2 {
+            return true;
+        }
+        let mut buckets: Vec<_> =
+            entries.filter_map(|entry| self.batch.key_at(entry)).map(record_key::bucket).collect();
+        buckets.sort_unstable();
+        buckets.windows(2).all(|two| matches!(two, [one, next] if one != next))
     }
 
     /// The answer to request `index`, a [`Requests::push_reserve`], once the batch is applied.
@@ -314,8 +358,7 @@ impl Requests {
     /// nothing.
     ///
     /// # Errors
-    /// When no bucket that its id names is one of this server's. When the store failed for any of its buckets: asked again, those
-    /// that it did not fail for answer as the first time.
+    /// When no bucket that its id names is one of this server's, and when the store failed.
     pub fn settled(&self, index: usize) -> Result<Settled, Refusal> {
         let range = match self.asked.get(index) {
             Some(Asked::Settling(range)) => range.clone(),
@@ -326,11 +369,15 @@ impl Requests {
         let mut least: Option<(Verdict, u64)> = None;
         let mut ends = None;
         for settling in self.settling(range) {
-            let outcome = self.batch.outcome(settling.entry)?;
+            let Some(entry) = settling.entry else {
+                fates.push(Fate::Gone);
+                continue;
+            };
+            let outcome = self.batch.outcome(entry)?;
             fates.push(outcome.fate);
             let goes_on = Some(outcome.session).filter(|_| outcome.fate == Fate::Done);
             ends = ends.into_iter().chain(goes_on.and_then(|session| self.until(session))).min();
-            let capacity = self.batch.limit(settling.entry).map_or(1, |limit| limit.capacity());
+            let capacity = self.batch.limit(entry).map_or(1, |limit| limit.capacity());
             let verdict = Verdict::from(outcome);
             let is_less = |(known, of): &(Verdict, u64)| {
                 i128::from(verdict.balance()) * i128::from(*of) < i128::from(known.balance()) * i128::from(capacity)
@@ -365,25 +412,27 @@ impl Requests {
 }
 
 impl Settling {
-    /// The rule, and what was asked and came of it.
-    pub(super) fn outcome(&self, batch: &Batch) -> (Option<usize>, Option<Action>, Result<Outcome, StoreError>) {
-        (self.rule, batch.action(self.entry), batch.outcome(self.entry))
+    /// Returns the rule and the entry, if the store was asked.
+    pub(super) fn asked(&self) -> Option<(Option<usize>, usize)> {
+        Some((self.rule, self.entry?))
     }
 }
 
 impl Policy {
-    /// The rule with this bucket, that for which `stand_in` stands if there are several, and the bucket's limit as it is at `now`:
-    /// that of the rule, or of its actor. Without such a rule, the limit that the key tells.
-    fn limit_of_bucket(&self, stand_in: u32, key: &[u8], now: Timestamp) -> Option<(Option<usize>, Limit)> {
+    /// Finds the rule with this bucket, and the bucket's limit at `now`: the rule's, or its actor's. If several rules have the
+    /// bucket, `stand_in` chooses. Without such a rule, the limit is read from the key, if its calendar is known.
+    fn limit_of_bucket(&self, stand_in: u32, key: &[u8], now: Timestamp) -> Option<(Option<usize>, Option<Limit>)> {
         let (prefix, limit) = key::split_limit(key)?;
         if let Some(rule) = self.rule_with(prefix, stand_in)
             && let Some(bucket) = self.bucket(rule)
         {
             let actor = key.get(prefix.len()..).unwrap_or_default();
-            return Some((Some(rule), bucket.limit_of(actor, now).unwrap_or_else(|| bucket.limit_at(now))));
+            return Some((Some(rule), Some(bucket.limit_of(actor, now).unwrap_or_else(|| bucket.limit_at(now)))));
         }
         let limit = match limit {
-            Limit::CalendarWindow(window) => Limit::CalendarWindow(Calendar::of(window.calendar)?.dated(window, now)),
+            Some(Limit::CalendarWindow(window)) => {
+                Some(Limit::CalendarWindow(Calendar::of(window.calendar)?.dated(window, now)))
+            }
             limit => limit,
         };
         Some((None, limit))

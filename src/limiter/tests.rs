@@ -50,6 +50,19 @@ fn operation(pairs: &str) -> Operation {
     pairs.split(' ').map(|pair| pair.split_once('=').unwrap()).collect()
 }
 
+#[test]
+fn a_batch_that_is_applied_in_parts_is_answered_in_its_order() {
+    const LIMIT: usize = 100;
+    let (limiter, count) = (limiter(), 2 * MAX_PART / ENTRY_WEIGHT);
+    let asked = vec![("api=upload user=ada bytes=1", Intent::Hit); count];
+    let requests = apply(&limiter, &asked);
+    assert!(requests.batch.parts(MAX_PART).len() > 2);
+    for index in 0..count {
+        let verdict = requests.verdict(index).unwrap();
+        assert_eq!((verdict.allowed, verdict.credit), (index < LIMIT, LIMIT.saturating_sub(index + 1) as u64));
+    }
+}
+
 /// Applies the requests as one batch.
 fn apply(limiter: &Limiter, asked: &[(&str, Intent)]) -> Requests {
     let mut requests = Requests::default();

@@ -136,7 +136,8 @@ impl Requests {
         let Gathered { keys, asks, is_denied, is_clamped, first_asked, first_matched, .. } = *gathered;
         let first = self.batch.len();
         let charges = asks.iter().any(|asked| asked.action.is_settlement());
-        for Gathering { key, limit, action, at } in asks {
+        let last_asked = self.asked.len().saturating_sub(1);
+        for (place, Gathering { key, limit, action, at }) in asks.into_iter().enumerate() {
             let key = keys.get(key).unwrap_or_default();
             let write_key = |out: &mut Vec<u8>| {
                 out.extend_from_slice(key);
@@ -144,7 +145,11 @@ impl Requests {
             };
             let entry = match self.named.as_deref_mut() {
                 // What is denied whatever counters say need not be remembered.
-                Some(Named::Once(once)) if !is_denied => once.push(action, at, &mut self.batch, write_key),
+                Some(Named::Once(once)) if !is_denied => {
+                    // Several requests may ask one counter, so the counters are dealt out: at most one share per request.
+                    once.request = last_asked.min(first_asked + place);
+                    once.push(action, at, &mut self.batch, write_key)
+                }
                 _ => self.batch.push_if(action, at, write_key),
             };
             if let Some(entry) = entry.filter(|_| is_clamped) {
@@ -179,6 +184,7 @@ impl Requests {
             let asked = self.asked.get(set.asked.clone()).unwrap_or_default();
             let is_bucket_denied = asked.iter().any(|asked| match asked {
                 Asked::Bucket(entry) => self.batch.allowed(*entry) == Some(false),
+                Asked::Barred { is_hit, .. } => *is_hit,
                 Asked::Refused(_)
                 | Asked::GatheredBucket(_)
                 | Asked::Rules(_)

@@ -3,6 +3,8 @@
 //! The service itself is in `server`. A descriptor is one operation: its entries as pairs, and the request's `domain`.
 //! Source: <https://www.envoyproxy.io/docs/envoy/latest/api-v3/service/ratelimit/v3/rls.proto>.
 
+use std::num::NonZeroU64;
+
 use self::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use self::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use self::messages::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
@@ -12,6 +14,8 @@ use crate::algorithm::{FixedWindow, Limit};
 use crate::clock::NANOS_PER_SECOND;
 use crate::rules::Operation;
 use crate::rules::operation::DOMAIN;
+
+pub mod codec;
 
 /// What proto/ compiles to.
 #[allow(clippy::all, clippy::allow_attributes_without_reason, reason = "generated")]
@@ -38,7 +42,7 @@ pub enum InvalidRequest {
     NoKey { descriptor: usize, entry: usize },
     #[error("descriptors[{descriptor}] has {entries} entries, but at most {max} are allowed (--max-pairs)")]
     TooManyEntries { descriptor: usize, entries: usize, max: usize },
-    #[error("descriptors[{descriptor}].limit has no requests_per_unit, or an unknown unit")]
+    #[error("descriptors[{descriptor}].limit has an unknown unit")]
     Override { descriptor: usize },
     #[error(
         "descriptors[{descriptor}].limit is set, but this service counts by the server's rules alone: leave it out"
@@ -60,7 +64,45 @@ pub struct DescriptorAsk {
     /// Credits are given back: `is_negative_hits`.
     pub gives_back: bool,
     /// The limit that Envoy's configuration sets, instead of a rule's.
-    pub limit: Option<Limit>,
+    pub own_limit: Option<OwnLimit>,
+}
+
+/// A descriptor's own limit: Envoy's override.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnLimit {
+    requests_per_unit: u32,
+    unit: Unit,
+    pub window_ns: NonZeroU64,
+}
+
+impl OwnLimit {
+    /// Its name in headers, where a rule has its label.
+    pub const NAME: &'static str = "override";
+
+    fn read(given: &RateLimitOverride) -> Option<Self> {
+        let unit = match RateLimitUnit::try_from(given.unit).ok()? {
+            RateLimitUnit::Unknown => return None,
+            RateLimitUnit::Second => Unit::Second,
+            RateLimitUnit::Minute => Unit::Minute,
+            RateLimitUnit::Hour => Unit::Hour,
+            RateLimitUnit::Day => Unit::Day,
+            RateLimitUnit::Month => Unit::Month,
+            RateLimitUnit::Year => Unit::Year,
+        };
+        let window_ns = NonZeroU64::new(seconds(unit) * NANOS_PER_SECOND)?;
+        Some(Self { requests_per_unit: given.requests_per_unit, unit, window_ns })
+    }
+
+    /// The limit that its counter has; `None` if it allows nothing.
+    pub fn limit(&self) -> Option<Limit> {
+        FixedWindow::new(self.requests_per_unit.into(), self.window_ns.get()).ok().map(Limit::FixedWindow)
+    }
+
+    /// Describes it in a reply.
+    pub fn describe(&self) -> rate_limit_response::RateLimit {
+        let Self { requests_per_unit, unit, .. } = *self;
+        rate_limit_response::RateLimit { requests_per_unit, unit: unit.into(), name: String::new() }
+    }
 }
 
 /// Is there anything to decide?
@@ -94,9 +136,9 @@ pub fn read_descriptor(
         return Err(InvalidRequest::NoEntries { descriptor: index });
     }
     read_operation(&request.domain, index, descriptor, max_pairs, operation)?;
-    let limit = match &descriptor.limit {
+    let own_limit = match &descriptor.limit {
         None => None,
-        Some(given) => Some(limit(given).ok_or(InvalidRequest::Override { descriptor: index })?),
+        Some(given) => Some(OwnLimit::read(given).ok_or(InvalidRequest::Override { descriptor: index })?),
     };
     // In the request, an unset field is 0.
     let of_request = (request.hits_addend > 0).then_some(u64::from(request.hits_addend));
@@ -104,7 +146,7 @@ pub fn read_descriptor(
         cost: descriptor.hits_addend.or(of_request),
         has_own_cost: descriptor.hits_addend.is_some(),
         gives_back: descriptor.is_negative_hits,
-        limit,
+        own_limit,
     })
 }
 
@@ -133,19 +175,6 @@ pub fn read_operation(
     }
     operation.set(DOMAIN, &String::from_utf8_lossy(domain));
     Ok(())
-}
-
-fn limit(given: &RateLimitOverride) -> Option<Limit> {
-    let seconds = seconds(match RateLimitUnit::try_from(given.unit).ok()? {
-        RateLimitUnit::Unknown => return None,
-        RateLimitUnit::Second => Unit::Second,
-        RateLimitUnit::Minute => Unit::Minute,
-        RateLimitUnit::Hour => Unit::Hour,
-        RateLimitUnit::Day => Unit::Day,
-        RateLimitUnit::Month => Unit::Month,
-        RateLimitUnit::Year => Unit::Year,
-    });
-    FixedWindow::new(given.requests_per_unit.into(), seconds * NANOS_PER_SECOND).ok().map(Limit::FixedWindow)
 }
 
 /// A limit as a reply describes it. The unit is unknown if the limit's time is not one of the units, or it has none.

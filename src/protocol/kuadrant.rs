@@ -31,10 +31,11 @@ impl Subject<'_> {
 
     /// Reads the operations, each of at most `max_pairs` pairs, into `operation`, and gives `take` each with its descriptor.
     ///
-    /// A descriptor may have no entries: gateways send such ones for what no policy of theirs is about.
+    /// A descriptor may have no entries: gateways send such ones for what no policy of theirs is about. A call without
+    /// descriptors is about the domain, like one with such a descriptor.
     ///
     /// # Errors
-    /// When the domain or the descriptors are missing, or one of them cannot be understood. Those before it were taken.
+    /// When the domain is missing, or a descriptor cannot be understood. `take` has got the descriptors before it.
     pub fn read(
         &self,
         max_pairs: usize,
@@ -45,7 +46,10 @@ impl Subject<'_> {
             return Err(InvalidRequest::NoDomain);
         }
         if self.descriptors.is_empty() {
-            return Err(InvalidRequest::NoDescriptors);
+            let none = RateLimitDescriptor::default();
+            read_operation(self.domain, 0, &none, max_pairs, operation)?;
+            take(operation, &none);
+            return Ok(());
         }
         let (descriptors, max) = (self.descriptors.len(), MAX_DESCRIPTORS);
         if descriptors > max {
@@ -121,8 +125,9 @@ mod tests {
 
     #[test]
     fn each_descriptor_is_an_operation_and_may_have_no_entries() {
-        let read = read("llm", &[descriptor(&[("a", "1"), ("domain", "forged")]), descriptor(&[])]);
-        assert_eq!(read.unwrap(), ["a=1 domain=llm", "domain=llm"]);
+        let operations = read("llm", &[descriptor(&[("a", "1"), ("domain", "forged")]), descriptor(&[])]);
+        assert_eq!(operations.unwrap(), ["a=1 domain=llm", "domain=llm"]);
+        assert_eq!(read("llm", &[]).unwrap(), ["domain=llm"]);
     }
 
     #[test]
@@ -132,7 +137,6 @@ mod tests {
         let negative = RateLimitDescriptor { is_negative_hits: true, ..good.clone() };
         for (domain, descriptors, error) in [
             ("", vec![good.clone()], InvalidRequest::NoDomain),
-            ("llm", vec![], InvalidRequest::NoDescriptors),
             ("llm", vec![good.clone(), limited], InvalidRequest::OverrideOfRules { descriptor: 1 }),
             ("llm", vec![good.clone(); 17], InvalidRequest::TooManyDescriptors { descriptors: 17, max: 16 }),
             ("llm", vec![negative], InvalidRequest::GivesBack { descriptor: 0 }),

@@ -13,6 +13,7 @@ mod key;
 mod matcher;
 pub mod operation;
 pub mod operation_text;
+mod overlaps;
 mod pattern;
 mod prefix_index;
 mod quota;

@@ -3,6 +3,10 @@
 //! Looked at is the most general request that each rule matches. Requests that happen to match more rules than those make
 //! larger stacks, which nobody can list.
 
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use super::overlaps::Overlaps;
 use super::reachability::MostGeneral;
 pub use super::stack_words::in_words;
 use super::{MatchPolicy, Overrun, Pattern, Quota, Rule, RuleSet, Scratch};
@@ -33,46 +37,72 @@ pub fn stacks(rules: &RuleSet) -> Vec<Vec<usize>> {
 /// Whether each rule can be in a stack with others: one with [`MatchPolicy::And`], which matching goes on after, or one that
 /// such a request may reach.
 pub fn can_stack(rules: &[Rule]) -> Vec<bool> {
+    let partners = Earlier::new(rules, |rule| (rule.match_policy == MatchPolicy::And).then_some(()));
     let can_stack = |(index, rule): (usize, &Rule)| match rule.match_policy {
         MatchPolicy::Canary => false,
         MatchPolicy::And => true,
-        MatchPolicy::Stop => partners(rules, index).next().is_some(),
+        MatchPolicy::Stop => partners.find(index, partners.groups.values()).is_some(),
     };
     rules.iter().enumerate().map(can_stack).collect()
 }
 
-/// The rules before this one with which it can be in a stack, by their indexes.
-fn partners(rules: &[Rule], index: usize) -> impl Iterator<Item = usize> {
-    let is_canary = |index: usize| rules.get(index).is_some_and(|rule| rule.match_policy == MatchPolicy::Canary);
-    asked_before(rules, index).filter(move |earlier| !is_canary(index) && !is_canary(*earlier))
+/// Rules that matching goes on after, in groups.
+struct Earlier<'a, G> {
+    rules: &'a [Rule],
+    groups: HashMap<G, Overlaps<'a>>,
+    stops: Overlaps<'a>,
 }
 
-/// The rules before this one, by their indexes, that one request may match besides it.
-fn asked_before(rules: &[Rule], index: usize) -> impl Iterator<Item = usize> {
-    let rule = rules.get(index);
-    let earlier = rules.iter().enumerate().take(index).filter(|(_, rule)| rule.match_policy != MatchPolicy::Stop);
-    let stops = rules.get(..index).unwrap_or_default().iter().filter(|rule| rule.match_policy == MatchPolicy::Stop);
-    let stops: Vec<_> = stops.collect();
-    let may_match_both = move |earlier: &Rule, rule: &Rule| {
-        may_meet(earlier, rule) && !stops.iter().any(|stop| matches_all_of_both(stop, earlier, rule))
-    };
-    earlier.filter(move |(_, earlier)| rule.is_some_and(|rule| may_match_both(earlier, rule))).map(|(index, _)| index)
+impl<'a, G: Hash + Eq> Earlier<'a, G> {
+    /// `group` gives the group of a rule that matters.
+    fn new(rules: &'a [Rule], group: impl Fn(&'a Rule) -> Option<G>) -> Self {
+        let mut earlier = Self { rules, groups: HashMap::new(), stops: Overlaps::default() };
+        for (index, rule) in rules.iter().enumerate() {
+            if rule.match_policy == MatchPolicy::Stop {
+                earlier.stops.add(index, rule);
+            } else if let Some(group) = group(rule) {
+                earlier.groups.entry(group).or_default().add(index, rule);
+            }
+        }
+        earlier
+    }
+
+    /// The first rule before the one with this index that one request may match besides it, of these groups.
+    fn find<'b>(&'b self, index: usize, groups: impl IntoIterator<Item = &'b Overlaps<'a>>) -> Option<usize>
+    where
+        'a: 'b,
+    {
+        let rule = self.rules.get(index)?;
+        let is_met = |earlier: usize| {
+            self.rules.get(earlier).is_some_and(|earlier| may_meet(earlier, rule) && !self.stops_before(index, earlier))
+        };
+        groups.into_iter().filter_map(|group| group.find_meeting(rule, index, is_met)).min()
+    }
+
+    /// Whether another rule before the one with this index stops for every request that both match.
+    fn stops_before(&self, index: usize, earlier: &Rule) -> bool {
+        let Some(rule) = self.rules.get(index) else { return false };
+        let stops = |stop: usize| self.rules.get(stop).is_some_and(|stop| matches_all_of_both(stop, earlier, rule));
+        self.stops.find_containing((earlier, rule), index, stops).is_some()
+    }
 }
 
 /// Two rules that count under one name, by their indexes, and that one request may match: it would be counted twice.
 pub fn counted_twice(rules: &[Rule]) -> Vec<(usize, usize)> {
-    let has_counter = |index: usize, counter: &str| {
-        rules.get(index).is_some_and(|rule| rule.counter.as_deref() == Some(counter) && rule.identity().is_some())
-    };
+    fn counter(rule: &Rule) -> Option<&str> {
+        rule.counter.as_deref().filter(|_| rule.identity().is_some())
+    }
+    let sharing = Earlier::new(rules, counter);
     let twice = |(index, rule): (usize, &Rule)| {
-        let counter = rule.counter.as_deref().filter(|counter| has_counter(index, counter))?;
-        asked_before(rules, index).find(|earlier| has_counter(*earlier, counter)).map(|earlier| (earlier, index))
+        let counter = counter(rule)?;
+        sharing.find(index, sharing.groups.get(counter)).map(|earlier| (earlier, index))
     };
     rules.iter().enumerate().filter_map(twice).collect()
 }
 
 /// Whether `stop` matches every request that both of the others match, as far as one of them alone says so for each key.
 fn matches_all_of_both(stop: &Rule, one: &Rule, other: &Rule) -> bool {
+    count_comparison();
     let is_implied = |(key, pattern): &(String, Pattern)| {
         [one, other].into_iter().filter_map(|rule| rule.pattern(key)).any(|special| pattern.contains(special))
     };
@@ -81,23 +111,24 @@ fn matches_all_of_both(stop: &Rule, one: &Rule, other: &Rule) -> bool {
 
 /// Is there a request that both match?
 fn may_meet(one: &Rule, other: &Rule) -> bool {
+    count_comparison();
     one.operation.iter().all(|(key, pattern)| other.pattern(key).is_none_or(|other| pattern.overlaps(other)))
 }
 
 /// Two rules that can be in a stack, by their indexes, and whose counters a Redis Cluster would keep in different slots: a
 /// counter's slot is that of the first of its actor's values.
 pub fn torn_by_slots(rules: &[Rule]) -> Vec<(usize, usize)> {
-    let slot = |rule: &Rule| match rule.quota {
-        Quota::Limited(_) => Some(rule.actor_fields.first().cloned()),
-        Quota::Never | Quota::Always { .. } => None,
-    };
+    fn slot(rule: &Rule) -> Option<Option<&str>> {
+        match rule.quota {
+            Quota::Limited(_) => Some(rule.actor_fields.first().map(String::as_str)),
+            Quota::Never | Quota::Always { .. } => None,
+        }
+    }
+    let partners = Earlier::new(rules, |rule| slot(rule).filter(|_| rule.match_policy == MatchPolicy::And));
     let torn = |(index, rule): (usize, &Rule)| {
-        let own = slot(rule)?;
-        let is_torn = |earlier: &usize| {
-            let other = rules.get(*earlier).and_then(slot);
-            other.is_some_and(|other| other != own || own.is_none())
-        };
-        partners(rules, index).find(is_torn).map(|earlier| (earlier, index))
+        let own = slot(rule).filter(|_| rule.match_policy != MatchPolicy::Canary)?;
+        let torn = partners.groups.iter().filter(|(other, _)| **other != own || own.is_none());
+        partners.find(index, torn.map(|(_, group)| group)).map(|earlier| (earlier, index))
     };
     rules.iter().enumerate().filter_map(torn).collect()
 }
@@ -161,10 +192,108 @@ fn covers((one, limit): (&Rule, &Limit), (other, other_limit): (&Rule, &Limit)) 
     takes_as_much && is_same_kind && is_same_rate && other_limit.capacity() >= least.saturating_mul(factor)
 }
 
+/// Counts comparisons of rules, for a test.
+fn count_comparison() {
+    #[cfg(test)]
+    tests::COMPARISONS.with(|comparisons| comparisons.set(comparisons.get() + 1));
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
     use crate::config::{self, Format};
+    use crate::rules::testing::{rule, rules_strategy};
+    use crate::rules::{Seconds, Settings};
+    use proptest::prelude::*;
+
+    thread_local! {
+        pub static COMPARISONS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// The rules before this one, by their indexes, that one request may match besides it: by definition, pair by pair.
+    fn asked_before(rules: &[Rule], index: usize) -> Vec<usize> {
+        let stops = || rules[..index].iter().filter(|rule| rule.match_policy == MatchPolicy::Stop);
+        let is_asked = |earlier: &usize| {
+            let (earlier, rule) = (&rules[*earlier], &rules[index]);
+            earlier.match_policy != MatchPolicy::Stop
+                && may_meet(earlier, rule)
+                && !stops().any(|stop| matches_all_of_both(stop, earlier, rule))
+        };
+        (0..index).filter(is_asked).collect()
+    }
+
+    fn limited(header: &str, credits: u64, counter: Option<&str>, field: &str, match_policy: MatchPolicy) -> Rule {
+        let settings = Settings { credit_limit: credits, reset_seconds: Seconds::whole(60), ..Settings::default() };
+        let counter = counter.map(str::to_owned);
+        let actor_fields = if field.is_empty() { Vec::new() } else { vec![field.to_owned()] };
+        Rule { settings, quota: settings.quota().unwrap(), counter, actor_fields, match_policy, ..rule(header) }
+    }
+
+    proptest! {
+        #[test]
+        fn rules_that_meet_are_those_of_the_definition(
+            rules in rules_strategy(25),
+            others in prop::collection::vec((0..3usize, 0..3usize, 0..3usize), 25),
+        ) {
+            let rules: Vec<_> = rules.into_iter().zip(others).map(|(rule, (policy, counter, field))| {
+                let policies = [MatchPolicy::And, MatchPolicy::Stop, MatchPolicy::Canary];
+                let limited = limited("", 5, [None, Some("a"), Some("b")][counter], ["", "k", "l"][field], policies[policy]);
+                Rule { operation: rule.operation, ..limited }
+            }).collect();
+            let partners = |index: usize| {
+                let is_canary = |index: usize| rules[index].match_policy == MatchPolicy::Canary;
+                let earlier = asked_before(&rules, index).into_iter();
+                earlier.filter(|earlier| !is_canary(index) && !is_canary(*earlier)).collect::<Vec<_>>()
+            };
+            let expected: Vec<_> = (0..rules.len()).map(|index| match rules[index].match_policy {
+                MatchPolicy::Canary => false,
+                MatchPolicy::And => true,
+                MatchPolicy::Stop => !partners(index).is_empty(),
+            }).collect();
+            prop_assert_eq!(can_stack(&rules), expected);
+            let twice = |index: usize| {
+                let shares = |earlier: &usize| rules[index].counter.is_some() && rules[*earlier].counter == rules[index].counter;
+                asked_before(&rules, index).into_iter().find(shares).map(|earlier| (earlier, index))
+            };
+            prop_assert_eq!(counted_twice(&rules), (0..rules.len()).filter_map(twice).collect::<Vec<_>>());
+            let torn = |index: usize| {
+                let field = |index: usize| rules[index].actor_fields.first();
+                let differs = |earlier: &usize| field(*earlier) != field(index) || field(index).is_none();
+                partners(index).into_iter().find(differs).map(|earlier| (earlier, index))
+            };
+            prop_assert_eq!(torn_by_slots(&rules), (0..rules.len()).filter_map(torn).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn many_rules_are_compared_with_few_others_each() {
+        const RULES: usize = 10_000;
+        let and_or_stop = [MatchPolicy::And, MatchPolicy::Stop];
+        let plans = |place: usize| {
+            let header = format!("plan=p{} user=*", place / 2);
+            limited(&header, 5, Some(["a", "b"][place % 2]), "user", and_or_stop[place % 2])
+        };
+        let of_one_counter =
+            |place: usize| limited(&format!("plan=p{place}-* user=*"), 5, Some("a"), "user", MatchPolicy::And);
+        let keys = |place: usize| limited(&format!("key=k{}", place / 2), 5, None, "key", and_or_stop[place % 2]);
+        let counters =
+            |place: usize| limited(&format!("k{}=*", place % 50), 5, Some(&place.to_string()), "", MatchPolicy::And);
+        let kinds: [&dyn Fn(usize) -> Rule; 4] = [&plans, &of_one_counter, &keys, &counters];
+        for kind in kinds {
+            let rules: Vec<_> = (0..RULES).map(kind).collect();
+            for look in [
+                |rules: &[Rule]| drop(can_stack(rules)),
+                |rules: &[Rule]| drop(counted_twice(rules)),
+                |rules: &[Rule]| drop(torn_by_slots(rules)),
+            ] {
+                COMPARISONS.set(0);
+                look(&rules);
+                assert!(COMPARISONS.get() <= 4 * RULES, "{} comparisons", COMPARISONS.get());
+            }
+        }
+    }
 
     fn rules(text: &str) -> RuleSet {
         config::parse(text, Format::Ini, "rules.ini").unwrap().rules

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{Request, Response, StatusCode};
+use axum::http::{Request, Response, StatusCode, Version};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body as _, Frame};
@@ -19,7 +19,8 @@ use super::grpc::GrpcFront;
 use super::health::Health;
 use super::http::RateLimitHeaders;
 use super::http::{
-    ApiSettings, BodyBounds, CheckOperation, CheckSettings, Hot, HttpFront, Incoming, Reply, Routes, serve_routes,
+    ApiSettings, BodyBounds, Call, CheckOperation, CheckSettings, Hot, HttpFront, Incoming, Reply, Routes, Unread,
+    serve_routes,
 };
 use super::memory::BufferMemory;
 use super::stream::{Greeting, Plain, Stream};
@@ -81,10 +82,12 @@ impl Served {
             max_buffer_memory: DEFAULT_MAX_BUFFER_MEMORY,
             max_body: MAX_BODY,
             resp: RespLimits::default(),
+            http_streams: StreamBounds::HTTP,
+            grpc_streams: StreamBounds::GRPC,
             timeouts,
         };
         let memory = BufferMemory::new(limits.max_buffer_memory, Arc::clone(limiter.metrics()));
-        let bounds = BodyBounds { timeouts, memory: Arc::clone(&memory) };
+        let bounds = BodyBounds { timeouts, memory: Arc::clone(&memory), expansion: 1 };
         let headers: RateLimitHeaders = "draft,x".parse().unwrap();
         let operation = CheckOperation::DEFAULT.parse().unwrap();
         let check = CheckSettings { operation, trusted_hops: 0, deny_status: StatusCode::TOO_MANY_REQUESTS };
@@ -113,6 +116,11 @@ impl Served {
         text.lines().filter(is_count).map(str::to_owned).collect()
     }
 
+    /// A call on a connection of its own.
+    fn call(&self) -> Call {
+        Unread::new(self.memory.share()).begin(Version::HTTP_2).unwrap()
+    }
+
     /// A connection that `routes` serve.
     async fn connect(&self, routes: Arc<Routes<impl Hot>>) -> TcpStream {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -128,7 +136,7 @@ impl Served {
 
 /// The same, without the part that is answered before the router.
 fn without_hot<H>(routes: &Routes<H>) -> Arc<Routes<RouterOnly>> {
-    Arc::new(Routes { hot: RouterOnly, router: routes.router.clone(), max_streams: routes.max_streams })
+    Arc::new(Routes { hot: RouterOnly, router: routes.router.clone(), streams: routes.streams })
 }
 
 /// Without what depends on the time: the date, and how much of [`RESET`] is left.
@@ -385,8 +393,8 @@ async fn calls_are_answered_as_by_the_router() {
             for (request, same) in calls(&bytes).into_iter().zip(calls(&bytes)) {
                 let (request, same) = (request.unwrap(), same.unwrap());
                 let what = format!("{request:?} {bytes:?}");
-                let (status, headers, answer, rest) = told(with.answer(request, peer).await).await;
-                let expected = told(without.answer(same, peer).await).await;
+                let (status, headers, answer, rest) = told(with.answer(request, peer, &mut hot.call()).await).await;
+                let expected = told(without.answer(same, peer, &mut plain.call()).await).await;
                 assert_eq!((status, headers, rest), (expected.0, expected.1, expected.3), "{what}");
                 assert_eq!(without_time(&answer), without_time(&expected.2), "{what}");
                 assert_eq!(hot.counts(), plain.counts(), "{what}");

@@ -58,6 +58,8 @@ impl Served {
             max_buffer_memory: DEFAULT_MAX_BUFFER_MEMORY,
             max_body: DEFAULT_MAX_BODY,
             resp: RespLimits::default(),
+            http_streams: StreamBounds::HTTP,
+            grpc_streams: StreamBounds::GRPC,
             timeouts,
         };
         let memory = BufferMemory::new(limits.max_buffer_memory, Arc::clone(limiter.metrics()));
@@ -65,7 +67,7 @@ impl Served {
     }
 
     fn bounds(&self) -> BodyBounds {
-        BodyBounds { timeouts: self.limits.timeouts, memory: Arc::clone(&self.memory) }
+        BodyBounds { timeouts: self.limits.timeouts, memory: Arc::clone(&self.memory), expansion: 1 }
     }
 
     fn lease(&self) -> Lease {
@@ -118,7 +120,8 @@ async fn drop_at_every_await(durability: Durability) {
     let limits = served.limits;
     let turns = Turns::new(MAX_AT_ONCE);
 
-    served.drop_connections(LineFront::new(limiter(), limits, None), b"HIT user=ada\n", "line").await;
+    let line = || LineFront::new(limiter(), limits, None, Arc::clone(&served.memory));
+    served.drop_connections(line(), b"HIT user=ada\n", "line").await;
     let resp = || RespFront::new(limiter(), limits, None, None, Arc::clone(&served.memory), turns.clone());
     served.drop_connections(resp(), b"DIVVY.HIT user=ada\r\n", "RESP").await;
     served.drop_connections(resp(), b"DIVVY.COUNTERS user=*\r\n", "a listing over RESP").await;

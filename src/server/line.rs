@@ -11,7 +11,9 @@ use super::Limits;
 use super::accept::Front;
 use super::auth::{Gate, Guard};
 use super::connection::{self, Cut, Lease, Next, Outgoing, Session};
+use super::memory::BufferMemory;
 use super::pool::{self, pooled};
+use super::room::Room;
 use super::stream::Stream;
 use super::told;
 use crate::clock::ceil_seconds;
@@ -37,12 +39,13 @@ pub struct LineFront {
     requests: FrontRequests,
     limits: Limits,
     guard: Option<Arc<Guard>>,
+    memory: Arc<BufferMemory>,
 }
 
 impl LineFront {
-    /// `guard` asks for the password that clients must give first.
-    pub fn new(limiter: Arc<Limiter>, limits: Limits, guard: Option<Arc<Guard>>) -> Self {
-        Self { requests: limiter.metrics().requests.front(Self::NAME), limiter, limits, guard }
+    /// `guard` asks for the password that clients must give first; requests in work have room in `memory`.
+    pub fn new(limiter: Arc<Limiter>, limits: Limits, guard: Option<Arc<Guard>>, memory: Arc<BufferMemory>) -> Self {
+        Self { requests: limiter.metrics().requests.front(Self::NAME), limiter, limits, guard, memory }
     }
 }
 
@@ -64,6 +67,7 @@ struct LineSession {
     limiter: Arc<Limiter>,
     gate: Gate,
     decoder: LineDecoder,
+    room: Room,
     limits: Limits,
     counts: FrontRequests,
     tally: RequestTally,
@@ -97,6 +101,7 @@ impl LineSession {
         Self {
             limiter: Arc::clone(&front.limiter),
             decoder: LineDecoder::new(max_line),
+            room: Room::new(&front.memory),
             gate,
             limits,
             counts: front.requests.clone(),
@@ -160,7 +165,7 @@ impl Session for LineSession {
         self.limiter.begin(requests);
         let mut owed = 0;
         let (next, too_long) = loop {
-            if replies.len() == MAX_BATCH || owed >= self.limits.max_output {
+            if replies.len() == MAX_BATCH || owed >= self.limits.max_output || !self.room.fits(requests.weight()) {
                 break (Next::AnswerOn, None);
             }
             match self.decoder.next_line(input) {
@@ -171,6 +176,13 @@ impl Session for LineSession {
                 }
                 Ok(Some(line)) => {
                     let consumed = line.consumed;
+                    if !self.room.admits(&self.limiter, requests.weight(), consumed) {
+                        if !replies.is_empty() {
+                            // The lines before it are answered first. Then it is found again.
+                            break (Next::AnswerOn, None);
+                        }
+                        self.room.wait_for_request(&self.limiter, consumed).await;
+                    }
                     let request = match self.gate.is_open() {
                         true => parse_request(line.text, operation, self.limits.max_pairs),
                         false => Err(RequestError::Unauthenticated),
@@ -205,6 +217,7 @@ impl Session for LineSession {
         work.write_replies(&self.limiter.metrics().errors, output);
         work.requests.release_policy();
         pool::give(work);
+        self.room.give_back();
         if let Some(error) = too_long {
             self.tally.count(RequestKind::Invalid);
             write_counted_error(output, &self.limiter.metrics().errors, ErrorCode::Unknown, error);

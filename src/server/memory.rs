@@ -7,6 +7,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use tokio::sync::Semaphore;
+
+use super::room;
 use crate::metrics::{Limit, Metrics};
 
 /// What a buffer may hold without asking (bytes).
@@ -16,13 +19,20 @@ pub const FREE: usize = 32 * 1024;
 pub struct BufferMemory {
     limit: usize,
     used: AtomicUsize,
+    /// The memory of requests in work, which wait for it and are never refused.
+    work: Arc<Semaphore>,
     metrics: Arc<Metrics>,
 }
 
 impl BufferMemory {
     /// All connections together may hold `limit` bytes beyond what is free.
     pub fn new(limit: usize, metrics: Arc<Metrics>) -> Arc<Self> {
-        Arc::new(Self { limit, used: AtomicUsize::new(0), metrics })
+        Arc::new(Self { limit, used: AtomicUsize::new(0), work: room::work_memory(), metrics })
+    }
+
+    /// See [`Room`](room::Room).
+    pub(super) fn work(&self) -> &Arc<Semaphore> {
+        &self.work
     }
 
     fn show(&self, held: usize, before: usize) {
@@ -47,6 +57,11 @@ pub struct Share {
 pub struct UsedUp;
 
 impl Share {
+    /// How much it is (bytes).
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
     /// Makes this share so many bytes, instead of what it was.
     ///
     /// # Errors

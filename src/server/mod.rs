@@ -22,9 +22,11 @@ pub mod http;
 mod keep_running;
 mod line;
 mod memory;
+mod origin;
 mod pool;
 mod progress;
 mod resp;
+mod room;
 mod stream;
 pub mod tls;
 mod told;
@@ -48,7 +50,7 @@ use self::connection::Timeouts;
 use self::grpc::GrpcFront;
 pub use self::grpc::GrpcSettings;
 pub use self::health::Health;
-pub use self::http::{ApiSettings, DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
+pub use self::http::{ApiSettings, DEFAULT_METRICS_PATH, InvalidMetricsPath, StreamBounds, check_metrics_path};
 use self::http::{BodyBounds, HttpFront};
 pub use self::keep_running::{keep_running, survive};
 use self::line::LineFront;
@@ -97,6 +99,10 @@ pub struct Limits {
     /// Bytes in the body of an HTTP request, and in a gRPC message.
     pub max_body: usize,
     pub resp: RespLimits,
+    /// HTTP/2 connections of the HTTP front.
+    pub http_streams: StreamBounds,
+    /// Connections of the gRPC front.
+    pub grpc_streams: StreamBounds,
     pub timeouts: Timeouts,
 }
 
@@ -181,7 +187,8 @@ pub async fn run(
         Arc::clone(&memory),
         turns.clone(),
     );
-    let bounds = BodyBounds { timeouts: limits.timeouts, memory };
+    let line = LineFront::new(Arc::clone(&limiter), limits, access.line.clone(), Arc::clone(&memory));
+    let bounds = BodyBounds { timeouts: limits.timeouts, memory, expansion: 1 };
     let http = HttpFront::new(
         Arc::clone(&limiter),
         limits,
@@ -200,7 +207,7 @@ pub async fn run(
     };
     tokio::join!(
         stop,
-        acceptor.run(fronts.line, tls.line, LineFront::new(limiter, limits, access.line)),
+        acceptor.run(fronts.line, tls.line, line),
         acceptor.run(fronts.resp, tls.resp, resp),
         acceptor.run(fronts.http, tls.http, http),
         acceptor.run(fronts.grpc, tls.grpc, grpc),

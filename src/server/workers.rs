@@ -19,6 +19,9 @@ use super::freed;
 pub const MAX_BLOCKING_THREADS: usize = 8;
 /// How long such a thread is kept for more: each keeps some memory to itself.
 pub const BLOCKING_KEEP_ALIVE: Duration = Duration::from_secs(2);
+/// Tasks that a runtime runs before it takes one that another thread passed to it: a new connection, or a waiter of a commit
+/// that was made there. With tokio's 31, a new connection waited for 31 busy ones, and a thousand of them for each other.
+const TASKS_BEFORE_PASSED_ONES: u32 = 4;
 
 /// The threads, until this is dropped.
 pub struct Workers {
@@ -54,6 +57,7 @@ fn start_one(ended: CancellationToken) -> io::Result<Handle> {
         .enable_all()
         .max_blocking_threads(MAX_BLOCKING_THREADS)
         .thread_keep_alive(BLOCKING_KEEP_ALIVE)
+        .global_queue_interval(TASKS_BEFORE_PASSED_ONES)
         .build()?;
     let handle = runtime.handle().clone();
     handle.spawn(freed::give_back());

@@ -100,11 +100,27 @@ impl Store for Backend {
         }
     }
 
+    async fn has_reservations(&self, keys: Vec<Vec<u8>>) -> Result<Vec<bool>, StoreError> {
+        match self {
+            Backend::Memory(store) => store.has_reservations(keys).await,
+            Backend::Rocks(store) => store.has_reservations(keys).await,
+            Backend::Redis(store) => store.has_reservations(keys).await,
+        }
+    }
+
     async fn change_limit(&self, change: LimitChange, now: Timestamp) -> Result<Option<bool>, StoreError> {
         match self {
             Backend::Memory(store) => store.change_limit(change, now).await,
             Backend::Rocks(store) => store.change_limit(change, now).await,
             Backend::Redis(store) => store.change_limit(change, now).await,
+        }
+    }
+
+    async fn forget_limits(&self, over: Vec<LimitChange>) -> Result<(), StoreError> {
+        match self {
+            Backend::Memory(store) => store.forget_limits(over).await,
+            Backend::Rocks(store) => store.forget_limits(over).await,
+            Backend::Redis(store) => store.forget_limits(over).await,
         }
     }
 

@@ -5,12 +5,18 @@ use std::ops::Range;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use tokio::task::JoinHandle;
+
 use super::error::StoreError;
 use super::record_key::{self, RecordSpace};
 use super::records::Record;
+use super::shares::Origin;
 use crate::algorithm::reservation::{Fate, RecordChange, ReservationAsk};
 use crate::algorithm::{Ask, Limit, Once, Outcome, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
+
+/// Memory that an entry takes apart from its key: the entry, its outcome, and the answer made of it (bytes).
+pub const ENTRY_WEIGHT: usize = 512;
 
 /// When a denied client should ask again, while its remaining credit is unknown.
 const ASK_AGAIN_NS: u64 = NANOS_PER_SECOND;
@@ -29,6 +35,8 @@ pub enum Action {
         what: Once,
         cost: u64,
         fingerprint: u64,
+        /// Number of the request in the batch. All records of one request count as one.
+        request: u32,
     },
 }
 
@@ -39,6 +47,14 @@ impl Action {
             Self::Ask(Ask::Charge { .. } | Ask::Refund { .. }) | Self::Reservation(ReservationAsk::Release) => true,
             Self::Once { what, .. } => matches!(what, Once::Charge | Once::Refund),
             Self::Ask(_) | Self::Forget | Self::Reservation(_) => false,
+        }
+    }
+
+    /// Whether it settles a reservation: a commit, a release or a renewal.
+    pub fn settles_reservation(self) -> bool {
+        match self {
+            Self::Reservation(ask) => !matches!(ask, ReservationAsk::Reserve { .. }),
+            Self::Ask(_) | Self::Forget | Self::Once { .. } => false,
         }
     }
 
@@ -116,7 +132,7 @@ impl Entry {
                 let change = if held { Change::Clear } else { Change::Keep };
                 (Outcome { allowed: held, ..Outcome::default() }, change)
             }
-            Action::Reservation(_) => (self.look(state), Change::Keep),
+            Action::Reservation(_) => self.look(state),
         }
     }
 
@@ -153,19 +169,16 @@ impl Entry {
         }
     }
 
-    /// What a look for as much as the entry asks for tells; nothing changes.
-    pub(super) fn look(&self, state: Option<&State>) -> Outcome {
-        match self.action {
-            Action::Ask(ask) => self.limit.decide(state, Ask::Look { cost: ask.wanted() }, self.at).outcome,
-            Action::Once { what, cost, .. } => {
-                self.limit.decide(state, Ask::Look { cost: what.ask(cost).wanted() }, self.at).outcome
-            }
-            Action::Reservation(ReservationAsk::Reserve { credits, .. }) => {
-                self.limit.decide(state, Ask::Look { cost: credits }, self.at).outcome
-            }
-            Action::Reservation(_) => self.limit.decide(state, Ask::Look { cost: 0 }, self.at).outcome,
-            Action::Forget => self.decide(state).0,
-        }
+    /// Looks for as many credits as the entry asks for. A look takes none. It changes the state only if the clock was set back.
+    pub(super) fn look(&self, state: Option<&State>) -> (Outcome, Change) {
+        let cost = match self.action {
+            Action::Ask(ask) => ask.wanted(),
+            Action::Once { what, cost, .. } => what.ask(cost).wanted(),
+            Action::Reservation(ReservationAsk::Reserve { credits, .. }) => credits,
+            Action::Reservation(_) => 0,
+            Action::Forget => return (self.decide(state).0, Change::Keep),
+        };
+        self.decide_ask(Ask::Look { cost }, state)
     }
 
     /// The answer when nothing can be counted and the operator wants that allowed: what a bucket that was never asked
@@ -205,6 +218,8 @@ pub(super) fn generation() -> u64 {
 pub struct Batch {
     /// The server's time when the batch was begun; expiries on disk are reckoned from it.
     pub(super) now: Timestamp,
+    /// The client that asks.
+    pub(super) origin: Option<Origin>,
     pub(super) keys: Vec<u8>,
     pub(super) entries: Vec<Entry>,
     /// Entries that take effect together, by index; ascending.
@@ -212,9 +227,21 @@ pub struct Batch {
     pub(super) outcomes: Outcomes,
     /// Outcomes that rest on a change which was not durable yet, by index.
     pub(super) unsettled: Vec<usize>,
+    /// The task that applies the batch now, whose caller has stopped waiting. This one is empty then.
+    unattended: Option<JoinHandle<Batch>>,
 }
 
 impl Batch {
+    /// Leaves the batch to a task that applies it to its end.
+    pub(super) fn leave_to(&mut self, task: JoinHandle<Self>) {
+        self.unattended = Some(task);
+    }
+
+    /// The task that applies the batch to its end, if the store was still at it when its caller stopped waiting.
+    pub fn take_unattended(&mut self) -> Option<JoinHandle<Self>> {
+        self.unattended.take()
+    }
+
     /// Empties the batch and dates it.
     pub fn begin(&mut self, now: Timestamp) {
         self.now = now;
@@ -223,6 +250,11 @@ impl Batch {
         self.groups.clear();
         self.outcomes.clear();
         self.unsettled.clear();
+    }
+
+    /// From now on, actions come from there, in later batches, too.
+    pub fn set_origin(&mut self, origin: Option<Origin>) {
+        self.origin = origin;
     }
 
     /// Adds an action on the bucket whose key `write_key` appends; returns its index.
@@ -259,14 +291,14 @@ impl Batch {
     }
 
     /// Adds an ask that is answered once, under the name `id` at the bucket whose key and limit `write_key` tells; returns its
-    /// index. `fingerprint` stands for all that makes it the same request. `None`, and nothing is added, when `write_key` says so.
+    /// index. `fingerprint` stands for all that makes it the same request, which is the one with this number. `None`, and nothing is added, when `write_key` says so.
     pub fn push_once(
         &mut self,
         (what, cost): (Once, u64),
-        (id, fingerprint): (&[u8], u64),
+        (id, fingerprint, request): (&[u8], u64, u32),
         write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
     ) -> Option<usize> {
-        let action = Action::Once { what, cost, fingerprint };
+        let action = Action::Once { what, cost, fingerprint, request };
         self.push_if(action, self.now, |out| record_key::write(RecordSpace::Answers, id, out, write_key))
     }
 
@@ -298,7 +330,7 @@ impl Batch {
 
     /// Makes the entries from index `first` on a group: they take effect together or not at all (see [`Store`]). Each must
     /// be an [`Ask::Look`], an [`Ask::Take`], an [`Ask::Overdraw`], one of these once, or a [`ReservationAsk::Reserve`], of a bucket
-    /// of its own.
+    /// of its own. Or each settles a reservation of a bucket of its own: nothing denies that, so all of them always take effect.
     ///
     /// [`Store`]: super::contract::Store
     pub fn group(&mut self, first: usize) {
@@ -315,6 +347,28 @@ impl Batch {
             self.entries.truncate(len);
             self.groups.retain(|group| group.end <= len);
         }
+    }
+
+    /// Memory that its entries take until they are answered, rather too much than too little (bytes).
+    #[inline]
+    pub fn weight(&self) -> usize {
+        self.entries.len() * ENTRY_WEIGHT + self.keys.len()
+    }
+
+    /// The entries as ranges of indexes, in order, each of at most `max` bytes of [weight](Batch::weight). A group is never
+    /// divided, so a range may be heavier if it is one unit.
+    pub fn parts(&self, max: usize) -> Vec<Range<usize>> {
+        let (mut parts, mut first, mut weight) = (Vec::new(), 0, 0);
+        for unit in self.units(0) {
+            let of_unit: usize = unit.entries.iter().map(|entry| ENTRY_WEIGHT + entry.key.len()).sum();
+            if weight + of_unit > max && unit.first > first {
+                parts.push(first..unit.first);
+                (first, weight) = (unit.first, 0);
+            }
+            weight += of_unit;
+        }
+        parts.push(first..self.len());
+        parts
     }
 
     /// What its buffers hold, used or not (bytes).
@@ -416,7 +470,7 @@ impl Batch {
     }
 
     /// Takes all answers back.
-    pub(super) fn forget_outcomes(&mut self) {
+    pub fn forget_outcomes(&mut self) {
         self.outcomes.clear();
     }
 
@@ -437,8 +491,8 @@ impl Batch {
 
     /// The entries at `indexes`, which ascend and have all or none of a group, as a batch of their own, to be applied
     /// elsewhere.
-    pub(super) fn part(&self, indexes: &[usize]) -> Self {
-        let mut part = Self { now: self.now, ..Self::default() };
+    pub fn part(&self, indexes: &[usize]) -> Self {
+        let mut part = Self { now: self.now, origin: self.origin, ..Self::default() };
         let mut groups = self.groups.iter().peekable();
         for (index, entry) in indexes.iter().filter_map(|index| Some((*index, self.entries.get(*index)?))) {
             let key = key_of(&self.keys, entry);
@@ -458,6 +512,11 @@ impl Batch {
                 *place = outcome;
             }
         }
+    }
+
+    /// Takes over the outcomes of `part`, whose entries follow those that have outcomes already.
+    pub fn adopt_next(&mut self, part: Self) {
+        self.outcomes.extend(part.outcomes);
     }
 
     /// Whether the action with this index was allowed; `None` when it has no outcome. As [`Batch::outcome`], without
@@ -525,4 +584,42 @@ pub fn append_key(
 #[expect(clippy::indexing_slicing, reason = "a batch's entries and keys grow and shrink together")]
 fn key_of<'a>(keys: &'a [u8], entry: &Entry) -> &'a [u8] {
     &keys[entry.key.clone()]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::algorithm::FixedWindow;
+
+    proptest! {
+        #[test]
+        fn parts_cover_all_entries_and_divide_no_group(
+            units in prop::collection::vec((1_usize..6, 0_usize..2_000), 0..40),
+            max in 0_usize..10_000,
+        ) {
+            let limit = Limit::FixedWindow(FixedWindow::new(1, NANOS_PER_SECOND).unwrap());
+            let mut batch = Batch::default();
+            for (members, key) in &units {
+                let first = batch.len();
+                for _ in 0..*members {
+                    batch.push(limit, Action::Forget, Timestamp::EPOCH, |out| out.resize(out.len() + key, 0));
+                }
+                batch.group(first);
+            }
+            let parts = batch.parts(max);
+            let ends: Vec<_> = parts.iter().map(|part| part.end).collect();
+            let starts: Vec<_> = std::iter::once(0).chain(ends.iter().copied()).take(parts.len()).collect();
+            prop_assert_eq!(parts.iter().map(|part| part.start).collect::<Vec<_>>(), starts);
+            prop_assert_eq!(ends.last(), Some(&batch.len()));
+            for part in parts {
+                let whole = batch.units(part.start).take_while(|unit| unit.first < part.end);
+                let (count, entries) = whole.fold((0, 0), |(count, entries), unit| (count + 1, entries + unit.entries.len()));
+                prop_assert_eq!(entries, part.len());
+                let indexes: Vec<_> = part.collect();
+                prop_assert!(batch.part(&indexes).weight() <= max || count <= 1);
+            }
+        }
+    }
 }

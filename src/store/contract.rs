@@ -16,7 +16,9 @@ use crate::metrics::Metric;
 ///   batch's order and between batches in some order. Actions on different buckets are independent.
 /// - The entries of a [group](Batch::group) take effect together or not at all, at one moment between others' actions on any
 ///   of their buckets, also after a crash. When one is denied nothing is taken, and those that would have been granted
-///   tell what a look tells. When one fails, all do.
+///   report what a look reports. Commits, releases and renewals of reservations are never denied: in a group, each has the outcome
+///   that it would have alone. When one fails, all do. The exception is a Redis Cluster that keeps a reservation's buckets in
+///   different slots: each is settled alone.
 /// - When `apply` returns, every outcome that it gives is as durable as the backend promises, a denial that saw
 ///   another caller's change included: that change is durable too.
 /// - An action that failed has an error as its outcome. It may or may not have taken its credit, never more than once.
@@ -43,6 +45,12 @@ pub trait Store: Send + Sync {
         async { self.approximate_len().await.map(drop) }
     }
 
+    /// Whether there are records of reservations with these keys, one answer per key. Only asked where other servers write to
+    /// the store, too: any other store has read its records when it was opened.
+    fn has_reservations(&self, keys: Vec<Vec<u8>>) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send {
+        async move { Ok(vec![false; keys.len()]) }
+    }
+
     /// Keeps a change of an actor's limit, as durably as hits are taken. `now` is the server's time. Tells whether there was a
     /// limit before, where others may have set one; whoever asks knows it otherwise.
     ///
@@ -53,6 +61,11 @@ pub trait Store: Send + Sync {
         _now: Timestamp,
     ) -> impl Future<Output = Result<Option<bool>, StoreError>> + Send {
         async { Ok(None) }
+    }
+
+    /// Forgets limits that are over, unless the store drops them anyway. They may be there again after a crash.
+    fn forget_limits(&self, _over: Vec<LimitChange>) -> impl Future<Output = Result<(), StoreError>> + Send {
+        async { Ok(()) }
     }
 
     /// The next page of what has become of actors' limits since `known`.

@@ -18,6 +18,7 @@ use super::batch::Entry;
 use super::error::StoreError;
 use super::outage::Outage;
 use super::records::{DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_RESERVATIONS};
+use super::shares::{DEFAULT_MAX_ADDRESS_SHARE, RecordBudgets};
 use crate::algorithm::Outcome;
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::metrics::Metric;
@@ -53,6 +54,8 @@ pub struct Bounds {
     pub max_reservations: u64,
     /// Asks that are remembered to be answered once, at most.
     pub max_idempotency_keys: u64,
+    /// How much of either clients of one address may have (percent).
+    pub max_address_share: u8,
     /// Bytes of counters on disk; for a store that has one.
     pub max_disk: u64,
     pub when_full: WhenFull,
@@ -64,9 +67,16 @@ impl Default for Bounds {
             max_counters: DEFAULT_MAX_COUNTERS,
             max_reservations: DEFAULT_MAX_RESERVATIONS,
             max_idempotency_keys: DEFAULT_MAX_IDEMPOTENCY_KEYS,
+            max_address_share: DEFAULT_MAX_ADDRESS_SHARE,
             max_disk: DEFAULT_MAX_DISK,
             when_full: WhenFull::default(),
         }
+    }
+}
+
+impl Bounds {
+    pub fn records(&self) -> RecordBudgets {
+        RecordBudgets::shared(self.max_reservations, self.max_idempotency_keys, self.max_address_share)
     }
 }
 

@@ -77,12 +77,11 @@ impl<S: Store> DenialCache<S> {
     /// What the entries come to when that is known. One known denial denies a group; a bucket of it that nothing is known of
     /// answers as one that was never used. What has records is never known.
     fn known_unit(&self, unit: Unit<'_>, now: Timestamp) -> Option<Vec<Outcome>> {
+        for (_, key, _) in unit.members().filter(|(_, _, entry)| entry.action.gives_back()) {
+            self.denials.forget(record_key::bucket(key));
+        }
         if let [entry] = unit.entries {
-            let key = unit.key(entry);
-            if entry.action.gives_back() {
-                self.denials.forget(record_key::bucket(key));
-            }
-            return self.known(key, entry, now).map(|outcome| vec![outcome]);
+            return self.known(unit.key(entry), entry, now).map(|outcome| vec![outcome]);
         }
         if unit.entries.iter().any(|entry| entry.action.has_record()) {
             return None;
@@ -90,7 +89,7 @@ impl<S: Store> DenialCache<S> {
         let known: Vec<_> = unit.members().map(|(_, key, entry)| self.known(key, entry, now)).collect();
         let is_denied = known.iter().flatten().any(|outcome| !outcome.allowed);
         let answers = known.into_iter().zip(unit.entries);
-        is_denied.then(|| answers.map(|(known, entry)| known.unwrap_or_else(|| entry.look(None))).collect())
+        is_denied.then(|| answers.map(|(known, entry)| known.unwrap_or_else(|| entry.look(None).0)).collect())
     }
 
     /// What the entry comes to, when its window is known to have nothing left. An entry with a time of its own is not
@@ -170,6 +169,10 @@ impl<S: Store> Store for DenialCache<S> {
 
     async fn check(&self) -> Result<(), StoreError> {
         self.inner.check().await
+    }
+
+    async fn has_reservations(&self, keys: Vec<Vec<u8>>) -> Result<Vec<bool>, StoreError> {
+        self.inner.has_reservations(keys).await
     }
 
     async fn change_limit(&self, change: LimitChange, now: Timestamp) -> Result<Option<bool>, StoreError> {

@@ -240,34 +240,63 @@ fn read_string<'a>(from: &mut &'a [u8]) -> Cow<'a, [u8]> {
     Cow::Owned(string)
 }
 
-/// A key without its actor, and the limit in it, which of a counter with a name, and of leases, tells no more than what its
-/// states are;
-/// `None` when this module did not write it.
-pub fn split_limit(key: &[u8]) -> Option<(&[u8], Limit)> {
-    let (_, limit, actor) = read(key, |_, _| ())?;
-    Some((key.strip_suffix(actor)?, limit))
+/// A key without its actor, and the limit in it. For a named counter and for leases, the limit says only what their states
+/// look like. The limit is `None` if its calendar is not known in this process: a client may have made the key up.
+///
+/// Returns `None` if this module did not write the key.
+pub fn split_limit(key: &[u8]) -> Option<(&[u8], Option<Limit>)> {
+    let (space, limit, actor) = read(key, |_, _| ())?;
+    Some((key.strip_suffix(actor)?, limit.find(space, Calendar::find)))
+}
+
+/// Like [`split_limit`], for a key that a server has stored: its calendar is loaded if no rule has done so yet.
+pub fn split_stored_limit(key: &[u8]) -> Option<(&[u8], Limit)> {
+    let (space, limit, actor) = read(key, |_, _| ())?;
+    Some((key.strip_suffix(actor)?, limit.find(space, Calendar::parse)?))
+}
+
+/// A limit as a key has it.
+enum KeyLimit<'a> {
+    Whole(Limit),
+    /// The calendar's text, which may name no calendar.
+    OfCalendar {
+        credits: u64,
+        calendar: &'a str,
+    },
+}
+
+impl KeyLimit<'_> {
+    fn find(self, space: Space, find_calendar: impl FnOnce(&str) -> Option<Calendar>) -> Option<Limit> {
+        let limit = match self {
+            Self::Whole(limit) => limit,
+            Self::OfCalendar { credits, calendar } => {
+                Limit::CalendarWindow(CalendarWindow::new(credits, find_calendar(calendar)?.id()).ok()?)
+            }
+        };
+        Some(if space.is_named() { limit.counting(Tally::Used) } else { limit })
+    }
 }
 
 /// Reads a key, giving its pairs to `pair`.
-fn read<'a>(key: &'a [u8], mut pair: impl FnMut(&'a str, &'a str)) -> Option<(Space, Limit, &'a [u8])> {
+fn read<'a>(key: &'a [u8], mut pair: impl FnMut(&'a str, &'a str)) -> Option<(Space, KeyLimit<'a>, &'a [u8])> {
     let [VERSION, algorithm, space, rest @ ..] = key else { return None };
     let space = Space::ALL.into_iter().find(|known| *known as u8 == *space)?;
     let mut rest = rest;
     for _ in 0..read_number(&mut rest)? {
         pair(read_text(&mut rest)?, read_text(&mut rest)?);
     }
-    let limit = match space.is_named() {
-        true => read_rhythm(*algorithm, &mut rest)?.counting(Tally::Used),
-        false => read_limit(*algorithm, &mut rest)?,
+    let limit = match (*algorithm, space.is_named()) {
+        (7, is_named) => {
+            let credits = if is_named { 1 } else { read_number(&mut rest)? };
+            KeyLimit::OfCalendar { credits, calendar: read_text(&mut rest).filter(|text| Calendar::is_text(text))? }
+        }
+        (algorithm, true) => KeyLimit::Whole(read_rhythm(algorithm, &mut rest)?),
+        (algorithm, false) => KeyLimit::Whole(read_limit(algorithm, &mut rest)?),
     };
     Some((space, limit, rest))
 }
 
 fn read_limit(algorithm: u8, rest: &mut &[u8]) -> Option<Limit> {
-    if algorithm == 7 {
-        let credits = read_number(rest)?;
-        return read_calendar(credits, rest);
-    }
     let mut number = || read_number(rest);
     Some(match algorithm {
         1 => Limit::FixedWindow(FixedWindow::new(number()?, number()?).ok()?),
@@ -282,9 +311,6 @@ fn read_limit(algorithm: u8, rest: &mut &[u8]) -> Option<Limit> {
 
 /// A limit of one credit, which nothing but what it counts is known of.
 fn read_rhythm(algorithm: u8, rest: &mut &[u8]) -> Option<Limit> {
-    if algorithm == 7 {
-        return read_calendar(1, rest);
-    }
     let mut number = || read_number(rest);
     Some(match algorithm {
         1 => Limit::FixedWindow(FixedWindow::new(1, number()?).ok()?),
@@ -295,11 +321,6 @@ fn read_rhythm(algorithm: u8, rest: &mut &[u8]) -> Option<Limit> {
         6 => Limit::Concurrency(Concurrency::new(1, 1).ok()?),
         _ => return None,
     })
-}
-
-fn read_calendar(credits: u64, rest: &mut &[u8]) -> Option<Limit> {
-    let calendar = Calendar::parse(read_text(rest)?)?;
-    Some(Limit::CalendarWindow(CalendarWindow::new(credits, calendar.id()).ok()?))
 }
 
 fn read_text<'a>(from: &mut &'a [u8]) -> Option<&'a str> {
@@ -371,7 +392,7 @@ mod tests {
             Prefix::named(Space::Named, "usage", &fields, &limit, refill).write_key("a", &mut key);
             let decoded = decode(&key).unwrap();
             assert_eq!((decoded.space, decoded.actor), (Space::Named, b"a".as_slice()));
-            let (prefix, read) = split_limit(&key).unwrap();
+            let (prefix, read) = split_stored_limit(&key).unwrap();
             assert_eq!((prefix, read.kind(), read.tally()), (&key[..key.len() - 1], limit.kind(), Tally::Used));
             key
         };
@@ -430,7 +451,8 @@ mod tests {
             let decoded = Decoded { space: Space::Rule, pairs: sorted, actor: actor.as_bytes() };
             prop_assert_eq!(decode(&key), Some(decoded));
             let without_actor = &key[..key.len() - actor.len()];
-            prop_assert_eq!(split_limit(&key), Some((without_actor, limit)));
+            prop_assert_eq!(split_limit(&key), Some((without_actor, Some(limit))));
+            prop_assert_eq!(split_stored_limit(&key), Some((without_actor, limit)));
         }
 
         #[test]

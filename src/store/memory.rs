@@ -12,7 +12,8 @@ use super::counter_budget::{CounterBudget, RoomLog};
 use super::error::StoreError;
 use super::listing::{Listing, Page};
 use super::record_key;
-use super::records::{DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_RESERVATIONS, RecordBudgets, Records};
+use super::records::{DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_RESERVATIONS, Records};
+use super::shares::{DEFAULT_MAX_ADDRESS_SHARE, RecordBudgets, Shares};
 use super::together::{self, Budgets, Decided, Member};
 use crate::algorithm::reservation::RecordChange;
 use crate::algorithm::{Outcome, State};
@@ -39,17 +40,14 @@ impl MemoryStore {
     /// bucket that counts would give its credit back.
     pub fn bounded(max_counters: u64, when_full: WhenFull) -> Self {
         let bounds = Bounds { max_counters, when_full, ..Bounds::default() };
-        let records = RecordBudgets::new(DEFAULT_MAX_RESERVATIONS, DEFAULT_MAX_IDEMPOTENCY_KEYS);
+        let records =
+            RecordBudgets::shared(DEFAULT_MAX_RESERVATIONS, DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_ADDRESS_SHARE);
         Self { buckets: Box::default(), budget: CounterBudget::new(bounds), records }
     }
 
-    /// The store, of so many reservations and idempotency keys.
-    pub fn with_records(self, max_reservations: u64, max_idempotency_keys: u64) -> Self {
-        Self { records: RecordBudgets::new(max_reservations, max_idempotency_keys), ..self }
-    }
-
-    fn budgets(&self) -> Budgets<'_> {
-        Budgets { counters: &self.budget, records: &self.records }
+    /// The store, of as many reservations and idempotency keys as `bounds` say.
+    pub fn with_records(self, bounds: &Bounds) -> Self {
+        Self { records: bounds.records(), ..self }
     }
 }
 
@@ -146,13 +144,13 @@ impl Buckets {
         match together::decide(members, budgets) {
             Ok((decided, room)) => {
                 room.keep();
-                for (Decided { outcome, change, record }, entry) in decided.into_iter().zip(group.entries) {
+                for (Decided { outcome, change, record, share }, entry) in decided.into_iter().zip(group.entries) {
                     let key = group.key(entry);
                     self.make(change, record_key::bucket(key), entry, now, budgets.counters);
                     match record {
                         RecordChange::Keep => {}
-                        RecordChange::Set(record) => self.records.set(key.into(), record),
-                        RecordChange::Clear => budgets.records.forget(self.records.remove(key)),
+                        RecordChange::Set(record) => self.records.set(key.into(), record, share),
+                        RecordChange::Clear => self.records.remove(key),
                     }
                     outcomes.push(Ok(outcome));
                 }
@@ -182,14 +180,16 @@ impl Store for MemoryStore {
         let now = batch.now();
         let mut buckets = self.buckets.lock();
         buckets.sweep(now, SWEPT_AT_ONCE.max(2 * batch.len()), &self.budget);
-        self.records.forget(buckets.records.advance(now));
+        buckets.records.advance(now);
+        let shares = Shares::of(batch.origin);
+        let budgets = Budgets { counters: &self.budget, records: &self.records, shares: &shares };
         batch.forget_outcomes();
         batch.answer_on(|unit, outcomes| {
             match unit.entries {
                 [entry] if !entry.action.has_record() => {
                     outcomes.push(buckets.act(unit.key(entry), entry, now, &self.budget));
                 }
-                _ => buckets.act_together(unit, now, self.budgets(), outcomes),
+                _ => buckets.act_together(unit, now, budgets, outcomes),
             }
             true
         });

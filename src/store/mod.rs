@@ -27,6 +27,7 @@ mod rocks;
 #[path = "no_rocks.rs"]
 mod rocks;
 mod rocks_options;
+mod shares;
 #[cfg(test)]
 pub(crate) mod testing;
 mod together;
@@ -36,7 +37,7 @@ pub mod value;
 pub use self::actor_limits::{ActorLimit, Followed, LimitChange, LimitPage};
 pub use self::backend::Backend;
 pub use self::backup_error::BackupError;
-pub use self::batch::{Action, Batch, Change, Entry, append_key};
+pub use self::batch::{Action, Batch, Change, ENTRY_WEIGHT, Entry, append_key};
 pub use self::contract::Store;
 pub use self::counter_budget::{
     Bounds, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK, WhenFull,
@@ -57,4 +58,5 @@ pub use self::rocks::{OpenError, RestoreError, RocksStore, restore};
 pub use self::rocks_options::{
     DEFAULT_CACHE_MEMORY, DEFAULT_MAX_JOURNAL, Durability, HAS_ROCKSDB, NoRocksDb, RocksOptions,
 };
+pub use self::shares::{DEFAULT_MAX_ADDRESS_SHARE, Origin};
 pub use self::uninterrupted::Uninterrupted;

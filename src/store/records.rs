@@ -1,25 +1,23 @@
-//! The records of reservations, and of asks that are answered once: in memory until they end, and how many there may be. What a
-//! record says is the algorithms' business; who may change it meanwhile is the store's.
+//! The records of reservations, and of asks that are answered once: in memory until they end. The algorithms decide what a
+//! record says, the store who may change it, and [`shares`] how many there may be.
+//!
+//! [`shares`]: super::shares
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::Hash;
 use std::ops::AddAssign;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
 
-use super::error::StoreError;
-use crate::algorithm::reservation::REMEMBERED_NS;
+use super::shares::Share;
 use crate::algorithm::{Answered, Reservation};
-use crate::clock::{NANOS_PER_SECOND, Timestamp};
-use crate::metrics::Metric;
+use crate::clock::{MAX_STANDSTILL_NS, Timestamp};
 
 /// Reservations that a store remembers unless the operator says otherwise: some 200 bytes each, in memory.
 pub const DEFAULT_MAX_RESERVATIONS: u64 = 100_000;
 /// Asks that a store remembers to answer once: likewise.
 pub const DEFAULT_MAX_IDEMPOTENCY_KEYS: u64 = 1_000_000;
 
-/// Actions that come in another order than their times are no further apart.
-const OVERTAKING_NS: u64 = 10 * NANOS_PER_SECOND;
 /// More ends than this, and more than twice as many as there are records, are not worth their memory.
 const FEW: usize = 64;
 
@@ -36,6 +34,29 @@ impl Record {
         match self {
             Self::Reservation(reservation) => reservation.expires(),
             Self::Answered(answered) => answered.until,
+        }
+    }
+
+    /// Returns the record as an ask at `at` finds it, or `None` when it has expired.
+    pub fn found(self, at: Timestamp) -> Option<Self> {
+        match self {
+            Self::Reservation(reservation) => reservation.found(at).map(Self::Reservation),
+            Self::Answered(answered) => answered.found(at).map(Self::Answered),
+        }
+    }
+
+    /// Returns the latest time that is certainly before the record was made.
+    fn made_after(&self) -> Timestamp {
+        match self {
+            Self::Reservation(reservation) => reservation.made_after(),
+            Self::Answered(answered) => answered.given(),
+        }
+    }
+
+    fn set_back(&mut self, by_ns: u64) {
+        match self {
+            Self::Reservation(reservation) => reservation.set_back(by_ns),
+            Self::Answered(answered) => answered.set_back(by_ns),
         }
     }
 
@@ -75,202 +96,109 @@ impl AddAssign for Count {
 /// Records, by what stands for their keys.
 #[derive(Debug)]
 pub struct Records<K> {
-    records: HashMap<K, Record>,
+    records: HashMap<K, Kept>,
     /// When each may be forgotten, as it was once: it may have been put off since.
     ends: BinaryHeap<Reverse<(Timestamp, K)>>,
-    /// When the last answer was given that is remembered, or was.
-    answered: Timestamp,
+    /// The latest time of the server's clock that was seen.
+    time: Timestamp,
+}
+
+/// Whether the clock was set back between these times. Requests that overtake each other are no further apart.
+pub fn was_set_back(before: Timestamp, now: Timestamp) -> bool {
+    before.since(now) > MAX_STANDSTILL_NS
+}
+
+#[derive(Debug)]
+struct Kept {
+    record: Record,
+    /// `None` until the records that were found are counted.
+    share: Option<Arc<Share>>,
 }
 
 impl<K: Ord> Default for Records<K> {
     fn default() -> Self {
-        Self { records: HashMap::default(), ends: BinaryHeap::new(), answered: Timestamp::EPOCH }
+        Self { records: HashMap::default(), ends: BinaryHeap::new(), time: Timestamp::EPOCH }
     }
 }
 
 impl<K: Hash + Ord + Clone> Records<K> {
+    #[cfg(test)]
+    pub fn count(&self) -> Count {
+        let mut count = Count::default();
+        self.records.values().for_each(|kept| count += Count::of(&kept.record));
+        count
+    }
+
+    /// Gives each record a share that has none.
     #[cfg_attr(
         not(any(feature = "rocksdb", test)),
         expect(dead_code, reason = "only the embedded store finds some when it is opened")
     )]
-    pub fn count(&self) -> Count {
-        let mut count = Count::default();
-        self.records.values().for_each(|record| count += Count::of(record));
-        count
+    pub fn share(&mut self, mut share: impl FnMut(&Record) -> Arc<Share>) {
+        for kept in self.records.values_mut() {
+            kept.share.get_or_insert_with(|| share(&kept.record));
+        }
     }
 
     pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<&Record>
     where
         K: std::borrow::Borrow<Q>,
     {
-        self.records.get(key)
+        Some(&self.records.get(key)?.record)
     }
 
-    pub fn set(&mut self, key: K, record: Record) {
-        if let Record::Answered(answered) = &record {
-            self.answered = self.answered.max(answered.given());
-        }
+    /// Puts the record in the place of the one with this key, whose share it keeps, or there with a share of its own.
+    pub fn set(&mut self, key: K, record: Record, share: Option<Arc<Share>>) {
+        self.note_time(record.made_after());
         self.ends.push(Reverse((record.expires(), key.clone())));
-        self.records.insert(key, record);
+        let kept = self.records.entry(key).or_insert(Kept { record, share: None });
+        kept.record = record;
+        kept.share = share.or(kept.share.take());
         if self.ends.len() > 2 * self.records.len() + FEW {
             // What was renewed, or is gone, has ends that nothing waits for.
-            self.ends = self.records.iter().map(|(key, record)| Reverse((record.expires(), key.clone()))).collect();
+            self.collect_ends();
         }
     }
 
-    /// Returns what was there.
-    pub fn remove<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Count
+    fn collect_ends(&mut self) {
+        self.ends = self.records.iter().map(|(key, kept)| Reverse((kept.record.expires(), key.clone()))).collect();
+    }
+
+    /// Notes a time of the server's clock.
+    pub fn note_time(&mut self, time: Timestamp) {
+        self.time = self.time.max(time);
+    }
+
+    pub fn remove<Q: Hash + Eq + ?Sized>(&mut self, key: &Q)
     where
         K: std::borrow::Borrow<Q>,
     {
-        self.records.remove(key).map_or(Count::default(), |record| Count::of(&record))
+        self.records.remove(key);
     }
 
-    /// As [`Records::sweep`], when an action comes at `now`. If the clock was set back since the last answer, none is remembered
-    /// for longer than one that is given now: the bound could be reached until the old clock's time comes again.
-    pub fn advance(&mut self, now: Timestamp) -> Count {
-        if self.answered.since(now) > OVERTAKING_NS {
-            let latest = now.plus(REMEMBERED_NS);
-            for (key, record) in &mut self.records {
-                if let Record::Answered(answered) = record
-                    && answered.until > latest
-                {
-                    answered.until = latest;
-                    self.ends.push(Reverse((latest, key.clone())));
-                }
-            }
-            self.answered = now;
+    /// Drops expired records, like [`Records::sweep`]. If the clock was set back, all records expire as much earlier. Otherwise
+    /// they would fill the bound until the old clock's time comes again.
+    pub fn advance(&mut self, now: Timestamp) {
+        if was_set_back(self.time, now) {
+            let by_ns = self.time.since(now);
+            self.records.values_mut().for_each(|kept| kept.record.set_back(by_ns));
+            self.collect_ends();
+            self.time = now;
         }
-        self.sweep(now)
+        self.sweep(now);
     }
 
-    /// Drops what may be forgotten at `now`. Returns how many these were.
-    pub fn sweep(&mut self, now: Timestamp) -> Count {
-        let mut dropped = Count::default();
+    /// Drops what may be forgotten at `now`.
+    pub fn sweep(&mut self, now: Timestamp) {
+        self.note_time(now);
         while let Some(Reverse((end, key))) = self.ends.peek()
             && *end <= now
         {
-            if let Some(record) = self.records.get(key).filter(|record| record.expires() <= now) {
-                dropped += Count::of(record);
+            if self.records.get(key).is_some_and(|kept| kept.record.expires() <= now) {
                 self.records.remove(key);
             }
             self.ends.pop();
         }
-        dropped
-    }
-}
-
-/// How many records of each kind a store may have, and has.
-#[derive(Debug)]
-pub struct RecordBudgets {
-    reservations: RecordBudget,
-    answered: RecordBudget,
-}
-
-impl RecordBudgets {
-    pub fn new(max_reservations: u64, max_idempotency_keys: u64) -> Self {
-        let full = "the store remembers as many reservations as it may (raise --max-reservations)";
-        let reservations = RecordBudget::new(max_reservations, full);
-        let full = "the store remembers as many idempotency keys as it may: nothing was counted (raise --max-idempotency-keys)";
-        Self { reservations, answered: RecordBudget::new(max_idempotency_keys, full) }
-    }
-
-    /// One more is remembered.
-    ///
-    /// # Errors
-    /// When there are as many of its kind as there may be.
-    pub fn begin(&self, record: &Record) -> Result<(), StoreError> {
-        match record {
-            Record::Reservation(_) => self.reservations.begin(),
-            Record::Answered(_) => self.answered.begin(),
-        }
-    }
-
-    /// So many were found, however many there may be.
-    #[cfg_attr(
-        not(feature = "rocksdb"),
-        expect(dead_code, reason = "only the embedded store finds some when it is opened")
-    )]
-    pub fn found(&self, count: Count) {
-        self.reservations.remembered.fetch_add(count.reservations, Relaxed);
-        self.answered.remembered.fetch_add(count.answered, Relaxed);
-    }
-
-    /// So many are forgotten.
-    pub fn forget(&self, count: Count) {
-        self.reservations.forget(count.reservations);
-        self.answered.forget(count.answered);
-    }
-
-    pub fn remembered(&self) -> Count {
-        Count { reservations: self.reservations.remembered(), answered: self.answered.remembered() }
-    }
-
-    pub fn metrics(&self) -> [Metric; 6] {
-        let Self { reservations, answered } = self;
-        let count = self.remembered();
-        [
-            Metric::gauge(
-                "divvy_reservations",
-                "Reservations that are remembered: those that go on, and those committed lately.",
-                count.reservations as f64,
-            ),
-            Metric::gauge("divvy_max_reservations", "Maximum number of reservations.", reservations.max as f64),
-            Metric::counter(
-                "divvy_reservations_refused_total",
-                "Reservations and commits refused because there were as many reservations as there may be.",
-                reservations.refused(),
-            ),
-            Metric::gauge(
-                "divvy_idempotency_keys",
-                "Idempotency keys that are remembered: one for each counter that was asked under the key.",
-                count.answered as f64,
-            ),
-            Metric::gauge("divvy_max_idempotency_keys", "Maximum number of idempotency keys.", answered.max as f64),
-            Metric::counter(
-                "divvy_idempotency_keys_refused_total",
-                "Requests refused because there were as many idempotency keys as there may be.",
-                answered.refused(),
-            ),
-        ]
-    }
-}
-
-/// Counts the records of one kind, and refuses those beyond the bound.
-#[derive(Debug)]
-struct RecordBudget {
-    max: u64,
-    remembered: AtomicU64,
-    refused: AtomicU64,
-    /// What those beyond it are told.
-    full: &'static str,
-}
-
-impl RecordBudget {
-    fn new(max: u64, full: &'static str) -> Self {
-        Self { max, remembered: AtomicU64::new(0), refused: AtomicU64::new(0), full }
-    }
-
-    fn begin(&self) -> Result<(), StoreError> {
-        let one_more = |remembered| (remembered < self.max).then_some(remembered + 1);
-        self.remembered.fetch_update(Relaxed, Relaxed, one_more).map(drop).map_err(|_| {
-            self.refused.fetch_add(1, Relaxed);
-            StoreError::new(self.full)
-        })
-    }
-
-    fn forget(&self, count: u64) {
-        if count > 0 {
-            self.remembered.fetch_sub(count, Relaxed);
-        }
-    }
-
-    fn remembered(&self) -> u64 {
-        self.remembered.load(Relaxed)
-    }
-
-    fn refused(&self) -> u64 {
-        self.refused.load(Relaxed)
     }
 }
 
@@ -279,10 +207,16 @@ mod tests {
     use super::*;
     use crate::algorithm::Outcome;
     use crate::algorithm::reservation::Stage;
+    use crate::store::shares::RecordBudgets;
     use crate::store::testing::at;
 
     fn until(ends: u64) -> Record {
         let stage = Stage::Open { until: at(ends), ends: at(ends), generation: 0 };
+        Record::Reservation(Reservation { credits: 1, ttl_seconds: 1, stage })
+    }
+
+    fn committed(seconds: u64) -> Record {
+        let stage = Stage::Committed { until: at(seconds + 60), left: 0, owed: 0, reset_ns: 0 };
         Record::Reservation(Reservation { credits: 1, ttl_seconds: 1, stage })
     }
 
@@ -294,54 +228,79 @@ mod tests {
         Count { reservations, answered }
     }
 
+    /// How many there are once those are dropped that may be forgotten by then.
+    fn left<K: Hash + Ord + Clone>(records: &mut Records<K>, seconds: u64) -> Count {
+        records.sweep(at(seconds));
+        records.count()
+    }
+
     #[test]
     fn a_record_goes_when_its_latest_end_has_come() {
         let mut records = Records::default();
-        records.set(1, until(10));
-        records.set(2, until(20));
-        records.set(3, answered(0));
-        records.set(1, until(30));
-        assert_eq!((records.sweep(at(15)), records.get(&1).is_some()), (of(0, 0), true));
-        assert_eq!((records.sweep(at(20)), records.get(&2).is_some()), (of(1, 0), false));
-        assert_eq!((records.sweep(at(30)), records.count()), (of(1, 0), of(0, 1)));
-        assert_eq!((records.sweep(at(59)), records.sweep(at(60)), records.ends.len()), (of(0, 0), of(0, 1), 0));
+        records.set(1, until(10), None);
+        records.set(2, until(20), None);
+        records.set(3, answered(0), None);
+        records.set(1, until(30), None);
+        assert_eq!((left(&mut records, 15), records.get(&1).is_some()), (of(2, 1), true));
+        assert_eq!((left(&mut records, 20), records.get(&2).is_some()), (of(1, 1), false));
+        assert_eq!(left(&mut records, 30), of(0, 1));
+        assert_eq!((left(&mut records, 59), left(&mut records, 60), records.ends.len()), (of(0, 1), of(0, 0), 0));
     }
 
     #[test]
     fn what_is_renewed_or_gone_takes_no_memory() {
         let mut records = Records::default();
         for end in 0..10_000 {
-            records.set(1, until(end));
-            records.set(2 + end, until(end));
+            records.set(1, until(end), None);
+            records.set(2 + end, until(end), None);
             records.remove(&(2 + end));
             assert!(records.ends.len() <= 2 + FEW);
         }
-        assert_eq!(
-            (records.sweep(at(9_998)), records.sweep(at(9_999)), records.count()),
-            (of(0, 0), of(1, 0), of(0, 0))
-        );
+        assert_eq!((left(&mut records, 9_998), left(&mut records, 9_999)), (of(1, 0), of(0, 0)));
+    }
+
+    #[test]
+    fn a_record_keeps_its_share_until_it_goes() {
+        let budgets = RecordBudgets::new(1, 1);
+        let share = || Some(budgets.found(&until(0)));
+        let mut records = Records::default();
+        records.set(1, until(10), share());
+        records.set(2, until(10), None);
+        records.set(1, until(20), None);
+        records.share(|record| budgets.found(record));
+        assert_eq!(budgets.remembered(), of(2, 0));
+        records.remove(&2);
+        assert_eq!(budgets.remembered(), of(1, 0));
+        records.sweep(at(20));
+        assert_eq!(budgets.remembered(), of(0, 0));
     }
 
     /// Otherwise the bound could be reached for as long as the clock was set back.
     #[test]
-    fn after_the_clock_was_set_back_no_answer_is_remembered_for_longer_than_a_new_one() {
+    fn clock_that_is_set_back_keeps_no_record_longer() {
         let mut records = Records::default();
-        records.set(1, answered(10_000));
-        records.set(2, until(10_000));
-        assert_eq!(records.advance(at(9_995)), of(0, 0));
-        assert_eq!(records.advance(at(0)), of(0, 0));
-        assert_eq!((records.sweep(at(59)), records.sweep(at(60)), records.count()), (of(0, 0), of(0, 1), of(1, 0)));
+        records.advance(at(10_000));
+        records.set(1, answered(10_000), None);
+        records.set(2, until(10_030), None);
+        records.set(3, committed(10_000), None);
+        // The first is a request that was overtaken.
+        for seconds in [9_995, 10_010, 0] {
+            records.advance(at(seconds));
+            assert_eq!(records.count(), of(2, 1));
+        }
+        assert_eq!((left(&mut records, 19), left(&mut records, 20)), (of(2, 1), of(1, 1)));
+        assert_eq!((left(&mut records, 49), left(&mut records, 50)), (of(1, 1), of(0, 0)));
     }
 
+    /// When the store was opened after the clock was set back, answers and commits tell its former time.
     #[test]
-    fn there_are_as_many_of_each_kind_as_there_may_be() {
-        let budgets = RecordBudgets::new(2, 1);
-        let begin = |record: Record| budgets.begin(&record).map_err(|error| error.to_string());
-        assert!(begin(until(0)).is_ok() && begin(until(0)).is_ok() && begin(answered(0)).is_ok());
-        assert!(begin(until(0)).unwrap_err().contains("--max-reservations"));
-        assert!(begin(answered(0)).unwrap_err().contains("--max-idempotency-keys"));
-        budgets.forget(of(1, 0));
-        assert!(begin(until(0)).is_ok() && begin(answered(0)).is_err());
-        assert_eq!(budgets.remembered(), of(2, 1));
+    fn records_of_a_later_clock_end_as_new_ones_do() {
+        let mut records = Records::default();
+        records.set(1, answered(10_000), None);
+        records.set(2, committed(9_990), None);
+        records.advance(at(0));
+        assert_eq!(records.count(), of(1, 1));
+        assert_eq!((left(&mut records, 49), left(&mut records, 50)), (of(1, 1), of(0, 1)));
+        assert_eq!((left(&mut records, 59), left(&mut records, 60)), (of(0, 1), of(0, 0)));
     }
 }

@@ -1,13 +1,16 @@
 //! Groups: what each of several entries comes to that take effect together or not at all. What remembers the buckets' states,
 //! and who may change them meanwhile, is the store's business.
 
+use std::sync::Arc;
+
 use super::batch::{Action, Change, Entry};
 use super::counter_budget::CounterBudget;
 use super::error::StoreError;
-use super::records::{Count, Record, RecordBudgets};
+use super::records::Record;
+use super::shares::{RecordBudgets, Share, Shares};
 use crate::algorithm::once::Known;
 use crate::algorithm::reservation::RecordChange;
-use crate::algorithm::{Answered, Outcome, State};
+use crate::algorithm::{Answered, Decision, Outcome, State};
 
 /// What an entry comes to.
 #[derive(Debug)]
@@ -15,13 +18,20 @@ pub struct Decided {
     pub outcome: Outcome,
     /// To its bucket,
     pub change: Change,
-    /// and to the record that it is about.
+    /// and to the record that it is about,
     pub record: RecordChange<Record>,
+    /// which has this share if it is new.
+    pub share: Option<Arc<Share>>,
 }
 
 impl Decided {
     fn unchanged(outcome: Outcome) -> Self {
-        Self { outcome, change: Change::Keep, record: RecordChange::Keep }
+        Self { outcome, change: Change::Keep, record: RecordChange::Keep, share: None }
+    }
+
+    /// Whether it keeps the group from taking anything. A commit, a release or a renewal never does.
+    fn denies(&self, entry: &Entry) -> bool {
+        !self.outcome.allowed && !entry.action.settles_reservation()
     }
 }
 
@@ -33,17 +43,33 @@ pub struct Member<'a> {
     pub record: Option<&'a Record>,
 }
 
+impl Member<'_> {
+    /// Returns the record as the entry finds it.
+    fn found(&self) -> Option<Record> {
+        self.record.and_then(|record| record.found(self.entry.at))
+    }
+
+    /// Returns the earlier answer to an entry that is answered once.
+    fn known(&self) -> Known {
+        let Action::Once { fingerprint, .. } = self.entry.action else { return Known::Nothing };
+        Known::of(self.found().as_ref().and_then(Record::answered), fingerprint, self.entry.at)
+    }
+}
+
 /// How much more may be remembered.
 #[derive(Clone, Copy)]
 pub struct Budgets<'a> {
     pub counters: &'a CounterBudget,
     pub records: &'a RecordBudgets,
+    /// The batch's shares.
+    pub shares: &'a Shares,
 }
 
-/// Decides a group's entries. Also returns the room for the buckets and records that their changes make, which is to be kept
-/// once they are made.
+/// Decides a group's entries. Also returns the room for the buckets that their changes make, which is to be kept once they
+/// are made.
 ///
-/// A bucket without a room to remember it is answered by the policy: as any other entry it may deny the group.
+/// If a member denied before, all members repeat the answers that they had then. A bucket without a room to remember it is
+/// answered by the policy: as any other entry it may deny the group.
 ///
 /// # Errors
 /// The policy's; nothing is to be changed then.
@@ -52,12 +78,13 @@ pub fn decide<'a, 'b>(
     budgets: Budgets<'b>,
 ) -> Result<(Vec<Decided>, Room<'b>), StoreError> {
     let mut decided = Vec::with_capacity(members.size_hint().0);
+    let was_denied = members.clone().any(|member| matches!(member.known(), Known::Answered(first) if !first.allowed));
     for member in members.clone() {
-        decided.push(decide_alone(member, budgets.counters)?);
+        decided.push(decide_alone(member, was_denied, budgets.counters)?);
     }
-    let mut room = Room { budgets, counters: 0, records: Count::default() };
+    let mut room = Room { budgets, counters: 0 };
     // One that is alone may change its bucket although it tells that nothing was there.
-    if is_granted(&decided) || decided.len() == 1 {
+    if is_granted(members.clone(), &decided) || decided.len() == 1 {
         for (member, decided) in members.clone().zip(&mut decided) {
             let is_new = matches!(decided.change, Change::Set(_)) && member.bucket.is_none();
             if is_new && !room.begin_counter() {
@@ -65,8 +92,8 @@ pub fn decide<'a, 'b>(
             }
         }
     }
-    if !is_granted(&decided) {
-        let is_another = members.clone().any(|member| known(member.entry, member.record) == Known::Different);
+    if !is_granted(members.clone(), &decided) {
+        let is_another = members.clone().any(|member| member.known() == Known::Different);
         if decided.len() > 1 {
             room.give_back();
         }
@@ -80,21 +107,27 @@ pub fn decide<'a, 'b>(
             }
         }
     }
-    for (member, decided) in members.zip(&decided) {
+    for (member, decided) in members.zip(&mut decided) {
+        decided.record = decided.record.or_found(member.record.copied(), member.found());
         if let RecordChange::Set(record) = &decided.record
             && member.record.is_none()
         {
-            room.begin_record(record)?;
+            decided.share = Some(budgets.shares.begin(member.entry.action, record, budgets.records)?);
         }
     }
     Ok((decided, room))
 }
 
-fn decide_alone(Member { entry, bucket, record }: Member<'_>, budget: &CounterBudget) -> Result<Decided, StoreError> {
+fn decide_alone(member: Member<'_>, was_denied: bool, budget: &CounterBudget) -> Result<Decided, StoreError> {
+    let Member { entry, bucket, record } = member;
     let once = if let Action::Once { fingerprint, .. } = entry.action { Some(fingerprint) } else { None };
-    match known(entry, record) {
+    match member.known() {
         Known::Answered(outcome) => return Ok(Decided::unchanged(outcome)),
-        Known::Different => return Ok(Decided::unchanged(entry.limit.differs(bucket, entry.at))),
+        Known::HeldBack(outcome) if was_denied => return Ok(Decided::unchanged(outcome)),
+        Known::Different => {
+            let Decision { outcome, state } = entry.limit.differs(bucket, entry.at);
+            return Ok(Decided { change: state.map_or(Change::Keep, Change::Set), ..Decided::unchanged(outcome) });
+        }
         Known::Nothing | Known::HeldBack(_) => {}
     }
     let refusal = if bucket.is_none() { budget.refusal(entry) } else { None };
@@ -103,23 +136,25 @@ fn decide_alone(Member { entry, bucket, record }: Member<'_>, budget: &CounterBu
         (Some(refusal), _) => Decided::unchanged(refusal?),
         (None, Action::Reservation(ask)) => {
             let (outcome, change, record) = entry.decide_reservation(ask, bucket, record);
-            Decided { outcome, change, record }
+            Decided { outcome, change, record, share: None }
         }
         (None, _) => {
             let (outcome, change) = entry.decide(bucket);
             let remember = |fingerprint| Answered::new(fingerprint, outcome, false, entry.at);
             let record = once.map_or(RecordChange::Keep, |of| RecordChange::Set(Record::Answered(remember(of))));
-            Decided { outcome, change, record }
+            Decided { outcome, change, record, share: None }
         }
     })
 }
 
 /// What becomes of a member that would be granted, of a group that is denied.
-fn hold_back(Member { entry, bucket, record }: Member<'_>) -> Decided {
-    match known(entry, record) {
+fn hold_back(member: Member<'_>) -> Decided {
+    let Member { entry, bucket, .. } = member;
+    match member.known() {
         Known::Answered(outcome) | Known::HeldBack(outcome) => Decided::unchanged(outcome),
         Known::Nothing | Known::Different => {
-            let mut decided = Decided::unchanged(entry.look(bucket));
+            let (outcome, change) = entry.look(bucket);
+            let mut decided = Decided { change, ..Decided::unchanged(outcome) };
             if let Action::Once { fingerprint, .. } = entry.action {
                 let record = Answered::new(fingerprint, decided.outcome, true, entry.at);
                 decided.record = RecordChange::Set(Record::Answered(record));
@@ -129,25 +164,15 @@ fn hold_back(Member { entry, bucket, record }: Member<'_>) -> Decided {
     }
 }
 
-/// What is known of an entry that is answered once.
-fn known(entry: &Entry, record: Option<&Record>) -> Known {
-    match entry.action {
-        Action::Once { fingerprint, .. } => Known::of(record.and_then(Record::answered), fingerprint, entry.at),
-        Action::Ask(_) | Action::Forget | Action::Reservation(_) => Known::Nothing,
-    }
+fn is_granted<'a>(members: impl Iterator<Item = Member<'a>>, decided: &[Decided]) -> bool {
+    members.zip(decided).all(|(member, decided)| !decided.denies(member.entry))
 }
 
-/// A single ask about a reservation that is denied has changed nothing anyway.
-fn is_granted(decided: &[Decided]) -> bool {
-    decided.iter().all(|decided| decided.outcome.allowed)
-}
-
-/// Room for new buckets and records, given back unless it is kept.
+/// Room for new buckets, given back unless it is kept.
 #[must_use]
 pub struct Room<'a> {
     budgets: Budgets<'a>,
     counters: u64,
-    records: Count,
 }
 
 impl Room<'_> {
@@ -157,21 +182,13 @@ impl Room<'_> {
         has_room
     }
 
-    fn begin_record(&mut self, record: &Record) -> Result<(), StoreError> {
-        self.budgets.records.begin(record)?;
-        self.records += Count::of(record);
-        Ok(())
-    }
-
     fn give_back(&mut self) {
         (0..std::mem::take(&mut self.counters)).for_each(|_| self.budgets.counters.forget());
-        self.budgets.records.forget(std::mem::take(&mut self.records));
     }
 
-    /// The buckets and records are made.
+    /// The buckets are made.
     pub fn keep(mut self) {
         self.counters = 0;
-        self.records = Count::default();
     }
 }
 
@@ -184,7 +201,8 @@ impl Drop for Room<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::{Ask, fixed_window};
+    use crate::algorithm::reservation::Fate;
+    use crate::algorithm::{Ask, ReservationAsk, fixed_window};
     use crate::store::batch::Action;
     use crate::store::counter_budget::{Bounds, WhenFull};
     use crate::store::testing::{at, window};
@@ -207,10 +225,10 @@ mod tests {
         states: &[Option<State>],
         budget: &CounterBudget,
     ) -> Result<Vec<(bool, u64, bool)>, StoreError> {
-        let records = RecordBudgets::new(0, 0);
+        let (records, shares) = (RecordBudgets::new(0, 0), Shares::of(None));
         let members =
             entries.iter().zip(states).map(|(entry, state)| Member { entry, bucket: state.as_ref(), record: None });
-        let (decided, room) = decide(members, Budgets { counters: budget, records: &records })?;
+        let (decided, room) = decide(members, Budgets { counters: budget, records: &records, shares: &shares })?;
         room.keep();
         let told = |Decided { outcome, change, .. }| (outcome.allowed, outcome.left, change != Change::Keep);
         Ok(decided.into_iter().map(told).collect())
@@ -241,11 +259,31 @@ mod tests {
         assert_eq!(full(WhenFull::Allow), (Ok(vec![(true, 4, true), (true, 4, false), (true, 2, true)]), 1));
     }
 
-    /// After the clock was set back a counter must not deny until the old clock's time comes again.
+    /// After the clock was set back no counter must deny longer than its limit says, now or when the others allow.
     #[test]
-    fn a_denied_group_repairs_what_denies() {
-        let far = State::FixedWindow(fixed_window::State { ends: at(10_000), count: 0 });
-        let denied = decided(&[take(1), take(1)], &[Some(far), None], &budget(10, WhenFull::Error)).unwrap();
-        assert_eq!(denied, [(false, 0, true), (true, 5, false)]);
+    fn denied_group_corrects_the_time_of_all_its_buckets() {
+        let far = |count| Some(State::FixedWindow(fixed_window::State { ends: at(10_000), count }));
+        let group = [take(1), take(1), take(1)];
+        let denied = decided(&group, &[far(0), far(3), None], &budget(10, WhenFull::Error)).unwrap();
+        assert_eq!(denied, [(false, 0, true), (true, 3, true), (true, 5, false)]);
+    }
+
+    #[test]
+    fn what_settles_a_reservation_denies_no_group() {
+        let settle = |ask| Entry { action: Action::Reservation(ask), ..take(0) };
+        let commit = settle(ReservationAsk::Commit { cost: 2, charges: true });
+        let gone = settle(ReservationAsk::Commit { cost: 2, charges: false });
+        let budgets = (budget(10, WhenFull::Error), RecordBudgets::new(1, 0));
+        let settled = |entries: &[Entry]| {
+            let members = entries.iter().map(|entry| Member { entry, bucket: None, record: None });
+            let shares = Shares::of(None);
+            let (decided, room) =
+                decide(members, Budgets { counters: &budgets.0, records: &budgets.1, shares: &shares })?;
+            room.keep();
+            Ok::<_, StoreError>(decided.iter().map(|one| (one.outcome.fate, one.outcome.left)).collect::<Vec<_>>())
+        };
+        assert!(settled(&[commit.clone(), commit.clone()]).is_err(), "there is room for one record");
+        assert_eq!((budgets.0.at_least(), budgets.1.remembered()), (0, Default::default()));
+        assert_eq!(settled(&[gone, commit]).unwrap(), [(Fate::Gone, 5), (Fate::Late, 3)]);
     }
 }

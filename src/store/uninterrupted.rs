@@ -1,14 +1,15 @@
 //! A store whose work runs to its end, even when the future that asked for it is dropped.
 //!
 //! Clients hang up and timeouts pass, but what was sent to a distant store is carried out there. Its answer must reach
-//! those who draw conclusions from it: the memory of denials, the breaker, the counts of failures, and the bound of what
-//! is in flight. So what is left of the work goes on in a task of its own. Nothing is decided here.
+//! those who draw conclusions from it: the memory of denials, the breaker, the counts of hits and failures, and the bound
+//! of what is in flight. So what is left of the work goes on in a task of its own. Nothing is decided here.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
 use super::actor_limits::{Followed, LimitChange, LimitPage};
 use super::batch::Batch;
@@ -33,27 +34,39 @@ impl<S> Uninterrupted<S> {
 }
 
 /// What comes of the work, done by the task that waits for it. When that task stops halfway, a task of its own does the
-/// rest.
-struct ToItsEnd<F>
+/// rest, and `leave` is told of it.
+struct ToItsEnd<F, L>
 where
     F: Future<Output: Send> + Send + 'static,
+    L: FnMut(JoinHandle<F::Output>) + Unpin,
 {
     work: Option<Pin<Box<F>>>,
     is_begun: bool,
+    leave: L,
 }
 
-impl<F> ToItsEnd<F>
+/// Work whose result is of no use once its caller has gone.
+fn to_its_end<F>(work: F) -> ToItsEnd<F, fn(JoinHandle<F::Output>)>
 where
     F: Future<Output: Send> + Send + 'static,
 {
-    fn new(work: F) -> Self {
-        Self { work: Some(Box::pin(work)), is_begun: false }
+    ToItsEnd::new(work, drop)
+}
+
+impl<F, L> ToItsEnd<F, L>
+where
+    F: Future<Output: Send> + Send + 'static,
+    L: FnMut(JoinHandle<F::Output>) + Unpin,
+{
+    fn new(work: F, leave: L) -> Self {
+        Self { work: Some(Box::pin(work)), is_begun: false, leave }
     }
 }
 
-impl<F> Future for ToItsEnd<F>
+impl<F, L> Future for ToItsEnd<F, L>
 where
     F: Future<Output: Send> + Send + 'static,
+    L: FnMut(JoinHandle<F::Output>) + Unpin,
 {
     type Output = F::Output;
 
@@ -69,16 +82,17 @@ where
     }
 }
 
-impl<F> Drop for ToItsEnd<F>
+impl<F, L> Drop for ToItsEnd<F, L>
 where
     F: Future<Output: Send> + Send + 'static,
+    L: FnMut(JoinHandle<F::Output>) + Unpin,
 {
     fn drop(&mut self) {
         // Without a runtime the process is ending.
         if let Some(work) = self.work.take().filter(|_| self.is_begun)
             && let Ok(runtime) = Handle::try_current()
         {
-            runtime.spawn(work);
+            (self.leave)(runtime.spawn(work));
         }
     }
 }
@@ -86,36 +100,42 @@ where
 impl<S: Store + 'static> Store for Uninterrupted<S> {
     async fn apply(&self, batch: &mut Batch) {
         let (store, mut owned) = (Arc::clone(&self.0), std::mem::take(batch));
-        *batch = ToItsEnd::new(async move {
+        let work = async move {
             store.apply(&mut owned).await;
             owned
-        })
-        .await;
+        };
+        let applied = ToItsEnd::new(work, |task| batch.leave_to(task)).await;
+        *batch = applied;
     }
 
     async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
         let store = Arc::clone(&self.0);
-        ToItsEnd::new(async move { store.list(listing).await }).await
+        to_its_end(async move { store.list(listing).await }).await
     }
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {
         let store = Arc::clone(&self.0);
-        ToItsEnd::new(async move { store.approximate_len().await }).await
+        to_its_end(async move { store.approximate_len().await }).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {
         let store = Arc::clone(&self.0);
-        ToItsEnd::new(async move { store.check().await }).await
+        to_its_end(async move { store.check().await }).await
+    }
+
+    async fn has_reservations(&self, keys: Vec<Vec<u8>>) -> Result<Vec<bool>, StoreError> {
+        let store = Arc::clone(&self.0);
+        to_its_end(async move { store.has_reservations(keys).await }).await
     }
 
     async fn change_limit(&self, change: LimitChange, now: Timestamp) -> Result<Option<bool>, StoreError> {
         let store = Arc::clone(&self.0);
-        ToItsEnd::new(async move { store.change_limit(change, now).await }).await
+        to_its_end(async move { store.change_limit(change, now).await }).await
     }
 
     async fn follow_limits(&self, known: Followed) -> Result<LimitPage, StoreError> {
         let store = Arc::clone(&self.0);
-        ToItsEnd::new(async move { store.follow_limits(known).await }).await
+        to_its_end(async move { store.follow_limits(known).await }).await
     }
 
     fn metrics(&self) -> Vec<Metric> {

@@ -1,5 +1,7 @@
-//! Many connections reserve of one bucket at the same time: never more than there is.
+//! Many connections reserve of one bucket at the same time: never more than there is. And they settle one reservation of many
+//! buckets at the same time: the first decides about all of them.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::thread;
 
@@ -71,4 +73,95 @@ fn sixty_four_connections_share_a_bucket_in_redis() {
     let (rules, redis) = (RulesFile::ini(RULES), RedisServer::start());
     let server = Server::start(&[rules.path(), "--store", "redis", "--redis-url", &redis.url()]);
     never_more_is_reserved_than_there_is(&server);
+}
+
+/// Nine rules that must all allow.
+fn stack() -> RulesFile {
+    let rule = |number: usize| {
+        let policy = if number < 8 { "matchPolicy = and\n" } else { "" };
+        format!(
+            "[user=*]\ncreditLimit = 1000{number}\nresetSeconds = 2592000\nactorField = user\n{policy}label = r{number}\n\n"
+        )
+    };
+    RulesFile::ini(&((0..9).map(rule).collect::<String>() + "[default]\ncreditLimit = 0\n"))
+}
+
+/// Has each connection send its commands in one write, all at the same moment. Returns the replies to the first command of each,
+/// then those to the second, and so on.
+fn at_once(clients: &mut [RespClient], commands: &[Vec<String>]) -> Vec<Vec<String>> {
+    let barrier = &Barrier::new(clients.len());
+    let replies: Vec<Vec<String>> = thread::scope(|scope| {
+        let send = |(client, commands): (&'_ mut RespClient, &Vec<String>)| -> Vec<_> {
+            let text: String = commands.iter().map(|command| format!("{command}\r\n")).collect();
+            barrier.wait();
+            client.send(text.as_bytes());
+            commands.iter().map(|_| client.read_reply()).collect()
+        };
+        let sent: Vec<_> = clients.iter_mut().zip(commands).map(|asked| scope.spawn(move || send(asked))).collect();
+        sent.into_iter().map(|sent| sent.join().unwrap()).collect()
+    });
+    (0..commands[0].len()).map(|place| replies.iter().map(|replies| replies[place].clone()).collect()).collect()
+}
+
+fn first_call_settles_all_rules_of_a_stack(server: &Server, rounds: usize) {
+    const IDS: usize = 20;
+    let mut clients: Vec<_> = (0..8).map(|_| RespClient::connect(server.resp)).collect();
+    for round in 0..rounds {
+        let user = format!("u{round}");
+        let reserve = |client: &mut RespClient| -> Vec<String> {
+            let mut reserve = || client.command(&format!("DIVVY.RESERVE user={user} AMOUNT 10 TTL 60"));
+            let replies = (0..IDS).map(|_| reserve());
+            replies.map(|reply| reply.trim_matches(['[', ']']).split(' ').nth(3).unwrap().to_owned()).collect()
+        };
+        let each = |ids: &[String], what: &str, more: &str| -> Vec<_> {
+            ids.iter().map(|id| format!("DIVVY.{what} {id}{more}")).collect()
+        };
+        let ids = reserve(&mut clients[0]);
+        let commits: Vec<_> = (0..8).map(|cost| each(&ids, "COMMIT", &format!(" COST {cost}"))).collect();
+        for replies in at_once(&mut clients, &commits) {
+            assert_eq!(replies.iter().filter(|reply| reply.ends_with("settled]")).count(), 1, "{replies:?}");
+        }
+        let used = |number: usize| {
+            let reply = RespClient::connect(server.resp).command(&format!("DIVVY.COUNTERS r{number} ACTOR {user}"));
+            let left: usize = reply.split(' ').nth(2).map_or(10_000 + number, |left| left.parse().unwrap());
+            10_000 + number - left
+        };
+        let used: Vec<_> = (0..9).map(used).collect();
+        assert!(used.iter().all(|one| *one == used[0]), "{used:?}");
+
+        let ids = reserve(&mut clients[0]);
+        for replies in at_once(&mut clients, &vec![each(&ids, "RELEASE", ""); 8]) {
+            assert_eq!(replies.iter().filter(|reply| *reply == "1").count(), 1, "{replies:?}");
+        }
+        let ids = reserve(&mut clients[0]);
+        let calls = [each(&ids, "RELEASE", ""), each(&ids, "COMMIT", " COST 1")];
+        for replies in at_once(&mut clients[..2], &calls) {
+            let expected = if replies[0] == "1" { "late]" } else { "settled]" };
+            assert!(replies[1].ends_with(expected), "{replies:?}");
+        }
+    }
+}
+
+/// Event loops that share the connections: on one of them, calls take turns.
+const THREADS: &str = "4";
+
+#[test]
+fn first_call_settles_all_rules_of_a_stack_in_memory_and_on_disk() {
+    let (rules, data) = (stack(), tempfile::tempdir().unwrap());
+    let mut stores = vec![vec!["--store", "memory"]];
+    if cfg!(feature = "rocksdb") {
+        stores.push(vec!["--data-dir", data.path().to_str().unwrap()]);
+    }
+    for store in stores {
+        let server = Server::start(&[&[rules.path(), "--threads", THREADS], &store[..]].concat());
+        first_call_settles_all_rules_of_a_stack(&server, 20);
+    }
+}
+
+#[test]
+fn first_call_settles_all_rules_of_a_stack_in_redis() {
+    let (rules, redis) = (stack(), RedisServer::start());
+    let url = redis.url();
+    let server = Server::start(&[rules.path(), "--threads", THREADS, "--store", "redis", "--redis-url", &url]);
+    first_call_settles_all_rules_of_a_stack(&server, 5);
 }

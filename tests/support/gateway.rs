@@ -19,10 +19,13 @@ pub fn application_with(headers: &'static str) -> SocketAddr {
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            let mut request = [0; 4096];
-            let _ = stream.read(&mut request);
-            let head = format!("HTTP/1.1 200 OK\r\n{headers}content-length: 3\r\nconnection: close\r\n\r\n");
-            let _ = stream.write_all(&[head.as_bytes(), b"app"].concat());
+            // A gateway may connect, and then have nothing to ask.
+            thread::spawn(move || {
+                let mut request = [0; 4096];
+                let _ = stream.read(&mut request);
+                let head = format!("HTTP/1.1 200 OK\r\n{headers}content-length: 3\r\nconnection: close\r\n\r\n");
+                let _ = stream.write_all(&[head.as_bytes(), b"app"].concat());
+            });
         }
     });
     address
@@ -45,6 +48,8 @@ pub fn changed(mut config: String, changes: &[(&str, String)]) -> String {
 pub struct Gateway {
     child: Child,
     address: SocketAddr,
+    /// Address of Envoy's statistics.
+    admin: Option<SocketAddr>,
     _directory: tempfile::TempDir,
 }
 
@@ -57,7 +62,19 @@ impl Gateway {
             assert!(Instant::now() < patience, "the gateway does not listen");
             thread::sleep(Duration::from_millis(50));
         }
-        Self { child, address, _directory: directory }
+        Self { child, address, admin: None, _directory: directory }
+    }
+
+    pub fn with_admin(mut self, admin: SocketAddr) -> Self {
+        self.admin = Some(admin);
+        self
+    }
+
+    /// One of Envoy's counters or gauges.
+    pub fn stat(&self, name: &str) -> u64 {
+        let stats = http::get(self.admin.expect("an Envoy"), &format!("/stats?filter=^{name}$")).body;
+        let value = stats.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}: {stats}"))
     }
 
     pub fn address(&self) -> SocketAddr {

@@ -57,7 +57,11 @@ pub struct HttpClient {
 
 impl HttpClient {
     pub fn connect(address: SocketAddr) -> Self {
-        Self { stream: BufReader::new(connect(address)) }
+        Self::on(connect(address))
+    }
+
+    pub fn on(stream: TcpStream) -> Self {
+        Self { stream: BufReader::new(stream) }
     }
 
     pub fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> Response {

@@ -14,10 +14,12 @@ pub mod sentinel;
 pub mod slow_application;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
 
 pub const COMPAT_RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/compat/line-protocol.ini");
 
@@ -278,7 +280,18 @@ pub fn parse_verdict(line: &str) -> Option<(bool, u64, u64)> {
 }
 
 pub fn connect(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(address).unwrap();
+    prepared(TcpStream::connect(address).unwrap())
+}
+
+/// Connects from another of the machine's own addresses.
+pub fn connect_from(source: Ipv4Addr, address: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((source, 0)).into()).unwrap();
+    socket.connect(&address.into()).unwrap();
+    prepared(socket.into())
+}
+
+fn prepared(stream: TcpStream) -> TcpStream {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
     stream.set_nodelay(true).unwrap();
@@ -292,7 +305,15 @@ pub struct RespClient {
 
 impl RespClient {
     pub fn connect(address: SocketAddr) -> Self {
-        Self { stream: BufReader::new(connect(address)) }
+        Self::on(connect(address))
+    }
+
+    pub fn on(stream: TcpStream) -> Self {
+        Self { stream: BufReader::new(stream) }
+    }
+
+    pub fn stream(&self) -> &TcpStream {
+        self.stream.get_ref()
     }
 
     pub fn send(&mut self, bytes: &[u8]) {

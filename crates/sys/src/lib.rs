@@ -3,6 +3,9 @@
 //! All of divvy's `unsafe` is here, so that the `divvy` crate forbids it. Each function is safe to call. A call goes
 //! away as soon as a crate wraps it; nothing else ever lives here.
 
+#[cfg(all(target_os = "linux", target_env = "gnu", not(target_feature = "crt-static")))]
+mod clock;
+
 use std::ffi::{c_int, c_long};
 use std::io;
 use std::os::fd::AsFd;

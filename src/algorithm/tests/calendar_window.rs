@@ -77,6 +77,31 @@ proptest! {
     }
 }
 
+/// Whenever in its windows that happens.
+#[test]
+fn clock_that_was_set_back_makes_nobody_wait_longer_than_a_window() {
+    const MINUTE: u64 = 60 * NANOS_PER_SECOND;
+    let limit_at = |at: u64| {
+        let limit = CalendarWindow::new(5, CalendarId(0)).unwrap();
+        let ends = Timestamp::from_nanos(at / MINUTE * MINUTE + MINUTE);
+        Limit::CalendarWindow(CalendarWindow { ends, seconds: 60, ..limit })
+    };
+    for start in (0..60).map(|seconds| START + seconds * NANOS_PER_SECOND) {
+        for back in (11..200).chain([3_600, 86_400]).map(|seconds| seconds * NANOS_PER_SECOND) {
+            let mut bucket = Bucket::new(limit_at(start));
+            bucket.take(5, start);
+            bucket.limit = limit_at(start - back);
+            let retry_ns = bucket.look(1, start - back).retry_ns.unwrap();
+            // Up to ten seconds more pass as if the request was overtaken.
+            assert!(retry_ns <= MINUTE + 10 * NANOS_PER_SECOND, "{back} back at {start}: {retry_ns}");
+            let later = start - back + MINUTE + 10 * NANOS_PER_SECOND;
+            bucket.limit = limit_at(later);
+            let told = bucket.look(1, later);
+            assert!(told.allowed, "{back} back at {start}: {told:?}");
+        }
+    }
+}
+
 #[test]
 fn a_limit_that_is_not_dated_takes_a_state_as_it_is() {
     let mut bucket = Bucket::new(limit_at(5, START));

@@ -4,7 +4,7 @@ use super::*;
 use crate::algorithm::Kept;
 use crate::algorithm::decide::Algorithm;
 use crate::algorithm::reservation::{Decided, Fate, REMEMBERED_NS, RecordChange, Stage};
-use crate::algorithm::reserved::{MAX_GROUPS, Reserved, end};
+use crate::algorithm::reserved::{MAX_GROUPS, Reserved, end, longest_ns};
 use crate::clock::{NANOS_PER_MILLI, NANOS_PER_SECOND};
 
 const NAMES: usize = 6;
@@ -109,6 +109,11 @@ impl Both {
 
     fn decide(&mut self, name: usize, ask: ReservationAsk) -> Outcome {
         let at = Timestamp::from_nanos(self.at);
+        // After the clock was set back, a commit is remembered for no longer than one that is made now.
+        if let Some(Known::Committed { until, args, .. }) = &mut self.known[name] {
+            let latest = self.at + REMEMBERED_NS.max(longest_ns(args.map_or(0, |(_, ttl_seconds)| ttl_seconds)));
+            *until = if *until > latest + 10 * NANOS_PER_SECOND { latest } else { *until };
+        }
         let (bucket, record) = (self.bucket.state.as_ref(), self.records[name].as_ref());
         let Decided { outcome, bucket, record } =
             self.bucket.limit.decide_reservation(bucket, record, ask, self.at + name as u64, at);
@@ -288,7 +293,8 @@ impl Both {
         if cost > 0 {
             self.base.ask(Ask::Charge { cost }, self.at);
         }
-        let until = (self.at + REMEMBERED_NS).max(if is_open { ends } else { 0 });
+        let as_made = self.at + longest_ns(args.map_or(0, |(_, ttl_seconds)| ttl_seconds));
+        let until = (self.at + REMEMBERED_NS).max(if is_open { ends.min(as_made) } else { 0 });
         self.known[name] = Some(Known::Committed { until, args, answer: told });
         prop_assert_eq!((told.0, told.1), self.left());
         Ok(())

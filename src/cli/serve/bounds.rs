@@ -4,8 +4,8 @@ use clap::ValueEnum;
 
 use crate::cli::units::{self, Bytes};
 use crate::store::{
-    Bounds, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK, DEFAULT_MAX_IDEMPOTENCY_KEYS,
-    DEFAULT_MAX_RESERVATIONS, WhenFull,
+    Bounds, DEFAULT_MAX_ADDRESS_SHARE, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK,
+    DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_RESERVATIONS, WhenFull,
 };
 
 /// The most counters that a bound may name: more than any disk holds.
@@ -32,10 +32,14 @@ pub struct BoundArgs {
     /// about 200 bytes of memory each [default: 100000]
     #[arg(long, env = "DIVVY_MAX_RESERVATIONS", value_name = "N", value_parser = units::count::<u64>(0..=MAX_RECORDS))]
     max_reservations: Option<u64>,
-    /// rocksdb, memory: maximum number of idempotency keys that are remembered, each for a minute: about 200 bytes of memory each
-    /// [default: 1000000]
+    /// rocksdb, memory: maximum number of idempotency keys that are remembered, each for a minute: about 200 bytes of memory for
+    /// each rule that counts the request [default: 1000000]
     #[arg(long, env = "DIVVY_MAX_IDEMPOTENCY_KEYS", value_name = "N", value_parser = units::count::<u64>(0..=MAX_RECORDS))]
     max_idempotency_keys: Option<u64>,
+    /// rocksdb, memory: share of --max-reservations and of --max-idempotency-keys that one address may hold, in percent. IPv6
+    /// addresses count by their first 64 bits [default: 50]
+    #[arg(long, env = "DIVVY_MAX_ADDRESS_SHARE", value_name = "PERCENT", value_parser = units::count::<u8>(1..=100))]
+    max_address_share: Option<u8>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -54,6 +58,7 @@ impl BoundArgs {
             max_counters: self.max_counters.unwrap_or(DEFAULT_MAX_COUNTERS),
             max_reservations: self.max_reservations.unwrap_or(DEFAULT_MAX_RESERVATIONS),
             max_idempotency_keys: self.max_idempotency_keys.unwrap_or(DEFAULT_MAX_IDEMPOTENCY_KEYS),
+            max_address_share: self.max_address_share.unwrap_or(DEFAULT_MAX_ADDRESS_SHARE),
             max_disk: self.max_disk.map_or(DEFAULT_MAX_DISK, |Bytes(bytes)| bytes),
             when_full: self.when_full(),
         }
@@ -81,6 +86,10 @@ impl BoundArgs {
 
     pub fn has_max_idempotency_keys(&self) -> bool {
         self.max_idempotency_keys.is_some()
+    }
+
+    pub fn has_max_address_share(&self) -> bool {
+        self.max_address_share.is_some()
     }
 
     pub fn has_max_disk(&self) -> bool {

@@ -5,10 +5,12 @@ use std::time::Duration;
 use crate::cli::units::{self, Bytes, MAX_IN_MEMORY, MAX_SECONDS, Time};
 use crate::protocol::{DEFAULT_MAX_PAIRS, line, resp};
 use crate::server::connection::Timeouts;
-use crate::server::{self, Limits};
+use crate::server::{self, Limits, StreamBounds};
 
 /// Enough for any bound that counts what one request has.
 const MAX_IN_REQUEST: u64 = 1_000_000;
+/// The most requests in flight on a connection that a bound may allow.
+const MAX_STREAMS: u64 = 1_000_000;
 /// The shortest line and the smallest argument that a bound may leave: room for the commands and a short operation.
 const LEAST_TEXT: u64 = 64;
 /// The smallest RESP request that a bound may leave, with what the protocol puts around its arguments.
@@ -62,7 +64,8 @@ pub struct LimitArgs {
     #[arg(long, env = "DIVVY_MAX_OUTPUT", value_name = "BYTES", default_value_t = server::DEFAULT_MAX_OUTPUT.into(),
           value_parser = units::bytes(1..=MAX_IN_MEMORY))]
     max_output: Bytes,
-    /// Maximum memory that all connections together may hold in large unfinished requests and unread replies
+    /// Maximum memory that all connections together may hold in large unfinished requests, unread replies, and HTTP/2
+    /// requests in flight
     #[arg(
         long,
         env = "DIVVY_MAX_BUFFER_MEMORY",
@@ -75,6 +78,45 @@ pub struct LimitArgs {
     #[arg(long, env = "DIVVY_MAX_BODY", value_name = "BYTES", default_value_t = server::DEFAULT_MAX_BODY.into(),
           value_parser = units::bytes(LEAST_TEXT..=MAX_IN_MEMORY))]
     max_body: Bytes,
+    /// Maximum number of requests in flight on one HTTP/2 connection to the HTTP port
+    #[arg(
+        long,
+        env = "DIVVY_MAX_HTTP_STREAMS",
+        value_name = "N",
+        default_value_t = StreamBounds::HTTP.max_concurrent,
+        value_parser = units::count::<u32>(1..=MAX_STREAMS)
+    )]
+    max_http_streams: u32,
+    /// Maximum number of calls in flight on one connection to the gRPC port. A gateway that opens more calls before it has
+    /// received this bound treats the refused ones as failures
+    #[arg(
+        long,
+        env = "DIVVY_MAX_GRPC_STREAMS",
+        value_name = "N",
+        default_value_t = StreamBounds::GRPC.max_concurrent,
+        value_parser = units::count::<u32>(1..=MAX_STREAMS)
+    )]
+    max_grpc_streams: u32,
+    /// Close an HTTP/2 connection when its client has reset more than this many requests that divvy has not served yet. divvy
+    /// reads 2 KiB of a connection at a time, which is at most 82 such requests
+    #[arg(
+        long,
+        env = "DIVVY_MAX_PENDING_RESETS",
+        value_name = "N",
+        default_value_t = StreamBounds::HTTP.max_pending_resets,
+        value_parser = units::count::<usize>(1..=MAX_IN_REQUEST)
+    )]
+    max_pending_resets: usize,
+    /// Close an HTTP/2 connection when divvy had to reset more than this many of its requests: they broke the protocol, or were
+    /// sent beyond the maximum number in flight
+    #[arg(
+        long,
+        env = "DIVVY_MAX_LOCAL_RESETS",
+        value_name = "N",
+        default_value_t = StreamBounds::HTTP.max_local_resets,
+        value_parser = units::count::<usize>(1..=MAX_IN_REQUEST)
+    )]
+    max_local_resets: usize,
     /// Close connections that send nothing for this long. 0: never
     #[arg(long, env = "DIVVY_IDLE_TIMEOUT", value_name = "SECONDS", default_value_t = Time(Duration::ZERO),
           value_parser = units::seconds(0..=MAX_SECONDS))]
@@ -119,6 +161,8 @@ pub struct LimitArgs {
 
 impl LimitArgs {
     pub fn limits(&self) -> Limits {
+        let (max_pending_resets, max_local_resets) = (self.max_pending_resets, self.max_local_resets);
+        let streams = |max_concurrent| StreamBounds { max_concurrent, max_pending_resets, max_local_resets };
         Limits {
             max_connections: self.max_connections as usize,
             max_connections_per_address: (self.max_connections_per_address > 0)
@@ -134,6 +178,8 @@ impl LimitArgs {
                 max_request_bytes: self.max_request.in_memory(),
                 ..resp::Limits::default()
             },
+            http_streams: streams(self.max_http_streams),
+            grpc_streams: streams(self.max_grpc_streams),
             timeouts: Timeouts {
                 idle: Some(self.idle_timeout.0).filter(|timeout| !timeout.is_zero()),
                 request: self.request_timeout.0,

@@ -9,6 +9,8 @@ use crate::logging::{self, Format, Log};
 /// This program's name in `DEBUG`, and the directive that the variable stands for.
 const DEBUG_NAME: &str = "divvy";
 const DEBUG_DIRECTIVE: &str = "divvy=debug";
+/// HTTP/2's library writes a line for each client that goes beyond a bound, as often as a client likes.
+const HTTP_2_DIRECTIVE: &str = "h2=error";
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Metrics and logs")]
@@ -60,7 +62,7 @@ impl LogArgs {
     /// The directives, the more exact ones last: they win.
     fn filter(&self, variable: impl Fn(&str) -> Option<String>) -> String {
         let set = |name| variable(name).filter(|value| !value.is_empty());
-        let mut directives = vec![self.log_level.name().to_owned()];
+        let mut directives = vec![self.log_level.name().to_owned(), HTTP_2_DIRECTIVE.to_owned()];
         directives.extend(set("DEBUG").filter(|names| names_divvy(names)).map(|_| DEBUG_DIRECTIVE.to_owned()));
         directives.extend(set("RUST_LOG"));
         directives.join(",")
@@ -125,9 +127,9 @@ mod tests {
         let environment = |rust_log: &'static str, debug: &'static str| {
             args.filter(move |name| Some(if name == "DEBUG" { debug } else { rust_log }.to_owned()))
         };
-        assert_eq!(environment("", ""), "warn");
-        assert_eq!(environment("", "other"), "warn");
-        assert_eq!(environment("", "divvy"), "warn,divvy=debug");
-        assert_eq!(environment("error,hyper=trace", "*"), "warn,divvy=debug,error,hyper=trace");
+        assert_eq!(environment("", ""), "warn,h2=error");
+        assert_eq!(environment("", "other"), "warn,h2=error");
+        assert_eq!(environment("", "divvy"), "warn,h2=error,divvy=debug");
+        assert_eq!(environment("error,hyper=trace", "*"), "warn,h2=error,divvy=debug,error,hyper=trace");
     }
 }

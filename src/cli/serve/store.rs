@@ -172,6 +172,7 @@ impl StoreArgs {
             ("--when-full", self.bounds.has_when_full(), OURS),
             ("--max-reservations", self.bounds.has_max_reservations(), OURS),
             ("--max-idempotency-keys", self.bounds.has_max_idempotency_keys(), OURS),
+            ("--max-address-share", self.bounds.has_max_address_share(), OURS),
             ("--on-store-error", self.on_store_error.is_some(), REDIS),
             ("--local-buckets", self.local_buckets.is_some(), REDIS),
             ("--denial-cache", self.denial_cache.is_some(), REDIS),
@@ -224,10 +225,9 @@ impl StoreChoice {
     /// When the data directory cannot be opened, or Redis's address makes no sense. Redis need not be up.
     pub fn open(&self, clock: Clock) -> anyhow::Result<Backend> {
         Ok(match self {
-            Self::Memory { bounds } => Backend::Memory(
-                MemoryStore::bounded(bounds.max_counters, bounds.when_full)
-                    .with_records(bounds.max_reservations, bounds.max_idempotency_keys),
-            ),
+            Self::Memory { bounds } => {
+                Backend::Memory(MemoryStore::bounded(bounds.max_counters, bounds.when_full).with_records(bounds))
+            }
             Self::Rocksdb { data_dir, durability, cache_memory, max_journal, bounds, backup_dir, .. } => {
                 if let Some(dir) = backup_dir {
                     std::fs::create_dir_all(dir)

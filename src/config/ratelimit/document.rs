@@ -87,6 +87,24 @@ pub fn is_set(switch: &Option<Spanned<bool>>) -> bool {
     switch.as_ref().is_some_and(|switch| switch.value)
 }
 
+impl Document {
+    /// The lines of all limits with `quota_mode`, in their order. Ratelimit ignores the key where nothing is limited.
+    pub fn quotas(&self) -> Vec<usize> {
+        let mut lines = Vec::new();
+        collect_quotas(&self.descriptors, &mut lines);
+        lines
+    }
+}
+
+fn collect_quotas(descriptors: &[Spanned<Descriptor>], lines: &mut Vec<usize>) {
+    for Spanned { value: descriptor, .. } in descriptors {
+        let is_limited = descriptor.rate_limit.as_ref().is_some_and(|given| !is_set(&given.value.unlimited));
+        let quota_mode = descriptor.quota_mode.as_ref().filter(|switch| switch.value && is_limited);
+        lines.extend(quota_mode.map(line));
+        collect_quotas(&descriptor.descriptors, lines);
+    }
+}
+
 /// A mapping that knows which of its fields takes the value of a key.
 trait Fields: Default {
     const WHAT: &str;

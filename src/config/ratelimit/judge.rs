@@ -33,7 +33,7 @@ pub fn domain(document: Document, labels: &mut Labels, problems: &mut Problems) 
         return None;
     }
     let root = Step { key: DOMAIN.to_owned(), asks: Asks::Value(name.to_owned()), name: name.to_owned() };
-    let mut judge = Judge { path: vec![root], labels, problems };
+    let mut judge = Judge { path: vec![root], quotas: document.quotas(), labels, problems };
     judge.report_unknown(&document.unknown);
     let entries = judge.entries(document.descriptors);
     Some(Domain { name: name.to_owned(), entries })
@@ -50,6 +50,8 @@ pub(super) struct Step {
 pub(super) struct Judge<'a> {
     /// From the domain, which counts as an entry here, to the current entry.
     pub path: Vec<Step>,
+    /// The lines of all limits of the domain with `quota_mode`.
+    pub quotas: Vec<usize>,
     pub labels: &'a mut Labels,
     problems: &'a mut Problems,
 }

@@ -3,7 +3,7 @@
 use serde_saphyr::Spanned;
 
 use super::document::{Descriptor, RateLimit, is_set, line, text};
-use super::entry::{Limit, days_in_ratelimit, unlimited, window};
+use super::entry::{Asks, Limit, days_in_ratelimit, unlimited, window};
 use super::judge::Judge;
 use crate::calendar::Calendar;
 use crate::rules::Settings;
@@ -20,9 +20,13 @@ impl Judge<'_> {
         self.report_unknown(&given.value.unknown);
         let settings = self.settings(given)?;
         self.report_replaces(&given.value);
-        self.report_quota_mode(descriptor);
         self.report_metadata(descriptor);
-        let trial = is_set(&descriptor.shadow_mode) || is_set(&descriptor.quota_mode);
+        if is_set(&given.value.unlimited) {
+            self.report_idle_modes(descriptor, "an unlimited entry");
+        } else if !self.check_quota_mode(descriptor) {
+            return None;
+        }
+        let trial = is_set(&descriptor.shadow_mode);
         Some(Limit { settings, trial, label: self.label(&given.value) })
     }
 
@@ -75,10 +79,34 @@ impl Judge<'_> {
         }
     }
 
-    fn report_quota_mode(&mut self, descriptor: &Descriptor) {
-        let Some(quota_mode) = descriptor.quota_mode.as_ref().filter(|set| set.value) else { return };
-        let what = "`quota_mode` becomes a canary, which counts and allows, but replies do not report a used-up quota";
-        self.error(line(quota_mode), what, "see the rule's canary hits in the metrics");
+    /// Reports `quota_mode`, and returns whether a rule can express the limit in spite of it.
+    ///
+    /// Ratelimit denies a request when all of its quota descriptors are over their limits. One quota alone is therefore an
+    /// ordinary limit. Any two limits of a domain can meet in one request, whatever their keys are.
+    fn check_quota_mode(&mut self, descriptor: &Descriptor) -> bool {
+        let Some(quota_mode) = descriptor.quota_mode.as_ref().filter(|set| set.value) else { return true };
+        // The shadow mode wins: ratelimit never counts such a quota as exceeded, and a canary never denies.
+        if is_set(&descriptor.shadow_mode) {
+            return true;
+        }
+        let line = line(quota_mode);
+        if self.quotas.len() > 1 {
+            let other = self.quotas.iter().find(|other| **other != line).unwrap_or(&line);
+            let what = format!(
+                "`quota_mode` is also set on line {other}: ratelimit denies a request only when all of its quotas are \
+                 exceeded, and no rule can express that: the limit is left out"
+            );
+            let fix = "if no request has two of these descriptors, remove `quota_mode` from all: one quota alone is an \
+                       ordinary limit";
+            self.error(line, what, fix);
+            return false;
+        }
+        if self.path.iter().any(|step| !matches!(step.asks, Asks::Value(_))) {
+            let what = "`quota_mode` becomes an ordinary limit: if a request sends this entry with two values, divvy denies it \
+                        when one is over the limit, ratelimit only when both are";
+            self.warning(line, what, "check that each request sends this entry once, and remove `quota_mode`");
+        }
+        true
     }
 
     fn report_metadata(&mut self, descriptor: &Descriptor) {
@@ -108,9 +136,13 @@ impl Judge<'_> {
             let what = "`metadata` does nothing on an entry without `rate_limit`";
             self.warning(line, what, "move it to the entry that has the limit");
         }
+        self.report_idle_modes(descriptor, "an entry without `rate_limit`");
+    }
+
+    fn report_idle_modes(&mut self, descriptor: &Descriptor, place: &str) {
         for (name, switch) in [("shadow_mode", &descriptor.shadow_mode), ("quota_mode", &descriptor.quota_mode)] {
             if let Some(switch) = switch.as_ref().filter(|switch| switch.value) {
-                let what = format!("`{name}` does nothing on an entry without `rate_limit`");
+                let what = format!("`{name}` does nothing on {place}");
                 self.warning(line(switch), what, "move it to the entry that has the limit");
             }
         }

@@ -15,8 +15,8 @@ use crate::rules::{MatchPolicy, Overrun, Pattern, Quota, Rule, Settings};
 
 const GUARD: &str = "no limit here, whatever the rules below say";
 
-const DIFFERENCE: &str = "Converted from envoyproxy/ratelimit's YAML. One difference: a rule also limits descriptors that \
-                          have further entries, or the same entries in another order.";
+const DIFFERENCE: &str = "Converted from envoyproxy/ratelimit's YAML. A rule also limits descriptors that have further \
+                          entries, or the same entries in another order. docs/migrating.md lists all differences.";
 
 /// The rules of `domain`, read from `file`.
 pub fn rules(domain: &Domain, file: &str, problems: &mut Problems) -> Vec<Rule> {
@@ -27,7 +27,7 @@ pub fn rules(domain: &Domain, file: &str, problems: &mut Problems) -> Vec<Rule> 
     list.without_idle_guards()
 }
 
-/// Allows requests that no rule limits, as ratelimit does. The comment states the difference that applies to all rules.
+/// Allows requests that no rule limits, as ratelimit does. The comment states a difference that applies to all rules.
 pub fn default_rule() -> Rule {
     Rule { comment: Some(DIFFERENCE.to_owned()), ..rule(Vec::new(), unlimited(), 1) }
 }

@@ -74,7 +74,7 @@ impl ReservationId {
 
     /// Whether all that it names are leases, whose time is their rule's.
     pub(in crate::limiter) fn is_of_leases(&self) -> bool {
-        let limit = |key| Some(key::split_limit(record_key::split(key)?.0)?.1);
+        let limit = |key| key::split_limit(record_key::split(key)?.0)?.1;
         let is_lease = |key| matches!(limit(key), Some(Limit::Concurrency(_)));
         !self.is_of_nothing() && self.records().all(|(_, key)| is_lease(key))
     }

@@ -4,6 +4,7 @@ mod leases;
 
 use super::*;
 use crate::algorithm::reservation::REMEMBERED_NS;
+use crate::store::Bounds;
 use crate::store::record_key::{self, RecordSpace};
 
 /// A stack of requests, a tenant's and a key's credits, with canaries beside them; and rules that count nothing.
@@ -76,7 +77,17 @@ struct At {
 
 impl At {
     fn new(rules: &str) -> Self {
-        let limiter = limiter_of(rules);
+        Self::of(limiter_of(rules))
+    }
+
+    fn on(rules: &str, store: MemoryStore) -> Self {
+        let rules = config::parse(rules, Format::Ini, "rules.ini").unwrap().rules;
+        let metrics = Metrics::new();
+        let policy = Policy::new(rules, &metrics, CounterNames::Usual);
+        Self::of(Limiter::new(Some(policy), Backend::Memory(store), Clock::system(), metrics))
+    }
+
+    fn of(limiter: Limiter) -> Self {
         Self { started: limiter.now(), limiter, seconds: 0 }
     }
 
@@ -544,4 +555,30 @@ fn credits_and_times_are_clamped_where_the_client_leaves_them_to_the_server() {
     let id = reserve_as_one(&at, &["user=x", "key=x tenant=x"], u64::MAX, None).unwrap();
     assert_eq!(at.left("key=x tenant=x"), labelled(&[("requests", 2), ("tenant", 0), ("credits", 0)]));
     assert_eq!((at.only_left("user=x"), at.release(&id), at.only_left("user=x")), (0, true, 100));
+}
+
+#[test]
+fn late_commit_without_room_for_all_records_counts_against_no_rule() {
+    let store = MemoryStore::default().with_records(&Bounds { max_reservations: 2, ..Bounds::default() });
+    let at = At::on(RULES, store);
+    let stacked = at.reserve("key=k tenant=t", 10).id.unwrap();
+    assert_eq!(stacked.records().count(), 2);
+    let at = At { seconds: 120, ..at };
+    at.reserve("user=a", 1);
+    let before = at.left("key=k tenant=t");
+    assert!(at.ask(|requests| requests.push_commit(&stacked, 7)).settled(0).is_err());
+    assert_eq!(at.left("key=k tenant=t"), before, "of both or of none");
+    let at = At { seconds: 240, ..at };
+    assert_eq!(at.commit(&stacked, 7).map(|(word, _)| word), Ok("late"));
+}
+
+/// An id of the server's never does. Each of its records is settled all the same.
+#[test]
+fn id_that_names_a_bucket_twice_is_settled_record_by_record() {
+    let at = At::new(RULES);
+    let ids = ["a", "b"].map(|_| at.reserve("user=a", 10).id.unwrap());
+    let both = ReservationId::new(ids.iter().flat_map(ReservationId::records));
+    assert_eq!(at.only_left("user=a"), 80);
+    assert_eq!(at.commit(&both, 3).map(|(word, _)| word), Ok("settled"));
+    assert_eq!(at.only_left("user=a"), 94);
 }

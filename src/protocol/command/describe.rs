@@ -8,13 +8,13 @@ use crate::protocol::resp::ReplyWriter;
 pub fn write(reply: &mut ReplyWriter, question: Question) {
     match question {
         Question::All => {
-            reply.array(COMMANDS.len());
-            COMMANDS.iter().for_each(|spec| write_info(reply, spec, None));
+            reply.array(table::offered(COMMANDS).count());
+            table::offered(COMMANDS).for_each(|spec| write_info(reply, spec, None));
         }
-        Question::Count => reply.integer(i64::try_from(COMMANDS.len()).unwrap_or(i64::MAX)),
+        Question::Count => reply.integer(i64::try_from(table::offered(COMMANDS).count()).unwrap_or(i64::MAX)),
         Question::List => {
-            reply.array(COMMANDS.len());
-            COMMANDS.iter().for_each(|spec| reply.bulk(spec.name.as_bytes()));
+            reply.array(table::offered(COMMANDS).count());
+            table::offered(COMMANDS).for_each(|spec| reply.bulk(spec.name.as_bytes()));
         }
         Question::Info(names) => {
             reply.array(names.len());
@@ -25,7 +25,9 @@ pub fn write(reply: &mut ReplyWriter, question: Question) {
                 }
             }
         }
-        Question::Docs(names) if names.is_empty() => write_docs(reply, COMMANDS.iter().map(|spec| (None, spec))),
+        Question::Docs(names) if names.is_empty() => {
+            write_docs(reply, table::offered(COMMANDS).map(|spec| (None, spec)));
+        }
         Question::Docs(names) => write_docs(reply, names.iter().filter_map(find)),
         Question::Help(parent) => match table::find(COMMANDS, parent.as_bytes()) {
             Some(parent) => write_help(reply, parent),
@@ -60,8 +62,8 @@ fn write_info(reply: &mut ReplyWriter, spec: &Spec, parent: Option<&Spec>) {
     reply.set(0);
     reply.array(0);
     reply.array(0);
-    reply.array(spec.subcommands.len());
-    spec.subcommands.iter().for_each(|subcommand| write_info(reply, subcommand, Some(spec)));
+    reply.array(table::offered(spec.subcommands).count());
+    table::offered(spec.subcommands).for_each(|subcommand| write_info(reply, subcommand, Some(spec)));
 }
 
 fn write_docs<'t>(reply: &mut ReplyWriter, specs: impl Iterator<Item = (Option<&'t Spec>, &'t Spec)> + Clone) {
@@ -78,15 +80,15 @@ fn write_doc(reply: &mut ReplyWriter, spec: &Spec, parent: Option<&Spec>) {
     }
     if !spec.subcommands.is_empty() {
         reply.bulk(b"subcommands");
-        reply.map(spec.subcommands.len());
-        spec.subcommands.iter().for_each(|subcommand| write_doc(reply, subcommand, Some(spec)));
+        reply.map(table::offered(spec.subcommands).count());
+        table::offered(spec.subcommands).for_each(|subcommand| write_doc(reply, subcommand, Some(spec)));
     }
 }
 
 fn write_help(reply: &mut ReplyWriter, parent: &Spec) {
-    reply.array(1 + 2 * parent.subcommands.len());
+    reply.array(1 + 2 * table::offered(parent.subcommands).count());
     reply.simple(&format!("{} <subcommand> [<argument> ...]. Subcommands are:", parent.name.to_uppercase()));
-    for subcommand in parent.subcommands {
+    for subcommand in table::offered(parent.subcommands) {
         reply.simple(&subcommand.name.to_uppercase());
         reply.simple(&format!("    {}", subcommand.summary));
     }

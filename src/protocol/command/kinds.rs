@@ -96,6 +96,8 @@ pub enum Command<'a> {
     ConfigGet(Arguments<'a>),
     DbSize,
     Time,
+    /// `ROLE`: which part the server has in replication.
+    Role,
     /// `COMMAND` and its subcommands, for [`super::describe::write`].
     Describe(Question<'a>),
 }
@@ -209,6 +211,7 @@ impl Command<'_> {
             | Self::ConfigGet(_)
             | Self::DbSize
             | Self::Time
+            | Self::Role
             | Self::Describe(_) => false,
         }
     }

@@ -52,6 +52,13 @@ impl<'a> Command<'a> {
         }
     }
 
+    /// Whether clients send this request when they connect, and go on if it fails.
+    pub fn is_optional(request: Arguments<'_>) -> bool {
+        let Some(spec) = table::find_any(table::COMMANDS, request.get(0).unwrap_or_default()) else { return false };
+        let subcommand = request.get(1).and_then(|name| table::find_any(spec.subcommands, name));
+        subcommand.unwrap_or(spec).is_optional()
+    }
+
     /// Reads a request of the command that [`Command::find`] found in it.
     ///
     /// # Errors

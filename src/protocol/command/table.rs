@@ -27,8 +27,22 @@ pub struct Spec {
     pub since: &'static str,
     /// What it does, in one line.
     pub summary: &'static str,
+    /// Whether divvy has it, and whether clients need it.
+    pub support: Support,
     pub(super) parse: Parse,
     pub subcommands: &'static [Spec],
+}
+
+/// Whether divvy has a command, and whether clients need it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Support {
+    /// divvy has it, and an error is a client's mistake.
+    Full,
+    /// divvy has it. Clients send it when they connect, and go on if it fails: errors are not counted.
+    Optional,
+    /// divvy does not have it: it is answered like an unknown command, and `COMMAND` does not list it. Clients send it when
+    /// they connect, and go on without it: errors are not counted.
+    Declined,
 }
 
 /// The positions of the first and the last key among the arguments (0: there is none), and the step between two.
@@ -49,6 +63,7 @@ impl Spec {
         group: "connection",
         since: "0.1.0",
         summary: "",
+        support: Support::Full,
         // A container's own, reached only when it is called without a subcommand and its arity forbids that.
         parse: |_| Err(CommandError::Syntax),
         subcommands: &[],
@@ -67,6 +82,14 @@ impl Spec {
     const TRANSACTION: Self =
         Self { flags: &["noscript", "loading", "stale", "fast"], group: "transactions", ..Self::USUAL };
 
+    /// The columns that the commands share that divvy does not have.
+    const DECLINED: Self = Self { arity: -1, support: Support::Declined, ..Self::USUAL };
+
+    /// Whether clients go on if it fails.
+    pub fn is_optional(&self) -> bool {
+        self.support != Support::Full
+    }
+
     /// Whether a request of `count` arguments, names included, is one of this command.
     pub fn takes(&self, count: usize) -> bool {
         let stated = usize::try_from(self.arity.unsigned_abs()).unwrap_or(usize::MAX);
@@ -83,10 +106,20 @@ impl Spec {
 }
 
 /// No row has a longer name (bytes).
-const LONGEST_NAME: usize = 16;
+const LONGEST_NAME: usize = 20;
 
-/// The row of `name`, whose case does not matter.
+/// The rows of the commands that divvy has.
+pub fn offered(table: &[Spec]) -> impl Iterator<Item = &Spec> + Clone {
+    table.iter().filter(|spec| spec.support != Support::Declined)
+}
+
+/// The row of `name`, whose case does not matter, if divvy has the command.
 pub fn find<'t>(table: &'t [Spec], name: &[u8]) -> Option<&'t Spec> {
+    find_any(table, name).filter(|spec| spec.support != Support::Declined)
+}
+
+/// The row of `name`, whose case does not matter, even if divvy does not have the command.
+pub(super) fn find_any<'t>(table: &'t [Spec], name: &[u8]) -> Option<&'t Spec> {
     // Folded once for all rows, and as an array, which takes a few instructions.
     let mut folded = [0; LONGEST_NAME];
     let lower = folded.get_mut(..name.len())?;
@@ -424,6 +457,19 @@ pub static COMMANDS: &[Spec] = &[
         parse: |_| Ok(Command::Time),
         ..Spec::USUAL
     },
+    Spec {
+        name: "role",
+        flags: &["noscript", "loading", "stale", "fast"],
+        group: "server",
+        summary: "Returns the role in replication: always master, without replicas.",
+        parse: |_| Ok(Command::Role),
+        ..Spec::USUAL
+    },
+    // StackExchange.Redis looks for a cluster and for sentinels.
+    Spec { name: "cluster", ..Spec::DECLINED },
+    Spec { name: "sentinel", ..Spec::DECLINED },
+    // Rueidis sends it if it is told to read from replicas.
+    Spec { name: "readonly", ..Spec::DECLINED },
 ];
 
 static LIMIT: &[Spec] = &[
@@ -479,6 +525,7 @@ static CLIENT: &[Spec] = &[
         name: "setinfo",
         arity: 4,
         summary: "Sets the client library's name or version.",
+        support: Support::Optional,
         parse: parse::client_set_info,
         ..Spec::USUAL
     },
@@ -525,6 +572,10 @@ static CLIENT: &[Spec] = &[
         parse: parse::client_switch,
         ..Spec::USUAL
     },
+    // redis-py, node-redis, go-redis and Lettuce ask for notice of maintenance.
+    Spec { name: "maint_notifications", ..Spec::DECLINED },
+    // go-redis goes on without its cache.
+    Spec { name: "tracking", ..Spec::DECLINED },
 ];
 
 static COMMAND: &[Spec] = &[

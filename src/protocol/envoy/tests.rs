@@ -28,7 +28,7 @@ fn a_descriptor_s_entries_and_the_domain_are_the_operation() {
     let (operation, ask) = read(&asked).unwrap();
     let pairs: Vec<_> = operation.iter().collect();
     assert_eq!(pairs, [("path", "/b"), ("domain", "edge")]);
-    assert_eq!(ask, DescriptorAsk { cost: None, has_own_cost: false, gives_back: false, limit: None });
+    assert_eq!(ask, DescriptorAsk { cost: None, has_own_cost: false, gives_back: false, own_limit: None });
 }
 
 #[test]
@@ -68,12 +68,16 @@ fn a_descriptor_tells_whether_it_brings_its_own_cost_and_whether_it_gives_back()
 fn a_limit_that_envoy_brings_along_is_a_fixed_window() {
     let with = |requests_per_unit, unit: RateLimitUnit| {
         let limit = Some(RateLimitOverride { requests_per_unit, unit: unit.into() });
-        read(&request(0, RateLimitDescriptor { limit, ..descriptor(&[("a", "b")]) })).map(|(_, ask)| ask.limit)
+        let read = read(&request(0, RateLimitDescriptor { limit, ..descriptor(&[("a", "b")]) }));
+        read.map(|(_, ask)| ask.own_limit.unwrap())
     };
     let hour = Limit::FixedWindow(FixedWindow::new(7, 3600 * NANOS_PER_SECOND).unwrap());
-    assert_eq!(with(7, RateLimitUnit::Hour), Ok(Some(hour)));
+    let own = with(7, RateLimitUnit::Hour).unwrap();
+    assert_eq!((own.limit(), own.describe()), (Some(hour), describe(String::new(), &hour)));
+    let own = with(0, RateLimitUnit::Month).unwrap();
+    let described = rate_limit_response::RateLimit { unit: Unit::Month.into(), ..Default::default() };
+    assert_eq!((own.limit(), own.describe()), (None, described));
     assert_eq!(with(7, RateLimitUnit::Unknown), Err(InvalidRequest::Override { descriptor: 0 }));
-    assert_eq!(with(0, RateLimitUnit::Hour), Err(InvalidRequest::Override { descriptor: 0 }));
 }
 
 #[test]

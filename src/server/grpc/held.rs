@@ -1,19 +1,19 @@
 //! Reservations that are made for a gateway, until it has its answer. One that hangs up before never tells that what it asked
 //! for is over, as nothing has begun: what was set aside for it is freed again.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
+use super::name_locks::{NameGuard, NameLocks};
 use crate::limiter::{Limiter, Requests};
+use crate::server::room::Room;
 
 /// Applies requests, and frees what they set aside if nobody has the answer.
 pub struct Holder {
     limiter: Arc<Limiter>,
-    in_flight: Arc<InFlight>,
+    in_flight: Arc<NameLocks>,
 }
 
 impl Holder {
@@ -23,11 +23,12 @@ impl Holder {
 
     /// Applies the requests and answers them. They are applied in a task of its own if they make reservations: whoever asked may
     /// be gone at any time, and what became of them is known only then. A call has one answer: when that is an error, nothing
-    /// is held. The next call about the same reservation waits until then; else it would be answered that it holds what is about
+    /// is held. Their `room` is theirs until they have been applied. The next call about the same reservation waits until then; else it would be answered that it holds what is about
     /// to be freed.
     pub async fn apply<T, E>(
         &self,
         requests: &mut Requests,
+        room: Option<Room>,
         answer: impl FnOnce(&Requests) -> Result<T, E>,
     ) -> Result<T, E> {
         let names = requests.names_to_reserve();
@@ -36,14 +37,14 @@ impl Holder {
             return answer(requests);
         }
         // Whoever hangs up while it waits here leaves nothing behind.
-        let flight = self.in_flight.begin(names).await;
+        let flight = self.in_flight.lock(names).await;
         let limiter = Arc::clone(&self.limiter);
         let mut taken = std::mem::take(requests);
         let (tell, told) = oneshot::channel();
         tokio::spawn(async move {
             limiter.apply(&mut taken).await;
             // When nobody waits any more, it is dropped.
-            let _ = tell.send(Held { limiter, requests: taken, flight: Some(flight) });
+            let _ = tell.send(Held { limiter, requests: taken, flight, _room: room });
         });
         let Ok(mut held) = told.await else { return answer(requests) };
         let answered = answer(&held.requests)?;
@@ -56,13 +57,14 @@ impl Holder {
 struct Held {
     limiter: Arc<Limiter>,
     requests: Requests,
-    flight: Option<Flight>,
+    flight: Vec<NameGuard>,
+    _room: Option<Room>,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         let (Some(id), Ok(runtime)) = (self.requests.made_reservations(), Handle::try_current()) else { return };
-        let (limiter, flight) = (Arc::clone(&self.limiter), self.flight.take());
+        let (limiter, flight) = (Arc::clone(&self.limiter), std::mem::take(&mut self.flight));
         runtime.spawn(async move {
             let mut releases = Requests::default();
             limiter.begin(&mut releases);
@@ -71,53 +73,6 @@ impl Drop for Held {
             limiter.apply(&mut releases).await;
             drop(flight);
         });
-    }
-}
-
-/// The reservations that calls are about which have no answer yet.
-#[derive(Default)]
-struct InFlight {
-    names: Mutex<HashSet<Arc<[u8]>>>,
-    over: Notify,
-}
-
-/// A call about these reservations. It is over when this is dropped.
-struct Flight {
-    all: Arc<InFlight>,
-    names: Vec<Arc<[u8]>>,
-}
-
-impl InFlight {
-    /// Waits until no other call is about any of these reservations.
-    async fn begin(self: &Arc<Self>, names: Vec<Arc<[u8]>>) -> Flight {
-        loop {
-            let over = self.over.notified();
-            if self.insert(&names) {
-                return Flight { all: Arc::clone(self), names };
-            }
-            over.await;
-        }
-    }
-
-    /// All or none.
-    fn insert(&self, names: &[Arc<[u8]>]) -> bool {
-        let mut in_flight = self.names.lock();
-        let is_free = names.iter().all(|name| !in_flight.contains(name));
-        if is_free {
-            in_flight.extend(names.iter().cloned());
-        }
-        is_free
-    }
-}
-
-impl Drop for Flight {
-    fn drop(&mut self) {
-        let mut in_flight = self.all.names.lock();
-        for name in &self.names {
-            in_flight.remove(name);
-        }
-        drop(in_flight);
-        self.all.over.notify_waiters();
     }
 }
 
@@ -151,7 +106,7 @@ mod tests {
         let mut requests = Requests::default();
         holder.limiter.begin(&mut requests);
         requests.push(&operation, intent);
-        let verdict = holder.apply(&mut requests, |requests| requests.verdict(0)).await;
+        let verdict = holder.apply(&mut requests, None, |requests| requests.verdict(0)).await;
         verdict.ok().map(|verdict| verdict.credit)
     }
 
@@ -199,7 +154,7 @@ mod tests {
                 }
             }
         }
-        assert!(holder.in_flight.names.lock().is_empty());
+        assert_eq!(holder.in_flight.count(), 0);
     }
 
     /// Each would have waited on as a task of its own, for as long as the store does not answer the first one.
@@ -209,7 +164,7 @@ mod tests {
         let mut requests = Requests::default();
         holder.limiter.begin(&mut requests);
         requests.push(&[("job", "x"), ("id", "x")].into_iter().collect(), Intent::Enter);
-        let first = holder.in_flight.begin(requests.names_to_reserve()).await;
+        let first = holder.in_flight.lock(requests.names_to_reserve()).await;
         for _ in 0..5 {
             assert_eq!(within_polls(ask(&holder, "x", Intent::Enter), 1, Dropped::Waiting).await, None);
         }

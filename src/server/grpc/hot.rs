@@ -64,12 +64,12 @@ impl RateLimitRoute {
 
     async fn decide(&self, asked: &RateLimitRequest, length: usize, headers: HeaderMap) -> Response<Reply> {
         let mut share = self.bounds.memory.share();
-        if share.resize(length).is_err() {
+        if share.resize(self.bounds.cost(length)).is_err() {
             let refused = beyond(&Cut::NoMemory);
             count_told_by(self.limits.metrics(), refused.extensions());
             return refused.map(Reply::Routed);
         }
-        match self.limits.answer(asked).await {
+        match self.limits.answer(asked, length).await {
             Ok(answer) => respond(&answer, headers),
             Err(status) => Status::into_http(status),
         }

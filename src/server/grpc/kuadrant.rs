@@ -2,6 +2,7 @@
 //! Each descriptor is an operation, as in Envoy's service; but a counter that several of them are about counts a call once, as in
 //! limitador.
 
+use prost::Message;
 use tonic::{Request, Response, Status};
 
 use super::ratelimit::{RateLimits, Work, refuse};
@@ -16,7 +17,8 @@ use crate::protocol::envoy::messages::kuadrant::service::ratelimit::v1::{
 };
 use crate::protocol::kuadrant::{Subject, reported_cost, ttl_seconds};
 use crate::rules::Operation;
-use crate::server::pool;
+use crate::server::room::Room;
+use crate::server::{origin, pool};
 
 #[tonic::async_trait]
 impl RateLimitService for RateLimits {
@@ -24,6 +26,7 @@ impl RateLimitService for RateLimits {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
+        let _room = self.room(request.get_ref().encoded_len(), request.get_ref().descriptors.len()).await;
         let mut work: Box<Work> = pool::take();
         let decided = self.look(request.get_ref(), &mut work).await;
         self.done(work, RequestKind::Peek, decided).map(Response::new)
@@ -31,6 +34,7 @@ impl RateLimitService for RateLimits {
 
     async fn report(&self, request: Request<RateLimitRequest>) -> Result<Response<RateLimitResponse>, Status> {
         let asked = request.get_ref();
+        let _room = self.room(asked.encoded_len(), asked.descriptors.len()).await;
         let mut work: Box<Work> = pool::take();
         let cost = |descriptor: &RateLimitDescriptor| reported_cost(asked, descriptor);
         let decided = self.charge(asked.into(), cost, &mut work).await;
@@ -39,12 +43,14 @@ impl RateLimitService for RateLimits {
     }
 
     async fn reserve(&self, request: Request<ReserveRequest>) -> Result<Response<ReserveResponse>, Status> {
+        let room = self.room(request.get_ref().encoded_len(), request.get_ref().descriptors.len()).await;
         let mut work: Box<Work> = pool::take();
-        let decided = self.set_aside(request.get_ref(), &mut work).await;
+        let decided = self.set_aside(request.get_ref(), room, &mut work).await;
         self.done(work, RequestKind::Reserve, decided).map(Response::new)
     }
 
     async fn commit(&self, request: Request<CommitRequest>) -> Result<Response<CommitResponse>, Status> {
+        let _room = self.room(request.get_ref().encoded_len(), request.get_ref().descriptors.len()).await;
         let mut work: Box<Work> = pool::take();
         let decided = self.settle(request.get_ref(), &mut work).await;
         let decided = decided.map(|reservation_released| CommitResponse { reservation_released });
@@ -56,7 +62,7 @@ impl RateLimits {
     /// Whether each operation may use one credit, whatever the request's addend says.
     async fn look(&self, asked: &RateLimitRequest, work: &mut Work) -> Result<RateLimitResponse, Status> {
         let Work { requests, operation, brought } = work;
-        self.limiter.begin(requests);
+        origin::begin(&self.limiter, requests);
         brought.clear();
         let push = |operation: &_, _: &_| {
             requests.push_at_cost(operation, Intent::Peek, Some(1));
@@ -67,7 +73,10 @@ impl RateLimits {
             return Err(refuse(refusal.clone()));
         }
         self.limiter.apply(requests).await;
-        self.respond(requests, brought)
+        let mut answer = self.respond(requests, brought)?;
+        // A call without descriptors has no statuses, either.
+        answer.statuses.truncate(asked.descriptors.len());
+        Ok(answer)
     }
 
     /// Counts what the operations have cost, also where that is more than is left.
@@ -78,7 +87,7 @@ impl RateLimits {
         work: &mut Work,
     ) -> Result<(), Status> {
         let Work { requests, operation, .. } = work;
-        self.limiter.begin(requests);
+        origin::begin(&self.limiter, requests);
         if subject.is_of_several() {
             requests.begin_as_one();
         }
@@ -101,10 +110,15 @@ impl RateLimits {
     }
 
     /// Sets aside for all operations or for none, under one id.
-    async fn set_aside(&self, asked: &ReserveRequest, work: &mut Work) -> Result<ReserveResponse, Status> {
+    async fn set_aside(
+        &self,
+        asked: &ReserveRequest,
+        room: Option<Room>,
+        work: &mut Work,
+    ) -> Result<ReserveResponse, Status> {
         let Work { requests, operation, .. } = work;
         let subject = Subject::from(asked);
-        self.limiter.begin(requests);
+        origin::begin(&self.limiter, requests);
         if subject.is_of_several() {
             requests.begin_as_one();
         }
@@ -119,7 +133,8 @@ impl RateLimits {
             return Err(refuse(refusal.clone()));
         }
         requests.check_id_of_all().map_err(refuse)?;
-        let reserved = self.holder.apply(requests, |requests| requests.reserved_together().map_err(refuse)).await?;
+        let reserved =
+            self.holder.apply(requests, room, |requests| requests.reserved_together().map_err(refuse)).await?;
         let Some(id) = reserved else {
             return Ok(ReserveResponse { code: Code::OverLimit.into(), reservation_id: String::new() });
         };
@@ -135,7 +150,7 @@ impl RateLimits {
         self.read(subject, &mut work.operation, |_, _| {})?;
         if let Ok(id) = ReservationId::parse(&asked.reservation_id) {
             let requests = &mut work.requests;
-            self.limiter.begin(requests);
+            origin::begin(&self.limiter, requests);
             requests.push_commit(&id, asked.actual_amount);
             self.limiter.apply(requests).await;
             match requests.committed(0) {

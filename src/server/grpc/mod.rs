@@ -5,6 +5,7 @@
 mod held;
 mod hot;
 mod kuadrant;
+mod name_locks;
 mod ratelimit;
 
 use std::future::Future;
@@ -30,7 +31,7 @@ use super::auth::Guard;
 use super::connection::{Lease, Timeouts};
 use super::health::Health;
 use super::http::auth::guarded;
-use super::http::{self, BodyBounds, MAX_GATEWAY_STREAMS, Routes, Told, bound_body, count_told, serve_routes};
+use super::http::{self, BodyBounds, Routes, Told, bound_body, count_told, serve_routes};
 use super::keep_running::keep_running;
 use super::stream::Stream;
 use super::tls::Alpn;
@@ -42,6 +43,9 @@ use crate::protocol::envoy::messages::kuadrant::service::ratelimit::v1::rate_lim
 
 /// Kuadrant's service has the name of Envoy's, in another package.
 type KuadrantServer = kuadrant_server::RateLimitServiceServer<RateLimits>;
+
+/// Memory that a byte of a message takes once it is decoded, at most: the shortest descriptors have few bytes.
+const DECODED: usize = 24;
 
 /// The name of "everything" in gRPC's health protocol.
 const WHOLE_SERVER: &str = "";
@@ -68,6 +72,7 @@ impl GrpcFront {
         health: Arc<Health>,
     ) -> io::Result<Self> {
         let metrics = Arc::clone(limiter.metrics());
+        let bounds = BodyBounds { expansion: DECODED, ..bounds };
         let (reporter, checks) = tonic_health::server::health_reporter();
         let counted = Arc::clone(&metrics);
         tokio::spawn(async move {
@@ -75,7 +80,8 @@ impl GrpcFront {
                 .await;
         });
         let counts = metrics.requests.front(Self::NAME);
-        let rate_limits = Arc::new(RateLimits::new(limiter, counts, limits.max_pairs, settings));
+        let rate_limits =
+            Arc::new(RateLimits::new(limiter, counts, limits.max_pairs, settings, Arc::clone(&bounds.memory)));
         let hot = RateLimitRoute::new(Arc::clone(&rate_limits), bounds.clone(), guard.clone(), limits.max_body);
         let kuadrant = KuadrantServer::from_arc(Arc::clone(&rate_limits)).max_decoding_message_size(limits.max_body);
         let rate_limits = RateLimitServiceServer::from_arc(rate_limits).max_decoding_message_size(limits.max_body);
@@ -91,10 +97,8 @@ impl GrpcFront {
             .layer(from_fn(mark_too_long))
             .layer(from_fn_with_state(bounds, bound_body))
             .layer(from_fn_with_state(metrics, count_told));
-        Ok(Self {
-            routes: Arc::new(Routes { hot, router, max_streams: MAX_GATEWAY_STREAMS }),
-            timeouts: limits.timeouts,
-        })
+        let routes = Routes { hot, router, streams: limits.grpc_streams };
+        Ok(Self { routes: Arc::new(routes), timeouts: limits.timeouts })
     }
 }
 

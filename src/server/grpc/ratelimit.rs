@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use axum::http::HeaderMap;
+use prost::Message;
 use tonic::{Code as TonicCode, Request, Response, Status};
 
 use super::held::Holder;
 use crate::clock::ceil_seconds;
-use crate::limiter::{Intent, Limit, Limiter, MAX_TOGETHER, Refusal, Requests, Standing, StoreError, Verdict};
+use crate::limiter::{Intent, Limiter, MAX_TOGETHER, Outcome, Refusal, Requests, Standing, StoreError, Verdict};
 use crate::metrics::{FrontRequests, Limit as Bound, Metrics, RequestKind};
 use crate::protocol::envoy::messages::envoy::config::core::v3::HeaderValue;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::{
@@ -16,11 +17,17 @@ use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_
 };
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitService;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use crate::protocol::envoy::{self, InvalidRequest};
+use crate::protocol::envoy::{self, InvalidRequest, OwnLimit};
 use crate::rules::Operation;
 use crate::server::http::{Answer, RateLimitHeaders};
+use crate::server::memory::BufferMemory;
+use crate::server::origin;
 use crate::server::pool::{self, pooled};
+use crate::server::room::{Room, SMALL};
 use crate::server::told;
+
+/// A call about so few descriptors needs no room of its own, if it is short.
+const FEW: usize = 4;
 
 /// The service; Kuadrant's besides.
 pub struct RateLimits {
@@ -29,6 +36,7 @@ pub struct RateLimits {
     counts: FrontRequests,
     pub(super) max_pairs: usize,
     settings: GrpcSettings,
+    memory: Arc<BufferMemory>,
 }
 
 /// How the service answers.
@@ -41,19 +49,35 @@ pub struct GrpcSettings {
 }
 
 impl RateLimits {
-    /// Counts its requests in `counts`.
-    pub fn new(limiter: Arc<Limiter>, counts: FrontRequests, max_pairs: usize, settings: GrpcSettings) -> Self {
-        Self { holder: Holder::new(Arc::clone(&limiter)), limiter, counts, max_pairs, settings }
+    /// Counts its requests in `counts`; those in work have room in `memory`.
+    pub fn new(
+        limiter: Arc<Limiter>,
+        counts: FrontRequests,
+        max_pairs: usize,
+        settings: GrpcSettings,
+        memory: Arc<BufferMemory>,
+    ) -> Self {
+        Self { holder: Holder::new(Arc::clone(&limiter)), limiter, counts, max_pairs, settings, memory }
+    }
+
+    /// Room for a call of this many bytes about this number of descriptors; `None` if it needs none.
+    pub(super) async fn room(&self, bytes: usize, descriptors: usize) -> Option<Room> {
+        if bytes <= SMALL && descriptors <= FEW {
+            return None;
+        }
+        // Each has the request's domain.
+        Box::pin(Room::of_call(&self.memory, &self.limiter, bytes, descriptors)).await
     }
 
     pub fn metrics(&self) -> &Metrics {
         self.limiter.metrics()
     }
 
-    /// The answer, which is counted.
-    pub async fn answer(&self, asked: &RateLimitRequest) -> Result<RateLimitResponse, Status> {
+    /// The answer to a message of this many bytes, which is counted.
+    pub async fn answer(&self, asked: &RateLimitRequest, bytes: usize) -> Result<RateLimitResponse, Status> {
+        let room = self.room(bytes, asked.descriptors.len()).await;
         let mut work: Box<Work> = pool::take();
-        let decided = self.decide(asked, &mut work).await;
+        let decided = self.decide(asked, room, &mut work).await;
         self.done(work, RequestKind::Hit, decided)
     }
 
@@ -74,9 +98,14 @@ impl RateLimits {
         decided
     }
 
-    async fn decide(&self, asked: &RateLimitRequest, work: &mut Work) -> Result<RateLimitResponse, Status> {
+    async fn decide(
+        &self,
+        asked: &RateLimitRequest,
+        room: Option<Room>,
+        work: &mut Work,
+    ) -> Result<RateLimitResponse, Status> {
         let Work { requests, operation, brought } = work;
-        self.limiter.begin(requests);
+        origin::begin(&self.limiter, requests);
         if self.settings.atomic {
             if asked.descriptors.len() > MAX_TOGETHER {
                 let what = format!("more than {MAX_TOGETHER} descriptors cannot be taken together (--grpc-atomic)");
@@ -90,11 +119,15 @@ impl RateLimits {
         if let Some((_, refusal)) = requests.first_refusal() {
             return Err(refuse(refusal.clone()));
         }
-        self.holder.apply(requests, |requests| self.respond(requests, brought)).await
+        self.holder.apply(requests, room, |requests| self.respond(requests, brought)).await
     }
 
     /// The answer to requests that were applied; `brought` is the limits that their descriptors brought along.
-    pub(super) fn respond(&self, requests: &Requests, brought: &[Option<Limit>]) -> Result<RateLimitResponse, Status> {
+    pub(super) fn respond(
+        &self,
+        requests: &Requests,
+        brought: &[Option<OwnLimit>],
+    ) -> Result<RateLimitResponse, Status> {
         let mut statuses = Vec::with_capacity(brought.len());
         for (index, limit) in brought.iter().enumerate() {
             statuses.push(status(requests, index, *limit).map_err(refuse)?);
@@ -103,7 +136,8 @@ impl RateLimits {
         let overall_code = if is_over { Code::OverLimit } else { Code::Ok };
         // Without a dialect, only a denial has a header.
         let is_silent = !is_over && self.settings.headers == RateLimitHeaders::NONE;
-        let response_headers_to_add = if is_silent { Vec::new() } else { self.response_headers(requests, &statuses) };
+        let response_headers_to_add =
+            if is_silent { Vec::new() } else { self.response_headers(requests, brought, &statuses) };
         Ok(RateLimitResponse { overall_code: overall_code.into(), statuses, response_headers_to_add })
     }
 
@@ -114,11 +148,21 @@ impl RateLimits {
         Status::invalid_argument(invalid.to_string())
     }
 
-    /// What the client is told: where it stands with the rule that denies it, or else leaves it the least.
-    fn response_headers(&self, requests: &Requests, statuses: &[DescriptorStatus]) -> Vec<HeaderValue> {
-        let by_a_rule = statuses.iter().enumerate().filter(|(index, _)| requests.standing(*index).is_ok());
-        let strictest = by_a_rule.min_by_key(|(_, status)| (status.code() != Code::OverLimit, status.limit_remaining));
-        let Some(answer) = strictest.and_then(|(index, _)| Answer::of(requests, index).ok()) else { return Vec::new() };
+    /// Headers for the client: where it stands with the limit that denies it, or else leaves it the least.
+    fn response_headers(
+        &self,
+        requests: &Requests,
+        brought: &[Option<OwnLimit>],
+        statuses: &[DescriptorStatus],
+    ) -> Vec<HeaderValue> {
+        let by_strictness =
+            |(_, status): &(usize, &DescriptorStatus)| (status.code() != Code::OverLimit, status.limit_remaining);
+        let Some((index, _)) = statuses.iter().enumerate().min_by_key(by_strictness) else { return Vec::new() };
+        let answer = match brought.get(index).copied().flatten() {
+            Some(own) => requests.outcome(index).ok().map(|outcome| own_answer(&own, outcome)),
+            None => Answer::of(requests, index).ok(),
+        };
+        let Some(answer) = answer else { return Vec::new() };
         let mut headers = HeaderMap::new();
         answer.write_headers(self.settings.headers, &mut headers, &mut Vec::new());
         let written =
@@ -132,7 +176,7 @@ impl RateLimits {
         asked: &RateLimitRequest,
         requests: &mut Requests,
         operation: &mut Operation,
-        brought: &mut Vec<Option<Limit>>,
+        brought: &mut Vec<Option<OwnLimit>>,
     ) -> Result<(), InvalidRequest> {
         envoy::check(asked)?;
         brought.clear();
@@ -143,11 +187,14 @@ impl RateLimits {
                 (false, true) => Intent::EnterOrCharge,
                 (false, false) => Intent::Enter,
             };
-            match ask.limit {
-                Some(limit) => requests.push_limited(operation, limit, intent, ask.cost.unwrap_or(1)),
+            match ask.own_limit {
                 None => requests.push_at_cost(operation, intent, ask.cost),
+                Some(own) => match own.limit() {
+                    Some(limit) => requests.push_limited(operation, limit, intent, ask.cost.unwrap_or(1)),
+                    None => requests.push_barred(own.window_ns, intent),
+                },
             }
-            brought.push(ask.limit);
+            brought.push(ask.own_limit);
         }
         Ok(())
     }
@@ -159,7 +206,8 @@ impl RateLimitService for RateLimits {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        self.answer(request.get_ref()).await.map(Response::new)
+        let asked = request.get_ref();
+        self.answer(asked, asked.encoded_len()).await.map(Response::new)
     }
 }
 
@@ -169,20 +217,25 @@ pub(super) struct Work {
     pub(super) requests: Requests,
     pub(super) operation: Operation,
     /// The limits that the descriptors brought along.
-    pub(super) brought: Vec<Option<Limit>>,
+    pub(super) brought: Vec<Option<OwnLimit>>,
 }
 
 pooled!(Box<Work>, |work| {
-    work.requests.memory() + work.operation.memory() + work.brought.capacity() * size_of::<Option<Limit>>()
+    work.requests.memory() + work.operation.memory() + work.brought.capacity() * size_of::<Option<OwnLimit>>()
 });
 
-fn status(requests: &Requests, index: usize, brought: Option<Limit>) -> Result<DescriptorStatus, Refusal> {
-    if let Some(limit) = brought {
-        return Ok(descriptor_status(requests.outcome(index)?.into(), Some(envoy::describe(String::new(), &limit))));
+fn status(requests: &Requests, index: usize, brought: Option<OwnLimit>) -> Result<DescriptorStatus, Refusal> {
+    if let Some(own) = brought {
+        return Ok(descriptor_status(requests.outcome(index)?.into(), Some(own.describe())));
     }
     let Standing { verdict, rule, limit, .. } = requests.standing(index)?;
     let name = || rule.label.clone().unwrap_or_else(|| rule.to_string());
     Ok(descriptor_status(verdict, limit.map(|limit| envoy::describe(name(), &limit))))
+}
+
+fn own_answer(own: &OwnLimit, outcome: Outcome) -> Answer<'static> {
+    let requests_per_unit = own.limit().map_or(0, |limit| limit.capacity());
+    Answer::by_own_limit(OwnLimit::NAME, requests_per_unit, own.window_ns.get(), outcome)
 }
 
 fn descriptor_status(verdict: Verdict, current_limit: Option<RateLimit>) -> DescriptorStatus {

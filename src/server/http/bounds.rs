@@ -2,6 +2,7 @@
 //!
 //! The bounds are the ones that the other fronts have; a body is what an unfinished request is there.
 
+use std::error::Error;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -28,11 +29,6 @@ use super::wakes;
 use crate::server::connection::{Cut, Timeouts};
 use crate::server::memory::{BufferMemory, FREE, Share};
 
-/// HTTP/2: requests of one connection that are served at a time.
-pub const MAX_STREAMS: u32 = 64;
-/// Likewise of a gateway, which sends as many before it knows of a lower limit: Envoy takes the refusal of any more for a failure
-/// of the service.
-pub const MAX_GATEWAY_STREAMS: u32 = 1_024;
 /// HTTP/2: bytes of a request's head.
 const MAX_HEAD: u32 = 16 * 1024;
 /// HTTP/2: what a client may send ahead, of a request and in all, and what is buffered for it (bytes).
@@ -41,14 +37,41 @@ const WINDOW: u32 = 64 * 1024;
 /// HTTP/2: how long an answer waits for the rest of an unread body.
 const SETTLING: Duration = Duration::from_millis(200);
 
-/// The library's settings, for so many requests of one connection at a time over HTTP/2.
-pub fn builder(timeouts: Timeouts, max_streams: u32) -> Builder<TokioExecutor> {
+/// Bounds on the requests of one HTTP/2 connection. The library closes a connection that goes beyond the last two.
+#[derive(Debug, Clone, Copy)]
+pub struct StreamBounds {
+    /// Requests that are served at a time.
+    pub max_concurrent: u32,
+    /// Requests that the client has reset and that are still waiting to be served.
+    pub max_pending_resets: usize,
+    /// Requests that the server has reset because of the client's errors, in the life of the connection.
+    pub max_local_resets: usize,
+}
+
+impl StreamBounds {
+    /// Defaults of the HTTP front.
+    pub const HTTP: Self = Self { max_concurrent: 64, max_pending_resets: 1_000, max_local_resets: 10_000 };
+    /// Defaults of the gRPC front. Envoy sends 1,024 requests before it knows a lower bound, and takes the refusal of one for
+    /// a failure of the service.
+    pub const GRPC: Self = Self { max_concurrent: 1_024, ..Self::HTTP };
+}
+
+/// Returns whether the library closed a connection because its client went beyond a bound.
+pub fn is_flood(error: &hyper::Error) -> bool {
+    let error = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+    error.is_some_and(|error| error.is_library() && error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM))
+}
+
+/// Returns the library's settings.
+pub fn builder(timeouts: Timeouts, streams: StreamBounds) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(OneTimer::default()).header_read_timeout(timeouts.request).max_buf_size(FREE);
     builder
         .http2()
         .timer(OneTimer::default())
-        .max_concurrent_streams(max_streams)
+        .max_concurrent_streams(streams.max_concurrent)
+        .max_pending_accept_reset_streams(streams.max_pending_resets)
+        .max_local_error_reset_streams(streams.max_local_resets)
         .max_header_list_size(MAX_HEAD)
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
@@ -61,6 +84,18 @@ pub fn builder(timeouts: Timeouts, max_streams: u32) -> Builder<TokioExecutor> {
 pub struct BodyBounds {
     pub timeouts: Timeouts,
     pub memory: Arc<BufferMemory>,
+    /// Memory that each byte of a long body takes, once it is decoded.
+    pub expansion: usize,
+}
+
+/// A longer body than this counts as what it takes once it is decoded (bytes).
+const SHORT_BODY: usize = 2 * 1024;
+
+impl BodyBounds {
+    /// The memory that a body of this length takes (bytes).
+    pub fn cost(&self, bytes: usize) -> usize {
+        bytes.min(SHORT_BODY) + bytes.saturating_sub(SHORT_BODY).saturating_mul(self.expansion)
+    }
 }
 
 /// Serves a request whose body is bounded, and says so when a bound was passed.
@@ -81,14 +116,14 @@ pub async fn bound_body(State(bounds): State<BodyBounds>, request: Request, next
 /// Reads on to the end of a body that was answered before it had come: to an answer before its end the library adds a
 /// reset of the stream, and curl, for one, then drops the answer. A client that takes its time has its answer, and the
 /// reset: it may be one that sends for as long as the stream lasts.
-async fn discard(mut rest: impl hyper::body::Body + Unpin) {
+pub async fn discard(mut rest: impl hyper::body::Body + Unpin) {
     let to_end = async { while let Some(Ok(_)) = rest.frame().await {} };
     let _ = timeout(SETTLING, to_end).await;
 }
 
 /// Outlives the body: its bytes are held until the request is answered.
 pub struct Account<B> {
-    timeouts: Timeouts,
+    bounds: BodyBounds,
     share: Mutex<Share>,
     cut: OnceLock<Cut>,
     /// What is unread of the body.
@@ -98,7 +133,7 @@ pub struct Account<B> {
 impl<B: hyper::body::Body + Unpin> Account<B> {
     pub fn new(bounds: &BodyBounds) -> Self {
         let share = Mutex::new(bounds.memory.share());
-        Self { timeouts: bounds.timeouts, share, cut: OnceLock::new(), rest: Mutex::default() }
+        Self { bounds: bounds.clone(), share, cut: OnceLock::new(), rest: Mutex::default() }
     }
 
     /// Once the request is answered: what to say instead, if its body passed a bound.
@@ -165,14 +200,14 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let Poll::Ready(frame) = wakes::poll_frame(body, context) else {
-            let limit = self.account.timeouts.request;
+            let limit = self.account.bounds.timeouts.request;
             let overdue = self.overdue.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
             ready!(overdue.as_mut().poll(context));
             return self.end(Cut::TooSlow(limit));
         };
         if let Some(Ok(frame)) = &frame {
             self.received += frame.data_ref().map_or(0, Bytes::len);
-            if self.account.share.lock().resize(self.received).is_err() {
+            if self.account.share.lock().resize(self.account.bounds.cost(self.received)).is_err() {
                 return self.end(Cut::NoMemory);
             }
         }
@@ -210,7 +245,7 @@ mod tests {
         let timeouts = Timeouts { idle: None, request: limit, write: limit, auth: limit, handshake: limit };
         let router = Router::new()
             .route("/", post(|body: Bytes| async move { body.len().to_string() }))
-            .layer(from_fn_with_state(BodyBounds { timeouts, memory }, bound_body));
+            .layer(from_fn_with_state(BodyBounds { timeouts, memory, expansion: 1 }, bound_body));
         let response = router.oneshot(Request::post("/").body(body).unwrap()).await.unwrap();
         let status = response.status();
         let text = response.into_body().collect().await.unwrap().to_bytes();
@@ -245,7 +280,7 @@ mod tests {
         let memory = BufferMemory::new(LARGE, Metrics::new());
         let router = Router::new()
             .route("/", post(|| async { "early" }))
-            .layer(from_fn_with_state(BodyBounds { timeouts, memory }, bound_body));
+            .layer(from_fn_with_state(BodyBounds { timeouts, memory, expansion: 1 }, bound_body));
         let unending = StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>());
         let request = Request::post("/").version(Version::HTTP_2).body(Body::new(unending)).unwrap();
         let response = runtime().block_on(router.oneshot(request)).unwrap();

@@ -19,7 +19,9 @@ use axum::{BoxError, Router};
 use bytes::Bytes;
 use tower::ServiceExt;
 
+use super::bounds::{StreamBounds, discard};
 use super::reply::Reply;
+use super::unread::{Call, refused};
 
 /// A route that the router has, too.
 pub trait Hot: Send + Sync + 'static {
@@ -39,17 +41,24 @@ impl<B: HttpBody<Data = Bytes, Error: Into<BoxError> + Send> + Send + Unpin + 's
 pub struct Routes<H> {
     pub hot: H,
     pub router: Router,
-    /// Requests of one connection that are served at a time over HTTP/2.
-    pub max_streams: u32,
+    pub streams: StreamBounds,
 }
 
 impl<H: Hot> Routes<H> {
-    pub async fn answer(&self, request: Request<impl Incoming>, peer: SocketAddr) -> Response<Reply> {
-        match self.hot.answer(request).await {
-            Ok(response) => response,
-            // Boxed: it is large, and every request would have its room.
-            Err(request) => Box::pin(self.route(request, peer)).await,
+    /// Answers a request, which is this call.
+    pub async fn answer(&self, request: Request<impl Incoming>, peer: SocketAddr, call: &mut Call) -> Response<Reply> {
+        let request = match self.hot.answer(request).await {
+            Ok(response) => return response,
+            Err(request) => request,
+        };
+        if call.begin_routing().is_err() {
+            discard(request.into_body()).await;
+            return refused(Reply::default());
         }
+        // Boxed: it is large, and every request would have its room.
+        let response = Box::pin(self.route(request, peer)).await;
+        call.end_routing();
+        response
     }
 
     async fn route(&self, mut request: Request<Body>, peer: SocketAddr) -> Response<Reply> {

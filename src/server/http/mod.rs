@@ -10,6 +10,7 @@ mod hot;
 mod metrics;
 mod metrics_path;
 mod one_timer;
+mod read_budget;
 mod reply;
 mod timed;
 mod told;
@@ -19,18 +20,20 @@ mod wakes;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::handler::Handler;
+use axum::http::Version;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::get;
+use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, poll};
 use hyper::service::service_fn;
@@ -42,20 +45,26 @@ pub use self::api::check::{CheckOperation, CheckSettings};
 pub use self::api::ratelimit::RateLimitHeaders;
 use self::api::{Api, HitRoute, problem};
 pub use self::api::{ApiSettings, DEFAULT_MAX_HITS};
-use self::bounds::MAX_STREAMS;
-pub(super) use self::bounds::{BodyBounds, MAX_GATEWAY_STREAMS, beyond, bound_body};
+pub use self::bounds::StreamBounds;
+pub(super) use self::bounds::{BodyBounds, beyond, bound_body};
 pub(super) use self::hot::{Hot, Incoming, Routes};
 pub use self::metrics_path::{DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
+use self::read_budget::ReadBudget;
 pub(super) use self::reply::Reply;
 use self::timed::Timed;
 pub(super) use self::told::{Told, count as count_told, count_told as count_told_by};
-use self::unread::Unread;
+#[cfg(test)]
+pub(super) use self::unread::Call;
+use self::unread::HeldBody;
+pub(super) use self::unread::Unread;
 use self::wakes::Wakes;
 use super::Limits;
 use super::accept::Front;
 use super::auth::Access;
 use super::connection::{Lease, Timeouts};
 use super::health::Health;
+use super::memory::UsedUp;
+use super::origin;
 use super::stream::Stream;
 use super::tls::Alpn;
 use super::turns::Turns;
@@ -70,7 +79,12 @@ pub(super) const NO_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close
 pub(super) const ONLY_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\n\
     content-length: 38\r\n\r\nthis port speaks TLS only: use https:\n";
 
+/// Runs of a connection's task, when the server was told to stop, to read what had come in: more than a kernel holds for it,
+/// and an end to a client that never pauses.
+const LAST_RUNS: usize = 4_096;
+
 static ENDED_EARLY: LogThrottle = LogThrottle::new();
+static FLOODED: LogThrottle = LogThrottle::new();
 
 /// The front.
 pub struct HttpFront {
@@ -94,7 +108,14 @@ impl HttpFront {
         let metrics = Arc::clone(limiter.metrics());
         let requests = metrics.requests.front(Self::NAME);
         let counted = |kind| from_fn_with_state((requests.clone(), kind), count);
-        let api = Arc::new(Api::new(Arc::clone(&limiter), api, limits, requests.clone(), turns.clone()));
+        let api = Arc::new(Api::new(
+            Arc::clone(&limiter),
+            api,
+            limits,
+            requests.clone(),
+            turns.clone(),
+            Arc::clone(&bounds.memory),
+        ));
         let hot = HitRoute::new(Arc::clone(&api), bounds.clone(), access.hit.clone());
         let scrape = Router::new().route(metrics_path, get(metrics::scrape).with_state((limiter, turns)));
         let router = Router::new()
@@ -107,7 +128,8 @@ impl HttpFront {
             .method_not_allowed_fallback(problem::wrong_method)
             .layer(from_fn_with_state(bounds, bound_body))
             .layer(from_fn_with_state(metrics, count_told));
-        Self { routes: Arc::new(Routes { hot, router, max_streams: MAX_STREAMS }), timeouts: limits.timeouts }
+        let routes = Routes { hot, router, streams: limits.http_streams };
+        Self { routes: Arc::new(routes), timeouts: limits.timeouts }
     }
 }
 
@@ -146,41 +168,67 @@ pub(super) async fn serve_routes(
     lease: Lease,
 ) {
     let Lease { closing, memory, metrics } = lease;
-    let max_streams = routes.max_streams;
-    let stream = Timed::new(stream, timeouts, Arc::clone(&metrics));
+    let streams = routes.streams;
+    let budget = ReadBudget::default();
+    let stream = Timed::new(stream, timeouts, budget.clone(), Arc::clone(&metrics));
     let has_begun = Arc::new(AtomicBool::new(false));
     let begun = Arc::clone(&has_begun);
     let unread = Unread::new(memory);
     let replies = Arc::clone(&unread);
+    let reads = budget.clone();
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         begun.store(true, Relaxed);
-        let (routes, replies) = (Arc::clone(&routes), Arc::clone(&replies));
+        if request.version() < Version::HTTP_2 {
+            reads.lift();
+        }
+        // Before anything is done or allocated for it.
+        let mut call = match replies.begin(request.version()) {
+            Ok(call) => call,
+            Err(UsedUp) => {
+                // In little memory. Each answer before the end of a body is a reset, and many of them end the connection.
+                return Either::Left(Box::pin(async {
+                    bounds::discard(request.into_body()).await;
+                    Ok::<_, Infallible>(unread::refused(HeldBody::empty()))
+                }));
+            }
+        };
+        let routes = Arc::clone(&routes);
         // Boxed: the library moves it about several times a request, and it has kilobytes.
-        Box::pin(async move {
-            let version = request.version();
-            let response = routes.answer(request, peer).await;
-            Ok::<_, Infallible>(replies.hold(version, response))
-        })
+        Either::Right(Box::pin(async move {
+            let response = origin::scope(peer, routes.answer(request, peer, &mut call)).await;
+            Ok(call.hold(response))
+        }))
     });
-    let builder = bounds::builder(timeouts, max_streams);
+    let builder = bounds::builder(timeouts, streams);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     let mut wakes = Wakes::default();
+    let mut run = |connection: &mut Pin<&mut _>, context: &mut Context<'_>| {
+        budget.renew();
+        wakes.poll(connection, context)
+    };
     // In a set of its own it is polled when it was woken, not whenever the connection is: that costs as much as a timer
     // or two for each.
     let mut over: FuturesUnordered<_> = [over(&closing, &has_begun, &unread, timeouts)].into_iter().collect();
     let served = tokio::select! {
         biased;
-        served = poll_fn(|context| wakes.poll(&mut connection, context)) => served,
+        served = poll_fn(|context| run(&mut connection, context)) => served,
         Some(over) = over.next() => match over {
             Over::Closing => {
                 // What has come in by now is taken up, which the library would not do once it is told to end.
-                tokio::task::yield_now().await;
-                match poll!(connection.as_mut()) {
+                let mut polled = Poll::Pending;
+                for _ in 0..LAST_RUNS {
+                    tokio::task::yield_now().await;
+                    polled = poll!(poll_fn(|context| run(&mut connection, context)));
+                    if polled.is_ready() || !budget.is_used_up() {
+                        break;
+                    }
+                }
+                match polled {
                     Poll::Ready(served) => served,
                     Poll::Pending => {
                         connection.as_mut().graceful_shutdown();
-                        connection.await
+                        poll_fn(|context| run(&mut connection, context)).await
                     }
                 }
             }
@@ -191,8 +239,14 @@ pub(super) async fn serve_routes(
         }
     };
     if let Err(error) = served {
-        if error.downcast_ref().is_some_and(hyper::Error::is_timeout) {
+        let error_of_http = error.downcast_ref::<hyper::Error>();
+        if error_of_http.is_some_and(hyper::Error::is_timeout) {
             metrics.limits.reached(Limit::RequestTimeout);
+        }
+        if error_of_http.is_some_and(bounds::is_flood) {
+            FLOODED.say(|more| {
+                tracing::warn!(%peer, more, "closed an HTTP/2 connection with too many reset or faulty requests (--max-pending-resets, --max-local-resets)");
+            });
         }
         ENDED_EARLY.say(|more| {
             let error = error.to_string();

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
+use super::read_budget::ReadBudget;
 use crate::metrics::{Limit, Metrics};
 use crate::server::connection::Timeouts;
 use crate::server::progress::Progress;
@@ -17,6 +18,7 @@ use crate::server::stream::Stream;
 pub struct Timed {
     stream: Stream,
     timeouts: Timeouts,
+    budget: ReadBudget,
     metrics: Arc<Metrics>,
     /// Ends when the client has sent nothing for too long; there while it is waited for.
     silence: Option<Pin<Box<Sleep>>>,
@@ -31,8 +33,8 @@ struct Blocked {
 }
 
 impl Timed {
-    pub fn new(stream: Stream, timeouts: Timeouts, metrics: Arc<Metrics>) -> Self {
-        Self { stream, timeouts, metrics, silence: None, blocked: None }
+    pub fn new(stream: Stream, timeouts: Timeouts, budget: ReadBudget, metrics: Arc<Metrics>) -> Self {
+        Self { stream, timeouts, budget, metrics, silence: None, blocked: None }
     }
 
     /// Ready when the client has taken too little for too long.
@@ -84,7 +86,7 @@ fn passed(metrics: &Metrics, limit: Limit) -> io::Error {
 impl AsyncRead for Timed {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context, buffer: &mut ReadBuf) -> Poll<io::Result<()>> {
         let timed = &mut *self;
-        if let Poll::Ready(read) = Pin::new(&mut timed.stream).poll_read(context, buffer) {
+        if let Poll::Ready(read) = timed.budget.poll_read(&mut timed.stream, context, buffer) {
             timed.silence = None;
             return Poll::Ready(read);
         }

@@ -19,14 +19,26 @@ use super::reply::Reply;
 use crate::server::memory::{FREE, Share, UsedUp};
 use crate::server::progress::LEAST;
 
-/// The replies of one connection that are not sent yet.
+/// Memory of a call over HTTP/2 from when it comes in until its reply is sent: its stream, its task and a short reply, without
+/// its body (bytes).
+const CALL: usize = 10 * 1024;
+/// Memory that a call takes besides while the router answers it (bytes).
+const ROUTED: usize = 20 * 1024;
+/// Bytes of a call's reply that are part of [`CALL`]. Otherwise a call that has taken credit could find no room for its reply.
+const SHORT: usize = 1024;
+
+/// The calls and replies of one connection that are not sent yet.
 pub struct Unread {
     state: Mutex<State>,
 }
 
 struct State {
-    /// Not sent yet.
+    /// Bytes of replies that are not sent yet.
     bytes: usize,
+    /// What calls take whose replies are not sent yet (bytes).
+    calls: usize,
+    /// Bytes of their replies that are part of what the calls take.
+    covered: usize,
     /// What is beyond [`FREE`].
     share: Share,
     /// Bytes that were sent since [`State::since`].
@@ -35,54 +47,58 @@ struct State {
     since: Instant,
 }
 
+impl State {
+    /// Sets the account to what these bytes and calls take.
+    fn account(&mut self, bytes: usize, calls: usize, covered: usize) -> Result<(), UsedUp> {
+        let used = bytes.saturating_sub(covered).saturating_add(calls);
+        self.share.resize(used.saturating_sub(FREE))?;
+        (self.bytes, self.calls, self.covered) = (bytes, calls, covered);
+        Ok(())
+    }
+}
+
 impl Unread {
     /// `share` is the connection's part of the account of all buffers.
     #[expect(clippy::disallowed_methods, reason = "how long a client has taken nothing")]
     pub fn new(share: Share) -> Arc<Self> {
-        let state = State { bytes: 0, share, taken: 0, since: Instant::now() };
+        let state = State { bytes: 0, calls: 0, covered: 0, share, taken: 0, since: Instant::now() };
         Arc::new(Self { state: Mutex::new(state) })
     }
 
-    /// The response, whose body counts toward the budget until it is sent; 503 when there is no room for it.
+    /// Begins a call, before anything is done about it. Over HTTP/1 it takes nothing: there the next one waits for its reply.
     ///
-    /// A short reply over HTTP/1 is not held: there the next request waits for it, and one such reply is what a
-    /// connection has of its own.
-    pub fn hold(self: &Arc<Self>, version: Version, response: Response<Reply>) -> Response<HeldBody> {
-        let known = usize::try_from(response.body().size_hint().lower()).unwrap_or(usize::MAX);
-        if version < Version::HTTP_2 && known <= FREE {
-            return response.map(|body| HeldBody { body, held: None });
+    /// # Errors
+    /// There is no room for another: see [`refused`].
+    pub fn begin(self: &Arc<Self>, version: Version) -> Result<Call, UsedUp> {
+        if version >= Version::HTTP_2 {
+            let mut state = self.state.lock();
+            let (bytes, calls, covered) = (state.bytes, state.calls + CALL, state.covered);
+            state.account(bytes, calls, covered)?;
         }
-        if self.grow(known).is_err() {
-            let mut refused = Response::new(HeldBody { body: Reply::default(), held: None });
-            *refused.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-            return refused;
-        }
-        response.map(|body| HeldBody { body, held: Some(Held { unread: Arc::clone(self), bytes: known }) })
+        Ok(Call { unread: Arc::clone(self), version, memory: CALL, covered: 0 })
     }
 
     #[expect(clippy::disallowed_methods, reason = "how long a client has taken nothing")]
-    fn grow(&self, more: usize) -> Result<(), UsedUp> {
+    fn grow(&self, more: usize, covered: usize) -> Result<(), UsedUp> {
         let mut state = self.state.lock();
-        let bytes = state.bytes.saturating_add(more);
-        state.share.resize(bytes.saturating_sub(FREE))?;
-        if state.bytes == 0 {
+        let (before, calls, covered) = (state.bytes, state.calls, state.covered + covered);
+        state.account(before.saturating_add(more), calls, covered)?;
+        if before == 0 {
             state.since = Instant::now();
             state.taken = 0;
         }
-        state.bytes = bytes;
         Ok(())
     }
 
     /// Bytes are held no more; `are_sent`: because they were sent.
     fn let_go(&self, bytes: usize, are_sent: bool) {
         let mut state = self.state.lock();
-        state.bytes -= bytes;
         if are_sent {
             state.taken = state.taken.saturating_add(bytes);
         }
-        let beyond = state.bytes.saturating_sub(FREE);
+        let (left, calls, covered) = (state.bytes - bytes, state.calls, state.covered);
         // To hold less always succeeds.
-        let _ = state.share.resize(beyond);
+        let _ = state.account(left, calls, covered);
     }
 
     /// Ends when replies waited, and fewer than [`LEAST`] bytes of them were sent, for so long.
@@ -110,6 +126,93 @@ impl Unread {
     }
 }
 
+impl HeldBody {
+    /// Nothing, which is not held.
+    pub fn empty() -> Self {
+        Self { body: Reply::default(), held: None, call: None }
+    }
+}
+
+/// The response to a call that has no room. Its body is empty, so that nothing of it waits for the client.
+pub fn refused<B>(empty: B) -> Response<B> {
+    let mut refused = Response::new(empty);
+    *refused.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    refused
+}
+
+/// A call that is being answered, or whose reply is not sent yet; over when this is dropped.
+pub struct Call {
+    unread: Arc<Unread>,
+    version: Version,
+    /// What it takes over HTTP/2 (bytes).
+    memory: usize,
+    /// Bytes of its reply that it had room for (at most [`SHORT`]).
+    covered: usize,
+}
+
+impl Call {
+    /// The response, whose body counts toward the budget until it is sent; 503 when there is no room for it.
+    ///
+    /// A short reply over HTTP/1 is not held: there the next request waits for it, and one such reply is what a
+    /// connection has of its own.
+    pub fn hold(mut self, response: Response<Reply>) -> Response<HeldBody> {
+        let known = usize::try_from(response.body().size_hint().lower()).unwrap_or(usize::MAX);
+        if self.version < Version::HTTP_2 && known <= FREE {
+            return response.map(|body| HeldBody { body, held: None, call: None });
+        }
+        if self.grow(known).is_err() {
+            return refused(HeldBody::empty());
+        }
+        let held = Held { unread: Arc::clone(&self.unread), bytes: known };
+        response.map(|body| HeldBody { body, held: Some(held), call: Some(self) })
+    }
+
+    /// Takes what the router needs for it.
+    ///
+    /// # Errors
+    /// There is no room for it: see [`refused`].
+    pub fn begin_routing(&mut self) -> Result<(), UsedUp> {
+        if self.version >= Version::HTTP_2 {
+            let mut state = self.unread.state.lock();
+            let (bytes, calls, covered) = (state.bytes, state.calls + ROUTED, state.covered);
+            state.account(bytes, calls, covered)?;
+            self.memory += ROUTED;
+        }
+        Ok(())
+    }
+
+    /// Gives back what the router needed for it.
+    pub fn end_routing(&mut self) {
+        if self.version >= Version::HTTP_2 {
+            let mut state = self.unread.state.lock();
+            let (bytes, calls, covered) = (state.bytes, state.calls - ROUTED, state.covered);
+            // To hold less always succeeds.
+            let _ = state.account(bytes, calls, covered);
+            self.memory -= ROUTED;
+        }
+    }
+
+    /// Takes more bytes of its reply.
+    fn grow(&mut self, more: usize) -> Result<(), UsedUp> {
+        let own = if self.version >= Version::HTTP_2 { SHORT - self.covered } else { 0 };
+        let covered = more.min(own);
+        self.unread.grow(more, covered)?;
+        self.covered += covered;
+        Ok(())
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if self.version >= Version::HTTP_2 {
+            let mut state = self.unread.state.lock();
+            let (bytes, calls, covered) = (state.bytes, state.calls - self.memory, state.covered - self.covered);
+            // A call takes more than the reply that it had room for, so this gives room back, which always succeeds.
+            let _ = state.account(bytes, calls, covered);
+        }
+    }
+}
+
 /// Bytes of a reply that are held; no longer when this is dropped.
 struct Held {
     unread: Arc<Unread>,
@@ -124,10 +227,10 @@ impl Held {
         self.unread.let_go(bytes, true);
     }
 
-    /// Takes `bytes` for a frame off these, as far as there are so many, and the rest off the account.
-    fn frame(&mut self, bytes: usize) -> Result<Self, UsedUp> {
+    /// Takes `bytes` for a frame of the call's reply off these, as far as they last, and the rest off the account.
+    fn frame(&mut self, bytes: usize, call: &mut Call) -> Result<Self, UsedUp> {
         let known = bytes.min(self.bytes);
-        self.unread.grow(bytes - known)?;
+        call.grow(bytes - known)?;
         self.bytes -= known;
         Ok(Self { unread: Arc::clone(&self.unread), bytes })
     }
@@ -146,6 +249,8 @@ pub struct HeldBody {
     body: Reply,
     /// Bytes that count toward the budget and have not been handed over; `None`: this reply is not held.
     held: Option<Held>,
+    /// Until all of it has been handed over.
+    call: Option<Call>,
 }
 
 /// A frame's bytes.
@@ -181,7 +286,9 @@ impl hyper::body::Body for HeldBody {
     ) -> Poll<Option<Result<Frame<HeldBytes>, axum::Error>>> {
         let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(context)?) else { return Poll::Ready(None) };
         let length = frame.data_ref().map_or(0, Bytes::len);
-        let Ok(held) = self.held.as_mut().map(|held| held.frame(length)).transpose() else {
+        let Self { held, call, .. } = &mut *self;
+        let holding = held.as_mut().zip(call.as_mut());
+        let Ok(held) = holding.map(|(held, call)| held.frame(length, call)).transpose() else {
             return Poll::Ready(Some(Err(axum::Error::new(NoRoom))));
         };
         Poll::Ready(Some(Ok(frame.map_data(|bytes| HeldBytes { bytes, held }))))
@@ -215,6 +322,13 @@ mod tests {
         BufferMemory::new(LIMIT, Metrics::new())
     }
 
+    /// The room that a connection has of its own for replies, while one call over HTTP/2 is under way.
+    const OWN: usize = FREE - CALL;
+
+    fn hold(unread: &Arc<Unread>, version: Version, response: Response<Reply>) -> Response<HeldBody> {
+        unread.begin(version).map_or_else(|UsedUp| refused(HeldBody::empty()), |call| call.hold(response))
+    }
+
     fn reply(bytes: usize) -> Response<Reply> {
         Response::new(Reply::Whole(vec![0; bytes].into()))
     }
@@ -223,34 +337,63 @@ mod tests {
     fn replies_have_room_until_they_are_sent_and_a_connection_has_some_of_its_own() {
         let memory = memory();
         let (one, other) = (Unread::new(memory.share()), Unread::new(memory.share()));
-        let first = one.hold(Version::HTTP_2, reply(FREE + LIMIT));
+        let first = hold(&one, Version::HTTP_2, reply(OWN + LIMIT));
         assert_eq!(first.status(), StatusCode::OK);
-        assert_eq!(one.hold(Version::HTTP_2, reply(1)).status(), StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(other.hold(Version::HTTP_2, reply(FREE)).status(), StatusCode::OK);
+        assert_eq!(hold(&one, Version::HTTP_2, reply(1)).status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(hold(&other, Version::HTTP_2, reply(OWN)).status(), StatusCode::OK);
         drop(first);
-        assert_eq!(one.hold(Version::HTTP_2, reply(FREE + LIMIT)).status(), StatusCode::OK);
+        assert_eq!(hold(&one, Version::HTTP_2, reply(OWN + LIMIT)).status(), StatusCode::OK);
+    }
+
+    #[test]
+    fn a_call_has_room_from_its_beginning_until_its_reply_is_handed_over() {
+        let memory = BufferMemory::new(10 * CALL, Metrics::new());
+        let unread = Unread::new(memory.share());
+        let calls: Vec<_> = std::iter::from_fn(|| unread.begin(Version::HTTP_2).ok()).collect();
+        assert_eq!(calls.len(), (FREE + 10 * CALL) / CALL);
+        let refused =
+            unread.begin(Version::HTTP_2).map_or_else(|UsedUp| refused(HeldBody::empty()), |call| call.hold(reply(1)));
+        assert!(refused.status() == StatusCode::SERVICE_UNAVAILABLE && refused.body().is_end_stream());
+        assert!(unread.begin(Version::HTTP_11).is_ok(), "one after the other");
+        let response = calls.into_iter().next().unwrap().hold(reply(1));
+        assert_eq!((response.status(), unread.state.lock().calls), (StatusCode::OK, CALL));
+        drop(response);
+        assert_eq!(unread.state.lock().calls, 0);
+        assert_eq!(memory.share().resize(10 * CALL), Ok(()), "nothing of it is left");
+    }
+
+    #[test]
+    fn a_call_that_has_begun_has_room_for_a_short_reply() {
+        let memory = BufferMemory::new(10 * CALL, Metrics::new());
+        let unread = Unread::new(memory.share());
+        let calls: Vec<_> = std::iter::from_fn(|| unread.begin(Version::HTTP_2).ok()).collect();
+        let replies: Vec<_> = calls.into_iter().map(|call| call.hold(reply(SHORT))).collect();
+        assert!(replies.iter().all(|reply| reply.status() == StatusCode::OK));
+        drop(replies);
+        assert_eq!(unread.state.lock().covered, 0);
+        assert_eq!(memory.share().resize(10 * CALL), Ok(()), "nothing of it is left");
     }
 
     #[test]
     fn long_replies_over_http_1_are_on_the_account_too() {
         let memory = memory();
         let unread = Unread::new(memory.share());
-        let long = unread.hold(Version::HTTP_11, reply(FREE + LIMIT));
-        let short = unread.hold(Version::HTTP_11, reply(FREE));
+        let long = hold(&unread, Version::HTTP_11, reply(FREE + LIMIT));
+        let short = hold(&unread, Version::HTTP_11, reply(FREE));
         assert_eq!((long.status(), short.status()), (StatusCode::OK, StatusCode::OK));
-        let other = Unread::new(memory.share()).hold(Version::HTTP_11, reply(FREE + 1));
+        let other = hold(&Unread::new(memory.share()), Version::HTTP_11, reply(FREE + 1));
         assert_eq!(other.status(), StatusCode::SERVICE_UNAVAILABLE);
     }
 
     #[tokio::test]
     async fn what_was_handed_over_is_held_until_it_is_written_or_dropped() {
         let unread = Unread::new(memory().share());
-        let mut body = unread.hold(Version::HTTP_2, reply(FREE + LIMIT)).into_body();
-        assert_eq!(body.size_hint().exact(), Some((FREE + LIMIT) as u64));
+        let mut body = hold(&unread, Version::HTTP_2, reply(OWN + LIMIT)).into_body();
+        assert_eq!(body.size_hint().exact(), Some((OWN + LIMIT) as u64));
         let mut bytes = body.frame().await.unwrap().unwrap().into_data().ok().unwrap();
         drop(body);
-        assert_eq!(unread.state.lock().bytes, FREE + LIMIT);
-        bytes.advance(FREE);
+        assert_eq!(unread.state.lock().bytes, OWN + LIMIT);
+        bytes.advance(OWN);
         assert_eq!((unread.state.lock().bytes, bytes.remaining()), (LIMIT, LIMIT));
         drop(bytes);
         assert_eq!(unread.state.lock().bytes, 0);
@@ -261,7 +404,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_takes_enough_in_each_period_has_not_stalled() {
         let unread = Unread::new(memory().share());
-        let mut body = unread.hold(Version::HTTP_2, reply(3 * LEAST)).into_body();
+        let mut body = hold(&unread, Version::HTTP_2, reply(3 * LEAST)).into_body();
         let mut bytes = body.frame().await.unwrap().unwrap().into_data().ok().unwrap();
         let begun = Instant::now();
         for period in 1..=2 {
@@ -277,7 +420,7 @@ mod tests {
     async fn a_stream_that_has_nothing_to_send_has_not_stalled() {
         let unread = Unread::new(memory().share());
         let unending = Body::from_stream(futures_util::stream::pending::<Result<Bytes, axum::Error>>());
-        let response = unread.hold(Version::HTTP_2, Response::new(Reply::Routed(unending)));
+        let response = hold(&unread, Version::HTTP_2, Response::new(Reply::Routed(unending)));
         assert!(!unread.has_stalled(PERIOD, Instant::now() + 2 * PERIOD));
         drop(response);
     }
@@ -287,7 +430,7 @@ mod tests {
         let unread = Unread::new(memory().share());
         let later = Instant::now() + 2 * PERIOD;
         assert!(!unread.has_stalled(PERIOD, later), "nothing is unread");
-        let _reply = unread.hold(Version::HTTP_2, reply(1));
+        let _reply = hold(&unread, Version::HTTP_2, reply(1));
         assert!(!unread.has_stalled(PERIOD, Instant::now()));
         assert!(unread.has_stalled(PERIOD, later));
     }

@@ -12,6 +12,8 @@ use crate::protocol::resp::{ReplyWriter, Version};
 use crate::rules::Operation;
 use crate::server::connection::Outgoing;
 use crate::server::memory::UsedUp;
+use crate::server::pool::MAX_ITEM;
+use crate::server::room::Room;
 use crate::server::told;
 
 /// Requests that wait to be applied together.
@@ -72,12 +74,19 @@ impl Batch {
 
     /// How long the replies are, at most, errors aside (bytes).
     pub fn owed(&self) -> usize {
-        self.replies.len() * LONGEST_REPLY + self.ids
+        self.replies.len() * LONGEST_REPLY + self.ids + self.texts.len()
     }
 
-    /// Whether ids of reservations alone are as much as may be written at once.
-    pub fn has_long_ids(&self, max_output: usize) -> bool {
-        self.ids >= max_output
+    /// Whether ids of reservations and replies that are written already are as much as may be written at once.
+    pub fn has_long_replies(&self, max_output: usize) -> bool {
+        self.ids + self.texts.len() >= max_output
+    }
+
+    /// Memory that the requests take until they are answered (bytes).
+    #[inline]
+    pub fn weight(&self) -> usize {
+        // Requests that were answered stay until the next batch begins.
+        if self.is_begun { self.requests.weight() } else { 0 }
     }
 
     /// What its buffers hold, used or not (bytes).
@@ -197,12 +206,18 @@ impl Batch {
         reply
     }
 
-    /// Applies the batch and writes its replies; what comes next begins another.
+    /// Applies the batch, writes its replies and gives its room back; what comes next begins another.
     ///
     /// # Errors
     /// There is no memory for what `output` holds already; nothing is applied.
-    pub async fn settle(&mut self, limiter: &Limiter, output: &mut Outgoing<'_>) -> Result<(), UsedUp> {
+    pub async fn settle(
+        &mut self,
+        limiter: &Limiter,
+        room: &mut Room,
+        output: &mut Outgoing<'_>,
+    ) -> Result<(), UsedUp> {
         if self.replies.is_empty() {
+            room.give_back();
             return Ok(());
         }
         output.account()?;
@@ -231,6 +246,9 @@ impl Batch {
         }
         self.texts.clear();
         self.ids = 0;
+        if room.give_back() && self.memory() > MAX_ITEM {
+            self.requests = Requests::default();
+        }
         Ok(())
     }
 }

@@ -120,6 +120,7 @@ impl Client {
             | Command::ConfigGet(_)
             | Command::DbSize
             | Command::Time
+            | Command::Role
             | Command::Describe(_)
             | Command::ClientList(_)
             | Command::Multi

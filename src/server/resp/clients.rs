@@ -148,11 +148,13 @@ impl Known {
         let idle = age.saturating_sub(Duration::from_millis(self.active.load(Relaxed)));
         let local = self.local.map_or_else(String::new, |local| local.to_string());
         let queued = doing.queued.map_or(-1, |queued| i64::try_from(queued).unwrap_or(i64::MAX));
+        // Clients insist on all fields of Redis. Those about descriptors and buffers, which are not known here, are 0 or -1.
         // Writing to a String cannot fail.
         let _ = writeln!(
             out,
-            "id={} addr={} laddr={local} name={} age={} idle={} flags={} db=0 sub=0 psub=0 ssub=0 multi={queued} \
-             cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}",
+            "id={} addr={} laddr={local} fd=-1 name={} age={} idle={} flags={} db=0 sub=0 psub=0 ssub=0 multi={queued} \
+             qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r cmd={} \
+             user=default redir=-1 resp={} lib-name={} lib-ver={}",
             self.id,
             self.peer,
             text(&profile.name),
@@ -184,7 +186,7 @@ mod tests {
         second.update(|profile| profile.name = b"me".to_vec());
         let lines = clients.list(&ClientFilter::All);
         let line: Vec<_> = lines.lines().nth(1).unwrap().split(' ').collect();
-        assert_eq!(line[..4], ["id=2", "addr=192.0.2.1:5", "laddr=192.0.2.9:9049", "name=me"]);
+        assert_eq!(line[..5], ["id=2", "addr=192.0.2.1:5", "laddr=192.0.2.9:9049", "fd=-1", "name=me"]);
         assert_eq!(lines.lines().count(), 2);
         assert_eq!(clients.list(&ClientFilter::None), "");
         drop(first);

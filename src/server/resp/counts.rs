@@ -2,9 +2,12 @@
 
 use crate::metrics::{Errors, RequestKind};
 use crate::protocol::command::{Command, CommandError};
+use crate::protocol::resp::Arguments;
 
-pub fn kind(command: &Result<Command, CommandError>) -> RequestKind {
-    let Ok(command) = command else { return RequestKind::Invalid };
+pub fn kind(request: Arguments, command: &Result<Command, CommandError>) -> RequestKind {
+    let Ok(command) = command else {
+        return if Command::is_optional(request) { RequestKind::Connection } else { RequestKind::Invalid };
+    };
     match command {
         Command::Hit(_) => RequestKind::Hit,
         Command::Peek(_) => RequestKind::Peek,
@@ -28,6 +31,7 @@ pub fn kind(command: &Result<Command, CommandError>) -> RequestKind {
         | Command::DbSize
         | Command::ClientList(_)
         | Command::Time
+        | Command::Role
         | Command::Describe(_) => RequestKind::Server,
         Command::Ping(_)
         | Command::Echo(_)
@@ -51,9 +55,10 @@ pub fn kind(command: &Result<Command, CommandError>) -> RequestKind {
     }
 }
 
-/// Counts a request that is no command.
-pub fn count_command_error(errors: &Errors, error: &CommandError) {
+/// Counts a request that is no command, unless clients go on without it.
+pub fn count_command_error(errors: &Errors, request: Arguments, error: &CommandError) {
     match error {
+        _ if Command::is_optional(request) => {}
         CommandError::UnknownCommand { .. } | CommandError::UnknownSubcommand { .. } => errors.unknown_command.inc(),
         _ => errors.unknown.inc(),
     }

@@ -1,6 +1,7 @@
-//! What the RESP front tells about the server: `INFO`, `CONFIG GET`, `DBSIZE`, `TIME`.
+//! Facts about the server that RESP clients can ask for: `INFO`, `ROLE`, `CONFIG GET`, `DBSIZE`, `TIME`.
 
 use std::fmt::Write;
+use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,6 +24,59 @@ use crate::server::turns::Turns;
 /// features by whichever they ask. divvy's own version is a field of its own.
 pub const REDIS_VERSION: &str = "7.2.0";
 
+const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
+
+/// A part of `INFO`.
+#[derive(Debug, Clone, Copy)]
+enum Section {
+    Server,
+    Clients,
+    Memory,
+    Persistence,
+    Stats,
+    Replication,
+    Modules,
+    Cluster,
+    /// divvy's own metrics, which Redis does not have.
+    Metrics,
+    Keyspace,
+}
+
+impl Section {
+    const ALL: [Self; 10] = [
+        Self::Server,
+        Self::Clients,
+        Self::Memory,
+        Self::Persistence,
+        Self::Stats,
+        Self::Replication,
+        Self::Modules,
+        Self::Cluster,
+        Self::Metrics,
+        Self::Keyspace,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Server => "Server",
+            Self::Clients => "Clients",
+            Self::Memory => "Memory",
+            Self::Persistence => "Persistence",
+            Self::Stats => "Stats",
+            Self::Replication => "Replication",
+            Self::Modules => "Modules",
+            Self::Cluster => "Cluster",
+            Self::Metrics => "Metrics",
+            Self::Keyspace => "Keyspace",
+        }
+    }
+
+    /// Whether it has figures of `/metrics`.
+    fn has_numbers(self) -> bool {
+        matches!(self, Self::Memory | Self::Persistence | Self::Metrics)
+    }
+}
+
 /// What all clients of the front share.
 pub struct Shared {
     pub limiter: Arc<Limiter>,
@@ -31,6 +85,8 @@ pub struct Shared {
     pub guard: Option<Arc<Guard>>,
     address: Option<SocketAddr>,
     started: Instant,
+    /// 40 hexadecimal digits, new with each start.
+    run_id: String,
     pub clients: Arc<Clients>,
     pub requests: FrontRequests,
     /// What transactions hold is on this account.
@@ -57,60 +113,83 @@ impl Shared {
             guard,
             address: listener.and_then(|listener| listener.local_addr().ok()),
             started: Instant::now(),
+            run_id: run_id(),
             clients: Arc::default(),
             memory,
             turns,
         }
     }
 
-    /// The sections asked for (`everything`, `all`, `default` or none: all of them), as Redis lays them out.
+    /// The sections asked for, as Redis lays them out. `everything`, `all`, `default` and no section at all mean every
+    /// section. Unknown ones are left out.
     pub async fn info(&self, asked: &[Vec<u8>]) -> String {
-        let counters = self.limiter.approximate_len().await;
-        let numbers = self.numbers().await;
-        let sections = [
-            ("Server", self.server()),
-            ("Clients", self.clients()),
-            ("Memory", format!("used_memory_rss:{}\r\n", number(&numbers, "process_resident_memory_bytes"))),
-            ("Persistence", self.persistence(&numbers)),
-            ("Stats", self.stats()),
-            ("Metrics", metrics(&numbers)),
-            (
-                "Keyspace",
-                counters
-                    .map_or_else(|e| format!("error:{}\r\n", told::store_error(&e)), |n| format!("db0:keys={n}\r\n")),
-            ),
-        ];
-        let is_asked = |name: &str| {
+        let is_asked = |section: &Section| {
+            let names = [section.name(), "all", "everything", "default"];
             asked.is_empty()
-                || asked.iter().any(|word| {
-                    [name, "all", "everything", "default"].iter().any(|it| word.eq_ignore_ascii_case(it.as_bytes()))
-                })
+                || asked.iter().any(|word| names.iter().any(|name| word.eq_ignore_ascii_case(name.as_bytes())))
         };
+        let sections = || Section::ALL.into_iter().filter(is_asked);
+        // A client may ask for one section each time it connects: the others' figures cost too much for that.
+        let numbers = if sections().any(Section::has_numbers) { self.numbers().await } else { Vec::new() };
         let mut text = String::new();
-        for (name, lines) in sections.iter().filter(|(name, _)| is_asked(name)) {
+        for section in sections() {
             let separator = if text.is_empty() { "" } else { "\r\n" };
             // Writing to a String cannot fail.
-            let _ = write!(text, "{separator}# {name}\r\n{lines}");
+            let _ = write!(text, "{separator}# {}\r\n{}", section.name(), self.lines(section, &numbers).await);
         }
         text
+    }
+
+    async fn lines(&self, section: Section, numbers: &[(String, f64)]) -> String {
+        match section {
+            Section::Server => self.server(),
+            Section::Clients => self.clients(),
+            Section::Memory => memory(numbers),
+            Section::Persistence => self.persistence(numbers),
+            Section::Stats => self.stats(),
+            Section::Replication => self.replication(),
+            Section::Modules => String::new(),
+            Section::Cluster => "cluster_enabled:0\r\n".to_owned(),
+            Section::Metrics => metrics(numbers),
+            Section::Keyspace => match self.limiter.approximate_len().await {
+                Ok(counters) => format!("db0:keys={counters},expires=0,avg_ttl=0\r\n"),
+                Err(error) => format!("error:{}\r\n", told::store_error(&error)),
+            },
+        }
     }
 
     #[expect(clippy::disallowed_methods, reason = "the uptime")]
     fn server(&self) -> String {
         let port = self.address.map_or(0, |address| address.port());
         let rules = self.limiter.policy().map_or(0, |policy| policy.rules().rules().len());
+        let uptime = self.started.elapsed().as_secs();
         format!(
             "redis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\ndivvy_version:{}\r\nprocess_id:{}\r\n\
-             tcp_port:{port}\r\nuptime_in_seconds:{}\r\nrules:{rules}\r\n",
+             run_id:{}\r\ntcp_port:{port}\r\nuptime_in_seconds:{uptime}\r\nuptime_in_days:{}\r\nrules:{rules}\r\n",
             env!("CARGO_PKG_VERSION"),
             std::process::id(),
-            self.started.elapsed().as_secs(),
+            self.run_id,
+            uptime / SECONDS_PER_DAY,
         )
     }
 
     fn clients(&self) -> String {
-        let connected = self.clients.connected();
-        format!("connected_clients:{connected}\r\nmaxclients:{}\r\n", self.limits.max_connections)
+        format!(
+            "connected_clients:{}\r\ncluster_connections:0\r\nmaxclients:{}\r\nblocked_clients:0\r\n\
+             tracking_clients:0\r\n",
+            self.clients.connected(),
+            self.limits.max_connections,
+        )
+    }
+
+    /// A master without replicas, which keeps no backlog for any.
+    fn replication(&self) -> String {
+        format!(
+            "role:master\r\nconnected_slaves:0\r\nmaster_failover_state:no-failover\r\nmaster_replid:{}\r\n\
+             master_replid2:{:0>40}\r\nmaster_repl_offset:0\r\nsecond_repl_offset:-1\r\nrepl_backlog_active:0\r\n\
+             repl_backlog_size:0\r\nrepl_backlog_first_byte_offset:0\r\nrepl_backlog_histlen:0\r\n",
+            self.run_id, 0,
+        )
     }
 
     /// What `/metrics` shows, but for histograms: the one source of figures.
@@ -123,7 +202,10 @@ impl Shared {
 
     fn persistence(&self, numbers: &[(String, f64)]) -> String {
         let store = self.limiter.store();
-        let mut lines = format!("loading:0\r\nstore:{}\r\n", store.name());
+        let mut lines = format!(
+            "loading:0\r\nasync_loading:0\r\nrdb_bgsave_in_progress:0\r\naof_rewrite_in_progress:0\r\nstore:{}\r\n",
+            store.name()
+        );
         if let Some(rocks) = store.on_disk() {
             let durability = format!("{:?}", rocks.durability()).to_lowercase();
             let _ = write!(
@@ -189,6 +271,38 @@ impl Shared {
         reply.bulk((now / NANOS_PER_SECOND).to_string().as_bytes());
         reply.bulk((now % NANOS_PER_SECOND / 1000).to_string().as_bytes());
     }
+}
+
+fn run_id() -> String {
+    let random = RandomState::new();
+    let mut digits: String = (0..3).map(|part| format!("{:016x}", random.hash_one(part))).collect();
+    digits.truncate(40);
+    digits
+}
+
+/// divvy knows what it has of the machine's memory, not what its allocator has handed out. redis-cli takes the first field
+/// that begins with `used_memory`.
+fn memory(numbers: &[(String, f64)]) -> String {
+    let resident = number(numbers, "process_resident_memory_bytes");
+    let human = human(resident);
+    format!(
+        "used_memory:{resident}\r\nused_memory_human:{human}\r\nused_memory_rss:{resident}\r\n\
+         used_memory_rss_human:{human}\r\nmaxmemory:0\r\nmaxmemory_human:0B\r\nmaxmemory_policy:noeviction\r\n\
+         mem_allocator:mimalloc\r\n"
+    )
+}
+
+/// Bytes as Redis writes them for people: `11.57M`.
+fn human(bytes: f64) -> String {
+    const STEP: f64 = 1024.0;
+    let mut number = bytes;
+    for unit in ["B", "K", "M", "G"] {
+        if number < STEP {
+            return if unit == "B" { format!("{number}B") } else { format!("{number:.2}{unit}") };
+        }
+        number /= STEP;
+    }
+    format!("{number:.2}T")
 }
 
 fn metrics(numbers: &[(String, f64)]) -> String {

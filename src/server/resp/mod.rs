@@ -32,10 +32,12 @@ use super::accept::Front;
 use super::auth::{Gate, Guard};
 use super::connection::{self, Cut, Lease, Next, Outgoing, Session};
 use super::memory::{BufferMemory, UsedUp};
+use super::origin;
 use super::pool::{self, pooled};
+use super::room::{Room, SMALL};
 use super::stream::Stream;
 use super::turns::Turns;
-use crate::limiter::{Limiter, Policy, Refusal};
+use crate::limiter::{Limiter, Origin, Policy, Refusal};
 use crate::metrics::{Limit, RequestKind, RequestTally};
 use crate::protocol::command::{Command, CommandError, Found, Pairs, describe, table};
 use crate::protocol::resp::{Arguments, Decoder, ProtocolError, ReplyWriter};
@@ -98,6 +100,7 @@ struct RespSession {
     shared: Arc<Shared>,
     decoder: Decoder,
     client: Client,
+    room: Room,
     /// There since `MULTI`.
     transaction: Option<Transaction>,
     /// What is left of a transaction whose replies are longer than what is written at once.
@@ -105,6 +108,7 @@ struct RespSession {
     /// The command that came last.
     last: Option<Found>,
     tally: RequestTally,
+    origin: Origin,
 }
 
 pooled!(Box<Batch>, |batch| batch.memory());
@@ -115,11 +119,13 @@ impl RespSession {
         Self {
             decoder: Decoder::new(shared.limits.resp),
             client: Client::new(shared.clients.register(peer, local), gate),
+            room: Room::new(&shared.memory),
             shared,
             transaction: None,
             executing: None,
             last: None,
             tally: RequestTally::default(),
+            origin: origin::of(peer),
         }
     }
 }
@@ -131,7 +137,9 @@ impl Session for RespSession {
 
     async fn answer(&mut self, input: &mut BytesMut, output: &mut Outgoing<'_>) -> Next {
         let mut batch: Box<Batch> = pool::take();
+        batch.requests.set_origin(Some(self.origin));
         let answered = self.answer_all(&mut batch, input, output).await;
+        self.room.give_back();
         self.shared.requests.take(&mut self.tally);
         self.client.is_doing(self.last.take(), self.transaction.as_ref().map(Transaction::count));
         match answered {
@@ -172,7 +180,7 @@ impl RespSession {
         }
         let next = loop {
             let owed = output.bytes.len() + batch.owed();
-            if batch.len() >= MAX_BATCH || owed >= self.shared.limits.max_output {
+            if batch.len() >= MAX_BATCH || owed >= self.shared.limits.max_output || !self.room.fits(batch.weight()) {
                 break Next::AnswerOn;
             }
             self.decoder.set_unauthenticated(!self.client.gate.is_open());
@@ -180,7 +188,7 @@ impl RespSession {
                 Ok(None) => break Next::Read,
                 Ok(Some(consumed)) => consumed,
                 Err(error) => {
-                    batch.settle(&self.shared.limiter, output).await?;
+                    batch.settle(&self.shared.limiter, &mut self.room, output).await?;
                     count_limit(&self.shared.limiter, limit_of(&error));
                     if !self.client.is_silent() {
                         ReplyWriter::new(output.bytes, self.client.version).error(error);
@@ -190,20 +198,40 @@ impl RespSession {
                     return Ok(Next::Close);
                 }
             };
+            if consumed > SMALL {
+                self.wait_for_room(consumed, batch, output).await?;
+            }
             let next = self.answer_one(batch, input, output).await?;
             input.advance(consumed);
             if next != Next::Read {
                 return Ok(next);
             }
         };
-        batch.settle(&self.shared.limiter, output).await?;
+        batch.settle(&self.shared.limiter, &mut self.room, output).await?;
         Ok(next)
+    }
+
+    /// Answers the requests before this one, and waits until there is room for it.
+    #[cold]
+    async fn wait_for_room(
+        &mut self,
+        bytes: usize,
+        batch: &mut Batch,
+        output: &mut Outgoing<'_>,
+    ) -> Result<(), UsedUp> {
+        let limiter = &self.shared.limiter;
+        // A queued request is answered at EXEC.
+        if self.transaction.is_none() && !self.room.admits(limiter, batch.weight(), bytes) {
+            batch.settle(limiter, &mut self.room, output).await?;
+            self.room.wait_for_request(limiter, bytes).await;
+        }
+        Ok(())
     }
 
     /// Puts the request that was decoded from `input` into the batch or the transaction, or settles the batch and
     /// answers the request; then the batch is empty.
     async fn answer_one(&mut self, batch: &mut Batch, input: &[u8], output: &mut Outgoing<'_>) -> Result<Next, UsedUp> {
-        let Self { shared, decoder, client, transaction, last, tally, .. } = self;
+        let Self { shared, decoder, client, room, transaction, last, tally, .. } = self;
         let request = decoder.arguments(input);
         if request.is_empty() {
             return Ok(Next::Read);
@@ -231,7 +259,7 @@ impl RespSession {
             }
             return Ok(Next::Read);
         }
-        tally.count(counts::kind(&command));
+        tally.count(counts::kind(request, &command));
         let alone = match command
             .and_then(|command| batch.push(command, &shared.limiter, shared.limits.max_pairs, client.version, is_muted))
         {
@@ -239,7 +267,7 @@ impl RespSession {
             Ok(Some(command)) => Ok(command),
             Err(error) => Err(error),
         };
-        batch.settle(&shared.limiter, output).await?;
+        batch.settle(&shared.limiter, room, output).await?;
         shared.requests.take(tally);
         // It may be asked for by this very command.
         client.is_doing(*last, transaction.as_ref().map(Transaction::count));
@@ -278,7 +306,7 @@ impl RespSession {
                     *transaction = None;
                     refuse(shared, client, EXEC_WITH_ARGUMENTS, false, output.bytes);
                 } else {
-                    write_error(shared, client, error, output.bytes);
+                    write_error(shared, client, request, error, output.bytes);
                 }
                 (Next::Read, false)
             }
@@ -289,30 +317,30 @@ impl RespSession {
         Ok(next)
     }
 
-    /// Answers what is left of a transaction: its hits as one batch, but that commands which look at counters, or take
-    /// long, come in their place, and that ids of reservations are written before they take more memory than is paid for.
+    /// Answers what is left of a transaction, in order. Hits are applied in parts that have room, and other connections have
+    /// their turn between the parts. Commands that look at counters, or take long, are answered in their place. Replies wait
+    /// in the output: the transaction has paid for their room. Long replies are written earlier.
     async fn execute(
         &mut self,
         mut execution: Execution,
         batch: &mut Batch,
         output: &mut Outgoing<'_>,
     ) -> Result<Next, UsedUp> {
-        let Self { shared, client, tally, executing, .. } = self;
-        let max_pairs = shared.limits.max_pairs;
+        let Self { shared, client, room, tally, executing, .. } = self;
+        let (limiter, limits) = (&shared.limiter, &shared.limits);
         let is_exec_muted = execution.is_muted;
         batch.pin(execution.policy.clone());
         while let Some(request) = execution.next_request() {
+            let bytes = request.span().0.len();
+            if !room.admits(limiter, batch.weight(), bytes) {
+                batch.settle(limiter, room, output).await?;
+                room.wait_for_request(limiter, bytes).await;
+            }
             let is_muted = is_exec_muted || client.is_silent();
             let command = Command::parse(request);
-            tally.count(counts::kind(&command));
-            match command.and_then(|command| batch.push(command, &shared.limiter, max_pairs, client.version, is_muted))
-            {
-                Ok(None) if !batch.has_long_ids(shared.limits.max_output) => {}
-                Ok(None) => {
-                    batch.settle(&shared.limiter, output).await?;
-                    *executing = Some(execution);
-                    return Ok(Next::AnswerOn);
-                }
+            tally.count(counts::kind(request, &command));
+            match command.and_then(|command| batch.push(command, limiter, limits.max_pairs, client.version, is_muted)) {
+                Ok(None) => {}
                 Ok(Some(command)) if command.is_about_connection() => {
                     let is_muted = is_exec_muted || (is_muted && !command.ends_silence());
                     batch.push_text(is_muted, |texts| {
@@ -321,13 +349,13 @@ impl RespSession {
                     });
                 }
                 Ok(Some(command)) => {
-                    batch.settle(&shared.limiter, output).await?;
+                    batch.settle(limiter, room, output).await?;
                     let start = output.bytes.len();
                     let next = answer_alone(shared, batch, client, command, output).await?;
                     if is_muted {
                         output.bytes.truncate(start);
                     }
-                    if next == Next::AnswerOn || output.bytes.len() >= shared.limits.max_output {
+                    if next == Next::AnswerOn || output.bytes.len() >= limits.max_output {
                         *executing = Some(execution);
                         return Ok(Next::AnswerOn);
                     }
@@ -335,10 +363,22 @@ impl RespSession {
                         return Ok(next);
                     }
                 }
-                Err(error) => batch.push_text(is_muted, |texts| write_error(shared, client, error, texts)),
+                Err(error) => {
+                    batch.push_text(is_muted, |texts| write_error(shared, client, request, error, texts));
+                }
+            }
+            if batch.has_long_replies(limits.max_output) {
+                batch.settle(limiter, room, output).await?;
+                *executing = Some(execution);
+                return Ok(Next::AnswerOn);
+            }
+            if !room.fits(batch.weight()) {
+                batch.settle(limiter, room, output).await?;
+                execution.account();
+                tokio::task::yield_now().await;
             }
         }
-        batch.settle(&shared.limiter, output).await?;
+        batch.settle(limiter, room, output).await?;
         batch.pin(None);
         Ok(Next::Read)
     }
@@ -366,7 +406,7 @@ fn queue(
     if let Some(error) = refused {
         tally.count(RequestKind::Invalid);
         transaction.abort();
-        return write_error(shared, client, error, output);
+        return write_error(shared, client, request, error, output);
     }
     match transaction.queue(request) {
         Ok(()) => ReplyWriter::new(output, client.version).simple("QUEUED"),
@@ -396,11 +436,11 @@ fn refuse(shared: &Shared, client: &Client, error: &str, is_muted: bool, output:
 }
 
 /// Tells the client what is wrong with a request.
-fn write_error(shared: &Shared, client: &Client, error: CommandError, output: &mut Vec<u8>) {
+fn write_error(shared: &Shared, client: &Client, request: Arguments, error: CommandError, output: &mut Vec<u8>) {
     if let CommandError::TooManyPairs { .. } = error {
         count_limit(&shared.limiter, Some(Limit::Pairs));
     }
-    counts::count_command_error(&shared.limiter.metrics().errors, &error);
+    counts::count_command_error(&shared.limiter.metrics().errors, request, &error);
     ReplyWriter::new(output, client.version).error(error);
 }
 
@@ -449,6 +489,7 @@ async fn answer_alone(
         Command::Rules => write_rules(&shared.limiter, &mut reply),
         Command::ConfigGet(patterns) => shared.write_settings(patterns, &mut reply),
         Command::Time => shared.write_time(&mut reply),
+        Command::Role => write_role(&mut reply),
         Command::Describe(question) => describe::write(&mut reply, question),
         command => return large::answer(shared, client.version, command, output).await,
     }
@@ -456,10 +497,18 @@ async fn answer_alone(
     Ok(Next::Read)
 }
 
-/// Whether this is a command that only those may give who have given the password.
+/// Whether a client must have given the password before this request. Until then, unknown commands look like known ones.
 fn needs_password(request: Arguments) -> bool {
     let spec = table::find(table::COMMANDS, request.get(0).unwrap_or_default());
-    spec.is_some_and(|spec| !spec.flags.contains(&"no_auth"))
+    spec.is_none_or(|spec| !spec.flags.contains(&"no_auth"))
+}
+
+/// A master without replicas.
+fn write_role(reply: &mut ReplyWriter) {
+    reply.array(3);
+    reply.bulk(b"master");
+    reply.integer(0);
+    reply.array(0);
 }
 
 /// One line a rule, up to the one that answers.

@@ -59,7 +59,7 @@ impl Transaction {
     /// Begins to execute it, under these rules; `None`: it was aborted.
     pub fn execute(self, policy: Option<Arc<Policy>>, is_muted: bool) -> Option<Execution> {
         let Self { queue, share, is_aborted } = self;
-        (!is_aborted).then_some(Execution { queue, next: 0, policy, is_muted, _share: share })
+        (!is_aborted).then_some(Execution { paid: share.held(), queue, next: 0, policy, is_muted, share })
     }
 }
 
@@ -71,7 +71,9 @@ pub struct Execution {
     pub policy: Option<Arc<Policy>>,
     /// The client wants no reply to `EXEC`.
     pub is_muted: bool,
-    _share: Share,
+    share: Share,
+    /// The share when all requests were queued (bytes).
+    paid: usize,
 }
 
 impl Execution {
@@ -85,6 +87,12 @@ impl Execution {
         let request = self.queue.get(self.next);
         self.next += 1;
         request
+    }
+
+    /// Gives the room back of the requests that were executed: their replies are the output's now.
+    pub fn account(&mut self) {
+        // Giving room back always succeeds.
+        let _ = self.share.resize(self.paid.saturating_sub(self.next * WORKING_ROOM));
     }
 }
 

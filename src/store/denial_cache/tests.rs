@@ -103,6 +103,25 @@ fn reservations_are_the_store_s_and_what_they_free_is_asked_about_anew() {
 }
 
 #[test]
+fn hit_after_a_group_that_frees_credits_asks_the_store() {
+    let (cache, limit) = (cache(8), window(2, 60));
+    let (of_a, of_b) = (record("a", "it"), record("b", "it"));
+    let reserve = Action::Reservation(ReservationAsk::Reserve { credits: 2, ttl_seconds: 60 });
+    let reserved = outcomes_together(&cache, at(0), &[(&of_a, limit, reserve), (&of_b, limit, reserve)]);
+    assert!(reserved.into_iter().all(|outcome| outcome.unwrap().allowed));
+    assert_eq!((hit(&cache, 0, "a").1, hit(&cache, 0, "a").1), (true, false));
+    let mut batch = Batch::default();
+    batch.begin(at(0));
+    let mut push = |key: &str, action| batch.push(limit, action, at(0), |out| out.extend_from_slice(key.as_bytes()));
+    push(&of_a, Action::Reservation(ReservationAsk::Release));
+    push(&of_b, Action::Reservation(ReservationAsk::Release));
+    batch.group(0);
+    batch.push(limit, TAKE, at(0), |out| out.push(b'a'));
+    wait(cache.apply(&mut batch));
+    assert_eq!([0, 1, 2].map(|index| batch.allowed(index)), [Some(true); 3]);
+}
+
+#[test]
 fn a_denial_under_one_limit_is_none_under_a_larger_one() {
     let cache = cache(8);
     let (small, large) = (window(2, 60), window(3, 60).counting(window(2, 60).tally()));

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 
-use super::{key, records};
+use super::records::{self, Layout};
+use super::{key, slot_tags};
 use crate::algorithm::{Ask, Limit};
 use crate::store::batch::{Batch, Entry, Unit};
 use crate::store::record_key;
@@ -68,7 +69,7 @@ impl Actions {
 const MAX_TOGETHER: usize = 128;
 
 /// What a batch asks, in calls of which none touches a bucket of another, but for very many actions on buckets of groups.
-pub(super) fn asked_by(batch: &Batch) -> Vec<Asked> {
+pub(super) fn asked_by(batch: &Batch, layout: Layout) -> Vec<Asked> {
     if let [entry] = batch.entries.as_slice() {
         // As most batches are that are not pipelined: there is nothing to find again.
         return vec![Asked::OfOne(actions(0, batch.key(entry), entry))];
@@ -78,7 +79,7 @@ pub(super) fn asked_by(batch: &Batch) -> Vec<Asked> {
         return asked;
     }
     let mut asked = Vec::new();
-    for steps in connected(batch) {
+    for steps in connected(batch, layout) {
         let singles = steps.iter().map(|step| if let [single] = step.as_slice() { Some(single.clone()) } else { None });
         match singles.collect::<Option<Vec<_>>>().and_then(|singles| by_bucket(singles.into_iter())) {
             Some(by_bucket) => asked.extend(by_bucket),
@@ -90,6 +91,19 @@ pub(super) fn asked_by(batch: &Batch) -> Vec<Asked> {
 
 fn members(unit: Unit<'_>) -> Vec<Actions> {
     unit.members().map(|(index, key, entry)| actions(index, key, entry)).collect()
+}
+
+/// Returns the unit as one step. A reservation that a cluster keeps in several slots is settled in a step for each bucket,
+/// because no call reaches all of them.
+fn steps(unit: Unit<'_>, layout: Layout) -> Vec<Vec<Actions>> {
+    let members = members(unit);
+    let settles = unit.entries.iter().all(|entry| entry.action.settles_reservation());
+    let is_torn =
+        || members.windows(2).any(|two| matches!(two, [one, next] if !slot_tags::share_slot(&one.key, &next.key)));
+    if layout == Layout::Cluster && settles && is_torn() {
+        return members.into_iter().map(|member| vec![member]).collect();
+    }
+    vec![members]
 }
 
 /// All actions on one bucket are one call, in the order in which buckets are named first; `None` when one is asked under two
@@ -114,8 +128,8 @@ fn by_bucket(actions: impl Iterator<Item = Actions>) -> Option<Vec<Asked>> {
 }
 
 /// The batch's units, those together that have buckets in common, directly or by others.
-fn connected(batch: &Batch) -> Vec<Vec<Vec<Actions>>> {
-    let steps: Vec<_> = batch.units(0).map(members).collect();
+fn connected(batch: &Batch, layout: Layout) -> Vec<Vec<Vec<Actions>>> {
+    let steps: Vec<_> = batch.units(0).flat_map(|unit| steps(unit, layout)).collect();
     // Each unit has one before it, or itself, that it belongs with.
     let mut belongs: Vec<usize> = (0..steps.len()).collect();
     let mut first: HashMap<&[u8], usize, foldhash::fast::RandomState> = HashMap::default();
@@ -200,6 +214,7 @@ pub(super) const FORGET: (&str, u64) = ("forget", 0);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithm::ReservationAsk;
     use crate::clock::Timestamp;
     use crate::store::testing::{TAKE, window};
 
@@ -214,7 +229,7 @@ mod tests {
             batch.group(first);
         }
         let told = |asked: Asked| (asked.indices().collect(), matches!(asked, Asked::Together(_)));
-        asked_by(&batch).into_iter().map(told).collect()
+        asked_by(&batch, Layout::OneServer).into_iter().map(told).collect()
     }
 
     #[test]
@@ -239,8 +254,28 @@ mod tests {
             batch.push(limit, TAKE, Timestamp::EPOCH, |key| key.push(bucket));
         }
         let told = |asked: Asked| (asked.indices().collect::<Vec<_>>(), matches!(asked, Asked::Together(_)));
-        let calls: Vec<_> = asked_by(&batch).into_iter().map(told).collect();
+        let calls: Vec<_> = asked_by(&batch, Layout::OneServer).into_iter().map(told).collect();
         assert_eq!(calls, [(vec![0, 2, 3], true), (vec![1, 4], false)]);
+    }
+
+    #[test]
+    fn reservation_in_several_slots_of_a_cluster_is_settled_bucket_by_bucket() {
+        let mut batch = Batch::default();
+        for bucket in [b"{a}1", b"{a}2", b"{b}3"] {
+            batch.push_reservation(ReservationAsk::Release, b"id", |key| {
+                key.extend_from_slice(bucket);
+                Some(window(1, 1))
+            });
+        }
+        batch.group(0);
+        let calls = |batch: &Batch, layout| -> Vec<Vec<usize>> {
+            asked_by(batch, layout).iter().map(|asked| asked.indices().collect()).collect()
+        };
+        assert_eq!(calls(&batch, Layout::OneServer), [vec![0, 1, 2]]);
+        assert_eq!(calls(&batch, Layout::Cluster), [vec![0], vec![1], vec![2]]);
+        batch.truncate(2);
+        batch.group(0);
+        assert_eq!(calls(&batch, Layout::Cluster), [vec![0, 1]]);
     }
 
     #[test]

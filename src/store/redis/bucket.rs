@@ -133,7 +133,7 @@ pub(super) fn text(action: Action, at: &str) -> String {
     let ((name, cost), once) = match action {
         Action::Ask(ask) => (words(ask), String::new()),
         Action::Forget => (FORGET, String::new()),
-        Action::Once { what, cost, fingerprint } => (words(what.ask(cost)), records::once(fingerprint)),
+        Action::Once { what, cost, fingerprint, .. } => (words(what.ask(cost)), records::once(fingerprint)),
         Action::Reservation(ask) => return records::text(ask, at, generation()),
     };
     format!("{name} {cost} {at}{once}")
@@ -181,7 +181,7 @@ mod tests {
         for (action, at) in [(drain, Timestamp::MAX), (Action::Forget, batch.now())] {
             batch.push(limit, action, at, |key| key.push(b'a'));
         }
-        let asked = asked_by(&batch);
+        let asked = asked_by(&batch, Layout::OneServer);
         (batch, asked)
     }
 

@@ -49,7 +49,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use self::actions::asked_by;
-use self::call::{Call, Failure};
+use self::call::{Call, Failure, exists};
 pub use self::invalid_target::InvalidRedisTarget;
 pub use self::options::{DEFAULT_REDIS_TIMEOUT, RedisOptions, RedisSentinel};
 use self::reply::Reply;
@@ -90,7 +90,8 @@ impl RedisStore {
 impl Store for RedisStore {
     async fn apply(&self, batch: &mut Batch) {
         let deadline = self.deadline();
-        let (mut asked, layout) = (asked_by(batch), self.target.layout());
+        let layout = self.target.layout();
+        let mut asked = asked_by(batch, layout);
         let calls: Vec<Call> = asked.iter_mut().map(|asked| script_calls::call(batch, asked, layout)).collect();
         let replies = self.target.exchange(&calls, deadline).await;
         let mut answers: Vec<Option<Result<Outcome, StoreError>>> = vec![None; batch.len()];
@@ -141,6 +142,14 @@ impl Store for RedisStore {
     /// takes them all away serves no client.
     async fn check(&self) -> Result<(), StoreError> {
         self.target.check(self.deadline()).await.map_err(|failure| self.describe(&failure))
+    }
+
+    async fn has_reservations(&self, keys: Vec<Vec<u8>>) -> Result<Vec<bool>, StoreError> {
+        let layout = self.target.layout();
+        let calls: Vec<_> =
+            keys.iter().map(|key| Call::Exists { key: records::of_calendar_window(key, layout) }).collect();
+        let replies = self.target.exchange(&calls, self.deadline()).await.into_iter();
+        replies.map(|reply| exists(reply?)).collect::<Result<_, _>>().map_err(|failure| self.describe(&failure))
     }
 
     async fn change_limit(&self, change: LimitChange, now: Timestamp) -> Result<Option<bool>, StoreError> {

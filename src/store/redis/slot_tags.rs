@@ -32,6 +32,11 @@ pub(super) fn tag_of(name: &[u8]) -> String {
     format!("{{{number}}}")
 }
 
+/// Whether a cluster keeps the keys with these names in one slot.
+pub(super) fn share_slot(one: &[u8], other: &[u8]) -> bool {
+    Slot::for_key(one) == Slot::for_key(other)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -128,7 +128,7 @@ mod tests {
 
     fn read(asks: &[Ask], numbers: &[i64]) -> Result<Vec<Outcome>, Failure> {
         let batch = batch(asks);
-        let asked = asked_by(&batch);
+        let asked = asked_by(&batch, Layout::OneServer);
         outcomes(&batch, &asked[0], &Reply::numbers(numbers))?.into_iter().collect()
     }
 

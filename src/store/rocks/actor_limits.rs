@@ -21,6 +21,11 @@ pub fn write(database: &Database, change: &LimitChange, sync: bool) -> Result<()
     }
 }
 
+/// Forgets these limits, by one write. It is not awaited on stable storage: a limit that is over stays so.
+pub fn forget(database: &Database, over: &[LimitChange]) -> Result<(), StoreError> {
+    database.delete_limits(over.iter().map(|LimitChange { rule, actor, .. }| key(rule, actor)))
+}
+
 /// The next page of all limits.
 pub fn read(database: &Database, known: &Followed) -> Result<LimitPage, StoreError> {
     let after = match known {

@@ -204,6 +204,13 @@ impl Database {
         deleted.map_err(|e| store_error("remove an actor's limit", &e))
     }
 
+    /// Forgets actors' limits, by one write.
+    pub fn delete_limits(&self, keys: impl Iterator<Item = Vec<u8>>) -> Result<(), StoreError> {
+        let mut batch = WriteBatch::default();
+        keys.for_each(|key| batch.delete_cf(self.family(LIMITS), key));
+        self.db.write_opt(batch, &write_options(false)).map_err(|e| store_error("remove limits of actors", &e))
+    }
+
     /// Calls `look` with the actors' limits after the key `after`, or all, in the order of their keys, until it returns
     /// false.
     ///

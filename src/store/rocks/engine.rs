@@ -13,6 +13,7 @@ use super::health::{Condition, Health};
 use super::journal::Packer;
 use super::lookups::{InMemory, Lookups, Readers};
 use super::stored;
+use super::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::sync::{Mutex, RwLock, run_blocking, yield_now};
 use super::table::{Acted, BetweenGroups, Record, Surroundings, Table};
 use super::timings::Timings;
@@ -24,12 +25,15 @@ use crate::store::batch::{Entry, Outcomes, Unit};
 use crate::store::counter_budget::CounterBudget;
 use crate::store::error::StoreError;
 use crate::store::outage::Outage;
-use crate::store::records::{Count, RecordBudgets};
+use crate::store::records::{Count, was_set_back};
 use crate::store::rocks_options::Durability;
-use crate::store::together::Budgets;
+use crate::store::shares::{RecordBudgets, Shares};
 
 /// Turns of its leader's thread for which a commit waits at most.
 const GATHERING_TURNS: usize = 8;
+/// Connections in one commit beyond which more of them make it no cheaper for each. A turn of a thread that serves this
+/// number takes milliseconds.
+const GATHERED: usize = 256;
 
 /// See the module.
 pub struct Engine<D> {
@@ -38,6 +42,8 @@ pub struct Engine<D> {
     pub table: Arc<Table>,
     pub budget: Arc<CounterBudget>,
     pub records: RecordBudgets,
+    /// When records were swept last (nanoseconds).
+    swept_records: AtomicU64,
     pub damage: Damage,
     pub health: Health,
     pub write_back: WriteBack,
@@ -88,6 +94,7 @@ impl<D: Disk> Engine<D> {
             table,
             budget,
             records,
+            swept_records: AtomicU64::new(0),
             damage: Damage::default(),
             health: Health::new(),
             write_back,
@@ -142,22 +149,22 @@ impl<D: Disk> Engine<D> {
         &self,
         group: Unit<'_>,
         now: Timestamp,
-        lookups: &mut Lookups,
+        (lookups, shares): (&mut Lookups, &Shares),
         outcomes: &mut Outcomes,
     ) -> Result<Option<u64>, StoreError> {
         let load = |member, departures| self.looked_up(member, now, lookups, departures);
-        self.table.act_together(group, now, self.surroundings(), outcomes, load)
+        self.table.act_together(group, now, self.surroundings(), shares, outcomes, load)
     }
 
     fn surroundings(&self) -> Surroundings<'_> {
-        let budgets = Budgets { counters: &self.budget, records: &self.records };
-        Surroundings { group: &self.group, health: &self.health, budgets }
+        Surroundings { group: &self.group, health: &self.health, counters: &self.budget, records: &self.records }
     }
 
     /// Forgets the reservations and answers that are over by `now`.
     pub fn sweep_records(&self, now: Timestamp) {
+        let before = Timestamp::from_nanos(self.swept_records.swap(now.as_nanos(), Relaxed));
         if self.records.remembered() != Count::default() {
-            self.records.forget(self.table.sweep_records(now));
+            self.table.sweep_records(now, was_set_back(before, now));
         }
     }
 
@@ -214,14 +221,14 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    /// Lets other connections whose requests have arrived get their changes into the next commit, and those that arrive
-    /// meanwhile: as long as each turn of this thread brings more.
+    /// Lets other connections whose requests have arrived, or arrive during these turns, get their changes into the next
+    /// commit. It ends when a turn of this thread brings no more of them, or when there are enough.
     async fn gather(&self) {
         let mut waiting = self.group.waiting();
         for _ in 0..GATHERING_TURNS {
             yield_now().await;
             let before = std::mem::replace(&mut waiting, self.group.waiting());
-            if waiting <= before {
+            if waiting <= before || waiting >= GATHERED {
                 return;
             }
         }

@@ -59,6 +59,7 @@ use self::filter::{OnDrop, Swept};
 use self::lookups::Lookups;
 pub use self::open_error::OpenError;
 use self::shared::Shared;
+use self::stored::Decoder;
 use self::table::Table;
 use self::timings::Timings;
 use super::actor_limits::{Followed, LimitChange, LimitPage};
@@ -69,8 +70,8 @@ use super::counter_budget::CounterBudget;
 use super::error::StoreError;
 use super::listing::{Listing, Page};
 use super::record_key;
-use super::records::RecordBudgets;
 use super::rocks_options::{Durability, RocksOptions};
+use super::shares::Shares;
 use super::value;
 use crate::clock::Timestamp;
 use crate::metrics::Metric;
@@ -111,8 +112,7 @@ impl RocksStore {
         let is_empty = last_commit == 0 && !database.has_counters().unwrap_or(true);
         let timings = Timings::new(options.clock);
         let journal = Journal { last_commit, max_bytes: options.max_journal };
-        let records = RecordBudgets::new(options.bounds.max_reservations, options.bounds.max_idempotency_keys);
-        let budgets = (Arc::clone(&budget), records);
+        let budgets = (Arc::clone(&budget), options.bounds.records());
         let engine = Engine::new(database, Arc::clone(&table), budgets, options.durability, timings, journal);
         let damaged = |error: StoreError| OpenError::Damaged { path: path.into(), reason: error.to_string() };
         engine.load_records(options.clock.now()).map_err(damaged)?;
@@ -218,6 +218,7 @@ impl Store for RocksStore {
         let mut durable_after = 0;
         let mut unsettled = std::mem::take(&mut batch.unsettled);
         let mut lookups = Lookups::default();
+        let shares = Shares::of(batch.origin);
         batch.forget_outcomes();
         let mut needs_records = engine.table.needs_records();
         loop {
@@ -229,7 +230,7 @@ impl Store for RocksStore {
                     [entry] if !entry.action.has_record() => {
                         act(engine, (unit.first, unit.key(entry), entry), now, &mut lookups, outcomes)
                     }
-                    _ => act_together(engine, unit, now, &mut lookups, outcomes),
+                    _ => act_together(engine, unit, now, (&mut lookups, &shares), outcomes),
                 };
                 let Some(acted_in) = acted_in else { return false };
                 if acted_in > durable {
@@ -281,6 +282,13 @@ impl Store for RocksStore {
         .map(|()| None)
     }
 
+    async fn forget_limits(&self, over: Vec<LimitChange>) -> Result<(), StoreError> {
+        self.blocking("forget limits", move |shared| {
+            shared.engine.with_disk(|database| actor_limits::forget(database, &over))
+        })
+        .await
+    }
+
     async fn follow_limits(&self, known: Followed) -> Result<LimitPage, StoreError> {
         self.blocking("read limits", move |shared| {
             shared.engine.with_disk(|database| actor_limits::read(database, &known))
@@ -320,10 +328,10 @@ fn act_together(
     engine: &Engine<Database>,
     group: Unit<'_>,
     now: Timestamp,
-    lookups: &mut Lookups,
+    (lookups, shares): (&mut Lookups, &Shares),
     outcomes: &mut Outcomes,
 ) -> Option<u64> {
-    let acted = engine.act_together(group, now, lookups, outcomes).transpose()?;
+    let acted = engine.act_together(group, now, (lookups, shares), outcomes).transpose()?;
     Some(acted.unwrap_or_else(|error| {
         outcomes.extend(group.entries.iter().map(|_| Err(error.clone())));
         0
@@ -333,11 +341,15 @@ fn act_together(
 impl Engine<Database> {
     /// Loads the reservations and answers that have records and are not over at `now`. The journal may know better.
     fn load_records(&self, now: Timestamp) -> Result<(), StoreError> {
+        let mut decoder = Decoder::default();
         self.with_disk(|database| {
             database.each_counter(record_key::PREFIX, None, |key, stored| {
                 match value::decode_record(stored) {
                     Ok(record) if record.expires() <= now => {}
-                    Ok(record) => self.table.load_record(self.table.hash_of(key), Some(record)),
+                    Ok(record) => {
+                        decoder.note_record(key, &record);
+                        self.table.load_record(self.table.hash_of(key), Some(record));
+                    }
                     Err(damaged) => self.damage.note_record(key, &StoreError::new(damaged.to_string())),
                 }
                 Ok(true)
@@ -347,8 +359,8 @@ impl Engine<Database> {
 
     /// Counts the reservations and answers that were found.
     fn count_records(&self, now: Timestamp) {
-        self.table.sweep_records(now);
-        self.records.found(self.table.records());
+        self.table.sweep_records(now, false);
+        self.table.share_records(&self.records);
     }
 }
 

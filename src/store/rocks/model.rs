@@ -25,8 +25,8 @@ use crate::store::batch::{Batch, Entry};
 use crate::store::counter_budget::{Bounds, CounterBudget};
 use crate::store::error::StoreError;
 use crate::store::record_key::{self, RecordSpace};
-use crate::store::records::RecordBudgets;
 use crate::store::rocks_options::Durability;
+use crate::store::shares::{RecordBudgets, Shares};
 use crate::store::testing::{TAKE, at, window};
 use crate::store::value;
 
@@ -272,7 +272,9 @@ impl World {
         let (mut lookups, mut outcomes) = (Lookups::default(), Vec::new());
         let acted = loop {
             self.engine.look_up(&mut lookups, unit.members(), at(LATE)).await;
-            if let Some(acted) = self.engine.act_together(unit, at(LATE), &mut lookups, &mut outcomes).transpose() {
+            if let Some(acted) =
+                self.engine.act_together(unit, at(LATE), (&mut lookups, &Shares::of(None)), &mut outcomes).transpose()
+            {
                 break acted;
             }
         };
@@ -474,7 +476,9 @@ impl World {
         let (mut lookups, mut outcomes) = (Lookups::default(), Vec::new());
         let acted = loop {
             self.engine.look_up(&mut lookups, unit.members(), at(LATE)).await;
-            if let Some(acted) = self.engine.act_together(unit, at(LATE), &mut lookups, &mut outcomes).transpose() {
+            if let Some(acted) =
+                self.engine.act_together(unit, at(LATE), (&mut lookups, &Shares::of(None)), &mut outcomes).transpose()
+            {
                 break acted;
             }
         };
@@ -514,6 +518,67 @@ impl World {
     }
 }
 
+/// One client that settles the reservation that is made of all of [`TOGETHER`] first.
+async fn settle_together(world: World, ask: ReservationAsk) {
+    if let Some(outcomes) = world.settle_all(ask).await {
+        let fates: Vec<_> = outcomes.iter().map(|outcome| outcome.fate).collect();
+        assert!(fates.iter().all(|fate| *fate == fates[0]), "one call decided about a part: {fates:?}");
+    }
+}
+
+impl World {
+    /// Asks about one reservation of all of [`TOGETHER`]. Returns the outcomes if they are acknowledged.
+    async fn settle_all(&self, ask: ReservationAsk) -> Option<Vec<Outcome>> {
+        let mut batch = Batch::default();
+        batch.begin(at(LATE));
+        for key in TOGETHER {
+            batch.push_reservation(ask, b"it", |out| {
+                out.extend_from_slice(key);
+                Some(window(CREDITS, 60))
+            });
+        }
+        batch.group(0);
+        self.settle(&batch).await
+    }
+
+    /// A crash at this moment leaves the reservation of [`TOGETHER`] in one stage, and as much of each counter.
+    fn assert_settled_as_one(&self) {
+        let medium = self.medium.lock().unwrap();
+        let counters = replay(&medium.log, medium.counters.clone());
+        let stored = |key: &[u8]| counters.get(key).filter(|value| !value.is_empty());
+        let all = TOGETHER.map(|bucket| {
+            let state = stored(bucket).map(|value| value::decode(&window(CREDITS, 60), value).unwrap());
+            let left = window(CREDITS, 60).decide(state.as_ref(), Ask::Look { cost: 0 }, at(LATE)).outcome.left;
+            let mut key = Vec::new();
+            record_key::write(RecordSpace::Reservations, b"it", &mut key, |out| out.extend_from_slice(bucket));
+            let record = stored(&key).map(|value| *value::decode_record(value).unwrap().reservation().unwrap());
+            (left, record.map(|record| matches!(record.stage, Stage::Open { .. })))
+        });
+        assert!(all.windows(2).all(|two| two[0] == two[1]), "a part of a reservation: {all:?}");
+    }
+}
+
+fn reservation_is_settled_as_one(memory: usize) {
+    let world = World::new(Durability::Wal, 0, memory);
+    let reserve = ReservationAsk::Reserve { credits: RESERVED, ttl_seconds: 30 };
+    assert!(future::block_on(world.settle_all(reserve)).is_some());
+    let asks = [
+        ReservationAsk::Commit { cost: USED, charges: true },
+        ReservationAsk::Commit { cost: 2 * USED, charges: true },
+        ReservationAsk::Release,
+        ReservationAsk::Renew { ttl_seconds: Some(50) },
+    ];
+    let clients = asks.map(|ask| future::spawn(settle_together(world.clone(), ask))).into_iter().collect();
+    records_agree(&world, clients, 0, World::assert_settled_as_one);
+}
+
+#[test]
+fn one_call_settles_all_buckets_of_a_reservation() {
+    random(|| reservation_is_settled_as_one(10_000));
+    random(|| reservation_is_settled_as_one(0));
+    with_pauses(|| reservation_is_settled_as_one(0));
+}
+
 fn reservations_agree_with_their_bucket(memory: usize, failures: usize) {
     let world = World::new(Durability::Wal, failures, memory);
     let clients = (0..RESERVATIONS).map(|id| future::spawn(reserve_and_settle(world.clone(), id))).collect();
@@ -532,7 +597,7 @@ impl World {
         let mut batch = Batch::default();
         batch.begin(at(LATE));
         for key in TOGETHER {
-            batch.push_once((Once::Take, USED), (&[name], 7), |out| {
+            batch.push_once((Once::Take, USED), (&[name], 7, 0), |out| {
                 out.extend_from_slice(key);
                 Some(window(CREDITS, 60))
             });

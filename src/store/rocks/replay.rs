@@ -136,6 +136,7 @@ impl<'a> Replay<'a> {
         let is_forgotten = value.is_empty();
         if record_key::is_record(key) {
             let record = if is_forgotten { None } else { Some(value::decode_record(value).ok()?) };
+            record.iter().for_each(|record| self.decoder.note_record(key, record));
             return Some(Found::Record(record));
         }
         if is_forgotten {

@@ -4,7 +4,8 @@
 use crate::algorithm::{Limit, State};
 use crate::clock::Timestamp;
 use crate::store::error::StoreError;
-use crate::store::{key, value};
+use crate::store::records::Record;
+use crate::store::{key, record_key, value};
 
 /// Decodes records of many counters. Those of one rule, which tend to come one after the other, share what begins their
 /// keys: the limit in it is read once for all.
@@ -22,6 +23,15 @@ impl Decoder {
         decode_as(&self.limit(key)?, stored)
     }
 
+    /// Loads the calendar of a reservation with this key, if its bucket has one: the reservation can be settled although no
+    /// rule has that calendar any more.
+    pub fn note_record(&mut self, key: &[u8], record: &Record) {
+        if let (Record::Reservation(_), Some((bucket, _))) = (record, record_key::split(key)) {
+            // A key that makes no sense has no calendar.
+            let _ = self.limit(bucket);
+        }
+    }
+
     /// The limit that a counter's key tells.
     ///
     /// # Errors
@@ -31,7 +41,7 @@ impl Decoder {
             // No field of it depends on what follows.
             Some((prefix, limit)) if key.starts_with(prefix) => Ok(*limit),
             _ => {
-                let read = key::split_limit(key);
+                let read = key::split_stored_limit(key);
                 let (prefix, limit) = read.ok_or_else(|| StoreError::new("a stored key makes no sense"))?;
                 self.last = Some((prefix.into(), limit));
                 Ok(limit)

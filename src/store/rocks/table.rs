@@ -33,7 +33,7 @@ use crate::store::counter_budget::CounterBudget;
 use crate::store::error::StoreError;
 use crate::store::record_key;
 use crate::store::records::Record as RecordBeside;
-use crate::store::together::Budgets;
+use crate::store::shares::RecordBudgets;
 
 /// Number of stripes, a power of two. The model checker sees more with few of them.
 pub const STRIPES: usize = if cfg!(all(test, feature = "model")) { 2 } else { 1024 };
@@ -76,8 +76,10 @@ pub struct Surroundings<'a> {
     pub group: &'a GroupCommit,
     /// Whether it can be written.
     pub health: &'a Health,
-    /// Whether there is room for one more counter, or record beside one.
-    pub budgets: Budgets<'a>,
+    /// Room for counters.
+    pub counters: &'a CounterBudget,
+    /// Room for records of reservations and answers.
+    pub records: &'a RecordBudgets,
 }
 
 /// Which counters a write-back writes: those whose last change lies in segment `through` or earlier.
@@ -181,10 +183,9 @@ impl Table {
         key: &[u8],
         entry: &Entry,
         now: Timestamp,
-        Surroundings { group, health, budgets }: Surroundings<'_>,
+        Surroundings { group, health, counters: budget, .. }: Surroundings<'_>,
         load: impl FnOnce(u32) -> Result<Option<Record>, StoreError>,
     ) -> Result<Option<Acted>, StoreError> {
-        let budget = budgets.counters;
         let hash = self.hash(key);
         let mut guard = self.stripe(hash.stripe());
         let stripe = &mut *guard;
@@ -443,6 +444,7 @@ impl Table {
             }
             let tags = Tags { recorded: false, mark: segment as Mark, ..stripe.loaded_tags(0, false) };
             let (state, expires) = state.unzip();
+            self::records::note_time(&mut stripe, state.as_ref());
             stripe.set(index, hash.high, state, expires.unwrap_or_default(), tags);
         }
         self.count_excess(&mut stripe);
@@ -453,6 +455,7 @@ impl Table {
     pub fn note_record(&self, hash: KeyHash, record: Option<(State, Timestamp)>) {
         let mut guard = self.stripe(hash.stripe());
         let stripe = &mut *guard;
+        self::records::note_time(stripe, record.as_ref().map(|(state, _)| state));
         if let Some(index) = stripe.find(hash.high) {
             let slot = stripe.slot(index);
             // The record of one that was forgotten is deleted by now if that is written back.

@@ -1,5 +1,6 @@
-// Reads INI rules as Divvy 1.7.1 does, with the `ini` package that it reads them with. For each line of standard input, a
-// rules file as a JSON string, it prints a line: a JSON array of the rules, or `null` where Divvy refuses the file.
+// Reads rules as Divvy 1.7.1 does, INI with the `ini` package that it reads it with. For each line of standard input, a
+// rules file as a JSON string, or a JSON rules file as `{"json": "..."}`, it prints a line: a JSON array of the rules, or
+// `null` where Divvy refuses the file. Of a JSON rules file it prints the operations only.
 'use strict';
 
 const ini = require('ini');
@@ -37,6 +38,14 @@ function rulesOf(text) {
   return rules;
 }
 
+function operationsOfJson(text) {
+  const { overrides, default: last } = JSON.parse(text);
+  const written = (value) => (typeof value === 'string' ? value : JSON.stringify(value));
+  return [...overrides, last].map(({ operation }) =>
+    Object.entries(operation).map(([key, value]) => [key, written(value)]));
+}
+
 readline.createInterface({ input: process.stdin }).on('line', (line) => {
-  console.log(JSON.stringify(rulesOf(JSON.parse(line))));
+  const file = JSON.parse(line);
+  console.log(JSON.stringify(typeof file === 'string' ? rulesOf(file) : operationsOfJson(file.json)));
 });

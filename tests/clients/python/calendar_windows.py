@@ -19,8 +19,19 @@ DAY = 86_400
 
 
 def utc_seconds(local):
-    """The clocks' time; of two the first, and past a gap as if it were not there (fold=0)."""
-    return int(local.timestamp())
+    """The first moment at which the clocks show this time or a later one."""
+    late, early = int(local.timestamp()), int(local.replace(fold=1).timestamp())
+    # In a gap, fold=0 has the offset before it, and so comes after it. Otherwise fold=0 is the first of two.
+    return change(local.tzinfo, early, late) if early < late else late
+
+
+def change(zone, low, high):
+    """The first moment of the new offset."""
+    before = offset(zone, low)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if offset(zone, middle) == before else (low, middle)
+    return high
 
 
 def first_days(unit):
@@ -49,12 +60,9 @@ def moments(zone):
     found, changes = set(), []
     for at in range(begin, end, DAY):
         if offset(zone, at) != offset(zone, at + DAY):
-            low, high = at, at + DAY
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (middle, high) if offset(zone, middle) == offset(zone, at) else (low, middle)
-            changes.append(high)
-            found.update(high + step for step in (-DAY, -3601, -1801, -1, 0, 1, 1799, 1800, 3600, 5400, DAY))
+            changed = change(zone, at, at + DAY)
+            changes.append(changed)
+            found.update(changed + step for step in (-DAY, -3601, -1801, -1, 0, 1, 1799, 1800, 3600, 5400, DAY))
     for year in range(FIRST, LAST):
         for month, day in ((1, 1), (2, 28), (3, 1), (6, 17), (12, 31)):
             midnight = utc_seconds(datetime.datetime(year, month, day, tzinfo=zone))

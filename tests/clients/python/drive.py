@@ -1,14 +1,15 @@
-"""Drives a running server with redis-py: drive.py RESP_PORT [PASSWORD]
+"""Drives a running server with redis-py or valkey-py: drive.py redis|valkey RESP_PORT [PASSWORD]
 
 Exits with 0 when every answer is what the rules of tests/compat/line-protocol.ini promise.
 """
 
+import importlib
 import sys
 
-import redis
-
-PORT = int(sys.argv[1])
-PASSWORD = sys.argv[2] if len(sys.argv) > 2 else None
+library = importlib.import_module(sys.argv[1])
+PORT = int(sys.argv[2])
+PASSWORD = sys.argv[3] if len(sys.argv) > 3 else None
+Client = {"redis": "Redis", "valkey": "Valkey"}[sys.argv[1]]
 
 
 def operation(ip):
@@ -16,7 +17,7 @@ def operation(ip):
 
 
 def drive(protocol):
-    client = redis.Redis(
+    client = getattr(library, Client)(
         host="127.0.0.1", port=PORT, password=PASSWORD, protocol=protocol, decode_responses=True, client_name="test"
     )
     actor = operation(f"redis-py-{protocol}")
@@ -48,10 +49,17 @@ def drive(protocol):
         try:
             pipeline.execute()
             raise AssertionError("a transaction with an unknown command was executed")
-        except redis.ResponseError:
+        except library.ResponseError:
             pass
     assert client.execute_command("DIVVY.PEEK", *operation(f"redis-py-aborted-{protocol}"))[1] == 3
     assert any(listed["name"] == "test" for listed in client.client_list())
+    info = client.client_info()
+    assert (info["name"], info["cmd"], info["oll"], info["tot-mem"]) == ("test", "client|info", 0, 0), info
+    assert client.role() == ["master", 0, []]
+    assert client.info("replication")["role"] == "master"
+    assert client.info("MEMORY", "clients").keys() >= {"used_memory", "used_memory_human", "blocked_clients"}
+    assert client.info("keyspace") == {"db0": {"keys": client.dbsize(), "expires": 0, "avg_ttl": 0}}
+    assert client.info("nonsense") == {}
 
     assert client.client_getname() == "test"
     assert client.info()["divvy_version"]
@@ -63,7 +71,7 @@ def drive(protocol):
     try:
         client.execute_command("DIVVY.HIT", "no-pair")
         raise AssertionError("a malformed pair was accepted")
-    except redis.ResponseError:
+    except library.ResponseError:
         pass
     client.close()
 

@@ -20,11 +20,13 @@ async def app(scope, receive, send):
     wanted = json.loads(request["messages"][-1]["content"])
     headers = [(b"content-type", b"text/event-stream")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send_event(send, piece(choices=[choice({"role": "assistant", "content": None})]))
     for _ in range(wanted["tokens"]):
-        await send_event(send, piece(choices=[{"index": 0, "delta": {"content": "word "}, "finish_reason": None}]))
+        await send_event(send, piece(choices=[choice({"content": "word "})]))
         await asyncio.sleep(wanted["pause"])
     while wanted.get("never_ends"):
         await asyncio.sleep(1)
+    await send_event(send, piece(choices=[choice({}, "stop")]))
     total = wanted["tokens"] + wanted["prompt"]
     usage = {"prompt_tokens": wanted["prompt"], "completion_tokens": wanted["tokens"], "total_tokens": total}
     await send_event(send, piece(choices=[], usage=usage))
@@ -33,6 +35,10 @@ async def app(scope, receive, send):
 
 def piece(**rest):
     return {"id": "answer", "object": "chat.completion.chunk", "created": 0, "model": "any", **rest}
+
+
+def choice(delta, finish_reason=None):
+    return {"index": 0, "delta": delta, "finish_reason": finish_reason}
 
 
 async def send_event(send, event):

@@ -1,6 +1,7 @@
-"""Holds answers of each kind against the server's description: openapi.py URL URL_WITHOUT_RULES URL_WITH_PASSWORD
+"""Holds answers of each kind against the server's description: openapi.py URL URL_WITHOUT_RULES URL_WITH_PASSWORD URL_WITH_STACK
 
-The first server has the rules of config/algorithms.ini. Exits with 0 when every answer is as described.
+The first server has the rules of config/algorithms.ini. The last one has too many rules for the fields k1 to k17. Exits with 0
+when every answer is as described.
 """
 
 import re
@@ -9,7 +10,7 @@ import sys
 import requests
 import schemathesis
 
-SERVED, RULELESS, LOCKED = sys.argv[1:]
+SERVED, RULELESS, LOCKED, STACKED = sys.argv[1:]
 UNDENIED = {"api": "status"}
 
 
@@ -111,3 +112,11 @@ drive(RULELESS, "GET", "/v1/check", 503)
 
 for method, path in (("POST", "/v1/hit"), ("POST", "/v1/hits"), ("GET", "/v1/check"), ("DELETE", "/v1/counters")):
     drive(LOCKED, method, path, 401)
+
+stacked = {f"k{key}": "x" for key in range(1, 18)}
+for path in ("/v1/hit", "/v1/peek", "/v1/charge", "/v1/refund"):
+    drive(STACKED, "POST", path, 500, json={"operation": stacked})
+drive(STACKED, "POST", "/v1/hits", 200, json={"hits": [{"operation": stacked}]})
+drive(STACKED, "POST", "/v1/hits", 500, json={"hits": [{"operation": stacked}], "atomic": True})
+drive(STACKED, "POST", "/v1/reservations", 500, json={"operation": stacked, "amount": 1, "ttl": 60})
+drive(STACKED, "GET", "/v1/check", 500, params=stacked)

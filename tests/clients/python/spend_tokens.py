@@ -1,7 +1,8 @@
 """Spends a budget on many streams at once, with the code of docs/language-models.md.
 
 spend_tokens.py PAGE_CODE DIVVY MODEL STREAMS RESERVE TTL KIND prints a line for each reservation that is made, and at the end, as
-JSON, what each stream reserved and spent. KIND `ends`: answers of 20 to 219 tokens; `never_ends`: answers without an end.
+JSON, what each stream reserved and spent. KIND `ends`: answers of 20 to 219 tokens; `never_ends`: answers without an end;
+`stopped`: answers without an end, which are stopped after three tokens.
 """
 
 import asyncio
@@ -18,13 +19,18 @@ budget_code = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(budget_code)
 
 
+def prompt(tokens, **rest):
+    wanted = {"tokens": tokens, "prompt": 1, "pause": 0.02, **rest}
+    return [{"role": "user", "content": json.dumps(wanted)}]
+
+
 async def spend(model, budget, number):
     tokens = 19 + number * 37 % 200
-    wanted = {"tokens": tokens, "prompt": 1, "pause": 0.02, "never_ends": kind == "never_ends"}
-    messages = [{"role": "user", "content": json.dumps(wanted)}]
+    messages = prompt(tokens, never_ends=kind == "never_ends")
     pieces = 0
     try:
-        async for _ in budget_code.stream(model, budget, messages, int(reserve), int(ttl)):
+        async for piece in budget_code.stream(model, budget, messages, int(reserve), int(ttl)):
+            assert piece == "word ", piece
             if pieces == 0:
                 print("reserved", flush=True)
             pieces += 1
@@ -35,12 +41,41 @@ async def spend(model, budget, number):
     return {"denied": False, "reserved": int(reserve), "spent": tokens + 1}
 
 
+async def stop(model, budget, _):
+    """Stops an answer, and holds that its connection is closed before the commit."""
+    events = []
+
+    def recorded(event, call):
+        async def record(*arguments):
+            events.append(event)
+            return await call(*arguments)
+
+        return record
+
+    create = model.chat.completions.create
+
+    async def create_recorded(**request):
+        answer = await create(**request)
+        answer.close = recorded("closed", answer.close)
+        return answer
+
+    model.chat.completions.create = create_recorded
+    budget_code.Reservation.commit = recorded("committed", budget_code.Reservation.commit)
+    messages = prompt(3, never_ends=True)
+    answer = await budget_code.ask(model, budget, messages, int(reserve), lambda text: text.count("word") == 3)
+    assert (answer, events) == ("word word word ", ["closed", "committed"]), (answer, events)
+    estimate = budget_code.prompt_tokens(messages)
+    assert estimate > 10, estimate
+    return {"denied": False, "reserved": int(reserve), "spent": estimate + 3}
+
+
 async def main():
+    run = stop if kind == "stopped" else spend
     limits = httpx.Limits(max_connections=200)
     async with httpx.AsyncClient(base_url=divvy_url, limits=limits, timeout=10) as divvy:
         budget = budget_code.Budget(divvy, "acme")
         model = openai.AsyncOpenAI(base_url=f"{model_url}/v1", api_key="none", max_retries=0)
-        results = await asyncio.gather(*(spend(model, budget, number) for number in range(int(streams))))
+        results = await asyncio.gather(*(run(model, budget, number) for number in range(int(streams))))
     print(json.dumps(results), flush=True)
 
 

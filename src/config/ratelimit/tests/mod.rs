@@ -4,6 +4,7 @@ mod reference;
 
 use super::*;
 use crate::config::{Format, parse, write};
+use crate::rules::{MatchPolicy, Quota};
 
 /// The rules of files given as name and text; what was left out and the warnings, one line a problem.
 fn import_texts(files: &[(&str, &str)]) -> (Result<Vec<Rule>, ()>, String) {
@@ -95,4 +96,72 @@ fn null_is_as_if_nothing_were_there() {
 fn deeply_nested_yaml_is_refused() {
     let deep = format!("domain: a\ndescriptors: {}", "[{key: a, descriptors: ".repeat(100_000));
     assert!(refused(&deep).starts_with("left out: rules.yaml:"));
+}
+
+/// A domain with these entries, one a line; the first is on line 3.
+fn domain(entries: &[&str]) -> String {
+    entries.iter().fold("domain: a\ndescriptors:\n".to_owned(), |text, entry| text + "- " + entry + "\n")
+}
+
+/// Each rule with a counter, and whether it is a canary.
+fn counted(rules: &[Rule]) -> Vec<(String, bool)> {
+    let counted = rules.iter().filter(|rule| !matches!(rule.quota, Quota::Always { .. }));
+    counted.map(|rule| (rule.to_string(), rule.match_policy == MatchPolicy::Canary)).collect()
+}
+
+const LIMIT: &str = "rate_limit: {unit: day, requests_per_unit: 1}";
+
+#[test]
+fn a_single_quota_of_a_domain_becomes_an_ordinary_limit() {
+    let quota = format!("{{key: k, value: x, quota_mode: true, {LIMIT}}}");
+    let ordinary = format!("{{key: l, {LIMIT}}}");
+    let idle = "{key: m, quota_mode: true}".to_owned();
+    let unlimited = "{key: n, quota_mode: true, rate_limit: {unlimited: true}}".to_owned();
+    let file = domain(&[&quota, &ordinary, &idle, &unlimited]);
+    let other = file.replace("domain: a", "domain: b");
+    let (rules, said) = import_texts(&[("1.yaml", &file), ("2.yaml", &other)]);
+    let expected = ["domain=a k=x", "domain=a l=*", "domain=b k=x", "domain=b l=*"];
+    assert_eq!(counted(&rules.unwrap()), expected.map(|rule| (rule.to_owned(), false)));
+    assert!(!said.contains("left out"), "{said}");
+    assert!(said.contains("1.yaml:5: [domain=a m=*] `quota_mode` does nothing on an entry without `rate_limit`"));
+    assert!(said.contains("1.yaml:6: [domain=a n=*] `quota_mode` does nothing on an unlimited entry"), "{said}");
+}
+
+#[test]
+fn a_single_quota_that_one_request_can_send_twice_is_converted_with_a_warning() {
+    let (rules, said) = import_texts(&[("a.yaml", &domain(&[&format!("{{key: k, quota_mode: true, {LIMIT}}}")]))]);
+    assert_eq!(counted(&rules.unwrap()), [("domain=a k=*".to_owned(), false)]);
+    assert!(said.starts_with("warning: a.yaml:3: [domain=a k=*] `quota_mode` becomes an ordinary limit"), "{said}");
+}
+
+#[test]
+fn several_quotas_of_a_domain_are_refused_each_with_its_line() {
+    let quota = |key: &str| format!("{{key: {key}, value: x, quota_mode: true, {LIMIT}}}");
+    let nested = format!("{{key: k, descriptors: [{}]}}", quota("l"));
+    // An entry that no rule can express still counts in ratelimit.
+    let inexpressible = quota("domain");
+    for (entries, lines) in [
+        (vec![quota("k"), quota("l"), quota("m")], vec![3, 4, 5]),
+        (vec![quota("k"), nested], vec![3, 4]),
+        (vec![quota("k"), inexpressible], vec![3]),
+        // In ratelimit, a request that also has the second one is never denied by the first.
+        (vec![quota("k"), format!("{{key: l, shadow_mode: true, quota_mode: true, {LIMIT}}}")], vec![3]),
+    ] {
+        let entries: Vec<&str> = entries.iter().map(String::as_str).collect();
+        let (rules, said) = import_texts(&[("a.yaml", &domain(&entries))]);
+        assert!(counted(&rules.unwrap()).iter().all(|(_, is_canary)| *is_canary), "{said}");
+        let refused = said.lines().filter(|line| line.contains("`quota_mode` is also set on line"));
+        let refused: Vec<u32> = refused.map(|line| line.split(':').nth(2).unwrap().parse().unwrap()).collect();
+        assert_eq!(refused, lines, "{said}");
+    }
+    let one_line = format!("domain: a\ndescriptors: [{}, {}]", quota("k"), quota("l"));
+    let (rules, said) = import_texts(&[("a.yaml", &one_line)]);
+    assert_eq!((counted(&rules.unwrap()), said.matches("the limit is left out").count()), (vec![], 2), "{said}");
+}
+
+#[test]
+fn a_single_quota_in_shadow_mode_stays_a_canary() {
+    let both = format!("{{key: k, value: x, shadow_mode: true, quota_mode: true, {LIMIT}}}");
+    let (rules, said) = import_texts(&[("a.yaml", &domain(&[&both]))]);
+    assert_eq!((counted(&rules.unwrap()), said.as_str()), (vec![("domain=a k=x".to_owned(), true)], ""));
 }

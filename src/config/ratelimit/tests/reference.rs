@@ -22,6 +22,7 @@ struct Entry {
     limit: Option<Limit>,
     nested: Vec<Entry>,
     shadow: bool,
+    quota: bool,
     shared: bool,
     /// Set when it is written.
     line: usize,
@@ -92,8 +93,9 @@ fn to_yaml(entries: &mut [Entry]) -> String {
     fn write_list(entries: &mut [Entry], text: &mut String) {
         for entry in entries {
             entry.line = text.lines().count() + 1;
-            let Entry { key, value, shadow, shared, .. } = entry;
-            write!(text, "{{key: {key}, value: '{value}', shadow_mode: {shadow}, share_threshold: {shared}").unwrap();
+            let Entry { key, value, shadow, quota, shared, .. } = entry;
+            write!(text, "{{key: {key}, value: '{value}', shadow_mode: {shadow}, quota_mode: {quota}").unwrap();
+            write!(text, ", share_threshold: {shared}").unwrap();
             match entry.limit {
                 None => {}
                 Some(Limit::Unlimited) => text.push_str(", rate_limit: {unlimited: true}"),
@@ -118,15 +120,16 @@ fn entries_strategy(depth: u32) -> BoxedStrategy<Vec<Entry>> {
         1 => Just(Some(Limit::Unlimited)),
         5 => (0..4_u64).prop_map(|n| Some(Limit::PerMinute(n))),
     ];
-    let flags = (prop::bool::weighted(0.2), prop::bool::weighted(0.3));
+    let flags = (prop::bool::weighted(0.2), prop::bool::weighted(0.1), prop::bool::weighted(0.3));
     let nested = if depth == 0 { Just(Vec::new()).boxed() } else { entries_strategy(depth - 1) };
     let entry =
-        ("[abc]", value, limit, flags, nested).prop_map(|(key, value, limit, (shadow, shared), nested)| Entry {
+        ("[abc]", value, limit, flags, nested).prop_map(|(key, value, limit, (shadow, quota, shared), nested)| Entry {
             key,
             value: value.to_owned(),
             limit,
             nested,
             shadow: shadow && limit.is_some(),
+            quota: quota && limit.is_some(),
             shared: shared && value.contains('*'),
             line: 0,
         });
@@ -190,32 +193,57 @@ fn lines_with(said: &str, phrases: &[&str]) -> HashSet<usize> {
     said.map(|line| line.split(':').nth(2).unwrap().parse().unwrap()).collect()
 }
 
+/// A random configuration, and the rules that it becomes.
+struct Converted {
+    rules: RuleSet,
+    /// For messages: the configuration, what was said about it, and the rules.
+    context: String,
+    /// The lines of entries that are left out, or are warned about.
+    reported: HashSet<usize>,
+    known: HashSet<Vec<String>>,
+}
+
+impl Converted {
+    fn new(entries: &mut [Entry]) -> Result<Self, TestCaseError> {
+        let yaml = to_yaml(entries);
+        let (rules, said) = import_texts(&[("r.yaml", &yaml)]);
+        let ini = write(&rules.unwrap(), Format::Ini).unwrap();
+        let context = format!("{yaml}\n{said}\n{ini}");
+        let loaded = parse(&ini, Format::Ini, "r.ini");
+        let rules = loaded.map_err(|report| TestCaseError::fail(format!("{report}\n{ini}")))?.rules;
+        let reported = lines_with(&said, &["left out", "unreachable"]);
+        let without_nested = lines_with(&said, &["and everything in it is left out", "unreachable"]);
+        let mut known = HashSet::new();
+        sequences(entries, &without_nested, &[], &mut known);
+        Ok(Self { rules, context, reported, known })
+    }
+
+    /// Whether nothing was said about what ratelimit finds for the descriptor.
+    fn promises(&self, found: &Found<'_>, descriptor: &[(String, String)]) -> bool {
+        let is_reported = found.way.iter().any(|entry| self.reported.contains(&entry.line));
+        !is_reported && !differs_in_general(&self.known, descriptor)
+    }
+}
+
 proptest! {
     #[test]
     fn the_rules_apply_what_ratelimit_finds(
         mut entries in entries_strategy(2),
         descriptors in prop::collection::vec(descriptor_strategy(), 1..40),
     ) {
-        let yaml = to_yaml(&mut entries);
-        let (rules, said) = import_texts(&[("r.yaml", &yaml)]);
-        let ini = write(&rules.unwrap(), Format::Ini).unwrap();
-        let loaded = parse(&ini, Format::Ini, "r.ini").map_err(|report| TestCaseError::fail(format!("{report}\n{ini}")))?;
-        let reported = lines_with(&said, &["left out", "unreachable"]);
-        let without_nested = lines_with(&said, &["and everything in it is left out", "unreachable"]);
-        let mut known = HashSet::new();
-        sequences(&entries, &without_nested, &[], &mut known);
+        let converted = Converted::new(&mut entries)?;
         let (mut by_ratelimit, mut by_divvy) = (HashMap::new(), HashMap::new());
         for descriptor in &descriptors {
             let found = look_up(&entries, descriptor);
-            if found.way.iter().any(|entry| reported.contains(&entry.line)) || differs_in_general(&known, descriptor) {
+            if !converted.promises(&found, descriptor) {
                 continue;
             }
-            let context = format!("{descriptor:?}\n{yaml}\n{said}\n{ini}");
+            let context = format!("{descriptor:?}\n{}", converted.context);
             let expected = found.entry.and_then(|entry| match entry.limit? {
                 Limit::PerMinute(requests) => Some((requests, entry.shadow)),
                 Limit::Unlimited => None,
             });
-            let applied = applied(&loaded.rules, descriptor);
+            let applied = applied(&converted.rules, descriptor);
             prop_assert_eq!(applied.as_ref().map(|(requests, canary, _)| (*requests, *canary)), expected, "{}", context);
             if let Some((1.., _, counter)) = applied {
                 // One counter there is one counter here.
@@ -224,6 +252,43 @@ proptest! {
                 let here = by_divvy.entry(found.counter).or_insert_with(|| counter.clone());
                 prop_assert_eq!(&*here, &counter, "{}", context);
             }
+        }
+    }
+
+    /// Of each request the descriptors, and whether the counter of each is used up.
+    #[test]
+    fn a_request_that_ratelimit_denies_is_denied(
+        mut entries in entries_strategy(1),
+        requests in prop::collection::vec(prop::collection::vec((descriptor_strategy(), any::<bool>()), 1..5), 1..40),
+    ) {
+        let converted = Converted::new(&mut entries)?;
+        for request in &requests {
+            let found: Vec<_> = request.iter().map(|(descriptor, _)| look_up(&entries, descriptor)).collect();
+            if !found.iter().zip(request).all(|(found, (descriptor, _))| converted.promises(found, descriptor)) {
+                continue;
+            }
+            let mut used_up = HashMap::new();
+            let used_up: Vec<bool> = found.iter().zip(request).map(|(found, (_, used_up_if_first))| {
+                *used_up.entry(&found.counter).or_insert(*used_up_if_first)
+            }).collect();
+            let (mut is_over, mut quotas, mut exceeded) = (false, 0, 0);
+            for (found, used_up) in found.iter().zip(&used_up) {
+                let limited = |entry: &&Entry| matches!(entry.limit, Some(Limit::PerMinute(_)));
+                let Some(entry) = found.entry.filter(limited) else { continue };
+                let is_exceeded = *used_up && !entry.shadow;
+                is_over |= is_exceeded && !entry.quota;
+                quotas += u32::from(entry.quota);
+                exceeded += u32::from(entry.quota && is_exceeded);
+            }
+            let is_denied_there = is_over || quotas > 0 && quotas == exceeded;
+            let denies = |(descriptor, _): &(Vec<_>, bool)| {
+                applied(&converted.rules, descriptor).is_some_and(|(_, is_canary, _)| !is_canary)
+            };
+            let is_denied_here = request.iter().zip(&used_up).any(|(asked, used_up)| *used_up && denies(asked));
+            let context = format!("{request:?}\n{}", converted.context);
+            prop_assert!(is_denied_here || !is_denied_there, "{}", context);
+            // Only a quota that a request has twice denies more often.
+            prop_assert!(is_denied_here == is_denied_there || quotas > 1, "{}", context);
         }
     }
 }

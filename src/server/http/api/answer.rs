@@ -11,7 +11,7 @@ use super::number::write_number;
 use super::problem::Problem;
 use super::ratelimit::{CONCURRENT_REQUESTS, RateLimitHeaders, Told};
 use crate::clock::ceil_seconds;
-use crate::limiter::{Limit, Requests, Standing};
+use crate::limiter::{Limit, Outcome, Requests, Standing, Verdict};
 use crate::rules::Rule;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -67,19 +67,32 @@ impl<'a> Answer<'a> {
         Ok(answer)
     }
 
+    /// The answer of a limit that the request brought along, under this name.
+    pub fn by_own_limit(name: &'a str, limit: u64, window_ns: u64, outcome: Outcome) -> Self {
+        Self { window_seconds: Some(ceil_seconds(window_ns)), ..Self::new(name.into(), limit, outcome.into()) }
+    }
+
     /// What one rule answers.
     fn by(&Standing { verdict, rule, place, limit, capacity }: &Standing<'a>) -> Self {
         Self {
+            window_seconds: limit.and_then(|limit| window_seconds(&limit)),
+            unit: limit.and_then(|limit| unit(&limit)),
+            ..Self::new(name(place, rule), capacity, verdict)
+        }
+    }
+
+    fn new(rule: Cow<'a, str>, limit: u64, verdict: Verdict) -> Self {
+        Self {
             allowed: verdict.allowed,
-            limit: capacity,
+            limit,
             remaining: verdict.credit,
             balance: verdict.balance(),
             reset: ceil_seconds(verdict.reset_ns),
             retry_after: verdict.retry_ns.map(ceil_seconds),
-            rule: name(place, rule),
+            rule,
             violated_policies: Vec::new(),
-            window_seconds: limit.and_then(|limit| window_seconds(&limit)),
-            unit: limit.and_then(|limit| unit(&limit)),
+            window_seconds: None,
+            unit: None,
             limits: Vec::new(),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
@@ -10,6 +10,7 @@ use tokio::task::JoinError;
 
 use super::json::Json;
 use super::problem::Problem;
+use super::query;
 use super::shared::Api;
 use crate::clock::ceil_seconds;
 use crate::limiter::counters::{CountersError, CountersOf, DEFAULT_PAGE, MAX_PAGE, RuleName};
@@ -73,7 +74,7 @@ pub fn broken(error: JoinError) -> Problem {
 }
 
 fn asked(uri: &Uri) -> Result<Asked, Problem> {
-    let Query(asked) = Query::<Asked>::try_from_uri(uri).map_err(|error| Problem::bad_request(error.body_text()))?;
+    let asked: Asked = query::parse(uri)?;
     match asked.count {
         Some(count) if !(1..=MAX_PAGE).contains(&count) => {
             Err(Problem::bad_request(format!("count is {count}, but must be from 1 to {MAX_PAGE}")))

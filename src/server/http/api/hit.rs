@@ -18,6 +18,7 @@ use super::shared::Api;
 use super::whole::Whole;
 use crate::limiter::{Intent, Payload, Requests};
 use crate::rules::Operation;
+use crate::server::origin;
 use crate::server::pool::{self, pooled};
 
 /// The body of a hit, a peek, a charge or a refund.
@@ -67,6 +68,7 @@ impl Api {
         B: HttpBody<Data = Bytes, Error: Display> + Unpin,
     {
         let body = body::read(&headers, body, self.limits.max_body).await?;
+        let _room = self.room(body.len(), 1).await;
         let mut work: Box<Work> = pool::take();
         let answered = self.answer_one(headers, &body, intent, &mut work).await;
         work.requests.release_policy();
@@ -85,7 +87,7 @@ impl Api {
         asked.operation.read(self.limits.max_pairs, "/operation", &mut work.operation)?;
         // Who only looks may do so again.
         let key = if intent == Intent::Peek { None } else { Key::of(&headers)? };
-        self.limiter.begin(&mut work.requests);
+        origin::begin(&self.limiter, &mut work.requests);
         let flight = match key {
             None => {
                 work.requests.push_at_cost(&work.operation, intent, asked.cost());

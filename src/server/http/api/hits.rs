@@ -17,6 +17,10 @@ use super::shared::Api;
 use crate::limiter::{Intent, MAX_TOGETHER, Payload, Refusal, Requests};
 use crate::metrics::Limit;
 use crate::rules::Operation;
+use crate::server::origin;
+
+/// Bytes that a hit in a body has at least: `{"operation":{}}`.
+const SHORTEST_HIT: usize = 16;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -48,8 +52,9 @@ enum AnswerOrProblem<'a> {
 pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     let body = body::read(&head.headers, body, api.limits.max_body).await?;
-    let asked: AskedHits = body::parse(&body)?;
     let max_hits = api.settings.max_hits;
+    let _room = api.room(body.len(), max_hits.min(body.len() / SHORTEST_HIT)).await;
+    let asked: AskedHits = body::parse(&body)?;
     if asked.hits.len() > max_hits {
         let problem = Problem::bad_request(format!("more than {max_hits} hits (--max-hits)"));
         return Err(problem.beyond(Limit::Hits).at("/hits"));
@@ -67,7 +72,7 @@ pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Respo
         Ok::<_, Problem>(())
     };
     let mut requests = Requests::default();
-    api.limiter.begin(&mut requests);
+    origin::begin(&api.limiter, &mut requests);
     let flight = match Key::of(&head.headers)? {
         None => None,
         Some(key) => {

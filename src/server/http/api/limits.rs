@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Query, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::body;
 use super::counters::broken;
 use super::json::Json;
 use super::problem::Problem;
+use super::query;
 use super::shared::Api;
 use super::whole::Whole;
 use crate::clock::ceil_seconds;
@@ -79,7 +79,7 @@ struct Removed {
 
 pub async fn set(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
-    let of: Of = query(&head.uri)?;
+    let of: Of = query::parse(&head.uri)?;
     let body = body::read(&head.headers, body, api.limits.max_body).await?;
     let New { credits: Whole(credits), expires_in } = body::parse(&body)?;
     let (turn, limiter) = (api.turns.take().await, Arc::clone(&api.limiter));
@@ -96,7 +96,7 @@ pub async fn set(State(api): State<Arc<Api>>, request: Request) -> Result<Respon
 }
 
 pub async fn get(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
-    let Asked { rule, actor, cursor, count } = query(&uri)?;
+    let Asked { rule, actor, cursor, count } = query::parse(&uri)?;
     if let (Some(rule), Some(actor)) = (&rule, &actor) {
         let limit = api.limiter.limit_of(rule, actor)?;
         return limit.map(|limit| Json(Limit::from(limit)).into_response()).ok_or_else(none);
@@ -116,15 +116,10 @@ pub async fn get(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Prob
 }
 
 pub async fn remove(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
-    let of: Of = query(&uri)?;
+    let of: Of = query::parse(&uri)?;
     let (turn, limiter) = (api.turns.take().await, Arc::clone(&api.limiter));
     let removed = turn.run(async move { limiter.remove_limit(&of.rule, &of.actor).await }).await.map_err(broken)??;
     Ok(Json(Removed { removed }).into_response())
-}
-
-fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
-    let Query(asked) = Query::try_from_uri(uri).map_err(|error| Problem::bad_request(error.body_text()))?;
-    Ok(asked)
 }
 
 fn none() -> Problem {

@@ -21,6 +21,7 @@ mod openapi;
 mod operation;
 mod peek;
 pub mod problem;
+mod query;
 pub mod ratelimit;
 mod reservations;
 mod rules;

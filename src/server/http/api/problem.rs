@@ -98,7 +98,9 @@ impl From<Refusal> for Problem {
             | Refusal::LeasesTogether { .. } => StatusCode::CONFLICT,
             Refusal::BadReservationId(_) | Refusal::NoReservation => StatusCode::NOT_FOUND,
             Refusal::DifferentReservation | Refusal::DifferentRequest => StatusCode::UNPROCESSABLE_ENTITY,
-            Refusal::NoRules | Refusal::TooManyRules | Refusal::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+            // Only the operator can correct the rules.
+            Refusal::TooManyRules => StatusCode::INTERNAL_SERVER_ERROR,
+            Refusal::NoRules | Refusal::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
         };
         let may_pass = matches!(refusal, Refusal::Store(_)) && status != StatusCode::BAD_REQUEST;
         Self { may_pass, ..Self::new(status, told::refusal(&refusal)) }

@@ -22,6 +22,7 @@ use super::whole::Whole;
 use crate::clock::ceil_seconds;
 use crate::limiter::{BadReservationId, Refusal, Requests, ReservationId, Reserve, lasting_seconds};
 use crate::rules::Operation;
+use crate::server::origin;
 
 /// The id in a route's path.
 type Named = Result<Path<String>, PathRejection>;
@@ -87,6 +88,7 @@ struct Released {
 pub async fn reserve(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     let body = body::read(&head.headers, body, api.limits.max_body).await?;
+    let _room = api.room(body.len(), 1).await;
     let AskedReservation { operation: pairs, amount: Whole(credits), ttl, id } = body::parse(&body)?;
     if id.is_none() && Key::of(&head.headers)?.is_some() {
         let detail = "a reservation takes no Idempotency-Key: give it an `id` of your own, which says the same";
@@ -168,7 +170,7 @@ impl Api {
     /// Applies what `push` asks for, as a batch of its own.
     async fn apply(&self, push: impl FnOnce(&mut Requests)) -> Requests {
         let mut requests = Requests::default();
-        self.limiter.begin(&mut requests);
+        origin::begin(&self.limiter, &mut requests);
         push(&mut requests);
         self.limiter.apply(&mut requests).await;
         requests

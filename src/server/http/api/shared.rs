@@ -8,6 +8,8 @@ use super::ratelimit::RateLimitHeaders;
 use crate::limiter::{Limiter, Policy, Refusal};
 use crate::metrics::FrontRequests;
 use crate::server::Limits;
+use crate::server::memory::BufferMemory;
+use crate::server::room::{Room, SMALL};
 use crate::server::turns::Turns;
 
 /// Hits in one request to `/v1/hits`, unless the operator says otherwise.
@@ -30,18 +32,29 @@ pub struct Api {
     pub(super) requests: FrontRequests,
     pub(super) turns: Turns,
     pub(super) in_flight: InFlight,
+    memory: Arc<BufferMemory>,
 }
 
 impl Api {
-    /// `requests` is where the front's requests are counted; `turns` are those at large requests.
+    /// `requests` is where the front's requests are counted; `turns` are those at large requests; requests in work have
+    /// room in `memory`.
     pub fn new(
         limiter: Arc<Limiter>,
         settings: ApiSettings,
         limits: Limits,
         requests: FrontRequests,
         turns: Turns,
+        memory: Arc<BufferMemory>,
     ) -> Self {
-        Self { limiter, settings, limits, requests, turns, in_flight: InFlight::default() }
+        Self { limiter, settings, limits, requests, turns, in_flight: InFlight::default(), memory }
+    }
+
+    /// Room for a call of this many bytes about at most `count` operations; `None` if it needs none.
+    pub(super) async fn room(&self, bytes: usize, count: usize) -> Option<Room> {
+        if bytes <= SMALL && count == 1 {
+            return None;
+        }
+        Box::pin(Room::of_call(&self.memory, &self.limiter, bytes, count)).await
     }
 
     /// # Errors

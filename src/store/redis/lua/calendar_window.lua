@@ -14,9 +14,15 @@ end
 
 function algorithm.fresh(at) return { ends = ends_after(at), used = 0 } end
 
-function algorithm.time(state)
-  local longest = plus(last_window_ns, last_window_ns)
-  return less(longest, state.ends) and minus(state.ends, longest) or 0
+-- A later window than the present one began at its end, or after it; by half of it, other data about the calendar do not move an
+-- end, and windows do not differ in length.
+function algorithm.time(state, at)
+  local ends = ends_after(at)
+  local window_ns = less(at, boundaries[2]) and minus(boundaries[2], boundaries[1]) or last_window_ns
+  local half = divide(window_ns, 2)
+  local later_ns = minus(state.ends, ends)
+  if half == 0 or less(later_ns, half) then return 0 end
+  return plus(ends, minus(later_ns, plus(window_ns, half)))
 end
 
 function algorithm.pulled_back(state, at) return { ends = ends_after(at), used = state.used } end

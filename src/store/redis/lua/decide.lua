@@ -65,7 +65,7 @@ local function was_set_back(time, at) return less(at, time) and less(OVERTAKING_
 -- The state when an ask reaches it, its time, and whether it was pulled back because the clock was set back.
 local function present(stored, at)
   if not stored then return limit.fresh(at), at, false end
-  local time = limit.time(stored)
+  local time = limit.time(stored, at)
   if not less(at, time) then return limit.advanced(stored, at), at, false end
   if was_set_back(time, at) then
     return limit.advanced(limit.pulled_back(stored, at), at), at, true
@@ -105,7 +105,7 @@ end
 local function decide(stored, ask)
   local state, at, pulled_back = present(stored, ask.at)
   local before = minus(capacity, limit.used(state, at))
-  local changed = pulled_back and ask.action ~= 'look' and ask.action ~= 'glance'
+  local changed = pulled_back
   if ask.action == 'refund' then
     local used = limit.encode(state)
     state = limit.given_back(state, ask.cost)

@@ -7,6 +7,8 @@ local of, credits, lasts_ms = ARGV[1], ARGV[2], ARGV[3]
 
 -- What has ended is kept so long, for servers that have not heard of it, and a few of the others go with each change.
 local REMEMBERED_MS, FORGOTTEN_AT_ONCE = 3600 * 1000, 10
+-- A server that has not asked for so long reads all limits again.
+local FOLLOWED_US = 1800 * 1000000
 
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -34,9 +36,16 @@ redis.call('HSET', limits, of, credits .. ' ' .. expires_ms)
 redis.call('ZADD', changes, string.format('%.0f', number), of)
 
 local long_ended = string.format('%.0f', now_ms - REMEMBERED_MS)
+local followed = string.format('%.0f', number - FOLLOWED_US)
 for _, ended in ipairs(redis.call('ZRANGEBYSCORE', ends, '-inf', long_ended, 'LIMIT', 0, FORGOTTEN_AT_ONCE)) do
-  redis.call('HDEL', limits, ended)
-  redis.call('ZREM', changes, ended)
-  redis.call('ZREM', ends, ended)
+  local changed = redis.call('ZSCORE', changes, ended)
+  -- Servers that have heard of no change for long know the last one before that. It stays: without it, each of them would
+  -- read all limits again.
+  local after = changed and string.format('(%.0f', changed)
+  if not changed or redis.call('ZRANGEBYSCORE', changes, after, followed, 'LIMIT', 0, 1)[1] then
+    redis.call('HDEL', limits, ended)
+    redis.call('ZREM', changes, ended)
+    redis.call('ZREM', ends, ended)
+  end
 end
 return { was_there and '1' or '0' }

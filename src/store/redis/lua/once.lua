@@ -4,24 +4,36 @@
 local function read_answer(text)
   local fingerprint, last, stage, outcome = text:match('^(%d+) (%d+) (%a+) (%d [%d%- ]+)$')
   if stage ~= 'answered' and stage ~= 'held' then return nil end
-  return { fingerprint = fingerprint, last = parse(last), is_held = stage == 'held', outcome = outcome }
+  return {
+    fingerprint = fingerprint, last = parse(last), is_held = stage == 'held', outcome = outcome, longest_ns = REMEMBERED_NS,
+  }
 end
 
-local function remember_answer(fingerprint, stage, text, at)
+local function write_answer(record)
+  local stage = record.is_held and 'held' or 'answered'
+  return string_format('%s %s %s %s', record.fingerprint, format(record.last), stage, record.outcome)
+end
+
+local function remember_answer(fingerprint, is_held, text, at)
   local last = saturating(plus(at, REMEMBERED_NS))
-  remember(string_format('%s %s %s %s', fingerprint, format(last), stage, text), minus(last, at))
+  local text = write_answer({ fingerprint = fingerprint, last = last, is_held = is_held, outcome = text })
+  remember(text, minus(last, at))
 end
 
--- As `decide`. `more` is " once fingerprint"; or " try fingerprint", which tells what that would answer; or " hold fingerprint",
--- for one that is allowed while another one that it belongs with denies.
+-- Decides an ask that is answered once. `more` is " once fingerprint"; or " try fingerprint", which only reports the answer, and
+-- whether the ask was held back before; or " hold fingerprint", for an allowed ask whose group is denied.
 local function ask_once(state, ask, more)
   local mode, fingerprint = more:match('^ (%a+) (%d+)$')
-  local record, refusal = next_record(ask.at, read_answer)
+  local record, refusal = next_record(ask.at, read_answer, write_answer)
   if refusal then return nil, refusal end
-  if record and record.fingerprint ~= fingerprint then return told(look(state, ask.at), 'different') end
+  if record and record.fingerprint ~= fingerprint then return looked(state, ask.at, 'different') end
   if record and (mode == 'hold' or not record.is_held) then return told(record.outcome, 'repeated') end
   local text, changed, time = decide(state, ask)
-  if mode ~= 'try' then remember_answer(fingerprint, mode == 'hold' and 'held' or 'answered', text, ask.at) end
+  if mode ~= 'try' then
+    remember_answer(fingerprint, mode == 'hold', text, ask.at)
+  elseif record then
+    text = text .. ' held'
+  end
   return text, changed, time
 end
 

@@ -13,6 +13,9 @@ local records = {}
 -- The next ask's record is the next key's.
 local record_at = 2
 
+-- Returns how long the commit of a reservation of `seconds` is remembered at most.
+local function longest_ns(seconds) return max(REMEMBERED_NS, longest_time_ns(tonumber(seconds))) end
+
 local function read_record(text)
   local credits, seconds, stage, rest = text:match('^(%d+) (%d+) (%a+) (.*)$')
   local record = { credits = credits, seconds = seconds }
@@ -23,12 +26,21 @@ local function read_record(text)
   elseif stage == 'committed' then
     local last, balance, reset_ns = rest:match('^(%d+) (%-?%d+) (%d+)$')
     record.last, record.balance, record.reset_ns = last and parse(last), balance, reset_ns
+    record.longest_ns = longest_ns(seconds)
     return last and record
   end
 end
 
+local function write_commit(record)
+  local last = format(record.last)
+  return string_format('%s %s committed %s %s %s', record.credits, record.seconds, last, record.balance, record.reset_ns)
+end
+
+local function remember(text, ns) records[KEYS[record_at]] = { text = text, lives_ms = text and lives_ms(ns), is_new = true } end
+
 -- The record that this ask is about, as `read` finds it in a text; nil where there is none. And why it is refused, if it is.
-local function next_record(at, read)
+-- If the clock was set back, it expires as if it was made now. `write` turns the corrected record into text.
+local function next_record(at, read, write)
   record_at = record_at + 1
   local key = KEYS[record_at]
   if not records[key] then
@@ -39,11 +51,15 @@ local function next_record(at, read)
   local text = records[key].text
   local record = text and read(text)
   if text and not record then return nil, refusal_of(text) end
-  if not record then return nil end
-  return (record.ends or less(at, record.last)) and record or nil
+  if not record or record.ends then return record or nil end
+  if not less(at, record.last) then return nil end
+  local latest = plus(at, record.longest_ns)
+  if was_set_back(record.last, latest) then
+    record.last = latest
+    remember(write(record), record.longest_ns)
+  end
+  return record
 end
-
-local function remember(text, ns) records[KEYS[record_at]] = { text = text, lives_ms = text and lives_ms(ns), is_new = true } end
 
 -- Its credits are set aside until that time, by the server's clock.
 local function remember_open(credits, seconds, ends, state, at)
@@ -66,7 +82,11 @@ local function told(text, fate, session)
   return text .. ' ' .. fate
 end
 
-local function look(state, at) return (decide(state, { action = 'look', cost = 0, at = at })) end
+-- Returns a look's outcome with this fate, the state that the look leaves, and its time.
+local function looked(state, at, fate, session)
+  local text, changed, time = decide(state, { action = 'look', cost = 0, at = at })
+  return told(text, fate, session), changed, time
+end
 
 -- The state when an ask reaches it, with room for reservations beside it. From now on, asks are decided by it.
 local function present_beside(stored, at)
@@ -99,9 +119,9 @@ function asks.reserve(stored, record, ask, more)
     local lasts_alike = algorithm.leases or record.seconds == seconds
     local is_same = is_unknown or (record.credits == format(ask.cost) and lasts_alike)
     local session = open and nanoseconds_of(open) or 0
-    return told(look(stored, ask.at), is_same and 'repeated' or 'different', session)
+    return looked(stored, ask.at, is_same and 'repeated' or 'different', session)
   end
-  local state, at = present_beside(stored, ask.at)
+  local state, at, pulled_back = present_beside(stored, ask.at)
   local before = minus(capacity, beside.used(state, at))
   if #state.groups == 0 then state = nothing_reserved(state.base, generation) end
   local ends = within_window(state, end_of(at, tonumber(seconds)))
@@ -111,7 +131,7 @@ function asks.reserve(stored, record, ask, more)
     if not ask.only_looks then remember_open(format(ask.cost), seconds, ends, state, ask.at) end
   end
   local text = outcome(state, { action = 'take', cost = ask.cost }, before, at)
-  return told(text, 'done', is_allowed and nanoseconds_of(ends)), is_allowed and state or nil, at
+  return told(text, 'done', is_allowed and nanoseconds_of(ends)), (is_allowed or pulled_back) and state or nil, at
 end
 
 -- What `reserve` would answer; nothing changes.
@@ -120,6 +140,9 @@ function asks.tryreserve(stored, record, ask, more)
   return (asks.reserve(stored, record, ask, more))
 end
 
+-- Finds out whether bucket and record can be read.
+function asks.inspect(stored, _, ask) return looked(stored, ask.at, 'done') end
+
 -- "commit cost at", and `late` if what was used counts without a reservation, too.
 function asks.commit(stored, record, ask, more)
   if record and record.last then
@@ -127,18 +150,19 @@ function asks.commit(stored, record, ask, more)
     return told(string_format('1 %s %s %s - -', left, record.balance, record.reset_ns), 'repeated')
   end
   local open = open_until(stored, record, ask.at)
-  if not open and more ~= ' late' then return told(look(stored, ask.at), 'gone') end
+  if not open and more ~= ' late' then return looked(stored, ask.at, 'gone') end
   local text, changed, time = settle(stored, open and parse(record.credits) or 0, open and record.ends or 0, ask)
   local last = saturating(plus(ask.at, REMEMBERED_NS))
-  if open then last = max(last, nanoseconds_of(open)) end
+  if open then last = max(last, min(nanoseconds_of(open), saturating(plus(ask.at, longest_ns(record.seconds))))) end
   local balance, reset_ns = text:match('^%d %d+ (%-?%d+) (%d+)')
-  local asked = open and record.credits .. ' ' .. record.seconds or '0 0'
-  remember(string_format('%s committed %s %s %s', asked, format(last), balance, reset_ns), minus(last, ask.at))
+  local credits, seconds = open and record.credits or '0', open and record.seconds or '0'
+  local committed = { credits = credits, seconds = seconds, last = last, balance = balance, reset_ns = reset_ns }
+  remember(write_commit(committed), minus(last, ask.at))
   return told(text, open and 'done' or 'late'), changed, time
 end
 
 function asks.release(stored, record, ask)
-  if not open_until(stored, record, ask.at) then return told(look(stored, ask.at), 'gone') end
+  if not open_until(stored, record, ask.at) then return looked(stored, ask.at, 'gone') end
   local text, changed, time = settle(stored, parse(record.credits), record.ends, ask)
   remember(nil)
   return told(text, 'done'), changed, time
@@ -147,7 +171,7 @@ end
 -- "renew seconds at"; 0 seconds: as many as it was made for.
 function asks.renew(stored, record, ask)
   local open = open_until(stored, record, ask.at)
-  if not open then return told(look(stored, ask.at), 'gone') end
+  if not open then return looked(stored, ask.at, 'gone') end
   local state, at = present_beside(stored, ask.at)
   local before, credits = minus(capacity, beside.used(state, at)), parse(record.credits)
   local seconds = ask.cost == 0 and tonumber(record.seconds) or ask.cost
@@ -162,7 +186,7 @@ end
 -- The outcome of an ask, the bucket's new state and its time; no state when nothing changed, and no outcome, but why, when
 -- the record is none.
 local function ask_about(state, ask, more)
-  local record, refusal = next_record(ask.at, read_record)
+  local record, refusal = next_record(ask.at, read_record, write_commit)
   if refusal then return nil, refusal end
   return asks[ask.action](state, record, ask, more)
 end

@@ -17,9 +17,18 @@ local function milliseconds_at(at)
   return less(at, LARGEST) and ms or LAST_MS
 end
 
+-- Returns the step (milliseconds) that ends are rounded up to.
+local function step_of(ttl_ms) return math.max(floor(ttl_ms / PARTS_OF_TTL), SHORTEST_STEP_MS) end
+
+-- Returns the longest time that a reservation of `ttl_seconds` lasts.
+local function longest_time_ns(ttl_seconds)
+  local ttl_ms = ttl_seconds * 1000
+  return times(ttl_ms + step_of(ttl_ms), 1e6)
+end
+
 local function end_of(at, ttl_seconds)
   local ttl_ms = ttl_seconds * 1000
-  local step = math.max(floor(ttl_ms / PARTS_OF_TTL), SHORTEST_STEP_MS)
+  local step = step_of(ttl_ms)
   local ends = divide_up(at, 1e6) + ttl_ms
   return math.min(ends + (step - ends % step) % step, LAST_MS)
 end
@@ -109,7 +118,7 @@ function beside.encode(state) return algorithm.encode(state.base) end
 
 function beside.fresh(at) return nothing_reserved(algorithm.fresh(at), '0') end
 
-function beside.time(state) return max(algorithm.time(state.base), state.time) end
+function beside.time(state, at) return max(algorithm.time(state.base, at), state.time) end
 
 function beside.advanced(state, at)
   local groups = still_there(state, at)
@@ -118,14 +127,14 @@ end
 
 -- How far the bucket's clock is ahead of the server's, as an ask at that time finds it.
 local function ahead_at(state, at)
-  local time = beside.time(state)
+  local time = beside.time(state, at)
   if not was_set_back(time, at) then return state.ahead end
   return state.ahead + divide(minus(time, at), 1e6)
 end
 
 function beside.pulled_back(state, at)
   local base = state.base
-  if less(at, algorithm.time(base)) then base = algorithm.pulled_back(base, at) end
+  if less(at, algorithm.time(base, at)) then base = algorithm.pulled_back(base, at) end
   local pulled_back = changed_to(state, base, state.groups, at)
   pulled_back.ahead = ahead_at(state, at)
   return pulled_back

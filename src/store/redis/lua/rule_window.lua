@@ -4,8 +4,8 @@
 -- What is owed grows to this number, as in window.lua.
 local LOWEST = 2 ^ 52
 
--- What the window was when it was read, and whether it has no end.
-local known, is_endless = nil, false
+-- The window when it was read; whether it has no end, or an end that is too far away.
+local known, is_endless, is_too_long = nil, false, false
 
 function algorithm.decode(stored)
   if damaged then
@@ -16,6 +16,10 @@ function algorithm.decode(stored)
   local at = nanoseconds('now')
   local lives_ms = redis.call('PTTL', KEYS[1])
   is_endless = lives_ms < 0
+  -- Redis's clock was set back since.
+  local window_ms = divide(window_ns, 1e6)
+  is_too_long = less(window_ms, lives_ms)
+  if is_too_long then lives_ms = window_ms end
   -- In its last millisecond a window has 0 of them to live, but it still counts.
   local left_ns = is_endless and window_ns or times(math.max(lives_ms, 1), 1e6)
   -- More may have been given by hand than the limit has.
@@ -35,7 +39,7 @@ end
 local function has_change()
   for place = 2, #ARGV do
     local action = ARGV[place]:match('^%a+')
-    if action and action ~= 'look' and action ~= 'glance' and action ~= 'tryreserve' then return true end
+    if action and action ~= 'look' and action ~= 'glance' and action ~= 'tryreserve' and action ~= 'inspect' then return true end
   end
 end
 
@@ -49,6 +53,6 @@ function algorithm.store(stored, state)
     local taken, returned = minus(state.used, known.used), minus(known.used, state.used)
     if taken ~= 0 then redis.call('DECRBY', KEYS[1], format(taken)) end
     if returned ~= 0 then redis.call('DECRBY', KEYS[1], '-' .. format(returned)) end
-    if is_endless and has_change() then redis.call('PEXPIRE', KEYS[1], window_ms) end
+    if is_too_long or (is_endless and has_change()) then redis.call('PEXPIRE', KEYS[1], window_ms) end
   end
 end

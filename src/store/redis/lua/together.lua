@@ -4,13 +4,16 @@
 
 local answers, key_at, argument_at = {}, 0, 0
 
+local SETTLES = { commit = true, release = true, renew = true }
+
 local function next_argument()
   argument_at = argument_at + 1
   return ARGV[argument_at]
 end
 
 -- What the bucket is asked to change it; to know whether it would allow that; and to tell what is there when another one does
--- not. The last two differ for asks that have records.
+-- not. The last two differ for asks that have records. Commits, releases and renewals are always allowed. They look first all the
+-- same, so that nothing changes if a record is damaged.
 local function next_member()
   local member = { keys = {}, script = next_argument(), takes = {}, looks = {}, tells = {}, has_record = false, is_once = false }
   for place = 1, tonumber(next_argument()) do
@@ -22,6 +25,7 @@ local function next_member()
     member.takes[place] = argument
     local looks = argument:gsub('^take', 'look'):gsub('^overdraw', 'glance')
     member.looks[place] = looks:gsub('^reserve', 'tryreserve'):gsub(' once (%d+)$', ' try %1')
+    if SETTLES[argument:match('^%a+')] then member.looks[place] = argument:gsub('^%a+ %d+', 'inspect 0') end
     local is_once = argument:find(' once %d+$')
     member.tells[place] = (is_once and looks or argument):gsub('^reserve (%d+ %w+) .*', 'look %1'):gsub(' once (%d+)$', ' hold %1')
     member.is_once = member.is_once or is_once
@@ -42,22 +46,29 @@ end
 -- The first thing that a script answers is whether it allows: 1, or a text that begins with it.
 local function allows(member) return tostring(member.answers[1]):sub(1, 1) == '1' end
 
--- Whether another ask had the name of the one that is answered once: then nothing changes.
-local function differs(member) return tostring(member.answers[1]):find(' different$') end
+-- Whether the ask has this fate.
+local function came_to(member, fate) return tostring(member.answers[1]):find(' ' .. fate .. '$') end
 
 -- Why the step is refused, if it is; else each member has its answers.
 local function apply(members)
-  local is_group, all_allow, is_another = #members > 1, true, false
+  local is_group, all_allow, is_another, was_denied = #members > 1, true, false, false
   for _, member in ipairs(members) do
     local refusal = is_group and ask(member, member.looks)
     if refusal then return refusal end
     all_allow = all_allow and (not is_group or allows(member))
-    is_another = is_another or (is_group and member.is_once and differs(member))
+    if is_group and member.is_once then
+      -- Another ask had the name of one that is answered once: then nothing changes.
+      is_another = is_another or came_to(member, 'different')
+      was_denied = was_denied or (not allows(member) and came_to(member, 'repeated'))
+      member.is_held = came_to(member, 'held')
+      if member.is_held then member.answers[1] = member.answers[1]:gsub(' held$', '') end
+    end
   end
   if is_another then return end
   for _, member in ipairs(members) do
-    -- One that denies puts its time right when the clock was set back.
-    local is_asked = all_allow or not allows(member)
+    -- A member that denies corrects its time if the clock was set back. A member that was held back when the step was denied for
+    -- the first time repeats its answer.
+    local is_asked = all_allow or not (allows(member) or (was_denied and member.is_held))
     local refusal = is_asked and ask(member, member.takes)
     if not is_asked and member.has_record then refusal = ask(member, member.tells) end
     if refusal then return refusal end

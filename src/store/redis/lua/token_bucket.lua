@@ -51,11 +51,11 @@ end
 function algorithm.session(state) return state.session end
 
 function algorithm.drain(stored, ask)
-  local at, found = ask.at, nil
+  local at, found, pulled_back = ask.at, nil, false
   if ask.replays then
     found = stored and algorithm.advanced(stored, at) or algorithm.fresh(at)
   else
-    found, at = present(stored, at)
+    found, at, pulled_back = present(stored, at)
   end
   local drained, tokens = found, left_in(found)
   if ask.cost ~= 0 then
@@ -65,5 +65,5 @@ function algorithm.drain(stored, ask)
       session = less(tokens, ask.cost) and found.session or format(at),
     }
   end
-  return outcome(drained, ask, tokens, at), ask.cost ~= 0 and drained or nil, at
+  return outcome(drained, ask, tokens, at), (ask.cost ~= 0 or pulled_back) and drained or nil, at
 end

@@ -22,7 +22,14 @@ if KEYS[3] or redis.pcall('GET', KEYS[2] or tag .. 'divvy.reserved:' .. key) the
   lines[#lines + 1] = tag ~= '' and tag or nil
   return beside(KEYS, lines, refusal)
 end
-if stored and not refusal then ttl = redis.call('PTTL', key) end
+if stored and not refusal then
+  ttl = redis.call('PTTL', key)
+  -- Redis's clock was set back since: no window lasts longer than it is long.
+  if ttl > tonumber(window) then
+    ttl = tonumber(window)
+    redis.call('PEXPIRE', key, window)
+  end
+end
 -- What is owed grows to this number, and no further: so all sums here are numbers that Lua holds exactly.
 local LOWEST = -2^52
 local answers, last = {}, 0

@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::store::batch::Action;
 use crate::store::counter_budget::Bounds;
 use crate::store::key::{Prefix, Space};
-use crate::store::records::RecordBudgets;
+use crate::store::shares::RecordBudgets;
 use crate::store::testing::{LOOK, TAKE, at, window};
 
 /// Memory for all counters of a test.

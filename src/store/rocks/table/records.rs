@@ -1,28 +1,39 @@
 //! The records beside counters in the table, of reservations and of asks that are answered once: each in its bucket's stripe, in
 //! memory until it ends, and in the journal with its bucket. None of them counts as a counter, and none needs a look-up. What a record says is decided elsewhere.
 
+use std::sync::Arc;
+
 use super::super::journal::{self, Change};
 use super::super::stripe::Stripe;
 use super::{KeyHash, Table};
+use crate::algorithm::State;
 use crate::algorithm::reservation::RecordChange;
 use crate::clock::Timestamp;
-use crate::store::records::{Count, Record};
+#[cfg(all(test, not(feature = "model")))]
+use crate::store::records::Count;
+use crate::store::records::Record;
+use crate::store::shares::{RecordBudgets, Share};
 use crate::store::{record_key, value};
 
 impl Table {
-    /// Makes the change of a record in its stripe, which the caller holds and where a change has begun. Returns how many are
-    /// forgotten.
-    pub(super) fn change_record(stripe: &mut Stripe, hash: KeyHash, key: &[u8], change: RecordChange<Record>) -> Count {
+    /// Makes the change of a record in its stripe, which the caller holds and where a change has begun. A new record has this
+    /// share.
+    pub(super) fn change_record(
+        stripe: &mut Stripe,
+        hash: KeyHash,
+        key: &[u8],
+        change: RecordChange<Record>,
+        share: Option<Arc<Share>>,
+    ) {
         match change {
-            RecordChange::Keep => Count::default(),
+            RecordChange::Keep => {}
             RecordChange::Set(record) => {
                 journal::stage(&mut stripe.staged, key, |out| value::encode_record(&record, out));
-                stripe.records.set(hash.high, record);
-                Count::default()
+                stripe.records.set(hash.high, record, share);
             }
             RecordChange::Clear => {
                 journal::stage(&mut stripe.staged, key, |_| ());
-                stripe.records.remove(&hash.high)
+                stripe.records.remove(&hash.high);
             }
         }
     }
@@ -32,13 +43,20 @@ impl Table {
         load(&mut self.stripe(hash.stripe()), hash, record);
     }
 
-    /// Drops the records that may be forgotten at `now`. Returns how many these were.
-    pub fn sweep_records(&self, now: Timestamp) -> Count {
-        let mut dropped = Count::default();
-        self.stripes.iter().for_each(|stripe| dropped += stripe.lock().records.sweep(now));
-        dropped
+    /// Drops the records that may be forgotten at `now`, which is earlier than before if the clock `was_set_back`.
+    pub fn sweep_records(&self, now: Timestamp, was_set_back: bool) {
+        for stripe in &self.stripes {
+            let records = &mut stripe.lock().records;
+            if was_set_back { records.advance(now) } else { records.sweep(now) }
+        }
     }
 
+    /// Counts the records that were found when the store was opened.
+    pub fn share_records(&self, budgets: &RecordBudgets) {
+        self.stripes.iter().for_each(|stripe| stripe.lock().records.share(|record| budgets.found(record)));
+    }
+
+    #[cfg(all(test, not(feature = "model")))]
     pub fn records(&self) -> Count {
         let mut count = Count::default();
         self.stripes.iter().for_each(|stripe| count += stripe.lock().records.count());
@@ -72,10 +90,18 @@ impl Table {
     }
 }
 
+/// A state that was found when the store was opened tells when its reservations were changed: the server's clock may have been
+/// set back since.
+pub(super) fn note_time(stripe: &mut Stripe, state: Option<&State>) {
+    if let Some(State::Reserving(held)) = state {
+        stripe.records.note_time(held.reserved.time);
+    }
+}
+
 pub(super) fn load(stripe: &mut Stripe, hash: KeyHash, record: Option<Record>) {
     match record {
-        Some(record) => stripe.records.set(hash.high, record),
-        None => _ = stripe.records.remove(&hash.high),
+        Some(record) => stripe.records.set(hash.high, record, None),
+        None => stripe.records.remove(&hash.high),
     }
 }
 

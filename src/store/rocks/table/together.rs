@@ -4,6 +4,8 @@
 //! the gate that keeps a commit from taking half of it. How one counter changes is the table's business. A counter and a
 //! record beside it change together, too.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::super::stripe::{Found, Stripe};
@@ -13,7 +15,8 @@ use crate::algorithm::reservation::RecordChange;
 use crate::clock::Timestamp;
 use crate::store::batch::{Change, Entry, Outcomes, Unit};
 use crate::store::error::StoreError;
-use crate::store::together::{self, Decided};
+use crate::store::shares::{Share, Shares};
+use crate::store::together::{self, Budgets, Decided};
 use crate::store::{record_key, records};
 
 /// A counter of the group.
@@ -58,6 +61,7 @@ impl Table {
         group: Unit<'a>,
         now: Timestamp,
         surroundings: Surroundings<'_>,
+        shares: &Shares,
         outcomes: &mut Outcomes,
         mut load: impl FnMut((usize, &'a [u8], &'a Entry), u32) -> Result<Option<Record>, StoreError>,
     ) -> Result<Option<u64>, StoreError> {
@@ -68,7 +72,7 @@ impl Table {
             let stripe = stripes.of(*hash);
             if beside.is_some() {
                 // Before anything is decided: what is found must still be counted when it changes.
-                surroundings.budgets.records.forget(stripe.records.advance(now));
+                stripe.records.advance(now);
             }
             *place = stripe.find(hash.high);
             if place.is_none() && !stripe.holds_all {
@@ -77,9 +81,9 @@ impl Table {
                 *record = read;
             }
         }
-        let (decided, mut durable_after) = stripes.decide(&mut members, surroundings)?;
+        let (decided, mut durable_after) = stripes.decide(&mut members, surroundings, shares)?;
         let mut has_added = false;
-        for (member, Decided { outcome, change, record }) in members.iter_mut().zip(decided) {
+        for (member, Decided { outcome, change, record, share }) in members.iter_mut().zip(decided) {
             let stripe = stripes.of(member.hash);
             stripe.acted += 1;
             if has_added {
@@ -88,7 +92,7 @@ impl Table {
             has_added |= member.place.is_none();
             durable_after = durable_after.max(self.make(stripe, member, change, now, surroundings));
             if let Some(beside) = member.beside {
-                durable_after = durable_after.max(self.make_record(stripe, beside, record, surroundings));
+                durable_after = durable_after.max(self.make_record(stripe, beside, (record, share), surroundings));
             }
             outcomes.push(Ok(outcome));
         }
@@ -112,7 +116,7 @@ impl Table {
             }
             (Change::Clear, _) => {
                 stripe.begun -= 1;
-                surroundings.budgets.counters.forget();
+                surroundings.counters.forget();
                 None
             }
             (Change::Keep, Some(place)) => {
@@ -136,13 +140,13 @@ impl Table {
         &self,
         stripe: &mut Stripe,
         Beside { key, hash }: Beside<'_>,
-        change: RecordChange<records::Record>,
-        Surroundings { group, budgets, .. }: Surroundings<'_>,
+        (change, share): (RecordChange<records::Record>, Option<Arc<Share>>),
+        Surroundings { group, .. }: Surroundings<'_>,
     ) -> u64 {
         if change != RecordChange::Keep {
             self.change(stripe, hash, group, false);
         }
-        budgets.records.forget(Self::change_record(stripe, hash, key, change));
+        Self::change_record(stripe, hash, key, change, share);
         stripe.all_durable_after()
     }
 }
@@ -179,7 +183,8 @@ impl<'a> Stripes<'a> {
     fn decide(
         &self,
         members: &mut [Member<'_>],
-        Surroundings { health, budgets, .. }: Surroundings<'_>,
+        Surroundings { health, counters, records, .. }: Surroundings<'_>,
+        shares: &Shares,
     ) -> Result<(Vec<Decided>, u64), StoreError> {
         let (mut seen_in, mut needs_disk) = (0, false);
         let mut found: SmallVec<[_; USUAL]> = SmallVec::new();
@@ -201,7 +206,7 @@ impl<'a> Stripes<'a> {
             bucket: state.state(),
             record: *record,
         });
-        let (decided, room) = together::decide(members, budgets)?;
+        let (decided, room) = together::decide(members, Budgets { counters, records, shares })?;
         // As of a single counter: what is refused must leave no trace, and what cannot be written must not be changed.
         if (needs_disk || decided.iter().any(|decided| decided.change != Change::Keep))
             && let Some(fault) = health.fault()

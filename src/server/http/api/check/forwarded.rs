@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 
-use axum::extract::{Query, Request};
-use axum::http::{HeaderMap, Uri};
+use axum::extract::Request;
+use axum::http::HeaderMap;
 
 use super::super::problem::Problem;
+use super::super::query;
 
 /// What is known of the request that a gateway holds back.
 pub struct Forwarded<'a> {
@@ -20,7 +21,7 @@ impl<'a> Forwarded<'a> {
     /// # Errors
     /// The question's query is not one of `name=value` parameters.
     pub fn by_headers(request: &'a Request) -> Result<Self, Problem> {
-        let query = parameters(request.uri())?;
+        let query = query::parse(request.uri())?;
         Ok(Self { headers: request.headers(), query, itself: None })
     }
 
@@ -105,13 +106,6 @@ impl<'a> Forwarded<'a> {
 /// A port differs from connection to connection, and would make each a client of its own.
 fn without_port(address: &str) -> String {
     address.parse::<SocketAddr>().map_or_else(|_| address.to_owned(), |address| address.ip().to_string())
-}
-
-fn parameters(uri: &Uri) -> Result<Vec<(String, String)>, Problem> {
-    match Query::try_from_uri(uri) {
-        Ok(Query(parameters)) => Ok(parameters),
-        Err(error) => Err(Problem::bad_request(error.to_string())),
-    }
 }
 
 #[cfg(test)]

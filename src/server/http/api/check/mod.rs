@@ -18,6 +18,7 @@ use super::answer::Answer;
 use super::problem::Problem;
 use super::shared::Api;
 use crate::limiter::{Intent, Requests};
+use crate::server::origin;
 
 const PATH: &str = "/v1/check";
 
@@ -34,8 +35,9 @@ pub async fn check_below(State(api): State<Arc<Api>>, request: Request) -> Resul
 async fn answer(api: &Api, forwarded: &Forwarded<'_>) -> Result<Response, Problem> {
     let settings = &api.settings.check;
     let operation = settings.operation.read(forwarded, settings.trusted_hops, api.limits.max_pairs)?;
+    let _room = api.room(operation.memory(), 1).await;
     let mut requests = Requests::default();
-    api.limiter.begin(&mut requests);
+    origin::begin(&api.limiter, &mut requests);
     requests.push(&operation, Intent::Hit);
     api.limiter.apply(&mut requests).await;
     let answer = Answer::of(&requests, 0)?;

@@ -5,13 +5,15 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::algorithm::reservation::{Fate, ReservationAsk};
-use crate::algorithm::{Ask, Limit, Outcome};
+use super::super::Table;
+use crate::algorithm::reservation::{Fate, ReservationAsk, Stage};
+use crate::algorithm::{Ask, Limit, Outcome, Reservation};
 use crate::clock::{Clock, NANOS_PER_SECOND, Timestamp};
 use crate::store::batch::{Action, Batch};
 use crate::store::contract::Store;
 use crate::store::key::{Prefix, Space};
-use crate::store::testing::{wait, window};
+use crate::store::records::Record;
+use crate::store::testing::{at, wait, window};
 use crate::store::{Bounds, RocksOptions, RocksStore, StoreError, WhenFull};
 
 const TEN: ReservationAsk = ReservationAsk::Reserve { credits: 10, ttl_seconds: 60 };
@@ -161,6 +163,36 @@ fn one_more_than_there_may_be_leaves_no_trace() {
     let later = now.plus(200 * NANOS_PER_SECOND);
     store.shared.engine.sweep_records(later);
     assert_eq!(store.shared.engine.records.remembered().reservations, 0);
+}
+
+/// No request comes that would notice it.
+#[test]
+fn clock_that_is_set_back_keeps_no_record_longer_in_idle_stripes() {
+    let table = Table::new(1 << 20);
+    for key in [b"a", b"b", b"c"] {
+        let stage = Stage::Open { until: at(10_060), ends: at(10_060), generation: 1 };
+        let record = Record::Reservation(Reservation { credits: 1, ttl_seconds: 60, stage });
+        table.load_record(table.hash(key), Some(record));
+    }
+    let left = |seconds, was_set_back| {
+        table.sweep_records(at(seconds), was_set_back);
+        table.records().reservations
+    };
+    assert_eq!((left(10_000, false), left(0, true)), (3, 3));
+    assert_eq!((left(59, false), left(60, false)), (3, 0));
+}
+
+#[test]
+fn clock_that_is_set_back_between_two_runs_keeps_no_reservation_longer() {
+    let now = Clock::system().now();
+    let opened = Opened::new();
+    assert!(asked_at(&opened.store, now.plus(3_600 * NANOS_PER_SECOND), &[("x", "one", TEN)])[0].is_ok());
+    let store = opened.killed().store;
+    let remembered = |seconds: u64, id| {
+        assert!(asked_at(&store, now.plus(seconds * NANOS_PER_SECOND), &[("x", id, TEN)])[0].is_ok());
+        store.shared.engine.records.remembered().reservations
+    };
+    assert_eq!((remembered(0, "two"), remembered(62, "three")), (2, 1));
 }
 
 /// A bucket that gave way to others is read again, with what is reserved of it.

@@ -1,0 +1,94 @@
+//! Limits that are over, and the store that keeps them.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::config::{self, Format};
+use crate::limiter::CounterNames;
+use crate::metrics::Metrics;
+use crate::store::{Backend, MemoryStore};
+
+const RULES: &str = "
+[user=*]
+creditLimit = 5
+resetSeconds = 60
+actorField = user
+label = user
+
+[default]
+creditLimit = 0
+";
+const LASTS: Duration = Duration::from_secs(60);
+
+fn limiter_on(store: Backend) -> Limiter {
+    let rules = config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules;
+    let metrics: Arc<Metrics> = Metrics::new();
+    let policy = Policy::new(rules, &metrics, CounterNames::Usual);
+    Limiter::new(Some(policy), store, crate::clock::Clock::system(), metrics)
+}
+
+async fn set(limiter: &Limiter, actor: &str) {
+    limiter.set_limit("user", actor, 7, Some(LASTS)).await.unwrap();
+}
+
+/// When all that was set by now is over.
+fn later(limiter: &Limiter) -> Timestamp {
+    limiter.now().plus(2 * LASTS.as_secs() * NANOS_PER_SECOND)
+}
+
+#[tokio::test]
+async fn limits_that_are_over_leave_memory_a_bounded_number_at_once() {
+    let limiter = limiter_on(Backend::Memory(MemoryStore::default()));
+    for number in 0..2 * FORGOTTEN_AT_ONCE + 5 {
+        set(&limiter, &number.to_string()).await;
+    }
+    let mut left = Vec::new();
+    for _ in 0..3 {
+        limiter.drop_from_memory(ActorLimits::ALL, later(&limiter));
+        left.push(limiter.limits.memory.len());
+    }
+    assert_eq!(left, [FORGOTTEN_AT_ONCE + 5, 5, 0]);
+    let mut over = Vec::new();
+    while limiter.forget_some().await.unwrap() {
+        over.push(limiter.limits.over.lock().len());
+    }
+    assert_eq!(over, [FORGOTTEN_AT_ONCE + 5, 5, 0]);
+}
+
+#[cfg(all(feature = "rocksdb", not(feature = "model")))]
+mod on_disk {
+    use super::*;
+    use crate::store::{RocksOptions, RocksStore};
+
+    /// The actors whose limits the store has.
+    async fn stored(limiter: &Limiter) -> Vec<String> {
+        let page = limiter.store.follow_limits(Followed::Nothing).await.unwrap();
+        page.changes.into_iter().map(|change| change.actor).collect()
+    }
+
+    #[tokio::test]
+    async fn a_limit_that_is_set_again_meanwhile_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = RocksStore::open(dir.path(), RocksOptions::default()).unwrap();
+        let limiter = limiter_on(Backend::Rocks(store));
+        for actor in ["a", "b", "c", "d"] {
+            set(&limiter, actor).await;
+        }
+        limiter.drop_from_memory(ActorLimits::ALL, later(&limiter));
+        assert_eq!(
+            (limiter.limits.memory.len(), stored(&limiter).await),
+            (0, ["a", "b", "c", "d"].map(Into::into).into())
+        );
+        set(&limiter, "b").await;
+        limiter.set_limit("user", "c", 9, None).await.unwrap();
+        assert!(!limiter.remove_limit("user", "d").await.unwrap());
+        assert!(limiter.forget_some().await.unwrap());
+        assert_eq!(stored(&limiter).await, ["b", "c"]);
+        assert_eq!(limiter.limit_of("user", "c").unwrap().unwrap().credits, 9);
+        limiter.drop_from_memory(ActorLimits::ALL, later(&limiter));
+        assert!(limiter.forget_some().await.unwrap());
+        assert!(!limiter.forget_some().await.unwrap());
+        assert_eq!(stored(&limiter).await, ["c"]);
+        limiter.store.close().await.unwrap();
+    }
+}

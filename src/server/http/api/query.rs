@@ -1,0 +1,51 @@
+//! The parameters of a URL's query.
+
+use axum::extract::Query;
+use axum::http::Uri;
+use percent_encoding::percent_decode_str;
+use serde::de::DeserializeOwned;
+
+use super::problem::Problem;
+
+/// Reads them.
+///
+/// # Errors
+/// They are not valid UTF-8, or not those that `T` has.
+pub fn parse<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
+    // The library would put U+FFFD in the place of other bytes, which may name another actor.
+    let is_text = |pair: &&str| percent_decode_str(pair).decode_utf8().is_ok();
+    if let Some(pair) = uri.query().unwrap_or_default().split('&').find(|pair| !is_text(pair)) {
+        let name = pair.split_once('=').map_or(pair, |(name, _)| name);
+        return Err(Problem::bad_request(format!("the query's parameter '{name}' is not valid UTF-8")));
+    }
+    match Query::try_from_uri(uri) {
+        Ok(Query(parameters)) => Ok(parameters),
+        Err(error) => Err(Problem::bad_request(error.body_text())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(query: &str) -> Result<Vec<(String, String)>, Problem> {
+        parse(&format!("/v1/check?{query}").parse().unwrap())
+    }
+
+    #[test]
+    fn parameters_are_decoded() {
+        let pairs = parsed("a=%c3%bc+%2B&a=&b%3D=%26&%F0%9F%8D%AA").unwrap();
+        let pairs: Vec<_> = pairs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        assert_eq!(pairs, [("a", "ü +"), ("a", ""), ("b=", "&"), ("🍪", "")]);
+        assert!(parsed("").unwrap().is_empty());
+    }
+
+    #[test]
+    fn parameters_that_are_not_utf_8_are_refused_by_name() {
+        for query in ["actor=%ff", "a=b&actor=x%C3", "actor=%c3&b=%bc", "actor=%ED%A0%80"] {
+            let detail = format!("{:?}", parsed(query).unwrap_err());
+            assert!(detail.contains("the query's parameter 'actor' is not valid UTF-8"), "{query}: {detail}");
+        }
+        assert!(format!("{:?}", parsed("%ff=a").unwrap_err()).contains("'%ff'"));
+    }
+}

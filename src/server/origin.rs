@@ -1,0 +1,48 @@
+//! Where requests come from: what clients of one address may have the store remember is bounded.
+//!
+//! The future that answers a request over HTTP or gRPC runs within the [`scope`] of its connection's address.
+
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+
+use super::admission::network;
+use crate::limiter::{Limiter, Origin, Requests};
+
+tokio::task_local! {
+    static ORIGIN: Origin;
+}
+
+/// Stands for the client's address.
+pub fn of(peer: SocketAddr) -> Origin {
+    let bits = match network(peer.ip()) {
+        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(address) => address.to_bits(),
+    };
+    Origin::new(bits)
+}
+
+/// Runs `answering` with this client as the origin of its requests.
+pub fn scope<F: Future>(peer: SocketAddr, answering: F) -> impl Future<Output = F::Output> {
+    ORIGIN.scope(of(peer), answering)
+}
+
+/// Begins `requests`, with the client that is being answered as their origin: see [`Limiter::begin`].
+pub fn begin(limiter: &Limiter, requests: &mut Requests) {
+    limiter.begin(requests);
+    requests.set_origin(ORIGIN.try_with(|origin| *origin).ok());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_of_one_network_have_one_origin() {
+        let origin = |address: &str| of(address.parse().unwrap());
+        assert_eq!(origin("192.0.2.1:5"), origin("192.0.2.1:6"));
+        assert_eq!(origin("192.0.2.1:5"), origin("[::ffff:192.0.2.1]:5"));
+        assert_ne!(origin("192.0.2.1:5"), origin("192.0.2.2:5"));
+        assert_eq!(origin("[2001:db8:1:2::3]:5"), origin("[2001:db8:1:2:3::4]:5"));
+        assert_ne!(origin("[2001:db8:1:2::3]:5"), origin("[2001:db8:1:3::3]:5"));
+    }
+}

@@ -1,0 +1,301 @@
+//! How many reservations and idempotency keys a store may remember, in all and for the clients of one address.
+//!
+//! Each holds a [`Share`] for as long as the store remembers it, and dropping the share counts it as forgotten. Records that
+//! were found when the store was opened have shares without an origin.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use super::batch::Action;
+use super::error::StoreError;
+use super::records::{Count, Record};
+use crate::metrics::Metric;
+
+/// How much of the records of one kind clients of one address may have, unless the operator says otherwise (percent).
+pub const DEFAULT_MAX_ADDRESS_SHARE: u8 = 50;
+
+/// Stands for the address that requests come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Origin(u128);
+
+impl Origin {
+    pub fn new(address: u128) -> Self {
+        Self(address)
+    }
+}
+
+/// How many records of each kind a store may have, and has.
+#[derive(Debug)]
+pub struct RecordBudgets {
+    reservations: Arc<RecordBudget>,
+    answered: Arc<RecordBudget>,
+}
+
+impl RecordBudgets {
+    /// Clients of one address may have all of them.
+    pub fn new(max_reservations: u64, max_idempotency_keys: u64) -> Self {
+        Self::shared(max_reservations, max_idempotency_keys, 100)
+    }
+
+    /// Clients of one address may have `percent` of each, rounded up.
+    pub fn shared(max_reservations: u64, max_idempotency_keys: u64, percent: u8) -> Self {
+        let budget = |max, full, address_is_full| {
+            let max_of_address = (u128::from(max) * u128::from(percent)).div_ceil(100);
+            let max_of_address = u64::try_from(max_of_address).unwrap_or(max);
+            Arc::new(RecordBudget { max, max_of_address, full, address_is_full, ..RecordBudget::default() })
+        };
+        Self {
+            reservations: budget(
+                max_reservations,
+                "the store remembers as many reservations as it may (raise --max-reservations)",
+                "the store remembers as many reservations of this address as it may (raise --max-address-share)",
+            ),
+            answered: budget(
+                max_idempotency_keys,
+                "the store remembers as many idempotency keys as it may: nothing was counted (raise --max-idempotency-keys)",
+                "the store remembers as many idempotency keys of this address as it may: nothing was counted (raise \
+                 --max-address-share)",
+            ),
+        }
+    }
+
+    fn of(&self, record: &Record) -> &Arc<RecordBudget> {
+        match record {
+            Record::Reservation(_) => &self.reservations,
+            Record::Answered(_) => &self.answered,
+        }
+    }
+
+    /// The share of a record that was found, regardless of the bounds.
+    pub fn found(&self, record: &Record) -> Arc<Share> {
+        let budget = self.of(record);
+        budget.remembered.fetch_add(1, Relaxed);
+        Arc::new(Share { budget: Arc::clone(budget), origin: None })
+    }
+
+    pub fn remembered(&self) -> Count {
+        Count { reservations: self.reservations.remembered(), answered: self.answered.remembered() }
+    }
+
+    pub fn metrics(&self) -> [Metric; 6] {
+        let Self { reservations, answered } = self;
+        let count = self.remembered();
+        [
+            Metric::gauge(
+                "divvy_reservations",
+                "Reservations that are remembered: those that go on, and those committed lately.",
+                count.reservations as f64,
+            ),
+            Metric::gauge("divvy_max_reservations", "Maximum number of reservations.", reservations.max as f64),
+            Metric::counter(
+                "divvy_reservations_refused_total",
+                "Reservations and commits refused because there were as many reservations as there may be.",
+                reservations.refused(),
+            ),
+            Metric::gauge(
+                "divvy_idempotency_keys",
+                "Idempotency keys that are remembered: one for each request under a key.",
+                count.answered as f64,
+            ),
+            Metric::gauge("divvy_max_idempotency_keys", "Maximum number of idempotency keys.", answered.max as f64),
+            Metric::counter(
+                "divvy_idempotency_keys_refused_total",
+                "Requests refused because there were as many idempotency keys as there may be.",
+                answered.refused(),
+            ),
+        ]
+    }
+}
+
+/// Counts the records of one kind, and refuses those beyond the bound.
+#[derive(Debug, Default)]
+struct RecordBudget {
+    max: u64,
+    max_of_address: u64,
+    remembered: AtomicU64,
+    /// How many those addresses have that have any. Empty where addresses are not bounded.
+    of_addresses: Mutex<HashMap<Origin, u64>>,
+    refused: AtomicU64,
+    /// The errors beyond the bounds.
+    full: &'static str,
+    address_is_full: &'static str,
+}
+
+impl RecordBudget {
+    fn begin(self: &Arc<Self>, origin: Option<Origin>) -> Result<Arc<Share>, StoreError> {
+        let origin = origin.filter(|_| self.max_of_address < self.max);
+        let begun = match origin {
+            None => self.begin_one(),
+            Some(origin) => self.begin_of(origin),
+        };
+        let begun = begun.inspect_err(|_| _ = self.refused.fetch_add(1, Relaxed));
+        begun.map(|()| Arc::new(Share { budget: Arc::clone(self), origin })).map_err(StoreError::new)
+    }
+
+    fn begin_of(&self, origin: Origin) -> Result<(), &'static str> {
+        let mut of_addresses = self.of_addresses.lock();
+        let known = of_addresses.get(&origin).copied().unwrap_or_default();
+        if known >= self.max_of_address {
+            return Err(self.address_is_full);
+        }
+        self.begin_one()?;
+        of_addresses.insert(origin, known + 1);
+        Ok(())
+    }
+
+    fn begin_one(&self) -> Result<(), &'static str> {
+        let one_more = |remembered| (remembered < self.max).then_some(remembered + 1);
+        self.remembered.fetch_update(Relaxed, Relaxed, one_more).map(drop).map_err(|_| self.full)
+    }
+
+    fn end(&self, origin: Option<Origin>) {
+        self.remembered.fetch_sub(1, Relaxed);
+        let Some(origin) = origin else { return };
+        let mut of_addresses = self.of_addresses.lock();
+        if let Some(known) = of_addresses.get_mut(&origin) {
+            *known -= 1;
+            if *known == 0 {
+                of_addresses.remove(&origin);
+            }
+        }
+    }
+
+    fn remembered(&self) -> u64 {
+        self.remembered.load(Relaxed)
+    }
+
+    fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
+    }
+}
+
+/// A reservation, or the key of a request, that is remembered. The records that it has share it; given back with the last
+/// of them.
+#[derive(Debug)]
+pub struct Share {
+    budget: Arc<RecordBudget>,
+    origin: Option<Origin>,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.budget.end(self.origin);
+    }
+}
+
+/// The shares of what one batch makes the store remember.
+#[derive(Debug)]
+pub struct Shares {
+    origin: Option<Origin>,
+    /// That of the latest request under a key, by its number in the batch.
+    latest: RefCell<Option<(u32, Weak<Share>)>>,
+}
+
+impl Shares {
+    pub fn of(origin: Option<Origin>) -> Self {
+        Self { origin, latest: RefCell::default() }
+    }
+
+    /// The share of a new record of this action: of all records that one request under a key makes, the same.
+    ///
+    /// # Errors
+    /// When there are as many of its kind as there may be, in all or of this origin.
+    pub fn begin(&self, action: Action, record: &Record, budgets: &RecordBudgets) -> Result<Arc<Share>, StoreError> {
+        let budget = budgets.of(record);
+        let Action::Once { request, .. } = action else { return budget.begin(self.origin) };
+        let latest =
+            self.latest.borrow().as_ref().filter(|(of, _)| *of == request).and_then(|(_, share)| share.upgrade());
+        if let Some(share) = latest {
+            return Ok(share);
+        }
+        let share = budget.begin(self.origin)?;
+        self.latest.replace(Some((request, Arc::downgrade(&share))));
+        Ok(share)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::reservation::Stage;
+    use crate::algorithm::{Answered, Once, Outcome, Reservation, ReservationAsk};
+    use crate::store::testing::at;
+
+    const RESERVE: Action = Action::Reservation(ReservationAsk::Release);
+
+    fn reservation() -> Record {
+        let stage = Stage::Open { until: at(0), ends: at(0), generation: 0 };
+        Record::Reservation(Reservation { credits: 1, ttl_seconds: 1, stage })
+    }
+
+    fn answered() -> Record {
+        Record::Answered(Answered::new(7, Outcome::default(), false, at(0)))
+    }
+
+    fn once(request: u32) -> Action {
+        Action::Once { what: Once::Take, cost: 1, fingerprint: 7, request }
+    }
+
+    fn refused(begun: Result<Arc<Share>, StoreError>) -> String {
+        begun.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn there_are_as_many_of_each_kind_as_there_may_be() {
+        let budgets = RecordBudgets::new(2, 1);
+        let shares = Shares::of(Some(Origin::new(1)));
+        let begin = |action, record: Record| shares.begin(action, &record, &budgets);
+        let first = begin(RESERVE, reservation()).unwrap();
+        let _others = (begin(RESERVE, reservation()).unwrap(), begin(once(0), answered()).unwrap());
+        assert!(refused(begin(RESERVE, reservation())).contains("--max-reservations"));
+        assert!(refused(begin(once(1), answered())).contains("--max-idempotency-keys"));
+        drop(first);
+        let _another = begin(RESERVE, reservation()).unwrap();
+        assert!(begin(once(1), answered()).is_err());
+        assert_eq!(budgets.remembered(), Count { reservations: 2, answered: 1 });
+        assert_eq!((budgets.reservations.refused(), budgets.answered.refused()), (1, 2));
+    }
+
+    #[test]
+    fn one_address_has_its_part_and_leaves_the_rest_to_others() {
+        let budgets = RecordBudgets::shared(10, 10, 50);
+        let begin = |origin| Shares::of(origin).begin(RESERVE, &reservation(), &budgets);
+        let (one, other) = (Some(Origin::new(1)), Some(Origin::new(2)));
+        let mut held: Vec<_> = (0..5).map(|_| begin(one).unwrap()).collect();
+        assert!(refused(begin(one)).contains("--max-address-share"));
+        held.extend((0..4).map(|_| begin(other).unwrap()));
+        held.push(begin(None).unwrap());
+        assert!(refused(begin(other)).contains("--max-reservations"), "there is room for no other");
+        held.remove(0);
+        assert!(begin(one).is_ok());
+        held.clear();
+        assert_eq!((budgets.remembered(), budgets.reservations.of_addresses.lock().len()), (Count::default(), 0));
+    }
+
+    #[test]
+    fn a_part_is_rounded_up() {
+        for (max, percent, part) in [(0, 50, 0), (1, 50, 1), (3, 50, 2), (1_000, 1, 10), (u64::MAX, 100, u64::MAX)] {
+            assert_eq!(RecordBudgets::shared(max, 0, percent).reservations.max_of_address, part);
+        }
+    }
+
+    #[test]
+    fn the_records_of_one_request_count_once_until_the_last_is_gone() {
+        let budgets = RecordBudgets::new(0, 2);
+        let shares = Shares::of(None);
+        let begin = |request| shares.begin(once(request), &answered(), &budgets);
+        let of_first = [begin(0).unwrap(), begin(0).unwrap(), begin(0).unwrap()];
+        let of_second = begin(1).unwrap();
+        assert_eq!((begin(2).is_err(), budgets.remembered().answered), (true, 2));
+        let [one, two, three] = of_first;
+        drop((one, two));
+        assert_eq!(budgets.remembered().answered, 2);
+        drop((three, of_second));
+        assert_eq!(budgets.remembered().answered, 0);
+        assert!(begin(1).is_ok(), "nothing is left of what was given back");
+    }
+}
