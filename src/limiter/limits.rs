@@ -3,7 +3,7 @@
 //!
 //! A limit is kept before it is in force, and in force before it is acknowledged.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -38,8 +38,8 @@ pub struct Limits {
     max: usize,
     /// Changes are made, and learned, one at a time.
     known: Mutex<Known>,
-    /// Limits that are over and no longer in memory, while the store still has them.
-    over: parking_lot::Mutex<Vec<LimitChange>>,
+    /// Limits that have ended and left memory, until the store has forgotten them.
+    over: parking_lot::Mutex<VecDeque<LimitChange>>,
     /// The shards up to here were looked through for expired ones.
     looked_through: AtomicUsize,
     /// How often the limits were told from the start.
@@ -291,17 +291,18 @@ impl Limiter {
         let limits = &self.limits;
         // A limit that is set during this write must reach the store after it.
         let _alone = limits.known.lock().await;
-        let mut over = {
-            let mut over = limits.over.lock();
-            let first = over.len().saturating_sub(FORGOTTEN_AT_ONCE);
-            over.split_off(first)
-        };
-        over.retain(|change| !limits.memory.has(change));
-        if over.is_empty() {
-            return Ok(!limits.over.lock().is_empty());
+        // They leave the queue once the store has forgotten them, so nothing is lost if the caller stops waiting.
+        let oldest: Vec<_> = limits.over.lock().iter().take(FORGOTTEN_AT_ONCE).cloned().collect();
+        if oldest.is_empty() {
+            return Ok(false);
         }
-        let forgotten = self.store.forget_limits(over.clone()).await;
-        forgotten.inspect_err(|_| limits.over.lock().extend(over)).map(|()| true)
+        let count = oldest.len();
+        let forgotten: Vec<_> = oldest.into_iter().filter(|change| !limits.memory.has(change)).collect();
+        if !forgotten.is_empty() {
+            self.store.forget_limits(forgotten).await?;
+        }
+        limits.over.lock().drain(..count);
+        Ok(true)
     }
 
     /// How many limits belong to no rule that counts.

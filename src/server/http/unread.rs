@@ -32,13 +32,18 @@ pub struct Unread {
     state: Mutex<State>,
 }
 
-struct State {
-    /// Bytes of replies that are not sent yet.
-    bytes: usize,
-    /// What calls take whose replies are not sent yet (bytes).
+/// Memory in use by calls whose replies are not sent yet (bytes).
+#[derive(Clone, Copy, Default)]
+struct Used {
+    replies: usize,
+    /// By the calls themselves, each with room for a short reply.
     calls: usize,
-    /// Bytes of their replies that are part of what the calls take.
+    /// The part of the replies that this room covers.
     covered: usize,
+}
+
+struct State {
+    used: Used,
     /// What is beyond [`FREE`].
     share: Share,
     /// Bytes that were sent since [`State::since`].
@@ -48,11 +53,10 @@ struct State {
 }
 
 impl State {
-    /// Sets the account to what these bytes and calls take.
-    fn account(&mut self, bytes: usize, calls: usize, covered: usize) -> Result<(), UsedUp> {
-        let used = bytes.saturating_sub(covered).saturating_add(calls);
-        self.share.resize(used.saturating_sub(FREE))?;
-        (self.bytes, self.calls, self.covered) = (bytes, calls, covered);
+    fn account(&mut self, used: Used) -> Result<(), UsedUp> {
+        let total = used.replies.saturating_sub(used.covered).saturating_add(used.calls);
+        self.share.resize(total.saturating_sub(FREE))?;
+        self.used = used;
         Ok(())
     }
 }
@@ -61,7 +65,7 @@ impl Unread {
     /// `share` is the connection's part of the account of all buffers.
     #[expect(clippy::disallowed_methods, reason = "how long a client has taken nothing")]
     pub fn new(share: Share) -> Arc<Self> {
-        let state = State { bytes: 0, calls: 0, covered: 0, share, taken: 0, since: Instant::now() };
+        let state = State { used: Used::default(), share, taken: 0, since: Instant::now() };
         Arc::new(Self { state: Mutex::new(state) })
     }
 
@@ -72,8 +76,8 @@ impl Unread {
     pub fn begin(self: &Arc<Self>, version: Version) -> Result<Call, UsedUp> {
         if version >= Version::HTTP_2 {
             let mut state = self.state.lock();
-            let (bytes, calls, covered) = (state.bytes, state.calls + CALL, state.covered);
-            state.account(bytes, calls, covered)?;
+            let used = state.used;
+            state.account(Used { calls: used.calls + CALL, ..used })?;
         }
         Ok(Call { unread: Arc::clone(self), version, memory: CALL, covered: 0 })
     }
@@ -81,9 +85,10 @@ impl Unread {
     #[expect(clippy::disallowed_methods, reason = "how long a client has taken nothing")]
     fn grow(&self, more: usize, covered: usize) -> Result<(), UsedUp> {
         let mut state = self.state.lock();
-        let (before, calls, covered) = (state.bytes, state.calls, state.covered + covered);
-        state.account(before.saturating_add(more), calls, covered)?;
-        if before == 0 {
+        let used = state.used;
+        let (replies, covered) = (used.replies.saturating_add(more), used.covered + covered);
+        state.account(Used { replies, covered, ..used })?;
+        if used.replies == 0 {
             state.since = Instant::now();
             state.taken = 0;
         }
@@ -96,9 +101,9 @@ impl Unread {
         if are_sent {
             state.taken = state.taken.saturating_add(bytes);
         }
-        let (left, calls, covered) = (state.bytes - bytes, state.calls, state.covered);
+        let used = state.used;
         // To hold less always succeeds.
-        let _ = state.account(left, calls, covered);
+        let _ = state.account(Used { replies: used.replies - bytes, ..used });
     }
 
     /// Ends when replies waited, and fewer than [`LEAST`] bytes of them were sent, for so long.
@@ -114,7 +119,7 @@ impl Unread {
 
     fn has_stalled(&self, limit: Duration, now: Instant) -> bool {
         let mut state = self.state.lock();
-        if state.bytes == 0 || now.duration_since(state.since) < limit {
+        if state.used.replies == 0 || now.duration_since(state.since) < limit {
             return false;
         }
         if state.taken < LEAST {
@@ -174,8 +179,8 @@ impl Call {
     pub fn begin_routing(&mut self) -> Result<(), UsedUp> {
         if self.version >= Version::HTTP_2 {
             let mut state = self.unread.state.lock();
-            let (bytes, calls, covered) = (state.bytes, state.calls + ROUTED, state.covered);
-            state.account(bytes, calls, covered)?;
+            let used = state.used;
+            state.account(Used { calls: used.calls + ROUTED, ..used })?;
             self.memory += ROUTED;
         }
         Ok(())
@@ -185,9 +190,9 @@ impl Call {
     pub fn end_routing(&mut self) {
         if self.version >= Version::HTTP_2 {
             let mut state = self.unread.state.lock();
-            let (bytes, calls, covered) = (state.bytes, state.calls - ROUTED, state.covered);
+            let used = state.used;
             // To hold less always succeeds.
-            let _ = state.account(bytes, calls, covered);
+            let _ = state.account(Used { calls: used.calls - ROUTED, ..used });
             self.memory -= ROUTED;
         }
     }
@@ -206,9 +211,10 @@ impl Drop for Call {
     fn drop(&mut self) {
         if self.version >= Version::HTTP_2 {
             let mut state = self.unread.state.lock();
-            let (bytes, calls, covered) = (state.bytes, state.calls - self.memory, state.covered - self.covered);
+            let used = state.used;
+            let (calls, covered) = (used.calls - self.memory, used.covered - self.covered);
             // A call takes more than the reply that it had room for, so this gives room back, which always succeeds.
-            let _ = state.account(bytes, calls, covered);
+            let _ = state.account(Used { calls, covered, ..used });
         }
     }
 }
@@ -392,11 +398,11 @@ mod tests {
         assert_eq!(body.size_hint().exact(), Some((OWN + LIMIT) as u64));
         let mut bytes = body.frame().await.unwrap().unwrap().into_data().ok().unwrap();
         drop(body);
-        assert_eq!(unread.state.lock().bytes, OWN + LIMIT);
+        assert_eq!(unread.state.lock().used.replies, OWN + LIMIT);
         bytes.advance(OWN);
-        assert_eq!((unread.state.lock().bytes, bytes.remaining()), (LIMIT, LIMIT));
+        assert_eq!((unread.state.lock().used.replies, bytes.remaining()), (LIMIT, LIMIT));
         drop(bytes);
-        assert_eq!(unread.state.lock().bytes, 0);
+        assert_eq!(unread.state.lock().used.replies, 0);
     }
 
     const PERIOD: Duration = Duration::from_secs(30);
