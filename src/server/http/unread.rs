@@ -362,9 +362,9 @@ mod tests {
         assert!(refused.status() == StatusCode::SERVICE_UNAVAILABLE && refused.body().is_end_stream());
         assert!(unread.begin(Version::HTTP_11).is_ok(), "one after the other");
         let response = calls.into_iter().next().unwrap().hold(reply(1));
-        assert_eq!((response.status(), unread.state.lock().calls), (StatusCode::OK, CALL));
+        assert_eq!((response.status(), unread.state.lock().used.calls), (StatusCode::OK, CALL));
         drop(response);
-        assert_eq!(unread.state.lock().calls, 0);
+        assert_eq!(unread.state.lock().used.calls, 0);
         assert_eq!(memory.share().resize(10 * CALL), Ok(()), "nothing of it is left");
     }
 
@@ -376,7 +376,7 @@ mod tests {
         let replies: Vec<_> = calls.into_iter().map(|call| call.hold(reply(SHORT))).collect();
         assert!(replies.iter().all(|reply| reply.status() == StatusCode::OK));
         drop(replies);
-        assert_eq!(unread.state.lock().covered, 0);
+        assert_eq!(unread.state.lock().used.covered, 0);
         assert_eq!(memory.share().resize(10 * CALL), Ok(()), "nothing of it is left");
     }
 
