@@ -57,8 +57,6 @@ async fn limits_that_are_over_leave_memory_a_bounded_number_at_once() {
 
 #[cfg(all(feature = "rocksdb", not(feature = "model")))]
 mod on_disk {
-    use futures_util::FutureExt;
-
     use super::*;
     use crate::store::{RocksOptions, RocksStore};
 
@@ -66,20 +64,6 @@ mod on_disk {
     async fn stored(limiter: &Limiter) -> Vec<String> {
         let page = limiter.store.follow_limits(Followed::Nothing).await.unwrap();
         page.changes.into_iter().map(|change| change.actor).collect()
-    }
-
-    #[tokio::test]
-    async fn limits_stay_in_the_queue_until_the_store_has_forgotten_them() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = RocksStore::open(dir.path(), RocksOptions::default()).unwrap();
-        let limiter = limiter_on(Backend::Rocks(store));
-        set(&limiter, "a").await;
-        limiter.drop_from_memory(ActorLimits::ALL, later(&limiter));
-        assert!(limiter.forget_some().now_or_never().is_none(), "the write was not waited for");
-        assert_eq!(limiter.limits.over.lock().len(), 1);
-        assert!(limiter.forget_some().await.unwrap());
-        assert_eq!((limiter.limits.over.lock().len(), stored(&limiter).await), (0, Vec::new()));
-        limiter.store.close().await.unwrap();
     }
 
     #[tokio::test]
