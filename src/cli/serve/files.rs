@@ -2,8 +2,8 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What the process opens besides connections: the store's files and the listening sockets, mostly.
-const OTHER_FILES: u64 = 512;
+/// Listening sockets, and the store's files of about 16 MiB each.
+const OTHER_FILES: u64 = 2_048;
 
 /// Raises the soft limit to the hard one, and warns when even that is too low for so many connections.
 pub fn allow_for(connections: usize) {

@@ -42,6 +42,12 @@ const MIB: usize = 1 << 20;
 pub const MAX_WAL_BYTES: u64 = 64 << 20;
 /// Bytes of counters' files, indexes and filters kept in memory. The hot counters are in the table.
 const BLOCK_CACHE_BYTES: usize = 48 * MIB;
+/// Length at which a compaction begins a new file. The index of the file that it writes is in memory.
+const LONG_FILE_BYTES: u64 = 16 * MIB as u64;
+/// In a long file's index one of 16 keys is whole. The others leave out what they have in common with the key before.
+const INDEX_RESTART_INTERVAL: i32 = 16;
+/// A write-back's file is written as long ones are if its changes are longer than this on average (bytes).
+const LONG_CHANGE: usize = 1 << 10;
 /// How many files wait for a compaction.
 const FILES_TO_COMPACT: i32 = 8;
 /// How much more than the newest record of each counter the files may take before all are rewritten.
@@ -383,7 +389,10 @@ impl Disk for Database {
             }
             Ok(()) | Err(_) => {}
         }
-        let options = table_options(Length::Short);
+        // The index of long keys is nearly as long as they are: whole, that of each file would be in memory while a compaction
+        // reads it.
+        let length = if changes.average_bytes() > LONG_CHANGE { Length::Long } else { Length::Short };
+        let options = table_options(length);
         let mut writer = SstFileWriter::create(&options);
         writer.open(&file).map_err(failed)?;
         for Change { key, value } in changes.iter() {
@@ -441,6 +450,7 @@ fn last_commit(db: &DB) -> Result<u64, rocksdb::Error> {
 
 fn counters_options(clock: Clock, swept: Arc<Swept>) -> Options {
     let mut options = table_options(Length::Long);
+    options.set_target_file_size_base(LONG_FILE_BYTES);
     options.set_compaction_filter_factory(ExpiryFilterFactory { clock, swept });
     options.set_periodic_compaction_seconds(PERIODIC_COMPACTION_SECONDS);
     // Write-backs add sorted files, each with counters from everywhere: merging them by size rewrites a counter less
@@ -477,7 +487,9 @@ fn table_options(length: Length) -> Options {
         // short files, which every look-up asks, partitions would double the instructions that it takes.
         table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
         table.set_partition_filters(true);
-        table.set_pin_top_level_index_and_filter(true);
+        // The cache bounds what the index takes, even of long keys.
+        table.set_pin_top_level_index_and_filter(false);
+        table.set_index_block_restart_interval(INDEX_RESTART_INTERVAL);
     }
     // The first hit of a new actor asks for a key that is nowhere: the bloom filter answers most of them.
     table.set_bloom_filter(10.0, false);

@@ -42,6 +42,11 @@ impl<'a> Sorted<'a> {
         self.order.is_empty()
     }
 
+    /// How long a change is.
+    pub fn average_bytes(&self) -> usize {
+        self.changes.len() / self.order.len().max(1)
+    }
+
     /// The changes, in order.
     pub fn iter(&self) -> impl Iterator<Item = Change<'a>> {
         self.order.iter().filter_map(|place| change_at(self.changes, *place))
