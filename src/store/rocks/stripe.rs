@@ -16,6 +16,8 @@ use crate::store::value;
 const EVICTED_AT_ONCE: usize = 2;
 /// Counters for which a stripe makes room at first, and states outside of its slots.
 const FIRST_CAPACITY: usize = 8;
+/// Memory for staged changes that a stripe keeps from commit to commit (bytes).
+const KEPT_STAGED: usize = 16 << 10;
 /// A stripe may exceed its memory by one part in so many: giving it back takes a pass over its counters.
 const TOLERATED_EXCESS: usize = 16;
 /// Departures are counted apart for so many groups of counters: a batch evicts as many as it loads, and reads again what
@@ -170,6 +172,7 @@ impl Stripe {
     /// The staged changes were taken.
     pub fn note_taken(&mut self) {
         self.staged.clear();
+        self.staged.shrink_to(KEPT_STAGED);
         self.last_staged = None;
         self.taken += 1;
         self.taken_in = self.changed_in;
