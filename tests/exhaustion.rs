@@ -59,10 +59,15 @@ struct Attack {
     run: fn(&Server, Scale),
 }
 
-const ATTACKS: [Attack; 8] = [
+const ATTACKS: [Attack; 10] = [
     Attack { name: "185,000 hits on 16 rules in one MULTI", run: stacked_hits_in_a_transaction },
     Attack { name: "1,080 hits with a 60 KB actor on 16 rules in one MULTI", run: long_actors_in_a_transaction },
     Attack { name: "2 such hits on each of 1,000 connections", run: long_actors_on_many_connections },
+    Attack {
+        name: "2 hits with new 60 KB actors on 16 rules on each of 300 connections",
+        run: new_long_actors_on_many_connections,
+    },
+    Attack { name: "600 such hits, one after the other", run: new_long_actors_one_after_the_other },
     Attack { name: "500 hits on 16 rules on each of 500 connections", run: stacked_hits_on_many_connections },
     Attack { name: "4 batches of 1,000 hits on 16 rules on each of 100 connections over HTTP", run: batches_over_http },
     Attack {
@@ -135,6 +140,25 @@ fn on_connections(server: &Server, connections: usize, replies: usize, requests:
 fn long_actors_on_many_connections(server: &Server, scale: Scale) {
     let requests = hit(&"x".repeat(LONG)).repeat(2);
     on_connections(server, scale.of(1_000, 150), 2, |_| requests.clone());
+}
+
+/// All alike but for their ends.
+fn long_actor(number: usize) -> String {
+    format!("{}{number:05}", "x".repeat(LONG - 5))
+}
+
+fn new_long_actors_on_many_connections(server: &Server, scale: Scale) {
+    let requests = |number| [hit(&long_actor(2 * number)), hit(&long_actor(2 * number + 1))].concat();
+    on_connections(server, scale.of(300, 50), 2, requests);
+}
+
+fn new_long_actors_one_after_the_other(server: &Server, scale: Scale) {
+    let mut client = RespClient::connect(server.resp);
+    for number in 0..scale.of(600, 60) {
+        client.send(&hit(&long_actor(number)));
+        let reply = client.read_reply();
+        assert!(reply.starts_with("[1 "), "{reply}");
+    }
 }
 
 fn stacked_hits_on_many_connections(server: &Server, scale: Scale) {

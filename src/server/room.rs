@@ -14,7 +14,7 @@ use super::memory::BufferMemory;
 use crate::limiter::{Limiter, MAX_PART};
 
 /// The bound on all requests in work together, beyond each holder's own part (bytes).
-pub const WORK_MEMORY: usize = 16 * 1024 * 1024;
+pub const WORK_MEMORY: usize = 8 * 1024 * 1024;
 /// The part that each holder has of its own (bytes).
 const FREE: usize = 32 * 1024;
 /// A request of fewer bytes is added to others without asking for room first: all of its counters fit (bytes).

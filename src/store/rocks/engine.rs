@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use tokio::sync::Semaphore;
+
 use super::commit::{GroupCommit, Leader, Waited};
 use super::damage::Damage;
 use super::disk::{Disk, Patience, Reach};
@@ -50,6 +52,8 @@ pub struct Engine<D> {
     pub(super) in_memory: InMemory,
     pub(super) readers: Readers,
     unsynced: Unsynced,
+    /// Taken by the large batch that makes room.
+    making_room: Arc<Semaphore>,
     pub timings: Timings,
     pub durability: Durability,
     group: Arc<GroupCommit>,
@@ -101,6 +105,7 @@ impl<D: Disk> Engine<D> {
             in_memory: InMemory::default(),
             readers: Readers::default(),
             unsynced: Unsynced::default(),
+            making_room: Arc::new(Semaphore::new(1)),
             timings,
             durability,
             group: GroupCommit::new(journal.last_commit),
@@ -331,6 +336,26 @@ impl<D: Disk> Engine<D> {
             Err(error) => self.health.broke(error),
         }
         Some(result)
+    }
+
+    /// Waits for the fsync and the write-backs that are due. Large batches do so before they are applied: otherwise commits
+    /// would have to wait, and with them every small batch.
+    pub async fn make_room_ahead(self: &Arc<Self>) {
+        if !self.unsynced.is_long() && !self.write_back.is_due(&self.table) {
+            return;
+        }
+        // One at a time: commits need threads that may block, too.
+        let Ok(turn) = Arc::clone(&self.making_room).acquire_owned().await else { return };
+        let engine = Arc::clone(self);
+        run_blocking(move || {
+            let _turn = turn;
+            // The next commit reports what fails here.
+            if engine.unsynced.is_long() && engine.sync().is_err() {
+                return;
+            }
+            while let Ok(true) = engine.write_back_if_due() {}
+        })
+        .await;
     }
 
     /// Waits until the journal may grow by `record`, which was taken from the table.

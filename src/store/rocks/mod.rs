@@ -78,6 +78,8 @@ use crate::metrics::Metric;
 
 /// One in so many bytes of the memory for counters is for those that are being written back.
 const WRITE_BACK_SHARE: usize = 8;
+/// A batch whose keys take more than this (bytes) waits for what is due on the disk before it is applied.
+const LARGE_BATCH: usize = 64 << 10;
 
 /// The embedded store. Dropping it without [`Store::close`] is like the process being killed.
 pub struct RocksStore {
@@ -213,6 +215,9 @@ impl RocksStore {
 impl Store for RocksStore {
     async fn apply(&self, batch: &mut Batch) {
         let engine = &self.shared.engine;
+        if batch.keys.len() > LARGE_BATCH {
+            Box::pin(engine.make_room_ahead()).await;
+        }
         let now = batch.now();
         let durable = engine.done();
         let mut durable_after = 0;

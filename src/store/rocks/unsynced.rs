@@ -7,6 +7,8 @@ use super::sync::Mutex;
 const CHUNK_BYTES: usize = 1 << 20;
 /// Past so many bytes a commit waits for an fsync.
 const MAX_BYTES: usize = 48 << 20;
+/// Past this length, large batches wait for an fsync before they change anything. So commits need not.
+const MANY_BYTES: usize = 8 << 20;
 
 /// Records, one after the other in chunks.
 #[derive(Debug, Default)]
@@ -39,6 +41,11 @@ impl Unsynced {
     /// Whether there is as much as there may be.
     pub fn is_full(&self) -> bool {
         self.records.lock().bytes > MAX_BYTES
+    }
+
+    /// Whether an fsync should not wait for its time.
+    pub fn is_long(&self) -> bool {
+        self.records.lock().bytes > MANY_BYTES
     }
 
     /// Takes all records: an fsync that begins now covers those that were written.

@@ -326,6 +326,24 @@ fn commits_keep_the_journal_within_its_bound() {
     });
 }
 
+/// Commits waited for what large batches had made due, and small batches with them.
+#[test]
+fn making_room_ahead_leaves_nothing_for_commits_to_wait_for() {
+    wait(async {
+        let (engine, _) = engine_with_journal(Durability::Wal, MEMORY, 64 << 10);
+        for actor in 0.. {
+            if engine.write_back.is_due(&engine.table) {
+                break;
+            }
+            hit(&engine, &format!("actor {actor}")).await.unwrap();
+        }
+        engine.unsynced.push(&vec![0; 9 << 20]);
+        assert!(engine.unsynced.is_long());
+        engine.make_room_ahead().await;
+        assert!(!engine.write_back.is_due(&engine.table) && !engine.unsynced.is_long());
+    });
+}
+
 /// Only the journal's length bounded them: with a small table and a long journal they took many times its memory.
 #[test]
 fn counters_that_cannot_be_evicted_are_written_back_before_they_take_much_more_than_the_memory() {
