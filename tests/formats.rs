@@ -1,10 +1,11 @@
-//! Directories and backups that earlier releases wrote, under tests/formats: no counter of them is lost.
+//! Directories and backups that earlier builds wrote, under tests/formats: no counter, reservation or remembered answer of
+//! them is lost.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::SystemTime;
 
+use crate::fake_time::divvy_at_unix_time;
 use crate::support::{RespClient, Server, divvy};
 
 pub const FORMATS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/formats");
@@ -52,9 +53,12 @@ fn opens_with_every_counter(format: &Path, name: &str) {
     keeps_its_counters(&data, &Record::read(format, name));
 }
 
-/// When it is first opened, after a crash, and after it was closed.
+/// Checks the directory when it is first opened, after a crash, and after it was closed. The server's clock starts at the time
+/// of the record, because most reservations and all remembered answers end within a day.
 fn keeps_its_counters(data: &Path, record: &Record) {
-    let open = || Server::on_disk(record.rules.to_str().unwrap(), data, "wal");
+    let (rules, data) = (record.rules.to_str().unwrap(), data.to_str().unwrap());
+    let args = [rules, "--data-dir", data, "--durability", "wal", "--max-reservation-ttl", "86400"];
+    let open = || Server::start_as(&mut divvy_at_unix_time(record.at), &args);
     let server = open();
     record.check(&server);
     server.kill();
@@ -64,35 +68,35 @@ fn keeps_its_counters(data: &Path, record: &Record) {
     record.check(&open());
 }
 
-/// What was answered about counters.
+/// Questions about counters, and their recorded answers.
 pub struct Record {
     pub rules: PathBuf,
     /// Unix time.
     at: u64,
-    answers: Vec<(String, Vec<u64>)>,
+    answers: Vec<(String, String)>,
 }
 
 impl Record {
     pub fn read(format: &Path, name: &str) -> Self {
         let text = fs::read_to_string(format.join(name).with_extension("txt")).unwrap();
         let (at, answers) = text.strip_prefix("# at ").unwrap().split_once('\n').unwrap();
-        let answers: Vec<_> = answers.lines().map(|line| line.split_once(": ").unwrap()).collect();
+        let answers: Vec<_> = answers.lines().map(|line| line.rsplit_once(": ").unwrap()).collect();
         assert!(!answers.is_empty());
         Self {
             rules: format.join("rules.ini"),
             at: at.parse().unwrap(),
-            answers: answers.iter().map(|(question, reply)| ((*question).to_owned(), numbers(reply))).collect(),
+            answers: answers.iter().map(|(question, reply)| ((*question).into(), (*reply).into())).collect(),
         }
     }
 
     pub fn check(&self, server: &Server) {
         let mut client = RespClient::connect(server.resp);
         for (question, recorded) in &self.answers {
-            let reply = client.command(question);
-            let (credits, seconds) = parts(question, numbers(&reply));
-            let (recorded_credits, recorded_seconds) = parts(question, recorded.clone());
-            assert_eq!(credits, recorded_credits, "{question}: {reply}");
-            let elapsed = now().saturating_sub(self.at);
+            let reply = ask(&mut client, question);
+            let (words, seconds) = parts(question, &reply);
+            let (recorded_words, recorded_seconds) = parts(question, recorded);
+            assert_eq!(words, recorded_words, "{question}: {reply}");
+            let elapsed = now(&mut client).saturating_sub(self.at);
             let due = recorded_seconds.map(|seconds| seconds.saturating_sub(elapsed));
             assert_eq!(seconds.is_some(), due.is_some());
             let off = seconds.zip(due).map_or(0, |(seconds, due)| seconds.abs_diff(due));
@@ -101,19 +105,35 @@ impl Record {
     }
 }
 
-/// What stays as it is while time passes, and the seconds to something, of which there are fewer then.
-fn parts(question: &str, mut reply: Vec<u64>) -> (Vec<u64>, Option<u64>) {
-    let has_seconds = ["DIVVY.PEEK ", "CL.THROTTLE "].iter().any(|command| question.starts_with(command));
-    let seconds = if has_seconds { reply.pop() } else { None };
-    (reply, seconds)
+/// Asks a question, which is a command, or `COMMIT cost reservation`: how the reservation was committed.
+fn ask(client: &mut RespClient, question: &str) -> String {
+    let Some((cost, reservation)) = question.strip_prefix("COMMIT ").and_then(|rest| rest.split_once(' ')) else {
+        return client.command(question);
+    };
+    let reserved = client.command(&format!("DIVVY.RESERVE {reservation}"));
+    let id = reserved.trim_end_matches(']').rsplit(' ').next().unwrap();
+    client.command(&format!("DIVVY.COMMIT {id} COST {cost}"))
 }
 
-/// The numbers of a reply; -1, which stands for none, is left out.
-fn numbers(reply: &str) -> Vec<u64> {
-    let words = reply.trim_matches(['[', ']']).split(' ').filter(|word| *word != "-1");
-    words.map(|word| word.parse().unwrap_or_else(|_| panic!("{reply}"))).collect()
+/// Splits a reply into the words that stay the same while time passes, and the seconds until something happens, of which fewer
+/// are left then. Replies that are remembered have no such seconds, and ids may change.
+fn parts<'a>(question: &str, reply: &'a str) -> (Vec<&'a str>, Option<u64>) {
+    let mut words: Vec<_> = reply.trim_matches(['[', ']']).split(' ').map(|word| word.trim_matches('"')).collect();
+    let has_seconds = match question.split(' ').next() {
+        Some("DIVVY.PEEK" | "CL.THROTTLE") => true,
+        Some("DIVVY.RESERVE") => {
+            words.truncate(3);
+            true
+        }
+        Some("DIVVY.LIMIT") => words.last() != Some(&"-1"),
+        _ => false,
+    };
+    let seconds = if has_seconds { words.pop() } else { None };
+    (words, seconds.map(|seconds| seconds.parse().unwrap_or_else(|_| panic!("{question}: {reply}"))))
 }
 
-fn now() -> u64 {
-    SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs()
+/// Returns the server's Unix time.
+fn now(client: &mut RespClient) -> u64 {
+    let time = client.command("TIME");
+    time.trim_start_matches('[').split(' ').next().and_then(|seconds| seconds.parse().ok()).expect(&time)
 }
