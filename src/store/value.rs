@@ -18,14 +18,13 @@ use crate::clock::{NANOS_PER_MILLI, Timestamp};
 const WORD: usize = size_of::<u64>();
 /// A group of reservations: how many milliseconds it ends after the first one (four bytes), and its credits (a word).
 const GROUP: usize = size_of::<u32>() + WORD;
-/// The last byte of a bucket of which something is reserved,
+/// The last byte of a bucket of which something is reserved. 1 was that of an unreleased layout; never reuse it.
 const RESERVING: u8 = 5;
-/// the same as earlier builds wrote it, without the time of the last change and without the bucket's own clock,
-const EARLIER_RESERVING: u8 = 1;
-/// those of the records of reservations,
+/// The last byte of the record of an open reservation.
 const OPEN: u8 = 2;
+/// The last byte of the record of a committed reservation.
 const COMMITTED: u8 = 3;
-/// and that of the record of an ask that is answered once.
+/// The last byte of the record of an idempotent request.
 const ANSWERED: u8 = 4;
 
 /// Its bits: what else it says than numbers.
@@ -164,10 +163,10 @@ fn decode_reservation(bytes: &[u8]) -> Result<Reservation, Damaged> {
 /// # Errors
 /// [`Damaged`] when the length is wrong; every word is a valid number.
 pub fn decode(limit: &Limit, bytes: &[u8]) -> Result<State, Damaged> {
-    if let Some((kind @ (&RESERVING | &EARLIER_RESERVING), reserving)) = bytes.split_last()
+    if let Some((&RESERVING, reserving)) = bytes.split_last()
         && !bytes.len().is_multiple_of(WORD)
     {
-        return decode_reserving(limit, reserving, *kind).ok_or(Damaged { length: bytes.len() });
+        return decode_reserving(limit, reserving).ok_or(Damaged { length: bytes.len() });
     }
     match limit {
         Limit::FixedWindow(_) | Limit::CalendarWindow(_) => {
@@ -203,21 +202,15 @@ pub fn decode(limit: &Limit, bytes: &[u8]) -> Result<State, Damaged> {
     }
 }
 
-fn decode_reserving(limit: &Limit, bytes: &[u8], kind: u8) -> Option<State> {
+fn decode_reserving(limit: &Limit, bytes: &[u8]) -> Option<State> {
     let base_words = match limit {
         Limit::FixedWindow(_) | Limit::CalendarWindow(_) | Limit::Concurrency(_) => 2,
         Limit::SlidingWindow(_) | Limit::TokenBucket(_) | Limit::LeakyBucket(_) => 4,
         Limit::SlidingLog(_) => return None,
     };
     let (base, reserved) = bytes.get(WORD..)?.split_at_checked(base_words * WORD)?;
-    let ([generation, time, ahead_ms, first], groups) = if kind == EARLIER_RESERVING {
-        let (head, groups) = reserved.split_at_checked(2 * WORD)?;
-        let [generation, first] = read_words(head).ok()?;
-        ([generation, 0, 0, first], groups)
-    } else {
-        let (head, groups) = reserved.split_at_checked(4 * WORD)?;
-        (read_words(head).ok()?, groups)
-    };
+    let (head, groups) = reserved.split_at_checked(4 * WORD)?;
+    let [generation, time, ahead_ms, first] = read_words(head).ok()?;
     let (groups, rest) = groups.as_chunks::<GROUP>();
     let group = |bytes: &[u8; GROUP]| {
         let (later_ms, credits) = bytes.split_first_chunk()?;
@@ -316,23 +309,6 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_build_has_written_of_reservations_is_read() {
-        let limit = Limit::TokenBucket(TokenBucket::new(9, 2, 30).unwrap());
-        let at = Timestamp::from_secs(1_000_000).unwrap();
-        let base = limit.decide(None, Ask::Take { cost: 2 }, at).state.unwrap();
-        let mut bytes = Vec::new();
-        write_words(&mut bytes, [at.plus(9).as_nanos()]);
-        encode(&base, at.plus(9), &mut bytes);
-        write_words(&mut bytes, [77, at.plus(9).as_nanos()]);
-        bytes.extend([0; 4]);
-        write_words(&mut bytes, [3]);
-        bytes.push(1);
-        let group = Group { ends: at.plus(9), credits: 3 };
-        let reserved = Reserved::found(77, Timestamp::EPOCH, BucketClock::default(), [group]).unwrap();
-        assert_eq!(decode(&limit, &bytes), Ok(State::Reserving(Box::new(Reserving { base, reserved }))));
-    }
-
-    #[test]
     fn a_log_with_more_times_than_any_limit_has_credits_is_damaged() {
         let limit = Limit::SlidingLog(SlidingLog::new(3, 60).unwrap());
         assert!(decode(&limit, &[0; 1_001 * WORD]).is_ok());
@@ -384,7 +360,7 @@ mod tests {
 
         #[test]
         fn foreign_bytes_are_refused_not_misread(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
-            prop_assert!(decode(&fixed_window(), &bytes).is_ok() == (bytes.len() == 2 * WORD) || matches!(bytes.last(), Some(&(RESERVING | EARLIER_RESERVING))));
+            prop_assert!(decode(&fixed_window(), &bytes).is_ok() == (bytes.len() == 2 * WORD) || bytes.last() == Some(&RESERVING));
             prop_assert_eq!(expiry(&bytes).is_ok(), bytes.len() >= WORD);
         }
     }
