@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use divvy::algorithm::once::Known;
 use divvy::algorithm::reservation::{Decided, Fate, RecordChange};
 use divvy::algorithm::{
-    Answered, Ask, CalendarWindow, Concurrency, FixedWindow, Kind, LeakyBucket, Limit, Once, Outcome, Reservation,
+    Answered, Ask, CalendarWindow, Concurrency, FixedWindow, Kind, LeakyBucket, Limit, Outcome, Reservation,
     ReservationAsk, SlidingLog, SlidingWindow, State, Tally, TokenBucket,
 };
 use divvy::calendar::{Calendar, Unit, time_of_day};
@@ -450,15 +450,18 @@ fn about_reservation(buckets: Buckets) -> impl Strategy<Value = ReservationAsk> 
 
 /// Asks that are answered once, of which some are the same.
 fn once() -> impl Strategy<Value = Action> {
-    let what = prop_oneof![
-        Just(Once::Take),
-        Just(Once::Take),
-        Just(Once::Look),
-        Just(Once::Overdraw),
-        Just(Once::Charge),
-        Just(Once::Refund)
-    ];
-    (what, 0u64..4).prop_map(|(what, cost)| Action::Once { what, cost, fingerprint: u64::MAX - cost / 3, request: 0 })
+    (0u8..10, any::<bool>(), 0u64..4).prop_map(|(kind, strict, cost)| {
+        let ask = match kind {
+            0..4 => Ask::Take { cost },
+            4 => Ask::Look { cost },
+            5 => Ask::Overdraw { cost },
+            6 => Ask::Charge { cost },
+            7 => Ask::Refund { cost },
+            8 => Ask::Drain { cost, strict },
+            _ => Ask::Replay { cost, strict },
+        };
+        Action::Idempotent { ask, fingerprint: u64::MAX - cost / 3 }
+    })
 }
 
 /// The action on that bucket, with this record if it has one. Of a log nothing can be reserved, and leases are taken by nothing
@@ -466,8 +469,8 @@ fn once() -> impl Strategy<Value = Action> {
 fn named(bucket: String, limit: Limit, action: Action, id: u8) -> (String, Limit, Action) {
     match (action, limit) {
         (Action::Reservation(_), Limit::SlidingLog(_))
-        | (Action::Ask(_) | Action::Once { .. }, Limit::Concurrency(_)) => (bucket, limit, LOOK),
-        (Action::Reservation(_) | Action::Once { .. }, _) => (format!("{bucket}#{id}"), limit, action),
+        | (Action::Ask(_) | Action::Idempotent { .. }, Limit::Concurrency(_)) => (bucket, limit, LOOK),
+        (Action::Reservation(_) | Action::Idempotent { .. }, _) => (format!("{bucket}#{id}"), limit, action),
         _ => (bucket, limit, action),
     }
 }
@@ -504,8 +507,8 @@ fn expected(model: &mut Model, key: String, limit: Limit, action: Action, now: T
             model.set(&key, &limit, ask, decision.state, now);
             decision.outcome
         }
-        Action::Once { what, cost, fingerprint, .. } => {
-            let (ask, (name, _)) = (what.ask(cost), taken_apart(&key, action));
+        Action::Idempotent { ask, fingerprint } => {
+            let (name, _) = taken_apart(&key, action);
             let (bucket, record) = (model.buckets.get(name), model.answers.get(&key));
             let (outcome, state, record) = limit.decide_once(bucket, record, (ask, fingerprint), now);
             model.set(name, &limit, ask, state, now);
@@ -550,9 +553,9 @@ fn any_sequence_of_groups_agrees_with_the_algorithms_alone(open: &dyn Fn() -> Op
     let ask = (0u64..4, 0..6, 0u8..4).prop_map(move |(cost, kind, id)| {
         let fingerprint = u64::from(cost == 3);
         let action = match kind {
-            3 => Action::Once { what: Once::Take, cost, fingerprint, request: 0 },
-            4 if cost > 0 => Action::Once { what: Once::Look, cost, fingerprint, request: 0 },
-            5 => Action::Once { what: Once::Overdraw, cost, fingerprint, request: 0 },
+            3 => Action::Idempotent { ask: Ask::Take { cost }, fingerprint },
+            4 if cost > 0 => Action::Idempotent { ask: Ask::Look { cost }, fingerprint },
+            5 => Action::Idempotent { ask: Ask::Overdraw { cost }, fingerprint },
             0 => Action::Ask(Ask::Overdraw { cost }),
             1 if cost > 0 => Action::Ask(Ask::Look { cost }),
             2 if cost > 0 => Action::Reservation(ReservationAsk::Reserve { credits: cost, ttl_seconds }),
@@ -601,7 +604,7 @@ fn expected_together(model: &mut Model, group: Vec<(String, Limit, Action)>, now
         |model: &mut _, (key, limit, action): &(String, _, _)| expected(model, key.clone(), *limit, *action, now);
     let outcomes: Vec<_> = group.iter().map(|entry| decide(&mut after, entry)).collect();
     let differs = |((_, _, action), outcome): (&(_, _, Action), &Outcome)| {
-        matches!(action, Action::Once { .. }) && outcome.fate == Fate::Different
+        matches!(action, Action::Idempotent { .. }) && outcome.fate == Fate::Different
     };
     if group.iter().zip(&outcomes).any(differs) {
         return outcomes.into_iter().map(|outcome| Some(outcome).filter(|it| it.fate == Fate::Different)).collect();
@@ -611,7 +614,7 @@ fn expected_together(model: &mut Model, group: Vec<(String, Limit, Action)>, now
         return outcomes.into_iter().map(Some).collect();
     }
     let known = |model: &Model, (key, _, action): &(String, _, _)| match action {
-        Action::Once { fingerprint, .. } => Known::of(model.answers.get(key), *fingerprint, now),
+        Action::Idempotent { fingerprint, .. } => Known::of(model.answers.get(key), *fingerprint, now),
         _ => Known::Nothing,
     };
     let was_denied = group.iter().any(|entry| matches!(known(model, entry), Known::Answered(first) if !first.allowed));
@@ -623,7 +626,7 @@ fn expected_together(model: &mut Model, group: Vec<(String, Limit, Action)>, now
         }
         let (key, limit, action) = entry;
         let (cost, once) = match action {
-            Action::Once { fingerprint, .. } if !decided.allowed => {
+            Action::Idempotent { fingerprint, .. } if !decided.allowed => {
                 model.answers.insert(key, Answered::new(fingerprint, decided, false, now));
                 return decided;
             }
@@ -631,8 +634,10 @@ fn expected_together(model: &mut Model, group: Vec<(String, Limit, Action)>, now
             Action::Ask(Ask::Take { cost } | Ask::Look { cost }) => (cost, None),
             Action::Ask(Ask::Overdraw { .. }) => (1, None),
             Action::Reservation(ReservationAsk::Reserve { credits, .. }) => (credits, None),
-            Action::Once { what: Once::Overdraw, fingerprint, .. } => (1, Some(fingerprint)),
-            Action::Once { cost, fingerprint, .. } => (cost, Some(fingerprint)),
+            Action::Idempotent { ask: Ask::Overdraw { .. }, fingerprint } => (1, Some(fingerprint)),
+            Action::Idempotent { ask: Ask::Take { cost } | Ask::Look { cost }, fingerprint } => {
+                (cost, Some(fingerprint))
+            }
             _ => panic!("{action:?}"),
         };
         let (bucket, _) = taken_apart(&key, action);
@@ -1020,7 +1025,7 @@ fn closing_keeps_what_is_reserved(opened: Opened) {
 }
 
 fn take_once(cost: u64, fingerprint: u64) -> Action {
-    Action::Once { what: Once::Take, cost, fingerprint, request: 0 }
+    Action::Idempotent { ask: Ask::Take { cost }, fingerprint }
 }
 
 fn what_is_asked_once_is_taken_once_and_answered_as_the_first_time(opened: Opened) {
@@ -1069,8 +1074,8 @@ fn what_is_asked_once_is_taken_once_and_answered_as_the_first_time(opened: Opene
 /// As what is reserved and what is asked once may have the same name.
 fn a_batch_asks_once_in_its_order_beside_reservations_of_the_same_name(opened: Opened) {
     let limit = limit(10, 1_000);
-    let charge = Action::Once { what: Once::Charge, cost: 4, fingerprint: 1, request: 0 };
-    let refund = Action::Once { what: Once::Refund, cost: 3, fingerprint: 1, request: 0 };
+    let charge = Action::Idempotent { ask: Ask::Charge { cost: 4 }, fingerprint: 1 };
+    let refund = Action::Idempotent { ask: Ask::Refund { cost: 3 }, fingerprint: 1 };
     let asked = [
         ("once order#a", take_once(2, 1)),
         ("once order#a", reserve(3, LONG)),

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use divvy::algorithm::reservation::RecordChange;
 use divvy::algorithm::{
-    Answered, Ask, Concurrency, FixedWindow, LeakyBucket, Limit, MAX_LOG_CREDITS, Once, Outcome, Reservation,
-    ReservationAsk, SlidingLog, SlidingWindow, State, TokenBucket,
+    Answered, Ask, Concurrency, FixedWindow, LeakyBucket, Limit, MAX_LOG_CREDITS, Outcome, Reservation, ReservationAsk,
+    SlidingLog, SlidingWindow, State, TokenBucket,
 };
 use divvy::clock::Timestamp;
 use divvy::store::key::{Prefix, Space};
@@ -92,9 +92,11 @@ impl Step {
             23 => Action::Reservation(ReservationAsk::Commit { cost, charges: false }),
             24 => Action::Reservation(ReservationAsk::Release),
             25 => Action::Reservation(ReservationAsk::Renew { ttl_seconds: (ttl_seconds > 0).then_some(ttl_seconds) }),
-            26 | 27 => Action::Once { what: Once::Take, cost, fingerprint: cost, request: 0 },
-            28 => Action::Once { what: Once::Charge, cost, fingerprint: cost, request: 0 },
-            _ => Action::Once { what: Once::Refund, cost, fingerprint: 7, request: 0 },
+            26 | 27 => Action::Idempotent { ask: Ask::Take { cost }, fingerprint: cost },
+            28 => Action::Idempotent { ask: Ask::Charge { cost }, fingerprint: cost },
+            29 => Action::Idempotent { ask: Ask::Refund { cost }, fingerprint: 7 },
+            30 => Action::Idempotent { ask: Ask::Drain { cost, strict: false }, fingerprint: cost },
+            _ => Action::Idempotent { ask: Ask::Replay { cost, strict: true }, fingerprint: cost },
         }
     }
 
@@ -134,8 +136,8 @@ impl Model {
                 let held = self.state.take_if(|state| limit.lifetime_ns(state, at) > 0).is_some();
                 Outcome { allowed: held, ..Outcome::default() }
             }
-            Action::Once { what, cost, fingerprint, .. } => {
-                let (ask, record) = (what.ask(cost), self.answers.get(&step.id));
+            Action::Idempotent { ask, fingerprint } => {
+                let record = self.answers.get(&step.id);
                 let (outcome, state, record) = limit.decide_once(self.state.as_ref(), record, (ask, fingerprint), at);
                 self.set(limit, state, matches!(ask, Ask::Refund { .. }), at);
                 if let RecordChange::Set(answered) = record {
@@ -175,7 +177,7 @@ fn numbers_of_any_size_are_decided_on_as_elsewhere() {
 fn numbers_of_any_size_are_reserved_as_elsewhere() {
     // At the end of time all ends are the same one: in Redis, that of its last whole millisecond.
     let longest_ns = u64::from(u32::MAX) * 1_000_000_000;
-    decided_as_elsewhere(0..30, 4_000, Timestamp::from_nanos(u64::MAX - 2 * longest_ns));
+    decided_as_elsewhere(0..32, 4_000, Timestamp::from_nanos(u64::MAX - 2 * longest_ns));
 }
 
 /// A bucket keeps no more than 64 groups of them.
@@ -217,7 +219,7 @@ fn window_that_lives_too_long_gets_its_own_time_back() {
         batch.outcome(0).unwrap()
     };
     let cli = |words: &[&str]| tested.server.cli(words);
-    for kind in (0..30).filter(|kind| *kind != 14) {
+    for kind in (0..32).filter(|kind| *kind != 14) {
         for is_reserved in [false, true] {
             let step = Step { kind, cost: 1, id: 0, ttl_seconds: 1, periods: 0, nanos: 0, backwards: false };
             cli(&["FLUSHALL"]);

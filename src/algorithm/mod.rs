@@ -56,7 +56,7 @@ pub use fixed_window::FixedWindow;
 pub use invalid::{InvalidLimit, MAX_LOG_CREDITS};
 pub use kind::Kind;
 pub use leaky_bucket::LeakyBucket;
-pub use once::{Answered, Once};
+pub use once::Answered;
 pub use reservation::{Reservation, ReservationAsk};
 pub use reserving::Reserving;
 pub use sliding_log::SlidingLog;

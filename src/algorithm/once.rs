@@ -10,40 +10,6 @@ use super::reservation::{Fate, REMEMBERED_NS, RecordChange};
 use super::{Decision, Limit, State, decide};
 use crate::clock::Timestamp;
 
-/// What may be asked once: an [`Ask`] without its cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Once {
-    Look,
-    Take,
-    Overdraw,
-    Charge,
-    Refund,
-}
-
-impl Once {
-    /// The ask, and its cost; `None` for one whose answer depends on what is there in other ways.
-    pub fn of(ask: Ask) -> Option<(Self, u64)> {
-        Some(match ask {
-            Ask::Look { cost } => (Self::Look, cost),
-            Ask::Take { cost } => (Self::Take, cost),
-            Ask::Overdraw { cost } => (Self::Overdraw, cost),
-            Ask::Charge { cost } => (Self::Charge, cost),
-            Ask::Refund { cost } => (Self::Refund, cost),
-            Ask::Drain { .. } | Ask::Replay { .. } => return None,
-        })
-    }
-
-    pub fn ask(self, cost: u64) -> Ask {
-        match self {
-            Self::Look => Ask::Look { cost },
-            Self::Take => Ask::Take { cost },
-            Self::Overdraw => Ask::Overdraw { cost },
-            Self::Charge => Ask::Charge { cost },
-            Self::Refund => Ask::Refund { cost },
-        }
-    }
-}
-
 /// What is remembered of an ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answered {

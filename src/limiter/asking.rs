@@ -331,7 +331,7 @@ impl Asking<'_> {
                     Action::Reservation(_) => {
                         record_key::write(RecordSpace::Reservations, &self.record_id(rule), key, limit)
                     }
-                    Action::Ask(_) | Action::Once { .. } | Action::Forget => limit(key),
+                    Action::Ask(_) | Action::Idempotent { .. } | Action::Forget => limit(key),
                 };
                 if rule.limits_what_runs() && gathered.has_other(write_key) {
                     return Err(Refusal::LeasesTogether { rule: rule.to_string() });

@@ -7,7 +7,6 @@ use siphasher::sip128::SipHasher13;
 
 use super::reservations::Reserving;
 use super::{Answer, Asked, Fate, Intent, Limit, Matched, Refusal, Requests};
-use crate::algorithm::Once;
 use crate::clock::Timestamp;
 use crate::rules::Operation;
 use crate::store::{Action, Batch};
@@ -97,17 +96,17 @@ impl AskedOnce {
     ) -> Option<usize> {
         let mut counter = Vec::new();
         let limit = write_key(&mut counter)?;
-        let once = if let Action::Ask(ask) = action { Once::of(ask) } else { None };
         let write_key = |out: &mut Vec<u8>| {
             out.extend_from_slice(&counter);
             Some(limit)
         };
-        match once {
-            Some(once) => {
+        match action {
+            Action::Ask(ask) => {
                 let request = u32::try_from(self.request).unwrap_or(u32::MAX);
-                batch.push_once(once, (&self.name(&counter), self.fingerprint, request), write_key)
+                batch.push_idempotent(ask, (&self.name(&counter), self.fingerprint, request), write_key)
             }
-            None => batch.push_if(action, at, write_key),
+            // These are repeatable as they are.
+            Action::Forget | Action::Reservation(_) | Action::Idempotent { .. } => batch.push_if(action, at, write_key),
         }
     }
 }

@@ -12,7 +12,7 @@ use super::record_key::{self, RecordSpace};
 use super::records::Record;
 use super::shares::Origin;
 use crate::algorithm::reservation::{Fate, RecordChange, ReservationAsk};
-use crate::algorithm::{Ask, Limit, Once, Outcome, State};
+use crate::algorithm::{Ask, Limit, Outcome, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
 /// Memory that an entry takes apart from its key: the entry, its outcome, and the answer made of it (bytes).
@@ -29,33 +29,41 @@ pub enum Action {
     Forget,
     /// Ask about a reservation. The entry's key is that of its record, and names its bucket.
     Reservation(ReservationAsk),
-    /// Answer it once: who asks again under the same name, with the same fingerprint, is told the first outcome. The entry's
-    /// key is that of its record, and names its bucket.
-    Once {
-        what: Once,
-        cost: u64,
+    /// Ask, and remember the outcome: the same request (same key, same fingerprint) gets it again and takes nothing. Any ask
+    /// can be idempotent. The entry's key is the key of its record, and names its bucket.
+    Idempotent {
+        ask: Ask,
         fingerprint: u64,
-        /// Number of the request in the batch. All records of one request count as one.
-        request: u32,
     },
 }
+
+/// Every hit writes one.
+const _: () = assert!(size_of::<Action>() == 24);
 
 impl Action {
     /// Whether it tells what has happened already: a charge, a refund or a release.
     pub fn is_settlement(self) -> bool {
+        let is_release = matches!(self, Self::Reservation(ReservationAsk::Release));
+        is_release || matches!(self.ask(), Some(Ask::Charge { .. } | Ask::Refund { .. }))
+    }
+
+    /// Returns what it asks of its bucket, idempotent or not. `None` if it forgets the bucket or is about a reservation.
+    #[inline]
+    pub fn ask(self) -> Option<Ask> {
         match self {
-            Self::Ask(Ask::Charge { .. } | Ask::Refund { .. }) | Self::Reservation(ReservationAsk::Release) => true,
-            Self::Once { what, .. } => matches!(what, Once::Charge | Once::Refund),
-            Self::Ask(_) | Self::Forget | Self::Reservation(_) => false,
+            Self::Ask(ask) | Self::Idempotent { ask, .. } => Some(ask),
+            Self::Forget | Self::Reservation(_) => None,
         }
+    }
+
+    /// Returns the fingerprint of an idempotent request.
+    pub(super) fn fingerprint(self) -> Option<u64> {
+        if let Self::Idempotent { fingerprint, .. } = self { Some(fingerprint) } else { None }
     }
 
     /// Whether it settles a reservation: a commit, a release or a renewal.
     pub fn settles_reservation(self) -> bool {
-        match self {
-            Self::Reservation(ask) => !matches!(ask, ReservationAsk::Reserve { .. }),
-            Self::Ask(_) | Self::Forget | Self::Once { .. } => false,
-        }
+        self.is_about_reservation() && !matches!(self, Self::Reservation(ReservationAsk::Reserve { .. }))
     }
 
     /// Whether only the store can answer it, and no policy in the store's place.
@@ -66,9 +74,9 @@ impl Action {
     /// Whether there may be more left after it than before.
     pub(super) fn gives_back(self) -> bool {
         match self {
-            Self::Forget | Self::Ask(Ask::Refund { .. }) | Self::Once { what: Once::Refund, .. } => true,
+            Self::Forget => true,
             Self::Reservation(ask) => matches!(ask, ReservationAsk::Commit { .. } | ReservationAsk::Release),
-            Self::Ask(_) | Self::Once { .. } => false,
+            Self::Ask(ask) | Self::Idempotent { ask, .. } => matches!(ask, Ask::Refund { .. }),
         }
     }
 
@@ -80,7 +88,7 @@ impl Action {
     pub fn record_space(self) -> Option<RecordSpace> {
         match self {
             Self::Reservation(_) => Some(RecordSpace::Reservations),
-            Self::Once { .. } => Some(RecordSpace::Answers),
+            Self::Idempotent { .. } => Some(RecordSpace::Answers),
             Self::Ask(_) | Self::Forget => None,
         }
     }
@@ -93,13 +101,13 @@ impl Action {
             Self::Reservation(ReservationAsk::Reserve { credits, ttl_seconds }) => {
                 Self::Reservation(ReservationAsk::Reserve { credits: credits.min(most), ttl_seconds })
             }
-            Self::Ask(_) | Self::Forget | Self::Reservation(_) | Self::Once { .. } => self,
+            Self::Ask(_) | Self::Forget | Self::Reservation(_) | Self::Idempotent { .. } => self,
         }
     }
 
     #[inline]
     pub fn has_record(self) -> bool {
-        matches!(self, Self::Reservation(_) | Self::Once { .. })
+        matches!(self, Self::Reservation(_) | Self::Idempotent { .. })
     }
 }
 
@@ -111,6 +119,8 @@ pub struct Entry {
     pub action: Action,
     /// The time by which the bucket decides: the batch's, or one that the client supplied.
     pub at: Timestamp,
+    /// Number of the idempotent request in the batch. All new records of one request count as one. 0 for other actions.
+    pub(super) request: u32,
 }
 
 /// What an action does to a bucket.
@@ -122,11 +132,15 @@ pub enum Change {
 }
 
 impl Entry {
+    #[inline]
+    pub(super) fn new(key: Range<usize>, limit: Limit, action: Action, at: Timestamp) -> Self {
+        Self { key, limit, action, at, request: 0 }
+    }
+
     /// Decides the action, given what the bucket remembers. Every backend that remembers states goes through here.
     pub fn decide(&self, state: Option<&State>) -> (Outcome, Change) {
         match self.action {
-            Action::Ask(ask) => self.decide_ask(ask, state),
-            Action::Once { what, cost, .. } => self.decide_ask(what.ask(cost), state),
+            Action::Ask(ask) | Action::Idempotent { ask, .. } => self.decide_ask(ask, state),
             Action::Forget => {
                 let held = state.is_some_and(|state| self.limit.lifetime_ns(state, self.at) > 0);
                 let change = if held { Change::Clear } else { Change::Keep };
@@ -172,8 +186,7 @@ impl Entry {
     /// Looks for as many credits as the entry asks for. A look takes none. It changes the state only if the clock was set back.
     pub(super) fn look(&self, state: Option<&State>) -> (Outcome, Change) {
         let cost = match self.action {
-            Action::Ask(ask) => ask.wanted(),
-            Action::Once { what, cost, .. } => what.ask(cost).wanted(),
+            Action::Ask(ask) | Action::Idempotent { ask, .. } => ask.wanted(),
             Action::Reservation(ReservationAsk::Reserve { credits, .. }) => credits,
             Action::Reservation(_) => 0,
             Action::Forget => return (self.decide(state).0, Change::Keep),
@@ -261,7 +274,7 @@ impl Batch {
     pub fn push(&mut self, limit: Limit, action: Action, at: Timestamp, write_key: impl FnOnce(&mut Vec<u8>)) -> usize {
         let start = self.keys.len();
         write_key(&mut self.keys);
-        self.entries.push(Entry { key: start..self.keys.len(), limit, action, at });
+        self.entries.push(Entry::new(start..self.keys.len(), limit, action, at));
         self.entries.len() - 1
     }
 
@@ -274,7 +287,7 @@ impl Batch {
         write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
     ) -> Option<usize> {
         let (key, limit) = append_key(&mut self.keys, write_key)?;
-        self.entries.push(Entry { key, limit, action, at });
+        self.entries.push(Entry::new(key, limit, action, at));
         Some(self.entries.len() - 1)
     }
 
@@ -290,16 +303,19 @@ impl Batch {
         self.push_if(Action::Reservation(ask), self.now, |out| record_key::write(space, id, out, write_key))
     }
 
-    /// Adds an ask that is answered once, under the name `id` at the bucket whose key and limit `write_key` tells; returns its
-    /// index. `fingerprint` stands for all that makes it the same request, which is the one with this number. `None`, and nothing is added, when `write_key` says so.
-    pub fn push_once(
+    /// Adds an idempotent ask, whose record is called `id`, of the bucket whose key and limit `write_key` writes and returns.
+    /// `fingerprint` identifies the request, which has the number `request` in this batch. Returns the entry's index, or `None` if
+    /// `write_key` returns no limit; then nothing is added.
+    pub fn push_idempotent(
         &mut self,
-        (what, cost): (Once, u64),
+        ask: Ask,
         (id, fingerprint, request): (&[u8], u64, u32),
         write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
     ) -> Option<usize> {
-        let action = Action::Once { what, cost, fingerprint, request };
-        self.push_if(action, self.now, |out| record_key::write(RecordSpace::Answers, id, out, write_key))
+        let write_key = |out: &mut _| record_key::write(RecordSpace::Answers, id, out, write_key);
+        let index = self.push_if(Action::Idempotent { ask, fingerprint }, self.now, write_key)?;
+        self.entries.last_mut()?.request = request;
+        Some(index)
     }
 
     /// Has the entry with this index take or reserve no more than its bucket can hold.
@@ -319,8 +335,8 @@ impl Batch {
                     entry.key = record_key::bucket_range(&self.keys, &entry.key);
                 }
                 // What is denied whatever counters say need not be remembered.
-                Action::Once { what, cost, .. } => {
-                    entry.action = Action::Ask(Ask::Look { cost: what.ask(cost).wanted() });
+                Action::Idempotent { ask, .. } => {
+                    entry.action = Action::Ask(Ask::Look { cost: ask.wanted() });
                     entry.key = record_key::bucket_range(&self.keys, &entry.key);
                 }
                 Action::Reservation(_) | Action::Forget => {}
@@ -497,6 +513,7 @@ impl Batch {
         for (index, entry) in indexes.iter().filter_map(|index| Some((*index, self.entries.get(*index)?))) {
             let key = key_of(&self.keys, entry);
             let place = part.push(entry.limit, entry.action, entry.at, |out| out.extend_from_slice(key));
+            part.entries.iter_mut().skip(place).for_each(|copy| copy.request = entry.request);
             while groups.next_if(|group| group.end <= index).is_some() {}
             if let Some(group) = groups.next_if(|group| group.end == index + 1) {
                 part.group(place + 1 - group.len());

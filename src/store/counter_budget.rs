@@ -321,7 +321,7 @@ mod tests {
     }
 
     fn entry(action: Action) -> Entry {
-        Entry { key: 0..0, limit: window(5, 60), action, at: at(0) }
+        Entry::new(0..0, window(5, 60), action, at(0))
     }
 
     #[test]

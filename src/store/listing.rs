@@ -64,7 +64,7 @@ impl Listing {
         if self.limit.lifetime_ns(state, self.now) == 0 {
             return None;
         }
-        let entry = Entry { key: 0..0, limit: self.limit, action: SHOW, at: self.now };
+        let entry = Entry::new(0..0, self.limit, SHOW, self.now);
         Some(Listed { actor: actor.to_vec(), outcome: entry.decide(Some(state)).0 })
     }
 }

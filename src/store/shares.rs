@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::batch::Action;
+use super::batch::{Action, Entry};
 use super::error::StoreError;
 use super::records::{Count, Record};
 use crate::metrics::Metric;
@@ -200,13 +200,13 @@ impl Shares {
         Self { origin, latest: RefCell::default() }
     }
 
-    /// The share of a new record of this action: of all records that one request under a key makes, the same.
+    /// Returns the share of a new record of this entry. All records of one idempotent request have the same share.
     ///
     /// # Errors
     /// When there are as many of its kind as there may be, in all or of this origin.
-    pub fn begin(&self, action: Action, record: &Record, budgets: &RecordBudgets) -> Result<Arc<Share>, StoreError> {
+    pub fn begin(&self, entry: &Entry, record: &Record, budgets: &RecordBudgets) -> Result<Arc<Share>, StoreError> {
         let budget = budgets.of(record);
-        let Action::Once { request, .. } = action else { return budget.begin(self.origin) };
+        let Entry { action: Action::Idempotent { .. }, request, .. } = *entry else { return budget.begin(self.origin) };
         let latest =
             self.latest.borrow().as_ref().filter(|(of, _)| *of == request).and_then(|(_, share)| share.upgrade());
         if let Some(share) = latest {
@@ -222,10 +222,8 @@ impl Shares {
 mod tests {
     use super::*;
     use crate::algorithm::reservation::Stage;
-    use crate::algorithm::{Answered, Once, Outcome, Reservation, ReservationAsk};
-    use crate::store::testing::at;
-
-    const RESERVE: Action = Action::Reservation(ReservationAsk::Release);
+    use crate::algorithm::{Answered, Ask, Outcome, Reservation, ReservationAsk};
+    use crate::store::testing::{at, window};
 
     fn reservation() -> Record {
         let stage = Stage::Open { until: at(0), ends: at(0), generation: 0 };
@@ -236,8 +234,16 @@ mod tests {
         Record::Answered(Answered::new(7, Outcome::default(), false, at(0)))
     }
 
-    fn once(request: u32) -> Action {
-        Action::Once { what: Once::Take, cost: 1, fingerprint: 7, request }
+    fn entry(action: Action, request: u32) -> Entry {
+        Entry { request, ..Entry::new(0..0, window(1, 1), action, at(0)) }
+    }
+
+    fn reserve() -> Entry {
+        entry(Action::Reservation(ReservationAsk::Release), 0)
+    }
+
+    fn once(request: u32) -> Entry {
+        entry(Action::Idempotent { ask: Ask::Take { cost: 1 }, fingerprint: 7 }, request)
     }
 
     fn refused(begun: Result<Arc<Share>, StoreError>) -> String {
@@ -248,13 +254,13 @@ mod tests {
     fn there_are_as_many_of_each_kind_as_there_may_be() {
         let budgets = RecordBudgets::new(2, 1);
         let shares = Shares::of(Some(Origin::new(1)));
-        let begin = |action, record: Record| shares.begin(action, &record, &budgets);
-        let first = begin(RESERVE, reservation()).unwrap();
-        let _others = (begin(RESERVE, reservation()).unwrap(), begin(once(0), answered()).unwrap());
-        assert!(refused(begin(RESERVE, reservation())).contains("--max-reservations"));
+        let begin = |entry: Entry, record: Record| shares.begin(&entry, &record, &budgets);
+        let first = begin(reserve(), reservation()).unwrap();
+        let _others = (begin(reserve(), reservation()).unwrap(), begin(once(0), answered()).unwrap());
+        assert!(refused(begin(reserve(), reservation())).contains("--max-reservations"));
         assert!(refused(begin(once(1), answered())).contains("--max-idempotency-keys"));
         drop(first);
-        let _another = begin(RESERVE, reservation()).unwrap();
+        let _another = begin(reserve(), reservation()).unwrap();
         assert!(begin(once(1), answered()).is_err());
         assert_eq!(budgets.remembered(), Count { reservations: 2, answered: 1 });
         assert_eq!((budgets.reservations.refused(), budgets.answered.refused()), (1, 2));
@@ -263,7 +269,7 @@ mod tests {
     #[test]
     fn one_address_has_its_part_and_leaves_the_rest_to_others() {
         let budgets = RecordBudgets::shared(10, 10, 50);
-        let begin = |origin| Shares::of(origin).begin(RESERVE, &reservation(), &budgets);
+        let begin = |origin| Shares::of(origin).begin(&reserve(), &reservation(), &budgets);
         let (one, other) = (Some(Origin::new(1)), Some(Origin::new(2)));
         let mut held: Vec<_> = (0..5).map(|_| begin(one).unwrap()).collect();
         assert!(refused(begin(one)).contains("--max-address-share"));
@@ -287,7 +293,7 @@ mod tests {
     fn the_records_of_one_request_count_once_until_the_last_is_gone() {
         let budgets = RecordBudgets::new(0, 2);
         let shares = Shares::of(None);
-        let begin = |request| shares.begin(once(request), &answered(), &budgets);
+        let begin = |request| shares.begin(&once(request), &answered(), &budgets);
         let of_first = [begin(0).unwrap(), begin(0).unwrap(), begin(0).unwrap()];
         let of_second = begin(1).unwrap();
         assert_eq!((begin(2).is_err(), budgets.remembered().answered), (true, 2));

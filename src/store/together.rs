@@ -51,7 +51,7 @@ impl Member<'_> {
 
     /// Returns the earlier answer to an entry that is answered once.
     fn known(&self) -> Known {
-        let Action::Once { fingerprint, .. } = self.entry.action else { return Known::Nothing };
+        let Some(fingerprint) = self.entry.action.fingerprint() else { return Known::Nothing };
         Known::of(self.found().as_ref().and_then(Record::answered), fingerprint, self.entry.at)
     }
 }
@@ -112,7 +112,7 @@ pub fn decide<'a, 'b>(
         if let RecordChange::Set(record) = &decided.record
             && member.record.is_none()
         {
-            decided.share = Some(budgets.shares.begin(member.entry.action, record, budgets.records)?);
+            decided.share = Some(budgets.shares.begin(member.entry, record, budgets.records)?);
         }
     }
     Ok((decided, room))
@@ -120,7 +120,6 @@ pub fn decide<'a, 'b>(
 
 fn decide_alone(member: Member<'_>, was_denied: bool, budget: &CounterBudget) -> Result<Decided, StoreError> {
     let Member { entry, bucket, record } = member;
-    let once = if let Action::Once { fingerprint, .. } = entry.action { Some(fingerprint) } else { None };
     match member.known() {
         Known::Answered(outcome) => return Ok(Decided::unchanged(outcome)),
         Known::HeldBack(outcome) if was_denied => return Ok(Decided::unchanged(outcome)),
@@ -141,7 +140,8 @@ fn decide_alone(member: Member<'_>, was_denied: bool, budget: &CounterBudget) ->
         (None, _) => {
             let (outcome, change) = entry.decide(bucket);
             let remember = |fingerprint| Answered::new(fingerprint, outcome, false, entry.at);
-            let record = once.map_or(RecordChange::Keep, |of| RecordChange::Set(Record::Answered(remember(of))));
+            let record = entry.action.fingerprint().map(remember);
+            let record = record.map_or(RecordChange::Keep, |record| RecordChange::Set(Record::Answered(record)));
             Decided { outcome, change, record, share: None }
         }
     })
@@ -155,7 +155,7 @@ fn hold_back(member: Member<'_>) -> Decided {
         Known::Nothing | Known::Different => {
             let (outcome, change) = entry.look(bucket);
             let mut decided = Decided { change, ..Decided::unchanged(outcome) };
-            if let Action::Once { fingerprint, .. } = entry.action {
+            if let Some(fingerprint) = entry.action.fingerprint() {
                 let record = Answered::new(fingerprint, decided.outcome, true, entry.at);
                 decided.record = RecordChange::Set(Record::Answered(record));
             }
@@ -212,7 +212,7 @@ mod tests {
     }
 
     fn take(cost: u64) -> Entry {
-        Entry { key: 0..0, limit: window(5, 60), action: Action::Ask(Ask::Take { cost }), at: at(0) }
+        Entry::new(0..0, window(5, 60), Action::Ask(Ask::Take { cost }), at(0))
     }
 
     fn left(left: u64) -> State {

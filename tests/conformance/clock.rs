@@ -58,8 +58,16 @@ fn every_way() -> Vec<Asked> {
         Asked::HeldBack(reserve(1, 5)),
         Asked::HeldBack(take_once(1, 1)),
     ];
-    let once = [(Once::Take, 1), (Once::Look, 1), (Once::Overdraw, 1), (Once::Charge, 1), (Once::Refund, 0)];
-    ways.extend(once.map(|(what, cost)| Asked::Named(Action::Once { what, cost, fingerprint: 1, request: 0 })));
+    let cost = 1;
+    let asks = [
+        Ask::Take { cost },
+        Ask::Look { cost },
+        Ask::Overdraw { cost },
+        Ask::Charge { cost },
+        Ask::Refund { cost: 0 },
+        Ask::Drain { cost, strict: false },
+    ];
+    ways.extend(asks.map(|ask| Asked::Named(Action::Idempotent { ask, fingerprint: 1 })));
     ways
 }
 

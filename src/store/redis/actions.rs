@@ -287,6 +287,6 @@ mod tests {
     }
 
     fn entry() -> Entry {
-        Entry { key: 0..0, limit: window(1, 1), action: TAKE, at: Timestamp::EPOCH }
+        Entry::new(0..0, window(1, 1), TAKE, Timestamp::EPOCH)
     }
 }

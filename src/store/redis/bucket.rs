@@ -133,7 +133,7 @@ pub(super) fn text(action: Action, at: &str) -> String {
     let ((name, cost), once) = match action {
         Action::Ask(ask) => (words(ask), String::new()),
         Action::Forget => (FORGET, String::new()),
-        Action::Once { what, cost, fingerprint, .. } => (words(what.ask(cost)), records::once(fingerprint)),
+        Action::Idempotent { ask, fingerprint } => (words(ask), records::once(fingerprint)),
         Action::Reservation(ask) => return records::text(ask, at, generation()),
     };
     format!("{name} {cost} {at}{once}")

@@ -34,7 +34,7 @@ pub(super) enum Layout {
 pub(super) fn name(action: Action, key: &[u8]) -> Option<Vec<u8>> {
     match action {
         Action::Reservation(_) => Some([RESERVATION, key].concat()),
-        Action::Once { .. } => Some([ANSWER, key].concat()),
+        Action::Idempotent { .. } => Some([ANSWER, key].concat()),
         Action::Ask(_) | Action::Forget => None,
     }
 }
@@ -61,7 +61,7 @@ pub(super) fn of_calendar_window(key: &[u8], layout: Layout) -> Vec<u8> {
     [tag.as_bytes(), RESERVATION, key].concat()
 }
 
-/// What the scripts call an ask that is answered once, after what they call it otherwise.
+/// Returns what follows the ask of an idempotent request in the arguments of the scripts.
 pub(super) fn once(fingerprint: u64) -> String {
     format!(" once {fingerprint}")
 }

@@ -54,7 +54,7 @@ pub(super) fn call(batch: &Batch, asked: &mut Actions, layout: Layout) -> Call {
         let (name, cost) = match entry.action {
             Action::Ask(ask) => words(ask),
             Action::Forget => FORGET,
-            Action::Reservation(_) | Action::Once { .. } => {
+            Action::Reservation(_) | Action::Idempotent { .. } => {
                 arguments.push(&bucket::text(entry.action, NOW));
                 arguments.push("");
                 continue;

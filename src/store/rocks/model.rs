@@ -19,7 +19,7 @@ use super::sorted::Sorted;
 use super::table::Table;
 use super::timings::Timings;
 use crate::algorithm::reservation::{Fate, Stage};
-use crate::algorithm::{Ask, Once, Outcome, ReservationAsk};
+use crate::algorithm::{Ask, Outcome, ReservationAsk};
 use crate::clock::Clock;
 use crate::store::batch::{Batch, Entry};
 use crate::store::counter_budget::{Bounds, CounterBudget};
@@ -233,7 +233,7 @@ impl World {
     }
 
     async fn hit(&self, key: &'static [u8]) {
-        let entry = Entry { key: 0..0, limit: window(CREDITS, 60), action: TAKE, at: at(LATE) };
+        let entry = Entry::new(0..0, window(CREDITS, 60), TAKE, at(LATE));
         let mut lookups = Lookups::default();
         let acted = loop {
             self.engine.look_up(&mut lookups, [(0, key, &entry)].into_iter(), at(LATE)).await;
@@ -597,7 +597,7 @@ impl World {
         let mut batch = Batch::default();
         batch.begin(at(LATE));
         for key in TOGETHER {
-            batch.push_once((Once::Take, USED), (&[name], 7, 0), |out| {
+            batch.push_idempotent(Ask::Take { cost: USED }, (&[name], 7, 0), |out| {
                 out.extend_from_slice(key);
                 Some(window(CREDITS, 60))
             });

@@ -28,7 +28,7 @@ local function ask_once(state, ask, more)
   if refusal then return nil, refusal end
   if record and record.fingerprint ~= fingerprint then return looked(state, ask.at, 'different') end
   if record and (mode == 'hold' or not record.is_held) then return told(record.outcome, 'repeated') end
-  local text, changed, time = decide(state, ask)
+  local text, changed, time = (ask.drains and limit.drain or decide)(state, ask)
   if mode ~= 'try' then
     remember_answer(fingerprint, mode == 'hold', text, ask.at)
   elseif record then

@@ -110,7 +110,7 @@ fn engine_with_journal(durability: Durability, memory: usize, max_bytes: u64) ->
 
 /// The credit left after the action on `key`, in a bucket of 1,000.
 fn act(engine: &TestEngine, key: &str, action: Action) -> Result<Acted, StoreError> {
-    let entry = Entry { key: 0..0, limit: window(1_000, 60), action, at: at(0) };
+    let entry = Entry::new(0..0, window(1_000, 60), action, at(0));
     apply(engine, key.as_bytes(), &entry)
 }
 
@@ -387,7 +387,7 @@ fn act_within(engine: &TestEngine, actor: &str, credits: u64, action: Action) ->
     let limit = window(credits, 60);
     let mut key = Vec::new();
     Prefix::new(Space::Rule, [], &limit).write_key(actor, &mut key);
-    apply(engine, &key, &Entry { key: 0..0, limit, action, at: at(0) }).unwrap()
+    apply(engine, &key, &Entry::new(0..0, limit, action, at(0))).unwrap()
 }
 
 #[test]
@@ -492,7 +492,7 @@ fn a_disk_that_is_not_mended_is_tried_again_and_hits_are_told_what_ails_it() {
 
 /// Looks the counter of `key` up; nothing is done with it.
 async fn look_up(engine: &TestEngine, key: &str) -> Lookups {
-    let entry = Entry { key: 0..0, limit: window(1_000, 60), action: TAKE, at: at(0) };
+    let entry = Entry::new(0..0, window(1_000, 60), TAKE, at(0));
     let mut lookups = Lookups::default();
     engine.look_up(&mut lookups, [(0, key.as_bytes(), &entry)].into_iter(), at(0)).await;
     lookups
@@ -500,7 +500,7 @@ async fn look_up(engine: &TestEngine, key: &str) -> Lookups {
 
 /// The credit left after a hit on `key`; none when it has to be looked up again.
 fn hit_with(engine: &TestEngine, key: &str, mut lookups: Lookups) -> Option<u64> {
-    let entry = Entry { key: 0..0, limit: window(1_000, 60), action: TAKE, at: at(0) };
+    let entry = Entry::new(0..0, window(1_000, 60), TAKE, at(0));
     let acted = engine.act((0, key.as_bytes(), &entry), at(0), &mut lookups).unwrap();
     acted.map(|acted| acted.outcome.left)
 }
