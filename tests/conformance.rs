@@ -11,11 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use divvy::algorithm::once::Known;
-use divvy::algorithm::reservation::{Decided, Fate, RecordChange};
+use divvy::algorithm::idempotency::Replay;
 use divvy::algorithm::{
-    Answered, Ask, CalendarWindow, Concurrency, FixedWindow, Kind, LeakyBucket, Limit, Outcome, Reservation,
-    ReservationAsk, SlidingLog, SlidingWindow, State, Tally, TokenBucket,
+    Ask, CalendarWindow, Concurrency, Decision, Fate, FixedWindow, Kind, LeakyBucket, Limit, Outcome, Record,
+    RecordChange, ReservationAsk, SlidingLog, SlidingWindow, State, Tally, TokenBucket,
 };
 use divvy::calendar::{Calendar, Unit, time_of_day};
 use divvy::clock::{Clock, Timestamp};
@@ -480,9 +479,9 @@ fn named(bucket: String, limit: Limit, action: Action, id: u8) -> (String, Limit
 struct Model {
     buckets: HashMap<String, State>,
     /// By bucket and reservation.
-    records: HashMap<String, Reservation>,
+    records: HashMap<String, Record>,
     /// By bucket and name.
-    answers: HashMap<String, Answered>,
+    answers: HashMap<String, Record>,
     /// That of the last ask about a reservation.
     generation: u64,
 }
@@ -510,7 +509,8 @@ fn expected(model: &mut Model, key: String, limit: Limit, action: Action, now: T
         Action::Idempotent { ask, fingerprint } => {
             let (name, _) = taken_apart(&key, action);
             let (bucket, record) = (model.buckets.get(name), model.answers.get(&key));
-            let (outcome, state, record) = limit.decide_once(bucket, record, (ask, fingerprint), now);
+            let (Decision { outcome, state }, record) =
+                limit.decide_idempotent(bucket, record, (ask, fingerprint), now);
             model.set(name, &limit, ask, state, now);
             if let RecordChange::Set(answered) = record {
                 model.answers.insert(key, answered);
@@ -530,8 +530,8 @@ fn expected(model: &mut Model, key: String, limit: Limit, action: Action, now: T
             model.generation += 1;
             let generation = model.generation;
             let (bucket, record) = (model.buckets.get(name), model.records.get(&key));
-            let Decided { outcome, bucket, record } = limit.decide_reservation(bucket, record, ask, generation, now);
-            match bucket {
+            let (Decision { outcome, state }, record) = limit.decide_reservation(bucket, record, ask, generation, now);
+            match state {
                 Some(state) if limit.lifetime_ns(&state, now) == 0 => drop(model.buckets.remove(name)),
                 Some(state) => drop(model.buckets.insert(name.to_owned(), state)),
                 None => {}
@@ -614,20 +614,20 @@ fn expected_together(model: &mut Model, group: Vec<(String, Limit, Action)>, now
         return outcomes.into_iter().map(Some).collect();
     }
     let known = |model: &Model, (key, _, action): &(String, _, _)| match action {
-        Action::Idempotent { fingerprint, .. } => Known::of(model.answers.get(key), *fingerprint, now),
-        _ => Known::Nothing,
+        Action::Idempotent { fingerprint, .. } => Replay::find(model.answers.get(key), *fingerprint, now),
+        _ => Replay::None,
     };
-    let was_denied = group.iter().any(|entry| matches!(known(model, entry), Known::Answered(first) if !first.allowed));
+    let was_denied = group.iter().any(|entry| matches!(known(model, entry), Replay::Answered(first) if !first.allowed));
     let held_back = |(entry, decided): ((String, Limit, Action), Outcome)| {
         match known(model, &entry) {
-            Known::Answered(outcome) => return outcome,
-            Known::HeldBack(outcome) if decided.allowed || was_denied => return outcome,
+            Replay::Answered(outcome) => return outcome,
+            Replay::HeldBack(outcome) if decided.allowed || was_denied => return outcome,
             _ => {}
         }
         let (key, limit, action) = entry;
         let (cost, once) = match action {
             Action::Idempotent { fingerprint, .. } if !decided.allowed => {
-                model.answers.insert(key, Answered::new(fingerprint, decided, false, now));
+                model.answers.insert(key, Record::new_answer(fingerprint, decided, false, now));
                 return decided;
             }
             _ if !decided.allowed => return decided,
@@ -643,7 +643,7 @@ fn expected_together(model: &mut Model, group: Vec<(String, Limit, Action)>, now
         let (bucket, _) = taken_apart(&key, action);
         let look = expected(model, bucket.to_owned(), limit, Action::Ask(Ask::Look { cost }), now);
         if let Some(fingerprint) = once {
-            model.answers.insert(key, Answered::new(fingerprint, look, true, now));
+            model.answers.insert(key, Record::new_answer(fingerprint, look, true, now));
         }
         look
     };

@@ -1,8 +1,7 @@
 //! One Redis as the store: names and values that the original Divvy shares, times, batches and listings.
 
-use divvy::algorithm::reservation::Fate;
 use divvy::algorithm::{
-    Ask, FixedWindow, LeakyBucket, Limit, Outcome, ReservationAsk, SlidingLog, SlidingWindow, TokenBucket,
+    Ask, Fate, FixedWindow, LeakyBucket, Limit, Outcome, ReservationAsk, SlidingLog, SlidingWindow, TokenBucket,
 };
 use divvy::clock::{Clock, Timestamp};
 use divvy::store::key::{Prefix, Space};

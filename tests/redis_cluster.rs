@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use divvy::algorithm::reservation::Fate;
-use divvy::algorithm::{Limit, ReservationAsk, TokenBucket};
+use divvy::algorithm::{Fate, Limit, ReservationAsk, TokenBucket};
 use divvy::store::{Action, Store, StoreError};
 
 use crate::conformance::{TAKE, wait};

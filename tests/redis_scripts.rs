@@ -4,10 +4,9 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use divvy::algorithm::reservation::RecordChange;
 use divvy::algorithm::{
-    Answered, Ask, Concurrency, FixedWindow, LeakyBucket, Limit, MAX_LOG_CREDITS, Outcome, Reservation, ReservationAsk,
-    SlidingLog, SlidingWindow, State, TokenBucket,
+    Ask, Concurrency, Decision, FixedWindow, LeakyBucket, Limit, MAX_LOG_CREDITS, Outcome, Record, RecordChange,
+    ReservationAsk, SlidingLog, SlidingWindow, State, TokenBucket,
 };
 use divvy::clock::Timestamp;
 use divvy::store::key::{Prefix, Space};
@@ -115,9 +114,9 @@ impl Step {
 struct Model {
     state: Option<State>,
     /// By reservation.
-    records: HashMap<u8, Reservation>,
+    records: HashMap<u8, Record>,
     /// By name.
-    answers: HashMap<u8, Answered>,
+    answers: HashMap<u8, Record>,
     /// That of the last ask about a reservation.
     generation: u64,
 }
@@ -138,7 +137,8 @@ impl Model {
             }
             Action::Idempotent { ask, fingerprint } => {
                 let record = self.answers.get(&step.id);
-                let (outcome, state, record) = limit.decide_once(self.state.as_ref(), record, (ask, fingerprint), at);
+                let (Decision { outcome, state }, record) =
+                    limit.decide_idempotent(self.state.as_ref(), record, (ask, fingerprint), at);
                 self.set(limit, state, matches!(ask, Ask::Refund { .. }), at);
                 if let RecordChange::Set(answered) = record {
                     self.answers.insert(step.id, answered);
@@ -149,14 +149,14 @@ impl Model {
                 self.generation += 1;
                 let generation = self.generation;
                 let record = self.records.get(&step.id);
-                let decided = limit.decide_reservation(self.state.as_ref(), record, ask, generation, at);
-                self.set(limit, decided.bucket, true, at);
-                match decided.record {
+                let (decision, change) = limit.decide_reservation(self.state.as_ref(), record, ask, generation, at);
+                self.set(limit, decision.state, true, at);
+                match change {
                     RecordChange::Keep => {}
                     RecordChange::Set(record) => drop(self.records.insert(step.id, record)),
                     RecordChange::Clear => drop(self.records.remove(&step.id)),
                 }
-                decided.outcome
+                decision.outcome
             }
         }
     }

@@ -1,6 +1,5 @@
 //! What a bucket can be asked, and the answer.
 
-use super::reservation::Fate;
 use crate::clock::Timestamp;
 
 /// What a caller wants from a bucket.
@@ -12,18 +11,29 @@ pub enum Ask {
     Take { cost: u64 },
     /// Take `cost` credits, all of them, when there is at least one: what is left may be below 0 afterwards.
     Overdraw { cost: u64 },
-    /// Count `cost` credits that were used already, whatever is left. `allowed` tells whether there was at least one before.
+    /// Count `cost` credits that were used already, even if none are left. `allowed` says whether at least one was left before.
     Charge { cost: u64 },
     /// Give back `cost` credits, or as many as were taken; always allowed. A bucket that was never asked stays so.
     Refund { cost: u64 },
     /// Take up to `cost` credits, as many as there are; granted when there was at least one.
     ///
     /// `strict` is for token buckets (the others ignore it): a take that leaves no token, a denied one included,
-    /// starts the refill interval anew, so that a caller who never pauses stays limited.
+    /// starts the refill interval again, so that a caller who never pauses stays limited.
     Drain { cost: u64, strict: bool },
-    /// As [`Ask::Drain`], for an event at a time that the client brings. That may be any time, and run backwards as it
-    /// likes: a token bucket never takes it for a clock that was set back.
+    /// Like [`Ask::Drain`], for an event at a time that the client brings. Any time is allowed, and times may run backwards: a
+    /// token bucket never takes that for a clock that was set back.
     Replay { cost: u64, strict: bool },
+}
+
+impl Ask {
+    /// Returns the credits that must be left for this ask to be granted.
+    pub(crate) fn wanted(self) -> u64 {
+        match self {
+            Ask::Look { cost } | Ask::Take { cost } => cost,
+            Ask::Overdraw { .. } | Ask::Charge { .. } | Ask::Drain { .. } | Ask::Replay { .. } => 1,
+            Ask::Refund { .. } => 0,
+        }
+    }
 }
 
 /// The answer to an [`Ask`].
@@ -41,9 +51,25 @@ pub struct Outcome {
     /// Nanoseconds until the same ask would be granted if no other ask comes first, and not a nanosecond earlier. `None` when
     /// it was granted, and when it never will be because it costs more than the bucket can hold.
     pub retry_ns: Option<u64>,
-    /// When the caller's present session began, for token buckets; when a reservation ends that was made, renewed or made
-    /// before. Else [`Timestamp::EPOCH`].
+    /// For token buckets, when the caller's present session began. For an ask that made, renewed or found a reservation, when
+    /// the reservation ends. Else [`Timestamp::EPOCH`].
     pub session: Timestamp,
-    /// What an ask about a reservation came to, or one that is answered once.
+    /// Result for a reservation or an idempotent request.
     pub fate: Fate,
+}
+
+/// The result of an ask about a reservation, or of an idempotent request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Fate {
+    /// The ask was carried out.
+    #[default]
+    Done,
+    /// The reservation of a commit had ended. The cost is counted now.
+    Late,
+    /// The request was made before. The answer is the first one, and nothing has changed.
+    Repeated,
+    /// No such reservation exists, or it has ended. Nothing has changed.
+    Gone,
+    /// The name belongs to a reservation with other credits or another time, or to another request. Nothing has changed.
+    Different,
 }

@@ -1,29 +1,29 @@
 //! Calendar window: a fixed window that ends when the calendar says so, at midnight or on the first of a month.
 //!
-//! As [fixed window](super::fixed_window), but for the end: that is a parameter, which the caller takes from a calendar for
-//! the time of the ask. A window that has begun keeps the end that it was given, also when the calendar's data change.
+//! Like a [fixed window](super::fixed_window), except that the end is a parameter: the caller takes it from a calendar for the time of
+//! the ask. A window that has begun keeps its end, even if the calendar's data change.
 //!
 //! The reply's numbers: `left` is what the window still grants, and `reset_ns` is the time until it ends; 0 while nothing
 //! was taken.
 
 use std::num::NonZeroU64;
 
-use super::decide::Algorithm;
-use super::fixed_window::State;
-use super::{InvalidLimit, Tally, invalid};
+use super::invalid::{self, InvalidLimit};
+use super::tally::Tally;
+use super::window::{State, Window};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
-/// Stands for a calendar. What it means is not known here.
+/// A number for a calendar, whose meaning is unknown here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CalendarId(pub u32);
 
-/// `credits` per window of a calendar. Its numbers but the credits are those of the present window.
+/// `credits` per window of a calendar. The other numbers describe the present window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CalendarWindow {
     pub credits: NonZeroU64,
     /// The end of the window to which an ask belongs; [`Timestamp::EPOCH`] while no time is asked about.
     pub ends: Timestamp,
-    /// How long that window is.
+    /// The length of that window.
     pub seconds: u32,
     pub calendar: CalendarId,
     /// What its states count.
@@ -31,7 +31,7 @@ pub struct CalendarWindow {
 }
 
 impl CalendarWindow {
-    /// A limit that is not dated yet.
+    /// Makes a limit that has no date yet.
     ///
     /// # Errors
     /// When there are no credits.
@@ -40,59 +40,33 @@ impl CalendarWindow {
         Ok(Self { credits, ends: Timestamp::EPOCH, seconds: 0, calendar, tally: Tally::LeftOf(credits) })
     }
 
-    /// Nanoseconds in the present window.
+    /// Returns the length of the present window in nanoseconds.
     pub fn window_ns(&self) -> u64 {
         u64::from(self.seconds) * NANOS_PER_SECOND
     }
 }
 
-impl Algorithm for CalendarWindow {
-    type State = State;
-
-    fn capacity(&self) -> u64 {
-        self.credits.get()
+impl Window for CalendarWindow {
+    fn credits(&self) -> NonZeroU64 {
+        self.credits
     }
 
-    fn fresh(&self, _at: Timestamp) -> State {
-        State { ends: self.ends, count: self.tally.count(0) }
+    fn tally(&self) -> Tally {
+        self.tally
     }
 
-    /// Not after the time at which the window began. A later window than the present one began at its end, or after it; by half
-    /// of it, other data about the calendar do not move an end, and windows do not differ in length. A limit that is not dated
-    /// cannot tell.
-    fn time(&self, state: &State) -> Timestamp {
+    fn end(&self, _at: Timestamp) -> Timestamp {
+        self.ends
+    }
+
+    /// A window later than the present one begins at the present one's end or after it. Half a window of tolerance: the calendar's
+    /// data may have changed since, but not by that much, and windows do not differ in length by that much. A limit without a
+    /// date cannot say.
+    fn begin(&self, state: &State) -> Timestamp {
         let (window_ns, later_ns) = (self.window_ns(), state.ends.since(self.ends));
         if window_ns == 0 || later_ns < window_ns / 2 {
             return Timestamp::EPOCH;
         }
         self.ends.plus(later_ns.saturating_sub(window_ns + window_ns / 2))
-    }
-
-    fn advanced(&self, state: &State, at: Timestamp) -> State {
-        if at < state.ends { *state } else { self.fresh(at) }
-    }
-
-    fn pulled_back(&self, state: &State, _at: Timestamp) -> State {
-        State { ends: self.ends, ..*state }
-    }
-
-    fn used(&self, state: &State, _at: Timestamp) -> u64 {
-        self.tally.used(state.count)
-    }
-
-    fn take(&self, state: &mut State, credits: u64, _at: Timestamp) {
-        state.count = self.tally.count(self.tally.used(state.count).saturating_add(credits));
-    }
-
-    fn give_back(&self, state: &mut State, credits: u64) {
-        state.count = self.tally.count(self.tally.used(state.count).saturating_sub(credits));
-    }
-
-    fn window_end(&self, state: &State) -> Option<Timestamp> {
-        Some(state.ends)
-    }
-
-    fn wait_ns(&self, state: &State, credits: u64, at: Timestamp) -> u64 {
-        if credits <= self.left(state, at) { 0 } else { state.ends.since(at) }
     }
 }

@@ -6,8 +6,8 @@
 
 use std::num::NonZeroU32;
 
-use super::InvalidLimit;
 use super::decide::Algorithm;
+use super::invalid::InvalidLimit;
 use crate::clock::Timestamp;
 
 pub(super) const NAME: &str = "concurrency";

@@ -1,62 +1,59 @@
-//! What the algorithms have in common: the questions that each answers in its own way, and the one way to decide.
+//! The base of all algorithms: the questions that each answers in its own way, and the one way to decide.
 
-use super::ask::{Ask, Outcome};
-use super::reservation::Fate;
+use super::ask::{Ask, Fate, Outcome};
 use crate::clock::{MAX_STANDSTILL_NS, Timestamp};
 
-/// By how much a bucket's time may be ahead of an ask's before that means that the clock was set back: asks are dated
-/// when they are read, and one may overtake another on its way to the bucket. A clock that is set back by less stands
-/// still meanwhile.
+/// How far a bucket's time may be ahead of an ask's. Further ahead means that the clock was set back. Asks are dated when they
+/// are read, and one may overtake another on its way to the bucket. A clock that is set back by less stands still until it catches up.
 const OVERTAKING_NS: u64 = MAX_STANDSTILL_NS;
 
 /// An algorithm with its numbers, as seen by [`decide`].
 pub(super) trait Algorithm {
     type State: Clone + PartialEq;
 
-    /// The credits of a fresh bucket, the most that there can be.
+    /// Returns the credits of a fresh bucket, which has the most that there can be.
     fn capacity(&self) -> u64;
 
-    /// The state of a bucket that was never asked before.
+    /// Returns the state of a bucket that was never asked before.
     fn fresh(&self, at: Timestamp) -> Self::State;
 
-    /// The latest time that `state` knows of.
+    /// Returns the latest time that `state` knows of.
     fn time(&self, state: &Self::State) -> Timestamp;
 
-    /// `state` brought forward to `at`, which is not earlier than its time.
+    /// Returns `state` at `at`, which is not earlier than its time.
     fn advanced(&self, state: &Self::State, at: Timestamp) -> Self::State;
 
-    /// `state` with its times moved back to `at`, which is earlier than its time.
+    /// Returns `state` with its times moved back to `at`, which is earlier than its time.
     fn pulled_back(&self, state: &Self::State, at: Timestamp) -> Self::State;
 
-    /// Credits that count as used, rounded up, in a state that was advanced to `at`; maybe more than the capacity.
+    /// Returns the credits that count as used, rounded up, in a state that was advanced to `at`. They may exceed the capacity.
     fn used(&self, state: &Self::State, at: Timestamp) -> u64;
 
-    /// Takes `credits`, at least 1 and maybe more than are left, from a state that was advanced to `at`.
+    /// Takes `credits`, at least 1, from a state that was advanced to `at`. They may be more than are left.
     fn take(&self, state: &mut Self::State, credits: u64, at: Timestamp);
 
     /// Gives back `credits`, or as many as were taken, to a state that was advanced to the present.
     fn give_back(&self, state: &mut Self::State, credits: u64);
 
-    /// Whole credits left in a state that was advanced to `at`.
+    /// Returns the whole credits left in a state that was advanced to `at`.
     fn left(&self, state: &Self::State, at: Timestamp) -> u64 {
         self.capacity().saturating_sub(self.used(state, at))
     }
 
-    /// Nanoseconds after `at`, to which `state` was advanced, until `credits` (at most the capacity) are left; 0 when
-    /// they are.
+    /// Returns the nanoseconds after `at` until `credits` (at most the capacity) are left; 0 if they are. `state` was advanced to `at`.
     fn wait_ns(&self, state: &Self::State, credits: u64, at: Timestamp) -> u64;
 
-    /// How many credits there are at the time that [`Outcome::reset_ns`] tells, for a bucket that is not full.
+    /// Returns how many credits a bucket that is not full has at [`Outcome::reset_ns`].
     fn credits_at_reset(&self, left: u64) -> u64 {
         left.saturating_add(1)
     }
 
-    /// When the window ends in which everything is given back at once; `None` where credits come back otherwise.
+    /// Returns the end of the window, when all credits come back at once. `None` if credits come back in another way.
     fn window_end(&self, _state: &Self::State) -> Option<Timestamp> {
         None
     }
 
-    /// See [`Outcome::session`].
+    /// Returns what [`Outcome::session`] says about the bucket.
     fn session(&self, _state: &Self::State) -> Timestamp {
         Timestamp::EPOCH
     }
@@ -65,7 +62,7 @@ pub(super) trait Algorithm {
 /// A bucket's state when an ask reaches it.
 pub(super) struct Present<S> {
     pub state: S,
-    /// The time of the ask; the time of the state if that is the later one.
+    /// The time of the ask, or the time of the state if that is later.
     pub at: Timestamp,
     /// Whether the state was pulled back because the clock was set back.
     pub pulled_back: bool,
@@ -84,16 +81,9 @@ pub(super) fn present<A: Algorithm>(limit: &A, stored: Option<&A::State>, at: Ti
     Present { state: limit.advanced(stored, at), at, pulled_back: false }
 }
 
-/// By how much the clock was set back since `time`, the latest one that a bucket knows of, if it was, as an ask at `at` tells.
+/// Returns by how much the clock was set back, if it was: an ask comes at `at`, and `time` is the latest time known before it.
 pub(super) fn set_back_ns(time: Timestamp, at: Timestamp) -> Option<u64> {
     Some(time.since(at)).filter(|ahead_ns| *ahead_ns > OVERTAKING_NS)
-}
-
-/// Returns when a record expires that was to expire at `until`, as an ask at `at` finds it. No record is made for longer than
-/// `longest_ns`: if this one seems to be, the clock was set back, and it expires as if it was made now.
-pub(super) fn expiry(until: Timestamp, longest_ns: u64, at: Timestamp) -> Timestamp {
-    let latest = at.plus(longest_ns);
-    if set_back_ns(until, latest).is_some() { latest } else { until }
 }
 
 /// Decides `ask`; the state is `None` when nothing changed.
@@ -126,7 +116,7 @@ pub(super) fn decide<A: Algorithm>(
     (outcome, changed.then_some(state))
 }
 
-/// Reports on `state`, which the ask has left behind at `at`; `before` is what was left when it came.
+/// Reports on `state` after the ask, at `at`. `before` is what was left when the ask came.
 pub(super) fn outcome<A: Algorithm>(limit: &A, state: &A::State, ask: Ask, before: u64, at: Timestamp) -> Outcome {
     let (capacity, used) = (limit.capacity(), limit.used(state, at));
     let left = capacity.saturating_sub(used);
@@ -145,24 +135,13 @@ pub(super) fn outcome<A: Algorithm>(limit: &A, state: &A::State, ask: Ask, befor
     }
 }
 
-/// Nanoseconds after `at` until all credits are back, which is when a bucket may be forgotten.
+/// Returns the nanoseconds after `at` until all credits are back. Then a bucket may be forgotten.
 pub(super) fn lifetime_ns<A: Algorithm>(limit: &A, state: &A::State, at: Timestamp) -> u64 {
     let Present { state, at, .. } = present(limit, Some(state), at);
     limit.wait_ns(&state, limit.capacity(), at)
 }
 
-/// The nearest number of 64 bits; for nanoseconds, 584 years stand for anything longer.
+/// Returns the nearest number of 64 bits. In nanoseconds, the largest is 584 years.
 pub(super) fn saturating(number: u128) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
-}
-
-impl Ask {
-    /// The credits that must be left for this ask to be granted.
-    pub(crate) fn wanted(self) -> u64 {
-        match self {
-            Ask::Look { cost } | Ask::Take { cost } => cost,
-            Ask::Overdraw { .. } | Ask::Charge { .. } | Ask::Drain { .. } | Ask::Replay { .. } => 1,
-            Ask::Refund { .. } => 0,
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! Fixed window, as Divvy counts: the window starts with the first hit, and ends `window_ns` later whatever happens.
+//! Fixed window, as Divvy counts: the window starts with the first hit, and always ends `window_ns` later.
 //!
 //! The reply's numbers: `left` is what the window still grants, and `reset_ns` is the time until it ends, when all
 //! credits are back; 0 while no window has begun. A denied ask neither starts nor prolongs a window.
@@ -10,8 +10,10 @@
 
 use std::num::NonZeroU64;
 
-use super::decide::Algorithm;
-use super::{InvalidLimit, Tally, invalid};
+use super::invalid::{self, InvalidLimit};
+use super::tally::Tally;
+pub use super::window::State;
+use super::window::Window;
 use crate::clock::Timestamp;
 
 pub(super) const NAME: &str = "fixed-window";
@@ -25,15 +27,6 @@ pub struct FixedWindow {
     pub tally: Tally,
 }
 
-/// A window that has begun. Two words: `ends`, `count`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct State {
-    /// The window is over at this time.
-    pub ends: Timestamp,
-    /// Credits left until then, or used, as the limit's [`Tally`] says.
-    pub count: u64,
-}
-
 impl FixedWindow {
     /// # Errors
     /// When a number is 0.
@@ -42,53 +35,26 @@ impl FixedWindow {
         Ok(Self { credits, window_ns: invalid::time(window_ns)?, tally: Tally::LeftOf(credits) })
     }
 
-    /// A window with nothing left until it ends, and so much owed.
+    /// Returns a window with nothing left until it ends, and `owed` credits below 0.
     pub fn used_up(&self, ends: Timestamp, owed: u64) -> State {
         State { ends, count: self.tally.count(self.credits.get().saturating_add(owed)) }
     }
 }
 
-impl Algorithm for FixedWindow {
-    type State = State;
-
-    fn capacity(&self) -> u64 {
-        self.credits.get()
+impl Window for FixedWindow {
+    fn credits(&self) -> NonZeroU64 {
+        self.credits
     }
 
-    fn fresh(&self, at: Timestamp) -> State {
-        State { ends: at.plus(self.window_ns.get()), count: self.tally.count(0) }
+    fn tally(&self) -> Tally {
+        self.tally
     }
 
-    /// When the window began.
-    fn time(&self, state: &State) -> Timestamp {
+    fn end(&self, at: Timestamp) -> Timestamp {
+        at.plus(self.window_ns.get())
+    }
+
+    fn begin(&self, state: &State) -> Timestamp {
         Timestamp::from_nanos(state.ends.as_nanos().saturating_sub(self.window_ns.get()))
-    }
-
-    fn advanced(&self, state: &State, at: Timestamp) -> State {
-        if at < state.ends { *state } else { self.fresh(at) }
-    }
-
-    fn pulled_back(&self, state: &State, at: Timestamp) -> State {
-        State { ends: at.plus(self.window_ns.get()), ..*state }
-    }
-
-    fn used(&self, state: &State, _at: Timestamp) -> u64 {
-        self.tally.used(state.count)
-    }
-
-    fn take(&self, state: &mut State, credits: u64, _at: Timestamp) {
-        state.count = self.tally.count(self.tally.used(state.count).saturating_add(credits));
-    }
-
-    fn give_back(&self, state: &mut State, credits: u64) {
-        state.count = self.tally.count(self.tally.used(state.count).saturating_sub(credits));
-    }
-
-    fn window_end(&self, state: &State) -> Option<Timestamp> {
-        Some(state.ends)
-    }
-
-    fn wait_ns(&self, state: &State, credits: u64, at: Timestamp) -> u64 {
-        if credits <= self.left(state, at) { 0 } else { state.ends.since(at) }
     }
 }

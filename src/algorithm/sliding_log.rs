@@ -10,8 +10,7 @@
 use std::num::NonZeroU64;
 
 use super::decide::Algorithm;
-use super::invalid::MAX_LOG_CREDITS;
-use super::{InvalidLimit, invalid};
+use super::invalid::{self, InvalidLimit, MAX_LOG_CREDITS};
 use crate::clock::Timestamp;
 
 pub(super) const NAME: &str = "sliding-log";

@@ -17,7 +17,7 @@
 use std::num::NonZeroU64;
 
 use super::decide::{Algorithm, saturating};
-use super::{InvalidLimit, invalid};
+use super::invalid::{self, InvalidLimit};
 use crate::clock::Timestamp;
 
 pub(super) const NAME: &str = "sliding-window";

@@ -20,7 +20,8 @@ use std::num::NonZeroU64;
 
 use super::ask::{Ask, Outcome};
 use super::decide::{self, Algorithm, Present, saturating};
-use super::{InvalidLimit, Tally, invalid};
+use super::invalid::{self, InvalidLimit};
+use super::tally::Tally;
 use crate::clock::Timestamp;
 
 pub(super) const NAME: &str = "token-bucket";

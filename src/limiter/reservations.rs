@@ -10,7 +10,7 @@ pub(super) use self::foreign_calendars::Postponed;
 pub use self::id::{BadReservationId, MAX_ID_TEXT, ReservationId};
 use super::once::Named;
 use super::{Answer, Asked, Intent, Limit, Matched, Policy, Refusal, Requests, Verdict};
-pub use crate::algorithm::reservation::Fate;
+pub use crate::algorithm::Fate;
 use crate::algorithm::{Outcome, ReservationAsk};
 use crate::calendar::Calendar;
 use crate::clock::{NANOS_PER_SECOND, Timestamp};

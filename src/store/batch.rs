@@ -9,10 +9,8 @@ use tokio::task::JoinHandle;
 
 use super::error::StoreError;
 use super::record_key::{self, RecordSpace};
-use super::records::Record;
 use super::shares::Origin;
-use crate::algorithm::reservation::{Fate, RecordChange, ReservationAsk};
-use crate::algorithm::{Ask, Limit, Outcome, State};
+use crate::algorithm::{Ask, Decision, Fate, Limit, Outcome, Record, RecordChange, ReservationAsk, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
 /// Memory that an entry takes apart from its key: the entry, its outcome, and the answer made of it (bytes).
@@ -137,7 +135,8 @@ impl Entry {
         Self { key, limit, action, at, request: 0 }
     }
 
-    /// Decides the action, given what the bucket remembers. Every backend that remembers states goes through here.
+    /// Decides the action, given what the bucket remembers. Every backend that remembers states goes through here, or through
+    /// [`Entry::decide_with_record`].
     pub fn decide(&self, state: Option<&State>) -> (Outcome, Change) {
         match self.action {
             Action::Ask(ask) | Action::Idempotent { ask, .. } => self.decide_ask(ask, state),
@@ -152,34 +151,42 @@ impl Entry {
 
     #[inline]
     fn decide_ask(&self, ask: Ask, state: Option<&State>) -> (Outcome, Change) {
-        let decision = self.limit.decide(state, ask, self.at);
-        let change = decision.state.map_or(Change::Keep, Change::Set);
-        match ask {
-            Ask::Refund { .. } => (decision.outcome, self.cleared_if_full(change)),
-            _ => (decision.outcome, change),
-        }
+        let Decision { outcome, state } = self.limit.decide(state, ask, self.at);
+        (outcome, self.change(state, matches!(ask, Ask::Refund { .. })))
     }
 
-    /// Decides an ask about a reservation, given what its bucket and its record remember.
-    pub(super) fn decide_reservation(
+    /// Decides the action, given what its bucket and its record remember.
+    pub(super) fn decide_with_record(
         &self,
-        ask: ReservationAsk,
         bucket: Option<&State>,
         record: Option<&Record>,
-    ) -> (Outcome, Change, RecordChange<Record>) {
-        let record = record.and_then(Record::reservation);
-        let decided = self.limit.decide_reservation(bucket, record, ask, generation(), self.at);
-        let change = decided.bucket.map_or(Change::Keep, |state| self.cleared_if_full(Change::Set(state)));
-        // What never was there need not be forgotten.
-        let change = if bucket.is_none() && change == Change::Clear { Change::Keep } else { change };
-        (decided.outcome, change, decided.record.map(Record::Reservation))
+    ) -> (Outcome, Change, RecordChange) {
+        let (decision, change) = match self.action {
+            Action::Ask(_) | Action::Forget => {
+                let (outcome, change) = self.decide(bucket);
+                return (outcome, change, RecordChange::Keep);
+            }
+            Action::Idempotent { ask, fingerprint } => {
+                self.limit.decide_idempotent(bucket, record, (ask, fingerprint), self.at)
+            }
+            Action::Reservation(ask) => self.limit.decide_reservation(bucket, record, ask, generation(), self.at),
+        };
+        let gives_back = self.action.is_about_reservation() || self.action.gives_back();
+        let bucket_change = match self.change(decision.state, gives_back) {
+            // A bucket that never existed need not be forgotten.
+            Change::Clear if bucket.is_none() => Change::Keep,
+            change => change,
+        };
+        (decision.outcome, bucket_change, change)
     }
 
-    /// What a refund does to a bucket: one to which all was given back is as good as a fresh one.
-    fn cleared_if_full(&self, change: Change) -> Change {
-        match change {
-            Change::Set(state) if self.limit.lifetime_ns(&state, self.at) == 0 => Change::Clear,
-            change => change,
+    /// Returns the change to this state. If the action `gives_back` credits, a bucket that has all of them is as good as fresh.
+    #[inline]
+    fn change(&self, state: Option<State>, gives_back: bool) -> Change {
+        match state {
+            Some(state) if gives_back && self.limit.lifetime_ns(&state, self.at) == 0 => Change::Clear,
+            Some(state) => Change::Set(state),
+            None => Change::Keep,
         }
     }
 

@@ -10,13 +10,12 @@ use super::contract::Store;
 use super::counter_budget::{Bounds, WhenFull};
 use super::counter_budget::{CounterBudget, RoomLog};
 use super::error::StoreError;
+use super::group::{self, Budgets, EntryDecision, Member};
 use super::listing::{Listing, Page};
 use super::record_key;
 use super::records::{DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_RESERVATIONS, Records};
 use super::shares::{DEFAULT_MAX_ADDRESS_SHARE, RecordBudgets, Shares};
-use super::together::{self, Budgets, Decided, Member};
-use crate::algorithm::reservation::RecordChange;
-use crate::algorithm::{Outcome, State};
+use crate::algorithm::{Outcome, RecordChange, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::metrics::Metric;
 
@@ -133,19 +132,19 @@ impl Buckets {
         Ok(outcome)
     }
 
-    /// Applies the entries of `group`, all or none; a single one may have a record.
-    fn act_together(&mut self, group: Unit<'_>, now: Timestamp, budgets: Budgets<'_>, outcomes: &mut Outcomes) {
+    /// Applies the entries of `unit`, all or none; a single one may have a record.
+    fn act_together(&mut self, unit: Unit<'_>, now: Timestamp, budgets: Budgets<'_>, outcomes: &mut Outcomes) {
         let Self { states, records, .. } = &*self;
-        let members = group.members().map(|(_, key, entry)| Member {
+        let members = unit.members().map(|(_, key, entry)| Member {
             entry,
             bucket: states.get(record_key::bucket(key)).map(|(state, _)| state),
             record: records.get(key),
         });
-        match together::decide(members, budgets) {
+        match group::decide(members, budgets) {
             Ok((decided, room)) => {
                 room.keep();
-                for (Decided { outcome, change, record, share }, entry) in decided.into_iter().zip(group.entries) {
-                    let key = group.key(entry);
+                for (EntryDecision { outcome, change, record, share }, entry) in decided.into_iter().zip(unit.entries) {
+                    let key = unit.key(entry);
                     self.make(change, record_key::bucket(key), entry, now, budgets.counters);
                     match record {
                         RecordChange::Keep => {}
@@ -155,7 +154,7 @@ impl Buckets {
                     outcomes.push(Ok(outcome));
                 }
             }
-            Err(error) => outcomes.extend(group.entries.iter().map(|_| Err(error.clone()))),
+            Err(error) => outcomes.extend(unit.entries.iter().map(|_| Err(error.clone()))),
         }
     }
 

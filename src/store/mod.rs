@@ -14,6 +14,7 @@ mod denial_cache;
 mod denials;
 mod error;
 mod fallback_store;
+mod group;
 pub mod key;
 pub mod listing;
 mod memory;
@@ -30,7 +31,6 @@ mod rocks_options;
 mod shares;
 #[cfg(test)]
 pub(crate) mod testing;
-mod together;
 mod uninterrupted;
 pub mod value;
 
@@ -47,7 +47,7 @@ pub use self::error::StoreError;
 pub use self::fallback_store::{DEFAULT_LOCAL_BUCKETS, FailurePolicy, FallbackStore};
 pub use self::listing::{Listed, Listing, Page};
 pub use self::memory::MemoryStore;
-pub use self::records::{DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_RESERVATIONS, Record};
+pub use self::records::{DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_RESERVATIONS};
 pub use self::redis::{
     DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisSentinel, RedisStore, RedisTls,
     WINDOW_SCRIPT as REDIS_WINDOW_SCRIPT,

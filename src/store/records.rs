@@ -10,7 +10,7 @@ use std::ops::AddAssign;
 use std::sync::Arc;
 
 use super::shares::Share;
-use crate::algorithm::{Answered, Reservation};
+use crate::algorithm::Record;
 use crate::clock::{MAX_STANDSTILL_NS, Timestamp};
 
 /// Reservations that a store remembers unless the operator says otherwise: some 200 bytes each, in memory.
@@ -21,54 +21,6 @@ pub const DEFAULT_MAX_IDEMPOTENCY_KEYS: u64 = 1_000_000;
 /// More ends than this, and more than twice as many as there are records, are not worth their memory.
 const FEW: usize = 64;
 
-/// A record: its key says which of them it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Record {
-    Reservation(Reservation),
-    Answered(Answered),
-}
-
-impl Record {
-    /// When it may be forgotten.
-    pub fn expires(&self) -> Timestamp {
-        match self {
-            Self::Reservation(reservation) => reservation.expires(),
-            Self::Answered(answered) => answered.until,
-        }
-    }
-
-    /// Returns the record as an ask at `at` finds it, or `None` when it has expired.
-    pub fn found(self, at: Timestamp) -> Option<Self> {
-        match self {
-            Self::Reservation(reservation) => reservation.found(at).map(Self::Reservation),
-            Self::Answered(answered) => answered.found(at).map(Self::Answered),
-        }
-    }
-
-    /// Returns the latest time that is certainly before the record was made.
-    fn made_after(&self) -> Timestamp {
-        match self {
-            Self::Reservation(reservation) => reservation.made_after(),
-            Self::Answered(answered) => answered.given(),
-        }
-    }
-
-    fn set_back(&mut self, by_ns: u64) {
-        match self {
-            Self::Reservation(reservation) => reservation.set_back(by_ns),
-            Self::Answered(answered) => answered.set_back(by_ns),
-        }
-    }
-
-    pub fn reservation(&self) -> Option<&Reservation> {
-        if let Self::Reservation(reservation) = self { Some(reservation) } else { None }
-    }
-
-    pub fn answered(&self) -> Option<&Answered> {
-        if let Self::Answered(answered) = self { Some(answered) } else { None }
-    }
-}
-
 /// A number of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Count {
@@ -77,12 +29,10 @@ pub struct Count {
 }
 
 impl Count {
-    /// That one.
+    /// Counts one record.
     pub fn of(record: &Record) -> Self {
-        match record {
-            Record::Reservation(_) => Self { reservations: 1, answered: 0 },
-            Record::Answered(_) => Self { reservations: 0, answered: 1 },
-        }
+        let reservations = record.is_reservation().into();
+        Self { reservations, answered: 1 - reservations }
     }
 }
 
@@ -150,7 +100,7 @@ impl<K: Hash + Ord + Clone> Records<K> {
     /// Puts the record in the place of the one with this key, whose share it keeps, or there with a share of its own.
     pub fn set(&mut self, key: K, record: Record, share: Option<Arc<Share>>) {
         self.note_time(record.made_after());
-        self.ends.push(Reverse((record.expires(), key.clone())));
+        self.ends.push(Reverse((record.until, key.clone())));
         let kept = self.records.entry(key).or_insert(Kept { record, share: None });
         kept.record = record;
         kept.share = share.or(kept.share.take());
@@ -161,7 +111,7 @@ impl<K: Hash + Ord + Clone> Records<K> {
     }
 
     fn collect_ends(&mut self) {
-        self.ends = self.records.iter().map(|(key, kept)| Reverse((kept.record.expires(), key.clone()))).collect();
+        self.ends = self.records.iter().map(|(key, kept)| Reverse((kept.record.until, key.clone()))).collect();
     }
 
     /// Notes a time of the server's clock.
@@ -181,7 +131,7 @@ impl<K: Hash + Ord + Clone> Records<K> {
     pub fn advance(&mut self, now: Timestamp) {
         if was_set_back(self.time, now) {
             let by_ns = self.time.since(now);
-            self.records.values_mut().for_each(|kept| kept.record.set_back(by_ns));
+            self.records.values_mut().for_each(|kept| kept.record.until = kept.record.until.minus(by_ns));
             self.collect_ends();
             self.time = now;
         }
@@ -194,7 +144,7 @@ impl<K: Hash + Ord + Clone> Records<K> {
         while let Some(Reverse((end, key))) = self.ends.peek()
             && *end <= now
         {
-            if self.records.get(key).is_some_and(|kept| kept.record.expires() <= now) {
+            if self.records.get(key).is_some_and(|kept| kept.record.until <= now) {
                 self.records.remove(key);
             }
             self.ends.pop();
@@ -206,22 +156,23 @@ impl<K: Hash + Ord + Clone> Records<K> {
 mod tests {
     use super::*;
     use crate::algorithm::Outcome;
-    use crate::algorithm::reservation::Stage;
+    use crate::algorithm::record::{Content, Reservation};
     use crate::store::shares::RecordBudgets;
     use crate::store::testing::at;
 
     fn until(ends: u64) -> Record {
-        let stage = Stage::Open { until: at(ends), ends: at(ends), generation: 0 };
-        Record::Reservation(Reservation { credits: 1, ttl_seconds: 1, stage })
+        let reservation = Reservation { credits: 1, ttl_seconds: 1 };
+        Record { until: at(ends), content: Content::Open { reservation, ends: at(ends), generation: 0 } }
     }
 
     fn committed(seconds: u64) -> Record {
-        let stage = Stage::Committed { until: at(seconds + 60), left: 0, owed: 0, reset_ns: 0 };
-        Record::Reservation(Reservation { credits: 1, ttl_seconds: 1, stage })
+        let reservation = Reservation { credits: 1, ttl_seconds: 1 };
+        let content = Content::Committed { reservation, left: 0, owed: 0, reset_ns: 0 };
+        Record { until: at(seconds + 60), content }
     }
 
     fn answered(seconds: u64) -> Record {
-        Record::Answered(Answered::new(7, Outcome::default(), false, at(seconds)))
+        Record::new_answer(7, Outcome::default(), false, at(seconds))
     }
 
     fn of(reservations: u64, answered: u64) -> Count {

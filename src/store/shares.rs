@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 
 use super::batch::{Action, Entry};
 use super::error::StoreError;
-use super::records::{Count, Record};
+use super::records::Count;
+use crate::algorithm::Record;
 use crate::metrics::Metric;
 
 /// How much of the records of one kind clients of one address may have, unless the operator says otherwise (percent).
@@ -64,10 +65,7 @@ impl RecordBudgets {
     }
 
     fn of(&self, record: &Record) -> &Arc<RecordBudget> {
-        match record {
-            Record::Reservation(_) => &self.reservations,
-            Record::Answered(_) => &self.answered,
-        }
+        if record.is_reservation() { &self.reservations } else { &self.answered }
     }
 
     /// The share of a record that was found, regardless of the bounds.
@@ -221,17 +219,17 @@ impl Shares {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::reservation::Stage;
-    use crate::algorithm::{Answered, Ask, Outcome, Reservation, ReservationAsk};
+    use crate::algorithm::record::{Content, Reservation};
+    use crate::algorithm::{Ask, Outcome, ReservationAsk};
     use crate::store::testing::{at, window};
 
     fn reservation() -> Record {
-        let stage = Stage::Open { until: at(0), ends: at(0), generation: 0 };
-        Record::Reservation(Reservation { credits: 1, ttl_seconds: 1, stage })
+        let reservation = Reservation { credits: 1, ttl_seconds: 1 };
+        Record { until: at(0), content: Content::Open { reservation, ends: at(0), generation: 0 } }
     }
 
     fn answered() -> Record {
-        Record::Answered(Answered::new(7, Outcome::default(), false, at(0)))
+        Record::new_answer(7, Outcome::default(), false, at(0))
     }
 
     fn entry(action: Action, request: u32) -> Entry {

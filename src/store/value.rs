@@ -6,11 +6,10 @@
 //! What has to do with reservations, or with asks that are answered once, ends in a byte that says what it is, and so is never a
 //! whole number of words.
 
-use super::records::Record;
-use crate::algorithm::reservation::{Fate, Stage};
-use crate::algorithm::reserved::{BucketClock, Group, Reserved};
+use crate::algorithm::record::{Content, Reservation};
+use crate::algorithm::reservation::groups::{BucketClock, ExpiryGroup, ExpiryGroups};
 use crate::algorithm::{
-    Answered, Limit, MAX_LOG_CREDITS, Outcome, Reservation, Reserving, State, concurrency, fixed_window, leaky_bucket,
+    Fate, Limit, MAX_LOG_CREDITS, Outcome, Record, ReservedState, State, concurrency, fixed_window, leaky_bucket,
     sliding_log, sliding_window, token_bucket,
 };
 use crate::clock::{NANOS_PER_MILLI, Timestamp};
@@ -19,7 +18,7 @@ const WORD: usize = size_of::<u64>();
 /// A group of reservations: how many milliseconds it ends after the first one (four bytes), and its credits (a word).
 const GROUP: usize = size_of::<u32>() + WORD;
 /// The last byte of a bucket of which something is reserved. 1 was that of an unreleased layout; never reuse it.
-const RESERVING: u8 = 5;
+const RESERVED: u8 = 5;
 /// The last byte of the record of an open reservation.
 const OPEN: u8 = 2;
 /// The last byte of the record of a committed reservation.
@@ -27,7 +26,7 @@ const COMMITTED: u8 = 3;
 /// The last byte of the record of an idempotent request.
 const ANSWERED: u8 = 4;
 
-/// Its bits: what else it says than numbers.
+// Flags of an answer.
 const ALLOWED: u64 = 1;
 const HELD_BACK: u64 = 2;
 const HAS_RETRY: u64 = 4;
@@ -58,30 +57,45 @@ pub fn encode(state: &State, expires: Timestamp, out: &mut Vec<u8>) {
             write_words(out, [expires.as_nanos(), state.mark.as_nanos(), state.credits, state.drops]);
         }
         State::Concurrency(state) => write_words(out, [expires.as_nanos(), state.time.as_nanos()]),
-        State::Reserving(held) => {
+        State::Reserved(state) => {
             write_words(out, [expires.as_nanos()]);
-            encode(&held.base, expires, out);
-            encode_reserved(&held.reserved, out);
+            encode(&state.base, expires, out);
+            encode_groups(&state.groups, out);
         }
     }
 }
 
-fn encode_reserved(reserved: &Reserved, out: &mut Vec<u8>) {
-    let first = reserved.groups().first().map_or(Timestamp::EPOCH, |group| group.ends);
-    write_words(out, [reserved.generation, reserved.time.as_nanos(), reserved.clock.ahead_ms, first.as_nanos()]);
-    for group in reserved.groups() {
+fn encode_groups(groups: &ExpiryGroups, out: &mut Vec<u8>) {
+    let first = groups.groups().first().map_or(Timestamp::EPOCH, |group| group.ends);
+    write_words(out, [groups.generation, groups.time.as_nanos(), groups.clock.ahead_ms, first.as_nanos()]);
+    for group in groups.groups() {
         let later_ms = group.ends.since(first) / NANOS_PER_MILLI;
         out.extend_from_slice(&u32::try_from(later_ms).unwrap_or(u32::MAX).to_le_bytes());
         write_words(out, [group.credits]);
     }
-    out.push(RESERVING);
+    out.push(RESERVED);
 }
 
 /// Appends a record.
 pub fn encode_record(record: &Record, out: &mut Vec<u8>) {
-    match record {
-        Record::Reservation(record) => encode_reservation(record, out),
-        Record::Answered(record) => encode_answered(record, out),
+    let until = record.until.as_nanos();
+    match record.content {
+        Content::Open { reservation: Reservation { credits, ttl_seconds }, ends, generation } => {
+            write_words(out, [until, credits, ttl_seconds.into(), ends.as_nanos(), generation]);
+            out.push(OPEN);
+        }
+        Content::Committed { reservation: Reservation { credits, ttl_seconds }, left, owed, reset_ns } => {
+            write_words(out, [until, credits, ttl_seconds.into(), until, left, owed, reset_ns]);
+            out.push(COMMITTED);
+        }
+        Content::Answer { fingerprint, is_held_back, outcome } => {
+            let Outcome { allowed, before, left, owed, reset_ns, retry_ns, session, fate: _ } = outcome;
+            let flag = |is_set: bool, bit: u64| if is_set { bit } else { 0 };
+            let flags = flag(allowed, ALLOWED) | flag(is_held_back, HELD_BACK) | flag(retry_ns.is_some(), HAS_RETRY);
+            write_words(out, [until, fingerprint, flags, before, left, owed, reset_ns]);
+            write_words(out, [retry_ns.unwrap_or(0), session.as_nanos()]);
+            out.push(ANSWERED);
+        }
     }
 }
 
@@ -90,72 +104,40 @@ pub fn encode_record(record: &Record, out: &mut Vec<u8>) {
 /// # Errors
 /// [`Damaged`] when it is none.
 pub fn decode_record(bytes: &[u8]) -> Result<Record, Damaged> {
-    match bytes.last() {
-        Some(&ANSWERED) => decode_answered(bytes).map(Record::Answered),
-        _ => decode_reservation(bytes).map(Record::Reservation),
-    }
-}
-
-fn encode_answered(Answered { fingerprint, until, is_held_back, outcome }: &Answered, out: &mut Vec<u8>) {
-    let Outcome { allowed, before, left, owed, reset_ns, retry_ns, session, fate: _ } = *outcome;
-    let bit = |is: bool, bit: u64| if is { bit } else { 0 };
-    let bits = bit(allowed, ALLOWED) | bit(*is_held_back, HELD_BACK) | bit(retry_ns.is_some(), HAS_RETRY);
-    write_words(out, [until.as_nanos(), *fingerprint, bits, before, left, owed, reset_ns]);
-    write_words(out, [retry_ns.unwrap_or(0), session.as_nanos()]);
-    out.push(ANSWERED);
-}
-
-fn decode_answered(bytes: &[u8]) -> Result<Answered, Damaged> {
-    let words = bytes.get(..bytes.len().saturating_sub(1)).unwrap_or_default();
-    let [until, fingerprint, bits, before, left, owed, reset_ns, retry_ns, session] = read_words(words)?;
-    let is = |bit| bits & bit != 0;
-    let outcome = Outcome {
-        allowed: is(ALLOWED),
-        before,
-        left,
-        owed,
-        reset_ns,
-        retry_ns: is(HAS_RETRY).then_some(retry_ns),
-        session: Timestamp::from_nanos(session),
-        fate: Fate::Done,
-    };
-    Ok(Answered { fingerprint, until: Timestamp::from_nanos(until), is_held_back: is(HELD_BACK), outcome })
-}
-
-fn encode_reservation(record: &Reservation, out: &mut Vec<u8>) {
-    write_words(out, [record.expires().as_nanos(), record.credits, record.ttl_seconds.into()]);
-    match record.stage {
-        Stage::Open { until: _, ends, generation } => {
-            write_words(out, [ends.as_nanos(), generation]);
-            out.push(OPEN);
-        }
-        Stage::Committed { until, left, owed, reset_ns } => {
-            write_words(out, [until.as_nanos(), left, owed, reset_ns]);
-            out.push(COMMITTED);
-        }
-    }
-}
-
-fn decode_reservation(bytes: &[u8]) -> Result<Reservation, Damaged> {
     let damaged = Damaged { length: bytes.len() };
     let (kind, words) = bytes.split_last().ok_or(damaged)?;
-    let read = |credits, ttl_seconds: u64, stage| {
-        let ttl_seconds = u32::try_from(ttl_seconds).map_err(|_| damaged)?;
-        Ok(Reservation { credits, ttl_seconds, stage })
+    let reservation = |credits, ttl_seconds: u64| {
+        Ok(Reservation { credits, ttl_seconds: ttl_seconds.try_into().map_err(|_| damaged)? })
     };
-    match *kind {
+    let (until, content) = match *kind {
         OPEN => {
             let [until, credits, ttl_seconds, ends, generation] = read_words(words)?;
-            let (until, ends) = (Timestamp::from_nanos(until), Timestamp::from_nanos(ends));
-            read(credits, ttl_seconds, Stage::Open { until, ends, generation })
+            let (reservation, ends) = (reservation(credits, ttl_seconds)?, Timestamp::from_nanos(ends));
+            (until, Content::Open { reservation, ends, generation })
         }
         COMMITTED => {
             let [_, credits, ttl_seconds, until, left, owed, reset_ns] = read_words(words)?;
-            let until = Timestamp::from_nanos(until);
-            read(credits, ttl_seconds, Stage::Committed { until, left, owed, reset_ns })
+            let reservation = reservation(credits, ttl_seconds)?;
+            (until, Content::Committed { reservation, left, owed, reset_ns })
         }
-        _ => Err(damaged),
-    }
+        ANSWERED => {
+            let [until, fingerprint, flags, before, left, owed, reset_ns, retry_ns, session] = read_words(words)?;
+            let is_set = |bit| flags & bit != 0;
+            let outcome = Outcome {
+                allowed: is_set(ALLOWED),
+                before,
+                left,
+                owed,
+                reset_ns,
+                retry_ns: is_set(HAS_RETRY).then_some(retry_ns),
+                session: Timestamp::from_nanos(session),
+                fate: Fate::Done,
+            };
+            (until, Content::Answer { fingerprint, is_held_back: is_set(HELD_BACK), outcome })
+        }
+        _ => return Err(damaged),
+    };
+    Ok(Record { until: Timestamp::from_nanos(until), content })
 }
 
 /// Reads a value back as a state of `limit`'s algorithm.
@@ -163,10 +145,10 @@ fn decode_reservation(bytes: &[u8]) -> Result<Reservation, Damaged> {
 /// # Errors
 /// [`Damaged`] when the length is wrong; every word is a valid number.
 pub fn decode(limit: &Limit, bytes: &[u8]) -> Result<State, Damaged> {
-    if let Some((&RESERVING, reserving)) = bytes.split_last()
+    if let Some((&RESERVED, words)) = bytes.split_last()
         && !bytes.len().is_multiple_of(WORD)
     {
-        return decode_reserving(limit, reserving).ok_or(Damaged { length: bytes.len() });
+        return decode_reserved(limit, words).ok_or(Damaged { length: bytes.len() });
     }
     match limit {
         Limit::FixedWindow(_) | Limit::CalendarWindow(_) => {
@@ -202,26 +184,26 @@ pub fn decode(limit: &Limit, bytes: &[u8]) -> Result<State, Damaged> {
     }
 }
 
-fn decode_reserving(limit: &Limit, bytes: &[u8]) -> Option<State> {
+fn decode_reserved(limit: &Limit, bytes: &[u8]) -> Option<State> {
     let base_words = match limit {
         Limit::FixedWindow(_) | Limit::CalendarWindow(_) | Limit::Concurrency(_) => 2,
         Limit::SlidingWindow(_) | Limit::TokenBucket(_) | Limit::LeakyBucket(_) => 4,
         Limit::SlidingLog(_) => return None,
     };
-    let (base, reserved) = bytes.get(WORD..)?.split_at_checked(base_words * WORD)?;
-    let (head, groups) = reserved.split_at_checked(4 * WORD)?;
+    let (base, rest) = bytes.get(WORD..)?.split_at_checked(base_words * WORD)?;
+    let (head, groups) = rest.split_at_checked(4 * WORD)?;
     let [generation, time, ahead_ms, first] = read_words(head).ok()?;
     let (groups, rest) = groups.as_chunks::<GROUP>();
     let group = |bytes: &[u8; GROUP]| {
         let (later_ms, credits) = bytes.split_first_chunk()?;
         let ends = Timestamp::from_nanos(first).plus(u64::from(u32::from_le_bytes(*later_ms)) * NANOS_PER_MILLI);
-        Some(Group { ends, credits: u64::from_le_bytes(*credits.first_chunk()?) })
+        Some(ExpiryGroup { ends, credits: u64::from_le_bytes(*credits.first_chunk()?) })
     };
     let groups: Option<Vec<_>> = groups.iter().map(group).collect();
     let clock = BucketClock { ahead_ms };
-    let reserved =
-        Reserved::found(generation, Timestamp::from_nanos(time), clock, groups?).filter(|_| rest.is_empty())?;
-    Some(State::Reserving(Box::new(Reserving { base: decode(limit, base).ok()?, reserved })))
+    let groups = ExpiryGroups::from_stored(generation, Timestamp::from_nanos(time), clock, groups?)
+        .filter(|_| rest.is_empty())?;
+    Some(State::Reserved(Box::new(ReservedState { base: decode(limit, base).ok()?, groups })))
 }
 
 /// When the value may be forgotten, whatever its algorithm.
@@ -293,12 +275,12 @@ mod tests {
         let at = Timestamp::from_secs(1_000_000).unwrap();
         for (limit, _) in limits().into_iter().filter(|(limit, _)| !matches!(limit, Limit::SlidingLog(_))) {
             let limit = limit.counting(crate::algorithm::Tally::Used);
-            let mut reserved = Reserved::new(u64::MAX);
+            let mut groups = ExpiryGroups::new(u64::MAX);
             for group in 0..100 {
-                reserved.clock = BucketClock { ahead_ms: group };
-                reserved.add(u64::MAX / 200, at.plus(group * group * 1_000 * NANOS_PER_MILLI), at.plus(group));
+                groups.clock = BucketClock { ahead_ms: group };
+                groups.add(u64::MAX / 200, at.plus(group * group * 1_000 * NANOS_PER_MILLI), at.plus(group));
                 let base = limit.decide(None, Ask::Charge { cost: 3 }, at).state.unwrap();
-                let state = State::Reserving(Box::new(Reserving { base, reserved: reserved.clone() }));
+                let state = State::Reserved(Box::new(ReservedState { base, groups: groups.clone() }));
                 let mut bytes = Vec::new();
                 encode(&state, at.plus(5), &mut bytes);
                 assert!(bytes.len() < 1_024 && !bytes.len().is_multiple_of(WORD), "{}", bytes.len());
@@ -319,13 +301,13 @@ mod tests {
     proptest! {
         #[test]
         fn a_reservation_reads_back(credits: u64, ttl_seconds: u32, word: u64, left: u64, owed: u64, reset_ns: u64) {
-            let time = Timestamp::from_nanos(word);
-            let open = Stage::Open { until: time, ends: Timestamp::from_nanos(owed), generation: left };
-            for stage in [open, Stage::Committed { until: time, left, owed, reset_ns }] {
-                let record = Record::Reservation(Reservation { credits, ttl_seconds, stage });
+            let (until, reservation) = (Timestamp::from_nanos(word), Reservation { credits, ttl_seconds });
+            let open = Content::Open { reservation, ends: Timestamp::from_nanos(owed), generation: left };
+            for content in [open, Content::Committed { reservation, left, owed, reset_ns }] {
+                let record = Record { until, content };
                 let mut bytes = Vec::new();
                 encode_record(&record, &mut bytes);
-                prop_assert_eq!((decode_record(&bytes), expiry(&bytes)), (Ok(record), Ok(time)));
+                prop_assert_eq!((decode_record(&bytes), expiry(&bytes)), (Ok(record), Ok(until)));
             }
         }
 
@@ -335,7 +317,7 @@ mod tests {
             let [allowed, is_held_back, has_retry] = bits;
             let (until, retry_ns) = (Timestamp::from_nanos(until), has_retry.then_some(retry));
             let outcome = Outcome { allowed, before, left, owed, reset_ns, retry_ns, session: until, fate: Fate::Done };
-            let record = Record::Answered(Answered { fingerprint, until, is_held_back, outcome });
+            let record = Record { until, content: Content::Answer { fingerprint, is_held_back, outcome } };
             let mut bytes = Vec::new();
             encode_record(&record, &mut bytes);
             prop_assert_eq!((decode_record(&bytes), expiry(&bytes)), (Ok(record), Ok(until)));
@@ -360,7 +342,7 @@ mod tests {
 
         #[test]
         fn foreign_bytes_are_refused_not_misread(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
-            prop_assert!(decode(&fixed_window(), &bytes).is_ok() == (bytes.len() == 2 * WORD) || bytes.last() == Some(&RESERVING));
+            prop_assert!(decode(&fixed_window(), &bytes).is_ok() == (bytes.len() == 2 * WORD) || bytes.last() == Some(&RESERVED));
             prop_assert_eq!(expiry(&bytes).is_ok(), bytes.len() >= WORD);
         }
     }

@@ -15,6 +15,7 @@ mod token_bucket;
 use proptest::prelude::*;
 
 use super::*;
+use crate::clock::Timestamp;
 
 /// Far enough from the epoch for every step back in these tests.
 const START: u64 = 1_000_000 * crate::clock::NANOS_PER_SECOND;

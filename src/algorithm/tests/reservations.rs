@@ -1,10 +1,11 @@
 //! Reservations: against a model that knows each of them, and what many of them come to in few groups.
 
 use super::*;
-use crate::algorithm::Kept;
 use crate::algorithm::decide::Algorithm;
-use crate::algorithm::reservation::{Decided, Fate, REMEMBERED_NS, RecordChange, Stage};
-use crate::algorithm::reserved::{MAX_GROUPS, Reserved, end, longest_ns};
+use crate::algorithm::limit::with_algorithm;
+use crate::algorithm::record::{Content, REMEMBERED_NS};
+use crate::algorithm::reservation::groups::{ExpiryGroups, MAX_GROUPS, longest_ns, round_up_end};
+use crate::algorithm::state::AlgorithmState;
 use crate::clock::{NANOS_PER_MILLI, NANOS_PER_SECOND};
 
 const NAMES: usize = 6;
@@ -76,7 +77,7 @@ enum Known {
 /// reservation by itself.
 struct Both {
     bucket: Bucket,
-    records: [Option<Reservation>; NAMES],
+    records: [Option<Record>; NAMES],
     base: Bucket,
     known: [Option<Known>; NAMES],
     at: u64,
@@ -115,9 +116,9 @@ impl Both {
             *until = if *until > latest + 10 * NANOS_PER_SECOND { latest } else { *until };
         }
         let (bucket, record) = (self.bucket.state.as_ref(), self.records[name].as_ref());
-        let Decided { outcome, bucket, record } =
+        let (Decision { outcome, state }, record) =
             self.bucket.limit.decide_reservation(bucket, record, ask, self.at + name as u64, at);
-        self.bucket.state = bucket.or(self.bucket.state.take());
+        self.bucket.state = state.or(self.bucket.state.take());
         match record {
             RecordChange::Keep => {}
             RecordChange::Set(record) => self.records[name] = Some(record),
@@ -140,8 +141,8 @@ impl Both {
 
     /// The latest time that the bucket without reservations knows of: the beginning of a window, the last refill.
     fn base_time(&self) -> u64 {
-        fn time_of<A: Algorithm<State: Kept>>(limit: &A, state: &State) -> Option<Timestamp> {
-            Some(limit.time(A::State::of(state)?))
+        fn time_of<A: Algorithm<State: AlgorithmState>>(limit: &A, state: &State) -> Option<Timestamp> {
+            Some(limit.time(A::State::downcast(state)?))
         }
         let state = self.base.state.as_ref().unwrap();
         with_algorithm!(self.bucket.limit, limit => time_of(&limit, state)).unwrap().as_nanos()
@@ -200,12 +201,17 @@ impl Both {
             }
             Step::Renew { name, ttl_seconds } => {
                 let window = self.window_end() / NANOS_PER_MILLI * NANOS_PER_MILLI;
-                let first = self.records[name].map(|record| record.ttl_seconds);
+                let first = self.records[name].map(|record| match record.content {
+                    Content::Open { reservation, .. } | Content::Committed { reservation, .. } => {
+                        reservation.ttl_seconds
+                    }
+                    Content::Answer { .. } => panic!("{name} is no reservation"),
+                });
                 let outcome = self.decide(name, ReservationAsk::Renew { ttl_seconds });
                 let ttl_seconds = ttl_seconds.or(first).unwrap_or_default();
                 match (self.open(name), &mut self.known[name]) {
                     (Some((_, before)), Some(Known::Open { ends, .. })) => {
-                        let wanted = end(Timestamp::from_nanos(self.at), ttl_seconds).as_nanos();
+                        let wanted = round_up_end(Timestamp::from_nanos(self.at), ttl_seconds).as_nanos();
                         *ends = wanted.max(before).min(window);
                         prop_assert_eq!((outcome.fate, outcome.session.as_nanos()), (Fate::Done, *ends));
                     }
@@ -225,7 +231,7 @@ impl Both {
                 self.step(&Step::Ask(Ask::Charge { cost: 1 }))?;
                 let before = self.at;
                 let time = match &self.bucket.state {
-                    Some(State::Reserving(held)) => held.reserved.time.as_nanos().max(self.base_time()),
+                    Some(State::Reserved(state)) => state.groups.time.as_nanos().max(self.base_time()),
                     _ => self.base_time(),
                 };
                 self.at = self.base_time() - by_ms * NANOS_PER_MILLI;
@@ -268,7 +274,7 @@ impl Both {
         if outcome.allowed {
             let window = self.window_end() / NANOS_PER_MILLI * NANOS_PER_MILLI;
             self.begin_window();
-            let ends = end(Timestamp::from_nanos(self.at), ttl_seconds).as_nanos().min(window);
+            let ends = round_up_end(Timestamp::from_nanos(self.at), ttl_seconds).as_nanos().min(window);
             prop_assert_eq!(outcome.session.as_nanos(), ends);
             self.known[name] = Some(Known::Open { credits, ttl_seconds, ends, is_held: true });
         }
@@ -338,7 +344,7 @@ proptest! {
     fn few_groups_hold_any_number_of_reservations(
         steps in prop::collection::vec((0..500u64, 1..9u64, 1..2_000u64, any::<prop::sample::Index>(), 0..4u8), 1..400),
     ) {
-        let (mut reserved, mut live) = (Reserved::new(0), Vec::<(u64, u64)>::new());
+        let (mut reserved, mut live) = (ExpiryGroups::new(0), Vec::<(u64, u64)>::new());
         let mut at = START;
         let time = Timestamp::from_nanos;
         for (gap, credits, ttl, which, kind) in steps {
@@ -368,10 +374,13 @@ proptest! {
 #[test]
 fn ends_are_rounded_up_to_a_part_of_the_time_and_a_second_at_least() {
     let seconds = |seconds: u64| Timestamp::from_nanos(seconds * NANOS_PER_SECOND);
-    assert_eq!(end(seconds(1_000), 60), Timestamp::from_millis(1_060_000_u64.next_multiple_of(1_875)).unwrap());
-    assert_eq!(end(seconds(1_000), 5), seconds(1_005));
-    assert_eq!(end(seconds(1_000).plus(1), 5), seconds(1_006));
-    assert_eq!(end(Timestamp::MAX, 60), Timestamp::MAX);
+    assert_eq!(
+        round_up_end(seconds(1_000), 60),
+        Timestamp::from_millis(1_060_000_u64.next_multiple_of(1_875)).unwrap()
+    );
+    assert_eq!(round_up_end(seconds(1_000), 5), seconds(1_005));
+    assert_eq!(round_up_end(seconds(1_000).plus(1), 5), seconds(1_006));
+    assert_eq!(round_up_end(Timestamp::MAX, 60), Timestamp::MAX);
 }
 
 /// After RESET, a reservation from before must not free what others have reserved since.
@@ -389,7 +398,7 @@ fn what_was_reserved_before_a_reset_is_gone_also_when_others_reserve_again() {
         both.step(&step).unwrap();
     }
     assert_eq!(both.bucket.look(0, both.at).left, 1);
-    assert!(matches!(both.records[0].unwrap().stage, Stage::Committed { .. }));
+    assert!(matches!(both.records[0].unwrap().content, Content::Committed { .. }));
 }
 
 /// Nobody waits for the old clock's time to come again.

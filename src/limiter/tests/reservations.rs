@@ -3,7 +3,7 @@
 mod leases;
 
 use super::*;
-use crate::algorithm::reservation::REMEMBERED_NS;
+use crate::algorithm::record::REMEMBERED_NS;
 use crate::store::Bounds;
 use crate::store::record_key::{self, RecordSpace};
 

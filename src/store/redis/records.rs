@@ -12,8 +12,7 @@
 
 use super::key;
 use super::slot_tags::tag_of;
-use crate::algorithm::reservation::Fate;
-use crate::algorithm::{Kind, ReservationAsk};
+use crate::algorithm::{Fate, Kind, ReservationAsk};
 use crate::store::batch::Action;
 use crate::store::record_key;
 

@@ -350,7 +350,7 @@ impl Engine<Database> {
         self.with_disk(|database| {
             database.each_counter(record_key::PREFIX, None, |key, stored| {
                 match value::decode_record(stored) {
-                    Ok(record) if record.expires() <= now => {}
+                    Ok(record) if record.until <= now => {}
                     Ok(record) => {
                         decoder.note_record(key, &record);
                         self.table.load_record(self.table.hash_of(key), Some(record));

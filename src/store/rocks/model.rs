@@ -18,8 +18,8 @@ use super::lookups::Lookups;
 use super::sorted::Sorted;
 use super::table::Table;
 use super::timings::Timings;
-use crate::algorithm::reservation::{Fate, Stage};
-use crate::algorithm::{Ask, Outcome, ReservationAsk};
+use crate::algorithm::record::Content;
+use crate::algorithm::{Ask, Fate, Outcome, ReservationAsk};
 use crate::clock::Clock;
 use crate::store::batch::{Batch, Entry};
 use crate::store::counter_budget::{Bounds, CounterBudget};
@@ -499,18 +499,19 @@ impl World {
         for id in 0..RESERVATIONS {
             let mut key = Vec::new();
             record_key::write(RecordSpace::Reservations, &[id], &mut key, |out| out.extend_from_slice(BUCKET));
-            let stage = stored(&key).map(|value| value::decode_record(value).unwrap().reservation().unwrap().stage);
-            gone += match stage {
+            let record = stored(&key).map(|value| value::decode_record(value).unwrap().content);
+            gone += match record {
                 None => 0,
-                Some(Stage::Open { .. }) => RESERVED,
-                Some(Stage::Committed { .. }) => USED,
+                Some(Content::Open { .. }) => RESERVED,
+                Some(Content::Committed { .. }) => USED,
+                Some(Content::Answer { .. }) => panic!("{id} is no reservation"),
             };
             match settled.get(&id) {
-                Some(ReservationAsk::Reserve { .. }) => assert!(stage.is_some() || id == 0, "{id} is lost"),
+                Some(ReservationAsk::Reserve { .. }) => assert!(record.is_some() || id == 0, "{id} is lost"),
                 Some(ReservationAsk::Commit { .. }) => {
-                    assert!(matches!(stage, Some(Stage::Committed { .. })), "the commit of {id} is lost");
+                    assert!(matches!(record, Some(Content::Committed { .. })), "the commit of {id} is lost");
                 }
-                Some(ReservationAsk::Release) => assert_eq!(stage, None, "{id} is back"),
+                Some(ReservationAsk::Release) => assert_eq!(record, None, "{id} is back"),
                 Some(ReservationAsk::Renew { .. }) | None => {}
             }
         }
@@ -551,8 +552,8 @@ impl World {
             let left = window(CREDITS, 60).decide(state.as_ref(), Ask::Look { cost: 0 }, at(LATE)).outcome.left;
             let mut key = Vec::new();
             record_key::write(RecordSpace::Reservations, b"it", &mut key, |out| out.extend_from_slice(bucket));
-            let record = stored(&key).map(|value| *value::decode_record(value).unwrap().reservation().unwrap());
-            (left, record.map(|record| matches!(record.stage, Stage::Open { .. })))
+            let record = stored(&key).map(|value| value::decode_record(value).unwrap().content);
+            (left, record.map(|record| matches!(record, Content::Open { .. })))
         });
         assert!(all.windows(2).all(|two| two[0] == two[1]), "a part of a reservation: {all:?}");
     }
@@ -624,7 +625,10 @@ impl World {
             let answer = |name: u8| {
                 let mut key = Vec::new();
                 record_key::write(RecordSpace::Answers, &[name], &mut key, |out| out.extend_from_slice(bucket));
-                stored(&key).map(|value| value::decode_record(value).unwrap().answered().unwrap().outcome.left)
+                stored(&key).map(|value| match value::decode_record(value).unwrap().content {
+                    Content::Answer { outcome, .. } => outcome.left,
+                    Content::Open { .. } | Content::Committed { .. } => panic!("{name} is no answer"),
+                })
             };
             let answered: Vec<_> = (0..RESERVATIONS).map(answer).collect();
             assert_eq!(CREDITS - left, USED * answered.iter().flatten().count() as u64, "{answered:?}");

@@ -1,10 +1,9 @@
 //! Counters' own records: what the bytes under a key say. How the bytes are laid out is the business of
 //! [`value`](crate::store::value) and [`key`](crate::store::key).
 
-use crate::algorithm::{Limit, State};
+use crate::algorithm::{Limit, Record, State};
 use crate::clock::Timestamp;
 use crate::store::error::StoreError;
-use crate::store::records::Record;
 use crate::store::{key, record_key, value};
 
 /// Decodes records of many counters. Those of one rule, which tend to come one after the other, share what begins their
@@ -26,7 +25,9 @@ impl Decoder {
     /// Loads the calendar of a reservation with this key, if its bucket has one: the reservation can be settled although no
     /// rule has that calendar any more.
     pub fn note_record(&mut self, key: &[u8], record: &Record) {
-        if let (Record::Reservation(_), Some((bucket, _))) = (record, record_key::split(key)) {
+        if record.is_reservation()
+            && let Some((bucket, _)) = record_key::split(key)
+        {
             // A key that makes no sense has no calendar.
             let _ = self.limit(bucket);
         }

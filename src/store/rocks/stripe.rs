@@ -395,7 +395,7 @@ impl Stripe {
 fn heap_bytes(state: &State) -> usize {
     match state {
         State::SlidingLog(state) => size_of_val(&*state.times),
-        State::Reserving(held) => size_of_val(&**held) + held.reserved.heap_bytes(),
+        State::Reserved(state) => size_of_val(&**state) + state.groups.heap_bytes(),
         State::FixedWindow(_)
         | State::SlidingWindow(_)
         | State::TokenBucket(_)

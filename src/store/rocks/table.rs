@@ -26,13 +26,12 @@ use super::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 use super::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
-use crate::algorithm::{Outcome, State};
+use crate::algorithm::{Outcome, Record as RecordBeside, State};
 use crate::clock::Timestamp;
 use crate::store::batch::{Change, Entry};
 use crate::store::counter_budget::CounterBudget;
 use crate::store::error::StoreError;
 use crate::store::record_key;
-use crate::store::records::Record as RecordBeside;
 use crate::store::shares::RecordBudgets;
 
 /// Number of stripes, a power of two. The model checker sees more with few of them.

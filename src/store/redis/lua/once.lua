@@ -1,4 +1,4 @@
--- Asks that are answered once: see algorithm/once.rs. What is remembered of each has a key of its own:
+-- Idempotent requests: see algorithm/idempotency.rs. The record of each has a key of its own:
 -- "fingerprint until_ns answered outcome", or `held` where another one that it belongs with denied it.
 
 local function read_answer(text)

@@ -1,5 +1,5 @@
--- What is reserved of a bucket, and the algorithm with that beside it: see algorithm/reserved.rs and algorithm/reserving.rs. It
--- has a key of its own, so that what others read of the bucket stays as it is: "generation end:credits end:credits ...
+-- Reserved credits of a bucket, and the algorithm with them set aside: see algorithm/reservation/groups.rs and decorator.rs. They
+-- have a key of its own, so that what others read of the bucket stays as it is: "generation end:credits end:credits ...
 -- :time:ahead". The ends are milliseconds of the bucket's own clock; doubles hold them exactly. `time` is when that was
 -- changed last (nanoseconds), `ahead` how far the bucket's clock is ahead of the server's (milliseconds): builds that know of
 -- neither pass them over, and leave them out. States are { base, groups, generation, time, ahead }.

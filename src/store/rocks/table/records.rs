@@ -6,12 +6,10 @@ use std::sync::Arc;
 use super::super::journal::{self, Change};
 use super::super::stripe::Stripe;
 use super::{KeyHash, Table};
-use crate::algorithm::State;
-use crate::algorithm::reservation::RecordChange;
+use crate::algorithm::{Record, RecordChange, State};
 use crate::clock::Timestamp;
 #[cfg(all(test, not(feature = "model")))]
 use crate::store::records::Count;
-use crate::store::records::Record;
 use crate::store::shares::{RecordBudgets, Share};
 use crate::store::{record_key, value};
 
@@ -22,7 +20,7 @@ impl Table {
         stripe: &mut Stripe,
         hash: KeyHash,
         key: &[u8],
-        change: RecordChange<Record>,
+        change: RecordChange,
         share: Option<Arc<Share>>,
     ) {
         match change {
@@ -93,8 +91,8 @@ impl Table {
 /// A state that was found when the store was opened tells when its reservations were changed: the server's clock may have been
 /// set back since.
 pub(super) fn note_time(stripe: &mut Stripe, state: Option<&State>) {
-    if let Some(State::Reserving(held)) = state {
-        stripe.records.note_time(held.reserved.time);
+    if let Some(State::Reserved(state)) = state {
+        stripe.records.note_time(state.groups.time);
     }
 }
 

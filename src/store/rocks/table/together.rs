@@ -11,13 +11,13 @@ use smallvec::SmallVec;
 use super::super::stripe::{Found, Stripe};
 use super::super::sync::MutexGuard;
 use super::{KeyHash, Record, Surroundings, Table};
-use crate::algorithm::reservation::RecordChange;
+use crate::algorithm::RecordChange;
 use crate::clock::Timestamp;
 use crate::store::batch::{Change, Entry, Outcomes, Unit};
 use crate::store::error::StoreError;
+use crate::store::group::{self, Budgets, EntryDecision};
+use crate::store::record_key;
 use crate::store::shares::{Share, Shares};
-use crate::store::together::{self, Budgets, Decided};
-use crate::store::{record_key, records};
 
 /// A counter of the group.
 struct Member<'a> {
@@ -83,7 +83,7 @@ impl Table {
         }
         let (decided, mut durable_after) = stripes.decide(&mut members, surroundings, shares)?;
         let mut has_added = false;
-        for (member, Decided { outcome, change, record, share }) in members.iter_mut().zip(decided) {
+        for (member, EntryDecision { outcome, change, record, share }) in members.iter_mut().zip(decided) {
             let stripe = stripes.of(member.hash);
             stripe.acted += 1;
             if has_added {
@@ -140,7 +140,7 @@ impl Table {
         &self,
         stripe: &mut Stripe,
         Beside { key, hash }: Beside<'_>,
-        (change, share): (RecordChange<records::Record>, Option<Arc<Share>>),
+        (change, share): (RecordChange, Option<Arc<Share>>),
         Surroundings { group, .. }: Surroundings<'_>,
     ) -> u64 {
         if change != RecordChange::Keep {
@@ -185,7 +185,7 @@ impl<'a> Stripes<'a> {
         members: &mut [Member<'_>],
         Surroundings { health, counters, records, .. }: Surroundings<'_>,
         shares: &Shares,
-    ) -> Result<(Vec<Decided>, u64), StoreError> {
+    ) -> Result<(Vec<EntryDecision>, u64), StoreError> {
         let (mut seen_in, mut needs_disk) = (0, false);
         let mut found: SmallVec<[_; USUAL]> = SmallVec::new();
         for Member { entry, hash, beside, place, record, exists, is_recorded, .. } in members {
@@ -201,12 +201,9 @@ impl<'a> Stripes<'a> {
             let record = beside.and_then(|beside| stripe.records.get(&beside.hash.high));
             found.push((*entry, state, record));
         }
-        let members = found.iter().map(|(entry, state, record)| together::Member {
-            entry,
-            bucket: state.state(),
-            record: *record,
-        });
-        let (decided, room) = together::decide(members, Budgets { counters, records, shares })?;
+        let members =
+            found.iter().map(|(entry, state, record)| group::Member { entry, bucket: state.state(), record: *record });
+        let (decided, room) = group::decide(members, Budgets { counters, records, shares })?;
         // As of a single counter: what is refused must leave no trace, and what cannot be written must not be changed.
         if (needs_disk || decided.iter().any(|decided| decided.change != Change::Keep))
             && let Some(fault) = health.fault()

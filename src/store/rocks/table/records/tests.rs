@@ -6,13 +6,12 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use super::super::Table;
-use crate::algorithm::reservation::{Fate, ReservationAsk, Stage};
-use crate::algorithm::{Ask, Limit, Outcome, Reservation};
+use crate::algorithm::record::{Content, Record, Reservation};
+use crate::algorithm::{Ask, Fate, Limit, Outcome, ReservationAsk};
 use crate::clock::{Clock, NANOS_PER_SECOND, Timestamp};
 use crate::store::batch::{Action, Batch};
 use crate::store::contract::Store;
 use crate::store::key::{Prefix, Space};
-use crate::store::records::Record;
 use crate::store::testing::{at, wait, window};
 use crate::store::{Bounds, RocksOptions, RocksStore, StoreError, WhenFull};
 
@@ -170,8 +169,9 @@ fn one_more_than_there_may_be_leaves_no_trace() {
 fn clock_that_is_set_back_keeps_no_record_longer_in_idle_stripes() {
     let table = Table::new(1 << 20);
     for key in [b"a", b"b", b"c"] {
-        let stage = Stage::Open { until: at(10_060), ends: at(10_060), generation: 1 };
-        let record = Record::Reservation(Reservation { credits: 1, ttl_seconds: 60, stage });
+        let reservation = Reservation { credits: 1, ttl_seconds: 60 };
+        let content = Content::Open { reservation, ends: at(10_060), generation: 1 };
+        let record = Record { until: at(10_060), content };
         table.load_record(table.hash(key), Some(record));
     }
     let left = |seconds, was_set_back| {

@@ -1,30 +1,28 @@
-//! Groups: what each of several entries comes to that take effect together or not at all. What remembers the buckets' states,
-//! and who may change them meanwhile, is the store's business.
+//! Groups: entries that take effect together or not at all. This module decides each entry of a group. The store keeps the states
+//! of the buckets, and locks them during the decision.
 
 use std::sync::Arc;
 
-use super::batch::{Action, Change, Entry};
+use super::batch::{Change, Entry};
 use super::counter_budget::CounterBudget;
 use super::error::StoreError;
-use super::records::Record;
 use super::shares::{RecordBudgets, Share, Shares};
-use crate::algorithm::once::Known;
-use crate::algorithm::reservation::RecordChange;
-use crate::algorithm::{Answered, Decision, Outcome, State};
+use crate::algorithm::idempotency::Replay;
+use crate::algorithm::{Outcome, Record, RecordChange, State};
 
-/// What an entry comes to.
+/// The decision about one entry.
 #[derive(Debug)]
-pub struct Decided {
+pub struct EntryDecision {
     pub outcome: Outcome,
-    /// To its bucket,
+    /// The change of the bucket.
     pub change: Change,
-    /// and to the record that it is about,
-    pub record: RecordChange<Record>,
-    /// which has this share if it is new.
+    /// The change of the record.
+    pub record: RecordChange,
+    /// The share of a new record.
     pub share: Option<Arc<Share>>,
 }
 
-impl Decided {
+impl EntryDecision {
     fn unchanged(outcome: Outcome) -> Self {
         Self { outcome, change: Change::Keep, record: RecordChange::Keep, share: None }
     }
@@ -35,7 +33,7 @@ impl Decided {
     }
 }
 
-/// An entry of the group, and what is remembered of what it is about.
+/// An entry of the group, with the states of its bucket and its record.
 #[derive(Clone, Copy)]
 pub struct Member<'a> {
     pub entry: &'a Entry,
@@ -44,19 +42,14 @@ pub struct Member<'a> {
 }
 
 impl Member<'_> {
-    /// Returns the record as the entry finds it.
-    fn found(&self) -> Option<Record> {
-        self.record.and_then(|record| record.found(self.entry.at))
-    }
-
-    /// Returns the earlier answer to an entry that is answered once.
-    fn known(&self) -> Known {
-        let Some(fingerprint) = self.entry.action.fingerprint() else { return Known::Nothing };
-        Known::of(self.found().as_ref().and_then(Record::answered), fingerprint, self.entry.at)
+    /// Finds the earlier answer to an idempotent entry.
+    fn find_replay(&self) -> Replay {
+        let fingerprint = self.entry.action.fingerprint();
+        fingerprint.map_or(Replay::None, |fingerprint| Replay::find(self.record, fingerprint, self.entry.at))
     }
 }
 
-/// How much more may be remembered.
+/// The budgets for what is remembered.
 #[derive(Clone, Copy)]
 pub struct Budgets<'a> {
     pub counters: &'a CounterBudget,
@@ -65,110 +58,93 @@ pub struct Budgets<'a> {
     pub shares: &'a Shares,
 }
 
-/// Decides a group's entries. Also returns the room for the buckets that their changes make, which is to be kept once they
-/// are made.
+/// Decides a group's entries, and reserves budget for the buckets that they create. Call [`Room::keep`] once they exist.
 ///
-/// If a member denied before, all members repeat the answers that they had then. A bucket without a room to remember it is
-/// answered by the policy: as any other entry it may deny the group.
+/// If a member was denied before, all members repeat their earlier answers. If the store is full, the full-store policy answers
+/// for a new bucket, and may deny the group.
 ///
 /// # Errors
-/// The policy's; nothing is to be changed then.
+/// When the policy says so, or when a new record finds no room. Nothing may be changed then.
 pub fn decide<'a, 'b>(
     members: impl Iterator<Item = Member<'a>> + Clone,
     budgets: Budgets<'b>,
-) -> Result<(Vec<Decided>, Room<'b>), StoreError> {
-    let mut decided = Vec::with_capacity(members.size_hint().0);
-    let was_denied = members.clone().any(|member| matches!(member.known(), Known::Answered(first) if !first.allowed));
+) -> Result<(Vec<EntryDecision>, Room<'b>), StoreError> {
+    let mut decisions = Vec::with_capacity(members.size_hint().0);
+    let is_denial = |member: Member| matches!(member.find_replay(), Replay::Answered(first) if !first.allowed);
+    let was_denied = members.clone().any(is_denial);
     for member in members.clone() {
-        decided.push(decide_alone(member, was_denied, budgets.counters)?);
+        decisions.push(decide_alone(member, was_denied, budgets.counters)?);
     }
     let mut room = Room { budgets, counters: 0 };
-    // One that is alone may change its bucket although it tells that nothing was there.
-    if is_granted(members.clone(), &decided) || decided.len() == 1 {
-        for (member, decided) in members.clone().zip(&mut decided) {
-            let is_new = matches!(decided.change, Change::Set(_)) && member.bucket.is_none();
+    // A single entry may change its bucket although it is not allowed.
+    if is_granted(members.clone(), &decisions) || decisions.len() == 1 {
+        for (member, decision) in members.clone().zip(&mut decisions) {
+            let is_new = matches!(decision.change, Change::Set(_)) && member.bucket.is_none();
             if is_new && !room.begin_counter() {
-                *decided = Decided::unchanged(budgets.counters.refuse(member.entry)?);
+                *decision = EntryDecision::unchanged(budgets.counters.refuse(member.entry)?);
             }
         }
     }
-    if !is_granted(members.clone(), &decided) {
-        let is_another = members.clone().any(|member| member.known() == Known::Different);
-        if decided.len() > 1 {
+    if !is_granted(members.clone(), &decisions) {
+        let has_conflict = members.clone().any(|member| member.find_replay() == Replay::Conflict);
+        if decisions.len() > 1 {
             room.give_back();
         }
-        for (member, decided) in members.clone().zip(&mut decided) {
-            if decided.outcome.allowed {
-                *decided = hold_back(member);
+        for (member, decision) in members.clone().zip(&mut decisions) {
+            if decision.outcome.allowed {
+                *decision = hold_back(member);
             }
-            if is_another {
-                // What was asked for under a name that is taken is not remembered.
-                decided.record = RecordChange::Keep;
+            if has_conflict {
+                // A request under a name that is taken is not remembered.
+                decision.record = RecordChange::Keep;
             }
         }
     }
-    for (member, decided) in members.zip(&mut decided) {
-        decided.record = decided.record.or_found(member.record.copied(), member.found());
-        if let RecordChange::Set(record) = &decided.record
+    for (member, decision) in members.zip(&mut decisions) {
+        decision.record = decision.record.or_found(member.record, member.entry.at);
+        if let RecordChange::Set(record) = &decision.record
             && member.record.is_none()
         {
-            decided.share = Some(budgets.shares.begin(member.entry, record, budgets.records)?);
+            decision.share = Some(budgets.shares.begin(member.entry, record, budgets.records)?);
         }
     }
-    Ok((decided, room))
+    Ok((decisions, room))
 }
 
-fn decide_alone(member: Member<'_>, was_denied: bool, budget: &CounterBudget) -> Result<Decided, StoreError> {
+fn decide_alone(member: Member<'_>, was_denied: bool, budget: &CounterBudget) -> Result<EntryDecision, StoreError> {
     let Member { entry, bucket, record } = member;
-    match member.known() {
-        Known::Answered(outcome) => return Ok(Decided::unchanged(outcome)),
-        Known::HeldBack(outcome) if was_denied => return Ok(Decided::unchanged(outcome)),
-        Known::Different => {
-            let Decision { outcome, state } = entry.limit.differs(bucket, entry.at);
-            return Ok(Decided { change: state.map_or(Change::Keep, Change::Set), ..Decided::unchanged(outcome) });
-        }
-        Known::Nothing | Known::HeldBack(_) => {}
+    let replay = member.find_replay();
+    if let (Replay::HeldBack(outcome), true) = (replay, was_denied) {
+        return Ok(EntryDecision::unchanged(outcome));
     }
-    let refusal = if bucket.is_none() { budget.refusal(entry) } else { None };
-    Ok(match (refusal, entry.action) {
-        // A policy's answer is not remembered.
-        (Some(refusal), _) => Decided::unchanged(refusal?),
-        (None, Action::Reservation(ask)) => {
-            let (outcome, change, record) = entry.decide_reservation(ask, bucket, record);
-            Decided { outcome, change, record, share: None }
-        }
-        (None, _) => {
-            let (outcome, change) = entry.decide(bucket);
-            let remember = |fingerprint| Answered::new(fingerprint, outcome, false, entry.at);
-            let record = entry.action.fingerprint().map(remember);
-            let record = record.map_or(RecordChange::Keep, |record| RecordChange::Set(Record::Answered(record)));
-            Decided { outcome, change, record, share: None }
-        }
-    })
+    // Answers are repeated even if the store is full. A policy's answer is not remembered.
+    if matches!(replay, Replay::None | Replay::HeldBack(_))
+        && bucket.is_none()
+        && let Some(refusal) = budget.refusal(entry)
+    {
+        return Ok(EntryDecision::unchanged(refusal?));
+    }
+    let (outcome, change, record) = entry.decide_with_record(bucket, record);
+    Ok(EntryDecision { outcome, change, record, share: None })
 }
 
-/// What becomes of a member that would be granted, of a group that is denied.
-fn hold_back(member: Member<'_>) -> Decided {
+/// Decides a member that would be granted, when its group is denied.
+fn hold_back(member: Member<'_>) -> EntryDecision {
     let Member { entry, bucket, .. } = member;
-    match member.known() {
-        Known::Answered(outcome) | Known::HeldBack(outcome) => Decided::unchanged(outcome),
-        Known::Nothing | Known::Different => {
-            let (outcome, change) = entry.look(bucket);
-            let mut decided = Decided { change, ..Decided::unchanged(outcome) };
-            if let Some(fingerprint) = entry.action.fingerprint() {
-                let record = Answered::new(fingerprint, decided.outcome, true, entry.at);
-                decided.record = RecordChange::Set(Record::Answered(record));
-            }
-            decided
-        }
+    if let Replay::Answered(outcome) | Replay::HeldBack(outcome) = member.find_replay() {
+        return EntryDecision::unchanged(outcome);
     }
+    let (outcome, change) = entry.look(bucket);
+    let remember = |fingerprint| RecordChange::Set(Record::new_answer(fingerprint, outcome, true, entry.at));
+    let record = entry.action.fingerprint().map_or(RecordChange::Keep, remember);
+    EntryDecision { outcome, change, record, share: None }
 }
 
-fn is_granted<'a>(members: impl Iterator<Item = Member<'a>>, decided: &[Decided]) -> bool {
-    members.zip(decided).all(|(member, decided)| !decided.denies(member.entry))
+fn is_granted<'a>(members: impl Iterator<Item = Member<'a>>, decisions: &[EntryDecision]) -> bool {
+    members.zip(decisions).all(|(member, decision)| !decision.denies(member.entry))
 }
 
-/// Room for new buckets, given back unless it is kept.
+/// Budget for new buckets. Dropping it gives the budget back.
 #[must_use]
 pub struct Room<'a> {
     budgets: Budgets<'a>,
@@ -186,7 +162,7 @@ impl Room<'_> {
         (0..std::mem::take(&mut self.counters)).for_each(|_| self.budgets.counters.forget());
     }
 
-    /// The buckets are made.
+    /// Keeps the budget, because the buckets exist.
     pub fn keep(mut self) {
         self.counters = 0;
     }
@@ -201,8 +177,7 @@ impl Drop for Room<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::reservation::Fate;
-    use crate::algorithm::{Ask, ReservationAsk, fixed_window};
+    use crate::algorithm::{Ask, Fate, ReservationAsk, fixed_window};
     use crate::store::batch::Action;
     use crate::store::counter_budget::{Bounds, WhenFull};
     use crate::store::testing::{at, window};
@@ -230,7 +205,7 @@ mod tests {
             entries.iter().zip(states).map(|(entry, state)| Member { entry, bucket: state.as_ref(), record: None });
         let (decided, room) = decide(members, Budgets { counters: budget, records: &records, shares: &shares })?;
         room.keep();
-        let told = |Decided { outcome, change, .. }| (outcome.allowed, outcome.left, change != Change::Keep);
+        let told = |EntryDecision { outcome, change, .. }| (outcome.allowed, outcome.left, change != Change::Keep);
         Ok(decided.into_iter().map(told).collect())
     }
 
@@ -255,7 +230,7 @@ mod tests {
         };
         assert_eq!(full(WhenFull::Error), (Err(()), 0));
         assert_eq!(full(WhenFull::Deny), (Ok(vec![(true, 5, false), (false, 0, false), (true, 3, false)]), 0));
-        // Who lets through what cannot be counted counts what can be.
+        // This policy lets the others be counted.
         assert_eq!(full(WhenFull::Allow), (Ok(vec![(true, 4, true), (true, 4, false), (true, 2, true)]), 1));
     }
 

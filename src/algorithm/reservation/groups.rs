@@ -1,24 +1,24 @@
-//! What is set aside in a bucket, by the time at which it ends. Whose it is is not known here.
+//! The credits that are set aside in a bucket, grouped by the time at which they are free again.
 //!
-//! However many reservations there are, a bucket keeps them in at most [`MAX_GROUPS`] groups. A reservation that finds no
-//! room for a group of its own joins the next one that ends later. So at any time at least as much is set aside as is
-//! reserved; more only where groups were joined, and no longer than until the later of them ends.
+//! A bucket keeps any number of reservations in at most [`MAX_GROUPS`] groups. If there would be more, two are joined: the credits
+//! of the earlier one end with the later one. So at any time at least as much is set aside as is reserved, and more only until
+//! the later of two joined groups ends.
 //!
-//! Ends are kept by the bucket's own clock, which never runs backwards: the server's, and what that was set back by since the
-//! bucket's first reservation. So a reservation's record names the same end for good.
+//! Ends are times of the bucket's own clock, which never runs backwards. It is the server's clock plus all that this clock was set
+//! back by since the bucket's first reservation. So the end in a reservation's record stays valid.
 
 use crate::clock::{NANOS_PER_MILLI, Timestamp};
 
-/// Groups of reservations that a bucket keeps, at most.
+/// The most groups that a bucket keeps.
 pub const MAX_GROUPS: usize = 64;
-/// A reservation's end is rounded up to such a part of its time,
+/// A reservation's end is rounded up to this part of its time.
 const PARTS_OF_TTL: u64 = 32;
-/// and to so many milliseconds at least.
+/// A reservation's end is rounded up to at least this.
 const SHORTEST_STEP_MS: u64 = 1_000;
 
 /// Credits that are set aside until the same time, by the bucket's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Group {
+pub struct ExpiryGroup {
     pub ends: Timestamp,
     pub credits: u64,
 }
@@ -26,22 +26,22 @@ pub struct Group {
 /// The bucket's own clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BucketClock {
-    /// How far (milliseconds) it is ahead of the server's.
+    /// Distance ahead of the server's clock, in milliseconds.
     pub ahead_ms: u64,
 }
 
 impl BucketClock {
-    /// That time of the bucket's clock, by the server's.
+    /// Converts a time of the bucket's clock to the server's.
     pub fn by_server(self, time: Timestamp) -> Timestamp {
         Timestamp::from_nanos(time.as_nanos().saturating_sub(self.ahead_ns()))
     }
 
-    /// That time of the server's clock, by the bucket's.
+    /// Converts a time of the server's clock to the bucket's.
     pub fn by_bucket(self, time: Timestamp) -> Timestamp {
         time.plus(self.ahead_ns())
     }
 
-    /// The server's clock was set back by so much: the bucket's goes on, to the millisecond.
+    /// Compensates for a server's clock that was set back: the bucket's goes on, to the millisecond.
     pub fn set_back(&mut self, by_ns: u64) {
         self.ahead_ms = self.ahead_ms.saturating_add(by_ns / NANOS_PER_MILLI);
     }
@@ -51,27 +51,27 @@ impl BucketClock {
     }
 }
 
-/// What is set aside in a bucket.
+/// The groups of a bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reserved {
-    /// Tells these reservations from those that the bucket had before it was forgotten.
+pub struct ExpiryGroups {
+    /// Distinguishes these reservations from those that the bucket had before it was forgotten.
     pub generation: u64,
-    /// When they were changed last, by the server's clock.
+    /// The time of the last change, by the server's clock.
     pub time: Timestamp,
     pub clock: BucketClock,
-    /// By their ends, of which no two are alike; each of at least one credit.
-    groups: Vec<Group>,
+    /// Sorted by their ends, without duplicates. Each has at least one credit.
+    groups: Vec<ExpiryGroup>,
 }
 
-/// When a reservation of so many seconds ends that begins at `at`: in whole steps, so that few groups hold many of them. All
-/// ends are whole milliseconds.
-pub fn end(at: Timestamp, ttl_seconds: u32) -> Timestamp {
+/// Returns when a reservation ends that begins at `at`. Ends are rounded up to whole steps, so that few groups hold many
+/// reservations, and are whole milliseconds.
+pub fn round_up_end(at: Timestamp, ttl_seconds: u32) -> Timestamp {
     let ttl_ms = u64::from(ttl_seconds) * 1_000;
     let at_ms = at.as_nanos().div_ceil(NANOS_PER_MILLI);
     Timestamp::from_millis((at_ms + ttl_ms).next_multiple_of(step(ttl_ms))).unwrap_or(Timestamp::MAX)
 }
 
-/// Returns the longest time (nanoseconds) that a reservation of `ttl_seconds` lasts.
+/// Returns the longest time (nanoseconds) that a new reservation of `ttl_seconds` can last.
 pub fn longest_ns(ttl_seconds: u32) -> u64 {
     let ttl_ms = u64::from(ttl_seconds) * 1_000;
     (ttl_ms + step(ttl_ms)).saturating_mul(NANOS_PER_MILLI)
@@ -82,29 +82,29 @@ fn step(ttl_ms: u64) -> u64 {
     (ttl_ms / PARTS_OF_TTL).max(SHORTEST_STEP_MS)
 }
 
-/// The last end that is not after `at`.
-pub fn not_after(at: Timestamp) -> Timestamp {
+/// Returns the last possible end that is not after `at`.
+pub fn round_down_end(at: Timestamp) -> Timestamp {
     Timestamp::from_nanos(at.as_nanos() - at.as_nanos() % NANOS_PER_MILLI)
 }
 
-impl Reserved {
+impl ExpiryGroups {
     pub fn new(generation: u64) -> Self {
         Self { generation, time: Timestamp::EPOCH, clock: BucketClock::default(), groups: Vec::new() }
     }
 
-    /// As it was stored; `None` unless the groups are in the order of their ends, and not too many.
-    pub fn found(
+    /// Makes the groups that were stored. Returns `None` if there are too many, or if they are not in the order of their ends.
+    pub fn from_stored(
         generation: u64,
         time: Timestamp,
         clock: BucketClock,
-        groups: impl IntoIterator<Item = Group>,
+        groups: impl IntoIterator<Item = ExpiryGroup>,
     ) -> Option<Self> {
         let groups: Vec<_> = groups.into_iter().take(MAX_GROUPS + 1).collect();
         let is_sound = groups.len() <= MAX_GROUPS && groups.is_sorted_by(|one, next| one.ends < next.ends);
         is_sound.then_some(Self { generation, time, clock, groups })
     }
 
-    pub fn groups(&self) -> &[Group] {
+    pub fn groups(&self) -> &[ExpiryGroup] {
         &self.groups
     }
 
@@ -112,22 +112,22 @@ impl Reserved {
         self.groups.is_empty()
     }
 
-    /// Credits set aside.
+    /// Returns the sum of all credits.
     pub fn credits(&self) -> u64 {
         self.groups.iter().fold(0, |credits, group| credits.saturating_add(group.credits))
     }
 
-    /// When the last of them are free, by the server's clock; [`Timestamp::EPOCH`] when all are.
+    /// Returns when the last credits are free, by the server's clock; [`Timestamp::EPOCH`] if all are.
     pub fn last_end(&self) -> Timestamp {
         self.groups.last().map_or(Timestamp::EPOCH, |group| self.clock.by_server(group.ends))
     }
 
-    /// Bytes that it takes beside itself.
+    /// Returns the heap memory (bytes).
     pub fn heap_bytes(&self) -> usize {
-        self.groups.capacity() * size_of::<Group>()
+        self.groups.capacity() * size_of::<ExpiryGroup>()
     }
 
-    /// Drops what has ended by `at`, a time of the server's clock.
+    /// Drops the groups that have ended at `at`, by the server's clock.
     pub fn advance(&mut self, at: Timestamp) {
         let (now, before) = (self.clock.by_bucket(at), self.groups.len());
         self.groups.retain(|group| group.ends > now);
@@ -145,16 +145,16 @@ impl Reserved {
         let place = self.groups.partition_point(|group| group.ends < ends);
         match self.groups.get_mut(place).filter(|group| group.ends == ends) {
             Some(group) => group.credits = group.credits.saturating_add(credits),
-            None => self.groups.insert(place, Group { ends, credits }),
+            None => self.groups.insert(place, ExpiryGroup { ends, credits }),
         }
         if self.groups.len() > MAX_GROUPS {
             self.join_the_closest();
         }
     }
 
-    /// Joins the two groups whose ends are the closest: what is in the earlier one ends with the later one.
+    /// Joins the two groups whose ends are closest to each other.
     fn join_the_closest(&mut self) {
-        let gap = |pair: &[Group]| match pair {
+        let gap = |pair: &[ExpiryGroup]| match pair {
             [one, next] => next.ends.since(one.ends),
             _ => u64::MAX,
         };
@@ -167,9 +167,9 @@ impl Reserved {
         }
     }
 
-    /// Frees credits at `at`, by the server's clock, that were to end at `ends`, by the bucket's: of the groups that end then
-    /// or later, the earliest first. Since a group never ends before what was added to it, as much as is reserved until any time
-    /// stays set aside until then. Whether there were any.
+    /// Frees credits at `at`, by the server's clock, that would end at `ends`, by the bucket's. They are taken from the groups that
+    /// end then or later, the earliest first. A group never ends before the credits that were added to it, so enough stays set
+    /// aside for all other reservations. Returns whether any credits were freed.
     pub fn remove(&mut self, credits: u64, ends: Timestamp, at: Timestamp) -> bool {
         self.time = at;
         let mut rest = credits;

@@ -1,0 +1,172 @@
+//! How a bucket is limited: one type for the limits of all algorithms.
+
+use super::ask::{Ask, Outcome};
+use super::calendar_window::CalendarWindow;
+use super::concurrency::Concurrency;
+use super::decide::{self, Algorithm};
+use super::fixed_window::FixedWindow;
+use super::kind::Kind;
+use super::leaky_bucket::LeakyBucket;
+use super::reservation::decorator;
+use super::sliding_log::SlidingLog;
+use super::sliding_window::SlidingWindow;
+use super::state::{AlgorithmState, Decision, State};
+use super::tally::Tally;
+use super::token_bucket::TokenBucket;
+use crate::clock::Timestamp;
+
+/// Evaluates an expression with the algorithm's own limit.
+macro_rules! with_algorithm {
+    ($limit:expr, $own:ident => $call:expr) => {
+        match $limit {
+            $crate::algorithm::limit::Limit::FixedWindow($own) => $call,
+            $crate::algorithm::limit::Limit::CalendarWindow($own) => $call,
+            $crate::algorithm::limit::Limit::SlidingWindow($own) => $call,
+            $crate::algorithm::limit::Limit::SlidingLog($own) => $call,
+            $crate::algorithm::limit::Limit::TokenBucket($own) => $call,
+            $crate::algorithm::limit::Limit::LeakyBucket($own) => $call,
+            $crate::algorithm::limit::Limit::Concurrency($own) => $call,
+        }
+    };
+}
+
+pub(super) use with_algorithm;
+
+/// How a bucket is limited. The numbers are part of the bucket's identity: other numbers make another bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Limit {
+    FixedWindow(FixedWindow),
+    /// Its buckets remember the state of a fixed window.
+    CalendarWindow(CalendarWindow),
+    SlidingWindow(SlidingWindow),
+    SlidingLog(SlidingLog),
+    TokenBucket(TokenBucket),
+    LeakyBucket(LeakyBucket),
+    /// Only reservations take from it. Its numbers are not part of the bucket's identity.
+    Concurrency(Concurrency),
+}
+
+impl Limit {
+    /// Decides `ask` at time `at`, given what the bucket remembers (`None`: a fresh bucket).
+    ///
+    /// A state of another algorithm counts as fresh. The algorithm is part of a bucket's key, so stores never mix them.
+    pub fn decide(&self, state: Option<&State>, ask: Ask, at: Timestamp) -> Decision {
+        match self {
+            Limit::TokenBucket(limit) => decide_by(limit, state, ask, at, TokenBucket::decide),
+            Limit::FixedWindow(limit) => decide_by(limit, state, ask, at, decide::decide),
+            Limit::CalendarWindow(limit) => decide_by(limit, state, ask, at, decide::decide),
+            Limit::SlidingWindow(limit) => decide_by(limit, state, ask, at, decide::decide),
+            Limit::SlidingLog(limit) => decide_by(limit, state, ask, at, decide::decide),
+            Limit::LeakyBucket(limit) => decide_by(limit, state, ask, at, decide::decide),
+            Limit::Concurrency(limit) => decide_by(limit, state, ask, at, decide::decide),
+        }
+    }
+
+    /// Returns how long after `at` (nanoseconds) a bucket in `state` has all its credits again by every limit on it, and may be
+    /// forgotten; 0 for a state of another algorithm.
+    pub fn lifetime_ns(&self, state: &State, at: Timestamp) -> u64 {
+        match (self, state) {
+            (Limit::FixedWindow(limit), State::FixedWindow(state)) => decide::lifetime_ns(limit, state, at),
+            (Limit::CalendarWindow(limit), State::FixedWindow(state)) => decide::lifetime_ns(limit, state, at),
+            (Limit::SlidingWindow(limit), State::SlidingWindow(state)) => decide::lifetime_ns(limit, state, at),
+            (Limit::SlidingLog(limit), State::SlidingLog(state)) => decide::lifetime_ns(limit, state, at),
+            (Limit::TokenBucket(limit), State::TokenBucket(state)) => {
+                decide::lifetime_ns(&TokenBucket { refill: limit.slowest, ..*limit }, state, at)
+            }
+            (Limit::LeakyBucket(limit), State::LeakyBucket(state)) => {
+                decide::lifetime_ns(&LeakyBucket { count: limit.slowest, ..*limit }, state, at)
+            }
+            // At least until the last reservation ends.
+            (limit, State::Reserved(state)) => {
+                limit.lifetime_ns(&state.base, at).max(state.groups.last_end().since(at))
+            }
+            _ => 0,
+        }
+    }
+
+    /// Returns this limit for a counter whose states count something else. The usage carries over.
+    pub fn counting(mut self, counter: Tally) -> Self {
+        match &mut self {
+            Limit::FixedWindow(FixedWindow { tally, .. })
+            | Limit::CalendarWindow(CalendarWindow { tally, .. })
+            | Limit::TokenBucket(TokenBucket { tally, .. }) => *tally = counter,
+            // Their states count what was used anyway.
+            Limit::SlidingWindow(_) | Limit::SlidingLog(_) | Limit::LeakyBucket(_) | Limit::Concurrency(_) => {}
+        }
+        self
+    }
+
+    /// Returns this limit for a counter that `other` is also on, which may give credits back more slowly.
+    pub fn beside(mut self, other: &Limit) -> Self {
+        match (&mut self, other) {
+            (Limit::TokenBucket(limit), Limit::TokenBucket(other)) => limit.slowest = limit.slowest.min(other.slowest),
+            (Limit::LeakyBucket(limit), Limit::LeakyBucket(other)) => limit.slowest = limit.slowest.min(other.slowest),
+            // Windows and leases end at the same time under any limit.
+            _ => {}
+        }
+        self
+    }
+
+    /// Returns what the states of its counters count.
+    pub fn tally(&self) -> Tally {
+        match self {
+            Limit::FixedWindow(limit) => limit.tally,
+            Limit::CalendarWindow(limit) => limit.tally,
+            Limit::TokenBucket(limit) => limit.tally,
+            Limit::SlidingWindow(_) | Limit::SlidingLog(_) | Limit::LeakyBucket(_) | Limit::Concurrency(_) => {
+                Tally::Used
+            }
+        }
+    }
+
+    /// Returns the most credits that the bucket can hold, which is what a fresh one has. An ask for more is never granted.
+    pub fn capacity(&self) -> u64 {
+        with_algorithm!(self, limit => limit.capacity())
+    }
+
+    /// Returns the credits that the limit grants in the long run, and the time (nanoseconds) that this takes. A calendar window takes
+    /// as long as the present one. `None` for leases: that depends on how long they are held.
+    pub fn rate(&self) -> Option<(u64, u64)> {
+        let (credits, time_ns) = match self {
+            Limit::CalendarWindow(limit) => return Some((limit.credits.get(), limit.window_ns())),
+            Limit::FixedWindow(limit) => (limit.credits, limit.window_ns),
+            Limit::SlidingWindow(limit) => (limit.credits, limit.window_ns),
+            Limit::SlidingLog(limit) => (limit.credits(), limit.window_ns()),
+            Limit::TokenBucket(limit) => (limit.refill, limit.interval_ns),
+            Limit::LeakyBucket(limit) => (limit.count, limit.period_ns),
+            Limit::Concurrency(_) => return None,
+        };
+        Some((credits.get(), time_ns.get()))
+    }
+
+    pub fn kind(&self) -> Kind {
+        match self {
+            Limit::FixedWindow(_) | Limit::CalendarWindow(_) => Kind::FixedWindow,
+            Limit::SlidingWindow(_) => Kind::SlidingWindow,
+            Limit::SlidingLog(_) => Kind::SlidingLog,
+            Limit::TokenBucket(_) => Kind::TokenBucket,
+            Limit::LeakyBucket(_) => Kind::LeakyBucket,
+            Limit::Concurrency(_) => Kind::Concurrency,
+        }
+    }
+
+    pub fn name(&self) -> &'static str {
+        self.kind().name()
+    }
+}
+
+#[inline]
+fn decide_by<A: Algorithm<State: AlgorithmState>>(
+    limit: &A,
+    state: Option<&State>,
+    ask: Ask,
+    at: Timestamp,
+    decide: impl FnOnce(&A, Option<&A::State>, Ask, Timestamp) -> (Outcome, Option<A::State>),
+) -> Decision {
+    let known = match state {
+        Some(State::Reserved(state)) => return decorator::decide(limit, state, ask, at),
+        state => state.and_then(A::State::downcast),
+    };
+    let (outcome, state) = decide(limit, known, ask, at);
+    Decision { outcome, state: state.map(A::State::into_state) }
+}

@@ -1,0 +1,67 @@
+//! The state of a bucket, and the decision that changes it.
+
+use super::ask::Outcome;
+use super::reservation::groups::ExpiryGroups;
+use super::{concurrency, fixed_window, leaky_bucket, sliding_log, sliding_window, token_bucket};
+
+/// A bucket's memory between two asks, one variant per algorithm.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// State of a fixed window or a calendar window.
+    FixedWindow(fixed_window::State),
+    SlidingWindow(sliding_window::State),
+    SlidingLog(sliding_log::State),
+    TokenBucket(token_bucket::State),
+    LeakyBucket(leaky_bucket::State),
+    Concurrency(concurrency::State),
+    /// State of any of them, while some of its credits are reserved.
+    Reserved(Box<ReservedState>),
+}
+
+/// A bucket's memory while some of its credits are reserved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReservedState {
+    /// The algorithm's own state.
+    pub base: State,
+    pub groups: ExpiryGroups,
+}
+
+/// An outcome, and the state to remember; `None` when nothing changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    pub outcome: Outcome,
+    pub state: Option<State>,
+}
+
+/// One algorithm's own state.
+pub(crate) trait AlgorithmState: Clone + PartialEq {
+    /// Returns `None` for the state of another algorithm.
+    fn downcast(state: &State) -> Option<&Self>;
+    fn into_state(self) -> State;
+}
+
+/// Implements [`AlgorithmState`] by the names of the variants.
+macro_rules! algorithm_states {
+    ($($variant:ident: $state:ty),+ $(,)?) => {
+        $(impl AlgorithmState for $state {
+            #[inline]
+            fn downcast(state: &State) -> Option<&Self> {
+                if let State::$variant(state) = state { Some(state) } else { None }
+            }
+
+            #[inline]
+            fn into_state(self) -> State {
+                State::$variant(self)
+            }
+        })+
+    };
+}
+
+algorithm_states! {
+    FixedWindow: fixed_window::State,
+    SlidingWindow: sliding_window::State,
+    SlidingLog: sliding_log::State,
+    TokenBucket: token_bucket::State,
+    LeakyBucket: leaky_bucket::State,
+    Concurrency: concurrency::State,
+}

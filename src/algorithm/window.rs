@@ -1,0 +1,73 @@
+//! Windows whose credits all come back at once, when the window ends. Fixed windows and calendar windows end at different times.
+
+use std::num::NonZeroU64;
+
+use super::decide::Algorithm;
+use super::tally::Tally;
+use crate::clock::Timestamp;
+
+/// A window that has begun. Two words: `ends`, `count`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct State {
+    /// The window is over at this time.
+    pub ends: Timestamp,
+    /// Credits left until then, or used, as the limit's [`Tally`] says.
+    pub count: u64,
+}
+
+/// A limit with windows.
+pub(super) trait Window {
+    fn credits(&self) -> NonZeroU64;
+
+    fn tally(&self) -> Tally;
+
+    /// Returns the end of the window that contains `at`.
+    fn end(&self, at: Timestamp) -> Timestamp;
+
+    /// Returns a time that is not later than the window's beginning, as late as possible.
+    fn begin(&self, state: &State) -> Timestamp;
+}
+
+impl<W: Window> Algorithm for W {
+    type State = State;
+
+    fn capacity(&self) -> u64 {
+        self.credits().get()
+    }
+
+    fn fresh(&self, at: Timestamp) -> State {
+        State { ends: self.end(at), count: self.tally().count(0) }
+    }
+
+    fn time(&self, state: &State) -> Timestamp {
+        self.begin(state)
+    }
+
+    fn advanced(&self, state: &State, at: Timestamp) -> State {
+        if at < state.ends { *state } else { self.fresh(at) }
+    }
+
+    fn pulled_back(&self, state: &State, at: Timestamp) -> State {
+        State { ends: self.end(at), ..*state }
+    }
+
+    fn used(&self, state: &State, _at: Timestamp) -> u64 {
+        self.tally().used(state.count)
+    }
+
+    fn take(&self, state: &mut State, credits: u64, _at: Timestamp) {
+        state.count = self.tally().count(self.tally().used(state.count).saturating_add(credits));
+    }
+
+    fn give_back(&self, state: &mut State, credits: u64) {
+        state.count = self.tally().count(self.tally().used(state.count).saturating_sub(credits));
+    }
+
+    fn window_end(&self, state: &State) -> Option<Timestamp> {
+        Some(state.ends)
+    }
+
+    fn wait_ns(&self, state: &State, credits: u64, at: Timestamp) -> u64 {
+        if credits <= self.left(state, at) { 0 } else { state.ends.since(at) }
+    }
+}
