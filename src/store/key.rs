@@ -5,10 +5,9 @@
 //! is self-delimiting, so no two buckets share a key. Nothing here knows how a bucket is stored.
 
 use std::borrow::Cow;
-use std::num::NonZeroU64;
 
 use crate::algorithm::{
-    CalendarWindow, Concurrency, FixedWindow, LeakyBucket, Limit, SlidingLog, SlidingWindow, Tally, TokenBucket,
+    CalendarWindow, Concurrency, FixedWindow, Kind, LeakyBucket, Limit, SlidingLog, SlidingWindow, Tally, TokenBucket,
 };
 use crate::calendar::Calendar;
 
@@ -84,18 +83,10 @@ impl Prefix {
         let pairs: Vec<_> = std::iter::once(("counter", name)).chain(fields).collect();
         let mut bytes = Vec::new();
         write_head(&mut bytes, space, &pairs, limit);
-        match limit {
-            Limit::CalendarWindow(limit) => write_calendar(&mut bytes, limit),
-            Limit::FixedWindow(limit) => write_number(&mut bytes, limit.window_ns.get()),
-            Limit::SlidingWindow(limit) => write_number(&mut bytes, limit.window_ns.get()),
-            Limit::SlidingLog(limit) => write_number(&mut bytes, limit.window_ns().get()),
-            Limit::TokenBucket(limit) => {
-                write_number(&mut bytes, refill.unwrap_or(0));
-                write_number(&mut bytes, limit.interval_ns.get());
-            }
-            Limit::LeakyBucket(limit) => write_number(&mut bytes, limit.period_ns.get()),
-            Limit::Concurrency(_) => {}
+        if matches!(limit, Limit::TokenBucket(_)) {
+            write_number(&mut bytes, refill.unwrap_or(0));
         }
+        write_rhythm(&mut bytes, limit);
         Self(bytes.into())
     }
 
@@ -120,22 +111,14 @@ pub fn write_client_key(space: Space, limit: &Limit, key: &[u8], out: &mut Vec<u
 
 fn write_prefix(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: &Limit) {
     write_head(out, space, pairs, limit);
-    let numbers: &[NonZeroU64] = match limit {
-        Limit::CalendarWindow(limit) => {
-            write_number(out, limit.credits.get());
-            return write_calendar(out, limit);
-        }
-        Limit::FixedWindow(limit) => &[limit.credits, limit.window_ns],
-        Limit::SlidingWindow(limit) => &[limit.credits, limit.window_ns],
-        Limit::SlidingLog(limit) => &[limit.credits(), limit.window_ns()],
-        Limit::TokenBucket(limit) => &[limit.capacity, limit.refill, limit.interval_ns],
-        Limit::LeakyBucket(limit) => &[limit.capacity, limit.count, limit.period_ns],
-        // Who holds a lease holds it under every limit: another one must not hand out as many again.
-        Limit::Concurrency(_) => &[],
-    };
-    for number in numbers {
-        write_number(out, number.get());
+    // Leases are held under any limit: a change of the limit must not hand out as many again.
+    if limit.kind() != Kind::Concurrency {
+        write_number(out, limit.capacity());
     }
+    if let (Limit::TokenBucket(_) | Limit::LeakyBucket(_), Some((refill, _))) = (limit, limit.rate()) {
+        write_number(out, refill);
+    }
+    write_rhythm(out, limit);
 }
 
 /// What stands before the limit.
@@ -148,9 +131,15 @@ fn write_head(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: &L
     }
 }
 
-fn write_calendar(out: &mut Vec<u8>, limit: &CalendarWindow) {
-    // There is none only for a number that nobody gave out.
-    write_text(out, &Calendar::of(limit.calendar).map(|calendar| calendar.to_string()).unwrap_or_default());
+/// Appends when credits come back.
+fn write_rhythm(out: &mut Vec<u8>, limit: &Limit) {
+    if let Limit::CalendarWindow(limit) = limit {
+        // Only a number that was never given out has no calendar.
+        let calendar = Calendar::of(limit.calendar).map(|calendar| calendar.to_string());
+        write_text(out, &calendar.unwrap_or_default());
+    } else if let Some((_, time_ns)) = limit.rate() {
+        write_number(out, time_ns);
+    }
 }
 
 /// The byte that tells the algorithms apart on disk; never reuse one. 8 to 15 are reserved.
@@ -285,39 +274,33 @@ fn read<'a>(key: &'a [u8], mut pair: impl FnMut(&'a str, &'a str)) -> Option<(Sp
     for _ in 0..read_number(&mut rest)? {
         pair(read_text(&mut rest)?, read_text(&mut rest)?);
     }
-    let limit = match (*algorithm, space.is_named()) {
-        (7, is_named) => {
-            let credits = if is_named { 1 } else { read_number(&mut rest)? };
-            KeyLimit::OfCalendar { credits, calendar: read_text(&mut rest).filter(|text| Calendar::is_text(text))? }
-        }
-        (algorithm, true) => KeyLimit::Whole(read_rhythm(algorithm, &mut rest)?),
-        (algorithm, false) => KeyLimit::Whole(read_limit(algorithm, &mut rest)?),
+    let is_named = space.is_named();
+    // A named counter has no credits in its key.
+    let credits = if is_named || *algorithm == 6 { 1 } else { read_number(&mut rest)? };
+    let limit = if *algorithm == 7 {
+        let calendar = read_text(&mut rest).filter(|text| Calendar::is_text(text))?;
+        KeyLimit::OfCalendar { credits, calendar }
+    } else {
+        KeyLimit::Whole(read_limit(*algorithm, credits, is_named, &mut rest)?)
     };
     Some((space, limit, rest))
 }
 
-fn read_limit(algorithm: u8, rest: &mut &[u8]) -> Option<Limit> {
+/// Reads the rest of a limit after its credits. A named counter's key has no leaky bucket's count, and may have a refill of 0.
+fn read_limit(algorithm: u8, credits: u64, is_named: bool, rest: &mut &[u8]) -> Option<Limit> {
     let mut number = || read_number(rest);
     Some(match algorithm {
-        1 => Limit::FixedWindow(FixedWindow::new(number()?, number()?).ok()?),
-        2 => Limit::SlidingWindow(SlidingWindow::new(number()?, number()?).ok()?),
-        3 => Limit::SlidingLog(SlidingLog::new(number()?, number()?).ok()?),
-        4 => Limit::TokenBucket(TokenBucket::new(number()?, number()?, number()?).ok()?),
-        5 => Limit::LeakyBucket(LeakyBucket::new(number()?, number()?, number()?).ok()?),
-        6 => Limit::Concurrency(Concurrency::new(1, 1).ok()?),
-        _ => return None,
-    })
-}
-
-/// A limit of one credit, which nothing but what it counts is known of.
-fn read_rhythm(algorithm: u8, rest: &mut &[u8]) -> Option<Limit> {
-    let mut number = || read_number(rest);
-    Some(match algorithm {
-        1 => Limit::FixedWindow(FixedWindow::new(1, number()?).ok()?),
-        2 => Limit::SlidingWindow(SlidingWindow::new(1, number()?).ok()?),
-        3 => Limit::SlidingLog(SlidingLog::new(1, number()?).ok()?),
-        4 => Limit::TokenBucket(TokenBucket::new(1, number()?.max(1), number()?).ok()?),
-        5 => Limit::LeakyBucket(LeakyBucket::new(1, 1, number()?).ok()?),
+        1 => Limit::FixedWindow(FixedWindow::new(credits, number()?).ok()?),
+        2 => Limit::SlidingWindow(SlidingWindow::new(credits, number()?).ok()?),
+        3 => Limit::SlidingLog(SlidingLog::new(credits, number()?).ok()?),
+        4 => {
+            let refill = number()?.max(is_named.into());
+            Limit::TokenBucket(TokenBucket::new(credits, refill, number()?).ok()?)
+        }
+        5 => {
+            let count = if is_named { 1 } else { number()? };
+            Limit::LeakyBucket(LeakyBucket::new(credits, count, number()?).ok()?)
+        }
         6 => Limit::Concurrency(Concurrency::new(1, 1).ok()?),
         _ => return None,
     })
