@@ -8,7 +8,7 @@ use crate::clock::{MAX_STANDSTILL_NS, Timestamp};
 const OVERTAKING_NS: u64 = MAX_STANDSTILL_NS;
 
 /// An algorithm with its numbers, as seen by [`decide`].
-pub(super) trait Algorithm {
+pub(super) trait Algorithm: Sized {
     type State: Clone + PartialEq;
 
     /// Returns the credits of a fresh bucket, which has the most that there can be.
@@ -57,6 +57,16 @@ pub(super) trait Algorithm {
     fn session(&self, _state: &Self::State) -> Timestamp {
         Timestamp::EPOCH
     }
+
+    /// Decides `ask`; the state is `None` when nothing changed.
+    fn decide(&self, stored: Option<&Self::State>, ask: Ask, at: Timestamp) -> (Outcome, Option<Self::State>) {
+        decide(self, stored, ask, at)
+    }
+
+    /// Returns the nanoseconds after `at` until all credits are back. Then a bucket may be forgotten.
+    fn lifetime_ns(&self, state: &Self::State, at: Timestamp) -> u64 {
+        lifetime_ns(self, state, at)
+    }
 }
 
 /// A bucket's state when an ask reaches it.
@@ -86,7 +96,7 @@ pub(super) fn set_back_ns(time: Timestamp, at: Timestamp) -> Option<u64> {
     Some(time.since(at)).filter(|ahead_ns| *ahead_ns > OVERTAKING_NS)
 }
 
-/// Decides `ask`; the state is `None` when nothing changed.
+/// Decides what [`Algorithm::decide`] returns for most algorithms.
 pub(super) fn decide<A: Algorithm>(
     limit: &A,
     stored: Option<&A::State>,
@@ -135,7 +145,7 @@ pub(super) fn outcome<A: Algorithm>(limit: &A, state: &A::State, ask: Ask, befor
     }
 }
 
-/// Returns the nanoseconds after `at` until all credits are back. Then a bucket may be forgotten.
+/// Computes what [`Algorithm::lifetime_ns`] returns for most algorithms.
 pub(super) fn lifetime_ns<A: Algorithm>(limit: &A, state: &A::State, at: Timestamp) -> u64 {
     let Present { state, at, .. } = present(limit, Some(state), at);
     limit.wait_ns(&state, limit.capacity(), at)

@@ -15,7 +15,7 @@
 
 use std::num::NonZeroU64;
 
-use super::decide::{Algorithm, saturating};
+use super::decide::{self, Algorithm, saturating};
 use super::invalid::{self, InvalidLimit};
 use crate::clock::Timestamp;
 
@@ -112,5 +112,9 @@ impl Algorithm for LeakyBucket {
 
     fn credits_at_reset(&self, _left: u64) -> u64 {
         self.capacity.get()
+    }
+
+    fn lifetime_ns(&self, state: &State, at: Timestamp) -> u64 {
+        decide::lifetime_ns(&Self { count: self.slowest, ..*self }, state, at)
     }
 }

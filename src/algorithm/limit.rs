@@ -1,9 +1,9 @@
 //! How a bucket is limited: one type for the limits of all algorithms.
 
-use super::ask::{Ask, Outcome};
+use super::ask::Ask;
 use super::calendar_window::CalendarWindow;
 use super::concurrency::Concurrency;
-use super::decide::{self, Algorithm};
+use super::decide::Algorithm;
 use super::fixed_window::FixedWindow;
 use super::kind::Kind;
 use super::leaky_bucket::LeakyBucket;
@@ -51,36 +51,16 @@ impl Limit {
     ///
     /// A state of another algorithm counts as fresh. The algorithm is part of a bucket's key, so stores never mix them.
     pub fn decide(&self, state: Option<&State>, ask: Ask, at: Timestamp) -> Decision {
-        match self {
-            Limit::TokenBucket(limit) => decide_by(limit, state, ask, at, TokenBucket::decide),
-            Limit::FixedWindow(limit) => decide_by(limit, state, ask, at, decide::decide),
-            Limit::CalendarWindow(limit) => decide_by(limit, state, ask, at, decide::decide),
-            Limit::SlidingWindow(limit) => decide_by(limit, state, ask, at, decide::decide),
-            Limit::SlidingLog(limit) => decide_by(limit, state, ask, at, decide::decide),
-            Limit::LeakyBucket(limit) => decide_by(limit, state, ask, at, decide::decide),
-            Limit::Concurrency(limit) => decide_by(limit, state, ask, at, decide::decide),
-        }
+        with_algorithm!(self, limit => decide_by(limit, state, ask, at))
     }
 
     /// Returns how long after `at` (nanoseconds) a bucket in `state` has all its credits again by every limit on it, and may be
     /// forgotten; 0 for a state of another algorithm.
     pub fn lifetime_ns(&self, state: &State, at: Timestamp) -> u64 {
-        match (self, state) {
-            (Limit::FixedWindow(limit), State::FixedWindow(state)) => decide::lifetime_ns(limit, state, at),
-            (Limit::CalendarWindow(limit), State::FixedWindow(state)) => decide::lifetime_ns(limit, state, at),
-            (Limit::SlidingWindow(limit), State::SlidingWindow(state)) => decide::lifetime_ns(limit, state, at),
-            (Limit::SlidingLog(limit), State::SlidingLog(state)) => decide::lifetime_ns(limit, state, at),
-            (Limit::TokenBucket(limit), State::TokenBucket(state)) => {
-                decide::lifetime_ns(&TokenBucket { refill: limit.slowest, ..*limit }, state, at)
-            }
-            (Limit::LeakyBucket(limit), State::LeakyBucket(state)) => {
-                decide::lifetime_ns(&LeakyBucket { count: limit.slowest, ..*limit }, state, at)
-            }
+        match state {
             // At least until the last reservation ends.
-            (limit, State::Reserved(state)) => {
-                limit.lifetime_ns(&state.base, at).max(state.groups.last_end().since(at))
-            }
-            _ => 0,
+            State::Reserved(state) => self.lifetime_ns(&state.base, at).max(state.groups.last_end().since(at)),
+            state => with_algorithm!(self, limit => lifetime_by(limit, state, at)),
         }
     }
 
@@ -161,12 +141,16 @@ fn decide_by<A: Algorithm<State: AlgorithmState>>(
     state: Option<&State>,
     ask: Ask,
     at: Timestamp,
-    decide: impl FnOnce(&A, Option<&A::State>, Ask, Timestamp) -> (Outcome, Option<A::State>),
 ) -> Decision {
-    let known = match state {
+    let own = match state {
         Some(State::Reserved(state)) => return decorator::decide(limit, state, ask, at),
         state => state.and_then(A::State::downcast),
     };
-    let (outcome, state) = decide(limit, known, ask, at);
+    let (outcome, state) = limit.decide(own, ask, at);
     Decision { outcome, state: state.map(A::State::into_state) }
+}
+
+#[inline]
+fn lifetime_by<A: Algorithm<State: AlgorithmState>>(limit: &A, state: &State, at: Timestamp) -> u64 {
+    A::State::downcast(state).map_or(0, |state| limit.lifetime_ns(state, at))
 }

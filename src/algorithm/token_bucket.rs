@@ -58,23 +58,6 @@ impl TokenBucket {
         Ok(Self { capacity, refill, interval_ns, tally: Tally::LeftOf(capacity), slowest: refill })
     }
 
-    pub(super) fn decide(&self, stored: Option<&State>, ask: Ask, at: Timestamp) -> (Outcome, Option<State>) {
-        match ask {
-            Ask::Look { .. } | Ask::Take { .. } | Ask::Overdraw { .. } | Ask::Charge { .. } | Ask::Refund { .. } => {
-                decide::decide(self, stored, ask, at)
-            }
-            Ask::Drain { cost, strict } => {
-                let Present { state: found, at, pulled_back } = decide::present(self, stored, at);
-                let (outcome, drained) = self.drain(stored, found, ask, (cost, strict), at);
-                (outcome, drained.or(pulled_back.then_some(found)))
-            }
-            Ask::Replay { cost, strict } => {
-                let found = stored.map_or_else(|| self.fresh(at), |state| self.advanced(state, at));
-                self.drain(stored, found, ask, (cost, strict), at)
-            }
-        }
-    }
-
     /// Drains `found`, which is what `stored` has come to at `at`.
     fn drain(
         &self,
@@ -162,5 +145,26 @@ impl Algorithm for TokenBucket {
 
     fn session(&self, state: &State) -> Timestamp {
         state.session
+    }
+
+    fn decide(&self, stored: Option<&State>, ask: Ask, at: Timestamp) -> (Outcome, Option<State>) {
+        match ask {
+            Ask::Drain { cost, strict } => {
+                let Present { state: found, at, pulled_back } = decide::present(self, stored, at);
+                let (outcome, drained) = self.drain(stored, found, ask, (cost, strict), at);
+                (outcome, drained.or(pulled_back.then_some(found)))
+            }
+            Ask::Replay { cost, strict } => {
+                let found = stored.map_or_else(|| self.fresh(at), |state| self.advanced(state, at));
+                self.drain(stored, found, ask, (cost, strict), at)
+            }
+            Ask::Look { .. } | Ask::Take { .. } | Ask::Overdraw { .. } | Ask::Charge { .. } | Ask::Refund { .. } => {
+                decide::decide(self, stored, ask, at)
+            }
+        }
+    }
+
+    fn lifetime_ns(&self, state: &State, at: Timestamp) -> u64 {
+        decide::lifetime_ns(&Self { refill: self.slowest, ..*self }, state, at)
     }
 }

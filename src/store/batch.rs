@@ -54,6 +54,14 @@ impl Action {
         }
     }
 
+    /// Returns the credits that must be left for it to be granted. `None` if it is always granted, or forgets the bucket.
+    fn wanted(self) -> Option<u64> {
+        match self {
+            Self::Reservation(ReservationAsk::Reserve { credits, .. }) => Some(credits),
+            _ => self.ask().map(Ask::wanted),
+        }
+    }
+
     /// Returns the fingerprint of an idempotent request.
     pub(super) fn fingerprint(self) -> Option<u64> {
         if let Self::Idempotent { fingerprint, .. } = self { Some(fingerprint) } else { None }
@@ -105,7 +113,7 @@ impl Action {
 
     #[inline]
     pub fn has_record(self) -> bool {
-        matches!(self, Self::Reservation(_) | Self::Idempotent { .. })
+        self.record_space().is_some()
     }
 }
 
@@ -192,12 +200,10 @@ impl Entry {
 
     /// Looks for as many credits as the entry asks for. A look takes none. It changes the state only if the clock was set back.
     pub(super) fn look(&self, state: Option<&State>) -> (Outcome, Change) {
-        let cost = match self.action {
-            Action::Ask(ask) | Action::Idempotent { ask, .. } => ask.wanted(),
-            Action::Reservation(ReservationAsk::Reserve { credits, .. }) => credits,
-            Action::Reservation(_) => 0,
-            Action::Forget => return (self.decide(state).0, Change::Keep),
-        };
+        if self.action == Action::Forget {
+            return (self.decide(state).0, Change::Keep);
+        }
+        let cost = self.action.wanted().unwrap_or(0);
         self.decide_ask(Ask::Look { cost }, state)
     }
 
@@ -335,19 +341,12 @@ impl Batch {
     /// Has the entries from index `first` on take nothing.
     pub fn only_look(&mut self, first: usize) {
         for entry in self.entries.iter_mut().skip(first) {
-            match entry.action {
-                Action::Ask(ask) => entry.action = Action::Ask(Ask::Look { cost: ask.wanted() }),
-                Action::Reservation(ReservationAsk::Reserve { credits, .. }) => {
-                    entry.action = Action::Ask(Ask::Look { cost: credits });
-                    entry.key = record_key::bucket_range(&self.keys, &entry.key);
-                }
-                // What is denied whatever counters say need not be remembered.
-                Action::Idempotent { ask, .. } => {
-                    entry.action = Action::Ask(Ask::Look { cost: ask.wanted() });
-                    entry.key = record_key::bucket_range(&self.keys, &entry.key);
-                }
-                Action::Reservation(_) | Action::Forget => {}
+            let Some(cost) = entry.action.wanted() else { continue };
+            if entry.action.has_record() {
+                // A request that is denied regardless of its counters need not be remembered.
+                entry.key = record_key::bucket_range(&self.keys, &entry.key);
             }
+            entry.action = Action::Ask(Ask::Look { cost });
         }
     }
 
@@ -518,12 +517,12 @@ impl Batch {
         let mut part = Self { now: self.now, origin: self.origin, ..Self::default() };
         let mut groups = self.groups.iter().peekable();
         for (index, entry) in indexes.iter().filter_map(|index| Some((*index, self.entries.get(*index)?))) {
-            let key = key_of(&self.keys, entry);
-            let place = part.push(entry.limit, entry.action, entry.at, |out| out.extend_from_slice(key));
-            part.entries.iter_mut().skip(place).for_each(|copy| copy.request = entry.request);
+            let start = part.keys.len();
+            part.keys.extend_from_slice(key_of(&self.keys, entry));
+            part.entries.push(Entry { key: start..part.keys.len(), ..entry.clone() });
             while groups.next_if(|group| group.end <= index).is_some() {}
             if let Some(group) = groups.next_if(|group| group.end == index + 1) {
-                part.group(place + 1 - group.len());
+                part.group(part.len() - group.len());
             }
         }
         part
