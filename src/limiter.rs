@@ -281,7 +281,7 @@ impl Limiter {
         requests.sets.clear();
         requests.settling.clear();
         requests.postponed.clear();
-        requests.has_shared_store = self.store.is_shared();
+        requests.has_seal = self.store.seal().is_known();
         requests.max_reservation_ttl = self.max_reservation_ttl;
         requests.together = None;
         requests.named = None;
@@ -342,8 +342,8 @@ pub struct Requests {
     settling: Vec<Settling>,
     /// Requests about reservations that wait until their calendars are known.
     postponed: Vec<Postponed>,
-    /// Whether other servers write to the store, too.
-    has_shared_store: bool,
+    /// Whether the key is known that seals the ids of reservations.
+    has_seal: bool,
     /// The reservation that is being asked for, or the key of what is answered once.
     named: Option<Box<Named>>,
     /// The longest time of a reservation (seconds).

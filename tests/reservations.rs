@@ -6,6 +6,7 @@ mod contention;
 mod forged;
 mod kills;
 mod restarts;
+mod seals;
 
 use std::path::Path;
 
@@ -170,7 +171,7 @@ fn commands_pipeline_and_errors_come_in_their_places() {
     let server = Server::in_memory(rules.path());
     let mut client = Client::of(&server);
     let (_, id) = client.reserve("by=tokens user=a", 10, "TTL 60");
-    let bad_id = "no id of a reservation: send the one that the reservation was answered with";
+    let bad_id = "unknown reservation id";
     let asked = [
         ("DIVVY.HIT by=tokens user=a COST 10".to_owned(), "[1 80 "),
         ("DIVVY.COMMIT nonsense COST 5".to_owned(), bad_id),
@@ -186,7 +187,7 @@ fn commands_pipeline_and_errors_come_in_their_places() {
         (format!("DIVVY.RESERVE by=tokens user=a AMOUNT 5 TTL 5 ID {}", "x".repeat(256)), "1 to 255 bytes"),
         (format!("DIVVY.RENEW {id} TTL 3600"), "for 1 to 60 seconds"),
         (format!("DIVVY.COMMIT {id} COST many"), "COST is 'many'"),
-        (format!("DIVVY.RESERVE by=tokens user={} AMOUNT 5 TTL 5", "x".repeat(8000)), "more than 8192 characters"),
+        (format!("DIVVY.RESERVE by=tokens user={} AMOUNT 5 TTL 5", "x".repeat(8000)), "more than 8208 characters"),
         ("DIVVY.RESERVE by=tokens user=a ID=x AMOUNT 5 TTL 5".to_owned(), "[1 55 "),
         ("DIVVY.HIT by=tokens user=a".to_owned(), "[1 54 "),
     ];
@@ -219,7 +220,7 @@ fn a_transaction_takes_them() {
     }
     let replies = client.ask("EXEC");
     assert!(replies.starts_with("[[70 ") && replies.contains(" settled] [1 50 "), "{replies}");
-    assert!(replies.contains("] 0 -ERR this is no id") && replies.ends_with(" 0]"), "{replies}");
+    assert!(replies.contains("] 0 -ERR unknown reservation id") && replies.ends_with(" 0]"), "{replies}");
 }
 
 /// Their replies are far longer than those of others.

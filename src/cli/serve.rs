@@ -18,6 +18,7 @@ mod redis;
 mod reload;
 mod reservations;
 mod rules;
+mod seal;
 mod store;
 mod tls;
 mod watch;
@@ -186,6 +187,7 @@ async fn serve(
     let limiter = Limiter::with_limits(policy, store, clock, metrics, max_limits);
     let limiter = Arc::new(limiter.with_max_reservation_ttl(args.reservations.max_ttl()));
     actor_limits::start(&limiter, draining.clone()).await?;
+    seal::start(&limiter, draining.clone()).await;
     args.reload.start(file, &limiter, hangups, draining.clone())?;
     let settings = Settings {
         limits,

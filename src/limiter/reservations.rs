@@ -15,10 +15,11 @@ use crate::algorithm::{Outcome, ReservationAsk};
 use crate::calendar::Calendar;
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::rules::Operation;
-use crate::store::{Action, key, record_key};
+use crate::store::{Action, key, record_key, unknown_seal_key};
 
 mod foreign_calendars;
 mod id;
+mod sealing;
 
 /// The longest time of a reservation, unless the operator says otherwise (seconds).
 pub const DEFAULT_MAX_RESERVATION_TTL: u32 = 60;
@@ -104,7 +105,7 @@ pub(super) struct Reserving {
 /// One bucket of a reservation that is settled: its entry, and its rule, if there is one in force.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Settling {
-    /// `None` if this server does not know the bucket's calendar: nothing is reserved of the bucket then.
+    /// `None` while this server does not know the bucket's calendar, or if its zone data do not have the zone.
     entry: Option<usize>,
     rule: Option<usize>,
 }
@@ -153,6 +154,8 @@ impl Requests {
             Some(Refusal::BadReservation { max })
         } else if !reserve.id.is_none_or(is_client_id) {
             Some(Refusal::BadClientId)
+        } else if !self.has_seal {
+            Some(unknown_seal_key().into())
         } else {
             None
         };
@@ -250,10 +253,13 @@ impl Requests {
     }
 
     fn push_settling(&mut self, id: &ReservationId, settlement: Settlement) {
-        let asked = match self.postpone(id, settlement) {
-            true => Asked::Settling(0..0),
-            false => self.settle(id, settlement),
-        };
+        let (settling, entries) = (self.settling.len(), self.batch.len());
+        let mut asked = self.settle(id, settlement);
+        if self.settling(settling..self.settling.len()).any(|settling| settling.entry.is_none()) {
+            self.settling.truncate(settling);
+            self.batch.truncate(entries);
+            asked = self.postpone(id, settlement);
+        }
         self.asked.push(asked);
     }
 
@@ -291,8 +297,8 @@ impl Requests {
         }
     }
 
-    /// Whether each entry from index `first` on has a bucket of its own, which a group needs. Only forged ids name a bucket
-    /// twice.
+    /// Whether each entry from index `first` on has a bucket of its own, which a group needs. No id that a server makes names a
+    /// bucket twice.
     fn names_each_bucket_once(&self, first: usize) -> bool {
         let entries = first..self.batch.len();
         if entries.len() < 2 {

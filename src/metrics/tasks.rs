@@ -20,6 +20,8 @@ pub enum Task {
     Probe,
     /// Loads the rules again.
     Rules,
+    /// Keeps the key for reservation ids known.
+    Seal,
     /// Waits for the signals that end the process.
     Signals,
     /// Loads TLS's files again.
@@ -27,7 +29,7 @@ pub enum Task {
 }
 
 impl Task {
-    const ALL: [Self; 6] = [Self::Accept, Self::Limits, Self::Probe, Self::Rules, Self::Signals, Self::Tls];
+    const ALL: [Self; 7] = [Self::Accept, Self::Limits, Self::Probe, Self::Rules, Self::Seal, Self::Signals, Self::Tls];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -35,6 +37,7 @@ impl Task {
             Self::Limits => "limits",
             Self::Probe => "probe",
             Self::Rules => "rules",
+            Self::Seal => "seal",
             Self::Signals => "signals",
             Self::Tls => "tls",
         }

@@ -13,6 +13,7 @@ use super::listing::{Listing, Page};
 use super::memory::MemoryStore;
 use super::redis::RedisStore;
 use super::rocks::RocksStore;
+use super::seal::Seal;
 use super::uninterrupted::Uninterrupted;
 use crate::clock::{Clock, Timestamp};
 use crate::metrics::Metric;
@@ -48,6 +49,26 @@ impl Backend {
         matches!(self, Backend::Redis(_))
     }
 
+    /// The key for ids that clients get: one for all servers on the store, for as long as it keeps its counters.
+    pub fn seal(&self) -> &Seal {
+        match self {
+            Backend::Memory(store) => store.seal(),
+            Backend::Rocks(store) => store.seal(),
+            Backend::Redis(store) => redis(store).seal(),
+        }
+    }
+
+    /// Reads the key again if several servers share it, and makes one if the store has lost it. Other stores know their key.
+    ///
+    /// # Errors
+    /// When the key cannot be read or made. The one that is known stays in force.
+    pub async fn follow_seal(&self) -> Result<(), StoreError> {
+        match self {
+            Backend::Memory(_) | Backend::Rocks(_) => Ok(()),
+            Backend::Redis(store) => redis(store).follow_seal().await,
+        }
+    }
+
     /// The embedded store, whose counters are in a data directory; `None` for the others.
     pub fn on_disk(&self) -> Option<&RocksStore> {
         match self {
@@ -64,6 +85,11 @@ impl Backend {
             Backend::Redis(_) => "redis",
         }
     }
+}
+
+/// The store behind its layers.
+fn redis(store: &Uninterrupted<FallbackStore<DenialCache<RedisStore>>>) -> &RedisStore {
+    store.inner().inner().inner()
 }
 
 impl Store for Backend {
@@ -97,14 +123,6 @@ impl Store for Backend {
             Backend::Memory(store) => store.check().await,
             Backend::Rocks(store) => store.check().await,
             Backend::Redis(store) => store.check().await,
-        }
-    }
-
-    async fn has_reservations(&self, keys: Vec<Vec<u8>>) -> Result<Vec<bool>, StoreError> {
-        match self {
-            Backend::Memory(store) => store.has_reservations(keys).await,
-            Backend::Rocks(store) => store.has_reservations(keys).await,
-            Backend::Redis(store) => store.has_reservations(keys).await,
         }
     }
 

@@ -45,12 +45,6 @@ pub trait Store: Send + Sync {
         async { self.approximate_len().await.map(drop) }
     }
 
-    /// Whether there are records of reservations with these keys, one answer per key. Only asked where other servers write to
-    /// the store, too: any other store has read its records when it was opened.
-    fn has_reservations(&self, keys: Vec<Vec<u8>>) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send {
-        async move { Ok(vec![false; keys.len()]) }
-    }
-
     /// Keeps a change of an actor's limit, as durably as hits are taken. `now` is the server's time. Tells whether there was a
     /// limit before, where others may have set one; whoever asks knows it otherwise.
     ///

@@ -171,10 +171,6 @@ impl<S: Store> Store for DenialCache<S> {
         self.inner.check().await
     }
 
-    async fn has_reservations(&self, keys: Vec<Vec<u8>>) -> Result<Vec<bool>, StoreError> {
-        self.inner.has_reservations(keys).await
-    }
-
     async fn change_limit(&self, change: LimitChange, now: Timestamp) -> Result<Option<bool>, StoreError> {
         self.inner.change_limit(change, now).await
     }

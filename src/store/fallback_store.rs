@@ -222,10 +222,6 @@ impl<S: Store> Store for FallbackStore<S> {
         }
     }
 
-    async fn has_reservations(&self, keys: Vec<Vec<u8>>) -> Result<Vec<bool>, StoreError> {
-        self.inner.has_reservations(keys).await
-    }
-
     async fn change_limit(&self, change: LimitChange, now: Timestamp) -> Result<Option<bool>, StoreError> {
         self.inner.change_limit(change, now).await
     }

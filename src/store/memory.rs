@@ -14,6 +14,7 @@ use super::group::{self, Budgets, EntryDecision, Member};
 use super::listing::{Listing, Page};
 use super::record_key;
 use super::records::{DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_RESERVATIONS, Records};
+use super::seal::Seal;
 use super::shares::{DEFAULT_MAX_ADDRESS_SHARE, RecordBudgets, Shares};
 use crate::algorithm::{Outcome, RecordChange, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
@@ -32,6 +33,7 @@ pub struct MemoryStore {
     buckets: Box<Mutex<Buckets>>,
     budget: CounterBudget,
     records: RecordBudgets,
+    seal: Seal,
 }
 
 impl MemoryStore {
@@ -41,7 +43,12 @@ impl MemoryStore {
         let bounds = Bounds { max_counters, when_full, ..Bounds::default() };
         let records =
             RecordBudgets::shared(DEFAULT_MAX_RESERVATIONS, DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_ADDRESS_SHARE);
-        Self { buckets: Box::default(), budget: CounterBudget::new(bounds), records }
+        Self { buckets: Box::default(), budget: CounterBudget::new(bounds), records, seal: Seal::of_process() }
+    }
+
+    /// The key for ids of this process.
+    pub fn seal(&self) -> &Seal {
+        &self.seal
     }
 
     /// The store, of as many reservations and idempotency keys as `bounds` say.

@@ -28,6 +28,7 @@ mod rocks;
 #[path = "no_rocks.rs"]
 mod rocks;
 mod rocks_options;
+mod seal;
 mod shares;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -58,5 +59,6 @@ pub use self::rocks::{OpenError, RestoreError, RocksStore, restore};
 pub use self::rocks_options::{
     DEFAULT_CACHE_MEMORY, DEFAULT_MAX_JOURNAL, Durability, HAS_ROCKSDB, NoRocksDb, RocksOptions,
 };
+pub use self::seal::{SEAL_BYTES, Seal, SealKey, unknown_seal_key};
 pub use self::shares::{DEFAULT_MAX_ADDRESS_SHARE, Origin};
 pub use self::uninterrupted::Uninterrupted;

@@ -123,11 +123,6 @@ impl<S: Store + 'static> Store for Uninterrupted<S> {
         to_its_end(async move { store.check().await }).await
     }
 
-    async fn has_reservations(&self, keys: Vec<Vec<u8>>) -> Result<Vec<bool>, StoreError> {
-        let store = Arc::clone(&self.0);
-        to_its_end(async move { store.has_reservations(keys).await }).await
-    }
-
     async fn change_limit(&self, change: LimitChange, now: Timestamp) -> Result<Option<bool>, StoreError> {
         let store = Arc::clone(&self.0);
         to_its_end(async move { store.change_limit(change, now).await }).await

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::support::http::{HttpClient, Response, encode};
+use crate::support::redis::RedisServer;
 
 fn new(operation: Value, amount: u64, ttl: u64) -> Value {
     json!({ "operation": operation, "amount": amount, "ttl": ttl })
@@ -151,13 +152,13 @@ fn mistakes_are_told_with_their_places() {
 
 #[test]
 fn a_commit_that_nobody_could_be_charged_is_a_404() {
-    let rules = rules();
-    let server = Server::in_memory(rules.path());
+    let (rules, redis) = (rules(), RedisServer::start());
+    let serve = |rules: &RulesFile| Server::start(&[rules.path(), "--redis-url", &redis.url()]);
+    let server = serve(&rules);
     let mut http = HttpClient::connect(server.http);
     let path = location(&http.post("/v1/reservations", &new(user("a"), 60, 60).to_string()));
     assert_eq!(delete(&mut http, &path).status, 200);
-    let other = RulesFile::ini("[default]\ncreditLimit = 5\nresetSeconds = 60\n");
-    let elsewhere = Server::in_memory(other.path());
+    let elsewhere = serve(&RulesFile::ini("[default]\ncreditLimit = 5\nresetSeconds = 60\n"));
     let gone = HttpClient::connect(elsewhere.http).post(&format!("{path}/commit"), r#"{"cost": 5}"#);
     assert_eq!(gone.status, 404, "{}", gone.body);
     assert!(gone.body.contains("nothing was charged"), "{}", gone.body);

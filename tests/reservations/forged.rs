@@ -1,5 +1,5 @@
-//! Ids that clients make up from a real one: they load no calendars. Ids of real reservations work wherever a server has
-//! written their records.
+//! Ids that clients make up from a real one are refused: they ask nothing of the store and load no calendars. Ids of real
+//! reservations work on every server that shares the store, whatever its rules are.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,27 +8,37 @@ use siphasher::sip128::SipHasher13;
 
 use super::*;
 use crate::support::grpc::{Caller, descriptor};
+use crate::support::http::HttpClient;
 use crate::support::redis::{RedisCluster, RedisServer};
 
 const CALENDAR: &str = "year 00:00 Asia/Tokyo";
 /// As long as the one above, so that nothing else of an id changes.
 const OTHER_ZONES: [&str; 4] = ["Asia/Dhaka", "Asia/Kabul", "Asia/Qatar", "Asia/Seoul"];
 
-/// Ids like this one of a reservation by the calendar above, for every time of the day in four other zones.
+/// Ids like this one of a reservation by the calendar above: of other calendars, with a bit flipped, cut short, and as an
+/// earlier divvy would have made it, with a checksum in place of the seal.
 fn forged(id: &str) -> Vec<String> {
-    const CHECKSUM: usize = 4;
-    let mut bytes = URL_SAFE_NO_PAD.decode(id).unwrap();
-    bytes.truncate(bytes.len() - CHECKSUM);
-    let at = bytes.windows(CALENDAR.len()).position(|text| text == CALENDAR.as_bytes()).unwrap();
-    let times = (0..24).flat_map(|hour| (0..60).map(move |minute| format!("{hour:02}:{minute:02}")));
-    let texts = times.flat_map(|time| OTHER_ZONES.map(|zone| format!("year {time} {zone}")));
-    let forge = |text: String| {
-        let mut bytes = bytes.clone();
-        bytes[at..at + text.len()].copy_from_slice(text.as_bytes());
-        let checksum = (SipHasher13::new_with_keys(0, 0).hash(&bytes).h1 as u32).to_le_bytes();
-        URL_SAFE_NO_PAD.encode([&bytes[..], &checksum].concat())
+    const SEAL: usize = 16;
+    let sealed = URL_SAFE_NO_PAD.decode(id).unwrap();
+    let unsealed = &sealed[..sealed.len() - SEAL];
+    let place = sealed.windows(CALENDAR.len()).position(|text| text == CALENDAR.as_bytes()).unwrap();
+    let with_zone = |zone: &str| {
+        let mut bytes = sealed.clone();
+        bytes[place..place + CALENDAR.len()].copy_from_slice(format!("year 00:00 {zone}").as_bytes());
+        bytes
     };
-    texts.map(forge).collect()
+    let with_bit = |bit: usize| {
+        let mut bytes = sealed.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        bytes
+    };
+    let mut earlier = [&[1], &unsealed[1..]].concat();
+    earlier.extend((SipHasher13::new_with_keys(0, 0).hash(&earlier).h1 as u32).to_le_bytes());
+    let zones = OTHER_ZONES.map(with_zone);
+    let flipped = (0..8 * sealed.len()).step_by(5).map(with_bit);
+    let cut = (0..sealed.len()).step_by(7).map(|length| sealed[..length].to_vec());
+    let forged = zones.into_iter().chain(flipped).chain(cut).chain([earlier, unsealed.to_vec()]);
+    forged.map(|bytes| URL_SAFE_NO_PAD.encode(bytes)).filter(|text| !text.is_empty()).collect()
 }
 
 fn calendars(server: &Server) -> f64 {
@@ -39,38 +49,51 @@ fn reserve(server: &Server) -> String {
     Client::of(server).reserve("by=year user=a", 30, "TTL 60").1
 }
 
-fn forged_ids_load_no_calendar(server: &Server) {
+/// Over every front; a gateway's commit is a charge instead.
+fn forged_ids_are_refused(server: &Server) {
     let ids = forged(&reserve(server));
     let before = calendars(server);
     let mut client = RespClient::connect(server.resp);
-    for (command, expected) in [("COMMIT", "has ended"), ("RELEASE", "0"), ("RENEW", "0")] {
-        let options = if command == "COMMIT" { " COST 1" } else { "" };
-        for some in ids.chunks(100) {
-            let commands = some.iter().map(|id| format!("DIVVY.{command} {id}{options}\r\n"));
-            client.send(commands.collect::<String>().as_bytes());
-            for _ in some {
-                let reply = client.read_reply();
-                assert!(reply.contains(expected), "{command}: {reply}");
-            }
+    for (command, options) in [("COMMIT", " COST 1"), ("RELEASE", ""), ("RENEW", "")] {
+        client.send(ids.iter().map(|id| format!("DIVVY.{command} {id}{options}\r\n")).collect::<String>().as_bytes());
+        for id in &ids {
+            let reply = client.read_reply();
+            assert!(reply.contains("unknown reservation id"), "{command} {id}: {reply}");
         }
     }
+    let mut http = HttpClient::connect(server.http);
     let mut gateway = Caller::generated(server, "kuadrantrls.proto");
     for id in ids.iter().step_by(19) {
+        assert_eq!(http.post(&format!("/v1/reservations/{id}/commit"), r#"{"cost": 1}"#).status, 404);
         let request = json!({"domain": "free", "descriptors": [descriptor("free=yes")], "reservation_id": id, "actual_amount": "1"});
         let reply = gateway.call("kuadrant.service.ratelimit.v1.RateLimitService/Commit", &request);
         assert_eq!(reply["reservation_released"], false);
     }
     assert_eq!(calendars(server), before);
+    assert_eq!(Client::of(server).left("by=year user=a"), 70);
 }
 
 #[test]
-fn forged_ids_load_no_calendar_on_any_store() {
+fn forged_ids_are_refused_on_any_store() {
     let (rules, data) = (rules(), tempfile::tempdir().unwrap());
     for server in Server::on_each_store(rules.path(), data.path()) {
-        forged_ids_load_no_calendar(&server);
+        forged_ids_are_refused(&server);
     }
     let redis = RedisServer::start();
-    forged_ids_load_no_calendar(&Server::start(&[rules.path(), "--store", "redis", "--redis-url", &redis.url()]));
+    forged_ids_are_refused(&Server::start(&[rules.path(), "--store", "redis", "--redis-url", &redis.url()]));
+}
+
+#[test]
+fn redis_is_not_asked_about_a_forged_id() {
+    let (rules, mut redis) = (rules(), RedisServer::start());
+    let server = Server::start(&[rules.path(), "--store", "redis", "--redis-url", &redis.url()]);
+    let id = reserve(&server);
+    redis.kill();
+    let mut client = Client::of(&server);
+    assert!(!client.ask(&format!("DIVVY.RELEASE {id}")).contains("reservation id"), "that one is known");
+    for id in forged(&id) {
+        assert!(client.ask(&format!("DIVVY.RELEASE {id}")).contains("unknown reservation id"), "{id}");
+    }
 }
 
 #[test]
@@ -107,8 +130,8 @@ fn commits_on_another_server(options: &[&str]) {
     assert_eq!(calendars(&other), 0.0);
     let id = reserve(&first);
     let mut client = Client::of(&other);
-    for made_up in forged(&id).iter().step_by(500) {
-        assert_eq!(client.ask(&format!("DIVVY.RELEASE {made_up}")), "0");
+    for made_up in forged(&id).iter().step_by(50) {
+        assert!(client.ask(&format!("DIVVY.RELEASE {made_up}")).contains("unknown reservation id"));
     }
     assert_eq!(calendars(&other), 0.0);
     assert_eq!(client.commit(&id, 10), came_to(90, "settled"));

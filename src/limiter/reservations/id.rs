@@ -2,28 +2,29 @@
 //! its buckets, whatever the rules are when it is settled, and the rules, of which several may share a bucket.
 //!
 //! The text is base64url without padding (RFC 4648, section 5) of: a version, the records' keys, each after its length and what
-//! stands for its rule, and a checksum. The checksum finds slips, and no malice: an id allows no more than a charge does.
+//! stands for its rule, and a seal on all of that. Only the servers on a store have the key for the seal, so an id whose seal is
+//! right was made by one of them. Nothing of an id is read before its seal is checked.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use siphasher::sip128::SipHasher13;
 
 use crate::limiter::{Limit, MAX_TOGETHER};
 use crate::rules::MAX_STACK;
-use crate::store::{key, record_key};
+use crate::store::{SEAL_BYTES, SealKey, key, record_key};
 
-/// The layout.
-const VERSION: u8 = 1;
+/// The layout. Version 1 had a checksum in place of the seal.
+const VERSION: u8 = 2;
 /// Bytes of a record's length.
 const LENGTH: usize = size_of::<u32>();
 /// Bytes of what stands for a rule.
 const RULE: usize = size_of::<u32>();
-/// Bytes of the checksum.
-const CHECKSUM: usize = 4;
 /// Records of an id, at most: of operations that are reserved together, each with a stack of rules.
 const MAX_RECORDS: usize = MAX_TOGETHER * MAX_STACK;
-/// Characters of an id, at most: what is sent in a URL must fit there.
-pub const MAX_ID_TEXT: usize = 8 * 1024;
+/// Characters of an id, at most: what is sent in a URL must fit there. The records have as much room as in version 1, whose ids
+/// had up to 8 KiB.
+pub const MAX_ID_TEXT: usize = 8 * 1024 + 16;
+/// Room for the records of most ids.
+const USUAL_BYTES: usize = 192;
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,13 +32,14 @@ pub struct ReservationId(Vec<u8>);
 
 /// A text that is no reservation's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("this is no id of a reservation: send the one that the reservation was answered with")]
+#[error("unknown reservation id")]
 pub struct BadReservationId;
 
 impl ReservationId {
     /// Of the records with these keys, each after what stands for its rule.
     pub(in crate::limiter) fn new<'a>(records: impl Iterator<Item = (u32, &'a [u8])>) -> Self {
-        let mut bytes = vec![VERSION];
+        let mut bytes = Vec::with_capacity(USUAL_BYTES);
+        bytes.push(VERSION);
         for (rule, key) in records {
             bytes.extend_from_slice(&u32::try_from(key.len()).unwrap_or(u32::MAX).to_le_bytes());
             bytes.extend_from_slice(&rule.to_le_bytes());
@@ -48,22 +50,35 @@ impl ReservationId {
 
     /// How many characters the id of records with keys of these lengths has.
     pub(super) fn text_length(keys: impl Iterator<Item = usize>) -> usize {
-        let bytes = keys.fold(1 + CHECKSUM, |bytes, key| bytes + LENGTH + RULE + key);
+        let bytes = keys.fold(1 + SEAL_BYTES, |bytes, key| bytes + LENGTH + RULE + key);
         (bytes * 4).div_ceil(3)
     }
 
+    /// Reads an id that was sealed with this key.
+    ///
     /// # Errors
     /// When it is none.
-    pub fn parse(text: &[u8]) -> Result<Self, BadReservationId> {
+    pub fn parse(text: &[u8], key: &SealKey) -> Result<Self, BadReservationId> {
         if text.len() > MAX_ID_TEXT {
             return Err(BadReservationId);
         }
         let mut bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| BadReservationId)?;
-        let length = bytes.len().checked_sub(CHECKSUM).ok_or(BadReservationId)?;
-        let checksum = bytes.split_off(length);
+        let (sealed, seal) = bytes.split_last_chunk().ok_or(BadReservationId)?;
+        if sealed.first() != Some(&VERSION) || !key.has_sealed(sealed, seal) {
+            return Err(BadReservationId);
+        }
+        bytes.truncate(bytes.len() - SEAL_BYTES);
         let id = Self(bytes);
-        let is_whole = id.0.first() == Some(&VERSION) && checksum == id.checksum() && id.rest_of_records().is_empty();
-        if is_whole && id.records().count() <= MAX_RECORDS { Ok(id) } else { Err(BadReservationId) }
+        // Ids that divvy makes always are.
+        if id.is_whole() { Ok(id) } else { Err(BadReservationId) }
+    }
+
+    /// Writes the id for a client, sealed with this key.
+    pub fn into_text(self, key: &SealKey) -> String {
+        let Self(mut bytes) = self;
+        let seal = key.seal(&bytes);
+        bytes.extend_from_slice(&seal);
+        URL_SAFE_NO_PAD.encode(bytes)
     }
 
     /// The keys of its records, each after what stands for its rule.
@@ -84,15 +99,14 @@ impl ReservationId {
         self.records().next().is_none()
     }
 
-    /// What follows the last record.
-    fn rest_of_records(&self) -> &[u8] {
+    /// Whether it consists of records, and of no more than there may be.
+    fn is_whole(&self) -> bool {
         let mut rest = self.0.get(1..).unwrap_or_default();
-        while next_record(&mut rest).is_some() {}
-        rest
-    }
-
-    fn checksum(&self) -> [u8; CHECKSUM] {
-        (SipHasher13::new_with_keys(0, 0).hash(&self.0).h1 as u32).to_le_bytes()
+        let mut count = 0;
+        while next_record(&mut rest).is_some() {
+            count += 1;
+        }
+        rest.is_empty() && count <= MAX_RECORDS
     }
 }
 
@@ -104,12 +118,6 @@ fn next_record<'a>(rest: &mut &'a [u8]) -> Option<(u32, &'a [u8])> {
     Some((u32::from_le_bytes(*rule), key))
 }
 
-impl std::fmt::Display for ReservationId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&URL_SAFE_NO_PAD.encode([&self.0[..], &self.checksum()].concat()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,36 +127,87 @@ mod tests {
         prop::collection::vec(any::<Vec<u8>>(), 0..=MAX_STACK)
     }
 
+    fn id_of(keys: &[Vec<u8>]) -> ReservationId {
+        ReservationId::new(keys.iter().map(|key| (7, key.as_slice())))
+    }
+
+    fn seal_key() -> SealKey {
+        SealKey::parse("000102030405060708090a0b0c0d0e0f").unwrap()
+    }
+
     #[test]
     fn an_id_has_no_more_records_than_stacks_that_are_taken_together_have_rules() {
-        let text = |records| ReservationId::new(std::iter::repeat_n((7, &b"a"[..]), records)).to_string();
-        assert!(ReservationId::parse(text(MAX_RECORDS).as_bytes()).is_ok());
-        assert_eq!(ReservationId::parse(text(MAX_RECORDS + 1).as_bytes()), Err(BadReservationId));
+        let key = seal_key();
+        let text = |records| ReservationId::new(std::iter::repeat_n((7, &b"a"[..]), records)).into_text(&key);
+        assert!(ReservationId::parse(text(MAX_RECORDS).as_bytes(), &key).is_ok());
+        assert_eq!(ReservationId::parse(text(MAX_RECORDS + 1).as_bytes(), &key), Err(BadReservationId));
+    }
+
+    #[test]
+    fn records_have_as_much_room_as_in_version_1() {
+        const ROOM: usize = 8 * 1024 / 4 * 3 - 1 - 4;
+        let length = |key: usize| ReservationId::text_length(std::iter::once(key));
+        let longest = ROOM - LENGTH - RULE;
+        assert_eq!((length(longest), length(longest + 1) > MAX_ID_TEXT), (MAX_ID_TEXT, true));
+        let text = id_of(&[vec![7; longest]]).into_text(&seal_key());
+        assert!(ReservationId::parse(text.as_bytes(), &seal_key()).is_ok());
+    }
+
+    /// Their checksum is one that anybody can compute.
+    #[test]
+    fn ids_of_version_1_are_refused() {
+        for version in [1, 3] {
+            let mut id = id_of(&[vec![7; 20]]);
+            id.0[0] = version;
+            let checked = [&*id.0, &[1, 2, 3, 4]].concat();
+            for text in [URL_SAFE_NO_PAD.encode(checked), id.into_text(&seal_key())] {
+                assert_eq!(ReservationId::parse(text.as_bytes(), &seal_key()), Err(BadReservationId));
+            }
+        }
     }
 
     proptest! {
         #[test]
         fn an_id_reads_back_and_is_safe_in_a_url(keys in keys()) {
-            let id = ReservationId::new(keys.iter().map(|key| (7, key.as_slice())));
-            let text = id.to_string();
+            let id = id_of(&keys);
+            let text = id.clone().into_text(&seal_key());
             prop_assert_eq!(text.len(), ReservationId::text_length(keys.iter().map(Vec::len)));
             prop_assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'));
-            let read = ReservationId::parse(text.as_bytes()).unwrap();
+            let read = ReservationId::parse(text.as_bytes(), &seal_key()).unwrap();
             prop_assert!(read.records().eq(keys.iter().map(|key| (7, key.as_slice()))));
+            prop_assert_eq!(read, id);
         }
 
         #[test]
-        fn a_slip_is_found(keys in keys(), place: prop::sample::Index, letter in "[A-Za-z0-9_-]") {
-            let text = ReservationId::new(keys.iter().map(|key| (7, key.as_slice()))).to_string();
-            let mut changed = text.clone().into_bytes();
-            changed[place.index(text.len())] = letter.as_bytes()[0];
-            let read = ReservationId::parse(&changed).map(|id| id.to_string());
-            prop_assert!(read == Ok(text) || read == Err(BadReservationId));
+        fn changed_id_is_refused(keys in keys(), place: prop::sample::Index, letter in "[A-Za-z0-9_-]", bit in 0..8_u32) {
+            let text = id_of(&keys).into_text(&seal_key()).into_bytes();
+            let place = place.index(text.len());
+            let mut changed = text.clone();
+            changed[place] = letter.as_bytes()[0];
+            let mut flipped = text.clone();
+            flipped[place] ^= 1 << bit;
+            for other in [&changed, &flipped, &text[..place], &text[place..], &[&*text, b"A"].concat()] {
+                prop_assert_eq!(ReservationId::parse(other, &seal_key()).is_ok(), *other == *text);
+            }
         }
 
         #[test]
-        fn anything_may_come(bytes: Vec<u8>) {
-            prop_assert_eq!(ReservationId::parse(&bytes), Err(BadReservationId));
+        fn id_with_the_seal_of_another_key_is_refused(keys in keys(), key: u128) {
+            let key = SealKey::parse(&format!("{key:032x}")).unwrap();
+            let text = id_of(&keys).into_text(&key);
+            prop_assert_eq!(ReservationId::parse(text.as_bytes(), &seal_key()).is_ok(), key == seal_key());
+        }
+
+        /// The bytes are not what divvy writes, but their seal is valid.
+        #[test]
+        fn sealed_bytes_are_whole_records_or_refused(bytes: Vec<u8>, version in prop::sample::select(vec![VERSION, 1, 0])) {
+            let sealed = ReservationId([&[version], &*bytes].concat());
+            let text = sealed.clone().into_text(&seal_key());
+            let read = ReservationId::parse(text.as_bytes(), &seal_key());
+            prop_assert_eq!(read == Ok(sealed.clone()), version == VERSION && sealed.is_whole());
+            if let Ok(id) = read {
+                prop_assert_eq!(ReservationId::new(id.records()), id);
+            }
         }
     }
 }

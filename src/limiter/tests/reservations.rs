@@ -1,6 +1,7 @@
 //! Reservations, from the rules that a request matches to what becomes of their buckets.
 
 mod leases;
+mod seals;
 
 use super::*;
 use crate::algorithm::record::REMEMBERED_NS;
@@ -120,6 +121,11 @@ impl At {
 
     fn reserve(&self, pairs: &str, credits: u64) -> Reserved {
         self.try_reserve(pairs, credits, 30, None).unwrap()
+    }
+
+    /// The id, once a client has had it.
+    fn sent_back(&self, id: ReservationId) -> ReservationId {
+        self.limiter.read_id(self.limiter.write_id(id).unwrap().as_bytes()).unwrap()
     }
 
     fn id(&self, pairs: &str, credits: u64) -> ReservationId {
@@ -376,7 +382,7 @@ fn what_cannot_be_reserved_is_refused_and_takes_nothing() {
     assert!(error.contains("sliding-log") && error.contains("sliding-window"), "{error}");
     assert_eq!(at.only_left("log=a"), 100);
     let long = format!("user={}", "x".repeat(MAX_ID_TEXT));
-    assert!(at.try_reserve(&long, 1, 1, None).unwrap_err().contains("8192 characters"));
+    assert!(at.try_reserve(&long, 1, 1, None).unwrap_err().contains("8208 characters"));
     assert_eq!(at.only_left(&long), 100);
     let renewed = at.ask(|requests| requests.push_renew(&ReservationId::new([].into_iter()), Some(61))).settled(0);
     assert!(renewed.unwrap_err().to_string().contains("1 to 60 seconds"));
@@ -429,16 +435,16 @@ fn without_rules_nothing_is_reserved_or_settled() {
     assert!(at.commit(&id, 10).unwrap_err().contains("no rules"));
 }
 
-/// Whoever makes ids up can do with them what a charge does, and no more.
+/// Nobody but a server can seal them. If one did, they could do what a charge does, and no more.
 #[test]
-fn ids_that_were_made_up_settle_nothing_or_are_charges() {
+fn sealed_ids_that_no_server_makes_settle_nothing_or_are_charges() {
     let at = At::new(RULES);
     at.id("user=a", 10);
     let id_of = |bucket: &[u8], records: usize| {
         let mut record = Vec::new();
         record_key::write(RecordSpace::Reservations, b"s", &mut record, |out| out.extend_from_slice(bucket));
         let id = ReservationId::new(std::iter::repeat_n((0, &*record), records));
-        ReservationId::parse(id.to_string().as_bytes()).unwrap()
+        at.sent_back(id)
     };
     let mut log = Vec::new();
     let policy = at.limiter.policy().unwrap();
@@ -450,7 +456,7 @@ fn ids_that_were_made_up_settle_nothing_or_are_charges() {
         id_of(&log, 1),
     ] {
         let error = at.commit(&foreign, 5).unwrap_err();
-        assert!(error.contains("no id of a reservation"), "{error}");
+        assert!(error.contains("unknown reservation id"), "{error}");
     }
     assert_eq!(at.only_left("log=a"), 100);
     // A client's own bucket has no rule.
@@ -496,7 +502,7 @@ fn reserve_as_one(at: &At, all: &[&str], credits: u64, ttl_seconds: Option<u32>)
 fn several_operations_reserve_as_one_under_one_id() {
     let at = At::new(RULES);
     let id = reserve_as_one(&at, &["user=a", "key=k tenant=t"], 40, Some(30)).unwrap();
-    let id = ReservationId::parse(id.to_string().as_bytes()).unwrap();
+    let id = at.sent_back(id);
     assert_eq!(id.records().count(), 3, "of the user, the tenant and the key");
     assert_eq!(at.only_left("user=a"), 60);
     assert_eq!(at.left("key=k tenant=t"), labelled(&[("requests", 2), ("tenant", 20), ("credits", 60)]));
@@ -572,7 +578,7 @@ fn late_commit_without_room_for_all_records_counts_against_no_rule() {
     assert_eq!(at.commit(&stacked, 7).map(|(word, _)| word), Ok("late"));
 }
 
-/// An id of the server's never does. Each of its records is settled all the same.
+/// An id of a server's never does. Each of its records is settled all the same.
 #[test]
 fn id_that_names_a_bucket_twice_is_settled_record_by_record() {
     let at = At::new(RULES);

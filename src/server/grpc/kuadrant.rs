@@ -6,7 +6,7 @@ use prost::Message;
 use tonic::{Request, Response, Status};
 
 use super::ratelimit::{RateLimits, Work, refuse};
-use crate::limiter::{Intent, Refusal, ReservationId};
+use crate::limiter::{Intent, Refusal};
 use crate::metrics::RequestKind;
 use crate::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::Code;
@@ -139,7 +139,8 @@ impl RateLimits {
             return Ok(ReserveResponse { code: Code::OverLimit.into(), reservation_id: String::new() });
         };
         // Without one, a commit is a report: by the rules that are in force then.
-        let reservation_id = if id.is_of_nothing() { String::new() } else { id.to_string() };
+        let reservation_id =
+            if id.is_of_nothing() { String::new() } else { self.limiter.write_id(id).map_err(refuse)? };
         Ok(ReserveResponse { code: Code::Ok.into(), reservation_id })
     }
 
@@ -148,7 +149,14 @@ impl RateLimits {
         let subject = Subject::from(asked);
         // Also of a request that is not needed for more, since its reservation may be gone the next time.
         self.read(subject, &mut work.operation, |_, _| {})?;
-        if let Ok(id) = ReservationId::parse(&asked.reservation_id) {
+        let id = match self.limiter.read_id(&asked.reservation_id) {
+            Ok(id) => Some(id),
+            Err(Refusal::BadReservationId(_)) => None,
+            // A report, which needs no id.
+            Err(_) if asked.reservation_id.is_empty() => None,
+            Err(refusal) => return Err(refuse(refusal)),
+        };
+        if let Some(id) = id {
             let requests = &mut work.requests;
             origin::begin(&self.limiter, requests);
             requests.push_commit(&id, asked.actual_amount);

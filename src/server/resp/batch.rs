@@ -138,12 +138,12 @@ impl Batch {
             Command::Refund(asked) => self.push_priced(asked, Intent::Refund, max_pairs)?,
             Command::Reserve(asked) => self.push_reserve(asked, max_pairs, version)?,
             Command::Commit { id, cost } => {
-                self.push_settling(id, Reply::Committed, |requests, id| requests.push_commit(id, cost))
+                self.push_settling(limiter, id, Reply::Committed, |requests, id| requests.push_commit(id, cost))
             }
-            Command::Release(id) => self.push_settling(id, Reply::Released, Requests::push_release),
+            Command::Release(id) => self.push_settling(limiter, id, Reply::Released, Requests::push_release),
             Command::Renew { id, ttl_seconds } => {
                 let reply = Reply::Renewed { ttl_seconds };
-                self.push_settling(id, reply, |requests, id| requests.push_renew(id, ttl_seconds))
+                self.push_settling(limiter, id, reply, |requests, id| requests.push_renew(id, ttl_seconds))
             }
             Command::Forget(pairs) => {
                 self.push_priced(Priced { pairs, cost: None, id: None }, Intent::Forget, max_pairs)?
@@ -193,10 +193,16 @@ impl Batch {
     }
 
     /// `push` adds the request about the reservation; what is no id of one is refused in its place.
-    fn push_settling(&mut self, id: &[u8], reply: Reply, push: impl FnOnce(&mut Requests, &ReservationId)) -> Reply {
-        match ReservationId::parse(id) {
+    fn push_settling(
+        &mut self,
+        limiter: &Limiter,
+        id: &[u8],
+        reply: Reply,
+        push: impl FnOnce(&mut Requests, &ReservationId),
+    ) -> Reply {
+        match limiter.read_id(id) {
             Ok(id) => push(&mut self.requests, &id),
-            Err(error) => self.requests.push_refused(error),
+            Err(refusal) => self.requests.push_refused(refusal),
         }
         reply
     }
@@ -233,7 +239,7 @@ impl Batch {
             match reply {
                 Reply::Text(place) => output.bytes.extend_from_slice(self.texts.get(place).unwrap_or_default()),
                 reply => {
-                    if let Err(refusal) = write_reply(&self.requests, request, &reply, &mut writer) {
+                    if let Err(refusal) = write_reply(limiter, &self.requests, request, &reply, &mut writer) {
                         limiter.metrics().errors.unknown.inc();
                         write_refusal(&refusal, &mut writer);
                     }
@@ -253,7 +259,13 @@ impl Batch {
     }
 }
 
-fn write_reply(requests: &Requests, index: usize, reply: &Reply, writer: &mut ReplyWriter) -> Result<(), Refusal> {
+fn write_reply(
+    limiter: &Limiter,
+    requests: &Requests,
+    index: usize,
+    reply: &Reply,
+    writer: &mut ReplyWriter,
+) -> Result<(), Refusal> {
     match reply {
         Reply::Verdict => {
             let verdict = requests.verdict(index)?;
@@ -265,7 +277,11 @@ fn write_reply(requests: &Requests, index: usize, reply: &Reply, writer: &mut Re
             writer.integer(verdict.balance());
             writer.unsigned(ceil_seconds(verdict.reset_ns));
         }
-        Reply::Reserved(_) => write_reserved(&requests.reserved(index)?, writer),
+        Reply::Reserved(_) => {
+            let reserved = requests.reserved(index)?;
+            let id = reserved.id.map(|id| limiter.write_id(id)).transpose()?;
+            write_reserved(&reserved.verdict, id.as_deref(), writer);
+        }
         Reply::Committed => write_committed(&requests.committed(index)?, writer),
         Reply::Released => writer.unsigned(requests.settled(index)?.is_released().into()),
         Reply::Renewed { ttl_seconds } => {

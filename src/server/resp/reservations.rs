@@ -1,18 +1,17 @@
 //! Replies to commands about reservations.
 
 use crate::clock::ceil_seconds;
-use crate::limiter::{Reserved, Settled};
+use crate::limiter::{Settled, Verdict};
 use crate::protocol::resp::ReplyWriter;
 
 /// As that to a hit, and the id; null when nothing is reserved.
-pub fn write_reserved(reserved: &Reserved, writer: &mut ReplyWriter) {
-    let verdict = reserved.verdict;
+pub fn write_reserved(verdict: &Verdict, id: Option<&str>, writer: &mut ReplyWriter) {
     writer.array(4);
     writer.integer(verdict.allowed.into());
     writer.unsigned(verdict.credit);
     writer.unsigned(ceil_seconds(verdict.reset_ns));
-    match &reserved.id {
-        Some(id) => writer.bulk(id.to_string().as_bytes()),
+    match id {
+        Some(id) => writer.bulk(id.as_bytes()),
         None => writer.null(),
     }
 }

@@ -76,8 +76,10 @@ pub(super) enum Call {
     },
     /// Whether a server takes writes: this key is gone after a millisecond.
     Probe { key: Vec<u8> },
-    /// Whether there is a key of this name.
-    Exists { key: Vec<u8> },
+    /// Reads the value under this name.
+    Get { key: &'static [u8] },
+    /// Writes a value under this name, unless there is one.
+    SetIfNone { key: &'static [u8], value: String },
     /// How many keys a server has.
     Count,
     /// Which process it is, among other things.
@@ -92,7 +94,8 @@ impl Call {
     /// The key that says which node of a cluster is to be asked; empty where any node will do.
     pub(super) fn key(&self) -> &[u8] {
         match self {
-            Self::Script { key, .. } | Self::Probe { key } | Self::Exists { key } => key,
+            Self::Script { key, .. } | Self::Probe { key } => key,
+            Self::Get { key } | Self::SetIfNone { key, .. } => key,
             Self::Count | Self::ServerInfo | Self::Scan { .. } | Self::Slots => &[],
         }
     }
@@ -124,8 +127,8 @@ impl Call {
                 out.extend_from_slice(arguments.as_bytes());
             }
             Self::Probe { key } => write_command(&[b"SET", key, b"1", b"PX", b"1"], out),
-            // Not EXISTS: the ACLs that operators have set up allow PTTL, and its reply says the same.
-            Self::Exists { key } => write_command(&[b"PTTL", key], out),
+            Self::Get { key } => write_command(&[b"GET", key], out),
+            Self::SetIfNone { key, value } => write_command(&[b"SET", key, value.as_bytes(), b"NX"], out),
             Self::Count => write_command(&[b"DBSIZE"], out),
             Self::ServerInfo => write_command(&[b"INFO", b"server"], out),
             Self::Scan { cursor, pattern, count } => {
@@ -313,14 +316,6 @@ pub(super) struct Redirection {
 /// Reads the reply to [`Call::Count`].
 pub(super) fn number_of_keys(reply: Reply) -> Result<u64, Failure> {
     redis::from_redis_value(reply.value()?).map_err(|_| Failure::Foreign("the number of keys is not a number"))
-}
-
-/// Reads the reply to [`Call::Exists`].
-pub(super) fn exists(reply: Reply) -> Result<bool, Failure> {
-    const NO_KEY: i64 = -2;
-    let left_ms: i64 =
-        redis::from_redis_value(reply.value()?).map_err(|_| Failure::Foreign("the time of a key is not a number"))?;
-    Ok(left_ms != NO_KEY)
 }
 
 #[cfg(test)]

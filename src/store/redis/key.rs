@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use siphasher::sip128::SipHasher13;
 
-use crate::algorithm::{FixedWindow, Kind, Limit, Tally};
+use crate::algorithm::{FixedWindow, Limit, Tally};
 use crate::clock::NANOS_PER_SECOND;
 use crate::store::key::{self, Decoded, Space};
 
@@ -26,16 +26,11 @@ pub(super) fn window(bucket: &[u8], limit: &Limit) -> Option<Vec<u8>> {
 
 /// The name of any other bucket.
 pub(super) fn other(bucket: &[u8], limit: &Limit) -> Vec<u8> {
-    other_of(bucket, limit.kind())
-}
-
-/// The name of a bucket with a limit of this kind that is no rule's fixed window.
-pub(super) fn other_of(bucket: &[u8], kind: Kind) -> Vec<u8> {
     let mut name = Vec::with_capacity(64 + bucket.len());
     if let Some(bucket) = key::decode(bucket) {
         write_tag(&bucket, &mut name);
     }
-    name.extend([b"divvy.".as_slice(), kind.name().as_bytes(), b":", bucket].concat());
+    name.extend([b"divvy.".as_slice(), limit.kind().name().as_bytes(), b":", bucket].concat());
     name
 }
 

@@ -34,6 +34,7 @@ mod records;
 mod reply;
 mod scan;
 mod script_calls;
+mod seal_key;
 mod shared_connection;
 mod slot_tags;
 mod slots;
@@ -49,7 +50,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use self::actions::asked_by;
-use self::call::{Call, Failure, exists};
+use self::call::{Call, Failure};
 pub use self::invalid_target::InvalidRedisTarget;
 pub use self::options::{DEFAULT_REDIS_TIMEOUT, RedisOptions, RedisSentinel};
 use self::reply::Reply;
@@ -63,6 +64,7 @@ use super::contract::Store;
 use super::error::StoreError;
 use super::listing::SHOW;
 use super::listing::{Listed, Listing, Page};
+use super::seal::Seal;
 use crate::algorithm::Outcome;
 use crate::clock::Timestamp;
 use crate::metrics::Metric;
@@ -74,6 +76,7 @@ pub struct RedisStore {
     // Boxed: what a client library keeps of addresses and settings is large beside everything else.
     target: Box<Target>,
     timeout: Duration,
+    seal: Seal,
 }
 
 impl RedisStore {
@@ -83,7 +86,12 @@ impl RedisStore {
     /// When an URL is none that Redis clients understand, the URLs do not go together, or a certificate is missing.
     pub fn open(options: RedisOptions) -> Result<Self, InvalidRedisTarget> {
         let target = Box::new(Target::new(&options)?);
-        Ok(Self { target, timeout: options.timeout })
+        Ok(Self { target, timeout: options.timeout, seal: Seal::default() })
+    }
+
+    /// The key for ids, once it has been read: see [`RedisStore::follow_seal`].
+    pub fn seal(&self) -> &Seal {
+        &self.seal
     }
 }
 
@@ -142,14 +150,6 @@ impl Store for RedisStore {
     /// takes them all away serves no client.
     async fn check(&self) -> Result<(), StoreError> {
         self.target.check(self.deadline()).await.map_err(|failure| self.describe(&failure))
-    }
-
-    async fn has_reservations(&self, keys: Vec<Vec<u8>>) -> Result<Vec<bool>, StoreError> {
-        let layout = self.target.layout();
-        let calls: Vec<_> =
-            keys.iter().map(|key| Call::Exists { key: records::of_calendar_window(key, layout) }).collect();
-        let replies = self.target.exchange(&calls, self.deadline()).await.into_iter();
-        replies.map(|reply| exists(reply?)).collect::<Result<_, _>>().map_err(|failure| self.describe(&failure))
     }
 
     async fn change_limit(&self, change: LimitChange, now: Timestamp) -> Result<Option<bool>, StoreError> {

@@ -10,11 +10,9 @@
 //! a cluster refuses that (`TRYAGAIN`) as long as the slot moves to another node, since most buckets have but one of them. The
 //! keys of a slot begin with its tag there, which is told. Asks that have records name all of their keys, and are refused then.
 
-use super::key;
 use super::slot_tags::tag_of;
-use crate::algorithm::{Fate, Kind, ReservationAsk};
+use crate::algorithm::{Fate, ReservationAsk};
 use crate::store::batch::Action;
-use crate::store::record_key;
 
 /// Before the bucket's name; the scripts write it, too.
 const RESERVED: &[u8] = b"divvy.reserved:";
@@ -51,13 +49,6 @@ pub(super) fn other_keys(bucket: &[u8], records: &[Vec<u8>], layout: Layout) -> 
     let tag = if layout == Layout::Cluster { tag_of(bucket) } else { String::new() };
     let records = records.iter().map(|record| [tag.as_bytes(), record].concat());
     std::iter::once([tag.as_bytes(), RESERVED, bucket].concat()).chain(records).collect()
-}
-
-/// The whole name of the record with this key, of a reservation of a calendar window. The calendar need not be known.
-pub(super) fn of_calendar_window(key: &[u8], layout: Layout) -> Vec<u8> {
-    let bucket = key::other_of(record_key::bucket(key), Kind::FixedWindow);
-    let tag = if layout == Layout::Cluster { tag_of(&bucket) } else { String::new() };
-    [tag.as_bytes(), RESERVATION, key].concat()
 }
 
 /// Returns what follows the ask of an idempotent request in the arguments of the scripts.

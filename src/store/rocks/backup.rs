@@ -1,7 +1,7 @@
 //! Backups of a store that goes on serving, and what makes a data directory of one again.
 //!
-//! A backup is a directory that holds the database as it was, its format, and a mark that says that it is a backup. It
-//! gets its name once it is whole: a failure, or the end of the process, leaves none that only looks like one. Clients
+//! A backup is a directory that holds the database as it was, the key for ids, its format, and a mark that says that it is a
+//! backup. It gets its name once it is whole: a failure, or the end of the process, leaves none that only looks like one. Clients
 //! ask for backups, so where they may be written is the operator's word, and clients choose no more than a name.
 
 use std::fs::{self, File, TryLockError};
@@ -18,6 +18,7 @@ use super::disk::Disk;
 use super::filter::Swept;
 use super::format::{self, FORMAT};
 use super::open_error::OpenError;
+use super::stored_seal_key;
 use crate::clock::Clock;
 use crate::store::backup_error::{BackupError, MAX_NAME};
 use crate::store::counter_budget::Count;
@@ -162,7 +163,7 @@ fn is_partial(name: &str) -> bool {
 
 /// Whether the directory holds nothing but files of a database: then it is one of divvy's backups.
 fn holds_a_copy(dir: &Path) -> io::Result<bool> {
-    const BEGINNINGS: [&str; 5] = ["CURRENT", "MANIFEST-", "OPTIONS-", FORMAT_FILE, BACKUP_FILE];
+    const BEGINNINGS: [&str; 6] = ["CURRENT", "MANIFEST-", "OPTIONS-", FORMAT_FILE, BACKUP_FILE, stored_seal_key::FILE];
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name();
         let name = name.to_string_lossy();

@@ -16,8 +16,8 @@ use super::open_error::OpenError;
 
 /// Holds the format's number in digits.
 pub const FORMAT_FILE: &str = "DIVVY-FORMAT";
-/// The format file that an upgrade puts in the place of the old one.
-const NEW_FORMAT_FILE: &str = "DIVVY-FORMAT.new";
+/// Ends the name of a file that is about to replace the one without it.
+const NEW: &str = ".new";
 /// Says that the directory is a backup: no server opens it, so that it stays as it was made.
 pub const BACKUP_FILE: &str = "DIVVY-BACKUP";
 /// Names the database's present files: RocksDB's own entry point.
@@ -93,14 +93,7 @@ pub fn upgrade(path: &Path) -> io::Result<()> {
     if fs::read_to_string(&format)?.trim() == FORMAT.to_string() {
         return Ok(());
     }
-    let new = path.join(NEW_FORMAT_FILE);
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    write_file(path, NEW_FORMAT_FILE, &format!("{FORMAT}\n"))?;
-    fs::rename(new, format)?;
-    File::open(path)?.sync_all()?;
+    replace_file(path, FORMAT_FILE, &format!("{FORMAT}\n"))?;
     tracing::info!(path = %path.display(), format = FORMAT, "upgraded the data directory: earlier divvys cannot open it");
     Ok(())
 }
@@ -240,6 +233,21 @@ pub fn write_backup_mark(path: &Path) -> io::Result<()> {
     )
 }
 
+/// Puts a file in the directory, on stable storage. A crash leaves the file that was there before, or the new one.
+///
+/// # Errors
+/// The system's.
+pub fn replace_file(path: &Path, name: &str, content: &str) -> io::Result<()> {
+    let new = format!("{name}{NEW}");
+    match fs::remove_file(path.join(&new)) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    write_file(path, &new, content)?;
+    fs::rename(path.join(&new), path.join(name))?;
+    File::open(path)?.sync_all()
+}
+
 fn write_file(path: &Path, name: &str, content: &str) -> io::Result<()> {
     let mut file = File::create_new(path.join(name))?;
     file.write_all(content.as_bytes())?;
@@ -321,7 +329,7 @@ mod tests {
         let format = || fs::read_to_string(dir.path().join(FORMAT_FILE)).unwrap();
         fs::write(dir.path().join(FORMAT_FILE), "1\n").unwrap();
         // An upgrade that was interrupted leaves this.
-        fs::write(dir.path().join(NEW_FORMAT_FILE), "").unwrap();
+        fs::write(dir.path().join("DIVVY-FORMAT.new"), "").unwrap();
         assert!(matches!(claim(dir.path()), Ok(Found::Nothing)));
         assert_eq!(format(), "1\n", "a claim changes nothing");
         for _ in 0..2 {

@@ -35,6 +35,7 @@ mod slots;
 mod sorted;
 mod stored;
 mod stored_count;
+mod stored_seal_key;
 mod stripe;
 mod sync;
 mod synced;
@@ -71,6 +72,7 @@ use super::error::StoreError;
 use super::listing::{Listing, Page};
 use super::record_key;
 use super::rocks_options::{Durability, RocksOptions};
+use super::seal::Seal;
 use super::shares::Shares;
 use super::value;
 use crate::clock::Timestamp;
@@ -127,12 +129,14 @@ impl RocksStore {
         if is_empty {
             table.holds_all();
         }
+        let seal = Seal::new(stored_seal_key::read_or_make(path)?);
         // Last: an earlier divvy can open the directory until then.
         directory::upgrade(path)
             .map_err(|error| OpenError::Unusable { path: path.into(), reason: error.to_string() })?;
         let shared = Arc::new(Shared {
             engine: Arc::new(engine),
             path: path.to_owned(),
+            seal,
             swept,
             _lock: lock,
             bounds: options.bounds,
@@ -153,6 +157,11 @@ impl RocksStore {
         let backups = Backups::new(options.backup_dir);
         backups.tidy();
         Ok(Self { shared, threads: Mutex::new(Threads { writers, bound }), backups })
+    }
+
+    /// The key for ids, which the data directory and its backups have.
+    pub fn seal(&self) -> &Seal {
+        &self.shared.seal
     }
 
     /// Whether another process has the store in `path` open.
@@ -395,10 +404,12 @@ impl Shared {
         Ok(page)
     }
 
-    /// Copies the database, as it is now, into the new directory `dir`.
+    /// Copies the database, as it is now, and the key for ids into the new directory `dir`.
     fn checkpoint(&self, dir: &Path) -> Result<(), StoreError> {
         self.engine.write_back()?;
-        self.engine.with_disk(|database| database.checkpoint(dir))
+        self.engine.with_disk(|database| database.checkpoint(dir))?;
+        stored_seal_key::write(self.seal.key()?, dir)
+            .map_err(|error| StoreError::new(format!("cannot copy the key for reservation ids: {error}")))
     }
 
     fn shut_down(&self, threads: Threads) -> Result<(), StoreError> {

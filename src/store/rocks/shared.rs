@@ -11,11 +11,13 @@ use super::engine::Engine;
 use super::filter::Swept;
 use crate::clock::Clock;
 use crate::store::counter_budget::Bounds;
+use crate::store::seal::Seal;
 
 /// The store, as its threads see it.
 pub(super) struct Shared {
     pub(super) engine: Arc<Engine<Database>>,
     pub(super) path: PathBuf,
+    pub(super) seal: Seal,
     /// What compactions have dropped, by every database that was open here.
     pub(super) swept: Arc<Swept>,
     /// Kept while the database is opened again: another process may wait for it.

@@ -90,7 +90,7 @@ drive(SERVED, "POST", reserved.headers["Location"] + "/renew", 404, json={"ttl":
 drive(SERVED, "POST", reserved.headers["Location"] + "/renew", 400, json={"ttl": 0})
 drive(SERVED, "POST", reserved.headers["Location"] + "/commit", 415, data="{}")
 drive(RULELESS, "POST", "/v1/reservations", 503, json=report)
-drive(RULELESS, "POST", reserved.headers["Location"] + "/commit", 503, json={"cost": 6})
+drive(RULELESS, "POST", reserved.headers["Location"] + "/commit", 404, json={"cost": 6})
 drive(LOCKED, "DELETE", reserved.headers["Location"], 401)
 
 counters = "/v1/counters?rule=sliding-window"

@@ -113,7 +113,7 @@ pub async fn reserve(State(api): State<Arc<Api>>, request: Request) -> Result<Re
         return Ok((StatusCode::TOO_MANY_REQUESTS, headers, body).into_response());
     };
     answer.write_headers(api.settings.headers, &mut headers, &mut text);
-    let id = id.to_string();
+    let id = api.limiter.write_id(id)?;
     let status = if reserved.is_repeated { StatusCode::OK } else { StatusCode::CREATED };
     if let Ok(location) = HeaderValue::try_from(format!("/v1/reservations/{id}"))
         && !reserved.is_repeated
@@ -130,7 +130,7 @@ pub async fn reserve(State(api): State<Arc<Api>>, request: Request) -> Result<Re
 
 /// Counts what was used, and frees the rest.
 pub async fn commit(State(api): State<Arc<Api>>, id: Named, request: Request) -> Result<Response, Problem> {
-    let id = named(id)?;
+    let id = named(&api, id)?;
     let Used { cost: Whole(cost) } = api.body(request).await?;
     let settled = api.apply(|requests| requests.push_commit(&id, cost)).await.committed(0)?;
     let verdict = settled.verdict;
@@ -145,7 +145,7 @@ pub async fn commit(State(api): State<Arc<Api>>, id: Named, request: Request) ->
 
 /// Keeps credits set aside for longer.
 pub async fn renew(State(api): State<Arc<Api>>, id: Named, request: Request) -> Result<Response, Problem> {
-    let id = named(id)?;
+    let id = named(&api, id)?;
     let Longer { ttl } = api.body(request).await?;
     let ttl_seconds = ttl.map(seconds);
     let renewed = api.apply(|requests| requests.push_renew(&id, ttl_seconds)).await;
@@ -161,7 +161,7 @@ pub async fn renew(State(api): State<Arc<Api>>, id: Named, request: Request) -> 
 
 /// Frees what is set aside.
 pub async fn release(State(api): State<Arc<Api>>, id: Named) -> Result<Response, Problem> {
-    let id = named(id)?;
+    let id = named(&api, id)?;
     let settled = api.apply(|requests| requests.push_release(&id)).await.settled(0)?;
     Ok(Json(Released { released: settled.is_released() }).into_response())
 }
@@ -182,9 +182,9 @@ impl Api {
     }
 }
 
-fn named(id: Named) -> Result<ReservationId, Refusal> {
+fn named(api: &Api, id: Named) -> Result<ReservationId, Refusal> {
     let Path(text) = id.map_err(|_| BadReservationId)?;
-    Ok(ReservationId::parse(text.as_bytes())?)
+    api.limiter.read_id(text.as_bytes())
 }
 
 /// A longer time than any is too long for the limiter as well.

@@ -1,0 +1,52 @@
+//! The store's [`SealKey`] in Redis, under one name for all servers: the first server makes it, and the others read it.
+//!
+//! Redis may lose it (FLUSHALL, eviction, a replica that takes over). A server that knows it then puts it back, unless another
+//! server has made a new one by then.
+
+use super::RedisStore;
+use super::call::Call;
+use crate::store::error::StoreError;
+use crate::store::seal::SealKey;
+
+const NAME: &[u8] = b"divvy.seal";
+
+impl RedisStore {
+    /// Reads the key. If Redis has no key, this makes one.
+    ///
+    /// # Errors
+    /// When Redis does not answer, refuses, or holds something else under the name. The key that is known stays.
+    pub async fn follow_seal(&self) -> Result<(), StoreError> {
+        let key = match self.read_seal_key().await? {
+            Some(key) => key,
+            None => self.make_seal_key().await?,
+        };
+        if self.seal.replace(key).is_some_and(|before| before != key) {
+            tracing::warn!("the key for reservation ids in Redis has changed: ids of earlier reservations are refused");
+        }
+        Ok(())
+    }
+
+    async fn make_seal_key(&self) -> Result<SealKey, StoreError> {
+        let key = self.seal.known().map_or_else(SealKey::random, Ok)?;
+        self.ask(Call::SetIfNone { key: NAME, value: key.to_text() }).await?;
+        // Another server may have been first.
+        self.read_seal_key().await?.ok_or_else(|| StoreError::new("Redis lost the key for reservation ids at once"))
+    }
+
+    async fn read_seal_key(&self) -> Result<Option<SealKey>, StoreError> {
+        let reply = self.ask(Call::Get { key: NAME }).await?;
+        let stored = reply.value().and_then(|value| Ok(redis::from_redis_value::<Option<Vec<u8>>>(value)?));
+        let stored = stored.map_err(|error| self.describe(&error.into()))?;
+        stored.map(|text| parse(&text)).transpose()
+    }
+}
+
+fn parse(text: &[u8]) -> Result<SealKey, StoreError> {
+    let key = std::str::from_utf8(text).ok().and_then(SealKey::parse);
+    let name = String::from_utf8_lossy(NAME);
+    key.ok_or_else(|| {
+        StoreError::new(format!(
+            "{name} in Redis is no key for reservation ids that this divvy can read: delete it, unless a later divvy wrote it"
+        ))
+    })
+}

@@ -1,0 +1,124 @@
+//! The store's [`SealKey`], in a small file of its own: made once, and copied into every backup.
+//!
+//! The file holds the layout's number, the key, and a check of both. Earlier versions ignore it.
+
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+use siphasher::sip128::SipHasher13;
+
+use super::directory;
+use super::open_error::OpenError;
+use crate::files;
+use crate::store::error::StoreError;
+use crate::store::seal::SealKey;
+
+pub const FILE: &str = "DIVVY-SEAL";
+/// The layout of the file: `version key check`.
+const VERSION: &str = "1";
+/// More than the three need.
+const MAX_BYTES: u64 = 1024;
+
+/// Reads the key. A directory without one, or with a damaged one, gets a new key, on stable storage.
+///
+/// # Errors
+/// When the file cannot be read or written, and when the system gives no random bytes.
+pub fn read_or_make(data_dir: &Path) -> Result<SealKey, OpenError> {
+    let unusable = |reason: String| OpenError::Unusable { path: data_dir.into(), reason: format!("{FILE}: {reason}") };
+    let stored = match files::read(&data_dir.join(FILE), MAX_BYTES) {
+        Ok(text) => Some(parse(&text)),
+        Err(error) if error.kind() == ErrorKind::FileTooLarge => Some(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => return Err(unusable(error.to_string())),
+    };
+    if let Some(Some(key)) = stored {
+        return Ok(key);
+    }
+    if stored.is_some() {
+        tracing::error!(
+            file = %data_dir.join(FILE).display(),
+            "the key for reservation ids is damaged: a new one takes its place, and earlier reservations end by themselves"
+        );
+    }
+    make(data_dir).map_err(unusable)
+}
+
+/// Writes the key into a data directory or a backup, on stable storage.
+///
+/// # Errors
+/// The system's.
+pub fn write(key: SealKey, dir: &Path) -> io::Result<()> {
+    directory::replace_file(dir, FILE, &to_text(key))
+}
+
+fn make(data_dir: &Path) -> Result<SealKey, String> {
+    let key = SealKey::random().map_err(|error: StoreError| error.to_string())?;
+    write(key, data_dir).map_err(|error| error.to_string())?;
+    Ok(key)
+}
+
+fn to_text(key: SealKey) -> String {
+    let content = format!("{VERSION} {}", key.to_text());
+    let check = check(&content);
+    format!("{content} {check:016x}\n")
+}
+
+fn parse(text: &[u8]) -> Option<SealKey> {
+    let text = std::str::from_utf8(text).ok()?;
+    let key = text.strip_prefix(VERSION)?.split(' ').nth(1).and_then(SealKey::parse)?;
+    (to_text(key) == text).then_some(key)
+}
+
+/// Finds damage, and no malice: who can write the file can read the key.
+fn check(content: &str) -> u64 {
+    SipHasher13::new_with_keys(0, 0).hash(content.as_bytes()).h1
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn read(dir: &Path) -> SealKey {
+        read_or_make(dir).unwrap()
+    }
+
+    #[test]
+    fn key_is_made_once_and_is_the_same_in_a_copy() {
+        let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let key = read(dir.path());
+        assert_eq!(read(dir.path()), key);
+        write(key, copy.path()).unwrap();
+        assert_eq!(read(copy.path()), key);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn damaged_key_is_replaced_by_a_new_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join(FILE);
+        let key = read(dir.path());
+        let text = fs::read(&file).unwrap();
+        for place in 0..text.len() {
+            let mut damaged = text.clone();
+            damaged[place] ^= 1;
+            assert_eq!(parse(&damaged), None, "at {place}");
+        }
+        for damaged in [&text[..text.len() - 1], b"", &[0; 51], &[b'x'; 2048]] {
+            fs::write(&file, damaged).unwrap();
+            let new = read(dir.path());
+            assert_ne!(new, key);
+            assert_eq!(read(dir.path()), new);
+        }
+    }
+
+    #[test]
+    fn file_that_cannot_be_read_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join(FILE)).unwrap();
+        let error = read_or_make(dir.path()).unwrap_err().to_string();
+        assert!(error.contains(FILE), "{error}");
+        assert!(dir.path().join(FILE).is_dir());
+    }
+}

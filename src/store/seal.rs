@@ -1,0 +1,168 @@
+//! The key that seals the ids that clients get and send back.
+//!
+//! A store has one key, which it keeps for as long as its counters: a sealed id was made by a server on this store. Nothing
+//! here knows what an id says.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::RwLock;
+use siphasher::sip128::SipHasher24;
+use subtle::ConstantTimeEq;
+
+use super::error::StoreError;
+
+/// Bytes of a key, and of a seal.
+const BYTES: usize = 16;
+/// Bytes of a seal.
+pub const SEAL_BYTES: usize = BYTES;
+/// Hexadecimal digits of a key's text.
+const DIGITS: usize = 2 * BYTES;
+
+/// A secret of 128 bits. Its seal on some bytes is their SipHash-2-4 of 128 bits, which only its holders can compute.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SealKey([u8; BYTES]);
+
+impl SealKey {
+    /// Makes a new key.
+    ///
+    /// # Errors
+    /// When the system gives no random bytes.
+    pub fn random() -> Result<Self, StoreError> {
+        let mut key = [0; BYTES];
+        let filled = getrandom::getrandom(&mut key);
+        filled.map_err(|error| StoreError::new(format!("cannot make a key for reservation ids: {error}")))?;
+        Ok(Self(key))
+    }
+
+    /// Returns the seal on these bytes.
+    pub fn seal(&self, bytes: &[u8]) -> [u8; SEAL_BYTES] {
+        SipHasher24::new_with_key(&self.0).hash(bytes).as_bytes()
+    }
+
+    /// Whether this is the seal on these bytes. The time that this takes does not depend on how much of it is right.
+    pub fn has_sealed(&self, bytes: &[u8], seal: &[u8; SEAL_BYTES]) -> bool {
+        self.seal(bytes).ct_eq(seal).into()
+    }
+
+    /// Reads what [`SealKey::to_text`] wrote.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_number = text.len() == DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = is_number.then(|| u128::from_str_radix(text, 16).ok()).flatten()?;
+        Some(Self(number.to_be_bytes()))
+    }
+
+    /// Writes the key in hexadecimal digits, for the place where a store keeps it.
+    pub fn to_text(self) -> String {
+        format!("{:0DIGITS$x}", u128::from_be_bytes(self.0))
+    }
+}
+
+/// Without the key: it must not get into a log.
+impl fmt::Debug for SealKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SealKey")
+    }
+}
+
+/// The key of a store, from the time when this process knows it.
+#[derive(Debug, Default)]
+pub struct Seal {
+    key: RwLock<Option<SealKey>>,
+    is_known: AtomicBool,
+}
+
+impl Seal {
+    pub fn new(key: SealKey) -> Self {
+        Self { key: RwLock::new(Some(key)), is_known: AtomicBool::new(true) }
+    }
+
+    /// Returns a new key for a store that forgets everything with the process.
+    pub fn of_process() -> Self {
+        // Without one, reservations are refused, and nothing else.
+        SealKey::random().map(Self::new).inspect_err(|error| tracing::error!("{error}")).unwrap_or_default()
+    }
+
+    /// Whether there is a key. It may be another one later, and there is always one from then on.
+    pub fn is_known(&self) -> bool {
+        self.is_known.load(Ordering::Acquire)
+    }
+
+    /// # Errors
+    /// When this process does not know the key yet.
+    pub fn key(&self) -> Result<SealKey, StoreError> {
+        self.known().ok_or_else(unknown_seal_key)
+    }
+
+    /// The same, if it is known.
+    pub fn known(&self) -> Option<SealKey> {
+        *self.key.read()
+    }
+
+    /// From now on, the key is this one. Returns the one before.
+    pub fn replace(&self, key: SealKey) -> Option<SealKey> {
+        let before = self.key.write().replace(key);
+        self.is_known.store(true, Ordering::Release);
+        before
+    }
+}
+
+/// Why a reservation is refused while the key is not known.
+pub fn unknown_seal_key() -> StoreError {
+    StoreError::unreachable("the key for reservation ids could not be read since this server started: see its log")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn key_is_not_shown_for_debugging() {
+        let key = SealKey::random().unwrap();
+        assert!(!format!("{:?} {:?}", key, Seal::new(key)).contains(&key.to_text()[..8]));
+        assert_ne!(key, SealKey::random().unwrap());
+    }
+
+    /// A vector of the reference implementation, for bytes that count up from 0.
+    #[test]
+    fn seal_is_siphash_2_4_of_128_bits() {
+        let bytes: [u8; BYTES] = std::array::from_fn(|index| u8::try_from(index).unwrap());
+        let expected = *b"\x54\x93\xe9\x99\x33\xb0\xa8\x11\x7e\x08\xec\x0f\x97\xcf\xc3\xd9";
+        assert_eq!(SealKey(bytes).seal(&bytes[..15]), expected);
+    }
+
+    #[test]
+    fn key_is_known_once_it_is_set() {
+        let seal = Seal::default();
+        assert!(!seal.is_known() && seal.key().is_err());
+        let (one, other) = (SealKey([1; BYTES]), SealKey([2; BYTES]));
+        assert_eq!([seal.replace(one), seal.replace(other)], [None, Some(one)]);
+        assert!(seal.is_known());
+        assert_eq!(seal.key().unwrap(), other);
+    }
+
+    proptest! {
+        #[test]
+        fn key_reads_back_from_its_text(key: [u8; BYTES]) {
+            let text = SealKey(key).to_text();
+            prop_assert_eq!(text.len(), DIGITS);
+            prop_assert_eq!(SealKey::parse(&text), Some(SealKey(key)));
+            for other in [&text[1..], &format!("{text}0"), &format!("+{}", &text[1..]), &format!("{} v2", text)] {
+                prop_assert_eq!(SealKey::parse(other), None);
+            }
+        }
+
+        #[test]
+        fn seal_is_of_these_bytes_and_this_key(key: [u8; BYTES], bytes: Vec<u8>, flipped: prop::sample::Index) {
+            let key = SealKey(key);
+            let seal = key.seal(&bytes);
+            prop_assert!(key.has_sealed(&bytes, &seal));
+            prop_assert!(!SealKey([!key.0[0]; BYTES]).has_sealed(&bytes, &seal));
+            let bit = flipped.index(8 * BYTES);
+            let mut wrong = seal;
+            wrong[bit / 8] ^= 1 << (bit % 8);
+            prop_assert!(!key.has_sealed(&bytes, &wrong));
+        }
+    }
+}

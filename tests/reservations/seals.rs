@@ -1,0 +1,167 @@
+//! The key that seals ids: servers on one Redis share it, restarts and backups keep it, and it may get lost or damaged.
+
+use std::fs;
+use std::process::Command;
+
+use super::*;
+use crate::formats::FORMATS;
+use crate::support::log::Log;
+use crate::support::redis::{RedisServer, free_port};
+
+const SEAL: &str = "divvy.seal";
+
+fn on_redis(rules: &RulesFile, redis: &RedisServer) -> Server {
+    Server::start(&[rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &redis.url()])
+}
+
+fn is_refused(client: &mut Client, id: &str) -> bool {
+    let reply = client.ask(&format!("DIVVY.RENEW {id}"));
+    assert!(reply.contains("unknown reservation id") || reply.parse::<u64>().is_ok(), "{reply}");
+    reply.starts_with('-')
+}
+
+#[test]
+fn servers_on_one_redis_settle_each_others_reservations() {
+    let (rules, redis) = (rules(), RedisServer::start());
+    let servers = [on_redis(&rules, &redis), on_redis(&rules, &redis)];
+    let [mut one, mut other] = servers.each_ref().map(Client::of);
+    let (_, id) = one.reserve("by=tokens user=a", 30, "TTL 60");
+    assert_eq!(other.commit(&id, 10), came_to(90, "settled"));
+    assert_eq!(one.commit(&id, 10), came_to(90, "repeated"));
+    let (_, id) = other.reserve("by=tokens user=a", 30, "TTL 60");
+    assert_eq!([one.ask(&format!("DIVVY.RELEASE {id}")), other.ask(&format!("DIVVY.RELEASE {id}"))], ["1", "0"]);
+}
+
+#[test]
+fn ids_are_known_after_restarts_of_the_server_and_of_redis() {
+    let (rules, mut redis) =
+        (rules(), RedisServer::start_with(free_port(), &["--appendonly", "yes", "--appendfsync", "always"]));
+    let server = on_redis(&rules, &redis);
+    let [one, two, three] = [0; 3].map(|_| Client::of(&server).reserve("by=tokens user=a", 10, "TTL 60").1);
+    server.kill();
+    let server = on_redis(&rules, &redis);
+    assert_eq!(Client::of(&server).commit(&one, 5), came_to(75, "settled"));
+    redis.kill();
+    redis.restart();
+    let mut client = Client::of(&server);
+    until(|| client.ask(&format!("DIVVY.RENEW {two}")).parse::<u64>().is_ok_and(|seconds| seconds > 0));
+    assert_eq!(client.commit(&two, 5), came_to(80, "settled"));
+    server.kill();
+    assert_eq!(Client::of(&on_redis(&rules, &redis)).commit(&three, 5), came_to(85, "settled"));
+}
+
+#[test]
+fn redis_that_has_lost_the_key_gets_it_back() {
+    let (rules, redis) = (rules(), RedisServer::start());
+    let server = on_redis(&rules, &redis);
+    let mut client = Client::of(&server);
+    let (_, id) = client.reserve("by=tokens user=a", 10, "TTL 60");
+    let key = redis.cli(&["GET", SEAL]);
+    assert_eq!(key.len(), 32, "{key}");
+    redis.cli(&["FLUSHALL"]);
+    until(|| redis.cli(&["GET", SEAL]) == key);
+    assert_eq!(client.commit(&id, 5), came_to(95, "late"), "the reservation is gone, and the id is known");
+    let other = on_redis(&rules, &redis);
+    assert!(!is_refused(&mut Client::of(&other), &id));
+}
+
+/// The same happens after a failover that lost the first server's key, once another server has made a new one.
+#[test]
+fn servers_agree_on_the_key_that_is_in_redis() {
+    let (rules, redis) = (rules(), RedisServer::start());
+    let servers = [on_redis(&rules, &redis), on_redis(&rules, &redis)];
+    let mut clients = servers.each_ref().map(Client::of);
+    let (_, before) = clients[0].reserve("by=tokens user=a", 10, "TTL 60");
+    redis.cli(&["SET", SEAL, &"7".repeat(32)]);
+    for client in &mut clients {
+        until(|| is_refused(client, &before));
+    }
+    let (_, after) = clients[0].reserve("by=tokens user=a", 10, "TTL 60");
+    assert_eq!(clients[1].ask(&format!("DIVVY.RELEASE {after}")), "1");
+    assert_eq!(clients[1].left("by=tokens user=a"), 90, "what was refused ends by itself");
+}
+
+#[test]
+fn a_key_that_cannot_be_read_stops_reservations_on_new_servers_alone() {
+    let (rules, redis) = (rules(), RedisServer::start());
+    let first = on_redis(&rules, &redis);
+    let (_, id) = Client::of(&first).reserve("by=tokens user=a", 10, "TTL 60");
+    let key = redis.cli(&["GET", SEAL]);
+    redis.cli(&["SET", SEAL, &format!("{key} v2")]);
+    let (mut command, url) = (divvy(), redis.url());
+    let log = Log::of(&mut command);
+    let flags = [rules.path(), "--store", "redis", "--redis-timeout", "20000", "--redis-url", &url];
+    let second = Server::start_logged(&mut command, &log, &flags);
+    let mut client = Client::of(&second);
+    for command in ["DIVVY.RESERVE by=tokens user=a AMOUNT 10 TTL 60", &format!("DIVVY.RELEASE {id}")] {
+        let reply = client.ask(command);
+        assert!(reply.starts_with("-ERR the key for reservation ids could not be read"), "{reply}");
+    }
+    assert_eq!(client.left("by=tokens user=a"), 90, "nothing was set aside, and hits go on");
+    log.await_line(&["cannot read the key for reservation ids", "divvy.seal in Redis is no key"]);
+    assert!(!is_refused(&mut Client::of(&first), &id), "the last known key stays in force");
+    redis.cli(&["DEL", SEAL]);
+    until(|| client.ask("DIVVY.RESERVE by=tokens user=b AMOUNT 10 TTL 60").starts_with("[1 90 "));
+}
+
+#[test]
+fn reservations_begin_once_redis_is_there() {
+    let (rules, mut redis) = (rules(), RedisServer::start());
+    redis.kill();
+    let server = on_redis(&rules, &redis);
+    let mut client = Client::of(&server);
+    let refused = client.ask("DIVVY.RESERVE by=tokens user=a AMOUNT 10 TTL 60");
+    assert!(refused.starts_with("-ERR the key for reservation ids could not be read"), "{refused}");
+    redis.restart();
+    until(|| client.ask("DIVVY.RESERVE by=tokens user=a AMOUNT 10 TTL 60 ID x").starts_with("[1 90 "));
+    let (_, id) = client.reserve("by=tokens user=a", 10, "TTL 60 ID x");
+    assert_eq!(client.commit(&id, 5), came_to(95, "settled"));
+}
+
+/// The counters are there, and ids of reservations that are made from now on survive restarts.
+#[test]
+#[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
+fn a_directory_of_the_last_release_gets_a_key() {
+    let (format, dir) = (Path::new(FORMATS).join("1"), tempfile::tempdir().unwrap());
+    let (rules, data) = (format.join("rules.ini"), dir.path().join("data"));
+    assert!(Command::new("cp").arg("-r").arg(format.join("closed")).arg(&data).status().unwrap().success());
+    assert!(!data.join("DIVVY-SEAL").exists());
+    let serve = || Server::on_disk(rules.to_str().unwrap(), &data, "wal");
+    let server = serve();
+    let key = fs::read_to_string(data.join("DIVVY-SEAL")).unwrap();
+    let mut client = Client::of(&server);
+    let before = client.left("api=token user=u1");
+    let (_, id) = client.reserve("api=token user=u1", 10, "TTL 60");
+    server.kill();
+    let server = serve();
+    assert_eq!(fs::read_to_string(data.join("DIVVY-SEAL")).unwrap(), key);
+    assert_eq!(Client::of(&server).commit(&id, 3).1, "settled");
+    assert_eq!(Client::of(&server).left("api=token user=u1"), before - 3);
+}
+
+#[test]
+#[cfg_attr(not(feature = "rocksdb"), ignore = "needs the embedded store")]
+fn a_damaged_key_is_reported_and_replaced() {
+    let (rules, dir) = (rules(), tempfile::tempdir().unwrap());
+    let serve = || {
+        let mut command = divvy();
+        let log = Log::of(&mut command);
+        let flags = [rules.path(), "--data-dir", dir.path().to_str().unwrap()];
+        (Server::start_logged(&mut command, &log, &flags), log)
+    };
+    let (server, log) = serve();
+    let (_, id) = Client::of(&server).reserve("by=tokens user=a", 10, "TTL 60");
+    server.kill();
+    assert!(!log.text().contains("reservation ids"), "{}", log.text());
+    let file = dir.path().join("DIVVY-SEAL");
+    let damaged = fs::read_to_string(&file).unwrap().replacen('1', "2", 1);
+    fs::write(&file, &damaged).unwrap();
+    let (server, log) = serve();
+    log.await_line(&["the key for reservation ids is damaged"]);
+    let mut client = Client::of(&server);
+    assert!(is_refused(&mut client, &id));
+    assert_eq!(client.left("by=tokens user=a"), 90, "it is set aside until it ends");
+    let (_, id) = client.reserve("by=tokens user=a", 10, "TTL 60");
+    assert_eq!(client.commit(&id, 5), came_to(85, "settled"));
+    assert_ne!(fs::read_to_string(&file).unwrap(), damaged);
+}
