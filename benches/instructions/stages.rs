@@ -273,7 +273,8 @@ fn two_hits(pairs: u64) {
 /// Seconds of a reservation, which ends at a multiple of a hundred.
 const LONG: u32 = 3_200;
 
-/// Each of a bucket of which so much is reserved already, until many different times.
+/// Reserves and commits on a bucket that has `others` reservations with many different ends. The ids are sealed for the client,
+/// and the commits check the seals.
 fn reserve_and_commit(others: u64, pairs: u64) {
     let mut bench = HitBench::new(TOKENS);
     let tenant: Operation = [("tenant", "acme")].into_iter().collect();
@@ -290,9 +291,13 @@ fn reserve_and_commit(others: u64, pairs: u64) {
         (0..BATCH).for_each(|_| bench.requests.push_reserve(&tenant, reserve(LONG)));
         bench.apply();
         let reserved = (0..BATCH as usize).map(|index| bench.requests.reserved(index).expect("an answer"));
-        let ids: Vec<_> = reserved.map(|reserved| reserved.id.expect("it is allowed")).collect();
+        let ids = reserved.map(|reserved| reserved.id.expect("it is allowed"));
+        let ids: Vec<_> = ids.map(|id| bench.limiter.write_id(id).expect("a key")).collect();
         bench.limiter.begin(&mut bench.requests);
-        ids.iter().for_each(|id| bench.requests.push_commit(black_box(id), 3));
+        for id in &ids {
+            let id = bench.limiter.read_id(black_box(id).as_bytes()).expect("the same id");
+            bench.requests.push_commit(&id, 3);
+        }
         bench.apply();
         assert!((0..BATCH as usize).all(|index| bench.requests.settled(index).is_ok()), "commits are answered");
     }
