@@ -16,7 +16,7 @@ use std::time::Duration;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use divvy::clock::{Clock, ceil_seconds};
 use divvy::config::{self, Format};
-use divvy::limiter::{CounterNames, Intent, Limiter, Policy, Requests};
+use divvy::limiter::{CounterNames, Intent, Limiter, PlanBuilder, Policy};
 use divvy::metrics::Metrics;
 use divvy::protocol::command::Command;
 use divvy::protocol::line::{LineDecoder, parse_request, write_verdict};
@@ -54,7 +54,7 @@ fn pipeline(c: &mut Criterion) {
     let metrics = Metrics::new();
     let limiter = Limiter::new(Some(Policy::new(rules, &metrics, CounterNames::Usual)), store, clock, metrics);
     let runtime = Runtime::new().expect("a runtime");
-    let (mut requests, mut operation, mut output) = (Requests::default(), Operation::new(), Vec::new());
+    let (mut builder, mut operation, mut output) = (PlanBuilder::default(), Operation::new(), Vec::new());
 
     let mut group = c.benchmark_group("pipeline");
     group.throughput(Throughput::Elements(BURST as u64)).measurement_time(Duration::from_secs(3));
@@ -62,43 +62,45 @@ fn pipeline(c: &mut Criterion) {
         let burst = line_burst();
         let mut decoder = LineDecoder::new(1 << 14);
         b.iter(|| {
-            limiter.begin(&mut requests);
+            limiter.begin(&mut builder);
             let mut rest = burst.as_slice();
             while let Ok(Some(line)) = decoder.next_line(rest) {
                 parse_request(line.text, &mut operation, 256).expect("a request");
-                requests.push(&operation, Intent::Hit);
+                builder.add(&operation, Intent::Hit, None);
                 rest = &rest[line.consumed..];
             }
-            runtime.block_on(limiter.apply(&mut requests));
+            let applied = runtime.block_on(limiter.apply(builder.build()));
             output.clear();
-            for index in 0..requests.len() {
-                let verdict = requests.verdict(index).expect("a verdict");
+            for index in 0..applied.report().len() {
+                let verdict = applied.report().verdict(index).expect("a verdict");
                 write_verdict(&mut output, verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
             }
+            builder.reuse(applied);
         });
     });
     group.bench_function("RESP, rocksdb, wal", |b| {
         let burst = resp_burst();
         let mut decoder = Decoder::new(Limits::default());
         b.iter(|| {
-            limiter.begin(&mut requests);
+            limiter.begin(&mut builder);
             let mut rest = burst.as_slice();
             while let Ok(Some(consumed)) = decoder.decode(rest) {
                 let Ok(Command::Hit(hit)) = Command::parse(decoder.arguments(rest)) else { panic!("a hit") };
                 hit.pairs.read_into(&mut operation, 256).expect("pairs");
-                requests.push(&operation, Intent::Hit);
+                builder.add(&operation, Intent::Hit, None);
                 rest = &rest[consumed..];
                 if rest.is_empty() {
                     break;
                 }
             }
-            runtime.block_on(limiter.apply(&mut requests));
+            let applied = runtime.block_on(limiter.apply(builder.build()));
             output.clear();
             let mut reply = ReplyWriter::new(&mut output, Version::Resp2);
-            for index in 0..requests.len() {
-                let verdict = requests.verdict(index).expect("a verdict");
+            for index in 0..applied.report().len() {
+                let verdict = applied.report().verdict(index).expect("a verdict");
                 reply.verdict(verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
             }
+            builder.reuse(applied);
         });
     });
     group.finish();

@@ -14,7 +14,7 @@
 //! | [`config`] | rules files (INI, JSON) → validated rules, or every problem with its line; ratelimit's YAML → rules | counting |
 //! | [`server`] | sockets: accept, TLS, the password, read, write, timeouts, the end; a session per protocol, the HTTP API | judgement |
 //! | [`protocol`] | bytes ↔ requests and replies: Divvy's line protocol, RESP and its commands, Envoy's and Kuadrant's messages | sockets |
-//! | [`limiter`] | the door: a batch of requests in, a verdict each out | protocols, files |
+//! | [`limiter`] | requests and rules → a plan; the store's outcomes → a report | protocols, files |
 //! | [`rules`] | what the operator wrote, compiled: which limits apply to an operation | time, counters |
 //! | [`store`] | what remembers: RocksDB, Redis, memory; one contract | rules |
 //! | [`calendar`] | windows by the calendar: when a day or a month begins and ends in a time zone | counting, the present time |

@@ -11,7 +11,7 @@ use std::time::Duration;
 use divvy::algorithm::{Ask, FixedWindow, Limit};
 use divvy::clock::Clock;
 use divvy::config::{self, Format};
-use divvy::limiter::{CounterNames, Intent, Limiter, Policy, Requests};
+use divvy::limiter::{CounterNames, Intent, Limiter, PlanBuilder, Policy};
 use divvy::metrics::Metrics;
 use divvy::rules::Operation;
 use divvy::store::key::{Prefix, Space};
@@ -150,11 +150,10 @@ fn a_limiter_goes_on_wherever_its_callers_stop_waiting() {
             let store = Backend::Rocks(open(dir.path(), durability));
             let limiter = Limiter::new(Some(policy), store, clock, metrics);
             let hit = async |user: &str| {
-                let mut requests = Requests::default();
-                limiter.begin(&mut requests);
-                requests.push(&[("user", user)].into_iter().collect::<Operation>(), Intent::Hit);
-                limiter.apply(&mut requests).await;
-                CREDIT - requests.verdict(0).unwrap().credit
+                let mut builder = PlanBuilder::default();
+                limiter.begin(&mut builder);
+                builder.add(&[("user", user)].into_iter().collect::<Operation>(), Intent::Hit, None);
+                CREDIT - limiter.apply(builder.build()).await.report().verdict(0).unwrap().credit
             };
             let taken = AtomicU64::new(0);
             let go_on = async || assert_eq!(hit("kept").await, taken.fetch_add(1, Relaxed) + 1, "{durability:?}");
@@ -184,11 +183,10 @@ fn hits_are_counted_wherever_their_callers_stop_waiting() {
             let policy = Policy::new(rules, &metrics, CounterNames::Usual);
             let limiter = Limiter::new(Some(policy), store, Clock::system(), Arc::clone(&metrics));
             let ask = async |intent: Intent| {
-                let mut requests = Requests::default();
-                limiter.begin(&mut requests);
-                requests.push(&[("user", "ann")].into_iter().collect::<Operation>(), intent);
-                limiter.apply(&mut requests).await;
-                CREDIT - requests.verdict(0).unwrap().credit
+                let mut builder = PlanBuilder::default();
+                limiter.begin(&mut builder);
+                builder.add(&[("user", "ann")].into_iter().collect::<Operation>(), intent, None);
+                CREDIT - limiter.apply(builder.build()).await.report().verdict(0).unwrap().credit
             };
             let mut ended = 0;
             for dropped in WAYS {

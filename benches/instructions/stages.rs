@@ -6,7 +6,7 @@ use std::hint::black_box;
 use divvy::algorithm::{Ask, FixedWindow, Limit};
 use divvy::clock::{Clock, NANOS_PER_SECOND, ceil_seconds};
 use divvy::config::{self, Format};
-use divvy::limiter::{CounterNames, Intent, Limiter, Policy, Requests, Reserve};
+use divvy::limiter::{Applied, CounterNames, Intent, Limiter, PlanBuilder, Policy, Reserve};
 use divvy::metrics::Metrics;
 use divvy::protocol::command;
 use divvy::protocol::line::{LineDecoder, parse_request, write_verdict};
@@ -154,7 +154,8 @@ impl StoreBench {
 struct HitBench {
     limiter: Limiter,
     runtime: Runtime,
-    requests: Requests,
+    builder: PlanBuilder,
+    applied: Applied,
     operation: Operation,
     output: Vec<u8>,
     _dir: TempDir,
@@ -185,15 +186,22 @@ impl HitBench {
             limiter: Limiter::new(Some(Policy::new(rules, &metrics, CounterNames::Usual)), store, clock, metrics)
                 .with_max_reservation_ttl(u32::MAX),
             runtime: runtime(),
-            requests: Requests::default(),
+            builder: PlanBuilder::default(),
+            applied: Applied::default(),
             operation: Operation::new(),
             output: Vec::new(),
             _dir: dir,
         }
     }
 
+    /// Begins a plan with the buffers of the last one.
+    fn begin(&mut self) {
+        self.builder.reuse(std::mem::take(&mut self.applied));
+        self.limiter.begin(&mut self.builder);
+    }
+
     fn apply(&mut self) {
-        self.runtime.block_on(self.limiter.apply(&mut self.requests));
+        self.applied = self.runtime.block_on(self.limiter.apply(self.builder.build()));
         self.output.clear();
     }
 }
@@ -208,16 +216,16 @@ fn line_hits(hits: u64) {
     let mut decoder = LineDecoder::new(1 << 14);
     let bursts = bursts(|actor| format!("HIT method=POST path=/v1/search/items ip={actor:012}\n"));
     for burst in bursts.iter().cycle().take((hits / BATCH) as usize) {
-        bench.limiter.begin(&mut bench.requests);
+        bench.begin();
         let mut rest = black_box(burst.as_slice());
         while let Ok(Some(line)) = decoder.next_line(rest) {
             parse_request(line.text, &mut bench.operation, 256).expect("a request");
-            bench.requests.push(&bench.operation, Intent::Hit);
+            bench.builder.add(&bench.operation, Intent::Hit, None);
             rest = &rest[line.consumed..];
         }
         bench.apply();
-        for index in 0..bench.requests.len() {
-            let verdict = bench.requests.verdict(index).expect("a verdict");
+        for index in 0..bench.applied.report().len() {
+            let verdict = bench.applied.report().verdict(index).expect("a verdict");
             write_verdict(&mut bench.output, verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
         }
     }
@@ -233,7 +241,7 @@ fn resp_hits(rules: &str, hits: u64) {
         )
     });
     for burst in bursts.iter().cycle().take((hits / BATCH) as usize) {
-        bench.limiter.begin(&mut bench.requests);
+        bench.begin();
         let mut rest = black_box(burst.as_slice());
         while !rest.is_empty() {
             let consumed = decoder.decode(rest).expect("valid RESP").expect("a whole request");
@@ -241,13 +249,13 @@ fn resp_hits(rules: &str, hits: u64) {
                 unreachable!("a hit")
             };
             hit.pairs.read_into(&mut bench.operation, 256).expect("pairs");
-            bench.requests.push(&bench.operation, Intent::Hit);
+            bench.builder.add(&bench.operation, Intent::Hit, None);
             rest = &rest[consumed..];
         }
         bench.apply();
         let mut reply = ReplyWriter::new(&mut bench.output, Version::Resp2);
-        for index in 0..bench.requests.len() {
-            let verdict = bench.requests.verdict(index).expect("a verdict");
+        for index in 0..bench.applied.report().len() {
+            let verdict = bench.applied.report().verdict(index).expect("a verdict");
             reply.verdict(verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
         }
     }
@@ -263,8 +271,8 @@ fn two_hits(pairs: u64) {
     let tenant: Operation = [("tenant", "acme")].into_iter().collect();
     for _ in 0..pairs / BATCH {
         for _ in 0..2 {
-            bench.limiter.begin(&mut bench.requests);
-            (0..BATCH).for_each(|_| bench.requests.push_at_cost(&tenant, Intent::Hit, Some(3)));
+            bench.begin();
+            (0..BATCH).for_each(|_| bench.builder.add(&tenant, Intent::Hit, Some(3)));
             bench.apply();
         }
     }
@@ -282,24 +290,24 @@ fn reserve_and_commit(others: u64, pairs: u64) {
     // So long that the ends do not depend on the second in which they are asked for: 31 different ones.
     let ttls = (1..=31).map(|part| part * LONG).cycle().take(others as usize).collect::<Vec<_>>();
     for ttls in ttls.chunks(BATCH as usize) {
-        bench.limiter.begin(&mut bench.requests);
-        ttls.iter().for_each(|ttl| bench.requests.push_reserve(&tenant, reserve(*ttl)));
+        bench.begin();
+        ttls.iter().for_each(|ttl| bench.builder.add_reservation(&tenant, reserve(*ttl)));
         bench.apply();
     }
     for _ in 0..pairs / BATCH {
-        bench.limiter.begin(&mut bench.requests);
-        (0..BATCH).for_each(|_| bench.requests.push_reserve(&tenant, reserve(LONG)));
+        bench.begin();
+        (0..BATCH).for_each(|_| bench.builder.add_reservation(&tenant, reserve(LONG)));
         bench.apply();
-        let reserved = (0..BATCH as usize).map(|index| bench.requests.reserved(index).expect("an answer"));
+        let reserved = (0..BATCH as usize).map(|index| bench.applied.report().reserved(index).expect("an answer"));
         let ids = reserved.map(|reserved| reserved.id.expect("it is allowed"));
         let ids: Vec<_> = ids.map(|id| bench.limiter.write_id(id).expect("a key")).collect();
-        bench.limiter.begin(&mut bench.requests);
+        bench.begin();
         for id in &ids {
             let id = bench.limiter.read_id(black_box(id).as_bytes()).expect("the same id");
-            bench.requests.push_commit(&id, 3);
+            bench.builder.add_commit(&id, 3);
         }
         bench.apply();
-        assert!((0..BATCH as usize).all(|index| bench.requests.settled(index).is_ok()), "commits are answered");
+        assert!((0..BATCH as usize).all(|index| bench.applied.report().settled(index).is_ok()), "commits are answered");
     }
 }
 

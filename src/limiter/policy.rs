@@ -1,18 +1,24 @@
-//! The rules with the bucket of each, ready to serve. What a request asks of them is not here.
+//! Rules that are ready to serve: each with its bucket, its limits of single actors, and its metrics.
+
+mod actor_limits;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use siphasher::sip128::SipHasher13;
 
-use super::actor_limits::{ActorLimits, OfLabel};
-use super::counters::DEFAULT_RULE;
+use self::actor_limits::LabelLimits;
+pub use self::actor_limits::ListedLimits;
+pub(super) use self::actor_limits::{ActorLimits, Cursor};
 use crate::algorithm::{Limit, Tally};
 use crate::calendar::Calendar;
 use crate::clock::Timestamp;
 use crate::metrics::{Metrics, RuleHits};
 use crate::rules::{ActorFields, MAX_STACK, MatchPolicy, Operation, Overrun, Quota, Rule, RuleSet, Settings, stacks};
 use crate::store::key::{Prefix, Space};
+
+/// The name of the default rule, if it has no label.
+pub(super) const DEFAULT_RULE: &str = "default";
 
 /// The rules with the bucket of each, ready to serve.
 #[derive(Debug)]
@@ -22,8 +28,8 @@ pub struct Policy {
     buckets: Vec<Option<Bucket>>,
     /// The rules whose buckets' keys begin so: several, where they share a counter's name.
     by_prefix: HashMap<Box<[u8]>, Vec<usize>>,
-    /// What stands for each rule outside of the server.
-    stand_ins: Vec<u32>,
+    /// Fingerprint of each rule, by which reservation ids name it.
+    fingerprints: Vec<u32>,
     /// Counters that one request asks, at most.
     most_counters: usize,
     /// Where the hits of each rule are counted.
@@ -61,7 +67,7 @@ pub(super) struct Bucket {
     /// What the limit follows from, but for the credits.
     settings: Settings,
     /// The limits of single actors, once they are known.
-    of_actors: Option<Arc<OfLabel>>,
+    of_actors: Option<Arc<LabelLimits>>,
 }
 
 impl Bucket {
@@ -159,10 +165,10 @@ impl Policy {
                 by_prefix.entry(prefix.as_bytes().into()).or_default().push(index);
             }
         }
-        let stand_in = |rule: &Rule| SipHasher13::new_with_keys(0, 0).hash(rule.to_string().as_bytes()).h1 as u32;
-        let stand_ins = rules.rules().iter().map(stand_in).collect();
+        let fingerprint = |rule: &Rule| SipHasher13::new_with_keys(0, 0).hash(rule.to_string().as_bytes()).h1 as u32;
+        let fingerprints = rules.rules().iter().map(fingerprint).collect();
         let most_counters = most_counters(rules.rules());
-        Self { rules, buckets, by_prefix, stand_ins, most_counters, hits }
+        Self { rules, buckets, by_prefix, fingerprints, most_counters, hits }
     }
 
     /// Counters that one request asks, at most.
@@ -191,15 +197,16 @@ impl Policy {
         self.bucket(index)?.own_credits(operation, now)
     }
 
-    /// A rule whose buckets' keys begin with `prefix`, and then tell the actor: that for which `stand_in` stands, or else the first.
-    pub(super) fn rule_with(&self, prefix: &[u8], stand_in: u32) -> Option<usize> {
+    /// The rule whose buckets' keys consist of `prefix` and the actor. Of several, the one with this fingerprint, or else the
+    /// first.
+    pub(super) fn rule_with(&self, prefix: &[u8], fingerprint: u32) -> Option<usize> {
         let rules = self.by_prefix.get(prefix)?;
-        rules.iter().find(|rule| self.stand_in(**rule) == stand_in).or(rules.first()).copied()
+        rules.iter().find(|rule| self.fingerprint(**rule) == fingerprint).or(rules.first()).copied()
     }
 
-    /// What stands for the rule with this index outside of the server: the same as long as it is about the same operations.
-    pub(super) fn stand_in(&self, rule: usize) -> u32 {
-        self.stand_ins.get(rule).copied().unwrap_or_default()
+    /// Fingerprint of the rule with this index. It stays the same as long as the rule's operations do.
+    pub(super) fn fingerprint(&self, rule: usize) -> u32 {
+        self.fingerprints.get(rule).copied().unwrap_or_default()
     }
 
     pub fn rules(&self) -> &RuleSet {

@@ -4,6 +4,7 @@ use super::*;
 use crate::algorithm::FixedWindow;
 use crate::clock::NANOS_PER_SECOND;
 use crate::config::{self, Format};
+use crate::rules::Operation;
 use crate::store::{MemoryStore, WhenFull};
 
 mod once;
@@ -56,31 +57,30 @@ fn a_batch_that_is_applied_in_parts_is_answered_in_its_order() {
     let (limiter, count) = (limiter(), 2 * MAX_PART / ENTRY_WEIGHT);
     let asked = vec![("api=upload user=ada bytes=1", Intent::Hit); count];
     let requests = apply(&limiter, &asked);
-    assert!(requests.batch.parts(MAX_PART).len() > 2);
+    assert!(requests.plan.batch.parts(MAX_PART).len() > 2);
     for index in 0..count {
-        let verdict = requests.verdict(index).unwrap();
+        let verdict = requests.report().verdict(index).unwrap();
         assert_eq!((verdict.allowed, verdict.credit), (index < LIMIT, LIMIT.saturating_sub(index + 1) as u64));
     }
 }
 
 /// Applies the requests as one batch.
-fn apply(limiter: &Limiter, asked: &[(&str, Intent)]) -> Requests {
-    let mut requests = Requests::default();
-    limiter.begin(&mut requests);
+fn apply(limiter: &Limiter, asked: &[(&str, Intent)]) -> Applied {
+    let mut builder = PlanBuilder::default();
+    limiter.begin(&mut builder);
     for (pairs, intent) in asked {
-        requests.push(&operation(pairs), *intent);
+        builder.add(&operation(pairs), *intent, None);
     }
-    run(limiter.apply(&mut requests));
-    requests
+    run(limiter.apply(builder.build()))
 }
 
-fn run(future: impl Future<Output = ()>) {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future);
+fn run<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
 /// `(allowed, credit)` of the last of some requests, or its error.
 fn last(limiter: &Limiter, asked: &[(&str, Intent)]) -> Result<(bool, u64), String> {
-    let verdict = apply(limiter, asked).verdict(asked.len() - 1);
+    let verdict = apply(limiter, asked).report().verdict(asked.len() - 1);
     verdict.map(|verdict| (verdict.allowed, verdict.credit)).map_err(|refusal| refusal.to_string())
 }
 
@@ -117,7 +117,8 @@ fn a_cost_that_is_no_number_takes_nothing_from_any_counter() {
     let limiter = limiter();
     let error = hit(&limiter, "api=upload user=ada bytes=1k").unwrap_err();
     assert!(error.contains("'bytes'") && error.contains("'1k'"), "{error}");
-    let counters = || apply(&limiter, &[("api=upload user=ada bytes=1k", Intent::Forget)]).forgotten(0).unwrap();
+    let counters =
+        || apply(&limiter, &[("api=upload user=ada bytes=1k", Intent::Forget)]).report().forgotten(0).unwrap();
     assert_eq!(counters(), 0, "neither the canary nor the rule itself was counted");
     assert_eq!(hit(&limiter, "api=upload user=ada bytes=10"), Ok((true, 90)));
     assert_eq!(counters(), 2);
@@ -134,9 +135,9 @@ fn requests_around_a_refused_one_are_answered() {
             ("api=upload user=ada bytes=2", Intent::Hit),
         ],
     );
-    assert_eq!(requests.verdict(0).unwrap().credit, 99);
-    assert!(matches!(requests.verdict(1), Err(Refusal::Cost(_))));
-    assert_eq!(requests.verdict(2).unwrap().credit, 97);
+    assert_eq!(requests.report().verdict(0).unwrap().credit, 99);
+    assert!(matches!(requests.report().verdict(1), Err(Refusal::Cost(_))));
+    assert_eq!(requests.report().verdict(2).unwrap().credit, 97);
 }
 
 #[test]
@@ -154,11 +155,11 @@ fn every_rule_that_takes_part_must_know_the_cost() {
 fn a_cost_that_is_given_wins_over_the_cost_field_and_0_takes_nothing() {
     let limiter = limiter();
     let hit = |cost| {
-        let mut requests = Requests::default();
-        limiter.begin(&mut requests);
-        requests.push_at_cost(&operation("api=upload user=ann bytes=7"), Intent::Hit, cost);
-        run(limiter.apply(&mut requests));
-        requests.verdict(0).unwrap().credit
+        let mut builder = PlanBuilder::default();
+        limiter.begin(&mut builder);
+        builder.add(&operation("api=upload user=ann bytes=7"), Intent::Hit, cost);
+        let applied = run(limiter.apply(builder.build()));
+        applied.report().verdict(0).unwrap().credit
     };
     assert_eq!(hit(Some(30)), 70);
     assert_eq!(hit(Some(0)), 70);
@@ -170,11 +171,11 @@ fn a_limit_of_the_client_s_own_shares_the_counter_of_a_rule_that_says_the_same()
     let limiter = limiter();
     let limit = Limit::FixedWindow(FixedWindow::new(3, 3600 * NANOS_PER_SECOND).unwrap());
     let hit = |cost| {
-        let mut requests = Requests::default();
-        limiter.begin(&mut requests);
-        requests.push_limited(&operation("key=a domain=b"), limit, Intent::Hit, cost);
-        run(limiter.apply(&mut requests));
-        let outcome = requests.outcome(0).unwrap();
+        let mut builder = PlanBuilder::default();
+        limiter.begin(&mut builder);
+        builder.add_limited(&operation("key=a domain=b"), limit, Intent::Hit, cost);
+        let applied = run(limiter.apply(builder.build()));
+        let outcome = applied.report().outcome(0).unwrap();
         (outcome.allowed, outcome.left)
     };
     assert_eq!([hit(2), hit(2), hit(1)], [(true, 1), (false, 1), (true, 0)]);
@@ -184,9 +185,9 @@ fn a_limit_of_the_client_s_own_shares_the_counter_of_a_rule_that_says_the_same()
 fn the_rule_that_answers_is_known_and_no_canary() {
     let limiter = limiter();
     let requests = apply(&limiter, &[("api=upload user=ann", Intent::Hit), ("api=denied", Intent::Hit)]);
-    assert_eq!(requests.standing(0).unwrap().place, 1);
-    assert_eq!(requests.standing(1).unwrap().rule.to_string(), "api=denied");
-    assert!(requests.standing(2).is_err());
+    assert_eq!(requests.report().standing(0).unwrap().place, 1);
+    assert_eq!(requests.report().standing(1).unwrap().rule.to_string(), "api=denied");
+    assert!(requests.report().standing(2).is_err());
 }
 
 /// `status{label}` of each count that is not 0.
@@ -278,11 +279,11 @@ fn limiter_of(rules: &str) -> Limiter {
 }
 
 fn hit_at_cost(limiter: &Limiter, pairs: &str, cost: u64) -> Verdict {
-    let mut requests = Requests::default();
-    limiter.begin(&mut requests);
-    requests.push_at_cost(&operation(pairs), Intent::Hit, Some(cost));
-    run(limiter.apply(&mut requests));
-    requests.verdict(0).unwrap()
+    let mut builder = PlanBuilder::default();
+    limiter.begin(&mut builder);
+    builder.add(&operation(pairs), Intent::Hit, Some(cost));
+    let applied = run(limiter.apply(builder.build()));
+    applied.report().verdict(0).unwrap()
 }
 
 #[test]
@@ -308,7 +309,7 @@ fn a_hit_of_cost_0_is_allowed_as_long_as_one_of_cost_1_would_be_and_takes_nothin
 fn a_hit_of_cost_0_begins_no_counter() {
     let limiter = limiter_of(EACH_ALGORITHM);
     assert_eq!(hit(&limiter, "api=fixed-window bytes=0"), Ok((true, 3)));
-    let forgotten = apply(&limiter, &[("api=fixed-window", Intent::Forget)]).forgotten(0).unwrap();
+    let forgotten = apply(&limiter, &[("api=fixed-window", Intent::Forget)]).report().forgotten(0).unwrap();
     assert_eq!(forgotten, 0);
 }
 
@@ -317,7 +318,7 @@ fn a_hit_of_cost_0_asks_canaries_too_and_is_counted_by_what_each_rule_said() {
     let limiter = limiter();
     assert_eq!(hit(&limiter, "api=trial bytes=10"), Ok((true, 4)));
     let requests = apply(&limiter, &[("api=trial bytes=0", Intent::Hit)]);
-    assert!(requests.verdict(0).unwrap().allowed, "the default rule has no costField, so it takes 1");
+    assert!(requests.report().verdict(0).unwrap().allowed, "the default rule has no costField, so it takes 1");
     let said = [("accepted{}", 2), ("canary-accepted{}", 1), ("canary-rejected{}", 1)];
     assert_eq!(counted(&limiter), counts(&said), "the canary has nothing left");
 }
@@ -334,11 +335,11 @@ fn a_hit_of_cost_0_under_a_limit_of_the_client_s_own_looks_too() {
     let limiter = limiter();
     let limit = Limit::FixedWindow(FixedWindow::new(1, 3600 * NANOS_PER_SECOND).unwrap());
     let hit = |cost| {
-        let mut requests = Requests::default();
-        limiter.begin(&mut requests);
-        requests.push_limited(&operation("key=a"), limit, Intent::Hit, cost);
-        run(limiter.apply(&mut requests));
-        let outcome = requests.outcome(0).unwrap();
+        let mut builder = PlanBuilder::default();
+        limiter.begin(&mut builder);
+        builder.add_limited(&operation("key=a"), limit, Intent::Hit, cost);
+        let applied = run(limiter.apply(builder.build()));
+        let outcome = applied.report().outcome(0).unwrap();
         (outcome.allowed, outcome.left)
     };
     assert_eq!([hit(0), hit(1), hit(0)], [(true, 1), (true, 0), (false, 0)]);
@@ -361,12 +362,12 @@ creditLimit = 0
 
 /// `(allowed, credit, seconds to the reset)` of a hit at this time (seconds since 1970).
 fn hit_when(limiter: &Limiter, pairs: &str, second: u64) -> (bool, u64, u64) {
-    let mut requests = Requests::default();
-    limiter.begin(&mut requests);
-    requests.batch.begin(Timestamp::from_secs(second).unwrap());
-    requests.push(&operation(pairs), Intent::Hit);
-    run(limiter.apply(&mut requests));
-    let Verdict { allowed, credit, reset_ns, .. } = requests.verdict(0).unwrap();
+    let mut builder = PlanBuilder::default();
+    let now = Timestamp::from_secs(second).unwrap();
+    builder.begin(limiter.policy(), now, DEFAULT_MAX_RESERVATION_TTL, true);
+    builder.add(&operation(pairs), Intent::Hit, None);
+    let applied = run(limiter.apply(builder.build()));
+    let Verdict { allowed, credit, reset_ns, .. } = applied.report().verdict(0).unwrap();
     (allowed, credit, crate::clock::ceil_seconds(reset_ns))
 }
 

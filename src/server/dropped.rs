@@ -22,7 +22,7 @@ use super::turns::{MAX_AT_ONCE, Turns};
 use super::*;
 use crate::clock::Clock;
 use crate::config::{self, Format};
-use crate::limiter::{CounterNames, Intent, Policy, Requests};
+use crate::limiter::{CounterNames, Intent, PlanBuilder, Policy};
 use crate::metrics::Metrics;
 use crate::rules::Operation;
 use crate::store::{Backend, Durability, RocksOptions, RocksStore, Store};
@@ -100,11 +100,10 @@ impl Served {
     }
 
     async fn hit(&self) {
-        let mut requests = Requests::default();
-        self.limiter.begin(&mut requests);
-        requests.push(&[("user", "bob")].into_iter().collect::<Operation>(), Intent::Hit);
-        self.limiter.apply(&mut requests).await;
-        assert!(requests.verdict(0).unwrap().allowed);
+        let mut builder = PlanBuilder::default();
+        self.limiter.begin(&mut builder);
+        builder.add(&[("user", "bob")].into_iter().collect::<Operation>(), Intent::Hit, None);
+        assert!(self.limiter.apply(builder.build()).await.report().verdict(0).unwrap().allowed);
     }
 }
 

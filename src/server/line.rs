@@ -17,7 +17,7 @@ use super::room::Room;
 use super::stream::Stream;
 use super::told;
 use crate::clock::ceil_seconds;
-use crate::limiter::{Intent, Limiter, Requests};
+use crate::limiter::{Intent, Limiter, PlanBuilder, Report};
 use crate::metrics::{Errors, FrontRequests, Limit, RequestKind, RequestTally};
 use crate::protocol::line::{
     ErrorCode, LineDecoder, RequestError, parse_auth, parse_request, write_error, write_verdict, write_welcome,
@@ -76,13 +76,13 @@ struct LineSession {
 /// What a session works with while it answers.
 #[derive(Default)]
 struct Work {
-    requests: Requests,
+    builder: PlanBuilder,
     operation: Operation,
     replies: Vec<Reply>,
 }
 
 pooled!(Box<Work>, |work| {
-    work.requests.memory() + work.operation.memory() + work.replies.capacity() * size_of::<Reply>()
+    work.builder.memory() + work.operation.memory() + work.replies.capacity() * size_of::<Reply>()
 });
 
 /// What is owed for a line.
@@ -111,14 +111,14 @@ impl LineSession {
 }
 
 impl Work {
-    fn write_replies(&mut self, errors: &Errors, output: &mut Vec<u8>) {
+    fn write_replies(&mut self, report: Report<'_>, errors: &Errors, output: &mut Vec<u8>) {
         let mut index = 0;
         for reply in self.replies.drain(..) {
             match reply {
                 Reply::Welcome => write_welcome(output),
                 Reply::Error(error) => write_counted_error(output, errors, error.code(), error),
                 Reply::Verdict => {
-                    match self.requests.verdict(index) {
+                    match report.verdict(index) {
                         Ok(verdict) => {
                             write_verdict(output, verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
                         }
@@ -161,11 +161,12 @@ impl Session for LineSession {
     async fn answer(&mut self, input: &mut BytesMut, output: &mut Outgoing<'_>) -> Next {
         let output = &mut *output.bytes;
         let mut work: Box<Work> = pool::take();
-        let Work { requests, operation, replies } = &mut *work;
-        self.limiter.begin(requests);
+        let Work { builder, operation, replies } = &mut *work;
+        self.limiter.begin(builder);
         let mut owed = 0;
         let (next, too_long) = loop {
-            if replies.len() == MAX_BATCH || owed >= self.limits.max_output || !self.room.fits(requests.weight()) {
+            if replies.len() == MAX_BATCH || owed >= self.limits.max_output || !self.room.fits(builder.plan().weight())
+            {
                 break (Next::AnswerOn, None);
             }
             match self.decoder.next_line(input) {
@@ -176,7 +177,7 @@ impl Session for LineSession {
                 }
                 Ok(Some(line)) => {
                     let consumed = line.consumed;
-                    if !self.room.admits(&self.limiter, requests.weight(), consumed) {
+                    if !self.room.admits(&self.limiter, builder.plan().weight(), consumed) {
                         if !replies.is_empty() {
                             // The lines before it are answered first. Then it is found again.
                             break (Next::AnswerOn, None);
@@ -189,7 +190,7 @@ impl Session for LineSession {
                     };
                     let reply = match request {
                         Ok(()) => {
-                            requests.push(operation, Intent::Hit);
+                            builder.add(operation, Intent::Hit, None);
                             Reply::Verdict
                         }
                         Err(error) => {
@@ -213,9 +214,9 @@ impl Session for LineSession {
                 }
             }
         };
-        self.limiter.apply(requests).await;
-        work.write_replies(&self.limiter.metrics().errors, output);
-        work.requests.release_policy();
+        let applied = self.limiter.apply(builder.build()).await;
+        work.write_replies(applied.report(), &self.limiter.metrics().errors, output);
+        work.builder.reuse(applied);
         pool::give(work);
         self.room.give_back();
         if let Some(error) = too_long {

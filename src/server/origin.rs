@@ -6,7 +6,7 @@ use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 
 use super::admission::network;
-use crate::limiter::{Limiter, Origin, Requests};
+use crate::limiter::{Limiter, Origin, PlanBuilder};
 
 tokio::task_local! {
     static ORIGIN: Origin;
@@ -26,10 +26,10 @@ pub fn scope<F: Future>(peer: SocketAddr, answering: F) -> impl Future<Output = 
     ORIGIN.scope(of(peer), answering)
 }
 
-/// Begins `requests`, with the client that is being answered as their origin: see [`Limiter::begin`].
-pub fn begin(limiter: &Limiter, requests: &mut Requests) {
-    limiter.begin(requests);
-    requests.set_origin(ORIGIN.try_with(|origin| *origin).ok());
+/// Begins a plan whose origin is the client that is being answered: see [`Limiter::begin`].
+pub fn begin(limiter: &Limiter, builder: &mut PlanBuilder) {
+    limiter.begin(builder);
+    builder.set_origin(ORIGIN.try_with(|origin| *origin).ok());
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use super::error::StoreError;
 use super::record_key::{self, RecordSpace};
 use super::shares::Origin;
-use crate::algorithm::{Ask, Decision, Fate, Limit, Outcome, Record, RecordChange, ReservationAsk, State};
+use crate::algorithm::{Ask, Decision, Limit, Outcome, Record, RecordChange, ReservationAsk, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
 /// Memory that an entry takes apart from its key: the entry, its outcome, and the answer made of it (bytes).
@@ -542,30 +542,49 @@ impl Batch {
         self.outcomes.extend(part.outcomes);
     }
 
-    /// Whether the action with this index was allowed; `None` when it has no outcome. As [`Batch::outcome`], without
-    /// copying it.
-    pub fn allowed(&self, index: usize) -> Option<bool> {
-        self.outcomes.get(index)?.as_ref().ok().map(|outcome| outcome.allowed)
-    }
-
-    /// What came of the action with this index; `None` when it has no outcome.
-    pub fn fate(&self, index: usize) -> Option<Fate> {
-        self.outcomes.get(index)?.as_ref().ok().map(|outcome| outcome.fate)
-    }
-
-    /// The outcome of the action that [`Batch::push`] gave this index; an error when no store has applied it.
-    #[inline]
+    /// Returns the outcome of the entry with this index, or an error if no store has applied it.
     pub fn outcome(&self, index: usize) -> Result<Outcome, StoreError> {
-        match self.outcomes.get(index) {
-            Some(Ok(outcome)) => Ok(*outcome),
-            Some(Err(error)) => Err(error.clone()),
-            None => Err(StoreError::new("the store returned no answer")),
+        outcome_at(&self.outcomes, index)
+    }
+
+    /// Moves the outcomes out.
+    pub fn take_outcomes(&mut self) -> Outcomes {
+        std::mem::take(&mut self.outcomes)
+    }
+
+    /// Takes back the buffer from [`Batch::take_outcomes`], for the next batch to use.
+    pub fn reuse_outcomes(&mut self, outcomes: Outcomes) {
+        self.outcomes = outcomes;
+    }
+
+    /// The entry with this index, to be changed while the batch is being built.
+    pub fn entry_mut(&mut self, index: usize) -> Option<&mut Entry> {
+        self.entries.get_mut(index)
+    }
+
+    /// Appends the entries of another batch. Returns the index of the first.
+    pub fn append(&mut self, other: &Self) -> usize {
+        let first = self.entries.len();
+        for entry in &other.entries {
+            let key = key_of(&other.keys, entry);
+            self.push(entry.limit, entry.action, entry.at, |keys| keys.extend_from_slice(key));
         }
+        first
     }
 }
 
 /// The outcomes of a batch's entries, in their order.
-pub(super) type Outcomes = Vec<Result<Outcome, StoreError>>;
+pub type Outcomes = Vec<Result<Outcome, StoreError>>;
+
+/// Returns the outcome of the entry with this index, or an error if no store has applied it.
+#[inline]
+pub fn outcome_at(outcomes: &Outcomes, index: usize) -> Result<Outcome, StoreError> {
+    match outcomes.get(index) {
+        Some(Ok(outcome)) => Ok(*outcome),
+        Some(Err(error)) => Err(error.clone()),
+        None => Err(StoreError::new("the store returned no answer")),
+    }
+}
 
 /// What takes effect together: one entry, or those of a group.
 #[derive(Debug, Clone, Copy)]

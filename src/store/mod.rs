@@ -38,7 +38,7 @@ pub mod value;
 pub use self::actor_limits::{ActorLimit, Followed, LimitChange, LimitPage};
 pub use self::backend::Backend;
 pub use self::backup_error::BackupError;
-pub use self::batch::{Action, Batch, Change, ENTRY_WEIGHT, Entry, append_key};
+pub use self::batch::{Action, Batch, Change, ENTRY_WEIGHT, Entry, Outcomes, append_key, outcome_at};
 pub use self::contract::Store;
 pub use self::counter_budget::{
     Bounds, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK, WhenFull,

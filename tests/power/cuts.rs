@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use divvy::clock::Clock;
 use divvy::config::{self, Format};
-use divvy::limiter::{CounterNames, Intent, Limiter, Policy, Requests};
+use divvy::limiter::{CounterNames, Intent, Limiter, PlanBuilder, Policy};
 use divvy::metrics::Metrics;
 use divvy::rules::Operation;
 use divvy::store::{Backend, Durability, RocksOptions, RocksStore, Store};
@@ -234,13 +234,14 @@ fn used_credits(durability: Durability, place: &Path) -> Result<Vec<u64>, String
     let policy = Policy::new(rules, &metrics, CounterNames::Usual);
     let limiter = Limiter::new(Some(policy), Backend::Rocks(store), Clock::system(), metrics);
     wait(async {
-        let mut requests = Requests::default();
-        limiter.begin(&mut requests);
+        let mut builder = PlanBuilder::default();
+        limiter.begin(&mut builder);
         let operation = |user: &str| [("kind", "kept"), ("user", user)].into_iter().collect::<Operation>();
-        requests.push(&operation("of nobody"), Intent::Peek);
-        (0..USERS).for_each(|user| requests.push(&operation(&user_name(user)), Intent::Peek));
-        limiter.apply(&mut requests).await;
-        let credit = |index| requests.verdict(index).map(|verdict| verdict.credit).map_err(|error| error.to_string());
+        builder.add(&operation("of nobody"), Intent::Peek, None);
+        (0..USERS).for_each(|user| builder.add(&operation(&user_name(user)), Intent::Peek, None));
+        let applied = limiter.apply(builder.build()).await;
+        let report = applied.report();
+        let credit = |index| report.verdict(index).map(|verdict| verdict.credit).map_err(|error| error.to_string());
         let whole = credit(0)?;
         let used = (0..USERS).map(|user| Ok(whole - credit(user + 1)?)).collect();
         limiter.store().close().await.map_err(|error| format!("it cannot be closed: {error}"))?;

@@ -31,24 +31,23 @@ creditLimit = 0
 ";
 
 /// Applies the requests as one batch, each under a key.
-fn once(limiter: &Limiter, asked: &[(&str, Intent, &str)]) -> Requests {
-    let mut requests = Requests::default();
-    limiter.begin(&mut requests);
+fn once(limiter: &Limiter, asked: &[(&str, Intent, &str)]) -> Applied {
+    let mut builder = PlanBuilder::default();
+    limiter.begin(&mut builder);
     for (pairs, intent, key) in asked {
-        requests.push_once(&operation(pairs), *intent, None, key.as_bytes());
+        builder.add_idempotent(&operation(pairs), *intent, None, key.as_bytes());
     }
-    run(limiter.apply(&mut requests));
-    requests
+    run(limiter.apply(builder.build()))
 }
 
 /// Whether each is allowed, and what is left; or that its key is another request's.
-fn told(requests: &Requests) -> Vec<Result<(bool, u64), &'static str>> {
-    let verdict = |index| match requests.verdict(index) {
+fn told(requests: &Applied) -> Vec<Result<(bool, u64), &'static str>> {
+    let verdict = |index| match requests.report().verdict(index) {
         Ok(verdict) => Ok((verdict.allowed, verdict.credit)),
         Err(Refusal::DifferentRequest) => Err("different"),
         Err(refusal) => panic!("{refusal}"),
     };
-    (0..requests.len()).map(verdict).collect()
+    (0..requests.report().len()).map(verdict).collect()
 }
 
 #[test]
@@ -70,9 +69,9 @@ fn a_batch_may_hold_a_request_and_its_retry() {
         told(&requests),
         [Ok((true, 8)), Ok((true, 8)), Err("different"), Ok((true, 6)), Ok((true, 4)), Ok((true, 4))]
     );
-    assert_eq!(requests.are_replayed(), Err(2));
+    assert_eq!(requests.report().is_replay(), Err(2));
     let again = once(&limiter, &[hit("key=a bytes=2", "y"), ("key=a bytes=2", Intent::Charge, "x")]);
-    assert_eq!((told(&again), again.are_replayed()), (vec![Ok((true, 6)), Ok((true, 4))], Ok(true)));
+    assert_eq!((told(&again), again.report().is_replay()), (vec![Ok((true, 6)), Ok((true, 4))], Ok(true)));
     assert_eq!(counted(&limiter), counts(&[("accepted{key}", 2)]));
 }
 
@@ -83,7 +82,7 @@ fn a_hit_of_cost_0_is_answered_once_as_well() {
     assert_eq!(told(&once(&limiter, &look)), [Ok((true, 10))]);
     assert_eq!(hit(&limiter, "key=a bytes=10"), Ok((true, 0)));
     let again = once(&limiter, &look);
-    assert_eq!((told(&again), again.are_replayed()), (vec![Ok((true, 10))], Ok(true)));
+    assert_eq!((told(&again), again.report().is_replay()), (vec![Ok((true, 10))], Ok(true)));
 }
 
 /// What denies may allow after a reload: then the retry is to be counted.
@@ -93,12 +92,12 @@ fn what_is_denied_whatever_counters_say_is_not_remembered() {
     let closed = [("stack=closed", Intent::Hit, "x")];
     for _ in 0..2 {
         let denied = once(&limiter, &closed);
-        assert_eq!((told(&denied), denied.are_replayed()), (vec![Ok((false, 0))], Ok(false)));
+        assert_eq!((told(&denied), denied.report().is_replay()), (vec![Ok((false, 0))], Ok(false)));
     }
     let open = [("stack=open", Intent::Hit, "x")];
     for is_replayed in [false, true] {
         let allowed = once(&limiter, &open);
-        assert_eq!((told(&allowed), allowed.are_replayed()), (vec![Ok((true, 9))], Ok(is_replayed)));
+        assert_eq!((told(&allowed), allowed.report().is_replay()), (vec![Ok((true, 9))], Ok(is_replayed)));
     }
     assert_eq!(told(&once(&limiter, &[("nobody=knows", Intent::Hit, "x")])), [Ok((false, 0))]);
 }
@@ -108,18 +107,19 @@ fn a_request_of_many_hits_has_records_of_each_and_one_that_is_refused_leaves_the
     let limiter = limiter_of(RULES);
     let hits = ["key=a bytes=1", "key=a bytes=many", "key=a bytes=2", "key=b"];
     let ask = || {
-        let mut requests = Requests::default();
-        limiter.begin(&mut requests);
+        let mut builder = PlanBuilder::default();
+        limiter.begin(&mut builder);
         let mut payload = Payload::new(Intent::Hit);
         hits.iter().for_each(|pairs| payload.add(&operation(pairs), None));
-        assert!(requests.begin_once(b"x", &payload));
-        hits.iter().for_each(|pairs| requests.push(&operation(pairs), Intent::Hit));
-        requests.end_once();
+        let each = |builder: &mut PlanBuilder| {
+            hits.iter().for_each(|pairs| builder.add(&operation(pairs), Intent::Hit, None));
+        };
+        builder.idempotent(b"x", &payload, each).unwrap();
         // It belongs to no key.
-        requests.push(&operation("key=c"), Intent::Hit);
-        run(limiter.apply(&mut requests));
-        let verdict = |index| requests.verdict(index).map(|verdict| verdict.credit).ok();
-        ((0..hits.len()).map(verdict).collect::<Vec<_>>(), verdict(hits.len()), requests.are_replayed())
+        builder.add(&operation("key=c"), Intent::Hit, None);
+        let applied = run(limiter.apply(builder.build()));
+        let verdict = |index| applied.report().verdict(index).map(|verdict| verdict.credit).ok();
+        ((0..hits.len()).map(verdict).collect::<Vec<_>>(), verdict(hits.len()), applied.report().is_replay())
     };
     let credits = vec![Some(9), None, Some(7), Some(9)];
     assert_eq!(ask(), (credits.clone(), Some(9), Ok(false)));
@@ -130,7 +130,7 @@ fn a_request_of_many_hits_has_records_of_each_and_one_that_is_refused_leaves_the
 fn a_key_has_a_length() {
     let limiter = limiter_of(RULES);
     for key in [String::new(), "k".repeat(MAX_IDEMPOTENCY_KEY + 1)] {
-        let refused = once(&limiter, &[("key=a", Intent::Hit, &key)]).verdict(0);
+        let refused = once(&limiter, &[("key=a", Intent::Hit, &key)]).report().verdict(0);
         assert!(matches!(refused, Err(Refusal::BadIdempotencyKey)), "{refused:?}");
     }
     assert_eq!(hit(&limiter, "key=a"), Ok((true, 9)));

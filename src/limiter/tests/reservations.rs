@@ -97,14 +97,14 @@ impl At {
         self.limiter.replace_policy(Policy::new(rules, self.limiter.metrics(), CounterNames::Usual));
     }
 
-    /// What `push` adds, applied as one batch.
-    fn ask(&self, push: impl FnOnce(&mut Requests)) -> Requests {
-        let mut requests = Requests::default();
-        self.limiter.begin(&mut requests);
-        requests.batch.begin(self.started.plus(self.seconds * NANOS_PER_SECOND));
-        push(&mut requests);
-        run(self.limiter.apply(&mut requests));
-        requests
+    /// Applies what `add` adds as one plan.
+    fn ask(&self, add: impl FnOnce(&mut PlanBuilder)) -> Applied {
+        let mut builder = PlanBuilder::default();
+        let now = self.started.plus(self.seconds * NANOS_PER_SECOND);
+        let has_seal = self.limiter.store().seal().is_known();
+        builder.begin(self.limiter.policy(), now, DEFAULT_MAX_RESERVATION_TTL, has_seal);
+        add(&mut builder);
+        run(self.limiter.apply(builder.build()))
     }
 
     fn try_reserve(
@@ -115,8 +115,8 @@ impl At {
         id: Option<&str>,
     ) -> Result<Reserved, String> {
         let reserve = Reserve { credits, ttl_seconds: ttl_seconds.into(), id: id.map(str::as_bytes) };
-        let requests = self.ask(|requests| requests.push_reserve(&operation(pairs), reserve));
-        requests.reserved(0).map_err(|refusal| refusal.to_string())
+        let requests = self.ask(|builder| builder.add_reservation(&operation(pairs), reserve));
+        requests.report().reserved(0).map_err(|refusal| refusal.to_string())
     }
 
     fn reserve(&self, pairs: &str, credits: u64) -> Reserved {
@@ -134,23 +134,23 @@ impl At {
 
     /// What it came to, and the balance.
     fn commit(&self, id: &ReservationId, cost: u64) -> Result<(&'static str, i64), String> {
-        let committed = self.ask(|requests| requests.push_commit(id, cost)).committed(0);
+        let committed = self.ask(|builder| builder.add_commit(id, cost)).report().committed(0);
         committed.map(|done| (done.word(), done.verdict.balance())).map_err(|refusal| refusal.to_string())
     }
 
     fn release(&self, id: &ReservationId) -> bool {
-        self.ask(|requests| requests.push_release(id)).settled(0).unwrap().is_released()
+        self.ask(|builder| builder.add_release(id)).report().settled(0).unwrap().is_released()
     }
 
     fn renew(&self, id: &ReservationId, ttl_seconds: impl Into<Option<u32>>) -> Option<u64> {
         let ttl_seconds = ttl_seconds.into();
-        self.ask(|requests| requests.push_renew(id, ttl_seconds)).settled(0).unwrap().lasts_seconds(ttl_seconds)
+        self.ask(|builder| builder.add_renewal(id, ttl_seconds)).report().settled(0).unwrap().lasts_seconds(ttl_seconds)
     }
 
     /// The balance of each rule that a hit asks, by label; of a canary it is not known.
     fn left(&self, pairs: &str) -> Vec<(String, i64)> {
-        let requests = self.ask(|requests| requests.push(&operation(pairs), Intent::Peek));
-        let standings = requests.standings(0).unwrap();
+        let requests = self.ask(|builder| builder.add(&operation(pairs), Intent::Peek, None));
+        let standings = requests.report().standings(0).unwrap();
         standings
             .map(|standing| (standing.rule.label.clone().unwrap_or_default(), standing.verdict.balance()))
             .collect()
@@ -163,18 +163,10 @@ impl At {
     /// What the canary of a key leaves.
     fn trial_left(&self, key: &str) -> u64 {
         let pairs = format!("key={key}");
-        let requests = self.ask(|requests| requests.push_at_cost(&operation(&pairs), Intent::Hit, Some(0)));
-        let canary = requests.matched.iter().find(|matched| matched.is_canary).unwrap();
-        requests.answer_of(canary).credit
-    }
-}
-
-impl Requests {
-    fn answer_of(&self, matched: &Matched) -> Verdict {
-        match matched.answer {
-            Answer::Counted(entry) => self.batch.outcome(entry).unwrap().into(),
-            other => panic!("{other:?}"),
-        }
+        let requests = self.ask(|builder| builder.add(&operation(&pairs), Intent::Hit, Some(0)));
+        let canary = requests.plan.members.iter().find(|member| member.is_canary).unwrap();
+        let crate::limiter::plan::Source::Entry(entry) = canary.source else { panic!("{canary:?}") };
+        requests.outcomes[entry].as_ref().unwrap().left
     }
 }
 
@@ -277,7 +269,7 @@ fn rules_of_a_stack_reserve_together_or_not_at_all() {
 fn a_stack_of_which_one_bucket_was_forgotten_is_settled_where_it_is_known() {
     let at = At::new(RULES);
     let id = at.id("key=k tenant=t", 40);
-    at.ask(|requests| requests.push(&operation("tenant=t"), Intent::Forget));
+    at.ask(|builder| builder.add(&operation("tenant=t"), Intent::Forget, None));
     assert!((30..=31).contains(&at.renew(&id, 30).unwrap()), "the other one's");
     assert_eq!(at.commit(&id, 50), Ok(("late", 10)), "which says the most");
     assert_eq!(at.left("key=k tenant=t"), labelled(&[("requests", 2), ("tenant", 10), ("credits", 50)]));
@@ -299,7 +291,8 @@ fn a_rule_with_debt_reserves_what_there_is_and_owes_what_is_committed() {
     assert!(!at.reserve("debtor=a", 101).verdict.allowed, "all or nothing");
     let id = at.id("debtor=a", 60);
     assert!(
-        at.ask(|requests| requests.push_at_cost(&operation("debtor=a"), Intent::Hit, Some(70)))
+        at.ask(|builder| builder.add(&operation("debtor=a"), Intent::Hit, Some(70)))
+            .report()
             .verdict(0)
             .unwrap()
             .allowed
@@ -384,7 +377,8 @@ fn what_cannot_be_reserved_is_refused_and_takes_nothing() {
     let long = format!("user={}", "x".repeat(MAX_ID_TEXT));
     assert!(at.try_reserve(&long, 1, 1, None).unwrap_err().contains("8208 characters"));
     assert_eq!(at.only_left(&long), 100);
-    let renewed = at.ask(|requests| requests.push_renew(&ReservationId::new([].into_iter()), Some(61))).settled(0);
+    let renewed =
+        at.ask(|builder| builder.add_renewal(&ReservationId::new([].into_iter()), Some(61))).report().settled(0);
     assert!(renewed.unwrap_err().to_string().contains("1 to 60 seconds"));
 }
 
@@ -393,16 +387,16 @@ fn requests_around_a_refused_reservation_are_answered() {
     let at = At::new(RULES);
     let long = format!("user={}", "x".repeat(MAX_ID_TEXT));
     let reserve = Reserve { credits: 10, ttl_seconds: Some(5), id: None };
-    let requests = at.ask(|requests| {
-        requests.push_reserve(&operation("key=k tenant=t"), reserve);
-        requests.push_reserve(&operation(&long), reserve);
-        requests.push_refused(BadReservationId);
-        requests.push(&operation("key=k tenant=t"), Intent::Hit);
+    let requests = at.ask(|builder| {
+        builder.add_reservation(&operation("key=k tenant=t"), reserve);
+        builder.add_reservation(&operation(&long), reserve);
+        builder.add_refused(BadReservationId);
+        builder.add(&operation("key=k tenant=t"), Intent::Hit, None);
     });
-    assert_eq!(requests.reserved(0).unwrap().verdict.credit, 2, "requests");
-    assert!(matches!(requests.reserved(1), Err(Refusal::LongReservation)));
-    assert!(matches!(requests.committed(2), Err(Refusal::BadReservationId(_))));
-    assert!(requests.verdict(3).unwrap().allowed);
+    assert_eq!(requests.report().reserved(0).unwrap().verdict.credit, 2, "requests");
+    assert!(matches!(requests.report().reserved(1), Err(Refusal::LongReservation)));
+    assert!(matches!(requests.report().committed(2), Err(Refusal::BadReservationId(_))));
+    assert!(requests.report().verdict(3).unwrap().allowed);
     assert_eq!(at.left("key=k tenant=t"), labelled(&[("requests", 1), ("tenant", 49), ("credits", 89)]));
 }
 
@@ -462,7 +456,7 @@ fn sealed_ids_that_no_server_makes_settle_nothing_or_are_charges() {
     // A client's own bucket has no rule.
     let limit = Limit::FixedWindow(FixedWindow::new(5, NANOS_PER_SECOND).unwrap());
     let mut own = Vec::new();
-    key::write_client_key(Space::TokenBucket, &limit, b"k", &mut own);
+    crate::store::key::write_client_key(Space::TokenBucket, &limit, b"k", &mut own);
     let own = id_of(&own, 1);
     assert!(at.commit(&own, 5).unwrap_err().contains("nothing was charged"));
     assert_eq!((at.release(&own), at.renew(&own, 5)), (false, None));
@@ -489,13 +483,14 @@ fn a_commit_is_answered_and_counted_by_the_rule_that_reserved_of_several_that_sh
 
 /// The one id of reservations that are taken as one; `None` when they are denied.
 fn reserve_as_one(at: &At, all: &[&str], credits: u64, ttl_seconds: Option<u32>) -> Option<ReservationId> {
-    let requests = at.ask(|requests| {
-        requests.begin_as_one();
-        all.iter().for_each(|pairs| requests.push_reserve_up_to(&operation(pairs), credits, ttl_seconds));
-        requests.end_together();
-        requests.check_id_of_all().unwrap();
+    let requests = at.ask(|builder| {
+        let added = builder.together(Together::AsOne, |builder| {
+            all.iter().for_each(|pairs| builder.add_clamped_reservation(&operation(pairs), credits, ttl_seconds));
+            Ok::<_, RefusedMember>(())
+        });
+        added.unwrap();
     });
-    requests.reserved_together().unwrap()
+    requests.report().reserved_together().unwrap()
 }
 
 #[test]
@@ -524,23 +519,28 @@ fn a_counter_of_several_operations_is_asked_once() {
     assert_eq!(left(&at), (70, labelled(&[("requests", 2), ("credits", 70)])));
     assert_eq!(id.records().count(), 2);
     assert_eq!(at.commit(&id, 10), Ok(("settled", 90)));
-    let charged = at.ask(|requests| {
-        requests.begin_as_one();
-        for (pairs, cost) in [("user=a", 120), ("key=k", 5), ("user=a x=y", 7), ("blocked=yes", 7)] {
-            requests.push_at_cost(&operation(pairs), Intent::Charge, Some(cost));
-        }
-        requests.end_together();
+    let charged = at.ask(|builder| {
+        let added = builder.together(Together::AsOne, |builder| {
+            for (pairs, cost) in [("user=a", 120), ("key=k", 5), ("user=a x=y", 7), ("blocked=yes", 7)] {
+                builder.add(&operation(pairs), Intent::Charge, Some(cost));
+            }
+            Ok::<_, RefusedMember>(())
+        });
+        added.unwrap();
     });
     assert_eq!(left(&at), (-30, labelled(&[("requests", 2), ("credits", 85)])), "whatever is left, the largest once");
-    assert_eq!([0, 1, 2].map(|index| charged.verdict(index).unwrap().balance()), [-30, 85, -30]);
-    assert!(matches!(charged.verdict(3), Err(Refusal::NothingToCharge { .. })), "and the others count");
+    assert_eq!([0, 1, 2].map(|index| charged.report().verdict(index).unwrap().balance()), [-30, 85, -30]);
+    assert!(matches!(charged.report().verdict(3), Err(Refusal::NothingToCharge { .. })), "and the others count");
 }
 
 #[test]
 fn credits_and_times_are_clamped_where_the_client_leaves_them_to_the_server() {
     let at = At::new(RULES);
     let reserve = |at: &At, pairs: &str, credits, ttl_seconds| {
-        at.ask(|requests| requests.push_reserve_up_to(&operation(pairs), credits, ttl_seconds)).reserved(0).unwrap()
+        at.ask(|builder| builder.add_clamped_reservation(&operation(pairs), credits, ttl_seconds))
+            .report()
+            .reserved(0)
+            .unwrap()
     };
     for (user, ttl_seconds, expected) in
         [("a", None, 60), ("b", Some(u32::MAX), 60), ("c", Some(0), 1), ("d", Some(7), 7)]
@@ -572,7 +572,7 @@ fn late_commit_without_room_for_all_records_counts_against_no_rule() {
     let at = At { seconds: 120, ..at };
     at.reserve("user=a", 1);
     let before = at.left("key=k tenant=t");
-    assert!(at.ask(|requests| requests.push_commit(&stacked, 7)).settled(0).is_err());
+    assert!(at.ask(|builder| builder.add_commit(&stacked, 7)).report().settled(0).is_err());
     assert_eq!(at.left("key=k tenant=t"), before, "of both or of none");
     let at = At { seconds: 240, ..at };
     assert_eq!(at.commit(&stacked, 7).map(|(word, _)| word), Ok("late"));

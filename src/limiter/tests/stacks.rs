@@ -50,7 +50,7 @@ resetSeconds = 3600
 
 fn left(limiter: &Limiter, pairs: &str) -> Vec<(String, u64)> {
     let requests = apply(limiter, &[(pairs, Intent::Peek)]);
-    let standings = requests.standings(0).unwrap();
+    let standings = requests.report().standings(0).unwrap();
     standings.map(|standing| (standing.rule.label.clone().unwrap_or_default(), standing.verdict.credit)).collect()
 }
 
@@ -59,8 +59,8 @@ fn lefts(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
 }
 
 /// Who answered, and the answer.
-fn told(requests: &Requests, index: usize) -> (String, bool, u64) {
-    let standing = requests.standing(index).unwrap();
+fn told(requests: &Applied, index: usize) -> (String, bool, u64) {
+    let standing = requests.report().standing(index).unwrap();
     (standing.rule.label.clone().unwrap_or_default(), standing.verdict.allowed, standing.verdict.credit)
 }
 
@@ -94,7 +94,7 @@ fn a_rule_that_always_allows_counts_as_allowing_and_a_limit_of_0_denies_and_noth
     let limiter = limiter_of(STACK);
     assert_eq!(told_of(&limiter, "key=a free=yes"), answer("burst", true, 2));
     assert_eq!(told_of(&limiter, "key=a blocked=yes"), answer("blocked", false, 0));
-    let verdict = apply(&limiter, &[("key=a blocked=yes", Intent::Hit)]).verdict(0).unwrap();
+    let verdict = apply(&limiter, &[("key=a blocked=yes", Intent::Hit)]).report().verdict(0).unwrap();
     assert_eq!(verdict.retry_ns, None, "waiting does not help");
     assert_eq!(left(&limiter, "key=a"), lefts(&[("burst", 2), ("daily", 100)]));
 }
@@ -131,7 +131,7 @@ fn a_peek_judges_the_whole_stack_and_a_reset_forgets_all_of_it() {
     (0..3).for_each(|_| drop(told_of(&limiter, "key=a tenant=x trial=yes")));
     assert_eq!(peek(&limiter, "key=a tenant=x"), Ok((false, 0)));
     assert_eq!(peek(&limiter, "key=b tenant=x"), Ok((true, 1)));
-    let forgotten = apply(&limiter, &[("key=a tenant=x trial=yes", Intent::Forget)]).forgotten(0).unwrap();
+    let forgotten = apply(&limiter, &[("key=a tenant=x trial=yes", Intent::Forget)]).report().forgotten(0).unwrap();
     assert_eq!(forgotten, 4, "the canary's, too");
     assert_eq!(peek(&limiter, "key=a tenant=x"), Ok((true, 3)));
 }
@@ -141,7 +141,7 @@ fn hits_of_a_batch_see_each_other_s_stacks() {
     let limiter = limiter_of(STACK);
     let hits: Vec<_> = (0..5).map(|_| ("key=a tenant=x", Intent::Hit)).collect();
     let requests = apply(&limiter, &hits);
-    let allowed: Vec<_> = (0..5).map(|index| requests.verdict(index).unwrap().allowed).collect();
+    let allowed: Vec<_> = (0..5).map(|index| requests.report().verdict(index).unwrap().allowed).collect();
     assert_eq!(allowed, [true, true, true, false, false]);
     assert_eq!(left(&limiter, "key=a tenant=x"), lefts(&[("burst", 0), ("tenant", 1), ("daily", 97)]));
 }
@@ -166,25 +166,26 @@ fn more_rules_than_a_stack_may_have_refuse_the_request() {
 }
 
 /// Hits that are taken together.
-fn together(limiter: &Limiter, hits: &[(&str, Option<u64>)]) -> Requests {
-    let mut requests = Requests::default();
-    limiter.begin(&mut requests);
-    requests.begin_together();
-    for (pairs, cost) in hits {
-        requests.push_at_cost(&operation(pairs), Intent::Hit, *cost);
-    }
-    requests.end_together();
-    if requests.first_refusal().is_none() {
-        run(limiter.apply(&mut requests));
-    }
-    requests
+fn together(limiter: &Limiter, hits: &[(&str, Option<u64>)]) -> Applied {
+    run(limiter.apply(plan_together(limiter, hits).unwrap()))
+}
+
+fn plan_together(limiter: &Limiter, hits: &[(&str, Option<u64>)]) -> Result<Plan, RefusedMember> {
+    let mut builder = PlanBuilder::default();
+    limiter.begin(&mut builder);
+    builder.together(Together::Summed, |builder| {
+        hits.iter().for_each(|(pairs, cost)| builder.add(&operation(pairs), Intent::Hit, *cost));
+        Ok::<_, RefusedMember>(())
+    })?;
+    Ok(builder.build())
 }
 
 #[test]
 fn hits_that_are_taken_together_each_have_their_verdict_and_equal_counters_add_their_costs() {
     let limiter = limiter_of(STACK);
     let requests = together(&limiter, &[("key=a tenant=x", None), ("key=b tenant=x", None), ("other=1", Some(2))]);
-    let allowed = |requests: &Requests| (0..requests.len()).map(|index| told(requests, index)).collect::<Vec<_>>();
+    let allowed =
+        |requests: &Applied| (0..requests.report().len()).map(|index| told(requests, index)).collect::<Vec<_>>();
     assert_eq!(
         allowed(&requests),
         [answer("tenant", true, 2), answer("tenant", true, 2), answer("", true, 7)],
@@ -208,8 +209,8 @@ fn hits_that_are_taken_together_are_denied_by_a_limit_of_0_of_one_and_refused_by
     let limiter = limiter_of(STACK);
     let requests = together(&limiter, &[("key=a", None), ("blocked=yes", None)]);
     assert_eq!([told(&requests, 0), told(&requests, 1)], [answer("burst", true, 3), answer("blocked", false, 0)]);
-    let requests = together(&limiter, &[("key=a", None), ("key=b tokens=x", None)]);
-    assert!(requests.first_refusal().is_some());
+    let refused = plan_together(&limiter, &[("key=a", None), ("key=b tokens=x", None)]).unwrap_err();
+    assert_eq!(refused.index, 1);
     assert_eq!(left(&limiter, "key=a"), lefts(&[("burst", 3), ("daily", 100)]));
 }
 
@@ -218,15 +219,17 @@ fn limits_that_clients_bring_are_taken_together_too() {
     let limiter = limiter_of(STACK);
     let limit = Limit::FixedWindow(FixedWindow::new(3, 3600 * NANOS_PER_SECOND).unwrap());
     let both = |own, key: &str| {
-        let mut requests = Requests::default();
-        limiter.begin(&mut requests);
-        requests.begin_together();
-        requests.push_limited(&operation("own=1"), limit, Intent::Hit, own);
-        requests.push(&operation(key), Intent::Hit);
-        requests.end_together();
-        run(limiter.apply(&mut requests));
-        let outcome = requests.outcome(0).unwrap();
-        (outcome.allowed, outcome.left, requests.verdict(1).unwrap().allowed)
+        let mut builder = PlanBuilder::default();
+        limiter.begin(&mut builder);
+        let added = builder.together(Together::Summed, |builder| {
+            builder.add_limited(&operation("own=1"), limit, Intent::Hit, own);
+            builder.add(&operation(key), Intent::Hit, None);
+            Ok::<_, RefusedMember>(())
+        });
+        added.unwrap();
+        let applied = run(limiter.apply(builder.build()));
+        let outcome = applied.report().outcome(0).unwrap();
+        (outcome.allowed, outcome.left, applied.report().verdict(1).unwrap().allowed)
     };
     assert_eq!(both(2, "key=a"), (true, 1, true));
     assert_eq!(both(2, "key=a"), (false, 1, true));
@@ -247,7 +250,7 @@ fn hits_on_one_named_counter_that_are_taken_together_are_judged_by_the_lowest_li
     let limiter = limiter_of(&rules);
     let hits = |costs: [u64; 2]| {
         let requests = together(&limiter, &[("plan=pro user=a", Some(costs[0])), ("plan=free user=a", Some(costs[1]))]);
-        [0, 1].map(|index| requests.verdict(index).unwrap()).map(|verdict| (verdict.allowed, verdict.credit))
+        [0, 1].map(|index| requests.report().verdict(index).unwrap()).map(|verdict| (verdict.allowed, verdict.credit))
     };
     assert_eq!(hits([4, 2]), [(false, 5), (false, 5)]);
     assert_eq!(hits([3, 2]), [(true, 0), (true, 0)]);
@@ -265,7 +268,7 @@ fn hits_with_debt_that_are_taken_together_count_in_full_while_anything_is_left()
     let hits = |limiter: &Limiter, hits: &[(&str, u64)]| {
         let hits: Vec<_> = hits.iter().map(|(pairs, cost)| (*pairs, Some(*cost))).collect();
         let requests = together(limiter, &hits);
-        let verdicts = (0..hits.len()).map(|index| requests.verdict(index).unwrap());
+        let verdicts = (0..hits.len()).map(|index| requests.report().verdict(index).unwrap());
         verdicts.map(|verdict| (verdict.allowed, verdict.balance())).collect::<Vec<_>>()
     };
     let limiter = limiter_of(&rules);

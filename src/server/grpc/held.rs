@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::name_locks::{NameGuard, NameLocks};
-use crate::limiter::{Limiter, Requests};
+use crate::limiter::{Applied, Limiter, Plan, PlanBuilder, Report};
 use crate::server::room::Room;
 
 /// Applies requests, and frees what they set aside if nobody has the answer.
@@ -27,50 +27,49 @@ impl Holder {
     /// to be freed.
     pub async fn apply<T, E>(
         &self,
-        requests: &mut Requests,
+        plan: Plan,
         room: Option<Room>,
-        answer: impl FnOnce(&Requests) -> Result<T, E>,
-    ) -> Result<T, E> {
-        let names = requests.names_to_reserve();
+        answer: impl FnOnce(Report<'_>) -> Result<T, E>,
+    ) -> (Result<T, E>, Plan) {
+        let names = plan.reservation_keys();
         if names.is_empty() {
-            self.limiter.apply(requests).await;
-            return answer(requests);
+            let applied = self.limiter.apply(plan).await;
+            return (answer(applied.report()), applied.into());
         }
         // Whoever hangs up while it waits here leaves nothing behind.
         let flight = self.in_flight.lock(names).await;
         let limiter = Arc::clone(&self.limiter);
-        let mut taken = std::mem::take(requests);
         let (tell, told) = oneshot::channel();
         tokio::spawn(async move {
-            limiter.apply(&mut taken).await;
+            let applied = limiter.apply(plan).await;
             // When nobody waits any more, it is dropped.
-            let _ = tell.send(Held { limiter, requests: taken, flight, _room: room });
+            let _ = tell.send(Held { limiter, applied, flight, _room: room });
         });
-        let Ok(mut held) = told.await else { return answer(requests) };
-        let answered = answer(&held.requests)?;
-        *requests = std::mem::take(&mut held.requests);
-        Ok(answered)
+        let Ok(mut held) = told.await else { return (answer(Applied::default().report()), Plan::default()) };
+        let answered = answer(held.applied.report());
+        let is_answered = answered.is_ok();
+        (answered, if is_answered { std::mem::take(&mut held.applied).into() } else { Plan::default() })
     }
 }
 
 /// Requests whose reservations are freed when it is dropped.
 struct Held {
     limiter: Arc<Limiter>,
-    requests: Requests,
+    applied: Applied,
     flight: Vec<NameGuard>,
     _room: Option<Room>,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let (Some(id), Ok(runtime)) = (self.requests.made_reservations(), Handle::try_current()) else { return };
+        let (Some(id), Ok(runtime)) = (self.applied.report().new_reservations(), Handle::try_current()) else { return };
         let (limiter, flight) = (Arc::clone(&self.limiter), std::mem::take(&mut self.flight));
         runtime.spawn(async move {
-            let mut releases = Requests::default();
-            limiter.begin(&mut releases);
-            releases.push_release(&id);
+            let mut builder = PlanBuilder::default();
+            limiter.begin(&mut builder);
+            builder.add_release(&id);
             // If it fails, they end by themselves.
-            limiter.apply(&mut releases).await;
+            limiter.apply(builder.build()).await;
             drop(flight);
         });
     }
@@ -103,10 +102,10 @@ mod tests {
 
     async fn ask(holder: &Holder, id: &str, intent: Intent) -> Option<u64> {
         let operation: Operation = [("job", "x"), ("id", id)].into_iter().collect();
-        let mut requests = Requests::default();
-        holder.limiter.begin(&mut requests);
-        requests.push(&operation, intent);
-        let verdict = holder.apply(&mut requests, None, |requests| requests.verdict(0)).await;
+        let mut builder = PlanBuilder::default();
+        holder.limiter.begin(&mut builder);
+        builder.add(&operation, intent, None);
+        let (verdict, _) = holder.apply(builder.build(), None, |report| report.verdict(0)).await;
         verdict.ok().map(|verdict| verdict.credit)
     }
 
@@ -161,10 +160,10 @@ mod tests {
     #[tokio::test]
     async fn calls_that_hang_up_while_they_wait_for_another_leave_nothing_behind() {
         let holder = holder();
-        let mut requests = Requests::default();
-        holder.limiter.begin(&mut requests);
-        requests.push(&[("job", "x"), ("id", "x")].into_iter().collect(), Intent::Enter);
-        let first = holder.in_flight.lock(requests.names_to_reserve()).await;
+        let mut builder = PlanBuilder::default();
+        holder.limiter.begin(&mut builder);
+        builder.add(&[("job", "x"), ("id", "x")].into_iter().collect(), Intent::Enter, None);
+        let first = holder.in_flight.lock(builder.plan().reservation_keys()).await;
         for _ in 0..5 {
             assert_eq!(within_polls(ask(&holder, "x", Intent::Enter), 1, Dropped::Waiting).await, None);
         }

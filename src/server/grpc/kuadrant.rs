@@ -6,7 +6,7 @@ use prost::Message;
 use tonic::{Request, Response, Status};
 
 use super::ratelimit::{RateLimits, Work, refuse};
-use crate::limiter::{Intent, Refusal};
+use crate::limiter::{Intent, PlanBuilder, Refusal, Together};
 use crate::metrics::RequestKind;
 use crate::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::Code;
@@ -61,19 +61,20 @@ impl RateLimitService for RateLimits {
 impl RateLimits {
     /// Whether each operation may use one credit, whatever the request's addend says.
     async fn look(&self, asked: &RateLimitRequest, work: &mut Work) -> Result<RateLimitResponse, Status> {
-        let Work { requests, operation, brought } = work;
-        origin::begin(&self.limiter, requests);
+        let Work { builder, operation, brought } = work;
+        origin::begin(&self.limiter, builder);
         brought.clear();
         let push = |operation: &_, _: &_| {
-            requests.push_at_cost(operation, Intent::Peek, Some(1));
+            builder.add(operation, Intent::Peek, Some(1));
             brought.push(None);
         };
         self.read(asked.into(), operation, push)?;
-        if let Some((_, refusal)) = requests.first_refusal() {
+        if let Some((_, refusal)) = builder.plan().first_refusal() {
             return Err(refuse(refusal.clone()));
         }
-        self.limiter.apply(requests).await;
-        let mut answer = self.respond(requests, brought)?;
+        let applied = self.limiter.apply(builder.build()).await;
+        let mut answer = self.respond(applied.report(), brought)?;
+        builder.reuse(applied);
         // A call without descriptors has no statuses, either.
         answer.statuses.truncate(asked.descriptors.len());
         Ok(answer)
@@ -86,27 +87,37 @@ impl RateLimits {
         cost: impl Fn(&RateLimitDescriptor) -> u64,
         work: &mut Work,
     ) -> Result<(), Status> {
-        let Work { requests, operation, .. } = work;
-        origin::begin(&self.limiter, requests);
-        if subject.is_of_several() {
-            requests.begin_as_one();
-        }
-        self.read(subject, operation, |operation, descriptor| {
-            requests.push_at_cost(operation, Intent::Charge, Some(cost(descriptor)));
+        let Work { builder, operation, .. } = work;
+        origin::begin(&self.limiter, builder);
+        self.add_as_one(subject, builder, |builder| {
+            self.read(subject, operation, |operation, descriptor| {
+                builder.add(operation, Intent::Charge, Some(cost(descriptor)));
+            })
         })?;
-        requests.end_together();
         // The call has one status for all descriptors: when it is an error, none of them is charged.
-        if let Some((_, refusal)) = requests.refusals().find(|(_, refusal)| !counts_nothing(refusal)) {
+        if let Some((_, refusal)) = builder.plan().refusals().find(|(_, refusal)| !counts_nothing(refusal)) {
             return Err(refuse(refusal.clone()));
         }
-        self.limiter.apply(requests).await;
-        for index in 0..requests.len() {
-            match requests.verdict(index) {
+        let applied = self.limiter.apply(builder.build()).await;
+        let report = applied.report();
+        for index in 0..report.len() {
+            match report.verdict(index) {
                 Err(refusal) if !counts_nothing(&refusal) => return Err(refuse(refusal)),
                 Ok(_) | Err(_) => {}
             }
         }
+        builder.reuse(applied);
         Ok(())
+    }
+
+    /// Adds what `add` adds. Several descriptors are parts of one request.
+    fn add_as_one(
+        &self,
+        subject: Subject<'_>,
+        builder: &mut PlanBuilder,
+        add: impl FnOnce(&mut PlanBuilder) -> Result<(), Status>,
+    ) -> Result<(), Status> {
+        if subject.is_of_several() { builder.together(Together::AsOne, add) } else { add(builder) }
     }
 
     /// Sets aside for all operations or for none, under one id.
@@ -116,26 +127,24 @@ impl RateLimits {
         room: Option<Room>,
         work: &mut Work,
     ) -> Result<ReserveResponse, Status> {
-        let Work { requests, operation, .. } = work;
+        let Work { builder, operation, .. } = work;
         let subject = Subject::from(asked);
-        origin::begin(&self.limiter, requests);
-        if subject.is_of_several() {
-            requests.begin_as_one();
-        }
+        origin::begin(&self.limiter, builder);
         let ttl_seconds = asked.ttl.as_ref().map(ttl_seconds);
-        self.read(subject, operation, |operation, _| match asked.amount {
-            // Nothing is held, but there must be something left.
-            0 => requests.push_at_cost(operation, Intent::Hit, Some(0)),
-            amount => requests.push_reserve_up_to(operation, amount, ttl_seconds),
+        self.add_as_one(subject, builder, |builder| {
+            self.read(subject, operation, |operation, _| match asked.amount {
+                // Nothing is held, but there must be something left.
+                0 => builder.add(operation, Intent::Hit, Some(0)),
+                amount => builder.add_clamped_reservation(operation, amount, ttl_seconds),
+            })
         })?;
-        requests.end_together();
-        if let Some((_, refusal)) = requests.first_refusal() {
+        if let Some((_, refusal)) = builder.plan().first_refusal() {
             return Err(refuse(refusal.clone()));
         }
-        requests.check_id_of_all().map_err(refuse)?;
-        let reserved =
-            self.holder.apply(requests, room, |requests| requests.reserved_together().map_err(refuse)).await?;
-        let Some(id) = reserved else {
+        let (reserved, plan) =
+            self.holder.apply(builder.build(), room, |report| report.reserved_together().map_err(refuse)).await;
+        builder.reuse(plan);
+        let Some(id) = reserved? else {
             return Ok(ReserveResponse { code: Code::OverLimit.into(), reservation_id: String::new() });
         };
         // Without one, a commit is a report: by the rules that are in force then.
@@ -157,11 +166,11 @@ impl RateLimits {
             Err(refusal) => return Err(refuse(refusal)),
         };
         if let Some(id) = id {
-            let requests = &mut work.requests;
-            origin::begin(&self.limiter, requests);
-            requests.push_commit(&id, asked.actual_amount);
-            self.limiter.apply(requests).await;
-            match requests.committed(0) {
+            let builder = &mut work.builder;
+            origin::begin(&self.limiter, builder);
+            builder.add_commit(&id, asked.actual_amount);
+            let applied = self.limiter.apply(builder.build()).await;
+            match applied.report().committed(0) {
                 Ok(settled) if settled.is_counted => return Ok(settled.is_released()),
                 // Nothing was counted.
                 Ok(_) | Err(Refusal::NoReservation | Refusal::BadReservationId(_)) => {}

@@ -9,7 +9,10 @@ use tonic::{Code as TonicCode, Request, Response, Status};
 
 use super::held::Holder;
 use crate::clock::ceil_seconds;
-use crate::limiter::{Intent, Limiter, MAX_TOGETHER, Outcome, Refusal, Requests, Standing, StoreError, Verdict};
+use crate::limiter::{
+    Intent, Limiter, MAX_TOGETHER, Outcome, PlanBuilder, Refusal, RefusedMember, Report, Standing, StoreError,
+    Together, Verdict,
+};
 use crate::metrics::{FrontRequests, Limit as Bound, Metrics, RequestKind};
 use crate::protocol::envoy::messages::envoy::config::core::v3::HeaderValue;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::{
@@ -82,13 +85,7 @@ impl RateLimits {
     }
 
     /// Counts what a call came to.
-    pub(super) fn done<T>(
-        &self,
-        mut work: Box<Work>,
-        kind: RequestKind,
-        decided: Result<T, Status>,
-    ) -> Result<T, Status> {
-        work.requests.release_policy();
+    pub(super) fn done<T>(&self, work: Box<Work>, kind: RequestKind, decided: Result<T, Status>) -> Result<T, Status> {
         pool::give(work);
         let is_invalid = decided.as_ref().is_err_and(|status| status.code() == TonicCode::InvalidArgument);
         self.counts.count(if is_invalid { RequestKind::Invalid } else { kind });
@@ -104,40 +101,46 @@ impl RateLimits {
         room: Option<Room>,
         work: &mut Work,
     ) -> Result<RateLimitResponse, Status> {
-        let Work { requests, operation, brought } = work;
-        origin::begin(&self.limiter, requests);
+        let Work { builder, operation, brought } = work;
+        origin::begin(&self.limiter, builder);
+        let mut add = |builder: &mut PlanBuilder| {
+            let added = self.add(asked, builder, operation, brought);
+            added.map_err(|invalid| self.refuse_invalid(&invalid))
+        };
         if self.settings.atomic {
             if asked.descriptors.len() > MAX_TOGETHER {
                 let what = format!("more than {MAX_TOGETHER} descriptors cannot be taken together (--grpc-atomic)");
                 return Err(Status::invalid_argument(what));
             }
-            requests.begin_together();
+            builder.together(Together::Summed, add)?;
+        } else {
+            add(builder)?;
         }
-        self.push(asked, requests, operation, brought).map_err(|invalid| self.refuse_invalid(&invalid))?;
-        requests.end_together();
         // The call has one status for all descriptors: when it is an error, none of them is taken.
-        if let Some((_, refusal)) = requests.first_refusal() {
+        if let Some((_, refusal)) = builder.plan().first_refusal() {
             return Err(refuse(refusal.clone()));
         }
-        self.holder.apply(requests, room, |requests| self.respond(requests, brought)).await
+        let (answered, plan) = self.holder.apply(builder.build(), room, |report| self.respond(report, brought)).await;
+        builder.reuse(plan);
+        answered
     }
 
     /// The answer to requests that were applied; `brought` is the limits that their descriptors brought along.
     pub(super) fn respond(
         &self,
-        requests: &Requests,
+        report: Report<'_>,
         brought: &[Option<OwnLimit>],
     ) -> Result<RateLimitResponse, Status> {
         let mut statuses = Vec::with_capacity(brought.len());
         for (index, limit) in brought.iter().enumerate() {
-            statuses.push(status(requests, index, *limit).map_err(refuse)?);
+            statuses.push(status(report, index, *limit).map_err(refuse)?);
         }
         let is_over = statuses.iter().any(|status| status.code() == Code::OverLimit);
         let overall_code = if is_over { Code::OverLimit } else { Code::Ok };
         // Without a dialect, only a denial has a header.
         let is_silent = !is_over && self.settings.headers == RateLimitHeaders::NONE;
         let response_headers_to_add =
-            if is_silent { Vec::new() } else { self.response_headers(requests, brought, &statuses) };
+            if is_silent { Vec::new() } else { self.response_headers(report, brought, &statuses) };
         Ok(RateLimitResponse { overall_code: overall_code.into(), statuses, response_headers_to_add })
     }
 
@@ -151,7 +154,7 @@ impl RateLimits {
     /// Headers for the client: where it stands with the limit that denies it, or else leaves it the least.
     fn response_headers(
         &self,
-        requests: &Requests,
+        report: Report<'_>,
         brought: &[Option<OwnLimit>],
         statuses: &[DescriptorStatus],
     ) -> Vec<HeaderValue> {
@@ -159,8 +162,8 @@ impl RateLimits {
             |(_, status): &(usize, &DescriptorStatus)| (status.code() != Code::OverLimit, status.limit_remaining);
         let Some((index, _)) = statuses.iter().enumerate().min_by_key(by_strictness) else { return Vec::new() };
         let answer = match brought.get(index).copied().flatten() {
-            Some(own) => requests.outcome(index).ok().map(|outcome| own_answer(&own, outcome)),
-            None => Answer::of(requests, index).ok(),
+            Some(own) => report.outcome(index).ok().map(|outcome| own_answer(&own, outcome)),
+            None => Answer::of(report, index).ok(),
         };
         let Some(answer) = answer else { return Vec::new() };
         let mut headers = HeaderMap::new();
@@ -171,10 +174,10 @@ impl RateLimits {
     }
 
     /// One request for each descriptor, in their order; `brought` is then the limits that descriptors brought along.
-    fn push(
+    fn add(
         &self,
         asked: &RateLimitRequest,
-        requests: &mut Requests,
+        builder: &mut PlanBuilder,
         operation: &mut Operation,
         brought: &mut Vec<Option<OwnLimit>>,
     ) -> Result<(), InvalidRequest> {
@@ -188,10 +191,10 @@ impl RateLimits {
                 (false, false) => Intent::Enter,
             };
             match ask.own_limit {
-                None => requests.push_at_cost(operation, intent, ask.cost),
+                None => builder.add(operation, intent, ask.cost),
                 Some(own) => match own.limit() {
-                    Some(limit) => requests.push_limited(operation, limit, intent, ask.cost.unwrap_or(1)),
-                    None => requests.push_barred(own.window_ns, intent),
+                    Some(limit) => builder.add_limited(operation, limit, intent, ask.cost.unwrap_or(1)),
+                    None => builder.add_barred(own.window_ns, intent),
                 },
             }
             brought.push(ask.own_limit);
@@ -214,21 +217,21 @@ impl RateLimitService for RateLimits {
 /// What an answer is made of.
 #[derive(Default)]
 pub(super) struct Work {
-    pub(super) requests: Requests,
+    pub(super) builder: PlanBuilder,
     pub(super) operation: Operation,
     /// The limits that the descriptors brought along.
     pub(super) brought: Vec<Option<OwnLimit>>,
 }
 
 pooled!(Box<Work>, |work| {
-    work.requests.memory() + work.operation.memory() + work.brought.capacity() * size_of::<Option<OwnLimit>>()
+    work.builder.memory() + work.operation.memory() + work.brought.capacity() * size_of::<Option<OwnLimit>>()
 });
 
-fn status(requests: &Requests, index: usize, brought: Option<OwnLimit>) -> Result<DescriptorStatus, Refusal> {
+fn status(report: Report<'_>, index: usize, brought: Option<OwnLimit>) -> Result<DescriptorStatus, Refusal> {
     if let Some(own) = brought {
-        return Ok(descriptor_status(requests.outcome(index)?.into(), Some(own.describe())));
+        return Ok(descriptor_status(report.outcome(index)?.into(), Some(own.describe())));
     }
-    let Standing { verdict, rule, limit, .. } = requests.standing(index)?;
+    let Standing { verdict, rule, limit, .. } = report.standing(index)?;
     let name = || rule.label.clone().unwrap_or_else(|| rule.to_string());
     Ok(descriptor_status(verdict, limit.map(|limit| envoy::describe(name(), &limit))))
 }
@@ -255,6 +258,12 @@ fn duration(nanos: u64) -> prost_types::Duration {
 }
 
 /// A store that fails is UNAVAILABLE, so that Envoy's `failure_mode_deny` decides.
+impl From<RefusedMember> for Status {
+    fn from(RefusedMember { refusal, .. }: RefusedMember) -> Self {
+        refuse(refusal)
+    }
+}
+
 pub(super) fn refuse(refusal: Refusal) -> Status {
     let message = told::refusal(&refusal);
     match refusal {

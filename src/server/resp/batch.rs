@@ -6,7 +6,9 @@ use std::sync::Arc;
 use super::LONGEST_REPLY;
 use super::reservations::{write_committed, write_reserved};
 use crate::clock::{NANOS_PER_MILLI, ceil_seconds};
-use crate::limiter::{Intent, Limiter, Outcome, Policy, Refusal, Requests, ReservationId, Reserve, Space};
+use crate::limiter::{
+    Intent, Limiter, Origin, Outcome, Plan, PlanBuilder, Policy, Refusal, Report, ReservationId, Reserve, Space,
+};
 use crate::protocol::command::{BucketAsk, Command, CommandError, Priced, ReserveAsk};
 use crate::protocol::resp::{ReplyWriter, Version};
 use crate::rules::Operation;
@@ -19,7 +21,7 @@ use crate::server::told;
 /// Requests that wait to be applied together.
 #[derive(Default)]
 pub struct Batch {
-    pub requests: Requests,
+    builder: PlanBuilder,
     /// The requests are dated, and have their rules.
     is_begun: bool,
     replies: Vec<Owed>,
@@ -86,12 +88,12 @@ impl Batch {
     #[inline]
     pub fn weight(&self) -> usize {
         // Requests that were answered stay until the next batch begins.
-        if self.is_begun { self.requests.weight() } else { 0 }
+        if self.is_begun { self.builder.plan().weight() } else { 0 }
     }
 
     /// What its buffers hold, used or not (bytes).
     pub fn memory(&self) -> usize {
-        self.requests.memory()
+        self.builder.memory()
             + self.operation.memory()
             + self.texts.capacity()
             + self.replies.capacity() * size_of::<Owed>()
@@ -103,9 +105,14 @@ impl Batch {
             return;
         }
         match &self.pinned {
-            Some(policy) => limiter.begin_under(&mut self.requests, Some(Arc::clone(policy))),
-            None => limiter.begin(&mut self.requests),
+            Some(policy) => limiter.begin_under(&mut self.builder, Some(Arc::clone(policy))),
+            None => limiter.begin(&mut self.builder),
         }
+    }
+
+    /// Sets the client that asks: see [`PlanBuilder::set_origin`].
+    pub fn set_origin(&mut self, origin: Origin) {
+        self.builder.set_origin(Some(origin));
     }
 
     /// From now on, every batch goes by these rules, or with `None` by those in force. To be called while it is empty.
@@ -117,7 +124,6 @@ impl Batch {
     /// Lets go of the rules once all is answered.
     pub fn release(&mut self) {
         self.pin(None);
-        self.requests.release_policy();
     }
 
     /// Takes the command into the batch, or gives it back when it is not one for it. A muted one gets no reply, others one in
@@ -138,12 +144,12 @@ impl Batch {
             Command::Refund(asked) => self.push_priced(asked, Intent::Refund, max_pairs)?,
             Command::Reserve(asked) => self.push_reserve(asked, max_pairs, version)?,
             Command::Commit { id, cost } => {
-                self.push_settling(limiter, id, Reply::Committed, |requests, id| requests.push_commit(id, cost))
+                self.push_settling(limiter, id, Reply::Committed, |builder, id| builder.add_commit(id, cost))
             }
-            Command::Release(id) => self.push_settling(limiter, id, Reply::Released, Requests::push_release),
+            Command::Release(id) => self.push_settling(limiter, id, Reply::Released, PlanBuilder::add_release),
             Command::Renew { id, ttl_seconds } => {
                 let reply = Reply::Renewed { ttl_seconds };
-                self.push_settling(limiter, id, reply, |requests, id| requests.push_renew(id, ttl_seconds))
+                self.push_settling(limiter, id, reply, |builder, id| builder.add_renewal(id, ttl_seconds))
             }
             Command::Forget(pairs) => {
                 self.push_priced(Priced { pairs, cost: None, id: None }, Intent::Forget, max_pairs)?
@@ -174,8 +180,8 @@ impl Batch {
     ) -> Result<Reply, CommandError> {
         pairs.read_into(&mut self.operation, max_pairs)?;
         match id {
-            None => self.requests.push_at_cost(&self.operation, intent, cost),
-            Some(id) => self.requests.push_once(&self.operation, intent, cost, id),
+            None => self.builder.add(&self.operation, intent, cost),
+            Some(id) => self.builder.add_idempotent(&self.operation, intent, cost, id),
         }
         Ok(match intent {
             Intent::Hit | Intent::Enter | Intent::EnterOrCharge | Intent::Peek | Intent::Reserve => Reply::Verdict,
@@ -187,8 +193,8 @@ impl Batch {
     fn push_reserve(&mut self, asked: ReserveAsk, max_pairs: usize, version: Version) -> Result<Reply, CommandError> {
         let ReserveAsk { pairs, credits, ttl_seconds, id } = asked;
         pairs.read_into(&mut self.operation, max_pairs)?;
-        self.requests.push_reserve(&self.operation, Reserve { credits, ttl_seconds, id });
-        self.ids += self.requests.id_length(self.requests.len() - 1);
+        self.builder.add_reservation(&self.operation, Reserve { credits, ttl_seconds, id });
+        self.ids += self.builder.id_length(self.builder.plan().len() - 1);
         Ok(Reply::Reserved(version))
     }
 
@@ -198,17 +204,17 @@ impl Batch {
         limiter: &Limiter,
         id: &[u8],
         reply: Reply,
-        push: impl FnOnce(&mut Requests, &ReservationId),
+        push: impl FnOnce(&mut PlanBuilder, &ReservationId),
     ) -> Reply {
         match limiter.read_id(id) {
-            Ok(id) => push(&mut self.requests, &id),
-            Err(refusal) => self.requests.push_refused(refusal),
+            Ok(id) => push(&mut self.builder, &id),
+            Err(refusal) => self.builder.add_refused(refusal),
         }
         reply
     }
 
     fn push_bucket(&mut self, asked: BucketAsk, space: Space, reply: Reply) -> Reply {
-        self.requests.push_bucket(space, asked.key, asked.limit, asked.ask, asked.at);
+        self.builder.add_bucket(space, asked.key, asked.limit, asked.ask, asked.at);
         reply
     }
 
@@ -227,9 +233,9 @@ impl Batch {
             return Ok(());
         }
         output.account()?;
-        if std::mem::take(&mut self.is_begun) {
-            limiter.apply(&mut self.requests).await;
-        }
+        self.is_begun = false;
+        let applied = limiter.apply(self.builder.build()).await;
+        let report = applied.report();
         let mut request = 0;
         for Owed { reply, is_muted } in self.replies.drain(..) {
             let start = output.bytes.len();
@@ -239,7 +245,7 @@ impl Batch {
             match reply {
                 Reply::Text(place) => output.bytes.extend_from_slice(self.texts.get(place).unwrap_or_default()),
                 reply => {
-                    if let Err(refusal) = write_reply(limiter, &self.requests, request, &reply, &mut writer) {
+                    if let Err(refusal) = write_reply(limiter, report, request, &reply, &mut writer) {
                         limiter.metrics().errors.unknown.inc();
                         write_refusal(&refusal, &mut writer);
                     }
@@ -252,8 +258,9 @@ impl Batch {
         }
         self.texts.clear();
         self.ids = 0;
+        self.builder.reuse(applied);
         if room.give_back() && self.memory() > MAX_ITEM {
-            self.requests = Requests::default();
+            self.builder.reuse(Plan::default());
         }
         Ok(())
     }
@@ -261,36 +268,36 @@ impl Batch {
 
 fn write_reply(
     limiter: &Limiter,
-    requests: &Requests,
+    report: Report<'_>,
     index: usize,
     reply: &Reply,
     writer: &mut ReplyWriter,
 ) -> Result<(), Refusal> {
     match reply {
         Reply::Verdict => {
-            let verdict = requests.verdict(index)?;
+            let verdict = report.verdict(index)?;
             writer.verdict(verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
         }
         Reply::Balance => {
-            let verdict = requests.verdict(index)?;
+            let verdict = report.verdict(index)?;
             writer.array(2);
             writer.integer(verdict.balance());
             writer.unsigned(ceil_seconds(verdict.reset_ns));
         }
         Reply::Reserved(_) => {
-            let reserved = requests.reserved(index)?;
+            let reserved = report.reserved(index)?;
             let id = reserved.id.map(|id| limiter.write_id(id)).transpose()?;
             write_reserved(&reserved.verdict, id.as_deref(), writer);
         }
-        Reply::Committed => write_committed(&requests.committed(index)?, writer),
-        Reply::Released => writer.unsigned(requests.settled(index)?.is_released().into()),
+        Reply::Committed => write_committed(&report.committed(index)?, writer),
+        Reply::Released => writer.unsigned(report.settled(index)?.is_released().into()),
         Reply::Renewed { ttl_seconds } => {
-            writer.unsigned(requests.settled(index)?.lasts_seconds(*ttl_seconds).unwrap_or(0));
+            writer.unsigned(report.settled(index)?.lasts_seconds(*ttl_seconds).unwrap_or(0));
         }
-        Reply::Forgotten => writer.unsigned(requests.forgotten(index)? as u64),
-        Reply::Tokens => writer.unsigned(requests.outcome(index)?.before),
-        Reply::Session => write_session(&requests.outcome(index)?, writer),
-        Reply::Throttle { capacity } => write_throttle(&requests.outcome(index)?, *capacity, writer),
+        Reply::Forgotten => writer.unsigned(report.forgotten(index)? as u64),
+        Reply::Tokens => writer.unsigned(report.outcome(index)?.before),
+        Reply::Session => write_session(&report.outcome(index)?, writer),
+        Reply::Throttle { capacity } => write_throttle(&report.outcome(index)?, *capacity, writer),
         Reply::Text(_) => {}
     }
     Ok(())

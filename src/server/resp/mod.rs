@@ -137,7 +137,7 @@ impl Session for RespSession {
 
     async fn answer(&mut self, input: &mut BytesMut, output: &mut Outgoing<'_>) -> Next {
         let mut batch: Box<Batch> = pool::take();
-        batch.requests.set_origin(Some(self.origin));
+        batch.set_origin(self.origin);
         let answered = self.answer_all(&mut batch, input, output).await;
         self.room.give_back();
         self.shared.requests.take(&mut self.tally);

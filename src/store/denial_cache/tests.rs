@@ -118,7 +118,7 @@ fn hit_after_a_group_that_frees_credits_asks_the_store() {
     batch.group(0);
     batch.push(limit, TAKE, at(0), |out| out.push(b'a'));
     wait(cache.apply(&mut batch));
-    assert_eq!([0, 1, 2].map(|index| batch.allowed(index)), [Some(true); 3]);
+    assert_eq!([0, 1, 2].map(|index| batch.outcome(index).map(|outcome| outcome.allowed).ok()), [Some(true); 3]);
 }
 
 #[test]

@@ -47,8 +47,8 @@ resetSeconds = 0
 impl At {
     /// What a gateway is told.
     fn gateway(&self, pairs: &str, intent: Intent, cost: Option<u64>) -> Result<(bool, u64), String> {
-        let requests = self.ask(|requests| requests.push_at_cost(&operation(pairs), intent, cost));
-        let verdict = requests.verdict(0).map_err(|refusal| refusal.to_string())?;
+        let requests = self.ask(|builder| builder.add(&operation(pairs), intent, cost));
+        let verdict = requests.report().verdict(0).map_err(|refusal| refusal.to_string())?;
         Ok((verdict.allowed, verdict.credit))
     }
 
@@ -173,14 +173,19 @@ fn a_trial_counts_leases_and_is_in_nobody_s_way() {
 fn what_is_taken_together_takes_each_lease_once_or_none() {
     let at = At::new(RULES);
     let together = |requests: &[(&str, Option<u64>)]| {
-        let answered = at.ask(|all| {
-            all.begin_together();
-            for (pairs, cost) in requests {
-                all.push_at_cost(&operation(pairs), Intent::Enter, *cost);
-            }
-            all.end_together();
+        let mut refused = None;
+        let answered = at.ask(|builder| {
+            let added = builder.together(Together::Summed, |builder| {
+                requests.iter().for_each(|(pairs, cost)| builder.add(&operation(pairs), Intent::Enter, *cost));
+                Ok::<_, RefusedMember>(())
+            });
+            refused = added.err();
         });
-        let told = |index| answered.verdict(index).map(|verdict| verdict.allowed).map_err(|error| error.to_string());
+        if let Some(RefusedMember { index, refusal }) = refused {
+            return vec![Err(format!("{index}: {refusal}"))];
+        }
+        let told =
+            |index| answered.report().verdict(index).map(|verdict| verdict.allowed).map_err(|error| error.to_string());
         (0..requests.len()).map(told).collect::<Vec<_>>()
     };
     let (one, other) = ("method=GET key=a request_id=1", "method=GET key=b request_id=1");
@@ -190,7 +195,7 @@ fn what_is_taken_together_takes_each_lease_once_or_none() {
     assert_eq!(together(&[(next, None), ("unknown=x", None)]), [Ok(true), Ok(false)]);
     assert_eq!(at.only_left(one), 1, "the default rule denies, so none is taken");
     let refused = together(&[(one, None), (next, None)]);
-    assert!(refused[1].as_ref().is_err_and(|error| error.contains("different names")), "{refused:?}");
+    assert!(refused[0].as_ref().is_err_and(|error| error.contains("1: leases of different names")), "{refused:?}");
 }
 
 #[test]

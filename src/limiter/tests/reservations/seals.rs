@@ -54,12 +54,12 @@ fn id_that_was_sealed_under_other_rules_loads_its_calendar() {
         assert_eq!((is_loaded(zone), at.release(&altered)), (expected, false), "{zone}");
     }
     // The batch also settles ids that need no calendar.
-    let mixed = at.ask(|requests| {
-        requests.push_release(&altered(&id, ZONES[0], ZONES[2]));
-        requests.push_commit(&id, 5);
+    let mixed = at.ask(|builder| {
+        builder.add_release(&altered(&id, ZONES[0], ZONES[2]));
+        builder.add_commit(&id, 5);
     });
-    assert_eq!(mixed.settled(0).unwrap().fate, Fate::Gone);
-    assert_eq!(mixed.committed(1).unwrap().word(), "settled");
+    assert_eq!(mixed.report().settled(0).unwrap().fate, Fate::Gone);
+    assert_eq!(mixed.report().committed(1).unwrap().word(), "settled");
 }
 
 /// A client that cannot be given an id could not settle the reservation.
@@ -72,13 +72,13 @@ fn nothing_is_reserved_before_the_key_is_known() {
     let policy = Policy::new(rules, &metrics, CounterNames::InRedis);
     let at = At::of(Limiter::new(Some(policy), store, Clock::system(), metrics));
     let reserve = Reserve { credits: 5, ttl_seconds: Some(5), id: None };
-    let requests = at.ask(|requests| {
-        requests.push_reserve(&operation("user=a"), reserve);
-        requests.push_reserve_up_to(&operation("user=a"), 5, None);
-        assert!(requests.batch.is_empty());
+    let requests = at.ask(|builder| {
+        builder.add_reservation(&operation("user=a"), reserve);
+        builder.add_clamped_reservation(&operation("user=a"), 5, None);
+        assert!(builder.plan().batch.is_empty());
     });
     for index in [0, 1] {
-        let refusal = requests.reserved(index).unwrap_err();
+        let refusal = requests.report().reserved(index).unwrap_err();
         assert!(matches!(&refusal, Refusal::Store(StoreError::Unreachable(_))), "{refusal}");
     }
     assert!(matches!(at.limiter.read_id(b"x"), Err(Refusal::Store(_))));
@@ -115,14 +115,14 @@ proptest! {
         let at = At::new(RULES);
         at.id("user=a", 10);
         let id = at.sent_back(ReservationId::new(records.iter().map(|(rule, key)| (*rule, key.as_slice()))));
-        let twice = at.ask(|requests| {
-            requests.push_renew(&id, ttl);
-            requests.push_commit(&id, cost);
-            requests.push_release(&id);
-            requests.push_commit(&id, cost);
+        let twice = at.ask(|builder| {
+            builder.add_renewal(&id, ttl);
+            builder.add_commit(&id, cost);
+            builder.add_release(&id);
+            builder.add_commit(&id, cost);
         });
-        for index in 0..twice.len() {
-            let _ = (twice.settled(index), twice.committed(index));
+        for index in 0..twice.report().len() {
+            let _ = (twice.report().settled(index), twice.report().committed(index));
         }
     }
 }

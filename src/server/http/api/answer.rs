@@ -11,7 +11,7 @@ use super::number::write_number;
 use super::problem::Problem;
 use super::ratelimit::{CONCURRENT_REQUESTS, RateLimitHeaders, Told};
 use crate::clock::ceil_seconds;
-use crate::limiter::{Limit, Outcome, Requests, Standing, Verdict};
+use crate::limiter::{Limit, Outcome, Report, Standing, Verdict};
 use crate::rules::Rule;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -50,14 +50,14 @@ impl<'a> Answer<'a> {
     ///
     /// # Errors
     /// It has none.
-    pub fn of(requests: &'a Requests, index: usize) -> Result<Self, Problem> {
-        let answering = requests.standing(index)?;
+    pub fn of(report: Report<'a>, index: usize) -> Result<Self, Problem> {
+        let answering = report.standing(index)?;
         let mut answer = Self::by(&answering);
-        if !requests.is_stack(index) {
+        if !report.is_stack(index) {
             return Ok(answer);
         }
-        for standing in requests.standings(index)? {
-            if !standing.verdict.allowed && !requests.is_settlement(index) {
+        for standing in report.standings(index)? {
+            if !standing.verdict.allowed && !report.is_settlement(index) {
                 answer.violated_policies.push(name(standing.place, standing.rule));
             }
             if standing.limit.is_some() || standing.place == answering.place {

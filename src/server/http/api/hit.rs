@@ -16,7 +16,7 @@ use super::operation::Pairs;
 use super::problem::Problem;
 use super::shared::Api;
 use super::whole::Whole;
-use crate::limiter::{Intent, Payload, Requests};
+use crate::limiter::{Intent, Payload, PlanBuilder};
 use crate::rules::Operation;
 use crate::server::origin;
 use crate::server::pool::{self, pooled};
@@ -45,12 +45,12 @@ pub async fn hit(State(api): State<Arc<Api>>, request: Request) -> Result<Respon
 /// What the answer to one of them is made of.
 #[derive(Default)]
 struct Work {
-    requests: Requests,
+    builder: PlanBuilder,
     operation: Operation,
     text: Vec<u8>,
 }
 
-pooled!(Box<Work>, |work| work.requests.memory() + work.operation.memory() + work.text.capacity());
+pooled!(Box<Work>, |work| work.builder.memory() + work.operation.memory() + work.text.capacity());
 
 impl Api {
     /// As [`Api::ask_one`], for a request that came by way of the router.
@@ -71,7 +71,6 @@ impl Api {
         let _room = self.room(body.len(), 1).await;
         let mut work: Box<Work> = pool::take();
         let answered = self.answer_one(headers, &body, intent, &mut work).await;
-        work.requests.release_policy();
         pool::give(work);
         answered
     }
@@ -87,18 +86,18 @@ impl Api {
         asked.operation.read(self.limits.max_pairs, "/operation", &mut work.operation)?;
         // Who only looks may do so again.
         let key = if intent == Intent::Peek { None } else { Key::of(&headers)? };
-        origin::begin(&self.limiter, &mut work.requests);
+        origin::begin(&self.limiter, &mut work.builder);
         let flight = match key {
             None => {
-                work.requests.push_at_cost(&work.operation, intent, asked.cost());
+                work.builder.add(&work.operation, intent, asked.cost());
                 None
             }
-            Some(key) => Some(self.push_once(&key, intent, asked.cost(), work)?),
+            Some(key) => Some(self.add_idempotent(&key, intent, asked.cost(), work)?),
         };
-        self.limiter.apply(&mut work.requests).await;
-        let answer = Answer::of(&work.requests, 0)?;
+        let applied = self.limiter.apply(work.builder.build()).await;
+        let answer = Answer::of(applied.report(), 0)?;
         headers.clear();
-        if flight.is_some() && work.requests.are_replayed() == Ok(true) {
+        if flight.is_some() && applied.report().is_replay() == Ok(true) {
             mark_replayed(&mut headers);
         }
         let body = answer.write(self.settings.headers, &mut headers, &mut work.text);
@@ -107,16 +106,16 @@ impl Api {
         if intent == Intent::Hit && !answer.allowed {
             *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
         }
+        work.builder.reuse(applied);
         Ok(response)
     }
 
-    fn push_once(&self, key: &Key, intent: Intent, cost: Option<u64>, work: &mut Work) -> Result<Flight, Problem> {
+    fn add_idempotent(&self, key: &Key, intent: Intent, cost: Option<u64>, work: &mut Work) -> Result<Flight, Problem> {
         let mut payload = Payload::new(intent);
         payload.add(&work.operation, cost);
         let flight = self.in_flight.begin(key, &payload)?;
-        work.requests.begin_once(key.as_bytes(), &payload);
-        work.requests.push_at_cost(&work.operation, intent, cost);
-        work.requests.end_once();
+        let Work { builder, operation, .. } = work;
+        builder.idempotent(key.as_bytes(), &payload, |builder| builder.add(operation, intent, cost))?;
         Ok(flight)
     }
 }

@@ -14,7 +14,7 @@ use super::json::Json;
 use super::object::Object;
 use super::problem::Problem;
 use super::shared::Api;
-use crate::limiter::{Intent, MAX_TOGETHER, Payload, Refusal, Requests};
+use crate::limiter::{Intent, MAX_TOGETHER, Payload, PlanBuilder, Refusal, Report, Together};
 use crate::metrics::Limit;
 use crate::rules::Operation;
 use crate::server::origin;
@@ -71,8 +71,8 @@ pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Respo
         }
         Ok::<_, Problem>(())
     };
-    let mut requests = Requests::default();
-    origin::begin(&api.limiter, &mut requests);
+    let mut builder = PlanBuilder::default();
+    origin::begin(&api.limiter, &mut builder);
     let flight = match Key::of(&head.headers)? {
         None => None,
         Some(key) => {
@@ -80,48 +80,51 @@ pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Respo
             payload.together(asked.atomic);
             each(&mut |operation, cost| payload.add(operation, cost))?;
             let flight = api.in_flight.begin(&key, &payload)?;
-            requests.begin_once(key.as_bytes(), &payload);
-            Some(flight)
+            Some((key, payload, flight))
         }
     };
-    if asked.atomic {
-        requests.begin_together();
+    let mut add = |builder: &mut PlanBuilder| {
+        let mut add_each =
+            |builder: &mut PlanBuilder| each(&mut |operation, cost| builder.add(operation, Intent::Hit, cost));
+        match asked.atomic {
+            true => builder.together(Together::Summed, add_each),
+            false => add_each(builder),
+        }
+    };
+    match &flight {
+        None => add(&mut builder)?,
+        Some((key, payload, _)) => builder.idempotent(key.as_bytes(), payload, add)??,
     }
-    each(&mut |operation, cost| requests.push_at_cost(operation, Intent::Hit, cost))?;
-    requests.end_together();
-    requests.end_once();
-    if let Some((index, refusal)) = requests.first_refusal().filter(|_| asked.atomic) {
-        return Err(Problem::from(refusal.clone()).at(format_args!("/hits/{index}")));
-    }
-    api.limiter.apply(&mut requests).await;
+    let applied = api.limiter.apply(builder.build()).await;
+    let report = applied.report();
     let is_replayed = match flight {
         None => false,
-        Some(_) => requests
-            .are_replayed()
+        Some(_) => report
+            .is_replay()
             .map_err(|index| Problem::from(Refusal::DifferentRequest).at(format_args!("/hits/{index}")))?,
     };
-    let mut response = if asked.atomic { all_or_none(&requests)? } else { one_by_one(&api, &requests) };
+    let mut response = if asked.atomic { all_or_none(report)? } else { one_by_one(&api, report) };
     if is_replayed {
         mark_replayed(response.headers_mut());
     }
     Ok(response)
 }
 
-fn one_by_one(api: &Api, requests: &Requests) -> Response {
+fn one_by_one(api: &Api, report: Report<'_>) -> Response {
     let errors = &api.limiter.metrics().errors;
-    let answer = |index| match Answer::of(requests, index) {
+    let answer = |index| match Answer::of(report, index) {
         Ok(answer) => AnswerOrProblem::Answer(answer),
         Err(problem) => {
             errors.unknown.inc();
             AnswerOrProblem::Problem(problem)
         }
     };
-    Json(Answers { allowed: None, results: (0..requests.len()).map(answer).collect() }).into_response()
+    Json(Answers { allowed: None, results: (0..report.len()).map(answer).collect() }).into_response()
 }
 
 /// The answer to hits that were taken together. When the store fails, it fails for all of them.
-fn all_or_none(requests: &Requests) -> Result<Response, Problem> {
-    let answers: Vec<_> = (0..requests.len()).map(|index| Answer::of(requests, index)).collect::<Result<_, _>>()?;
+fn all_or_none(report: Report<'_>) -> Result<Response, Problem> {
+    let answers: Vec<_> = (0..report.len()).map(|index| Answer::of(report, index)).collect::<Result<_, _>>()?;
     let allowed = Some(answers.iter().all(|answer| answer.allowed));
     let results = answers.into_iter().map(AnswerOrProblem::Answer).collect();
     Ok(Json(Answers { allowed, results }).into_response())

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use super::json_line::json_line;
-use crate::limiter::{Refusal, StoreError};
+use crate::limiter::{Refusal, RefusedMember, StoreError};
 use crate::metrics::Limit;
 use crate::server::http::Told;
 use crate::server::told;
@@ -76,6 +76,12 @@ impl Problem {
     /// In this place of the body, which is a JSON pointer without its `#`.
     pub fn at(self, pointer: impl Display) -> Self {
         Self { pointer: Some(format!("#{pointer}")), ..self }
+    }
+}
+
+impl From<RefusedMember> for Problem {
+    fn from(RefusedMember { index, refusal }: RefusedMember) -> Self {
+        Self::from(refusal).at(format_args!("/hits/{index}"))
     }
 }
 

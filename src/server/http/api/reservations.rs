@@ -20,7 +20,7 @@ use super::problem::Problem;
 use super::shared::Api;
 use super::whole::Whole;
 use crate::clock::ceil_seconds;
-use crate::limiter::{BadReservationId, Refusal, Requests, ReservationId, Reserve, lasting_seconds};
+use crate::limiter::{Applied, BadReservationId, PlanBuilder, Refusal, ReservationId, Reserve, lasting_seconds};
 use crate::rules::Operation;
 use crate::server::origin;
 
@@ -98,15 +98,16 @@ pub async fn reserve(State(api): State<Arc<Api>>, request: Request) -> Result<Re
     pairs.read(api.limits.max_pairs, "/operation", &mut operation)?;
     let ttl_seconds = ttl.map(seconds);
     let reserve = Reserve { credits, ttl_seconds, id: id.as_deref().map(str::as_bytes) };
-    let requests = api.apply(|requests| requests.push_reserve(&operation, reserve)).await;
+    let applied = api.apply(|builder| builder.add_reservation(&operation, reserve)).await;
+    let report = applied.report();
     let place = |refusal: Refusal| match refusal {
         Refusal::BadReservation { .. } if credits == 0 => Problem::from(refusal).at("/amount"),
         Refusal::BadReservation { .. } | Refusal::NoTtl { .. } => Problem::from(refusal).at("/ttl"),
         Refusal::BadClientId | Refusal::DifferentReservation => Problem::from(refusal).at("/id"),
         refusal => refusal.into(),
     };
-    let reserved = requests.reserved(0).map_err(place)?;
-    let answer = Answer::of(&requests, 0)?;
+    let reserved = report.reserved(0).map_err(place)?;
+    let answer = Answer::of(report, 0)?;
     let (mut headers, mut text) = (HeaderMap::new(), Vec::new());
     let Some(id) = reserved.id else {
         let body = answer.write(api.settings.headers, &mut headers, &mut text);
@@ -132,7 +133,7 @@ pub async fn reserve(State(api): State<Arc<Api>>, request: Request) -> Result<Re
 pub async fn commit(State(api): State<Arc<Api>>, id: Named, request: Request) -> Result<Response, Problem> {
     let id = named(&api, id)?;
     let Used { cost: Whole(cost) } = api.body(request).await?;
-    let settled = api.apply(|requests| requests.push_commit(&id, cost)).await.committed(0)?;
+    let settled = api.apply(|builder| builder.add_commit(&id, cost)).await.report().committed(0)?;
     let verdict = settled.verdict;
     Ok(Json(Committed {
         remaining: verdict.credit,
@@ -148,8 +149,8 @@ pub async fn renew(State(api): State<Arc<Api>>, id: Named, request: Request) -> 
     let id = named(&api, id)?;
     let Longer { ttl } = api.body(request).await?;
     let ttl_seconds = ttl.map(seconds);
-    let renewed = api.apply(|requests| requests.push_renew(&id, ttl_seconds)).await;
-    let settled = renewed.settled(0).map_err(|refusal| match refusal {
+    let renewed = api.apply(|builder| builder.add_renewal(&id, ttl_seconds)).await;
+    let settled = renewed.report().settled(0).map_err(|refusal| match refusal {
         Refusal::BadReservation { .. } => Problem::from(refusal).at("/ttl"),
         refusal => refusal.into(),
     })?;
@@ -162,18 +163,17 @@ pub async fn renew(State(api): State<Arc<Api>>, id: Named, request: Request) -> 
 /// Frees what is set aside.
 pub async fn release(State(api): State<Arc<Api>>, id: Named) -> Result<Response, Problem> {
     let id = named(&api, id)?;
-    let settled = api.apply(|requests| requests.push_release(&id)).await.settled(0)?;
+    let settled = api.apply(|builder| builder.add_release(&id)).await.report().settled(0)?;
     Ok(Json(Released { released: settled.is_released() }).into_response())
 }
 
 impl Api {
-    /// Applies what `push` asks for, as a batch of its own.
-    async fn apply(&self, push: impl FnOnce(&mut Requests)) -> Requests {
-        let mut requests = Requests::default();
-        origin::begin(&self.limiter, &mut requests);
-        push(&mut requests);
-        self.limiter.apply(&mut requests).await;
-        requests
+    /// Applies what `add` adds, as a plan of its own.
+    async fn apply(&self, add: impl FnOnce(&mut PlanBuilder)) -> Applied {
+        let mut builder = PlanBuilder::default();
+        origin::begin(&self.limiter, &mut builder);
+        add(&mut builder);
+        self.limiter.apply(builder.build()).await
     }
 
     async fn body<T: DeserializeOwned>(&self, request: Request) -> Result<T, Problem> {

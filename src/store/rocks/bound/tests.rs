@@ -49,7 +49,7 @@ fn act(store: &RocksStore, key: u32, action: Action, when: When) -> Option<bool>
         write_client_key(Space::TokenBucket, &limit, format!("key-{key}").as_bytes(), out);
     });
     wait(store.apply(&mut batch));
-    batch.allowed(0)
+    batch.outcome(0).map(|outcome| outcome.allowed).ok()
 }
 
 fn hit(store: &RocksStore, key: u32, when: When) -> Option<bool> {

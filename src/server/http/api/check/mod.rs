@@ -17,7 +17,7 @@ pub use self::spec::CheckOperation;
 use super::answer::Answer;
 use super::problem::Problem;
 use super::shared::Api;
-use crate::limiter::{Intent, Requests};
+use crate::limiter::{Intent, PlanBuilder};
 use crate::server::origin;
 
 const PATH: &str = "/v1/check";
@@ -36,11 +36,11 @@ async fn answer(api: &Api, forwarded: &Forwarded<'_>) -> Result<Response, Proble
     let settings = &api.settings.check;
     let operation = settings.operation.read(forwarded, settings.trusted_hops, api.limits.max_pairs)?;
     let _room = api.room(operation.memory(), 1).await;
-    let mut requests = Requests::default();
-    origin::begin(&api.limiter, &mut requests);
-    requests.push(&operation, Intent::Hit);
-    api.limiter.apply(&mut requests).await;
-    let answer = Answer::of(&requests, 0)?;
+    let mut builder = PlanBuilder::default();
+    origin::begin(&api.limiter, &mut builder);
+    builder.add(&operation, Intent::Hit, None);
+    let applied = api.limiter.apply(builder.build()).await;
+    let answer = Answer::of(applied.report(), 0)?;
     let status = if answer.allowed { StatusCode::OK } else { settings.deny_status };
     let mut response = status.into_response();
     answer.write_headers(api.settings.headers, response.headers_mut(), &mut Vec::new());

@@ -256,7 +256,13 @@ fn records_of_one_stripe_that_are_made_again_together_are_counted() {
         }
         batch.group(0);
         wait(opened.store.apply(&mut batch));
-        assert_eq!([batch.allowed(0), batch.allowed(1)], [Some(true); 2]);
+        assert_eq!(
+            [
+                batch.outcome(0).map(|outcome| outcome.allowed).ok(),
+                batch.outcome(1).map(|outcome| outcome.allowed).ok()
+            ],
+            [Some(true); 2]
+        );
         assert_eq!((engine.records.remembered().reservations, engine.table.records().reservations), (2, 2));
     }
 }

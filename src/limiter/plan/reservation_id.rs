@@ -8,7 +8,8 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use crate::limiter::{Limit, MAX_TOGETHER};
+use super::bounds::MAX_TOGETHER;
+use crate::algorithm::Limit;
 use crate::rules::MAX_STACK;
 use crate::store::{SEAL_BYTES, SealKey, key, record_key};
 

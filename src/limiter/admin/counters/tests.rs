@@ -1,7 +1,7 @@
-use super::super::{Intent, Requests};
 use super::*;
 use crate::clock::{Clock, NANOS_PER_SECOND};
 use crate::config::{self, Format};
+use crate::limiter::{Intent, PlanBuilder};
 use crate::metrics::Metrics;
 use crate::store::testing::wait;
 use crate::store::{Backend, MemoryStore};
@@ -43,11 +43,11 @@ fn operation(pairs: &[(&'static str, &str)]) -> Operation {
 }
 
 fn hit(limiter: &Limiter, pairs: &[(&'static str, &str)]) {
-    let mut requests = Requests::default();
-    limiter.begin(&mut requests);
-    requests.push(&operation(pairs), Intent::Hit);
-    wait(limiter.apply(&mut requests));
-    assert!(requests.verdict(0).unwrap().allowed);
+    let mut builder = PlanBuilder::default();
+    limiter.begin(&mut builder);
+    builder.add(&operation(pairs), Intent::Hit, None);
+    let applied = wait(limiter.apply(builder.build()));
+    assert!(applied.report().verdict(0).unwrap().allowed);
 }
 
 fn all(rule: RuleName) -> CountersOf {

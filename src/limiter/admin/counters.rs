@@ -5,9 +5,12 @@
 
 use std::sync::Arc;
 
-use super::{Limiter, Policy, Refusal, Verdict};
 use crate::algorithm::Limit;
 use crate::clock::Timestamp;
+use crate::limiter::Limiter;
+use crate::limiter::policy::{DEFAULT_RULE, Policy};
+use crate::limiter::refusal::Refusal;
+use crate::limiter::verdict::Verdict;
 use crate::rules::{Operation, Rule, header};
 use crate::store::listing::SHOW;
 use crate::store::{Action, Batch, Listed, Listing, Page, Store, StoreError};
@@ -16,8 +19,6 @@ use crate::store::{Action, Batch, Listed, Listing, Page, Store, StoreError};
 pub const DEFAULT_PAGE: usize = 100;
 /// Counters in a page, at most.
 pub const MAX_PAGE: usize = 1_000;
-/// What names the default rule when no label does.
-pub(super) const DEFAULT_RULE: &str = "default";
 
 /// How a rule is named.
 #[derive(Debug, Clone, Copy)]

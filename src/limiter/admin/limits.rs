@@ -3,25 +3,23 @@
 //!
 //! A limit is kept before it is in force, and in force before it is acknowledged.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use tokio::sync::Mutex;
 use tokio::task::yield_now;
 
-use super::actor_limits::{ActorLimits, Place};
-use super::counters::{CountersError, DEFAULT_RULE, RuleName, place, shown};
-use super::policy::Policy;
-use super::{Limiter, Refusal};
+use super::counters::{CountersError, RuleName, place, shown};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
+use crate::limiter::Limiter;
+pub use crate::limiter::policy::ListedLimits;
+use crate::limiter::policy::{ActorLimits, Cursor, DEFAULT_RULE, Policy};
+use crate::limiter::refusal::Refusal;
 use crate::metrics::Metric;
 use crate::rules::{ActorFields, QuotaError, Rule, Settings};
 use crate::store::{ActorLimit, Followed, LimitChange, Store, StoreError};
 
-/// Limits of actors, unless the operator says otherwise.
-pub const DEFAULT_MAX_ACTOR_LIMITS: usize = 1_000_000;
 /// The longest time that a limit may be set for: 100 years (seconds).
 pub const MAX_LASTS_SECONDS: u64 = crate::rules::MAX_RESET_SECONDS;
 /// Who could not follow for so long reads all limits again: those that were removed may be forgotten by then.
@@ -30,33 +28,6 @@ const TOO_LONG_NS: u64 = 30 * 60 * NANOS_PER_SECOND;
 const FORGOTTEN_AT_ONCE: usize = 1_000;
 /// So often all of them are read again: a replica that takes over may have lost changes that nobody misses otherwise.
 const READ_ALL_EVERY_NS: u64 = 60 * 60 * NANOS_PER_SECOND;
-
-/// All limits of actors, and how far the store's are known.
-#[derive(Debug)]
-pub struct Limits {
-    memory: ActorLimits,
-    max: usize,
-    /// Changes are made, and learned, one at a time.
-    known: Mutex<Known>,
-    /// Limits that have ended and left memory, until the store has forgotten them.
-    over: parking_lot::Mutex<VecDeque<LimitChange>>,
-    /// The shards up to here were looked through for expired ones.
-    looked_through: AtomicUsize,
-    /// How often the limits were told from the start.
-    told: AtomicU32,
-    /// When the store's were last known, or the server started (nanoseconds since 1970).
-    followed: AtomicU64,
-    failures: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct Known {
-    followed: Followed,
-    /// The store is telling all of them from the start.
-    starts_over: bool,
-    /// When all were read last.
-    read_all: Timestamp,
-}
 
 /// A limit, as it is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,14 +39,6 @@ pub struct Told {
     pub ends_ns: Option<u64>,
     /// It is not in force: no rule that counts has this label, or the rule cannot have so many credits, or no such actor.
     pub is_orphan: bool,
-}
-
-/// Which limits are listed: all but those that do not fit.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct ListedLimits<'a> {
-    /// The rule's label.
-    pub rule: Option<&'a str>,
-    pub actor: Option<&'a str>,
 }
 
 /// A page of limits, in no particular order. It may be empty and not the last one.
@@ -115,29 +78,6 @@ pub const MAX_ACTOR: usize = 4_096;
 /// `user=… path=…`
 fn example(fields: &[String]) -> String {
     fields.iter().map(|field| format!("{field}=…")).collect::<Vec<_>>().join(" ")
-}
-
-impl Limits {
-    pub(super) fn new(max: usize, now: Timestamp) -> Self {
-        Self {
-            memory: ActorLimits::default(),
-            max,
-            known: Mutex::default(),
-            over: parking_lot::Mutex::default(),
-            looked_through: AtomicUsize::new(0),
-            told: AtomicU32::new(0),
-            followed: AtomicU64::new(now.as_nanos()),
-            failures: AtomicU64::new(0),
-        }
-    }
-
-    pub(super) fn memory(&self) -> &ActorLimits {
-        &self.memory
-    }
-
-    fn apply(&self, change: &LimitChange) -> bool {
-        self.memory.apply(change, self.told.load(Relaxed))
-    }
 }
 
 impl Limiter {
@@ -207,7 +147,7 @@ impl Limiter {
     /// # Errors
     /// When the cursor is none, and when there is no such rule and no limit of one that was.
     pub fn limits(&self, of: ListedLimits<'_>, cursor: Option<&str>, count: usize) -> Result<LimitsPage, LimitError> {
-        let place = cursor.map(|cursor| Place::parse(cursor).ok_or(LimitError::Cursor)).transpose()?;
+        let place = cursor.map(|cursor| Cursor::parse(cursor).ok_or(LimitError::Cursor)).transpose()?;
         let policy = self.policy();
         if let (Some(rule), Some(policy)) = (of.rule, &policy)
             && !self.limits.memory.knows(rule)
@@ -312,7 +252,7 @@ impl Limiter {
         self.limits.memory.orphans(|label| known.contains(label))
     }
 
-    pub(super) fn limits_metrics(&self) -> Vec<Metric> {
+    pub(in crate::limiter) fn limits_metrics(&self) -> Vec<Metric> {
         let (memory, failures) = (&self.limits.memory, self.limits.failures.load(Relaxed));
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX) as f64;
         let mut metrics = vec![

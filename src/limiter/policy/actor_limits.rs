@@ -14,24 +14,31 @@ use hashbrown::hash_table::Entry;
 use hashbrown::{HashMap, HashTable};
 use parking_lot::RwLock;
 
-use super::limits::ListedLimits;
 use crate::clock::Timestamp;
 use crate::store::{ActorLimit, LimitChange};
 
 /// Parts of the memory, each behind a lock of its own.
 const SHARDS: usize = 1_024;
 
+/// Which limits are listed: all that match.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ListedLimits<'a> {
+    /// The rule's label.
+    pub rule: Option<&'a str>,
+    pub actor: Option<&'a str>,
+}
+
 /// All limits of actors.
 #[derive(Debug)]
 pub struct ActorLimits {
     shards: Arc<Shards>,
-    labels: RwLock<HashMap<String, Arc<OfLabel>, FixedState>>,
+    labels: RwLock<HashMap<String, Arc<LabelLimits>, FixedState>>,
     len: AtomicUsize,
 }
 
 /// Those of the rule with one label.
 #[derive(Debug)]
-pub(super) struct OfLabel {
+pub(in crate::limiter) struct LabelLimits {
     label: Box<str>,
     hasher: FixedState,
     len: AtomicUsize,
@@ -44,7 +51,7 @@ struct Shards(Box<[RwLock<HashTable<Kept>>]>);
 /// One limit.
 #[derive(Debug)]
 struct Kept {
-    of: Arc<OfLabel>,
+    of: Arc<LabelLimits>,
     actor: Box<str>,
     limit: ActorLimit,
     /// When the limits were last told from the start, before this one was told: those that were not told again are gone.
@@ -52,7 +59,7 @@ struct Kept {
 }
 
 impl Kept {
-    fn is_of(&self, of: &OfLabel, actor: &[u8]) -> bool {
+    fn is_of(&self, of: &LabelLimits, actor: &[u8]) -> bool {
         std::ptr::eq(&*self.of, of) && self.actor.as_bytes() == actor
     }
 
@@ -73,10 +80,10 @@ impl Shards {
     }
 }
 
-impl OfLabel {
+impl LabelLimits {
     /// The limit that the actor has in place of the rule's.
     #[inline]
-    pub(super) fn get(&self, actor: &[u8], now: Timestamp) -> Option<ActorLimit> {
+    pub(in crate::limiter) fn get(&self, actor: &[u8], now: Timestamp) -> Option<ActorLimit> {
         // As for nearly all rules: no hash, no lock.
         if self.len.load(Relaxed) == 0 { None } else { self.find(actor, now) }
     }
@@ -102,28 +109,28 @@ impl Default for ActorLimits {
 
 impl ActorLimits {
     /// How many there are, those included that are over and not dropped yet.
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::limiter) fn len(&self) -> usize {
         self.len.load(Relaxed)
     }
 
     /// How many belong to a label that `is_known` does not know.
-    pub(super) fn orphans(&self, is_known: impl Fn(&str) -> bool) -> usize {
+    pub(in crate::limiter) fn orphans(&self, is_known: impl Fn(&str) -> bool) -> usize {
         let labels = self.labels.read();
         labels.values().filter(|of| !is_known(&of.label)).map(|of| of.len.load(Relaxed)).sum()
     }
 
     /// Whether there is a limit of this label.
-    pub(super) fn knows(&self, label: &str) -> bool {
+    pub(in crate::limiter) fn knows(&self, label: &str) -> bool {
         self.labels.read().get(label).is_some_and(|of| of.len.load(Relaxed) > 0)
     }
 
     /// Those of the rule with this label.
-    pub(super) fn of_label(&self, label: &str) -> Arc<OfLabel> {
+    pub(in crate::limiter) fn of_label(&self, label: &str) -> Arc<LabelLimits> {
         if let Some(known) = self.labels.read().get(label) {
             return Arc::clone(known);
         }
         let seed = FixedState::default().hash_one(label);
-        let new = || OfLabel {
+        let new = || LabelLimits {
             label: label.into(),
             hasher: FixedState::with_seed(seed),
             len: AtomicUsize::new(0),
@@ -133,7 +140,7 @@ impl ActorLimits {
     }
 
     /// Makes the change known; whether there was a limit before.
-    pub(super) fn apply(&self, change: &LimitChange, told: u32) -> bool {
+    pub(in crate::limiter) fn apply(&self, change: &LimitChange, told: u32) -> bool {
         let of = self.of_label(&change.rule);
         let actor = change.actor.as_bytes();
         let hash = of.hash(actor);
@@ -160,19 +167,24 @@ impl ActorLimits {
         }
     }
 
-    fn count(&self, of: &OfLabel, change: isize) {
+    fn count(&self, of: &LabelLimits, change: isize) {
         for len in [&self.len, &of.len] {
             len.fetch_add(change.cast_unsigned(), Relaxed);
         }
     }
 
     /// Drops all that were not told since the limits were told from the start.
-    pub(super) fn keep_told(&self, told: u32) {
+    pub(in crate::limiter) fn keep_told(&self, told: u32) {
         self.retain(Self::ALL, |kept| kept.told == told);
     }
 
     /// Drops those in some of the shards that are over, at most `most`; returns them.
-    pub(super) fn drop_expired(&self, shards: Range<usize>, most: usize, now: Timestamp) -> Vec<LimitChange> {
+    pub(in crate::limiter) fn drop_expired(
+        &self,
+        shards: Range<usize>,
+        most: usize,
+        now: Timestamp,
+    ) -> Vec<LimitChange> {
         let mut dropped = Vec::new();
         for shard in shards {
             if dropped.len() >= most {
@@ -190,7 +202,7 @@ impl ActorLimits {
     }
 
     /// Whether there is a limit that this change is about, in force or over.
-    pub(super) fn has(&self, change: &LimitChange) -> bool {
+    pub(in crate::limiter) fn has(&self, change: &LimitChange) -> bool {
         let of = self.of_label(&change.rule);
         let actor = change.actor.as_bytes();
         let hash = of.hash(actor);
@@ -210,23 +222,23 @@ impl ActorLimits {
     }
 
     /// All of them.
-    pub(super) const ALL: Range<usize> = 0..SHARDS;
+    pub(in crate::limiter) const ALL: Range<usize> = 0..SHARDS;
 
     /// The shards that are to be looked through next, when the last ones ended here: one in sixteen.
-    pub(super) fn next_shards(after: usize) -> Range<usize> {
+    pub(in crate::limiter) fn next_shards(after: usize) -> Range<usize> {
         let start = after % SHARDS;
         start..(start + SHARDS / 16).min(SHARDS)
     }
 
     /// At most `count` of those in force at `now`, after the one where `place` is; and where the last of
     /// them is, if others follow.
-    pub(super) fn page(
+    pub(in crate::limiter) fn page(
         &self,
         of: ListedLimits<'_>,
-        place: Option<&Place>,
+        place: Option<&Cursor>,
         count: usize,
         now: Timestamp,
-    ) -> (Vec<LimitChange>, Option<Place>) {
+    ) -> (Vec<LimitChange>, Option<Cursor>) {
         /// So many are looked at for a page, meant or not.
         const MOST_LOOKED_AT: usize = 100_000;
         let mut looked_at = 0;
@@ -234,7 +246,7 @@ impl ActorLimits {
         let mut page = Vec::new();
         for (shard, limits) in (first..).zip(self.shards.0.get(first..).unwrap_or_default()) {
             if looked_at >= MOST_LOOKED_AT {
-                return (page, Some(Place { shard, after: None }));
+                return (page, Some(Cursor { shard, after: None }));
             }
             let after = place.filter(|place| place.shard == shard).and_then(|place| place.after.as_ref());
             let is_meant = |kept: &&Kept| {
@@ -255,7 +267,7 @@ impl ActorLimits {
             page.extend(found);
             if is_cut || page.len() == count {
                 let after = page.last().map(|last| (last.rule.clone(), last.actor.clone()));
-                return (page, Some(Place { shard, after }));
+                return (page, Some(Cursor { shard, after }));
             }
         }
         (page, None)
@@ -264,14 +276,14 @@ impl ActorLimits {
 
 /// How far limits are listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(in crate::limiter) struct Cursor {
     shard: usize,
     /// The label and the actor of the last one that was listed of the shard.
     after: Option<(String, String)>,
 }
 
-impl Place {
-    pub(super) fn parse(text: &str) -> Option<Self> {
+impl Cursor {
+    pub(in crate::limiter) fn parse(text: &str) -> Option<Self> {
         let mut words = text.splitn(3, ' ');
         let shard = words.next()?.parse().ok()?;
         let after = words.next().map(|rule| (rule.to_owned(), words.next().unwrap_or_default().to_owned()));
@@ -279,7 +291,7 @@ impl Place {
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for Cursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.after {
             None => write!(f, "{}", self.shard),
@@ -311,7 +323,7 @@ mod tests {
             assert!(page.len() <= count);
             found.extend(page);
             let Some(next) = next else { return found };
-            let read = Place::parse(&next.to_string());
+            let read = Cursor::parse(&next.to_string());
             assert_eq!(read.as_ref(), Some(&next));
             place = read;
         }

@@ -1,7 +1,9 @@
 //! Ids on their way to clients and back: sealed with the store's key.
 
-use super::ReservationId;
-use crate::limiter::{Limiter, Refusal, StoreError};
+use super::Limiter;
+use super::plan::ReservationId;
+use super::refusal::Refusal;
+use crate::store::StoreError;
 
 impl Limiter {
     /// Reads an id that a client sent. This asks nothing of the store.

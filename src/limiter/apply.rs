@@ -1,0 +1,95 @@
+//! A plan that the store is applying. Its caller may stop waiting at any time: what the store has changed is counted anyway.
+
+use std::mem;
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+
+use super::plan::Plan;
+use super::report::Applied;
+use crate::metrics::Metrics;
+use crate::store::{Backend, Batch, Store};
+
+/// Greatest weight of what the store is asked at once (bytes, see [`Plan::weight`]). More is applied in parts, and others
+/// have their turn between them.
+pub const MAX_PART: usize = 4 * 1024 * 1024;
+
+/// A plan whose batch the store is applying. If it is dropped before the end, its outcomes are counted without its caller.
+pub(super) struct Applying<'a> {
+    store: &'a Backend,
+    metrics: &'a Arc<Metrics>,
+    plan: Plan,
+    /// The part that the store is applying; `None` if it applies the whole batch at once.
+    part: Option<Box<Batch>>,
+}
+
+impl<'a> Applying<'a> {
+    pub fn new(store: &'a Backend, metrics: &'a Arc<Metrics>, plan: Plan) -> Self {
+        Self { store, metrics, plan, part: None }
+    }
+
+    /// Waits for the store. The caller counts the outcomes.
+    pub async fn finish(mut self) -> Applied {
+        match self.plan.batch.weight() <= MAX_PART {
+            true => self.store.apply(&mut self.plan.batch).await,
+            false => Box::pin(self.apply_in_parts()).await,
+        }
+        // What is left to drop has no outcomes to count.
+        applied(mem::take(&mut self.plan))
+    }
+
+    /// Applies a batch that would keep its thread busy for long, and yields between its parts. A group is never divided.
+    async fn apply_in_parts(&mut self) {
+        self.plan.batch.forget_outcomes();
+        for range in self.plan.batch.parts(MAX_PART) {
+            let part = self.part.insert(Box::new(self.plan.batch.part(&range.collect::<Vec<_>>())));
+            self.store.apply(part).await;
+            self.adopt_part();
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Takes over the outcomes of the part.
+    fn adopt_part(&mut self) {
+        if let Some(part) = self.part.take() {
+            self.plan.batch.adopt_next(*part);
+        }
+    }
+}
+
+impl Drop for Applying<'_> {
+    fn drop(&mut self) {
+        if self.plan.is_empty() {
+            return;
+        }
+        let unfinished = self.part.as_deref_mut().unwrap_or(&mut self.plan.batch);
+        let Some(task) = unfinished.take_unattended() else {
+            self.adopt_part();
+            // Entries without an outcome were never asked: the store did not fail.
+            applied(mem::take(&mut self.plan)).report().count(self.metrics);
+            return;
+        };
+        let is_part = self.part.is_some();
+        let (mut plan, metrics) = (mem::take(&mut self.plan), Arc::clone(self.metrics));
+        // Without a runtime the process is ending.
+        let Ok(runtime) = Handle::try_current() else { return };
+        runtime.spawn(async move {
+            let Ok(batch) = task.await else { return };
+            if is_part {
+                plan.batch.adopt_next(batch);
+                // The parts after it were never asked.
+                applied(plan).report().count(&metrics);
+            } else {
+                plan.batch = batch;
+                let failed = applied(plan).report().count(&metrics);
+                metrics.batches.store_errors.inc_by(failed);
+            }
+        });
+    }
+}
+
+/// Takes the outcomes out of the plan's batch.
+pub(super) fn applied(mut plan: Plan) -> Applied {
+    let outcomes = plan.batch.take_outcomes();
+    Applied { plan, outcomes }
+}

@@ -1,0 +1,192 @@
+//! Builds a plan, request by request.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use super::group::{Entries, OpenGroup, Owner};
+use super::idempotency::IdempotencyKey;
+use super::reservation::Terms;
+use super::rules::Part;
+use super::table::{Intent, hit};
+use super::{Plan, Request};
+use crate::algorithm::{Ask, Limit};
+use crate::clock::Timestamp;
+use crate::limiter::policy::Policy;
+use crate::limiter::refusal::Refusal;
+use crate::rules::{Operation, Scratch};
+use crate::store::key::{self, Prefix, Space};
+use crate::store::{Action, Origin};
+
+/// Builds plans, one after the other. Its buffers keep their capacity: see [`PlanBuilder::reuse`].
+#[derive(Debug, Default)]
+pub struct PlanBuilder {
+    pub(super) plan: Plan,
+    origin: Option<Origin>,
+    /// The group that is being formed.
+    pub(super) group: Option<Box<OpenGroup>>,
+    /// The idempotency key of the requests that are being added.
+    pub(super) key: Option<Box<IdempotencyKey>>,
+    /// The longest time of a reservation (seconds).
+    pub(super) max_reservation_ttl: u32,
+    /// The key that seals reservation ids is known.
+    pub(super) has_seal: bool,
+    /// The rules of one request that must all allow it.
+    pub(super) stack: Vec<Part>,
+    pub(super) scratch: Scratch,
+}
+
+/// How far a plan has been built, to return to.
+pub(super) struct Mark {
+    entries: usize,
+    requests: usize,
+    members: usize,
+    groups: usize,
+    hits: u64,
+}
+
+impl PlanBuilder {
+    /// Begins a new plan: see [`Limiter::begin`](crate::limiter::Limiter::begin).
+    pub(in crate::limiter) fn begin(
+        &mut self,
+        policy: Option<Arc<Policy>>,
+        now: Timestamp,
+        max_reservation_ttl: u32,
+        has_seal: bool,
+    ) {
+        self.plan.begin(policy, now);
+        self.plan.batch.set_origin(self.origin);
+        self.group = None;
+        self.key = None;
+        self.max_reservation_ttl = max_reservation_ttl;
+        self.has_seal = has_seal;
+    }
+
+    /// Sets the client that asks, also for later plans: what clients of one address may have the store remember is bounded.
+    pub fn set_origin(&mut self, origin: Option<Origin>) {
+        self.origin = origin;
+        self.plan.batch.set_origin(origin);
+    }
+
+    /// Returns the plan. The builder has no buffers then, until [`PlanBuilder::reuse`].
+    pub fn build(&mut self) -> Plan {
+        std::mem::take(&mut self.plan)
+    }
+
+    /// Takes over the buffers of a plan that is no longer needed, but neither its requests nor its rules.
+    pub fn reuse(&mut self, plan: impl Into<Plan>) {
+        self.plan = plan.into();
+        self.plan.begin(None, Timestamp::EPOCH);
+    }
+
+    /// The plan as far as it has been built.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Memory that its buffers hold, used or not (bytes).
+    pub fn memory(&self) -> usize {
+        self.plan.memory() + self.stack.capacity() * size_of::<Part>()
+    }
+
+    /// Adds a request about `operation`. `cost` replaces the cost by the rules' `costField`s. A hit of cost 0 takes nothing, and
+    /// is allowed if a hit of cost 1 would be.
+    pub fn add(&mut self, operation: &Operation, intent: Intent, cost: Option<u64>) {
+        self.add_under(operation, intent, cost, None);
+    }
+
+    /// As [`PlanBuilder::add`]; a reservation has terms.
+    pub(super) fn add_under(
+        &mut self,
+        operation: &Operation,
+        intent: Intent,
+        cost: Option<u64>,
+        terms: Option<&Terms>,
+    ) {
+        let (entries, first) = (self.plan.batch.len(), self.plan.members.len());
+        if let Some(key) = &mut self.key {
+            key.request = self.plan.requests.len();
+        }
+        // Taken and put back: a clone for each request would cost two atomic operations.
+        let policy = self.plan.policy.take();
+        let added = match &policy {
+            None => Err(Refusal::NoRules),
+            Some(policy) => self.add_members(policy, operation, intent, cost, terms),
+        };
+        self.plan.policy = policy;
+        let request = match added {
+            Ok(()) => {
+                self.plan.hits += u64::from(intent.is_hit());
+                let members = first..self.plan.members.len();
+                Request::Rules { members, is_idempotent: self.key.is_some() }
+            }
+            Err(refusal) => {
+                self.plan.batch.truncate(entries);
+                self.plan.members.truncate(first);
+                Request::Refused(refusal)
+            }
+        };
+        self.plan.requests.push(request);
+    }
+
+    /// Adds a request that needs no rule: `ask` of the bucket that the client calls `key`, under the client's own `limit`, at
+    /// the client's own time if it gives one.
+    pub fn add_bucket(&mut self, space: Space, key: &[u8], limit: Limit, ask: Ask, at: Option<Timestamp>) {
+        let at = at.unwrap_or(self.plan.now());
+        let write_key = |out: &mut Vec<u8>| key::write_client_key(space, &limit, key, out);
+        let entry = self.plan.batch.push(limit, Action::Ask(ask), at, write_key);
+        self.plan.requests.push(Request::OwnLimit(entry));
+    }
+
+    /// Adds a request about `cost` credits of the counter that a rule of just these pairs and this `limit`, without debt,
+    /// would have. `intent` is [`Intent::Leave`] or a hit. A cost of 0 means what it means for [`PlanBuilder::add`].
+    pub fn add_limited(&mut self, operation: &Operation, limit: Limit, intent: Intent, cost: u64) {
+        let prefix = Prefix::new(Space::Rule, operation.iter(), &limit);
+        let write_key = |key: &mut Vec<u8>| {
+            prefix.write_key("", key);
+            Some(limit)
+        };
+        let ask = if intent == Intent::Leave { Ask::Refund { cost } } else { hit(cost) };
+        let (now, owner) = (self.plan.now(), Owner::Request(self.plan.requests.len()));
+        let Self { plan, group, key, .. } = self;
+        let mut entries = Entries { batch: &mut plan.batch, group: group.as_deref_mut(), key: key.as_deref_mut() };
+        let entry = entries.add(Action::Ask(ask), now, owner, write_key);
+        plan.requests.extend(entry.map(Request::OwnLimit));
+    }
+
+    /// Adds a request under a limit of the client's own that allows nothing in any window of `window_ns`. Nothing is counted or
+    /// given back. Waiting does not help, but a client asks again when the clock's next window begins.
+    pub fn add_barred(&mut self, window_ns: NonZeroU64, intent: Intent) {
+        let is_hit = intent.is_hit();
+        let next_window_ns = window_ns.get() - self.plan.now().as_nanos() % window_ns;
+        if let Some(group) = &mut self.group {
+            group.is_denied |= is_hit;
+        }
+        self.plan.requests.push(Request::Barred { is_hit, next_window_ns });
+    }
+
+    /// Adds a request that is refused already.
+    pub fn add_refused(&mut self, refusal: impl Into<Refusal>) {
+        self.plan.requests.push(Request::Refused(refusal.into()));
+    }
+
+    pub(super) fn mark(&self) -> Mark {
+        let Plan { batch, requests, members, groups, hits, .. } = &self.plan;
+        Mark {
+            entries: batch.len(),
+            requests: requests.len(),
+            members: members.len(),
+            groups: groups.len(),
+            hits: *hits,
+        }
+    }
+
+    /// Takes back all that was added since `mark`.
+    pub(super) fn return_to(&mut self, mark: Mark) {
+        let Plan { batch, requests, members, groups, hits, .. } = &mut self.plan;
+        batch.truncate(mark.entries);
+        requests.truncate(mark.requests);
+        members.truncate(mark.members);
+        groups.truncate(mark.groups);
+        *hits = mark.hits;
+    }
+}

@@ -1,0 +1,189 @@
+//! Idempotent requests: a client that got no answer may send one again under the same key. What the counters remember, and for
+//! how long, is decided in `algorithm`.
+
+use std::collections::HashMap;
+
+use siphasher::sip128::SipHasher13;
+
+use super::bounds::MAX_IDEMPOTENCY_KEY;
+use super::builder::PlanBuilder;
+use super::table::Intent;
+use crate::algorithm::Limit;
+use crate::clock::Timestamp;
+use crate::limiter::refusal::Refusal;
+use crate::rules::Operation;
+use crate::store::{Action, Batch};
+
+/// All that a client asks for under a key. A request with another payload is another request. The fingerprint is the same on
+/// all servers and in all versions, and ignores the order of an operation's pairs.
+#[derive(Debug, Clone)]
+pub struct Payload {
+    intent: Intent,
+    bytes: Vec<u8>,
+}
+
+impl Payload {
+    pub fn new(intent: Intent) -> Self {
+        Self { intent, bytes: vec![letter(intent)] }
+    }
+
+    /// Adds an operation, with the client's own cost if it gives one.
+    pub fn add(&mut self, operation: &Operation, cost: Option<u64>) {
+        let mut pairs: Vec<_> = operation.iter().collect();
+        pairs.sort_unstable();
+        self.write_number(pairs.len() as u64);
+        for text in pairs.into_iter().flat_map(|(key, value)| [key, value]) {
+            self.write_number(text.len() as u64);
+            self.bytes.extend_from_slice(text.as_bytes());
+        }
+        self.write_number(cost.is_some().into());
+        self.write_number(cost.unwrap_or(0));
+    }
+
+    /// Adds whether the operations are to be taken together, or one by one.
+    pub fn together(&mut self, is_together: bool) {
+        self.write_number(is_together.into());
+    }
+
+    fn write_number(&mut self, number: u64) {
+        self.bytes.extend_from_slice(&number.to_le_bytes());
+    }
+
+    pub fn fingerprint(&self) -> u64 {
+        SipHasher13::new_with_keys(0, 0).hash(&self.bytes).h1
+    }
+}
+
+/// The idempotency key of the requests that are being added, and the records that it has by now.
+#[derive(Debug)]
+pub(super) struct IdempotencyKey {
+    intent: Intent,
+    key: Vec<u8>,
+    fingerprint: u64,
+    /// Index of the request that is being added.
+    pub request: usize,
+    /// How often each counter was asked under the key.
+    asked: HashMap<Vec<u8>, u32>,
+}
+
+impl IdempotencyKey {
+    /// Record id of the current ask for this counter. A counter that several hits or several rules ask has a record of each.
+    /// Charges have other ids than hits, because both may be about the same thing.
+    fn record_id(&mut self, counter: &[u8]) -> Vec<u8> {
+        let number = self.asked.entry(counter.to_owned()).or_default();
+        let id = [&[letter(self.intent)][..], &number.to_be_bytes(), &self.key].concat();
+        *number += 1;
+        id
+    }
+
+    /// As [`Batch::push_if`], with a record of the answer if the action is an ask that may have one.
+    pub fn push(
+        &mut self,
+        action: Action,
+        at: Timestamp,
+        batch: &mut Batch,
+        write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
+    ) -> Option<usize> {
+        let mut counter = Vec::new();
+        let limit = write_key(&mut counter)?;
+        let write_key = |out: &mut Vec<u8>| {
+            out.extend_from_slice(&counter);
+            Some(limit)
+        };
+        match action {
+            Action::Ask(ask) => {
+                let request = u32::try_from(self.request).unwrap_or(u32::MAX);
+                batch.push_idempotent(ask, (&self.record_id(&counter), self.fingerprint, request), write_key)
+            }
+            // These are repeatable as they are.
+            Action::Forget | Action::Reservation(_) | Action::Idempotent { .. } => batch.push_if(action, at, write_key),
+        }
+    }
+}
+
+fn letter(intent: Intent) -> u8 {
+    match intent {
+        Intent::Charge => b'c',
+        Intent::Refund => b'r',
+        Intent::Hit
+        | Intent::Enter
+        | Intent::EnterOrCharge
+        | Intent::Leave
+        | Intent::Peek
+        | Intent::Forget
+        | Intent::Reserve => b'h',
+    }
+}
+
+impl PlanBuilder {
+    /// Adds a hit, a charge or a refund under the client's idempotency `key`. If the key is invalid, the request is refused.
+    pub fn add_idempotent(&mut self, operation: &Operation, intent: Intent, cost: Option<u64>, key: &[u8]) {
+        let mut payload = Payload::new(intent);
+        payload.add(operation, cost);
+        if let Err(refusal) = self.idempotent(key, &payload, |builder| builder.add(operation, intent, cost)) {
+            self.add_refused(refusal);
+        }
+    }
+
+    /// Adds what `add` adds under the client's idempotency `key`: together it is what `payload` describes.
+    ///
+    /// # Errors
+    /// If the key is invalid. Nothing is added then.
+    pub fn idempotent<T>(
+        &mut self,
+        key: &[u8],
+        payload: &Payload,
+        add: impl FnOnce(&mut Self) -> T,
+    ) -> Result<T, Refusal> {
+        if key.is_empty() || key.len() > MAX_IDEMPOTENCY_KEY {
+            return Err(Refusal::BadIdempotencyKey);
+        }
+        self.key = Some(Box::new(IdempotencyKey {
+            intent: payload.intent,
+            key: key.to_owned(),
+            fingerprint: payload.fingerprint(),
+            request: self.plan.requests.len(),
+            asked: HashMap::new(),
+        }));
+        let added = add(self);
+        self.key = None;
+        Ok(added)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn fingerprint(pairs: &[(String, String)], cost: Option<u64>) -> u64 {
+        let mut operation = Operation::new();
+        pairs.iter().for_each(|(key, value)| operation.set(key, value));
+        let mut payload = Payload::new(Intent::Hit);
+        payload.add(&operation, cost);
+        payload.fingerprint()
+    }
+
+    /// Servers of several versions share a Redis: this must never change.
+    #[test]
+    fn fingerprints_never_change() {
+        let pairs = [("method", "GET"), ("path", "/x")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(fingerprint(&pairs, None), 4_599_061_002_442_139_819);
+        assert_eq!(fingerprint(&[], Some(u64::MAX)), 6_816_031_799_070_885_884);
+    }
+
+    proptest! {
+        #[test]
+        fn fingerprint_depends_on_pairs_and_cost_and_not_on_order(
+            pairs in prop::collection::btree_map("[a-c=]{0,2}", "[a-c=]{0,2}", 0..4),
+            other in prop::collection::btree_map("[a-c=]{0,2}", "[a-c=]{0,2}", 0..4),
+            costs in (prop::option::of(0u64..3), prop::option::of(0u64..3)),
+        ) {
+            let list = |pairs: &std::collections::BTreeMap<String, String>| pairs.clone().into_iter().collect::<Vec<_>>();
+            let (one, two) = (fingerprint(&list(&pairs), costs.0), fingerprint(&list(&other), costs.1));
+            prop_assert_eq!(one == two, (&pairs, costs.0) == (&other, costs.1));
+            let reversed: Vec<_> = list(&pairs).into_iter().rev().collect();
+            prop_assert_eq!(fingerprint(&reversed, costs.0), one);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Reservations on their way into the plan: credits that are set aside before they are used.
+
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::bounds::MAX_CLIENT_ID;
+use super::builder::PlanBuilder;
+use super::reservation_id::{MAX_ID_TEXT, ReservationId};
+use super::table::Intent;
+use crate::limiter::refusal::Refusal;
+use crate::rules::Operation;
+use crate::store::unknown_seal_key;
+
+/// What a client wants to be set aside.
+#[derive(Debug, Clone, Copy)]
+pub struct Reserve<'a> {
+    /// At least 1.
+    pub credits: u64,
+    /// At least 1. A lease lasts as long as its rule says, and needs none.
+    pub ttl_seconds: Option<u32>,
+    /// The client's own name for the reservation. Another request with this name is about the same one.
+    pub id: Option<&'a [u8]>,
+}
+
+/// The terms of a reservation.
+#[derive(Debug)]
+pub(super) struct Terms {
+    pub ttl_seconds: Option<u32>,
+    /// The longest time of anything but a lease (seconds).
+    pub max_ttl_seconds: u32,
+    pub record_id: Vec<u8>,
+    /// No counter is asked for more than it can hold.
+    pub is_clamped: bool,
+}
+
+impl PlanBuilder {
+    /// Adds a reservation. It counts as a hit for rules that count requests.
+    pub fn add_reservation(&mut self, operation: &Operation, reserve: Reserve<'_>) {
+        self.add_with_terms(operation, reserve, false);
+    }
+
+    /// As [`PlanBuilder::add_reservation`], for at most as many credits as a counter can hold, and for a time that is allowed: the
+    /// one that is closest to `ttl_seconds`, or the longest without it. `credits` is at least 1.
+    ///
+    /// A [group](PlanBuilder::together) of them has one id.
+    pub fn add_clamped_reservation(&mut self, operation: &Operation, credits: u64, ttl_seconds: Option<u32>) {
+        let ttl_seconds = ttl_seconds.unwrap_or(u32::MAX).min(self.max_reservation_ttl).max(1);
+        self.add_with_terms(operation, Reserve { credits, ttl_seconds: Some(ttl_seconds), id: None }, true);
+    }
+
+    fn add_with_terms(&mut self, operation: &Operation, reserve: Reserve<'_>, is_clamped: bool) {
+        let max_ttl_seconds = self.max_reservation_ttl;
+        if reserve.credits == 0 || reserve.ttl_seconds == Some(0) {
+            return self.add_refused(Refusal::BadReservation { max: max_ttl_seconds });
+        }
+        if !reserve.id.is_none_or(is_client_id) {
+            return self.add_refused(Refusal::BadClientId);
+        }
+        if !self.has_seal {
+            // The client could not be given an id to settle it by.
+            return self.add_refused(unknown_seal_key());
+        }
+        let record_id = match (reserve.id, &mut self.group) {
+            (Some(id), _) => client_record_id(id),
+            (None, Some(group)) => group.record_id.get_or_insert_with(new_record_id).clone(),
+            (None, None) => new_record_id(),
+        };
+        let terms = Terms { ttl_seconds: reserve.ttl_seconds, max_ttl_seconds, record_id, is_clamped };
+        let mark = self.mark();
+        self.add_under(operation, Intent::Reserve, Some(reserve.credits), Some(&terms));
+        if self.group.is_none() && self.id_length(self.plan.len() - 1) > MAX_ID_TEXT {
+            self.return_to(mark);
+            self.add_refused(Refusal::LongReservation);
+        }
+    }
+
+    /// Characters of the id that request `index`, a reservation, may be answered with.
+    pub fn id_length(&self, index: usize) -> usize {
+        let records = self.plan.records(self.plan.reserving_members(index));
+        ReservationId::text_length(records.map(|(_, key)| key.len()))
+    }
+}
+
+/// Whether a client may give this name to a reservation.
+pub(super) fn is_client_id(id: &[u8]) -> bool {
+    (1..=MAX_CLIENT_ID).contains(&id.len())
+}
+
+/// Record id for a reservation that the client named.
+pub(super) fn client_record_id(id: &[u8]) -> Vec<u8> {
+    [b"c", id].concat()
+}
+
+/// Record id that no other reservation has, on any server.
+fn new_record_id() -> Vec<u8> {
+    use std::hash::{BuildHasher, RandomState};
+    static SECRET: LazyLock<[RandomState; 2]> = LazyLock::new(|| [RandomState::new(), RandomState::new()]);
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Relaxed);
+    let mut id = vec![b's'];
+    SECRET.iter().for_each(|secret| id.extend(secret.hash_one(number).to_le_bytes()));
+    id
+}

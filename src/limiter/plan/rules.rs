@@ -1,0 +1,327 @@
+//! How a request becomes members of the plan: one for each rule that it matches and that has a part in it.
+//!
+//! Canaries are asked apart. A single rule that answers is asked alone. Several that must all allow are asked as a group.
+
+use std::borrow::Cow;
+
+use super::builder::PlanBuilder;
+use super::group::{Entries, Owner};
+use super::reservation::{Terms, client_record_id, is_client_id};
+use super::table::{Cost, Counter, Intent, Modes, Objection, RuleKind, Treatment, hit, treatment};
+use super::{Group, Member, Plan, Purpose, Source};
+use crate::algorithm::{Limit, ReservationAsk};
+use crate::clock::Timestamp;
+use crate::limiter::policy::{Bucket, Policy};
+use crate::limiter::refusal::Refusal;
+use crate::rules::{MAX_STACK, MatchPolicy, Operation, Overrun, Quota, Rule, Scratch};
+use crate::store::Action;
+use crate::store::record_key::{self, RecordSpace};
+
+/// Answer to an actor that may take nothing.
+const NOTHING: Source = Source::Fixed { allowed: false, credit: 0 };
+
+/// A request on its way to the rules that it matches.
+struct Context<'a> {
+    policy: &'a Policy,
+    operation: &'a Operation,
+    intent: Intent,
+    cost: Option<u64>,
+    modes: Modes,
+    /// The terms of a reservation.
+    terms: Option<&'a Terms>,
+    is_idempotent: bool,
+    now: Timestamp,
+}
+
+/// What a request asks of a rule.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part {
+    rule: usize,
+    action: Action,
+    /// The rule has a part in the request only if no other rule answers.
+    is_absent: bool,
+}
+
+impl PlanBuilder {
+    /// Adds a member for each rule that has a part in the request.
+    ///
+    /// # Errors
+    /// The request is refused. The caller takes back what was added for it.
+    #[inline]
+    pub(super) fn add_members(
+        &mut self,
+        policy: &Policy,
+        operation: &Operation,
+        intent: Intent,
+        cost: Option<u64>,
+        terms: Option<&Terms>,
+    ) -> Result<(), Refusal> {
+        let Self { plan, group, key, stack, scratch, .. } = self;
+        let modes = match intent {
+            Intent::EnterOrCharge | Intent::Leave => modes(policy, operation, intent, cost, scratch),
+            _ => Modes::default(),
+        };
+        let (is_idempotent, now) = (key.is_some(), plan.now());
+        let context = Context { policy, operation, intent, cost, modes, terms, is_idempotent, now };
+        let Plan { batch, members, groups, .. } = plan;
+        let mut entries = Entries { batch, group: group.as_deref_mut(), key: key.as_deref_mut() };
+        let first = members.len();
+        let mut absent = None;
+        stack.clear();
+        for (index, rule) in policy.rules.matches(operation, scratch) {
+            let part = context.part(index, rule)?;
+            match rule.match_policy {
+                // A peek is about the answer alone, and canaries do not answer.
+                MatchPolicy::Canary if part.is_absent || intent == Intent::Peek => {}
+                MatchPolicy::Canary => members.push(context.ask(part, rule, members.len(), &mut entries)?),
+                _ if part.is_absent => absent = Some((part, rule)),
+                MatchPolicy::Stop if stack.is_empty() && entries.group.is_none() => {
+                    members.push(context.ask(part, rule, members.len(), &mut entries)?);
+                    return Ok(());
+                }
+                MatchPolicy::And | MatchPolicy::Stop => stack.push(part),
+            }
+        }
+        match absent {
+            Some((_, rule)) if stack.is_empty() && intent == Intent::Charge && members.len() == first => {
+                Err(Refusal::NothingToCharge { rule: rule.to_string() })
+            }
+            Some((part, rule)) if stack.is_empty() => {
+                members.push(context.ask(part, rule, members.len(), &mut entries)?);
+                Ok(())
+            }
+            _ => context.ask_stack(stack, members, groups, &mut entries),
+        }
+    }
+}
+
+/// Finds the modes of a gateway's request.
+#[cold]
+fn modes(policy: &Policy, operation: &Operation, intent: Intent, cost: Option<u64>, scratch: &mut Scratch) -> Modes {
+    let mut modes = Modes::default();
+    for (_, rule) in policy.rules.matches(operation, scratch) {
+        let kind = RuleKind::of(rule);
+        modes.charges |= intent == Intent::EnterOrCharge && cost != Some(0) && kind.charges_on_enter();
+        modes.frees_leases |= intent == Intent::Leave && kind.leases_to_gateways();
+    }
+    modes
+}
+
+impl Context<'_> {
+    /// What the request asks of the rule's counter.
+    #[inline]
+    fn part(&self, index: usize, rule: &Rule) -> Result<Part, Refusal> {
+        // Fast path: a plain hit on a rule without costs, debt and leases.
+        let is_hit = matches!(self.intent, Intent::Hit | Intent::Enter);
+        if is_hit && rule.cost_field.is_none() && rule.overrun == Overrun::Refuse && !rule.limits_what_runs() {
+            let action = Action::Ask(hit(self.cost.unwrap_or(1)));
+            return Ok(Part { rule: index, action, is_absent: false });
+        }
+        self.part_by_table(index, rule)
+    }
+
+    #[inline(never)]
+    fn part_by_table(&self, index: usize, rule: &Rule) -> Result<Part, Refusal> {
+        let part = |action| Ok(Part { rule: index, action, is_absent: false });
+        if self.intent == Intent::Forget {
+            // A cost that cannot be read does not matter.
+            return part(Action::Forget);
+        }
+        let kind = RuleKind::of(rule);
+        let cost = Cost { credits: rule.cost(self.operation, self.cost)?, is_none: self.cost == Some(0) };
+        let treatment = treatment(self.intent, kind, cost, self.modes);
+        match kind.counter {
+            Counter::Leases { .. } => self.check_hold(rule, treatment)?,
+            Counter::None | Counter::Credits | Counter::Log => self.check_ttl()?,
+        }
+        match treatment {
+            Treatment::Absent(ask) => Ok(Part { rule: index, action: Action::Ask(ask), is_absent: true }),
+            Treatment::Ask(ask) => part(Action::Ask(ask)),
+            Treatment::Forget => part(Action::Forget),
+            Treatment::Reserve { credits } => {
+                let ttl_seconds = self.ttl_seconds(rule)?;
+                part(Action::Reservation(ReservationAsk::Reserve { credits, ttl_seconds }))
+            }
+            Treatment::Lease { credits } => {
+                let ttl_seconds = lease_seconds(rule);
+                part(Action::Reservation(ReservationAsk::Reserve { credits, ttl_seconds }))
+            }
+            Treatment::FreeLease => part(Action::Reservation(ReservationAsk::Release)),
+            Treatment::Refused(objection) => Err(refusal(objection, rule)),
+        }
+    }
+
+    /// Checks that a gateway's request names the lease.
+    fn check_hold(&self, rule: &Rule, treatment: Treatment) -> Result<(), Refusal> {
+        let is_gateway = matches!(self.intent, Intent::Enter | Intent::EnterOrCharge | Intent::Leave);
+        if is_gateway && !matches!(treatment, Treatment::Absent(_) | Treatment::Refused(_)) {
+            hold(rule, self.operation)?;
+        }
+        Ok(())
+    }
+
+    /// Checks the time of a reservation.
+    fn check_ttl(&self) -> Result<(), Refusal> {
+        let is_too_long = |terms: &&Terms| terms.ttl_seconds.is_some_and(|seconds| seconds > terms.max_ttl_seconds);
+        match self.terms.filter(is_too_long) {
+            Some(terms) => Err(Refusal::BadReservation { max: terms.max_ttl_seconds }),
+            None => Ok(()),
+        }
+    }
+
+    fn ttl_seconds(&self, rule: &Rule) -> Result<u32, Refusal> {
+        match (self.terms.and_then(|terms| terms.ttl_seconds), rule.quota) {
+            (Some(seconds), _) => Ok(seconds),
+            (None, Quota::Limited(_)) => Err(Refusal::NoTtl { rule: rule.to_string() }),
+            // Nothing is set aside.
+            (None, Quota::Never | Quota::Always { .. }) => Ok(0),
+        }
+    }
+
+    /// Asks the rules of `stack`, which must all allow.
+    fn ask_stack(
+        &self,
+        stack: &[Part],
+        members: &mut Vec<Member>,
+        groups: &mut Vec<Group>,
+        entries: &mut Entries<'_>,
+    ) -> Result<(), Refusal> {
+        if stack.len() > MAX_STACK {
+            return Err(Refusal::TooManyRules);
+        }
+        let parts = || stack.iter().filter_map(|part| Some((*part, self.policy.rules.rules().get(part.rule)?)));
+        // What has happened counts, even if another rule denies.
+        for (part, rule) in parts().filter(|(part, _)| part.action.is_settlement()) {
+            members.push(self.ask(part, rule, members.len(), entries)?);
+        }
+        let (first_entry, first_member) = (entries.batch.len(), members.len());
+        let mut is_denied = false;
+        for (part, rule) in parts().filter(|(part, _)| !part.action.is_settlement()) {
+            let member = self.ask(part, rule, members.len(), entries)?;
+            is_denied |= matches!(member.source, Source::Fixed { allowed: false, .. });
+            members.push(member);
+        }
+        if let Some(group) = &mut entries.group {
+            group.is_denied |= is_denied;
+            return Ok(());
+        }
+        if is_denied {
+            // Nothing can be taken, regardless of the counters.
+            entries.batch.only_look(first_entry);
+        }
+        if self.intent.is_hit() {
+            entries.batch.group(first_entry);
+            groups.push(Group { members: first_member..members.len(), requests: 0..0 });
+        }
+        Ok(())
+    }
+
+    /// Asks a rule; it becomes the member with index `place`.
+    #[inline]
+    fn ask(&self, part: Part, rule: &Rule, place: usize, entries: &mut Entries<'_>) -> Result<Member, Refusal> {
+        let Part { rule: index, action, .. } = part;
+        let is_canary = rule.match_policy == MatchPolicy::Canary;
+        let owner = Owner::Member { place, is_canary };
+        let source = match self.policy.bucket(index) {
+            None => fixed(rule),
+            Some(bucket) if action.is_about_reservation() || self.terms.is_some() => {
+                self.ask_with_terms(action, rule, bucket, owner, entries)?
+            }
+            Some(bucket) => {
+                let entry = entries.add(action, self.now, owner, |key| self.write_key(bucket, action, key));
+                entry.map_or(NOTHING, Source::Entry)
+            }
+        };
+        Ok(Member { rule: index, is_canary, purpose: self.purpose(action), source })
+    }
+
+    /// Asks for a reservation or a lease, or for what belongs to one.
+    #[inline(never)]
+    fn ask_with_terms(
+        &self,
+        action: Action,
+        rule: &Rule,
+        bucket: &Bucket,
+        owner: Owner,
+        entries: &mut Entries<'_>,
+    ) -> Result<Source, Refusal> {
+        let limit = |key: &mut Vec<u8>| self.write_key(bucket, action, key);
+        let entry = match action {
+            Action::Reservation(_) => {
+                let id = self.record_id(rule);
+                let write_key = |key: &mut Vec<u8>| record_key::write(RecordSpace::Reservations, &id, key, limit);
+                if rule.limits_what_runs() && entries.has_other_lease(write_key) {
+                    return Err(Refusal::LeasesTogether { rule: rule.to_string() });
+                }
+                entries.add(action, self.now, owner, write_key)
+            }
+            Action::Ask(_) | Action::Idempotent { .. } | Action::Forget => entries.add(action, self.now, owner, limit),
+        };
+        if let (Some(entry), Some(Terms { is_clamped: true, .. })) = (entry, self.terms) {
+            entries.clamp(entry, owner);
+        }
+        Ok(entry.map_or(NOTHING, Source::Entry))
+    }
+
+    /// Appends the key of the rule's counter. Returns its limit, if the actor may use anything.
+    #[inline]
+    fn write_key(&self, bucket: &Bucket, action: Action, key: &mut Vec<u8>) -> Option<Limit> {
+        match bucket.write_key(self.operation, self.now, key) {
+            // What an actor has used counts and is forgotten even if it may use nothing more.
+            None if action == Action::Forget || action.is_settlement() => Some(bucket.limit_at(self.now)),
+            limit => limit,
+        }
+    }
+
+    /// Record id of the reservation or lease that the request is about.
+    fn record_id(&self, rule: &Rule) -> Cow<'_, [u8]> {
+        match self.terms {
+            Some(terms) => Cow::Borrowed(&terms.record_id),
+            None => Cow::Owned(client_record_id(hold(rule, self.operation).unwrap_or_default())),
+        }
+    }
+
+    fn purpose(&self, action: Action) -> Purpose {
+        match self.intent {
+            Intent::Hit if self.is_idempotent => Purpose::IdempotentHit,
+            Intent::Hit | Intent::Enter | Intent::EnterOrCharge | Intent::Reserve => Purpose::Hit,
+            Intent::Charge => Purpose::Charge,
+            Intent::Leave if action.is_about_reservation() => Purpose::Release,
+            Intent::Refund | Intent::Leave => Purpose::Refund,
+            Intent::Peek | Intent::Forget => Purpose::Other,
+        }
+    }
+}
+
+/// How long a lease of the rule lasts (seconds).
+fn lease_seconds(rule: &Rule) -> u32 {
+    if let Quota::Limited(Limit::Concurrency(limit)) = rule.quota { limit.ttl_seconds.get() } else { 0 }
+}
+
+/// The request's name for the lease that it takes from the rule, or frees.
+fn hold<'a>(rule: &Rule, operation: &'a Operation) -> Result<&'a [u8], Refusal> {
+    let Some(field) = &rule.hold_field else { return Err(Refusal::NoHoldField { rule: rule.to_string() }) };
+    let lease = operation.get(field).unwrap_or_default().as_bytes();
+    if is_client_id(lease) {
+        return Ok(lease);
+    }
+    Err(Refusal::BadHold { rule: rule.to_string(), field: field.clone() })
+}
+
+/// The answer of a rule without a counter.
+fn fixed(rule: &Rule) -> Source {
+    match rule.quota {
+        Quota::Always { credit } => Source::Fixed { allowed: true, credit },
+        Quota::Never | Quota::Limited(_) => NOTHING,
+    }
+}
+
+fn refusal(objection: Objection, rule: &Rule) -> Refusal {
+    let rule = rule.to_string();
+    match objection {
+        Objection::LogCannotCharge => Refusal::CannotCharge { rule },
+        Objection::LogCannotReserve => Refusal::CannotReserve { rule },
+        Objection::TakesLeases => Refusal::TakesLeases { rule },
+        Objection::NoHoldField => Refusal::NoHoldField { rule },
+    }
+}

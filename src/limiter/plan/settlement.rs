@@ -1,0 +1,109 @@
+//! Commits, releases and renewals on their way into the plan: each concerns all records that a reservation's id names.
+
+use super::builder::PlanBuilder;
+use super::reservation_id::{BadReservationId, ReservationId};
+use super::table::Settlement;
+use super::{Request, SettledRecord};
+use crate::algorithm::Limit;
+use crate::calendar::Calendar;
+use crate::clock::Timestamp;
+use crate::limiter::policy::Policy;
+use crate::limiter::refusal::Refusal;
+use crate::store::{key, record_key};
+
+impl PlanBuilder {
+    /// Adds a commit: it counts what was used, which may be more or less than what was reserved, and frees the rest.
+    pub fn add_commit(&mut self, id: &ReservationId, cost: u64) {
+        self.settle(id, Settlement::Commit { cost });
+    }
+
+    /// Adds a release, which frees all that is reserved.
+    pub fn add_release(&mut self, id: &ReservationId) {
+        self.settle(id, Settlement::Release);
+    }
+
+    /// Adds a renewal: the reservation lasts so many seconds from now on, or as many as it was made for. A lease lasts as
+    /// long as its rule says.
+    pub fn add_renewal(&mut self, id: &ReservationId, ttl_seconds: Option<u32>) {
+        let max = self.max_reservation_ttl;
+        let is_bad = |seconds: u32| seconds == 0 || (seconds > max && !id.is_of_leases());
+        if ttl_seconds.is_some_and(is_bad) {
+            return self.add_refused(Refusal::BadReservation { max });
+        }
+        self.settle(id, Settlement::Renew { ttl_seconds });
+    }
+
+    fn settle(&mut self, id: &ReservationId, settlement: Settlement) {
+        let policy = self.plan.policy.take();
+        let request = match &policy {
+            None => Request::Refused(Refusal::NoRules),
+            Some(policy) => self.settle_records(policy, id, settlement),
+        };
+        self.plan.policy = policy;
+        self.plan.requests.push(request);
+    }
+
+    /// Asks about every record as one group, so the first of several settlements decides about all of them.
+    fn settle_records(&mut self, policy: &Policy, id: &ReservationId, settlement: Settlement) -> Request {
+        let (batch, settled) = (&mut self.plan.batch, &mut self.plan.settled);
+        let (first, first_entry) = (settled.len(), batch.len());
+        for (fingerprint, key) in id.records() {
+            let Some((bucket, record_id)) = record_key::split(key) else { continue };
+            let Some((rule, limit)) = limit_of_bucket(policy, fingerprint, bucket, batch.now()) else { continue };
+            let Some(limit) = limit else {
+                settled.push(SettledRecord { entry: None, rule });
+                continue;
+            };
+            let Some(ask) = settlement.ask(&limit, rule.is_some()) else { continue };
+            let write_key = |out: &mut Vec<u8>| {
+                out.extend_from_slice(bucket);
+                Some(limit)
+            };
+            settled.push(SettledRecord { entry: batch.push_reservation(ask, record_id, write_key), rule });
+        }
+        let records = first..settled.len();
+        if self.names_each_bucket_once(first_entry) {
+            self.plan.batch.group(first_entry);
+        }
+        let is_foreign = records.is_empty() && !id.is_of_nothing();
+        if is_foreign { Request::Refused(BadReservationId.into()) } else { Request::Settlement(records) }
+    }
+
+    /// Whether each entry from index `first` on has a bucket of its own, as a group needs.
+    fn names_each_bucket_once(&self, first: usize) -> bool {
+        let entries = first..self.plan.batch.len();
+        if entries.len() < 2 {
+            return true;
+        }
+        let mut buckets: Vec<_> =
+            entries.filter_map(|entry| self.plan.batch.key_at(entry)).map(record_key::bucket).collect();
+        buckets.sort_unstable();
+        buckets.windows(2).all(|two| matches!(two, [one, next] if one != next))
+    }
+}
+
+/// Finds the rule in force with this bucket, and the bucket's limit: the actor's own, or the rule's. If several rules share
+/// the bucket, `fingerprint` chooses. Without a rule, the limit is read from the key, and is `None` if this server's zone data
+/// do not have its calendar's zone.
+fn limit_of_bucket(
+    policy: &Policy,
+    fingerprint: u32,
+    key: &[u8],
+    now: Timestamp,
+) -> Option<(Option<usize>, Option<Limit>)> {
+    let (prefix, _) = key::split_limit(key)?;
+    if let Some(rule) = policy.rule_with(prefix, fingerprint)
+        && let Some(bucket) = policy.bucket(rule)
+    {
+        let actor = key.get(prefix.len()..).unwrap_or_default();
+        return Some((Some(rule), Some(bucket.limit_of(actor, now).unwrap_or_else(|| bucket.limit_at(now)))));
+    }
+    // The id is sealed, so an operator's rules had this calendar. It is loaded once, and stays in memory.
+    let limit = match key::split_stored_limit(key).map(|(_, limit)| limit) {
+        Some(Limit::CalendarWindow(window)) => {
+            Some(Limit::CalendarWindow(Calendar::of(window.calendar)?.dated(window, now)))
+        }
+        limit => limit,
+    };
+    Some((None, limit))
+}

@@ -1,0 +1,77 @@
+//! Why a request got no verdict.
+
+use super::plan::{BadReservationId, MAX_CLIENT_ID, MAX_ID_TEXT, MAX_IDEMPOTENCY_KEY};
+use crate::rules::{BadCost, MAX_STACK};
+use crate::store::StoreError;
+
+/// Why a request got no verdict.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Refusal {
+    #[error("no rules are loaded: start the server with a rules file (divvy serve CONFIG)")]
+    NoRules,
+    /// By a rule's `costField`. Nothing was taken, from no counter.
+    #[error(transparent)]
+    Cost(#[from] BadCost),
+    #[error("more than {MAX_STACK} rules must allow this request: remove `matchPolicy = and` from some of them")]
+    TooManyRules,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(
+        "nothing was charged: the rule [{rule}] is a sliding-log, which cannot count more than its limit; `algorithm = \
+         sliding-window` can"
+    )]
+    CannotCharge { rule: String },
+    #[error(
+        "nothing was reserved: the rule [{rule}] is a sliding-log, which cannot set credits aside; `algorithm = \
+         sliding-window` can"
+    )]
+    CannotReserve { rule: String },
+    #[error("a reservation is of at least 1 credit, and for 1 to {max} seconds (--max-reservation-ttl)")]
+    BadReservation { max: u32 },
+    #[error("a client's own id of a reservation has 1 to {MAX_CLIENT_ID} bytes")]
+    BadClientId,
+    #[error("there is a reservation with this id already, of other credits or for another time: choose another id")]
+    DifferentReservation,
+    #[error(
+        "leases of different names, or a lease and something else, cannot be taken together from the rule [{rule}]"
+    )]
+    LeasesTogether { rule: String },
+    #[error(
+        "nothing was reserved: the actors are so long that the reservation's id would have more than {MAX_ID_TEXT} characters"
+    )]
+    LongReservation,
+    #[error(transparent)]
+    BadReservationId(#[from] BadReservationId),
+    #[error("an idempotency key has 1 to {MAX_IDEMPOTENCY_KEY} bytes")]
+    BadIdempotencyKey,
+    #[error("this idempotency key was used for another request less than a minute ago: choose another key")]
+    DifferentRequest,
+    #[error("nothing was charged: this reservation has ended, and no rule has its counter any more")]
+    NoReservation,
+    #[error(
+        "the rule [{rule}] limits what runs at once: take a lease with DIVVY.RESERVE (AMOUNT 1) or POST /v1/reservations, and \
+         release it when the work is done"
+    )]
+    TakesLeases { rule: String },
+    #[error(
+        "the rule [{rule}] limits what runs at once, and has no holdField to name leases by: gateways cannot take any"
+    )]
+    NoHoldField { rule: String },
+    #[error(
+        "the rule [{rule}] limits what runs at once: the field '{field}', its holdField, must name the lease in 1 to \
+         {MAX_CLIENT_ID} bytes"
+    )]
+    BadHold { rule: String, field: String },
+    #[error("nothing was reserved: the rule [{rule}] needs a time (TTL) after which the reservation ends")]
+    NoTtl { rule: String },
+    #[error("nothing was charged: the rule [{rule}], which answers this operation, counts no costs")]
+    NothingToCharge { rule: String },
+}
+
+/// A request that was refused, with all others of its group.
+#[derive(Debug)]
+pub struct RefusedMember {
+    /// Its place among the requests of the group.
+    pub index: usize,
+    pub refusal: Refusal,
+}

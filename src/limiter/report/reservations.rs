@@ -1,0 +1,157 @@
+//! The answers to reservations, and to what settles them.
+
+use std::ops::Range;
+
+use super::Report;
+use crate::algorithm::Fate;
+use crate::algorithm::Outcome;
+use crate::clock::NANOS_PER_SECOND;
+use crate::limiter::plan::{DEFAULT_MAX_RESERVATION_TTL, Request, ReservationId, SettledRecord};
+use crate::limiter::refusal::Refusal;
+use crate::limiter::verdict::Verdict;
+
+/// The answer to a reservation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reserved {
+    pub verdict: Verdict,
+    /// `None` if it was denied.
+    pub id: Option<ReservationId>,
+    /// Nanoseconds until it ends, which may be with its window. `None` if it was denied, is committed already, or never ends
+    /// because nothing is counted.
+    pub ends_ns: Option<u64>,
+    /// It was made before.
+    pub is_repeated: bool,
+}
+
+/// The answer to a commit, a release or a renewal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settled {
+    /// The verdict of the rule that leaves the least in proportion.
+    pub verdict: Verdict,
+    pub fate: Fate,
+    /// Nanoseconds until it ends, after a renewal.
+    pub ends_ns: Option<u64>,
+    /// The reservation has rules that count.
+    pub is_counted: bool,
+}
+
+impl Settled {
+    /// The result of a commit, as clients read it.
+    pub fn word(&self) -> &'static str {
+        match self.fate {
+            Fate::Late => "late",
+            Fate::Repeated => "repeated",
+            Fate::Done | Fate::Gone | Fate::Different => "settled",
+        }
+    }
+
+    /// Whether credits are free again.
+    pub fn is_released(&self) -> bool {
+        self.fate == Fate::Done && self.is_counted
+    }
+
+    /// Whole seconds until a renewed reservation ends, at least 1; `asked` if nothing is counted, which ends nothing. `None` if
+    /// there is no such reservation any more.
+    pub fn lasts_seconds(&self, asked: Option<u32>) -> Option<u64> {
+        let asked = asked.unwrap_or(DEFAULT_MAX_RESERVATION_TTL);
+        (self.fate == Fate::Done).then(|| self.ends_ns.map_or(asked.into(), lasting_seconds))
+    }
+}
+
+/// Rounded down, so that the holder never relies on time it does not have.
+pub fn lasting_seconds(ends_ns: u64) -> u64 {
+    (ends_ns / NANOS_PER_SECOND).max(1)
+}
+
+impl Report<'_> {
+    /// The answer to request `index`, a reservation.
+    ///
+    /// # Errors
+    /// As [`Report::verdict`], and if a reservation of that name exists with other credits or for another time.
+    pub fn reserved(self, index: usize) -> Result<Reserved, Refusal> {
+        let verdict = self.verdict(index)?;
+        let members = self.plan.reserving_members(index).filter(|(_, member)| !member.is_canary);
+        let outcomes: Vec<_> = members.map(|(entry, _)| self.entry(entry)).collect::<Result<_, _>>()?;
+        let is_repeated = !outcomes.is_empty() && outcomes.iter().all(|outcome| outcome.fate == Fate::Repeated);
+        let ends = outcomes.iter().map(|outcome| outcome.session).min();
+        let id = || ReservationId::new(self.plan.records(self.plan.reserving_members(index)));
+        Ok(Reserved {
+            verdict,
+            id: verdict.allowed.then(id),
+            ends_ns: ends.filter(|_| verdict.allowed).and_then(|ends| self.until(ends)),
+            is_repeated,
+        })
+    }
+
+    /// The one id of all that the plan's requests, a group, have reserved. `None` if any of them was denied.
+    ///
+    /// # Errors
+    /// As [`Report::verdict`].
+    pub fn reserved_together(self) -> Result<Option<ReservationId>, Refusal> {
+        for index in 0..self.len() {
+            if !self.verdict(index)?.allowed {
+                return Ok(None);
+            }
+        }
+        Ok(Some(ReservationId::new(self.plan.records(self.plan.all_reserving_members()))))
+    }
+
+    /// All that the requests have reserved and that was not reserved before; `None` if that is nothing.
+    pub fn new_reservations(self) -> Option<ReservationId> {
+        let is_new = |outcome: Outcome| outcome.allowed && outcome.fate == Fate::Done;
+        let made = self.plan.all_reserving_members().filter(|(entry, _)| self.entry(*entry).is_ok_and(is_new));
+        let id = ReservationId::new(self.plan.records(made));
+        (!id.is_of_nothing()).then_some(id)
+    }
+
+    /// The answer to request `index`, a commit, a release or a renewal. A reservation without records counts nothing.
+    ///
+    /// # Errors
+    /// If no record that its id names is one of this store's, and if the store failed.
+    pub fn settled(self, index: usize) -> Result<Settled, Refusal> {
+        let range = match self.plan.requests.get(index) {
+            Some(Request::Settlement(range)) => range.clone(),
+            Some(Request::Refused(refusal)) => return Err(refusal.clone()),
+            _ => return Err(Refusal::NoRules),
+        };
+        let mut fates = Vec::new();
+        let mut least: Option<(Verdict, u64)> = None;
+        let mut ends = None;
+        for record in self.settled_records(range) {
+            let Some(entry) = record.entry else {
+                fates.push(Fate::Gone);
+                continue;
+            };
+            let outcome = self.entry(entry)?;
+            fates.push(outcome.fate);
+            let goes_on = Some(outcome.session).filter(|_| outcome.fate == Fate::Done);
+            ends = ends.into_iter().chain(goes_on.and_then(|session| self.until(session))).min();
+            let capacity = self.plan.batch.limit(entry).map_or(1, |limit| limit.capacity());
+            let verdict = Verdict::from(outcome);
+            let is_less = |(known, of): &(Verdict, u64)| {
+                i128::from(verdict.balance()) * i128::from(*of) < i128::from(known.balance()) * i128::from(capacity)
+            };
+            if least.as_ref().is_none_or(is_less) {
+                least = Some((verdict, capacity));
+            }
+        }
+        // Some of the buckets may have been reset since. The fate that says the most counts.
+        let fate = [Fate::Late, Fate::Done, Fate::Repeated].into_iter().find(|fate| fates.contains(fate));
+        let verdict = least.map_or(Verdict::uncounted(true, 0), |(verdict, _)| verdict);
+        let fate = if fates.is_empty() { Fate::Done } else { fate.unwrap_or(Fate::Gone) };
+        Ok(Settled { verdict, fate, ends_ns: ends, is_counted: !fates.is_empty() })
+    }
+
+    /// As [`Report::settled`], for a commit.
+    ///
+    /// # Errors
+    /// Likewise, and if the reservation is not remembered and no rule is there to count the cost.
+    pub fn committed(self, index: usize) -> Result<Settled, Refusal> {
+        let settled = self.settled(index)?;
+        if settled.fate == Fate::Gone { Err(Refusal::NoReservation) } else { Ok(settled) }
+    }
+
+    fn settled_records(&self, range: Range<usize>) -> impl Iterator<Item = &SettledRecord> {
+        self.plan.settled.get(range).unwrap_or_default().iter()
+    }
+}
