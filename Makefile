@@ -7,6 +7,10 @@ SHELL := /bin/bash
 export PATH := /usr/lib/ccache:$(PATH)
 
 CARGO ?= cargo
+# Tests panic if divvy's own code overflows an integer or breaks a debug_assert; the binary that `make build` makes and the
+# benches do not check. See docs/testing.md.
+CHECKED = --config profile.release.overflow-checks=true --config profile.release.debug-assertions=true
+CARGO_TEST = $(CARGO) test --release --locked $(CHECKED)
 CONFIG ?= config/example.ini
 # What `make test-slow` does: see docs/testing.md. TEST_SEED= gives it the seed that an earlier run printed.
 TEST_SLOW_KILLS ?= 1000
@@ -72,12 +76,12 @@ clippy: setup
 
 .PHONY: test
 test: test-setup ## All tests but the long campaigns
-	$(CARGO) test --release --locked --workspace
+	$(CARGO_TEST) --workspace
 	@$(MAKE) --no-print-directory model
 
 .PHONY: docs
 docs: setup ## Write the tables of docs/configuration.md anew, from the flags
-	DIVVY_TEST_WRITE_DOCS=1 $(CARGO) test --release --locked --test main -- configuration::
+	DIVVY_TEST_WRITE_DOCS=1 $(CARGO_TEST) --test main -- configuration::
 
 .PHONY: docs-check
 docs-check: build ## Check the links, rules and commands in the documentation
@@ -85,11 +89,11 @@ docs-check: build ## Check the links, rules and commands in the documentation
 
 .PHONY: test-unit
 test-unit: ## The tests that need nothing but cargo: no RocksDB, no other programs
-	$(CARGO) test --release --locked --workspace --no-default-features
+	$(CARGO_TEST) --workspace --no-default-features
 
 .PHONY: model
 model: setup ## Check the commit path on a model checker, thousands of schedules
-	DIVVY_TEST_SCHEDULES=$(SCHEDULES) $(CARGO) test --release --locked --features model --lib store::rocks::model
+	DIVVY_TEST_SCHEDULES=$(SCHEDULES) $(CARGO_TEST) --features model --lib store::rocks::model
 
 .PHONY: test-slow
 test-slow: SCHEDULES = $(TEST_SLOW_SCHEDULES)
@@ -97,7 +101,7 @@ test-slow: test-setup model kills power-cuts outages storms attacks ## The long 
 	FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz
 
 # One after the other, each alone on the machine, and with what it tells.
-CAMPAIGN = $(if $(TEST_SEED),DIVVY_TEST_SEED=$(TEST_SEED)) $(CARGO) test --release --locked --test main --
+CAMPAIGN = $(if $(TEST_SEED),DIVVY_TEST_SEED=$(TEST_SEED)) $(CARGO_TEST) --test main --
 .PHONY: kills power-cuts outages storms attacks
 kills:
 	DIVVY_TEST_KILLS=$(TEST_SLOW_KILLS) DIVVY_TEST_KILL_LANES=$(TEST_SLOW_KILL_LANES) $(CAMPAIGN) --nocapture kill::

@@ -1,8 +1,9 @@
-//! Logs panics as ordinary lines. The standard library's own report on standard error would block on a full pipe.
+//! Logs panics as ordinary lines. The standard library's own report on standard error would block on a full pipe. With debug
+//! assertions, as in tests, a panic also ends the process.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::{self, PanicHookInfo};
-use std::thread;
+use std::{process, thread};
 
 use super::Escaped;
 
@@ -25,4 +26,9 @@ fn log(panic: &PanicHookInfo<'_>) {
         "bug in divvy: panic: {}",
         Escaped::error(reason)
     );
+    if cfg!(debug_assertions) {
+        // A server under test: its clients may not notice, and the queued line would be lost.
+        eprintln!("bug in divvy: {panic}");
+        process::abort();
+    }
 }
