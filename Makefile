@@ -63,7 +63,7 @@ run-memory: ## A first look, without RocksDB and not optimized: counters are in 
 	$(CARGO) run --locked --no-default-features -- serve $(CONFIG) --store memory
 
 .PHONY: check
-check: fmt-check clippy test docs-check bench-instructions ## What CI runs: formatting, lints, tests, docs, instructions
+check: fmt-check clippy features rustdoc deny test docs-check bench-instructions ## What CI runs
 
 .PHONY: fmt-check
 fmt-check: setup
@@ -73,6 +73,23 @@ fmt-check: setup
 clippy: setup
 	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --release --locked --workspace --all-targets --no-default-features -- -D warnings
+	$(CARGO) clippy --release --locked --manifest-path fuzz/Cargo.toml -- -D warnings
+
+# `make clippy` checks the build without any feature.
+.PHONY: features
+features: setup ## Check that each feature compiles alone
+	$(CARGO) clippy --release --locked --no-default-features --features bench -- -D warnings
+	$(CARGO) clippy --release --locked --no-default-features --features rocksdb -- -D warnings
+	$(CARGO) clippy --release --locked --no-default-features --features model -- -D warnings
+
+.PHONY: rustdoc
+rustdoc: setup ## Check the documentation in the code: its links and its Markdown
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --locked --workspace --no-deps --document-private-items
+
+.PHONY: deny
+deny: setup ## Check the licenses and sources of dependencies, and that none is there twice
+	@scripts/setup deny
+	tests/clients/tools/cargo-deny --locked --workspace check --deny warnings licenses bans sources
 
 .PHONY: test
 test: test-setup ## All tests but the long campaigns

@@ -3,6 +3,7 @@
 
 #![no_main]
 
+use divvy::rules::Operation;
 use divvy::server::http::api::body;
 use divvy::server::http::api::hit::AskedHit;
 use divvy::server::http::api::hits::AskedHits;
@@ -15,12 +16,15 @@ fuzz_target!(|bytes: &[u8]| {
         serde_json::to_vec(&problem).expect("a problem is JSON");
     }
     match body::parse::<AskedHit>(bytes) {
-        Ok(hit) => match hit.operation.operation(MAX_PAIRS, "/operation") {
-            Ok(operation) => assert!(operation.iter().count() <= MAX_PAIRS),
-            Err(problem) => {
-                serde_json::to_vec(&problem).expect("a problem is JSON");
+        Ok(hit) => {
+            let mut operation = Operation::new();
+            match hit.operation.read(MAX_PAIRS, "/operation", &mut operation) {
+                Ok(()) => assert!(operation.iter().count() <= MAX_PAIRS),
+                Err(problem) => {
+                    serde_json::to_vec(&problem).expect("a problem is JSON");
+                }
             }
-        },
+        }
         Err(problem) => {
             serde_json::to_vec(&problem).expect("a problem is JSON");
         }

@@ -12,8 +12,15 @@ use crate::protocol::resp::client::{Frame, decode_reply, write_request};
 
 #[derive(Debug, clap::Args)]
 pub struct ServerArgs {
-    /// RESP address of the server: HOST:PORT, redis://[:PASSWORD@]HOST[:PORT], or rediss:// for TLS
-    #[arg(long, env = "DIVVY_SERVER", value_name = "ADDR", default_value = "127.0.0.1:9049", hide_env_values = true)]
+    // No doc comment: rustdoc would take the brackets for links.
+    #[arg(
+        long,
+        env = "DIVVY_SERVER",
+        value_name = "ADDR",
+        default_value = "127.0.0.1:9049",
+        hide_env_values = true,
+        help = "RESP address of the server: HOST:PORT, redis://[:PASSWORD@]HOST[:PORT], or rediss:// for TLS"
+    )]
     pub server: ServerAddress,
     #[command(flatten)]
     pub password: PasswordArgs,

@@ -1,6 +1,6 @@
 //! Sockets: listening, accepting, limits, timeouts and shutdown.
 //!
-//! Every front is an accept loop ([`accept`]) that gives each connection to its protocol: [`line`] and [`resp`] are
+//! Every front is an accept loop ([`accept`]) that gives each connection to its protocol: [`mod@line`] and [`resp`] are
 //! sessions of one read-answer-write loop ([`connection`]), [`http`] and [`grpc`] are libraries'. Nothing here decides about a request or
 //! knows a rule.
 

@@ -1,5 +1,5 @@
 //! Counters' own records: what the bytes under a key say. How the bytes are laid out is the business of
-//! [`value`](crate::store::value) and [`key`](crate::store::key).
+//! [`value`] and [`key`].
 
 use crate::algorithm::{Limit, Record, State};
 use crate::clock::Timestamp;
