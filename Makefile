@@ -63,7 +63,8 @@ run-memory: ## A first look, without RocksDB and not optimized: counters are in 
 	$(CARGO) run --locked --no-default-features -- serve $(CONFIG) --store memory
 
 .PHONY: check
-check: fmt-check clippy features rustdoc deny test docs-check bench-instructions ## What CI runs
+check: ## What CI runs: formatting, lints, features, dependencies, tests, docs, instructions
+	@MAKE="$(MAKE)" scripts/check fmt-check clippy features rustdoc deny test docs-check bench-instructions
 
 .PHONY: fmt-check
 fmt-check: setup
