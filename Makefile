@@ -109,6 +109,10 @@ docs-check: build ## Check the links, rules and commands in the documentation
 test-unit: ## The tests that need nothing but cargo: no RocksDB, no other programs
 	$(CARGO_TEST) --workspace --no-default-features
 
+.PHONY: circles
+circles: setup ## List circles of files that import each other
+	$(CARGO_TEST) --test main -- --nocapture architecture::no_files_import_each_other_in_circles
+
 .PHONY: model
 model: setup ## Check the commit path on a model checker, thousands of schedules
 	DIVVY_TEST_SCHEDULES=$(SCHEDULES) $(CARGO_TEST) --features model --lib store::rocks::model

@@ -26,7 +26,7 @@
 //!
 //! Imports go downward only: `cli` → `server`, `config` → `limiter`, `protocol` → `rules`, `store` →
 //! `calendar` → `algorithm` → `files`, `logging`, `metrics` → `clock`; rooms of one height do not import each other, and neither do files within a
-//! room in circles. Fronts call the limiter and nothing below it: from `rules` they take the words in which a request
+//! room in circles (`tests/architecture.rs`). Fronts call the limiter and nothing below it: from `rules` they take the words in which a request
 //! is put (operations and patterns), from the limiter everything else, the store's name and backups included. A line
 //! of code that needs two rooms is two lines. `unsafe` is forbidden here: the calls that need it are in `crates/sys`.
 //!

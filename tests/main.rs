@@ -17,6 +17,7 @@ mod support;
 
 // These need nothing but cargo: `make test-unit` runs them.
 mod algorithms;
+mod architecture;
 mod examples;
 mod hit;
 mod hostile_http_2;

@@ -1,0 +1,219 @@
+//! Checks the promises of src/lib.rs about imports: they go downward only between modules, and no files import each other
+//! in circles.
+
+mod source;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use self::source::{Imports, read_imports, read_paths};
+
+/// Circles that are still to be removed, as `make circles` prints them.
+const KNOWN: &[&str] = &[
+    "algorithm/ask.rs -> algorithm/reservation.rs -> algorithm/ask.rs",
+    "algorithm/decide.rs -> algorithm/reservation.rs -> algorithm/decide.rs",
+    "algorithm/mod.rs -> algorithm/once.rs -> algorithm/mod.rs",
+    "algorithm/mod.rs -> algorithm/reservation.rs -> algorithm/mod.rs",
+    "algorithm/mod.rs -> algorithm/reserving.rs -> algorithm/mod.rs",
+    "cli/bench.rs -> cli/bench/monitor.rs -> cli/bench/lane.rs -> cli/bench/schedule.rs -> cli/bench.rs",
+    "cli/bench.rs -> cli/bench/plan.rs -> cli/bench.rs",
+    "cli/bench.rs -> cli/bench/report.rs -> cli/bench.rs",
+    "cli/bench.rs -> cli/bench/worker.rs -> cli/bench.rs",
+    "cli/completions.rs -> cli/mod.rs -> cli/completions.rs",
+    "cli/man.rs -> cli/mod.rs -> cli/man.rs",
+    "config/fingerprint.rs -> config/mod.rs -> config/fingerprint.rs",
+    "config/mod.rs -> config/ratelimit/mod.rs -> config/mod.rs",
+    "config/mod.rs -> config/write.rs -> config/mod.rs",
+    "limiter.rs -> limiter/answering.rs -> limiter.rs",
+    "limiter.rs -> limiter/applying.rs -> limiter.rs",
+    "limiter.rs -> limiter/asking.rs -> limiter.rs",
+    "limiter.rs -> limiter/limits.rs -> limiter.rs",
+    "limiter.rs -> limiter/once.rs -> limiter.rs",
+    "limiter.rs -> limiter/reservations.rs -> limiter.rs",
+    "limiter.rs -> limiter/reservations/foreign_calendars.rs -> limiter.rs",
+    "limiter.rs -> limiter/together.rs -> limiter.rs",
+    "limiter/actor_limits.rs -> limiter/limits.rs -> limiter/actor_limits.rs",
+    "limiter/counters.rs -> limiter/policy.rs -> limiter/counters.rs",
+    "limiter/once.rs -> limiter/reservations.rs -> limiter/once.rs",
+    "limiter/reservations.rs -> limiter/reservations/foreign_calendars.rs -> limiter/reservations.rs",
+    "metrics/mod.rs -> metrics/statsd/mod.rs -> metrics/mod.rs",
+    "protocol/line.rs -> protocol/line/client.rs -> protocol/line.rs",
+    "rules/cost.rs -> rules/rule.rs -> rules/cost.rs",
+    "server/accept.rs -> server/mod.rs -> server/accept.rs",
+    "server/grpc/mod.rs -> server/mod.rs -> server/grpc/mod.rs",
+    "server/http/api/mod.rs -> server/http/mod.rs -> server/http/api/mod.rs",
+    "server/http/api/shared.rs -> server/mod.rs -> server/http/api/shared.rs",
+    "server/http/mod.rs -> server/mod.rs -> server/http/mod.rs",
+    "server/line.rs -> server/mod.rs -> server/line.rs",
+    "server/memory.rs -> server/room.rs -> server/memory.rs",
+    "server/mod.rs -> server/resp/mod.rs -> server/mod.rs",
+    "server/resp/batch.rs -> server/resp/mod.rs -> server/resp/batch.rs",
+    "store/batch.rs -> store/shares.rs -> store/batch.rs",
+    "store/records.rs -> store/shares.rs -> store/records.rs",
+    "store/rocks/engine.rs -> store/rocks/lookups.rs -> store/rocks/engine.rs",
+    "store/rocks/table.rs -> store/rocks/table/records.rs -> store/rocks/table.rs",
+];
+
+#[test]
+fn no_files_import_each_other_in_circles() {
+    let imports = read_imports(&source_directory());
+    let circles = circles(&imports);
+    for circle in &circles {
+        println!("{}", describe(circle));
+        for pair in circle.windows(2) {
+            println!("    {} imports {}", pair[0], names(&imports, &pair[0], &pair[1]));
+        }
+    }
+    println!("{} circles", circles.len());
+    let found: BTreeSet<String> = circles.iter().map(|circle| describe(circle)).collect();
+    let known: BTreeSet<String> = KNOWN.iter().map(|circle| (*circle).to_owned()).collect();
+    let new: Vec<&String> = found.difference(&known).collect();
+    let gone: Vec<&String> = known.difference(&found).collect();
+    assert!(
+        new.is_empty(),
+        "files import each other in circles (`make circles` says which names they import): {new:#?}"
+    );
+    assert!(gone.is_empty(), "these circles are no more: remove them from KNOWN in tests/architecture.rs: {gone:#?}");
+}
+
+#[test]
+fn modules_import_only_modules_below_them() {
+    let order = module_order();
+    let imports = read_imports(&source_directory());
+    let mut modules = BTreeSet::new();
+    let mut upward = Vec::new();
+    for (from, to) in imports.keys() {
+        let (from_module, to_module) = (module_of(from), module_of(to));
+        modules.extend([from_module, to_module]);
+        if from_module != to_module && order.get(from_module) >= order.get(to_module) {
+            upward.push(format!("{from} imports {} from {to}", names(&imports, from, to)));
+        }
+    }
+    let known: BTreeSet<&str> = order.keys().map(String::as_str).collect();
+    assert_eq!(modules, known, "src/lib.rs says the order of all modules");
+    assert!(upward.is_empty(), "{upward:#?}");
+}
+
+#[test]
+fn server_names_nothing_below_the_limiter_but_rules() {
+    let below: Vec<String> =
+        module_order().into_keys().filter(|module| ["store", "calendar", "algorithm"].contains(&&**module)).collect();
+    let named = read_paths(&source_directory()).into_iter().filter(|(file, path)| {
+        module_of(file) == "server" && path.first().is_some_and(|root| root == "crate") && below.contains(&path[1])
+    });
+    assert_eq!(named.collect::<Vec<_>>(), []);
+}
+
+#[test]
+fn imports_are_followed_to_the_defining_file() {
+    let crate_files = [
+        ("lib.rs", "mod parent;\nmod other;"),
+        (
+            "parent.rs",
+            "mod child;\nmod sibling;\npub use self::sibling::Shared;\nuse bytes::Bytes;\npub struct Own;\n\
+             #[cfg(test)]\nuse crate::other::OnlyTested;\n#[cfg(all(test, unix))]\nmod tests;",
+        ),
+        (
+            "parent/child.rs",
+            "use super::{Bytes, Shared};\nfn f(x: crate::other::Other) -> u8 { assert!(super::super::other::g()); 0 }",
+        ),
+        ("parent/sibling.rs", "pub struct Shared(super::Own);"),
+        ("other/mod.rs", "pub struct Other;\nimpl Other { pub fn g() {} }\nmade! { struct OnlyTested; }"),
+    ];
+    let directory = tempfile::tempdir().unwrap();
+    for (file, text) in crate_files {
+        let path = directory.path().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let imports = read_imports(directory.path());
+    let found: Vec<String> =
+        imports.keys().map(|(from, to)| format!("{from}: {} of {to}", names(&imports, from, to))).collect();
+    let expected = [
+        "parent.rs: Shared of parent/sibling.rs",
+        "parent/child.rs: Other, g of other/mod.rs",
+        "parent/child.rs: Shared of parent/sibling.rs",
+        "parent/sibling.rs: Own of parent.rs",
+    ];
+    assert_eq!(found, expected);
+    let circles: Vec<String> = circles(&imports).iter().map(|circle| describe(circle)).collect();
+    assert_eq!(circles, ["parent.rs -> parent/sibling.rs -> parent.rs"]);
+}
+
+fn source_directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}
+
+/// Returns the height of each module, 0 for the highest, from the sentence in src/lib.rs that begins with "Imports go
+/// downward only:".
+fn module_order() -> BTreeMap<String, usize> {
+    let text = fs::read_to_string(source_directory().join("lib.rs")).unwrap().replace("\n//! ", " ");
+    let (_, sentence) = text.split_once("Imports go downward only:").expect("the order of modules");
+    let (order, _) = sentence.split_once(';').unwrap();
+    let heights = order.split('→').enumerate();
+    heights
+        .flat_map(|(height, names)| names.split('`').skip(1).step_by(2).map(move |name| (name.to_owned(), height)))
+        .collect()
+}
+
+fn module_of(file: &str) -> &str {
+    file.split('/').next().unwrap().trim_end_matches(".rs")
+}
+
+fn names(imports: &Imports, from: &str, to: &str) -> String {
+    let names: Vec<&str> = imports[&(from.to_owned(), to.to_owned())].iter().map(String::as_str).collect();
+    names.join(", ")
+}
+
+/// Returns circles, the shortest first, of which no two share an import. The first file is repeated at the end.
+fn circles(imports: &Imports) -> BTreeSet<Vec<String>> {
+    let mut imported: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (from, to) in imports.keys() {
+        imported.entry(from).or_default().insert(to);
+    }
+    let mut circles = BTreeSet::new();
+    loop {
+        let pairs = imported.iter().flat_map(|(from, targets)| targets.iter().map(move |to| (*from, *to)));
+        let ways = pairs.filter_map(|(from, to)| shortest_way(&imported, to, from));
+        let Some(mut circle) = ways.map(rotate).min_by_key(|way| (way.len(), way.clone())) else { return circles };
+        circle.push(circle[0]);
+        for pair in circle.windows(2) {
+            imported.get_mut(pair[0]).unwrap().remove(pair[1]);
+        }
+        circles.insert(circle.into_iter().map(str::to_owned).collect());
+    }
+}
+
+/// Lets a circle begin with the file that sorts first.
+fn rotate(mut circle: Vec<&str>) -> Vec<&str> {
+    let first = (0..circle.len()).min_by_key(|index| circle[*index]).unwrap();
+    circle.rotate_left(first);
+    circle
+}
+
+fn shortest_way<'a>(imported: &BTreeMap<&'a str, BTreeSet<&'a str>>, from: &'a str, to: &str) -> Option<Vec<&'a str>> {
+    let mut reached_from = BTreeMap::from([(from, from)]);
+    let mut queue = VecDeque::from([from]);
+    while let Some(file) = queue.pop_front() {
+        if file == to {
+            let mut way = vec![file];
+            while *way.last().unwrap() != from {
+                way.push(reached_from[way.last().unwrap()]);
+            }
+            way.reverse();
+            return Some(way);
+        }
+        for next in imported.get(file).into_iter().flatten() {
+            if !reached_from.contains_key(next) {
+                reached_from.insert(*next, file);
+                queue.push_back(next);
+            }
+        }
+    }
+    None
+}
+
+fn describe(circle: &[String]) -> String {
+    circle.join(" -> ")
+}
