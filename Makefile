@@ -120,6 +120,10 @@ model: setup ## Check the commit path on a model checker, thousands of schedules
 .PHONY: test-slow
 test-slow: SCHEDULES = $(TEST_SLOW_SCHEDULES)
 test-slow: test-setup model kills power-cuts outages storms attacks ## The long campaigns: kills, power cuts, failing disks, storms, fuzzing
+	@$(MAKE) --no-print-directory fuzz
+
+.PHONY: fuzz
+fuzz: setup ## Run each fuzz target for FUZZ_SECONDS
 	FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz
 
 # One after the other, each alone on the machine, and with what it tells.
