@@ -188,7 +188,9 @@ fn reservations_leave_the_original_s_window_as_it_is() {
         one(&store, "both", limit, TAKE).await.unwrap();
         assert!(ttl_ms(&server, key) > 0, "a window without an end would deny for ever");
         assert_eq!(server.cli(&["SET", key, "many"]), "OK");
-        assert!(one(&store, "both", limit, TAKE).await.unwrap_err().to_string().contains("no number of credits"));
+        assert!(
+            one(&store, "both", limit, TAKE).await.unwrap_err().to_string().contains("not hold a number of credits")
+        );
         assert!(one(&store, "both", limit, Action::Forget).await.unwrap().allowed);
         assert_eq!(server.cli(&["EXISTS", key, &side]), "0", "a reset forgets both");
     });
@@ -204,7 +206,7 @@ fn what_nobody_can_read_of_a_reservation_is_refused_until_it_is_forgotten() {
             assert_eq!(about(&store, ("odd", "a"), limit, reserve).await.unwrap().left, 5);
             let names = server.quoted("KEYS divvy.reserved:*");
             let (_, side) = names.split_once(' ').unwrap();
-            for (value, reason) in [("gibberish", "nothing that this algorithm"), ("1 2:3 v2", "a later divvy")] {
+            for (value, reason) in [("gibberish", "not hold a state of this algorithm"), ("1 2:3 v2", "a later divvy")] {
                 assert_eq!(server.pipe(&format!("SET {side} \"{value}\"")), "OK", "{side}");
                 for refused in [
                     one(&store, "odd", limit, TAKE).await.unwrap_err(),
@@ -266,7 +268,7 @@ fn a_window_that_lost_its_end_gets_it_back_and_foreign_content_is_an_error_of_it
         server.cli(&["SET", "divvy:method=GET path=/x:text:2:60", "many"]);
         server.cli(&["LPUSH", "divvy:method=GET path=/x:list:2:60", "1"]);
         let outcomes = apply(&store, &["text", "list", "good"].map(|actor| (actor, limit, TAKE))).await;
-        assert!(outcomes[0].as_ref().unwrap_err().to_string().contains("no number of credits"));
+        assert!(outcomes[0].as_ref().unwrap_err().to_string().contains("not hold a number of credits"));
         assert!(outcomes[1].as_ref().unwrap_err().to_string().contains("WRONGTYPE"));
         assert!(outcomes[2].as_ref().unwrap().allowed);
         let listed = page(&store, limit, None, 100).await.unwrap().buckets;
@@ -419,7 +421,7 @@ fn other_algorithms_live_beside_divvy_s_keys_and_expire() {
         assert!((30_000..=40_000).contains(&ttl), "{ttl}: three refills, and the grace between clocks");
         server.cli(&["EVAL", "return redis.call('SET', redis.call('RANDOMKEY'), 'abc')", "0"]);
         let error = one(&store, "a", limit, TAKE).await.unwrap_err().to_string();
-        assert!(error.contains("the key holds nothing that this algorithm has stored"), "{error}");
+        assert!(error.contains("the key does not hold a state of this algorithm"), "{error}");
         assert!(one(&store, "a", limit, Action::Forget).await.unwrap().allowed);
         assert_eq!(one(&store, "a", limit, TAKE).await.unwrap().left, 2, "forgotten, though it was unreadable");
         // As an operator might have set it by hand.

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use divvy::store::REDIS_WINDOW_SCRIPT;
+use divvy::store::redis_window_script;
 use tempfile::TempDir;
 
 use crate::disk::bytes_below;
@@ -96,7 +96,7 @@ impl Redis {
 
     /// Loads the script that divvy's Redis store runs; returns the command that is sent for one hit of three fields.
     pub fn load_store_script(&self, credit_limit: u64, reset_seconds: u64) -> anyhow::Result<String> {
-        let digest = self.load_script(REDIS_WINDOW_SCRIPT)?;
+        let digest = self.load_script(&redis_window_script())?;
         // As long as the name of that bucket, which has spaces.
         let key = format!("divvy:ip=*_method=POST_path=/v1/search*:{{}}:{credit_limit}:{reset_seconds}");
         Ok(format!("EVALSHA {digest} 1 {key} {credit_limit} {} {credit_limit} take 1", reset_seconds * 1000))

@@ -51,7 +51,7 @@ pub use self::memory::MemoryStore;
 pub use self::records::{DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_RESERVATIONS};
 pub use self::redis::{
     DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisSentinel, RedisStore, RedisTls,
-    WINDOW_SCRIPT as REDIS_WINDOW_SCRIPT,
+    window_script as redis_window_script,
 };
 #[cfg(feature = "rocksdb")]
 pub use self::rocks::journal;

@@ -12,9 +12,9 @@ use crate::clock::{NANOS_PER_MILLI, Timestamp};
 /// The most groups that a bucket keeps.
 pub const MAX_GROUPS: usize = 64;
 /// A reservation's end is rounded up to this part of its time.
-const PARTS_OF_TTL: u64 = 32;
+pub const PARTS_OF_TTL: u64 = 32;
 /// A reservation's end is rounded up to at least this.
-const SHORTEST_STEP_MS: u64 = 1_000;
+pub const SHORTEST_STEP_MS: u64 = 1_000;
 
 /// Credits that are set aside until the same time, by the bucket's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

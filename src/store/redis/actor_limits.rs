@@ -4,9 +4,12 @@
 //! that it knows; another one has those that end, which stay for an hour. A number tells one history of changes from another.
 //! All are in one slot of a cluster.
 
+use std::sync::LazyLock;
+
 use super::arguments::Arguments;
-use super::call::{Call, Failure, Script};
+use super::call::{Call, Failure};
 use super::reply::{Elements, Reply};
+use super::script::Script;
 use crate::clock::{NANOS_PER_MILLI, Timestamp};
 use crate::store::actor_limits::{ActorLimit, Followed, LimitChange, LimitPage, PAGE};
 
@@ -15,8 +18,8 @@ const CHANGES: &str = "divvy.limits:{limits}:changes";
 const ENDS: &str = "divvy.limits:{limits}:ends";
 const BORN: &str = "divvy.limits:{limits}:born";
 
-static CHANGE: Script = Script::new("limit-change", include_str!("lua/limit_change.lua"));
-static FOLLOW: Script = Script::new("limit-changes", include_str!("lua/limit_changes.lua"));
+static CHANGE: LazyLock<Script> = LazyLock::new(|| Script::new("limit-change", include_str!("lua/limit_change.lua")));
+static FOLLOW: LazyLock<Script> = LazyLock::new(|| Script::new("limit-changes", include_str!("lua/limit_changes.lua")));
 
 /// The call that makes the change; a limit that ends does so as long after it as its end is after `now`.
 pub(super) fn change(change: &LimitChange, now: Timestamp) -> Call {

@@ -3,59 +3,36 @@
 //! divvy may differ from another's, and a bucket that went by both would give out the difference again and again.
 //!
 //! Lua's numbers are doubles, exact below 2^53, and nanoseconds since 1970 are more: `lua/numbers.lua` calculates with
-//! whole numbers of any size. Numbers go to and fro as decimal text, so that MONITOR and GET show something to people.
+//! whole numbers of any size. Numbers travel as decimal text, so that MONITOR and GET show readable values.
+
+use std::sync::LazyLock;
 
 use super::actions::{Actions, FORGET, words};
 use super::arguments::Arguments;
-use super::call::{Call, Script};
+use super::call::Call;
+use super::lua::{Algorithm, bucket_script};
 use super::records::{self, Layout};
 use super::reply::Elements;
+use super::script::Script;
 use crate::algorithm::{CalendarId, Fate, Limit, Outcome, Tally};
 use crate::calendar::Calendar;
 use crate::clock::Timestamp;
 use crate::store::batch::{Action, Batch, Entry, generation};
 
-/// The script of the algorithm in `lua/`.
-macro_rules! script {
-    ($name:literal, $($algorithm:literal),+) => {
-        Script::new($name, concat!(
-            include_str!("lua/numbers.lua"),
-            include_str!("lua/clock.lua"),
-            bucket_text!($($algorithm),+),
-        ))
-    };
-}
-
-/// What a script has besides numbers and the time.
-macro_rules! bucket_text {
-    ($($algorithm:literal),+) => {
-        concat!(
-            include_str!("lua/decide.lua"),
-            $(include_str!(concat!("lua/", $algorithm, ".lua")),)+
-            include_str!("lua/stored.lua"),
-            // A hit on a bucket of which nothing is reserved makes none of its functions.
-            "if reserving then\n",
-            include_str!("lua/reserved.lua"),
-            include_str!("lua/reservation.lua"),
-            include_str!("lua/once.lua"),
-            "\nend\n",
-            include_str!("lua/apply.lua"),
-        )
-    };
-}
-
-pub(super) use bucket_text;
-
 /// Stands for Redis's own time.
 pub(super) const NOW: &str = "now";
 
-static CALENDAR_WINDOW: Script = script!("calendar-window", "fixed_window", "calendar_window");
-static FIXED_WINDOW: Script = script!("fixed-window", "fixed_window");
-static SLIDING_WINDOW: Script = script!("sliding-window", "sliding_window");
-static SLIDING_LOG: Script = script!("sliding-log", "sliding_log");
-static TOKEN_BUCKET: Script = script!("token-bucket", "token_bucket");
-static LEAKY_BUCKET: Script = script!("leaky-bucket", "leaky_bucket");
-static CONCURRENCY: Script = script!("concurrency", "concurrency");
+static CALENDAR_WINDOW: LazyLock<Script> = LazyLock::new(|| script(Algorithm::CalendarWindow));
+static FIXED_WINDOW: LazyLock<Script> = LazyLock::new(|| script(Algorithm::FixedWindow));
+static SLIDING_WINDOW: LazyLock<Script> = LazyLock::new(|| script(Algorithm::SlidingWindow));
+static SLIDING_LOG: LazyLock<Script> = LazyLock::new(|| script(Algorithm::SlidingLog));
+static TOKEN_BUCKET: LazyLock<Script> = LazyLock::new(|| script(Algorithm::TokenBucket));
+static LEAKY_BUCKET: LazyLock<Script> = LazyLock::new(|| script(Algorithm::LeakyBucket));
+static CONCURRENCY: LazyLock<Script> = LazyLock::new(|| script(Algorithm::Concurrency));
+
+fn script(algorithm: Algorithm) -> Script {
+    Script::new(algorithm.name(), &bucket_script(algorithm))
+}
 
 /// The call that applies the actions to their bucket; it takes their key.
 pub(super) fn call(batch: &Batch, asked: &mut Actions, layout: Layout) -> Call {

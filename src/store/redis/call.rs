@@ -1,6 +1,6 @@
 //! What is asked of Redis, and what can go wrong with it.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::cluster_routing::Slot;
@@ -9,6 +9,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 use super::arguments::Arguments;
 use super::command::{write_argument, write_command, write_head};
 use super::reply::Reply;
+use super::script::Script;
 use crate::store::error::StoreError;
 use crate::store::listing::invalid_cursor;
 
@@ -37,29 +38,6 @@ const OUT_OF_ORDER: [&str; 13] = [
 /// See [`Failure::ManySlots`].
 const MANY_SLOTS: &str = "a Redis Cluster cannot take from these counters together, because they are in different slots: \
                           nothing was taken; send the hits one by one, or let their rules be stacks of one tenant";
-
-/// A Lua script.
-pub(super) struct Script {
-    /// What the script of groups calls it.
-    pub name: &'static str,
-    text: &'static str,
-    /// What its calls begin with, after their number of words.
-    by_hash: OnceLock<Vec<u8>>,
-}
-
-impl Script {
-    pub(super) const fn new(name: &'static str, text: &'static str) -> Self {
-        Self { name, text, by_hash: OnceLock::new() }
-    }
-
-    fn by_hash(&self) -> &[u8] {
-        self.by_hash.get_or_init(|| {
-            let mut out = Vec::new();
-            write_words(&["EVALSHA", redis::Script::new(self.text).get_hash()], &mut out);
-            out
-        })
-    }
-}
 
 /// One call.
 pub(super) enum Call {
@@ -119,13 +97,8 @@ impl Call {
     /// Writes the command; a script by its hash, which Redis may have forgotten (after a restart, a failover, SCRIPT FLUSH).
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Script { brings_text: true, .. } => self.write_with_text(out),
-            Self::Script { script, key, other_keys, arguments, .. } => {
-                write_head(4 + other_keys.len() + arguments.len(), out);
-                out.extend_from_slice(script.by_hash());
-                write_keys(key, other_keys, out);
-                out.extend_from_slice(arguments.as_bytes());
-            }
+            Self::Script { script, brings_text: false, .. } => self.write_script(script.by_hash(), out),
+            Self::Script { script, brings_text: true, .. } => self.write_script(script.with_text(), out),
             Self::Probe { key } => write_command(&[b"SET", key, b"1", b"PX", b"1"], out),
             Self::Get { key } => write_command(&[b"GET", key], out),
             Self::SetIfNone { key, value } => write_command(&[b"SET", key, value.as_bytes(), b"NX"], out),
@@ -139,11 +112,19 @@ impl Call {
         }
     }
 
-    /// The same with the script's text, which makes Redis remember the script.
+    /// Writes the command; a script with its text, so that Redis remembers it.
     pub(super) fn write_with_text(&self, out: &mut Vec<u8>) {
-        let Self::Script { script, key, other_keys, arguments, .. } = self else { return self.write(out) };
+        match self {
+            Self::Script { script, .. } => self.write_script(script.with_text(), out),
+            _ => self.write(out),
+        }
+    }
+
+    /// Writes a call of a script, which begins with `start`.
+    fn write_script(&self, start: &[u8], out: &mut Vec<u8>) {
+        let Self::Script { key, other_keys, arguments, .. } = self else { return };
         write_head(4 + other_keys.len() + arguments.len(), out);
-        write_words(&["EVAL", script.text], out);
+        out.extend_from_slice(start);
         write_keys(key, other_keys, out);
         out.extend_from_slice(arguments.as_bytes());
     }
@@ -154,10 +135,6 @@ fn write_keys(key: &[u8], other_keys: &[Vec<u8>], out: &mut Vec<u8>) {
     write_argument(itoa::Buffer::new().format(1 + other_keys.len()).as_bytes(), out);
     write_argument(key, out);
     other_keys.iter().for_each(|key| write_argument(key, out));
-}
-
-fn write_words(words: &[&str], out: &mut Vec<u8>) {
-    words.iter().for_each(|word| write_argument(word.as_bytes(), out));
 }
 
 /// Why a call has no answer.
@@ -332,7 +309,9 @@ mod tests {
         for line in ["-OOM no memory\r\n", "-LOADING wait\r\n", "-READONLY a replica\r\n", "-MISCONF no disk\r\n"] {
             assert!(refusal(line).is_outage() && at_node(refusal(line)).is_outage(), "{line}");
         }
-        for line in ["-WRONGTYPE no string\r\n", "-ERR the key holds no number of credits\r\n", "-NOSCRIPT x\r\n"] {
+        for line in
+            ["-WRONGTYPE no string\r\n", "-ERR the key does not hold a number of credits\r\n", "-NOSCRIPT x\r\n"]
+        {
             assert!(!refusal(line).is_outage() && !at_node(refusal(line)).is_outage(), "{line}");
         }
         let in_a_script =

@@ -18,12 +18,13 @@ use tokio::time::Instant;
 
 use super::answers::Answers;
 use super::breaker::Breaker;
-use super::call::{Call, Failure, Script};
+use super::call::{Call, Failure};
 use super::command::write_command;
 use super::in_flight::InFlight;
 use super::io_error::closed;
 use super::reply::Reply;
 use super::scan::{Cursor, Scan, ServerPage};
+use super::script::Script;
 use super::shared_connection::{Sent, SharedConnection};
 use super::source::Source;
 

@@ -14,8 +14,8 @@ use super::slot_tags::tag_of;
 use crate::algorithm::{Fate, ReservationAsk};
 use crate::store::batch::Action;
 
-/// Before the bucket's name; the scripts write it, too.
-const RESERVED: &[u8] = b"divvy.reserved:";
+/// The prefix of the key with a bucket's reservations. The bucket's name follows.
+pub(super) const RESERVED: &str = "divvy.reserved:";
 /// Before the keys of the records.
 const RESERVATION: &[u8] = b"divvy.reservation:";
 const ANSWER: &[u8] = b"divvy.verdict:";
@@ -48,7 +48,7 @@ pub(super) fn other_keys(bucket: &[u8], records: &[Vec<u8>], layout: Layout) -> 
     }
     let tag = if layout == Layout::Cluster { tag_of(bucket) } else { String::new() };
     let records = records.iter().map(|record| [tag.as_bytes(), record].concat());
-    std::iter::once([tag.as_bytes(), RESERVED, bucket].concat()).chain(records).collect()
+    std::iter::once([tag.as_bytes(), RESERVED.as_bytes(), bucket].concat()).chain(records).collect()
 }
 
 /// Returns what follows the ask of an idempotent request in the arguments of the scripts.

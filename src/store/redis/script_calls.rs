@@ -72,7 +72,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::algorithm::reservation::Fate;
+    use crate::algorithm::Fate;
     use crate::algorithm::{
         Ask, CalendarId, CalendarWindow, Concurrency, FixedWindow, LeakyBucket, Limit, ReservationAsk, SlidingLog,
         SlidingWindow, TokenBucket,

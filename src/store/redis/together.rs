@@ -1,36 +1,14 @@
 //! Groups in Redis: one script with all the others in it looks at each bucket, and takes when all allow it. How one bucket
 //! decides is its own script's business.
 
+use std::sync::LazyLock;
+
 use super::arguments::Arguments;
-use super::bucket::bucket_text;
-use super::call::{Call, Script};
-use super::window::window_text;
+use super::call::Call;
+use super::lua::group_script;
+use super::script::Script;
 
-/// Every script as a function of `buckets`, called as the script is.
-macro_rules! functions {
-    ($($name:literal: $text:expr,)+) => {
-        concat!("local buckets = {}\n", $("buckets['", $name, "'] = function(KEYS, ARGV)\n", $text, "\nend\n",)+)
-    };
-}
-
-static TOGETHER: Script = Script::new(
-    "together",
-    concat!(
-        include_str!("lua/numbers.lua"),
-        include_str!("lua/clock.lua"),
-        functions! {
-            "window": window_text!(),
-            "calendar-window": bucket_text!("fixed_window", "calendar_window"),
-            "fixed-window": bucket_text!("fixed_window"),
-            "sliding-window": bucket_text!("sliding_window"),
-            "sliding-log": bucket_text!("sliding_log"),
-            "token-bucket": bucket_text!("token_bucket"),
-            "leaky-bucket": bucket_text!("leaky_bucket"),
-            "concurrency": bucket_text!("concurrency"),
-        },
-        include_str!("lua/together.lua"),
-    ),
-);
+static GROUP: LazyLock<Script> = LazyLock::new(|| Script::new("group", &group_script()));
 
 /// The call that does one step after the other, and in each together what its calls, one action on one bucket each, would
 /// do alone.
@@ -51,5 +29,5 @@ pub(super) fn call(steps: impl Iterator<Item = Vec<Call>>, has_successor: bool) 
     }
     let other_keys = keys.split_off(keys.len().min(1));
     let key = keys.pop().unwrap_or_default();
-    Call::Script { script: &TOGETHER, brings_text: has_successor, key, other_keys, arguments: all, actions }
+    Call::Script { script: &GROUP, brings_text: has_successor, key, other_keys, arguments: all, actions }
 }

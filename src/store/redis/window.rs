@@ -3,12 +3,16 @@
 //! Absent: set to what is left of the limit, with the window as its time to live. Enough left: decrease. Otherwise
 //! denied, and untouched. Redis's clock ends the window; an action's own time has no part in it.
 
+use std::sync::LazyLock;
+
 use super::actions::{Actions, FORGET, words};
 use super::arguments::Arguments;
-use super::bucket::{self, NOW, bucket_text};
-use super::call::{Call, Script};
+use super::bucket::{self, NOW};
+use super::call::Call;
+use super::lua::{WINDOW_NAME, window_script};
 use super::records::{self, Layout};
 use super::reply::Elements;
+use super::script::Script;
 use crate::algorithm::{FixedWindow, Limit, Outcome, Tally};
 use crate::clock::NANOS_PER_MILLI;
 use crate::store::batch::{Action, Batch, Entry};
@@ -16,35 +20,7 @@ use crate::store::batch::{Action, Batch, Entry};
 /// What the script answers for each action: allowed, credits before, credits after, milliseconds until the end.
 type Answer = [i64; 4];
 
-/// The script for each window of a batch, with these texts before what decides while something of the window is reserved.
-macro_rules! window_text {
-    ($($before:expr),*) => {
-        concat!(
-            "local function beside(KEYS, ARGV, damaged)\n",
-            $($before,)*
-            bucket_text!("fixed_window", "rule_window"),
-            "\nend\n",
-            include_str!("lua/window.lua"),
-        )
-    };
-}
-
-pub(super) use window_text;
-
-/// What Redis runs for each window of a batch. `KEYS[1]` is the window's name, the others are as those of any bucket (see
-/// `apply.lua`). `ARGV` is its credits, its milliseconds, the number that it begins with, which is its credits unless an actor
-/// has a limit of its own, and then an action and its cost (see `words` in `actions.rs`), as often as the batch names the window.
-/// An ask that has a record is one text, as any bucket has it, and an empty one. In a cluster, the last argument is the
-/// window's hash tag.
-///
-/// A window without an end would deny for ever, so one that lost its time to live (`PERSIST`, a `SET` by hand) gets it
-/// back. Credits are below 2^53, so Lua's numbers hold them exactly; `%.0f` writes them without an exponent.
-///
-/// While something is reserved, and for asks that have records, the window is decided on as any bucket is, and the answers
-/// are those of buckets: by then there is more than one time to tell.
-pub const WINDOW_SCRIPT: &str = window_text!(include_str!("lua/numbers.lua"), include_str!("lua/clock.lua"));
-
-static TAKE: Script = Script::new("window", WINDOW_SCRIPT);
+static TAKE: LazyLock<Script> = LazyLock::new(|| Script::new(WINDOW_NAME, &window_script()));
 
 /// The call that applies the actions to their window; it takes their key.
 pub(super) fn call(batch: &Batch, asked: &mut Actions, layout: Layout) -> Call {

@@ -1,4 +1,4 @@
--- Applies the actions to what stored.lua has read. Answers a text for each: see `outcome`.
+-- Applies the actions to the bucket that stored.lua has read. Returns a text for each: see `outcome`.
 
 if reserving and not refusal then state, refusal = reserving.read(state) end
 local outcomes, changed_at = {}, nil
@@ -12,7 +12,7 @@ for place = 2, last do
   }
   local text, changed, time
   if action == 'forget' then
-    -- What nobody can read is as good as gone, too.
+    -- An unreadable value is forgotten, too.
     local held = refusal or (state and not is_fresh(state, ask.at))
     if held then state, refusal = nil, nil end
     text = held and '1 0 0 0 - -' or '0 0 0 0 - -'
@@ -30,7 +30,7 @@ for place = 2, last do
   outcomes[#outcomes + 1] = text
   if changed then state, changed_at = changed, time end
   if reserving then state = reserving.kept(state) end
-  -- All was given back.
+  -- A bucket with all credits back is as good as fresh.
   local gives_back = action == 'refund' or (reserving and reserving.asks[action])
   if changed and gives_back and is_fresh(state, ask.at) then state = nil end
 end

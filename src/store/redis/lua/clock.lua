@@ -1,4 +1,4 @@
--- Redis's own time, the same for the whole run.
+-- Redis's own time, which stays the same for the whole run.
 local own_time
 local function nanoseconds(at)
   if at ~= 'now' then return parse(at) end

@@ -1,4 +1,4 @@
--- See algorithm/concurrency.rs. Stored: the latest time that the bucket knows of, beside what is reserved of it.
+-- See algorithm/concurrency.rs. Stored: the latest time in the bucket. Its leases are reservations (reserved.lua).
 
 algorithm.leases = true
 

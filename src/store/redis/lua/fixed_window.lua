@@ -1,4 +1,5 @@
--- See algorithm/fixed_window.rs. For buckets of no rule: a rule's window is Divvy's (window.lua). Stored: "ends count".
+-- See algorithm/fixed_window.rs. Stored: "ends count". Only for commands with their own limit: the window of a rule is stored as
+-- Divvy stores it (window_stored.lua).
 
 local window_ns = parse(second)
 

@@ -1,5 +1,5 @@
--- See algorithm/leaky_bucket.rs. Stored: "mark level", the level in drops, of which a credit has as many as the period
--- has nanoseconds.
+-- See algorithm/leaky_bucket.rs. Stored: "mark level", the level in drops. A credit is as many drops as the period has
+-- nanoseconds.
 
 local leaks, period_ns = parse(second), parse(third)
 
@@ -25,7 +25,7 @@ function algorithm.used(state) return saturating(divide_up(state.level, period_n
 
 function algorithm.taken(state, credits)
   local level = plus(state.level, times(credits, period_ns))
-  -- The credits fit 64 bits; what Lua's own numbers hold is far below that.
+  -- The credits must fit in 64 bits. A level that is a plain Lua number is far below that.
   if type(level) == 'table' then
     local _, drops = divide(state.level, period_ns)
     level = min(level, plus(times(LARGEST, period_ns), drops))

@@ -1,24 +1,24 @@
--- Changes an actor's limit. KEYS: the limits, when they changed, when those that end do, and since when there are any. ARGV:
--- whose it is, its credits (empty: it is removed), and for how many milliseconds (empty: until it is removed). Answers
--- whether there was one.
+-- Changes an actor's limit. KEYS: the limits, the times of their changes, the times of their ends, and the number of the first
+-- change. ARGV: the rule and the actor, the credits (empty: the limit is removed), and the milliseconds that it lasts (empty:
+-- until it is removed). Returns whether the actor had a limit before.
 
 local limits, changes, ends, born = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local of, credits, lasts_ms = ARGV[1], ARGV[2], ARGV[3]
 
--- What has ended is kept so long, for servers that have not heard of it, and a few of the others go with each change.
+-- A limit that has ended is kept for this time, for servers that have not read the change. Each change forgets a few others.
 local REMEMBERED_MS, FORGOTTEN_AT_ONCE = 3600 * 1000, 10
--- A server that has not asked for so long reads all limits again.
+-- A server that has not asked for this time reads all limits again.
 local FOLLOWED_US = 1800 * 1000000
 
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local newest = redis.call('ZREVRANGE', changes, 0, 0, 'WITHSCORES')[2]
--- Numbers of changes go up, also when the clock is set back; after a FLUSHALL too, as time goes on.
+-- The numbers of changes increase, even if the clock is set back. They are times, so they increase after a FLUSHALL, too.
 local number = math.max(time[1] * 1000000 + time[2], newest and newest + 1 or 0)
 
 local before = redis.call('HGET', limits, of)
 if credits == '' and not before then return { '0' } end
--- One that was removed has no credits.
+-- A removed limit has no credits.
 local ended_ms = (before or ''):match('^%d+ (%d*)$')
 local was_there = ended_ms and (ended_ms == '' or tonumber(ended_ms) > now_ms)
 
@@ -30,7 +30,7 @@ if lasts_ms ~= '' then
 else
   redis.call('ZREM', ends, of)
 end
--- Another one tells servers that this Redis was emptied.
+-- A new number shows servers that this Redis was emptied.
 if not redis.call('GET', born) then redis.call('SET', born, string.format('%.0f', number)) end
 redis.call('HSET', limits, of, credits .. ' ' .. expires_ms)
 redis.call('ZADD', changes, string.format('%.0f', number), of)
@@ -39,7 +39,7 @@ local long_ended = string.format('%.0f', now_ms - REMEMBERED_MS)
 local followed = string.format('%.0f', number - FOLLOWED_US)
 for _, ended in ipairs(redis.call('ZRANGEBYSCORE', ends, '-inf', long_ended, 'LIMIT', 0, FORGOTTEN_AT_ONCE)) do
   local changed = redis.call('ZSCORE', changes, ended)
-  -- Servers that have heard of no change for long know the last one before that. It stays: without it, each of them would
+  -- Servers that have read no change for a long time know the last one before that. It stays: without it, each of them would
   -- read all limits again.
   local after = changed and string.format('(%.0f', changed)
   if not changed or redis.call('ZRANGEBYSCORE', changes, after, followed, 'LIMIT', 0, 1)[1] then

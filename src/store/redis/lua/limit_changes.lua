@@ -1,11 +1,12 @@
--- The changes of actors' limits after one that is known. KEYS: the limits, when they changed, and since when there are any.
--- ARGV: since when there were any then, the number of the known change and whose limit it was (empty: none is known), and how
--- many to tell at most. Answers since when there are any, whether all are told from the start, whether these are the last, and for each its number, whose limit it is and what it is.
+-- Returns the changes of actors' limits after a known change. KEYS: the limits, the times of their changes, and the number of the
+-- first change. ARGV: that number when the known change was read, the number of the known change, its rule and actor (empty: no
+-- change is known), and the largest number of changes to return. Returns the number of the first change, whether the answer
+-- starts over with all limits, whether this is the last page, and for each change its number, its rule and actor, and the limit.
 
 local limits, changes, born = KEYS[1], KEYS[2], redis.call('GET', KEYS[3]) or '0'
 local known_born, known, of, most = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
--- A change that is known and not there was lost: another Redis has taken over, or somebody has emptied this one.
+-- If the known change is missing, it was lost: another Redis has taken over, or this one was emptied.
 local number = of ~= '' and redis.call('ZSCORE', changes, of)
 local starts_over = born ~= known_born or not number or tonumber(number) < tonumber(known)
 local after = starts_over and '-inf' or '(' .. known

@@ -1,12 +1,12 @@
--- Whole numbers from 0 up, exact whatever their size. Lua's own numbers are doubles, which are exact below 2^53. A number
--- below EXACT is one of those; any other is a table of its digits to the base 10^7, the lowest first, the highest not 0.
--- Products of two such digits are exact in doubles, and decimal text falls into them by itself.
+-- Whole numbers from 0 up, of any size, exact. Lua's own numbers are doubles, which are exact below 2^53. A number below EXACT is
+-- a double. Any other is a table of its digits in base 10^7, the lowest first, the highest not 0. Products of two such digits are
+-- exact in doubles, and seven decimal digits are one such digit.
 
 local BASE, WIDTH = 1e7, 7
 local SQUARE = BASE ^ 2
 local EXACT, EXACT_TOP_DIGIT, EXACT_LENGTH = 90 * SQUARE, 90, 15
 
--- Looked up once, not at each use.
+-- Looked up once, not on each use.
 local type, tonumber, floor, string_format, sub = type, tonumber, math.floor, string.format, string.sub
 
 local function digits(number)
@@ -19,7 +19,7 @@ local function digits(number)
   return { low, middle, (number - middle) / BASE }
 end
 
--- The number with these digits, of which the highest may be 0.
+-- Returns the number with these digits. The highest may be 0.
 local function of_digits(digits)
   while digits[#digits] == 0 do digits[#digits] = nil end
   if #digits > 3 or (#digits == 3 and digits[3] >= EXACT_TOP_DIGIT) then return digits end
@@ -67,7 +67,7 @@ local function plus(a, b)
     a = digits(a)
   end
   if type(b) == 'number' and #a == 3 then
-    -- A time and a span, as a rule.
+    -- Usually a time and a span.
     local sum = a[1] + b
     local low = sum % BASE
     sum = a[2] + (sum - low) / BASE
@@ -86,7 +86,7 @@ local function plus(a, b)
   return of_digits(sum)
 end
 
--- a - b; 0 where b is the greater one.
+-- Returns a - b, or 0 if b is greater.
 local function minus(a, b)
   if type(a) == 'number' then return type(b) == 'number' and a > b and a - b or 0 end
   b = digits(b)
@@ -132,7 +132,7 @@ local function double(number)
   return sum
 end
 
--- How often b, which is not 0, goes into a, and what is left over.
+-- Returns the quotient and the rest of a / b. `b` is not 0.
 local function divide(a, b)
   if type(a) == 'number' and type(b) == 'number' then
     local quotient = floor(a / b)
@@ -142,7 +142,7 @@ local function divide(a, b)
   local quotient, rest = {}, 0
   for place = #a, 1, -1 do
     rest = plus(times(rest, BASE), a[place])
-    -- As the doubles have it, which is at most one too many or too few.
+    -- The quotient of doubles, which may be off by one.
     local digit = floor(double(rest) / double(b))
     local part = times(b, digit)
     if less(rest, part) then digit, part = digit - 1, minus(part, b) end
@@ -158,12 +158,12 @@ local function divide_up(a, b)
   return rest == 0 and quotient or plus(quotient, 1)
 end
 
--- Where numbers of 64 bits end.
+-- The largest number of 64 bits.
 local LARGEST = { 9551615, 4407370, 184467 }
 
 local function saturating(number) return min(number, LARGEST) end
 
--- How long it is from `at` to `span` after `start`: `start + span - at`, by way of numbers that doubles hold as a rule.
+-- Returns the time from `at` until `span` after `start`: `start + span - at`. The order keeps most results within doubles.
 local function time_between(at, start, span)
   local passed = minus(at, start)
   if passed == 0 then return saturating(plus(minus(start, at), span)) end

@@ -20,16 +20,15 @@ local function remember_answer(fingerprint, is_held, text, at)
   remember(text, minus(last, at))
 end
 
--- Decides an ask that is answered once. `more` is " once fingerprint"; or " try fingerprint", which only reports the answer, and
--- whether the ask was held back before; or " hold fingerprint", for an allowed ask whose group is denied.
+-- Decides an ask that is answered once; `more` is " once fingerprint". A look also reports whether the ask was held back before.
 local function ask_once(state, ask, more)
-  local mode, fingerprint = more:match('^ (%a+) (%d+)$')
+  local fingerprint = more:match('^ once (%d+)$')
   local record, refusal = next_record(ask.at, read_answer, write_answer)
   if refusal then return nil, refusal end
   if record and record.fingerprint ~= fingerprint then return looked(state, ask.at, 'different') end
   if record and (mode == 'hold' or not record.is_held) then return told(record.outcome, 'repeated') end
   local text, changed, time = (ask.drains and limit.drain or decide)(state, ask)
-  if mode ~= 'try' then
+  if mode ~= 'look' then
     remember_answer(fingerprint, mode == 'hold', text, ask.at)
   elseif record then
     text = text .. ' held'

@@ -1,19 +1,17 @@
--- Asks about reservations: see algorithm/reservation.rs. What is remembered of each has a key of its own:
+-- Asks about reservations: see algorithm/reservation.rs. Each has a record with a key of its own:
 -- "credits seconds open end_ms generation", the end by the bucket's own clock, or
 -- "credits seconds committed until_ns balance reset_ns".
 
-local REMEMBERED_NS = 60 * 1e9
-
--- Wants nothing, and is always allowed.
+-- An ask that is always allowed.
 local SETTLED = { action = 'refund', cost = 0 }
 
--- What the records were found to be, and how they are to be kept; `text` is nil where there is none.
+-- The records by key: the text (nil if there is no record), and whether and how long to keep it.
 local records = {}
 
--- The next ask's record is the next key's.
+-- The place of the present record's key in KEYS. Each ask moves it to the next one.
 local record_at = 2
 
--- Returns how long the commit of a reservation of `seconds` is remembered at most.
+-- Returns the longest time that the commit of a reservation of `seconds` is remembered.
 local function longest_ns(seconds) return max(REMEMBERED_NS, longest_time_ns(tonumber(seconds))) end
 
 local function read_record(text)
@@ -38,8 +36,8 @@ end
 
 local function remember(text, ns) records[KEYS[record_at]] = { text = text, lives_ms = text and lives_ms(ns), is_new = true } end
 
--- The record that this ask is about, as `read` finds it in a text; nil where there is none. And why it is refused, if it is.
--- If the clock was set back, it expires as if it was made now. `write` turns the corrected record into text.
+-- Returns the next record, read from its text by `read`; or nil if there is no record; or nil and an error. If the clock was set
+-- back, the record expires as if it was made now. `write` turns the corrected record into text.
 local function next_record(at, read, write)
   record_at = record_at + 1
   local key = KEYS[record_at]
@@ -61,13 +59,13 @@ local function next_record(at, read, write)
   return record
 end
 
--- Its credits are set aside until that time, by the server's clock.
+-- Remembers a reservation until `ends`, by the server's clock.
 local function remember_open(credits, seconds, ends, state, at)
   local text = string_format('%s %s open %d %s', credits, seconds, ends + state.ahead, state.generation)
   remember(text, max(minus(nanoseconds_of(ends), at), 0))
 end
 
--- When the record's credits are free again, by the server's clock; nil if none are set aside in a bucket in this state.
+-- Returns when the record's credits are free again, by the server's clock; nil if a bucket in this state does not reserve them.
 local function open_until(state, record, at)
   local is_of_bucket = record and record.ends and state and state.groups and record.generation == state.generation
   if not is_of_bucket then return nil end
@@ -75,7 +73,7 @@ local function open_until(state, record, at)
   return ends > milliseconds_at(at) and ends or nil
 end
 
--- That outcome, of an ask of another kind, with what came of this one, and when the reservation ends.
+-- Returns the outcome with a fate, and with the end of the reservation if there is one.
 local function told(text, fate, session)
   if fate == 'gone' or fate == 'different' then text = '0' .. text:sub(2) end
   if session then text = text:gsub('%S+$', format(session)) end
@@ -88,14 +86,14 @@ local function looked(state, at, fate, session)
   return told(text, fate, session), changed, time
 end
 
--- The state when an ask reaches it, with room for reservations beside it. From now on, asks are decided by it.
+-- Returns the state, with reservations, when an ask reaches it. Decides by that state from now on.
 local function present_beside(stored, at)
   limit = beside
   if stored and not stored.groups then stored = nothing_reserved(stored, '0') end
   return present(stored, at)
 end
 
--- Frees credits that are set aside until then, and counts what was used.
+-- Frees reserved credits that end at `ends`, and counts the used credits.
 local function settle(stored, credits, ends, ask)
   local state, at, pulled_back = present_beside(stored, ask.at)
   local before = minus(capacity, beside.used(state, at))
@@ -112,10 +110,10 @@ local asks = {}
 function asks.reserve(stored, record, ask, more)
   local seconds, generation = more:match('^ (%d+) (%d+)$')
   local open = open_until(stored, record, ask.at)
-  -- A lease that was committed is free: its name may be used again.
+  -- A committed lease is free, so its name may be used again.
   if open or (record and record.last and not algorithm.leases) then
     local is_unknown = record.credits == '0'
-    -- How long a lease lasts is not what the client has asked for.
+    -- Clients do not choose how long a lease lasts.
     local lasts_alike = algorithm.leases or record.seconds == seconds
     local is_same = is_unknown or (record.credits == format(ask.cost) and lasts_alike)
     local session = open and nanoseconds_of(open) or 0
@@ -128,22 +126,13 @@ function asks.reserve(stored, record, ask, more)
   local is_allowed = not less(before, ask.cost)
   if is_allowed then
     state = changed_to(state, state.base, with_more(state.groups, ask.cost, ends + state.ahead), at)
-    if not ask.only_looks then remember_open(format(ask.cost), seconds, ends, state, ask.at) end
+    if mode == 'apply' then remember_open(format(ask.cost), seconds, ends, state, ask.at) end
   end
   local text = outcome(state, { action = 'take', cost = ask.cost }, before, at)
   return told(text, 'done', is_allowed and nanoseconds_of(ends)), (is_allowed or pulled_back) and state or nil, at
 end
 
--- What `reserve` would answer; nothing changes.
-function asks.tryreserve(stored, record, ask, more)
-  ask.only_looks = true
-  return (asks.reserve(stored, record, ask, more))
-end
-
--- Finds out whether bucket and record can be read.
-function asks.inspect(stored, _, ask) return looked(stored, ask.at, 'done') end
-
--- "commit cost at", and `late` if what was used counts without a reservation, too.
+-- "commit cost at", and `late` if the used credits also count without a reservation.
 function asks.commit(stored, record, ask, more)
   if record and record.last then
     local left = record.balance:sub(1, 1) == '-' and '0' or record.balance
@@ -168,7 +157,7 @@ function asks.release(stored, record, ask)
   return told(text, 'done'), changed, time
 end
 
--- "renew seconds at"; 0 seconds: as many as it was made for.
+-- "renew seconds at"; 0 seconds stand for the time that the reservation was made for.
 function asks.renew(stored, record, ask)
   local open = open_until(stored, record, ask.at)
   if not open then return looked(stored, ask.at, 'gone') end
@@ -183,12 +172,17 @@ function asks.renew(stored, record, ask)
   return told(text, 'done', nanoseconds_of(ends)), state, at
 end
 
--- The outcome of an ask, the bucket's new state and its time; no state when nothing changed, and no outcome, but why, when
--- the record is none.
+-- Returns the outcome of an ask, the bucket's new state (nil if nothing changed) and its time; or nil and an error if the record
+-- cannot be read.
 local function ask_about(state, ask, more)
+  -- Another member denied the group: the credits are only looked for.
+  if mode == 'hold' then return decide(state, { action = 'look', cost = ask.cost, at = ask.at }) end
   local record, refusal = next_record(ask.at, read_record, write_commit)
   if refusal then return nil, refusal end
-  return asks[ask.action](state, record, ask, more)
+  if mode == 'apply' then return asks[ask.action](state, record, ask, more) end
+  if ask.action == 'reserve' then return (asks.reserve(state, record, ask, more)) end
+  -- Settling is always allowed. The bucket and the record are readable.
+  return looked(state, ask.at, 'done')
 end
 
 local function write(state, changed_at)

@@ -1,17 +1,12 @@
--- Reserved credits of a bucket, and the algorithm with them set aside: see algorithm/reservation/groups.rs and decorator.rs. They
--- have a key of its own, so that what others read of the bucket stays as it is: "generation end:credits end:credits ...
--- :time:ahead". The ends are milliseconds of the bucket's own clock; doubles hold them exactly. `time` is when that was
--- changed last (nanoseconds), `ahead` how far the bucket's clock is ahead of the server's (milliseconds): builds that know of
--- neither pass them over, and leave them out. States are { base, groups, generation, time, ahead }.
-
-local MAX_GROUPS, PARTS_OF_TTL, SHORTEST_STEP_MS = 64, 32, 1000
-
--- Where times of 64 bits end: their last nanosecond stands for all later ones.
-local LAST_MS = 18446744073710
+-- The reserved credits of a bucket, and the algorithm that counts them in: see algorithm/reservation/groups.rs and decorator.rs.
+-- They have a key of their own, so that other programs read the bucket as before: "generation end:credits end:credits ...
+-- :time:ahead". The ends are milliseconds of the bucket's own clock, which doubles hold exactly. `time` is the time of the last
+-- change (nanoseconds), and `ahead` how far the bucket's clock is ahead of the server's (milliseconds). Servers of earlier
+-- versions ignore these two, and do not write them. States are { base, groups, generation, time, ahead }.
 
 local function nanoseconds_of(ms) return saturating(times(ms, 1e6)) end
 
--- What ends at such a millisecond or before has ended at that time.
+-- Returns the millisecond of that time: groups that end then or earlier have ended.
 local function milliseconds_at(at)
   local ms = divide(at, 1e6)
   return less(at, LARGEST) and ms or LAST_MS
@@ -33,14 +28,14 @@ local function end_of(at, ttl_seconds)
   return math.min(ends + (step - ends % step) % step, LAST_MS)
 end
 
--- The last end that is not after the end of the bucket's window, if it has one, by the server's clock.
+-- Returns `ends`, or the end of the bucket's window if that is earlier, by the server's clock.
 local function within_window(state, ends)
   if not state.base.ends then return ends end
   local window = divide(state.base.ends, 1e6)
   return math.min(ends, window)
 end
 
--- The credits of all groups.
+-- Returns the credits of all groups.
 local function sum(groups)
   local credits = 0
   for _, group in ipairs(groups) do credits = saturating(plus(credits, group.credits)) end
@@ -52,7 +47,7 @@ local function last_end(state)
   return #groups > 0 and nanoseconds_of(groups[#groups].ends - state.ahead) or 0
 end
 
--- What has not ended at that time.
+-- Returns the groups that have not ended at that time.
 local function still_there(state, at)
   local now, left = milliseconds_at(at) + state.ahead, {}
   for _, group in ipairs(state.groups) do
@@ -61,7 +56,7 @@ local function still_there(state, at)
   return left
 end
 
--- Joins the two groups whose ends are the closest: what is in the earlier one ends with the later one.
+-- Joins the two groups whose ends are the closest: the credits of the earlier one end with the later one.
 local function join_the_closest(groups)
   local closest, gap = 1, math.huge
   for place = 1, #groups - 1 do
@@ -89,8 +84,8 @@ local function with_more(groups, credits, ends)
   return more
 end
 
--- The groups without credits that were to end then: of those that end then or later, the earliest first. And whether there
--- were any.
+-- Takes credits from the groups that end at `ends` or later, the earliest first. Returns the groups, and whether any credits were
+-- taken.
 local function with_fewer(groups, credits, ends)
   local fewer, rest = {}, credits
   for _, group in ipairs(groups) do
@@ -106,12 +101,12 @@ local function changed_to(state, base, groups, at)
   return { base = base, groups = groups, generation = state.generation, time = at or state.time, ahead = state.ahead }
 end
 
--- A bucket with nothing set aside yet.
+-- Returns a bucket without reservations.
 local function nothing_reserved(base, generation)
   return { base = base, groups = {}, generation = generation, time = 0, ahead = 0 }
 end
 
--- The algorithm, with credits set aside.
+-- The algorithm with reserved credits counted in.
 local beside = { drain = decide, credits_at_reset = algorithm.credits_at_reset }
 
 function beside.encode(state) return algorithm.encode(state.base) end
@@ -125,7 +120,7 @@ function beside.advanced(state, at)
   return changed_to(state, algorithm.advanced(state.base, at), groups, #groups < #state.groups and at)
 end
 
--- How far the bucket's clock is ahead of the server's, as an ask at that time finds it.
+-- Returns how far the bucket's clock is ahead of the server's when an ask at that time reaches it.
 local function ahead_at(state, at)
   local time = beside.time(state, at)
   if not was_set_back(time, at) then return state.ahead end
@@ -152,8 +147,8 @@ end
 
 function beside.session(state) return algorithm.session(state.base) end
 
--- From one group's end to the next as much is set aside: the first of these times in which the algorithm itself leaves enough
--- besides is the one.
+-- The reserved credits stay the same from one group's end to the next. Finds the first of these spans that has enough
+-- other credits left.
 function beside.wait_ns(state, credits, at)
   local aside, starts = sum(state.groups), at
   for _, group in ipairs(state.groups) do
@@ -167,7 +162,7 @@ function beside.wait_ns(state, credits, at)
   return max(algorithm.wait_ns(state.base, credits, at), minus(starts, at))
 end
 
--- As long as the last reservation, at least.
+-- Returns at least the time until the last group ends.
 function beside.lives_ns(state, at) return max(algorithm.lives_ns(state.base, at), minus(last_end(state), at)) end
 
 function beside.is_fresh(state, at)
@@ -178,14 +173,14 @@ function beside.is_fresh(state, at)
   return answer
 end
 
--- The state that is kept: a bucket of which nothing is reserved is as any other. From now on, asks are decided by it.
+-- Returns the state to keep: without reservations, it is the algorithm's own. Decides by that state from now on.
 local function kept(state)
   if state and state.groups and #state.groups == 0 then state = state.base end
   limit = state and state.groups and beside or algorithm
   return state
 end
 
--- The bucket's state, with what is reserved; and why that is refused, if it is.
+-- Returns the bucket's state with its reservations, or nil and an error.
 local function read(base)
   if not reserved then return base end
   if type(reserved) == 'table' then return nil, reserved.err end
@@ -200,7 +195,7 @@ local function read(base)
   return kept({ base = base, groups = groups, generation = generation, time = parse(time or '0'), ahead = tonumber(ahead or 0) })
 end
 
--- How long Redis is to keep what ends so much later.
+-- Returns the time to live of a key whose content ends after `ns`.
 local function lives_ms(ns)
   if not algorithm.store then ns = plus(ns, GRACE_NS) end
   return format(max(divide_up(ns, 1e6), 1))

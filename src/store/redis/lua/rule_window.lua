@@ -1,10 +1,7 @@
--- A rule's window, as window.lua has it, for a state of fixed_window.lua, which comes before this: its number and its time to
--- live stay Divvy's own, whatever is reserved beside them. ARGV is as that of any bucket; `damaged` says why the number is none.
+-- A rule's fixed window (window_stored.lua) as a state of fixed_window.lua, which comes before this. Its number and its time to
+-- live stay Divvy's own. `damaged` is the error if the key does not hold a number.
 
--- What is owed grows to this number, as in window.lua.
-local LOWEST = 2 ^ 52
-
--- The window when it was read; whether it has no end, or an end that is too far away.
+-- The window when it was read, whether it has no end, and whether its end is too far away.
 local known, is_endless, is_too_long = nil, false, false
 
 function algorithm.decode(stored)
@@ -12,34 +9,34 @@ function algorithm.decode(stored)
     DAMAGED = damaged
     return nil
   end
-  -- Redis's time first: no reservation outlives its window.
+  -- Redis's time is read first, so that no reservation outlives the window.
   local at = nanoseconds('now')
   local lives_ms = redis.call('PTTL', KEYS[1])
   is_endless = lives_ms < 0
-  -- Redis's clock was set back since.
+  -- Longer than the window's own time if Redis's clock was set back.
   local window_ms = divide(window_ns, 1e6)
   is_too_long = less(window_ms, lives_ms)
   if is_too_long then lives_ms = window_ms end
-  -- In its last millisecond a window has 0 of them to live, but it still counts.
+  -- In its last millisecond, a window has 0 ms to live, but it still counts.
   local left_ns = is_endless and window_ns or times(math.max(lives_ms, 1), 1e6)
-  -- More may have been given by hand than the limit has.
+  -- An operator may have stored more credits than the limit has.
   if stored:sub(1, 1) ~= '-' then capacity = plus(capacity, minus(parse(stored), full)) end
   known = { ends = plus(at, left_ns), used = used_in(stored) }
   return known
 end
 
--- Redis ends the window.
+-- Redis ends the window, so it has no time of its own.
 function algorithm.time() return 0 end
 
 function algorithm.taken(state, credits)
-  return { ends = state.ends, used = min(plus(state.used, credits), plus(full, LOWEST)) }
+  return { ends = state.ends, used = min(plus(state.used, credits), plus(full, MAX_OWED)) }
 end
 
--- Whether any action does more than to look.
+-- Returns whether any action may change the window.
 local function has_change()
   for place = 2, #ARGV do
     local action = ARGV[place]:match('^%a+')
-    if action and action ~= 'look' and action ~= 'glance' and action ~= 'tryreserve' and action ~= 'inspect' then return true end
+    if mode == 'apply' and action and action ~= 'look' then return true end
   end
 end
 

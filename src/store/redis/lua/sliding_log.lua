@@ -1,9 +1,7 @@
--- See algorithm/sliding_log.rs. Stored: when each credit was taken, oldest first, each in LENGTH digits, so that they
--- compare as text and a long log is not read as a whole.
+-- See algorithm/sliding_log.rs. Stored: the time at which each credit was taken, oldest first, in LENGTH digits each. So times
+-- compare as text, and a long log need not be read as a whole.
 
 local LENGTH = 20
-
-local MOST_CREDITS = 1000
 
 local window_ns = parse(second)
 
@@ -19,7 +17,7 @@ local function stamp_at(state, place) return state.times:sub((place - 1) * LENGT
 local function time_at(state, place) return parse(stamp_at(state, place)) end
 
 function algorithm.decode(stored)
-  if #stored % LENGTH ~= 0 or #stored / LENGTH > MOST_CREDITS or stored:sub(-LENGTH):find('%D') then return nil end
+  if #stored % LENGTH ~= 0 or #stored / LENGTH > MAX_LOG_CREDITS or stored:sub(-LENGTH):find('%D') then return nil end
   return { times = stored }
 end
 

@@ -1,4 +1,4 @@
--- See algorithm/token_bucket.rs. Stored: "mark count session". The session is only passed on, so it stays a text.
+-- See algorithm/token_bucket.rs. Stored: "mark count session". The session is only passed on, so it stays text.
 
 local refill, interval_ns = parse(second), parse(third)
 
