@@ -1,13 +1,14 @@
-//! The scripts that decide in Redis, against the algorithms themselves: the same outcomes, whatever the size of the
-//! numbers. The conformance suite has what is usual; here is what is not.
+//! Compares the scripts that decide in Redis with the algorithms in Rust: the outcomes must be the same, for numbers of any size.
+//! The conformance suite tests ordinary use. These tests are about the rest.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use divvy::algorithm::{
-    Ask, Concurrency, Decision, FixedWindow, LeakyBucket, Limit, MAX_LOG_CREDITS, Outcome, Record, RecordChange,
+    Ask, CalendarWindow, Concurrency, Decision, FixedWindow, LeakyBucket, Limit, MAX_LOG_CREDITS, Outcome, Record, RecordChange,
     ReservationAsk, SlidingLog, SlidingWindow, State, TokenBucket,
 };
+use divvy::calendar::{Calendar, Unit, time_of_day};
 use divvy::clock::Timestamp;
 use divvy::store::key::{Prefix, Space};
 use divvy::store::{Action, Batch, RedisOptions, RedisStore, Store, record_key};
@@ -17,7 +18,7 @@ use tokio::runtime::Runtime;
 use crate::support::PATIENCE;
 use crate::support::redis::RedisServer;
 
-/// As many numbers of 3 bits as of 63.
+/// Numbers of all lengths are equally frequent, from 3 bits to 63.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![
         8 => (0u32..64, any::<u64>()).prop_map(|(shift, number)| number >> shift),
@@ -25,10 +26,34 @@ fn number() -> impl Strategy<Value = u64> {
     ]
 }
 
+/// Any time, and often one from 2017 to 2033.
+fn start() -> impl Strategy<Value = u64> {
+    prop_oneof![number(), 1_500_000_000_000_000_000..2_000_000_000_000_000_000_u64]
+}
+
 fn positive() -> impl Strategy<Value = u64> {
     number().prop_map(|number| number.max(1))
 }
 
+fn any_calendar() -> impl Strategy<Value = Calendar> {
+    let zone =
+        prop::sample::select(vec!["UTC", "Europe/Berlin", "America/Santiago", "Pacific/Apia", "Australia/Lord_Howe"]);
+    (prop::sample::select(Unit::ALL.to_vec()), zone, prop::sample::select(vec!["00:00", "02:30"]))
+        .prop_map(|(unit, zone, reset_at)| Calendar::new(unit, zone, time_of_day(reset_at).unwrap()).unwrap())
+}
+
+fn calendar_window() -> impl Strategy<Value = Limit> {
+    (positive(), any_calendar())
+        .prop_map(|(credits, calendar)| Limit::CalendarWindow(CalendarWindow::new(credits, calendar.id()).unwrap()))
+}
+
+/// Returns the limit for an ask at this time: a calendar window gets its dates.
+fn dated(limit: Limit, at: Timestamp) -> Limit {
+    let Limit::CalendarWindow(window) = limit else { return limit };
+    Limit::CalendarWindow(Calendar::of(window.calendar).unwrap().dated(window, at))
+}
+
+/// A limit without a calendar.
 fn any_limit() -> impl Strategy<Value = Limit> {
     (0..6, positive(), positive(), positive()).prop_map(|(which, credits, rate, time_ns)| match which {
         0 => Limit::FixedWindow(FixedWindow::new(credits, time_ns).unwrap()),
@@ -45,10 +70,10 @@ fn any_limit() -> impl Strategy<Value = Limit> {
 struct Step {
     kind: u8,
     cost: u64,
-    /// Which reservation it is about, if it is, and its time.
+    /// The reservation that it is about, if any.
     id: u8,
     ttl_seconds: u32,
-    /// So many of the limit's periods pass, and so many nanoseconds more or fewer.
+    /// The number of the limit's periods that pass, and the nanoseconds in addition, or fewer.
     periods: u64,
     nanos: u64,
     backwards: bool,
@@ -109,25 +134,25 @@ impl Step {
     }
 }
 
-/// What is remembered of a bucket.
+/// A bucket as Rust decides it, with its records.
 #[derive(Default)]
 struct Model {
     state: Option<State>,
-    /// By reservation.
+    /// The reservations by their numbers.
     records: HashMap<u8, Record>,
-    /// By name.
+    /// The remembered answers by their numbers.
     answers: HashMap<u8, Record>,
-    /// That of the last ask about a reservation.
+    /// The generation for the last ask about a reservation.
     generation: u64,
 }
 
 impl Model {
-    /// What the other stores answer.
+    /// Returns the outcome in Rust.
     fn expected(&mut self, limit: &Limit, step: Step, at: Timestamp) -> Outcome {
         match step.action() {
             Action::Ask(ask) => {
                 let decision = limit.decide(self.state.as_ref(), ask, at);
-                // All may have been given back.
+                // A refund may give all credits back.
                 self.set(limit, decision.state, matches!(ask, Ask::Refund { .. }), at);
                 decision.outcome
             }
@@ -168,21 +193,37 @@ impl Model {
     }
 }
 
+/// All kinds of asks without a record.
+const ASKS: std::ops::Range<u8> = 0..15;
+/// All kinds of asks.
+const ALL: std::ops::Range<u8> = 0..30;
+
 #[test]
-fn numbers_of_any_size_are_decided_on_as_elsewhere() {
-    decided_as_elsewhere(0..15, 3_000, Timestamp::MAX);
+fn numbers_of_any_size_are_decided_as_in_rust() {
+    decided_as_in_rust(any_limit(), ASKS, 3_000, Timestamp::MAX);
 }
 
 #[test]
-fn numbers_of_any_size_are_reserved_as_elsewhere() {
-    // At the end of time all ends are the same one: in Redis, that of its last whole millisecond.
+fn numbers_of_any_size_are_reserved_as_in_rust() {
+    decided_as_in_rust(any_limit(), ALL, 4_000, before_end_of_time());
+}
+
+#[test]
+fn calendar_windows_are_decided_and_reserved_as_in_rust() {
+    decided_as_in_rust(calendar_window(), ASKS, 2_000, before_end_of_time());
+    decided_as_in_rust(calendar_window(), ALL, 2_000, before_end_of_time());
+}
+
+/// Returns a time after which any reservation and any window of a calendar still ends. At the end of time all ends are equal: in
+/// Redis, they are its last whole millisecond.
+fn before_end_of_time() -> Timestamp {
     let longest_ns = u64::from(u32::MAX) * 1_000_000_000;
-    decided_as_elsewhere(0..32, 4_000, Timestamp::from_nanos(u64::MAX - 2 * longest_ns));
+    Timestamp::from_nanos(u64::MAX - 2 * longest_ns)
 }
 
-/// A bucket keeps no more than 64 groups of them.
+/// A bucket keeps at most 64 groups of reservations.
 #[test]
-fn very_many_reservations_are_kept_as_elsewhere() {
+fn many_reservations_are_kept_as_in_rust() {
     let tested = Tested::start();
     let step = (0u8..200, 0usize..8, 1u64..50, 1u32..4_000, 0u64..9_000_000_000).prop_map(
         |(id, kind, cost, ttl_seconds, nanos)| {
@@ -199,9 +240,9 @@ fn very_many_reservations_are_kept_as_elsewhere() {
     });
 }
 
-/// A long time to live stands for a clock of Redis that was set back. Any request gives the window its own time back.
+/// A long time to live stands for a clock of Redis that was set back. Any request corrects the window's time to live.
 #[test]
-fn window_that_lives_too_long_gets_its_own_time_back() {
+fn window_that_lives_too_long_gets_its_own_length() {
     const WINDOW_MS: u64 = 60_000;
     let tested = Tested::start();
     let limit = Limit::FixedWindow(FixedWindow::new(5, WINDOW_MS * 1_000_000).unwrap());
@@ -232,19 +273,19 @@ fn window_that_lives_too_long_gets_its_own_time_back() {
                 );
             }
             cli(&["PEXPIRE", &key, "3660000"]);
-            let told = ask(step.action(), &[]);
+            let outcome = ask(step.action(), &[]);
             let ends_ms: i64 = cli(&["PTTL", &key]).parse().unwrap();
             assert!(ends_ms <= WINDOW_MS as i64, "{step:?}: {ends_ms}");
-            assert!(told.reset_ns <= WINDOW_MS * 1_000_000, "{step:?}: {told:?}");
+            assert!(outcome.reset_ns <= WINDOW_MS * 1_000_000, "{step:?}: {outcome:?}");
         }
     }
 }
 
-/// No step is later than `latest`.
-fn decided_as_elsewhere(kinds: std::ops::Range<u8>, cases: u32, latest: Timestamp) {
+/// Compares random sequences of asks. No ask is later than `latest`.
+fn decided_as_in_rust(limits: impl Strategy<Value = Limit>, kinds: std::ops::Range<u8>, cases: u32, latest: Timestamp) {
     let tested = Tested::start();
     let batches = prop::collection::vec(prop::collection::vec(step(kinds), 1..12), 1..4);
-    proptest!(ProptestConfig::with_cases(cases), |(limit in any_limit(), start in number(), batches in batches)| {
+    proptest!(ProptestConfig::with_cases(cases), |(limit in limits, start in start(), batches in batches)| {
         let mut case = Case { latest, ..tested.case(limit, start.min(latest.as_nanos())) };
         for steps in batches {
             case.take(&steps)?;
@@ -260,7 +301,7 @@ struct Tested {
     server: RedisServer,
 }
 
-/// One of its buckets, and what is to be remembered of it.
+/// One bucket of the store, and its model.
 struct Case<'a> {
     tested: &'a Tested,
     limit: Limit,
@@ -292,20 +333,21 @@ impl Tested {
 }
 
 impl Case<'_> {
-    /// Takes the steps as one batch.
+    /// Applies the steps as one batch.
     fn take(&mut self, steps: &[Step]) -> Result<(), TestCaseError> {
         let mut batch = Batch::default();
-        // None of the actions' times, so that these are taken for clients' own.
+        // Differs from the actions' times, so that these count as supplied by clients.
         batch.begin(Timestamp::from_nanos(0x1234_5678_9abc_def1));
         let mut wanted = Vec::new();
         for step in steps {
-            self.at = step.after(self.at, &self.limit).min(self.latest);
+            self.at = step.after(self.at, &dated(self.limit, self.at)).min(self.latest);
+            let limit = dated(self.limit, self.at);
             let write_bucket = |out: &mut Vec<u8>| out.extend(self.key.as_bytes());
-            batch.push(self.limit, step.action(), self.at, |out| match step.action().record_space() {
+            batch.push(limit, step.action(), self.at, |out| match step.action().record_space() {
                 Some(space) => record_key::write(space, &[step.id], out, write_bucket),
                 None => write_bucket(out),
             });
-            wanted.push(self.model.expected(&self.limit, *step, self.at));
+            wanted.push(self.model.expected(&limit, *step, self.at));
         }
         self.tested.runtime.block_on(self.tested.store.apply(&mut batch));
         let outcomes: Vec<_> = (0..batch.len()).map(|index| batch.outcome(index).unwrap()).collect();
