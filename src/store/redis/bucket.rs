@@ -120,27 +120,38 @@ pub(super) fn outcome(entry: &Entry, reply: &mut Elements<'_>) -> Option<Outcome
     read(reply.text()?, entry.action.has_record())
 }
 
-/// Reads `allowed before balance reset_ns retry_ns session`, the last two `-` where there is none; and what an ask that
-/// has a record came to, unless it is done, or its group was denied because of others.
+/// Reads `allowed before balance reset_ns retry_ns session`. `-` stands for no retry and no session. The fate of an ask with a
+/// record may follow.
 fn read(text: &str, may_have_fate: bool) -> Option<Outcome> {
     let mut words = text.split(' ');
     let (allowed, before, balance) = (words.next()?, words.next()?, words.next()?);
     let owed = balance.strip_prefix('-');
-    let number = |word: &str| word.parse().ok();
+    // `parse` also reads a sign.
+    let number = |word: &str| word.parse().ok().filter(|_| !word.starts_with('+'));
     let optional = |word| if word == "-" { Some(None) } else { number(word).map(Some) };
-    Some(Outcome {
-        allowed: allowed == "1",
+    let outcome = Outcome {
+        allowed: flag(allowed)?,
         before: number(before)?,
         left: if owed.is_some() { 0 } else { number(balance)? },
         owed: owed.map_or(Some(0), number)?,
         reset_ns: number(words.next()?)?,
         retry_ns: optional(words.next()?)?,
         session: Timestamp::from_nanos(optional(words.next()?)?.unwrap_or(0)),
-        fate: match words.next().filter(|_| may_have_fate) {
-            Some(word) => records::fate(word)?,
+        fate: match words.next() {
+            Some(word) if may_have_fate => records::fate(word)?,
+            Some(_) => return None,
             None => Fate::Done,
         },
-    })
+    };
+    words.next().is_none().then_some(outcome)
+}
+
+fn flag(word: &str) -> Option<bool> {
+    match word {
+        "1" => Some(true),
+        "0" => Some(false),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -231,10 +231,40 @@ mod tests {
         assert!(Reply::from_line(":1\r\n").error().is_none());
     }
 
+    /// Any reply of RESP 2 or 3, as bytes.
+    fn any_reply() -> impl Strategy<Value = String> {
+        let blob =
+            |kind: &'static str| "[ -~\r\n]{0,9}".prop_map(move |text| format!("{kind}{}\r\n{text}\r\n", text.len()));
+        let line = |kind: &'static str, text: &'static str| text.prop_map(move |text| format!("{kind}{text}\r\n"));
+        let leaf = prop_oneof![
+            line("+", "[ -~]{0,9}"),
+            line("-", "[A-Z]{1,5}( [a-z]{0,5})?"),
+            any::<i64>().prop_map(|number| format!(":{number}\r\n")),
+            Just("$-1\r\n".to_owned()),
+            Just("*-1\r\n".to_owned()),
+            Just("_\r\n".to_owned()),
+            line("#", "[tf]"),
+            line(",", "[0-9]{1,3}[.]5"),
+            line("(", "[1-9][0-9]{0,30}"),
+            blob("$"),
+            blob("!"),
+        ];
+        leaf.prop_recursive(3, 24, 4, |inner| {
+            let many =
+                |kind: &'static str| move |inner: Vec<String>| format!("{kind}{}\r\n{}", inner.len(), inner.concat());
+            let pairs = |inner: Vec<[String; 2]>| format!("%{}\r\n{}", inner.len(), inner.concat().concat());
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(many("*")),
+                prop::collection::vec(inner.clone(), 0..4).prop_map(many("~")),
+                prop::collection::vec(prop::array::uniform2(inner), 0..3).prop_map(pairs),
+            ]
+        })
+    }
+
     proptest! {
-        /// Whatever comes, the end is found without a panic, and the library's parser agrees on where a reply ends.
+        /// Any bytes are read without a panic.
         #[test]
-        fn anything_may_come(bytes in proptest::collection::vec(prop::sample::select(b"*$:+-_\r\n0123|>x".to_vec()), 0..60)) {
+        fn anything_may_come(bytes in prop::collection::vec(prop::sample::select(b"*$:+-_\r\n0123|>x".to_vec()), 0..60)) {
             if let Ok(Some(end)) = end_of(&bytes) {
                 prop_assert!(end <= bytes.len());
                 let reply = Reply(Bytes::copy_from_slice(&bytes[..end]));
@@ -243,6 +273,24 @@ mod tests {
             if let Some(mut elements) = Reply(bytes.into()).elements() {
                 while elements.number().is_some() || elements.text().is_some() {}
             }
+        }
+
+        /// Replies are told apart, and the client library's parser agrees on each of them.
+        #[test]
+        fn replies_end_where_the_next_one_begins(replies in prop::collection::vec(any_reply(), 1..5), cut in any::<prop::sample::Index>()) {
+            let mut bytes = Bytes::from(replies.concat());
+            for reply in &replies {
+                prop_assert_eq!(end_of(&reply.as_bytes()[..cut.index(reply.len())]), Ok(None));
+                let split = Reply::split_off(&mut bytes).unwrap();
+                prop_assert_eq!(&split, &Reply(Bytes::from(reply.clone())));
+                let is_error = reply.starts_with(['-', '!']);
+                prop_assert_eq!(split.error().is_some(), is_error);
+                let parsed = redis::parse_redis_value(reply.as_bytes());
+                prop_assert!(parsed.is_ok(), "{parsed:?}");
+                prop_assert!(is_error || split.value().is_ok() || reply.contains(['-', '!']));
+                prop_assert_eq!(split.elements().is_some(), reply.starts_with('*') && reply != "*-1\r\n");
+            }
+            prop_assert!(bytes.is_empty());
         }
     }
 }

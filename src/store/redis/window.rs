@@ -58,18 +58,22 @@ pub(super) fn outcome(entry: &Entry, reply: &mut Elements<'_>) -> Option<Outcome
     if reply.is_at_text() {
         return bucket::outcome(entry, reply);
     }
-    Some(read(entry, &[reply.number()?, reply.number()?, reply.number()?, reply.number()?]))
+    read(entry, [reply.number()?, reply.number()?, reply.number()?, reply.number()?])
 }
 
-fn read(entry: &Entry, &[allowed, before, left, ttl_ms]: &Answer) -> Outcome {
-    let allowed = allowed == 1;
-    let Action::Ask(ask) = entry.action else { return Outcome { allowed, ..Outcome::default() } };
-    let number = |signed: i64| u64::try_from(signed).unwrap_or(0);
-    let (before, left, owed) = (number(before), number(left), number(left.saturating_neg()));
+fn read(entry: &Entry, [allowed, before, left, ttl_ms]: Answer) -> Option<Outcome> {
+    let allowed = match allowed {
+        1 => true,
+        0 => false,
+        _ => return None,
+    };
+    let (before, ttl_ms) = (u64::try_from(before).ok()?, u64::try_from(ttl_ms).ok()?);
+    let Action::Ask(ask) = entry.action else { return Some(Outcome { allowed, ..Outcome::default() }) };
+    let (left, owed) = if left < 0 { (0, left.unsigned_abs()) } else { (left.unsigned_abs(), 0) };
     let capacity = entry.limit.capacity();
-    // In its last millisecond a window has 0 of them to live, but it still counts.
-    let until_end_ns = number(ttl_ms).max(1).saturating_mul(NANOS_PER_MILLI);
-    Outcome {
+    // In its last millisecond, a window has 0 ms to live, but it still counts.
+    let until_end_ns = ttl_ms.max(1).saturating_mul(NANOS_PER_MILLI);
+    Some(Outcome {
         allowed,
         before,
         left,
@@ -77,7 +81,7 @@ fn read(entry: &Entry, &[allowed, before, left, ttl_ms]: &Answer) -> Outcome {
         reset_ns: if left >= capacity { 0 } else { until_end_ns },
         retry_ns: (!allowed && ask.wanted() <= capacity).then_some(until_end_ns),
         ..Outcome::default()
-    }
+    })
 }
 
 #[cfg(test)]
