@@ -206,7 +206,8 @@ fn what_nobody_can_read_of_a_reservation_is_refused_until_it_is_forgotten() {
             assert_eq!(about(&store, ("odd", "a"), limit, reserve).await.unwrap().left, 5);
             let names = server.quoted("KEYS divvy.reserved:*");
             let (_, side) = names.split_once(' ').unwrap();
-            for (value, reason) in [("gibberish", "not hold a state of this algorithm"), ("1 2:3 v2", "a later divvy")] {
+            for (value, reason) in [("gibberish", "not hold a state of this algorithm"), ("1 2:3 v2", "a later divvy")]
+            {
                 assert_eq!(server.pipe(&format!("SET {side} \"{value}\"")), "OK", "{side}");
                 for refused in [
                     one(&store, "odd", limit, TAKE).await.unwrap_err(),

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use divvy::algorithm::{
-    Ask, CalendarWindow, Concurrency, Decision, FixedWindow, LeakyBucket, Limit, MAX_LOG_CREDITS, Outcome, Record, RecordChange,
-    ReservationAsk, SlidingLog, SlidingWindow, State, TokenBucket,
+    Ask, CalendarWindow, Concurrency, Decision, FixedWindow, LeakyBucket, Limit, MAX_LOG_CREDITS, Outcome, Record,
+    RecordChange, ReservationAsk, SlidingLog, SlidingWindow, State, TokenBucket,
 };
 use divvy::calendar::{Calendar, Unit, time_of_day};
 use divvy::clock::Timestamp;

@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use divvy::clock::Clock;
 use divvy::config::{self, Format};
-use divvy::limiter::{CounterNames, Limiter, Policy, Requests};
+use divvy::limiter::{CounterNames, Limiter, PlanBuilder, Policy};
 use divvy::metrics::Metrics;
 use divvy::store::{Backend, MemoryStore};
 use libfuzzer_sys::fuzz_target;
@@ -36,13 +36,13 @@ fuzz_target!(|records: &[u8]| {
     let text = URL_SAFE_NO_PAD.encode(sealed);
     let Ok(id) = LIMITER.read_id(text.as_bytes()) else { return };
     assert_eq!(LIMITER.write_id(id.clone()).expect("a known key"), text);
-    let mut requests = Requests::default();
-    LIMITER.begin(&mut requests);
-    requests.push_renew(&id, None);
-    requests.push_commit(&id, 7);
-    requests.push_release(&id);
-    RUNTIME.block_on(LIMITER.apply(&mut requests));
-    for index in 0..requests.len() {
-        let _ = (requests.settled(index), requests.committed(index));
+    let mut builder = PlanBuilder::default();
+    LIMITER.begin(&mut builder);
+    builder.add_renewal(&id, None);
+    builder.add_commit(&id, 7);
+    builder.add_release(&id);
+    let applied = RUNTIME.block_on(LIMITER.apply(builder.build()));
+    for index in 0..applied.report().len() {
+        let _ = (applied.report().settled(index), applied.report().committed(index));
     }
 });

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::algorithm::Fate;
-use crate::algorithm::{Ask, FixedWindow, Limit, Once, ReservationAsk, TokenBucket};
+use crate::algorithm::{Ask, FixedWindow, Limit, ReservationAsk, TokenBucket};
 use crate::clock::{NANOS_PER_MILLI, NANOS_PER_SECOND, Timestamp};
 use crate::store::batch::Action;
 use crate::store::key::{Prefix, Space};
@@ -91,7 +91,7 @@ fn action() -> impl Strategy<Value = Action> {
         Action::Ask(Ask::Refund { cost: 2 }),
         Action::Ask(Ask::Take { cost: CREDITS + 1 }),
         Action::Reservation(ReservationAsk::Release),
-        Action::Once { what: Once::Take, cost: 1, fingerprint: 7, request: 0 },
+        Action::Idempotent { ask: Ask::Take { cost: 1 }, fingerprint: 7 },
     ])
 }
 
