@@ -38,8 +38,6 @@ use worker::{Progress, ThreadId, Worker};
 pub const HELP: &str = "\
 SECONDS accepts the units ms, s, m and h, as in 250ms. A number without a unit is in seconds.";
 
-const NANOS_PER_SECOND: u64 = 1_000_000_000;
-
 /// Loads the server as `args` say, and prints a report.
 ///
 /// # Errors

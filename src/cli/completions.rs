@@ -3,10 +3,8 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::CommandFactory;
+use clap::Command;
 use clap_complete::Shell;
-
-use super::Cli;
 
 #[derive(Debug, clap::Args)]
 pub struct CompletionsArgs {
@@ -15,10 +13,10 @@ pub struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Prints the script.
-pub fn run(args: CompletionsArgs) -> anyhow::Result<ExitCode> {
+/// Prints the script for `cli`.
+pub fn run(args: CompletionsArgs, mut cli: Command) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "divvy", &mut script);
+    clap_complete::generate(args.shell, &mut cli, "divvy", &mut script);
     io::stdout().write_all(&script)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -5,10 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::CommandFactory;
+use clap::Command;
 use clap_mangen::Man;
-
-use super::Cli;
 
 #[derive(Debug, clap::Args)]
 pub struct ManArgs {
@@ -18,10 +16,10 @@ pub struct ManArgs {
     dir: Option<PathBuf>,
 }
 
-/// Prints divvy's page, or writes all pages.
-pub fn run(args: ManArgs) -> anyhow::Result<ExitCode> {
+/// Prints the page of `cli`, or writes all pages.
+pub fn run(args: ManArgs, cli: Command) -> anyhow::Result<ExitCode> {
     // Nothing is to be read about `divvy help`.
-    let cli = Cli::command().disable_help_subcommand(true);
+    let cli = cli.disable_help_subcommand(true);
     match args.dir {
         None => {
             let mut page = Vec::new();

@@ -96,8 +96,8 @@ impl Cli {
             Command::Limit(args) => limit::run(args),
             Command::Backup(args) => backup::run(args),
             Command::Restore(args) => restore::run(args),
-            Command::Completions(args) => completions::run(args),
-            Command::Man(args) => man::run(args),
+            Command::Completions(args) => completions::run(args, Self::command()),
+            Command::Man(args) => man::run(args, Self::command()),
             #[cfg(feature = "bench")]
             Command::Bench(args) => bench::run(args),
         }

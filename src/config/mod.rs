@@ -6,6 +6,7 @@
 
 mod document;
 mod fingerprint;
+mod format;
 mod ini;
 mod json;
 mod nearest;
@@ -14,44 +15,25 @@ mod original;
 mod problem;
 mod ratelimit;
 mod ruleset;
+mod text;
 mod validate;
 mod write;
 
 #[cfg(test)]
 mod tests;
 
-use std::io::ErrorKind;
 use std::path::Path;
 
 pub use fingerprint::fingerprint;
+pub use format::Format;
 pub use problem::{Problem, Report};
 pub use ratelimit::{Import, import, import_text, is_yaml};
+pub use text::MAX_FILE_BYTES;
 pub use write::{Unwritable, write};
 
-use crate::files;
 use crate::rules::RuleSet;
-use problem::{Place, Problems};
-
-/// The largest rules file: enough for several hundred thousand rules, without a risk to memory.
-pub const MAX_FILE_BYTES: u64 = 64 << 20;
-
-/// How a rules file is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    Ini,
-    Json,
-}
-
-impl Format {
-    /// The format that a file's extension names; `None` when it names none.
-    pub fn of(path: &Path) -> Option<Self> {
-        match path.extension()?.to_str()? {
-            "ini" => Some(Self::Ini),
-            "json" => Some(Self::Json),
-            _ => None,
-        }
-    }
-}
+use problem::Problems;
+use text::read_text;
 
 /// Rules that can be served.
 #[derive(Debug)]
@@ -122,29 +104,5 @@ fn unknown_format(path: &Path) -> (&'static str, &'static str) {
         ("rules are not written in YAML", fix)
     } else {
         ("unknown file extension", "name the file *.ini or *.json")
-    }
-}
-
-fn read_text(path: &Path, problems: &mut Problems) -> Option<String> {
-    let bytes = match files::read(path, MAX_FILE_BYTES) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == ErrorKind::FileTooLarge => {
-            let what = format!("the file is larger than {} MiB", MAX_FILE_BYTES >> 20);
-            problems.file_error(what, "use fewer rules, with patterns instead of single values");
-            return None;
-        }
-        Err(error) => {
-            problems.file_error(format!("cannot read the file: {error}"), "check its path and its permissions");
-            return None;
-        }
-    };
-    match String::from_utf8(bytes) {
-        Ok(text) => Some(text),
-        Err(error) => {
-            let before = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
-            let line = memchr::memchr_iter(b'\n', before).count() + 1;
-            problems.error(Place::line(line), "the file is not UTF-8", "save it as UTF-8");
-            None
-        }
     }
 }

@@ -10,14 +10,14 @@ use std::io::Write;
 
 use crate::rules::Operation;
 use crate::rules::operation_text::{self, SyntaxError, Written};
+use client::WELCOME;
 pub use client::{BadReply, Reply, format_auth, format_hit, is_welcome, parse_reply};
 
 /// The longest line in bytes, its terminator aside, unless the operator says otherwise.
 pub const DEFAULT_MAX_LINE: usize = 16 * 1024;
 
-/// What comes before a password, and what is answered to the right one.
+/// The beginning of a line with a password.
 const AUTH: &[u8] = b"AUTH ";
-const WELCOME: &str = "OK";
 
 /// How many characters of an unknown command are echoed.
 const MAX_ECHOED_CHARS: usize = 64;

@@ -1,9 +1,8 @@
 //! The cost of a hit: one credit, what the request says, or the value of a field of the request.
 
+use super::rule::NO_COST_FIELD;
 use super::{Operation, Rule};
 
-/// A `costField` that is no field: every hit takes one credit, whatever else is said about its cost.
-pub const NO_COST_FIELD: &str = "none";
 /// How much of an invalid value a message repeats (characters).
 const MAX_ECHOED_CHARS: usize = 64;
 

@@ -31,13 +31,13 @@ pub(crate) mod testing;
 mod values;
 
 pub use actor::ActorFields;
-pub use cost::{BadCost, NO_COST_FIELD};
+pub use cost::BadCost;
 pub use identity::{Identity, Rhythm};
 pub use key::Key;
 pub use operation::Operation;
 pub use pattern::{Glob, Pattern};
 pub use quota::{MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, Quota, QuotaError, Settings, calendar_settings};
-pub use rule::{MAX_STACK, MatchPolicy, Overrun, Rule, header};
+pub use rule::{MAX_STACK, MatchPolicy, NO_COST_FIELD, Overrun, Rule, header};
 pub use ruleset::{Matches, RuleSet, Scratch};
 pub use ruleset_error::RuleSetError;
 pub use seconds::Seconds;

@@ -2,8 +2,11 @@
 
 use std::fmt;
 
-use super::{NO_COST_FIELD, Operation, Pattern, Quota, Settings, operation_text};
+use super::{Operation, Pattern, Quota, Settings, operation_text};
 use crate::algorithm::Limit;
+
+/// A `costField` that is no field: every hit takes one credit, regardless of the cost that the request gives.
+pub const NO_COST_FIELD: &str = "none";
 
 /// What happens after a rule matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -35,6 +35,7 @@ use crate::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::
     Entry, RateLimitOverride,
 };
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use crate::protocol::resp::Limits as RespLimits;
 use crate::store::{Backend, MemoryStore};
 
 /// Seconds; so many that what is left of them has as many digits all the time.

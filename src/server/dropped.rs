@@ -24,6 +24,7 @@ use crate::clock::Clock;
 use crate::config::{self, Format};
 use crate::limiter::{CounterNames, Intent, PlanBuilder, Policy};
 use crate::metrics::Metrics;
+use crate::protocol::resp::Limits as RespLimits;
 use crate::rules::Operation;
 use crate::store::{Backend, Durability, RocksOptions, RocksStore, Store};
 

@@ -20,6 +20,7 @@ mod grpc;
 mod health;
 pub mod http;
 mod keep_running;
+mod limits;
 mod line;
 mod memory;
 mod origin;
@@ -46,13 +47,13 @@ use tokio_util::task::TaskTracker;
 use self::accept::Acceptor;
 use self::admission::Admission;
 use self::auth::Access;
-use self::connection::Timeouts;
 use self::grpc::GrpcFront;
 pub use self::grpc::GrpcSettings;
 pub use self::health::Health;
 pub use self::http::{ApiSettings, DEFAULT_METRICS_PATH, InvalidMetricsPath, StreamBounds, check_metrics_path};
 use self::http::{BodyBounds, HttpFront};
 pub use self::keep_running::{keep_running, survive};
+pub use self::limits::Limits;
 use self::line::LineFront;
 use self::memory::BufferMemory;
 use self::resp::RespFront;
@@ -61,7 +62,6 @@ use self::turns::Turns;
 use self::workers::Workers;
 pub use self::workers::{BLOCKING_KEEP_ALIVE, MAX_BLOCKING_THREADS, default_threads};
 use crate::limiter::Limiter;
-use crate::protocol::resp::Limits as RespLimits;
 
 /// Connections open at once, all fronts together.
 pub const DEFAULT_MAX_CONNECTIONS: u32 = 10_000;
@@ -83,28 +83,6 @@ pub const DEFAULT_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 pub const DEFAULT_DRAIN_GRACE: Duration = Duration::from_millis(250);
 /// How long the end may take from then on: connections still busy are cut.
 pub const DEFAULT_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Bounds on what clients may do.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    pub max_connections: usize,
-    /// From one address, or one IPv6 network of 64 bits; `None`: as many as there may be.
-    pub max_connections_per_address: Option<usize>,
-    pub max_line: usize,
-    pub max_pairs: usize,
-    /// Once so much output has gathered it is written before more is answered; one reply may be longer (bytes).
-    pub max_output: usize,
-    /// What all connections' buffers together may hold beyond each one's own small ones (bytes).
-    pub max_buffer_memory: usize,
-    /// Bytes in the body of an HTTP request, and in a gRPC message.
-    pub max_body: usize,
-    pub resp: RespLimits,
-    /// HTTP/2 connections of the HTTP front.
-    pub http_streams: StreamBounds,
-    /// Connections of the gRPC front.
-    pub grpc_streams: StreamBounds,
-    pub timeouts: Timeouts,
-}
 
 /// How the server ends.
 #[derive(Debug, Clone, Copy)]

@@ -1,9 +1,9 @@
 //! What a run shall do, worked out from the options before anything is sent.
 
-use super::NANOS_PER_SECOND;
 use super::args::{BenchArgs, Protocol};
 use super::reply::FirstNumber;
 use super::template::{RequestTemplate, TemplateError};
+use crate::clock::NANOS_PER_SECOND;
 
 /// Times are nanoseconds since the run began.
 #[derive(Debug)]

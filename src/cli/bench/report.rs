@@ -6,10 +6,10 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::NANOS_PER_SECOND;
 use super::args::{BenchArgs, Protocol};
 use super::lane::Measured;
 use super::plan::Plan;
+use crate::clock::NANOS_PER_SECOND;
 
 /// The commands whose replies tell of a denial.
 const HITS: [&str; 4] = ["HIT", "DIVVY.HIT", "DIVVY.PEEK", "CL.THROTTLE"];

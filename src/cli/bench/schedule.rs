@@ -1,6 +1,6 @@
 //! When the requests of an open loop are due.
 
-use super::NANOS_PER_SECOND;
+use crate::clock::NANOS_PER_SECOND;
 
 /// The due times of one connection, in nanoseconds since the run began. All connections together are due at even
 /// distances; they take turns, a block of requests each.

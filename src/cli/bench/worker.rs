@@ -11,12 +11,12 @@ use anyhow::Context;
 use hdrhistogram::Histogram;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::NANOS_PER_SECOND;
 use super::args::{BenchArgs, Protocol};
 use super::connection::Connection;
 use super::keys::KeySequence;
 use super::lane::{Lane, Measured, Shared};
 use super::plan::Plan;
+use crate::clock::NANOS_PER_SECOND;
 
 /// How often a thread looks up when nothing happens.
 const LOOK_UP: Duration = Duration::from_millis(50);

@@ -24,6 +24,7 @@ use document::Document;
 use labels::Labels;
 
 use super::problem::{Place, Problem, Problems, Report};
+use super::text::read_text;
 use crate::rules::Rule;
 
 /// The result of converting ratelimit's files.
@@ -51,7 +52,7 @@ pub fn import<P: AsRef<Path>>(paths: &[P]) -> Result<Import, Report> {
     for path in paths {
         let file_name = path.as_ref().display().to_string();
         let mut problems = Problems::new(&file_name);
-        let text = super::read_text(path.as_ref(), &mut problems);
+        let text = read_text(path.as_ref(), &mut problems);
         importer.add(text.as_deref(), &file_name, problems);
     }
     importer.finish()

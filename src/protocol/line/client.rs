@@ -2,6 +2,9 @@
 
 use crate::rules::operation_text::{self, Unwritable};
 
+/// The answer to the right password.
+pub(super) const WELCOME: &str = "OK";
+
 /// What a server answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
@@ -39,7 +42,7 @@ pub fn format_auth(password: &str) -> String {
 
 /// Whether a reply line, with or without its terminator, says that the password was right.
 pub fn is_welcome(line: &str) -> bool {
-    line.trim_end() == super::WELCOME
+    line.trim_end() == WELCOME
 }
 
 /// Reads a reply line, with or without its terminator.

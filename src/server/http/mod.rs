@@ -12,6 +12,7 @@ mod metrics_path;
 mod one_timer;
 mod read_budget;
 mod reply;
+mod request_count;
 mod timed;
 mod told;
 mod unread;
@@ -27,11 +28,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Request, State};
 use axum::handler::Handler;
 use axum::http::Version;
-use axum::middleware::{Next, from_fn_with_state};
-use axum::response::Response;
+use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
@@ -51,6 +50,7 @@ pub(super) use self::hot::{Hot, Incoming, Routes};
 pub use self::metrics_path::{DEFAULT_METRICS_PATH, InvalidMetricsPath, check_metrics_path};
 use self::read_budget::ReadBudget;
 pub(super) use self::reply::Reply;
+use self::request_count::count;
 use self::timed::Timed;
 pub(super) use self::told::{Told, count as count_told, count_told as count_told_by};
 #[cfg(test)]
@@ -70,7 +70,7 @@ use super::tls::Alpn;
 use super::turns::Turns;
 use crate::limiter::Limiter;
 use crate::logging::{Escaped, LogThrottle};
-use crate::metrics::{FrontRequests, Limit, RequestKind};
+use crate::metrics::{Limit, RequestKind};
 
 /// For a client that speaks TLS where HTTP and gRPC do not.
 pub(super) const NO_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: text/plain\r\n\
@@ -131,12 +131,6 @@ impl HttpFront {
         let routes = Routes { hot, router, streams: limits.http_streams };
         Self { routes: Arc::new(routes), timeouts: limits.timeouts }
     }
-}
-
-/// Counts a request of this kind.
-async fn count(State((requests, kind)): State<(FrontRequests, RequestKind)>, request: Request, next: Next) -> Response {
-    requests.count(kind);
-    next.run(request).await
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub use self::shared::{Api, ApiSettings, DEFAULT_MAX_HITS};
 use crate::metrics::RequestKind;
 use crate::server::auth::Access;
 use crate::server::http::auth::guarded;
-use crate::server::http::count;
+use crate::server::http::request_count::count;
 
 type Route = (&'static str, RequestKind, MethodRouter<Arc<Api>>);
 
