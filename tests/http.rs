@@ -348,15 +348,15 @@ fn a_body_far_over_the_limit_is_refused_without_being_read() {
 }
 
 #[test]
-fn without_rules_or_store_it_is_unavailable() {
+fn without_rules_it_is_the_operator_s_mistake_and_without_store_unavailable() {
     let server = Server::start(&["--store", "memory"]);
     let mut client = HttpClient::connect(server.http);
     for (path, body) in [("/v1/hit", r#"{"operation":{}}"#), ("/v1/explain", r#"{"operation":{}}"#)] {
         let response = client.post(path, body);
-        assert_eq!((response.status, response.header("retry-after")), (503, None));
+        assert_eq!((response.status, response.header("retry-after")), (500, None));
         assert!(response.json()["detail"].as_str().unwrap().contains("no rules are loaded"), "{}", response.body);
     }
-    assert_eq!(client.get("/v1/rules", &[]).status, 503);
+    assert_eq!(client.get("/v1/rules", &[]).status, 500);
 
     let rules = RulesFile::ini(RULES);
     // Nothing listens there.

@@ -1,5 +1,6 @@
 //! Why a request got no verdict.
 
+use super::error::{ErrorClass, LimiterError};
 use super::plan::{BadReservationId, MAX_CLIENT_ID, MAX_ID_TEXT, MAX_IDEMPOTENCY_KEY};
 use crate::rules::{BadCost, MAX_STACK};
 use crate::store::StoreError;
@@ -66,6 +67,28 @@ pub enum Refusal {
     NoTtl { rule: String },
     #[error("nothing was charged: the rule [{rule}], which answers this operation, counts no costs")]
     NothingToCharge { rule: String },
+}
+
+impl LimiterError for Refusal {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::NoRules | Self::TooManyRules => ErrorClass::RulesMistake,
+            Self::Cost(_)
+            | Self::NoTtl { .. }
+            | Self::BadReservation { .. }
+            | Self::BadClientId
+            | Self::LongReservation
+            | Self::BadIdempotencyKey => ErrorClass::BadRequest,
+            Self::CannotCharge { .. }
+            | Self::NothingToCharge { .. }
+            | Self::CannotReserve { .. }
+            | Self::TakesLeases { .. } => ErrorClass::UnsuitableRule,
+            Self::NoHoldField { .. } | Self::BadHold { .. } | Self::LeasesTogether { .. } => ErrorClass::UnnamedLease,
+            Self::BadReservationId(_) | Self::NoReservation => ErrorClass::NotFound,
+            Self::DifferentReservation | Self::DifferentRequest => ErrorClass::ReusedName,
+            Self::Store(error) => error.class(),
+        }
+    }
 }
 
 /// A request that was refused, with all others of its group.

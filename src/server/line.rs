@@ -122,9 +122,7 @@ impl Work {
                         Ok(verdict) => {
                             write_verdict(output, verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
                         }
-                        Err(refusal) => {
-                            write_counted_error(output, errors, ErrorCode::Unknown, told::refusal(&refusal))
-                        }
+                        Err(refusal) => write_counted_error(output, errors, ErrorCode::Unknown, told::text(&refusal)),
                     }
                     index += 1;
                 }

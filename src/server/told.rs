@@ -2,26 +2,24 @@
 
 use std::fmt::Display;
 
-use crate::limiter::{Refusal, StoreError};
+use crate::limiter::{ErrorClass, LimiterError};
 use crate::logging::{Escaped, LogThrottle};
 
 /// What stands for a path.
 const PATH: &str = "[path]";
 
-/// The text of a refusal for a client.
-pub fn refusal(refusal: &Refusal) -> String {
-    match refusal {
-        Refusal::Store(error) => store_error(error),
-        _ => refusal.to_string(),
-    }
-}
-
-/// The text of a store's error for a client.
-pub fn store_error(error: &StoreError) -> String {
-    match error {
+/// The text of an error for a client.
+pub fn text(error: &impl LimiterError) -> String {
+    match error.class() {
+        ErrorClass::StoreFailure => without_paths(error),
         // It repeats what the client sent.
-        StoreError::InvalidCursor(_) | StoreError::Impossible(_) => error.to_string(),
-        StoreError::Failed(_) | StoreError::Unreachable(_) | StoreError::Overloaded(_) => without_paths(error),
+        ErrorClass::RulesMistake
+        | ErrorClass::BadRequest
+        | ErrorClass::UnsuitableRule
+        | ErrorClass::UnnamedLease
+        | ErrorClass::NotFound
+        | ErrorClass::ReusedName
+        | ErrorClass::Full => error.to_string(),
     }
 }
 
@@ -64,6 +62,7 @@ fn is_of_path(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limiter::StoreError;
 
     #[test]
     fn clients_are_told_no_paths() {
@@ -85,13 +84,14 @@ mod tests {
             ("Redis at redis://127.0.0.1:6379 does not answer", "Redis at redis://127.0.0.1:6379 does not answer"),
             ("the store is full: no new counters are created", "the store is full: no new counters are created"),
         ] {
-            assert_eq!(store_error(&StoreError::new(error)), told);
+            let error = StoreError::new(error);
+            assert_eq!(text(&error), told);
         }
     }
 
     #[test]
     fn what_a_client_sent_is_repeated_as_it_is() {
         let error = StoreError::InvalidCursor("a/b".to_owned());
-        assert_eq!(store_error(&error), error.to_string());
+        assert_eq!(text(&error), error.to_string());
     }
 }

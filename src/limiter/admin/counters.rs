@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::algorithm::Limit;
 use crate::clock::Timestamp;
 use crate::limiter::Limiter;
+use crate::limiter::error::{ErrorClass, LimiterError};
 use crate::limiter::policy::{DEFAULT_RULE, Policy};
 use crate::limiter::refusal::Refusal;
 use crate::limiter::verdict::Verdict;
@@ -57,6 +58,17 @@ pub enum CountersError {
     InvalidCursor(StoreError),
     #[error(transparent)]
     Refused(#[from] Refusal),
+}
+
+impl LimiterError for CountersError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::NoSuchLabel(_) | Self::NoSuchOperation(_) => ErrorClass::NotFound,
+            Self::AmbiguousOperation(_) | Self::Uncounted(_) => ErrorClass::BadRequest,
+            Self::InvalidCursor(error) => error.class(),
+            Self::Refused(refusal) => refusal.class(),
+        }
+    }
 }
 
 impl From<StoreError> for CountersError {

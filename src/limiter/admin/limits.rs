@@ -13,6 +13,7 @@ use tokio::task::yield_now;
 use super::counters::{CountersError, RuleName, place, shown};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::limiter::Limiter;
+use crate::limiter::error::{ErrorClass, LimiterError};
 pub use crate::limiter::policy::ListedLimits;
 use crate::limiter::policy::{ActorLimits, Cursor, DEFAULT_RULE, Policy};
 use crate::limiter::refusal::Refusal;
@@ -70,6 +71,18 @@ pub enum LimitError {
     Cursor,
     #[error(transparent)]
     Store(StoreError),
+}
+
+impl LimiterError for LimitError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Rule(error) => error.class(),
+            Self::NoActors { .. } | Self::OtherActor { .. } => ErrorClass::UnsuitableRule,
+            Self::LongActor | Self::Credits(_) | Self::Lasts | Self::Cursor => ErrorClass::BadRequest,
+            Self::Full { .. } => ErrorClass::Full,
+            Self::Store(error) => error.class(),
+        }
+    }
 }
 
 /// The longest actor that may have a limit of its own (bytes).

@@ -10,8 +10,8 @@ use tonic::{Code as TonicCode, Request, Response, Status};
 use super::held::Holder;
 use crate::clock::ceil_seconds;
 use crate::limiter::{
-    Intent, Limiter, MAX_TOGETHER, Outcome, PlanBuilder, Refusal, RefusedMember, Report, Standing, StoreError,
-    Together, Verdict,
+    ErrorClass, Intent, Limiter, LimiterError, MAX_TOGETHER, Outcome, PlanBuilder, Refusal, RefusedMember, Report,
+    Standing, Together, Verdict,
 };
 use crate::metrics::{FrontRequests, Limit as Bound, Metrics, RequestKind};
 use crate::protocol::envoy::messages::envoy::config::core::v3::HeaderValue;
@@ -257,36 +257,20 @@ fn duration(nanos: u64) -> prost_types::Duration {
     prost_types::Duration { seconds: ceil_seconds(nanos) as i64, nanos: 0 }
 }
 
-/// A store that fails is UNAVAILABLE, so that Envoy's `failure_mode_deny` decides.
 impl From<RefusedMember> for Status {
     fn from(RefusedMember { refusal, .. }: RefusedMember) -> Self {
         refuse(refusal)
     }
 }
 
+/// Returns the status for a refusal. A store that fails is UNAVAILABLE, so that Envoy's `failure_mode_deny` decides.
 pub(super) fn refuse(refusal: Refusal) -> Status {
-    let message = told::refusal(&refusal);
-    match refusal {
-        Refusal::NoRules
-        | Refusal::TooManyRules
-        | Refusal::CannotCharge { .. }
-        | Refusal::NothingToCharge { .. }
-        | Refusal::CannotReserve { .. }
-        | Refusal::NoTtl { .. }
-        | Refusal::NoReservation => Status::failed_precondition(message),
-        Refusal::Cost(_)
-        | Refusal::TakesLeases { .. }
-        | Refusal::NoHoldField { .. }
-        | Refusal::BadHold { .. }
-        | Refusal::LeasesTogether { .. }
-        | Refusal::BadReservation { .. }
-        | Refusal::BadClientId
-        | Refusal::LongReservation
-        | Refusal::BadReservationId(_)
-        | Refusal::DifferentReservation
-        | Refusal::BadIdempotencyKey
-        | Refusal::DifferentRequest
-        | Refusal::Store(StoreError::Impossible(_)) => Status::invalid_argument(message),
-        Refusal::Store(_) => Status::unavailable(message),
-    }
+    let code = match refusal.class() {
+        ErrorClass::RulesMistake | ErrorClass::UnsuitableRule => TonicCode::FailedPrecondition,
+        ErrorClass::BadRequest | ErrorClass::UnnamedLease | ErrorClass::ReusedName => TonicCode::InvalidArgument,
+        ErrorClass::NotFound => TonicCode::NotFound,
+        ErrorClass::Full => TonicCode::ResourceExhausted,
+        ErrorClass::StoreFailure => TonicCode::Unavailable,
+    };
+    Status::new(code, told::text(&refusal))
 }

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::LONGEST_REPLY;
+use super::error::write_limiter_error;
 use super::reservations::{write_committed, write_reserved};
 use crate::clock::{NANOS_PER_MILLI, ceil_seconds};
 use crate::limiter::{
@@ -16,7 +17,6 @@ use crate::server::connection::Outgoing;
 use crate::server::memory::UsedUp;
 use crate::server::pool::MAX_ITEM;
 use crate::server::room::Room;
-use crate::server::told;
 
 /// Requests that wait to be applied together.
 #[derive(Default)]
@@ -247,7 +247,7 @@ impl Batch {
                 reply => {
                     if let Err(refusal) = write_reply(limiter, report, request, &reply, &mut writer) {
                         limiter.metrics().errors.unknown.inc();
-                        write_refusal(&refusal, &mut writer);
+                        write_limiter_error(&refusal, &mut writer);
                     }
                     request += 1;
                 }
@@ -320,8 +320,4 @@ fn write_throttle(outcome: &Outcome, capacity: u64, writer: &mut ReplyWriter) {
         None => writer.integer(-1),
     }
     writer.unsigned(ceil_seconds(outcome.reset_ns));
-}
-
-pub fn write_refusal(refusal: &Refusal, writer: &mut ReplyWriter) {
-    writer.error(format_args!("ERR {}", told::refusal(refusal)));
 }

@@ -9,6 +9,7 @@ use std::time::Instant;
 use tokio::net::TcpListener;
 
 use super::clients::Clients;
+use super::error::write_limiter_error;
 use crate::clock::NANOS_PER_SECOND;
 use crate::limiter::Limiter;
 use crate::metrics::FrontRequests;
@@ -153,7 +154,7 @@ impl Shared {
             Section::Metrics => metrics(numbers),
             Section::Keyspace => match self.limiter.approximate_len().await {
                 Ok(counters) => format!("db0:keys={counters},expires=0,avg_ttl=0\r\n"),
-                Err(error) => format!("error:{}\r\n", told::store_error(&error)),
+                Err(error) => format!("error:{}\r\n", told::text(&error)),
             },
         }
     }
@@ -260,7 +261,7 @@ impl Shared {
     pub async fn write_size(&self, reply: &mut ReplyWriter<'_>) {
         match self.limiter.approximate_len().await {
             Ok(counters) => reply.integer(i64::try_from(counters).unwrap_or(i64::MAX)),
-            Err(error) => reply.error(format_args!("ERR {}", told::store_error(&error))),
+            Err(error) => write_limiter_error(&error, reply),
         }
     }
 

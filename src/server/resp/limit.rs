@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::operate::{write_cursor, write_error};
+use super::error::write_limiter_error;
+use super::operate::write_cursor;
 use crate::clock::ceil_seconds;
 use crate::limiter::Limiter;
 use crate::limiter::counters::{DEFAULT_PAGE, MAX_PAGE};
-use crate::limiter::limits::{LimitError, ListedLimits, Told};
+use crate::limiter::limits::{ListedLimits, Told};
 use crate::protocol::command::{LimitAsk, LimitsAsk};
 use crate::protocol::resp::ReplyWriter;
-use crate::server::told;
 
 /// What Redis tells of a key that does not expire.
 const NEVER: i64 = -1;
@@ -43,7 +43,7 @@ impl From<LimitsAsk<'_>> for Listed {
 pub async fn set(limiter: &Limiter, of: &Of, credits: u64, seconds: Option<u64>, reply: &mut ReplyWriter<'_>) {
     match limiter.set_limit(&of.rule, &of.actor, credits, seconds.map(Duration::from_secs)).await {
         Ok(()) => reply.simple("OK"),
-        Err(error) => refuse(error, reply),
+        Err(error) => write_limiter_error(&error, reply),
     }
 }
 
@@ -56,7 +56,7 @@ pub fn get(limiter: &Limiter, of: &Of, reply: &mut ReplyWriter<'_>) {
             reply.unsigned(limit.credits);
             write_end(&limit, reply);
         }
-        Err(error) => refuse(error, reply),
+        Err(error) => write_limiter_error(&error, reply),
     }
 }
 
@@ -64,7 +64,7 @@ pub fn get(limiter: &Limiter, of: &Of, reply: &mut ReplyWriter<'_>) {
 pub async fn remove(limiter: &Limiter, of: &Of, reply: &mut ReplyWriter<'_>) {
     match limiter.remove_limit(&of.rule, &of.actor).await {
         Ok(was_there) => reply.unsigned(u64::from(was_there)),
-        Err(error) => refuse(error, reply),
+        Err(error) => write_limiter_error(&error, reply),
     }
 }
 
@@ -73,7 +73,7 @@ pub async fn remove(limiter: &Limiter, of: &Of, reply: &mut ReplyWriter<'_>) {
 pub fn list(limiter: &Limiter, asked: &Listed, reply: &mut ReplyWriter<'_>) {
     let of = ListedLimits { rule: asked.rule.as_deref(), actor: None };
     match limiter.limits(of, asked.cursor.as_deref(), asked.count) {
-        Err(error) => refuse(error, reply),
+        Err(error) => write_limiter_error(&error, reply),
         Ok(page) => {
             reply.array(2);
             write_cursor(page.next.as_deref(), reply);
@@ -94,13 +94,5 @@ fn write_end(limit: &Told, reply: &mut ReplyWriter<'_>) {
     match limit.ends_ns {
         Some(nanos) => reply.unsigned(ceil_seconds(nanos)),
         None => reply.integer(NEVER),
-    }
-}
-
-fn refuse(error: LimitError, reply: &mut ReplyWriter<'_>) {
-    match error {
-        LimitError::Rule(error) => write_error(&error, reply),
-        LimitError::Store(error) => reply.error(format_args!("ERR {}", told::without_paths(&error))),
-        error => reply.error(format_args!("ERR {error}")),
     }
 }

@@ -9,6 +9,7 @@ mod batch;
 mod client;
 mod clients;
 mod counts;
+mod error;
 mod info;
 mod large;
 mod limit;
@@ -23,8 +24,9 @@ use std::sync::Arc;
 use bytes::{Buf, BytesMut};
 use tokio::net::TcpListener;
 
-use self::batch::{Batch, write_refusal};
+use self::batch::Batch;
 use self::client::Client;
+use self::error::write_limiter_error;
 use self::info::Shared;
 use self::transaction::{Execution, Transaction};
 use super::Limits;
@@ -544,7 +546,7 @@ fn write_rules(limiter: &Limiter, reply: &mut ReplyWriter) {
 fn policy_or_error(limiter: &Limiter, reply: &mut ReplyWriter) -> Option<Arc<Policy>> {
     let policy = limiter.policy();
     if policy.is_none() {
-        write_refusal(&Refusal::NoRules, reply);
+        write_limiter_error(&Refusal::NoRules, reply);
     }
     policy
 }

@@ -1,9 +1,9 @@
 //! What operators do to the counters of a rule, or to all of them: list, forget, back up.
 
-use super::batch::write_refusal;
+use super::error::write_limiter_error;
 use crate::clock::ceil_seconds;
 use crate::limiter::Limiter;
-use crate::limiter::counters::{CountersError, CountersOf, DEFAULT_PAGE, RuleName};
+use crate::limiter::counters::{CountersOf, DEFAULT_PAGE, RuleName};
 use crate::protocol::command::{CommandError, CountersAsk, Named, START};
 use crate::protocol::resp::ReplyWriter;
 use crate::rules::Operation;
@@ -54,7 +54,7 @@ impl Asked {
 /// The cursor of the next page, and for each counter its actor, the credits left and the seconds to its reset.
 pub async fn list(limiter: &Limiter, asked: &Asked, reply: &mut ReplyWriter<'_>) {
     match limiter.counters(asked.counters()).await {
-        Err(error) => write_error(&error, reply),
+        Err(error) => write_limiter_error(&error, reply),
         Ok(page) => {
             reply.array(2);
             write_cursor(page.next.as_deref(), reply);
@@ -72,7 +72,7 @@ pub async fn list(limiter: &Limiter, asked: &Asked, reply: &mut ReplyWriter<'_>)
 /// The cursor of the next page, and how many counters were forgotten.
 pub async fn forget(limiter: &Limiter, asked: &Asked, reply: &mut ReplyWriter<'_>) {
     match limiter.forget_counters(asked.counters()).await {
-        Err(error) => write_error(&error, reply),
+        Err(error) => write_limiter_error(&error, reply),
         Ok(page) => {
             reply.array(2);
             write_cursor(page.next.as_deref(), reply);
@@ -92,11 +92,4 @@ pub async fn back_up(limiter: &Limiter, name: &str, reply: &mut ReplyWriter<'_>)
 
 pub fn write_cursor(cursor: Option<&str>, reply: &mut ReplyWriter) {
     reply.bulk(cursor.unwrap_or(START).as_bytes());
-}
-
-pub fn write_error(error: &CountersError, reply: &mut ReplyWriter) {
-    match error {
-        CountersError::Refused(refusal) => write_refusal(refusal, reply),
-        error => reply.error(format_args!("ERR {error}")),
-    }
 }

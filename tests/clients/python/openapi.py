@@ -89,7 +89,7 @@ for reservation in (reserved.headers["Location"], "/v1/reservations/x"):
 drive(SERVED, "POST", reserved.headers["Location"] + "/renew", 404, json={"ttl": 60})
 drive(SERVED, "POST", reserved.headers["Location"] + "/renew", 400, json={"ttl": 0})
 drive(SERVED, "POST", reserved.headers["Location"] + "/commit", 415, data="{}")
-drive(RULELESS, "POST", "/v1/reservations", 503, json=report)
+drive(RULELESS, "POST", "/v1/reservations", 500, json=report)
 drive(RULELESS, "POST", reserved.headers["Location"] + "/commit", 404, json={"cost": 6})
 drive(LOCKED, "DELETE", reserved.headers["Location"], 401)
 
@@ -100,15 +100,15 @@ for method in ("GET", "DELETE"):
     drive(SERVED, method, counters + "&cursor=x", 400)
     drive(SERVED, method, "/v1/counters?rule=default", 400)
     drive(SERVED, method, "/v1/counters?rule=x", 404)
-    drive(RULELESS, method, "/v1/counters?rule=x", 503)
+    drive(RULELESS, method, "/v1/counters?rule=x", 500)
 for path in ("/v1/rules", "/openapi.json", "/healthz", "/readyz", "/metrics"):
     drive(SERVED, "GET", path, 200)
 
 for path in ("/v1/hit", "/v1/peek", "/v1/explain"):
-    drive(RULELESS, "POST", path, 503, json={"operation": {}})
+    drive(RULELESS, "POST", path, 500, json={"operation": {}})
 drive(RULELESS, "POST", "/v1/hits", 200, json={"hits": [{"operation": {}}]})
-drive(RULELESS, "GET", "/v1/rules", 503)
-drive(RULELESS, "GET", "/v1/check", 503)
+drive(RULELESS, "GET", "/v1/rules", 500)
+drive(RULELESS, "GET", "/v1/check", 500)
 
 for method, path in (("POST", "/v1/hit"), ("POST", "/v1/hits"), ("GET", "/v1/check"), ("DELETE", "/v1/counters")):
     drive(LOCKED, method, path, 401)

@@ -13,7 +13,7 @@ use super::problem::Problem;
 use super::query;
 use super::shared::Api;
 use crate::clock::ceil_seconds;
-use crate::limiter::counters::{CountersError, CountersOf, DEFAULT_PAGE, MAX_PAGE, RuleName};
+use crate::limiter::counters::{CountersOf, DEFAULT_PAGE, MAX_PAGE, RuleName};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -91,18 +91,5 @@ impl Asked {
             cursor: self.cursor.as_deref(),
             count: self.count.unwrap_or(DEFAULT_PAGE),
         }
-    }
-}
-
-impl From<CountersError> for Problem {
-    fn from(error: CountersError) -> Self {
-        let status = match error {
-            CountersError::Refused(refusal) => return refusal.into(),
-            CountersError::NoSuchLabel(_) | CountersError::NoSuchOperation(_) => StatusCode::NOT_FOUND,
-            CountersError::AmbiguousOperation(_) | CountersError::Uncounted(_) | CountersError::InvalidCursor(_) => {
-                StatusCode::BAD_REQUEST
-            }
-        };
-        Self::new(status, error.to_string())
     }
 }

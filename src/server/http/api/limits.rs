@@ -16,9 +16,8 @@ use super::query;
 use super::shared::Api;
 use super::whole::Whole;
 use crate::clock::ceil_seconds;
-use crate::limiter::Refusal;
 use crate::limiter::counters::{DEFAULT_PAGE, MAX_PAGE};
-use crate::limiter::limits::{LimitError, ListedLimits, Told};
+use crate::limiter::limits::{ListedLimits, Told};
 
 /// Whose limit is meant.
 #[derive(Debug, Deserialize)]
@@ -124,20 +123,4 @@ pub async fn remove(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, P
 
 fn none() -> Problem {
     Problem::new(StatusCode::NOT_FOUND, "this actor has no limit of its own")
-}
-
-impl From<LimitError> for Problem {
-    fn from(error: LimitError) -> Self {
-        match error {
-            LimitError::Rule(error) => error.into(),
-            LimitError::Store(error) => Refusal::Store(error).into(),
-            LimitError::Full { .. } => Self::new(StatusCode::INSUFFICIENT_STORAGE, error.to_string()),
-            LimitError::NoActors { .. } | LimitError::OtherActor { .. } => {
-                Self::new(StatusCode::CONFLICT, error.to_string())
-            }
-            LimitError::LongActor | LimitError::Credits(_) | LimitError::Lasts | LimitError::Cursor => {
-                Self::bad_request(error.to_string())
-            }
-        }
-    }
 }

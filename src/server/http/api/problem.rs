@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use super::json_line::json_line;
-use crate::limiter::{Refusal, RefusedMember, StoreError};
+use crate::limiter::{ErrorClass, LimiterError, RefusedMember};
 use crate::metrics::Limit;
 use crate::server::http::Told;
 use crate::server::told;
@@ -85,31 +85,24 @@ impl From<RefusedMember> for Problem {
     }
 }
 
-impl From<Refusal> for Problem {
-    fn from(refusal: Refusal) -> Self {
-        let status = match refusal {
-            Refusal::Cost(_)
-            | Refusal::BadReservation { .. }
-            | Refusal::BadClientId
-            | Refusal::BadIdempotencyKey
-            | Refusal::LongReservation
-            | Refusal::NoTtl { .. }
-            | Refusal::Store(StoreError::Impossible(_)) => StatusCode::BAD_REQUEST,
-            Refusal::CannotCharge { .. }
-            | Refusal::NothingToCharge { .. }
-            | Refusal::CannotReserve { .. }
-            | Refusal::TakesLeases { .. }
-            | Refusal::NoHoldField { .. }
-            | Refusal::BadHold { .. }
-            | Refusal::LeasesTogether { .. } => StatusCode::CONFLICT,
-            Refusal::BadReservationId(_) | Refusal::NoReservation => StatusCode::NOT_FOUND,
-            Refusal::DifferentReservation | Refusal::DifferentRequest => StatusCode::UNPROCESSABLE_ENTITY,
-            // Only the operator can correct the rules.
-            Refusal::TooManyRules => StatusCode::INTERNAL_SERVER_ERROR,
-            Refusal::NoRules | Refusal::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
-        };
-        let may_pass = matches!(refusal, Refusal::Store(_)) && status != StatusCode::BAD_REQUEST;
-        Self { may_pass, ..Self::new(status, told::refusal(&refusal)) }
+/// The status of errors of this class.
+fn status(class: ErrorClass) -> StatusCode {
+    match class {
+        ErrorClass::RulesMistake => StatusCode::INTERNAL_SERVER_ERROR,
+        ErrorClass::BadRequest => StatusCode::BAD_REQUEST,
+        ErrorClass::UnsuitableRule | ErrorClass::UnnamedLease => StatusCode::CONFLICT,
+        ErrorClass::NotFound => StatusCode::NOT_FOUND,
+        ErrorClass::ReusedName => StatusCode::UNPROCESSABLE_ENTITY,
+        ErrorClass::Full => StatusCode::INSUFFICIENT_STORAGE,
+        ErrorClass::StoreFailure => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+impl<E: LimiterError> From<E> for Problem {
+    fn from(error: E) -> Self {
+        let class = error.class();
+        let may_pass = class == ErrorClass::StoreFailure;
+        Self { may_pass, ..Self::new(status(class), told::text(&error)) }
     }
 }
 
