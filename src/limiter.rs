@@ -22,7 +22,7 @@ use arc_swap::ArcSwapOption;
 pub use self::admin::{counters, limits};
 pub use self::apply::MAX_PART;
 use self::apply::{Applying, applied};
-pub use self::error::{ErrorClass, LimiterError};
+pub use self::error::{ErrorClass, LimiterError, Remedy};
 pub use self::limit_registry::DEFAULT_MAX_ACTOR_LIMITS;
 use self::limit_registry::LimitRegistry;
 use self::plan::REQUEST_WEIGHT;

@@ -263,7 +263,10 @@ fn bad_limits_are_refused_and_leave_no_trace() {
     assert_eq!(client.command_of(&[b"DIVVY.LIMIT", b"SET", b"none", b"", b"9"]), "OK");
     assert_eq!(client.command("DIVVY.HIT none=yes"), "[1 8 3600]");
     // There are as many as there may be: known ones may change, and others come when one goes.
-    assert!(refused("SET fixed a 5").contains("there are 2 limits of actors, and --max-actor-limits allows 2"));
+    assert!(
+        refused("SET fixed a 5")
+            .contains("there are 2 limits of actors, and the maximum is 2: remove some (--max-actor-limits)")
+    );
     assert_eq!(client.command_of(&[b"DIVVY.LIMIT", b"SET", b"none", b"", b"1"]), "OK");
     assert_eq!(client.command_of(&[b"DIVVY.LIMIT", b"DEL", b"none", b""]), "1");
     set(&server, "fixed", "a", 5);

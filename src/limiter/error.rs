@@ -1,4 +1,5 @@
-//! The classes of errors. A front derives its code from the class alone.
+//! The classes of errors, and their remedies. A front derives its code from the class alone, and has its own words for
+//! the remedy.
 
 use std::fmt::Display;
 
@@ -25,9 +26,28 @@ pub enum ErrorClass {
     StoreFailure,
 }
 
+/// A step by the client or the operator that removes the cause of an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remedy {
+    /// Start the server with rules.
+    LoadRules,
+    /// Look up the labels of rules.
+    ListRules,
+    /// Reserve in place of hitting.
+    TakeLease,
+    /// Raise the longest time of a reservation.
+    RaiseMaxTtl,
+    /// Raise the number of limits for single actors.
+    RaiseMaxActorLimits,
+}
+
 /// An error that the limiter answers with.
 pub trait LimiterError: Display {
     fn class(&self) -> ErrorClass;
+
+    fn remedy(&self) -> Option<Remedy> {
+        None
+    }
 }
 
 impl LimiterError for StoreError {

@@ -1,6 +1,6 @@
 //! Why a request got no verdict.
 
-use super::error::{ErrorClass, LimiterError};
+use super::error::{ErrorClass, LimiterError, Remedy};
 use super::plan::{BadReservationId, MAX_CLIENT_ID, MAX_ID_TEXT, MAX_IDEMPOTENCY_KEY};
 use crate::rules::{BadCost, MAX_STACK};
 use crate::store::StoreError;
@@ -8,7 +8,7 @@ use crate::store::StoreError;
 /// Why a request got no verdict.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Refusal {
-    #[error("no rules are loaded: start the server with a rules file (divvy serve CONFIG)")]
+    #[error("no rules are loaded")]
     NoRules,
     /// By a rule's `costField`. Nothing was taken, from no counter.
     #[error(transparent)]
@@ -27,18 +27,22 @@ pub enum Refusal {
          sliding-window` can"
     )]
     CannotReserve { rule: String },
-    #[error("a reservation is of at least 1 credit, and for 1 to {max} seconds (--max-reservation-ttl)")]
-    BadReservation { max: u32 },
-    #[error("a client's own id of a reservation has 1 to {MAX_CLIENT_ID} bytes")]
+    #[error("a reservation is for at least 1 credit")]
+    NoCredits,
+    #[error("TTL 0 is below the minimum of 1 s")]
+    ZeroTtl,
+    #[error("TTL {ttl_seconds} exceeds the maximum of {max} s")]
+    LongTtl { ttl_seconds: u32, max: u32 },
+    #[error("a reservation's id has 1 to {MAX_CLIENT_ID} bytes")]
     BadClientId,
-    #[error("there is a reservation with this id already, of other credits or for another time: choose another id")]
+    #[error("this id belongs to a reservation of other credits or for another time: choose another id")]
     DifferentReservation,
     #[error(
-        "leases of different names, or a lease and something else, cannot be taken together from the rule [{rule}]"
+        "leases with different names, or a lease and something else, cannot be taken together from the rule [{rule}]"
     )]
     LeasesTogether { rule: String },
     #[error(
-        "nothing was reserved: the actors are so long that the reservation's id would have more than {MAX_ID_TEXT} characters"
+        "nothing was reserved: the actors are too long, and an id for them would have more than {MAX_ID_TEXT} characters"
     )]
     LongReservation,
     #[error(transparent)]
@@ -49,14 +53,9 @@ pub enum Refusal {
     DifferentRequest,
     #[error("nothing was charged: this reservation has ended, and no rule has its counter any more")]
     NoReservation,
-    #[error(
-        "the rule [{rule}] limits what runs at once: take a lease with DIVVY.RESERVE (AMOUNT 1) or POST /v1/reservations, and \
-         release it when the work is done"
-    )]
+    #[error("the rule [{rule}] limits what runs at once: it gives leases, and counts no hits")]
     TakesLeases { rule: String },
-    #[error(
-        "the rule [{rule}] limits what runs at once, and has no holdField to name leases by: gateways cannot take any"
-    )]
+    #[error("the rule [{rule}] limits what runs at once, and has no holdField that names its leases")]
     NoHoldField { rule: String },
     #[error(
         "the rule [{rule}] limits what runs at once: the field '{field}', its holdField, must name the lease in 1 to \
@@ -75,7 +74,9 @@ impl LimiterError for Refusal {
             Self::NoRules | Self::TooManyRules => ErrorClass::RulesMistake,
             Self::Cost(_)
             | Self::NoTtl { .. }
-            | Self::BadReservation { .. }
+            | Self::NoCredits
+            | Self::ZeroTtl
+            | Self::LongTtl { .. }
             | Self::BadClientId
             | Self::LongReservation
             | Self::BadIdempotencyKey => ErrorClass::BadRequest,
@@ -87,6 +88,15 @@ impl LimiterError for Refusal {
             Self::BadReservationId(_) | Self::NoReservation => ErrorClass::NotFound,
             Self::DifferentReservation | Self::DifferentRequest => ErrorClass::ReusedName,
             Self::Store(error) => error.class(),
+        }
+    }
+
+    fn remedy(&self) -> Option<Remedy> {
+        match self {
+            Self::NoRules => Some(Remedy::LoadRules),
+            Self::TakesLeases { .. } => Some(Remedy::TakeLease),
+            Self::LongTtl { .. } => Some(Remedy::RaiseMaxTtl),
+            _ => None,
         }
     }
 }

@@ -15,7 +15,7 @@ use super::memory::BufferMemory;
 use super::pool::{self, pooled};
 use super::room::Room;
 use super::stream::Stream;
-use super::told;
+use super::told::{self, Terms};
 use crate::clock::ceil_seconds;
 use crate::limiter::{Intent, Limiter, PlanBuilder, Report};
 use crate::metrics::{Errors, FrontRequests, Limit, RequestKind, RequestTally};
@@ -24,6 +24,8 @@ use crate::protocol::line::{
 };
 use crate::rules::Operation;
 
+/// The protocol has no leases and lists no rules.
+const TERMS: Terms = Terms { take_lease: Some("take a lease with DIVVY.RESERVE over RESP"), list_rules: None };
 /// Requests answered as one batch; more of them wait in the input.
 const MAX_BATCH: usize = 512;
 /// No verdict is longer than this (bytes).
@@ -122,7 +124,9 @@ impl Work {
                         Ok(verdict) => {
                             write_verdict(output, verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
                         }
-                        Err(refusal) => write_counted_error(output, errors, ErrorCode::Unknown, told::text(&refusal)),
+                        Err(refusal) => {
+                            write_counted_error(output, errors, ErrorCode::Unknown, told::text(&refusal, &TERMS))
+                        }
                     }
                     index += 1;
                 }

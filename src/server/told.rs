@@ -1,16 +1,40 @@
-//! What clients are told when the store fails: the reason, without the server's paths. The log has the full text.
+//! The texts of errors for clients: what is wrong, and a hint in the front's terms. What a store says loses the server's
+//! paths; the log has the full text.
 
 use std::fmt::Display;
 
-use crate::limiter::{ErrorClass, LimiterError};
+use crate::limiter::{ErrorClass, LimiterError, Remedy};
 use crate::logging::{Escaped, LogThrottle};
 
 /// What stands for a path.
 const PATH: &str = "[path]";
 
-/// The text of an error for a client.
-pub fn text(error: &impl LimiterError) -> String {
-    match error.class() {
+/// A front's words for what its clients can do.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms {
+    /// How to take a lease.
+    pub take_lease: Option<&'static str>,
+    /// How to list the rules.
+    pub list_rules: Option<&'static str>,
+}
+
+impl Terms {
+    pub const NONE: Self = Self { take_lease: None, list_rules: None };
+
+    fn hint(&self, remedy: Remedy) -> Option<&'static str> {
+        match remedy {
+            Remedy::LoadRules => Some("start the server with a rules file: divvy serve CONFIG"),
+            Remedy::RaiseMaxTtl => Some("--max-reservation-ttl"),
+            Remedy::RaiseMaxActorLimits => Some("--max-actor-limits"),
+            Remedy::TakeLease => self.take_lease,
+            Remedy::ListRules => self.list_rules,
+        }
+    }
+}
+
+/// The text of an error for a client, with a hint in the front's terms.
+pub fn text(error: &impl LimiterError, terms: &Terms) -> String {
+    let text = match error.class() {
         ErrorClass::StoreFailure => without_paths(error),
         // It repeats what the client sent.
         ErrorClass::RulesMistake
@@ -20,6 +44,10 @@ pub fn text(error: &impl LimiterError) -> String {
         | ErrorClass::NotFound
         | ErrorClass::ReusedName
         | ErrorClass::Full => error.to_string(),
+    };
+    match error.remedy().and_then(|remedy| terms.hint(remedy)) {
+        Some(hint) => format!("{text} ({hint})"),
+        None => text,
     }
 }
 
@@ -85,13 +113,13 @@ mod tests {
             ("the store is full: no new counters are created", "the store is full: no new counters are created"),
         ] {
             let error = StoreError::new(error);
-            assert_eq!(text(&error), told);
+            assert_eq!(text(&error, &Terms::NONE), told);
         }
     }
 
     #[test]
     fn what_a_client_sent_is_repeated_as_it_is() {
         let error = StoreError::InvalidCursor("a/b".to_owned());
-        assert_eq!(text(&error), error.to_string());
+        assert_eq!(text(&error, &Terms::NONE), error.to_string());
     }
 }

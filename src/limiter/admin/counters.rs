@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::algorithm::Limit;
 use crate::clock::Timestamp;
 use crate::limiter::Limiter;
-use crate::limiter::error::{ErrorClass, LimiterError};
+use crate::limiter::error::{ErrorClass, LimiterError, Remedy};
 use crate::limiter::policy::{DEFAULT_RULE, Policy};
 use crate::limiter::refusal::Refusal;
 use crate::limiter::verdict::Verdict;
@@ -45,7 +45,7 @@ pub struct CountersOf<'a> {
 /// Why there is no page.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CountersError {
-    #[error("no rule has the label '{0}' (DIVVY.RULES and GET /v1/rules list them)")]
+    #[error("no rule has the label '{0}'")]
     NoSuchLabel(String),
     #[error("no rule has the operation '{0}'; write it as the rules file does, patterns included")]
     NoSuchOperation(String),
@@ -67,6 +67,14 @@ impl LimiterError for CountersError {
             Self::AmbiguousOperation(_) | Self::Uncounted(_) => ErrorClass::BadRequest,
             Self::InvalidCursor(error) => error.class(),
             Self::Refused(refusal) => refusal.class(),
+        }
+    }
+
+    fn remedy(&self) -> Option<Remedy> {
+        match self {
+            Self::NoSuchLabel(_) => Some(Remedy::ListRules),
+            Self::Refused(refusal) => refusal.remedy(),
+            _ => None,
         }
     }
 }

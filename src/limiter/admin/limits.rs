@@ -13,7 +13,7 @@ use tokio::task::yield_now;
 use super::counters::{CountersError, RuleName, place, shown};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::limiter::Limiter;
-use crate::limiter::error::{ErrorClass, LimiterError};
+use crate::limiter::error::{ErrorClass, LimiterError, Remedy};
 pub use crate::limiter::policy::ListedLimits;
 use crate::limiter::policy::{ActorLimits, Cursor, DEFAULT_RULE, Policy};
 use crate::limiter::refusal::Refusal;
@@ -65,7 +65,7 @@ pub enum LimitError {
     Credits(QuotaError),
     #[error("a limit lasts from 1 to {MAX_LASTS_SECONDS} seconds")]
     Lasts,
-    #[error("there are {len} limits of actors, and --max-actor-limits allows {max}: remove some, or raise it")]
+    #[error("there are {len} limits of actors, and the maximum is {max}: remove some")]
     Full { len: usize, max: usize },
     #[error("the cursor is not one of a page before")]
     Cursor,
@@ -81,6 +81,14 @@ impl LimiterError for LimitError {
             Self::LongActor | Self::Credits(_) | Self::Lasts | Self::Cursor => ErrorClass::BadRequest,
             Self::Full { .. } => ErrorClass::Full,
             Self::Store(error) => error.class(),
+        }
+    }
+
+    fn remedy(&self) -> Option<Remedy> {
+        match self {
+            Self::Rule(error) => error.remedy(),
+            Self::Full { .. } => Some(Remedy::RaiseMaxActorLimits),
+            _ => None,
         }
     }
 }

@@ -50,8 +50,11 @@ impl PlanBuilder {
 
     fn add_with_terms(&mut self, operation: &Operation, reserve: Reserve<'_>, is_clamped: bool) {
         let max_ttl_seconds = self.max_reservation_ttl;
-        if reserve.credits == 0 || reserve.ttl_seconds == Some(0) {
-            return self.add_refused(Refusal::BadReservation { max: max_ttl_seconds });
+        if reserve.credits == 0 {
+            return self.add_refused(Refusal::NoCredits);
+        }
+        if reserve.ttl_seconds == Some(0) {
+            return self.add_refused(Refusal::ZeroTtl);
         }
         if !reserve.id.is_none_or(is_client_id) {
             return self.add_refused(Refusal::BadClientId);

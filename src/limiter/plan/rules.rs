@@ -162,10 +162,11 @@ impl Context<'_> {
 
     /// Checks the time of a reservation.
     fn check_ttl(&self) -> Result<(), Refusal> {
-        let is_too_long = |terms: &&Terms| terms.ttl_seconds.is_some_and(|seconds| seconds > terms.max_ttl_seconds);
-        match self.terms.filter(is_too_long) {
-            Some(terms) => Err(Refusal::BadReservation { max: terms.max_ttl_seconds }),
-            None => Ok(()),
+        match self.terms {
+            Some(&Terms { ttl_seconds: Some(ttl_seconds), max_ttl_seconds: max, .. }) if ttl_seconds > max => {
+                Err(Refusal::LongTtl { ttl_seconds, max })
+            }
+            Some(_) | None => Ok(()),
         }
     }
 

@@ -26,11 +26,13 @@ impl PlanBuilder {
     /// long as its rule says.
     pub fn add_renewal(&mut self, id: &ReservationId, ttl_seconds: Option<u32>) {
         let max = self.max_reservation_ttl;
-        let is_bad = |seconds: u32| seconds == 0 || (seconds > max && !id.is_of_leases());
-        if ttl_seconds.is_some_and(is_bad) {
-            return self.add_refused(Refusal::BadReservation { max });
+        match ttl_seconds {
+            Some(0) => self.add_refused(Refusal::ZeroTtl),
+            Some(ttl_seconds) if ttl_seconds > max && !id.is_of_leases() => {
+                self.add_refused(Refusal::LongTtl { ttl_seconds, max });
+            }
+            Some(_) | None => self.settle(id, Settlement::Renew { ttl_seconds }),
         }
-        self.settle(id, Settlement::Renew { ttl_seconds });
     }
 
     fn settle(&mut self, id: &ReservationId, settlement: Settlement) {

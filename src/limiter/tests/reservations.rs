@@ -363,9 +363,13 @@ fn an_id_of_the_client_s_own_is_asked_for_again_or_for_something_else() {
 #[test]
 fn what_cannot_be_reserved_is_refused_and_takes_nothing() {
     let at = At::new(RULES);
-    for (credits, ttl) in [(0, 30), (1, 0), (1, DEFAULT_MAX_RESERVATION_TTL + 1)] {
+    for (credits, ttl, expected) in [
+        (0, 30, "at least 1 credit"),
+        (1, 0, "TTL 0 is below the minimum of 1 s"),
+        (1, DEFAULT_MAX_RESERVATION_TTL + 1, "TTL 61 exceeds the maximum of 60 s"),
+    ] {
         let error = at.try_reserve("user=a", credits, ttl, None).unwrap_err();
-        assert!(error.contains("for 1 to 60 seconds"), "{error}");
+        assert!(error.contains(expected), "{error}");
     }
     for id in [String::new(), "x".repeat(MAX_CLIENT_ID + 1)] {
         assert!(at.try_reserve("user=a", 1, 1, Some(&id)).unwrap_err().contains("1 to 255 bytes"));
@@ -379,7 +383,7 @@ fn what_cannot_be_reserved_is_refused_and_takes_nothing() {
     assert_eq!(at.only_left(&long), 100);
     let renewed =
         at.ask(|builder| builder.add_renewal(&ReservationId::new([].into_iter()), Some(61))).report().settled(0);
-    assert!(renewed.unwrap_err().to_string().contains("1 to 60 seconds"));
+    assert!(renewed.unwrap_err().to_string().contains("TTL 61 exceeds the maximum of 60 s"));
 }
 
 #[test]

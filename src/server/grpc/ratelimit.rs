@@ -27,7 +27,7 @@ use crate::server::memory::BufferMemory;
 use crate::server::origin;
 use crate::server::pool::{self, pooled};
 use crate::server::room::{Room, SMALL};
-use crate::server::told;
+use crate::server::told::{self, Terms};
 
 /// A call about so few descriptors needs no room of its own, if it is short.
 const FEW: usize = 4;
@@ -272,5 +272,5 @@ pub(super) fn refuse(refusal: Refusal) -> Status {
         ErrorClass::Full => TonicCode::ResourceExhausted,
         ErrorClass::StoreFailure => TonicCode::Unavailable,
     };
-    Status::new(code, told::text(&refusal))
+    Status::new(code, told::text(&refusal, &Terms::NONE))
 }

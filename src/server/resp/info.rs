@@ -9,7 +9,7 @@ use std::time::Instant;
 use tokio::net::TcpListener;
 
 use super::clients::Clients;
-use super::error::write_limiter_error;
+use super::error::{TERMS, write_limiter_error};
 use crate::clock::NANOS_PER_SECOND;
 use crate::limiter::Limiter;
 use crate::metrics::FrontRequests;
@@ -154,7 +154,7 @@ impl Shared {
             Section::Metrics => metrics(numbers),
             Section::Keyspace => match self.limiter.approximate_len().await {
                 Ok(counters) => format!("db0:keys={counters},expires=0,avg_ttl=0\r\n"),
-                Err(error) => format!("error:{}\r\n", told::text(&error)),
+                Err(error) => format!("error:{}\r\n", told::text(&error, &TERMS)),
             },
         }
     }

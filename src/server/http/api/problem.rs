@@ -11,13 +11,18 @@ use super::json_line::json_line;
 use crate::limiter::{ErrorClass, LimiterError, RefusedMember};
 use crate::metrics::Limit;
 use crate::server::http::Told;
-use crate::server::told;
+use crate::server::told::{self, Terms};
 
 const CONTENT: HeaderValue = HeaderValue::from_static("application/problem+json");
 /// There is no telling when a store that failed will be back (seconds).
 const STORE_RETRY: HeaderValue = HeaderValue::from_static("1");
 /// More of a detail is cut off: it may repeat what the client sent (bytes).
 const MAX_DETAIL: usize = 512;
+
+const TERMS: Terms = Terms {
+    take_lease: Some("take a lease with POST /v1/reservations, and release it when the work is done"),
+    list_rules: Some("GET /v1/rules lists them"),
+};
 
 /// A request that got no answer.
 #[derive(Debug, Clone, Serialize)]
@@ -102,7 +107,7 @@ impl<E: LimiterError> From<E> for Problem {
     fn from(error: E) -> Self {
         let class = error.class();
         let may_pass = class == ErrorClass::StoreFailure;
-        Self { may_pass, ..Self::new(status(class), told::text(&error)) }
+        Self { may_pass, ..Self::new(status(class), told::text(&error, &TERMS)) }
     }
 }
 

@@ -101,8 +101,8 @@ pub async fn reserve(State(api): State<Arc<Api>>, request: Request) -> Result<Re
     let applied = api.apply(|builder| builder.add_reservation(&operation, reserve)).await;
     let report = applied.report();
     let place = |refusal: Refusal| match refusal {
-        Refusal::BadReservation { .. } if credits == 0 => Problem::from(refusal).at("/amount"),
-        Refusal::BadReservation { .. } | Refusal::NoTtl { .. } => Problem::from(refusal).at("/ttl"),
+        Refusal::NoCredits => Problem::from(refusal).at("/amount"),
+        Refusal::ZeroTtl | Refusal::LongTtl { .. } | Refusal::NoTtl { .. } => Problem::from(refusal).at("/ttl"),
         Refusal::BadClientId | Refusal::DifferentReservation => Problem::from(refusal).at("/id"),
         refusal => refusal.into(),
     };
@@ -151,7 +151,7 @@ pub async fn renew(State(api): State<Arc<Api>>, id: Named, request: Request) -> 
     let ttl_seconds = ttl.map(seconds);
     let renewed = api.apply(|builder| builder.add_renewal(&id, ttl_seconds)).await;
     let settled = renewed.report().settled(0).map_err(|refusal| match refusal {
-        Refusal::BadReservation { .. } => Problem::from(refusal).at("/ttl"),
+        Refusal::ZeroTtl | Refusal::LongTtl { .. } => Problem::from(refusal).at("/ttl"),
         refusal => refusal.into(),
     })?;
     match settled.lasts_seconds(ttl_seconds) {
