@@ -24,6 +24,11 @@ pub struct Subject<'a> {
 }
 
 impl Subject<'_> {
+    /// The number of descriptors.
+    pub fn descriptor_count(&self) -> usize {
+        self.descriptors.len()
+    }
+
     /// Whether it is more than one operation.
     pub fn is_of_several(&self) -> bool {
         self.descriptors.len() > 1

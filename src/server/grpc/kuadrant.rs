@@ -26,7 +26,7 @@ impl RateLimitService for RateLimits {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let _room = self.room(request.get_ref().encoded_len(), request.get_ref().descriptors.len()).await;
+        let _room = self.room_of(request.get_ref()).await;
         let mut work: Box<Work> = pool::take();
         let decided = self.look(request.get_ref(), &mut work).await;
         self.done(work, RequestKind::Peek, decided).map(Response::new)
@@ -34,7 +34,7 @@ impl RateLimitService for RateLimits {
 
     async fn report(&self, request: Request<RateLimitRequest>) -> Result<Response<RateLimitResponse>, Status> {
         let asked = request.get_ref();
-        let _room = self.room(asked.encoded_len(), asked.descriptors.len()).await;
+        let _room = self.room_of(asked).await;
         let mut work: Box<Work> = pool::take();
         let cost = |descriptor: &RateLimitDescriptor| reported_cost(asked, descriptor);
         let decided = self.charge(asked.into(), cost, &mut work).await;
@@ -43,14 +43,14 @@ impl RateLimitService for RateLimits {
     }
 
     async fn reserve(&self, request: Request<ReserveRequest>) -> Result<Response<ReserveResponse>, Status> {
-        let room = self.room(request.get_ref().encoded_len(), request.get_ref().descriptors.len()).await;
+        let room = self.room_of(request.get_ref()).await;
         let mut work: Box<Work> = pool::take();
         let decided = self.set_aside(request.get_ref(), room, &mut work).await;
         self.done(work, RequestKind::Reserve, decided).map(Response::new)
     }
 
     async fn commit(&self, request: Request<CommitRequest>) -> Result<Response<CommitResponse>, Status> {
-        let _room = self.room(request.get_ref().encoded_len(), request.get_ref().descriptors.len()).await;
+        let _room = self.room_of(request.get_ref()).await;
         let mut work: Box<Work> = pool::take();
         let decided = self.settle(request.get_ref(), &mut work).await;
         let decided = decided.map(|reservation_released| CommitResponse { reservation_released });
@@ -59,6 +59,14 @@ impl RateLimitService for RateLimits {
 }
 
 impl RateLimits {
+    /// Returns room for a call; `None` if it needs none.
+    async fn room_of<'a, M: Message>(&self, asked: &'a M) -> Option<Room>
+    where
+        Subject<'a>: From<&'a M>,
+    {
+        self.room(asked.encoded_len(), Subject::from(asked).descriptor_count()).await
+    }
+
     /// Whether each operation may use one credit, whatever the request's addend says.
     async fn look(&self, asked: &RateLimitRequest, work: &mut Work) -> Result<RateLimitResponse, Status> {
         let Work { builder, operation, brought } = work;
