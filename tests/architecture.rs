@@ -11,14 +11,6 @@ use self::source::{Imports, read_imports, read_paths};
 
 /// Circles that are still to be removed, as `make circles` prints them.
 const KNOWN: &[&str] = &[
-    "limiter/plan.rs -> limiter/plan/builder.rs -> limiter/plan.rs",
-    "limiter/plan.rs -> limiter/plan/group.rs -> limiter/plan.rs",
-    "limiter/plan/builder.rs -> limiter/plan/group.rs -> limiter/plan/builder.rs",
-    "limiter/plan/builder.rs -> limiter/plan/idempotency.rs -> limiter/plan/builder.rs",
-    "limiter/plan/builder.rs -> limiter/plan/reservation.rs -> limiter/plan/builder.rs",
-    "limiter/plan/builder.rs -> limiter/plan/rules.rs -> limiter/plan/builder.rs",
-    "limiter/report.rs -> limiter/report/reservations.rs -> limiter/report.rs",
-    "limiter/report.rs -> limiter/report/standing.rs -> limiter/report.rs",
     "metrics/mod.rs -> metrics/statsd/mod.rs -> metrics/mod.rs",
     "server/memory.rs -> server/room.rs -> server/memory.rs",
     "server/resp/batch.rs -> server/resp/mod.rs -> server/resp/batch.rs",

@@ -3,12 +3,12 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use super::group::{Entries, OpenGroup, Owner};
-use super::idempotency::IdempotencyKey;
-use super::reservation::Terms;
-use super::rules::Part;
+use super::contents::{Plan, Request};
+use super::entries::{Entries, OpenGroup, Owner};
+use super::idempotency_key::IdempotencyKey;
+use super::part::Part;
 use super::table::{Intent, hit};
-use super::{Plan, Request};
+use super::terms::Terms;
 use crate::algorithm::{Ask, Limit};
 use crate::clock::Timestamp;
 use crate::limiter::policy::Policy;

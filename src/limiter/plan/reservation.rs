@@ -3,10 +3,10 @@
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::bounds::MAX_CLIENT_ID;
 use super::builder::PlanBuilder;
 use super::reservation_id::{MAX_ID_TEXT, ReservationId};
 use super::table::Intent;
+use super::terms::{Terms, client_record_id, is_client_id};
 use crate::limiter::refusal::Refusal;
 use crate::rules::Operation;
 use crate::store::unknown_seal_key;
@@ -20,17 +20,6 @@ pub struct Reserve<'a> {
     pub ttl_seconds: Option<u32>,
     /// The client's own name for the reservation. Another request with this name is about the same one.
     pub id: Option<&'a [u8]>,
-}
-
-/// The terms of a reservation.
-#[derive(Debug)]
-pub(super) struct Terms {
-    pub ttl_seconds: Option<u32>,
-    /// The longest time of anything but a lease (seconds).
-    pub max_ttl_seconds: u32,
-    pub record_id: Vec<u8>,
-    /// No counter is asked for more than it can hold.
-    pub is_clamped: bool,
 }
 
 impl PlanBuilder {
@@ -82,16 +71,6 @@ impl PlanBuilder {
         let records = self.plan.records(self.plan.reserving_members(index));
         ReservationId::text_length(records.map(|(_, key)| key.len()))
     }
-}
-
-/// Whether a client may give this name to a reservation.
-pub(super) fn is_client_id(id: &[u8]) -> bool {
-    (1..=MAX_CLIENT_ID).contains(&id.len())
-}
-
-/// Record id for a reservation that the client named.
-pub(super) fn client_record_id(id: &[u8]) -> Vec<u8> {
-    [b"c", id].concat()
 }
 
 /// Record id that no other reservation has, on any server.

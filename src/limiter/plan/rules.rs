@@ -5,10 +5,11 @@
 use std::borrow::Cow;
 
 use super::builder::PlanBuilder;
-use super::group::{Entries, Owner};
-use super::reservation::{Terms, client_record_id, is_client_id};
+use super::contents::{Group, Member, Plan, Purpose, Source};
+use super::entries::{Entries, Owner};
+use super::part::Part;
 use super::table::{Cost, Counter, Intent, Modes, Objection, RuleKind, Treatment, hit, treatment};
-use super::{Group, Member, Plan, Purpose, Source};
+use super::terms::{Terms, client_record_id, is_client_id};
 use crate::algorithm::{Limit, ReservationAsk};
 use crate::clock::Timestamp;
 use crate::limiter::policy::{Bucket, Policy};
@@ -31,15 +32,6 @@ struct Context<'a> {
     terms: Option<&'a Terms>,
     is_idempotent: bool,
     now: Timestamp,
-}
-
-/// What a request asks of a rule.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Part {
-    rule: usize,
-    action: Action,
-    /// The rule has a part in the request only if no other rule answers.
-    is_absent: bool,
 }
 
 impl PlanBuilder {

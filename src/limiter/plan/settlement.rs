@@ -1,9 +1,9 @@
 //! Commits, releases and renewals on their way into the plan: each concerns all records that a reservation's id names.
 
 use super::builder::PlanBuilder;
+use super::contents::{Request, SettledRecord};
 use super::reservation_id::{BadReservationId, ReservationId};
 use super::table::Settlement;
-use super::{Request, SettledRecord};
 use crate::algorithm::Limit;
 use crate::calendar::Calendar;
 use crate::clock::Timestamp;

@@ -1,6 +1,6 @@
 //! Updates metrics for a plan that was applied. A run of hits with the same rule and answer costs one atomic addition.
 
-use super::Report;
+use super::answers::Report;
 use crate::algorithm::Fate;
 use crate::algorithm::ReservationAsk;
 use crate::limiter::plan::{Group, Member, Purpose, Request};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::Report;
+use super::answers::Report;
 use crate::algorithm::Fate;
 use crate::algorithm::Outcome;
 use crate::clock::NANOS_PER_SECOND;

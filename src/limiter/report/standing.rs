@@ -1,6 +1,6 @@
 //! Chooses the rule that answers for a stack, and reports the state of each rule in it.
 
-use super::Report;
+use super::answers::Report;
 use crate::algorithm::Limit;
 use crate::limiter::plan::Member;
 use crate::limiter::refusal::Refusal;

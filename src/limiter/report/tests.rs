@@ -1,16 +1,20 @@
 //! The report reads plans and outcomes; no store is needed.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::*;
+use crate::algorithm::Outcome;
 use crate::clock::Clock;
 use crate::config::{self, Format};
 use crate::limiter::plan::table::Intent;
 use crate::limiter::plan::{PlanBuilder, Together};
-use crate::limiter::refusal::RefusedMember;
-use crate::limiter::{CounterNames, DEFAULT_MAX_RESERVATION_TTL};
+use crate::limiter::refusal::{Refusal, RefusedMember};
+use crate::limiter::{CounterNames, DEFAULT_MAX_RESERVATION_TTL, Policy};
 use crate::metrics::Metrics;
 use crate::rules::Operation;
+use crate::store::StoreError;
 
 const RULES: &str = "
 [key=*]

@@ -195,7 +195,7 @@ fn what_is_taken_together_takes_each_lease_once_or_none() {
     assert_eq!(together(&[(next, None), ("unknown=x", None)]), [Ok(true), Ok(false)]);
     assert_eq!(at.only_left(one), 1, "the default rule denies, so none is taken");
     let refused = together(&[(one, None), (next, None)]);
-    assert!(refused[0].as_ref().is_err_and(|error| error.contains("1: leases of different names")), "{refused:?}");
+    assert!(refused[0].as_ref().is_err_and(|error| error.contains("1: leases with different names")), "{refused:?}");
 }
 
 #[test]

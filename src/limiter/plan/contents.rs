@@ -1,0 +1,213 @@
+//! What a plan consists of.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::algorithm::{Limit, ReservationAsk};
+use crate::clock::Timestamp;
+use crate::limiter::policy::Policy;
+use crate::limiter::refusal::Refusal;
+use crate::store::{Action, Batch};
+
+/// Memory that a request takes apart from its entries (bytes).
+pub(in crate::limiter) const REQUEST_WEIGHT: usize = 128;
+
+/// A batch of requests, planned under one set of rules and dated with one time.
+#[derive(Debug, Default)]
+pub struct Plan {
+    pub(in crate::limiter) policy: Option<Arc<Policy>>,
+    /// What the store is asked. Several members may share an entry.
+    pub(in crate::limiter) batch: Batch,
+    pub(in crate::limiter) requests: Vec<Request>,
+    /// The rules that each request concerns, one request after the other.
+    pub(in crate::limiter) members: Vec<Member>,
+    pub(in crate::limiter) groups: Vec<Group>,
+    /// The records that settlements concern, one request after the other.
+    pub(in crate::limiter) settled: Vec<SettledRecord>,
+    /// Requests that hit rules.
+    pub(in crate::limiter) hits: u64,
+}
+
+/// One request, and where its answer comes from.
+#[derive(Debug)]
+pub(in crate::limiter) enum Request {
+    /// Nothing is asked of the store.
+    Refused(Refusal),
+    /// An entry under the client's own limit.
+    OwnLimit(usize),
+    /// The client's own limit allows nothing.
+    Barred { is_hit: bool, next_window_ns: u64 },
+    /// The rules that the request concerns, canaries included.
+    Rules { members: Range<usize>, is_idempotent: bool },
+    /// The records of the reservation that it settles.
+    Settlement(Range<usize>),
+}
+
+/// A rule that a request concerns.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::limiter) struct Member {
+    /// Index among the policy's rules.
+    pub rule: usize,
+    pub is_canary: bool,
+    pub purpose: Purpose,
+    pub source: Source,
+}
+
+/// What a request does to a rule. Metrics count by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::limiter) enum Purpose {
+    /// It looks or forgets, which no metric counts.
+    Other,
+    Hit,
+    /// A hit with an idempotency key.
+    IdempotentHit,
+    Charge,
+    Refund,
+    Release,
+}
+
+impl Purpose {
+    /// Whether it reports something that has happened already.
+    pub fn is_settlement(self) -> bool {
+        matches!(self, Self::Charge | Self::Refund | Self::Release)
+    }
+}
+
+/// Where a member's answer comes from.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::limiter) enum Source {
+    /// The rule has no counter.
+    Fixed { allowed: bool, credit: u64 },
+    /// The outcome of this entry.
+    Entry(usize),
+}
+
+/// Requests, or the rules of one request, that take effect together or not at all.
+#[derive(Debug)]
+pub(in crate::limiter) struct Group {
+    /// The members, canaries included.
+    pub members: Range<usize>,
+    /// The requests, some of which may bring limits of their own. Empty for the rules of one request.
+    pub requests: Range<usize>,
+}
+
+/// A record of a reservation that is being settled.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::limiter) struct SettledRecord {
+    /// `None` if this server does not know the calendar of the record's counter: then nothing is reserved there.
+    pub entry: Option<usize>,
+    /// The rule in force that has the counter.
+    pub rule: Option<usize>,
+}
+
+impl Plan {
+    /// Empties the plan, dates it, and pins the rules that it is built under.
+    pub(in crate::limiter) fn begin(&mut self, policy: Option<Arc<Policy>>, now: Timestamp) {
+        self.batch.begin(now);
+        self.requests.clear();
+        self.members.clear();
+        self.groups.clear();
+        self.settled.clear();
+        self.hits = 0;
+        self.policy = policy;
+    }
+
+    pub fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.batch.now()
+    }
+
+    /// Memory that its buffers hold, used or not (bytes).
+    pub fn memory(&self) -> usize {
+        self.batch.memory()
+            + self.requests.capacity() * size_of::<Request>()
+            + self.members.capacity() * size_of::<Member>()
+            + self.groups.capacity() * size_of::<Group>()
+            + self.settled.capacity() * size_of::<SettledRecord>()
+    }
+
+    /// Memory that the requests take until they are answered, rather too much than too little (bytes).
+    #[inline]
+    pub fn weight(&self) -> usize {
+        self.batch.weight() + self.requests.len() * REQUEST_WEIGHT
+    }
+
+    /// The requests that were refused while the plan was built.
+    pub fn refusals(&self) -> impl Iterator<Item = (usize, &Refusal)> {
+        self.requests.iter().enumerate().filter_map(|(index, request)| match request {
+            Request::Refused(refusal) => Some((index, refusal)),
+            Request::OwnLimit(_) | Request::Barred { .. } | Request::Rules { .. } | Request::Settlement(_) => None,
+        })
+    }
+
+    /// The first request that was refused while the plan was built.
+    pub fn first_refusal(&self) -> Option<(usize, &Refusal)> {
+        self.refusals().next()
+    }
+
+    /// The record keys of the reservations that the plan makes.
+    pub fn reservation_keys(&self) -> Vec<Arc<[u8]>> {
+        let makes_one = |entry: &usize| {
+            matches!(self.batch.action(*entry), Some(Action::Reservation(ReservationAsk::Reserve { .. })))
+        };
+        let keys = (0..self.batch.len()).filter(makes_one).filter_map(|entry| self.batch.key_at(entry));
+        keys.map(Arc::from).collect()
+    }
+
+    /// The members of request `index`, or why it has none.
+    #[inline]
+    pub(in crate::limiter) fn members_of(&self, index: usize) -> Result<&[Member], Refusal> {
+        match self.requests.get(index) {
+            Some(Request::Rules { members, .. }) => Ok(self.members.get(members.clone()).unwrap_or_default()),
+            Some(Request::Refused(refusal)) => Err(refusal.clone()),
+            Some(Request::OwnLimit(_) | Request::Barred { .. } | Request::Settlement(_)) | None => {
+                Err(Refusal::NoRules)
+            }
+        }
+    }
+
+    /// The members of request `index` that make or free reservations, each with its entry.
+    pub(in crate::limiter) fn reserving_members(&self, index: usize) -> impl Iterator<Item = (usize, &Member)> {
+        let members = self.members_of(index).unwrap_or_default().iter();
+        members.filter_map(|member| match member.source {
+            Source::Entry(entry) => self.batch.action(entry)?.is_about_reservation().then_some((entry, member)),
+            Source::Fixed { .. } => None,
+        })
+    }
+
+    /// As [`Plan::reserving_members`], of all requests.
+    pub(in crate::limiter) fn all_reserving_members(&self) -> impl Iterator<Item = (usize, &Member)> {
+        (0..self.len()).flat_map(|index| self.reserving_members(index))
+    }
+
+    /// The records of these entries, each after the fingerprint of its rule. An entry that several members share counts for
+    /// the first of them.
+    pub(in crate::limiter) fn records<'a>(
+        &'a self,
+        entries: impl Iterator<Item = (usize, &'a Member)>,
+    ) -> impl Iterator<Item = (u32, &'a [u8])> {
+        let mut is_listed = vec![false; self.batch.len()];
+        entries.filter_map(move |(entry, member)| {
+            if std::mem::replace(is_listed.get_mut(entry)?, true) {
+                return None;
+            }
+            let fingerprint = self.policy.as_ref().map_or(0, |policy| policy.fingerprint(member.rule));
+            Some((fingerprint, self.batch.key_at(entry)?))
+        })
+    }
+
+    /// The limit by which a member is decided; `None` if the rule has no counter.
+    pub(in crate::limiter) fn limit(&self, member: &Member) -> Option<Limit> {
+        match member.source {
+            Source::Entry(entry) => self.batch.limit(entry),
+            Source::Fixed { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! A request's part at one rule.
+
+use crate::store::Action;
+
+/// What a request asks of a rule.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part {
+    /// Index among the policy's rules.
+    pub rule: usize,
+    pub action: Action,
+    /// The rule has a part in the request only if no other rule answers.
+    pub is_absent: bool,
+}

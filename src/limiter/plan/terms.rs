@@ -1,0 +1,24 @@
+//! The terms of a reservation, and the names that clients give reservations and leases.
+
+use super::bounds::MAX_CLIENT_ID;
+
+/// The terms of a reservation.
+#[derive(Debug)]
+pub(super) struct Terms {
+    pub ttl_seconds: Option<u32>,
+    /// The longest time of anything but a lease (seconds).
+    pub max_ttl_seconds: u32,
+    pub record_id: Vec<u8>,
+    /// No counter is asked for more than it can hold.
+    pub is_clamped: bool,
+}
+
+/// Whether a client may give this name to a reservation.
+pub(super) fn is_client_id(id: &[u8]) -> bool {
+    (1..=MAX_CLIENT_ID).contains(&id.len())
+}
+
+/// Record id for a reservation that the client named.
+pub(super) fn client_record_id(id: &[u8]) -> Vec<u8> {
+    [b"c", id].concat()
+}

@@ -1,0 +1,179 @@
+//! The report, and the answers that consist of one verdict.
+
+use std::sync::Arc;
+
+use crate::algorithm::Fate;
+use crate::algorithm::Outcome;
+use crate::clock::Timestamp;
+use crate::limiter::plan::{Member, Plan, Request, Source};
+use crate::limiter::policy::Policy;
+use crate::limiter::refusal::Refusal;
+use crate::limiter::verdict::Verdict;
+use crate::store::{Outcomes, StoreError, outcome_at};
+
+/// A plan that the store has applied.
+#[derive(Debug, Default)]
+pub struct Applied {
+    pub(in crate::limiter) plan: Plan,
+    pub(in crate::limiter) outcomes: Outcomes,
+}
+
+/// Reads answers from a plan and the outcomes of its entries.
+#[derive(Debug, Clone, Copy)]
+pub struct Report<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) outcomes: &'a Outcomes,
+}
+
+impl Applied {
+    pub fn report(&self) -> Report<'_> {
+        Report { plan: &self.plan, outcomes: &self.outcomes }
+    }
+}
+
+/// The plan's buffers, to be used again.
+impl From<Applied> for Plan {
+    fn from(Applied { mut plan, outcomes }: Applied) -> Self {
+        plan.batch.reuse_outcomes(outcomes);
+        plan
+    }
+}
+
+impl<'a> Report<'a> {
+    /// The number of requests.
+    pub fn len(self) -> usize {
+        self.plan.len()
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.plan.is_empty()
+    }
+
+    /// The verdict on request `index`: that of the rule that answers.
+    ///
+    /// # Errors
+    /// If there are no rules, the request was refused, its idempotency key was used for another request, or the store failed for
+    /// any of its counters.
+    pub fn verdict(self, index: usize) -> Result<Verdict, Refusal> {
+        match self.members(index)? {
+            // Fast path: one rule, no stack, no canaries.
+            [only] => self.answer(only),
+            _ => Ok(self.answering(index)?.1),
+        }
+    }
+
+    /// The outcome of request `index`, which brought a limit of its own.
+    ///
+    /// # Errors
+    /// If the store failed for its bucket.
+    pub fn outcome(self, index: usize) -> Result<Outcome, Refusal> {
+        match self.plan.requests.get(index) {
+            Some(Request::OwnLimit(entry)) => Ok(self.entry(*entry)?),
+            Some(&Request::Barred { is_hit, next_window_ns }) => Ok(Outcome {
+                allowed: !is_hit,
+                reset_ns: next_window_ns,
+                retry_ns: is_hit.then_some(next_window_ns),
+                ..Outcome::default()
+            }),
+            Some(Request::Refused(refusal)) => Err(refusal.clone()),
+            Some(Request::Rules { .. } | Request::Settlement(_)) | None => Err(Refusal::NoRules),
+        }
+    }
+
+    /// The number of counters that request `index`, an [`Intent::Forget`](crate::limiter::Intent::Forget), has forgotten.
+    ///
+    /// # Errors
+    /// As [`Report::verdict`].
+    pub fn forgotten(self, index: usize) -> Result<usize, Refusal> {
+        self.members(index)?.iter().try_fold(0, |count, member| match member.source {
+            Source::Entry(entry) => Ok(count + usize::from(self.entry(entry)?.allowed)),
+            Source::Fixed { .. } => Ok(count),
+        })
+    }
+
+    /// Whether every counter that the requests with an idempotency key asked repeated its answer.
+    ///
+    /// # Errors
+    /// The index of the first request whose key was used for another request.
+    pub fn is_replay(self) -> Result<bool, usize> {
+        let (mut is_any, mut are_all) = (false, true);
+        for (index, request) in self.plan.requests.iter().enumerate() {
+            let Request::Rules { is_idempotent: true, .. } = request else { continue };
+            for member in self.members(index).map_err(|_| index)?.iter().filter(|member| !member.is_canary) {
+                if let Source::Entry(_) = member.source {
+                    is_any = true;
+                    are_all &= self.fate(member) == Some(Fate::Repeated);
+                }
+            }
+        }
+        Ok(is_any && are_all)
+    }
+
+    /// The members of request `index`.
+    #[inline]
+    pub(super) fn members(self, index: usize) -> Result<&'a [Member], Refusal> {
+        match self.plan.requests.get(index) {
+            // Fast path: no idempotency key.
+            Some(Request::Rules { members, is_idempotent: false }) => {
+                Ok(self.plan.members.get(members.clone()).unwrap_or_default())
+            }
+            _ => self.idempotent_members(index),
+        }
+    }
+
+    #[cold]
+    fn idempotent_members(self, index: usize) -> Result<&'a [Member], Refusal> {
+        let members = self.plan.members_of(index)?;
+        // What canaries say is no answer.
+        let is_different = |member: &Member| !member.is_canary && self.fate(member) == Some(Fate::Different);
+        if members.iter().any(is_different) { Err(Refusal::DifferentRequest) } else { Ok(members) }
+    }
+
+    #[inline]
+    pub(super) fn answer(self, member: &Member) -> Result<Verdict, Refusal> {
+        match member.source {
+            Source::Fixed { allowed, credit } => Ok(Verdict::uncounted(allowed, credit)),
+            Source::Entry(entry) => {
+                let outcome = self.entry(entry)?;
+                if outcome.fate == Fate::Different && !member.is_canary {
+                    return Err(Refusal::DifferentReservation);
+                }
+                // A lease that nobody holds need not be freed.
+                let allowed = outcome.allowed || member.purpose == crate::limiter::plan::Purpose::Release;
+                Ok(Outcome { allowed, ..outcome }.into())
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn entry(self, index: usize) -> Result<Outcome, StoreError> {
+        outcome_at(self.outcomes, index)
+    }
+
+    /// What the member's rule said; `None` if the store did not answer.
+    pub(super) fn allowed(self, member: &Member) -> Option<bool> {
+        match member.source {
+            Source::Fixed { allowed, .. } => Some(allowed),
+            Source::Entry(entry) => self.entry_allowed(entry),
+        }
+    }
+
+    pub(super) fn entry_allowed(self, entry: usize) -> Option<bool> {
+        self.outcomes.get(entry)?.as_ref().ok().map(|outcome| outcome.allowed)
+    }
+
+    /// What became of the member's entry; `None` if it has none, or the store failed.
+    pub(super) fn fate(self, member: &Member) -> Option<Fate> {
+        let Source::Entry(entry) = member.source else { return None };
+        self.outcomes.get(entry)?.as_ref().ok().map(|outcome| outcome.fate)
+    }
+
+    pub(super) fn policy(self) -> Option<&'a Arc<Policy>> {
+        self.plan.policy.as_ref()
+    }
+
+    /// Nanoseconds until a reservation ends; `None` if it never does.
+    pub(super) fn until(self, ends: Timestamp) -> Option<u64> {
+        (ends != Timestamp::EPOCH).then(|| ends.since(self.plan.now()))
+    }
+}
