@@ -5,10 +5,9 @@
 
 mod limit;
 
-use divvy::algorithm::reservation::RecordChange;
-use divvy::algorithm::{Ask, Limit, Outcome, Reservation, State};
+use divvy::algorithm::{Ask, Limit, Outcome, Record, RecordChange, State};
 use divvy::clock::Timestamp;
-use divvy::store::{Record, value};
+use divvy::store::value;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 
@@ -35,13 +34,14 @@ fn decide_all(input: &mut Unstructured) -> Result<()> {
         // The limiter refuses reservations from sliding logs.
         if !matches!(limit, Limit::SlidingLog(_)) && input.ratio(1, 3)? {
             let ask = read_reservation_ask(input)?;
-            let decided = limit.decide_reservation(state.as_ref(), record.as_ref(), ask, input.arbitrary()?, at);
-            check(&decided.outcome);
-            state = decided.bucket.or(state);
-            match decided.record {
+            let (decision, change) =
+                limit.decide_reservation(state.as_ref(), record.as_ref(), ask, input.arbitrary()?, at);
+            check(&decision.outcome);
+            state = decision.state.or(state);
+            match change {
                 RecordChange::Keep => {}
                 RecordChange::Set(set) => {
-                    read_back(Record::Reservation(set));
+                    read_back(set);
                     record = Some(set);
                 }
                 RecordChange::Clear => record = None,
@@ -63,20 +63,20 @@ fn decide_all(input: &mut Unstructured) -> Result<()> {
     Ok(())
 }
 
-fn read_record(input: &mut Unstructured) -> Result<Option<Reservation>> {
+fn read_record(input: &mut Unstructured) -> Result<Option<Record>> {
     let stored: &[u8] = input.arbitrary()?;
     let record = value::decode_record(stored).ok();
     if let Some(record) = record {
         read_back(record);
     }
-    Ok(record.and_then(|record| record.reservation().copied()))
+    Ok(record.filter(Record::is_reservation))
 }
 
 fn read_back(record: Record) {
     let mut stored = Vec::new();
     value::encode_record(&record, &mut stored);
     assert_eq!(value::decode_record(&stored), Ok(record));
-    assert_eq!(value::expiry(&stored), Ok(record.expires()));
+    assert_eq!(value::expiry(&stored), Ok(record.until));
 }
 
 fn check(outcome: &Outcome) {

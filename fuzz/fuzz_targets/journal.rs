@@ -20,7 +20,8 @@ fuzz_target!(|record: &[u8]| {
 
     let (mut changes, mut last) = (Vec::new(), None);
     let _ = each_change(record, |change| {
-        last = Some((stage(&mut changes, change.key, |out| out.extend_from_slice(change.value)), change.value.to_vec()));
+        last =
+            Some((stage(&mut changes, change.key, |out| out.extend_from_slice(change.value)), change.value.to_vec()));
         Ok::<_, Truncated>(())
     });
     let mut packed = Vec::new();
@@ -30,7 +31,10 @@ fuzz_target!(|record: &[u8]| {
     assert_eq!(again, once);
     if let Some((at, value)) = last {
         let later: Vec<u8> = value.iter().map(|byte| !byte).collect();
-        assert!(restage(&mut changes, at, |out| out.extend_from_slice(&later)), "a value of the same length takes its place");
+        assert!(
+            restage(&mut changes, at, |out| out.extend_from_slice(&later)),
+            "a value of the same length takes its place"
+        );
         let restaged = staged(&changes).map_while(Result::ok).last();
         assert_eq!(restaged.map(|change| change.value.to_vec()), Some(later));
     }

@@ -25,7 +25,7 @@ fuzz_target!(|input: &[u8]| {
             value::encode(&rounded, expires, &mut again);
             assert_eq!(again, written);
         } else {
-            assert!(matches!(state, State::Reserving(_)), "{state:?} cannot be read back");
+            assert!(matches!(state, State::Reserved(_)), "{state:?} cannot be read back");
         }
     }
     if let Ok(record) = value::decode_record(bytes) {
