@@ -430,3 +430,15 @@ fn a_stack_of_a_minute_and_a_month_goes_through_midnight() {
         );
     }
 }
+
+#[test]
+fn builder_that_was_released_keeps_no_rules() {
+    let limiter = limiter();
+    let mut builder = PlanBuilder::default();
+    limiter.begin(&mut builder);
+    builder.add(&operation("api=denied"), Intent::Hit, None);
+    let policy = limiter.policy().unwrap();
+    let in_use = Arc::strong_count(&policy);
+    builder.release();
+    assert_eq!((Arc::strong_count(&policy), builder.plan().is_empty()), (in_use - 1, true));
+}

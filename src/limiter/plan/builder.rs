@@ -75,6 +75,11 @@ impl PlanBuilder {
     /// Takes over the buffers of a plan that is no longer needed, but neither its requests nor its rules.
     pub fn reuse(&mut self, plan: impl Into<Plan>) {
         self.plan = plan.into();
+        self.release();
+    }
+
+    /// Lets go of the plan's requests and rules. A builder that waits for its next use must not keep replaced rules in memory.
+    pub fn release(&mut self) {
         self.plan.begin(None, Timestamp::EPOCH);
     }
 

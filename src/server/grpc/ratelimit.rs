@@ -85,7 +85,13 @@ impl RateLimits {
     }
 
     /// Counts what a call came to.
-    pub(super) fn done<T>(&self, work: Box<Work>, kind: RequestKind, decided: Result<T, Status>) -> Result<T, Status> {
+    pub(super) fn done<T>(
+        &self,
+        mut work: Box<Work>,
+        kind: RequestKind,
+        decided: Result<T, Status>,
+    ) -> Result<T, Status> {
+        work.builder.release();
         pool::give(work);
         let is_invalid = decided.as_ref().is_err_and(|status| status.code() == TonicCode::InvalidArgument);
         self.counts.count(if is_invalid { RequestKind::Invalid } else { kind });

@@ -71,6 +71,7 @@ impl Api {
         let _room = self.room(body.len(), 1).await;
         let mut work: Box<Work> = pool::take();
         let answered = self.answer_one(headers, &body, intent, &mut work).await;
+        work.builder.release();
         pool::give(work);
         answered
     }
