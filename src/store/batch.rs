@@ -517,9 +517,7 @@ impl Batch {
         let mut part = Self { now: self.now, origin: self.origin, ..Self::default() };
         let mut groups = self.groups.iter().peekable();
         for (index, entry) in indexes.iter().filter_map(|index| Some((*index, self.entries.get(*index)?))) {
-            let start = part.keys.len();
-            part.keys.extend_from_slice(key_of(&self.keys, entry));
-            part.entries.push(Entry { key: start..part.keys.len(), ..entry.clone() });
+            part.push_copy(self, entry);
             while groups.next_if(|group| group.end <= index).is_some() {}
             if let Some(group) = groups.next_if(|group| group.end == index + 1) {
                 part.group(part.len() - group.len());
@@ -565,11 +563,15 @@ impl Batch {
     /// Appends the entries of another batch. Returns the index of the first.
     pub fn append(&mut self, other: &Self) -> usize {
         let first = self.entries.len();
-        for entry in &other.entries {
-            let key = key_of(&other.keys, entry);
-            self.push(entry.limit, entry.action, entry.at, |keys| keys.extend_from_slice(key));
-        }
+        other.entries.iter().for_each(|entry| self.push_copy(other, entry));
         first
+    }
+
+    /// Adds a copy of an entry of another batch.
+    fn push_copy(&mut self, other: &Self, entry: &Entry) {
+        let start = self.keys.len();
+        self.keys.extend_from_slice(key_of(&other.keys, entry));
+        self.entries.push(Entry { key: start..self.keys.len(), ..entry.clone() });
     }
 }
 
@@ -634,6 +636,21 @@ mod tests {
 
     use super::*;
     use crate::algorithm::FixedWindow;
+
+    /// The shares of an address count records by request.
+    #[test]
+    fn entry_of_an_appended_batch_keeps_the_number_of_its_request() {
+        let limit = Limit::FixedWindow(FixedWindow::new(1, NANOS_PER_SECOND).unwrap());
+        let write_key = |out: &mut Vec<u8>| {
+            out.extend_from_slice(b"key");
+            Some(limit)
+        };
+        let (mut batch, mut other) = (Batch::default(), Batch::default());
+        batch.push(limit, Action::Forget, Timestamp::EPOCH, |out| out.push(b'k'));
+        other.push_idempotent(Ask::Take { cost: 1 }, (b"id", 5, 7), write_key).unwrap();
+        assert_eq!(batch.append(&other), 1);
+        assert_eq!((batch.entries[1].request, batch.key_at(1)), (7, other.key_at(0)));
+    }
 
     proptest! {
         #[test]

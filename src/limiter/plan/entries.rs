@@ -62,10 +62,10 @@ impl Entries<'_> {
         owner: Owner,
         write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
     ) -> Option<usize> {
-        match (&mut self.group, &mut self.key) {
-            (None, None) => self.batch.push_if(action, at, write_key),
-            (None, Some(key)) => key.push(action, at, self.batch, write_key),
-            (Some(group), key) => group.add(action, at, owner, self.batch, key.as_deref_mut(), write_key),
+        let key = self.key.as_deref_mut();
+        match &mut self.group {
+            None => push(self.batch, key, action, at, write_key),
+            Some(group) => group.add(action, at, owner, self.batch, key, write_key),
         }
     }
 
@@ -114,10 +114,7 @@ impl OpenGroup {
     ) -> Option<usize> {
         let is_canary = matches!(owner, Owner::Member { is_canary: true, .. });
         if is_canary || (action.is_settlement() && self.together == Together::Summed) {
-            let entry = match key {
-                Some(key) => key.push(action, at, &mut self.apart, write_key),
-                None => self.apart.push_if(action, at, write_key),
-            };
+            let entry = push(&mut self.apart, key, action, at, write_key);
             self.owners.extend(entry.map(|_| owner));
             return entry;
         }
@@ -137,10 +134,22 @@ impl OpenGroup {
             out.extend_from_slice(&text);
             Some(limit)
         };
-        match key {
-            Some(key) => key.push(action, at, batch, write_key),
-            None => batch.push_if(action, at, write_key),
-        }
+        push(batch, key, action, at, write_key)
+    }
+}
+
+/// Adds an entry to the batch, with a record of its answer if there is an idempotency key.
+#[inline]
+fn push(
+    batch: &mut Batch,
+    key: Option<&mut IdempotencyKey>,
+    action: Action,
+    at: Timestamp,
+    write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
+) -> Option<usize> {
+    match key {
+        None => batch.push_if(action, at, write_key),
+        Some(key) => key.push(action, at, batch, write_key),
     }
 }
 
