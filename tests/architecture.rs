@@ -131,7 +131,7 @@ fn names(imports: &Imports, from: &str, to: &str) -> String {
     names.join(", ")
 }
 
-/// Returns circles, the shortest first, of which no two share an import. The first file is repeated at the end.
+/// Returns circles, the shortest first. No two of them share an import. The first file is repeated at the end.
 fn circles(imports: &Imports) -> BTreeSet<Vec<String>> {
     let mut imported: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (from, to) in imports.keys() {

@@ -256,7 +256,7 @@ fn bounds_on_resets_close_the_connection() {
     assert_eq!(log.count("h2::"), 0, "{}", log.text());
 }
 
-/// The router answers these calls. What it takes for one is not given to another for as long as a message does not come.
+/// The router answers these calls. Their memory is not given to others while a message does not come.
 #[test]
 fn calls_whose_message_does_not_come_hold_up_nobody() {
     const UNFINISHED: u32 = 1_000;

@@ -1,4 +1,4 @@
-//! What operators do: list and forget counters, and set limits of single actors.
+//! Operators list and forget counters, and set limits of single actors.
 
 pub mod counters;
 pub mod limits;

@@ -34,7 +34,7 @@ impl<'a> Applying<'a> {
             true => self.store.apply(&mut self.plan.batch).await,
             false => Box::pin(self.apply_in_parts()).await,
         }
-        // What is left to drop has no outcomes to count.
+        // The plan is taken out, so `drop` counts nothing.
         applied(mem::take(&mut self.plan))
     }
 

@@ -28,7 +28,7 @@ pub struct Policy {
     buckets: Vec<Option<Bucket>>,
     /// The rules whose buckets' keys begin so: several, where they share a counter's name.
     by_prefix: HashMap<Box<[u8]>, Vec<usize>>,
-    /// Fingerprint of each rule, by which reservation ids name it.
+    /// Fingerprint of each rule. Reservation ids name the rule by it.
     fingerprints: Vec<u32>,
     /// Counters that one request asks, at most.
     most_counters: usize,

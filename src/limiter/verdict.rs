@@ -12,7 +12,7 @@ pub struct Verdict {
     pub reset_ns: u64,
     /// Credits below 0, when none is left: see [`Outcome::owed`].
     pub owed: u64,
-    /// As [`Outcome::retry_ns`]: until the same request would be granted, when it was denied and ever will be.
+    /// Nanoseconds until the same request would be granted, if it was denied: see [`Outcome::retry_ns`].
     pub retry_ns: Option<u64>,
 }
 
@@ -22,7 +22,7 @@ impl Verdict {
         Self { allowed, credit, reset_ns: 0, owed: 0, retry_ns: None }
     }
 
-    /// What is left, below 0 where more was used than there is; the nearest number of 64 bits.
+    /// The balance: credits left, below 0 if more was used. The nearest number of 64 bits.
     pub fn balance(&self) -> i64 {
         let balance = i128::from(self.credit) - i128::from(self.owed);
         i64::try_from(balance).unwrap_or(if self.owed > 0 { i64::MIN } else { i64::MAX })

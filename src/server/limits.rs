@@ -14,7 +14,7 @@ pub struct Limits {
     pub max_pairs: usize,
     /// Once so much output has gathered it is written before more is answered; one reply may be longer (bytes).
     pub max_output: usize,
-    /// What all connections' buffers together may hold beyond each one's own small ones (bytes).
+    /// Bound on the buffers of all connections together, beyond the small ones that each has of its own (bytes).
     pub max_buffer_memory: usize,
     /// Bytes in the body of an HTTP request, and in a gRPC message.
     pub max_body: usize,

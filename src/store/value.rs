@@ -17,7 +17,7 @@ use crate::clock::{NANOS_PER_MILLI, Timestamp};
 const WORD: usize = size_of::<u64>();
 /// A group of reservations: how many milliseconds it ends after the first one (four bytes), and its credits (a word).
 const GROUP: usize = size_of::<u32>() + WORD;
-/// The last byte of a bucket of which something is reserved. 1 was that of an unreleased layout; never reuse it.
+/// The last byte of a bucket of which something is reserved. An unreleased layout had 1; never reuse it.
 const RESERVED: u8 = 5;
 /// The last byte of the record of an open reservation.
 const OPEN: u8 = 2;

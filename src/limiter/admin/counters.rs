@@ -24,13 +24,13 @@ pub const MAX_PAGE: usize = 1_000;
 /// How a rule is named.
 #[derive(Debug, Clone, Copy)]
 pub enum RuleName<'a> {
-    /// By its label, or `default` for the default rule.
+    /// The rule's label, or `default` for the default rule.
     Label(&'a str),
-    /// By its operation, as the rules file has it, in any order.
+    /// The rule's operation, as the rules file has it, in any order.
     Operation(&'a Operation),
 }
 
-/// Which counters are meant.
+/// The counters to list or forget.
 #[derive(Debug, Clone, Copy)]
 pub struct CountersOf<'a> {
     pub rule: RuleName<'a>,
@@ -108,20 +108,21 @@ pub struct Counter {
 #[derive(Debug, Clone, Default)]
 pub struct CounterPage {
     pub counters: Vec<Counter>,
-    /// The cursor of the next page; `None`: there is none.
+    /// The cursor of the next page; `None` on the last page.
     pub next: Option<String>,
 }
 
-/// What a page of forgetting came to.
+/// The result of forgetting a page of counters.
 #[derive(Debug, Clone, Default)]
 pub struct ForgottenPage {
     pub forgotten: u64,
-    /// As [`CounterPage::next`].
+    /// Same as [`CounterPage::next`].
     pub next: Option<String>,
 }
 
 impl Limiter {
-    /// A page of a rule's counters; those that are full again are none. With a store in Redis one may be listed twice.
+    /// Returns a page of a rule's counters, without those that are full again. With a store in Redis, a counter may be listed
+    /// twice.
     ///
     /// # Errors
     /// When there is no such rule or it counts nothing, and when the store fails.
@@ -140,7 +141,7 @@ impl Limiter {
     /// Forgets a page of a rule's counters, as durably as hits are taken.
     ///
     /// # Errors
-    /// As [`Limiter::counters`]; some of the page may be forgotten then.
+    /// Same as [`Limiter::counters`]. Some of the page may be forgotten then.
     pub async fn forget_counters(&self, of: CountersOf<'_>) -> Result<ForgottenPage, CountersError> {
         let (page, rule) = self.page(of).await?;
         let actors = page.buckets.iter().map(|bucket| bucket.actor.as_slice());
@@ -152,7 +153,7 @@ impl Limiter {
         Ok(ForgottenPage { forgotten, next: page.next })
     }
 
-    /// What actors with limits of their own have left is told by these.
+    /// Decides again for actors with limits of their own, by these limits.
     async fn judge_by_own_limits(&self, rule: &Counted, page: &mut Page) -> Result<(), StoreError> {
         let mut batch = Batch::default();
         batch.begin(self.now());
@@ -223,7 +224,7 @@ struct Counted {
     limit: Limit,
 }
 
-/// What an actor has in place of its rule's limit.
+/// The limit of an actor in place of its rule's.
 enum OwnLimit {
     None,
     Limit(Limit),

@@ -23,11 +23,11 @@ use crate::store::{ActorLimit, Followed, LimitChange, Store, StoreError};
 
 /// The longest time that a limit may be set for: 100 years (seconds).
 pub const MAX_LASTS_SECONDS: u64 = crate::rules::MAX_RESET_SECONDS;
-/// Who could not follow for so long reads all limits again: those that were removed may be forgotten by then.
+/// A server that could not follow for longer reads all limits again: the store may have forgotten removals by then.
 const TOO_LONG_NS: u64 = 30 * 60 * NANOS_PER_SECOND;
 /// Limits that are over and are dropped at once, at most: a limit that is set waits for one such batch.
 const FORGOTTEN_AT_ONCE: usize = 1_000;
-/// So often all of them are read again: a replica that takes over may have lost changes that nobody misses otherwise.
+/// Time between two readings of all limits. A replica that takes over may have lost changes, and only this finds them.
 const READ_ALL_EVERY_NS: u64 = 60 * 60 * NANOS_PER_SECOND;
 
 /// A limit, as it is told.
@@ -38,7 +38,7 @@ pub struct Told {
     pub credits: u64,
     /// Nanoseconds until it ends; `None`: it stays until it is removed.
     pub ends_ns: Option<u64>,
-    /// It is not in force: no rule that counts has this label, or the rule cannot have so many credits, or no such actor.
+    /// It is not in force: no rule that counts has this label, or the rule cannot have this limit or this actor.
     pub is_orphan: bool,
 }
 
@@ -46,7 +46,7 @@ pub struct Told {
 #[derive(Debug, Clone, Default)]
 pub struct LimitsPage {
     pub limits: Vec<Told>,
-    /// The cursor of the next page; `None`: there is none.
+    /// The cursor of the next page; `None` on the last page.
     pub next: Option<String>,
 }
 
@@ -154,7 +154,7 @@ impl Limiter {
     /// Takes the actor's limit away; whether it had one.
     ///
     /// # Errors
-    /// As [`Limiter::limit_of`], and when the store fails: the limit may be gone then.
+    /// Same as [`Limiter::limit_of`], and if the store fails. The limit may be gone then.
     pub async fn remove_limit(&self, rule: &str, actor: &str) -> Result<bool, LimitError> {
         let (rule, actor) = self.named(rule, actor)?;
         let _alone = self.limits.known.lock().await;
@@ -166,7 +166,7 @@ impl Limiter {
     /// A page of at most `count` limits, orphans included.
     ///
     /// # Errors
-    /// When the cursor is none, and when there is no such rule and no limit of one that was.
+    /// If the cursor is invalid, and if neither a rule nor a limit has the label.
     pub fn limits(&self, of: ListedLimits<'_>, cursor: Option<&str>, count: usize) -> Result<LimitsPage, LimitError> {
         let place = cursor.map(|cursor| Cursor::parse(cursor).ok_or(LimitError::Cursor)).transpose()?;
         let policy = self.policy();
@@ -184,7 +184,7 @@ impl Limiter {
         })
     }
 
-    /// Learns what has become of the limits in the store since the last time.
+    /// Follows the limits in the store since the last time.
     ///
     /// # Errors
     /// The store's: what is known stays in force.
@@ -312,7 +312,7 @@ impl Limiter {
 
     /// The label and the actor as limits have them: of a rule, or of one that was.
     fn named(&self, rule: &str, actor: &str) -> Result<(String, String), LimitError> {
-        // As it is listed, whatever has become of the rule.
+        // A listed limit can be removed even if its rule is gone.
         if self.limits.memory.knows(rule)
             && self.limits.memory.of_label(rule).get(actor.as_bytes(), self.now()).is_some()
         {

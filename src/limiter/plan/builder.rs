@@ -99,7 +99,7 @@ impl PlanBuilder {
         self.add_under(operation, intent, cost, None);
     }
 
-    /// As [`PlanBuilder::add`]; a reservation has terms.
+    /// Adds a request, with the terms of a reservation if it is one. See [`PlanBuilder::add`].
     pub(super) fn add_under(
         &mut self,
         operation: &Operation,

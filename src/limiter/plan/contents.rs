@@ -1,4 +1,4 @@
-//! What a plan consists of.
+//! The contents of a plan: requests, members, groups and the store's batch.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(in crate::limiter) const REQUEST_WEIGHT: usize = 128;
 #[derive(Debug, Default)]
 pub struct Plan {
     pub(in crate::limiter) policy: Option<Arc<Policy>>,
-    /// What the store is asked. Several members may share an entry.
+    /// Entries for the store. Several members may share one.
     pub(in crate::limiter) batch: Batch,
     pub(in crate::limiter) requests: Vec<Request>,
     /// The rules that each request concerns, one request after the other.
@@ -53,7 +53,7 @@ pub(in crate::limiter) struct Member {
     pub source: Source,
 }
 
-/// What a request does to a rule. Metrics count by it.
+/// The effect of a request on a rule. Metrics count by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::limiter) enum Purpose {
     /// It looks or forgets, which no metric counts.
@@ -87,7 +87,7 @@ pub(in crate::limiter) enum Source {
 pub(in crate::limiter) struct Group {
     /// The members, canaries included.
     pub members: Range<usize>,
-    /// The requests, some of which may bring limits of their own. Empty for the rules of one request.
+    /// The requests; they may bring limits of their own. Empty for the rules of one request.
     pub requests: Range<usize>,
 }
 
@@ -182,7 +182,7 @@ impl Plan {
         })
     }
 
-    /// As [`Plan::reserving_members`], of all requests.
+    /// The members of all requests that make or free reservations, each with its entry.
     pub(in crate::limiter) fn all_reserving_members(&self) -> impl Iterator<Item = (usize, &Member)> {
         (0..self.len()).flat_map(|index| self.reserving_members(index))
     }
@@ -203,7 +203,7 @@ impl Plan {
         })
     }
 
-    /// The limit by which a member is decided; `None` if the rule has no counter.
+    /// The limit that decides a member; `None` if the rule has no counter.
     pub(in crate::limiter) fn limit(&self, member: &Member) -> Option<Limit> {
         match member.source {
             Source::Entry(entry) => self.batch.limit(entry),

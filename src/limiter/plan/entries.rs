@@ -33,7 +33,7 @@ pub(super) struct OpenGroup {
     pub owners: Vec<Owner>,
 }
 
-/// What gets the outcome of an entry.
+/// The member or request that gets the outcome of an entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Owner {
     /// The member with the index `place`.
@@ -53,7 +53,7 @@ impl Entries<'_> {
     /// Adds an action on the counter or record whose key and limit `write_key` writes. Returns the index of its entry, or `None`
     /// if there is no limit. The index of an entry that is kept apart from a group is corrected when the group is closed.
     ///
-    /// In a group, actions on one counter become one. Of several limits on it, the lowest decides.
+    /// In a group, actions on one counter become one. The lowest of their limits decides.
     #[inline]
     pub fn add(
         &mut self,
@@ -153,7 +153,8 @@ fn push(
     }
 }
 
-/// Whether an entry is about what `text` is the key of. With an idempotency key, entries have the keys of their records.
+/// Whether an entry with the key `known` concerns the counter or record `text`. Entries have the keys of their records if there
+/// is an idempotency key.
 fn is_same(known: &[u8], text: &[u8], is_idempotent: bool) -> bool {
     known == text || (is_idempotent && record_key::bucket(known) == text)
 }

@@ -1,5 +1,5 @@
-//! Idempotent requests: a client that got no answer may send one again under the same key. What the counters remember, and for
-//! how long, is decided in `algorithm`.
+//! Idempotent requests: a client that got no answer may send one again under the same key. Module
+//! `algorithm` decides what counters remember, and for how long.
 
 use std::collections::HashMap;
 

@@ -29,7 +29,7 @@ impl IdempotencyKey {
         id
     }
 
-    /// As [`Batch::push_if`], with a record of the answer if the action is an ask that may have one.
+    /// Adds an entry, with a record of its answer if the action is an ask. See [`Batch::push_if`].
     pub fn push(
         &mut self,
         action: Action,

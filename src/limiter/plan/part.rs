@@ -2,7 +2,7 @@
 
 use crate::store::Action;
 
-/// What a request asks of a rule.
+/// The action of a request on a rule.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part {
     /// Index among the policy's rules.

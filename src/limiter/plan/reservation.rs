@@ -11,7 +11,7 @@ use crate::limiter::refusal::Refusal;
 use crate::rules::Operation;
 use crate::store::unknown_seal_key;
 
-/// What a client wants to be set aside.
+/// A client's wish for a reservation.
 #[derive(Debug, Clone, Copy)]
 pub struct Reserve<'a> {
     /// At least 1.
@@ -28,7 +28,7 @@ impl PlanBuilder {
         self.add_with_terms(operation, reserve, false);
     }
 
-    /// As [`PlanBuilder::add_reservation`], for at most as many credits as a counter can hold, and for a time that is allowed: the
+    /// Adds a [reservation](PlanBuilder::add_reservation) for at most as many credits as a counter can hold, and for a time that is allowed: the
     /// one that is closest to `ttl_seconds`, or the longest without it. `credits` is at least 1.
     ///
     /// A [group](PlanBuilder::together) of them has one id.

@@ -58,7 +58,7 @@ impl ReservationId {
     /// Reads an id that was sealed with this key.
     ///
     /// # Errors
-    /// When it is none.
+    /// If the seal is not valid, or the records are malformed.
     pub fn parse(text: &[u8], key: &SealKey) -> Result<Self, BadReservationId> {
         if text.len() > MAX_ID_TEXT {
             return Err(BadReservationId);

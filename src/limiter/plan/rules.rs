@@ -100,7 +100,7 @@ fn modes(policy: &Policy, operation: &Operation, intent: Intent, cost: Option<u6
 }
 
 impl Context<'_> {
-    /// What the request asks of the rule's counter.
+    /// Returns the request's part at the rule.
     #[inline]
     fn part(&self, index: usize, rule: &Rule) -> Result<Part, Refusal> {
         // Fast path: a plain hit on a rule without costs, debt and leases.
@@ -183,7 +183,7 @@ impl Context<'_> {
             return Err(Refusal::TooManyRules);
         }
         let parts = || stack.iter().filter_map(|part| Some((*part, self.policy.rules.rules().get(part.rule)?)));
-        // What has happened counts, even if another rule denies.
+        // Usage that has happened counts, even if another rule denies.
         for (part, rule) in parts().filter(|(part, _)| part.action.is_settlement()) {
             members.push(self.ask(part, rule, members.len(), entries)?);
         }
@@ -260,7 +260,7 @@ impl Context<'_> {
     #[inline]
     fn write_key(&self, bucket: &Bucket, action: Action, key: &mut Vec<u8>) -> Option<Limit> {
         match bucket.write_key(self.operation, self.now, key) {
-            // What an actor has used counts and is forgotten even if it may use nothing more.
+            // Usage counts, and can be forgotten, even if the actor may use nothing more.
             None if action == Action::Forget || action.is_settlement() => Some(bucket.limit_at(self.now)),
             limit => limit,
         }

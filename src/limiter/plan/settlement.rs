@@ -22,7 +22,7 @@ impl PlanBuilder {
         self.settle(id, Settlement::Release);
     }
 
-    /// Adds a renewal: the reservation lasts so many seconds from now on, or as many as it was made for. A lease lasts as
+    /// Adds a renewal: the reservation lasts `ttl_seconds` from now on, or the time that it was made for. A lease lasts as
     /// long as its rule says.
     pub fn add_renewal(&mut self, id: &ReservationId, ttl_seconds: Option<u32>) {
         let max = self.max_reservation_ttl;

@@ -6,7 +6,7 @@
 use crate::algorithm::{Ask, Limit, ReservationAsk};
 use crate::rules::{MatchPolicy, Overrun, Quota, Rule};
 
-/// What a request wants with its operation.
+/// The intent of a request about an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intent {
     /// Take credit.
@@ -21,9 +21,9 @@ pub enum Intent {
     Refund,
     /// A gateway's question before a request: take credit, and from each concurrency rule the lease that its `holdField` names.
     Enter,
-    /// As [`Intent::Enter`]. If a rule with debt counts the cost, the cost has arisen already, and is charged.
+    /// Same as [`Intent::Enter`]. If a rule with debt counts the cost, the cost has arisen already, and is charged.
     EnterOrCharge,
-    /// As [`Intent::Refund`], and free the leases that [`Intent::Enter`] took. If it frees any, it gives back nothing else.
+    /// Same as [`Intent::Refund`], and free the leases that [`Intent::Enter`] took. If it frees any, it gives back nothing else.
     Leave,
     /// Set credit aside.
     Reserve,
@@ -36,7 +36,7 @@ impl Intent {
     }
 }
 
-/// What matters about a rule.
+/// The kind of a rule: all that the table knows about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RuleKind {
     pub counter: Counter,
@@ -46,13 +46,13 @@ pub struct RuleKind {
     pub is_canary: bool,
 }
 
-/// What a rule counts in.
+/// The unit that a rule counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counter {
     /// It always allows, or never.
     None,
     Credits,
-    /// Events one by one, none of which can be over the limit.
+    /// Single events. None can be over the limit.
     Log,
     /// Leases, which requests name by a field if `are_named`.
     Leases {
@@ -87,7 +87,7 @@ impl RuleKind {
     }
 }
 
-/// What depends on all rules that a request matches.
+/// Modes that depend on all rules that a request matches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Modes {
     /// Of an [`Intent::EnterOrCharge`]: a matched rule [charges](RuleKind::charges_on_enter), so the request is about a cost that
@@ -100,13 +100,13 @@ pub struct Modes {
 /// The cost of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cost {
-    /// By the rule, or the client's own.
+    /// The rule's cost, or the client's own.
     pub credits: u64,
     /// The client itself gave a cost of 0.
     pub is_none: bool,
 }
 
-/// What a request does to a rule.
+/// The effect of a request on a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Treatment {
     /// The rule has no part in it. If no other rule answers, it answers this ask, which changes nothing.
@@ -145,7 +145,7 @@ pub fn treatment(intent: Intent, rule: RuleKind, cost: Cost, modes: Modes) -> Tr
     }
 }
 
-/// What a request does to a rule that counts credits, or nothing.
+/// Treatment of a rule that counts credits, or nothing.
 fn credit_treatment(intent: Intent, rule: RuleKind, cost: u64, modes: Modes) -> Treatment {
     let RuleKind { counter, has_debt, counts_requests, is_canary } = rule;
     let has_no_part = counts_requests || modes.frees_leases || counter == Counter::None;
@@ -172,7 +172,7 @@ fn credit_treatment(intent: Intent, rule: RuleKind, cost: u64, modes: Modes) -> 
     }
 }
 
-/// What a request does to a concurrency rule, which costs do not concern.
+/// Treatment of a concurrency rule. Costs do not concern it.
 fn lease_treatment(intent: Intent, is_canary: bool, are_named: bool, cost: Cost, modes: Modes) -> Treatment {
     let absent = Treatment::Absent(Ask::Refund { cost: 0 });
     let take = Treatment::Lease { credits: cost.credits };
@@ -196,19 +196,19 @@ fn lease_treatment(intent: Intent, is_canary: bool, are_named: bool, cost: Cost,
     }
 }
 
-/// What settles a reservation, or keeps it.
+/// A way to settle a reservation, or to keep it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settlement {
     /// Count what was used, and free the rest.
     Commit { cost: u64 },
     /// Free all of it.
     Release,
-    /// Keep it for so many seconds from now on; `None`: for as many as it was made for.
+    /// Keep it for `ttl_seconds` from now on; `None`: for the time that it was made for.
     Renew { ttl_seconds: Option<u32> },
 }
 
 impl Settlement {
-    /// What it asks of a record whose counter has this limit; `None` if nothing is ever reserved there. `is_in_force`: a rule in
+    /// Returns the ask for a record whose counter has this limit; `None` if nothing is ever reserved there. `is_in_force`: a rule in
     /// force has the counter.
     pub fn ask(self, limit: &Limit, is_in_force: bool) -> Option<ReservationAsk> {
         Some(match (self, limit) {
@@ -225,13 +225,13 @@ impl Settlement {
     }
 }
 
-/// What a hit asks of a counter. A gateway that charges afterwards asks first with a cost of 0. To take nothing is always
+/// The ask of a hit. A gateway that charges afterwards asks first with a cost of 0. To take nothing is always
 /// possible, so the hit looks whether one credit is left instead.
 pub fn hit(cost: u64) -> Ask {
     if cost == 0 { look(0) } else { Ask::Take { cost } }
 }
 
-/// What a peek at such a hit asks.
+/// The ask of a peek at such a hit.
 fn look(cost: u64) -> Ask {
     Ask::Look { cost: cost.max(1) }
 }

@@ -20,7 +20,7 @@ use crate::store::{ActorLimit, LimitChange};
 /// Parts of the memory, each behind a lock of its own.
 const SHARDS: usize = 1_024;
 
-/// Which limits are listed: all that match.
+/// A filter for listed limits.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ListedLimits<'a> {
     /// The rule's label.
@@ -36,7 +36,7 @@ pub struct ActorLimits {
     len: AtomicUsize,
 }
 
-/// Those of the rule with one label.
+/// The limits under one label.
 #[derive(Debug)]
 pub(in crate::limiter) struct LabelLimits {
     label: Box<str>,
@@ -74,7 +74,7 @@ fn is_over(limit: ActorLimit, now: Timestamp) -> bool {
 
 impl Shards {
     fn of(&self, hash: u64) -> Option<&RwLock<HashTable<Kept>>> {
-        // Other bits than those by which a table finds its places.
+        // Tables use the lower bits.
         let place = usize::try_from(hash >> 32).unwrap_or_default() % SHARDS;
         self.0.get(place)
     }
@@ -124,7 +124,7 @@ impl ActorLimits {
         self.labels.read().get(label).is_some_and(|of| of.len.load(Relaxed) > 0)
     }
 
-    /// Those of the rule with this label.
+    /// Returns the limits under this label.
     pub(in crate::limiter) fn of_label(&self, label: &str) -> Arc<LabelLimits> {
         if let Some(known) = self.labels.read().get(label) {
             return Arc::clone(known);

@@ -49,7 +49,7 @@ impl<'a> Report<'a> {
         self.plan.is_empty()
     }
 
-    /// The verdict on request `index`: that of the rule that answers.
+    /// The verdict on request `index`, by the rule that answers.
     ///
     /// # Errors
     /// If there are no rules, the request was refused, its idempotency key was used for another request, or the store failed for
@@ -83,7 +83,7 @@ impl<'a> Report<'a> {
     /// The number of counters that request `index`, an [`Intent::Forget`](crate::limiter::Intent::Forget), has forgotten.
     ///
     /// # Errors
-    /// As [`Report::verdict`].
+    /// Same as [`Report::verdict`].
     pub fn forgotten(self, index: usize) -> Result<usize, Refusal> {
         self.members(index)?.iter().try_fold(0, |count, member| match member.source {
             Source::Entry(entry) => Ok(count + usize::from(self.entry(entry)?.allowed)),
@@ -124,7 +124,7 @@ impl<'a> Report<'a> {
     #[cold]
     fn idempotent_members(self, index: usize) -> Result<&'a [Member], Refusal> {
         let members = self.plan.members_of(index)?;
-        // What canaries say is no answer.
+        // Canaries do not answer.
         let is_different = |member: &Member| !member.is_canary && self.fate(member) == Some(Fate::Different);
         if members.iter().any(is_different) { Err(Refusal::DifferentRequest) } else { Ok(members) }
     }
@@ -138,7 +138,7 @@ impl<'a> Report<'a> {
                 if outcome.fate == Fate::Different && !member.is_canary {
                     return Err(Refusal::DifferentReservation);
                 }
-                // A lease that nobody holds need not be freed.
+                // To free a lease that is not held succeeds.
                 let allowed = outcome.allowed || member.purpose == crate::limiter::plan::Purpose::Release;
                 Ok(Outcome { allowed, ..outcome }.into())
             }
@@ -150,7 +150,7 @@ impl<'a> Report<'a> {
         outcome_at(self.outcomes, index)
     }
 
-    /// What the member's rule said; `None` if the store did not answer.
+    /// Whether the member's rule allowed; `None` if the store did not answer.
     pub(super) fn allowed(self, member: &Member) -> Option<bool> {
         match member.source {
             Source::Fixed { allowed, .. } => Some(allowed),
@@ -162,7 +162,7 @@ impl<'a> Report<'a> {
         self.outcomes.get(entry)?.as_ref().ok().map(|outcome| outcome.allowed)
     }
 
-    /// What became of the member's entry; `None` if it has none, or the store failed.
+    /// The fate of the member's entry; `None` if it has no entry, or the store failed.
     pub(super) fn fate(self, member: &Member) -> Option<Fate> {
         let Source::Entry(entry) = member.source else { return None };
         self.outcomes.get(entry)?.as_ref().ok().map(|outcome| outcome.fate)

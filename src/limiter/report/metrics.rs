@@ -29,7 +29,7 @@ impl<'a> Report<'a> {
                 errors += 1;
                 continue;
             };
-            // Of a denied group, only the rules that deny count.
+            // In a denied group, only the rules that deny count.
             if allowed && !member.is_canary && is_in_denied_group {
                 continue;
             }
@@ -108,7 +108,7 @@ impl<'a> Report<'a> {
         self.plan.requests.iter().filter(failed).count() as u64
     }
 
-    /// Counts what became of settled reservations, by rule. Returns the number that the store failed to settle.
+    /// Counts settlements by rule. Returns the number that the store failed to settle.
     fn count_settled(self) -> u64 {
         let mut errors = 0;
         for (rule, entry) in self.plan.settled.iter().filter_map(|record| Some((record.rule, record.entry?))) {

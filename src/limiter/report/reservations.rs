@@ -67,7 +67,7 @@ impl Report<'_> {
     /// The answer to request `index`, a reservation.
     ///
     /// # Errors
-    /// As [`Report::verdict`], and if a reservation of that name exists with other credits or for another time.
+    /// Same as [`Report::verdict`], and if a reservation of that name exists with other credits or for another time.
     pub fn reserved(self, index: usize) -> Result<Reserved, Refusal> {
         let verdict = self.verdict(index)?;
         let members = self.plan.reserving_members(index).filter(|(_, member)| !member.is_canary);
@@ -86,7 +86,7 @@ impl Report<'_> {
     /// The one id of all that the plan's requests, a group, have reserved. `None` if any of them was denied.
     ///
     /// # Errors
-    /// As [`Report::verdict`].
+    /// Same as [`Report::verdict`].
     pub fn reserved_together(self) -> Result<Option<ReservationId>, Refusal> {
         for index in 0..self.len() {
             if !self.verdict(index)?.allowed {
@@ -142,10 +142,10 @@ impl Report<'_> {
         Ok(Settled { verdict, fate, ends_ns: ends, is_counted: !fates.is_empty() })
     }
 
-    /// As [`Report::settled`], for a commit.
+    /// The answer to request `index`, a commit. See [`Report::settled`].
     ///
     /// # Errors
-    /// Likewise, and if the reservation is not remembered and no rule is there to count the cost.
+    /// Same as [`Report::settled`], and if the reservation is not remembered and no rule is there to count the cost.
     pub fn committed(self, index: usize) -> Result<Settled, Refusal> {
         let settled = self.settled(index)?;
         if settled.fate == Fate::Gone { Err(Refusal::NoReservation) } else { Ok(settled) }

@@ -24,7 +24,7 @@ impl<'a> Report<'a> {
     /// The state of request `index` at the rule that answers it.
     ///
     /// # Errors
-    /// As [`Report::verdict`].
+    /// Same as [`Report::verdict`].
     pub fn standing(self, index: usize) -> Result<Standing<'a>, Refusal> {
         let (member, verdict) = self.answering(index)?;
         self.standing_with(member, verdict).ok_or(Refusal::NoRules)
@@ -43,7 +43,7 @@ impl<'a> Report<'a> {
     /// The state of request `index` at each of the rules that had to allow it, in their order.
     ///
     /// # Errors
-    /// As [`Report::verdict`].
+    /// Same as [`Report::verdict`].
     pub fn standings(self, index: usize) -> Result<impl Iterator<Item = Standing<'a>>, Refusal> {
         let members = self.members(index)?.iter().filter(|member| !member.is_canary);
         Ok(members.filter_map(move |member| self.standing_with(member, self.answer(member).ok()?)))

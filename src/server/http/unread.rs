@@ -36,7 +36,7 @@ pub struct Unread {
 #[derive(Clone, Copy, Default)]
 struct Used {
     replies: usize,
-    /// By the calls themselves, each with room for a short reply.
+    /// The calls themselves, each with room for a short reply.
     calls: usize,
     /// The part of the replies that this room covers.
     covered: usize,
@@ -102,7 +102,7 @@ impl Unread {
             state.taken = state.taken.saturating_add(bytes);
         }
         let used = state.used;
-        // To hold less always succeeds.
+        // Giving memory back always succeeds.
         let _ = state.account(Used { replies: used.replies - bytes, ..used });
     }
 
@@ -149,7 +149,7 @@ pub fn refused<B>(empty: B) -> Response<B> {
 pub struct Call {
     unread: Arc<Unread>,
     version: Version,
-    /// What it takes over HTTP/2 (bytes).
+    /// Its memory over HTTP/2 (bytes).
     memory: usize,
     /// Bytes of its reply that it had room for (at most [`SHORT`]).
     covered: usize,
@@ -191,7 +191,7 @@ impl Call {
         if self.version >= Version::HTTP_2 {
             let mut state = self.unread.state.lock();
             let used = state.used;
-            // To hold less always succeeds.
+            // Giving memory back always succeeds.
             let _ = state.account(Used { calls: used.calls - ROUTED, ..used });
             self.memory -= ROUTED;
         }

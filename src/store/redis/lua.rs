@@ -15,7 +15,7 @@ const GRACE_NS: u64 = MAX_STANDSTILL_NS;
 /// The most credits that a rule's fixed window may owe. A sum of this and a limit's credits is exact in Lua's doubles.
 const MAX_OWED: u64 = 1 << 52;
 
-/// What precedes a script that applies all of its actions.
+/// First line of a script that applies all of its actions.
 const APPLY: &str = "local mode = 'apply'\n";
 const NUMBERS: &str = include_str!("lua/numbers.lua");
 const CLOCK: &str = include_str!("lua/clock.lua");
