@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tokio::task::JoinHandle;
 
 use super::error::StoreError;
+use super::origin::Origin;
 use super::record_key::{self, RecordSpace};
-use super::shares::Origin;
 use crate::algorithm::{Ask, Decision, Limit, Outcome, Record, RecordChange, ReservationAsk, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 

@@ -18,7 +18,9 @@ mod group;
 pub mod key;
 pub mod listing;
 mod memory;
+mod origin;
 mod outage;
+mod record_count;
 pub mod record_key;
 mod records;
 mod redis;
@@ -48,6 +50,7 @@ pub use self::error::StoreError;
 pub use self::fallback_store::{DEFAULT_LOCAL_BUCKETS, FailurePolicy, FallbackStore};
 pub use self::listing::{Listed, Listing, Page};
 pub use self::memory::MemoryStore;
+pub use self::origin::Origin;
 pub use self::records::{DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_RESERVATIONS};
 pub use self::redis::{
     DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisSentinel, RedisStore, RedisTls,
@@ -60,5 +63,5 @@ pub use self::rocks_options::{
     DEFAULT_CACHE_MEMORY, DEFAULT_MAX_JOURNAL, Durability, HAS_ROCKSDB, NoRocksDb, RocksOptions,
 };
 pub use self::seal::{SEAL_BYTES, Seal, SealKey, unknown_seal_key};
-pub use self::shares::{DEFAULT_MAX_ADDRESS_SHARE, Origin};
+pub use self::shares::DEFAULT_MAX_ADDRESS_SHARE;
 pub use self::uninterrupted::Uninterrupted;

@@ -6,9 +6,10 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::Hash;
-use std::ops::AddAssign;
 use std::sync::Arc;
 
+#[cfg(test)]
+use super::record_count::RecordCount;
 use super::shares::Share;
 use crate::algorithm::Record;
 use crate::clock::{MAX_STANDSTILL_NS, Timestamp};
@@ -20,28 +21,6 @@ pub const DEFAULT_MAX_IDEMPOTENCY_KEYS: u64 = 1_000_000;
 
 /// More ends than this, and more than twice as many as there are records, are not worth their memory.
 const FEW: usize = 64;
-
-/// A number of records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Count {
-    pub reservations: u64,
-    pub answered: u64,
-}
-
-impl Count {
-    /// Counts one record.
-    pub fn of(record: &Record) -> Self {
-        let reservations = record.is_reservation().into();
-        Self { reservations, answered: 1 - reservations }
-    }
-}
-
-impl AddAssign for Count {
-    fn add_assign(&mut self, other: Self) {
-        self.reservations += other.reservations;
-        self.answered += other.answered;
-    }
-}
 
 /// Records, by what stands for their keys.
 #[derive(Debug)]
@@ -73,9 +52,9 @@ impl<K: Ord> Default for Records<K> {
 
 impl<K: Hash + Ord + Clone> Records<K> {
     #[cfg(test)]
-    pub fn count(&self) -> Count {
-        let mut count = Count::default();
-        self.records.values().for_each(|kept| count += Count::of(&kept.record));
+    pub fn count(&self) -> RecordCount {
+        let mut count = RecordCount::default();
+        self.records.values().for_each(|kept| count += RecordCount::of(&kept.record));
         count
     }
 
@@ -175,12 +154,12 @@ mod tests {
         Record::new_answer(7, Outcome::default(), false, at(seconds))
     }
 
-    fn of(reservations: u64, answered: u64) -> Count {
-        Count { reservations, answered }
+    fn of(reservations: u64, answered: u64) -> RecordCount {
+        RecordCount { reservations, answered }
     }
 
     /// How many there are once those are dropped that may be forgotten by then.
-    fn left<K: Hash + Ord + Clone>(records: &mut Records<K>, seconds: u64) -> Count {
+    fn left<K: Hash + Ord + Clone>(records: &mut Records<K>, seconds: u64) -> RecordCount {
         records.sweep(at(seconds));
         records.count()
     }

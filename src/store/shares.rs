@@ -12,22 +12,13 @@ use parking_lot::Mutex;
 
 use super::batch::{Action, Entry};
 use super::error::StoreError;
-use super::records::Count;
+use super::origin::Origin;
+use super::record_count::RecordCount;
 use crate::algorithm::Record;
 use crate::metrics::Metric;
 
 /// How much of the records of one kind clients of one address may have, unless the operator says otherwise (percent).
 pub const DEFAULT_MAX_ADDRESS_SHARE: u8 = 50;
-
-/// Stands for the address that requests come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Origin(u128);
-
-impl Origin {
-    pub fn new(address: u128) -> Self {
-        Self(address)
-    }
-}
 
 /// How many records of each kind a store may have, and has.
 #[derive(Debug)]
@@ -75,8 +66,8 @@ impl RecordBudgets {
         Arc::new(Share { budget: Arc::clone(budget), origin: None })
     }
 
-    pub fn remembered(&self) -> Count {
-        Count { reservations: self.reservations.remembered(), answered: self.answered.remembered() }
+    pub fn remembered(&self) -> RecordCount {
+        RecordCount { reservations: self.reservations.remembered(), answered: self.answered.remembered() }
     }
 
     pub fn metrics(&self) -> [Metric; 6] {
@@ -260,7 +251,7 @@ mod tests {
         drop(first);
         let _another = begin(reserve(), reservation()).unwrap();
         assert!(begin(once(1), answered()).is_err());
-        assert_eq!(budgets.remembered(), Count { reservations: 2, answered: 1 });
+        assert_eq!(budgets.remembered(), RecordCount { reservations: 2, answered: 1 });
         assert_eq!((budgets.reservations.refused(), budgets.answered.refused()), (1, 2));
     }
 
@@ -277,7 +268,7 @@ mod tests {
         held.remove(0);
         assert!(begin(one).is_ok());
         held.clear();
-        assert_eq!((budgets.remembered(), budgets.reservations.of_addresses.lock().len()), (Count::default(), 0));
+        assert_eq!((budgets.remembered(), budgets.reservations.of_addresses.lock().len()), (RecordCount::default(), 0));
     }
 
     #[test]

@@ -27,7 +27,8 @@ use crate::store::batch::{Entry, Outcomes, Unit};
 use crate::store::counter_budget::CounterBudget;
 use crate::store::error::StoreError;
 use crate::store::outage::Outage;
-use crate::store::records::{Count, was_set_back};
+use crate::store::record_count::RecordCount;
+use crate::store::records::was_set_back;
 use crate::store::rocks_options::Durability;
 use crate::store::shares::{RecordBudgets, Shares};
 
@@ -168,7 +169,7 @@ impl<D: Disk> Engine<D> {
     /// Forgets the reservations and answers that are over by `now`.
     pub fn sweep_records(&self, now: Timestamp) {
         let before = Timestamp::from_nanos(self.swept_records.swap(now.as_nanos(), Relaxed));
-        if self.records.remembered() != Count::default() {
+        if self.records.remembered() != RecordCount::default() {
             self.table.sweep_records(now, was_set_back(before, now));
         }
     }

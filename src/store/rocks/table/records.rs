@@ -9,7 +9,7 @@ use super::{KeyHash, Table};
 use crate::algorithm::{Record, RecordChange, State};
 use crate::clock::Timestamp;
 #[cfg(all(test, not(feature = "model")))]
-use crate::store::records::Count;
+use crate::store::record_count::RecordCount;
 use crate::store::shares::{RecordBudgets, Share};
 use crate::store::{record_key, value};
 
@@ -55,8 +55,8 @@ impl Table {
     }
 
     #[cfg(all(test, not(feature = "model")))]
-    pub fn records(&self) -> Count {
-        let mut count = Count::default();
+    pub fn records(&self) -> RecordCount {
+        let mut count = RecordCount::default();
         self.stripes.iter().for_each(|stripe| count += stripe.lock().records.count());
         count
     }
