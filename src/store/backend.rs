@@ -4,17 +4,17 @@ use std::path::PathBuf;
 
 use super::actor_limits::{Followed, LimitChange, LimitPage};
 use super::backup_error::BackupError;
-use super::batch::Batch;
+use super::contract::Batch;
 use super::contract::Store;
-use super::denial_cache::DenialCache;
 use super::error::StoreError;
-use super::fallback_store::{FailurePolicy, FallbackStore};
+use super::layers::denial_cache::DenialCache;
+use super::layers::fallback_store::{FailurePolicy, FallbackStore};
+use super::layers::uninterrupted::Uninterrupted;
 use super::listing::{Listing, Page};
 use super::memory::MemoryStore;
 use super::redis::RedisStore;
 use super::rocks::RocksStore;
 use super::seal::Seal;
-use super::uninterrupted::Uninterrupted;
 use crate::clock::{Clock, Timestamp};
 use crate::metrics::Metric;
 

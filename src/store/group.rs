@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use super::batch::{Change, Entry};
-use super::counter_budget::CounterBudget;
+use super::bounds::counter_budget::CounterBudget;
+use super::bounds::shares::{RecordBudgets, Share, Shares};
+use super::contract::{Change, Entry};
 use super::error::StoreError;
-use super::shares::{RecordBudgets, Share, Shares};
 use crate::algorithm::idempotency::Replay;
 use crate::algorithm::{Outcome, Record, RecordChange, State};
 
@@ -178,8 +178,8 @@ impl Drop for Room<'_> {
 mod tests {
     use super::*;
     use crate::algorithm::{Ask, Fate, ReservationAsk, fixed_window};
-    use crate::store::batch::Action;
-    use crate::store::counter_budget::{Bounds, WhenFull};
+    use crate::store::bounds::store_bounds::{Bounds, WhenFull};
+    use crate::store::contract::Action;
     use crate::store::testing::{at, window};
 
     fn budget(max_counters: u64, when_full: WhenFull) -> CounterBudget {

@@ -5,17 +5,20 @@ use std::ops::Bound;
 
 use parking_lot::Mutex;
 
-use super::batch::{Batch, Change, Entry, Outcomes, Unit};
+use super::bounds::counter_budget::CounterBudget;
+use super::bounds::records::Records;
+use super::bounds::room_log::RoomLog;
+use super::bounds::shares::{RecordBudgets, Shares};
+use super::bounds::store_bounds::{
+    Bounds, DEFAULT_MAX_ADDRESS_SHARE, DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_RESERVATIONS, WhenFull,
+};
 use super::contract::Store;
-use super::counter_budget::{Bounds, WhenFull};
-use super::counter_budget::{CounterBudget, RoomLog};
+use super::contract::{Batch, Change, Entry, Outcomes, Unit};
 use super::error::StoreError;
 use super::group::{self, Budgets, EntryDecision, Member};
 use super::listing::{Listing, Page};
 use super::record_key;
-use super::records::{DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_RESERVATIONS, Records};
 use super::seal::Seal;
-use super::shares::{DEFAULT_MAX_ADDRESS_SHARE, RecordBudgets, Shares};
 use crate::algorithm::{Outcome, RecordChange, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::metrics::Metric;
@@ -236,7 +239,7 @@ impl Store for MemoryStore {
 mod tests {
     use super::*;
     use crate::algorithm::{Ask, FixedWindow, Limit};
-    use crate::store::batch::Action;
+    use crate::store::contract::Action;
 
     fn allowed(store: &MemoryStore, seconds: u64, key: &str) -> Result<bool, String> {
         let limit = Limit::FixedWindow(FixedWindow::new(2, 10 * NANOS_PER_SECOND).unwrap());

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
 use super::backup_error::BackupError;
-use super::batch::Batch;
+use super::contract::Batch;
 use super::contract::Store;
 use super::error::StoreError;
 use super::listing::{Listing, Page};

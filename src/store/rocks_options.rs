@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use super::counter_budget::Bounds;
+use super::bounds::store_bounds::Bounds;
 use crate::clock::Clock;
 
 /// Whether this build has the embedded store.

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use super::batch::{Action, Batch};
 use super::contract::Store;
+use super::contract::{Action, Batch};
 use super::error::StoreError;
 use super::listing::{Listing, Page};
 use super::memory::MemoryStore;

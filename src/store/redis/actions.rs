@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use super::records::{self, Layout};
 use super::{key, slot_tags};
 use crate::algorithm::{Ask, Limit};
-use crate::store::batch::{Batch, Entry, Unit};
+use crate::store::contract::{Batch, Entry, Unit};
 use crate::store::record_key;
 
 /// What one call asks.

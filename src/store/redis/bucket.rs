@@ -17,7 +17,7 @@ use super::script::Script;
 use crate::algorithm::{CalendarId, Fate, Limit, Outcome, Tally};
 use crate::calendar::Calendar;
 use crate::clock::Timestamp;
-use crate::store::batch::{Action, Batch, Entry, generation};
+use crate::store::contract::{Action, Batch, Entry, generation};
 
 /// Stands for Redis's own time.
 pub(super) const NOW: &str = "now";

@@ -61,7 +61,7 @@ use self::scan::{Scan, Scanned};
 use self::target::Target;
 pub use self::tls::RedisTls;
 use super::actor_limits::{Followed, LimitChange, LimitPage};
-use super::batch::Batch;
+use super::contract::Batch;
 use super::contract::Store;
 use super::error::StoreError;
 use super::listing::SHOW;

@@ -12,7 +12,7 @@
 
 use super::slot_tags::tag_of;
 use crate::algorithm::{Fate, ReservationAsk};
-use crate::store::batch::Action;
+use crate::store::contract::Action;
 
 /// The prefix of the key with a bucket's reservations. The bucket's name follows.
 pub(super) const RESERVED: &str = "divvy.reserved:";

@@ -6,7 +6,7 @@ use super::records::Layout;
 use super::reply::{Elements, Reply};
 use super::{bucket, together, window};
 use crate::algorithm::Outcome;
-use crate::store::batch::{Batch, Entry};
+use crate::store::contract::{Batch, Entry};
 
 /// What applies the actions; it takes the keys of their buckets.
 pub(super) fn call(batch: &Batch, asked: &mut Asked, layout: Layout) -> Call {

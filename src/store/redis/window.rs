@@ -15,7 +15,7 @@ use super::reply::Elements;
 use super::script::Script;
 use crate::algorithm::{FixedWindow, Limit, Outcome, Tally};
 use crate::clock::NANOS_PER_MILLI;
-use crate::store::batch::{Action, Batch, Entry};
+use crate::store::contract::{Action, Batch, Entry};
 
 /// What the script answers for each action: allowed, credits before, credits after, milliseconds until the end.
 type Answer = [i64; 4];

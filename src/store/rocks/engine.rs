@@ -23,7 +23,7 @@ use super::unsynced::Unsynced;
 use super::write_back::{Scene, WriteBack};
 use crate::algorithm::Limit;
 use crate::clock::Timestamp;
-use crate::store::batch::{Entry, Outcomes, Unit};
+use crate::store::contract::{Entry, Outcomes, Unit};
 use crate::store::counter_budget::CounterBudget;
 use crate::store::error::StoreError;
 use crate::store::outage::Outage;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use super::sync::Mutex;
 use super::sync::atomic::AtomicU8;
-use crate::store::batch::Entry;
+use crate::store::contract::Entry;
 use crate::store::error::StoreError;
 
 /// What can be done with the database.

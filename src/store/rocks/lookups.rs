@@ -17,7 +17,7 @@ use super::sync::run_blocking;
 use super::table::{Record, Table};
 use crate::algorithm::Limit;
 use crate::clock::Timestamp;
-use crate::store::batch::Entry;
+use crate::store::contract::Entry;
 use crate::store::error::StoreError;
 use crate::store::record_key;
 

@@ -28,7 +28,7 @@ use super::sync::atomic::{
 use super::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 use crate::algorithm::{Outcome, Record as RecordBeside, State};
 use crate::clock::Timestamp;
-use crate::store::batch::{Change, Entry};
+use crate::store::contract::{Change, Entry};
 use crate::store::counter_budget::CounterBudget;
 use crate::store::error::StoreError;
 use crate::store::record_key;

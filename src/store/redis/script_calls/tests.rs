@@ -6,7 +6,7 @@ use super::*;
 use crate::algorithm::Fate;
 use crate::algorithm::{Ask, FixedWindow, Limit, ReservationAsk, TokenBucket};
 use crate::clock::{NANOS_PER_MILLI, NANOS_PER_SECOND, Timestamp};
-use crate::store::batch::Action;
+use crate::store::contract::Action;
 use crate::store::key::{Prefix, Space};
 use crate::store::record_key;
 use crate::store::redis::actions::asked_by;

@@ -13,7 +13,7 @@ use super::super::sync::MutexGuard;
 use super::{KeyHash, Record, Surroundings, Table};
 use crate::algorithm::RecordChange;
 use crate::clock::Timestamp;
-use crate::store::batch::{Change, Entry, Outcomes, Unit};
+use crate::store::contract::{Change, Entry, Outcomes, Unit};
 use crate::store::error::StoreError;
 use crate::store::group::{self, Budgets, EntryDecision};
 use crate::store::record_key;

@@ -14,11 +14,6 @@ use super::shares::Share;
 use crate::algorithm::Record;
 use crate::clock::{MAX_STANDSTILL_NS, Timestamp};
 
-/// Reservations that a store remembers unless the operator says otherwise: some 200 bytes each, in memory.
-pub const DEFAULT_MAX_RESERVATIONS: u64 = 100_000;
-/// Asks that a store remembers to answer once: likewise.
-pub const DEFAULT_MAX_IDEMPOTENCY_KEYS: u64 = 1_000_000;
-
 /// More ends than this, and more than twice as many as there are records, are not worth their memory.
 const FEW: usize = 64;
 
@@ -136,7 +131,7 @@ mod tests {
     use super::*;
     use crate::algorithm::Outcome;
     use crate::algorithm::record::{Content, Reservation};
-    use crate::store::shares::RecordBudgets;
+    use crate::store::bounds::shares::RecordBudgets;
     use crate::store::testing::at;
 
     fn until(ends: u64) -> Record {

@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use super::actor_limits::{Followed, LimitChange, LimitPage};
-use super::batch::{Action, Batch, Entry};
-use super::contract::Store;
-use super::counter_budget::WhenFull;
-use super::error::StoreError;
-use super::listing::{Listing, Page};
-use super::memory::MemoryStore;
-use super::outage::Outage;
 use crate::clock::{Clock, NANOS_PER_SECOND, Timestamp};
 use crate::logging::{Escaped, LogThrottle};
 use crate::metrics::Metric;
+use crate::store::actor_limits::{Followed, LimitChange, LimitPage};
+use crate::store::bounds::store_bounds::WhenFull;
+use crate::store::contract::Store;
+use crate::store::contract::{Action, Batch, Entry};
+use crate::store::error::StoreError;
+use crate::store::listing::{Listing, Page};
+use crate::store::memory::MemoryStore;
+use crate::store::outage::Outage;
 
 /// Buckets that [`FailurePolicy::Local`] counts unless the operator says otherwise: some 200 bytes each.
 pub const DEFAULT_LOCAL_BUCKETS: usize = 100_000;

@@ -14,71 +14,14 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-use super::batch::Entry;
-use super::error::StoreError;
-use super::outage::Outage;
-use super::records::{DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_RESERVATIONS};
-use super::shares::{DEFAULT_MAX_ADDRESS_SHARE, RecordBudgets};
+use super::store_bounds::{Bounds, WhenFull};
 use crate::algorithm::Outcome;
-use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::metrics::Metric;
+use crate::store::contract::Entry;
+use crate::store::error::StoreError;
 
-/// Counters that a store remembers unless the operator says otherwise, where they are on disk and where they are in
-/// memory (some 200 bytes each).
-pub const DEFAULT_MAX_COUNTERS: u64 = 100_000_000;
-pub const DEFAULT_MAX_COUNTERS_IN_MEMORY: u64 = 1_000_000;
-/// Bytes of counters on disk unless the operator says otherwise.
-pub const DEFAULT_MAX_DISK: u64 = 16 << 30;
-/// There is room again, for the log, once the store was not full for so long: at the bound that changes all the time.
-const QUIET_NS: u64 = 5 * NANOS_PER_SECOND;
 /// Expired counters are looked for once so many percent of the bound are taken.
 const SWEEP_AT_PERCENT: i64 = 90;
-
-/// How a counter is answered for which there is no room.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum WhenFull {
-    /// With an error.
-    #[default]
-    Error,
-    /// Denied, with nothing left, for a second.
-    Deny,
-    /// As a counter that was never asked before; nothing is counted.
-    Allow,
-}
-
-/// The bounds, and what to do at them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bounds {
-    pub max_counters: u64,
-    /// Reservations that are remembered, at most.
-    pub max_reservations: u64,
-    /// Asks that are remembered to be answered once, at most.
-    pub max_idempotency_keys: u64,
-    /// How much of either clients of one address may have (percent).
-    pub max_address_share: u8,
-    /// Bytes of counters on disk; for a store that has one.
-    pub max_disk: u64,
-    pub when_full: WhenFull,
-}
-
-impl Default for Bounds {
-    fn default() -> Self {
-        Self {
-            max_counters: DEFAULT_MAX_COUNTERS,
-            max_reservations: DEFAULT_MAX_RESERVATIONS,
-            max_idempotency_keys: DEFAULT_MAX_IDEMPOTENCY_KEYS,
-            max_address_share: DEFAULT_MAX_ADDRESS_SHARE,
-            max_disk: DEFAULT_MAX_DISK,
-            when_full: WhenFull::default(),
-        }
-    }
-}
-
-impl Bounds {
-    pub fn records(&self) -> RecordBudgets {
-        RecordBudgets::shared(self.max_reservations, self.max_idempotency_keys, self.max_address_share)
-    }
-}
 
 /// The number of counters, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +36,7 @@ pub struct CounterBudget {
     max_counters: i64,
     when_full: WhenFull,
     /// Made once: a flood of new actors must not allocate.
-    error: StoreError,
+    pub(super) error: StoreError,
     /// Counters that were made, less those that were forgotten, since the start.
     begun: AtomicI64,
     /// `begun` plus this is the most that there can be: what the last count found, less what had begun by then.
@@ -275,32 +218,6 @@ impl CounterBudget {
     }
 }
 
-/// The log's lines about a full store: one when there is no room, and one when there is room again.
-#[derive(Debug)]
-pub struct RoomLog {
-    outage: Outage,
-    full_at: Timestamp,
-}
-
-impl Default for RoomLog {
-    fn default() -> Self {
-        let meanwhile = "new ones are answered as --when-full says (raise --max-counters or --max-disk)";
-        Self { outage: Outage::of("capacity for new counters", meanwhile), full_at: Timestamp::EPOCH }
-    }
-}
-
-impl RoomLog {
-    /// Takes note of whether there is room at `now`.
-    pub fn note(&mut self, budget: &CounterBudget, now: Timestamp) {
-        if budget.is_full() {
-            self.full_at = now;
-            self.outage.note(&Err(budget.error.clone()));
-        } else if now.since(self.full_at) >= QUIET_NS {
-            self.outage.note(&Ok(()));
-        }
-    }
-}
-
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -313,7 +230,7 @@ fn unsigned(number: i64) -> u64 {
 mod tests {
     use super::*;
     use crate::algorithm::Ask;
-    use crate::store::batch::Action;
+    use crate::store::contract::Action;
     use crate::store::testing::{LOOK, TAKE, at, window};
 
     fn budget(max_counters: u64, when_full: WhenFull) -> CounterBudget {

@@ -11,13 +11,13 @@ use std::task::{Context, Poll};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use super::actor_limits::{Followed, LimitChange, LimitPage};
-use super::batch::Batch;
-use super::contract::Store;
-use super::error::StoreError;
-use super::listing::{Listing, Page};
 use crate::clock::Timestamp;
 use crate::metrics::Metric;
+use crate::store::actor_limits::{Followed, LimitChange, LimitPage};
+use crate::store::contract::Batch;
+use crate::store::contract::Store;
+use crate::store::error::StoreError;
+use crate::store::listing::{Listing, Page};
 
 /// `inner`, which finishes all that it has begun.
 #[derive(Debug)]

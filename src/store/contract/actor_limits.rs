@@ -57,4 +57,4 @@ impl LimitPage {
 }
 
 /// Limits in a page.
-pub(super) const PAGE: usize = 1_000;
+pub const PAGE: usize = 1_000;

@@ -10,15 +10,12 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::batch::{Action, Entry};
-use super::error::StoreError;
-use super::origin::Origin;
 use super::record_count::RecordCount;
 use crate::algorithm::Record;
 use crate::metrics::Metric;
-
-/// How much of the records of one kind clients of one address may have, unless the operator says otherwise (percent).
-pub const DEFAULT_MAX_ADDRESS_SHARE: u8 = 50;
+use crate::store::contract::{Action, Entry};
+use crate::store::error::StoreError;
+use crate::store::origin::Origin;
 
 /// How many records of each kind a store may have, and has.
 #[derive(Debug)]

@@ -5,8 +5,8 @@
 
 use std::ops::Range;
 
-/// The layout, as that of buckets' keys.
-const VERSION: u8 = 1;
+use super::version::VERSION;
+
 /// Stands where a bucket's key has its algorithm; never reuse one.
 const RECORD: u8 = 8;
 

@@ -3,11 +3,11 @@
 //! What is asked, what comes back, and the cursor of the stores that keep their keys in order. How a store finds the
 //! keys is its own business; a bucket that is as good as fresh is not listed.
 
-use super::batch::Entry;
+use super::action::Action;
+use super::entry::Entry;
 use super::error::StoreError;
 use crate::algorithm::{Ask, Limit, Outcome, State};
 use crate::clock::Timestamp;
-use crate::store::batch::Action;
 
 /// Buckets that a page looks at, at most: expired ones, not yet reclaimed, are passed over, and may be many.
 pub const MAX_LOOKED_AT: usize = 10_000;
@@ -17,7 +17,7 @@ const AFTER: char = '=';
 /// Which buckets to list.
 #[derive(Debug, Clone)]
 pub struct Listing {
-    /// What their keys begin with: [`super::key::Prefix`].
+    /// What their keys begin with: [`Prefix`](crate::store::key::Prefix).
     pub prefix: Box<[u8]>,
     /// The limit of all of them.
     pub limit: Limit,

@@ -8,16 +8,16 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::actor_limits::{Followed, LimitChange, LimitPage};
-use super::batch::{Action, Batch, Entry, Unit};
-use super::contract::Store;
 use super::denials::{Denials, UsedUp};
-use super::error::StoreError;
-use super::listing::{Listing, Page};
-use super::record_key;
 use crate::algorithm::{Limit, Outcome, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::metrics::Metric;
+use crate::store::actor_limits::{Followed, LimitChange, LimitPage};
+use crate::store::contract::Store;
+use crate::store::contract::{Action, Batch, Entry, Unit};
+use crate::store::error::StoreError;
+use crate::store::listing::{Listing, Page};
+use crate::store::record_key;
 
 /// Windows that are remembered unless the operator says otherwise: 48 bytes each.
 pub const DEFAULT_DENIAL_CACHE: usize = 100_000;

@@ -1,0 +1,153 @@
+//! Bucket keys: the bytes under which a bucket is remembered.
+//!
+//! `version, algorithm, space, name, limit, actor`: everything that identifies the rule comes first and the actor last,
+//! so one rule's buckets are one range of keys, and a change of a limit makes another bucket. Every field but the last
+//! is self-delimiting, so no two buckets share a key. Nothing here knows how a bucket is stored.
+
+mod decoded;
+mod prefix;
+mod space;
+
+pub use self::decoded::{Decoded, decode, split_limit, split_stored_limit};
+pub use self::prefix::{Prefix, write_client_key};
+pub use self::space::Space;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::{FixedWindow, LeakyBucket, Limit, SlidingLog, SlidingWindow, Tally, TokenBucket};
+    use crate::store::codec::version::VERSION;
+    use proptest::prelude::*;
+
+    fn token_bucket() -> impl Strategy<Value = Limit> {
+        (1..400u64, 1..400u64, 1..400u64).prop_map(|(capacity, refill, interval)| {
+            Limit::TokenBucket(TokenBucket::new(capacity, refill, interval).unwrap())
+        })
+    }
+
+    fn client_key(space: Space, limit: &Limit, key: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        write_client_key(space, limit, key, &mut out);
+        out
+    }
+
+    #[test]
+    fn buckets_with_the_same_first_value_share_a_slot_however_it_is_written() {
+        let limit = Limit::LeakyBucket(LeakyBucket::new(9, 4, 70).unwrap());
+        let slot = |space, actor: &str| {
+            let mut key = Vec::new();
+            Prefix::new(space, [("tenant", "*")], &limit).write_key(actor, &mut key);
+            decode(&key).unwrap().slot().map(|value| String::from_utf8(value.into_owned()).unwrap())
+        };
+        assert_eq!(slot(Space::Rule, "a"), None);
+        for (value, actor) in [
+            ("a", "tenant=a key=b"),
+            ("a b", r#"tenant="a b" key=b"#),
+            ("x=\"y\\", r#""the tenant"="x=\"y\\" key=b"#),
+            ("", "tenant= key=b"),
+            ("{a}", "tenant={a}"),
+        ] {
+            assert_eq!(slot(Space::SlotOfFirstField, actor).as_deref(), Some(value), "{actor}");
+            assert_eq!(slot(Space::SlotOfActor, value).as_deref(), Some(value));
+        }
+        for odd in ["", "=", "\"", "a", "a=\"\\"] {
+            assert!(slot(Space::SlotOfFirstField, odd).is_some());
+        }
+    }
+
+    #[test]
+    fn a_counter_with_a_name_has_the_same_key_under_every_limit_of_its_rhythm() {
+        let fields = ["user".to_owned()];
+        let key = |limit: Limit, refill| {
+            let mut key = Vec::new();
+            Prefix::named(Space::Named, "usage", &fields, &limit, refill).write_key("a", &mut key);
+            let decoded = decode(&key).unwrap();
+            assert_eq!((decoded.space, decoded.actor), (Space::Named, b"a".as_slice()));
+            let (prefix, read) = split_stored_limit(&key).unwrap();
+            assert_eq!((prefix, read.kind(), read.tally()), (&key[..key.len() - 1], limit.kind(), Tally::Used));
+            key
+        };
+        let fixed = |credits, nanos| Limit::FixedWindow(FixedWindow::new(credits, nanos).unwrap());
+        let sliding = |credits, nanos| Limit::SlidingWindow(SlidingWindow::new(credits, nanos).unwrap());
+        let tokens = |credits, nanos| Limit::TokenBucket(TokenBucket::new(credits, credits, nanos).unwrap());
+        let leaky = |capacity, count, nanos| Limit::LeakyBucket(LeakyBucket::new(capacity, count, nanos).unwrap());
+        assert_eq!(key(fixed(5, 60), None), key(fixed(6, 60), None));
+        assert_eq!(key(sliding(5, 60), None), key(sliding(6, 60), None));
+        assert_eq!(key(tokens(5, 60), None), key(tokens(6, 60), None), "a refill brings all of them");
+        assert_eq!(key(leaky(5, 5, 60), None), key(leaky(7, 6, 60), None));
+        let keys = [
+            key(fixed(5, 60), None),
+            key(fixed(5, 61), None),
+            key(sliding(5, 60), None),
+            key(tokens(5, 60), None),
+            key(tokens(5, 60), Some(5)),
+            key(tokens(5, 61), None),
+            key(leaky(5, 5, 60), None),
+        ];
+        let different: std::collections::HashSet<_> = keys.iter().collect();
+        assert_eq!(different.len(), keys.len());
+    }
+
+    #[test]
+    fn a_client_s_bucket_is_no_rule_s_and_no_other_space_s() {
+        let limit = Limit::LeakyBucket(LeakyBucket::new(9, 4, 70).unwrap());
+        let mut rule = Vec::new();
+        Prefix::new(Space::Rule, [], &limit).write_key("key", &mut rule);
+        let [tokens, throttle] = [Space::TokenBucket, Space::Throttle].map(|space| client_key(space, &limit, b"key"));
+        assert!(rule != tokens && tokens != throttle && throttle != rule);
+    }
+
+    fn any_limit() -> impl Strategy<Value = Limit> {
+        (0..5, 1..1_000u64, 1..u64::MAX, 1..u64::MAX).prop_map(|(which, credits, number, nanos)| match which {
+            0 => Limit::FixedWindow(FixedWindow::new(credits, nanos).unwrap()),
+            1 => Limit::SlidingWindow(SlidingWindow::new(credits, nanos).unwrap()),
+            2 => Limit::SlidingLog(SlidingLog::new(credits, nanos).unwrap()),
+            3 => Limit::TokenBucket(TokenBucket::new(credits, number, nanos).unwrap()),
+            _ => Limit::LeakyBucket(LeakyBucket::new(credits, number, nanos).unwrap()),
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_key_reads_back(
+            limit in any_limit(),
+            pairs in prop::collection::vec((".{0,200}", ".{0,20}"), 0..5),
+            actor in ".{0,20}",
+        ) {
+            let mut key = Vec::new();
+            let borrowed = pairs.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+            let mut sorted: Vec<_> = borrowed.clone().collect();
+            sorted.sort_unstable();
+            Prefix::new(Space::Rule, borrowed, &limit).write_key(&actor, &mut key);
+            let decoded = Decoded { space: Space::Rule, pairs: sorted, actor: actor.as_bytes() };
+            prop_assert_eq!(decode(&key), Some(decoded));
+            let without_actor = &key[..key.len() - actor.len()];
+            prop_assert_eq!(split_limit(&key), Some((without_actor, Some(limit))));
+            prop_assert_eq!(split_stored_limit(&key), Some((without_actor, limit)));
+        }
+
+        #[test]
+        fn a_client_s_key_reads_back(limit in any_limit(), actor in prop::collection::vec(any::<u8>(), 0..20)) {
+            let key = client_key(Space::Throttle, &limit, &actor);
+            prop_assert_eq!(decode(&key), Some(Decoded { space: Space::Throttle, pairs: vec![], actor: &actor }));
+        }
+
+        #[test]
+        fn foreign_bytes_are_no_reason_to_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            let mut key = vec![VERSION, 1, 0];
+            key.extend_from_slice(&bytes);
+            if let Some(decoded) = decode(&key) {
+                prop_assert!(bytes.ends_with(decoded.actor));
+            }
+        }
+
+        #[test]
+        fn two_buckets_have_two_keys(
+            (one, other) in (token_bucket(), token_bucket()),
+            (key, another) in (prop::collection::vec(any::<u8>(), 0..4), prop::collection::vec(any::<u8>(), 0..4)),
+        ) {
+            let same = client_key(Space::TokenBucket, &one, &key) == client_key(Space::TokenBucket, &other, &another);
+            prop_assert_eq!(same, one == other && key == another);
+        }
+    }
+}

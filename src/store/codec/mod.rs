@@ -1,0 +1,6 @@
+//! Keys and values as bytes.
+
+pub mod key;
+pub mod record_key;
+pub mod value;
+mod version;

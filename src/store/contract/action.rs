@@ -1,0 +1,102 @@
+//! What a store is asked to do with a bucket.
+
+use crate::algorithm::{Ask, ReservationAsk};
+use crate::store::record_key::RecordSpace;
+
+/// What to do with a bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    Ask(Ask),
+    /// Forget the bucket. `allowed` in the outcome tells whether it held anything but a fresh state.
+    Forget,
+    /// Ask about a reservation. The entry's key is that of its record, and names its bucket.
+    Reservation(ReservationAsk),
+    /// Ask, and remember the outcome: the same request (same key, same fingerprint) gets it again and takes nothing. Any ask
+    /// can be idempotent. The entry's key is the key of its record, and names its bucket.
+    Idempotent {
+        ask: Ask,
+        fingerprint: u64,
+    },
+}
+
+/// Every hit writes one.
+const _: () = assert!(size_of::<Action>() == 24);
+
+impl Action {
+    /// Whether it tells what has happened already: a charge, a refund or a release.
+    pub fn is_settlement(self) -> bool {
+        let is_release = matches!(self, Self::Reservation(ReservationAsk::Release));
+        is_release || matches!(self.ask(), Some(Ask::Charge { .. } | Ask::Refund { .. }))
+    }
+
+    /// Returns what it asks of its bucket, idempotent or not. `None` if it forgets the bucket or is about a reservation.
+    #[inline]
+    pub fn ask(self) -> Option<Ask> {
+        match self {
+            Self::Ask(ask) | Self::Idempotent { ask, .. } => Some(ask),
+            Self::Forget | Self::Reservation(_) => None,
+        }
+    }
+
+    /// Returns the credits that must be left for it to be granted. `None` if it is always granted, or forgets the bucket.
+    pub(super) fn wanted(self) -> Option<u64> {
+        match self {
+            Self::Reservation(ReservationAsk::Reserve { credits, .. }) => Some(credits),
+            _ => self.ask().map(Ask::wanted),
+        }
+    }
+
+    /// Returns the fingerprint of an idempotent request.
+    pub(in crate::store) fn fingerprint(self) -> Option<u64> {
+        if let Self::Idempotent { fingerprint, .. } = self { Some(fingerprint) } else { None }
+    }
+
+    /// Whether it settles a reservation: a commit, a release or a renewal.
+    pub fn settles_reservation(self) -> bool {
+        self.is_about_reservation() && !matches!(self, Self::Reservation(ReservationAsk::Reserve { .. }))
+    }
+
+    /// Whether only the store can answer it, and no policy in the store's place.
+    pub(in crate::store) fn needs_store(self) -> bool {
+        self.is_settlement() || self.is_about_reservation()
+    }
+
+    /// Whether there may be more left after it than before.
+    pub(in crate::store) fn gives_back(self) -> bool {
+        match self {
+            Self::Forget => true,
+            Self::Reservation(ask) => matches!(ask, ReservationAsk::Commit { .. } | ReservationAsk::Release),
+            Self::Ask(ask) | Self::Idempotent { ask, .. } => matches!(ask, Ask::Refund { .. }),
+        }
+    }
+
+    pub fn is_about_reservation(self) -> bool {
+        matches!(self, Self::Reservation(_))
+    }
+
+    /// Where its record is, which changes together with its bucket; `None` for one without.
+    pub fn record_space(self) -> Option<RecordSpace> {
+        match self {
+            Self::Reservation(_) => Some(RecordSpace::Reservations),
+            Self::Idempotent { .. } => Some(RecordSpace::Answers),
+            Self::Ask(_) | Self::Forget => None,
+        }
+    }
+
+    /// The same for at most so many credits, if it is to take or to reserve some, but for 1 at least.
+    pub fn up_to(self, credits: u64) -> Self {
+        let most = credits.max(1);
+        match self {
+            Self::Ask(Ask::Take { cost }) => Self::Ask(Ask::Take { cost: cost.min(most) }),
+            Self::Reservation(ReservationAsk::Reserve { credits, ttl_seconds }) => {
+                Self::Reservation(ReservationAsk::Reserve { credits: credits.min(most), ttl_seconds })
+            }
+            Self::Ask(_) | Self::Forget | Self::Reservation(_) | Self::Idempotent { .. } => self,
+        }
+    }
+
+    #[inline]
+    pub fn has_record(self) -> bool {
+        self.record_space().is_some()
+    }
+}

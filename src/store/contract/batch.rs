@@ -1,0 +1,280 @@
+//! The batch that a store is asked with: actions on buckets, and their outcomes.
+
+mod answers;
+mod parts;
+
+use std::ops::Range;
+
+use tokio::task::JoinHandle;
+
+use super::action::Action;
+use super::entry::Entry;
+use super::error::StoreError;
+use super::origin::Origin;
+use super::outcomes::Outcomes;
+use super::unit::Unit;
+use crate::algorithm::{Ask, Limit, Outcome, ReservationAsk};
+use crate::clock::Timestamp;
+use crate::store::record_key::{self, RecordSpace};
+
+/// Memory that an entry takes apart from its key: the entry, its outcome, and the answer made of it (bytes).
+pub const ENTRY_WEIGHT: usize = 512;
+
+/// A batch of actions, and their outcomes once a store has applied it. Reused from read to read: its buffers keep their
+/// capacity, so that a hit allocates nothing.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// The server's time when the batch was begun; expiries on disk are reckoned from it.
+    pub(in crate::store) now: Timestamp,
+    /// The client that asks.
+    pub(in crate::store) origin: Option<Origin>,
+    pub(in crate::store) keys: Vec<u8>,
+    pub(in crate::store) entries: Vec<Entry>,
+    /// Entries that take effect together, by index; ascending.
+    groups: Vec<Range<usize>>,
+    pub(in crate::store) outcomes: Outcomes,
+    /// Outcomes that rest on a change which was not durable yet, by index.
+    pub(in crate::store) unsettled: Vec<usize>,
+    /// The task that applies the batch now, whose caller has stopped waiting. This one is empty then.
+    unattended: Option<JoinHandle<Batch>>,
+}
+
+impl Batch {
+    /// Leaves the batch to a task that applies it to its end.
+    pub(in crate::store) fn leave_to(&mut self, task: JoinHandle<Self>) {
+        self.unattended = Some(task);
+    }
+
+    /// The task that applies the batch to its end, if the store was still at it when its caller stopped waiting.
+    pub fn take_unattended(&mut self) -> Option<JoinHandle<Self>> {
+        self.unattended.take()
+    }
+
+    /// Empties the batch and dates it.
+    pub fn begin(&mut self, now: Timestamp) {
+        self.now = now;
+        self.keys.clear();
+        self.entries.clear();
+        self.groups.clear();
+        self.outcomes.clear();
+        self.unsettled.clear();
+    }
+
+    /// From now on, actions come from there, in later batches, too.
+    pub fn set_origin(&mut self, origin: Option<Origin>) {
+        self.origin = origin;
+    }
+
+    /// Adds an action on the bucket whose key `write_key` appends; returns its index.
+    pub fn push(&mut self, limit: Limit, action: Action, at: Timestamp, write_key: impl FnOnce(&mut Vec<u8>)) -> usize {
+        let start = self.keys.len();
+        write_key(&mut self.keys);
+        self.entries.push(Entry::new(start..self.keys.len(), limit, action, at));
+        self.entries.len() - 1
+    }
+
+    /// As [`Batch::push`], when only the key tells the limit; `None`, and nothing is added, when `write_key` says so.
+    #[inline]
+    pub fn push_if(
+        &mut self,
+        action: Action,
+        at: Timestamp,
+        write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
+    ) -> Option<usize> {
+        let (key, limit) = append_key(&mut self.keys, write_key)?;
+        self.entries.push(Entry::new(key, limit, action, at));
+        Some(self.entries.len() - 1)
+    }
+
+    /// Adds an ask about the reservation called `id`, of the bucket whose key and limit `write_key` tells; returns its index.
+    /// `None`, and nothing is added, when it says so.
+    pub fn push_reservation(
+        &mut self,
+        ask: ReservationAsk,
+        id: &[u8],
+        write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
+    ) -> Option<usize> {
+        let space = RecordSpace::Reservations;
+        self.push_if(Action::Reservation(ask), self.now, |out| record_key::write(space, id, out, write_key))
+    }
+
+    /// Adds an idempotent ask, whose record is called `id`, of the bucket whose key and limit `write_key` writes and returns.
+    /// `fingerprint` identifies the request, which has the number `request` in this batch. Returns the entry's index, or `None` if
+    /// `write_key` returns no limit; then nothing is added.
+    pub fn push_idempotent(
+        &mut self,
+        ask: Ask,
+        (id, fingerprint, request): (&[u8], u64, u32),
+        write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
+    ) -> Option<usize> {
+        let write_key = |out: &mut _| record_key::write(RecordSpace::Answers, id, out, write_key);
+        let index = self.push_if(Action::Idempotent { ask, fingerprint }, self.now, write_key)?;
+        self.entries.last_mut()?.request = request;
+        Some(index)
+    }
+
+    /// Has the entry with this index take or reserve no more than its bucket can hold.
+    pub fn clamp(&mut self, index: usize) {
+        if let Some(entry) = self.entries.get_mut(index) {
+            entry.action = entry.action.up_to(entry.limit.capacity());
+        }
+    }
+
+    /// Has the entries from index `first` on take nothing.
+    pub fn only_look(&mut self, first: usize) {
+        for entry in self.entries.iter_mut().skip(first) {
+            let Some(cost) = entry.action.wanted() else { continue };
+            if entry.action.has_record() {
+                // A request that is denied regardless of its counters need not be remembered.
+                entry.key = record_key::bucket_range(&self.keys, &entry.key);
+            }
+            entry.action = Action::Ask(Ask::Look { cost });
+        }
+    }
+
+    /// Makes the entries from index `first` on a group: they take effect together or not at all (see [`Store`]). Each must
+    /// be an [`Ask::Look`], an [`Ask::Take`], an [`Ask::Overdraw`], one of these once, or a [`ReservationAsk::Reserve`], of a bucket
+    /// of its own. Or each settles a reservation of a bucket of its own: nothing denies that, so all of them always take effect.
+    ///
+    /// [`Store`]: super::store::Store
+    pub fn group(&mut self, first: usize) {
+        // One entry does so anyway.
+        if first + 1 < self.entries.len() {
+            self.groups.push(first..self.entries.len());
+        }
+    }
+
+    /// Takes back the entries from index `len` on, and groups with such entries; for a batch that no store has applied yet.
+    pub fn truncate(&mut self, len: usize) {
+        if let Some(first) = self.entries.get(len) {
+            self.keys.truncate(first.key.start);
+            self.entries.truncate(len);
+            self.groups.retain(|group| group.end <= len);
+        }
+    }
+
+    /// Memory that its entries take until they are answered, rather too much than too little (bytes).
+    #[inline]
+    pub fn weight(&self) -> usize {
+        self.entries.len() * ENTRY_WEIGHT + self.keys.len()
+    }
+
+    /// What its buffers hold, used or not (bytes).
+    pub fn memory(&self) -> usize {
+        self.keys.capacity()
+            + self.entries.capacity() * size_of::<Entry>()
+            + self.groups.capacity() * size_of::<Range<usize>>()
+            + self.outcomes.capacity() * size_of::<Result<Outcome, StoreError>>()
+            + self.unsettled.capacity() * size_of::<usize>()
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// The entry's time if a client brought it; `None` where it is the batch's own.
+    pub(in crate::store) fn brought_time(&self, entry: &Entry) -> Option<Timestamp> {
+        (entry.at != self.now).then_some(entry.at)
+    }
+
+    /// The limit of the entry with this index.
+    pub fn limit(&self, index: usize) -> Option<Limit> {
+        Some(self.entries.get(index)?.limit)
+    }
+
+    /// What the entry with this index asks.
+    pub fn action(&self, index: usize) -> Option<Action> {
+        Some(self.entries.get(index)?.action)
+    }
+
+    /// The key of the entry with this index.
+    pub fn key_at(&self, index: usize) -> Option<&[u8]> {
+        Some(self.entries.get(index)?.key_in(&self.keys))
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(in crate::store) fn has_groups(&self) -> bool {
+        !self.groups.is_empty()
+    }
+
+    /// The bucket key of one of its entries.
+    pub(in crate::store) fn key(&self, entry: &Entry) -> &[u8] {
+        entry.key_in(&self.keys)
+    }
+
+    /// What takes effect together, from the entry with index `first` on, with which a unit must begin.
+    pub(in crate::store) fn units(&self, first: usize) -> impl Iterator<Item = Unit<'_>> {
+        let begun = self.groups.partition_point(|group| group.start < first);
+        let mut groups = self.groups.iter().skip(begun).peekable();
+        let mut first = first;
+        std::iter::from_fn(move || {
+            let end = groups.next_if(|group| group.start == first).map_or(first + 1, |group| group.end);
+            let unit = Unit { first, entries: self.entries.get(first..end)?, keys: &self.keys };
+            first = end;
+            Some(unit)
+        })
+    }
+
+    /// The entry with this index, to be changed while the batch is being built.
+    pub fn entry_mut(&mut self, index: usize) -> Option<&mut Entry> {
+        self.entries.get_mut(index)
+    }
+
+    /// Appends the entries of another batch. Returns the index of the first.
+    pub fn append(&mut self, other: &Self) -> usize {
+        let first = self.entries.len();
+        other.entries.iter().for_each(|entry| self.push_copy(other, entry));
+        first
+    }
+
+    /// Adds a copy of an entry of another batch.
+    fn push_copy(&mut self, other: &Self, entry: &Entry) {
+        let start = self.keys.len();
+        self.keys.extend_from_slice(entry.key_in(&other.keys));
+        self.entries.push(Entry { key: start..self.keys.len(), ..entry.clone() });
+    }
+}
+
+/// Where among `keys` the key is that `write_key` appends, and the limit that it tells; `None`, and nothing is appended, when
+/// it tells none.
+#[inline]
+pub fn append_key(
+    keys: &mut Vec<u8>,
+    write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
+) -> Option<(Range<usize>, Limit)> {
+    let start = keys.len();
+    let limit = write_key(keys);
+    if limit.is_none() {
+        keys.truncate(start);
+    }
+    limit.map(|limit| (start..keys.len(), limit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::FixedWindow;
+    use crate::clock::NANOS_PER_SECOND;
+
+    /// The shares of an address count records by request.
+    #[test]
+    fn entry_of_an_appended_batch_keeps_the_number_of_its_request() {
+        let limit = Limit::FixedWindow(FixedWindow::new(1, NANOS_PER_SECOND).unwrap());
+        let write_key = |out: &mut Vec<u8>| {
+            out.extend_from_slice(b"key");
+            Some(limit)
+        };
+        let (mut batch, mut other) = (Batch::default(), Batch::default());
+        batch.push(limit, Action::Forget, Timestamp::EPOCH, |out| out.push(b'k'));
+        other.push_idempotent(Ask::Take { cost: 1 }, (b"id", 5, 7), write_key).unwrap();
+        assert_eq!(batch.append(&other), 1);
+        assert_eq!((batch.entries[1].request, batch.key_at(1)), (7, other.key_at(0)));
+    }
+}

@@ -1,0 +1,140 @@
+//! One action on one bucket, and how it is decided.
+
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::action::Action;
+use crate::algorithm::{Ask, Decision, Limit, Outcome, Record, RecordChange, State};
+use crate::clock::{NANOS_PER_SECOND, Timestamp};
+
+/// When a denied client should ask again, while its remaining credit is unknown.
+const ASK_AGAIN_NS: u64 = NANOS_PER_SECOND;
+
+/// One action on one bucket.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    pub(in crate::store) key: Range<usize>,
+    pub limit: Limit,
+    pub action: Action,
+    /// The time by which the bucket decides: the batch's, or one that the client supplied.
+    pub at: Timestamp,
+    /// Number of the idempotent request in the batch. All new records of one request count as one. 0 for other actions.
+    pub(in crate::store) request: u32,
+}
+
+/// What an action does to a bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    Keep,
+    Set(State),
+    Clear,
+}
+
+impl Entry {
+    #[inline]
+    pub(in crate::store) fn new(key: Range<usize>, limit: Limit, action: Action, at: Timestamp) -> Self {
+        Self { key, limit, action, at, request: 0 }
+    }
+
+    /// Returns its key, which is a part of its batch's `keys`.
+    #[expect(clippy::indexing_slicing, reason = "a batch's entries and keys grow and shrink together")]
+    pub(super) fn key_in<'a>(&self, keys: &'a [u8]) -> &'a [u8] {
+        &keys[self.key.clone()]
+    }
+
+    /// Decides the action, given what the bucket remembers. Every backend that remembers states goes through here, or through
+    /// [`Entry::decide_with_record`].
+    pub fn decide(&self, state: Option<&State>) -> (Outcome, Change) {
+        match self.action {
+            Action::Ask(ask) | Action::Idempotent { ask, .. } => self.decide_ask(ask, state),
+            Action::Forget => {
+                let held = state.is_some_and(|state| self.limit.lifetime_ns(state, self.at) > 0);
+                let change = if held { Change::Clear } else { Change::Keep };
+                (Outcome { allowed: held, ..Outcome::default() }, change)
+            }
+            Action::Reservation(_) => self.look(state),
+        }
+    }
+
+    #[inline]
+    fn decide_ask(&self, ask: Ask, state: Option<&State>) -> (Outcome, Change) {
+        let Decision { outcome, state } = self.limit.decide(state, ask, self.at);
+        (outcome, self.change(state, matches!(ask, Ask::Refund { .. })))
+    }
+
+    /// Decides the action, given what its bucket and its record remember.
+    pub(in crate::store) fn decide_with_record(
+        &self,
+        bucket: Option<&State>,
+        record: Option<&Record>,
+    ) -> (Outcome, Change, RecordChange) {
+        let (decision, change) = match self.action {
+            Action::Ask(_) | Action::Forget => {
+                let (outcome, change) = self.decide(bucket);
+                return (outcome, change, RecordChange::Keep);
+            }
+            Action::Idempotent { ask, fingerprint } => {
+                self.limit.decide_idempotent(bucket, record, (ask, fingerprint), self.at)
+            }
+            Action::Reservation(ask) => self.limit.decide_reservation(bucket, record, ask, generation(), self.at),
+        };
+        let gives_back = self.action.is_about_reservation() || self.action.gives_back();
+        let bucket_change = match self.change(decision.state, gives_back) {
+            // A bucket that never existed need not be forgotten.
+            Change::Clear if bucket.is_none() => Change::Keep,
+            change => change,
+        };
+        (decision.outcome, bucket_change, change)
+    }
+
+    /// Returns the change to this state. If the action `gives_back` credits, a bucket that has all of them is as good as fresh.
+    #[inline]
+    fn change(&self, state: Option<State>, gives_back: bool) -> Change {
+        match state {
+            Some(state) if gives_back && self.limit.lifetime_ns(&state, self.at) == 0 => Change::Clear,
+            Some(state) => Change::Set(state),
+            None => Change::Keep,
+        }
+    }
+
+    /// Looks for as many credits as the entry asks for. A look takes none. It changes the state only if the clock was set back.
+    pub(in crate::store) fn look(&self, state: Option<&State>) -> (Outcome, Change) {
+        if self.action == Action::Forget {
+            return (self.decide(state).0, Change::Keep);
+        }
+        let cost = self.action.wanted().unwrap_or(0);
+        self.decide_ask(Ask::Look { cost }, state)
+    }
+
+    /// The answer when nothing can be counted and the operator wants that allowed: what a bucket that was never asked
+    /// before would answer.
+    pub(in crate::store) fn uncounted(&self) -> Outcome {
+        self.decide(None).0
+    }
+
+    /// The answer when nothing can be counted and the operator wants that denied: nothing left, for a second.
+    pub(in crate::store) fn denied(&self) -> Outcome {
+        Outcome {
+            allowed: false,
+            before: 0,
+            left: 0,
+            reset_ns: ASK_AGAIN_NS,
+            retry_ns: Some(ASK_AGAIN_NS),
+            ..self.uncounted()
+        }
+    }
+
+    /// When a bucket in `state` may be forgotten, by the server's clock, which reads `now`.
+    pub fn expiry(&self, state: &State, now: Timestamp) -> Timestamp {
+        now.plus(self.limit.lifetime_ns(state, self.at))
+    }
+}
+
+/// A number that no bucket's reservations had before, on any server: also not a moment ago, in the same batch.
+pub(in crate::store) fn generation() -> u64 {
+    static SECRET: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    SECRET.hash_one(NEXT.fetch_add(1, Relaxed))
+}
