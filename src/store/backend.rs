@@ -7,9 +7,8 @@ use super::backup_error::BackupError;
 use super::contract::Batch;
 use super::contract::Store;
 use super::error::StoreError;
-use super::layers::denial_cache::DenialCache;
-use super::layers::fallback_store::{FailurePolicy, FallbackStore};
-use super::layers::uninterrupted::Uninterrupted;
+use super::layers::fallback::FailurePolicy;
+use super::layers::layered_store::LayeredStore;
 use super::listing::{Listing, Page};
 use super::memory::MemoryStore;
 use super::redis::RedisStore;
@@ -22,14 +21,14 @@ use crate::metrics::Metric;
 pub enum Backend {
     Memory(MemoryStore),
     Rocks(RocksStore),
-    Redis(Uninterrupted<FallbackStore<DenialCache<RedisStore>>>),
+    Redis(LayeredStore<RedisStore>),
 }
 
 impl Backend {
     /// Redis with what stands between it and the hits: the memory of up to `denial_cache` denials, the policy, and that
     /// none of it stops halfway when a client is gone.
     pub fn redis(store: RedisStore, denial_cache: usize, on_error: FailurePolicy, clock: Clock) -> Self {
-        Self::Redis(Uninterrupted::new(FallbackStore::new(DenialCache::new(store, denial_cache), on_error, clock)))
+        Self::Redis(LayeredStore::new(store, denial_cache, on_error, clock))
     }
 
     /// Copies everything that is counted, as it is now, into a new directory called `name` where backups are kept;
@@ -54,7 +53,7 @@ impl Backend {
         match self {
             Backend::Memory(store) => store.seal(),
             Backend::Rocks(store) => store.seal(),
-            Backend::Redis(store) => redis(store).seal(),
+            Backend::Redis(store) => store.inner().seal(),
         }
     }
 
@@ -65,7 +64,7 @@ impl Backend {
     pub async fn follow_seal(&self) -> Result<(), StoreError> {
         match self {
             Backend::Memory(_) | Backend::Rocks(_) => Ok(()),
-            Backend::Redis(store) => redis(store).follow_seal().await,
+            Backend::Redis(store) => store.inner().follow_seal().await,
         }
     }
 
@@ -87,9 +86,15 @@ impl Backend {
     }
 }
 
-/// The store behind its layers.
-fn redis(store: &Uninterrupted<FallbackStore<DenialCache<RedisStore>>>) -> &RedisStore {
-    store.inner().inner().inner()
+/// Calls the store that this backend is.
+macro_rules! call_store {
+    ($backend:expr, $store:ident => $call:expr) => {
+        match $backend {
+            Backend::Memory($store) => $call,
+            Backend::Rocks($store) => $call,
+            Backend::Redis($store) => $call,
+        }
+    };
 }
 
 impl Store for Backend {
@@ -103,66 +108,34 @@ impl Store for Backend {
     }
 
     async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
-        match self {
-            Backend::Memory(store) => store.list(listing).await,
-            Backend::Rocks(store) => store.list(listing).await,
-            Backend::Redis(store) => store.list(listing).await,
-        }
+        call_store!(self, store => store.list(listing).await)
     }
 
     async fn approximate_len(&self) -> Result<u64, StoreError> {
-        match self {
-            Backend::Memory(store) => store.approximate_len().await,
-            Backend::Rocks(store) => store.approximate_len().await,
-            Backend::Redis(store) => store.approximate_len().await,
-        }
+        call_store!(self, store => store.approximate_len().await)
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        match self {
-            Backend::Memory(store) => store.check().await,
-            Backend::Rocks(store) => store.check().await,
-            Backend::Redis(store) => store.check().await,
-        }
+        call_store!(self, store => store.check().await)
     }
 
     async fn change_limit(&self, change: LimitChange, now: Timestamp) -> Result<Option<bool>, StoreError> {
-        match self {
-            Backend::Memory(store) => store.change_limit(change, now).await,
-            Backend::Rocks(store) => store.change_limit(change, now).await,
-            Backend::Redis(store) => store.change_limit(change, now).await,
-        }
+        call_store!(self, store => store.change_limit(change, now).await)
     }
 
     async fn forget_limits(&self, over: Vec<LimitChange>) -> Result<(), StoreError> {
-        match self {
-            Backend::Memory(store) => store.forget_limits(over).await,
-            Backend::Rocks(store) => store.forget_limits(over).await,
-            Backend::Redis(store) => store.forget_limits(over).await,
-        }
+        call_store!(self, store => store.forget_limits(over).await)
     }
 
     async fn follow_limits(&self, known: Followed) -> Result<LimitPage, StoreError> {
-        match self {
-            Backend::Memory(store) => store.follow_limits(known).await,
-            Backend::Rocks(store) => store.follow_limits(known).await,
-            Backend::Redis(store) => store.follow_limits(known).await,
-        }
+        call_store!(self, store => store.follow_limits(known).await)
     }
 
     fn metrics(&self) -> Vec<Metric> {
-        match self {
-            Backend::Memory(store) => store.metrics(),
-            Backend::Rocks(store) => store.metrics(),
-            Backend::Redis(store) => store.metrics(),
-        }
+        call_store!(self, store => store.metrics())
     }
 
     async fn close(&self) -> Result<(), StoreError> {
-        match self {
-            Backend::Memory(store) => store.close().await,
-            Backend::Rocks(store) => store.close().await,
-            Backend::Redis(store) => store.close().await,
-        }
+        call_store!(self, store => store.close().await)
     }
 }

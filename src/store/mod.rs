@@ -38,9 +38,9 @@ pub use self::contract::listing::{Listed, Listing, Page};
 pub use self::contract::origin::Origin;
 pub use self::contract::{Action, Batch, Change, Entry, Outcomes, Store, outcome_at};
 use self::contract::{actor_limits, backup_error, error, origin};
-pub use self::layers::denial_cache::{DEFAULT_DENIAL_CACHE, DenialCache};
-pub use self::layers::fallback_store::{DEFAULT_LOCAL_BUCKETS, FailurePolicy, FallbackStore};
-pub use self::layers::uninterrupted::Uninterrupted;
+pub use self::layers::denial_cache::DEFAULT_DENIAL_CACHE;
+pub use self::layers::fallback::{DEFAULT_LOCAL_BUCKETS, FailurePolicy};
+pub use self::layers::layered_store::LayeredStore;
 pub use self::memory::MemoryStore;
 pub use self::redis::{
     DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisSentinel, RedisStore, RedisTls,

@@ -1,6 +1,7 @@
-//! Layers between the limiter and a distant store.
+//! The layers between the limiter and a distant store.
 
 pub mod denial_cache;
 mod denials;
-pub mod fallback_store;
-pub mod uninterrupted;
+pub mod fallback;
+pub mod layered_store;
+mod uninterrupted;

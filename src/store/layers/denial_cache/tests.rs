@@ -2,22 +2,23 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::*;
 use crate::algorithm::{Ask, ReservationAsk, TokenBucket};
-use crate::clock::{NANOS_PER_MILLI, NANOS_PER_SECOND};
-use crate::store::Uninterrupted;
+use crate::clock::{Clock, NANOS_PER_MILLI, NANOS_PER_SECOND};
+use crate::store::FailurePolicy;
+use crate::store::layers::layered_store::LayeredStore;
 use crate::store::memory::MemoryStore;
 use crate::store::testing::{LOOK, ScriptedStore, TAKE, at, outcomes, outcomes_together, record, wait, window};
 use proptest::prelude::*;
 
-fn cache(entries: usize) -> DenialCache<ScriptedStore> {
-    DenialCache::new(ScriptedStore::default(), entries)
+fn cache(entries: usize) -> LayeredStore<ScriptedStore> {
+    LayeredStore::new(ScriptedStore::default(), entries, FailurePolicy::Error, Clock::system())
 }
 
 /// Hits `key`, with two credits a minute; `(allowed, left, seconds until the reset)`, and whether the store was asked.
-fn hit(cache: &DenialCache<ScriptedStore>, seconds: u64, key: &str) -> ((bool, u64, u64), bool) {
+fn hit(cache: &LayeredStore<ScriptedStore>, seconds: u64, key: &str) -> ((bool, u64, u64), bool) {
     hit_of(cache, at(seconds), key, window(2, 60))
 }
 
-fn hit_of(cache: &DenialCache<ScriptedStore>, now: Timestamp, key: &str, limit: Limit) -> ((bool, u64, u64), bool) {
+fn hit_of(cache: &LayeredStore<ScriptedStore>, now: Timestamp, key: &str, limit: Limit) -> ((bool, u64, u64), bool) {
     let before = cache.inner().asked.load(Relaxed);
     let outcome = outcomes(cache, now, &[(key, limit, TAKE)]).remove(0).unwrap();
     let answer = (outcome.allowed, outcome.left, outcome.reset_ns / NANOS_PER_SECOND);
@@ -40,7 +41,7 @@ fn a_used_up_window_is_denied_from_memory_for_a_second_and_no_longer_than_it_las
     assert_eq!(hit(59_500, "a"), ((false, 0, 0), true));
     assert_eq!(hit(59_999, "a"), ((false, 0, 0), false));
     assert_eq!(hit(60_000, "a"), ((true, 1, 60), true));
-    assert_eq!(cache.answered(), 2);
+    assert_eq!(cache.0.denials.answered(), 2);
 }
 
 #[test]
@@ -150,7 +151,7 @@ fn one_known_denial_denies_a_group_and_what_is_not_asked_answers_as_if_it_was_ne
     assert_eq!(hit(20, [("c", one, TAKE), ("b", five, TAKE)]), (vec![(true, 0), (true, 3)], 2));
     let alone = outcomes(&cache, after_ms(30), &[("c", one, TAKE), ("b", five, TAKE)]);
     assert!(!alone[0].as_ref().unwrap().allowed && alone[1].as_ref().unwrap().left == 2);
-    assert_eq!(cache.answered(), 3);
+    assert_eq!(cache.0.denials.answered(), 3);
     assert_eq!(hit(60_000, [("a", one, TAKE), ("b", five, TAKE)]).1, 2, "its window is over");
 }
 
@@ -159,7 +160,7 @@ fn one_of_size_0_asks_the_store_each_time() {
     let cache = cache(0);
     let answers: Vec<_> = (0..4).map(|_| hit(&cache, 0, "a")).collect();
     assert_eq!(answers[3], ((false, 0, 60), true));
-    assert_eq!(cache.answered(), 0);
+    assert_eq!(cache.0.denials.answered(), 0);
 }
 
 #[test]
@@ -179,7 +180,7 @@ fn a_forgotten_bucket_is_asked_about_anew_within_a_batch_too() {
     let batch = [("a", limit, TAKE), ("b", limit, TAKE), ("a", limit, Action::Forget), ("a", limit, TAKE)];
     let answers: Vec<_> = outcomes(&cache, after_ms(10), &batch).into_iter().map(|o| o.unwrap().allowed).collect();
     assert_eq!(answers, [false, false, true, true]);
-    assert_eq!(cache.answered(), 2);
+    assert_eq!(cache.0.denials.answered(), 2);
 }
 
 #[test]
@@ -188,13 +189,13 @@ fn what_was_asked_before_a_bucket_was_forgotten_is_not_remembered_after() {
     let limit = window(1, 60);
     hit(&cache, 0, "a");
     hit(&cache, 0, "a");
-    let returns_before = cache.returns.load(Ordering::SeqCst);
+    let returns_before = cache.0.denials.returns.load(Ordering::SeqCst);
     let mut late = Batch::default();
     late.begin(at(0));
     late.push(window(2, 60), TAKE, at(0), |out| out.push(b'a'));
     wait(cache.inner().apply(&mut late));
     outcomes(&cache, at(1), &[("a", window(2, 60), Action::Forget), ("b", limit, LOOK)]);
-    cache.learn(&late, returns_before);
+    cache.0.denials.learn(&late, returns_before);
     assert_eq!(hit(&cache, 1, "a"), ((true, 1, 60), true));
 }
 
@@ -202,8 +203,7 @@ fn what_was_asked_before_a_bucket_was_forgotten_is_not_remembered_after() {
 /// then.
 #[tokio::test]
 async fn a_forget_whose_client_is_gone_reaches_the_memory_all_the_same() {
-    let store = Uninterrupted::new(cache(8));
-    let cache = store.inner();
+    let cache = cache(8);
     let limit = window(1, 60);
     let batch_of = |action| {
         let mut batch = Batch::default();
@@ -211,26 +211,26 @@ async fn a_forget_whose_client_is_gone_reaches_the_memory_all_the_same() {
         batch.push(limit, action, at(0), |out| out.push(b'a'));
         batch
     };
-    let returns_before = cache.returns.load(Ordering::SeqCst);
+    let returns_before = cache.0.denials.returns.load(Ordering::SeqCst);
     let mut late = batch_of(TAKE);
     cache.inner().apply(&mut late).await;
 
     let held = cache.inner().hold_answers.write().await;
     let mut forget = batch_of(Action::Forget);
-    let mut forgetting = Box::pin(store.apply(&mut forget));
+    let mut forgetting = Box::pin(cache.apply(&mut forget));
     assert!(futures_util::poll!(&mut forgetting).is_pending());
     drop(forgetting);
     drop(held);
     let forgotten = async {
-        while cache.returns.load(Ordering::SeqCst) == returns_before {
+        while cache.0.denials.returns.load(Ordering::SeqCst) == returns_before {
             tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(std::time::Duration::from_secs(30), forgotten).await.unwrap();
 
-    cache.learn(&late, returns_before);
+    cache.0.denials.learn(&late, returns_before);
     let mut hit = batch_of(TAKE);
-    store.apply(&mut hit).await;
+    cache.apply(&mut hit).await;
     assert!(hit.outcome(0).unwrap().allowed, "the store has forgotten the bucket");
 }
 
@@ -246,7 +246,7 @@ fn other_algorithms_and_other_clocks_are_left_to_the_store() {
         wait(cache.apply(&mut batch));
     }
     assert!(!batch.outcome(0).unwrap().allowed && !batch.outcome(1).unwrap().allowed);
-    assert_eq!(cache.answered(), 0);
+    assert_eq!(cache.0.denials.answered(), 0);
 }
 
 proptest! {

@@ -2,10 +2,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::*;
 use crate::algorithm::ReservationAsk;
+use crate::store::layers::layered_store::LayeredStore;
 use crate::store::testing::{LOOK, ScriptedStore, TAKE, at, outcomes, outcomes_together, record, window};
 
-fn fallback(policy: FailurePolicy) -> FallbackStore<ScriptedStore> {
-    FallbackStore::new(ScriptedStore::default(), policy, Clock::system())
+fn fallback(policy: FailurePolicy) -> LayeredStore<ScriptedStore> {
+    LayeredStore::new(ScriptedStore::default(), 0, policy, Clock::system())
 }
 
 /// `(allowed, left, seconds until the reset)` of one hit of `key`, with three credits a minute.
@@ -21,7 +22,7 @@ fn a_store_that_works_answers_for_itself() {
         let store = fallback(policy);
         assert_eq!(hit(&store, 0, "a"), Ok((true, 2, 60)));
         assert_eq!(hit(&store, 1, "a"), Ok((true, 1, 59)));
-        assert_eq!(store.failed(), 0);
+        assert_eq!(store.0.fallback.failed(), 0);
     }
 }
 
@@ -34,7 +35,7 @@ fn a_policy_answers_only_while_the_store_fails() {
         let answers = [hit(&store, 1, "a"), hit(&store, 1, "a")];
         store.inner().is_down.store(false, Relaxed);
         assert_eq!(hit(&store, 1, "a"), Ok((true, 1, 59)), "the store goes on where it was");
-        assert_eq!(store.failed(), 2);
+        assert_eq!(store.0.fallback.failed(), 2);
         answers
     };
     assert_eq!(down(FailurePolicy::Error), [Err("down".to_owned()), Err("down".to_owned())]);
@@ -79,7 +80,7 @@ fn no_policy_pretends_that_anything_was_reserved_or_takes_a_part_of_a_group_that
         }
         let group = [("b", limit, TAKE), (&*key, limit, Action::Reservation(asks[0])), ("c", limit, TAKE)];
         assert!(outcomes_together(&store, at(0), &group).iter().all(Result::is_err));
-        assert_eq!(store.stood_in(), 0);
+        assert_eq!(store.0.fallback.stood_in(), 0);
     }
 }
 
@@ -100,7 +101,7 @@ fn only_what_failed_is_answered_by_the_policy() {
     let answers: Vec<_> =
         outcomes(&store, at(0), &batch).into_iter().map(|o| o.map(|o| (o.allowed, o.left)).ok()).collect();
     assert_eq!(answers, [Some((true, 2)), Some((false, 0)), Some((true, 2))]);
-    assert_eq!(store.failed(), 1);
+    assert_eq!(store.0.fallback.failed(), 1);
 }
 
 #[test]
@@ -117,7 +118,7 @@ fn an_outage_lasts_until_nothing_has_failed_for_ten_seconds() {
     let store = fallback(FailurePolicy::Deny);
     let lasts_after = |seconds, key| {
         hit(&store, seconds, key).unwrap();
-        store.outage.lock().lasts()
+        store.0.fallback.outage.lock().lasts()
     };
     assert!(!lasts_after(0, "a"));
     assert!(lasts_after(0, "!"));
@@ -131,9 +132,9 @@ fn an_outage_lasts_until_nothing_has_failed_for_ten_seconds() {
 #[test]
 fn an_idle_server_shows_no_outage_for_ever() {
     let store = fallback(FailurePolicy::Deny);
-    assert!(!store.is_out(at(0)));
+    assert!(!store.0.fallback.is_out(at(0)));
     hit(&store, 1, "!").unwrap();
-    assert!(store.is_out(at(11)) && !store.is_out(at(12)));
+    assert!(store.0.fallback.is_out(at(11)) && !store.0.fallback.is_out(at(12)));
 }
 
 #[test]
@@ -141,9 +142,9 @@ fn only_a_store_out_of_reach_is_an_outage() {
     let store = fallback(FailurePolicy::Error);
     for key in ["?", "+"] {
         assert!(hit(&store, 0, key).is_err());
-        assert!(!store.is_out(at(0)) && !store.outage.lock().lasts(), "{key}");
+        assert!(!store.0.fallback.is_out(at(0)) && !store.0.fallback.outage.lock().lasts(), "{key}");
     }
-    assert_eq!(store.failed(), 2);
+    assert_eq!(store.0.fallback.failed(), 2);
 }
 
 #[test]
@@ -162,14 +163,17 @@ fn a_check_notices_an_outage_before_the_first_hit_whatever_the_policy() {
     {
         let store = fallback(policy);
         let checked = || crate::store::testing::wait(store.check()).is_ok();
-        assert!(checked() && !store.outage.lock().lasts());
+        assert!(checked() && !store.0.fallback.outage.lock().lasts());
         store.inner().is_down.store(true, Relaxed);
         assert_eq!(checked(), policy != FailurePolicy::Error);
-        assert!(store.outage.lock().lasts() && store.is_out(store.clock.now()), "{policy:?}");
+        assert!(
+            store.0.fallback.outage.lock().lasts() && store.0.fallback.is_out(store.0.fallback.clock.now()),
+            "{policy:?}"
+        );
         store.inner().is_down.store(false, Relaxed);
         // As long as the quiet after an outage is.
-        store.failed_at.fetch_sub(QUIET_NS + 1, Relaxed);
-        assert!(checked() && !store.outage.lock().lasts(), "{policy:?}");
+        store.0.fallback.failed_at.fetch_sub(QUIET_NS + 1, Relaxed);
+        assert!(checked() && !store.0.fallback.outage.lock().lasts(), "{policy:?}");
     }
 }
 
@@ -177,7 +181,7 @@ fn a_check_notices_an_outage_before_the_first_hit_whatever_the_policy() {
 fn a_failure_that_is_in_the_future_since_the_clock_was_set_back_is_no_outage() {
     let store = fallback(FailurePolicy::Deny);
     hit(&store, 3600, "!").unwrap();
-    assert!(store.is_out(at(3600)) && store.is_out(at(3595)) && !store.is_out(at(0)));
+    assert!(store.0.fallback.is_out(at(3600)) && store.0.fallback.is_out(at(3595)) && !store.0.fallback.is_out(at(0)));
     hit(&store, 1, "!").unwrap();
-    assert!(store.is_out(at(2)) && !store.is_out(at(12)));
+    assert!(store.0.fallback.is_out(at(2)) && !store.0.fallback.is_out(at(12)));
 }

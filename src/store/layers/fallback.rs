@@ -1,0 +1,225 @@
+//! The answers to hits that a distant store fails to take: those of the operator's policy.
+//!
+//! The policy answers for each entry that failed, not for the batch: in a cluster, only some of the buckets may be out of
+//! reach. A group fails, and is answered, as one. Failures are counted by entry, and an outage is logged once. An overloaded
+//! store is not an outage, and the policy never lets such hits through.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use crate::clock::{Clock, NANOS_PER_SECOND, Timestamp};
+use crate::logging::{Escaped, LogThrottle};
+use crate::metrics::Metric;
+use crate::store::bounds::store_bounds::WhenFull;
+use crate::store::contract::{Action, Batch, Entry, Store};
+use crate::store::error::StoreError;
+use crate::store::memory::MemoryStore;
+use crate::store::outage::Outage;
+
+/// Default number of buckets that [`FailurePolicy::Local`] counts: some 200 bytes each.
+pub const DEFAULT_LOCAL_BUCKETS: usize = 100_000;
+/// Time without a failure after which an outage is over. While one part of a cluster is down, others answer.
+const QUIET_NS: u64 = 10 * NANOS_PER_SECOND;
+
+static REFUSED: LogThrottle = LogThrottle::new();
+
+/// How hits are answered while the store fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FailurePolicy {
+    /// Denied, with nothing left, for a second.
+    Deny,
+    /// As by an unused bucket.
+    Allow,
+    /// With the store's error.
+    #[default]
+    Error,
+    /// By a count of this server's own, of up to `buckets` buckets. Beyond that, new buckets get an error.
+    Local { buckets: usize },
+}
+
+impl FailurePolicy {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Deny => "deny",
+            Self::Allow => "allow",
+            Self::Error => "error",
+            Self::Local { .. } => "local",
+        }
+    }
+
+    /// Says for the log how hits are answered.
+    fn describe(self) -> &'static str {
+        match self {
+            Self::Deny => "hits are denied",
+            Self::Allow => "hits are allowed",
+            Self::Error => "hits are answered with an error",
+            Self::Local { .. } => "hits are counted in this server's memory",
+        }
+    }
+}
+
+/// The policy for failures, and the account of them.
+///
+/// Some failures are errors under every policy:
+/// - A failed [`Action::Forget`]: no policy can make the store forget.
+/// - A failed reservation, and its group: the client must be able to rely on what it has reserved.
+/// - A hit that is too much for the store, unless the policy denies it: otherwise an attack would lift its own limits.
+/// - A request that no store of the kind can fulfil: the client's mistake.
+pub struct Fallback {
+    policy: FailurePolicy,
+    /// This server's own count, for [`FailurePolicy::Local`].
+    local: MemoryStore,
+    failed: AtomicU64,
+    stood_in: AtomicU64,
+    clock: Clock,
+    /// When the store was last out of reach, in nanoseconds. 0 once the end of that outage is logged.
+    failed_at: AtomicU64,
+    outage: Mutex<Outage>,
+    /// Whether the last check reached a store that refused it.
+    was_refused: AtomicBool,
+}
+
+impl Fallback {
+    pub fn new(policy: FailurePolicy, clock: Clock) -> Self {
+        let max_counters = if let FailurePolicy::Local { buckets } = policy { buckets as u64 } else { 0 };
+        Self {
+            policy,
+            local: MemoryStore::bounded(max_counters, WhenFull::Error),
+            failed: AtomicU64::new(0),
+            stood_in: AtomicU64::new(0),
+            clock,
+            failed_at: AtomicU64::new(0),
+            outage: Mutex::new(Outage::of("the store", policy.describe())),
+            was_refused: AtomicBool::new(false),
+        }
+    }
+
+    /// Number of entries that the store failed to apply since the start, regardless of their answers.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Relaxed)
+    }
+
+    /// Number of entries that the policy answered since the start.
+    pub fn stood_in(&self) -> u64 {
+        self.stood_in.load(Relaxed)
+    }
+
+    /// Whether the store was out of reach in the last seconds before `now`, even if no request reaches it. A failure in the
+    /// future is from before the clock was set back.
+    pub fn is_out(&self, now: Timestamp) -> bool {
+        let failed_at = Timestamp::from_nanos(self.failed_at.load(Relaxed));
+        failed_at > Timestamp::EPOCH && now.since(failed_at).max(failed_at.since(now)) <= QUIET_NS
+    }
+
+    /// Notes the failures in an applied batch, and has the policy answer them.
+    pub async fn answer_failed(&self, batch: &mut Batch) {
+        if !self.note(batch) {
+            return;
+        }
+        let is_overload_denied = self.policy == FailurePolicy::Deny;
+        let failed = failed_asks(batch, |error| match error {
+            StoreError::Impossible(_) => false,
+            StoreError::Overloaded(_) => is_overload_denied,
+            _ => true,
+        });
+        let mut part = batch.part(&failed);
+        match self.policy {
+            FailurePolicy::Error => return,
+            FailurePolicy::Deny => part.answer_each(|_, _, entry| Ok(entry.denied())),
+            FailurePolicy::Allow => part.answer_each(|_, _, entry| Ok(entry.uncounted())),
+            FailurePolicy::Local { .. } => self.local.apply(&mut part).await,
+        }
+        let answered = part.answers().filter(|(_, _, outcome)| outcome.is_ok()).count();
+        self.stood_in.fetch_add(answered as u64, Relaxed);
+        batch.adopt(part, &failed);
+    }
+
+    /// Counts failures, and logs the beginning and the end of an outage. Returns whether anything failed.
+    fn note(&self, batch: &Batch) -> bool {
+        let now = batch.now();
+        let is_the_store_s = |error: &&StoreError| !matches!(error, StoreError::Impossible(_));
+        let errors = || batch.answers().filter_map(|(_, _, outcome)| outcome.as_ref().err()).filter(is_the_store_s);
+        let failed = errors().count();
+        if failed == 0 {
+            self.note_success(now);
+            return false;
+        }
+        self.failed.fetch_add(failed as u64, Relaxed);
+        if let Some(error) = errors().find(|error| matches!(error, StoreError::Unreachable(_))) {
+            self.note_outage(error, now);
+        } else if let Some(error) = errors().next() {
+            log_refusal(error);
+        }
+        true
+    }
+
+    fn note_outage(&self, error: &StoreError, now: Timestamp) {
+        if self.failed_at.swap(now.as_nanos().max(1), Relaxed) == 0 {
+            self.outage.lock().note(&Err(error.clone()));
+        }
+    }
+
+    fn note_success(&self, now: Timestamp) {
+        let failed_at = self.failed_at.load(Relaxed);
+        let is_over = failed_at > 0 && !self.is_out(now);
+        if is_over && self.failed_at.compare_exchange(failed_at, 0, Relaxed, Relaxed).is_ok() {
+            self.outage.lock().note(&Ok(()));
+        }
+    }
+
+    /// Notes the result of a check of the store. Returns whether hits can be answered: they can be, unless the policy is the
+    /// error.
+    pub fn check(&self, checked: Result<(), StoreError>) -> Result<(), StoreError> {
+        let mut is_refused = false;
+        match &checked {
+            Ok(()) => self.note_success(self.clock.now()),
+            Err(error @ StoreError::Unreachable(_)) => self.note_outage(error, self.clock.now()),
+            Err(error) => {
+                is_refused = true;
+                // Logged once, not at every check.
+                if !self.was_refused.load(Relaxed) {
+                    log_refusal(error);
+                }
+            }
+        }
+        self.was_refused.store(is_refused, Relaxed);
+        if self.policy == FailurePolicy::Error { checked } else { Ok(()) }
+    }
+
+    pub fn metrics(&self) -> [Metric; 3] {
+        let is_out = self.is_out(self.clock.now());
+        [
+            Metric::counter(
+                "divvy_redis_failures_total",
+                "Actions on counters that Redis failed to perform.",
+                self.failed(),
+            ),
+            Metric::gauge("divvy_redis_outage", "1 while Redis fails.", f64::from(u8::from(is_out))),
+            Metric::counter(
+                "divvy_redis_stand_ins_total",
+                "Actions that --on-store-error answered in Redis's place.",
+                self.stood_in(),
+            )
+            .labelled("policy", self.policy.name()),
+        ]
+    }
+}
+
+fn log_refusal(error: &StoreError) {
+    // It may quote what the other side said.
+    let error = error.to_string();
+    REFUSED.say(|more| tracing::warn!(error = %Escaped::error(&error), more, "the store refused an action"));
+}
+
+/// Returns the indexes of the entries that failed with such an error and that a policy may answer: of a group all or none.
+fn failed_asks(batch: &Batch, is_such: impl Fn(&StoreError) -> bool) -> Vec<usize> {
+    let failed =
+        |index: &usize| batch.outcomes.get(*index).is_some_and(|outcome| outcome.as_ref().is_err_and(&is_such));
+    let is_policy_s = |entry: &Entry| entry.action != Action::Forget && !entry.action.needs_store();
+    let units = batch.units(0).filter(|unit| unit.entries.iter().all(is_policy_s));
+    units.flat_map(|unit| unit.first..unit.first + unit.entries.len()).filter(failed).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! A distant store with the layers that a hit passes before it and after it.
+//!
+//! Clients hang up and timeouts pass, but the distant store carries out what was sent to it. Its answer must reach the
+//! denial cache, the breaker, the counts of hits and failures, and the bound of what is in flight. So a call whose caller
+//! has stopped waiting goes on in a task of its own.
+
+use std::sync::Arc;
+
+use super::denial_cache::DenialCache;
+use super::fallback::{FailurePolicy, Fallback};
+use super::uninterrupted::{Uninterrupted, Work};
+use crate::clock::{Clock, Timestamp};
+use crate::metrics::Metric;
+use crate::store::contract::{Batch, Store};
+use crate::store::error::StoreError;
+use crate::store::listing::{Listing, Page};
+use crate::store::{Followed, LimitChange, LimitPage};
+
+/// A store, the denials that are answered in its place, and the policy for its failures. Calls run to their end even if
+/// their futures are dropped.
+pub struct LayeredStore<S>(pub(super) Arc<Layers<S>>);
+
+pub(super) struct Layers<S> {
+    pub store: S,
+    pub denials: DenialCache,
+    pub fallback: Fallback,
+}
+
+impl<S: Store + 'static> LayeredStore<S> {
+    /// Puts a cache of up to `denial_cache` denials and the policy `on_error` around `store`.
+    pub fn new(store: S, denial_cache: usize, on_error: FailurePolicy, clock: Clock) -> Self {
+        let (denials, fallback) = (DenialCache::new(denial_cache), Fallback::new(on_error, clock));
+        Self(Arc::new(Layers { store, denials, fallback }))
+    }
+
+    /// Returns the store behind the layers.
+    pub fn inner(&self) -> &S {
+        &self.0.store
+    }
+
+    async fn finish<W: Work>(&self, work: impl FnOnce(Arc<Layers<S>>) -> W) -> W::Output {
+        Uninterrupted::new(work(Arc::clone(&self.0)), drop).await
+    }
+}
+
+impl<S: Store + 'static> Store for LayeredStore<S> {
+    async fn apply(&self, batch: &mut Batch) {
+        let (layers, mut owned) = (Arc::clone(&self.0), std::mem::take(batch));
+        let work = async move {
+            layers.denials.apply(&mut owned, &layers.store).await;
+            layers.fallback.answer_failed(&mut owned).await;
+            owned
+        };
+        let applied = Uninterrupted::new(work, |task| batch.leave_to(task)).await;
+        *batch = applied;
+    }
+
+    async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
+        self.finish(|layers| async move { layers.store.list(listing).await }).await
+    }
+
+    async fn approximate_len(&self) -> Result<u64, StoreError> {
+        self.finish(|layers| async move { layers.store.approximate_len().await }).await
+    }
+
+    /// Asks the store even if the policy answers in its place, so that an outage is noticed before the first hit.
+    async fn check(&self) -> Result<(), StoreError> {
+        self.finish(|layers| async move { layers.fallback.check(layers.store.check().await) }).await
+    }
+
+    async fn change_limit(&self, change: LimitChange, now: Timestamp) -> Result<Option<bool>, StoreError> {
+        self.finish(|layers| async move { layers.store.change_limit(change, now).await }).await
+    }
+
+    async fn follow_limits(&self, known: Followed) -> Result<LimitPage, StoreError> {
+        self.finish(|layers| async move { layers.store.follow_limits(known).await }).await
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let Layers { store, denials, fallback } = &*self.0;
+        store.metrics().into_iter().chain([denials.metric()]).chain(fallback.metrics()).collect()
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        self.0.store.close().await
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use futures_util::poll;
+use tokio::time::{sleep, timeout};
+
+use super::*;
+use crate::store::testing::{ScriptedStore, TAKE, at, window};
+use crate::store::{RedisOptions, RedisStore};
+
+/// Long enough for a busy machine, short enough to end a hung test.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn until(mut condition: impl FnMut() -> bool) {
+    let waiting = async {
+        while !condition() {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(PATIENCE, waiting).await.unwrap();
+}
+
+fn layered<S: Store + 'static>(store: S) -> LayeredStore<S> {
+    LayeredStore::new(store, 0, FailurePolicy::Error, Clock::system())
+}
+
+fn hit() -> Batch {
+    let mut batch = Batch::default();
+    batch.begin(at(0));
+    batch.push(window(3, 60), TAKE, at(0), |key| key.push(b'a'));
+    batch
+}
+
+#[tokio::test]
+async fn a_failure_is_counted_when_its_client_is_gone() {
+    let store = layered(ScriptedStore::default());
+    store.inner().is_down.store(true, Relaxed);
+    let held = store.inner().hold_answers.write().await;
+    let mut batch = hit();
+    let mut applying = Box::pin(store.apply(&mut batch));
+    assert!(poll!(&mut applying).is_pending());
+    drop(applying);
+    drop(held);
+    until(|| store.0.fallback.failed() == 1).await;
+    assert!(store.0.fallback.is_out(at(1)));
+}
+
+#[tokio::test]
+async fn a_batch_comes_back_with_its_outcomes() {
+    let store = layered(ScriptedStore::default());
+    let held = store.inner().hold_answers.write().await;
+    let mut batch = hit();
+    let mut applying = Box::pin(store.apply(&mut batch));
+    assert!(poll!(&mut applying).is_pending());
+    drop(held);
+    applying.await;
+    assert_eq!((batch.len(), batch.outcome(0).unwrap().left), (1, 2));
+}
+
+/// No client waits for as long as the store does: none of them sees the timeout that opens the breaker.
+#[tokio::test]
+async fn an_outage_is_seen_when_no_client_waits_for_it() {
+    // It takes connections, and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let urls = vec![format!("redis://{}", silent.local_addr().unwrap())];
+    let options = RedisOptions { urls, timeout: Duration::from_millis(100), ..RedisOptions::default() };
+    let store = layered(RedisStore::open(options).unwrap());
+    let mut batch = Batch::default();
+    let impatient = async {
+        loop {
+            batch = hit();
+            if poll!(Box::pin(store.apply(&mut batch))).is_ready() {
+                break;
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, impatient).await.unwrap();
+    assert!(matches!(batch.outcome(0), Err(StoreError::Unreachable(_))), "{:?}", batch.outcome(0));
+}
