@@ -4,7 +4,7 @@ use std::path::Path;
 
 use divvy::algorithm::{Ask, FixedWindow, Limit};
 use divvy::clock::{Clock, NANOS_PER_SECOND, Timestamp};
-use divvy::store::{Action, Batch, Bounds, MemoryStore, RocksOptions, RocksStore, Store, WhenFull};
+use divvy::store::{Action, Batch, Bounds, MemoryStore, RocksOptions, RocksStore, Store};
 
 use crate::conformance::wait;
 use crate::support::log::Log;
@@ -61,7 +61,7 @@ fn one_actor_through_a_hundred_windows_is_one_counter() {
         let store = open(dir.path(), 20);
         a_hundred_windows_are_one_counter(&store).await;
         store.close().await.unwrap();
-        a_hundred_windows_are_one_counter(&MemoryStore::bounded(20, WhenFull::Error)).await;
+        a_hundred_windows_are_one_counter(&MemoryStore::new(Bounds { max_counters: 20, ..Bounds::default() })).await;
     });
 }
 

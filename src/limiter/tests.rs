@@ -5,7 +5,7 @@ use crate::algorithm::FixedWindow;
 use crate::clock::NANOS_PER_SECOND;
 use crate::config::{self, Format};
 use crate::rules::Operation;
-use crate::store::{MemoryStore, WhenFull};
+use crate::store::{Bounds, MemoryStore};
 
 mod once;
 mod reservations;
@@ -229,8 +229,8 @@ fn a_hit_whose_counter_the_store_could_not_ask_is_neither_accepted_nor_rejected(
     let rules = config::parse("[path=*]\ncreditLimit=9\nresetSeconds=60\nactorField=path\nlabel=paths\n[default]\ncreditLimit=0\nresetSeconds=0\n", Format::Ini, "rules.ini").unwrap().rules;
     let metrics = Metrics::new();
     let policy = Policy::new(rules, &metrics, CounterNames::Usual);
-    let limiter =
-        Limiter::new(Some(policy), Backend::Memory(MemoryStore::bounded(1, WhenFull::Error)), Clock::system(), metrics);
+    let store = MemoryStore::new(Bounds { max_counters: 1, ..Bounds::default() });
+    let limiter = Limiter::new(Some(policy), Backend::Memory(store), Clock::system(), metrics);
     apply(&limiter, &[("path=/a", Intent::Hit), ("path=/b", Intent::Hit), ("path=/a", Intent::Hit)]);
     assert_eq!(counted(&limiter), counts(&[("accepted{paths}", 2)]));
     assert_eq!(limiter.metrics().batches.store_errors.get(), 1);

@@ -9,9 +9,7 @@ use super::bounds::counter_budget::CounterBudget;
 use super::bounds::records::Records;
 use super::bounds::room_log::RoomLog;
 use super::bounds::shares::{RecordBudgets, Shares};
-use super::bounds::store_bounds::{
-    Bounds, DEFAULT_MAX_ADDRESS_SHARE, DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_RESERVATIONS, WhenFull,
-};
+use super::bounds::store_bounds::Bounds;
 use super::contract::Store;
 use super::contract::{Batch, Change, Entry, Outcomes, Unit};
 use super::error::StoreError;
@@ -40,29 +38,22 @@ pub struct MemoryStore {
 }
 
 impl MemoryStore {
-    /// A store of so many buckets. When it is full, the policy answers for others until some have expired: to drop a
-    /// bucket that counts would give its credit back.
-    pub fn bounded(max_counters: u64, when_full: WhenFull) -> Self {
-        let bounds = Bounds { max_counters, when_full, ..Bounds::default() };
-        let records =
-            RecordBudgets::shared(DEFAULT_MAX_RESERVATIONS, DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_ADDRESS_SHARE);
-        Self { buckets: Box::default(), budget: CounterBudget::new(bounds), records, seal: Seal::of_process() }
+    /// Creates a store with these bounds. While it is full, the policy answers for new buckets until others have expired: dropping
+    /// a bucket that counts would give its credits back.
+    pub fn new(bounds: Bounds) -> Self {
+        let (budget, records) = (CounterBudget::new(bounds), bounds.records());
+        Self { buckets: Box::default(), budget, records, seal: Seal::of_process() }
     }
 
     /// The key for ids of this process.
     pub fn seal(&self) -> &Seal {
         &self.seal
     }
-
-    /// The store, of as many reservations and idempotency keys as `bounds` say.
-    pub fn with_records(self, bounds: &Bounds) -> Self {
-        Self { records: bounds.records(), ..self }
-    }
 }
 
 impl Default for MemoryStore {
     fn default() -> Self {
-        Self::bounded(u64::MAX, WhenFull::default())
+        Self::new(Bounds { max_counters: u64::MAX, ..Bounds::default() })
     }
 }
 
@@ -253,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_full_store_counts_on_for_the_buckets_it_has_and_takes_new_ones_when_they_expire() {
-        let store = MemoryStore::bounded(2, WhenFull::Error);
+        let store = MemoryStore::new(Bounds { max_counters: 2, ..Bounds::default() });
         assert_eq!(allowed(&store, 0, "a"), Ok(true));
         assert_eq!(allowed(&store, 5, "b"), Ok(true));
         let full = |result: Result<bool, String>| result.is_err_and(|error| error.contains("full"));
@@ -266,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_full_store_finds_expired_buckets_after_the_clock_was_set_back() {
-        let store = MemoryStore::bounded(1, WhenFull::Error);
+        let store = MemoryStore::new(Bounds { max_counters: 1, ..Bounds::default() });
         assert_eq!(allowed(&store, 5, "a"), Ok(true));
         // A sweep in the future, which finds nothing.
         assert!(allowed(&store, 14, "b").is_err());
@@ -276,7 +267,7 @@ mod tests {
 
     #[test]
     fn expired_buckets_are_dropped_before_the_store_is_full_and_a_few_in_each_batch() {
-        let store = MemoryStore::bounded(10_000, WhenFull::Error);
+        let store = MemoryStore::new(Bounds { max_counters: 10_000, ..Bounds::default() });
         for key in 0..9_000 {
             assert_eq!(allowed(&store, 0, &format!("{key:04}")), Ok(true));
         }

@@ -225,9 +225,7 @@ impl StoreChoice {
     /// When the data directory cannot be opened, or Redis's address makes no sense. Redis need not be up.
     pub fn open(&self, clock: Clock) -> anyhow::Result<Backend> {
         Ok(match self {
-            Self::Memory { bounds } => {
-                Backend::Memory(MemoryStore::bounded(bounds.max_counters, bounds.when_full).with_records(bounds))
-            }
+            Self::Memory { bounds } => Backend::Memory(MemoryStore::new(*bounds)),
             Self::Rocksdb { data_dir, durability, cache_memory, max_journal, bounds, backup_dir, .. } => {
                 if let Some(dir) = backup_dir {
                     std::fs::create_dir_all(dir)

@@ -569,7 +569,7 @@ fn credits_and_times_are_clamped_where_the_client_leaves_them_to_the_server() {
 
 #[test]
 fn late_commit_without_room_for_all_records_counts_against_no_rule() {
-    let store = MemoryStore::default().with_records(&Bounds { max_reservations: 2, ..Bounds::default() });
+    let store = MemoryStore::new(Bounds { max_reservations: 2, ..Bounds::default() });
     let at = At::on(RULES, store);
     let stacked = at.reserve("key=k tenant=t", 10).id.unwrap();
     assert_eq!(stacked.records().count(), 2);

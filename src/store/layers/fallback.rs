@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::clock::{Clock, NANOS_PER_SECOND, Timestamp};
 use crate::logging::{Escaped, LogThrottle};
 use crate::metrics::Metric;
-use crate::store::bounds::store_bounds::WhenFull;
+use crate::store::bounds::store_bounds::Bounds;
 use crate::store::contract::{Action, Batch, Entry, Store};
 use crate::store::error::StoreError;
 use crate::store::memory::MemoryStore;
@@ -85,7 +85,7 @@ impl Fallback {
         let max_counters = if let FailurePolicy::Local { buckets } = policy { buckets as u64 } else { 0 };
         Self {
             policy,
-            local: MemoryStore::bounded(max_counters, WhenFull::Error),
+            local: MemoryStore::new(Bounds { max_counters, ..Bounds::default() }),
             failed: AtomicU64::new(0),
             stood_in: AtomicU64::new(0),
             clock,
