@@ -32,30 +32,6 @@ mod tests {
     }
 
     #[test]
-    fn buckets_with_the_same_first_value_share_a_slot_however_it_is_written() {
-        let limit = Limit::LeakyBucket(LeakyBucket::new(9, 4, 70).unwrap());
-        let slot = |space, actor: &str| {
-            let mut key = Vec::new();
-            Prefix::new(space, [("tenant", "*")], &limit).write_key(actor, &mut key);
-            decode(&key).unwrap().slot().map(|value| String::from_utf8(value.into_owned()).unwrap())
-        };
-        assert_eq!(slot(Space::Rule, "a"), None);
-        for (value, actor) in [
-            ("a", "tenant=a key=b"),
-            ("a b", r#"tenant="a b" key=b"#),
-            ("x=\"y\\", r#""the tenant"="x=\"y\\" key=b"#),
-            ("", "tenant= key=b"),
-            ("{a}", "tenant={a}"),
-        ] {
-            assert_eq!(slot(Space::SlotOfFirstField, actor).as_deref(), Some(value), "{actor}");
-            assert_eq!(slot(Space::SlotOfActor, value).as_deref(), Some(value));
-        }
-        for odd in ["", "=", "\"", "a", "a=\"\\"] {
-            assert!(slot(Space::SlotOfFirstField, odd).is_some());
-        }
-    }
-
-    #[test]
     fn a_counter_with_a_name_has_the_same_key_under_every_limit_of_its_rhythm() {
         let fields = ["user".to_owned()];
         let key = |limit: Limit, refill| {

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 
 use siphasher::sip128::SipHasher13;
 
+use super::slot_value::slot_value;
 use crate::algorithm::{FixedWindow, Limit, Tally};
 use crate::clock::NANOS_PER_SECOND;
 use crate::store::key::{self, Decoded, Space};
@@ -42,7 +43,7 @@ fn is_of_a_rule(bucket: &Decoded) -> bool {
 /// have in common, and never from a client's own bytes, among which there may be braces. It is the same on all servers,
 /// and in all versions.
 fn write_tag(bucket: &Decoded, name: &mut Vec<u8>) {
-    if let Some(value) = bucket.slot() {
+    if let Some(value) = slot_value(bucket) {
         let hash = SipHasher13::new_with_keys(0, 0).hash(&value);
         name.extend_from_slice(format!("{{{:016x}}}", hash.h1).as_bytes());
     }
@@ -53,7 +54,7 @@ pub(super) const TAG_LENGTH: usize = "{0123456789abcdef}".len();
 
 /// Whether the names of a rule's buckets begin with a tag, `prefix` being the prefix of their keys.
 pub(super) fn have_tags(prefix: &[u8]) -> bool {
-    key::decode(prefix).is_some_and(|bucket| bucket.slot().is_some())
+    key::decode(prefix).is_some_and(|bucket| slot_value(&bucket).is_some())
 }
 
 /// What stands before and after the actor in the names of a rule's buckets, but for a tag, `prefix` being the prefix of

@@ -39,6 +39,7 @@ mod script_calls;
 mod seal_key;
 mod shared_connection;
 mod slot_tags;
+mod slot_value;
 mod slots;
 mod source;
 mod stream;

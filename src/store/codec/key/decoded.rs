@@ -1,7 +1,5 @@
 //! Reads keys.
 
-use std::borrow::Cow;
-
 use super::space::Space;
 use crate::algorithm::{
     CalendarWindow, Concurrency, FixedWindow, LeakyBucket, Limit, SlidingLog, SlidingWindow, Tally, TokenBucket,
@@ -21,93 +19,31 @@ pub struct Decoded<'a> {
 /// Takes a key apart; `None` when this module did not write it.
 pub fn decode(key: &[u8]) -> Option<Decoded<'_>> {
     let mut pairs = Vec::new();
-    let (space, _, actor) = read(key, |key, value| pairs.push((key, value)))?;
+    let (space, _, actor) = read(key, |key, value| pairs.push((key, value)), |_| None)?;
     Some(Decoded { space, pairs, actor })
 }
 
-impl Decoded<'_> {
-    /// What decides about the bucket's slot in a Redis Cluster, where it shares one with others: a value of its actor.
-    pub fn slot(&self) -> Option<Cow<'_, [u8]>> {
-        match self.space {
-            Space::SlotOfActor | Space::NamedInSlotOfActor | Space::DebtInSlotOfActor => {
-                Some(Cow::Borrowed(self.actor))
-            }
-            Space::SlotOfFirstField | Space::NamedInSlotOfFirstField | Space::DebtInSlotOfFirstField => {
-                Some(first_value(self.actor))
-            }
-            Space::Rule | Space::TokenBucket | Space::Throttle | Space::Named | Space::Debt => None,
-        }
-    }
-}
-
-/// The first value of an actor that is made of several fields: `a` of `tenant=a "a key"="b c"`. Strings are bare, or in
-/// quotes with a backslash before each quote and backslash.
-fn first_value(actor: &[u8]) -> Cow<'_, [u8]> {
-    let mut rest = actor;
-    read_string(&mut rest);
-    rest = rest.strip_prefix(b"=").unwrap_or(rest);
-    read_string(&mut rest)
-}
-
-fn read_string<'a>(from: &mut &'a [u8]) -> Cow<'a, [u8]> {
-    let Some(quoted) = from.strip_prefix(b"\"") else {
-        let end = from.iter().position(|byte| matches!(byte, b'=' | b' ')).unwrap_or(from.len());
-        let (bare, rest) = from.split_at(end);
-        *from = rest;
-        return Cow::Borrowed(bare);
-    };
-    let mut string = Vec::new();
-    let mut bytes = quoted.iter();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'"' => break,
-            b'\\' => string.extend(bytes.next()),
-            byte => string.push(*byte),
-        }
-    }
-    *from = bytes.as_slice();
-    Cow::Owned(string)
-}
-
-/// A key without its actor, and the limit in it. For a named counter and for leases, the limit says only what their states
-/// look like. The limit is `None` if its calendar is not known in this process: a client may have made the key up.
+/// Returns a key without its actor, and the limit in it. For a named counter and for leases, the limit only describes what
+/// their states look like. The limit is `None` if this process does not know its calendar: a client may have made the key up.
 ///
 /// Returns `None` if this module did not write the key.
 pub fn split_limit(key: &[u8]) -> Option<(&[u8], Option<Limit>)> {
-    let (space, limit, actor) = read(key, |_, _| ())?;
-    Some((key.strip_suffix(actor)?, limit.find(space, Calendar::find)))
+    let (_, limit, actor) = read(key, |_, _| (), Calendar::find)?;
+    Some((key.strip_suffix(actor)?, limit))
 }
 
 /// Like [`split_limit`], for a key that a server has stored: its calendar is loaded if no rule has done so yet.
 pub fn split_stored_limit(key: &[u8]) -> Option<(&[u8], Limit)> {
-    let (space, limit, actor) = read(key, |_, _| ())?;
-    Some((key.strip_suffix(actor)?, limit.find(space, Calendar::parse)?))
+    let (_, limit, actor) = read(key, |_, _| (), Calendar::parse)?;
+    Some((key.strip_suffix(actor)?, limit?))
 }
 
-/// A limit as a key has it.
-enum KeyLimit<'a> {
-    Whole(Limit),
-    /// The calendar's text, which may name no calendar.
-    OfCalendar {
-        credits: u64,
-        calendar: &'a str,
-    },
-}
-
-impl KeyLimit<'_> {
-    fn find(self, space: Space, find_calendar: impl FnOnce(&str) -> Option<Calendar>) -> Option<Limit> {
-        let limit = match self {
-            Self::Whole(limit) => limit,
-            Self::OfCalendar { credits, calendar } => {
-                Limit::CalendarWindow(CalendarWindow::new(credits, find_calendar(calendar)?.id()).ok()?)
-            }
-        };
-        Some(if space.is_named() { limit.counting(Tally::Used) } else { limit })
-    }
-}
-
-/// Reads a key, giving its pairs to `pair`.
-fn read<'a>(key: &'a [u8], mut pair: impl FnMut(&'a str, &'a str)) -> Option<(Space, KeyLimit<'a>, &'a [u8])> {
+/// Reads a key, and passes its pairs to `pair`. The limit is `None` if `find_calendar` does not find its calendar.
+fn read<'a>(
+    key: &'a [u8],
+    mut pair: impl FnMut(&'a str, &'a str),
+    find_calendar: impl FnOnce(&str) -> Option<Calendar>,
+) -> Option<(Space, Option<Limit>, &'a [u8])> {
     let [VERSION, algorithm, space, rest @ ..] = key else { return None };
     let space = Space::ALL.into_iter().find(|known| *known as u8 == *space)?;
     let mut rest = rest;
@@ -119,10 +55,13 @@ fn read<'a>(key: &'a [u8], mut pair: impl FnMut(&'a str, &'a str)) -> Option<(Sp
     let credits = if is_named || *algorithm == 6 { 1 } else { read_number(&mut rest)? };
     let limit = if *algorithm == 7 {
         let calendar = read_text(&mut rest).filter(|text| Calendar::is_text(text))?;
-        KeyLimit::OfCalendar { credits, calendar }
+        find_calendar(calendar)
+            .and_then(|calendar| CalendarWindow::new(credits, calendar.id()).ok())
+            .map(Limit::CalendarWindow)
     } else {
-        KeyLimit::Whole(read_limit(*algorithm, credits, is_named, &mut rest)?)
+        Some(read_limit(*algorithm, credits, is_named, &mut rest)?)
     };
+    let limit = limit.map(|limit| if is_named { limit.counting(Tally::Used) } else { limit });
     Some((space, limit, rest))
 }
 
