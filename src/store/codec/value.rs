@@ -1,10 +1,9 @@
-//! Stored values: what a bucket remembers, as bytes.
+//! Stored values: states of buckets, and records, as bytes.
 //!
-//! Little-endian 64-bit words, the first always the expiry by the server's clock, so that a compaction filter decides
-//! from eight bytes without knowing the algorithm. The algorithm itself is part of the key.
+//! A value consists of little-endian 64-bit words. The first is always the expiry by the server's clock, so that a compaction
+//! filter decides from eight bytes without knowing the algorithm. The algorithm is part of the key.
 //!
-//! What has to do with reservations, or with asks that are answered once, ends in a byte that says what it is, and so is never a
-//! whole number of words.
+//! A record, and a bucket with reservations, ends in a byte that names its kind. So it is never a whole number of words.
 
 use crate::algorithm::record::{Content, Reservation};
 use crate::algorithm::reservation::groups::{BucketClock, ExpiryGroup, ExpiryGroups};
@@ -17,7 +16,7 @@ use crate::clock::{NANOS_PER_MILLI, Timestamp};
 const WORD: usize = size_of::<u64>();
 /// A group of reservations: how many milliseconds it ends after the first one (four bytes), and its credits (a word).
 const GROUP: usize = size_of::<u32>() + WORD;
-/// The last byte of a bucket of which something is reserved. An unreleased layout had 1; never reuse it.
+/// The last byte of a bucket with reservations. An unreleased layout had 1; never reuse it.
 const RESERVED: u8 = 5;
 /// The last byte of the record of an open reservation.
 const OPEN: u8 = 2;
@@ -31,7 +30,7 @@ const ALLOWED: u64 = 1;
 const HELD_BACK: u64 = 2;
 const HAS_RETRY: u64 = 4;
 
-/// Bytes that are no value of the bucket's algorithm.
+/// Error for bytes that are not a value of the bucket's algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a stored value of {length} bytes does not belong to this algorithm")]
 pub struct Damaged {
@@ -102,22 +101,22 @@ pub fn encode_record(record: &Record, out: &mut Vec<u8>) {
 /// Reads a record.
 ///
 /// # Errors
-/// [`Damaged`] when it is none.
+/// [`Damaged`] if the bytes are not a record.
 pub fn decode_record(bytes: &[u8]) -> Result<Record, Damaged> {
-    let damaged = Damaged { length: bytes.len() };
-    let (kind, words) = bytes.split_last().ok_or(damaged)?;
-    let reservation = |credits, ttl_seconds: u64| {
-        Ok(Reservation { credits, ttl_seconds: ttl_seconds.try_into().map_err(|_| damaged)? })
-    };
+    read_record(bytes).ok_or(Damaged { length: bytes.len() })
+}
+
+fn read_record(bytes: &[u8]) -> Option<Record> {
+    let (kind, words) = bytes.split_last()?;
     let (until, content) = match *kind {
         OPEN => {
             let [until, credits, ttl_seconds, ends, generation] = read_words(words)?;
-            let (reservation, ends) = (reservation(credits, ttl_seconds)?, Timestamp::from_nanos(ends));
-            (until, Content::Open { reservation, ends, generation })
+            let reservation = Reservation { credits, ttl_seconds: ttl_seconds.try_into().ok()? };
+            (until, Content::Open { reservation, ends: Timestamp::from_nanos(ends), generation })
         }
         COMMITTED => {
             let [_, credits, ttl_seconds, until, left, owed, reset_ns] = read_words(words)?;
-            let reservation = reservation(credits, ttl_seconds)?;
+            let reservation = Reservation { credits, ttl_seconds: ttl_seconds.try_into().ok()? };
             (until, Content::Committed { reservation, left, owed, reset_ns })
         }
         ANSWERED => {
@@ -135,56 +134,60 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, Damaged> {
             };
             (until, Content::Answer { fingerprint, is_held_back: is_set(HELD_BACK), outcome })
         }
-        _ => return Err(damaged),
+        _ => return None,
     };
-    Ok(Record { until: Timestamp::from_nanos(until), content })
+    Some(Record { until: Timestamp::from_nanos(until), content })
 }
 
-/// Reads a value back as a state of `limit`'s algorithm.
+/// Reads a value as a state of `limit`'s algorithm.
 ///
 /// # Errors
-/// [`Damaged`] when the length is wrong; every word is a valid number.
+/// [`Damaged`] if the length is wrong. Every word is a valid number.
 pub fn decode(limit: &Limit, bytes: &[u8]) -> Result<State, Damaged> {
+    read_state(limit, bytes).ok_or(Damaged { length: bytes.len() })
+}
+
+fn read_state(limit: &Limit, bytes: &[u8]) -> Option<State> {
     if let Some((&RESERVED, words)) = bytes.split_last()
         && !bytes.len().is_multiple_of(WORD)
     {
-        return decode_reserved(limit, words).ok_or(Damaged { length: bytes.len() });
+        return read_reserved(limit, words);
     }
-    match limit {
+    let time = Timestamp::from_nanos;
+    Some(match limit {
         Limit::FixedWindow(_) | Limit::CalendarWindow(_) => {
             let [ends, count] = read_words(bytes)?;
-            Ok(State::FixedWindow(fixed_window::State { ends: Timestamp::from_nanos(ends), count }))
+            State::FixedWindow(fixed_window::State { ends: time(ends), count })
         }
         Limit::SlidingWindow(_) => {
             let [_, start, current, previous] = read_words(bytes)?;
-            Ok(State::SlidingWindow(sliding_window::State { start: Timestamp::from_nanos(start), current, previous }))
+            State::SlidingWindow(sliding_window::State { start: time(start), current, previous })
         }
         Limit::SlidingLog(_) => {
-            let [_, times @ ..] = words(bytes)? else { return Err(Damaged { length: bytes.len() }) };
-            // Its limit may have been a higher one than that of the key: an actor may have one of its own.
+            let [_, times @ ..] = words(bytes)? else { return None };
+            // An actor's own limit may have more credits than the limit in the key.
             if times.len() as u64 > MAX_LOG_CREDITS {
-                return Err(Damaged { length: bytes.len() });
+                return None;
             }
-            let times = times.iter().map(|word| Timestamp::from_nanos(u64::from_le_bytes(*word))).collect();
-            Ok(State::SlidingLog(sliding_log::State { times }))
+            let times = times.iter().map(|word| time(u64::from_le_bytes(*word))).collect();
+            State::SlidingLog(sliding_log::State { times })
         }
         Limit::TokenBucket(_) => {
             let [_, mark, count, session] = read_words(bytes)?;
-            let (mark, session) = (Timestamp::from_nanos(mark), Timestamp::from_nanos(session));
-            Ok(State::TokenBucket(token_bucket::State { mark, count, session }))
+            State::TokenBucket(token_bucket::State { mark: time(mark), count, session: time(session) })
         }
         Limit::LeakyBucket(_) => {
             let [_, mark, credits, drops] = read_words(bytes)?;
-            Ok(State::LeakyBucket(leaky_bucket::State { mark: Timestamp::from_nanos(mark), credits, drops }))
+            State::LeakyBucket(leaky_bucket::State { mark: time(mark), credits, drops })
         }
         Limit::Concurrency(_) => {
-            let [_, time] = read_words(bytes)?;
-            Ok(State::Concurrency(concurrency::State { time: Timestamp::from_nanos(time) }))
+            let [_, changed] = read_words(bytes)?;
+            State::Concurrency(concurrency::State { time: time(changed) })
         }
-    }
+    })
 }
 
-fn decode_reserved(limit: &Limit, bytes: &[u8]) -> Option<State> {
+fn read_reserved(limit: &Limit, bytes: &[u8]) -> Option<State> {
     let base_words = match limit {
         Limit::FixedWindow(_) | Limit::CalendarWindow(_) | Limit::Concurrency(_) => 2,
         Limit::SlidingWindow(_) | Limit::TokenBucket(_) | Limit::LeakyBucket(_) => 4,
@@ -192,7 +195,7 @@ fn decode_reserved(limit: &Limit, bytes: &[u8]) -> Option<State> {
     };
     let (base, rest) = bytes.get(WORD..)?.split_at_checked(base_words * WORD)?;
     let (head, groups) = rest.split_at_checked(4 * WORD)?;
-    let [generation, time, ahead_ms, first] = read_words(head).ok()?;
+    let [generation, time, ahead_ms, first] = read_words(head)?;
     let (groups, rest) = groups.as_chunks::<GROUP>();
     let group = |bytes: &[u8; GROUP]| {
         let (later_ms, credits) = bytes.split_first_chunk()?;
@@ -203,13 +206,13 @@ fn decode_reserved(limit: &Limit, bytes: &[u8]) -> Option<State> {
     let clock = BucketClock { ahead_ms };
     let groups = ExpiryGroups::from_stored(generation, Timestamp::from_nanos(time), clock, groups?)
         .filter(|_| rest.is_empty())?;
-    Some(State::Reserved(Box::new(ReservedState { base: decode(limit, base).ok()?, groups })))
+    Some(State::Reserved(Box::new(ReservedState { base: read_state(limit, base)?, groups })))
 }
 
-/// When the value may be forgotten, whatever its algorithm.
+/// Returns when the value may be forgotten, regardless of its algorithm.
 ///
 /// # Errors
-/// [`Damaged`] when there is no whole word to read.
+/// [`Damaged`] if the value is shorter than a word.
 pub fn expiry(bytes: &[u8]) -> Result<Timestamp, Damaged> {
     let word = bytes.first_chunk::<WORD>().ok_or(Damaged { length: bytes.len() })?;
     Ok(Timestamp::from_nanos(u64::from_le_bytes(*word)))
@@ -221,14 +224,14 @@ fn write_words(out: &mut Vec<u8>, words: impl IntoIterator<Item = u64>) {
     }
 }
 
-fn read_words<const N: usize>(bytes: &[u8]) -> Result<[u64; N], Damaged> {
-    let words: &[[u8; WORD]; N] = words(bytes)?.try_into().map_err(|_| Damaged { length: bytes.len() })?;
-    Ok(words.map(u64::from_le_bytes))
+fn read_words<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
+    let words: &[[u8; WORD]; N] = words(bytes)?.try_into().ok()?;
+    Some(words.map(u64::from_le_bytes))
 }
 
-fn words(bytes: &[u8]) -> Result<&[[u8; WORD]], Damaged> {
+fn words(bytes: &[u8]) -> Option<&[[u8; WORD]]> {
     let (words, rest) = bytes.as_chunks::<WORD>();
-    if rest.is_empty() { Ok(words) } else { Err(Damaged { length: bytes.len() }) }
+    rest.is_empty().then_some(words)
 }
 
 #[cfg(test)]
@@ -271,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_of_which_something_is_reserved_reads_back_and_takes_less_than_a_kibibyte() {
+    fn bucket_with_reservations_reads_back_and_takes_less_than_a_kibibyte() {
         let at = Timestamp::from_secs(1_000_000).unwrap();
         for (limit, _) in limits().into_iter().filter(|(limit, _)| !matches!(limit, Limit::SlidingLog(_))) {
             let limit = limit.counting(crate::algorithm::Tally::Used);
