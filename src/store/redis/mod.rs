@@ -1,66 +1,41 @@
-//! The store whose counters live in Redis (or Valkey): divvy is then a stateless tier in front of it.
+//! The store that keeps its counters in Redis (or Valkey), so that divvy has no state of its own.
 //!
-//! A batch is one pipelined round trip. Every call touches one bucket, so that it works across a cluster's slots, and all
-//! of a batch's actions on one bucket are one call, so that they take effect in the batch's order. Only a group's call
-//! ([`together`]) touches several, which a cluster must have in one slot. There are two kinds:
-//! - A rule's fixed window is Divvy's own key with Divvy's own meaning ([`window`]): one script in Redis decides, by
-//!   Redis's clock, so that the original and divvy can count side by side.
-//! - Everything else is a state of one of the algorithms ([`bucket`]): one script each decides in Redis what this crate's
-//!   algorithms decide elsewhere, by Redis's clock, or by times that clients bring.
+//! [`wire`] moves bytes to and from one Redis. [`topology`] finds the server for each call. [`scripts`] says what to send for a
+//! batch, and reads the replies.
 //!
-//! What is reserved of either, and what is asked of it once, has keys of its own ([`records`]). No bound on these is kept: Redis's
-//! memory is one.
+//! A batch is one round trip. A call touches one bucket, so that it works across the slots of a
+//! cluster, and all actions on one bucket are one call, so that they take effect in the batch's order. Only the call of a
+//! group touches several buckets, which a cluster must have in one slot. There are two kinds of bucket:
+//! - A rule's fixed window has the key and the meaning of the original Divvy, so that the two can count together. One script
+//!   decides, by Redis's clock.
+//! - Any other bucket is the state of an algorithm. A script for each algorithm decides in Redis as [`crate::algorithm`] does
+//!   elsewhere, by Redis's clock or by times from clients.
 //!
-//! Nothing is ever sent twice unless Redis said that it did not do it: a call whose reply got lost is an error, and may
-//! or may not have counted once.
+//! Reservations and answers to idempotent requests have keys of their own. Their number has no bound but Redis's memory.
+//!
+//! A call is sent again only if Redis said that it did not carry it out. A call whose reply got lost is an error, and may
+//! have counted once.
 
-mod actions;
-mod actor_limits;
-mod answers;
-mod arguments;
-mod breaker;
-mod bucket;
-mod call;
-mod cluster;
-mod command;
-mod in_flight;
 mod invalid_target;
-mod io_error;
-mod key;
-mod link;
-mod lua;
-mod node_client;
 mod options;
-mod records;
-mod reply;
 mod scan;
-mod script;
-mod script_calls;
+mod scripts;
 mod seal_key;
-mod shared_connection;
-mod slot_tags;
-mod slot_value;
-mod slots;
-mod source;
-mod stream;
-mod target;
-mod tls;
-mod together;
-mod window;
+mod topology;
+mod wire;
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use self::actions::asked_by;
-use self::call::{Call, Failure};
 pub use self::invalid_target::InvalidRedisTarget;
-pub use self::lua::window_script;
 pub use self::options::{DEFAULT_REDIS_TIMEOUT, RedisOptions, RedisSentinel};
-use self::reply::Reply;
 use self::scan::{Scan, Scanned};
-use self::target::Target;
-pub use self::tls::RedisTls;
+pub use self::scripts::window_script;
+use self::scripts::{actor_limits, asked_by, script_call};
+use self::topology::Target;
+pub use self::wire::RedisTls;
+use self::wire::{Call, Failure, Reply};
 use super::actor_limits::{Followed, LimitChange, LimitPage};
 use super::contract::Batch;
 use super::contract::Store;
@@ -103,11 +78,11 @@ impl Store for RedisStore {
         let deadline = self.deadline();
         let layout = self.target.layout();
         let mut asked = asked_by(batch, layout);
-        let calls: Vec<Call> = asked.iter_mut().map(|asked| script_calls::call(batch, asked, layout)).collect();
+        let calls: Vec<Call> = asked.iter_mut().map(|asked| script_call::call(batch, asked, layout)).collect();
         let replies = self.target.exchange(&calls, deadline).await;
         let mut answers: Vec<Option<Result<Outcome, StoreError>>> = vec![None; batch.len()];
         for (asked, reply) in asked.iter().zip(replies) {
-            let outcomes = reply.and_then(|reply| script_calls::outcomes(batch, asked, &reply));
+            let outcomes = reply.and_then(|reply| script_call::outcomes(batch, asked, &reply));
             match outcomes.map_err(|failure| self.describe(&failure)) {
                 Ok(outcomes) => {
                     let outcomes =

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::tls::RedisTls;
+use super::wire::RedisTls;
 
 /// How long a batch waits for Redis unless the operator says otherwise.
 pub const DEFAULT_REDIS_TIMEOUT: Duration = Duration::from_millis(500);

@@ -8,13 +8,12 @@ use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
 
-use super::call::{Call, Failure};
-use super::key::{TAG_LENGTH, around_actor, have_tags};
-use super::reply::Reply;
+use super::scripts::{TAG_LENGTH, around_actor, have_tags};
+use super::wire::{Call, Failure, Reply};
 use crate::store::listing::Listing;
 
 /// What to look for.
-pub(super) struct Scan {
+pub struct Scan {
     /// Each name begins with a tag, which is another one for other actors.
     have_tags: bool,
     before: Vec<u8>,
@@ -23,14 +22,14 @@ pub(super) struct Scan {
 }
 
 /// The actors that a page of `SCAN` names, and where to go on.
-pub(super) struct Scanned {
+pub struct Scanned {
     pub actors: Vec<Vec<u8>>,
     pub next: Option<String>,
 }
 
 /// Where a page begins. It ends with the processes that it is of: each has an order of its own for its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Cursor {
+pub struct Cursor {
     /// Of the slot map that the shard's number is of; 0 where there are no shards.
     pub map: u64,
     pub shard: usize,
@@ -41,7 +40,7 @@ pub(super) struct Cursor {
 }
 
 /// A page of one server.
-pub(super) struct ServerPage {
+pub struct ServerPage {
     pub actors: Vec<Vec<u8>>,
     pub process: u64,
     /// 0: this was its last page.
@@ -49,19 +48,19 @@ pub(super) struct ServerPage {
 }
 
 impl Scan {
-    pub(super) fn of(listing: &Listing) -> Self {
+    pub fn of(listing: &Listing) -> Self {
         let (before, after) = around_actor(&listing.prefix, &listing.limit);
         Self { have_tags: have_tags(&listing.prefix), before, after, count: listing.count }
     }
 
     /// Asks for a page of one server: which process that is, and then its keys from this position on.
-    pub(super) fn calls(&self, position: u64) -> [Call; 2] {
+    pub fn calls(&self, position: u64) -> [Call; 2] {
         let tag = if self.have_tags { b"?".repeat(TAG_LENGTH) } else { Vec::new() };
         let pattern = [tag, escaped(&self.before), b"*".to_vec(), escaped(&self.after)].concat();
         [Call::ServerInfo, Call::Scan { cursor: position, pattern, count: self.count }]
     }
 
-    pub(super) fn read(&self, [info, page]: [Reply; 2]) -> Result<ServerPage, Failure> {
+    pub fn read(&self, [info, page]: [Reply; 2]) -> Result<ServerPage, Failure> {
         let foreign = |wanted| move |_| Failure::Foreign(wanted);
         let info: String = redis::from_redis_value(info.value()?).map_err(foreign("INFO is not text"))?;
         let run_id = info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap_or_default();
@@ -85,7 +84,7 @@ impl Cursor {
     }
 
     /// Where a page begins that is to go on at `text`, in this slot map; `None`: at the start.
-    pub(super) fn resume(text: Option<&str>, map: u64) -> Result<Self, Failure> {
+    pub fn resume(text: Option<&str>, map: u64) -> Result<Self, Failure> {
         let Some(text) = text else { return Ok(Self::start(map)) };
         Self::parse(text).filter(|cursor| cursor.map == map).ok_or_else(|| Failure::cursor(text))
     }
@@ -99,7 +98,7 @@ impl Cursor {
     }
 
     /// Whether a page that begins here may come from that process.
-    pub(super) fn is_of(&self, process: u64) -> bool {
+    pub fn is_of(&self, process: u64) -> bool {
         self.position == 0 || self.process == process
     }
 }
@@ -149,7 +148,7 @@ mod tests {
         let scan = scan(&[("a", "*")], limit);
         let mut bucket = Vec::new();
         Prefix::new(Space::Rule, [("a", "*")], &limit).write_key("me", &mut bucket);
-        assert_eq!(scan.actor(&super::super::key::other(&bucket, &limit)), Some(b"me".as_slice()));
+        assert_eq!(scan.actor(&[b"divvy.leaky-bucket:".as_slice(), &bucket].concat()), Some(b"me".as_slice()));
     }
 
     #[test]

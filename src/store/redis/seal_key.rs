@@ -4,7 +4,7 @@
 //! server has made a new one by then.
 
 use super::RedisStore;
-use super::call::Call;
+use super::wire::Call;
 use crate::store::error::StoreError;
 use crate::store::seal::SealKey;
 

@@ -1,0 +1,16 @@
+//! The Lua scripts that decide in Redis: their texts, keys and arguments, and their replies.
+
+pub mod actor_limits;
+mod bucket;
+mod bucket_name;
+mod call_plan;
+mod group;
+mod records;
+pub mod script_call;
+mod script_text;
+mod slot_value;
+mod window;
+
+pub use self::bucket_name::{TAG_LENGTH, around_actor, have_tags};
+pub use self::call_plan::asked_by;
+pub use self::script_text::window_script;

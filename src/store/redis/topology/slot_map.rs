@@ -1,0 +1,197 @@
+//! Which node of a cluster has which slot. Nothing here does I/O.
+
+use std::fmt;
+use std::hash::{BuildHasher, Hash, Hasher};
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use redis::Value;
+use redis::cluster_routing::Slot;
+
+/// The last slot of every cluster.
+const LAST_SLOT: i64 = 16_383;
+
+/// Enough to find even a node that has one slot alone, nearly always.
+const MOST_TRIES: u32 = 100_000;
+
+/// Where a node listens.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Address {
+    pub host: String,
+    pub port: u16,
+}
+
+impl Address {
+    /// Reads `host:port`; an empty host stands for `answered_by`'s.
+    pub fn parse(text: &str, answered_by: &Self) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        Some(Self { host: host_or(host, answered_by), port: port.parse().ok()? })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+fn host_or(host: &str, answered_by: &Address) -> String {
+    if host.is_empty() { answered_by.host.clone() } else { host.to_owned() }
+}
+
+/// The masters by slot.
+#[derive(Debug, Clone, Default)]
+pub struct SlotMap {
+    /// In no order; slots without a master are missing.
+    owners: HashMap<Slot, usize, foldhash::fast::RandomState>,
+    masters: Vec<Address>,
+    version: u64,
+}
+
+impl SlotMap {
+    /// Reads the reply to CLUSTER SLOTS of the node `answered_by`; `None` when it is no such reply, or names no master.
+    /// Each range is `[first, last, [host, port, …] of the master, replicas…]`.
+    pub fn read(reply: &Value, answered_by: &Address) -> Option<Self> {
+        let Value::Array(ranges) = reply else { return None };
+        let mut ranges: Vec<_> = ranges.iter().map(read_range).collect::<Option<_>>()?;
+        ranges.sort_unstable_by_key(|(first, ..)| *first);
+        let mut map = Self::default();
+        let mut version = FixedState::default().build_hasher();
+        for (first, last, master) in ranges {
+            // A node whose address the one that answered does not know yet.
+            let Some(address) = read_node(master, answered_by) else { continue };
+            (first, last, identity(master)).hash(&mut version);
+            let master = map.place(address);
+            for slot in first.max(0)..=last.min(LAST_SLOT) {
+                map.owners.extend(u16::try_from(slot).ok().and_then(Slot::new).map(|slot| (slot, master)));
+            }
+        }
+        map.version = version.finish();
+        (!map.masters.is_empty()).then_some(map)
+    }
+
+    pub fn owner(&self, slot: Slot) -> Option<&Address> {
+        self.masters.get(*self.owners.get(&slot)?)
+    }
+
+    /// A key that begins so, in one of the node's slots.
+    pub fn key_at(&self, node: &Address, begin: &[u8]) -> Vec<u8> {
+        let key = |number: u32| [begin, format!("{{{number}}}").as_bytes()].concat();
+        let is_there = |key: &Vec<u8>| self.owner(Slot::for_key(key)) == Some(node);
+        (0..MOST_TRIES).map(key).find(is_there).unwrap_or_else(|| begin.to_vec())
+    }
+
+    /// Another number when a slot has moved to another node.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Every master once, in the order of their slots.
+    pub fn masters(&self) -> &[Address] {
+        &self.masters
+    }
+
+    fn place(&mut self, master: Address) -> usize {
+        let known = self.masters.iter().position(|known| *known == master);
+        known.unwrap_or_else(|| {
+            self.masters.push(master);
+            self.masters.len() - 1
+        })
+    }
+}
+
+/// The first slot, the last one, and the master.
+fn read_range(range: &Value) -> Option<(i64, i64, &[Value])> {
+    let Value::Array(parts) = range else { return None };
+    let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = parts.as_slice() else { return None };
+    Some((*first, *last, master))
+}
+
+/// A node's own name: its address may be told in other words by another node.
+fn identity(node: &[Value]) -> Option<&[u8]> {
+    match node {
+        [_, _, Value::BulkString(id), ..] => Some(id),
+        _ => None,
+    }
+}
+
+/// `[host, port, …]`. A host that is nil or empty is that of the node that answered, `?` is unknown.
+fn read_node(node: &[Value], answered_by: &Address) -> Option<Address> {
+    let [host, Value::Int(port), ..] = node else { return None };
+    let host = match host {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok()?,
+        Value::SimpleString(text) => text,
+        Value::Nil => "",
+        _ => return None,
+    };
+    (host != "?").then_some(Address { host: host_or(host, answered_by), port: u16::try_from(*port).ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(host: &str, port: u16) -> Address {
+        Address { host: host.to_owned(), port }
+    }
+
+    fn node(host: Value, port: i64) -> Value {
+        Value::Array(vec![host, Value::Int(port), Value::BulkString(b"id".to_vec())])
+    }
+
+    fn range(first: i64, last: i64, master: Value) -> Value {
+        let replica = node(Value::BulkString(b"replica".to_vec()), 1);
+        Value::Array(vec![Value::Int(first), Value::Int(last), master, replica])
+    }
+
+    #[test]
+    fn every_slot_has_its_master() {
+        let ten = |port| node(Value::BulkString(b"10.0.0.1".to_vec()), port);
+        let reply =
+            Value::Array(vec![range(0, 99, ten(1)), range(100, 200, node(Value::Nil, 2)), range(300, 300, ten(1))]);
+        let map = SlotMap::read(&reply, &address("asked", 9)).unwrap();
+        let owner = |slot| map.owner(Slot::new(slot).unwrap()).cloned();
+        assert_eq!(owner(0), Some(address("10.0.0.1", 1)));
+        assert_eq!(owner(99), owner(300));
+        assert_eq!(owner(100), Some(address("asked", 2)), "no host: the one that was asked");
+        assert_eq!(owner(201), None);
+        assert_eq!(map.masters().len(), 2);
+        for node in map.masters() {
+            assert_eq!(map.owner(Slot::for_key(map.key_at(node, b"divvy.probe"))), Some(node));
+        }
+    }
+
+    #[test]
+    fn a_slot_that_moves_makes_another_version_and_an_address_in_other_words_none() {
+        let version = |ranges: &[(i64, i64, &str, &str)]| {
+            let range = |&(first, last, host, id): &(_, _, &str, &str)| {
+                let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+                let master = Value::Array(vec![text(host), Value::Int(7000), text(id)]);
+                Value::Array(vec![Value::Int(first), Value::Int(last), master])
+            };
+            let reply = Value::Array(ranges.iter().map(range).collect());
+            SlotMap::read(&reply, &address("asked", 9)).unwrap().version()
+        };
+        let before = version(&[(0, 9, "a", "1"), (10, 99, "b", "2")]);
+        assert_eq!(version(&[(10, 99, "b", "2"), (0, 9, "other-name", "1")]), before);
+        assert_ne!(version(&[(0, 8, "a", "1"), (9, 99, "b", "2")]), before);
+        assert_ne!(version(&[(0, 9, "a", "3"), (10, 99, "b", "2")]), before, "another node at the same address");
+    }
+
+    #[test]
+    fn an_unknown_host_is_left_out_and_a_foreign_reply_refused() {
+        let unknown = Value::Array(vec![range(0, 9, node(Value::BulkString(b"?".to_vec()), 1))]);
+        for reply in [unknown, Value::Nil, Value::Array(vec![]), Value::Array(vec![Value::Int(1)])] {
+            assert!(SlotMap::read(&reply, &address("asked", 9)).is_none(), "{reply:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_without_a_host_is_on_the_node_that_answered() {
+        let asked = address("asked", 9);
+        assert_eq!(Address::parse("10.0.0.1:7000", &asked), Some(address("10.0.0.1", 7000)));
+        assert_eq!(Address::parse("::1:7000", &asked), Some(address("::1", 7000)));
+        assert_eq!(Address::parse(":7000", &asked), Some(address("asked", 7000)));
+        assert_eq!(Address::parse("nowhere", &asked), None);
+    }
+}

@@ -1,0 +1,30 @@
+//! Bytes to and from one Redis: connections, TLS, commands, replies, and the reasons why a call has no answer.
+
+mod arguments;
+mod call;
+mod command;
+mod connection;
+mod driver;
+mod failure;
+mod in_flight;
+mod io_error;
+mod last_reply;
+mod queue;
+mod reply;
+mod script;
+mod stream;
+mod tls;
+
+pub use self::arguments::Arguments;
+pub use self::call::{Call, PROBE, number_of_keys};
+pub use self::command::write_command;
+pub use self::connection::Connection;
+pub use self::failure::Failure;
+pub use self::in_flight::InFlight;
+pub use self::io_error::{closed, timed_out};
+pub use self::last_reply::LastReply;
+pub use self::queue::Answer;
+pub use self::reply::{Elements, Reply};
+pub use self::script::Script;
+pub use self::stream::{Stream, connect};
+pub use self::tls::RedisTls;

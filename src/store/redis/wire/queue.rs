@@ -1,0 +1,142 @@
+//! The queue between the callers of a connection and the task that drives it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+
+use bytes::{Bytes, BytesMut};
+use redis::RedisError;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// Outcome of sending commands.
+#[derive(Debug)]
+pub enum Answer {
+    /// All replies, one after the other.
+    Replies(Bytes),
+    /// The deadline passed. The commands may have been carried out.
+    Late,
+    /// The connection broke. The commands may have been carried out.
+    Broken(Arc<RedisError>),
+    /// The connection had broken before any of the commands was written.
+    NotSent,
+}
+
+/// Commands to be written, and callers that wait for replies.
+#[derive(Default)]
+pub struct Queue {
+    /// Commands of which no byte was written.
+    unsent: Vec<u8>,
+    /// In the order of their commands.
+    callers: VecDeque<Caller>,
+    /// The number of the last callers whose commands are in `unsent`.
+    unsent_callers: usize,
+    /// No caller has an earlier deadline.
+    earliest: Option<Instant>,
+    /// Wakes the driver. The first caller in a turn takes it.
+    driver: Option<Waker>,
+    is_closed: bool,
+}
+
+struct Caller {
+    /// Replies that are still to come.
+    missing: usize,
+    replies: BytesMut,
+    deadline: Instant,
+    /// `None` once the deadline has passed. The replies are still to come.
+    answer: Option<oneshot::Sender<Answer>>,
+}
+
+impl Queue {
+    /// Adds commands that have this number of replies together. Returns `None` if the connection has ended.
+    pub fn push(&mut self, commands: &[u8], replies: usize, deadline: Instant) -> Option<oneshot::Receiver<Answer>> {
+        if self.is_closed {
+            return None;
+        }
+        let (sender, answer) = oneshot::channel();
+        self.unsent.extend_from_slice(commands);
+        self.callers.push_back(Caller { missing: replies, replies: BytesMut::new(), deadline, answer: Some(sender) });
+        self.unsent_callers += 1;
+        self.earliest = earlier(self.earliest, deadline);
+        Some(answer)
+    }
+
+    /// Returns what wakes the driver, if it is to be woken.
+    pub fn take_driver(&mut self) -> Option<Waker> {
+        self.driver.take()
+    }
+
+    /// Has the next caller wake the driver.
+    pub fn set_driver(&mut self, waker: &Waker) {
+        self.driver.get_or_insert_with(|| waker.clone());
+    }
+
+    /// Exchanges the unsent commands for `commands`, which is empty.
+    pub fn take_unsent(&mut self, commands: &mut Vec<u8>) {
+        std::mem::swap(commands, &mut self.unsent);
+        self.unsent_callers = 0;
+    }
+
+    /// Hands a reply to the first caller.
+    pub fn take_reply(&mut self, reply: &[u8]) {
+        let Some(first) = self.callers.front_mut() else { return };
+        first.replies.extend_from_slice(reply);
+        first.missing = first.missing.saturating_sub(1);
+        if first.missing == 0
+            && let Some(mut answered) = self.callers.pop_front()
+        {
+            let replies = std::mem::take(&mut answered.replies).freeze();
+            answered.give(Answer::Replies(replies));
+        }
+    }
+
+    /// Returns the time when [`Queue::expire`] is to be called next.
+    pub fn earliest_deadline(&self) -> Option<Instant> {
+        self.earliest
+    }
+
+    /// Answers callers whose deadline has passed.
+    pub fn expire(&mut self, now: Instant) {
+        self.earliest = None;
+        for caller in &mut self.callers {
+            if caller.deadline <= now {
+                caller.give(Answer::Late);
+            } else if caller.answer.is_some() {
+                self.earliest = earlier(self.earliest, caller.deadline);
+            }
+        }
+    }
+
+    /// Answers all callers: the connection has ended, for this reason.
+    pub fn close(&mut self, reason: &Arc<RedisError>) {
+        self.is_closed = true;
+        let sent = self.callers.len().saturating_sub(self.unsent_callers);
+        for (place, mut caller) in self.callers.drain(..).enumerate() {
+            caller.give(if place < sent { Answer::Broken(Arc::clone(reason)) } else { Answer::NotSent });
+        }
+    }
+}
+
+impl Caller {
+    fn give(&mut self, answer: Answer) {
+        if let Some(sender) = self.answer.take() {
+            // The caller may be gone.
+            let _ = sender.send(answer);
+        }
+    }
+}
+
+fn earlier(known: Option<Instant>, deadline: Instant) -> Option<Instant> {
+    Some(known.map_or(deadline, |known| known.min(deadline)))
+}
+
+#[cfg(test)]
+impl Queue {
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    pub fn has_callers(&self) -> bool {
+        !self.callers.is_empty()
+    }
+}

@@ -1,0 +1,296 @@
+//! What Redis answered: one reply as it came, read where it is needed. Nothing here does I/O.
+//!
+//! What scripts answer to hits, lists of numbers or of texts, is read in place; anything else by the client library.
+
+use bytes::Bytes;
+use redis::{RedisError, Value};
+
+/// One reply, as it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply(Bytes);
+
+/// What no Redis sends.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+impl Reply {
+    /// The reply that `bytes` begin with, and takes it off them.
+    pub fn split_off(bytes: &mut Bytes) -> Option<Self> {
+        let end = end_of(bytes).ok().flatten()?;
+        Some(Self(bytes.split_to(end)))
+    }
+
+    /// The error that Redis answered, if it did.
+    pub fn error(&self) -> Option<RedisError> {
+        matches!(self.0.first(), Some(b'-' | b'!')).then(|| self.value().err()).flatten()
+    }
+
+    /// What the reply says, whatever it is.
+    pub fn value(&self) -> Result<Value, RedisError> {
+        redis::parse_redis_value(&self.0)?.extract_error()
+    }
+
+    /// The elements of a list.
+    pub fn elements(&self) -> Option<Elements<'_>> {
+        let mut rest = &*self.0;
+        let (b'*', len) = take_head(&mut rest)? else { return None };
+        Some(Elements { rest, len: usize::try_from(len).ok()? })
+    }
+}
+
+/// What is left of a list.
+pub struct Elements<'a> {
+    rest: &'a [u8],
+    len: usize,
+}
+
+impl<'a> Elements<'a> {
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The next element, if it is an error.
+    pub fn error(&mut self) -> Option<RedisError> {
+        let (error, rest) = line(self.rest).filter(|(error, _)| error.starts_with(b"-"))?;
+        self.len = self.len.checked_sub(1)?;
+        self.rest = rest;
+        Reply([error, b"\r\n"].concat().into()).error()
+    }
+
+    /// Whether the next element is a text.
+    pub fn is_at_text(&self) -> bool {
+        self.rest.starts_with(b"$")
+    }
+
+    /// The next element, a number.
+    pub fn number(&mut self) -> Option<i64> {
+        self.len = self.len.checked_sub(1)?;
+        let (b':', number) = take_head(&mut self.rest)? else { return None };
+        Some(number)
+    }
+
+    /// The next element, a text.
+    pub fn text(&mut self) -> Option<&'a str> {
+        self.len = self.len.checked_sub(1)?;
+        let (b'$', len) = take_head(&mut self.rest)? else { return None };
+        let (text, rest) = self.rest.split_at_checked(usize::try_from(len).ok()?)?;
+        self.rest = rest.strip_prefix(b"\r\n")?;
+        std::str::from_utf8(text).ok()
+    }
+}
+
+/// Whether what `bytes` begin with answers nothing: Redis sends it of its own accord.
+pub fn is_push(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&b'>')
+}
+
+/// Where the reply ends that `bytes` begin with; `None` while it has not come as a whole.
+pub fn end_of(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
+    let pairs = |count: i64| u64::try_from(count).unwrap_or(0).saturating_mul(2);
+    let mut rest = bytes;
+    let mut elements = 1_u64;
+    while elements > 0 {
+        let Some((line, after)) = line(rest) else { return Ok(None) };
+        rest = after;
+        elements -= 1;
+        let kind = line.first().copied().ok_or(Malformed)?;
+        let count = || number(line.get(1..).unwrap_or_default()).ok_or(Malformed);
+        match kind {
+            b'+' | b'-' | b':' | b'_' | b'#' | b',' | b'(' => {}
+            b'$' | b'=' | b'!' => {
+                // A length below 0: nothing, and no end of line after it.
+                if let Ok(len) = usize::try_from(count()?) {
+                    let end = len.checked_add(2).ok_or(Malformed)?;
+                    let Some(after) = rest.get(end..) else { return Ok(None) };
+                    rest = after;
+                }
+            }
+            b'*' | b'~' | b'>' => elements = elements.saturating_add(u64::try_from(count()?).unwrap_or(0)),
+            b'%' => elements = elements.saturating_add(pairs(count()?)),
+            // Remarks on what follows them, and belongs to them.
+            b'|' => elements = elements.saturating_add(pairs(count()?)).saturating_add(1),
+            _ => return Err(Malformed),
+        }
+    }
+    Ok(Some(bytes.len() - rest.len()))
+}
+
+/// Takes a line with a number off `rest`: its first byte, and the number.
+fn take_head(rest: &mut &[u8]) -> Option<(u8, i64)> {
+    let (line, after) = line(rest)?;
+    *rest = after;
+    let (kind, digits) = line.split_first()?;
+    Some((*kind, number(digits)?))
+}
+
+/// The first line without its end, and what comes after it.
+fn line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    // Most lines are a few bytes: faster than anything that looks for long ones.
+    let end = bytes.iter().position(|byte| *byte == b'\n')?;
+    let (line, after) = (bytes.get(..end)?, bytes.get(end + 1..)?);
+    Some((line.strip_suffix(b"\r").unwrap_or(line), after))
+}
+
+fn number(digits: &[u8]) -> Option<i64> {
+    let (is_negative, digits) = match digits.split_first()? {
+        (b'-', digits) => (true, digits),
+        _ => (false, digits),
+    };
+    if digits.is_empty() {
+        return None;
+    }
+    let magnitude = digits.iter().try_fold(0_i64, |number, digit| match digit {
+        b'0'..=b'9' => number.checked_mul(10)?.checked_add(i64::from(digit - b'0')),
+        _ => None,
+    })?;
+    Some(if is_negative { -magnitude } else { magnitude })
+}
+
+#[cfg(test)]
+impl Reply {
+    /// A list of these elements, each a line such as `:5`.
+    pub fn list(elements: &[String]) -> Self {
+        Self(format!("*{}\r\n{}", elements.len(), elements.concat()).into())
+    }
+
+    pub fn numbers(numbers: &[i64]) -> Self {
+        Self::list(&numbers.iter().map(|number| format!(":{number}\r\n")).collect::<Vec<_>>())
+    }
+
+    pub fn texts(texts: &[&str]) -> Self {
+        Self::list(&texts.iter().map(|text| format!("${}\r\n{text}\r\n", text.len())).collect::<Vec<_>>())
+    }
+
+    pub fn from_line(line: &str) -> Self {
+        Self(line.to_owned().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_reply_ends_where_it_ends_however_little_of_it_has_come() {
+        let whole = [
+            "+OK\r\n",
+            "-ERR no\r\n",
+            ":-5\r\n",
+            "$-1\r\n",
+            "$0\r\n\r\n",
+            "$4\r\na\r\nb\r\n",
+            "*-1\r\n",
+            "*0\r\n",
+            "*2\r\n*1\r\n:1\r\n$1\r\nx\r\n",
+            "_\r\n",
+            "#t\r\n",
+            ",1.5\r\n",
+            "(123\r\n",
+            "!3\r\nERR\r\n",
+            "=5\r\ntxt:a\r\n",
+            "%1\r\n+a\r\n:1\r\n",
+            "~1\r\n:1\r\n",
+            ">2\r\n+a\r\n+b\r\n",
+            "|1\r\n+a\r\n+b\r\n:1\r\n",
+            "*2\r\n|1\r\n+a\r\n+b\r\n:1\r\n:2\r\n",
+        ];
+        for reply in whole {
+            let bytes = [reply.as_bytes(), b"+next\r\n"].concat();
+            assert_eq!(end_of(&bytes), Ok(Some(reply.len())), "{reply:?}");
+            for end in 0..reply.len() {
+                assert_eq!(end_of(&bytes[..end]), Ok(None), "{:?}", &reply[..end]);
+            }
+        }
+        for foreign in ["\r\n", "x\r\n", "$x\r\n", "*\r\n", ":\n$5x\r\n", "HTTP/1.1 400 Bad Request\r\n"] {
+            let end = end_of(foreign.as_bytes());
+            assert!(end == Err(Malformed) || foreign.starts_with(':'), "{foreign:?}: {end:?}");
+        }
+    }
+
+    #[test]
+    fn elements_are_read_in_their_order_and_for_what_they_are() {
+        let reply = Reply::numbers(&[1, -2, i64::MAX]);
+        let mut numbers = reply.elements().unwrap();
+        assert_eq!(numbers.len(), 3);
+        assert_eq!([numbers.number(), numbers.number(), numbers.number()], [Some(1), Some(-2), Some(i64::MAX)]);
+        assert_eq!((numbers.len(), numbers.number()), (0, None));
+        let reply = Reply::texts(&["a b", "", "é"]);
+        let mut texts = reply.elements().unwrap();
+        assert_eq!([texts.text(), texts.text(), texts.text(), texts.text()], [Some("a b"), Some(""), Some("é"), None]);
+        assert_eq!(reply.elements().unwrap().number(), None, "a text is no number");
+        assert!(Reply::from_line("+OK\r\n").elements().is_none());
+    }
+
+    #[test]
+    fn an_error_is_told_from_an_answer() {
+        let error = Reply::from_line("-NOSCRIPT No matching script.\r\n").error().unwrap();
+        assert_eq!(error.code(), Some("NOSCRIPT"));
+        assert!(Reply::from_line("!8\r\nERR blob\r\n").error().is_some());
+        assert!(Reply::from_line(":1\r\n").error().is_none());
+    }
+
+    /// Any reply of RESP 2 or 3, as bytes.
+    fn any_reply() -> impl Strategy<Value = String> {
+        let blob =
+            |kind: &'static str| "[ -~\r\n]{0,9}".prop_map(move |text| format!("{kind}{}\r\n{text}\r\n", text.len()));
+        let line = |kind: &'static str, text: &'static str| text.prop_map(move |text| format!("{kind}{text}\r\n"));
+        let leaf = prop_oneof![
+            line("+", "[ -~]{0,9}"),
+            line("-", "[A-Z]{1,5}( [a-z]{0,5})?"),
+            any::<i64>().prop_map(|number| format!(":{number}\r\n")),
+            Just("$-1\r\n".to_owned()),
+            Just("*-1\r\n".to_owned()),
+            Just("_\r\n".to_owned()),
+            line("#", "[tf]"),
+            line(",", "[0-9]{1,3}[.]5"),
+            line("(", "[1-9][0-9]{0,30}"),
+            blob("$"),
+            blob("!"),
+        ];
+        leaf.prop_recursive(3, 24, 4, |inner| {
+            let many =
+                |kind: &'static str| move |inner: Vec<String>| format!("{kind}{}\r\n{}", inner.len(), inner.concat());
+            let pairs = |inner: Vec<[String; 2]>| format!("%{}\r\n{}", inner.len(), inner.concat().concat());
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(many("*")),
+                prop::collection::vec(inner.clone(), 0..4).prop_map(many("~")),
+                prop::collection::vec(prop::array::uniform2(inner), 0..3).prop_map(pairs),
+            ]
+        })
+    }
+
+    proptest! {
+        /// Any bytes are read without a panic.
+        #[test]
+        fn anything_may_come(bytes in prop::collection::vec(prop::sample::select(b"*$:+-_\r\n0123|>x".to_vec()), 0..60)) {
+            if let Ok(Some(end)) = end_of(&bytes) {
+                prop_assert!(end <= bytes.len());
+                let reply = Reply(Bytes::copy_from_slice(&bytes[..end]));
+                let _ = (reply.value(), reply.error());
+            }
+            if let Some(mut elements) = Reply(bytes.into()).elements() {
+                while elements.number().is_some() || elements.text().is_some() {}
+            }
+        }
+
+        /// Replies are told apart, and the client library's parser agrees on each of them.
+        #[test]
+        fn replies_end_where_the_next_one_begins(replies in prop::collection::vec(any_reply(), 1..5), cut in any::<prop::sample::Index>()) {
+            let mut bytes = Bytes::from(replies.concat());
+            for reply in &replies {
+                prop_assert_eq!(end_of(&reply.as_bytes()[..cut.index(reply.len())]), Ok(None));
+                let split = Reply::split_off(&mut bytes).unwrap();
+                prop_assert_eq!(&split, &Reply(Bytes::from(reply.clone())));
+                let is_error = reply.starts_with(['-', '!']);
+                prop_assert_eq!(split.error().is_some(), is_error);
+                let parsed = redis::parse_redis_value(reply.as_bytes());
+                prop_assert!(parsed.is_ok(), "{parsed:?}");
+                prop_assert!(is_error || split.value().is_ok() || reply.contains(['-', '!']));
+                prop_assert_eq!(split.elements().is_some(), reply.starts_with('*') && reply != "*-1\r\n");
+            }
+            prop_assert!(bytes.is_empty());
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The bytes to and from a Redis, over TCP, TLS or a unix socket, with the greetings done.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::future::select_ok;
+use parking_lot::Mutex;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisConnectionInfo, RedisError, TlsCertificates};
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio_rustls::TlsConnector;
+
+use super::io_error::closed;
+use super::tls::client_config;
+
+/// What a connection reads from and writes to.
+pub type Stream = Pin<Box<dyn Duplex>>;
+
+pub trait Duplex: AsyncRead + AsyncWrite + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Send> Duplex for T {}
+
+/// Connects, and makes the greetings: user and password, the database, the protocol's version.
+pub async fn connect(info: &ConnectionInfo, certificates: Option<&TlsCertificates>) -> Result<Stream, RedisError> {
+    let stream: Stream = match info.addr() {
+        ConnectionAddr::Tcp(host, port) => Box::pin(connect_tcp(host, *port).await?),
+        ConnectionAddr::TcpTls { host, port, .. } => {
+            let connector = TlsConnector::from(Arc::new(client_config(certificates)?));
+            let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
+            Box::pin(connector.connect(name, connect_tcp(host, *port).await?).await?)
+        }
+        ConnectionAddr::Unix(path) => Box::pin(UnixStream::connect(path).await?),
+        other => return Err(io::Error::new(io::ErrorKind::Unsupported, other.to_string()).into()),
+    };
+    greet(stream, info.redis_settings()).await
+}
+
+/// A name may stand for several addresses: the first that answers counts.
+async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+    let attempts: Vec<_> =
+        lookup_host((host, port)).await?.map(|address| Box::pin(TcpStream::connect(address))).collect();
+    if attempts.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "no address found for the host"));
+    }
+    let (stream, _) = select_ok(attempts).await?;
+    // What is written is all that there is to send for now.
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// Lends the stream to the client library for the greetings.
+async fn greet(stream: Stream, settings: &RedisConnectionInfo) -> Result<Stream, RedisError> {
+    let shared = Arc::new(Mutex::new(stream));
+    let config = AsyncConnectionConfig::new().set_response_timeout(None);
+    drop(MultiplexedConnection::new_with_config(settings, Lent(Arc::clone(&shared)), config).await?);
+    Arc::try_unwrap(shared).map(Mutex::into_inner).map_err(|_| closed())
+}
+
+/// A stream that is given back.
+struct Lent(Arc<Mutex<Stream>>);
+
+impl AsyncRead for Lent {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.0.lock().as_mut().poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Lent {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.0.lock().as_mut().poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.lock().as_mut().poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.lock().as_mut().poll_shutdown(cx)
+    }
+}
