@@ -240,43 +240,90 @@ fn many_reservations_are_kept_as_in_rust() {
     });
 }
 
-/// A long time to live stands for a clock of Redis that was set back. Any request corrects the window's time to live.
-#[test]
-fn window_that_lives_too_long_gets_its_own_length() {
+/// The window of a rule whose time to live an operator, or a clock that was set back, has changed.
+struct ChangedWindow {
+    tested: Tested,
+    limit: Limit,
+}
+
+impl ChangedWindow {
     const WINDOW_MS: u64 = 60_000;
-    let tested = Tested::start();
-    let limit = Limit::FixedWindow(FixedWindow::new(5, WINDOW_MS * 1_000_000).unwrap());
-    let ask = |action: Action, more: &[Action]| {
+
+    fn start() -> Self {
+        Self {
+            tested: Tested::start(),
+            limit: Limit::FixedWindow(FixedWindow::new(5, Self::WINDOW_MS * 1_000_000).unwrap()),
+        }
+    }
+
+    /// Applies the actions as one batch. Returns the outcome of the first.
+    fn ask(&self, actions: &[Action]) -> Outcome {
+        let prefix = Prefix::new(Space::Rule, [("a", "b")], &self.limit);
         let mut batch = Batch::default();
         batch.begin(Timestamp::from_nanos(0x1234_5678_9abc_def1));
-        for action in [&[action], more].concat() {
-            let write_bucket = |out: &mut Vec<u8>| Prefix::new(Space::Rule, [("a", "b")], &limit).write_key("x", out);
-            batch.push(limit, action, batch.now(), |out| match action.record_space() {
+        for action in actions {
+            let write_bucket = |out: &mut Vec<u8>| prefix.write_key("x", out);
+            batch.push(self.limit, *action, batch.now(), |out| match action.record_space() {
                 Some(space) => record_key::write(space, b"it", out, write_bucket),
                 None => write_bucket(out),
             });
         }
-        tested.runtime.block_on(tested.store.apply(&mut batch));
+        self.tested.runtime.block_on(self.tested.store.apply(&mut batch));
         batch.outcome(0).unwrap()
-    };
-    let cli = |words: &[&str]| tested.server.cli(words);
+    }
+
+    fn cli(&self, words: &[&str]) -> String {
+        self.tested.server.cli(words)
+    }
+
+    /// Makes a window of which four or five credits are taken, one of them perhaps reserved. Returns its key.
+    fn make(&self, is_reserved: bool) -> String {
+        self.cli(&["FLUSHALL"]);
+        assert!(self.ask(&[Action::Ask(Ask::Take { cost: 5 })]).allowed);
+        let key = self.cli(&["KEYS", "*"]);
+        if is_reserved {
+            let reserve = ReservationAsk::Reserve { credits: 1, ttl_seconds: 10_000 };
+            self.ask(&[Action::Ask(Ask::Refund { cost: 1 }), Action::Reservation(reserve)]);
+        }
+        key
+    }
+
+    fn ttl_ms(&self, key: &str) -> i64 {
+        self.cli(&["PTTL", key]).parse().unwrap()
+    }
+}
+
+/// A long time to live stands for a clock of Redis that was set back. Any request corrects the window's time to live.
+#[test]
+fn window_that_lives_too_long_gets_its_own_length() {
+    let window = ChangedWindow::start();
     for kind in (0..32).filter(|kind| *kind != 14) {
         for is_reserved in [false, true] {
             let step = Step { kind, cost: 1, id: 0, ttl_seconds: 1, periods: 0, nanos: 0, backwards: false };
-            cli(&["FLUSHALL"]);
-            assert!(ask(Action::Ask(Ask::Take { cost: 5 }), &[]).allowed);
-            let key = cli(&["KEYS", "*"]);
-            if is_reserved {
-                ask(
-                    Action::Ask(Ask::Refund { cost: 1 }),
-                    &[Action::Reservation(ReservationAsk::Reserve { credits: 1, ttl_seconds: 10_000 })],
-                );
-            }
-            cli(&["PEXPIRE", &key, "3660000"]);
-            let outcome = ask(step.action(), &[]);
-            let ends_ms: i64 = cli(&["PTTL", &key]).parse().unwrap();
-            assert!(ends_ms <= WINDOW_MS as i64, "{step:?}: {ends_ms}");
-            assert!(outcome.reset_ns <= WINDOW_MS * 1_000_000, "{step:?}: {outcome:?}");
+            let key = window.make(is_reserved);
+            window.cli(&["PEXPIRE", &key, "3660000"]);
+            let outcome = window.ask(&[step.action()]);
+            let ends_ms = window.ttl_ms(&key);
+            assert!(ends_ms <= ChangedWindow::WINDOW_MS as i64, "{step:?}: {ends_ms}");
+            assert!(outcome.reset_ns <= ChangedWindow::WINDOW_MS * 1_000_000, "{step:?}: {outcome:?}");
+        }
+    }
+}
+
+/// A look changes nothing, not even for the actions after it.
+#[test]
+fn window_without_an_end_gets_one_from_any_action_but_a_look() {
+    let window = ChangedWindow::start();
+    let (look, take) = (Action::Ask(Ask::Look { cost: 1 }), Action::Ask(Ask::Take { cost: 1 }));
+    for is_reserved in [false, true] {
+        for (actions, has_end) in [(&[look][..], false), (&[take], true), (&[look, take], true), (&[look, look], false)]
+        {
+            let key = window.make(is_reserved);
+            window.cli(&["PERSIST", &key]);
+            let outcome = window.ask(actions);
+            let ends_ms = window.ttl_ms(&key);
+            assert_eq!(ends_ms > 0, has_end, "{actions:?}, reserved: {is_reserved}: {ends_ms}");
+            assert!((1..=ChangedWindow::WINDOW_MS * 1_000_000).contains(&outcome.reset_ns), "{actions:?}: {outcome:?}");
         }
     }
 }

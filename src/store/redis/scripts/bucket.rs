@@ -5,44 +5,21 @@
 //! Lua's numbers are doubles, exact below 2^53, and nanoseconds since 1970 are more: `lua/numbers.lua` calculates with
 //! whole numbers of any size. Numbers travel as decimal text, so that MONITOR and GET show readable values.
 
-use std::sync::LazyLock;
-
 use super::call_plan::{Actions, FORGET, words};
 use super::records;
-use super::script_text::{Algorithm, bucket_script};
+use super::script_text::bucket_script;
 use crate::algorithm::{CalendarId, Fate, Limit, Outcome, Tally};
 use crate::calendar::Calendar;
 use crate::clock::Timestamp;
 use crate::store::contract::{Action, Batch, Entry, generation};
 use crate::store::redis::topology::Layout;
-use crate::store::redis::wire::{Arguments, Call, Elements, Script};
+use crate::store::redis::wire::{Arguments, Call, Elements};
 
 /// Stands for Redis's own time.
 pub const NOW: &str = "now";
 
-static CALENDAR_WINDOW: LazyLock<Script> = LazyLock::new(|| script(Algorithm::CalendarWindow));
-static FIXED_WINDOW: LazyLock<Script> = LazyLock::new(|| script(Algorithm::FixedWindow));
-static SLIDING_WINDOW: LazyLock<Script> = LazyLock::new(|| script(Algorithm::SlidingWindow));
-static SLIDING_LOG: LazyLock<Script> = LazyLock::new(|| script(Algorithm::SlidingLog));
-static TOKEN_BUCKET: LazyLock<Script> = LazyLock::new(|| script(Algorithm::TokenBucket));
-static LEAKY_BUCKET: LazyLock<Script> = LazyLock::new(|| script(Algorithm::LeakyBucket));
-static CONCURRENCY: LazyLock<Script> = LazyLock::new(|| script(Algorithm::Concurrency));
-
-fn script(algorithm: Algorithm) -> Script {
-    Script::new(algorithm.name(), &bucket_script(algorithm))
-}
-
 /// The call that applies the actions to their bucket; it takes their key.
 pub fn call(batch: &Batch, asked: &mut Actions, layout: Layout) -> Call {
-    let script = match asked.limit {
-        Limit::FixedWindow(_) => &FIXED_WINDOW,
-        Limit::CalendarWindow(_) => &CALENDAR_WINDOW,
-        Limit::SlidingWindow(_) => &SLIDING_WINDOW,
-        Limit::SlidingLog(_) => &SLIDING_LOG,
-        Limit::TokenBucket(_) => &TOKEN_BUCKET,
-        Limit::LeakyBucket(_) => &LEAKY_BUCKET,
-        Limit::Concurrency(_) => &CONCURRENCY,
-    };
     let mut arguments = Arguments::with_capacity(1 + asked.indices.len());
     let at = asked.entries(batch).next().map_or(batch.now(), |entry| entry.at);
     arguments.push(&numbers(&asked.limit, at));
@@ -53,7 +30,7 @@ pub fn call(batch: &Batch, asked: &mut Actions, layout: Layout) -> Call {
     tag.iter().for_each(|tag| arguments.push(tag));
     let other_keys = records::other_keys(&asked.key, &asked.records, layout);
     let (key, actions) = (std::mem::take(&mut asked.key), asked.indices.len());
-    Call::Script { script, brings_text: false, key, other_keys, arguments, actions }
+    Call::Script { script: bucket_script(&asked.limit), brings_text: false, key, other_keys, arguments, actions }
 }
 
 /// The limit's numbers, in the order in which the algorithm's script reads them, and what its counters count, where that is

@@ -1,12 +1,8 @@
 //! Groups in Redis: one script with all the others in it looks at each bucket, and takes when all allow it. How one bucket
 //! decides is its own script's business.
 
-use std::sync::LazyLock;
-
-use super::script_text::group_script;
-use crate::store::redis::wire::{Arguments, Call, Script};
-
-static GROUP: LazyLock<Script> = LazyLock::new(|| Script::new("group", &group_script()));
+use super::script_text::GROUP;
+use crate::store::redis::wire::{Arguments, Call};
 
 /// The call that does one step after the other, and in each together what its calls, one action on one bucket each, would
 /// do alone.

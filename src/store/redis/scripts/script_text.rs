@@ -4,11 +4,14 @@
 //! (`lua/decide.lua`): a script of one bucket always applies, and the script of groups passes the mode to the function of
 //! each bucket.
 
+use std::sync::LazyLock;
+
 use super::records::RESERVED;
-use crate::algorithm::MAX_LOG_CREDITS;
 use crate::algorithm::record::REMEMBERED_NS;
 use crate::algorithm::reservation::groups::{MAX_GROUPS, PARTS_OF_TTL, SHORTEST_STEP_MS};
+use crate::algorithm::{Limit, MAX_LOG_CREDITS};
 use crate::clock::{MAX_STANDSTILL_NS, NANOS_PER_MILLI, Timestamp};
+use crate::store::redis::wire::Script;
 
 /// Redis keeps a bucket for this time after it is as good as fresh: the next ask may bring a time that is as far behind.
 const GRACE_NS: u64 = MAX_STANDSTILL_NS;
@@ -21,82 +24,63 @@ const NUMBERS: &str = include_str!("lua/numbers.lua");
 const CLOCK: &str = include_str!("lua/clock.lua");
 const DECISION: &str = include_str!("lua/decision.lua");
 
-const WINDOW: [&str; 2] = [include_str!("lua/fixed_window.lua"), include_str!("lua/rule_window.lua")];
+const FIXED_WINDOW: &str = include_str!("lua/fixed_window.lua");
+/// A rule's fixed window as a bucket.
+const RULE_WINDOW: [&str; 2] = [FIXED_WINDOW, include_str!("lua/rule_window.lua")];
 
-/// The algorithms of buckets, except a rule's fixed window.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Algorithm {
-    CalendarWindow,
-    FixedWindow,
-    SlidingWindow,
-    SlidingLog,
-    TokenBucket,
-    LeakyBucket,
-    Concurrency,
-}
+/// The names under which the script of groups calls the other scripts, and the files with the algorithms.
+const BUCKETS: [(&str, &[&str]); 7] = [
+    ("calendar-window", &[FIXED_WINDOW, include_str!("lua/calendar_window.lua")]),
+    ("fixed-window", &[FIXED_WINDOW]),
+    ("sliding-window", &[include_str!("lua/sliding_window.lua")]),
+    ("sliding-log", &[include_str!("lua/sliding_log.lua")]),
+    ("token-bucket", &[include_str!("lua/token_bucket.lua")]),
+    ("leaky-bucket", &[include_str!("lua/leaky_bucket.lua")]),
+    ("concurrency", &[include_str!("lua/concurrency.lua")]),
+];
+const WINDOW_NAME: &str = "window";
 
-impl Algorithm {
-    const ALL: [Self; 7] = [
-        Self::CalendarWindow,
-        Self::FixedWindow,
-        Self::SlidingWindow,
-        Self::SlidingLog,
-        Self::TokenBucket,
-        Self::LeakyBucket,
-        Self::Concurrency,
-    ];
-
-    /// The name under which the script of groups calls it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::CalendarWindow => "calendar-window",
-            Self::FixedWindow => "fixed-window",
-            Self::SlidingWindow => "sliding-window",
-            Self::SlidingLog => "sliding-log",
-            Self::TokenBucket => "token-bucket",
-            Self::LeakyBucket => "leaky-bucket",
-            Self::Concurrency => "concurrency",
-        }
-    }
-
-    fn files(self) -> &'static [&'static str] {
-        match self {
-            Self::CalendarWindow => &[include_str!("lua/fixed_window.lua"), include_str!("lua/calendar_window.lua")],
-            Self::FixedWindow => &[include_str!("lua/fixed_window.lua")],
-            Self::SlidingWindow => &[include_str!("lua/sliding_window.lua")],
-            Self::SlidingLog => &[include_str!("lua/sliding_log.lua")],
-            Self::TokenBucket => &[include_str!("lua/token_bucket.lua")],
-            Self::LeakyBucket => &[include_str!("lua/leaky_bucket.lua")],
-            Self::Concurrency => &[include_str!("lua/concurrency.lua")],
-        }
+/// Returns the script for buckets with such a limit.
+pub fn bucket_script(limit: &Limit) -> &'static Script {
+    static SCRIPTS: LazyLock<[Script; 7]> = LazyLock::new(|| {
+        let text = |files| [&preamble(), APPLY, NUMBERS, CLOCK, DECISION, &bucket_text(files)].concat();
+        BUCKETS.map(|(name, files)| Script::new(name, &text(files)))
+    });
+    let [calendar_window, fixed_window, sliding_window, sliding_log, token_bucket, leaky_bucket, concurrency] =
+        &*SCRIPTS;
+    match limit {
+        Limit::CalendarWindow(_) => calendar_window,
+        Limit::FixedWindow(_) => fixed_window,
+        Limit::SlidingWindow(_) => sliding_window,
+        Limit::SlidingLog(_) => sliding_log,
+        Limit::TokenBucket(_) => token_bucket,
+        Limit::LeakyBucket(_) => leaky_bucket,
+        Limit::Concurrency(_) => concurrency,
     }
 }
 
-/// The name under which the script of groups calls the script of a rule's fixed window.
-pub const WINDOW_NAME: &str = "window";
+/// The script for a rule's fixed window.
+pub static WINDOW: LazyLock<Script> = LazyLock::new(|| Script::new(WINDOW_NAME, &window_script()));
 
-/// Returns the script for a bucket with this algorithm.
-pub fn bucket_script(algorithm: Algorithm) -> String {
-    [&preamble(), APPLY, NUMBERS, CLOCK, DECISION, &bucket_text(algorithm.files())].concat()
-}
+/// The script for groups.
+pub static GROUP: LazyLock<Script> = LazyLock::new(|| Script::new("group", &group_text()));
 
-/// Returns the script for a rule's fixed window.
+/// Returns the text of the script for a rule's fixed window.
 ///
-/// `KEYS[1]` is the window's name. The other keys and all arguments are described in `lua/window_stored.lua`. A window without an
-/// end would deny permanently, so a window that lost its time to live (`PERSIST`, a `SET` by hand) gets it back.
+/// `KEYS[1]` is the window's name. The other keys and all arguments are described in `lua/window_stored.lua`.
 pub fn window_script() -> String {
     let before_bucket = [NUMBERS, CLOCK].concat();
     [&preamble(), APPLY, DECISION, &window_text(&before_bucket)].concat()
 }
 
-/// Returns the script for groups: the others as functions, and the steps that call them.
-pub fn group_script() -> String {
+/// Returns the text of the script for groups: the others as functions, and the steps that call them.
+fn group_text() -> String {
     let mut text = [&preamble(), NUMBERS, CLOCK, DECISION, "local buckets = {}\n"].concat();
     let mut add = |name: &str, body: &str| {
         text.push_str(&format!("buckets['{name}'] = function(KEYS, ARGV, mode)\n{body}\nend\n"));
     };
     add(WINDOW_NAME, &window_text(""));
-    Algorithm::ALL.into_iter().for_each(|algorithm| add(algorithm.name(), &bucket_text(algorithm.files())));
+    BUCKETS.iter().for_each(|(name, files)| add(name, &bucket_text(files)));
     text.push_str(include_str!("lua/group.lua"));
     text
 }
@@ -144,7 +128,7 @@ fn window_text(before_bucket: &str) -> String {
         // A hit on a window without reservations creates none of these functions.
         "if is_bucket then\nreturn (function(KEYS, ARGV, damaged)\n",
         before_bucket,
-        &bucket_text(&WINDOW),
+        &bucket_text(&RULE_WINDOW),
         "\nend)(KEYS, arguments, refusal)\nend\n",
         include_str!("lua/window_apply.lua"),
     ]
@@ -157,7 +141,7 @@ mod tests {
 
     #[test]
     fn every_constant_of_the_preamble_is_used_and_declared_once() {
-        let script = group_script();
+        let script = group_text();
         for line in preamble().lines() {
             let name = line.split(' ').nth(1).unwrap();
             let is_used = |line: &&str| !line.trim_start().starts_with("--") && line.contains(name);

@@ -3,22 +3,18 @@
 //! Absent: set to what is left of the limit, with the window as its time to live. Enough left: decrease. Otherwise
 //! denied, and untouched. Redis's clock ends the window; an action's own time has no part in it.
 
-use std::sync::LazyLock;
-
 use super::bucket::{self, NOW};
 use super::call_plan::{Actions, FORGET, words};
 use super::records;
-use super::script_text::{WINDOW_NAME, window_script};
+use super::script_text::WINDOW;
 use crate::algorithm::{FixedWindow, Limit, Outcome, Tally};
 use crate::clock::NANOS_PER_MILLI;
 use crate::store::contract::{Action, Batch, Entry};
 use crate::store::redis::topology::Layout;
-use crate::store::redis::wire::{Arguments, Call, Elements, Script};
+use crate::store::redis::wire::{Arguments, Call, Elements};
 
 /// What the script answers for each action: allowed, credits before, credits after, milliseconds until the end.
 type Answer = [i64; 4];
-
-static TAKE: LazyLock<Script> = LazyLock::new(|| Script::new(WINDOW_NAME, &window_script()));
 
 /// The call that applies the actions to their window; it takes their key.
 pub fn call(batch: &Batch, asked: &mut Actions, layout: Layout) -> Call {
@@ -41,7 +37,7 @@ pub fn call(batch: &Batch, asked: &mut Actions, layout: Layout) -> Call {
     tag.iter().for_each(|tag| arguments.push(tag));
     let other_keys = records::other_keys(&asked.key, &asked.records, layout);
     let (key, actions) = (std::mem::take(&mut asked.key), asked.indices.len());
-    Call::Script { script: &TAKE, brings_text: false, key, other_keys, arguments, actions }
+    Call::Script { script: &WINDOW, brings_text: false, key, other_keys, arguments, actions }
 }
 
 /// A window's credits, its length in milliseconds, rounded up: Redis knows no shorter time; and what its number counts down from.

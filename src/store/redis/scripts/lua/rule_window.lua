@@ -1,8 +1,8 @@
 -- A rule's fixed window (window_stored.lua) as a state of fixed_window.lua, which comes before this. Its number and its time to
 -- live stay Divvy's own. `damaged` is the error if the key does not hold a number.
 
--- The window when it was read, whether it has no end, and whether its end is too far away.
-local known, is_endless, is_too_long = nil, false, false
+-- The window when it was read.
+local known
 
 function algorithm.decode(stored)
   if damaged then
@@ -11,14 +11,8 @@ function algorithm.decode(stored)
   end
   -- Redis's time is read first, so that no reservation outlives the window.
   local at = nanoseconds('now')
-  local lives_ms = redis.call('PTTL', KEYS[1])
-  is_endless = lives_ms < 0
-  -- Longer than the window's own time if Redis's clock was set back.
-  local window_ms = divide(window_ns, 1e6)
-  is_too_long = less(window_ms, lives_ms)
-  if is_too_long then lives_ms = window_ms end
   -- In its last millisecond, a window has 0 ms to live, but it still counts.
-  local left_ns = is_endless and window_ns or times(math.max(lives_ms, 1), 1e6)
+  local left_ns = times(math.max(read_ttl(), 1), 1e6)
   -- An operator may have stored more credits than the limit has.
   if stored:sub(1, 1) ~= '-' then capacity = plus(capacity, minus(parse(stored), full)) end
   known = { ends = plus(at, left_ns), used = used_in(stored) }
@@ -32,16 +26,7 @@ function algorithm.taken(state, credits)
   return { ends = state.ends, used = min(plus(state.used, credits), plus(full, MAX_OWED)) }
 end
 
--- Returns whether any action may change the window.
-local function has_change()
-  for place = 2, #ARGV do
-    local action = ARGV[place]:match('^%a+')
-    if mode == 'apply' and action and action ~= 'look' then return true end
-  end
-end
-
 function algorithm.store(stored, state)
-  local window_ms = format(divide(window_ns, 1e6))
   if not state then
     if stored then redis.call('DEL', KEYS[1]) end
   elseif not known or state.ends ~= known.ends then
@@ -50,6 +35,5 @@ function algorithm.store(stored, state)
     local taken, returned = minus(state.used, known.used), minus(known.used, state.used)
     if taken ~= 0 then redis.call('DECRBY', KEYS[1], format(taken)) end
     if returned ~= 0 then redis.call('DECRBY', KEYS[1], '-' .. format(returned)) end
-    if is_too_long or (is_endless and has_change()) then redis.call('PEXPIRE', KEYS[1], window_ms) end
   end
 end

@@ -1,15 +1,7 @@
 -- Applies the actions to the window that window_stored.lua has read. Returns four numbers for each: whether it was allowed (1 or
 -- 0), the credits before, the credits left, and the milliseconds until the window ends.
 
-local ttl = 0
-if stored and not refusal then
-  ttl = redis.call('PTTL', key)
-  -- No window lasts longer than its own time, unless Redis's clock was set back.
-  if ttl > tonumber(window_ms) then
-    ttl = tonumber(window_ms)
-    redis.call('PEXPIRE', key, window_ms)
-  end
-end
+local ttl = stored and not refusal and read_ttl() or 0
 local answers, last = {}, 0
 for i = 4, #ARGV - 1, 2 do
   local action, cost, before = ARGV[i], tonumber(ARGV[i + 1]), left > 0 and left or 0
@@ -42,11 +34,6 @@ for i = 4, #ARGV - 1, 2 do
   elseif taken > 0 then
     stored, ttl = true, tonumber(window_ms)
     redis.call('SET', key, string_format('%.0f', full - taken), 'PX', window_ms)
-  end
-  if stored and ttl < 0 then
-    -- The window has no end (after PERSIST, or a SET by hand): it gets one, or it would deny permanently.
-    ttl = tonumber(window_ms)
-    if mode == 'apply' and action ~= 'look' then redis.call('PEXPIRE', key, window_ms) end
   end
   left = left - taken
   answers[last + 1], answers[last + 2], answers[last + 3], answers[last + 4] = allowed and 1 or 0, before, left, ttl

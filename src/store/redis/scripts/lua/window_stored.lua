@@ -14,6 +14,21 @@ if stored and not refusal then
   if number and (not (number > -2^53 and number < 2^53) or string_format('%.0f', number) ~= stored) then number = nil end
   if number then left = number - full + credits else refusal = 'ERR the key does not hold a number of credits' end
 end
+
+-- Returns the milliseconds until the window ends. A window without an end (after PERSIST, or a SET by hand) would deny permanently,
+-- so an action that may change it gives it one. Only a clock that was set back makes a window last longer than its own time; any
+-- action corrects that.
+local function read_ttl()
+  local ttl, longest = redis.call('PTTL', key), tonumber(window_ms)
+  if ttl >= 0 and ttl <= longest then return ttl end
+  local is_corrected = ttl > longest
+  for i = 4, #ARGV - 1, 2 do
+    is_corrected = is_corrected or (mode == 'apply' and ARGV[i]:sub(1, 4) ~= 'look')
+  end
+  if is_corrected then redis.call('PEXPIRE', key, window_ms) end
+  return longest
+end
+
 local tag = #ARGV % 2 == 0 and ARGV[#ARGV] or ''
 
 -- An ask has a record, or credits of the window are reserved: then the window is decided like any bucket, with these arguments.
