@@ -14,8 +14,6 @@ const KNOWN: &[&str] = &[
     "metrics/mod.rs -> metrics/statsd/mod.rs -> metrics/mod.rs",
     "server/memory.rs -> server/room.rs -> server/memory.rs",
     "server/resp/batch.rs -> server/resp/mod.rs -> server/resp/batch.rs",
-    "store/rocks/engine.rs -> store/rocks/lookups.rs -> store/rocks/engine.rs",
-    "store/rocks/table.rs -> store/rocks/table/records.rs -> store/rocks/table.rs",
 ];
 
 #[test]

@@ -10,18 +10,16 @@ use tokio::sync::Semaphore;
 
 use super::commit::{GroupCommit, Leader, Waited};
 use super::damage::Damage;
-use super::disk::{Disk, Patience, Reach};
+use super::disk::{Disk, Patience};
 use super::health::{Condition, Health};
 use super::journal::Packer;
-use super::lookups::{InMemory, Lookups, Readers};
-use super::stored;
+use super::lookups::{CacheYield, Lookups};
 use super::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::sync::{Mutex, RwLock, run_blocking, yield_now};
-use super::table::{Acted, BetweenGroups, Record, Surroundings, Table};
+use super::table::{Acted, BetweenGroups, Surroundings, Table};
 use super::timings::Timings;
 use super::unsynced::Unsynced;
 use super::write_back::{Scene, WriteBack};
-use crate::algorithm::Limit;
 use crate::clock::Timestamp;
 use crate::store::contract::{Entry, Outcomes, Unit};
 use crate::store::counter_budget::CounterBudget;
@@ -37,6 +35,8 @@ const GATHERING_TURNS: usize = 8;
 /// Connections in one commit beyond which more of them make it no cheaper for each. A turn of a thread that serves this
 /// number takes milliseconds.
 const GATHERED: usize = 256;
+/// Threads that may read from the disk at the same time.
+const READERS: usize = 8;
 
 /// See the module.
 pub struct Engine<D> {
@@ -50,8 +50,9 @@ pub struct Engine<D> {
     pub damage: Damage,
     pub health: Health,
     pub write_back: WriteBack,
-    pub(super) in_memory: InMemory,
-    pub(super) readers: Readers,
+    pub(super) cache_yield: CacheYield,
+    /// Permits for threads that read from the disk. Each of them takes up to a megabyte.
+    pub(super) readers: Arc<Semaphore>,
     unsynced: Unsynced,
     /// Taken by the large batch that makes room.
     making_room: Arc<Semaphore>,
@@ -103,8 +104,8 @@ impl<D: Disk> Engine<D> {
             damage: Damage::default(),
             health: Health::new(),
             write_back,
-            in_memory: InMemory::default(),
-            readers: Readers::default(),
+            cache_yield: CacheYield::default(),
+            readers: Arc::new(Semaphore::new(READERS)),
             unsynced: Unsynced::default(),
             making_room: Arc::new(Semaphore::new(1)),
             timings,
@@ -146,7 +147,7 @@ impl<D: Disk> Engine<D> {
         lookups: &mut Lookups,
     ) -> Result<Option<Acted>, StoreError> {
         let surroundings = self.surroundings();
-        let load = |departures| self.looked_up((index, key, entry), now, lookups, departures);
+        let load = |departures| self.record_for((index, key, entry), now, lookups, departures);
         self.table.act(key, entry, now, surroundings, load)
     }
 
@@ -158,7 +159,7 @@ impl<D: Disk> Engine<D> {
         (lookups, shares): (&mut Lookups, &Shares),
         outcomes: &mut Outcomes,
     ) -> Result<Option<u64>, StoreError> {
-        let load = |member, departures| self.looked_up(member, now, lookups, departures);
+        let load = |member, departures| self.record_for(member, now, lookups, departures);
         self.table.act_together(group, now, self.surroundings(), shares, outcomes, load)
     }
 
@@ -172,43 +173,6 @@ impl<D: Disk> Engine<D> {
         if self.records.remembered() != RecordCount::default() {
             self.table.sweep_records(now, was_set_back(before, now));
         }
-    }
-
-    /// The counter's record: as it was looked up, if that still counts; `None` when it has to be looked up again.
-    fn looked_up(
-        &self,
-        (index, key, entry): (usize, &[u8], &Entry),
-        now: Timestamp,
-        lookups: &mut Lookups,
-        departures: u32,
-    ) -> Result<Option<Record>, StoreError> {
-        match lookups.take(index, departures) {
-            Some(record) => record.map(Some),
-            None if lookups.may_go_on() => Ok(None),
-            None => self.load(key, entry, now).map(Some),
-        }
-    }
-
-    /// The counter's record.
-    fn load(&self, key: &[u8], entry: &Entry, now: Timestamp) -> Result<Record, StoreError> {
-        self.with_disk(|disk| {
-            let mut record = Ok(None);
-            disk.counters(&[key], Reach::Disk, &mut |_, read| record = self.decoded(key, &entry.limit, read, now));
-            record
-        })
-    }
-
-    /// What the record says that was read of the counter with `key`.
-    pub(super) fn decoded(
-        &self,
-        key: &[u8],
-        limit: &Limit,
-        read: Result<Option<&[u8]>, StoreError>,
-        now: Timestamp,
-    ) -> Result<Record, StoreError> {
-        let stored = read.inspect_err(|error| self.damage.note_read(error, now))?;
-        let record = stored.map(|stored| stored::decode_as(limit, stored)).transpose();
-        record.inspect_err(|error| self.damage.note_record(key, error))
     }
 
     /// Waits until commit `number` is durable, and makes it unless another caller does.

@@ -3,13 +3,14 @@
 //! A hit changes its counter in the [`table`], under its stripe's mutex. A [`commit`] writes the changes of all
 //! connections as one [`journal`] record and then releases their replies. The counters' own records in the [`database`]
 //! follow far behind, by [`write_back`]; opening replays the journal into the table. Expired counters are reclaimed by a
-//! compaction [`filter`]. The [`engine`] runs all of this over any [`disk`]; here are the public store and its threads
+//! compaction [`filter`]. The [`engine`] reads records that are not in the table ([`counter_reads`]), and runs all of this over any [`disk`]; here are the public store and its threads
 //! ([`housekeeping`], [`loading`], [`bound`]), which know that the disk is RocksDB.
 
 mod actor_limits;
 mod backup;
 mod bound;
 mod commit;
+mod counter_reads;
 mod damage;
 mod database;
 mod directory;

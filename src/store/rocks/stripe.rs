@@ -7,7 +7,7 @@ use slab::Slab;
 use super::marks::{Mark, Marks};
 use super::slot::{Held, Slot, Tags};
 use super::slots::Slots;
-use crate::algorithm::{State, fixed_window};
+use crate::algorithm::{Record, State, fixed_window};
 use crate::clock::Timestamp;
 use crate::store::records::Records;
 use crate::store::value;
@@ -382,6 +382,22 @@ impl Stripe {
             *slot = slot.with_tags(Tags { recorded: false, ..slot.tags() });
         }
         self.unrecorded = self.slots.iter_mut().map(|slot| slot.unrecorded()).sum();
+    }
+
+    /// Notes the time at which the reservations of a loaded state last changed. The server's clock may have been set back
+    /// since.
+    pub fn note_time(&mut self, state: Option<&State>) {
+        if let Some(State::Reserved(state)) = state {
+            self.records.note_time(state.groups.time);
+        }
+    }
+
+    /// Loads a record while the store opens; `None` if it was forgotten.
+    pub fn load_record(&mut self, hash: u64, record: Option<Record>) {
+        match record {
+            Some(record) => self.records.set(hash, record, None),
+            None => self.records.remove(&hash),
+        }
     }
 
     /// Tags of a counter that was loaded, with a record that is current.

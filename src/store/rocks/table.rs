@@ -433,7 +433,7 @@ impl Table {
             let state = match what {
                 Found::Counter(state) => state,
                 Found::Record(record) => {
-                    self::records::load(&mut stripe, hash, record);
+                    stripe.load_record(hash.high, record);
                     continue;
                 }
             };
@@ -443,7 +443,7 @@ impl Table {
             }
             let tags = Tags { recorded: false, mark: segment as Mark, ..stripe.loaded_tags(0, false) };
             let (state, expires) = state.unzip();
-            self::records::note_time(&mut stripe, state.as_ref());
+            stripe.note_time(state.as_ref());
             stripe.set(index, hash.high, state, expires.unwrap_or_default(), tags);
         }
         self.count_excess(&mut stripe);
@@ -454,7 +454,7 @@ impl Table {
     pub fn note_record(&self, hash: KeyHash, record: Option<(State, Timestamp)>) {
         let mut guard = self.stripe(hash.stripe());
         let stripe = &mut *guard;
-        self::records::note_time(stripe, record.as_ref().map(|(state, _)| state));
+        stripe.note_time(record.as_ref().map(|(state, _)| state));
         if let Some(index) = stripe.find(hash.high) {
             let slot = stripe.slot(index);
             // The record of one that was forgotten is deleted by now if that is written back.

@@ -9,7 +9,7 @@ use std::task::{Context, Waker};
 
 use parking_lot::Mutex as RealMutex;
 
-use super::super::disk::{EachCounter, EachRecord};
+use super::super::disk::{EachCounter, EachRecord, Reach};
 use super::super::journal::{self, Change};
 use super::super::sorted::Sorted;
 use super::*;
@@ -115,7 +115,7 @@ fn act(engine: &TestEngine, key: &str, action: Action) -> Result<Acted, StoreErr
 }
 
 fn apply(engine: &TestEngine, key: &[u8], entry: &Entry) -> Result<Acted, StoreError> {
-    let acted = engine.act((0, key, entry), at(0), &mut Lookups::over())?;
+    let acted = engine.act((0, key, entry), at(0), &mut Lookups::exhausted())?;
     Ok(acted.expect("what is not in the table is read"))
 }
 

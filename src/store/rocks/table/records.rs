@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::super::journal::{self, Change};
 use super::super::stripe::Stripe;
 use super::{KeyHash, Table};
-use crate::algorithm::{Record, RecordChange, State};
+use crate::algorithm::{Record, RecordChange};
 use crate::clock::Timestamp;
 #[cfg(all(test, not(feature = "model")))]
 use crate::store::record_count::RecordCount;
@@ -38,7 +38,7 @@ impl Table {
 
     /// A record that was found when the store was opened, or `None`: that it was forgotten.
     pub fn load_record(&self, hash: KeyHash, record: Option<Record>) {
-        load(&mut self.stripe(hash.stripe()), hash, record);
+        self.stripe(hash.stripe()).load_record(hash.high, record);
     }
 
     /// Drops the records that may be forgotten at `now`, which is earlier than before if the clock `was_set_back`.
@@ -85,21 +85,6 @@ impl Table {
     pub(super) fn hash_of_record(&self, key: &[u8]) -> KeyHash {
         let bucket = self.hasher.hash(record_key::bucket(key));
         KeyHash { high: self.hasher.hash(key).h1, low: bucket.h2 }
-    }
-}
-
-/// A state that was found when the store was opened tells when its reservations were changed: the server's clock may have been
-/// set back since.
-pub(super) fn note_time(stripe: &mut Stripe, state: Option<&State>) {
-    if let Some(State::Reserved(state)) = state {
-        stripe.records.note_time(state.groups.time);
-    }
-}
-
-pub(super) fn load(stripe: &mut Stripe, hash: KeyHash, record: Option<Record>) {
-    match record {
-        Some(record) => stripe.records.set(hash.high, record, None),
-        None => stripe.records.remove(&hash.high),
     }
 }
 
