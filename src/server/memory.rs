@@ -9,11 +9,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use tokio::sync::Semaphore;
 
-use super::room;
 use crate::metrics::{Limit, Metrics};
 
 /// What a buffer may hold without asking (bytes).
 pub const FREE: usize = 32 * 1024;
+/// Bound on the memory of all requests in work, beyond the part that each holder has of its own (bytes).
+pub const WORK_MEMORY: usize = 8 * 1024 * 1024;
+/// Work memory that one permit of its semaphore stands for (bytes).
+pub const WORK_UNIT: usize = 1024;
 
 /// The account.
 pub struct BufferMemory {
@@ -27,11 +30,16 @@ pub struct BufferMemory {
 impl BufferMemory {
     /// All connections together may hold `limit` bytes beyond what is free.
     pub fn new(limit: usize, metrics: Arc<Metrics>) -> Arc<Self> {
-        Arc::new(Self { limit, used: AtomicUsize::new(0), work: room::work_memory(), metrics })
+        Arc::new(Self {
+            limit,
+            used: AtomicUsize::new(0),
+            work: Arc::new(Semaphore::new(WORK_MEMORY / WORK_UNIT)),
+            metrics,
+        })
     }
 
-    /// See [`Room`](room::Room).
-    pub(super) fn work(&self) -> &Arc<Semaphore> {
+    /// Returns the semaphore that hands out [`WORK_MEMORY`], one permit for each [`WORK_UNIT`].
+    pub fn work(&self) -> &Arc<Semaphore> {
         &self.work
     }
 

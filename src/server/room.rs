@@ -10,24 +10,15 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::memory::BufferMemory;
+use super::memory::{BufferMemory, WORK_MEMORY, WORK_UNIT};
 use crate::limiter::{Limiter, MAX_PART};
 
-/// The bound on all requests in work together, beyond each holder's own part (bytes).
-pub const WORK_MEMORY: usize = 8 * 1024 * 1024;
 /// The part that each holder has of its own (bytes).
 const FREE: usize = 32 * 1024;
 /// A request of fewer bytes is added to others without asking for room first: all of its counters fit (bytes).
 pub const SMALL: usize = 2 * 1024;
 /// Room is given in these steps (bytes).
 const STEP: usize = 64 * 1024;
-/// The bytes that a permit of the semaphore stands for.
-const UNIT: usize = 1024;
-
-/// The work memory, none of it given yet.
-pub fn work_memory() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(WORK_MEMORY / UNIT))
-}
 
 /// One holder's room, given back when this is dropped.
 pub struct Room {
@@ -109,7 +100,7 @@ impl Room {
 }
 
 fn permits(bytes: usize) -> u32 {
-    u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX)
+    u32::try_from(bytes.div_ceil(WORK_UNIT)).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -122,7 +113,7 @@ mod tests {
     use crate::metrics::Metrics;
 
     fn free(room: &Room) -> usize {
-        room.free.available_permits() * UNIT
+        room.free.available_permits() * WORK_UNIT
     }
 
     #[test]

@@ -22,7 +22,7 @@ use self::lines::Reporter;
 use self::outage::Outage;
 pub use self::wire::Transport;
 use self::wire::Wire;
-use super::Metrics;
+use crate::metrics::Metrics;
 
 /// How long the last report may take when the server ends.
 const LAST_REPORT: Duration = Duration::from_secs(1);

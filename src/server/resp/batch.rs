@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::LONGEST_REPLY;
 use super::error::write_limiter_error;
 use super::reservations::{write_committed, write_reserved};
 use crate::clock::{NANOS_PER_MILLI, ceil_seconds};
@@ -17,6 +16,9 @@ use crate::server::connection::Outgoing;
 use crate::server::memory::UsedUp;
 use crate::server::pool::MAX_ITEM;
 use crate::server::room::Room;
+
+/// Maximum length of a reply to a request of a batch, without errors and reservation ids (bytes).
+const LONGEST_REPLY: usize = 128;
 
 /// Requests that wait to be applied together.
 #[derive(Default)]

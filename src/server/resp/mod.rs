@@ -47,8 +47,6 @@ use crate::rules::explain;
 
 /// Requests answered as one batch; more of them wait in the input.
 const MAX_BATCH: usize = 512;
-/// No reply to a request of a batch is longer than this, errors and ids of reservations aside (bytes).
-const LONGEST_REPLY: usize = 128;
 /// What a client is told that has not given the password.
 const NO_AUTH: &str = "NOAUTH Authentication required.";
 // Transactions, in Redis's words where it has some.

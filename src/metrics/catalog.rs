@@ -1,0 +1,96 @@
+//! The catalog of all metrics, and its text for Prometheus.
+
+use std::sync::Arc;
+
+use prometheus::TextEncoder;
+use prometheus::process_collector::ProcessCollector;
+use prometheus::proto::MetricType;
+
+use super::access::Access;
+use super::batches::Batches;
+use super::config::Config;
+use super::connections::Connections;
+use super::errors::Errors;
+use super::hits::Hits;
+use super::limits::Limits;
+use super::metric::Metric;
+use super::pulled::Pulled;
+use super::registry::Registry;
+use super::requests::Requests;
+use super::tasks::Tasks;
+
+/// The handles of all metrics, one field per theme.
+pub struct Metrics {
+    registry: prometheus::Registry,
+    pub access: Access,
+    pub batches: Batches,
+    pub config: Config,
+    pub connections: Connections,
+    pub errors: Errors,
+    pub hits: Hits,
+    pub limits: Limits,
+    pub requests: Requests,
+    pub tasks: Tasks,
+}
+
+impl Metrics {
+    /// Creates all metrics, at 0.
+    pub fn new() -> Arc<Self> {
+        let registry = Registry::new();
+        registry.register(ProcessCollector::for_self());
+        let build = registry.gauges("divvy_build_info", "1, with the version that is running.", &["version"]);
+        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        Arc::new(Self {
+            access: Access::new(&registry),
+            batches: Batches::new(&registry),
+            config: Config::new(&registry),
+            connections: Connections::new(&registry),
+            errors: Errors::new(&registry),
+            hits: Hits::new(&registry),
+            limits: Limits::new(&registry),
+            requests: Requests::new(&registry),
+            tasks: Tasks::new(&registry),
+            registry: registry.into_inner(),
+        })
+    }
+
+    /// Exposes a counter that another module keeps: `read` returns its value. Its name must end in `_total`, and can be
+    /// exposed only once.
+    pub fn show(&self, name: &'static str, help: &'static str, read: fn() -> u64) {
+        if let Err(error) = self.registry.register(Box::new(Pulled::new(name, help, read))) {
+            tracing::error!(%error, name, "cannot expose a metric");
+        }
+    }
+
+    /// Returns all counters and gauges, including `others`, with their names and labels as Prometheus writes them.
+    /// Leaves out histograms.
+    pub fn numbers(&self, others: Vec<Metric>) -> Vec<(String, f64)> {
+        let mut families = self.registry.gather();
+        families.extend(others.into_iter().map(Metric::into_family));
+        let mut numbers = Vec::new();
+        for family in &families {
+            for metric in family.get_metric() {
+                let value = match family.get_field_type() {
+                    MetricType::COUNTER => metric.get_counter().get_value(),
+                    MetricType::GAUGE => metric.get_gauge().get_value(),
+                    _ => continue,
+                };
+                let labels: Vec<_> =
+                    metric.get_label().iter().map(|label| format!("{}=\"{}\"", label.name(), label.value())).collect();
+                let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+                numbers.push((format!("{}{labels}", family.name()), value));
+            }
+        }
+        numbers
+    }
+
+    /// Returns all metrics, including `others`, in Prometheus's text format.
+    ///
+    /// # Errors
+    /// The format cannot represent a metric.
+    pub fn render(&self, others: Vec<Metric>) -> Result<String, prometheus::Error> {
+        let mut families = self.registry.gather();
+        families.extend(others.into_iter().map(Metric::into_family));
+        TextEncoder::new().encode_to_string(&families)
+    }
+}
