@@ -9,6 +9,7 @@ mod admission;
 #[cfg(test)]
 mod alike;
 pub mod auth;
+mod calls_in_flight;
 pub mod connection;
 #[cfg(all(test, feature = "rocksdb"))]
 mod dropped;

@@ -149,8 +149,10 @@ impl RateLimits {
         if let Some((_, refusal)) = builder.plan().first_refusal() {
             return Err(refuse(refusal.clone()));
         }
-        let (reserved, plan) =
-            self.holder.apply(builder.build(), room, |report| report.reserved_together().map_err(refuse)).await;
+        let (reserved, plan) = self
+            .reserving_calls
+            .apply(builder.build(), room, |report| report.reserved_together().map_err(refuse))
+            .await;
         builder.reuse(plan);
         let Some(id) = reserved? else {
             return Ok(ReserveResponse { code: Code::OverLimit.into(), reservation_id: String::new() });

@@ -2,11 +2,10 @@
 //!
 //! HTTP/2 is the HTTP front's, gRPC a library's; here are the services.
 
-mod held;
 mod hot;
 mod kuadrant;
-mod name_locks;
 mod ratelimit;
+mod reserving_calls;
 
 use std::future::Future;
 use std::io;

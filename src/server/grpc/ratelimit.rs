@@ -7,7 +7,7 @@ use axum::http::HeaderMap;
 use prost::Message;
 use tonic::{Code as TonicCode, Request, Response, Status};
 
-use super::held::Holder;
+use super::reserving_calls::ReservingCalls;
 use crate::clock::ceil_seconds;
 use crate::limiter::{
     ErrorClass, Intent, Limiter, LimiterError, MAX_TOGETHER, Outcome, PlanBuilder, Refusal, RefusedMember, Report,
@@ -35,7 +35,7 @@ const FEW: usize = 4;
 /// The service; Kuadrant's besides.
 pub struct RateLimits {
     pub(super) limiter: Arc<Limiter>,
-    pub(super) holder: Holder,
+    pub(super) reserving_calls: ReservingCalls,
     counts: FrontRequests,
     pub(super) max_pairs: usize,
     settings: GrpcSettings,
@@ -60,7 +60,14 @@ impl RateLimits {
         settings: GrpcSettings,
         memory: Arc<BufferMemory>,
     ) -> Self {
-        Self { holder: Holder::new(Arc::clone(&limiter)), limiter, counts, max_pairs, settings, memory }
+        Self {
+            reserving_calls: ReservingCalls::new(Arc::clone(&limiter)),
+            limiter,
+            counts,
+            max_pairs,
+            settings,
+            memory,
+        }
     }
 
     /// Room for a call of this many bytes about this number of descriptors; `None` if it needs none.
@@ -126,7 +133,8 @@ impl RateLimits {
         if let Some((_, refusal)) = builder.plan().first_refusal() {
             return Err(refuse(refusal.clone()));
         }
-        let (answered, plan) = self.holder.apply(builder.build(), room, |report| self.respond(report, brought)).await;
+        let (answered, plan) =
+            self.reserving_calls.apply(builder.build(), room, |report| self.respond(report, brought)).await;
         builder.reuse(plan);
         answered
     }

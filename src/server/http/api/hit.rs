@@ -11,13 +11,14 @@ use serde::Deserialize;
 
 use super::answer::Answer;
 use super::body;
-use super::idempotency::{Flight, Key, mark_replayed};
+use super::idempotency::{self, Key, mark_replayed};
 use super::operation::Pairs;
 use super::problem::Problem;
 use super::shared::Api;
 use super::whole::Whole;
 use crate::limiter::{Intent, Payload, PlanBuilder};
 use crate::rules::Operation;
+use crate::server::calls_in_flight::CallGuard;
 use crate::server::origin;
 use crate::server::pool::{self, pooled};
 
@@ -86,9 +87,9 @@ impl Api {
         let asked: AskedHit = body::parse(body)?;
         asked.operation.read(self.limits.max_pairs, "/operation", &mut work.operation)?;
         // Who only looks may do so again.
-        let key = if intent == Intent::Peek { None } else { Key::of(&headers)? };
+        let key = if intent == Intent::Peek { None } else { Key::find(&headers)? };
         origin::begin(&self.limiter, &mut work.builder);
-        let flight = match key {
+        let guard = match key {
             None => {
                 work.builder.add(&work.operation, intent, asked.cost());
                 None
@@ -98,7 +99,7 @@ impl Api {
         let applied = self.limiter.apply(work.builder.build()).await;
         let answer = Answer::of(applied.report(), 0)?;
         headers.clear();
-        if flight.is_some() && applied.report().is_replay() == Ok(true) {
+        if guard.is_some() && applied.report().is_replay() == Ok(true) {
             mark_replayed(&mut headers);
         }
         let body = answer.write(self.settings.headers, &mut headers, &mut work.text);
@@ -111,12 +112,18 @@ impl Api {
         Ok(response)
     }
 
-    fn add_idempotent(&self, key: &Key, intent: Intent, cost: Option<u64>, work: &mut Work) -> Result<Flight, Problem> {
+    fn add_idempotent(
+        &self,
+        key: &Key,
+        intent: Intent,
+        cost: Option<u64>,
+        work: &mut Work,
+    ) -> Result<CallGuard, Problem> {
         let mut payload = Payload::new(intent);
         payload.add(&work.operation, cost);
-        let flight = self.in_flight.begin(key, &payload)?;
+        let guard = idempotency::enter(&self.calls, key, &payload)?;
         let Work { builder, operation, .. } = work;
         builder.idempotent(key.as_bytes(), &payload, |builder| builder.add(operation, intent, cost))?;
-        Ok(flight)
+        Ok(guard)
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::answer::Answer;
 use super::body;
 use super::hit::AskedHit;
-use super::idempotency::{Key, mark_replayed};
+use super::idempotency::{self, Key, mark_replayed};
 use super::json::Json;
 use super::object::Object;
 use super::problem::Problem;
@@ -73,14 +73,14 @@ pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Respo
     };
     let mut builder = PlanBuilder::default();
     origin::begin(&api.limiter, &mut builder);
-    let flight = match Key::of(&head.headers)? {
+    let guard = match Key::find(&head.headers)? {
         None => None,
         Some(key) => {
             let mut payload = Payload::new(Intent::Hit);
             payload.together(asked.atomic);
             each(&mut |operation, cost| payload.add(operation, cost))?;
-            let flight = api.in_flight.begin(&key, &payload)?;
-            Some((key, payload, flight))
+            let guard = idempotency::enter(&api.calls, &key, &payload)?;
+            Some((key, payload, guard))
         }
     };
     let mut add = |builder: &mut PlanBuilder| {
@@ -91,13 +91,13 @@ pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Respo
             false => add_each(builder),
         }
     };
-    match &flight {
+    match &guard {
         None => add(&mut builder)?,
         Some((key, payload, _)) => builder.idempotent(key.as_bytes(), payload, add)??,
     }
     let applied = api.limiter.apply(builder.build()).await;
     let report = applied.report();
-    let is_replayed = match flight {
+    let is_replayed = match guard {
         None => false,
         Some(_) => report
             .is_replay()

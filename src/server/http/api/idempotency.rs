@@ -1,28 +1,25 @@
-//! `Idempotency-Key`, as the IETF's draft has it (draft-ietf-httpapi-idempotency-key-header-07): requests that a client may send
-//! again when it got no answer. Here are the header, and what is in flight; what was answered is remembered with the counters.
-
-use std::collections::HashSet;
-use std::sync::Arc;
+//! The header `Idempotency-Key` of the IETF's draft (draft-ietf-httpapi-idempotency-key-header-07): a client may send the
+//! request again if it got no answer. The counters remember the answers.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use parking_lot::Mutex;
 
 use super::problem::Problem;
 use crate::limiter::{MAX_IDEMPOTENCY_KEY, Payload};
+use crate::server::calls_in_flight::{CallGuard, CallsInFlight};
 
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
-/// What a client calls its request.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// An idempotency key.
+#[derive(Debug)]
 pub struct Key(String);
 
 impl Key {
-    /// The key of the request with these headers, if it has one.
+    /// Returns the key of the request with these headers, if it has one.
     ///
     /// # Errors
-    /// More than one, or one that is no key.
-    pub fn of(headers: &HeaderMap) -> Result<Option<Self>, Problem> {
+    /// There are several keys, or the key is invalid.
+    pub fn find(headers: &HeaderMap) -> Result<Option<Self>, Problem> {
         let mut values = headers.get_all(KEY).iter();
         let Some(value) = values.next() else { return Ok(None) };
         let key = parse(value.as_bytes()).filter(|_| values.next().is_none());
@@ -39,7 +36,7 @@ impl Key {
     }
 }
 
-/// A structured field string (RFC 9651), whose parameters mean nothing; or the text alone.
+/// Parses a structured field string (RFC 9651), ignoring its parameters, or a text without quotes.
 fn parse(value: &[u8]) -> Option<Key> {
     let is_bare = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b',');
     let text = if value.first() == Some(&b'"') {
@@ -52,42 +49,22 @@ fn parse(value: &[u8]) -> Option<Key> {
     (1..=MAX_IDEMPOTENCY_KEY).contains(&text.len()).then_some(Key(text))
 }
 
-/// Says of a response that it was given before.
+/// Marks a response as a replay.
 pub fn mark_replayed(headers: &mut HeaderMap) {
     headers.insert(REPLAYED, HeaderValue::from_static("true"));
 }
 
-/// The keys of the requests that are being answered, each with what it asks for.
-#[derive(Debug, Clone, Default)]
-pub struct InFlight(Arc<Mutex<HashSet<(Key, u64)>>>);
-
-/// A request under a key. It is over when this is dropped, whatever became of it.
-#[derive(Debug)]
-#[must_use]
-pub struct Flight {
-    all: InFlight,
-    request: (Key, u64),
-}
-
-impl InFlight {
-    /// Begins to answer the request. One that asks for something else is another one: what it comes to is up to the counters.
-    ///
-    /// # Errors
-    /// 409: the same is being answered.
-    pub fn begin(&self, key: &Key, payload: &Payload) -> Result<Flight, Problem> {
-        let request = (key.clone(), payload.fingerprint());
-        if !self.0.lock().insert(request.clone()) {
-            let detail = "the first request with this Idempotency-Key is being answered: send it again later";
-            return Err(Problem::new(StatusCode::CONFLICT, detail).that_may_pass());
-        }
-        Ok(Flight { all: self.clone(), request })
-    }
-}
-
-impl Drop for Flight {
-    fn drop(&mut self) {
-        self.all.0.lock().remove(&self.request);
-    }
+/// Enters a request with an idempotency key. A request with the same key and another payload is another request: the
+/// counters decide what becomes of it.
+///
+/// # Errors
+/// 409: the same request is in flight.
+pub fn enter(calls: &CallsInFlight, key: &Key, payload: &Payload) -> Result<CallGuard, Problem> {
+    let call = [&payload.fingerprint().to_be_bytes(), key.as_bytes()].concat();
+    calls.try_enter(call.into()).ok_or_else(|| {
+        let detail = "the first request with this Idempotency-Key is being answered: send it again later";
+        Problem::new(StatusCode::CONFLICT, detail).that_may_pass()
+    })
 }
 
 #[cfg(test)]
@@ -101,7 +78,7 @@ mod tests {
         for value in values {
             headers.append(KEY, HeaderValue::from_bytes(value.as_bytes()).unwrap());
         }
-        let key = Key::of(&headers).map_err(|problem| problem.status().as_u16())?;
+        let key = Key::find(&headers).map_err(|problem| problem.status().as_u16())?;
         Ok(key.map(|Key(text)| text))
     }
 
@@ -137,16 +114,17 @@ mod tests {
 
     #[test]
     fn a_request_is_in_flight_until_it_is_dropped() {
-        let (in_flight, one, other) = (InFlight::default(), Key("a".to_owned()), Key("b".to_owned()));
+        let (calls, one, other) = (CallsInFlight::default(), Key("a".to_owned()), Key("b".to_owned()));
         let mut different = Payload::new(Intent::Hit);
         different.together(true);
         let payload = Payload::new(Intent::Hit);
-        let flight = in_flight.begin(&one, &payload).unwrap();
-        assert_eq!(in_flight.begin(&one, &payload).unwrap_err().status(), StatusCode::CONFLICT);
-        assert!(in_flight.begin(&other, &payload).is_ok() && in_flight.begin(&one, &different).is_ok());
-        drop(flight);
-        assert!(in_flight.begin(&one, &payload).is_ok());
-        assert!(in_flight.0.lock().is_empty());
+        let guard = enter(&calls, &one, &payload).unwrap();
+        let refused = enter(&calls, &one, &payload).err().unwrap();
+        assert_eq!(refused.status(), StatusCode::CONFLICT);
+        assert!(enter(&calls, &other, &payload).is_ok() && enter(&calls, &one, &different).is_ok());
+        drop(guard);
+        assert!(enter(&calls, &one, &payload).is_ok());
+        assert_eq!(calls.count(), 0);
     }
 
     proptest! {

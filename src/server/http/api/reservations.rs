@@ -90,7 +90,7 @@ pub async fn reserve(State(api): State<Arc<Api>>, request: Request) -> Result<Re
     let body = body::read(&head.headers, body, api.limits.max_body).await?;
     let _room = api.room(body.len(), 1).await;
     let AskedReservation { operation: pairs, amount: Whole(credits), ttl, id } = body::parse(&body)?;
-    if id.is_none() && Key::of(&head.headers)?.is_some() {
+    if id.is_none() && Key::find(&head.headers)?.is_some() {
         let detail = "a reservation takes no Idempotency-Key: give it an `id` of your own, which says the same";
         return Err(Problem::bad_request(detail));
     }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::check::settings::CheckSettings;
-use super::idempotency::InFlight;
 use super::ratelimit::RateLimitHeaders;
 use crate::limiter::{Limiter, Policy, Refusal};
 use crate::metrics::FrontRequests;
 use crate::server::Limits;
+use crate::server::calls_in_flight::CallsInFlight;
 use crate::server::memory::BufferMemory;
 use crate::server::room::{Room, SMALL};
 use crate::server::turns::Turns;
@@ -31,7 +31,8 @@ pub struct Api {
     pub(super) limits: Limits,
     pub(super) requests: FrontRequests,
     pub(super) turns: Turns,
-    pub(super) in_flight: InFlight,
+    /// Requests with idempotency keys.
+    pub(super) calls: CallsInFlight,
     memory: Arc<BufferMemory>,
 }
 
@@ -46,7 +47,7 @@ impl Api {
         turns: Turns,
         memory: Arc<BufferMemory>,
     ) -> Self {
-        Self { limiter, settings, limits, requests, turns, in_flight: InFlight::default(), memory }
+        Self { limiter, settings, limits, requests, turns, calls: CallsInFlight::default(), memory }
     }
 
     /// Room for a call of this many bytes about at most `count` operations; `None` if it needs none.
