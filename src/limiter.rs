@@ -55,20 +55,9 @@ pub struct Limiter {
 }
 
 impl Limiter {
-    /// Without a policy only requests that carry their own limit are answered.
+    /// Without a policy, it answers only requests with their own limit.
     pub fn new(policy: Option<Policy>, store: Backend, clock: Clock, metrics: Arc<Metrics>) -> Self {
-        Self::with_limits(policy, store, clock, metrics, DEFAULT_MAX_ACTOR_LIMITS)
-    }
-
-    /// As [`Limiter::new`], with up to `max_limits` limits of single actors.
-    pub fn with_limits(
-        policy: Option<Policy>,
-        store: Backend,
-        clock: Clock,
-        metrics: Arc<Metrics>,
-        max_limits: usize,
-    ) -> Self {
-        let limits = LimitRegistry::new(max_limits, clock.now());
+        let limits = LimitRegistry::new(clock.now());
         let max_reservation_ttl = DEFAULT_MAX_RESERVATION_TTL;
         let limiter = Self { policy: ArcSwapOption::empty(), store, clock, metrics, limits, max_reservation_ttl };
         if let Some(policy) = policy {
@@ -77,9 +66,15 @@ impl Limiter {
         limiter
     }
 
-    /// The limiter, with reservations for up to so many seconds.
+    /// Returns the limiter with another longest time of a reservation.
     pub fn with_max_reservation_ttl(self, seconds: u32) -> Self {
         Self { max_reservation_ttl: seconds, ..self }
+    }
+
+    /// Returns the limiter with another bound on the number of limits of single actors.
+    pub fn with_max_actor_limits(mut self, max: usize) -> Self {
+        self.limits.max = max;
+        self
     }
 
     pub fn policy(&self) -> Option<Arc<Policy>> {
@@ -88,7 +83,7 @@ impl Limiter {
 
     /// Puts `policy` in force for every batch that begins from now on; those under way keep the one they began with.
     pub fn replace_policy(&self, mut policy: Policy) {
-        policy.know(self.limits.memory());
+        policy.set_actor_limits(&self.limits.memory);
         self.policy.store(Some(Arc::new(policy)));
     }
 
@@ -175,7 +170,7 @@ impl Limiter {
     /// The greatest weight of `count` requests that came in this many bytes. Each asks at most as many counters as rules can
     /// match, and the key of each counter has at most the request's bytes.
     pub fn weight_of(&self, bytes: usize, count: usize) -> usize {
-        let most_counters = self.policy.load().as_ref().map_or(1, |policy| policy.most_counters());
+        let most_counters = self.policy.load().as_ref().map_or(1, |policy| policy.most_counters);
         let of_requests = count.saturating_mul(REQUEST_WEIGHT + most_counters * ENTRY_WEIGHT);
         bytes.saturating_mul(most_counters).saturating_add(of_requests)
     }

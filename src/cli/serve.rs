@@ -183,8 +183,7 @@ async fn serve(
     let statsd = watched.statsd.map(|options| Statsd::start(options, Arc::clone(&metrics)));
     let in_force = |(file, rules): (RulesFile, RuleSet)| (file.put_in_force(rules, &metrics, clock.now()), file);
     let (policy, file) = rules.map(in_force).unzip();
-    let max_limits = args.actor_limits.max();
-    let limiter = Limiter::with_limits(policy, store, clock, metrics, max_limits);
+    let limiter = Limiter::new(policy, store, clock, metrics).with_max_actor_limits(args.actor_limits.max());
     let limiter = Arc::new(limiter.with_max_reservation_ttl(args.reservations.max_ttl()));
     actor_limits::start(&limiter, draining.clone()).await?;
     seal::start(&limiter, draining.clone()).await;

@@ -1,4 +1,6 @@
-//! Operators list and forget counters, and set limits of single actors.
+//! Operators' requests about the counters and the limits of single actors.
 
 pub mod counters;
+mod error;
 pub mod limits;
+mod rule_name;

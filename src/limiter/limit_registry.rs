@@ -24,8 +24,8 @@ pub struct LimitRegistry {
     pub over: parking_lot::Mutex<VecDeque<LimitChange>>,
     /// The shards before this one were searched for expired limits.
     pub looked_through: AtomicUsize,
-    /// Number of times that the limits were read from the start.
-    pub told: AtomicU32,
+    /// Number of times that all limits were read from the start.
+    pub readings: AtomicU32,
     /// When the store's limits were last read, or the server started (nanoseconds since 1970).
     pub followed: AtomicU64,
     pub failures: AtomicU64,
@@ -42,26 +42,21 @@ pub struct FollowState {
 }
 
 impl LimitRegistry {
-    pub fn new(max: usize, now: Timestamp) -> Self {
+    pub fn new(now: Timestamp) -> Self {
         Self {
             memory: ActorLimits::default(),
-            max,
+            max: DEFAULT_MAX_ACTOR_LIMITS,
             known: Mutex::default(),
             over: parking_lot::Mutex::default(),
             looked_through: AtomicUsize::new(0),
-            told: AtomicU32::new(0),
+            readings: AtomicU32::new(0),
             followed: AtomicU64::new(now.as_nanos()),
             failures: AtomicU64::new(0),
         }
     }
 
-    /// The limits that are in force.
-    pub fn memory(&self) -> &ActorLimits {
-        &self.memory
-    }
-
-    /// Puts the change in force. Returns whether there was a limit before.
-    pub fn apply(&self, change: &LimitChange) -> bool {
-        self.memory.apply(change, self.told.load(Relaxed))
+    /// Puts the change in force.
+    pub fn apply(&self, change: &LimitChange) {
+        self.memory.apply(change, self.readings.load(Relaxed));
     }
 }

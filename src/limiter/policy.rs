@@ -8,10 +8,9 @@ use std::sync::Arc;
 use siphasher::sip128::SipHasher13;
 
 use self::actor_limits::LabelLimits;
-pub use self::actor_limits::ListedLimits;
+pub use self::actor_limits::LimitFilter;
 pub(super) use self::actor_limits::{ActorLimits, Cursor};
 use crate::algorithm::{Limit, Tally};
-use crate::calendar::Calendar;
 use crate::clock::Timestamp;
 use crate::metrics::{Metrics, RuleHits};
 use crate::rules::{ActorFields, MAX_STACK, MatchPolicy, Operation, Overrun, Quota, Rule, RuleSet, Settings, stacks};
@@ -31,47 +30,64 @@ pub struct Policy {
     /// Fingerprint of each rule. Reservation ids name the rule by it.
     fingerprints: Vec<u32>,
     /// Counters that one request asks, at most.
-    most_counters: usize,
-    /// Where the hits of each rule are counted.
+    pub(super) most_counters: usize,
+    /// Metrics of each rule.
     pub(super) hits: Vec<RuleHits>,
 }
 
-/// How the counters of rules are named.
+/// The naming of counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CounterNames {
-    /// By what identifies them, and nothing else.
+    /// Names consist of a counter's identity, and nothing else.
     #[default]
     Usual,
-    /// Fixed windows with debt have names of their own in Redis: others there are shared with programs that know of none.
+    /// Fixed windows with debt have names of their own in Redis. Other windows there are shared with programs that have no debt.
     InRedis,
-    /// Likewise, and so that a Redis Cluster keeps those of one stack in one slot.
+    /// Same as [`CounterNames::InRedis`], and a Redis Cluster keeps the counters of one stack in one slot.
     InSlots,
 }
 
 impl CounterNames {
-    /// Whether the rule's counters are apart from those of a rule that differs from it in `overrun` alone.
+    /// Whether the rule's counters differ from the counters of a rule that differs in `overrun` alone.
     pub fn are_apart(self, rule: &Rule) -> bool {
         let is_window = matches!(rule.quota, Quota::Limited(Limit::FixedWindow(_)));
         self != Self::Usual && is_window && rule.counter.is_none() && rule.overrun == Overrun::Debt
     }
+
+    /// Returns the space of the rule's counters. A counter with a name is in a slot even outside of stacks, because some of the
+    /// rules that share it may be in a stack.
+    fn space(self, rule: &Rule, can_stack: bool) -> Space {
+        let is_in_slot = self == Self::InSlots && (can_stack || rule.counter.is_some());
+        let is_of_one_field = rule.actor_fields.len() <= 1;
+        let spaces = match (&rule.counter, self.are_apart(rule)) {
+            (Some(_), _) => [Space::Named, Space::NamedInSlotOfActor, Space::NamedInSlotOfFirstField],
+            (None, true) => [Space::Debt, Space::DebtInSlotOfActor, Space::DebtInSlotOfFirstField],
+            (None, false) => [Space::Rule, Space::SlotOfActor, Space::SlotOfFirstField],
+        };
+        let [without_slot, by_actor, by_first_field] = spaces;
+        match (is_in_slot, is_of_one_field) {
+            (false, _) => without_slot,
+            (true, true) => by_actor,
+            (true, false) => by_first_field,
+        }
+    }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Bucket {
-    pub limit: Limit,
-    /// By which its windows end.
-    calendar: Option<Calendar>,
+    /// The rule's limit, without a date.
+    limit: Limit,
     pub prefix: Prefix,
     /// The rule's `actorField`.
     actor: ActorFields,
-    /// What the limit follows from, but for the credits.
+    /// The rule's settings. Limits of single actors differ from them in the credits.
     settings: Settings,
     /// The limits of single actors, once they are known.
     of_actors: Option<Arc<LabelLimits>>,
 }
 
 impl Bucket {
-    /// `limit` is the rule's, on a counter that other rules may share.
+    /// `limit` is the rule's limit on a counter that other rules may share.
     fn new(rule: &Rule, limit: Limit, space: Space) -> Self {
         let (limit, prefix) = match &rule.counter {
             None => (limit, Prefix::new(space, rule.pairs(), &limit)),
@@ -81,10 +97,10 @@ impl Bucket {
             }
         };
         let actor = ActorFields::new(&rule.actor_fields);
-        Self { limit, calendar: rule.settings.calendar, prefix, actor, settings: rule.settings, of_actors: None }
+        Self { limit, prefix, actor, settings: rule.settings, of_actors: None }
     }
 
-    /// Appends the key of the bucket that `operation` takes from. Returns its actor's limit, see [`Bucket::limit_of`].
+    /// Appends the key of the bucket that `operation` takes from. Returns its actor's limit: see [`Bucket::limit_of`].
     #[inline]
     pub fn write_key(&self, operation: &Operation, now: Timestamp, out: &mut Vec<u8>) -> Option<Limit> {
         out.extend_from_slice(self.prefix.as_bytes());
@@ -93,41 +109,34 @@ impl Bucket {
         self.limit_of(out.get(start..).unwrap_or_default(), now)
     }
 
-    /// The actor's limit as it is for an ask at `now`; `None` when it may take nothing.
+    /// Returns the actor's limit at `now`. `None` if it may take nothing.
     #[inline]
     pub fn limit_of(&self, actor: &[u8], now: Timestamp) -> Option<Limit> {
-        match self.of_actors.as_ref().and_then(|of_actors| of_actors.get(actor, now)) {
-            None => Some(self.limit_at(now)),
-            Some(own) => self.resized(own.credits, now),
+        match self.own_quota(actor, now) {
+            Some((_, Quota::Limited(limit))) => {
+                Some(self.dated(limit.counting(self.limit.tally()).beside(&self.limit), now))
+            }
+            Some((_, Quota::Never)) => None,
+            Some((_, Quota::Always { .. })) | None => Some(self.limit_at(now)),
         }
     }
 
-    /// The credits that the actor has in place of the rule's.
-    fn own_credits(&self, operation: &Operation, now: Timestamp) -> Option<u64> {
-        let mut actor = Vec::new();
-        self.actor.write(operation, &mut actor);
-        let credits = self.of_actors.as_ref()?.get(&actor, now)?.credits;
-        (Settings { credit_limit: credits, ..self.settings }).quota().is_ok().then_some(credits)
+    /// Returns the credits that the actor has in place of the rule's, and the quota that follows. `None` if it has none, or if
+    /// the rule, which may have changed since, cannot have this limit.
+    #[inline]
+    fn own_quota(&self, actor: &[u8], now: Timestamp) -> Option<(u64, Quota)> {
+        let credits = self.of_actors.as_ref()?.get(actor, now)?.credits;
+        Some((credits, Settings { credit_limit: credits, ..self.settings }.quota().ok()?))
     }
 
-    /// The rule's limit, but with so many credits, on the same counter.
-    fn resized(&self, credits: u64, now: Timestamp) -> Option<Limit> {
-        match (Settings { credit_limit: credits, ..self.settings }).quota() {
-            Ok(Quota::Limited(limit)) => Some(self.dated(limit.counting(self.limit.tally()).beside(&self.limit), now)),
-            Ok(Quota::Never) => None,
-            // The rule has become one that cannot have so many.
-            Ok(Quota::Always { .. }) | Err(_) => Some(self.limit_at(now)),
-        }
-    }
-
-    /// The rule's limit as it is for an ask at `now`.
+    /// Returns the rule's limit at `now`.
     pub fn limit_at(&self, now: Timestamp) -> Limit {
         self.dated(self.limit, now)
     }
 
     #[inline]
     fn dated(&self, limit: Limit, now: Timestamp) -> Limit {
-        match (limit, self.calendar) {
+        match (limit, self.settings.calendar) {
             (Limit::CalendarWindow(limit), Some(calendar)) => Limit::CalendarWindow(calendar.dated(limit, now)),
             (limit, _) => limit,
         }
@@ -135,28 +144,17 @@ impl Bucket {
 }
 
 impl Policy {
-    /// A rule with a label goes on counting in `metrics` where one with that label has counted before.
+    /// A rule with a label goes on counting in `metrics` where an earlier rule with that label has counted.
     pub fn new(rules: RuleSet, metrics: &Metrics, names: CounterNames) -> Self {
-        let spaces = match names {
-            CounterNames::Usual | CounterNames::InRedis => {
-                rules.rules().iter().map(|rule| usual_space(rule, names)).collect()
-            }
-            CounterNames::InSlots => slotted(rules.rules()),
-        };
+        let stacking = if names == CounterNames::InSlots { stacks::can_stack(rules.rules()) } else { Vec::new() };
         let shared = shared_limits(rules.rules());
-        let beside_others = |rule: &Rule, limit: Limit| {
+        let bucket = |(index, rule): (usize, &Rule)| {
+            let Quota::Limited(limit) = rule.quota else { return None };
             let others = rule.counter.as_deref().and_then(|counter| shared.get(counter));
-            others.map_or(limit, |others| limit.beside(others))
+            let limit = others.map_or(limit, |others| limit.beside(others));
+            Some(Bucket::new(rule, limit, names.space(rule, stacking.get(index) == Some(&true))))
         };
-        let buckets: Vec<_> = rules
-            .rules()
-            .iter()
-            .zip(spaces)
-            .map(|(rule, space)| match rule.quota {
-                Quota::Limited(limit) => Some(Bucket::new(rule, beside_others(rule, limit), space)),
-                Quota::Never | Quota::Always { .. } => None,
-            })
-            .collect();
+        let buckets: Vec<_> = rules.rules().iter().enumerate().map(bucket).collect();
         let hits = |rule: &Rule| metrics.hits.rule(rule.label.as_deref(), rule.match_policy == MatchPolicy::Canary);
         let hits = rules.rules().iter().map(hits).collect();
         let mut by_prefix: HashMap<_, Vec<_>> = HashMap::new();
@@ -171,34 +169,31 @@ impl Policy {
         Self { rules, buckets, by_prefix, fingerprints, most_counters, hits }
     }
 
-    /// Counters that one request asks, at most.
-    pub(super) fn most_counters(&self) -> usize {
-        self.most_counters
-    }
-
-    /// From now on, actors have the limits of their own that are known here, as long as they are.
-    pub(super) fn know(&mut self, limits: &ActorLimits) {
-        let labels = labels(self.rules.rules());
-        for (label, bucket) in labels.zip(&mut self.buckets) {
+    /// Puts the limits of single actors in force, and their later changes.
+    pub(super) fn set_actor_limits(&mut self, limits: &ActorLimits) {
+        for (label, bucket) in labels(self.rules.rules()).zip(&mut self.buckets) {
             if let (Some(label), Some(bucket)) = (label, bucket) {
                 bucket.of_actors = Some(limits.of_label(label));
             }
         }
     }
 
-    /// By which limits of actors know the rules that count.
+    /// Returns the labels, as limits of actors have them, of the rules that count.
     pub(super) fn labels_that_count(&self) -> impl Iterator<Item = &str> {
         let counting = labels(self.rules.rules()).zip(&self.buckets).filter(|(_, bucket)| bucket.is_some());
         counting.filter_map(|(label, _)| label)
     }
 
-    /// The credits that the actor of `operation` has in place of those of the rule with this index.
+    /// Returns the credits that the actor of `operation` has in place of the credits of the rule with this index.
     pub fn own_credits(&self, index: usize, operation: &Operation, now: Timestamp) -> Option<u64> {
-        self.bucket(index)?.own_credits(operation, now)
+        let bucket = self.bucket(index)?;
+        let mut actor = Vec::new();
+        bucket.actor.write(operation, &mut actor);
+        Some(bucket.own_quota(&actor, now)?.0)
     }
 
-    /// The rule whose buckets' keys consist of `prefix` and the actor. Of several, the one with this fingerprint, or else the
-    /// first.
+    /// Finds the rule whose buckets' keys consist of `prefix` and the actor. Of several, it is the one with this fingerprint, or
+    /// else the first.
     pub(super) fn rule_with(&self, prefix: &[u8], fingerprint: u32) -> Option<usize> {
         let rules = self.by_prefix.get(prefix)?;
         rules.iter().find(|rule| self.fingerprint(**rule) == fingerprint).or(rules.first()).copied()
@@ -226,7 +221,7 @@ fn most_counters(rules: &[Rule]) -> usize {
     count(MatchPolicy::Canary) + (count(MatchPolicy::And) + 1).min(MAX_STACK)
 }
 
-/// For each counter with a name a limit of one of its rules, beside those of the others.
+/// Returns a limit for each counter with a name: of one of its rules, adapted to the limits of the others.
 fn shared_limits(rules: &[Rule]) -> HashMap<&str, Limit> {
     let mut shared: HashMap<&str, Limit> = HashMap::new();
     for rule in rules {
@@ -237,35 +232,9 @@ fn shared_limits(rules: &[Rule]) -> HashMap<&str, Limit> {
     shared
 }
 
-/// What each rule is called by limits of actors, if anything.
+/// Returns the label that each rule has for limits of actors, if any.
 fn labels(rules: &[Rule]) -> impl Iterator<Item = Option<&str>> {
     let has_default_label = rules.iter().any(|rule| rule.label.as_deref() == Some(DEFAULT_RULE));
     let default = move |rule: &Rule| (rule.is_default() && !has_default_label).then_some(DEFAULT_RULE);
     rules.iter().map(move |rule| rule.label.as_deref().or(default(rule)))
-}
-
-fn usual_space(rule: &Rule, names: CounterNames) -> Space {
-    match rule.counter {
-        Some(_) => Space::Named,
-        None if names.are_apart(rule) => Space::Debt,
-        None => Space::Rule,
-    }
-}
-
-/// Where the counters of each rule are, if those of stacks are to be in one slot. Counters with a name always are: some of
-/// the rules that share them may be in a stack, and others not.
-fn slotted(rules: &[Rule]) -> Vec<Space> {
-    let space = |(rule, can_stack): (&Rule, bool)| {
-        let is_apart = CounterNames::InSlots.are_apart(rule);
-        match (&rule.counter, rule.actor_fields.len()) {
-            (Some(_), 0 | 1) => Space::NamedInSlotOfActor,
-            (Some(_), _) => Space::NamedInSlotOfFirstField,
-            (None, _) if !can_stack => usual_space(rule, CounterNames::InSlots),
-            (None, 0 | 1) if is_apart => Space::DebtInSlotOfActor,
-            (None, _) if is_apart => Space::DebtInSlotOfFirstField,
-            (None, 0 | 1) => Space::SlotOfActor,
-            (None, _) => Space::SlotOfFirstField,
-        }
-    };
-    rules.iter().zip(stacks::can_stack(rules)).map(space).collect()
 }

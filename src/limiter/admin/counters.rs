@@ -3,92 +3,31 @@
 //! Here a rule is found by its name, and its counters by their actors. How many there are never matters: a page is
 //! bounded, and the caller holds the cursor.
 
-use std::sync::Arc;
-
+use super::error::AdminError;
+pub use super::rule_name::RuleName;
 use crate::algorithm::Limit;
-use crate::clock::Timestamp;
 use crate::limiter::Limiter;
-use crate::limiter::error::{ErrorClass, LimiterError, Remedy};
-use crate::limiter::policy::{DEFAULT_RULE, Policy};
+use crate::limiter::policy::Bucket;
 use crate::limiter::refusal::Refusal;
 use crate::limiter::verdict::Verdict;
-use crate::rules::{Operation, Rule, header};
 use crate::store::listing::SHOW;
-use crate::store::{Action, Batch, Listed, Listing, Page, Store, StoreError};
+use crate::store::{Action, Batch, Listed, Listing, Outcomes, Page, Store, StoreError, outcome_at};
 
 /// Counters in a page, unless the client says otherwise.
 pub const DEFAULT_PAGE: usize = 100;
 /// Counters in a page, at most.
 pub const MAX_PAGE: usize = 1_000;
 
-/// How a rule is named.
-#[derive(Debug, Clone, Copy)]
-pub enum RuleName<'a> {
-    /// The rule's label, or `default` for the default rule.
-    Label(&'a str),
-    /// The rule's operation, as the rules file has it, in any order.
-    Operation(&'a Operation),
-}
-
-/// The counters to list or forget.
+/// A filter for counters, and the place of a page among them.
 #[derive(Debug, Clone, Copy)]
 pub struct CountersOf<'a> {
     pub rule: RuleName<'a>,
-    /// One actor's; `None`: every actor's.
+    /// `None` stands for every actor.
     pub actor: Option<&'a str>,
-    /// Where the page before ended; `None`: from the start.
+    /// The cursor of the page before, or `None` for the first page.
     pub cursor: Option<&'a str>,
-    /// About how many to a page, at most [`MAX_PAGE`].
+    /// The approximate number of counters in a page, at most [`MAX_PAGE`].
     pub count: usize,
-}
-
-/// Why there is no page.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum CountersError {
-    #[error("no rule has the label '{0}'")]
-    NoSuchLabel(String),
-    #[error("no rule has the operation '{0}'; write it as the rules file does, patterns included")]
-    NoSuchOperation(String),
-    #[error("more than one rule has the operation '{0}'; give them labels, and ask by label")]
-    AmbiguousOperation(String),
-    #[error("rule '{0}' counts nothing: it allows all or denies all")]
-    Uncounted(String),
-    /// It is not one of a page before.
-    #[error("{0}")]
-    InvalidCursor(StoreError),
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-}
-
-impl LimiterError for CountersError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::NoSuchLabel(_) | Self::NoSuchOperation(_) => ErrorClass::NotFound,
-            Self::AmbiguousOperation(_) | Self::Uncounted(_) => ErrorClass::BadRequest,
-            Self::InvalidCursor(error) => error.class(),
-            Self::Refused(refusal) => refusal.class(),
-        }
-    }
-
-    fn remedy(&self) -> Option<Remedy> {
-        match self {
-            Self::NoSuchLabel(_) => Some(Remedy::ListRules),
-            Self::Refused(refusal) => refusal.remedy(),
-            _ => None,
-        }
-    }
-}
-
-impl From<StoreError> for CountersError {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::InvalidCursor(_) => Self::InvalidCursor(error),
-            StoreError::Failed(_)
-            | StoreError::Unreachable(_)
-            | StoreError::Overloaded(_)
-            | StoreError::Impossible(_) => Self::Refused(error.into()),
-        }
-    }
 }
 
 /// One counter.
@@ -126,13 +65,13 @@ impl Limiter {
     ///
     /// # Errors
     /// When there is no such rule or it counts nothing, and when the store fails.
-    pub async fn counters(&self, of: CountersOf<'_>) -> Result<CounterPage, CountersError> {
-        let (mut page, rule) = self.page(of).await?;
-        self.judge_by_own_limits(&rule, &mut page).await?;
-        let counters = page.buckets.into_iter().filter_map(|bucket| {
-            // A rule's actors are text; Redis may hold a name that is not, and not ours.
-            let actor = String::from_utf8(bucket.actor).ok()?;
-            let verdict = Verdict::from(bucket.outcome);
+    pub async fn counters(&self, of: CountersOf<'_>) -> Result<CounterPage, AdminError> {
+        let (bucket, mut page) = self.page(of).await?;
+        self.judge_by_own_limits(&bucket, &mut page).await?;
+        let counters = page.buckets.into_iter().filter_map(|listed| {
+            // A rule's actors are text. Redis may hold a name that is not text, and not ours.
+            let actor = String::from_utf8(listed.actor).ok()?;
+            let verdict = Verdict::from(listed.outcome);
             Some(Counter { actor, credit: verdict.credit, balance: verdict.balance(), reset_ns: verdict.reset_ns })
         });
         Ok(CounterPage { counters: counters.collect(), next: page.next })
@@ -142,155 +81,81 @@ impl Limiter {
     ///
     /// # Errors
     /// Same as [`Limiter::counters`]. Some of the page may be forgotten then.
-    pub async fn forget_counters(&self, of: CountersOf<'_>) -> Result<ForgottenPage, CountersError> {
-        let (page, rule) = self.page(of).await?;
-        let actors = page.buckets.iter().map(|bucket| bucket.actor.as_slice());
-        let batch = self.apply_to(&rule, Action::Forget, actors).await;
+    pub async fn forget_counters(&self, of: CountersOf<'_>) -> Result<ForgottenPage, AdminError> {
+        let (bucket, page) = self.page(of).await?;
+        let limit = bucket.limit_at(self.now());
+        let asks = page.buckets.iter().map(|listed| (listed.actor.as_slice(), limit));
         let mut forgotten = 0;
-        for index in 0..batch.len() {
-            forgotten += u64::from(batch.outcome(index)?.allowed);
+        for outcome in self.apply_to(&bucket, Action::Forget, asks).await {
+            forgotten += u64::from(outcome?.allowed);
         }
         Ok(ForgottenPage { forgotten, next: page.next })
     }
 
     /// Decides again for actors with limits of their own, by these limits.
-    async fn judge_by_own_limits(&self, rule: &Counted, page: &mut Page) -> Result<(), StoreError> {
-        let mut batch = Batch::default();
-        batch.begin(self.now());
-        let mut asked = Vec::new();
+    async fn judge_by_own_limits(&self, bucket: &Bucket, page: &mut Page) -> Result<(), StoreError> {
+        let now = self.now();
+        let rule_limit = bucket.limit_at(now);
+        let mut judged = Vec::new();
         for listed in &mut page.buckets {
-            match rule.own_limit(&listed.actor, batch.now()) {
-                OwnLimit::None => {}
-                OwnLimit::Nothing => listed.outcome.left = 0,
-                OwnLimit::Limit(limit) => {
-                    batch.push(limit, SHOW, batch.now(), |key| rule.write_key(&listed.actor, key));
-                    asked.push(listed);
-                }
+            match bucket.limit_of(&listed.actor, now) {
+                Some(limit) if limit == rule_limit => {}
+                Some(limit) => judged.push((listed, limit)),
+                None => listed.outcome.left = 0,
             }
         }
-        if !batch.is_empty() {
-            self.store.apply(&mut batch).await;
-        }
-        for (index, listed) in asked.into_iter().enumerate() {
-            listed.outcome = batch.outcome(index)?;
+        let asks = judged.iter().map(|(listed, limit)| (listed.actor.as_slice(), *limit));
+        let outcomes = self.apply_to(bucket, SHOW, asks).await;
+        for (index, (listed, _)) in judged.into_iter().enumerate() {
+            listed.outcome = outcome_at(&outcomes, index)?;
         }
         Ok(())
     }
 
-    async fn page(&self, of: CountersOf<'_>) -> Result<(Page, Counted), CountersError> {
+    async fn page(&self, of: CountersOf<'_>) -> Result<(Bucket, Page), AdminError> {
         let policy = self.policy().ok_or(Refusal::NoRules)?;
-        let rule = counted(policy, of.rule, self.now())?;
+        let bucket = of.rule.find(&policy)?.1.clone();
         let page = match of.actor {
-            Some(actor) => self.one(&rule, actor).await?,
+            Some(actor) => self.page_of_one(&bucket, actor).await?,
             None => {
+                let now = self.now();
                 let listing = Listing {
-                    prefix: rule.prefix().into(),
-                    limit: rule.limit,
+                    prefix: bucket.prefix.as_bytes().into(),
+                    limit: bucket.limit_at(now),
                     cursor: of.cursor.map(str::to_owned),
                     count: of.count.clamp(1, MAX_PAGE),
-                    now: self.now(),
+                    now,
                 };
                 self.store.list(listing).await?
             }
         };
-        Ok((page, rule))
+        Ok((bucket, page))
     }
 
-    /// The page that holds the counter of `actor` if there is one.
-    async fn one(&self, rule: &Counted, actor: &str) -> Result<Page, StoreError> {
-        let batch = self.apply_to(rule, SHOW, [actor.as_bytes()].into_iter()).await;
-        let outcome = batch.outcome(0)?;
-        let shown = Listed { actor: actor.into(), outcome };
-        Ok(Page { buckets: if outcome.reset_ns > 0 { vec![shown] } else { Vec::new() }, next: None })
+    /// Returns the page with the counter of `actor`, if there is one.
+    async fn page_of_one(&self, bucket: &Bucket, actor: &str) -> Result<Page, StoreError> {
+        let ask = (actor.as_bytes(), bucket.limit_at(self.now()));
+        let outcome = outcome_at(&self.apply_to(bucket, SHOW, std::iter::once(ask)).await, 0)?;
+        let listed = Listed { actor: actor.into(), outcome };
+        Ok(Page { buckets: if outcome.reset_ns > 0 { vec![listed] } else { Vec::new() }, next: None })
     }
 
-    async fn apply_to<'a>(&self, rule: &Counted, action: Action, actors: impl Iterator<Item = &'a [u8]>) -> Batch {
+    /// Applies the action to the counters of these actors, under the limit of each.
+    async fn apply_to<'a>(
+        &self,
+        bucket: &Bucket,
+        action: Action,
+        asks: impl Iterator<Item = (&'a [u8], Limit)>,
+    ) -> Outcomes {
         let mut batch = Batch::default();
         batch.begin(self.now());
-        for actor in actors {
-            batch.push(rule.limit, action, batch.now(), |key| rule.write_key(actor, key));
+        for (actor, limit) in asks {
+            batch.push(limit, action, batch.now(), |key| bucket.prefix.write_key(actor, key));
         }
         if !batch.is_empty() {
             self.store.apply(&mut batch).await;
         }
-        batch
-    }
-}
-
-/// A rule that counts.
-struct Counted {
-    policy: Arc<Policy>,
-    place: usize,
-    limit: Limit,
-}
-
-/// The limit of an actor in place of its rule's.
-enum OwnLimit {
-    None,
-    Limit(Limit),
-    Nothing,
-}
-
-impl Counted {
-    fn prefix(&self) -> &[u8] {
-        self.policy.bucket(self.place).map(|bucket| bucket.prefix.as_bytes()).unwrap_or_default()
-    }
-
-    /// Appends the key of the actor's counter.
-    fn write_key(&self, actor: &[u8], key: &mut Vec<u8>) {
-        key.extend_from_slice(self.prefix());
-        key.extend_from_slice(actor);
-    }
-
-    fn own_limit(&self, actor: &[u8], now: Timestamp) -> OwnLimit {
-        let limit = self.policy.bucket(self.place).map(|bucket| bucket.limit_of(actor, now));
-        match limit {
-            Some(Some(limit)) if limit != self.limit => OwnLimit::Limit(limit),
-            Some(None) => OwnLimit::Nothing,
-            Some(Some(_)) | None => OwnLimit::None,
-        }
-    }
-}
-
-fn counted(policy: Arc<Policy>, name: RuleName, now: Timestamp) -> Result<Counted, CountersError> {
-    let place = place(&policy, name)?;
-    match policy.bucket(place).map(|bucket| bucket.limit_at(now)) {
-        Some(limit) => Ok(Counted { policy, place, limit }),
-        None => Err(CountersError::Uncounted(shown(name))),
-    }
-}
-
-/// The index of the rule with this name.
-pub(super) fn place(policy: &Policy, name: RuleName) -> Result<usize, CountersError> {
-    let rules = policy.rules.rules();
-    match name {
-        RuleName::Label(label) => rules
-            .iter()
-            .position(|rule| rule.label.as_deref() == Some(label))
-            .or_else(|| rules.iter().position(|rule| label == DEFAULT_RULE && rule.is_default()))
-            .ok_or_else(|| CountersError::NoSuchLabel(shown(name))),
-        RuleName::Operation(operation) => {
-            // Every key of a rule is there once, so as many pairs, all of them found, are the same pairs.
-            let is_same = |rule: &Rule| {
-                rule.operation.len() == operation.iter().len()
-                    && rule.pairs().all(|(key, value)| operation.get(key) == Some(value))
-            };
-            let mut found = rules.iter().enumerate().filter(|(_, rule)| is_same(rule)).map(|(place, _)| place);
-            match (found.next(), found.next()) {
-                (Some(place), None) => Ok(place),
-                (Some(_), Some(_)) => Err(CountersError::AmbiguousOperation(shown(name))),
-                (None, _) => Err(CountersError::NoSuchOperation(shown(name))),
-            }
-        }
-    }
-}
-
-/// The start of a name, for messages: a client may have sent a very long one.
-pub(super) fn shown(name: RuleName) -> String {
-    const SHOWN: usize = 200;
-    match name {
-        RuleName::Label(label) => label.chars().take(SHOWN).collect(),
-        RuleName::Operation(operation) => header(operation.iter()).chars().take(SHOWN).collect(),
+        batch.take_outcomes()
     }
 }
 

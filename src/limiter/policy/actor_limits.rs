@@ -1,8 +1,8 @@
-//! Limits of single actors in memory: which credits an actor has in place of its rule's. Hits look here, by hash; what keeps
-//! them beyond the process, and who changes them, is not here.
+//! Limits of single actors in memory: the credits that an actor has in place of its rule's. Hits look them up by hash. Stores
+//! keep them beyond the process.
 //!
-//! They belong to a rule's label, so they outlive a rule that is removed, and are in force again with the next one of that
-//! label.
+//! They belong to a rule's label. So they outlive a rule that is removed, and are in force again with the next rule that has
+//! its label.
 
 use std::hash::BuildHasher;
 use std::ops::Range;
@@ -20,9 +20,9 @@ use crate::store::{ActorLimit, LimitChange};
 /// Parts of the memory, each behind a lock of its own.
 const SHARDS: usize = 1_024;
 
-/// A filter for listed limits.
+/// A filter for limits.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct ListedLimits<'a> {
+pub struct LimitFilter<'a> {
     /// The rule's label.
     pub rule: Option<&'a str>,
     pub actor: Option<&'a str>,
@@ -33,7 +33,6 @@ pub struct ListedLimits<'a> {
 pub struct ActorLimits {
     shards: Arc<Shards>,
     labels: RwLock<HashMap<String, Arc<LabelLimits>, FixedState>>,
-    len: AtomicUsize,
 }
 
 /// The limits under one label.
@@ -46,19 +45,19 @@ pub(in crate::limiter) struct LabelLimits {
 }
 
 #[derive(Debug)]
-struct Shards(Box<[RwLock<HashTable<Kept>>]>);
+struct Shards(Box<[RwLock<HashTable<Limit>>]>);
 
 /// One limit.
 #[derive(Debug)]
-struct Kept {
+struct Limit {
     of: Arc<LabelLimits>,
     actor: Box<str>,
     limit: ActorLimit,
-    /// When the limits were last told from the start, before this one was told: those that were not told again are gone.
-    told: u32,
+    /// Number of the latest reading of all limits that contained this one.
+    reading: u32,
 }
 
-impl Kept {
+impl Limit {
     fn is_of(&self, of: &LabelLimits, actor: &[u8]) -> bool {
         std::ptr::eq(&*self.of, of) && self.actor.as_bytes() == actor
     }
@@ -73,26 +72,25 @@ fn is_over(limit: ActorLimit, now: Timestamp) -> bool {
 }
 
 impl Shards {
-    fn of(&self, hash: u64) -> Option<&RwLock<HashTable<Kept>>> {
+    fn of(&self, hash: u64) -> Option<&RwLock<HashTable<Limit>>> {
         // Tables use the lower bits.
-        let place = usize::try_from(hash >> 32).unwrap_or_default() % SHARDS;
-        self.0.get(place)
+        self.0.get(usize::try_from(hash >> 32).unwrap_or_default() % SHARDS)
     }
 }
 
 impl LabelLimits {
-    /// The limit that the actor has in place of the rule's.
+    /// Returns the limit that the actor has in place of the rule's.
     #[inline]
     pub(in crate::limiter) fn get(&self, actor: &[u8], now: Timestamp) -> Option<ActorLimit> {
-        // As for nearly all rules: no hash, no lock.
-        if self.len.load(Relaxed) == 0 { None } else { self.find(actor, now) }
+        // Fast path: nearly no rule has limits of actors.
+        if self.len.load(Relaxed) == 0 { None } else { self.find(actor).filter(|limit| !is_over(*limit, now)) }
     }
 
-    fn find(&self, actor: &[u8], now: Timestamp) -> Option<ActorLimit> {
+    /// Returns the actor's limit, even if it is over.
+    fn find(&self, actor: &[u8]) -> Option<ActorLimit> {
         let hash = self.hash(actor);
         let shard = self.shards.of(hash)?.read();
-        let limit = shard.find(hash, |kept| kept.is_of(self, actor))?.limit;
-        (!is_over(limit, now)).then_some(limit)
+        Some(shard.find(hash, |known| known.is_of(self, actor))?.limit)
     }
 
     fn hash(&self, actor: &[u8]) -> u64 {
@@ -103,25 +101,38 @@ impl LabelLimits {
 impl Default for ActorLimits {
     fn default() -> Self {
         let shards = Shards((0..SHARDS).map(|_| RwLock::default()).collect());
-        Self { shards: Arc::new(shards), labels: RwLock::default(), len: AtomicUsize::new(0) }
+        Self { shards: Arc::new(shards), labels: RwLock::default() }
     }
 }
 
 impl ActorLimits {
-    /// How many there are, those included that are over and not dropped yet.
-    pub(in crate::limiter) fn len(&self) -> usize {
-        self.len.load(Relaxed)
+    /// All shards.
+    pub(in crate::limiter) const ALL: Range<usize> = 0..SHARDS;
+
+    /// Returns the number of limits under labels that `is_meant` accepts. Limits that are over count until they are dropped.
+    pub(in crate::limiter) fn count(&self, is_meant: impl Fn(&str) -> bool) -> usize {
+        let labels = self.labels.read();
+        labels.values().filter(|of| is_meant(&of.label)).map(|of| of.len.load(Relaxed)).sum()
     }
 
-    /// How many belong to a label that `is_known` does not know.
-    pub(in crate::limiter) fn orphans(&self, is_known: impl Fn(&str) -> bool) -> usize {
-        let labels = self.labels.read();
-        labels.values().filter(|of| !is_known(&of.label)).map(|of| of.len.load(Relaxed)).sum()
+    /// Returns the number of all limits.
+    pub(in crate::limiter) fn len(&self) -> usize {
+        self.count(|_| true)
     }
 
     /// Whether there is a limit of this label.
-    pub(in crate::limiter) fn knows(&self, label: &str) -> bool {
+    pub(in crate::limiter) fn has_label(&self, label: &str) -> bool {
         self.labels.read().get(label).is_some_and(|of| of.len.load(Relaxed) > 0)
+    }
+
+    /// Returns the actor's limit under this label, if it is in force.
+    pub(in crate::limiter) fn find(&self, label: &str, actor: &str, now: Timestamp) -> Option<ActorLimit> {
+        self.labels.read().get(label)?.get(actor.as_bytes(), now)
+    }
+
+    /// Whether the change is about a limit in memory, in force or over.
+    pub(in crate::limiter) fn has(&self, change: &LimitChange) -> bool {
+        self.labels.read().get(&change.rule).is_some_and(|of| of.find(change.actor.as_bytes()).is_some())
     }
 
     /// Returns the limits under this label.
@@ -139,46 +150,37 @@ impl ActorLimits {
         Arc::clone(self.labels.write().entry_ref(label).or_insert_with(|| Arc::new(new())))
     }
 
-    /// Makes the change known; whether there was a limit before.
-    pub(in crate::limiter) fn apply(&self, change: &LimitChange, told: u32) -> bool {
+    /// Puts the change in force. `reading` is the number of the latest reading of all limits.
+    pub(in crate::limiter) fn apply(&self, change: &LimitChange, reading: u32) {
         let of = self.of_label(&change.rule);
         let actor = change.actor.as_bytes();
         let hash = of.hash(actor);
-        let Some(shard) = self.shards.of(hash) else { return false };
+        let Some(shard) = self.shards.of(hash) else { return };
         let mut shard = shard.write();
-        let entry = shard.entry(hash, |kept| kept.is_of(&of, actor), |kept| kept.of.hash(kept.actor.as_bytes()));
+        let entry = shard.entry(hash, |known| known.is_of(&of, actor), |known| known.of.hash(known.actor.as_bytes()));
         match (entry, change.limit) {
             (Entry::Occupied(mut known), Some(limit)) => {
                 let known = known.get_mut();
-                (known.limit, known.told) = (limit, told);
-                true
+                (known.limit, known.reading) = (limit, reading);
             }
             (Entry::Occupied(known), None) => {
                 known.remove();
-                self.count(&of, -1);
-                true
+                of.len.fetch_sub(1, Relaxed);
             }
             (Entry::Vacant(place), Some(limit)) => {
-                place.insert(Kept { of: Arc::clone(&of), actor: change.actor.as_str().into(), limit, told });
-                self.count(&of, 1);
-                false
+                of.len.fetch_add(1, Relaxed);
+                place.insert(Limit { of, actor: change.actor.as_str().into(), limit, reading });
             }
-            (Entry::Vacant(_), None) => false,
+            (Entry::Vacant(_), None) => {}
         }
     }
 
-    fn count(&self, of: &LabelLimits, change: isize) {
-        for len in [&self.len, &of.len] {
-            len.fetch_add(change.cast_unsigned(), Relaxed);
-        }
+    /// Drops all limits that the reading with this number, which is complete, did not contain.
+    pub(in crate::limiter) fn keep_read(&self, reading: u32) {
+        self.retain(Self::ALL, |limit| limit.reading == reading);
     }
 
-    /// Drops all that were not told since the limits were told from the start.
-    pub(in crate::limiter) fn keep_told(&self, told: u32) {
-        self.retain(Self::ALL, |kept| kept.told == told);
-    }
-
-    /// Drops those in some of the shards that are over, at most `most`; returns them.
+    /// Drops at most `most` of the limits in these shards that are over. Returns them.
     pub(in crate::limiter) fn drop_expired(
         &self,
         shards: Range<usize>,
@@ -186,79 +188,62 @@ impl ActorLimits {
         now: Timestamp,
     ) -> Vec<LimitChange> {
         let mut dropped = Vec::new();
-        for shard in shards {
-            if dropped.len() >= most {
-                break;
+        self.retain(shards, |limit| {
+            let stays = dropped.len() >= most || !is_over(limit.limit, now);
+            if !stays {
+                dropped.push(LimitChange { limit: None, ..limit.change() });
             }
-            self.retain(shard..shard + 1, |kept| {
-                let goes = is_over(kept.limit, now) && dropped.len() < most;
-                if goes {
-                    dropped.push(LimitChange { limit: None, ..kept.change() });
-                }
-                !goes
-            });
-        }
+            stays
+        });
         dropped
     }
 
-    /// Whether there is a limit that this change is about, in force or over.
-    pub(in crate::limiter) fn has(&self, change: &LimitChange) -> bool {
-        let of = self.of_label(&change.rule);
-        let actor = change.actor.as_bytes();
-        let hash = of.hash(actor);
-        self.shards.of(hash).is_some_and(|shard| shard.read().find(hash, |kept| kept.is_of(&of, actor)).is_some())
-    }
-
-    fn retain(&self, shards: Range<usize>, mut stays: impl FnMut(&Kept) -> bool) {
+    fn retain(&self, shards: Range<usize>, mut stays: impl FnMut(&Limit) -> bool) {
         for shard in self.shards.0.get(shards).unwrap_or_default() {
-            shard.write().retain(|kept| {
-                let stays = stays(kept);
+            shard.write().retain(|limit| {
+                let stays = stays(limit);
                 if !stays {
-                    self.count(&kept.of, -1);
+                    limit.of.len.fetch_sub(1, Relaxed);
                 }
                 stays
             });
         }
     }
 
-    /// All of them.
-    pub(in crate::limiter) const ALL: Range<usize> = 0..SHARDS;
-
-    /// The shards that are to be looked through next, when the last ones ended here: one in sixteen.
+    /// Returns the next sixteenth of the shards, after those that ended at `after`.
     pub(in crate::limiter) fn next_shards(after: usize) -> Range<usize> {
         let start = after % SHARDS;
         start..(start + SHARDS / 16).min(SHARDS)
     }
 
-    /// At most `count` of those in force at `now`, after the one where `place` is; and where the last of
-    /// them is, if others follow.
+    /// Returns at most `count` of the limits in force at `now`, after the cursor. Returns the next cursor if others follow.
     pub(in crate::limiter) fn page(
         &self,
-        of: ListedLimits<'_>,
-        place: Option<&Cursor>,
+        of: LimitFilter<'_>,
+        cursor: Option<&Cursor>,
         count: usize,
         now: Timestamp,
     ) -> (Vec<LimitChange>, Option<Cursor>) {
-        /// So many are looked at for a page, meant or not.
+        /// Limits that a page looks at, whether it lists them or not.
         const MOST_LOOKED_AT: usize = 100_000;
         let mut looked_at = 0;
-        let first = place.map_or(0, |place| place.shard);
+        let first = cursor.map_or(0, |cursor| cursor.shard);
         let mut page = Vec::new();
         for (shard, limits) in (first..).zip(self.shards.0.get(first..).unwrap_or_default()) {
             if looked_at >= MOST_LOOKED_AT {
                 return (page, Some(Cursor { shard, after: None }));
             }
-            let after = place.filter(|place| place.shard == shard).and_then(|place| place.after.as_ref());
-            let is_meant = |kept: &&Kept| {
-                let is_later = after.is_none_or(|(rule, actor)| (&*kept.of.label, &*kept.actor) > (rule, actor));
+            let after = cursor.filter(|cursor| cursor.shard == shard).and_then(|cursor| cursor.after.as_ref());
+            let is_meant = |limit: &&Limit| {
+                let is_later = after.is_none_or(|(rule, actor)| (&*limit.of.label, &*limit.actor) > (rule, actor));
                 is_later
-                    && !is_over(kept.limit, now)
-                    && of.rule.is_none_or(|label| label == &*kept.of.label)
-                    && of.actor.is_none_or(|actor| actor == &*kept.actor)
+                    && !is_over(limit.limit, now)
+                    && of.rule.is_none_or(|label| label == &*limit.of.label)
+                    && of.actor.is_none_or(|actor| actor == &*limit.actor)
             };
             let limits = limits.read();
             looked_at += limits.len();
-            let mut found: Vec<_> = limits.iter().filter(is_meant).map(Kept::change).collect();
+            let mut found: Vec<_> = limits.iter().filter(is_meant).map(Limit::change).collect();
             drop(limits);
             found.sort_unstable_by(|one, other| (&one.rule, &one.actor).cmp(&(&other.rule, &other.actor)));
             let room = count.saturating_sub(page.len());
@@ -274,11 +259,11 @@ impl ActorLimits {
     }
 }
 
-/// How far limits are listed.
+/// The place in a listing of limits where the next page goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::limiter) struct Cursor {
     shard: usize,
-    /// The label and the actor of the last one that was listed of the shard.
+    /// The label and the actor of the last limit that was listed of the shard.
     after: Option<(String, String)>,
 }
 
@@ -319,7 +304,7 @@ mod tests {
     fn all(limits: &ActorLimits, rule: Option<&str>, count: usize, now: Timestamp) -> Vec<LimitChange> {
         let (mut found, mut place) = (Vec::new(), None);
         loop {
-            let (page, next) = limits.page(ListedLimits { rule, actor: None }, place.as_ref(), count, now);
+            let (page, next) = limits.page(LimitFilter { rule, actor: None }, place.as_ref(), count, now);
             assert!(page.len() <= count);
             found.extend(page);
             let Some(next) = next else { return found };
@@ -339,21 +324,20 @@ mod tests {
             let mut model = BTreeMap::new();
             for (rule, actor, limit) in &changes {
                 let change = change(rule, actor, *limit);
-                let known = limits.apply(&change, 1);
-                let before = match change.limit {
+                limits.apply(&change, 1);
+                match change.limit {
                     Some(limit) => model.insert((rule.clone(), actor.clone()), limit),
                     None => model.remove(&(rule.clone(), actor.clone())),
                 };
-                prop_assert_eq!(known, before.is_some());
+                prop_assert_eq!(limits.len(), model.len());
+                prop_assert_eq!(limits.has(&change), change.limit.is_some());
             }
-            prop_assert_eq!(limits.len(), model.len());
-            prop_assert_eq!(limits.orphans(|label| label == "a"), model.keys().filter(|(rule, _)| rule == "b").count());
+            prop_assert_eq!(limits.count(|label| label == "b"), model.keys().filter(|(rule, _)| rule == "b").count());
             let in_force: Vec<_> = model.iter().filter(|(_, limit)| !is_over(**limit, at(now))).collect();
             for ((rule, actor), limit) in &model {
-                let found = limits.of_label(rule).get(actor.as_bytes(), at(now));
-                prop_assert_eq!(found, (!is_over(*limit, at(now))).then_some(*limit));
+                prop_assert_eq!(limits.find(rule, actor, at(now)), (!is_over(*limit, at(now))).then_some(*limit));
             }
-            prop_assert_eq!(limits.of_label("c").get(b"a", at(0)), None);
+            prop_assert_eq!(limits.find("c", "a", at(0)), None);
             let mut listed = all(&limits, None, count, at(now));
             listed.sort_by(|one, other| (&one.rule, &one.actor).cmp(&(&other.rule, &other.actor)));
             let told = |((rule, actor), limit): (&(String, String), &ActorLimit)| {
@@ -369,15 +353,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_again_is_dropped() {
+    fn limits_that_the_latest_reading_lacks_are_dropped() {
         let limits = ActorLimits::default();
-        for (actor, told) in [("a", 1), ("b", 1), ("a", 2), ("c", 2)] {
-            limits.apply(&change("r", actor, Some((5, None))), told);
+        for (actor, reading) in [("a", 1), ("b", 1), ("a", 2), ("c", 2)] {
+            limits.apply(&change("r", actor, Some((5, None))), reading);
         }
-        limits.keep_told(2);
-        let left: Vec<_> =
-            ["a", "b", "c"].map(|actor| limits.of_label("r").get(actor.as_bytes(), at(0)).is_some()).into();
-        assert_eq!((left, limits.len()), (vec![true, false, true], 2));
+        limits.keep_read(2);
+        let left = ["a", "b", "c"].map(|actor| limits.find("r", actor, at(0)).is_some());
+        assert_eq!((left, limits.len()), ([true, false, true], 2));
     }
 
     #[test]

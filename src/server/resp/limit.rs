@@ -7,7 +7,7 @@ use super::operate::write_cursor;
 use crate::clock::ceil_seconds;
 use crate::limiter::Limiter;
 use crate::limiter::counters::{DEFAULT_PAGE, MAX_PAGE};
-use crate::limiter::limits::{ListedLimits, Told};
+use crate::limiter::limits::{LimitFilter, ListedLimit};
 use crate::protocol::command::{LimitAsk, LimitsAsk};
 use crate::protocol::resp::ReplyWriter;
 
@@ -71,7 +71,7 @@ pub async fn remove(limiter: &Limiter, of: &Of, reply: &mut ReplyWriter<'_>) {
 /// The cursor of the next page, and for each limit its rule, actor, credits, the seconds until it ends, and whether it is an
 /// orphan.
 pub fn list(limiter: &Limiter, asked: &Listed, reply: &mut ReplyWriter<'_>) {
-    let of = ListedLimits { rule: asked.rule.as_deref(), actor: None };
+    let of = LimitFilter { rule: asked.rule.as_deref(), actor: None };
     match limiter.limits(of, asked.cursor.as_deref(), asked.count) {
         Err(error) => write_limiter_error(&error, reply),
         Ok(page) => {
@@ -90,7 +90,7 @@ pub fn list(limiter: &Limiter, asked: &Listed, reply: &mut ReplyWriter<'_>) {
     }
 }
 
-fn write_end(limit: &Told, reply: &mut ReplyWriter<'_>) {
+fn write_end(limit: &ListedLimit, reply: &mut ReplyWriter<'_>) {
     match limit.ends_ns {
         Some(nanos) => reply.unsigned(ceil_seconds(nanos)),
         None => reply.integer(NEVER),

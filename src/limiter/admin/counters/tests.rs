@@ -1,8 +1,9 @@
 use super::*;
 use crate::clock::{Clock, NANOS_PER_SECOND};
 use crate::config::{self, Format};
-use crate::limiter::{Intent, PlanBuilder};
+use crate::limiter::{Intent, Limiter, PlanBuilder, Policy};
 use crate::metrics::Metrics;
+use crate::rules::Operation;
 use crate::store::testing::wait;
 use crate::store::{Backend, MemoryStore};
 
@@ -136,5 +137,5 @@ fn a_rule_that_is_not_there_or_counts_nothing_is_told() {
     assert!(error(all(RuleName::Operation(&operation(&[("api", "free")])))).contains("counts nothing"));
     let unruled = Limiter::new(None, Backend::Memory(MemoryStore::default()), Clock::system(), Metrics::new());
     let refused = wait(unruled.counters(all(RuleName::Label("any")))).unwrap_err();
-    assert!(matches!(refused, CountersError::Refused(Refusal::NoRules)));
+    assert!(matches!(refused, AdminError::Refused(Refusal::NoRules)));
 }

@@ -17,7 +17,7 @@ use super::shared::Api;
 use super::whole::Whole;
 use crate::clock::ceil_seconds;
 use crate::limiter::counters::{DEFAULT_PAGE, MAX_PAGE};
-use crate::limiter::limits::{ListedLimits, Told};
+use crate::limiter::limits::{LimitFilter, ListedLimit};
 
 /// Whose limit is meant.
 #[derive(Debug, Deserialize)]
@@ -58,8 +58,8 @@ struct Limit {
     orphan: bool,
 }
 
-impl From<Told> for Limit {
-    fn from(Told { rule, actor, credits, ends_ns, is_orphan }: Told) -> Self {
+impl From<ListedLimit> for Limit {
+    fn from(ListedLimit { rule, actor, credits, ends_ns, is_orphan }: ListedLimit) -> Self {
         Self { rule, actor, credits, expires_in: ends_ns.map(ceil_seconds), orphan: is_orphan }
     }
 }
@@ -106,7 +106,7 @@ pub async fn get(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Prob
     }
     let (turn, limiter) = (api.turns.take().await, Arc::clone(&api.limiter));
     let page = turn.run(async move {
-        let of = ListedLimits { rule: rule.as_deref(), actor: actor.as_deref() };
+        let of = LimitFilter { rule: rule.as_deref(), actor: actor.as_deref() };
         limiter.limits(of, cursor.as_deref(), count)
     });
     let page = page.await.map_err(broken)??;

@@ -1,0 +1,77 @@
+//! Why an operator's request failed.
+
+use crate::limiter::error::{ErrorClass, LimiterError, Remedy};
+use crate::limiter::refusal::Refusal;
+use crate::rules::{MAX_RESET_SECONDS, QuotaError};
+use crate::store::StoreError;
+
+/// The longest time that a limit may be set for: 100 years (seconds).
+pub const MAX_LASTS_SECONDS: u64 = MAX_RESET_SECONDS;
+/// The longest actor that may have a limit of its own (bytes).
+pub(super) const MAX_ACTOR: usize = 4_096;
+
+/// Why counters or limits of actors are not listed or changed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum AdminError {
+    #[error("no rule has the label '{0}'")]
+    NoSuchLabel(String),
+    #[error("no rule has the operation '{0}'; write it as the rules file does, patterns included")]
+    NoSuchOperation(String),
+    #[error("more than one rule has the operation '{0}'; give them labels, and ask by label")]
+    AmbiguousOperation(String),
+    #[error("rule '{0}' counts nothing: it allows all or denies all")]
+    Uncounted(String),
+    #[error("rule '{rule}' has one counter for all: the actor must be empty")]
+    NoActors { rule: String },
+    #[error("rule '{rule}' counts by {}: write the actor as '{}'", .fields.join(" and "), example(.fields))]
+    OtherActor { rule: String, fields: Vec<String> },
+    #[error("the actor is longer than {MAX_ACTOR} bytes")]
+    LongActor,
+    #[error("{0}")]
+    Credits(QuotaError),
+    #[error("a limit lasts from 1 to {MAX_LASTS_SECONDS} seconds")]
+    Lasts,
+    #[error("there are {len} limits of actors, and the maximum is {max}: remove some")]
+    Full { len: usize, max: usize },
+    #[error("the cursor is not one of a page before")]
+    Cursor,
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+}
+
+impl LimiterError for AdminError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::NoSuchLabel(_) | Self::NoSuchOperation(_) => ErrorClass::NotFound,
+            Self::NoActors { .. } | Self::OtherActor { .. } => ErrorClass::UnsuitableRule,
+            Self::AmbiguousOperation(_)
+            | Self::Uncounted(_)
+            | Self::LongActor
+            | Self::Credits(_)
+            | Self::Lasts
+            | Self::Cursor => ErrorClass::BadRequest,
+            Self::Full { .. } => ErrorClass::Full,
+            Self::Refused(refusal) => refusal.class(),
+        }
+    }
+
+    fn remedy(&self) -> Option<Remedy> {
+        match self {
+            Self::NoSuchLabel(_) => Some(Remedy::ListRules),
+            Self::Full { .. } => Some(Remedy::RaiseMaxActorLimits),
+            Self::Refused(refusal) => refusal.remedy(),
+            _ => None,
+        }
+    }
+}
+
+impl From<StoreError> for AdminError {
+    fn from(error: StoreError) -> Self {
+        Self::Refused(error.into())
+    }
+}
+
+/// Returns `user=… path=…`.
+fn example(fields: &[String]) -> String {
+    fields.iter().map(|field| format!("{field}=…")).collect::<Vec<_>>().join(" ")
+}
