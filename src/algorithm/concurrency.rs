@@ -10,8 +10,6 @@ use super::decide::Algorithm;
 use super::invalid::InvalidLimit;
 use crate::clock::Timestamp;
 
-pub(super) const NAME: &str = "concurrency";
-
 /// So many leases, each for so many seconds. With none at all, those that are held still end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Concurrency {

@@ -16,8 +16,6 @@ pub use super::window::State;
 use super::window::Window;
 use crate::clock::Timestamp;
 
-pub(super) const NAME: &str = "fixed-window";
-
 /// `credits` per window of `window_ns` nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FixedWindow {

@@ -28,7 +28,3 @@ pub(super) fn credits(number: u64) -> Result<NonZeroU64, InvalidLimit> {
 pub(super) fn time(nanos: u64) -> Result<NonZeroU64, InvalidLimit> {
     NonZeroU64::new(nanos).ok_or(InvalidLimit::NoTime)
 }
-
-pub(super) fn refill(number: u64) -> Result<NonZeroU64, InvalidLimit> {
-    NonZeroU64::new(number).ok_or(InvalidLimit::NoRefill)
-}

@@ -19,8 +19,6 @@ use super::decide::{self, Algorithm, saturating};
 use super::invalid::{self, InvalidLimit};
 use crate::clock::Timestamp;
 
-pub(super) const NAME: &str = "leaky-bucket";
-
 /// Room for `capacity` credits, of which `count` leak away in each `period_ns` nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LeakyBucket {

@@ -66,12 +66,8 @@ impl Limit {
 
     /// Returns this limit for a counter whose states count something else. The usage carries over.
     pub fn counting(mut self, counter: Tally) -> Self {
-        match &mut self {
-            Limit::FixedWindow(FixedWindow { tally, .. })
-            | Limit::CalendarWindow(CalendarWindow { tally, .. })
-            | Limit::TokenBucket(TokenBucket { tally, .. }) => *tally = counter,
-            // Their states count what was used anyway.
-            Limit::SlidingWindow(_) | Limit::SlidingLog(_) | Limit::LeakyBucket(_) | Limit::Concurrency(_) => {}
+        if let Some(tally) = self.tally_mut() {
+            *tally = counter;
         }
         self
     }
@@ -88,14 +84,17 @@ impl Limit {
     }
 
     /// Returns what the states of its counters count.
-    pub fn tally(&self) -> Tally {
+    pub fn tally(mut self) -> Tally {
+        self.tally_mut().map_or(Tally::Used, |tally| *tally)
+    }
+
+    /// `None` if the states count what was used under any limit.
+    fn tally_mut(&mut self) -> Option<&mut Tally> {
         match self {
-            Limit::FixedWindow(limit) => limit.tally,
-            Limit::CalendarWindow(limit) => limit.tally,
-            Limit::TokenBucket(limit) => limit.tally,
-            Limit::SlidingWindow(_) | Limit::SlidingLog(_) | Limit::LeakyBucket(_) | Limit::Concurrency(_) => {
-                Tally::Used
-            }
+            Limit::FixedWindow(FixedWindow { tally, .. })
+            | Limit::CalendarWindow(CalendarWindow { tally, .. })
+            | Limit::TokenBucket(TokenBucket { tally, .. }) => Some(tally),
+            Limit::SlidingWindow(_) | Limit::SlidingLog(_) | Limit::LeakyBucket(_) | Limit::Concurrency(_) => None,
         }
     }
 

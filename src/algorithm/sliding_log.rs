@@ -13,8 +13,6 @@ use super::decide::Algorithm;
 use super::invalid::{self, InvalidLimit, MAX_LOG_CREDITS};
 use crate::clock::Timestamp;
 
-pub(super) const NAME: &str = "sliding-log";
-
 /// `credits`, at most [`MAX_LOG_CREDITS`], in any window of `window_ns` nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlidingLog {

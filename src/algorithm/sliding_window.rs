@@ -20,8 +20,6 @@ use super::decide::{Algorithm, saturating};
 use super::invalid::{self, InvalidLimit};
 use crate::clock::Timestamp;
 
-pub(super) const NAME: &str = "sliding-window";
-
 /// `credits` per window of `window_ns` nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlidingWindow {

@@ -24,8 +24,6 @@ use super::invalid::{self, InvalidLimit};
 use super::tally::Tally;
 use crate::clock::Timestamp;
 
-pub(super) const NAME: &str = "token-bucket";
-
 /// At most `capacity` tokens; `refill` more after each `interval_ns` nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
@@ -54,7 +52,8 @@ impl TokenBucket {
     /// When a number is 0.
     pub fn new(capacity: u64, refill: u64, interval_ns: u64) -> Result<Self, InvalidLimit> {
         let capacity = invalid::credits(capacity)?;
-        let (refill, interval_ns) = (invalid::refill(refill)?, invalid::time(interval_ns)?);
+        let refill = NonZeroU64::new(refill).ok_or(InvalidLimit::NoRefill)?;
+        let interval_ns = invalid::time(interval_ns)?;
         Ok(Self { capacity, refill, interval_ns, tally: Tally::LeftOf(capacity), slowest: refill })
     }
 
