@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::contents::{Plan, Request};
-use super::entries::{Entries, OpenGroup, Owner};
+use super::entries::{Entries, OpenGroup};
 use super::idempotency_key::IdempotencyKey;
 use super::part::Part;
 use super::table::{Intent, hit};
@@ -33,15 +33,6 @@ pub struct PlanBuilder {
     /// The rules of one request that must all allow it.
     pub(super) stack: Vec<Part>,
     pub(super) scratch: Scratch,
-}
-
-/// How far a plan has been built, to return to.
-pub(super) struct Mark {
-    entries: usize,
-    requests: usize,
-    members: usize,
-    groups: usize,
-    hits: u64,
 }
 
 impl PlanBuilder {
@@ -107,7 +98,7 @@ impl PlanBuilder {
         cost: Option<u64>,
         terms: Option<&Terms>,
     ) {
-        let (entries, first) = (self.plan.batch.len(), self.plan.members.len());
+        let start = self.plan.mark();
         if let Some(key) = &mut self.key {
             key.request = self.plan.requests.len();
         }
@@ -121,12 +112,11 @@ impl PlanBuilder {
         let request = match added {
             Ok(()) => {
                 self.plan.hits += u64::from(intent.is_hit());
-                let members = first..self.plan.members.len();
+                let members = start.members..self.plan.members.len();
                 Request::Rules { members, is_idempotent: self.key.is_some() }
             }
             Err(refusal) => {
-                self.plan.batch.truncate(entries);
-                self.plan.members.truncate(first);
+                self.plan.return_to(start);
                 Request::Refused(refusal)
             }
         };
@@ -151,10 +141,10 @@ impl PlanBuilder {
             Some(limit)
         };
         let ask = if intent == Intent::Leave { Ask::Refund { cost } } else { hit(cost) };
-        let (now, owner) = (self.plan.now(), Owner::Request(self.plan.requests.len()));
         let Self { plan, group, key, .. } = self;
+        let now = plan.now();
         let mut entries = Entries { batch: &mut plan.batch, group: group.as_deref_mut(), key: key.as_deref_mut() };
-        let entry = entries.add(Action::Ask(ask), now, owner, write_key);
+        let entry = entries.add(Action::Ask(ask), now, false, write_key);
         plan.requests.extend(entry.map(Request::OwnLimit));
     }
 
@@ -172,26 +162,5 @@ impl PlanBuilder {
     /// Adds a request that is refused already.
     pub fn add_refused(&mut self, refusal: impl Into<Refusal>) {
         self.plan.requests.push(Request::Refused(refusal.into()));
-    }
-
-    pub(super) fn mark(&self) -> Mark {
-        let Plan { batch, requests, members, groups, hits, .. } = &self.plan;
-        Mark {
-            entries: batch.len(),
-            requests: requests.len(),
-            members: members.len(),
-            groups: groups.len(),
-            hits: *hits,
-        }
-    }
-
-    /// Takes back all that was added since `mark`.
-    pub(super) fn return_to(&mut self, mark: Mark) {
-        let Plan { batch, requests, members, groups, hits, .. } = &mut self.plan;
-        batch.truncate(mark.entries);
-        requests.truncate(mark.requests);
-        members.truncate(mark.members);
-        groups.truncate(mark.groups);
-        *hits = mark.hits;
     }
 }

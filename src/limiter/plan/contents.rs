@@ -100,6 +100,16 @@ pub(in crate::limiter) struct SettledRecord {
     pub rule: Option<usize>,
 }
 
+/// How far a plan has been built, to return to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mark {
+    pub entries: usize,
+    pub requests: usize,
+    pub members: usize,
+    groups: usize,
+    hits: u64,
+}
+
 impl Plan {
     /// Empties the plan, dates it, and pins the rules that it is built under.
     pub(in crate::limiter) fn begin(&mut self, policy: Option<Arc<Policy>>, now: Timestamp) {
@@ -110,6 +120,25 @@ impl Plan {
         self.settled.clear();
         self.hits = 0;
         self.policy = policy;
+    }
+
+    pub(super) fn mark(&self) -> Mark {
+        Mark {
+            entries: self.batch.len(),
+            requests: self.requests.len(),
+            members: self.members.len(),
+            groups: self.groups.len(),
+            hits: self.hits,
+        }
+    }
+
+    /// Takes back all that was added since `mark`.
+    pub(super) fn return_to(&mut self, mark: Mark) {
+        self.batch.truncate(mark.entries);
+        self.requests.truncate(mark.requests);
+        self.members.truncate(mark.members);
+        self.groups.truncate(mark.groups);
+        self.hits = mark.hits;
     }
 
     pub fn len(&self) -> usize {

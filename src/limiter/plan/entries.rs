@@ -1,7 +1,7 @@
 //! How a request's actions become entries of the plan: on their own, under an idempotency key, or in a group that is being
 //! formed.
 
-use super::contents::Plan;
+use super::contents::Mark;
 use super::idempotency_key::IdempotencyKey;
 use crate::algorithm::{Ask, Limit, ReservationAsk};
 use crate::clock::Timestamp;
@@ -16,30 +16,18 @@ pub enum Together {
     AsOne,
 }
 
-/// A group that is being formed. Its entries are the last ones of the plan's batch.
+/// A group that is being formed.
 #[derive(Debug)]
 pub(super) struct OpenGroup {
     together: Together,
-    pub first_entry: usize,
-    pub first_member: usize,
-    pub first_request: usize,
+    /// The plan before the group.
+    pub start: Mark,
     /// A rule without a counter denies: nothing may be taken, regardless of the counters.
     pub is_denied: bool,
     /// The record id of all that the group reserves.
     pub record_id: Option<Vec<u8>>,
-    /// Entries that are not part of the group: canaries, and settlements of requests of their own.
-    pub apart: Batch,
-    /// The owner of each of these entries.
-    pub owners: Vec<Owner>,
-}
-
-/// The member or request that gets the outcome of an entry.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Owner {
-    /// The member with the index `place`.
-    Member { place: usize, is_canary: bool },
-    /// The request with this index.
-    Request(usize),
+    /// Entries since the start that are not part of the group, by index: canaries, and settlements of requests of their own.
+    pub apart: Vec<usize>,
 }
 
 /// Where entries are added: to the plan's batch, or to the group that is being formed.
@@ -51,7 +39,7 @@ pub(super) struct Entries<'a> {
 
 impl Entries<'_> {
     /// Adds an action on the counter or record whose key and limit `write_key` writes. Returns the index of its entry, or `None`
-    /// if there is no limit. The index of an entry that is kept apart from a group is corrected when the group is closed.
+    /// if there is no limit.
     ///
     /// In a group, actions on one counter become one. The lowest of their limits decides.
     #[inline]
@@ -59,110 +47,70 @@ impl Entries<'_> {
         &mut self,
         action: Action,
         at: Timestamp,
-        owner: Owner,
+        is_canary: bool,
         write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
     ) -> Option<usize> {
-        let key = self.key.as_deref_mut();
+        let entry = match (&mut self.key, action) {
+            (Some(key), Action::Ask(ask)) => key.push(ask, self.batch, write_key),
+            // Other actions are repeatable as they are.
+            _ => self.batch.push_if(action, at, write_key),
+        };
         match &mut self.group {
-            None => push(self.batch, key, action, at, write_key),
-            Some(group) => group.add(action, at, owner, self.batch, key, write_key),
+            Some(group) => Some(group.admit(entry?, is_canary, self.batch)),
+            None => entry,
         }
     }
 
-    /// Whether the group already contains another request for this counter or one of its leases.
-    pub fn has_other_lease(&self, write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>) -> bool {
-        let Some(group) = &self.group else { return false };
-        let mut key = Vec::new();
-        write_key(&mut key);
-        let known = (group.first_entry..self.batch.len()).filter_map(|entry| self.batch.key_at(entry));
-        known.filter(|known| **known != key).any(|known| record_key::bucket(known) == record_key::bucket(&key))
-    }
-
-    /// Limits what the entry takes or reserves to what its counter can hold.
-    pub fn clamp(&mut self, entry: usize, owner: Owner) {
-        match (&mut self.group, owner) {
-            (Some(group), Owner::Member { is_canary: true, .. }) => group.apart.clamp(entry),
-            _ => self.batch.clamp(entry),
-        }
+    /// Whether the group contains another request for this entry's counter or one of its leases.
+    pub fn has_other_lease(&self, entry: usize) -> bool {
+        let (Some(group), Some(key)) = (&self.group, self.batch.key_at(entry)) else { return false };
+        let is_other = |known: &[u8]| known != key && record_key::bucket(known) == record_key::bucket(key);
+        group.entries(self.batch).filter_map(|known| self.batch.key_at(known)).any(is_other)
     }
 }
 
 impl OpenGroup {
-    pub fn new(together: Together, plan: &Plan) -> Self {
-        let mut apart = Batch::default();
-        apart.begin(plan.now());
-        Self {
-            together,
-            first_entry: plan.batch.len(),
-            first_member: plan.members.len(),
-            first_request: plan.requests.len(),
-            is_denied: false,
-            record_id: None,
-            apart,
-            owners: Vec::new(),
-        }
+    pub fn new(together: Together, start: Mark) -> Self {
+        Self { together, start, is_denied: false, record_id: None, apart: Vec::new() }
     }
 
-    fn add(
-        &mut self,
-        action: Action,
-        at: Timestamp,
-        owner: Owner,
-        batch: &mut Batch,
-        key: Option<&mut IdempotencyKey>,
-        write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
-    ) -> Option<usize> {
-        let is_canary = matches!(owner, Owner::Member { is_canary: true, .. });
+    /// The group's entries, by index.
+    pub fn entries(&self, batch: &Batch) -> impl Iterator<Item = usize> {
+        (self.start.entries..batch.len()).filter(|entry| self.apart.binary_search(entry).is_err())
+    }
+
+    /// Takes the batch's last entry into the group: apart, as an entry of its own, or merged with the entry for the same
+    /// counter. Returns its index.
+    fn admit(&mut self, last: usize, is_canary: bool, batch: &mut Batch) -> usize {
+        let Some(action) = batch.action(last) else { return last };
         if is_canary || (action.is_settlement() && self.together == Together::Summed) {
-            let entry = push(&mut self.apart, key, action, at, write_key);
-            self.owners.extend(entry.map(|_| owner));
-            return entry;
+            self.apart.push(last);
+            return last;
         }
-        let mut text = Vec::new();
-        let limit = write_key(&mut text)?;
-        let is_idempotent = key.is_some();
-        let is_same = |entry: &usize| batch.key_at(*entry).is_some_and(|known| is_same(known, &text, is_idempotent));
-        if let Some(known) = (self.first_entry..batch.len()).find(is_same) {
-            let entry = batch.entry_mut(known)?;
+        let (limit, key) = (batch.limit(last), batch.key_at(last).unwrap_or_default());
+        // Idempotent requests have records of their own.
+        let is_idempotent = matches!(action, Action::Idempotent { .. });
+        let is_same =
+            |known: &[u8]| known == key || (is_idempotent && record_key::bucket(known) == record_key::bucket(key));
+        let is_known = |entry: &usize| *entry != last && batch.key_at(*entry).is_some_and(is_same);
+        let Some(known) = self.entries(batch).find(is_known) else { return last };
+        batch.truncate(last);
+        if let (Some(entry), Some(limit)) = (batch.entry_mut(known), limit) {
             entry.action = merge(entry.action, action, self.together);
             if limit.capacity() < entry.limit.capacity() {
                 entry.limit = limit;
             }
-            return Some(known);
         }
-        let write_key = |out: &mut Vec<u8>| {
-            out.extend_from_slice(&text);
-            Some(limit)
-        };
-        push(batch, key, action, at, write_key)
+        known
     }
-}
-
-/// Adds an entry to the batch, with a record of its answer if there is an idempotency key.
-#[inline]
-fn push(
-    batch: &mut Batch,
-    key: Option<&mut IdempotencyKey>,
-    action: Action,
-    at: Timestamp,
-    write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
-) -> Option<usize> {
-    match key {
-        None => batch.push_if(action, at, write_key),
-        Some(key) => key.push(action, at, batch, write_key),
-    }
-}
-
-/// Whether an entry with the key `known` concerns the counter or record `text`. Entries have the keys of their records if there
-/// is an idempotency key.
-fn is_same(known: &[u8], text: &[u8], is_idempotent: bool) -> bool {
-    known == text || (is_idempotent && record_key::bucket(known) == text)
 }
 
 fn merge(one: Action, other: Action, together: Together) -> Action {
     match (one, other) {
         (Action::Ask(one), Action::Ask(other)) if together == Together::Summed => Action::Ask(sum(one, other)),
-        (Action::Idempotent { ask, fingerprint }, Action::Ask(other)) if together == Together::Summed => {
+        (Action::Idempotent { ask, fingerprint }, Action::Idempotent { ask: other, .. })
+            if together == Together::Summed =>
+        {
             Action::Idempotent { ask: sum(ask, other), fingerprint }
         }
         (Action::Ask(Ask::Charge { cost }), Action::Ask(Ask::Charge { cost: other })) => {
@@ -179,11 +127,10 @@ fn merge(one: Action, other: Action, together: Together) -> Action {
 /// The ask for as much as both. To look for one credit takes none, and what is taken is there to be looked at.
 fn sum(one: Ask, other: Ask) -> Ask {
     match (one, other) {
-        (Ask::Take { cost }, Ask::Take { cost: more }) => Ask::Take { cost: cost.saturating_add(more) },
         (Ask::Look { cost }, Ask::Look { cost: other }) => Ask::Look { cost: cost.max(other) },
         (Ask::Overdraw { cost }, Ask::Overdraw { cost: more }) => Ask::Overdraw { cost: cost.saturating_add(more) },
-        // The rule without debt decides.
-        (Ask::Take { cost }, Ask::Overdraw { cost: more }) | (Ask::Overdraw { cost }, Ask::Take { cost: more }) => {
+        // A rule without debt decides.
+        (Ask::Take { cost } | Ask::Overdraw { cost }, Ask::Take { cost: more } | Ask::Overdraw { cost: more }) => {
             Ask::Take { cost: cost.saturating_add(more) }
         }
         (take @ (Ask::Take { .. } | Ask::Overdraw { .. }), _) => take,

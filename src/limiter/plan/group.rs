@@ -4,14 +4,14 @@ use std::ops::Range;
 
 use super::builder::PlanBuilder;
 use super::contents::{Group, Plan, Request, Source};
-use super::entries::{OpenGroup, Owner, Together};
+use super::entries::{OpenGroup, Together};
 use super::reservation_id::{MAX_ID_TEXT, ReservationId};
 use crate::limiter::refusal::{Refusal, RefusedMember};
 use crate::store::Action;
 
 impl PlanBuilder {
-    /// Adds what `add` adds as a group: its requests take effect together or not at all, and each reports what it would come
-    /// to.
+    /// Adds the requests that `add` adds as a group: they take effect together or not at all, and each reports its result in
+    /// either case.
     ///
     /// # Errors
     /// If `add` fails, or one of the requests is refused. Nothing is added then.
@@ -20,43 +20,48 @@ impl PlanBuilder {
         together: Together,
         add: impl FnOnce(&mut Self) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mark = self.mark();
-        self.group = Some(Box::new(OpenGroup::new(together, &self.plan)));
+        let start = self.plan.mark();
+        self.group = Some(Box::new(OpenGroup::new(together, start)));
         let added = add(self);
-        let refused = self.close_group();
+        let refused = self.group.take().and_then(|group| self.close(*group));
         let added = added.and_then(|()| refused.map_or(Ok(()), |refused| Err(refused.into())));
         if added.is_err() {
-            self.return_to(mark);
+            self.plan.return_to(start);
         }
         added
     }
 
     /// Closes the group. Returns the first of its requests that was refused.
-    fn close_group(&mut self) -> Option<RefusedMember> {
-        let group = *self.group.take()?;
+    fn close(&mut self, OpenGroup { start, is_denied, record_id, apart, .. }: OpenGroup) -> Option<RefusedMember> {
         let Plan { batch, members, requests, groups, .. } = &mut self.plan;
-        if group.is_denied {
-            batch.only_look(group.first_entry);
+        let entries_apart = batch.take(&apart);
+        if is_denied {
+            batch.only_look(start.entries);
         }
-        let is_settlement = |entry| batch.action(entry).is_some_and(Action::is_settlement);
-        if !(group.first_entry..batch.len()).any(is_settlement) {
-            batch.group(group.first_entry);
-            let range = (group.first_member..members.len(), group.first_request..requests.len());
-            groups.push(Group { members: range.0, requests: range.1 });
+        let end = batch.len();
+        if !(start.entries..end).any(|entry| batch.action(entry).is_some_and(Action::is_settlement)) {
+            batch.group(start.entries);
+            groups.push(Group { members: start.members..members.len(), requests: start.requests..requests.len() });
         }
-        let first = batch.append(&group.apart);
-        for (entry, owner) in (first..).zip(group.owners) {
-            match owner {
-                Owner::Member { place, .. } => {
-                    members.iter_mut().skip(place).take(1).for_each(|member| member.source = Source::Entry(entry));
-                }
-                Owner::Request(place) => {
-                    requests.iter_mut().skip(place).take(1).for_each(|request| *request = Request::OwnLimit(entry));
-                }
+        batch.put_back(entries_apart);
+        let correct = |entry: &mut usize| {
+            *entry = match apart.binary_search(entry) {
+                Ok(place) => end + place,
+                Err(apart_before) => *entry - apart_before,
+            };
+        };
+        members.iter_mut().skip(start.members).for_each(|member| {
+            if let Source::Entry(entry) = &mut member.source {
+                correct(entry);
             }
-        }
-        let range = group.first_request..self.plan.requests.len();
-        self.first_refused(range.clone()).or_else(|| group.record_id.and_then(|_| self.check_id(range)))
+        });
+        requests.iter_mut().skip(start.requests).for_each(|request| {
+            if let Request::OwnLimit(entry) = request {
+                correct(entry);
+            }
+        });
+        let requests = start.requests..self.plan.requests.len();
+        self.first_refused(requests.clone()).or_else(|| record_id.and_then(|_| self.check_id(requests)))
     }
 
     fn first_refused(&self, requests: Range<usize>) -> Option<RefusedMember> {

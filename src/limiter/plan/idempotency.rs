@@ -80,7 +80,7 @@ impl PlanBuilder {
             key: key.to_owned(),
             fingerprint: payload.fingerprint(),
             request: self.plan.requests.len(),
-            asked: HashMap::new(),
+            records: HashMap::new(),
         }));
         let added = add(self);
         self.key = None;

@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 
 use super::table::Intent;
-use crate::algorithm::Limit;
-use crate::clock::Timestamp;
-use crate::store::{Action, Batch};
+use crate::algorithm::{Ask, Limit};
+use crate::store::Batch;
 
 /// The idempotency key of the requests that are being added, and the records that it has by now.
 #[derive(Debug)]
@@ -15,42 +14,30 @@ pub(super) struct IdempotencyKey {
     pub fingerprint: u64,
     /// Index of the request that is being added.
     pub request: usize,
-    /// How often each counter was asked under the key.
-    pub asked: HashMap<Vec<u8>, u32>,
+    /// Number of records for each counter.
+    pub records: HashMap<Vec<u8>, u32>,
 }
 
 impl IdempotencyKey {
-    /// Record id of the current ask for this counter. A counter that several hits or several rules ask has a record of each.
-    /// Charges have other ids than hits, because both may be about the same thing.
-    fn record_id(&mut self, counter: &[u8]) -> Vec<u8> {
-        let number = self.asked.entry(counter.to_owned()).or_default();
-        let id = [&[letter(self.intent)][..], &number.to_be_bytes(), &self.key].concat();
-        *number += 1;
-        id
-    }
-
-    /// Adds an entry, with a record of its answer if the action is an ask. See [`Batch::push_if`].
+    /// Adds an ask with a record of its answer. See [`Batch::push_if`].
+    ///
+    /// A counter that several hits or several rules ask has a record of each.
     pub fn push(
         &mut self,
-        action: Action,
-        at: Timestamp,
+        ask: Ask,
         batch: &mut Batch,
         write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
     ) -> Option<usize> {
         let mut counter = Vec::new();
         let limit = write_key(&mut counter)?;
-        let write_key = |out: &mut Vec<u8>| {
+        let number = self.records.entry(counter.clone()).or_default();
+        let id = [&[letter(self.intent)][..], &number.to_be_bytes(), &self.key].concat();
+        *number += 1;
+        let request = u32::try_from(self.request).unwrap_or(u32::MAX);
+        batch.push_idempotent(ask, (&id, self.fingerprint, request), |out| {
             out.extend_from_slice(&counter);
             Some(limit)
-        };
-        match action {
-            Action::Ask(ask) => {
-                let request = u32::try_from(self.request).unwrap_or(u32::MAX);
-                batch.push_idempotent(ask, (&self.record_id(&counter), self.fingerprint, request), write_key)
-            }
-            // These are repeatable as they are.
-            Action::Forget | Action::Reservation(_) | Action::Idempotent { .. } => batch.push_if(action, at, write_key),
-        }
+        })
     }
 }
 

@@ -58,10 +58,10 @@ impl PlanBuilder {
             (None, None) => new_record_id(),
         };
         let terms = Terms { ttl_seconds: reserve.ttl_seconds, max_ttl_seconds, record_id, is_clamped };
-        let mark = self.mark();
+        let start = self.plan.mark();
         self.add_under(operation, Intent::Reserve, Some(reserve.credits), Some(&terms));
         if self.group.is_none() && self.id_length(self.plan.len() - 1) > MAX_ID_TEXT {
-            self.return_to(mark);
+            self.plan.return_to(start);
             self.add_refused(Refusal::LongReservation);
         }
     }

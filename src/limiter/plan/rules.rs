@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use super::builder::PlanBuilder;
 use super::contents::{Group, Member, Plan, Purpose, Source};
-use super::entries::{Entries, Owner};
+use super::entries::Entries;
 use super::part::Part;
 use super::table::{Cost, Counter, Intent, Modes, Objection, RuleKind, Treatment, hit, treatment};
 use super::terms::{Terms, client_record_id, is_client_id};
@@ -59,29 +59,40 @@ impl PlanBuilder {
         let mut entries = Entries { batch, group: group.as_deref_mut(), key: key.as_deref_mut() };
         let first = members.len();
         let mut absent = None;
+        let mut answering = 0;
         stack.clear();
         for (index, rule) in policy.rules.matches(operation, scratch) {
             let part = context.part(index, rule)?;
-            match rule.match_policy {
+            let is_canary = rule.match_policy == MatchPolicy::Canary;
+            if is_canary && (part.is_absent || intent == Intent::Peek) {
                 // A peek is about the answer alone, and canaries do not answer.
-                MatchPolicy::Canary if part.is_absent || intent == Intent::Peek => {}
-                MatchPolicy::Canary => members.push(context.ask(part, rule, members.len(), &mut entries)?),
-                _ if part.is_absent => absent = Some((part, rule)),
-                MatchPolicy::Stop if stack.is_empty() && entries.group.is_none() => {
-                    members.push(context.ask(part, rule, members.len(), &mut entries)?);
-                    return Ok(());
-                }
-                MatchPolicy::And | MatchPolicy::Stop => stack.push(part),
+                continue;
+            }
+            if part.is_absent {
+                absent = Some((part, rule));
+                continue;
+            }
+            let is_only_rule = answering == 0 && rule.match_policy == MatchPolicy::Stop && entries.group.is_none();
+            answering += usize::from(!is_canary);
+            // Usage that has happened counts, even if another rule denies.
+            if is_only_rule || is_canary || part.action.is_settlement() {
+                members.push(context.ask(part, rule, &mut entries)?);
+            } else {
+                stack.push(part);
+            }
+            if is_only_rule {
+                return Ok(());
             }
         }
         match absent {
-            Some((_, rule)) if stack.is_empty() && intent == Intent::Charge && members.len() == first => {
+            Some((_, rule)) if answering == 0 && intent == Intent::Charge && members.len() == first => {
                 Err(Refusal::NothingToCharge { rule: rule.to_string() })
             }
-            Some((part, rule)) if stack.is_empty() => {
-                members.push(context.ask(part, rule, members.len(), &mut entries)?);
+            Some((part, rule)) if answering == 0 => {
+                members.push(context.ask(part, rule, &mut entries)?);
                 Ok(())
             }
+            _ if answering > MAX_STACK => Err(Refusal::TooManyRules),
             _ => context.ask_stack(stack, members, groups, &mut entries),
         }
     }
@@ -179,18 +190,11 @@ impl Context<'_> {
         groups: &mut Vec<Group>,
         entries: &mut Entries<'_>,
     ) -> Result<(), Refusal> {
-        if stack.len() > MAX_STACK {
-            return Err(Refusal::TooManyRules);
-        }
-        let parts = || stack.iter().filter_map(|part| Some((*part, self.policy.rules.rules().get(part.rule)?)));
-        // Usage that has happened counts, even if another rule denies.
-        for (part, rule) in parts().filter(|(part, _)| part.action.is_settlement()) {
-            members.push(self.ask(part, rule, members.len(), entries)?);
-        }
         let (first_entry, first_member) = (entries.batch.len(), members.len());
         let mut is_denied = false;
-        for (part, rule) in parts().filter(|(part, _)| !part.action.is_settlement()) {
-            let member = self.ask(part, rule, members.len(), entries)?;
+        for part in stack {
+            let Some(rule) = self.policy.rules.rules().get(part.rule) else { continue };
+            let member = self.ask(*part, rule, entries)?;
             is_denied |= matches!(member.source, Source::Fixed { allowed: false, .. });
             members.push(member);
         }
@@ -209,51 +213,49 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Asks a rule; it becomes the member with index `place`.
+    /// Asks a rule.
     #[inline]
-    fn ask(&self, part: Part, rule: &Rule, place: usize, entries: &mut Entries<'_>) -> Result<Member, Refusal> {
+    fn ask(&self, part: Part, rule: &Rule, entries: &mut Entries<'_>) -> Result<Member, Refusal> {
         let Part { rule: index, action, .. } = part;
         let is_canary = rule.match_policy == MatchPolicy::Canary;
-        let owner = Owner::Member { place, is_canary };
         let source = match self.policy.bucket(index) {
             None => fixed(rule),
-            Some(bucket) if action.is_about_reservation() || self.terms.is_some() => {
-                self.ask_with_terms(action, rule, bucket, owner, entries)?
-            }
             Some(bucket) => {
-                let entry = entries.add(action, self.now, owner, |key| self.write_key(bucket, action, key));
+                let write_key = |key: &mut Vec<u8>| self.write_key(bucket, action, key);
+                let entry = if action.is_about_reservation() {
+                    self.add_reservation(action, rule, is_canary, write_key, entries)?
+                } else {
+                    entries.add(action, self.now, is_canary, write_key)
+                };
+                if let (Some(entry), Some(Terms { is_clamped: true, .. })) = (entry, self.terms) {
+                    entries.batch.clamp(entry);
+                }
                 entry.map_or(NOTHING, Source::Entry)
             }
         };
         Ok(Member { rule: index, is_canary, purpose: self.purpose(action), source })
     }
 
-    /// Asks for a reservation or a lease, or for what belongs to one.
+    /// Adds an entry about a reservation or a lease. See [`Entries::add`].
     #[inline(never)]
-    fn ask_with_terms(
+    fn add_reservation(
         &self,
         action: Action,
         rule: &Rule,
-        bucket: &Bucket,
-        owner: Owner,
+        is_canary: bool,
+        write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
         entries: &mut Entries<'_>,
-    ) -> Result<Source, Refusal> {
-        let limit = |key: &mut Vec<u8>| self.write_key(bucket, action, key);
-        let entry = match action {
-            Action::Reservation(_) => {
-                let id = self.record_id(rule);
-                let write_key = |key: &mut Vec<u8>| record_key::write(RecordSpace::Reservations, &id, key, limit);
-                if rule.limits_what_runs() && entries.has_other_lease(write_key) {
-                    return Err(Refusal::LeasesTogether { rule: rule.to_string() });
-                }
-                entries.add(action, self.now, owner, write_key)
-            }
-            Action::Ask(_) | Action::Idempotent { .. } | Action::Forget => entries.add(action, self.now, owner, limit),
+    ) -> Result<Option<usize>, Refusal> {
+        let id = match self.terms {
+            Some(terms) => Cow::Borrowed(terms.record_id.as_slice()),
+            None => Cow::Owned(client_record_id(hold(rule, self.operation).unwrap_or_default())),
         };
-        if let (Some(entry), Some(Terms { is_clamped: true, .. })) = (entry, self.terms) {
-            entries.clamp(entry, owner);
+        let write_key = |key: &mut Vec<u8>| record_key::write(RecordSpace::Reservations, &id, key, write_key);
+        let entry = entries.add(action, self.now, is_canary, write_key);
+        if rule.limits_what_runs() && entry.is_some_and(|entry| entries.has_other_lease(entry)) {
+            return Err(Refusal::LeasesTogether { rule: rule.to_string() });
         }
-        Ok(entry.map_or(NOTHING, Source::Entry))
+        Ok(entry)
     }
 
     /// Appends the key of the rule's counter. Returns its limit, if the actor may use anything.
@@ -263,14 +265,6 @@ impl Context<'_> {
             // Usage counts, and can be forgotten, even if the actor may use nothing more.
             None if action == Action::Forget || action.is_settlement() => Some(bucket.limit_at(self.now)),
             limit => limit,
-        }
-    }
-
-    /// Record id of the reservation or lease that the request is about.
-    fn record_id(&self, rule: &Rule) -> Cow<'_, [u8]> {
-        match self.terms {
-            Some(terms) => Cow::Borrowed(&terms.record_id),
-            None => Cow::Owned(client_record_id(hold(rule, self.operation).unwrap_or_default())),
         }
     }
 

@@ -227,11 +227,17 @@ impl Batch {
         self.entries.get_mut(index)
     }
 
-    /// Appends the entries of another batch. Returns the index of the first.
-    pub fn append(&mut self, other: &Self) -> usize {
-        let first = self.entries.len();
-        other.entries.iter().for_each(|entry| self.push_copy(other, entry));
-        first
+    /// Takes out the entries at `indexes`, which ascend, while the batch is being built.
+    pub fn take(&mut self, indexes: &[usize]) -> Vec<Entry> {
+        let taken = indexes.iter().filter_map(|index| self.entries.get(*index).cloned()).collect();
+        let mut index = 0..;
+        self.entries.retain(|_| index.next().is_some_and(|index| indexes.binary_search(&index).is_err()));
+        taken
+    }
+
+    /// Adds entries that were taken out, behind the others.
+    pub fn put_back(&mut self, taken: Vec<Entry>) {
+        self.entries.extend(taken);
     }
 
     /// Adds a copy of an entry of another batch.
@@ -265,16 +271,19 @@ mod tests {
 
     /// The shares of an address count records by request.
     #[test]
-    fn entry_of_an_appended_batch_keeps_the_number_of_its_request() {
+    fn entry_that_was_taken_out_keeps_its_key_and_the_number_of_its_request() {
         let limit = Limit::FixedWindow(FixedWindow::new(1, NANOS_PER_SECOND).unwrap());
         let write_key = |out: &mut Vec<u8>| {
             out.extend_from_slice(b"key");
             Some(limit)
         };
-        let (mut batch, mut other) = (Batch::default(), Batch::default());
+        let mut batch = Batch::default();
+        batch.push_idempotent(Ask::Take { cost: 1 }, (b"id", 5, 7), write_key).unwrap();
         batch.push(limit, Action::Forget, Timestamp::EPOCH, |out| out.push(b'k'));
-        other.push_idempotent(Ask::Take { cost: 1 }, (b"id", 5, 7), write_key).unwrap();
-        assert_eq!(batch.append(&other), 1);
-        assert_eq!((batch.entries[1].request, batch.key_at(1)), (7, other.key_at(0)));
+        let key = batch.key_at(0).unwrap().to_vec();
+        let taken = batch.take(&[0]);
+        assert_eq!((batch.len(), batch.key_at(0)), (1, Some(&b"k"[..])));
+        batch.put_back(taken);
+        assert_eq!((batch.entries[1].request, batch.key_at(1)), (7, Some(&*key)));
     }
 }
