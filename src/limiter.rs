@@ -26,7 +26,7 @@ pub use self::error::{ErrorClass, LimiterError, Remedy};
 pub use self::limit_registry::DEFAULT_MAX_ACTOR_LIMITS;
 use self::limit_registry::LimitRegistry;
 use self::plan::REQUEST_WEIGHT;
-pub use self::plan::table::Intent;
+pub use self::plan::table::{Intent, Settlement};
 pub use self::plan::{
     BadReservationId, DEFAULT_MAX_RESERVATION_TTL, MAX_CLIENT_ID, MAX_ID_TEXT, MAX_IDEMPOTENCY_KEY, MAX_TOGETHER,
     Payload, Plan, PlanBuilder, ReservationId, Reserve, Together,

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use divvy::algorithm::{Ask, FixedWindow, Limit};
 use divvy::clock::{Clock, NANOS_PER_SECOND, ceil_seconds};
 use divvy::config::{self, Format};
-use divvy::limiter::{Applied, CounterNames, Intent, Limiter, PlanBuilder, Policy, Reserve};
+use divvy::limiter::{Applied, CounterNames, Intent, Limiter, PlanBuilder, Policy, Reserve, Settlement};
 use divvy::metrics::Metrics;
 use divvy::protocol::command;
 use divvy::protocol::line::{LineDecoder, parse_request, write_verdict};
@@ -304,7 +304,7 @@ fn reserve_and_commit(others: u64, pairs: u64) {
         bench.begin();
         for id in &ids {
             let id = bench.limiter.read_id(black_box(id).as_bytes()).expect("the same id");
-            bench.builder.add_commit(&id, 3);
+            bench.builder.settle(&id, Settlement::Commit { cost: 3 });
         }
         bench.apply();
         assert!((0..BATCH as usize).all(|index| bench.applied.report().settled(index).is_ok()), "commits are answered");

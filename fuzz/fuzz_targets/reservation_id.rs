@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use divvy::clock::Clock;
 use divvy::config::{self, Format};
-use divvy::limiter::{CounterNames, Limiter, PlanBuilder, Policy};
+use divvy::limiter::{CounterNames, Limiter, PlanBuilder, Policy, Settlement};
 use divvy::metrics::Metrics;
 use divvy::store::{Backend, MemoryStore};
 use libfuzzer_sys::fuzz_target;
@@ -38,9 +38,9 @@ fuzz_target!(|records: &[u8]| {
     assert_eq!(LIMITER.write_id(id.clone()).expect("a known key"), text);
     let mut builder = PlanBuilder::default();
     LIMITER.begin(&mut builder);
-    builder.add_renewal(&id, None);
-    builder.add_commit(&id, 7);
-    builder.add_release(&id);
+    builder.settle(&id, Settlement::Renew { ttl_seconds: None });
+    builder.settle(&id, Settlement::Commit { cost: 7 });
+    builder.settle(&id, Settlement::Release);
     let applied = RUNTIME.block_on(LIMITER.apply(builder.build()));
     for index in 0..applied.report().len() {
         let _ = (applied.report().settled(index), applied.report().committed(index));

@@ -12,37 +12,28 @@ use crate::limiter::refusal::Refusal;
 use crate::store::{key, record_key};
 
 impl PlanBuilder {
-    /// Adds a commit: it counts what was used, which may be more or less than what was reserved, and frees the rest.
-    pub fn add_commit(&mut self, id: &ReservationId, cost: u64) {
-        self.settle(id, Settlement::Commit { cost });
-    }
-
-    /// Adds a release, which frees all that is reserved.
-    pub fn add_release(&mut self, id: &ReservationId) {
-        self.settle(id, Settlement::Release);
-    }
-
-    /// Adds a renewal: the reservation lasts `ttl_seconds` from now on, or the time that it was made for. A lease lasts as
-    /// long as its rule says.
-    pub fn add_renewal(&mut self, id: &ReservationId, ttl_seconds: Option<u32>) {
-        let max = self.max_reservation_ttl;
-        match ttl_seconds {
-            Some(0) => self.add_refused(Refusal::ZeroTtl),
-            Some(ttl_seconds) if ttl_seconds > max && !id.is_of_leases() => {
-                self.add_refused(Refusal::LongTtl { ttl_seconds, max });
-            }
-            Some(_) | None => self.settle(id, Settlement::Renew { ttl_seconds }),
-        }
-    }
-
-    fn settle(&mut self, id: &ReservationId, settlement: Settlement) {
+    /// Adds a commit, a release or a renewal of a reservation.
+    pub fn settle(&mut self, id: &ReservationId, settlement: Settlement) {
         let policy = self.plan.policy.take();
-        let request = match &policy {
-            None => Request::Refused(Refusal::NoRules),
-            Some(policy) => self.settle_records(policy, id, settlement),
+        let request = match (&policy, self.check_renewal(id, settlement)) {
+            (_, Err(refusal)) => Request::Refused(refusal),
+            (None, Ok(())) => Request::Refused(Refusal::NoRules),
+            (Some(policy), Ok(())) => self.settle_records(policy, id, settlement),
         };
         self.plan.policy = policy;
         self.plan.requests.push(request);
+    }
+
+    /// Checks the time of a renewal. A lease lasts as long as its rule says.
+    fn check_renewal(&self, id: &ReservationId, settlement: Settlement) -> Result<(), Refusal> {
+        let max = self.max_reservation_ttl;
+        match settlement {
+            Settlement::Renew { ttl_seconds: Some(0) } => Err(Refusal::ZeroTtl),
+            Settlement::Renew { ttl_seconds: Some(ttl_seconds) } if ttl_seconds > max && !id.is_of_leases() => {
+                Err(Refusal::LongTtl { ttl_seconds, max })
+            }
+            Settlement::Commit { .. } | Settlement::Release | Settlement::Renew { .. } => Ok(()),
+        }
     }
 
     /// Asks about every record as one group, so the first of several settlements decides about all of them.

@@ -134,17 +134,21 @@ impl At {
 
     /// What it came to, and the balance.
     fn commit(&self, id: &ReservationId, cost: u64) -> Result<(&'static str, i64), String> {
-        let committed = self.ask(|builder| builder.add_commit(id, cost)).report().committed(0);
+        let committed = self.ask(|builder| builder.settle(id, Settlement::Commit { cost })).report().committed(0);
         committed.map(|done| (done.word(), done.verdict.balance())).map_err(|refusal| refusal.to_string())
     }
 
     fn release(&self, id: &ReservationId) -> bool {
-        self.ask(|builder| builder.add_release(id)).report().settled(0).unwrap().is_released()
+        self.ask(|builder| builder.settle(id, Settlement::Release)).report().settled(0).unwrap().is_released()
     }
 
     fn renew(&self, id: &ReservationId, ttl_seconds: impl Into<Option<u32>>) -> Option<u64> {
         let ttl_seconds = ttl_seconds.into();
-        self.ask(|builder| builder.add_renewal(id, ttl_seconds)).report().settled(0).unwrap().lasts_seconds(ttl_seconds)
+        self.ask(|builder| builder.settle(id, Settlement::Renew { ttl_seconds }))
+            .report()
+            .settled(0)
+            .unwrap()
+            .lasts_seconds(ttl_seconds)
     }
 
     /// The balance of each rule that a hit asks, by label; of a canary it is not known.
@@ -381,8 +385,8 @@ fn what_cannot_be_reserved_is_refused_and_takes_nothing() {
     let long = format!("user={}", "x".repeat(MAX_ID_TEXT));
     assert!(at.try_reserve(&long, 1, 1, None).unwrap_err().contains("8208 characters"));
     assert_eq!(at.only_left(&long), 100);
-    let renewed =
-        at.ask(|builder| builder.add_renewal(&ReservationId::new([].into_iter()), Some(61))).report().settled(0);
+    let (of_nothing, renewal) = (ReservationId::new([].into_iter()), Settlement::Renew { ttl_seconds: Some(61) });
+    let renewed = at.ask(|builder| builder.settle(&of_nothing, renewal)).report().settled(0);
     assert!(renewed.unwrap_err().to_string().contains("TTL 61 exceeds the maximum of 60 s"));
 }
 
@@ -576,7 +580,7 @@ fn late_commit_without_room_for_all_records_counts_against_no_rule() {
     let at = At { seconds: 120, ..at };
     at.reserve("user=a", 1);
     let before = at.left("key=k tenant=t");
-    assert!(at.ask(|builder| builder.add_commit(&stacked, 7)).report().settled(0).is_err());
+    assert!(at.ask(|builder| builder.settle(&stacked, Settlement::Commit { cost: 7 })).report().settled(0).is_err());
     assert_eq!(at.left("key=k tenant=t"), before, "of both or of none");
     let at = At { seconds: 240, ..at };
     assert_eq!(at.commit(&stacked, 7).map(|(word, _)| word), Ok("late"));

@@ -6,7 +6,7 @@ use prost::Message;
 use tonic::{Request, Response, Status};
 
 use super::ratelimit::{RateLimits, Work, refuse};
-use crate::limiter::{Intent, PlanBuilder, Refusal, Together};
+use crate::limiter::{Intent, PlanBuilder, Refusal, Settlement, Together};
 use crate::metrics::RequestKind;
 use crate::protocol::envoy::messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_response::Code;
@@ -178,7 +178,7 @@ impl RateLimits {
         if let Some(id) = id {
             let builder = &mut work.builder;
             origin::begin(&self.limiter, builder);
-            builder.add_commit(&id, asked.actual_amount);
+            builder.settle(&id, Settlement::Commit { cost: asked.actual_amount });
             let applied = self.limiter.apply(builder.build()).await;
             match applied.report().committed(0) {
                 Ok(settled) if settled.is_counted => return Ok(settled.is_released()),

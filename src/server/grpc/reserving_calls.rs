@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::limiter::{Applied, Limiter, Plan, PlanBuilder, Report};
+use crate::limiter::{Applied, Limiter, Plan, PlanBuilder, Report, Settlement};
 use crate::server::calls_in_flight::{CallGuard, CallsInFlight};
 use crate::server::room::Room;
 
@@ -69,7 +69,7 @@ impl Drop for UnclaimedReservations {
         runtime.spawn(async move {
             let mut builder = PlanBuilder::default();
             limiter.begin(&mut builder);
-            builder.add_release(&id);
+            builder.settle(&id, Settlement::Release);
             // If this fails, the reservations expire.
             limiter.apply(builder.build()).await;
             drop(guards);

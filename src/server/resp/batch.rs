@@ -7,7 +7,7 @@ use super::error::write_limiter_error;
 use super::reservations::{write_committed, write_reserved};
 use crate::clock::{NANOS_PER_MILLI, ceil_seconds};
 use crate::limiter::{
-    Intent, Limiter, Origin, Outcome, Plan, PlanBuilder, Policy, Refusal, Report, ReservationId, Reserve, Space,
+    Intent, Limiter, Origin, Outcome, Plan, PlanBuilder, Policy, Refusal, Report, Reserve, Settlement, Space,
 };
 use crate::protocol::command::{BucketAsk, Command, CommandError, Priced, ReserveAsk};
 use crate::protocol::resp::{ReplyWriter, Version};
@@ -146,12 +146,11 @@ impl Batch {
             Command::Refund(asked) => self.push_priced(asked, Intent::Refund, max_pairs)?,
             Command::Reserve(asked) => self.push_reserve(asked, max_pairs, version)?,
             Command::Commit { id, cost } => {
-                self.push_settling(limiter, id, Reply::Committed, |builder, id| builder.add_commit(id, cost))
+                self.push_settlement(limiter, id, Settlement::Commit { cost }, Reply::Committed)
             }
-            Command::Release(id) => self.push_settling(limiter, id, Reply::Released, PlanBuilder::add_release),
+            Command::Release(id) => self.push_settlement(limiter, id, Settlement::Release, Reply::Released),
             Command::Renew { id, ttl_seconds } => {
-                let reply = Reply::Renewed { ttl_seconds };
-                self.push_settling(limiter, id, reply, |builder, id| builder.add_renewal(id, ttl_seconds))
+                self.push_settlement(limiter, id, Settlement::Renew { ttl_seconds }, Reply::Renewed { ttl_seconds })
             }
             Command::Forget(pairs) => {
                 self.push_priced(Priced { pairs, cost: None, id: None }, Intent::Forget, max_pairs)?
@@ -200,16 +199,10 @@ impl Batch {
         Ok(Reply::Reserved(version))
     }
 
-    /// `push` adds the request about the reservation; what is no id of one is refused in its place.
-    fn push_settling(
-        &mut self,
-        limiter: &Limiter,
-        id: &[u8],
-        reply: Reply,
-        push: impl FnOnce(&mut PlanBuilder, &ReservationId),
-    ) -> Reply {
+    /// Adds a settlement. An invalid id is refused in its place.
+    fn push_settlement(&mut self, limiter: &Limiter, id: &[u8], settlement: Settlement, reply: Reply) -> Reply {
         match limiter.read_id(id) {
-            Ok(id) => push(&mut self.builder, &id),
+            Ok(id) => self.builder.settle(&id, settlement),
             Err(refusal) => self.builder.add_refused(refusal),
         }
         reply

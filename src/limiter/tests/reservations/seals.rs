@@ -55,8 +55,8 @@ fn id_that_was_sealed_under_other_rules_loads_its_calendar() {
     }
     // The batch also settles ids that need no calendar.
     let mixed = at.ask(|builder| {
-        builder.add_release(&altered(&id, ZONES[0], ZONES[2]));
-        builder.add_commit(&id, 5);
+        builder.settle(&altered(&id, ZONES[0], ZONES[2]), Settlement::Release);
+        builder.settle(&id, Settlement::Commit { cost: 5 });
     });
     assert_eq!(mixed.report().settled(0).unwrap().fate, Fate::Gone);
     assert_eq!(mixed.report().committed(1).unwrap().word(), "settled");
@@ -116,10 +116,10 @@ proptest! {
         at.id("user=a", 10);
         let id = at.sent_back(ReservationId::new(records.iter().map(|(rule, key)| (*rule, key.as_slice()))));
         let twice = at.ask(|builder| {
-            builder.add_renewal(&id, ttl);
-            builder.add_commit(&id, cost);
-            builder.add_release(&id);
-            builder.add_commit(&id, cost);
+            builder.settle(&id, Settlement::Renew { ttl_seconds: ttl });
+            builder.settle(&id, Settlement::Commit { cost });
+            builder.settle(&id, Settlement::Release);
+            builder.settle(&id, Settlement::Commit { cost });
         });
         for index in 0..twice.report().len() {
             let _ = (twice.report().settled(index), twice.report().committed(index));

@@ -20,7 +20,9 @@ use super::problem::Problem;
 use super::shared::Api;
 use super::whole::Whole;
 use crate::clock::ceil_seconds;
-use crate::limiter::{Applied, BadReservationId, PlanBuilder, Refusal, ReservationId, Reserve, lasting_seconds};
+use crate::limiter::{
+    Applied, BadReservationId, PlanBuilder, Refusal, ReservationId, Reserve, Settlement, lasting_seconds,
+};
 use crate::rules::Operation;
 use crate::server::origin;
 
@@ -133,7 +135,7 @@ pub async fn reserve(State(api): State<Arc<Api>>, request: Request) -> Result<Re
 pub async fn commit(State(api): State<Arc<Api>>, id: Named, request: Request) -> Result<Response, Problem> {
     let id = named(&api, id)?;
     let Used { cost: Whole(cost) } = api.body(request).await?;
-    let settled = api.apply(|builder| builder.add_commit(&id, cost)).await.report().committed(0)?;
+    let settled = api.apply(|builder| builder.settle(&id, Settlement::Commit { cost })).await.report().committed(0)?;
     let verdict = settled.verdict;
     Ok(Json(Committed {
         remaining: verdict.credit,
@@ -149,7 +151,7 @@ pub async fn renew(State(api): State<Arc<Api>>, id: Named, request: Request) -> 
     let id = named(&api, id)?;
     let Longer { ttl } = api.body(request).await?;
     let ttl_seconds = ttl.map(seconds);
-    let renewed = api.apply(|builder| builder.add_renewal(&id, ttl_seconds)).await;
+    let renewed = api.apply(|builder| builder.settle(&id, Settlement::Renew { ttl_seconds })).await;
     let settled = renewed.report().settled(0).map_err(|refusal| match refusal {
         Refusal::ZeroTtl | Refusal::LongTtl { .. } => Problem::from(refusal).at("/ttl"),
         refusal => refusal.into(),
@@ -163,7 +165,7 @@ pub async fn renew(State(api): State<Arc<Api>>, id: Named, request: Request) -> 
 /// Frees what is set aside.
 pub async fn release(State(api): State<Arc<Api>>, id: Named) -> Result<Response, Problem> {
     let id = named(&api, id)?;
-    let settled = api.apply(|builder| builder.add_release(&id)).await.report().settled(0)?;
+    let settled = api.apply(|builder| builder.settle(&id, Settlement::Release)).await.report().settled(0)?;
     Ok(Json(Released { released: settled.is_released() }).into_response())
 }
 
