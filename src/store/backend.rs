@@ -2,14 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::actor_limits::{Followed, LimitChange, LimitPage};
-use super::backup_error::BackupError;
-use super::contract::Batch;
-use super::contract::Store;
-use super::error::StoreError;
-use super::layers::fallback::FailurePolicy;
-use super::layers::layered_store::LayeredStore;
-use super::listing::{Listing, Page};
+use super::contract::{BackupError, Batch, Followed, LimitChange, LimitPage, Listing, Page, Store, StoreError};
+use super::layers::{FailurePolicy, LayeredStore};
 use super::memory::MemoryStore;
 use super::redis::RedisStore;
 use super::rocks::RocksStore;

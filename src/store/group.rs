@@ -3,10 +3,8 @@
 
 use std::sync::Arc;
 
-use super::bounds::counter_budget::CounterBudget;
-use super::bounds::shares::{RecordBudgets, Share, Shares};
-use super::contract::{Change, Entry};
-use super::error::StoreError;
+use super::bounds::{CounterBudget, RecordBudgets, Share, Shares};
+use super::contract::{Change, Entry, StoreError};
 use crate::algorithm::idempotency::Replay;
 use crate::algorithm::{Outcome, Record, RecordChange, State};
 
@@ -178,7 +176,7 @@ impl Drop for Room<'_> {
 mod tests {
     use super::*;
     use crate::algorithm::{Ask, Fate, ReservationAsk, fixed_window};
-    use crate::store::bounds::store_bounds::{Bounds, WhenFull};
+    use crate::store::bounds::{Bounds, WhenFull};
     use crate::store::contract::Action;
     use crate::store::testing::{at, window};
 

@@ -5,16 +5,9 @@ use std::ops::Bound;
 
 use parking_lot::Mutex;
 
-use super::bounds::counter_budget::CounterBudget;
-use super::bounds::records::Records;
-use super::bounds::room_log::RoomLog;
-use super::bounds::shares::{RecordBudgets, Shares};
-use super::bounds::store_bounds::Bounds;
-use super::contract::Store;
-use super::contract::{Batch, Change, Entry, Outcomes, Unit};
-use super::error::StoreError;
+use super::bounds::{Bounds, CounterBudget, RecordBudgets, Records, RoomLog, Shares};
+use super::contract::{Batch, Change, Entry, Listing, Outcomes, Page, Store, StoreError, Unit};
 use super::group::{self, Budgets, EntryDecision, Member};
-use super::listing::{Listing, Page};
 use super::record_key;
 use super::seal::Seal;
 use crate::algorithm::{Outcome, RecordChange, State};

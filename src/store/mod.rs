@@ -23,24 +23,21 @@ mod seal;
 pub(crate) mod testing;
 
 pub use self::backend::Backend;
-pub use self::bounds::store_bounds::{
+pub use self::bounds::{
     Bounds, DEFAULT_MAX_ADDRESS_SHARE, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK,
     DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_RESERVATIONS, WhenFull,
 };
+#[cfg(feature = "rocksdb")]
 use self::bounds::{counter_budget, record_count, records, room_log, shares};
 pub use self::codec::{key, record_key, value};
-pub use self::contract::actor_limits::{ActorLimit, Followed, LimitChange, LimitPage};
-pub use self::contract::backup_error::BackupError;
-pub use self::contract::batch::{ENTRY_WEIGHT, append_key};
-pub use self::contract::error::StoreError;
-pub use self::contract::listing;
-pub use self::contract::listing::{Listed, Listing, Page};
-pub use self::contract::origin::Origin;
-pub use self::contract::{Action, Batch, Change, Entry, Outcomes, Store, outcome_at};
-use self::contract::{actor_limits, backup_error, error, origin};
-pub use self::layers::denial_cache::DEFAULT_DENIAL_CACHE;
-pub use self::layers::fallback::{DEFAULT_LOCAL_BUCKETS, FailurePolicy};
-pub use self::layers::layered_store::LayeredStore;
+#[cfg(feature = "rocksdb")]
+use self::contract::backup_error;
+pub use self::contract::{
+    Action, ActorLimit, BackupError, Batch, Change, ENTRY_WEIGHT, Entry, Followed, LimitChange, LimitPage, Listed,
+    Listing, Origin, Outcomes, Page, Store, StoreError, append_key, listing, outcome_at,
+};
+use self::contract::{actor_limits, error};
+pub use self::layers::{DEFAULT_DENIAL_CACHE, DEFAULT_LOCAL_BUCKETS, FailurePolicy, LayeredStore};
 pub use self::memory::MemoryStore;
 pub use self::redis::{
     DEFAULT_REDIS_TIMEOUT, InvalidRedisTarget, RedisOptions, RedisSentinel, RedisStore, RedisTls,

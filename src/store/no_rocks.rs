@@ -4,11 +4,7 @@
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
-use super::backup_error::BackupError;
-use super::contract::Batch;
-use super::contract::Store;
-use super::error::StoreError;
-use super::listing::{Listing, Page};
+use super::contract::{BackupError, Batch, Listing, Page, Store, StoreError};
 use super::rocks_options::{Durability, NoRocksDb, RocksOptions};
 use super::seal::Seal;
 use crate::clock::Clock;

@@ -1,6 +1,6 @@
 //! The log of what fails again and again: one line when an outage begins and one when it is over, not one a failure.
 
-use super::error::StoreError;
+use super::contract::StoreError;
 use crate::logging::Escaped;
 
 /// Something that is tried again and again, and may fail for a while.

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use super::bounds::store_bounds::Bounds;
+use super::bounds::Bounds;
 use crate::clock::Clock;
 
 /// Whether this build has the embedded store.

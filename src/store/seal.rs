@@ -10,7 +10,7 @@ use parking_lot::RwLock;
 use siphasher::sip128::SipHasher24;
 use subtle::ConstantTimeEq;
 
-use super::error::StoreError;
+use super::contract::StoreError;
 
 /// Bytes of a key, and of a seal.
 const BYTES: usize = 16;

@@ -2,10 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use super::contract::Store;
-use super::contract::{Action, Batch};
-use super::error::StoreError;
-use super::listing::{Listing, Page};
+use super::contract::{Action, Batch, Listing, Page, Store, StoreError};
 use super::memory::MemoryStore;
 use super::record_key::{self, RecordSpace};
 use crate::algorithm::{Ask, FixedWindow, Limit, Outcome};

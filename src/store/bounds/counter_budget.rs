@@ -14,11 +14,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
-use super::store_bounds::{Bounds, WhenFull};
+use super::{Bounds, WhenFull};
 use crate::algorithm::Outcome;
 use crate::metrics::Metric;
-use crate::store::contract::Entry;
-use crate::store::error::StoreError;
+use crate::store::contract::{Entry, StoreError};
 
 /// Expired counters are looked for once so many percent of the bound are taken.
 const SWEEP_AT_PERCENT: i64 = 90;

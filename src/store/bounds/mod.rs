@@ -6,4 +6,14 @@ pub mod record_count;
 pub mod records;
 pub mod room_log;
 pub mod shares;
-pub mod store_bounds;
+mod store_bounds;
+
+pub use self::counter_budget::CounterBudget;
+pub use self::record_count::RecordCount;
+pub use self::records::Records;
+pub use self::room_log::RoomLog;
+pub use self::shares::{RecordBudgets, Share, Shares};
+pub use self::store_bounds::{
+    Bounds, DEFAULT_MAX_ADDRESS_SHARE, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK,
+    DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_RESERVATIONS, WhenFull,
+};

@@ -9,8 +9,8 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 #[cfg(test)]
-use super::record_count::RecordCount;
-use super::shares::Share;
+use super::RecordCount;
+use super::Share;
 use crate::algorithm::Record;
 use crate::clock::{MAX_STANDSTILL_NS, Timestamp};
 
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::algorithm::Outcome;
     use crate::algorithm::record::{Content, Reservation};
-    use crate::store::bounds::shares::RecordBudgets;
+    use crate::store::bounds::RecordBudgets;
     use crate::store::testing::at;
 
     fn until(ends: u64) -> Record {

@@ -1,6 +1,6 @@
 //! The log of a full store.
 
-use super::counter_budget::CounterBudget;
+use super::CounterBudget;
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::store::outage::Outage;
 

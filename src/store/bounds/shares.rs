@@ -10,12 +10,10 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::record_count::RecordCount;
+use super::RecordCount;
 use crate::algorithm::Record;
 use crate::metrics::Metric;
-use crate::store::contract::{Action, Entry};
-use crate::store::error::StoreError;
-use crate::store::origin::Origin;
+use crate::store::contract::{Action, Entry, Origin, StoreError};
 
 /// How many records of each kind a store may have, and has.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! How much a store may remember, and what it answers beyond that.
 
-use super::shares::RecordBudgets;
+use super::RecordBudgets;
 
 /// Counters that a store remembers unless the operator says otherwise, where they are on disk and where they are in
 /// memory (some 200 bytes each).

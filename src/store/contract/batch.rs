@@ -7,12 +7,7 @@ use std::ops::Range;
 
 use tokio::task::JoinHandle;
 
-use super::action::Action;
-use super::entry::Entry;
-use super::error::StoreError;
-use super::origin::Origin;
-use super::outcomes::Outcomes;
-use super::unit::Unit;
+use super::{Action, Entry, Origin, Outcomes, StoreError, Unit};
 use crate::algorithm::{Ask, Limit, Outcome, ReservationAsk};
 use crate::clock::Timestamp;
 use crate::store::record_key::{self, RecordSpace};

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::action::Action;
+use super::Action;
 use crate::algorithm::{Ask, Decision, Limit, Outcome, Record, RecordChange, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 

@@ -3,9 +3,7 @@
 //! What is asked, what comes back, and the cursor of the stores that keep their keys in order. How a store finds the
 //! keys is its own business; a bucket that is as good as fresh is not listed.
 
-use super::action::Action;
-use super::entry::Entry;
-use super::error::StoreError;
+use super::{Action, Entry, StoreError};
 use crate::algorithm::{Ask, Limit, Outcome, State};
 use crate::clock::Timestamp;
 

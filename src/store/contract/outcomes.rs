@@ -1,6 +1,6 @@
 //! The outcomes of a batch.
 
-use super::error::StoreError;
+use super::StoreError;
 use crate::algorithm::Outcome;
 
 /// The outcomes of a batch's entries, in their order.

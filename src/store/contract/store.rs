@@ -2,10 +2,7 @@
 
 use std::future::Future;
 
-use super::actor_limits::{Followed, LimitChange, LimitPage};
-use super::batch::Batch;
-use super::error::StoreError;
-use super::listing::{Listing, Page};
+use super::{Batch, Followed, LimitChange, LimitPage, Listing, Page, StoreError};
 use crate::clock::Timestamp;
 use crate::metrics::Metric;
 

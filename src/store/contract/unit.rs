@@ -1,6 +1,6 @@
 //! The entries that take effect together.
 
-use super::entry::Entry;
+use super::Entry;
 
 /// What takes effect together: one entry, or those of a group.
 #[derive(Debug, Clone, Copy)]

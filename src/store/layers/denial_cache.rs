@@ -12,8 +12,7 @@ use super::denials::{Denials, UsedUp};
 use crate::algorithm::{Limit, Outcome, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::metrics::Metric;
-use crate::store::contract::{Action, Batch, Entry, Store, Unit};
-use crate::store::error::StoreError;
+use crate::store::contract::{Action, Batch, Entry, Store, StoreError, Unit};
 use crate::store::record_key;
 
 /// Default number of windows that are remembered: 48 bytes each.

@@ -11,9 +11,8 @@ use parking_lot::Mutex;
 use crate::clock::{Clock, NANOS_PER_SECOND, Timestamp};
 use crate::logging::{Escaped, LogThrottle};
 use crate::metrics::Metric;
-use crate::store::bounds::store_bounds::Bounds;
-use crate::store::contract::{Action, Batch, Entry, Store};
-use crate::store::error::StoreError;
+use crate::store::bounds::Bounds;
+use crate::store::contract::{Action, Batch, Entry, Store, StoreError};
 use crate::store::memory::MemoryStore;
 use crate::store::outage::Outage;
 

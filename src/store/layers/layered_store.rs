@@ -11,10 +11,7 @@ use super::fallback::{FailurePolicy, Fallback};
 use super::uninterrupted::{Uninterrupted, Work};
 use crate::clock::{Clock, Timestamp};
 use crate::metrics::Metric;
-use crate::store::contract::{Batch, Store};
-use crate::store::error::StoreError;
-use crate::store::listing::{Listing, Page};
-use crate::store::{Followed, LimitChange, LimitPage};
+use crate::store::contract::{Batch, Followed, LimitChange, LimitPage, Listing, Page, Store, StoreError};
 
 /// A store, the denials that are answered in its place, and the policy for its failures. Calls run to their end even if
 /// their futures are dropped.

@@ -1,7 +1,11 @@
 //! The layers between the limiter and a distant store.
 
-pub mod denial_cache;
+mod denial_cache;
 mod denials;
-pub mod fallback;
-pub mod layered_store;
+mod fallback;
+mod layered_store;
 mod uninterrupted;
+
+pub use self::denial_cache::DEFAULT_DENIAL_CACHE;
+pub use self::fallback::{DEFAULT_LOCAL_BUCKETS, FailurePolicy};
+pub use self::layered_store::LayeredStore;

@@ -1,11 +1,7 @@
 //! The outcomes of a batch: how a store fills them in, and how its caller reads them.
 
-use super::Batch;
 use crate::algorithm::Outcome;
-use crate::store::contract::entry::Entry;
-use crate::store::contract::error::StoreError;
-use crate::store::contract::outcomes::{Outcomes, outcome_at};
-use crate::store::contract::unit::Unit;
+use crate::store::contract::{Batch, Entry, Outcomes, StoreError, Unit, outcome_at};
 
 impl Batch {
     /// Answers every entry, in order, with what `answer` makes of its index, its bucket key and itself; groups have no

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Batch, ENTRY_WEIGHT};
+use crate::store::contract::{Batch, ENTRY_WEIGHT};
 
 impl Batch {
     /// The entries as ranges of indexes, in order, each of at most `max` bytes of [weight](Batch::weight). A group is never
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
     use crate::algorithm::{FixedWindow, Limit};
     use crate::clock::{NANOS_PER_SECOND, Timestamp};
-    use crate::store::contract::action::Action;
+    use crate::store::contract::Action;
 
     proptest! {
         #[test]

@@ -2,7 +2,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::*;
 use crate::algorithm::ReservationAsk;
-use crate::store::layers::layered_store::LayeredStore;
+use crate::store::layers::LayeredStore;
 use crate::store::testing::{LOOK, ScriptedStore, TAKE, at, outcomes, outcomes_together, record, window};
 
 fn fallback(policy: FailurePolicy) -> LayeredStore<ScriptedStore> {
