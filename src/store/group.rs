@@ -1,5 +1,5 @@
-//! Groups: entries that take effect together or not at all. This module decides each entry of a group. The store keeps the states
-//! of the buckets, and locks them during the decision.
+//! Decisions about groups: entries that take effect together or not at all. The store keeps the states of the buckets, and locks
+//! them during the decision.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ impl Member<'_> {
     }
 }
 
-/// The budgets for what is remembered.
+/// Budgets for new counters and records.
 #[derive(Clone, Copy)]
 pub struct Budgets<'a> {
     pub counters: &'a CounterBudget,
@@ -62,7 +62,7 @@ pub struct Budgets<'a> {
 /// for a new bucket, and may deny the group.
 ///
 /// # Errors
-/// When the policy says so, or when a new record finds no room. Nothing may be changed then.
+/// If the policy says so, or if there is no room for a new record. Then nothing may be changed.
 pub fn decide<'a, 'b>(
     members: impl Iterator<Item = Member<'a>> + Clone,
     budgets: Budgets<'b>,
@@ -93,7 +93,7 @@ pub fn decide<'a, 'b>(
                 *decision = hold_back(member);
             }
             if has_conflict {
-                // A request under a name that is taken is not remembered.
+                // A request that conflicts with an earlier one is not remembered.
                 decision.record = RecordChange::Keep;
             }
         }
@@ -192,38 +192,38 @@ mod tests {
         State::FixedWindow(fixed_window::State { ends: at(60), count: left })
     }
 
-    /// Whether it is allowed, what is left, and whether it changes.
-    fn decided(
+    /// Returns whether each entry is allowed, the credits left, and whether its bucket changes.
+    fn decide_all(
         entries: &[Entry],
         states: &[Option<State>],
         budget: &CounterBudget,
     ) -> Result<Vec<(bool, u64, bool)>, StoreError> {
-        let (records, shares) = (RecordBudgets::new(0, 0), Shares::of(None));
+        let (records, shares) = (RecordBudgets::new(0, 0, 100), Shares::of(None));
         let members =
             entries.iter().zip(states).map(|(entry, state)| Member { entry, bucket: state.as_ref(), record: None });
         let (decided, room) = decide(members, Budgets { counters: budget, records: &records, shares: &shares })?;
         room.keep();
-        let told = |EntryDecision { outcome, change, .. }| (outcome.allowed, outcome.left, change != Change::Keep);
-        Ok(decided.into_iter().map(told).collect())
+        let describe = |EntryDecision { outcome, change, .. }| (outcome.allowed, outcome.left, change != Change::Keep);
+        Ok(decided.into_iter().map(describe).collect())
     }
 
     #[test]
-    fn all_take_or_none_does_and_a_denied_one_tells_what_is_there() {
+    fn all_members_take_or_none_does() {
         let budget = budget(10, WhenFull::Error);
         let states = [Some(left(3)), None];
-        let granted = decided(&[take(2), take(1)], &states, &budget).unwrap();
+        let granted = decide_all(&[take(2), take(1)], &states, &budget).unwrap();
         assert_eq!((granted, budget.at_least()), (vec![(true, 1, true), (true, 4, true)], 1));
-        let denied = decided(&[take(4), take(1)], &states, &budget).unwrap();
+        let denied = decide_all(&[take(4), take(1)], &states, &budget).unwrap();
         assert_eq!((denied, budget.at_least()), (vec![(false, 3, false), (true, 5, false)], 1));
     }
 
     #[test]
-    fn a_group_without_room_for_all_of_its_counters_takes_room_for_none() {
+    fn group_without_room_for_all_of_its_counters_takes_room_for_none() {
         let group = [take(1), take(1), take(1)];
         let states = [None, None, Some(left(3))];
         let full = |when_full| {
             let budget = budget(1, when_full);
-            let decided = decided(&group, &states, &budget).map_err(|_| ());
+            let decided = decide_all(&group, &states, &budget).map_err(|_| ());
             (decided, budget.at_least())
         };
         assert_eq!(full(WhenFull::Error), (Err(()), 0));
@@ -237,16 +237,16 @@ mod tests {
     fn denied_group_corrects_the_time_of_all_its_buckets() {
         let far = |count| Some(State::FixedWindow(fixed_window::State { ends: at(10_000), count }));
         let group = [take(1), take(1), take(1)];
-        let denied = decided(&group, &[far(0), far(3), None], &budget(10, WhenFull::Error)).unwrap();
+        let denied = decide_all(&group, &[far(0), far(3), None], &budget(10, WhenFull::Error)).unwrap();
         assert_eq!(denied, [(false, 0, true), (true, 3, true), (true, 5, false)]);
     }
 
     #[test]
-    fn what_settles_a_reservation_denies_no_group() {
+    fn settlement_denies_no_group() {
         let settle = |ask| Entry { action: Action::Reservation(ask), ..take(0) };
         let commit = settle(ReservationAsk::Commit { cost: 2, charges: true });
         let gone = settle(ReservationAsk::Commit { cost: 2, charges: false });
-        let budgets = (budget(10, WhenFull::Error), RecordBudgets::new(1, 0));
+        let budgets = (budget(10, WhenFull::Error), RecordBudgets::new(1, 0, 100));
         let settled = |entries: &[Entry]| {
             let members = entries.iter().map(|entry| Member { entry, bucket: None, record: None });
             let shares = Shares::of(None);

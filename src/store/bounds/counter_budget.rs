@@ -1,16 +1,14 @@
-//! The bound on how many counters a store remembers, and what is answered beyond it.
+//! The budget for counters, and the policy beyond it.
 //!
-//! Clients that invent actors make counters, and must not fill the memory or the disk with them. Beyond the bound a
-//! counter that does not exist yet is answered by a policy and not remembered; those that exist go on. What a counter is
-//! and where it lies is the store's business.
+//! Clients that invent actors create counters, and must not fill the memory or the disk with them. Beyond the bound, a policy
+//! answers for new counters, which are not remembered. Existing counters go on.
 //!
-//! The rule:
-//! - A counter counts from the change that makes it until it is forgotten or its record is dropped, however often it
-//!   expires and begins anew in between.
-//! - RocksDB may drop a record that was not a counter's latest one, or drop it later than it says. So each drop makes the
-//!   count one less and leaves one in doubt: the true number is never below [`CounterBudget::at_least`] and never above
+//! - A counter counts from the change that creates it until it is forgotten or its record is dropped, even if it expires and
+//!   begins anew in between.
+//! - RocksDB may drop a record that was not a counter's latest, or report a drop late. So each drop lowers the count by one and
+//!   leaves one counter in doubt. The true number is never below [`CounterBudget::at_least`] and never above
 //!   [`CounterBudget::at_most`]. A recount removes the doubt.
-//! - Only [`CounterBudget::at_least`] refuses a counter. What is estimated or in doubt never does.
+//! - Only [`CounterBudget::at_least`] decides whether a counter is refused. Estimates and doubtful counters never do.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
@@ -19,10 +17,10 @@ use crate::algorithm::Outcome;
 use crate::metrics::Metric;
 use crate::store::contract::{Entry, StoreError};
 
-/// Expired counters are looked for once so many percent of the bound are taken.
+/// Share of the bound beyond which expired counters are searched for (percent).
 const SWEEP_AT_PERCENT: i64 = 90;
 
-/// The number of counters, as far as it is known.
+/// Bounds of the number of counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Count {
     pub at_least: u64,
@@ -34,23 +32,24 @@ pub struct Count {
 pub struct CounterBudget {
     max_counters: i64,
     when_full: WhenFull,
-    /// Made once: a flood of new actors must not allocate.
+    /// Created once, because a flood of new actors must not allocate.
     pub(super) error: StoreError,
-    /// Counters that were made, less those that were forgotten, since the start.
+    /// Number of counters created since the start, less the number forgotten.
     begun: AtomicI64,
-    /// `begun` plus this is the most that there can be: what the last count found, less what had begun by then.
+    /// `begun` plus this is the maximum number of counters: the last count, less `begun` at that time.
     base: AtomicI64,
-    /// Records that were dropped since the start, and how many of them the last count knew of.
+    /// Number of records dropped since the start. The last count knew of `settled` of them.
     dropped: AtomicI64,
     settled: AtomicI64,
-    /// Whether `base` was counted. Until then it is an estimate: good to show, never a reason to refuse.
+    /// Whether `base` was counted. Until then it is an estimate, which never refuses a counter.
     is_counted: AtomicBool,
     disk_is_full: AtomicBool,
+    /// Number of entries that the policy answered since the start.
     refused: AtomicU64,
 }
 
 impl CounterBudget {
-    /// The budget of a store without counters.
+    /// Creates the budget of an empty store.
     pub fn new(bounds: Bounds) -> Self {
         Self {
             max_counters: i64::try_from(bounds.max_counters).unwrap_or(i64::MAX),
@@ -66,53 +65,47 @@ impl CounterBudget {
         }
     }
 
-    /// The store holds so many counters from before, as it knew when it was closed.
+    /// Sets the number of counters that the store had when it was closed.
     pub fn remembered(&self, count: Count) {
         let at_most = signed(count.at_most);
         self.counted_as(at_most, signed(count.at_least) - at_most);
     }
 
-    /// The store holds about so many counters from before, which were not counted.
+    /// Sets an estimate of the number of counters in the store.
     pub fn estimated(&self, counters: u64) {
         self.base.store(signed(counters), Relaxed);
-        self.is_counted.store(false, Release);
+        self.doubt();
     }
 
-    /// The number is no longer certain: it is an estimate until they are counted again.
+    /// Makes the number an estimate until the counters are counted again.
     pub fn doubt(&self) {
         self.is_counted.store(false, Release);
     }
 
-    /// They were counted: `counters` existed when `begun` had begun and at least `dropped` of the records dropped by now
-    /// were gone.
+    /// Sets the result of a count: `counters` existed when `begun` had begun and `dropped` of the records were dropped.
     pub fn counted(&self, counters: u64, begun: i64, dropped: i64) {
         self.counted_as(signed(counters) - begun, dropped);
     }
 
     fn counted_as(&self, base: i64, settled: i64) {
         self.base.store(base, Relaxed);
-        // Last: a reader that sees the old number reckons too few.
+        // Last, because a reader that sees the old number gets too few counters.
         self.settled.store(settled, Release);
         self.is_counted.store(true, Release);
     }
 
-    /// The policy's answer to an ask about a counter that does not exist; `None` where there is room for it, or the entry
-    /// makes none.
+    /// Returns the policy's answer for a counter that does not exist. `None` if there is room for it, or the entry creates none.
     pub fn refusal(&self, entry: &Entry) -> Option<Result<Outcome, StoreError>> {
-        if !self.is_full() || entry.action.gives_back() {
-            return None;
-        }
-        Some(self.refuse(entry))
+        (self.is_full() && !entry.action.gives_back()).then(|| self.refuse(entry))
     }
 
-    /// The policy's answer; an error where no policy may answer.
+    /// Returns the policy's answer, or an error if no policy may answer.
     pub fn refuse(&self, entry: &Entry) -> Result<Outcome, StoreError> {
         self.refused.fetch_add(1, Relaxed);
         match self.when_full {
-            _ if entry.action.needs_store() => Err(self.error.clone()),
-            WhenFull::Error => Err(self.error.clone()),
-            WhenFull::Deny => Ok(entry.denied()),
-            WhenFull::Allow => Ok(entry.uncounted()),
+            WhenFull::Deny if !entry.action.needs_store() => Ok(entry.denied()),
+            WhenFull::Allow if !entry.action.needs_store() => Ok(entry.uncounted()),
+            WhenFull::Deny | WhenFull::Allow | WhenFull::Error => Err(self.error.clone()),
         }
     }
 
@@ -120,24 +113,24 @@ impl CounterBudget {
         !self.has_room(self.begun.load(Relaxed)) || self.disk_is_full()
     }
 
-    /// A counter is made. False, and nothing is counted, when there is no room for it.
+    /// Counts a new counter. Returns false, and counts nothing, if there is no room for it.
     #[must_use]
     pub fn begin(&self) -> bool {
         !self.disk_is_full()
             && self.begun.fetch_update(Relaxed, Relaxed, |begun| self.has_room(begun).then_some(begun + 1)).is_ok()
     }
 
-    /// A counter is forgotten.
+    /// Counts a forgotten counter.
     pub fn forget(&self) {
         self.begun.fetch_sub(1, Relaxed);
     }
 
-    /// A record that may have been a counter's latest was dropped.
+    /// Counts a dropped record, which may have been a counter's latest.
     pub fn dropped_record(&self) {
         self.dropped.fetch_add(1, Relaxed);
     }
 
-    /// Records that were dropped since the start.
+    /// Returns the number of records dropped since the start.
     pub fn dropped(&self) -> i64 {
         self.dropped.load(Relaxed)
     }
@@ -152,22 +145,22 @@ impl CounterBudget {
         base + begun - in_doubt
     }
 
-    /// Counters that exist for certain.
+    /// Returns the number of counters that exist for certain.
     pub fn at_least(&self) -> u64 {
         unsigned(self.at_least_with(self.begun.load(Relaxed)))
     }
 
-    /// Counters that may exist; an estimate before they are counted.
+    /// Returns the maximum number of counters, or an estimate before they are counted.
     pub fn at_most(&self) -> u64 {
         unsigned(self.base.load(Relaxed) + self.begun.load(Relaxed))
     }
 
-    /// How many counters exist, about: exactly, once they are counted, but for what is in doubt.
+    /// Returns the number of counters, except those in doubt, or an estimate before they are counted.
     pub fn approximately(&self) -> u64 {
         if self.is_counted() { self.at_least() } else { self.at_most() }
     }
 
-    /// `None` before they are counted.
+    /// Returns the bounds of the number. `None` before the counters are counted.
     pub fn count(&self) -> Option<Count> {
         self.is_counted().then(|| Count { at_least: self.at_least(), at_most: self.at_most() })
     }
@@ -176,7 +169,7 @@ impl CounterBudget {
         self.is_counted.load(Acquire)
     }
 
-    /// Whether so many counters may exist that those which have expired should be looked for.
+    /// Whether there may be enough counters to search for expired ones.
     pub fn is_nearly_full(&self) -> bool {
         let sweep_at = i128::from(self.max_counters) * i128::from(SWEEP_AT_PERCENT) / 100;
         i128::from(self.at_most()) >= sweep_at
@@ -188,11 +181,6 @@ impl CounterBudget {
 
     pub fn disk_is_full(&self) -> bool {
         self.disk_is_full.load(Relaxed)
-    }
-
-    /// Asks that were answered by the policy since the start.
-    pub fn refused(&self) -> u64 {
-        self.refused.load(Relaxed)
     }
 
     pub fn metrics(&self) -> [Metric; 4] {
@@ -211,7 +199,7 @@ impl CounterBudget {
             Metric::counter(
                 "divvy_counters_refused_total",
                 "Actions on new counters that --when-full answered.",
-                self.refused(),
+                self.refused.load(Relaxed),
             ),
         ]
     }
@@ -241,18 +229,18 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_up_to_the_bound_and_again_after_a_forget() {
+    fn budget_has_room_up_to_the_bound_and_after_a_forget() {
         let budget = budget(2, WhenFull::Error);
         assert!(budget.begin());
         assert!(budget.refusal(&entry(TAKE)).is_none());
         assert!(budget.begin());
         assert!(!budget.begin());
         assert!(budget.refusal(&entry(TAKE)).unwrap().is_err());
-        assert!(budget.refusal(&entry(LOOK)).unwrap().is_err(), "a peek tells what a hit would be told");
+        assert!(budget.refusal(&entry(LOOK)).unwrap().is_err(), "a peek gets the answer of a hit");
         assert!(budget.refusal(&entry(Action::Forget)).is_none());
         budget.forget();
         assert!(budget.refusal(&entry(TAKE)).is_none());
-        assert_eq!(budget.refused(), 2);
+        assert_eq!(budget.refused.load(Relaxed), 2);
     }
 
     #[test]
@@ -266,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_leaves_no_room() {
+    fn full_disk_leaves_no_room() {
         let budget = budget(2, WhenFull::Error);
         budget.set_disk_is_full(true);
         assert!(budget.refusal(&entry(TAKE)).is_some() && !budget.begin());
@@ -275,19 +263,19 @@ mod tests {
     }
 
     #[test]
-    fn an_estimate_refuses_nothing() {
+    fn estimate_refuses_nothing() {
         let budget = budget(10, WhenFull::Error);
         budget.estimated(1_000);
         assert!(!budget.is_full() && budget.is_nearly_full());
         assert_eq!((budget.count(), budget.approximately()), (None, 1_000));
         assert!((0..10).all(|_| budget.begin()));
-        assert!(!budget.begin(), "those that began since are certain");
+        assert!(!budget.begin(), "new counters are certain");
         budget.counted(12, 10, 0);
         assert_eq!(budget.count(), Some(Count { at_least: 12, at_most: 12 }));
     }
 
     #[test]
-    fn a_dropped_record_makes_one_less_and_leaves_one_in_doubt() {
+    fn dropped_record_lowers_the_count_and_leaves_one_counter_in_doubt() {
         let budget = budget(10, WhenFull::Error);
         assert!((0..10).all(|_| budget.begin()));
         budget.dropped_record();
@@ -300,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_keeps_what_happened_meanwhile_and_what_it_could_not_know() {
+    fn count_includes_counters_and_drops_during_the_count() {
         let budget = budget(100, WhenFull::Error);
         budget.estimated(40);
         (0..5).for_each(|_| budget.dropped_record());
@@ -311,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remembered_count_keeps_its_doubt() {
+    fn stored_count_keeps_its_doubt() {
         let budget = budget(100, WhenFull::Error);
         let count = Count { at_least: 40, at_most: 50 };
         budget.remembered(count);
@@ -319,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_answers() {
+    fn policy_answers_when_the_store_is_full() {
         let answer = |when_full| budget(0, when_full).refusal(&entry(Action::Ask(Ask::Take { cost: 2 }))).unwrap();
         let denied = answer(WhenFull::Deny).unwrap();
         assert!(!denied.allowed && denied.left == 0 && denied.reset_ns == 1_000_000_000, "{denied:?}");

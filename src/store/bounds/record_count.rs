@@ -1,4 +1,4 @@
-//! A number of records, by kind.
+//! Numbers of records by kind.
 
 #[cfg(test)]
 use crate::algorithm::Record;

@@ -1,7 +1,6 @@
-//! The records of reservations, and of asks that are answered once: in memory until they end. The algorithms decide what a
-//! record says, the store who may change it, and [`shares`] how many there may be.
+//! Records of reservations and of answers to idempotent requests, in memory until they end.
 //!
-//! [`shares`]: super::shares
+//! The algorithms decide the content of a record. [`shares`](super::shares) bounds the number of records.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -14,28 +13,28 @@ use super::Share;
 use crate::algorithm::Record;
 use crate::clock::{MAX_STANDSTILL_NS, Timestamp};
 
-/// More ends than this, and more than twice as many as there are records, are not worth their memory.
+/// Number of ends that are never collected. Beyond it, they are collected if there are more than twice as many as records.
 const FEW: usize = 64;
 
-/// Records, by what stands for their keys.
+/// Records by key, or by a hash of it.
 #[derive(Debug)]
 pub struct Records<K> {
-    records: HashMap<K, Kept>,
-    /// When each may be forgotten, as it was once: it may have been put off since.
+    records: HashMap<K, StoredRecord>,
+    /// Times at which records may be forgotten. The end of a record may have changed since.
     ends: BinaryHeap<Reverse<(Timestamp, K)>>,
-    /// The latest time of the server's clock that was seen.
+    /// Latest known time of the server's clock.
     time: Timestamp,
 }
 
-/// Whether the clock was set back between these times. Requests that overtake each other are no further apart.
+/// Whether the clock was set back between these times. Requests that overtake each other differ less.
 pub fn was_set_back(before: Timestamp, now: Timestamp) -> bool {
     before.since(now) > MAX_STANDSTILL_NS
 }
 
 #[derive(Debug)]
-struct Kept {
+struct StoredRecord {
     record: Record,
-    /// `None` until the records that were found are counted.
+    /// `None` until the records found on opening are counted.
     share: Option<Arc<Share>>,
 }
 
@@ -49,18 +48,18 @@ impl<K: Hash + Ord + Clone> Records<K> {
     #[cfg(test)]
     pub fn count(&self) -> RecordCount {
         let mut count = RecordCount::default();
-        self.records.values().for_each(|kept| count += RecordCount::of(&kept.record));
+        self.records.values().for_each(|stored| count += RecordCount::of(&stored.record));
         count
     }
 
-    /// Gives each record a share that has none.
+    /// Gives a share to each record without one.
     #[cfg_attr(
         not(any(feature = "rocksdb", test)),
-        expect(dead_code, reason = "only the embedded store finds some when it is opened")
+        expect(dead_code, reason = "only the embedded store finds records when it is opened")
     )]
     pub fn share(&mut self, mut share: impl FnMut(&Record) -> Arc<Share>) {
-        for kept in self.records.values_mut() {
-            kept.share.get_or_insert_with(|| share(&kept.record));
+        for stored in self.records.values_mut() {
+            stored.share.get_or_insert_with(|| share(&stored.record));
         }
     }
 
@@ -71,21 +70,21 @@ impl<K: Hash + Ord + Clone> Records<K> {
         Some(&self.records.get(key)?.record)
     }
 
-    /// Puts the record in the place of the one with this key, whose share it keeps, or there with a share of its own.
+    /// Sets the record with this key. It gets the share, or the share of the record that it replaces.
     pub fn set(&mut self, key: K, record: Record, share: Option<Arc<Share>>) {
         self.note_time(record.made_after());
         self.ends.push(Reverse((record.until, key.clone())));
-        let kept = self.records.entry(key).or_insert(Kept { record, share: None });
-        kept.record = record;
-        kept.share = share.or(kept.share.take());
+        let stored = self.records.entry(key).or_insert(StoredRecord { record, share: None });
+        stored.record = record;
+        stored.share = share.or(stored.share.take());
         if self.ends.len() > 2 * self.records.len() + FEW {
-            // What was renewed, or is gone, has ends that nothing waits for.
+            // Renewed and removed records have left ends behind.
             self.collect_ends();
         }
     }
 
     fn collect_ends(&mut self) {
-        self.ends = self.records.iter().map(|(key, kept)| Reverse((kept.record.until, key.clone()))).collect();
+        self.ends = self.records.iter().map(|(key, stored)| Reverse((stored.record.until, key.clone()))).collect();
     }
 
     /// Notes a time of the server's clock.
@@ -100,25 +99,25 @@ impl<K: Hash + Ord + Clone> Records<K> {
         self.records.remove(key);
     }
 
-    /// Drops expired records, like [`Records::sweep`]. If the clock was set back, all records expire as much earlier. Otherwise
-    /// they would fill the bound until the old clock's time comes again.
+    /// Drops expired records, like [`Records::sweep`]. If the clock was set back, all records expire earlier by the same time.
+    /// Otherwise they would fill the bound until the clock reaches its old time.
     pub fn advance(&mut self, now: Timestamp) {
         if was_set_back(self.time, now) {
             let by_ns = self.time.since(now);
-            self.records.values_mut().for_each(|kept| kept.record.until = kept.record.until.minus(by_ns));
+            self.records.values_mut().for_each(|stored| stored.record.until = stored.record.until.minus(by_ns));
             self.collect_ends();
             self.time = now;
         }
         self.sweep(now);
     }
 
-    /// Drops what may be forgotten at `now`.
+    /// Drops records that may be forgotten at `now`.
     pub fn sweep(&mut self, now: Timestamp) {
         self.note_time(now);
         while let Some(Reverse((end, key))) = self.ends.peek()
             && *end <= now
         {
-            if self.records.get(key).is_some_and(|kept| kept.record.until <= now) {
+            if self.records.get(key).is_some_and(|stored| stored.record.until <= now) {
                 self.records.remove(key);
             }
             self.ends.pop();
@@ -153,14 +152,14 @@ mod tests {
         RecordCount { reservations, answered }
     }
 
-    /// How many there are once those are dropped that may be forgotten by then.
+    /// Sweeps at this time, and returns the number of records left.
     fn left<K: Hash + Ord + Clone>(records: &mut Records<K>, seconds: u64) -> RecordCount {
         records.sweep(at(seconds));
         records.count()
     }
 
     #[test]
-    fn a_record_goes_when_its_latest_end_has_come() {
+    fn record_expires_at_its_latest_end() {
         let mut records = Records::default();
         records.set(1, until(10), None);
         records.set(2, until(20), None);
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_renewed_or_gone_takes_no_memory() {
+    fn renewed_and_removed_records_take_no_memory() {
         let mut records = Records::default();
         for end in 0..10_000 {
             records.set(1, until(end), None);
@@ -185,8 +184,8 @@ mod tests {
     }
 
     #[test]
-    fn a_record_keeps_its_share_until_it_goes() {
-        let budgets = RecordBudgets::new(1, 1);
+    fn record_keeps_its_share_until_it_is_dropped() {
+        let budgets = RecordBudgets::new(1, 1, 100);
         let share = || Some(budgets.found(&until(0)));
         let mut records = Records::default();
         records.set(1, until(10), share());
@@ -219,7 +218,7 @@ mod tests {
 
     /// When the store was opened after the clock was set back, answers and commits tell its former time.
     #[test]
-    fn records_of_a_later_clock_end_as_new_ones_do() {
+    fn records_of_a_later_clock_expire_like_new_ones() {
         let mut records = Records::default();
         records.set(1, answered(10_000), None);
         records.set(2, committed(9_990), None);

@@ -4,10 +4,10 @@ use super::CounterBudget;
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::store::outage::Outage;
 
-/// There is room again, for the log, once the store was not full for so long: at the bound that changes all the time.
+/// Time without a full store after which the log says that there is room. At the bound, a store is full again and again.
 const QUIET_NS: u64 = 5 * NANOS_PER_SECOND;
 
-/// The log's lines about a full store: one when there is no room, and one when there is room again.
+/// Logs one line when the store gets full, and one when there is room again.
 #[derive(Debug)]
 pub struct RoomLog {
     outage: Outage,
@@ -22,7 +22,7 @@ impl Default for RoomLog {
 }
 
 impl RoomLog {
-    /// Takes note of whether there is room at `now`.
+    /// Notes whether there is room at `now`.
     pub fn note(&mut self, budget: &CounterBudget, now: Timestamp) {
         if budget.is_full() {
             self.full_at = now;

@@ -1,7 +1,7 @@
-//! How many reservations and idempotency keys a store may remember, in all and for the clients of one address.
+//! Budgets for reservations and idempotency keys: in all, and for the clients of one address.
 //!
-//! Each holds a [`Share`] for as long as the store remembers it, and dropping the share counts it as forgotten. Records that
-//! were found when the store was opened have shares without an origin.
+//! A record holds a [`Share`] of its budget while the store remembers it. Dropping the share gives it back. Records that were found
+//! when the store was opened have shares without an origin.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use crate::algorithm::Record;
 use crate::metrics::Metric;
 use crate::store::contract::{Action, Entry, Origin, StoreError};
 
-/// How many records of each kind a store may have, and has.
+/// Budgets for records of each kind.
 #[derive(Debug)]
 pub struct RecordBudgets {
     reservations: Arc<RecordBudget>,
@@ -23,13 +23,8 @@ pub struct RecordBudgets {
 }
 
 impl RecordBudgets {
-    /// Clients of one address may have all of them.
-    pub fn new(max_reservations: u64, max_idempotency_keys: u64) -> Self {
-        Self::shared(max_reservations, max_idempotency_keys, 100)
-    }
-
-    /// Clients of one address may have `percent` of each, rounded up.
-    pub fn shared(max_reservations: u64, max_idempotency_keys: u64, percent: u8) -> Self {
+    /// Creates budgets. The clients of one address may have `percent` of each, rounded up.
+    pub fn new(max_reservations: u64, max_idempotency_keys: u64, percent: u8) -> Self {
         let budget = |max, full, address_is_full| {
             let max_of_address = (u128::from(max) * u128::from(percent)).div_ceil(100);
             let max_of_address = u64::try_from(max_of_address).unwrap_or(max);
@@ -38,31 +33,33 @@ impl RecordBudgets {
         Self {
             reservations: budget(
                 max_reservations,
-                "the store remembers as many reservations as it may (raise --max-reservations)",
-                "the store remembers as many reservations of this address as it may (raise --max-address-share)",
+                "too many reservations (raise --max-reservations)",
+                "too many reservations of this address (raise --max-address-share)",
             ),
             answered: budget(
                 max_idempotency_keys,
-                "the store remembers as many idempotency keys as it may: nothing was counted (raise --max-idempotency-keys)",
-                "the store remembers as many idempotency keys of this address as it may: nothing was counted (raise \
-                 --max-address-share)",
+                "too many idempotency keys: nothing was counted (raise --max-idempotency-keys)",
+                "too many idempotency keys of this address: nothing was counted (raise --max-address-share)",
             ),
         }
     }
 
-    fn of(&self, record: &Record) -> &Arc<RecordBudget> {
+    fn budget_for(&self, record: &Record) -> &Arc<RecordBudget> {
         if record.is_reservation() { &self.reservations } else { &self.answered }
     }
 
-    /// The share of a record that was found, regardless of the bounds.
+    /// Returns the share of a record that was found when the store was opened, regardless of the bounds.
     pub fn found(&self, record: &Record) -> Arc<Share> {
-        let budget = self.of(record);
+        let budget = self.budget_for(record);
         budget.remembered.fetch_add(1, Relaxed);
         Arc::new(Share { budget: Arc::clone(budget), origin: None })
     }
 
     pub fn remembered(&self) -> RecordCount {
-        RecordCount { reservations: self.reservations.remembered(), answered: self.answered.remembered() }
+        RecordCount {
+            reservations: self.reservations.remembered.load(Relaxed),
+            answered: self.answered.remembered.load(Relaxed),
+        }
     }
 
     pub fn metrics(&self) -> [Metric; 6] {
@@ -71,25 +68,25 @@ impl RecordBudgets {
         [
             Metric::gauge(
                 "divvy_reservations",
-                "Reservations that are remembered: those that go on, and those committed lately.",
+                "Reservations that are remembered: open ones, and those committed in the last minute.",
                 count.reservations as f64,
             ),
             Metric::gauge("divvy_max_reservations", "Maximum number of reservations.", reservations.max as f64),
             Metric::counter(
                 "divvy_reservations_refused_total",
-                "Reservations and commits refused because there were as many reservations as there may be.",
-                reservations.refused(),
+                "Reservations and commits refused because there were too many reservations.",
+                reservations.refused.load(Relaxed),
             ),
             Metric::gauge(
                 "divvy_idempotency_keys",
-                "Idempotency keys that are remembered: one for each request under a key.",
+                "Idempotency keys that are remembered: one for each idempotent request.",
                 count.answered as f64,
             ),
             Metric::gauge("divvy_max_idempotency_keys", "Maximum number of idempotency keys.", answered.max as f64),
             Metric::counter(
                 "divvy_idempotency_keys_refused_total",
-                "Requests refused because there were as many idempotency keys as there may be.",
-                answered.refused(),
+                "Requests refused because there were too many idempotency keys.",
+                answered.refused.load(Relaxed),
             ),
         ]
     }
@@ -101,7 +98,7 @@ struct RecordBudget {
     max: u64,
     max_of_address: u64,
     remembered: AtomicU64,
-    /// How many those addresses have that have any. Empty where addresses are not bounded.
+    /// Number of records by address. Empty if addresses are not bounded.
     of_addresses: Mutex<HashMap<Origin, u64>>,
     refused: AtomicU64,
     /// The errors beyond the bounds.
@@ -112,12 +109,11 @@ struct RecordBudget {
 impl RecordBudget {
     fn begin(self: &Arc<Self>, origin: Option<Origin>) -> Result<Arc<Share>, StoreError> {
         let origin = origin.filter(|_| self.max_of_address < self.max);
-        let begun = match origin {
-            None => self.begin_one(),
-            Some(origin) => self.begin_of(origin),
-        };
-        let begun = begun.inspect_err(|_| _ = self.refused.fetch_add(1, Relaxed));
-        begun.map(|()| Arc::new(Share { budget: Arc::clone(self), origin })).map_err(StoreError::new)
+        let begun = origin.map_or_else(|| self.begin_one(), |origin| self.begin_of(origin));
+        begun.map(|()| Arc::new(Share { budget: Arc::clone(self), origin })).map_err(|reason| {
+            self.refused.fetch_add(1, Relaxed);
+            StoreError::new(reason)
+        })
     }
 
     fn begin_of(&self, origin: Origin) -> Result<(), &'static str> {
@@ -147,18 +143,10 @@ impl RecordBudget {
             }
         }
     }
-
-    fn remembered(&self) -> u64 {
-        self.remembered.load(Relaxed)
-    }
-
-    fn refused(&self) -> u64 {
-        self.refused.load(Relaxed)
-    }
 }
 
-/// A reservation, or the key of a request, that is remembered. The records that it has share it; given back with the last
-/// of them.
+/// The part of a budget that a reservation or an idempotent request takes. Its records share it, and dropping the last one gives
+/// it back.
 #[derive(Debug)]
 pub struct Share {
     budget: Arc<RecordBudget>,
@@ -171,11 +159,11 @@ impl Drop for Share {
     }
 }
 
-/// The shares of what one batch makes the store remember.
+/// The shares of the records that one batch creates.
 #[derive(Debug)]
 pub struct Shares {
     origin: Option<Origin>,
-    /// That of the latest request under a key, by its number in the batch.
+    /// The share of the latest idempotent request, with its number in the batch.
     latest: RefCell<Option<(u32, Weak<Share>)>>,
 }
 
@@ -187,9 +175,9 @@ impl Shares {
     /// Returns the share of a new record of this entry. All records of one idempotent request have the same share.
     ///
     /// # Errors
-    /// When there are as many of its kind as there may be, in all or of this origin.
+    /// If the budget is used up, in all or for this origin.
     pub fn begin(&self, entry: &Entry, record: &Record, budgets: &RecordBudgets) -> Result<Arc<Share>, StoreError> {
-        let budget = budgets.of(record);
+        let budget = budgets.budget_for(record);
         let Entry { action: Action::Idempotent { .. }, request, .. } = *entry else { return budget.begin(self.origin) };
         let latest =
             self.latest.borrow().as_ref().filter(|(of, _)| *of == request).and_then(|(_, share)| share.upgrade());
@@ -235,8 +223,8 @@ mod tests {
     }
 
     #[test]
-    fn there_are_as_many_of_each_kind_as_there_may_be() {
-        let budgets = RecordBudgets::new(2, 1);
+    fn records_of_each_kind_are_bounded() {
+        let budgets = RecordBudgets::new(2, 1, 100);
         let shares = Shares::of(Some(Origin::new(1)));
         let begin = |entry: Entry, record: Record| shares.begin(&entry, &record, &budgets);
         let first = begin(reserve(), reservation()).unwrap();
@@ -247,12 +235,12 @@ mod tests {
         let _another = begin(reserve(), reservation()).unwrap();
         assert!(begin(once(1), answered()).is_err());
         assert_eq!(budgets.remembered(), RecordCount { reservations: 2, answered: 1 });
-        assert_eq!((budgets.reservations.refused(), budgets.answered.refused()), (1, 2));
+        assert_eq!((budgets.reservations.refused.load(Relaxed), budgets.answered.refused.load(Relaxed)), (1, 2));
     }
 
     #[test]
-    fn one_address_has_its_part_and_leaves_the_rest_to_others() {
-        let budgets = RecordBudgets::shared(10, 10, 50);
+    fn address_leaves_a_share_to_others() {
+        let budgets = RecordBudgets::new(10, 10, 50);
         let begin = |origin| Shares::of(origin).begin(&reserve(), &reservation(), &budgets);
         let (one, other) = (Some(Origin::new(1)), Some(Origin::new(2)));
         let mut held: Vec<_> = (0..5).map(|_| begin(one).unwrap()).collect();
@@ -267,15 +255,15 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_rounded_up() {
+    fn share_of_an_address_is_rounded_up() {
         for (max, percent, part) in [(0, 50, 0), (1, 50, 1), (3, 50, 2), (1_000, 1, 10), (u64::MAX, 100, u64::MAX)] {
-            assert_eq!(RecordBudgets::shared(max, 0, percent).reservations.max_of_address, part);
+            assert_eq!(RecordBudgets::new(max, 0, percent).reservations.max_of_address, part);
         }
     }
 
     #[test]
-    fn the_records_of_one_request_count_once_until_the_last_is_gone() {
-        let budgets = RecordBudgets::new(0, 2);
+    fn records_of_one_request_count_once_until_the_last_is_dropped() {
+        let budgets = RecordBudgets::new(0, 2, 100);
         let shares = Shares::of(None);
         let begin = |request| shares.begin(&once(request), &answered(), &budgets);
         let of_first = [begin(0).unwrap(), begin(0).unwrap(), begin(0).unwrap()];
@@ -286,6 +274,6 @@ mod tests {
         assert_eq!(budgets.remembered().answered, 2);
         drop((three, of_second));
         assert_eq!(budgets.remembered().answered, 0);
-        assert!(begin(1).is_ok(), "nothing is left of what was given back");
+        assert!(begin(1).is_ok(), "a share that was given back is not used again");
     }
 }

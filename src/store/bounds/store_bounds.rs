@@ -1,44 +1,44 @@
-//! How much a store may remember, and what it answers beyond that.
+//! The bounds of a store, and its policy for new counters beyond them.
 
 use super::RecordBudgets;
 
-/// Counters that a store remembers unless the operator says otherwise, where they are on disk and where they are in
-/// memory (some 200 bytes each).
+/// Default number of counters on disk.
 pub const DEFAULT_MAX_COUNTERS: u64 = 100_000_000;
+/// Default number of counters in memory: some 200 bytes each.
 pub const DEFAULT_MAX_COUNTERS_IN_MEMORY: u64 = 1_000_000;
-/// Bytes of counters on disk unless the operator says otherwise.
+/// Default size of the counters on disk (bytes).
 pub const DEFAULT_MAX_DISK: u64 = 16 << 30;
-/// Reservations that a store remembers unless the operator says otherwise: some 200 bytes each, in memory.
+/// Default number of reservations: some 200 bytes of memory each.
 pub const DEFAULT_MAX_RESERVATIONS: u64 = 100_000;
-/// Asks that a store remembers to answer once: likewise.
+/// Default number of idempotency keys: some 200 bytes of memory each.
 pub const DEFAULT_MAX_IDEMPOTENCY_KEYS: u64 = 1_000_000;
 
-/// How much of the records of one kind clients of one address may have, unless the operator says otherwise (percent).
+/// Default share of the records of a kind that the clients of one address may have (percent).
 pub const DEFAULT_MAX_ADDRESS_SHARE: u8 = 50;
 
-/// How a counter is answered for which there is no room.
+/// The answer for a new counter when there is no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WhenFull {
-    /// With an error.
+    /// An error.
     #[default]
     Error,
-    /// Denied, with nothing left, for a second.
+    /// A denial, with nothing left, for a second.
     Deny,
-    /// As a counter that was never asked before; nothing is counted.
+    /// The answer of an unused counter. Nothing is counted.
     Allow,
 }
 
-/// The bounds, and what to do at them.
+/// Bounds of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     pub max_counters: u64,
-    /// Reservations that are remembered, at most.
+    /// Maximum number of reservations.
     pub max_reservations: u64,
-    /// Asks that are remembered to be answered once, at most.
+    /// Maximum number of idempotency keys.
     pub max_idempotency_keys: u64,
-    /// How much of either clients of one address may have (percent).
+    /// Share of both that the clients of one address may have (percent).
     pub max_address_share: u8,
-    /// Bytes of counters on disk; for a store that has one.
+    /// Maximum size of the counters on disk (bytes).
     pub max_disk: u64,
     pub when_full: WhenFull,
 }
@@ -57,7 +57,8 @@ impl Default for Bounds {
 }
 
 impl Bounds {
+    /// Creates the budgets for records.
     pub fn records(&self) -> RecordBudgets {
-        RecordBudgets::shared(self.max_reservations, self.max_idempotency_keys, self.max_address_share)
+        RecordBudgets::new(self.max_reservations, self.max_idempotency_keys, self.max_address_share)
     }
 }

@@ -99,7 +99,7 @@ fn engine_with_journal(durability: Durability, memory: usize, max_bytes: u64) ->
         Arc::new(Engine::new(
             Arc::clone(&disk),
             table,
-            (budget, RecordBudgets::new(10, 10)),
+            (budget, RecordBudgets::new(10, 10, 100)),
             durability,
             timings,
             journal,
@@ -375,7 +375,7 @@ fn started_on(disk: &Arc<TestDisk>) -> TestEngine {
     Arc::new(Engine::new(
         Arc::clone(disk),
         table,
-        (budget, RecordBudgets::new(10, 10)),
+        (budget, RecordBudgets::new(10, 10, 100)),
         Durability::Wal,
         timings,
         journal,
