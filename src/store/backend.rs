@@ -1,4 +1,4 @@
-//! The backends to choose from: a closed set, so that no call goes through a table of functions.
+//! The closed set of backends. Calls are not dispatched dynamically.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use super::seal::Seal;
 use crate::clock::{Clock, Timestamp};
 use crate::metrics::Metric;
 
-/// The closed set of backends.
+/// The store of a server.
 pub enum Backend {
     Memory(MemoryStore),
     Rocks(RocksStore),
@@ -19,17 +19,15 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// Redis with what stands between it and the hits: the memory of up to `denial_cache` denials, the policy, and that
-    /// none of it stops halfway when a client is gone.
+    /// Creates the backend for Redis, with a cache of up to `denial_cache` denials, and a policy for failures.
     pub fn redis(store: RedisStore, denial_cache: usize, on_error: FailurePolicy, clock: Clock) -> Self {
         Self::Redis(LayeredStore::new(store, denial_cache, on_error, clock))
     }
 
-    /// Copies everything that is counted, as it is now, into a new directory called `name` where backups are kept;
-    /// returns its path.
+    /// Copies all counters, as they are now, into a new directory `name` in the directory for backups. Returns its path.
     ///
     /// # Errors
-    /// See [`BackupError`]: nothing half is left behind.
+    /// See [`BackupError`]. No partial backup is left.
     pub async fn backup(&self, name: &str) -> Result<PathBuf, BackupError> {
         match self {
             Backend::Rocks(store) => store.backup(name).await,
@@ -37,12 +35,12 @@ impl Backend {
         }
     }
 
-    /// Whether other servers may change what it keeps.
+    /// Whether other servers may change its counters.
     pub fn is_shared(&self) -> bool {
         matches!(self, Backend::Redis(_))
     }
 
-    /// The key for ids that clients get: one for all servers on the store, for as long as it keeps its counters.
+    /// Returns the key for ids. All servers on the store share it, and it lives as long as the counters.
     pub fn seal(&self) -> &Seal {
         match self {
             Backend::Memory(store) => store.seal(),
@@ -51,10 +49,10 @@ impl Backend {
         }
     }
 
-    /// Reads the key again if several servers share it, and makes one if the store has lost it. Other stores know their key.
+    /// Reads the key again if several servers share it, and creates one if the store has lost it.
     ///
     /// # Errors
-    /// When the key cannot be read or made. The one that is known stays in force.
+    /// If the key cannot be read or created. The known key stays in force.
     pub async fn follow_seal(&self) -> Result<(), StoreError> {
         match self {
             Backend::Memory(_) | Backend::Rocks(_) => Ok(()),
@@ -62,7 +60,7 @@ impl Backend {
         }
     }
 
-    /// The embedded store, whose counters are in a data directory; `None` for the others.
+    /// Returns the embedded store, which has a data directory. `None` for other stores.
     pub fn on_disk(&self) -> Option<&RocksStore> {
         match self {
             Backend::Rocks(store) => Some(store),
@@ -70,7 +68,7 @@ impl Backend {
         }
     }
 
-    /// What `--store` calls it.
+    /// Returns its name in `--store`.
     pub fn name(&self) -> &'static str {
         match self {
             Backend::Memory(_) => "memory",
@@ -96,7 +94,7 @@ impl Store for Backend {
         match self {
             Backend::Memory(store) => store.apply(batch).await,
             Backend::Rocks(store) => store.apply(batch).await,
-            // Boxed: every connection and request would have the room that it needs.
+            // Boxed, because otherwise the future of every connection and request would have room for it.
             Backend::Redis(store) => Box::pin(store.apply(batch)).await,
         }
     }

@@ -1,4 +1,4 @@
-//! The store that forgets everything with the process: for tests and try-outs, and bounded, in place of one that fails.
+//! The store in memory: for tests and try-outs, and in place of a distant store that fails.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -14,16 +14,16 @@ use crate::algorithm::{Outcome, RecordChange, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::metrics::Metric;
 
-/// Fewer buckets than this are not worth looking through for expired ones, unless the store is nearly full.
+/// Number of buckets below which a store does not search for expired ones, unless it is nearly full.
 const MIN_SWEEP: usize = 1024;
-/// Buckets that one batch looks at, at least, while expired ones are looked for: so no batch waits for all of them.
+/// Minimum number of buckets that one batch looks at during a sweep. No batch waits for a whole sweep.
 const SWEPT_AT_ONCE: usize = 1024;
-/// How long a store that is nearly full waits until it looks through its buckets again.
+/// Time between sweeps of a store that is nearly full.
 const SWEEP_INTERVAL_NS: u64 = NANOS_PER_SECOND;
 
 /// Buckets in a map behind one mutex.
 pub struct MemoryStore {
-    /// Boxed: every backend would have the room that they need.
+    /// Boxed, because otherwise every backend would have room for them.
     buckets: Box<Mutex<Buckets>>,
     budget: CounterBudget,
     records: RecordBudgets,
@@ -38,7 +38,7 @@ impl MemoryStore {
         Self { buckets: Box::default(), budget, records, seal: Seal::of_process() }
     }
 
-    /// The key for ids of this process.
+    /// Returns the key for ids.
     pub fn seal(&self) -> &Seal {
         &self.seal
     }
@@ -52,20 +52,20 @@ impl Default for MemoryStore {
 
 #[derive(Default)]
 struct Buckets {
-    /// In the order of their keys, so that a rule's can be listed page by page.
+    /// In the order of their keys, so that a rule's buckets can be listed page by page.
     states: BTreeMap<Box<[u8]>, (State, Timestamp)>,
     records: Records<Box<[u8]>>,
-    /// Where the sweep under way goes on; `None`: no sweep is under way.
+    /// The key at which the current sweep continues. `None` if there is no sweep.
     sweeping: Option<Box<[u8]>>,
-    /// The number of buckets at which the next sweep begins: twice what the last one left.
+    /// Number of buckets at which the next sweep begins: twice the number that the last one left.
     sweep_at: usize,
-    /// When the last sweep began.
+    /// Beginning of the last sweep.
     swept: Timestamp,
     room_log: RoomLog,
 }
 
 impl Buckets {
-    /// Goes on with a sweep, or begins one where that is due: looks at up to `count` buckets and drops the expired ones.
+    /// Continues a sweep, or begins one that is due. Looks at up to `count` buckets, and drops the expired ones.
     fn sweep(&mut self, now: Timestamp, count: usize, budget: &CounterBudget) {
         if self.sweeping.is_none() && self.is_sweep_due(now, budget) {
             self.sweeping = Some(Box::default());
@@ -97,9 +97,8 @@ impl Buckets {
         let is_time = now < self.swept || now.since(self.swept) >= SWEEP_INTERVAL_NS;
         (budget.is_nearly_full() && is_time) || self.states.len() >= self.sweep_at.max(MIN_SWEEP)
     }
-}
 
-impl Buckets {
+    /// Applies an entry without a record.
     fn act(
         &mut self,
         key: &[u8],
@@ -126,7 +125,7 @@ impl Buckets {
         Ok(outcome)
     }
 
-    /// Applies the entries of `unit`, all or none; a single one may have a record.
+    /// Applies a group, or an entry with a record.
     fn act_together(&mut self, unit: Unit<'_>, now: Timestamp, budgets: Budgets<'_>, outcomes: &mut Outcomes) {
         let Self { states, records, .. } = &*self;
         let members = unit.members().map(|(_, key, entry)| Member {
@@ -152,7 +151,7 @@ impl Buckets {
         }
     }
 
-    /// Makes the change; there is room for the bucket.
+    /// Makes a change. The budget has room for it.
     fn make(&mut self, change: Change, key: &[u8], entry: &Entry, now: Timestamp, budget: &CounterBudget) {
         match change {
             Change::Keep => {}
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_store_counts_on_for_the_buckets_it_has_and_takes_new_ones_when_they_expire() {
+    fn full_store_counts_known_buckets_and_takes_new_ones_once_some_expire() {
         let store = MemoryStore::new(Bounds { max_counters: 2, ..Bounds::default() });
         assert_eq!(allowed(&store, 0, "a"), Ok(true));
         assert_eq!(allowed(&store, 5, "b"), Ok(true));
@@ -249,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_store_finds_expired_buckets_after_the_clock_was_set_back() {
+    fn full_store_finds_expired_buckets_after_the_clock_was_set_back() {
         let store = MemoryStore::new(Bounds { max_counters: 1, ..Bounds::default() });
         assert_eq!(allowed(&store, 5, "a"), Ok(true));
         // A sweep in the future, which finds nothing.

@@ -1,7 +1,12 @@
-//! What remembers: the [`Store`] contract, the batch that it is asked with, and the closed set of backends.
+//! Stores of counters, behind one contract.
 //!
-//! A store sees bucket keys, limits, costs and times. It never sees a rule or a socket and never asks a clock for a
-//! decision: the times come with the batch.
+//! - [`contract`]: the [`Store`] trait, the [`Batch`] that a store applies, and its outcomes
+//! - [`codec`]: keys and values as bytes
+//! - [`bounds`]: budgets for counters, reservations and idempotency keys
+//! - [`backend`]: the closed set of stores: [`memory`], [`rocks`], and [`redis`] behind its [`layers`]
+//!
+//! A store gets keys, limits, costs and times. It never sees a rule or a socket, and asks no clock for a decision: the times come
+//! with the batch.
 
 mod backend;
 mod bounds;

@@ -1,5 +1,5 @@
-//! Stands in for the embedded store in a build without the feature `rocksdb`: the same names, and a store that cannot
-//! be opened. The rest of the crate is the same in both builds.
+//! The embedded store of a build without the feature `rocksdb`: it cannot be opened. The rest of the crate is the same in both
+//! builds.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::seal::Seal;
 use crate::clock::Clock;
 use crate::metrics::Metric;
 
-/// The embedded store. This build has none, so there is no value of this type.
+/// The embedded store. This type has no values.
 pub struct RocksStore(Infallible);
 
 pub type OpenError = NoRocksDb;
@@ -29,13 +29,13 @@ impl RocksStore {
         Err(NoRocksDb)
     }
 
-    /// Whether another process has the store in `path` open. This build cannot tell, and will not open it.
+    /// Whether another process has the store in `path` open. This build never opens it.
     pub fn is_in_use(_path: &Path) -> bool {
         false
     }
 
     /// # Errors
-    /// None: there is no such store.
+    /// None.
     pub async fn backup(&self, _name: &str) -> Result<PathBuf, BackupError> {
         match self.0 {}
     }
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn opening_names_the_feature_and_leaves_no_directory() {
+    fn error_of_opening_names_the_feature_and_no_directory_is_left() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data");
         let error = RocksStore::open(&path, RocksOptions::default()).err().unwrap();

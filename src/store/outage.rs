@@ -1,9 +1,9 @@
-//! The log of what fails again and again: one line when an outage begins and one when it is over, not one a failure.
+//! The log of outages: one line when an outage begins, and one when it ends.
 
 use super::contract::StoreError;
 use crate::logging::Escaped;
 
-/// Something that is tried again and again, and may fail for a while.
+/// An operation that is tried again and again, and may fail for a while.
 #[derive(Debug)]
 pub struct Outage {
     what: &'static str,
@@ -12,7 +12,7 @@ pub struct Outage {
 }
 
 impl Outage {
-    /// `what` names, in the log, that which fails; `meanwhile` says what happens until it works again.
+    /// In the log, `what` names the operation, and `meanwhile` describes how divvy works during an outage.
     pub fn of(what: &'static str, meanwhile: &'static str) -> Self {
         Self { what, meanwhile, lasts: false }
     }
@@ -23,11 +23,11 @@ impl Outage {
         self.lasts
     }
 
-    /// Takes note of a try; logs when its result is unlike that of the one before.
+    /// Notes the result of a try. Logs it if an outage begins or ends.
     pub fn note(&mut self, result: &Result<(), StoreError>) {
         match result {
             Err(error) if !self.lasts => {
-                // It may quote what the other side said.
+                // It may quote the other side.
                 let error = error.to_string();
                 tracing::error!(error = %Escaped::error(&error), "failing: {}; {}", self.what, self.meanwhile);
             }

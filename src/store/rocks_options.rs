@@ -1,5 +1,4 @@
-//! How to open the embedded store, and whether there is one. Builds without RocksDB have these too: the command line is
-//! the same in all builds.
+//! Options of the embedded store. Builds without RocksDB have them too, because the command line is the same in all builds.
 
 use std::path::PathBuf;
 
@@ -9,7 +8,7 @@ use crate::clock::Clock;
 /// Whether this build has the embedded store.
 pub const HAS_ROCKSDB: bool = cfg!(feature = "rocksdb");
 
-/// What a build without the embedded store answers when it is asked for.
+/// The error of a build without the embedded store.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "this divvy was built without RocksDB: choose --store redis or --store memory, or build it with the cargo feature \
@@ -17,38 +16,37 @@ pub const HAS_ROCKSDB: bool = cfg!(feature = "rocksdb");
 )]
 pub struct NoRocksDb;
 
-/// Memory for counters, unless the operator says otherwise (bytes): ten million fixed windows.
+/// Default memory for counters (bytes): ten million fixed windows.
 pub const DEFAULT_CACHE_MEMORY: usize = 320 << 20;
-/// Bytes of the journal, unless the operator says otherwise.
+/// Default size of the journal (bytes).
 pub const DEFAULT_MAX_JOURNAL: u64 = 256 << 20;
 
-/// When a hit may be answered.
+/// The time at which a hit may be answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// Once it is on stable storage.
+    /// When it is on stable storage.
     Sync,
-    /// Once it is in the write-ahead log, which survives the end of the process; stable storage follows every second.
+    /// When it is in the write-ahead log, which survives the end of the process. Stable storage follows every second.
     #[default]
     Wal,
-    /// At once; it is in the write-ahead log within 100 ms.
+    /// At once. It is in the write-ahead log within 100 ms.
     Lazy,
 }
 
-/// How to open a [`super::RocksStore`].
+/// Options of a [`super::RocksStore`].
 #[derive(Debug, Clone)]
 pub struct RocksOptions {
     pub durability: Durability,
-    /// Memory for counters and for writing them back (bytes). Counters that are not written back yet may take an eighth
-    /// more before commits wait for a write-back.
+    /// Memory for counters and for writing them back (bytes). Counters that are not written back yet may take an eighth more.
+    /// Beyond that, commits wait for a write-back.
     pub cache_memory: usize,
-    /// Bytes of the journal: changes that are not written back to the counters' own records. Past it commits wait for
-    /// a write-back.
+    /// Maximum size of the journal (bytes): changes that are not written back to the counters' own records. Beyond it, commits
+    /// wait for a write-back.
     pub max_journal: u64,
-    /// Tells what has expired.
+    /// The clock that decides what has expired.
     pub clock: Clock,
-    /// How much is remembered, at most.
     pub bounds: Bounds,
-    /// Where backups may be written; `None`: nowhere.
+    /// Directory for backups. `None` switches them off.
     pub backup_dir: Option<PathBuf>,
 }
 

@@ -1,7 +1,6 @@
-//! The key that seals the ids that clients get and send back.
+//! The key that seals ids for clients.
 //!
-//! A store has one key, which it keeps for as long as its counters: a sealed id was made by a server on this store. Nothing
-//! here knows what an id says.
+//! A store keeps its key as long as its counters. So a sealed id comes from a server on this store.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +18,7 @@ pub const SEAL_BYTES: usize = BYTES;
 /// Hexadecimal digits of a key's text.
 const DIGITS: usize = 2 * BYTES;
 
-/// A secret of 128 bits. Its seal on some bytes is their SipHash-2-4 of 128 bits, which only its holders can compute.
+/// A secret of 128 bits. Its seal on bytes is their SipHash-2-4 of 128 bits, which only holders of the key can compute.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SealKey([u8; BYTES]);
 
@@ -27,7 +26,7 @@ impl SealKey {
     /// Makes a new key.
     ///
     /// # Errors
-    /// When the system gives no random bytes.
+    /// If the system provides no random bytes.
     pub fn random() -> Result<Self, StoreError> {
         let mut key = [0; BYTES];
         let filled = getrandom::getrandom(&mut key);
@@ -40,32 +39,32 @@ impl SealKey {
         SipHasher24::new_with_key(&self.0).hash(bytes).as_bytes()
     }
 
-    /// Whether this is the seal on these bytes. The time that this takes does not depend on how much of it is right.
+    /// Whether this is the seal on these bytes. The time of the check does not depend on the number of correct bytes.
     pub fn has_sealed(&self, bytes: &[u8], seal: &[u8; SEAL_BYTES]) -> bool {
         self.seal(bytes).ct_eq(seal).into()
     }
 
-    /// Reads what [`SealKey::to_text`] wrote.
+    /// Reads a text from [`SealKey::to_text`].
     pub fn parse(text: &str) -> Option<Self> {
         let is_number = text.len() == DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let number = is_number.then(|| u128::from_str_radix(text, 16).ok()).flatten()?;
         Some(Self(number.to_be_bytes()))
     }
 
-    /// Writes the key in hexadecimal digits, for the place where a store keeps it.
+    /// Returns the key in hexadecimal digits, as a store keeps it.
     pub fn to_text(self) -> String {
         format!("{:0DIGITS$x}", u128::from_be_bytes(self.0))
     }
 }
 
-/// Without the key: it must not get into a log.
+/// Omits the key, which must not get into a log.
 impl fmt::Debug for SealKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SealKey")
     }
 }
 
-/// The key of a store, from the time when this process knows it.
+/// The key of a store, once this process knows it.
 #[derive(Debug, Default)]
 pub struct Seal {
     key: RwLock<Option<SealKey>>,
@@ -77,29 +76,29 @@ impl Seal {
         Self { key: RwLock::new(Some(key)), is_known: AtomicBool::new(true) }
     }
 
-    /// Returns a new key for a store that forgets everything with the process.
+    /// Creates a key for a store in memory.
     pub fn of_process() -> Self {
-        // Without one, reservations are refused, and nothing else.
+        // Without a key, only reservations are refused.
         SealKey::random().map(Self::new).inspect_err(|error| tracing::error!("{error}")).unwrap_or_default()
     }
 
-    /// Whether there is a key. It may be another one later, and there is always one from then on.
+    /// Whether the key is known. Once it is, it stays known, but it may change.
     pub fn is_known(&self) -> bool {
         self.is_known.load(Ordering::Acquire)
     }
 
     /// # Errors
-    /// When this process does not know the key yet.
+    /// If this process does not know the key yet.
     pub fn key(&self) -> Result<SealKey, StoreError> {
         self.known().ok_or_else(unknown_seal_key)
     }
 
-    /// The same, if it is known.
+    /// Returns the key, if it is known.
     pub fn known(&self) -> Option<SealKey> {
         *self.key.read()
     }
 
-    /// From now on, the key is this one. Returns the one before.
+    /// Replaces the key. Returns the previous one.
     pub fn replace(&self, key: SealKey) -> Option<SealKey> {
         let before = self.key.write().replace(key);
         self.is_known.store(true, Ordering::Release);
@@ -107,7 +106,7 @@ impl Seal {
     }
 }
 
-/// Why a reservation is refused while the key is not known.
+/// Returns the error of a reservation while the key is not known.
 pub fn unknown_seal_key() -> StoreError {
     StoreError::unreachable("the key for reservation ids could not be read since this server started: see its log")
 }

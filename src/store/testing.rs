@@ -1,4 +1,4 @@
-//! What the tests of the layers have in common: a store that fails when it is told to, and batches in one line.
+//! Helpers for tests: a store that fails on demand, and functions that apply a batch.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -12,15 +12,15 @@ use crate::metrics::Metric;
 pub const TAKE: Action = Action::Ask(Ask::Take { cost: 1 });
 pub const LOOK: Action = Action::Ask(Ask::Look { cost: 1 });
 
-/// Answers from memory; fails for keys that begin with `!`, `?` (no answer of use) and `+` (overloaded), and for all
+/// A store in memory that fails for keys that begin with `!` (unreachable), `?` (failed) and `+` (overloaded), and for all keys
 /// while it is down.
 #[derive(Default)]
 pub struct ScriptedStore {
     pub memory: MemoryStore,
     pub is_down: AtomicBool,
-    /// Entries that it was asked to apply.
+    /// Number of entries that it was asked to apply.
     pub asked: AtomicU64,
-    /// While it is locked, batches are applied and their answers held back.
+    /// While it is locked, batches are applied, but their answers are held back.
     pub hold_answers: tokio::sync::RwLock<()>,
 }
 
@@ -55,7 +55,7 @@ impl ScriptedStore {
     async fn answer(&self, batch: &mut Batch) {
         self.asked.fetch_add(batch.len() as u64, Relaxed);
         if self.is_down.load(Relaxed) {
-            batch.answer_each(|_, _, _| Err(StoreError::unreachable("down")));
+            batch.answer_each(|_| Err(StoreError::unreachable("down")));
             return;
         }
         self.memory.apply(batch).await;
@@ -65,7 +65,7 @@ impl ScriptedStore {
             Some(b'+') => Some(StoreError::overloaded("no room")),
             _ => None,
         };
-        // One that fails fails its group.
+        // A failure fails the whole group.
         let failures = batch.units(0).flat_map(|unit| {
             let failure = unit.members().find_map(|(_, key, _)| failure(key));
             vec![failure; unit.entries.len()]
@@ -87,7 +87,7 @@ pub fn at(seconds: u64) -> Timestamp {
     Timestamp::from_secs(1_000_000 + seconds).unwrap()
 }
 
-/// The key of a reservation's record. The bucket's key is a short one.
+/// Returns the key of a reservation's record.
 pub fn record(bucket: &str, id: &str) -> String {
     let mut key = Vec::new();
     record_key::write(RecordSpace::Reservations, id.as_bytes(), &mut key, |out| {
@@ -96,7 +96,7 @@ pub fn record(bucket: &str, id: &str) -> String {
     String::from_utf8(key).unwrap()
 }
 
-/// The outcomes of `actions`, applied as one batch.
+/// Applies `actions` as one batch. Returns their outcomes.
 pub fn outcomes(
     store: &impl Store,
     now: Timestamp,
@@ -105,7 +105,7 @@ pub fn outcomes(
     applied(store, batch(now, actions))
 }
 
-/// The outcomes of `actions`, applied as one group.
+/// Applies `actions` as one group. Returns their outcomes.
 pub fn outcomes_together(
     store: &impl Store,
     now: Timestamp,

@@ -1,8 +1,8 @@
-//! Bucket keys: the bytes under which a bucket is remembered.
+//! Keys of buckets.
 //!
-//! `version, algorithm, space, name, limit, actor`: everything that identifies the rule comes first and the actor last,
-//! so one rule's buckets are one range of keys, and a change of a limit makes another bucket. Every field but the last
-//! is self-delimiting, so no two buckets share a key. Nothing here knows how a bucket is stored.
+//! A key consists of `version, algorithm, space, name, limit, actor`. The fields that identify the rule come first, so one rule's
+//! buckets are one range of keys, and a changed limit has new buckets. Every field but the last is self-delimiting, so no two
+//! buckets share a key.
 
 mod decoded;
 mod prefix;
@@ -32,7 +32,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_with_a_name_has_the_same_key_under_every_limit_of_its_rhythm() {
+    fn named_counter_has_one_key_for_limits_that_differ_in_credits() {
         let fields = ["user".to_owned()];
         let key = |limit: Limit, refill| {
             let mut key = Vec::new();
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_s_bucket_is_no_rule_s_and_no_other_space_s() {
+    fn spaces_do_not_share_keys() {
         let limit = Limit::LeakyBucket(LeakyBucket::new(9, 4, 70).unwrap());
         let mut rule = Vec::new();
         Prefix::new(Space::Rule, [], &limit).write_key("key", &mut rule);
@@ -85,7 +85,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_key_reads_back(
+        fn key_reads_back(
             limit in any_limit(),
             pairs in prop::collection::vec((".{0,200}", ".{0,20}"), 0..5),
             actor in ".{0,20}",
@@ -103,13 +103,13 @@ mod tests {
         }
 
         #[test]
-        fn a_client_s_key_reads_back(limit in any_limit(), actor in prop::collection::vec(any::<u8>(), 0..20)) {
+        fn client_key_reads_back(limit in any_limit(), actor in prop::collection::vec(any::<u8>(), 0..20)) {
             let key = client_key(Space::Throttle, &limit, &actor);
             prop_assert_eq!(decode(&key), Some(Decoded { space: Space::Throttle, pairs: vec![], actor: &actor }));
         }
 
         #[test]
-        fn foreign_bytes_are_no_reason_to_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn decoding_foreign_keys_does_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
             let mut key = vec![VERSION, 1, 0];
             key.extend_from_slice(&bytes);
             if let Some(decoded) = decode(&key) {

@@ -1,29 +1,29 @@
-//! Keys of records that belong to a bucket: those of its reservations, and of what is asked of it once.
+//! Keys of records: a bucket's reservations, and its answers to idempotent requests.
 //!
-//! `version, tag, space, bucket, id, length of the bucket's key`: the bucket is in the key, so that both can be kept in one
-//! place. No key of a bucket begins so.
+//! A key consists of `version, tag, space, bucket, id, length of the bucket's key`. It contains the bucket's key, so that both are
+//! in one stripe. No bucket's key begins like this.
 
 use std::ops::Range;
 
 use super::version::VERSION;
 
-/// Stands where a bucket's key has its algorithm; never reuse one.
+/// The tag, in place of the algorithm in a bucket's key. Never reuse one.
 const RECORD: u8 = 8;
 
-/// What the key of every record begins with.
+/// The beginning of every record's key.
 pub const PREFIX: &[u8] = &[VERSION, RECORD];
 const HEAD: usize = PREFIX.len() + size_of::<u8>();
 const LENGTH: usize = size_of::<u32>();
 
-/// What a record is of: what has the same name in two spaces is not the same.
+/// The kind of a record. Records of two kinds may have the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordSpace {
     Reservations = 4,
-    /// Asks that are answered once.
+    /// Answers to idempotent requests.
     Answers = 5,
 }
 
-/// Appends the key of the record called `id` of the bucket whose key `write_bucket` appends.
+/// Appends the key of the record `id` of the bucket whose key `write_bucket` appends.
 pub fn write<T>(space: RecordSpace, id: &[u8], out: &mut Vec<u8>, write_bucket: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     out.extend_from_slice(PREFIX);
     out.push(space as u8);
@@ -41,20 +41,20 @@ pub fn is_record(key: &[u8]) -> bool {
     key.get(1) == Some(&RECORD)
 }
 
-/// The key of the record's bucket, and the record's id; `None` for the key of a bucket.
+/// Returns the key of the record's bucket, and the record's id. `None` for the key of a bucket.
 pub fn split(key: &[u8]) -> Option<(&[u8], &[u8])> {
     let (_space, rest) = key.strip_prefix(PREFIX)?.split_first()?;
     let (rest, length) = rest.split_last_chunk::<LENGTH>()?;
     rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)
 }
 
-/// The key of the bucket that it is, or belongs to.
+/// Returns the key itself if it is a bucket's, or the key of the record's bucket.
 #[inline]
 pub fn bucket(key: &[u8]) -> &[u8] {
     if is_record(key) { split(key).map_or(key, |(bucket, _)| bucket) } else { key }
 }
 
-/// Where among `keys` the bucket's key is of the record whose key is at `record`.
+/// Returns the range in `keys` of the bucket's key, for the record whose key is at `record`.
 pub fn bucket_range(keys: &[u8], record: &Range<usize>) -> Range<usize> {
     let bucket = keys.get(record.clone()).and_then(split).map_or(0, |(bucket, _)| bucket.len());
     let start = record.start + HEAD;
@@ -68,7 +68,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_record_names_its_bucket(bucket_key: Vec<u8>, id: Vec<u8>) {
+        fn record_key_contains_its_bucket(bucket_key: Vec<u8>, id: Vec<u8>) {
             let mut key = Vec::new();
             for space in [RecordSpace::Reservations, RecordSpace::Answers] {
                 key.clear();
@@ -81,7 +81,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_taken_apart_or_not(bytes: Vec<u8>) {
+        fn splitting_any_bytes_does_not_panic(bytes: Vec<u8>) {
             let _ = split(&bytes);
             let key = [&[1, 2], &*bytes].concat();
             prop_assert_eq!(bucket(&key), &*key);

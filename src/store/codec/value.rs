@@ -14,7 +14,7 @@ use crate::algorithm::{
 use crate::clock::{NANOS_PER_MILLI, Timestamp};
 
 const WORD: usize = size_of::<u64>();
-/// A group of reservations: how many milliseconds it ends after the first one (four bytes), and its credits (a word).
+/// Bytes of a group of reservations: the milliseconds from the end of the first group to its own (four bytes), and its credits (a word).
 const GROUP: usize = size_of::<u32>() + WORD;
 /// The last byte of a bucket with reservations. An unreleased layout had 1; never reuse it.
 const RESERVED: u8 = 5;
@@ -37,10 +37,10 @@ pub struct Damaged {
     pub length: usize,
 }
 
-/// Appends `state`, which may be forgotten from `expires` on.
+/// Appends a state that may be forgotten from `expires` on.
 pub fn encode(state: &State, expires: Timestamp, out: &mut Vec<u8>) {
     match state {
-        // A window's end is its expiry: one word serves both.
+        // A window's end is its expiry, in one word.
         State::FixedWindow(state) => write_words(out, [state.ends.as_nanos(), state.count]),
         State::SlidingWindow(state) => {
             write_words(out, [expires.as_nanos(), state.start.as_nanos(), state.current, state.previous]);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_of_every_algorithm_reads_back() {
+    fn state_of_every_algorithm_reads_back() {
         for (limit, shortest) in limits() {
             let mut state = None;
             for nanos in [1_000, 1_011, 1_060, 1_085] {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_with_more_times_than_any_limit_has_credits_is_damaged() {
+    fn log_with_more_times_than_any_limit_has_credits_is_damaged() {
         let limit = Limit::SlidingLog(SlidingLog::new(3, 60).unwrap());
         assert!(decode(&limit, &[0; 1_001 * WORD]).is_ok());
         assert_eq!(decode(&limit, &[0; 1_002 * WORD]), Err(Damaged { length: 1_002 * WORD }));
@@ -303,7 +303,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_reservation_reads_back(credits: u64, ttl_seconds: u32, word: u64, left: u64, owed: u64, reset_ns: u64) {
+        fn reservation_reads_back(credits: u64, ttl_seconds: u32, word: u64, left: u64, owed: u64, reset_ns: u64) {
             let (until, reservation) = (Timestamp::from_nanos(word), Reservation { credits, ttl_seconds });
             let open = Content::Open { reservation, ends: Timestamp::from_nanos(owed), generation: left };
             for content in [open, Content::Committed { reservation, left, owed, reset_ns }] {
@@ -315,7 +315,7 @@ mod tests {
         }
 
         #[test]
-        fn an_answer_reads_back(numbers: [u64; 7], bits: [bool; 3]) {
+        fn answer_reads_back(numbers: [u64; 7], bits: [bool; 3]) {
             let [fingerprint, until, before, left, owed, reset_ns, retry] = numbers;
             let [allowed, is_held_back, has_retry] = bits;
             let (until, retry_ns) = (Timestamp::from_nanos(until), has_retry.then_some(retry));
@@ -327,7 +327,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_value_or_refused(bytes in prop::collection::vec(0..5u8, 0..120)) {
+        fn decoding_any_bytes_does_not_panic(bytes in prop::collection::vec(0..5u8, 0..120)) {
             let _ = decode_record(&bytes);
             for (limit, _) in limits() {
                 let _ = decode(&limit, &bytes);
@@ -335,7 +335,7 @@ mod tests {
         }
 
         #[test]
-        fn a_value_reads_back(ends: u64, count: u64) {
+        fn value_reads_back(ends: u64, count: u64) {
             let state = State::FixedWindow(fixed_window::State { ends: Timestamp::from_nanos(ends), count });
             let mut bytes = Vec::new();
             encode(&state, Timestamp::from_nanos(ends), &mut bytes);
@@ -344,7 +344,7 @@ mod tests {
         }
 
         #[test]
-        fn foreign_bytes_are_refused_not_misread(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn foreign_values_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
             prop_assert!(decode(&fixed_window(), &bytes).is_ok() == (bytes.len() == 2 * WORD) || bytes.last() == Some(&RESERVED));
             prop_assert_eq!(expiry(&bytes).is_ok(), bytes.len() >= WORD);
         }

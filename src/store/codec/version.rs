@@ -1,4 +1,4 @@
-//! The layout of keys and values.
+//! The version of the layout of keys and values.
 
 /// Begins every key. Another layout gets another number.
 pub const VERSION: u8 = 1;

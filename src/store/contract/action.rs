@@ -1,35 +1,35 @@
-//! What a store is asked to do with a bucket.
+//! Actions on buckets.
 
 use crate::algorithm::{Ask, ReservationAsk};
 use crate::store::record_key::RecordSpace;
 
-/// What to do with a bucket.
+/// An action on a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     Ask(Ask),
-    /// Forget the bucket. `allowed` in the outcome tells whether it held anything but a fresh state.
+    /// Forget the bucket. `allowed` in the outcome says whether its state was other than fresh.
     Forget,
-    /// Ask about a reservation. The entry's key is that of its record, and names its bucket.
+    /// Ask about a reservation. The entry's key is the key of the reservation's record, and contains the bucket's key.
     Reservation(ReservationAsk),
-    /// Ask, and remember the outcome: the same request (same key, same fingerprint) gets it again and takes nothing. Any ask
-    /// can be idempotent. The entry's key is the key of its record, and names its bucket.
+    /// Ask, and remember the outcome. The same request (same key, same fingerprint) gets it again and takes nothing. Any ask
+    /// can be idempotent. The entry's key is the key of the answer's record, and contains the bucket's key.
     Idempotent {
         ask: Ask,
         fingerprint: u64,
     },
 }
 
-/// Every hit writes one.
+// Every hit writes an action.
 const _: () = assert!(size_of::<Action>() == 24);
 
 impl Action {
-    /// Whether it tells what has happened already: a charge, a refund or a release.
+    /// Whether it reports what has already happened: a charge, a refund or a release.
     pub fn is_settlement(self) -> bool {
-        let is_release = matches!(self, Self::Reservation(ReservationAsk::Release));
-        is_release || matches!(self.ask(), Some(Ask::Charge { .. } | Ask::Refund { .. }))
+        self == Self::Reservation(ReservationAsk::Release)
+            || matches!(self.ask(), Some(Ask::Charge { .. } | Ask::Refund { .. }))
     }
 
-    /// Returns what it asks of its bucket, idempotent or not. `None` if it forgets the bucket or is about a reservation.
+    /// Returns its ask, idempotent or not. `None` if it forgets the bucket or is about a reservation.
     #[inline]
     pub fn ask(self) -> Option<Ask> {
         match self {
@@ -53,15 +53,15 @@ impl Action {
 
     /// Whether it settles a reservation: a commit, a release or a renewal.
     pub fn settles_reservation(self) -> bool {
-        self.is_about_reservation() && !matches!(self, Self::Reservation(ReservationAsk::Reserve { .. }))
+        matches!(self, Self::Reservation(ask) if !matches!(ask, ReservationAsk::Reserve { .. }))
     }
 
-    /// Whether only the store can answer it, and no policy in the store's place.
+    /// Whether only the store can answer it, and no policy may.
     pub(in crate::store) fn needs_store(self) -> bool {
         self.is_settlement() || self.is_about_reservation()
     }
 
-    /// Whether there may be more left after it than before.
+    /// Whether the bucket may have more left after it than before.
     pub(in crate::store) fn gives_back(self) -> bool {
         match self {
             Self::Forget => true,
@@ -74,7 +74,7 @@ impl Action {
         matches!(self, Self::Reservation(_))
     }
 
-    /// Where its record is, which changes together with its bucket; `None` for one without.
+    /// Returns the kind of its record, which changes together with its bucket. `None` if it has no record.
     pub fn record_space(self) -> Option<RecordSpace> {
         match self {
             Self::Reservation(_) => Some(RecordSpace::Reservations),
@@ -83,8 +83,8 @@ impl Action {
         }
     }
 
-    /// The same for at most so many credits, if it is to take or to reserve some, but for 1 at least.
-    pub fn up_to(self, credits: u64) -> Self {
+    /// Returns the same action for at most `credits`, and at least 1, if it takes or reserves credits.
+    pub(super) fn up_to(self, credits: u64) -> Self {
         let most = credits.max(1);
         match self {
             Self::Ask(Ask::Take { cost }) => Self::Ask(Ask::Take { cost: cost.min(most) }),

@@ -1,7 +1,6 @@
-//! Limits of single actors, as stores keep them: one limit in place of a rule's, and how a server follows what is changed.
+//! Limits of single actors: one actor's credits in place of its rule's.
 //!
-//! Stores keep them and tell of changes; all of them are in the memory of the [limiter](crate::limiter), which is where hits
-//! look. Nothing here knows a rule.
+//! A store keeps the limits and reports changes. Hits find them in the memory of the [limiter](crate::limiter).
 
 use crate::clock::Timestamp;
 
@@ -10,51 +9,51 @@ use crate::clock::Timestamp;
 pub struct ActorLimit {
     /// 0 denies everything.
     pub credits: u64,
-    /// `None`: it stays until it is removed.
+    /// `None` if it stays until it is removed.
     pub expires: Option<Timestamp>,
 }
 
-/// What has become of an actor's limit.
+/// A change of an actor's limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitChange {
-    /// The rule's label: letters, digits, `-` and `_`.
+    /// The rule's label: letters, digits, `-` and `_`. The store uses it as a part of the limit's key.
     pub rule: String,
     pub actor: String,
-    /// `None`: it was removed.
+    /// `None` if it was removed.
     pub limit: Option<ActorLimit>,
 }
 
-/// How far a server knows the limits in a store.
+/// The limits of a store that a server knows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Followed {
-    /// Nothing is known yet.
+    /// None yet.
     #[default]
     Nothing,
-    /// All up to the one with this key, of a store that tells them in the order of keys.
+    /// All up to this key, in a store that reports them in the order of keys.
     Key(Box<[u8]>),
-    /// All changes up to this one, of a store that others change too: since when that has any (a number of its own), the
-    /// change's number, and whose limit it was.
+    /// All changes up to this one, in a store that other servers change too. `born` is a number that tells one history of changes
+    /// from another. `of` says whose limit changed.
     Change { born: u64, number: u64, of: String },
-    /// All, of a store that nobody else changes.
+    /// All, in a store that no other server changes.
     All,
 }
 
-/// Limits, a page at a time.
+/// A page of changed limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitPage {
     pub changes: Vec<LimitChange>,
     pub known: Followed,
-    /// From this page to the last all limits are told, and whatever was known and is not told is gone.
+    /// Whether all limits are reported, from this page to the last. Known limits that are not reported no longer exist.
     pub starts_over: bool,
     pub is_last: bool,
 }
 
 impl LimitPage {
-    /// There is nothing more to know.
+    /// Returns the last page, without changes.
     pub fn nothing(known: Followed) -> Self {
         Self { changes: Vec::new(), known, starts_over: false, is_last: true }
     }
 }
 
-/// Limits in a page.
+/// Maximum number of limits in a page.
 pub const PAGE: usize = 1_000;

@@ -1,11 +1,11 @@
-//! Why a backup was not taken.
+//! Errors of backups.
 
 use std::path::PathBuf;
 
-/// The longest name of a backup, in bytes.
+/// Maximum length of a backup's name (bytes).
 pub const MAX_NAME: usize = 100;
 
-/// Why there is no backup. Nothing half is left behind.
+/// The reason why there is no backup. No partial backup is left.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     #[error("backups are disabled: start the server with --backup-dir DIR")]
@@ -28,7 +28,7 @@ pub enum BackupError {
 }
 
 impl BackupError {
-    /// Whether the request was at fault, and not the store or its disk.
+    /// Whether the request was at fault, rather than the store or its disk.
     pub fn is_the_client_s(&self) -> bool {
         !matches!(self, Self::Failed { .. } | Self::Broken(_))
     }

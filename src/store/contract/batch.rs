@@ -1,4 +1,4 @@
-//! The batch that a store is asked with: actions on buckets, and their outcomes.
+//! Batches: actions on buckets, which a store applies together, and their outcomes.
 
 mod answers;
 mod parts;
@@ -12,40 +12,40 @@ use crate::algorithm::{Ask, Limit, Outcome, ReservationAsk};
 use crate::clock::Timestamp;
 use crate::store::record_key::{self, RecordSpace};
 
-/// Memory that an entry takes apart from its key: the entry, its outcome, and the answer made of it (bytes).
+/// Memory of an entry without its key: the entry, its outcome, and the answer (bytes).
 pub const ENTRY_WEIGHT: usize = 512;
 
-/// A batch of actions, and their outcomes once a store has applied it. Reused from read to read: its buffers keep their
-/// capacity, so that a hit allocates nothing.
+/// A batch of actions, and their outcomes once a store has applied it. It is reused, and its buffers keep their capacity, so
+/// that a hit allocates nothing.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// The server's time when the batch was begun; expiries on disk are reckoned from it.
+    /// The server's time when the batch was begun. Expiries on disk are computed from it.
     pub(in crate::store) now: Timestamp,
     /// The client that asks.
     pub(in crate::store) origin: Option<Origin>,
     pub(in crate::store) keys: Vec<u8>,
     pub(in crate::store) entries: Vec<Entry>,
-    /// Entries that take effect together, by index; ascending.
+    /// Entries that take effect together, as ascending ranges of indexes.
     groups: Vec<Range<usize>>,
     pub(in crate::store) outcomes: Outcomes,
-    /// Outcomes that rest on a change which was not durable yet, by index.
+    /// Indexes of outcomes that depend on a change that was not durable yet.
     pub(in crate::store) unsettled: Vec<usize>,
-    /// The task that applies the batch now, whose caller has stopped waiting. This one is empty then.
+    /// The task that applies the batch, if its caller has stopped waiting. Then this batch is empty.
     unattended: Option<JoinHandle<Batch>>,
 }
 
 impl Batch {
-    /// Leaves the batch to a task that applies it to its end.
+    /// Leaves the batch to a task that finishes applying it.
     pub(in crate::store) fn leave_to(&mut self, task: JoinHandle<Self>) {
         self.unattended = Some(task);
     }
 
-    /// The task that applies the batch to its end, if the store was still at it when its caller stopped waiting.
+    /// Takes the task that finishes applying the batch, if its caller stopped waiting before the store had answered.
     pub fn take_unattended(&mut self) -> Option<JoinHandle<Self>> {
         self.unattended.take()
     }
 
-    /// Empties the batch and dates it.
+    /// Empties the batch, and sets its time.
     pub fn begin(&mut self, now: Timestamp) {
         self.now = now;
         self.keys.clear();
@@ -55,12 +55,12 @@ impl Batch {
         self.unsettled.clear();
     }
 
-    /// From now on, actions come from there, in later batches, too.
+    /// Sets the client that asks, in later batches too.
     pub fn set_origin(&mut self, origin: Option<Origin>) {
         self.origin = origin;
     }
 
-    /// Adds an action on the bucket whose key `write_key` appends; returns its index.
+    /// Adds an action on the bucket whose key `write_key` appends. Returns its index.
     pub fn push(&mut self, limit: Limit, action: Action, at: Timestamp, write_key: impl FnOnce(&mut Vec<u8>)) -> usize {
         let start = self.keys.len();
         write_key(&mut self.keys);
@@ -68,7 +68,7 @@ impl Batch {
         self.entries.len() - 1
     }
 
-    /// As [`Batch::push`], when only the key tells the limit; `None`, and nothing is added, when `write_key` says so.
+    /// Like [`Batch::push`], but `write_key` also returns the limit. If it returns `None`, nothing is added.
     #[inline]
     pub fn push_if(
         &mut self,
@@ -81,8 +81,8 @@ impl Batch {
         Some(self.entries.len() - 1)
     }
 
-    /// Adds an ask about the reservation called `id`, of the bucket whose key and limit `write_key` tells; returns its index.
-    /// `None`, and nothing is added, when it says so.
+    /// Adds an ask about the reservation `id` of the bucket whose key `write_key` appends. Returns its index, or `None` if
+    /// `write_key` returns no limit; then nothing is added.
     pub fn push_reservation(
         &mut self,
         ask: ReservationAsk,
@@ -93,9 +93,9 @@ impl Batch {
         self.push_if(Action::Reservation(ask), self.now, |out| record_key::write(space, id, out, write_key))
     }
 
-    /// Adds an idempotent ask, whose record is called `id`, of the bucket whose key and limit `write_key` writes and returns.
-    /// `fingerprint` identifies the request, which has the number `request` in this batch. Returns the entry's index, or `None` if
-    /// `write_key` returns no limit; then nothing is added.
+    /// Adds an idempotent ask with the record `id` of the bucket whose key `write_key` appends. `fingerprint` identifies the
+    /// request, and `request` is its number in this batch. Returns the entry's index, or `None` if `write_key` returns no limit;
+    /// then nothing is added.
     pub fn push_idempotent(
         &mut self,
         ask: Ask,
@@ -108,14 +108,14 @@ impl Batch {
         Some(index)
     }
 
-    /// Has the entry with this index take or reserve no more than its bucket can hold.
+    /// Lets the entry with this index take or reserve no more than its bucket can hold.
     pub fn clamp(&mut self, index: usize) {
         if let Some(entry) = self.entries.get_mut(index) {
             entry.action = entry.action.up_to(entry.limit.capacity());
         }
     }
 
-    /// Has the entries from index `first` on take nothing.
+    /// Turns the entries from index `first` on into looks, which take nothing.
     pub fn only_look(&mut self, first: usize) {
         for entry in self.entries.iter_mut().skip(first) {
             let Some(cost) = entry.action.wanted() else { continue };
@@ -127,19 +127,19 @@ impl Batch {
         }
     }
 
-    /// Makes the entries from index `first` on a group: they take effect together or not at all (see [`Store`]). Each must
-    /// be an [`Ask::Look`], an [`Ask::Take`], an [`Ask::Overdraw`], one of these once, or a [`ReservationAsk::Reserve`], of a bucket
-    /// of its own. Or each settles a reservation of a bucket of its own: nothing denies that, so all of them always take effect.
+    /// Makes the entries from index `first` on a group: they take effect together or not at all (see [`Store`]). Each has another
+    /// bucket. Each must be an [`Ask::Look`], an [`Ask::Take`] or an [`Ask::Overdraw`], idempotent or not, or a
+    /// [`ReservationAsk::Reserve`]. Or all settle reservations. Settlements are never denied, so they always take effect.
     ///
     /// [`Store`]: super::store::Store
     pub fn group(&mut self, first: usize) {
-        // One entry does so anyway.
+        // A single entry needs no group.
         if first + 1 < self.entries.len() {
             self.groups.push(first..self.entries.len());
         }
     }
 
-    /// Takes back the entries from index `len` on, and groups with such entries; for a batch that no store has applied yet.
+    /// Removes the entries from index `len` on, and the groups that contain one, from a batch that no store has applied.
     pub fn truncate(&mut self, len: usize) {
         if let Some(first) = self.entries.get(len) {
             self.keys.truncate(first.key.start);
@@ -148,13 +148,13 @@ impl Batch {
         }
     }
 
-    /// Memory that its entries take until they are answered, rather too much than too little (bytes).
+    /// Upper estimate of the memory that its entries take until they are answered (bytes).
     #[inline]
     pub fn weight(&self) -> usize {
         self.entries.len() * ENTRY_WEIGHT + self.keys.len()
     }
 
-    /// What its buffers hold, used or not (bytes).
+    /// Memory of its buffers, used or not (bytes).
     pub fn memory(&self) -> usize {
         self.keys.capacity()
             + self.entries.capacity() * size_of::<Entry>()
@@ -167,22 +167,22 @@ impl Batch {
         self.now
     }
 
-    /// The entry's time if a client brought it; `None` where it is the batch's own.
+    /// Returns the entry's time if a client supplied it. `None` if it is the batch's time.
     pub(in crate::store) fn brought_time(&self, entry: &Entry) -> Option<Timestamp> {
         (entry.at != self.now).then_some(entry.at)
     }
 
-    /// The limit of the entry with this index.
+    /// Returns the limit of the entry with this index.
     pub fn limit(&self, index: usize) -> Option<Limit> {
         Some(self.entries.get(index)?.limit)
     }
 
-    /// What the entry with this index asks.
+    /// Returns the action of the entry with this index.
     pub fn action(&self, index: usize) -> Option<Action> {
         Some(self.entries.get(index)?.action)
     }
 
-    /// The key of the entry with this index.
+    /// Returns the key of the entry with this index.
     pub fn key_at(&self, index: usize) -> Option<&[u8]> {
         Some(self.entries.get(index)?.key_in(&self.keys))
     }
@@ -199,12 +199,12 @@ impl Batch {
         !self.groups.is_empty()
     }
 
-    /// The bucket key of one of its entries.
+    /// Returns the key of one of its entries.
     pub(in crate::store) fn key(&self, entry: &Entry) -> &[u8] {
         entry.key_in(&self.keys)
     }
 
-    /// What takes effect together, from the entry with index `first` on, with which a unit must begin.
+    /// Iterates over the units from index `first` on. A unit must begin there.
     pub(in crate::store) fn units(&self, first: usize) -> impl Iterator<Item = Unit<'_>> {
         let begun = self.groups.partition_point(|group| group.start < first);
         let mut groups = self.groups.iter().skip(begun).peekable();
@@ -217,7 +217,7 @@ impl Batch {
         })
     }
 
-    /// The entry with this index, to be changed while the batch is being built.
+    /// Returns the entry with this index, for a change while the batch is built.
     pub fn entry_mut(&mut self, index: usize) -> Option<&mut Entry> {
         self.entries.get_mut(index)
     }
@@ -243,8 +243,8 @@ impl Batch {
     }
 }
 
-/// Where among `keys` the key is that `write_key` appends, and the limit that it tells; `None`, and nothing is appended, when
-/// it tells none.
+/// Appends a key to `keys`. Returns its range in `keys`, and the limit that `write_key` returns. If that is `None`, nothing is
+/// appended.
 #[inline]
 pub fn append_key(
     keys: &mut Vec<u8>,

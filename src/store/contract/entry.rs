@@ -9,7 +9,7 @@ use super::Action;
 use crate::algorithm::{Ask, Decision, Limit, Outcome, Record, RecordChange, State};
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 
-/// When a denied client should ask again, while its remaining credit is unknown.
+/// Time after which a denied client should ask again if its remaining credit is unknown.
 const ASK_AGAIN_NS: u64 = NANOS_PER_SECOND;
 
 /// One action on one bucket.
@@ -18,13 +18,13 @@ pub struct Entry {
     pub(in crate::store) key: Range<usize>,
     pub limit: Limit,
     pub action: Action,
-    /// The time by which the bucket decides: the batch's, or one that the client supplied.
+    /// The time of the decision: the batch's, or one that the client supplied.
     pub at: Timestamp,
     /// Number of the idempotent request in the batch. All new records of one request count as one. 0 for other actions.
     pub(in crate::store) request: u32,
 }
 
-/// What an action does to a bucket.
+/// The change of a bucket by an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     Keep,
@@ -44,7 +44,7 @@ impl Entry {
         &keys[self.key.clone()]
     }
 
-    /// Decides the action, given what the bucket remembers. Every backend that remembers states goes through here, or through
+    /// Decides the action, given the bucket's state. Every backend that stores states decides by this, or by
     /// [`Entry::decide_with_record`].
     pub fn decide(&self, state: Option<&State>) -> (Outcome, Change) {
         match self.action {
@@ -64,7 +64,7 @@ impl Entry {
         (outcome, self.change(state, matches!(ask, Ask::Refund { .. })))
     }
 
-    /// Decides the action, given what its bucket and its record remember.
+    /// Decides the action, given the bucket's state and the record.
     pub(in crate::store) fn decide_with_record(
         &self,
         bucket: Option<&State>,
@@ -82,14 +82,14 @@ impl Entry {
         };
         let gives_back = self.action.is_about_reservation() || self.action.gives_back();
         let bucket_change = match self.change(decision.state, gives_back) {
-            // A bucket that never existed need not be forgotten.
+            // There is no bucket to forget.
             Change::Clear if bucket.is_none() => Change::Keep,
             change => change,
         };
         (decision.outcome, bucket_change, change)
     }
 
-    /// Returns the change to this state. If the action `gives_back` credits, a bucket that has all of them is as good as fresh.
+    /// Returns the change to this state. If the action `gives_back` credits, a full bucket is forgotten.
     #[inline]
     fn change(&self, state: Option<State>, gives_back: bool) -> Change {
         match state {
@@ -108,13 +108,12 @@ impl Entry {
         self.decide_ask(Ask::Look { cost }, state)
     }
 
-    /// The answer when nothing can be counted and the operator wants that allowed: what a bucket that was never asked
-    /// before would answer.
+    /// Returns the outcome of an unused bucket, for an operator who allows hits that cannot be counted.
     pub(in crate::store) fn uncounted(&self) -> Outcome {
         self.decide(None).0
     }
 
-    /// The answer when nothing can be counted and the operator wants that denied: nothing left, for a second.
+    /// Returns a denial, with nothing left for a second, for an operator who denies hits that cannot be counted.
     pub(in crate::store) fn denied(&self) -> Outcome {
         Outcome {
             allowed: false,
@@ -126,13 +125,13 @@ impl Entry {
         }
     }
 
-    /// When a bucket in `state` may be forgotten, by the server's clock, which reads `now`.
+    /// Returns when a bucket in `state` may be forgotten. `now` is the time of the server's clock.
     pub fn expiry(&self, state: &State, now: Timestamp) -> Timestamp {
         now.plus(self.limit.lifetime_ns(state, self.at))
     }
 }
 
-/// A number that no bucket's reservations had before, on any server: also not a moment ago, in the same batch.
+/// Returns a new number for a bucket's reservations, which none had before, on any server.
 pub(in crate::store) fn generation() -> u64 {
     static SECRET: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     static NEXT: AtomicU64 = AtomicU64::new(0);

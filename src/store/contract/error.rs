@@ -1,8 +1,8 @@
-//! Why a store could not answer.
+//! Errors of stores.
 
 use std::sync::Arc;
 
-/// Why a store could not answer. Cheap to clone: one failed commit fails many asks.
+/// The reason why a store could not answer. It is cheap to clone, because one failed commit fails many asks.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     #[error("{0}")]
@@ -10,13 +10,13 @@ pub enum StoreError {
     /// The store cannot be reached, or refuses every client.
     #[error("{0}")]
     Unreachable(Arc<str>),
-    /// More was asked of the store than it can do in time. It is well, as far as is known.
+    /// The store cannot do all that it is asked in time. As far as is known, it works.
     #[error("{0}")]
     Overloaded(Arc<str>),
-    /// The client's mistake, not the store's: the store never issued a cursor that begins so.
+    /// The client's mistake: the store never issued a cursor with this beginning.
     #[error("{0:?} is not a cursor of this store, or the store has changed since; begin from the start")]
     InvalidCursor(String),
-    /// The client's mistake, too: no store of this kind can do what was asked. Nothing was done.
+    /// The client's mistake: no store of this kind can do this. Nothing was done.
     #[error("{0}")]
     Impossible(&'static str),
 }

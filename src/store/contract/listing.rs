@@ -1,27 +1,26 @@
-//! Looking through the buckets of one rule, a page at a time.
+//! Listings of a rule's buckets, a page at a time.
 //!
-//! What is asked, what comes back, and the cursor of the stores that keep their keys in order. How a store finds the
-//! keys is its own business; a bucket that is as good as fresh is not listed.
+//! Fresh buckets are not listed. The cursor here is for stores that keep their keys in order.
 
 use super::{Action, Entry, StoreError};
 use crate::algorithm::{Ask, Limit, Outcome, State};
 use crate::clock::Timestamp;
 
-/// Buckets that a page looks at, at most: expired ones, not yet reclaimed, are passed over, and may be many.
+/// Maximum number of buckets that a page looks at. It skips expired buckets, which may be many.
 pub const MAX_LOOKED_AT: usize = 10_000;
-/// What a cursor of [`after`] begins with, so that the start and the actor without a name are told apart.
+/// First character of a cursor. It distinguishes the actor without a name from the start.
 const AFTER: char = '=';
 
-/// Which buckets to list.
+/// A request for a page of buckets.
 #[derive(Debug, Clone)]
 pub struct Listing {
-    /// What their keys begin with: [`Prefix`](crate::store::key::Prefix).
+    /// The [`Prefix`](crate::store::key::Prefix) of their keys.
     pub prefix: Box<[u8]>,
     /// The limit of all of them.
     pub limit: Limit,
-    /// Where the page before ended; `None`: from the start.
+    /// The end of the previous page. `None` for the first page.
     pub cursor: Option<String>,
-    /// About how many to list: a page may have fewer, even none, and in Redis a few more.
+    /// Approximate number of buckets in the page. It may have fewer, even none, and in Redis a few more.
     pub count: usize,
     pub now: Timestamp,
 }
@@ -30,34 +29,34 @@ pub struct Listing {
 #[derive(Debug, Clone, Default)]
 pub struct Page {
     pub buckets: Vec<Listed>,
-    /// Where to go on; `None`: this was the last page.
+    /// The cursor of the next page. `None` on the last page.
     pub next: Option<String>,
 }
 
-/// One bucket.
+/// A bucket of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// What follows the prefix in its key.
+    /// The part of its key after the prefix.
     pub actor: Vec<u8>,
-    /// What an ask for nothing would be answered.
+    /// The outcome of a look for nothing.
     pub outcome: Outcome,
 }
 
-/// The ask that shows a bucket as it is.
+/// The action that shows a bucket as it is.
 pub const SHOW: Action = Action::Ask(Ask::Look { cost: 0 });
 
 impl Listing {
-    /// The key after which the page begins; `None`: at the prefix itself.
+    /// Returns the key after which the page begins. `None` if it begins at the prefix.
     ///
     /// # Errors
-    /// When the cursor is none that [`after`] gave out.
+    /// If the cursor is not from [`after`].
     pub fn start_after(&self) -> Result<Option<Vec<u8>>, StoreError> {
         let Some(cursor) = &self.cursor else { return Ok(None) };
         let actor = cursor.strip_prefix(AFTER).ok_or_else(|| invalid_cursor(cursor))?;
         Ok(Some([&self.prefix, actor.as_bytes()].concat()))
     }
 
-    /// The bucket with this actor in this state, unless it is as good as fresh.
+    /// Returns the bucket with this actor and state, unless it is fresh.
     pub fn show(&self, actor: &[u8], state: &State) -> Option<Listed> {
         if self.limit.lifetime_ns(state, self.now) == 0 {
             return None;
@@ -68,8 +67,8 @@ impl Listing {
 }
 
 impl Page {
-    /// Adds a bucket that was looked at, the `looked_at`th of this page. False once the page is full: it ends with this
-    /// actor then.
+    /// Adds a bucket, unless it is fresh. It is the `looked_at`th that this page looked at. Returns false if the page is full; then
+    /// it ends with this actor.
     pub fn add(&mut self, listing: &Listing, actor: &[u8], state: Option<&State>, looked_at: usize) -> bool {
         self.buckets.extend(state.and_then(|state| listing.show(actor, state)));
         let is_full = self.buckets.len() >= listing.count || looked_at >= MAX_LOOKED_AT;
@@ -80,12 +79,12 @@ impl Page {
     }
 }
 
-/// The cursor that goes on after `actor`.
+/// Returns the cursor of the page after `actor`.
 fn after(actor: &[u8]) -> String {
     format!("{AFTER}{}", String::from_utf8_lossy(actor))
 }
 
-/// The error for a cursor that this store never issued.
+/// Returns the error for a cursor that this store never issued.
 pub fn invalid_cursor(cursor: &str) -> StoreError {
     StoreError::InvalidCursor(cursor.chars().take(40).collect())
 }

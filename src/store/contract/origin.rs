@@ -1,4 +1,4 @@
-//! The address that requests come from, as the store sees it.
+//! The origin of requests.
 
 /// A number that stands for a client's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,4 +1,4 @@
-//! The outcomes of a batch.
+//! The outcomes of a batch's entries.
 
 use super::StoreError;
 use crate::algorithm::Outcome;

@@ -28,6 +28,7 @@ pub struct DenialCache {
     /// Number of finished batches that forgot a bucket or gave credits back. If it changes between a question and its answer, the
     /// answer may be outdated and is not remembered.
     returns: AtomicU64,
+    /// Number of entries that were answered from the cache since the start.
     answered: AtomicU64,
 }
 
@@ -55,16 +56,11 @@ impl DenialCache {
         }
     }
 
-    /// Number of entries that were answered from the cache since the start.
-    pub fn answered(&self) -> u64 {
-        self.answered.load(Ordering::Relaxed)
-    }
-
     pub fn metric(&self) -> Metric {
         Metric::counter(
             "divvy_denial_cache_answers_total",
             "Hits and peeks denied from the denial cache, without asking Redis.",
-            self.answered(),
+            self.answered.load(Ordering::Relaxed),
         )
     }
 
@@ -125,20 +121,17 @@ impl DenialCache {
 
     /// Remembers the windows that the store's answers show to be used up, and forgets those that got credits back.
     fn learn(&self, batch: &Batch, returns_before: u64) {
-        let gives_back = |entry: &Entry| entry.action.gives_back();
-        if !batch.answers().any(|(_, entry, _)| gives_back(entry)) {
-            for (key, entry, outcome) in batch.answers() {
-                if let Some(used_up) = used_up(entry, outcome, batch.now()) {
-                    let is_stale = || self.returns.load(Ordering::SeqCst) != returns_before;
-                    self.denials.remember(key, used_up, is_stale);
-                }
-            }
+        let mut returned = batch.answers().filter(|(_, entry, _)| entry.action.gives_back()).peekable();
+        if returned.peek().is_some() {
+            // Counted before the denials are forgotten. A denial that is remembered at the same time sees the count, or is forgotten.
+            self.returns.fetch_add(1, Ordering::SeqCst);
+            returned.for_each(|(key, ..)| self.denials.forget(record_key::bucket(key)));
             return;
         }
-        // Counted before the denials are forgotten: one that is remembered meanwhile sees the count, or is forgotten.
-        self.returns.fetch_add(1, Ordering::SeqCst);
-        for (key, ..) in batch.answers().filter(|(_, entry, _)| gives_back(entry)) {
-            self.denials.forget(record_key::bucket(key));
+        for (key, entry, outcome) in batch.answers() {
+            if let Some(used_up) = used_up(entry, outcome, batch.now()) {
+                self.denials.remember(key, used_up, || self.returns.load(Ordering::SeqCst) != returns_before);
+            }
         }
     }
 }
@@ -146,13 +139,14 @@ impl DenialCache {
 /// Returns the window that this outcome shows to have nothing left.
 fn used_up(entry: &Entry, outcome: &Result<Outcome, StoreError>, now: Timestamp) -> Option<UsedUp> {
     let (Ok(outcome), Limit::FixedWindow(limit)) = (outcome, entry.limit) else { return None };
-    if entry.action.has_record() {
-        return None;
-    }
-    let is_used_up = outcome.left == 0 && outcome.reset_ns > 0 && entry.at == now;
+    let is_used_up = outcome.left == 0 && outcome.reset_ns > 0;
     let (until, credits) = (now.plus(outcome.reset_ns), limit.credits.get());
-    let used_up = UsedUp { until, learned: now, credits, owed: outcome.owed };
-    is_used_up.then_some(used_up)
+    (is_used_up && entry.at == now && !entry.action.has_record()).then_some(UsedUp {
+        until,
+        learned: now,
+        credits,
+        owed: outcome.owed,
+    })
 }
 
 #[cfg(test)]

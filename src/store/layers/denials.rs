@@ -1,7 +1,7 @@
-//! A bounded memory of windows that are used up: which bucket has nothing left until when.
+//! A bounded table of windows that are used up, and of their ends.
 //!
-//! Only the memory lives here; [`super::denial_cache`] decides what goes in and what may be answered from it. It holds a
-//! keyed hash in place of a bucket's key, and knows no limits, no outcomes and no clock.
+//! [`super::denial_cache`] decides which windows are remembered, and when they answer. The table holds a keyed hash of each
+//! bucket's key.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -10,23 +10,23 @@ use siphasher::sip128::{Hash128, SipHasher13};
 
 use crate::clock::Timestamp;
 
-/// Places that one hash can go to: enough that a full memory seldom evicts what it could have kept.
+/// Places for one hash. With eight, a full table seldom evicts a window while there are free places.
 const WAYS: usize = 8;
 
-/// What is known of a window that is used up.
+/// A window that is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UsedUp {
     /// When the window ends.
     pub until: Timestamp,
-    /// When that was learned.
+    /// When the store said so.
     pub learned: Timestamp,
-    /// The credits of the limit by which nothing is left; a larger one may grant more.
+    /// The credits of the limit that has nothing left. A larger limit may grant more.
     pub credits: u64,
     /// Credits below 0.
     pub owed: u64,
 }
 
-/// One bucket's window. A place whose window has ended is free.
+/// A bucket's window. It is free once the window has ended.
 #[derive(Debug, Clone, Copy, Default)]
 struct Denial {
     high: u64,
@@ -40,16 +40,16 @@ impl Denial {
     }
 }
 
-/// Used-up windows by bucket key: sets of [`WAYS`] places, each set behind its own mutex, all allocated at start.
+/// Used-up windows by bucket key, in sets of [`WAYS`] places. Each set has a mutex. All are allocated at the start.
 #[derive(Debug)]
 pub struct Denials {
     sets: Box<[Mutex<[Denial; WAYS]>]>,
-    /// Its secret is drawn at start, so that no client can choose keys that collide.
+    /// Its secret is random, so that no client can choose keys that collide.
     hasher: SipHasher13,
 }
 
 impl Denials {
-    /// A memory of `entries` windows, rounded up to the next multiple of eight; 0 remembers nothing.
+    /// Creates a table of `entries` windows, rounded up to the next multiple of eight. 0 switches it off.
     pub fn new(entries: usize) -> Self {
         let secret = RandomState::new();
         Self {
@@ -58,20 +58,20 @@ impl Denials {
         }
     }
 
-    /// Whether it can remember anything at all.
+    /// Whether it has no places.
     pub fn is_off(&self) -> bool {
         self.sets.is_empty()
     }
 
-    /// What is known of the bucket; `None` when its window is over at `now`, or nothing is known.
+    /// Returns the bucket's window, if it is known to be used up and not over at `now`.
     pub fn used_up(&self, key: &[u8], now: Timestamp) -> Option<UsedUp> {
         let (set, hash) = self.place(key)?;
         let set = set.lock();
         set.iter().find(|denial| denial.is_of(hash)).map(|denial| denial.used_up).filter(|known| now < known.until)
     }
 
-    /// Remembers that the bucket has nothing left, unless `is_stale` says otherwise by the time no other caller
-    /// can touch its place. In a full set the window that would end first gives way.
+    /// Remembers that the bucket has nothing left, unless `is_stale` returns true once the set is locked. In a full set, the window
+    /// that ends first is evicted.
     pub fn remember(&self, key: &[u8], used_up: UsedUp, is_stale: impl FnOnce() -> bool) {
         let Some((set, hash)) = self.place(key) else { return };
         let mut set = set.lock();
@@ -88,7 +88,7 @@ impl Denials {
         }
     }
 
-    /// Forgets what is known of the bucket.
+    /// Forgets the bucket's window.
     pub fn forget(&self, key: &[u8]) {
         let Some((set, hash)) = self.place(key) else { return };
         if let Some(denial) = set.lock().iter_mut().find(|denial| denial.is_of(hash)) {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_known_until_it_ends() {
+    fn window_is_known_until_it_ends() {
         let denials = Denials::new(8);
         denials.remember(b"one", until(60), || false);
         assert_eq!(known(&denials, b"one", 59), Some(at(60)));
@@ -137,14 +137,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stale_is_not_remembered() {
+    fn stale_denial_is_not_remembered() {
         let denials = Denials::new(8);
         denials.remember(b"one", until(60), || true);
         assert_eq!(known(&denials, b"one", 1), None);
     }
 
     #[test]
-    fn the_window_that_ends_first_gives_way() {
+    fn window_that_ends_first_is_evicted() {
         let denials = Denials::new(WAYS);
         for number in 0..=WAYS as u64 {
             denials.remember(&key(number), until(100 + number), || false);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn many_more_buckets_than_places_never_mix_up_and_never_outgrow_it() {
+    fn table_stays_bounded_and_never_confuses_buckets() {
         let denials = Denials::new(100);
         for number in 0..10_000 {
             denials.remember(&key(number), until(1_000 + number), || false);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_size_0_is_off() {
+    fn table_of_size_0_is_off() {
         let denials = Denials::new(0);
         assert!(denials.is_off());
         denials.remember(b"one", until(60), || false);

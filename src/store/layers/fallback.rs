@@ -1,4 +1,4 @@
-//! The answers to hits that a distant store fails to take: those of the operator's policy.
+//! The fallback for a distant store: the operator's policy answers hits that the store fails to take.
 //!
 //! The policy answers for each entry that failed, not for the batch: in a cluster, only some of the buckets may be out of
 //! reach. A group fails, and is answered, as one. Failures are counted by entry, and an outage is logged once. An overloaded
@@ -23,17 +23,17 @@ const QUIET_NS: u64 = 10 * NANOS_PER_SECOND;
 
 static REFUSED: LogThrottle = LogThrottle::new();
 
-/// How hits are answered while the store fails.
+/// The answer to hits while the store fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FailurePolicy {
-    /// Denied, with nothing left, for a second.
+    /// A denial, with nothing left, for a second.
     Deny,
-    /// As by an unused bucket.
+    /// The answer of an unused bucket.
     Allow,
-    /// With the store's error.
+    /// The store's error.
     #[default]
     Error,
-    /// By a count of this server's own, of up to `buckets` buckets. Beyond that, new buckets get an error.
+    /// The count of this server alone, of up to `buckets` buckets. Beyond that, new buckets get an error.
     Local { buckets: usize },
 }
 
@@ -69,7 +69,9 @@ pub struct Fallback {
     policy: FailurePolicy,
     /// This server's own count, for [`FailurePolicy::Local`].
     local: MemoryStore,
-    failed: AtomicU64,
+    /// Number of entries that the store failed to apply since the start, regardless of their answers.
+    pub(super) failed: AtomicU64,
+    /// Number of entries that the policy answered since the start.
     stood_in: AtomicU64,
     clock: Clock,
     /// When the store was last out of reach, in nanoseconds. 0 once the end of that outage is logged.
@@ -94,16 +96,6 @@ impl Fallback {
         }
     }
 
-    /// Number of entries that the store failed to apply since the start, regardless of their answers.
-    pub fn failed(&self) -> u64 {
-        self.failed.load(Relaxed)
-    }
-
-    /// Number of entries that the policy answered since the start.
-    pub fn stood_in(&self) -> u64 {
-        self.stood_in.load(Relaxed)
-    }
-
     /// Whether the store was out of reach in the last seconds before `now`, even if no request reaches it. A failure in the
     /// future is from before the clock was set back.
     pub fn is_out(&self, now: Timestamp) -> bool {
@@ -116,17 +108,16 @@ impl Fallback {
         if !self.note(batch) {
             return;
         }
-        let is_overload_denied = self.policy == FailurePolicy::Deny;
         let failed = failed_asks(batch, |error| match error {
             StoreError::Impossible(_) => false,
-            StoreError::Overloaded(_) => is_overload_denied,
+            StoreError::Overloaded(_) => self.policy == FailurePolicy::Deny,
             _ => true,
         });
         let mut part = batch.part(&failed);
         match self.policy {
             FailurePolicy::Error => return,
-            FailurePolicy::Deny => part.answer_each(|_, _, entry| Ok(entry.denied())),
-            FailurePolicy::Allow => part.answer_each(|_, _, entry| Ok(entry.uncounted())),
+            FailurePolicy::Deny => part.answer_each(|entry| Ok(entry.denied())),
+            FailurePolicy::Allow => part.answer_each(|entry| Ok(entry.uncounted())),
             FailurePolicy::Local { .. } => self.local.apply(&mut part).await,
         }
         let answered = part.answers().filter(|(_, _, outcome)| outcome.is_ok()).count();
@@ -136,19 +127,17 @@ impl Fallback {
 
     /// Counts failures, and logs the beginning and the end of an outage. Returns whether anything failed.
     fn note(&self, batch: &Batch) -> bool {
-        let now = batch.now();
-        let is_the_store_s = |error: &&StoreError| !matches!(error, StoreError::Impossible(_));
-        let errors = || batch.answers().filter_map(|(_, _, outcome)| outcome.as_ref().err()).filter(is_the_store_s);
-        let failed = errors().count();
+        let errors = || batch.answers().filter_map(|(_, _, outcome)| outcome.as_ref().err());
+        let failures = || errors().filter(|error| !matches!(error, StoreError::Impossible(_)));
+        let failed = failures().count();
         if failed == 0 {
-            self.note_success(now);
+            self.note_success(batch.now());
             return false;
         }
         self.failed.fetch_add(failed as u64, Relaxed);
-        if let Some(error) = errors().find(|error| matches!(error, StoreError::Unreachable(_))) {
-            self.note_outage(error, now);
-        } else if let Some(error) = errors().next() {
-            log_refusal(error);
+        match failures().find(|error| matches!(error, StoreError::Unreachable(_))) {
+            Some(error) => self.note_outage(error, batch.now()),
+            None => failures().take(1).for_each(log_refusal),
         }
         true
     }
@@ -192,13 +181,13 @@ impl Fallback {
             Metric::counter(
                 "divvy_redis_failures_total",
                 "Actions on counters that Redis failed to perform.",
-                self.failed(),
+                self.failed.load(Relaxed),
             ),
             Metric::gauge("divvy_redis_outage", "1 while Redis fails.", f64::from(u8::from(is_out))),
             Metric::counter(
                 "divvy_redis_stand_ins_total",
                 "Actions that --on-store-error answered in Redis's place.",
-                self.stood_in(),
+                self.stood_in.load(Relaxed),
             )
             .labelled("policy", self.policy.name()),
         ]

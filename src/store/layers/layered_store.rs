@@ -35,6 +35,7 @@ impl<S: Store + 'static> LayeredStore<S> {
         &self.0.store
     }
 
+    /// Does `work`, to its end.
     async fn finish<W: Work>(&self, work: impl FnOnce(Arc<Layers<S>>) -> W) -> W::Output {
         Uninterrupted::new(work(Arc::clone(&self.0)), drop).await
     }

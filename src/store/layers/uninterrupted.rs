@@ -1,4 +1,4 @@
-//! A future whose work runs to its end, even if the future is dropped.
+//! Work that is finished even if its caller stops waiting.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,13 +6,13 @@ use std::task::{Context, Poll};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-/// Work that a task of its own can do.
+/// A future that a task of its own can finish.
 pub trait Work: Future<Output: Send> + Send + 'static {}
 
 impl<F: Future<Output: Send> + Send + 'static> Work for F {}
 
-/// Work that the task waiting for it does. If this is dropped halfway, a task of its own does the rest, and `leave` gets that
-/// task.
+/// A future that does its work in the task that polls it. If it is dropped halfway, a new task does the rest, and `leave` gets
+/// that task.
 pub struct Uninterrupted<W: Work, L: FnMut(JoinHandle<W::Output>) + Unpin> {
     work: Option<Pin<Box<W>>>,
     is_begun: bool,

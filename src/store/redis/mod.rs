@@ -94,7 +94,7 @@ impl Store for RedisStore {
         }
         let mut answers = answers.into_iter();
         let too_few = || Err(StoreError::new("Redis sent fewer replies than requested"));
-        batch.answer_each(|_, _, _| answers.next().flatten().unwrap_or_else(too_few));
+        batch.answer_each(|_| answers.next().flatten().unwrap_or_else(too_few));
     }
 
     async fn list(&self, listing: Listing) -> Result<Page, StoreError> {

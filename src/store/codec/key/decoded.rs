@@ -7,7 +7,7 @@ use crate::algorithm::{
 use crate::calendar::Calendar;
 use crate::store::codec::version::VERSION;
 
-/// A key taken apart: everything but the limit.
+/// The parts of a key, except its limit.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Decoded<'a> {
     pub space: Space,
@@ -16,7 +16,7 @@ pub struct Decoded<'a> {
     pub actor: &'a [u8],
 }
 
-/// Takes a key apart; `None` when this module did not write it.
+/// Decodes a key. Returns `None` if this module did not write it.
 pub fn decode(key: &[u8]) -> Option<Decoded<'_>> {
     let mut pairs = Vec::new();
     let (space, _, actor) = read(key, |key, value| pairs.push((key, value)), |_| None)?;
@@ -65,7 +65,7 @@ fn read<'a>(
     Some((space, limit, rest))
 }
 
-/// Reads the rest of a limit after its credits. A named counter's key has no leaky bucket's count, and may have a refill of 0.
+/// Reads the rest of a limit, after its credits. The key of a named counter has no count of a leaky bucket, and may have a refill of 0.
 fn read_limit(algorithm: u8, credits: u64, is_named: bool, rest: &mut &[u8]) -> Option<Limit> {
     let mut number = || read_number(rest);
     Some(match algorithm {

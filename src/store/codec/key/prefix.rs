@@ -1,16 +1,16 @@
-//! Writes keys.
+//! Writes keys. The prefix is the part that a rule's buckets share.
 
 use super::space::Space;
 use crate::algorithm::{Kind, Limit};
 use crate::calendar::Calendar;
 use crate::store::codec::version::VERSION;
 
-/// Everything of a key but the actor.
+/// A key without its actor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prefix(Box<[u8]>);
 
 impl Prefix {
-    /// The prefix of the buckets that `pairs` (an operation, in any order) names under `limit`.
+    /// Returns the prefix of a rule's buckets. `pairs` are its operation, in any order.
     pub fn new<'a>(space: Space, pairs: impl IntoIterator<Item = (&'a str, &'a str)>, limit: &Limit) -> Self {
         let mut pairs: Vec<_> = pairs.into_iter().collect();
         pairs.sort_unstable();
@@ -19,10 +19,9 @@ impl Prefix {
         Self(bytes.into())
     }
 
-    /// The prefix of the counters called `name`, which these fields make actors of. Of the limit, only what does not depend
-    /// on its credits is part of it; `refill` is how much a token bucket's refill brings, if not all of them.
-    ///
-    /// `space` is one of those of counters with names.
+    /// Returns the prefix of the counters called `name`, in a space for counters with names. Their actors have these fields. Only
+    /// the parts of the limit that do not depend on its credits are in the prefix. `refill` is the size of a token bucket's
+    /// refill, if it does not refill the whole bucket.
     pub fn named(space: Space, name: &str, actor_fields: &[String], limit: &Limit, refill: Option<u64>) -> Self {
         let fields = actor_fields.iter().map(|field| ("actorField", field.as_str()));
         let pairs: Vec<_> = std::iter::once(("counter", name)).chain(fields).collect();
@@ -39,16 +38,16 @@ impl Prefix {
         &self.0
     }
 
-    /// Appends the whole key of `actor`'s bucket to `out`.
+    /// Appends the key of `actor`'s bucket to `out`.
     pub fn write_key(&self, actor: impl AsRef<[u8]>, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.0);
         out.extend_from_slice(actor.as_ref());
     }
 }
 
-/// Appends the whole key of the bucket that a client calls `key` and limits by itself.
+/// Appends the key of a bucket whose limit and name, `key`, come from the client.
 ///
-/// Such a key is made for each request, so it is written where it is needed and allocates nothing of its own.
+/// Every request writes such a key, so this allocates nothing.
 pub fn write_client_key(space: Space, limit: &Limit, key: &[u8], out: &mut Vec<u8>) {
     write_prefix(out, space, &[], limit);
     out.extend_from_slice(key);
@@ -56,7 +55,7 @@ pub fn write_client_key(space: Space, limit: &Limit, key: &[u8], out: &mut Vec<u
 
 fn write_prefix(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: &Limit) {
     write_head(out, space, pairs, limit);
-    // Leases are held under any limit: a change of the limit must not hand out as many again.
+    // A lease counts against any limit. A changed limit must not grant as many leases again.
     if limit.kind() != Kind::Concurrency {
         write_number(out, limit.capacity());
     }
@@ -66,7 +65,7 @@ fn write_prefix(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: 
     write_rhythm(out, limit);
 }
 
-/// What stands before the limit.
+/// Appends the fields before the limit.
 fn write_head(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: &Limit) {
     out.extend_from_slice(&[VERSION, algorithm_tag(limit), space as u8]);
     write_number(out, pairs.len() as u64);
@@ -76,10 +75,10 @@ fn write_head(out: &mut Vec<u8>, space: Space, pairs: &[(&str, &str)], limit: &L
     }
 }
 
-/// Appends when credits come back.
+/// Appends the time until credits come back: a window, or the interval of a refill.
 fn write_rhythm(out: &mut Vec<u8>, limit: &Limit) {
     if let Limit::CalendarWindow(limit) = limit {
-        // Only a number that was never given out has no calendar.
+        // Every number that was issued has a calendar.
         let calendar = Calendar::of(limit.calendar).map(|calendar| calendar.to_string());
         write_text(out, &calendar.unwrap_or_default());
     } else if let Some((_, time_ns)) = limit.rate() {
@@ -87,7 +86,7 @@ fn write_rhythm(out: &mut Vec<u8>, limit: &Limit) {
     }
 }
 
-/// The byte that tells the algorithms apart on disk; never reuse one. 8 to 15 are reserved.
+/// Returns the byte that stands for the algorithm on disk. Never reuse one. 8 to 15 are reserved.
 fn algorithm_tag(limit: &Limit) -> u8 {
     match limit {
         Limit::FixedWindow(_) => 1,
@@ -105,7 +104,7 @@ fn write_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// An unsigned LEB128 number: seven bits a byte, the lowest first, the high bit set on all but the last.
+/// Appends an unsigned LEB128 number: seven bits a byte, the lowest first, the high bit set on all but the last.
 fn write_number(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);

@@ -1,26 +1,26 @@
-//! Who names a bucket.
+//! Spaces of keys.
 
-/// Who names the buckets. On disk the spaces 4 to 15 are reserved: for records of groups, reservations, leases, limits of
-/// single actors, and requests that may be repeated.
+/// The kind of name that a bucket has. On disk, the spaces 4 to 15 are reserved for records of groups, reservations, leases,
+/// limits of single actors, and idempotent requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Space {
-    /// A rule of the rules file: the name is its operation.
+    /// A rule of the rules file. The name is its operation.
     Rule = 0,
-    /// A client that brings its own token bucket: without a name, the client's key is the actor.
+    /// A token bucket with a client's own limit. It has no name, and the client's key is the actor.
     TokenBucket = 1,
-    /// A client that brings its own leaky bucket: likewise.
+    /// A leaky bucket with a client's own limit, named likewise.
     Throttle = 2,
-    /// Counters with a name, which rules share: they count what was used, and their credits are no part of the key.
+    /// A counter with a name, which rules share. It counts what was used, and its credits are not part of the key.
     Named = 3,
-    /// A rule that may be in a stack, in a Redis Cluster, never on disk: the bucket is in the slot of its actor,
+    /// A rule that may be in a stack, in a Redis Cluster. The bucket is in the slot of its actor. Never on disk.
     SlotOfActor = 16,
-    /// or, when that is made of several fields, in that of the first field's value.
+    /// The same for an actor of several fields. The bucket is in the slot of the first field's value.
     SlotOfFirstField = 17,
-    /// Counters with a name, in a Redis Cluster: as those of rules.
+    /// A counter with a name, in the slot of its actor.
     NamedInSlotOfActor = 18,
     NamedInSlotOfFirstField = 19,
-    /// A fixed window with debt, in Redis, never on disk. Those of [`Space::Rule`] have the original's names there, and what
-    /// the original takes for one must not be below 0 as a rule.
+    /// A fixed window with debt, in Redis. Never on disk. Windows of [`Space::Rule`] have names there that Button's Divvy reads, and
+    /// must not be below 0.
     Debt = 20,
     DebtInSlotOfActor = 21,
     DebtInSlotOfFirstField = 22,

@@ -1,29 +1,23 @@
-//! The outcomes of a batch: how a store fills them in, and how its caller reads them.
+//! Outcomes of a batch: stores fill them in, and callers read them.
 
 use crate::algorithm::Outcome;
 use crate::store::contract::{Batch, Entry, Outcomes, StoreError, Unit, outcome_at};
 
 impl Batch {
-    /// Answers every entry, in order, with what `answer` makes of its index, its bucket key and itself; groups have no
-    /// meaning to it.
-    pub(in crate::store) fn answer_each(
-        &mut self,
-        mut answer: impl FnMut(usize, &[u8], &Entry) -> Result<Outcome, StoreError>,
-    ) {
+    /// Answers every entry by `answer`, in order. Groups are ignored.
+    pub(in crate::store) fn answer_each(&mut self, answer: impl FnMut(&Entry) -> Result<Outcome, StoreError>) {
         self.forget_outcomes();
-        let keys = &self.keys;
-        let answers = self.entries.iter().enumerate().map(|(index, entry)| answer(index, entry.key_in(keys), entry));
-        self.outcomes.extend(answers);
+        self.outcomes.extend(self.entries.iter().map(answer));
     }
 
-    /// Answers what is not answered yet, unit by unit, until `answer` says false. It adds the outcomes of all of the unit's
-    /// entries, or says false and adds none. Whether all are answered now.
+    /// Answers the unanswered entries, unit by unit. `answer` adds the outcomes of all of the unit's entries, or returns false and
+    /// adds none; then this stops. Returns whether all entries are answered.
     pub(in crate::store) fn answer_on(&mut self, mut answer: impl FnMut(Unit<'_>, &mut Outcomes) -> bool) -> bool {
         let mut outcomes = std::mem::take(&mut self.outcomes);
         let answered = outcomes.len();
         outcomes.reserve(self.entries.len().saturating_sub(answered));
         let is_done = if self.groups.is_empty() {
-            // As most batches are: looking for groups would cost each of their entries something.
+            // Fast path, without a search for groups.
             let mut entries = self.entries.iter().enumerate().skip(answered);
             entries.all(|(first, entry)| {
                 answer(Unit { first, entries: std::slice::from_ref(entry), keys: &self.keys }, &mut outcomes)
@@ -35,19 +29,19 @@ impl Batch {
         is_done
     }
 
-    /// Index, key and itself of each entry that is not answered yet, in order.
+    /// Iterates over the unanswered entries, with their indexes and keys.
     #[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "only the embedded store reads in advance"))]
     pub(in crate::store) fn unanswered(&self) -> impl Iterator<Item = (usize, &[u8], &Entry)> {
         let entries = self.entries.iter().enumerate().skip(self.outcomes.len());
         entries.map(|(index, entry)| (index, entry.key_in(&self.keys), entry))
     }
 
-    /// Takes all answers back.
+    /// Removes all outcomes.
     pub fn forget_outcomes(&mut self) {
         self.outcomes.clear();
     }
 
-    /// Replaces the outcomes that rest on changes which could not be made durable.
+    /// Replaces the outcomes that depend on changes that could not be made durable.
     #[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "only the embedded store makes changes durable"))]
     pub(in crate::store) fn fail_unsettled(&mut self, error: &StoreError) {
         for index in self.unsettled.drain(..) {
@@ -57,7 +51,7 @@ impl Batch {
         }
     }
 
-    /// Every key, entry and outcome, once the batch is applied.
+    /// Iterates over keys, entries and outcomes, once the batch is applied.
     pub(in crate::store) fn answers(&self) -> impl Iterator<Item = (&[u8], &Entry, &Result<Outcome, StoreError>)> {
         self.entries.iter().zip(&self.outcomes).map(|(entry, outcome)| (entry.key_in(&self.keys), entry, outcome))
     }
@@ -72,7 +66,7 @@ impl Batch {
         std::mem::take(&mut self.outcomes)
     }
 
-    /// Takes back the buffer from [`Batch::take_outcomes`], for the next batch to use.
+    /// Takes back the buffer from [`Batch::take_outcomes`] for the next batch.
     pub fn reuse_outcomes(&mut self, outcomes: Outcomes) {
         self.outcomes = outcomes;
     }

@@ -1,12 +1,12 @@
-//! Parts of a batch that are applied by themselves.
+//! Parts of a batch, which a store applies one at a time.
 
 use std::ops::Range;
 
 use crate::store::contract::{Batch, ENTRY_WEIGHT};
 
 impl Batch {
-    /// The entries as ranges of indexes, in order, each of at most `max` bytes of [weight](Batch::weight). A group is never
-    /// divided, so a range may be heavier if it is one unit.
+    /// Divides the entries into ranges of indexes, each of at most `max` bytes of [weight](Batch::weight). A group is never
+    /// divided, so a range of one unit may be heavier.
     pub fn parts(&self, max: usize) -> Vec<Range<usize>> {
         let (mut parts, mut first, mut weight) = (Vec::new(), 0, 0);
         for unit in self.units(0) {
@@ -21,8 +21,7 @@ impl Batch {
         parts
     }
 
-    /// The entries at `indexes`, which ascend and have all or none of a group, as a batch of their own, to be applied
-    /// elsewhere.
+    /// Copies the entries at `indexes` to a new batch. The indexes must ascend, and contain all or none of a group.
     pub fn part(&self, indexes: &[usize]) -> Self {
         let mut part = Self { now: self.now, origin: self.origin, ..Self::default() };
         let mut groups = self.groups.iter().peekable();
@@ -36,7 +35,7 @@ impl Batch {
         part
     }
 
-    /// Takes over the outcomes of `part`, which is [`Batch::part`] of `indexes`.
+    /// Takes over the outcomes of `part`, which consists of the entries at `indexes`.
     pub(in crate::store) fn adopt(&mut self, part: Self, indexes: &[usize]) {
         for (index, outcome) in indexes.iter().zip(part.outcomes) {
             if let Some(place) = self.outcomes.get_mut(*index) {
@@ -45,7 +44,7 @@ impl Batch {
         }
     }
 
-    /// Takes over the outcomes of `part`, whose entries follow those that have outcomes already.
+    /// Takes over the outcomes of `part`, which consists of the next unanswered entries.
     pub fn adopt_next(&mut self, part: Self) {
         self.outcomes.extend(part.outcomes);
     }

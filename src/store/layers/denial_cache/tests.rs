@@ -29,7 +29,7 @@ fn after_ms(millis: u64) -> Timestamp {
 }
 
 #[test]
-fn a_used_up_window_is_denied_from_memory_for_a_second_and_no_longer_than_it_lasts() {
+fn cache_denies_for_a_second_and_until_the_window_ends() {
     let cache = cache(8);
     let hit = |millis, key| hit_of(&cache, after_ms(millis), key, window(2, 60));
     assert_eq!(hit(0, "a"), ((true, 1, 60), true));
@@ -40,11 +40,11 @@ fn a_used_up_window_is_denied_from_memory_for_a_second_and_no_longer_than_it_las
     assert_eq!(hit(59_500, "a"), ((false, 0, 0), true));
     assert_eq!(hit(59_999, "a"), ((false, 0, 0), false));
     assert_eq!(hit(60_000, "a"), ((true, 1, 60), true));
-    assert_eq!(cache.0.denials.answered(), 2);
+    assert_eq!(cache.0.denials.answered.load(Relaxed), 2);
 }
 
 #[test]
-fn a_refund_is_asked_about_anew_and_charges_are_never_answered_from_memory() {
+fn hit_after_a_refund_asks_the_store_and_so_does_every_charge() {
     let cache = cache(8);
     let limit = window(2, 60);
     let ask = |ask| {
@@ -66,7 +66,7 @@ fn a_refund_is_asked_about_anew_and_charges_are_never_answered_from_memory() {
 }
 
 #[test]
-fn reservations_are_the_store_s_and_what_they_free_is_asked_about_anew() {
+fn store_answers_for_reservations_and_for_hits_after_they_free_credits() {
     let cache = cache(8);
     let (limit, key) = (window(2, 60), record("a", "it"));
     let about = |ask| {
@@ -93,7 +93,7 @@ fn reservations_are_the_store_s_and_what_they_free_is_asked_about_anew() {
     let batch = [("a", limit, TAKE), (&*other, limit, Action::Reservation(late)), ("a", limit, TAKE)];
     let answers: Vec<_> = outcomes(&cache, at(0), &batch).into_iter().map(|o| o.map(|o| o.owed).unwrap()).collect();
     assert_eq!(answers, [0, 1, 1]);
-    // A group that reserves is the store's as a whole, also if it is known to be denied.
+    // The store answers for a whole group that reserves, even if it is known to be denied.
     assert_eq!((hit().1, hit().1), (true, false));
     let before = cache.inner().asked.load(Relaxed);
     let of_b = record("b", "it");
@@ -122,7 +122,7 @@ fn hit_after_a_group_that_frees_credits_asks_the_store() {
 }
 
 #[test]
-fn a_denial_under_one_limit_is_none_under_a_larger_one() {
+fn denial_does_not_answer_for_a_larger_limit() {
     let cache = cache(8);
     let (small, large) = (window(2, 60), window(3, 60).counting(window(2, 60).tally()));
     let hit = |limit| hit_of(&cache, at(0), "a", limit);
@@ -135,7 +135,7 @@ fn a_denial_under_one_limit_is_none_under_a_larger_one() {
 }
 
 #[test]
-fn one_known_denial_denies_a_group_and_what_is_not_asked_answers_as_if_it_was_never_used() {
+fn known_denial_denies_a_group_whose_other_members_answer_like_unused_buckets() {
     let cache = cache(8);
     let (one, five) = (window(1, 60), window(5, 60));
     let hit = |millis, keys: [(&str, Limit, Action); 2]| {
@@ -146,24 +146,24 @@ fn one_known_denial_denies_a_group_and_what_is_not_asked_answers_as_if_it_was_ne
     };
     assert_eq!(hit(0, [("a", one, TAKE), ("b", five, TAKE)]), (vec![(true, 0), (true, 4)], 2));
     assert_eq!(hit(10, [("a", one, TAKE), ("b", five, TAKE)]), (vec![(false, 0), (true, 5)], 0));
-    // What the group learned is known of each bucket alone, and other groups are asked about whole.
+    // The cache learned from the group about each bucket. The store gets all members of another group.
     assert_eq!(hit(20, [("c", one, TAKE), ("b", five, TAKE)]), (vec![(true, 0), (true, 3)], 2));
     let alone = outcomes(&cache, after_ms(30), &[("c", one, TAKE), ("b", five, TAKE)]);
     assert!(!alone[0].as_ref().unwrap().allowed && alone[1].as_ref().unwrap().left == 2);
-    assert_eq!(cache.0.denials.answered(), 3);
+    assert_eq!(cache.0.denials.answered.load(Relaxed), 3);
     assert_eq!(hit(60_000, [("a", one, TAKE), ("b", five, TAKE)]).1, 2, "its window is over");
 }
 
 #[test]
-fn one_of_size_0_asks_the_store_each_time() {
+fn cache_of_size_0_asks_the_store_each_time() {
     let cache = cache(0);
     let answers: Vec<_> = (0..4).map(|_| hit(&cache, 0, "a")).collect();
     assert_eq!(answers[3], ((false, 0, 60), true));
-    assert_eq!(cache.0.denials.answered(), 0);
+    assert_eq!(cache.0.denials.answered.load(Relaxed), 0);
 }
 
 #[test]
-fn a_hit_that_costs_more_than_is_left_is_not_taken_for_a_used_up_window() {
+fn denial_with_credits_left_is_not_remembered() {
     let cache = cache(8);
     let dear = Action::Ask(Ask::Take { cost: 2 });
     hit(&cache, 0, "a");
@@ -172,18 +172,18 @@ fn a_hit_that_costs_more_than_is_left_is_not_taken_for_a_used_up_window() {
 }
 
 #[test]
-fn a_forgotten_bucket_is_asked_about_anew_within_a_batch_too() {
+fn hit_after_a_forget_in_the_same_batch_asks_the_store() {
     let cache = cache(8);
     let limit = window(1, 60);
     outcomes(&cache, at(0), &[("a", limit, TAKE), ("b", limit, TAKE)]);
     let batch = [("a", limit, TAKE), ("b", limit, TAKE), ("a", limit, Action::Forget), ("a", limit, TAKE)];
     let answers: Vec<_> = outcomes(&cache, after_ms(10), &batch).into_iter().map(|o| o.unwrap().allowed).collect();
     assert_eq!(answers, [false, false, true, true]);
-    assert_eq!(cache.0.denials.answered(), 2);
+    assert_eq!(cache.0.denials.answered.load(Relaxed), 2);
 }
 
 #[test]
-fn what_was_asked_before_a_bucket_was_forgotten_is_not_remembered_after() {
+fn answer_from_before_a_forget_is_not_remembered() {
     let cache = cache(8);
     let limit = window(1, 60);
     hit(&cache, 0, "a");
@@ -201,7 +201,7 @@ fn what_was_asked_before_a_bucket_was_forgotten_is_not_remembered_after() {
 /// A hit was denied before the bucket was forgotten, and its answer arrives afterwards; who asked to forget is gone by
 /// then.
 #[tokio::test]
-async fn a_forget_whose_client_is_gone_reaches_the_memory_all_the_same() {
+async fn forget_reaches_the_cache_after_its_client_has_gone() {
     let cache = cache(8);
     let limit = window(1, 60);
     let batch_of = |action| {
@@ -234,7 +234,7 @@ async fn a_forget_whose_client_is_gone_reaches_the_memory_all_the_same() {
 }
 
 #[test]
-fn other_algorithms_and_other_clocks_are_left_to_the_store() {
+fn store_answers_for_other_algorithms_and_supplied_times() {
     let cache = cache(8);
     let bucket = Limit::TokenBucket(TokenBucket::new(1, 1, 60 * NANOS_PER_SECOND).unwrap());
     let mut batch = Batch::default();
@@ -245,13 +245,13 @@ fn other_algorithms_and_other_clocks_are_left_to_the_store() {
         wait(cache.apply(&mut batch));
     }
     assert!(!batch.outcome(0).unwrap().allowed && !batch.outcome(1).unwrap().allowed);
-    assert_eq!(cache.0.denials.answered(), 0);
+    assert_eq!(cache.0.denials.answered.load(Relaxed), 0);
 }
 
 proptest! {
     /// Whatever is asked and forgotten, the cache changes no outcome.
     #[test]
-    fn the_cache_is_not_noticed(
+    fn cache_changes_no_outcome(
         steps in prop::collection::vec((0..30u64, prop::collection::vec((0..3usize, 0..4u64, 0..10u8), 1..6)), 1..40),
         entries in prop::sample::select(vec![1usize, 100]),
     ) {
@@ -274,7 +274,7 @@ proptest! {
 }
 
 #[test]
-fn a_denial_does_not_outlive_its_window_when_the_clock_is_set_back() {
+fn denial_does_not_outlive_its_window_when_the_clock_is_set_back() {
     let cache = cache(8);
     hit(&cache, 3600, "a");
     hit(&cache, 3600, "a");

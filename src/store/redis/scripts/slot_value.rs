@@ -51,7 +51,7 @@ mod tests {
     use crate::store::key::{self, Prefix};
 
     #[test]
-    fn buckets_with_the_same_first_value_share_a_slot_however_it_is_written() {
+    fn buckets_with_the_same_first_value_share_a_slot() {
         let limit = Limit::LeakyBucket(LeakyBucket::new(9, 4, 70).unwrap());
         let slot = |space, actor: &str| {
             let mut key = Vec::new();
