@@ -6,7 +6,7 @@
 use std::hash::{BuildHasher, RandomState};
 
 use parking_lot::Mutex;
-use siphasher::sip128::{Hash128, SipHasher13};
+use siphasher::sip128::SipHasher13;
 
 use crate::clock::Timestamp;
 
@@ -29,15 +29,9 @@ pub struct UsedUp {
 /// A bucket's window. It is free once the window has ended.
 #[derive(Debug, Clone, Copy, Default)]
 struct Denial {
-    high: u64,
-    low: u64,
+    /// The hash of the bucket's key.
+    hash: [u64; 2],
     used_up: UsedUp,
-}
-
-impl Denial {
-    fn is_of(&self, hash: Hash128) -> bool {
-        (self.high, self.low) == (hash.h1, hash.h2)
-    }
 }
 
 /// Used-up windows by bucket key, in sets of [`WAYS`] places. Each set has a mutex. All are allocated at the start.
@@ -67,7 +61,7 @@ impl Denials {
     pub fn used_up(&self, key: &[u8], now: Timestamp) -> Option<UsedUp> {
         let (set, hash) = self.place(key)?;
         let set = set.lock();
-        set.iter().find(|denial| denial.is_of(hash)).map(|denial| denial.used_up).filter(|known| now < known.until)
+        set.iter().find(|denial| denial.hash == hash).map(|denial| denial.used_up).filter(|known| now < known.until)
     }
 
     /// Remembers that the bucket has nothing left, unless `is_stale` returns true once the set is locked. In a full set, the window
@@ -78,28 +72,28 @@ impl Denials {
         if is_stale() {
             return;
         }
-        let known = set.iter().position(|denial| denial.is_of(hash));
+        let known = set.iter().position(|denial| denial.hash == hash);
         let place = match known {
             Some(index) => set.get_mut(index),
             None => set.iter_mut().min_by_key(|denial| denial.used_up.until),
         };
         if let Some(place) = place {
-            *place = Denial { high: hash.h1, low: hash.h2, used_up };
+            *place = Denial { hash, used_up };
         }
     }
 
     /// Forgets the bucket's window.
     pub fn forget(&self, key: &[u8]) {
         let Some((set, hash)) = self.place(key) else { return };
-        if let Some(denial) = set.lock().iter_mut().find(|denial| denial.is_of(hash)) {
+        if let Some(denial) = set.lock().iter_mut().find(|denial| denial.hash == hash) {
             *denial = Denial::default();
         }
     }
 
-    fn place(&self, key: &[u8]) -> Option<(&Mutex<[Denial; WAYS]>, Hash128)> {
+    fn place(&self, key: &[u8]) -> Option<(&Mutex<[Denial; WAYS]>, [u64; 2])> {
         let hash = self.hasher.hash(key);
         let index = hash.h1.checked_rem(self.sets.len() as u64)?;
-        Some((self.sets.get(usize::try_from(index).ok()?)?, hash))
+        Some((self.sets.get(usize::try_from(index).ok()?)?, [hash.h1, hash.h2]))
     }
 }
 

@@ -159,19 +159,15 @@ impl Fallback {
     /// Notes the result of a check of the store. Returns whether hits can be answered: they can be, unless the policy is the
     /// error.
     pub fn check(&self, checked: Result<(), StoreError>) -> Result<(), StoreError> {
-        let mut is_refused = false;
+        let is_refused = checked.as_ref().is_err_and(|error| !matches!(error, StoreError::Unreachable(_)));
+        let was_refused = self.was_refused.swap(is_refused, Relaxed);
         match &checked {
             Ok(()) => self.note_success(self.clock.now()),
             Err(error @ StoreError::Unreachable(_)) => self.note_outage(error, self.clock.now()),
-            Err(error) => {
-                is_refused = true;
-                // Logged once, not at every check.
-                if !self.was_refused.load(Relaxed) {
-                    log_refusal(error);
-                }
-            }
+            // Logged once, not at every check.
+            Err(error) if !was_refused => log_refusal(error),
+            Err(_) => {}
         }
-        self.was_refused.store(is_refused, Relaxed);
         if self.policy == FailurePolicy::Error { checked } else { Ok(()) }
     }
 
