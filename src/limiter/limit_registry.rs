@@ -7,7 +7,7 @@ use tokio::sync::Mutex;
 
 use super::policy::ActorLimits;
 use crate::clock::Timestamp;
-use crate::store::{Followed, LimitChange};
+use crate::store::{LimitChange, LimitCursor};
 
 /// Limits of actors, unless the operator sets another bound.
 pub const DEFAULT_MAX_ACTOR_LIMITS: usize = 1_000_000;
@@ -34,7 +34,7 @@ pub struct LimitRegistry {
 /// How far the store's limits have been followed.
 #[derive(Debug, Default)]
 pub struct FollowState {
-    pub followed: Followed,
+    pub followed: LimitCursor,
     /// All of them are being read from the start.
     pub starts_over: bool,
     /// When all of them were last read.

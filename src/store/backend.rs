@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::contract::{BackupError, Batch, Followed, LimitChange, LimitPage, Listing, Page, Store, StoreError};
+use super::contract::{BackupError, Batch, LimitChange, LimitCursor, LimitPage, Listing, Page, Store, StoreError};
 use super::layers::{FailurePolicy, LayeredStore};
 use super::memory::MemoryStore;
 use super::redis::RedisStore;
@@ -119,7 +119,7 @@ impl Store for Backend {
         call_store!(self, store => store.forget_limits(over).await)
     }
 
-    async fn follow_limits(&self, known: Followed) -> Result<LimitPage, StoreError> {
+    async fn follow_limits(&self, known: LimitCursor) -> Result<LimitPage, StoreError> {
         call_store!(self, store => store.follow_limits(known).await)
     }
 

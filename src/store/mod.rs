@@ -38,8 +38,8 @@ pub use self::codec::{key, record_key, value};
 #[cfg(feature = "rocksdb")]
 use self::contract::backup_error;
 pub use self::contract::{
-    Action, ActorLimit, BackupError, Batch, Change, ENTRY_WEIGHT, Entry, Followed, LimitChange, LimitPage, Listed,
-    Listing, Origin, Outcomes, Page, Store, StoreError, append_key, listing, outcome_at,
+    Action, ActorLimit, BackupError, Batch, Change, ENTRY_WEIGHT, Entry, LimitChange, LimitCursor, LimitPage,
+    ListedBucket, Listing, Origin, Outcomes, Page, Store, StoreError, append_key, listing, outcome_at,
 };
 use self::contract::{actor_limits, error};
 pub use self::layers::{DEFAULT_DENIAL_CACHE, DEFAULT_LOCAL_BUCKETS, FailurePolicy, LayeredStore};

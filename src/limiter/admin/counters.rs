@@ -11,7 +11,7 @@ use crate::limiter::policy::Bucket;
 use crate::limiter::refusal::Refusal;
 use crate::limiter::verdict::Verdict;
 use crate::store::listing::SHOW;
-use crate::store::{Action, Batch, Listed, Listing, Outcomes, Page, Store, StoreError, outcome_at};
+use crate::store::{Action, Batch, ListedBucket, Listing, Outcomes, Page, Store, StoreError, outcome_at};
 
 /// Counters in a page, unless the client says otherwise.
 pub const DEFAULT_PAGE: usize = 100;
@@ -136,7 +136,7 @@ impl Limiter {
     async fn page_of_one(&self, bucket: &Bucket, actor: &str) -> Result<Page, StoreError> {
         let ask = (actor.as_bytes(), bucket.limit_at(self.now()));
         let outcome = outcome_at(&self.apply_to(bucket, SHOW, std::iter::once(ask)).await, 0)?;
-        let listed = Listed { actor: actor.into(), outcome };
+        let listed = ListedBucket { actor: actor.into(), outcome };
         Ok(Page { buckets: if outcome.reset_ns > 0 { vec![listed] } else { Vec::new() }, next: None })
     }
 

@@ -20,7 +20,7 @@ use crate::limiter::policy::{ActorLimits, Cursor, DEFAULT_RULE, Policy};
 use crate::limiter::refusal::Refusal;
 use crate::metrics::Metric;
 use crate::rules::{ActorFields, Rule, Settings};
-use crate::store::{ActorLimit, Followed, LimitChange, Store, StoreError};
+use crate::store::{ActorLimit, LimitChange, LimitCursor, Store, StoreError};
 
 /// A server that could not follow for longer reads all limits again: the store may have forgotten removals by then.
 const TOO_LONG_NS: u64 = 30 * 60 * NANOS_PER_SECOND;
@@ -153,7 +153,7 @@ impl Limiter {
         let followed = Timestamp::from_nanos(limits.followed.load(Relaxed));
         let is_due = self.store.is_shared() && begun.since(known.read_all) > READ_ALL_EVERY_NS;
         if begun.since(followed) > TOO_LONG_NS || (is_due && !known.starts_over) {
-            known.followed = Followed::Nothing;
+            known.followed = LimitCursor::Nothing;
         }
         loop {
             let page = self.store.follow_limits(known.followed.clone()).await;

@@ -4,11 +4,11 @@
 //! buckets are one range of keys, and a changed limit has new buckets. Every field but the last is self-delimiting, so no two
 //! buckets share a key.
 
-mod decoded;
+mod parts;
 mod prefix;
 mod space;
 
-pub use self::decoded::{Decoded, decode, split_limit, split_stored_limit};
+pub use self::parts::{KeyParts, decode, split_limit, split_stored_limit};
 pub use self::prefix::{Prefix, write_client_key};
 pub use self::space::Space;
 
@@ -95,7 +95,7 @@ mod tests {
             let mut sorted: Vec<_> = borrowed.clone().collect();
             sorted.sort_unstable();
             Prefix::new(Space::Rule, borrowed, &limit).write_key(&actor, &mut key);
-            let decoded = Decoded { space: Space::Rule, pairs: sorted, actor: actor.as_bytes() };
+            let decoded = KeyParts { space: Space::Rule, pairs: sorted, actor: actor.as_bytes() };
             prop_assert_eq!(decode(&key), Some(decoded));
             let without_actor = &key[..key.len() - actor.len()];
             prop_assert_eq!(split_limit(&key), Some((without_actor, Some(limit))));
@@ -105,7 +105,7 @@ mod tests {
         #[test]
         fn client_key_reads_back(limit in any_limit(), actor in prop::collection::vec(any::<u8>(), 0..20)) {
             let key = client_key(Space::Throttle, &limit, &actor);
-            prop_assert_eq!(decode(&key), Some(Decoded { space: Space::Throttle, pairs: vec![], actor: &actor }));
+            prop_assert_eq!(decode(&key), Some(KeyParts { space: Space::Throttle, pairs: vec![], actor: &actor }));
         }
 
         #[test]

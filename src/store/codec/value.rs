@@ -33,7 +33,7 @@ const HAS_RETRY: u64 = 4;
 /// Error for bytes that are not a value of the bucket's algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a stored value of {length} bytes does not belong to this algorithm")]
-pub struct Damaged {
+pub struct DamagedValue {
     pub length: usize,
 }
 
@@ -101,9 +101,9 @@ pub fn encode_record(record: &Record, out: &mut Vec<u8>) {
 /// Reads a record.
 ///
 /// # Errors
-/// [`Damaged`] if the bytes are not a record.
-pub fn decode_record(bytes: &[u8]) -> Result<Record, Damaged> {
-    read_record(bytes).ok_or(Damaged { length: bytes.len() })
+/// [`DamagedValue`] if the bytes are not a record.
+pub fn decode_record(bytes: &[u8]) -> Result<Record, DamagedValue> {
+    read_record(bytes).ok_or(DamagedValue { length: bytes.len() })
 }
 
 fn read_record(bytes: &[u8]) -> Option<Record> {
@@ -142,9 +142,9 @@ fn read_record(bytes: &[u8]) -> Option<Record> {
 /// Reads a value as a state of `limit`'s algorithm.
 ///
 /// # Errors
-/// [`Damaged`] if the length is wrong. Every word is a valid number.
-pub fn decode(limit: &Limit, bytes: &[u8]) -> Result<State, Damaged> {
-    read_state(limit, bytes).ok_or(Damaged { length: bytes.len() })
+/// [`DamagedValue`] if the length is wrong. Every word is a valid number.
+pub fn decode(limit: &Limit, bytes: &[u8]) -> Result<State, DamagedValue> {
+    read_state(limit, bytes).ok_or(DamagedValue { length: bytes.len() })
 }
 
 fn read_state(limit: &Limit, bytes: &[u8]) -> Option<State> {
@@ -212,9 +212,9 @@ fn read_reserved(limit: &Limit, bytes: &[u8]) -> Option<State> {
 /// Returns when the value may be forgotten, regardless of its algorithm.
 ///
 /// # Errors
-/// [`Damaged`] if the value is shorter than a word.
-pub fn expiry(bytes: &[u8]) -> Result<Timestamp, Damaged> {
-    let word = bytes.first_chunk::<WORD>().ok_or(Damaged { length: bytes.len() })?;
+/// [`DamagedValue`] if the value is shorter than a word.
+pub fn expiry(bytes: &[u8]) -> Result<Timestamp, DamagedValue> {
+    let word = bytes.first_chunk::<WORD>().ok_or(DamagedValue { length: bytes.len() })?;
     Ok(Timestamp::from_nanos(u64::from_le_bytes(*word)))
 }
 
@@ -297,8 +297,8 @@ mod tests {
     fn log_with_more_times_than_any_limit_has_credits_is_damaged() {
         let limit = Limit::SlidingLog(SlidingLog::new(3, 60).unwrap());
         assert!(decode(&limit, &[0; 1_001 * WORD]).is_ok());
-        assert_eq!(decode(&limit, &[0; 1_002 * WORD]), Err(Damaged { length: 1_002 * WORD }));
-        assert_eq!(decode(&limit, &[]), Err(Damaged { length: 0 }));
+        assert_eq!(decode(&limit, &[0; 1_002 * WORD]), Err(DamagedValue { length: 1_002 * WORD }));
+        assert_eq!(decode(&limit, &[]), Err(DamagedValue { length: 0 }));
     }
 
     proptest! {

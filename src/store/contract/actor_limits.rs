@@ -25,7 +25,7 @@ pub struct LimitChange {
 
 /// The limits of a store that a server knows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Followed {
+pub enum LimitCursor {
     /// None yet.
     #[default]
     Nothing,
@@ -42,7 +42,7 @@ pub enum Followed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitPage {
     pub changes: Vec<LimitChange>,
-    pub known: Followed,
+    pub known: LimitCursor,
     /// Whether all limits are reported, from this page to the last. Known limits that are not reported no longer exist.
     pub starts_over: bool,
     pub is_last: bool,
@@ -50,7 +50,7 @@ pub struct LimitPage {
 
 impl LimitPage {
     /// Returns the last page, without changes.
-    pub fn nothing(known: Followed) -> Self {
+    pub fn nothing(known: LimitCursor) -> Self {
         Self { changes: Vec::new(), known, starts_over: false, is_last: true }
     }
 }

@@ -28,14 +28,14 @@ pub struct Listing {
 /// A page of buckets.
 #[derive(Debug, Clone, Default)]
 pub struct Page {
-    pub buckets: Vec<Listed>,
+    pub buckets: Vec<ListedBucket>,
     /// The cursor of the next page. `None` on the last page.
     pub next: Option<String>,
 }
 
 /// A bucket of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedBucket {
     /// The part of its key after the prefix.
     pub actor: Vec<u8>,
     /// The outcome of a look for nothing.
@@ -57,12 +57,12 @@ impl Listing {
     }
 
     /// Returns the bucket with this actor and state, unless it is fresh.
-    pub fn show(&self, actor: &[u8], state: &State) -> Option<Listed> {
+    pub fn show(&self, actor: &[u8], state: &State) -> Option<ListedBucket> {
         if self.limit.lifetime_ns(state, self.now) == 0 {
             return None;
         }
         let entry = Entry::new(0..0, self.limit, SHOW, self.now);
-        Some(Listed { actor: actor.to_vec(), outcome: entry.decide(Some(state)).0 })
+        Some(ListedBucket { actor: actor.to_vec(), outcome: entry.decide(Some(state)).0 })
     }
 }
 

@@ -13,13 +13,13 @@ mod store;
 mod unit;
 
 pub use self::action::Action;
-pub use self::actor_limits::{ActorLimit, Followed, LimitChange, LimitPage};
+pub use self::actor_limits::{ActorLimit, LimitChange, LimitCursor, LimitPage};
 pub use self::backup_error::BackupError;
 pub use self::batch::{Batch, ENTRY_WEIGHT, append_key};
 pub(in crate::store) use self::entry::generation;
 pub use self::entry::{Change, Entry};
 pub use self::error::StoreError;
-pub use self::listing::{Listed, Listing, Page};
+pub use self::listing::{ListedBucket, Listing, Page};
 pub use self::origin::Origin;
 pub use self::outcomes::{Outcomes, outcome_at};
 pub use self::store::Store;

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use super::{Batch, Followed, LimitChange, LimitPage, Listing, Page, StoreError};
+use super::{Batch, LimitChange, LimitCursor, LimitPage, Listing, Page, StoreError};
 use crate::clock::Timestamp;
 use crate::metrics::Metric;
 
@@ -56,8 +56,8 @@ pub trait Store: Send + Sync {
     }
 
     /// Returns the next page of changes of actors' limits since `known`.
-    fn follow_limits(&self, _known: Followed) -> impl Future<Output = Result<LimitPage, StoreError>> + Send {
-        async { Ok(LimitPage::nothing(Followed::All)) }
+    fn follow_limits(&self, _known: LimitCursor) -> impl Future<Output = Result<LimitPage, StoreError>> + Send {
+        async { Ok(LimitPage::nothing(LimitCursor::All)) }
     }
 
     /// Returns its metrics. This may take a few system calls.

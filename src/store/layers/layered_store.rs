@@ -11,7 +11,7 @@ use super::fallback::{FailurePolicy, Fallback};
 use super::uninterrupted::{Uninterrupted, Work};
 use crate::clock::{Clock, Timestamp};
 use crate::metrics::Metric;
-use crate::store::contract::{Batch, Followed, LimitChange, LimitPage, Listing, Page, Store, StoreError};
+use crate::store::contract::{Batch, LimitChange, LimitCursor, LimitPage, Listing, Page, Store, StoreError};
 
 /// A store, the denials that are answered in its place, and the policy for its failures. Calls run to their end even if
 /// their futures are dropped.
@@ -70,7 +70,7 @@ impl<S: Store + 'static> Store for LayeredStore<S> {
         self.finish(|layers| async move { layers.store.change_limit(change, now).await }).await
     }
 
-    async fn follow_limits(&self, known: Followed) -> Result<LimitPage, StoreError> {
+    async fn follow_limits(&self, known: LimitCursor) -> Result<LimitPage, StoreError> {
         self.finish(|layers| async move { layers.store.follow_limits(known).await }).await
     }
 

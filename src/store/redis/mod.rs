@@ -36,12 +36,12 @@ use self::scripts::{actor_limits, asked_by, script_call};
 use self::topology::Target;
 pub use self::wire::RedisTls;
 use self::wire::{Call, Failure, Reply};
-use super::actor_limits::{Followed, LimitChange, LimitPage};
+use super::actor_limits::{LimitChange, LimitCursor, LimitPage};
 use super::contract::Batch;
 use super::contract::Store;
 use super::error::StoreError;
 use super::listing::SHOW;
-use super::listing::{Listed, Listing, Page};
+use super::listing::{ListedBucket, Listing, Page};
 use super::seal::Seal;
 use crate::algorithm::Outcome;
 use crate::clock::Timestamp;
@@ -111,7 +111,7 @@ impl Store for RedisStore {
         let mut page = Page { buckets: Vec::with_capacity(actors.len()), next };
         for (index, actor) in actors.into_iter().enumerate() {
             match batch.outcome(index) {
-                Ok(outcome) if outcome.reset_ns > 0 => page.buckets.push(Listed { actor, outcome }),
+                Ok(outcome) if outcome.reset_ns > 0 => page.buckets.push(ListedBucket { actor, outcome }),
                 // As good as fresh; or unreadable, and the others are listed all the same.
                 Ok(_) | Err(StoreError::Failed(_)) => {}
                 Err(error) => return Err(error),
@@ -135,7 +135,7 @@ impl Store for RedisStore {
         actor_limits::was_there(&reply).map(Some).map_err(|failure| self.describe(&failure))
     }
 
-    async fn follow_limits(&self, known: Followed) -> Result<LimitPage, StoreError> {
+    async fn follow_limits(&self, known: LimitCursor) -> Result<LimitPage, StoreError> {
         let reply = self.ask(actor_limits::follow(&known)).await?;
         actor_limits::page(&known, &reply).map_err(|failure| self.describe(&failure))
     }

@@ -6,7 +6,7 @@
 
 use super::database::Database;
 use crate::clock::Timestamp;
-use crate::store::actor_limits::{ActorLimit, Followed, LimitChange, LimitPage, PAGE};
+use crate::store::actor_limits::{ActorLimit, LimitChange, LimitCursor, LimitPage, PAGE};
 use crate::store::error::StoreError;
 
 /// Begins every key: the layout of keys and values. Another layout gets another number.
@@ -27,25 +27,26 @@ pub fn forget(database: &Database, over: &[LimitChange]) -> Result<(), StoreErro
 }
 
 /// The next page of all limits.
-pub fn read(database: &Database, known: &Followed) -> Result<LimitPage, StoreError> {
+pub fn read(database: &Database, known: &LimitCursor) -> Result<LimitPage, StoreError> {
     let after = match known {
-        Followed::Nothing => None,
-        Followed::Key(key) => Some(&**key),
-        Followed::All | Followed::Change { .. } => return Ok(LimitPage::nothing(Followed::All)),
+        LimitCursor::Nothing => None,
+        LimitCursor::Key(key) => Some(&**key),
+        LimitCursor::All | LimitCursor::Change { .. } => return Ok(LimitPage::nothing(LimitCursor::All)),
     };
-    let mut page = LimitPage { changes: Vec::new(), known: Followed::All, starts_over: after.is_none(), is_last: true };
+    let mut page =
+        LimitPage { changes: Vec::new(), known: LimitCursor::All, starts_over: after.is_none(), is_last: true };
     database.each_limit(after, |key, value| {
         if page.changes.len() == PAGE {
             page.is_last = false;
             return Ok(false);
         }
-        page.known = Followed::Key(key.into());
+        page.known = LimitCursor::Key(key.into());
         let change = decode(key, value);
         page.changes.push(change.ok_or_else(|| StoreError::new("the record of an actor's limit makes no sense"))?);
         Ok(true)
     })?;
     if page.is_last {
-        page.known = Followed::All;
+        page.known = LimitCursor::All;
     }
     Ok(page)
 }

@@ -64,7 +64,7 @@ use self::shared::Shared;
 use self::stored::Decoder;
 use self::table::Table;
 use self::timings::Timings;
-use super::actor_limits::{Followed, LimitChange, LimitPage};
+use super::actor_limits::{LimitChange, LimitCursor, LimitPage};
 use super::backup_error::BackupError;
 use super::contract::Store;
 use super::contract::{Batch, Entry, Outcomes, Unit};
@@ -304,7 +304,7 @@ impl Store for RocksStore {
         .await
     }
 
-    async fn follow_limits(&self, known: Followed) -> Result<LimitPage, StoreError> {
+    async fn follow_limits(&self, known: LimitCursor) -> Result<LimitPage, StoreError> {
         self.blocking("read limits", move |shared| {
             shared.engine.with_disk(|database| actor_limits::read(database, &known))
         })

@@ -56,7 +56,7 @@ impl Decoder {
 /// # Errors
 /// When the record makes no sense.
 pub fn decode_as(limit: &Limit, stored: &[u8]) -> Result<(State, Timestamp), StoreError> {
-    let damaged = |damaged: value::Damaged| StoreError::new(damaged.to_string());
+    let damaged = |damaged: value::DamagedValue| StoreError::new(damaged.to_string());
     Ok((value::decode(limit, stored).map_err(damaged)?, value::expiry(stored).map_err(damaged)?))
 }
 

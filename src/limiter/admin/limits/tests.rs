@@ -62,7 +62,7 @@ mod on_disk {
 
     /// The actors whose limits the store has.
     async fn stored(limiter: &Limiter) -> Vec<String> {
-        let page = limiter.store.follow_limits(Followed::Nothing).await.unwrap();
+        let page = limiter.store.follow_limits(LimitCursor::Nothing).await.unwrap();
         page.changes.into_iter().map(|change| change.actor).collect()
     }
 

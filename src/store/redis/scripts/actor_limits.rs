@@ -7,7 +7,7 @@
 use std::sync::LazyLock;
 
 use crate::clock::{NANOS_PER_MILLI, Timestamp};
-use crate::store::actor_limits::{ActorLimit, Followed, LimitChange, LimitPage, PAGE};
+use crate::store::actor_limits::{ActorLimit, LimitChange, LimitCursor, LimitPage, PAGE};
 use crate::store::redis::wire::{Arguments, Call, Elements, Failure, Reply, Script};
 
 const LIMITS: &str = "divvy.limits:{limits}";
@@ -45,11 +45,11 @@ pub fn was_there(reply: &Reply) -> Result<bool, Failure> {
 }
 
 /// The call that asks for the next page.
-pub fn follow(known: &Followed) -> Call {
+pub fn follow(known: &LimitCursor) -> Call {
     let mut arguments = Arguments::with_capacity(4);
     let (born, number, of) = match known {
-        Followed::Change { born, number, of } => (*born, *number, of.as_str()),
-        Followed::Nothing | Followed::Key(_) | Followed::All => (0, 0, ""),
+        LimitCursor::Change { born, number, of } => (*born, *number, of.as_str()),
+        LimitCursor::Nothing | LimitCursor::Key(_) | LimitCursor::All => (0, 0, ""),
     };
     arguments.push_number(born);
     arguments.push_number(number);
@@ -64,22 +64,22 @@ fn call(script: &'static Script, others: &[&str], arguments: Arguments) -> Call 
 }
 
 /// The page that this reply to [`follow`] is.
-pub fn page(known: &Followed, reply: &Reply) -> Result<LimitPage, Failure> {
+pub fn page(known: &LimitCursor, reply: &Reply) -> Result<LimitPage, Failure> {
     let foreign = Failure::Foreign("the limits of actors in Redis are not as divvy stores them");
     reply.elements().and_then(|mut elements| read(known, &mut elements)).ok_or(foreign)
 }
 
-fn read(known: &Followed, elements: &mut Elements<'_>) -> Option<LimitPage> {
+fn read(known: &LimitCursor, elements: &mut Elements<'_>) -> Option<LimitPage> {
     let born = elements.text()?.parse().ok()?;
     let starts_over = elements.text()? == "1";
     let is_last = elements.text()? == "1";
-    let mut known = if starts_over { Followed::Nothing } else { known.clone() };
+    let mut known = if starts_over { LimitCursor::Nothing } else { known.clone() };
     let mut changes = Vec::new();
     while elements.len() > 0 {
         let (number, of, limit) = (elements.text()?.parse().ok()?, elements.text()?, elements.text()?);
         let (rule, actor) = of.split_once(' ')?;
         changes.push(LimitChange { rule: rule.into(), actor: actor.into(), limit: limit_of(limit)? });
-        known = Followed::Change { born, number, of: of.into() };
+        known = LimitCursor::Change { born, number, of: of.into() };
     }
     Some(LimitPage { changes, known, starts_over, is_last })
 }
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn pages_are_read_and_what_is_no_page_is_refused() {
-        let known = Followed::Change { born: 3, number: 7, of: "r a".into() };
+        let known = LimitCursor::Change { born: 3, number: 7, of: "r a".into() };
         let nothing = page(&known, &Reply::texts(&["3", "0", "1"])).unwrap();
         assert_eq!(nothing, LimitPage::nothing(known.clone()));
         let texts = ["4", "1", "0", "8", "r a b", "5 ", "9", "r c", " 77", "10", "r d", "0 1500"];
@@ -120,7 +120,7 @@ mod tests {
         );
         assert_eq!(
             (known, starts_over, is_last),
-            (Followed::Change { born: 4, number: 10, of: "r d".into() }, true, false)
+            (LimitCursor::Change { born: 4, number: 10, of: "r d".into() }, true, false)
         );
         let foreign: [&[&str]; 6] = [
             &[],
@@ -131,7 +131,7 @@ mod tests {
             &["x", "0", "1"],
         ];
         for texts in foreign {
-            assert!(page(&Followed::Nothing, &Reply::texts(texts)).is_err(), "{texts:?}");
+            assert!(page(&LimitCursor::Nothing, &Reply::texts(texts)).is_err(), "{texts:?}");
         }
     }
 }

@@ -11,7 +11,7 @@ use siphasher::sip128::SipHasher13;
 use super::slot_value::slot_value;
 use crate::algorithm::{FixedWindow, Limit, Tally};
 use crate::clock::NANOS_PER_SECOND;
-use crate::store::key::{self, Decoded, Space};
+use crate::store::key::{self, KeyParts, Space};
 
 /// The window's name, if the bucket is a rule's fixed window.
 pub fn window(bucket: &[u8], limit: &Limit) -> Option<Vec<u8>> {
@@ -35,14 +35,14 @@ pub fn other(bucket: &[u8], limit: &Limit) -> Vec<u8> {
     name
 }
 
-fn is_of_a_rule(bucket: &Decoded) -> bool {
+fn is_of_a_rule(bucket: &KeyParts) -> bool {
     matches!(bucket.space, Space::Rule | Space::SlotOfActor | Space::SlotOfFirstField)
 }
 
 /// `{0123456789abcdef}` before the names of buckets that must be in one slot of a cluster: made from the value that they
 /// have in common, and never from a client's own bytes, among which there may be braces. It is the same on all servers,
 /// and in all versions.
-fn write_tag(bucket: &Decoded, name: &mut Vec<u8>) {
+fn write_tag(bucket: &KeyParts, name: &mut Vec<u8>) {
     if let Some(value) = slot_value(bucket) {
         let hash = SipHasher13::new_with_keys(0, 0).hash(&value);
         name.extend_from_slice(format!("{{{:016x}}}", hash.h1).as_bytes());
@@ -72,7 +72,7 @@ pub fn around_actor(prefix: &[u8], limit: &Limit) -> (Vec<u8>, Vec<u8>) {
 }
 
 /// `divvy:<operation>:`
-fn write_operation(bucket: &Decoded, name: &mut Vec<u8>) {
+fn write_operation(bucket: &KeyParts, name: &mut Vec<u8>) {
     name.extend_from_slice(b"divvy:");
     for (place, (key, value)) in in_utf16_order(&bucket.pairs).iter().enumerate() {
         if place > 0 {

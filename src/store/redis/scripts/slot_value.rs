@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use crate::store::key::{Decoded, Space};
+use crate::store::key::{KeyParts, Space};
 
 /// Returns the value of the bucket's actor that it shares a slot by. `None` if its slot is its own.
-pub(super) fn slot_value<'a>(bucket: &Decoded<'a>) -> Option<Cow<'a, [u8]>> {
+pub(super) fn slot_value<'a>(bucket: &KeyParts<'a>) -> Option<Cow<'a, [u8]>> {
     match bucket.space {
         Space::SlotOfActor | Space::NamedInSlotOfActor | Space::DebtInSlotOfActor => Some(Cow::Borrowed(bucket.actor)),
         Space::SlotOfFirstField | Space::NamedInSlotOfFirstField | Space::DebtInSlotOfFirstField => {

@@ -9,7 +9,7 @@ use crate::store::codec::version::VERSION;
 
 /// The parts of a key, except its limit.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Decoded<'a> {
+pub struct KeyParts<'a> {
     pub space: Space,
     /// The operation, sorted by key.
     pub pairs: Vec<(&'a str, &'a str)>,
@@ -17,10 +17,10 @@ pub struct Decoded<'a> {
 }
 
 /// Decodes a key. Returns `None` if this module did not write it.
-pub fn decode(key: &[u8]) -> Option<Decoded<'_>> {
+pub fn decode(key: &[u8]) -> Option<KeyParts<'_>> {
     let mut pairs = Vec::new();
     let (space, _, actor) = read(key, |key, value| pairs.push((key, value)), |_| None)?;
-    Some(Decoded { space, pairs, actor })
+    Some(KeyParts { space, pairs, actor })
 }
 
 /// Returns a key without its actor, and the limit in it. For a named counter and for leases, the limit only describes what
