@@ -32,16 +32,11 @@ pub use self::bounds::{
     Bounds, DEFAULT_MAX_ADDRESS_SHARE, DEFAULT_MAX_COUNTERS, DEFAULT_MAX_COUNTERS_IN_MEMORY, DEFAULT_MAX_DISK,
     DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_RESERVATIONS, WhenFull,
 };
-#[cfg(feature = "rocksdb")]
-use self::bounds::{counter_budget, record_count, records, room_log, shares};
 pub use self::codec::{key, record_key, value};
-#[cfg(feature = "rocksdb")]
-use self::contract::backup_error;
 pub use self::contract::{
     Action, ActorLimit, BackupError, Batch, Change, ENTRY_WEIGHT, Entry, LimitChange, LimitCursor, LimitPage,
     ListedBucket, Listing, Origin, Outcomes, Page, Store, StoreError, append_key, listing, outcome_at,
 };
-use self::contract::{actor_limits, error};
 pub use self::layers::{DEFAULT_DENIAL_CACHE, DEFAULT_LOCAL_BUCKETS, FailurePolicy, LayeredStore};
 pub use self::memory::MemoryStore;
 pub use self::redis::{

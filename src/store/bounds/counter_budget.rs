@@ -22,7 +22,7 @@ const SWEEP_AT_PERCENT: i64 = 90;
 
 /// Bounds of the number of counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Count {
+pub struct CounterCount {
     pub at_least: u64,
     pub at_most: u64,
 }
@@ -66,7 +66,7 @@ impl CounterBudget {
     }
 
     /// Sets the number of counters that the store had when it was closed.
-    pub fn remembered(&self, count: Count) {
+    pub fn remembered(&self, count: CounterCount) {
         let at_most = signed(count.at_most);
         self.counted_as(at_most, signed(count.at_least) - at_most);
     }
@@ -161,8 +161,8 @@ impl CounterBudget {
     }
 
     /// Returns the bounds of the number. `None` before the counters are counted.
-    pub fn count(&self) -> Option<Count> {
-        self.is_counted().then(|| Count { at_least: self.at_least(), at_most: self.at_most() })
+    pub fn count(&self) -> Option<CounterCount> {
+        self.is_counted().then(|| CounterCount { at_least: self.at_least(), at_most: self.at_most() })
     }
 
     pub fn is_counted(&self) -> bool {
@@ -271,7 +271,7 @@ mod tests {
         assert!((0..10).all(|_| budget.begin()));
         assert!(!budget.begin(), "new counters are certain");
         budget.counted(12, 10, 0);
-        assert_eq!(budget.count(), Some(Count { at_least: 12, at_most: 12 }));
+        assert_eq!(budget.count(), Some(CounterCount { at_least: 12, at_most: 12 }));
     }
 
     #[test]
@@ -279,11 +279,11 @@ mod tests {
         let budget = budget(10, WhenFull::Error);
         assert!((0..10).all(|_| budget.begin()));
         budget.dropped_record();
-        assert_eq!(budget.count(), Some(Count { at_least: 9, at_most: 10 }));
+        assert_eq!(budget.count(), Some(CounterCount { at_least: 9, at_most: 10 }));
         assert!(!budget.is_full() && budget.is_nearly_full());
         // It was an older version: the recount finds all of them.
         budget.counted(10, 10, budget.dropped());
-        assert_eq!(budget.count(), Some(Count { at_least: 10, at_most: 10 }));
+        assert_eq!(budget.count(), Some(CounterCount { at_least: 10, at_most: 10 }));
         assert!(budget.is_full());
     }
 
@@ -295,13 +295,13 @@ mod tests {
         assert!(budget.begin());
         // 50 were found when nothing had begun; 3 of the 5 drops were known to be over by then.
         budget.counted(50, 0, 3);
-        assert_eq!(budget.count(), Some(Count { at_least: 49, at_most: 51 }));
+        assert_eq!(budget.count(), Some(CounterCount { at_least: 49, at_most: 51 }));
     }
 
     #[test]
     fn stored_count_keeps_its_doubt() {
         let budget = budget(100, WhenFull::Error);
-        let count = Count { at_least: 40, at_most: 50 };
+        let count = CounterCount { at_least: 40, at_most: 50 };
         budget.remembered(count);
         assert_eq!(budget.count(), Some(count));
     }

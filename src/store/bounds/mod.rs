@@ -1,16 +1,20 @@
 //! The bounds on what a store remembers, and the accounts that keep them.
 
 #[cfg_attr(not(feature = "rocksdb"), expect(dead_code, reason = "only the embedded store recounts its counters"))]
-pub mod counter_budget;
-pub mod record_count;
-pub mod records;
-pub mod room_log;
-pub mod shares;
+mod counter_budget;
+mod record_count;
+mod records;
+mod room_log;
+mod shares;
 mod store_bounds;
 
 pub use self::counter_budget::CounterBudget;
+#[cfg(feature = "rocksdb")]
+pub use self::counter_budget::CounterCount;
 pub use self::record_count::RecordCount;
 pub use self::records::Records;
+#[cfg(feature = "rocksdb")]
+pub use self::records::was_set_back;
 pub use self::room_log::RoomLog;
 pub use self::shares::{RecordBudgets, Share, Shares};
 pub use self::store_bounds::{

@@ -56,4 +56,4 @@ impl LimitPage {
 }
 
 /// Maximum number of limits in a page.
-pub const PAGE: usize = 1_000;
+pub const LIMITS_PER_PAGE: usize = 1_000;

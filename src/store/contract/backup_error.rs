@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 /// Maximum length of a backup's name (bytes).
-pub const MAX_NAME: usize = 100;
+pub const MAX_BACKUP_NAME: usize = 100;
 
 /// The reason why there is no backup. No partial backup is left.
 #[derive(Debug, thiserror::Error)]
@@ -13,7 +13,7 @@ pub enum BackupError {
     #[error("the {0} store keeps nothing on this server's disk: divvy has nothing to back up")]
     NothingOfOurs(&'static str),
     #[error(
-        "a backup needs a name of letters, digits, '-', '_' and '.', up to {MAX_NAME} of them and no '.' or '-' at its \
+        "a backup needs a name of letters, digits, '-', '_' and '.', up to {MAX_BACKUP_NAME} of them and no '.' or '-' at its \
          start; or the path of a directory with such a name directly in the server's --backup-dir"
     )]
     BadName,

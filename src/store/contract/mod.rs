@@ -1,11 +1,11 @@
 //! The contract between the limiter and the stores: what a store is asked, what it answers, and what it promises.
 
 mod action;
-pub mod actor_limits;
-pub mod backup_error;
+mod actor_limits;
+mod backup_error;
 mod batch;
 mod entry;
-pub mod error;
+mod error;
 pub mod listing;
 mod origin;
 mod outcomes;
@@ -13,12 +13,17 @@ mod store;
 mod unit;
 
 pub use self::action::Action;
+pub(in crate::store) use self::actor_limits::LIMITS_PER_PAGE;
 pub use self::actor_limits::{ActorLimit, LimitChange, LimitCursor, LimitPage};
 pub use self::backup_error::BackupError;
+#[cfg(feature = "rocksdb")]
+pub(in crate::store) use self::backup_error::MAX_BACKUP_NAME;
 pub use self::batch::{Batch, ENTRY_WEIGHT, append_key};
 pub(in crate::store) use self::entry::generation;
 pub use self::entry::{Change, Entry};
 pub use self::error::StoreError;
+pub use self::listing::SHOW;
+pub(in crate::store) use self::listing::invalid_cursor;
 pub use self::listing::{ListedBucket, Listing, Page};
 pub use self::origin::Origin;
 pub use self::outcomes::{Outcomes, outcome_at};

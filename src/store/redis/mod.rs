@@ -36,16 +36,13 @@ use self::scripts::{actor_limits, asked_by, script_call};
 use self::topology::Target;
 pub use self::wire::RedisTls;
 use self::wire::{Call, Failure, Reply};
-use super::actor_limits::{LimitChange, LimitCursor, LimitPage};
-use super::contract::Batch;
-use super::contract::Store;
-use super::error::StoreError;
-use super::listing::SHOW;
-use super::listing::{ListedBucket, Listing, Page};
 use super::seal::Seal;
 use crate::algorithm::Outcome;
 use crate::clock::Timestamp;
 use crate::metrics::Metric;
+use crate::store::contract::{
+    Batch, LimitChange, LimitCursor, LimitPage, ListedBucket, Listing, Page, SHOW, Store, StoreError,
+};
 
 /// Buckets in Redis.
 ///

@@ -10,7 +10,7 @@ use foldhash::fast::FixedState;
 
 use super::scripts::{TAG_LENGTH, around_actor, have_tags};
 use super::wire::{Call, Failure, Reply};
-use crate::store::listing::Listing;
+use crate::store::contract::Listing;
 
 /// What to look for.
 pub struct Scan {

@@ -5,7 +5,7 @@
 
 use super::RedisStore;
 use super::wire::Call;
-use crate::store::error::StoreError;
+use crate::store::contract::StoreError;
 use crate::store::seal::SealKey;
 
 const NAME: &[u8] = b"divvy.seal";

@@ -6,8 +6,7 @@
 
 use super::database::Database;
 use crate::clock::Timestamp;
-use crate::store::actor_limits::{ActorLimit, LimitChange, LimitCursor, LimitPage, PAGE};
-use crate::store::error::StoreError;
+use crate::store::contract::{ActorLimit, LIMITS_PER_PAGE, LimitChange, LimitCursor, LimitPage, StoreError};
 
 /// Begins every key: the layout of keys and values. Another layout gets another number.
 const VERSION: u8 = 1;
@@ -36,7 +35,7 @@ pub fn read(database: &Database, known: &LimitCursor) -> Result<LimitPage, Store
     let mut page =
         LimitPage { changes: Vec::new(), known: LimitCursor::All, starts_over: after.is_none(), is_last: true };
     database.each_limit(after, |key, value| {
-        if page.changes.len() == PAGE {
+        if page.changes.len() == LIMITS_PER_PAGE {
             page.is_last = false;
             return Ok(false);
         }

@@ -20,9 +20,8 @@ use super::format::{self, FORMAT};
 use super::open_error::OpenError;
 use super::stored_seal_key;
 use crate::clock::Clock;
-use crate::store::backup_error::{BackupError, MAX_NAME};
-use crate::store::counter_budget::Count;
-use crate::store::error::StoreError;
+use crate::store::bounds::CounterCount;
+use crate::store::contract::{BackupError, MAX_BACKUP_NAME, StoreError};
 use crate::store::{key, record_key, value};
 
 /// What RocksDB leaves for itself in a directory, and makes anew.
@@ -82,7 +81,7 @@ fn name_within(dir: &Path, name: &str) -> Option<String> {
     };
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     // A program that is given "-rf" takes it for an option.
-    if name.is_empty() || name.len() > MAX_NAME || name.starts_with(['.', '-']) || !name.chars().all(is_plain) {
+    if name.is_empty() || name.len() > MAX_BACKUP_NAME || name.starts_with(['.', '-']) || !name.chars().all(is_plain) {
         return None;
     }
     if let Some(parent) = parent {
@@ -276,7 +275,7 @@ fn read_all(data_dir: &Path, clock: Clock) -> Result<u64, String> {
     let closed = read.and_then(|()| database.sync());
     database.stop_background_work();
     // Compactions may have dropped some of them meanwhile.
-    let count = Count { at_least: counters.saturating_sub(swept.expired.load(Relaxed)), at_most: counters };
+    let count = CounterCount { at_least: counters.saturating_sub(swept.expired.load(Relaxed)), at_most: counters };
     closed.and_then(|()| database.store_count(count)).map_err(|error| error.to_string())?;
     Ok(counters)
 }

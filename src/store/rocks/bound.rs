@@ -15,9 +15,9 @@ use super::journal;
 use super::shared::Shared;
 use super::sorted::Sorted;
 use crate::clock::Timestamp;
-use crate::store::error::StoreError;
+use crate::store::bounds::RoomLog;
+use crate::store::contract::StoreError;
 use crate::store::outage::Outage;
-use crate::store::room_log::RoomLog;
 use crate::store::value;
 
 /// How often the disk is measured: a flood must not write much in between.

@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::sync::atomic::AtomicU64;
 use super::sync::{Mutex, oneshot};
-use crate::store::error::StoreError;
+use crate::store::contract::StoreError;
 
 /// Fewer waiters than this are not worth a search for those that have left.
 const MIN_SWEEP: usize = 1024;

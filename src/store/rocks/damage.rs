@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::clock::{NANOS_PER_SECOND, Timestamp};
 use crate::logging::{Escaped, LogThrottle};
-use crate::store::error::StoreError;
+use crate::store::contract::StoreError;
 
 /// The store is not well for so long after RocksDB could not read a record.
 const RECENT_NS: u64 = 10 * NANOS_PER_SECOND;
@@ -74,8 +74,7 @@ mod tests {
     use super::super::journal;
     use super::*;
     use crate::clock::Clock;
-    use crate::store::contract::Store;
-    use crate::store::listing::Listing;
+    use crate::store::contract::{Listing, Store};
     use crate::store::rocks::sorted::Sorted;
     use crate::store::testing::{TAKE, at, outcomes, wait, window};
     use crate::store::{RocksOptions, RocksStore};

@@ -28,8 +28,8 @@ use super::stored_count::{self, StoredCount};
 use super::synced::SyncedMark;
 use super::wal;
 use crate::clock::Clock;
-use crate::store::counter_budget::Count;
-use crate::store::error::StoreError;
+use crate::store::bounds::CounterCount;
+use crate::store::contract::StoreError;
 use crate::store::record_key;
 
 const COUNTERS: &str = "counters";
@@ -63,7 +63,7 @@ pub struct Database {
     db: DB,
     synced: SyncedMark,
     /// How many counters it held when it was opened; `None`: they were not counted.
-    pub count: Option<Count>,
+    pub count: Option<CounterCount>,
     /// The number of the last commit in its journal when it was opened; 0 when there was none.
     pub last_commit: u64,
 }
@@ -110,7 +110,7 @@ impl Database {
         }
         // A program that changed the database since, an older divvy for one, knew nothing of the stored count.
         let count = match (found, stored) {
-            (Found::Nothing, _) => Some(Count { at_least: 0, at_most: 0 }),
+            (Found::Nothing, _) => Some(CounterCount { at_least: 0, at_most: 0 }),
             (Found::Database, stored) => {
                 stored.filter(|stored| stored.sequence == recovered).map(|stored| stored.count)
             }
@@ -148,7 +148,7 @@ impl Database {
     }
 
     /// Stores how many counters there are, for the next start. Nothing may be written or compacted afterwards.
-    pub fn store_count(&self, count: Count) -> Result<(), StoreError> {
+    pub fn store_count(&self, count: CounterCount) -> Result<(), StoreError> {
         let stored = StoredCount { sequence: self.db.latest_sequence_number(), count };
         stored.write(self.path()).map_err(|e| StoreError::new(format!("cannot store the number of counters: {e}")))
     }

@@ -1,7 +1,7 @@
 //! What the engine needs of a database. RocksDB gives it in production, a simulated disk in the model checker.
 
 use super::sorted::Sorted;
-use crate::store::error::StoreError;
+use crate::store::contract::StoreError;
 
 /// How long a write may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -21,14 +21,10 @@ use super::timings::Timings;
 use super::unsynced::Unsynced;
 use super::write_back::{Scene, WriteBack};
 use crate::clock::Timestamp;
-use crate::store::contract::{Entry, Outcomes, Unit};
-use crate::store::counter_budget::CounterBudget;
-use crate::store::error::StoreError;
+use crate::store::bounds::{CounterBudget, RecordBudgets, RecordCount, Shares, was_set_back};
+use crate::store::contract::{Entry, Outcomes, StoreError, Unit};
 use crate::store::outage::Outage;
-use crate::store::record_count::RecordCount;
-use crate::store::records::was_set_back;
 use crate::store::rocks_options::Durability;
-use crate::store::shares::{RecordBudgets, Shares};
 
 /// Turns of its leader's thread for which a commit waits at most.
 const GATHERING_TURNS: usize = 8;

@@ -8,8 +8,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use super::sync::Mutex;
 use super::sync::atomic::AtomicU8;
-use crate::store::contract::Entry;
-use crate::store::error::StoreError;
+use crate::store::contract::{Entry, StoreError};
 
 /// What can be done with the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::database::Database;
 use super::directory;
 use super::shared::Shared;
-use crate::store::error::StoreError;
+use crate::store::contract::StoreError;
 use crate::store::outage::Outage;
 
 /// How often to look whether the journal has become long.

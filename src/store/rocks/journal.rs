@@ -9,7 +9,7 @@
 //! follow, these, the value's length, the value. These numbers are LEB128. Keys of one rule differ in the actor only, so
 //! most changes take a third of their staged length.
 
-use crate::store::error::StoreError;
+use crate::store::contract::StoreError;
 
 const LENGTH: usize = size_of::<u32>();
 /// Bytes of a fixed window's value.

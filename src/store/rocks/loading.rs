@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::shared::Shared;
 use super::stored::Decoder;
 use super::table::STRIPES;
-use crate::store::error::StoreError;
+use crate::store::contract::StoreError;
 use crate::store::outage::Outage;
 
 /// How often to look whether there is something to do.

@@ -8,8 +8,7 @@ use std::ops::Range;
 use super::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use super::table::{Record, Table};
 use crate::algorithm::Limit;
-use crate::store::contract::Entry;
-use crate::store::error::StoreError;
+use crate::store::contract::{Entry, StoreError};
 use crate::store::record_key;
 
 /// Times that a batch's records are read in advance. Records that are outdated again are then read under their stripes'

@@ -64,20 +64,16 @@ use self::shared::Shared;
 use self::stored::Decoder;
 use self::table::Table;
 use self::timings::Timings;
-use super::actor_limits::{LimitChange, LimitCursor, LimitPage};
-use super::backup_error::BackupError;
-use super::contract::Store;
-use super::contract::{Batch, Entry, Outcomes, Unit};
-use super::counter_budget::CounterBudget;
-use super::error::StoreError;
-use super::listing::{Listing, Page};
 use super::record_key;
 use super::rocks_options::{Durability, RocksOptions};
 use super::seal::Seal;
-use super::shares::Shares;
 use super::value;
 use crate::clock::Timestamp;
 use crate::metrics::Metric;
+use crate::store::bounds::{CounterBudget, Shares};
+use crate::store::contract::{
+    BackupError, Batch, Entry, LimitChange, LimitCursor, LimitPage, Listing, Outcomes, Page, Store, StoreError, Unit,
+};
 
 /// One in so many bytes of the memory for counters is for those that are being written back.
 const WRITE_BACK_SHARE: usize = 8;

@@ -21,13 +21,10 @@ use super::timings::Timings;
 use crate::algorithm::record::Content;
 use crate::algorithm::{Ask, Fate, Outcome, ReservationAsk};
 use crate::clock::Clock;
-use crate::store::Bounds;
-use crate::store::contract::{Batch, Entry};
-use crate::store::counter_budget::CounterBudget;
-use crate::store::error::StoreError;
+use crate::store::bounds::{Bounds, CounterBudget, RecordBudgets, Shares};
+use crate::store::contract::{Batch, Entry, StoreError};
 use crate::store::record_key::{self, RecordSpace};
 use crate::store::rocks_options::Durability;
-use crate::store::shares::{RecordBudgets, Shares};
 use crate::store::testing::{TAKE, at, window};
 use crate::store::value;
 

@@ -14,7 +14,7 @@ use super::journal::{self, Change};
 use super::sorted::Sorted;
 use super::stored::Decoder;
 use super::table::{Found, Replayed, STRIPES, Table};
-use crate::store::error::StoreError;
+use crate::store::contract::StoreError;
 use crate::store::{record_key, value};
 
 /// Records that wait for each thread at most: one may be a megabyte.

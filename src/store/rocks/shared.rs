@@ -10,7 +10,7 @@ use super::directory::Lock;
 use super::engine::Engine;
 use super::filter::Swept;
 use crate::clock::Clock;
-use crate::store::Bounds;
+use crate::store::bounds::Bounds;
 use crate::store::seal::Seal;
 
 /// The store, as its threads see it.

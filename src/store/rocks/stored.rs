@@ -3,7 +3,7 @@
 
 use crate::algorithm::{Limit, Record, State};
 use crate::clock::Timestamp;
-use crate::store::error::StoreError;
+use crate::store::contract::StoreError;
 use crate::store::{key, record_key, value};
 
 /// Decodes records of many counters. Those of one rule, which tend to come one after the other, share what begins their

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use super::open_error::OpenError;
 use crate::files;
-use crate::store::counter_budget::Count;
+use crate::store::bounds::CounterCount;
 
 pub const FILE: &str = "DIVVY-COUNTERS";
 /// The layout of the file: `version sequence at-least at-most`, in digits.
@@ -23,13 +23,13 @@ const MAX_BYTES: u64 = 1024;
 pub struct StoredCount {
     /// RocksDB's number of the last change.
     pub sequence: u64,
-    pub count: Count,
+    pub count: CounterCount,
 }
 
 impl StoredCount {
     /// Writes the file, for good.
     pub fn write(self, data_dir: &Path) -> io::Result<()> {
-        let Count { at_least, at_most } = self.count;
+        let CounterCount { at_least, at_most } = self.count;
         let mut file = File::create(data_dir.join(FILE))?;
         writeln!(file, "{VERSION} {} {at_least} {at_most}", self.sequence)?;
         file.sync_all()?;
@@ -39,7 +39,7 @@ impl StoredCount {
     fn parse(text: &str) -> Option<Self> {
         let numbers: Result<Vec<u64>, _> = text.trim_end().split(' ').map(str::parse).collect();
         let [VERSION, sequence, at_least, at_most] = numbers.ok()?[..] else { return None };
-        (at_least <= at_most).then_some(Self { sequence, count: Count { at_least, at_most } })
+        (at_least <= at_most).then_some(Self { sequence, count: CounterCount { at_least, at_most } })
     }
 }
 
@@ -65,7 +65,7 @@ mod tests {
     fn a_count_is_read_once() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(take(dir.path()).unwrap(), None);
-        let stored = StoredCount { sequence: 7, count: Count { at_least: 40, at_most: 50 } };
+        let stored = StoredCount { sequence: 7, count: CounterCount { at_least: 40, at_most: 50 } };
         stored.write(dir.path()).unwrap();
         assert_eq!(take(dir.path()).unwrap(), Some(stored));
         assert_eq!(take(dir.path()).unwrap(), None);

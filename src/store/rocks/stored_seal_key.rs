@@ -10,7 +10,7 @@ use siphasher::sip128::SipHasher13;
 use super::directory;
 use super::open_error::OpenError;
 use crate::files;
-use crate::store::error::StoreError;
+use crate::store::contract::StoreError;
 use crate::store::seal::SealKey;
 
 pub const FILE: &str = "DIVVY-SEAL";

@@ -9,7 +9,7 @@ use super::slot::{Held, Slot, Tags};
 use super::slots::Slots;
 use crate::algorithm::{Record, State, fixed_window};
 use crate::clock::Timestamp;
-use crate::store::records::Records;
+use crate::store::bounds::Records;
 use crate::store::value;
 
 /// Counters that go at once where there are too many.

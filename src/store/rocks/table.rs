@@ -28,11 +28,9 @@ use super::sync::atomic::{
 use super::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 use crate::algorithm::{Outcome, Record as RecordBeside, State};
 use crate::clock::Timestamp;
-use crate::store::contract::{Change, Entry};
-use crate::store::counter_budget::CounterBudget;
-use crate::store::error::StoreError;
+use crate::store::bounds::{CounterBudget, RecordBudgets};
+use crate::store::contract::{Change, Entry, StoreError};
 use crate::store::record_key;
-use crate::store::shares::RecordBudgets;
 
 /// Number of stripes, a power of two. The model checker sees more with few of them.
 pub const STRIPES: usize = if cfg!(all(test, feature = "model")) { 2 } else { 1024 };

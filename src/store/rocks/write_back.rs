@@ -16,8 +16,8 @@ use super::sync::Mutex;
 use super::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::table::{Due, Table};
 use crate::clock::Timestamp;
-use crate::store::counter_budget::CounterBudget;
-use crate::store::error::StoreError;
+use crate::store::bounds::CounterBudget;
+use crate::store::contract::StoreError;
 
 /// How much longer a staged change is than a packed one, at most; for usual keys.
 const STAGED_TO_PACKED: usize = 4;

@@ -7,7 +7,7 @@
 use std::sync::LazyLock;
 
 use crate::clock::{NANOS_PER_MILLI, Timestamp};
-use crate::store::actor_limits::{ActorLimit, LimitChange, LimitCursor, LimitPage, PAGE};
+use crate::store::contract::{ActorLimit, LIMITS_PER_PAGE, LimitChange, LimitCursor, LimitPage};
 use crate::store::redis::wire::{Arguments, Call, Elements, Failure, Reply, Script};
 
 const LIMITS: &str = "divvy.limits:{limits}";
@@ -54,7 +54,7 @@ pub fn follow(known: &LimitCursor) -> Call {
     arguments.push_number(born);
     arguments.push_number(number);
     arguments.push(of);
-    arguments.push_number(PAGE as u64);
+    arguments.push_number(LIMITS_PER_PAGE as u64);
     call(&FOLLOW, &[CHANGES, BORN], arguments)
 }
 

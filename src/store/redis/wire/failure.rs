@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-use crate::store::error::StoreError;
-use crate::store::listing::invalid_cursor;
+use crate::store::contract::{StoreError, invalid_cursor};
 
 /// The errors with which Redis refuses all hits: it is a replica, starts, has no memory or no disk, lacks replicas or
 /// another part of its cluster, runs a script that does not end, does not accept divvy's user any more, or

@@ -14,10 +14,9 @@ use super::super::journal::{self, Change};
 use super::super::sorted::Sorted;
 use super::*;
 use crate::clock::Clock;
-use crate::store::Bounds;
+use crate::store::bounds::{Bounds, RecordBudgets};
 use crate::store::contract::Action;
 use crate::store::key::{Prefix, Space};
-use crate::store::shares::RecordBudgets;
 use crate::store::testing::{LOOK, TAKE, at, window};
 
 /// Memory for all counters of a test.

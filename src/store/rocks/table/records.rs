@@ -9,8 +9,8 @@ use super::{KeyHash, Table};
 use crate::algorithm::{Record, RecordChange};
 use crate::clock::Timestamp;
 #[cfg(all(test, not(feature = "model")))]
-use crate::store::record_count::RecordCount;
-use crate::store::shares::{RecordBudgets, Share};
+use crate::store::bounds::RecordCount;
+use crate::store::bounds::{RecordBudgets, Share};
 use crate::store::{record_key, value};
 
 impl Table {

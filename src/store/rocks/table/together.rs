@@ -13,11 +13,10 @@ use super::super::sync::MutexGuard;
 use super::{KeyHash, Record, Surroundings, Table};
 use crate::algorithm::RecordChange;
 use crate::clock::Timestamp;
-use crate::store::contract::{Change, Entry, Outcomes, Unit};
-use crate::store::error::StoreError;
+use crate::store::bounds::{Share, Shares};
+use crate::store::contract::{Change, Entry, Outcomes, StoreError, Unit};
 use crate::store::group::{self, Budgets, EntryDecision};
 use crate::store::record_key;
-use crate::store::shares::{Share, Shares};
 
 /// A counter of the group.
 struct Member<'a> {
