@@ -276,7 +276,7 @@ impl ChangedWindow {
         self.tested.server.cli(words)
     }
 
-    /// Makes a window of which four or five credits are taken, one of them perhaps reserved. Returns its key.
+    /// Makes a window without credits left. If `is_reserved`, one credit is reserved, not taken. Returns the window's key.
     fn make(&self, is_reserved: bool) -> String {
         self.cli(&["FLUSHALL"]);
         assert!(self.ask(&[Action::Ask(Ask::Take { cost: 5 })]).allowed);

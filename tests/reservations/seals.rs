@@ -98,7 +98,7 @@ fn a_key_that_cannot_be_read_stops_reservations_on_new_servers_alone() {
         assert!(reply.starts_with("-ERR the key for reservation ids could not be read"), "{reply}");
     }
     assert_eq!(client.left("by=tokens user=a"), 90, "nothing was set aside, and hits go on");
-    log.await_line(&["cannot read the key for reservation ids", "divvy.seal in Redis is no key"]);
+    log.await_line(&["cannot read the key for reservation ids", "divvy.seal in Redis is not a key"]);
     assert!(!is_refused(&mut Client::of(&first), &id), "the last known key stays in force");
     redis.cli(&["DEL", SEAL]);
     until(|| client.ask("DIVVY.RESERVE by=tokens user=b AMOUNT 10 TTL 60").starts_with("[1 90 "));

@@ -1,11 +1,11 @@
-//! Why no store can be made of the options.
+//! Errors in the operator's options for Redis.
 
 use std::io;
 use std::path::PathBuf;
 
 use redis::RedisError;
 
-/// Why no store can be made of the options.
+/// The reason why no store can be made of the options.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidRedisTarget {
     #[error("no Redis URL is given; write one such as redis://127.0.0.1:6379")]

@@ -30,9 +30,9 @@ use tokio::time::Instant;
 
 pub use self::invalid_target::InvalidRedisTarget;
 pub use self::options::{DEFAULT_REDIS_TIMEOUT, RedisOptions, RedisSentinel};
-use self::scan::{Scan, Scanned};
+use self::scan::scan;
 pub use self::scripts::window_script;
-use self::scripts::{actor_limits, asked_by, script_call};
+use self::scripts::{actor_limits, make_call, plan_calls, read_outcomes};
 use self::topology::Target;
 pub use self::wire::RedisTls;
 use self::wire::{Call, Failure, Reply};
@@ -44,27 +44,27 @@ use crate::store::contract::{
     Batch, LimitChange, LimitCursor, LimitPage, ListedBucket, Listing, Page, SHOW, Store, StoreError,
 };
 
-/// Buckets in Redis.
+/// The store of buckets in Redis.
 ///
-/// Batches may be applied on any number of tokio's runtimes: each has a connection of its own.
+/// Batches may be applied on any number of tokio's runtimes. Each runtime has a connection of its own.
 pub struct RedisStore {
-    // Boxed: what a client library keeps of addresses and settings is large beside everything else.
+    // Boxed: the client library's addresses and settings are much larger than the other fields.
     target: Box<Target>,
     timeout: Duration,
     seal: Seal,
 }
 
 impl RedisStore {
-    /// Checks the options and reads the certificates: Redis need not be up, and is connected to by the first batch.
+    /// Checks the options and reads the certificates. The first batch connects, so Redis need not be up.
     ///
     /// # Errors
-    /// When an URL is none that Redis clients understand, the URLs do not go together, or a certificate is missing.
+    /// When a URL is not valid, the URLs do not fit together, or a certificate is missing.
     pub fn open(options: RedisOptions) -> Result<Self, InvalidRedisTarget> {
         let target = Box::new(Target::new(&options)?);
         Ok(Self { target, timeout: options.timeout, seal: Seal::default() })
     }
 
-    /// The key for ids, once it has been read: see [`RedisStore::follow_seal`].
+    /// Returns the seal, which has a key once [`RedisStore::follow_seal`] has read it.
     pub fn seal(&self) -> &Seal {
         &self.seal
     }
@@ -74,30 +74,27 @@ impl Store for RedisStore {
     async fn apply(&self, batch: &mut Batch) {
         let deadline = self.deadline();
         let layout = self.target.layout();
-        let mut asked = asked_by(batch, layout);
-        let calls: Vec<Call> = asked.iter_mut().map(|asked| script_call::call(batch, asked, layout)).collect();
+        let mut plans = plan_calls(batch, layout);
+        let calls: Vec<Call> = plans.iter_mut().map(|plan| make_call(batch, plan, layout)).collect();
         let replies = self.target.exchange(&calls, deadline).await;
-        let mut answers: Vec<Option<Result<Outcome, StoreError>>> = vec![None; batch.len()];
-        for (asked, reply) in asked.iter().zip(replies) {
-            let outcomes = reply.and_then(|reply| script_call::outcomes(batch, asked, &reply));
-            match outcomes.map_err(|failure| self.describe(&failure)) {
-                Ok(outcomes) => {
-                    let outcomes =
-                        outcomes.into_iter().map(|outcome| outcome.map_err(|failure| self.describe(&failure)));
-                    set(&mut answers, asked.indices().zip(outcomes));
+        let mut outcomes: Vec<Option<Result<Outcome, StoreError>>> = vec![None; batch.len()];
+        for (plan, reply) in plans.iter().zip(replies) {
+            let read = reply.and_then(|reply| read_outcomes(batch, plan, &reply));
+            let read = read.unwrap_or_else(|failure| vec![Err(failure); plan.indices().count()]);
+            for (index, outcome) in plan.indices().zip(read) {
+                if let Some(place) = outcomes.get_mut(index) {
+                    *place = Some(outcome.map_err(|failure| self.describe(&failure)));
                 }
-                Err(error) => set(&mut answers, asked.indices().map(|index| (index, Err(error.clone())))),
             }
         }
-        let mut answers = answers.into_iter();
+        let mut outcomes = outcomes.into_iter();
         let too_few = || Err(StoreError::new("Redis sent fewer replies than requested"));
-        batch.answer_each(|_| answers.next().flatten().unwrap_or_else(too_few));
+        batch.answer_each(|_| outcomes.next().flatten().unwrap_or_else(too_few));
     }
 
     async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
-        let deadline = self.deadline();
-        let scanned = self.target.scan(&Scan::of(&listing), listing.cursor.as_deref(), deadline).await;
-        let Scanned { actors, next } = scanned.map_err(|failure| self.describe(&failure))?;
+        let scanned = scan(&self.target, &listing, self.deadline()).await;
+        let (actors, next) = scanned.map_err(|failure| self.describe(&failure))?;
         let mut batch = Batch::default();
         batch.begin(listing.now);
         for actor in &actors {
@@ -109,7 +106,7 @@ impl Store for RedisStore {
         for (index, actor) in actors.into_iter().enumerate() {
             match batch.outcome(index) {
                 Ok(outcome) if outcome.reset_ns > 0 => page.buckets.push(ListedBucket { actor, outcome }),
-                // As good as fresh; or unreadable, and the others are listed all the same.
+                // The bucket is as good as fresh, or unreadable. The others are listed all the same.
                 Ok(_) | Err(StoreError::Failed(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -121,8 +118,8 @@ impl Store for RedisStore {
         self.target.count_keys(self.deadline()).await.map_err(|failure| self.describe(&failure))
     }
 
-    /// A cluster is ready while any of its masters takes hits: all servers see the same cluster, and a load balancer that
-    /// takes them all away serves no client.
+    /// A cluster is ready while any of its masters takes hits. All servers see the same cluster, so a load balancer would
+    /// otherwise take all servers away.
     async fn check(&self) -> Result<(), StoreError> {
         self.target.check(self.deadline()).await.map_err(|failure| self.describe(&failure))
     }
@@ -155,7 +152,7 @@ impl RedisStore {
         reply.map_err(|failure| self.describe(&failure))
     }
 
-    /// When a call that begins now must have ended.
+    /// Returns when a call that begins now must have ended.
     #[expect(clippy::disallowed_methods, reason = "how long to wait for Redis")]
     fn deadline(&self) -> Instant {
         Instant::now() + self.timeout
@@ -163,17 +160,5 @@ impl RedisStore {
 
     fn describe(&self, failure: &Failure) -> StoreError {
         failure.describe(&self.target.name)
-    }
-}
-
-/// Puts each answer in the place of its action.
-fn set(
-    places: &mut [Option<Result<Outcome, StoreError>>],
-    answers: impl Iterator<Item = (usize, Result<Outcome, StoreError>)>,
-) {
-    for (index, answer) in answers {
-        if let Some(place) = places.get_mut(index) {
-            *place = Some(answer);
-        }
     }
 }

@@ -1,21 +1,21 @@
-//! What the operator says about Redis.
+//! The operator's options for Redis.
 
 use std::time::Duration;
 
 use super::wire::RedisTls;
 
-/// How long a batch waits for Redis unless the operator says otherwise.
+/// How long a batch waits for Redis, unless the operator sets another time.
 pub const DEFAULT_REDIS_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Which Redis, and how long to wait for it.
+/// The options of the store.
 #[derive(Debug, Clone)]
 pub struct RedisOptions {
-    /// `redis://`, `rediss://` (TLS) or `redis+unix://` with user, password and database where needed. One: that server.
-    /// Several: nodes of a cluster, or, with a master's name, sentinels.
+    /// `redis://`, `rediss://` (TLS) or `redis+unix://` with user, password and database where needed. One URL names a server.
+    /// Several URLs name nodes of a cluster, or sentinels if `sentinel` is given.
     pub urls: Vec<String>,
     pub sentinel: Option<RedisSentinel>,
     pub tls: RedisTls,
-    /// The longest that a batch waits for its answers, reconnecting included.
+    /// The longest that a batch waits for its replies, reconnecting included.
     pub timeout: Duration,
 }
 
@@ -25,17 +25,17 @@ impl Default for RedisOptions {
     }
 }
 
-/// What sentinels are asked. User, password and database of the URLs are the master's.
+/// The settings of sentinels. User, password and database in the URLs are for the master.
 #[derive(Debug, Clone)]
 pub struct RedisSentinel {
-    /// The name under which they know the master.
+    /// The name under which the sentinels know the master.
     pub master: String,
-    /// Their own `password` or `user:password`, if they demand one.
+    /// The sentinels' own `password` or `user:password`, if they demand one.
     pub auth: Option<String>,
 }
 
 impl RedisOptions {
-    /// Whether they name the nodes of a cluster, rather than one server or sentinels.
+    /// Returns whether the URLs name nodes of a cluster, not one server or sentinels.
     pub fn are_of_a_cluster(&self) -> bool {
         self.urls.len() > 1 && self.sentinel.is_none()
     }

@@ -4,13 +4,13 @@ pub mod actor_limits;
 mod bucket;
 mod bucket_name;
 mod call_plan;
-mod group;
 mod records;
-pub mod script_call;
+mod script_call;
 mod script_text;
 mod slot_value;
 mod window;
 
 pub use self::bucket_name::{TAG_LENGTH, around_actor, have_tags};
-pub use self::call_plan::asked_by;
+pub use self::call_plan::plan_calls;
+pub use self::script_call::{make_call, read_outcomes};
 pub use self::script_text::window_script;

@@ -1,7 +1,7 @@
-//! The store's [`SealKey`] in Redis, under one name for all servers: the first server makes it, and the others read it.
+//! The store's [`SealKey`] in Redis, under one name for all servers. The first server makes it, and the others read it.
 //!
-//! Redis may lose it (FLUSHALL, eviction, a replica that takes over). A server that knows it then puts it back, unless another
-//! server has made a new one by then.
+//! Redis may lose the key (FLUSHALL, eviction, a replica that takes over). Then a server that knows the key puts it back,
+//! unless another server has already made a new one.
 
 use super::RedisStore;
 use super::wire::Call;
@@ -14,7 +14,7 @@ impl RedisStore {
     /// Reads the key. If Redis has no key, this makes one.
     ///
     /// # Errors
-    /// When Redis does not answer, refuses, or holds something else under the name. The key that is known stays.
+    /// When Redis does not answer, refuses, or holds something else under the name. Then the known key stays.
     pub async fn follow_seal(&self) -> Result<(), StoreError> {
         let key = match self.read_seal_key().await? {
             Some(key) => key,
@@ -28,15 +28,15 @@ impl RedisStore {
 
     async fn make_seal_key(&self) -> Result<SealKey, StoreError> {
         let key = self.seal.known().map_or_else(SealKey::random, Ok)?;
-        self.ask(Call::SetIfNone { key: NAME, value: key.to_text() }).await?;
+        self.ask(Call::command_on_key(&[b"SET", NAME, key.to_text().as_bytes(), b"NX"])).await?;
         // Another server may have been first.
         self.read_seal_key().await?.ok_or_else(|| StoreError::new("Redis lost the key for reservation ids at once"))
     }
 
     async fn read_seal_key(&self) -> Result<Option<SealKey>, StoreError> {
-        let reply = self.ask(Call::Get { key: NAME }).await?;
-        let stored = reply.value().and_then(|value| Ok(redis::from_redis_value::<Option<Vec<u8>>>(value)?));
-        let stored = stored.map_err(|error| self.describe(&error.into()))?;
+        let reply = self.ask(Call::command_on_key(&[b"GET", NAME])).await?;
+        let stored: Option<Vec<u8>> =
+            reply.decode("the key for reservation ids is not a text").map_err(|failure| self.describe(&failure))?;
         stored.map(|text| parse(&text)).transpose()
     }
 }
@@ -46,7 +46,7 @@ fn parse(text: &[u8]) -> Result<SealKey, StoreError> {
     let name = String::from_utf8_lossy(NAME);
     key.ok_or_else(|| {
         StoreError::new(format!(
-            "{name} in Redis is no key for reservation ids that this divvy can read: delete it, unless a later divvy wrote it"
+            "{name} in Redis is not a key for reservation ids that this version can read: delete it, unless a later version of divvy wrote it"
         ))
     })
 }

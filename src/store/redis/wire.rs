@@ -2,7 +2,6 @@
 
 mod arguments;
 mod call;
-mod command;
 mod connection;
 mod driver;
 mod failure;
@@ -16,14 +15,13 @@ mod stream;
 mod tls;
 
 pub use self::arguments::Arguments;
-pub use self::call::{Call, PROBE, number_of_keys};
-pub use self::command::write_command;
+pub use self::call::Call;
 pub use self::connection::Connection;
 pub use self::failure::Failure;
 pub use self::in_flight::InFlight;
 pub use self::io_error::{closed, timed_out};
 pub use self::last_reply::LastReply;
-pub use self::queue::Answer;
+pub use self::queue::{Answer, Unanswered};
 pub use self::reply::{Elements, Reply};
 pub use self::script::Script;
 pub use self::stream::{Stream, connect};

@@ -1,8 +1,8 @@
-//! Limits of single actors in Redis, where several servers change and follow them: what is asked, and what the answers say.
+//! Limits of single actors in Redis, where several servers change and follow them: calls and replies.
 //!
-//! A hash has the limits; a sorted set has whose limit changed when, so that each server asks for what came after the change
-//! that it knows; another one has those that end, which stay for an hour. A number tells one history of changes from another.
-//! All are in one slot of a cluster.
+//! A hash holds the limits. A sorted set holds the actors by the times of their changes, so that each server asks for the changes
+//! after the last one that it knows. Another sorted set holds the actors whose limits end, which stay for an hour. A number
+//! identifies the history of changes. All keys are in one slot of a cluster.
 
 use std::sync::LazyLock;
 
@@ -18,33 +18,25 @@ const BORN: &str = "divvy.limits:{limits}:born";
 static CHANGE: LazyLock<Script> = LazyLock::new(|| Script::new("limit-change", include_str!("lua/limit_change.lua")));
 static FOLLOW: LazyLock<Script> = LazyLock::new(|| Script::new("limit-changes", include_str!("lua/limit_changes.lua")));
 
-/// The call that makes the change; a limit that ends does so as long after it as its end is after `now`.
+/// Returns the call that makes the change. By Redis's clock, a limit ends as long after the change as its end is after `now`.
 pub fn change(change: &LimitChange, now: Timestamp) -> Call {
     let mut arguments = Arguments::with_capacity(3);
-    arguments.push(&format!("{} {}", change.rule, change.actor));
-    match change.limit {
-        Some(limit) => {
-            arguments.push_number(limit.credits);
-            match limit.expires {
-                Some(expires) => arguments.push_number(expires.since(now).div_ceil(NANOS_PER_MILLI)),
-                None => arguments.push(""),
-            }
-        }
-        None => {
-            arguments.push("");
-            arguments.push("");
-        }
+    arguments.push(format!("{} {}", change.rule, change.actor));
+    let expires = change.limit.and_then(|limit| limit.expires);
+    let lasts_ms = expires.map(|expires| expires.since(now).div_ceil(NANOS_PER_MILLI));
+    for number in [change.limit.map(|limit| limit.credits), lasts_ms] {
+        arguments.push(number.map(|number| number.to_string()).unwrap_or_default());
     }
-    call(&CHANGE, &[CHANGES, ENDS, BORN], arguments)
+    call(&CHANGE, &[LIMITS, CHANGES, ENDS, BORN], arguments)
 }
 
-/// Whether the actor had a limit before, as this reply to [`change`] says.
+/// Returns whether the actor had a limit before, as this reply to [`change`] says.
 pub fn was_there(reply: &Reply) -> Result<bool, Failure> {
-    let answer = reply.elements().and_then(|mut elements| Some(elements.text()? == "1"));
-    answer.ok_or(Failure::Foreign("the answer to a changed limit is not as divvy's script has it"))
+    reply
+        .read("the answer to a changed limit is not as divvy's script has it", |elements| Some(elements.text()? == "1"))
 }
 
-/// The call that asks for the next page.
+/// Returns the call that asks for the next page.
 pub fn follow(known: &LimitCursor) -> Call {
     let mut arguments = Arguments::with_capacity(4);
     let (born, number, of) = match known {
@@ -55,18 +47,16 @@ pub fn follow(known: &LimitCursor) -> Call {
     arguments.push_number(number);
     arguments.push(of);
     arguments.push_number(LIMITS_PER_PAGE as u64);
-    call(&FOLLOW, &[CHANGES, BORN], arguments)
+    call(&FOLLOW, &[LIMITS, CHANGES, BORN], arguments)
 }
 
-fn call(script: &'static Script, others: &[&str], arguments: Arguments) -> Call {
-    let other_keys = others.iter().map(|key| key.as_bytes().to_vec()).collect();
-    Call::Script { script, brings_text: false, key: LIMITS.into(), other_keys, arguments, actions: 1 }
+fn call(script: &'static Script, keys: &[&str], arguments: Arguments) -> Call {
+    Call::script(script, keys.iter().map(|key| key.as_bytes().to_vec()).collect(), arguments, 1)
 }
 
-/// The page that this reply to [`follow`] is.
+/// Returns the page in this reply to [`follow`].
 pub fn page(known: &LimitCursor, reply: &Reply) -> Result<LimitPage, Failure> {
-    let foreign = Failure::Foreign("the limits of actors in Redis are not as divvy stores them");
-    reply.elements().and_then(|mut elements| read(known, &mut elements)).ok_or(foreign)
+    reply.read("the limits of actors in Redis are not as divvy stores them", |elements| read(known, elements))
 }
 
 fn read(known: &LimitCursor, elements: &mut Elements<'_>) -> Option<LimitPage> {
@@ -84,7 +74,7 @@ fn read(known: &LimitCursor, elements: &mut Elements<'_>) -> Option<LimitPage> {
     Some(LimitPage { changes, known, starts_over, is_last })
 }
 
-/// Reads `credits expires`, where either may be missing; without credits it is none.
+/// Reads `credits expires`. Either may be missing. Without credits, there is no limit.
 fn limit_of(text: &str) -> Option<Option<ActorLimit>> {
     let (credits, expires) = text.split_once(' ')?;
     if credits.is_empty() {
@@ -102,20 +92,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_are_read_and_what_is_no_page_is_refused() {
+    fn page_is_read_in_full_or_refused() {
         let known = LimitCursor::Change { born: 3, number: 7, of: "r a".into() };
         let nothing = page(&known, &Reply::texts(&["3", "0", "1"])).unwrap();
         assert_eq!(nothing, LimitPage::nothing(known.clone()));
         let texts = ["4", "1", "0", "8", "r a b", "5 ", "9", "r c", " 77", "10", "r d", "0 1500"];
         let LimitPage { changes, known, starts_over, is_last } = page(&known, &Reply::texts(&texts)).unwrap();
-        let told = |rule: &str, actor: &str, limit| LimitChange { rule: rule.into(), actor: actor.into(), limit };
+        let change = |rule: &str, actor: &str, limit| LimitChange { rule: rule.into(), actor: actor.into(), limit };
         let ends = Some(Timestamp::from_nanos(1_500 * NANOS_PER_MILLI));
         assert_eq!(
             changes,
             [
-                told("r", "a b", Some(ActorLimit { credits: 5, expires: None })),
-                told("r", "c", None),
-                told("r", "d", Some(ActorLimit { credits: 0, expires: ends })),
+                change("r", "a b", Some(ActorLimit { credits: 5, expires: None })),
+                change("r", "c", None),
+                change("r", "d", Some(ActorLimit { credits: 0, expires: ends })),
             ]
         );
         assert_eq!(

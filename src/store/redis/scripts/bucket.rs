@@ -1,40 +1,36 @@
-//! Every bucket but a rule's fixed window: one script an algorithm, which decides in Redis what [`crate::algorithm`]
-//! decides for the other stores, to the nanosecond, by the times that clients bring, else by Redis's clock: that of one
-//! divvy may differ from another's, and a bucket that went by both would give out the difference again and again.
+//! Arguments and outcomes of the scripts for all buckets but a rule's fixed window.
 //!
-//! Lua's numbers are doubles, exact below 2^53, and nanoseconds since 1970 are more: `lua/numbers.lua` calculates with
-//! whole numbers of any size. Numbers travel as decimal text, so that MONITOR and GET show readable values.
+//! The script of an algorithm decides in Redis as [`crate::algorithm`] does for the other stores, to the nanosecond. It goes by
+//! times from clients, or by Redis's clock: the clocks of two divvys may differ, and a bucket that went by both would give out
+//! the difference again and again.
+//!
+//! Nanoseconds since 1970 are more than 2^53, and Lua's numbers are doubles, which are exact only below that. So
+//! `lua/numbers.lua` calculates with whole numbers of any size. Numbers are sent as decimal text, so that MONITOR and GET show
+//! readable values.
 
-use super::call_plan::{Actions, FORGET, words};
+use super::call_plan::BucketActions;
 use super::records;
-use super::script_text::bucket_script;
-use crate::algorithm::{CalendarId, Fate, Limit, Outcome, Tally};
+use crate::algorithm::{Ask, CalendarId, Fate, Limit, Outcome, Tally};
 use crate::calendar::Calendar;
 use crate::clock::Timestamp;
 use crate::store::contract::{Action, Batch, Entry, generation};
-use crate::store::redis::topology::Layout;
-use crate::store::redis::wire::{Arguments, Call, Elements};
+use crate::store::redis::wire::{Arguments, Elements};
 
 /// Stands for Redis's own time.
 pub const NOW: &str = "now";
 
-/// The call that applies the actions to their bucket; it takes their key.
-pub fn call(batch: &Batch, asked: &mut Actions, layout: Layout) -> Call {
-    let mut arguments = Arguments::with_capacity(1 + asked.indices.len());
-    let at = asked.entries(batch).next().map_or(batch.now(), |entry| entry.at);
-    arguments.push(&numbers(&asked.limit, at));
-    for entry in asked.entries(batch) {
-        arguments.push(&action(batch, entry));
+/// Writes the arguments for actions on the bucket.
+pub fn write_arguments(batch: &Batch, actions: &BucketActions, arguments: &mut Arguments) {
+    let at = actions.entries(batch).next().map_or(batch.now(), |entry| entry.at);
+    arguments.push(numbers(&actions.limit, at));
+    for entry in actions.entries(batch) {
+        let at = batch.brought_time(entry).map(|at| at.as_nanos().to_string());
+        arguments.push(action_text(entry.action, at.as_deref().unwrap_or(NOW)));
     }
-    let tag = records::tag(&asked.key, &asked.records, layout);
-    tag.iter().for_each(|tag| arguments.push(tag));
-    let other_keys = records::other_keys(&asked.key, &asked.records, layout);
-    let (key, actions) = (std::mem::take(&mut asked.key), asked.indices.len());
-    Call::Script { script: bucket_script(&asked.limit), brings_text: false, key, other_keys, arguments, actions }
 }
 
-/// The limit's numbers, in the order in which the algorithm's script reads them, and what its counters count, where that is
-/// not what is left of its own credits, and the slowest refill of all limits on them, where that is another one's.
+/// Returns the limit's numbers as the algorithm's script reads them. Two exceptions may follow: what the counters count, if they
+/// do not count down from the limit's own credits, and the slowest refill, if another limit on the counters has it.
 fn numbers(limit: &Limit, at: Timestamp) -> String {
     let capacity = limit.capacity();
     let mut numbers = match (limit, limit.rate()) {
@@ -46,7 +42,7 @@ fn numbers(limit: &Limit, at: Timestamp) -> String {
             format!("{capacity} {credits} {time_ns}")
         }
         (_, Some((_, window_ns))) => format!("{capacity} {window_ns}"),
-        // Each ask says how long a lease lasts.
+        // A concurrency limit: each ask says how long its lease lasts.
         (_, None) => format!("{capacity} 0"),
     };
     match (limit, limit.tally()) {
@@ -66,37 +62,50 @@ fn numbers(limit: &Limit, at: Timestamp) -> String {
     numbers
 }
 
-/// Where the window at that time begins and ends, and where the next one does: the script chooses by Redis's clock, which may be
-/// behind this process's, or ahead.
+/// Returns the beginning and the end of the window at that time, and the end of the next one. The script chooses a window by
+/// Redis's clock, which may be behind this process's, or ahead.
 fn boundaries(calendar: CalendarId, at: Timestamp) -> [Timestamp; 3] {
     let [present, next] = Calendar::of(calendar).map(|calendar| calendar.windows(at)).unwrap_or_default();
     [present.starts, present.ends, next.ends]
 }
 
-fn action(batch: &Batch, entry: &Entry) -> String {
-    let at = batch.brought_time(entry).map(|at| at.as_nanos().to_string());
-    let at = at.as_deref().unwrap_or(NOW);
-    text(entry.action, at)
+/// Returns the action in the words of the scripts. `at` is its time.
+pub fn action_text(action: Action, at: &str) -> String {
+    match action {
+        Action::Ask(ask) => ask_text(ask, at),
+        Action::Forget => format!("forget 0 {at}"),
+        Action::Idempotent { ask, fingerprint } => format!("{} once {fingerprint}", ask_text(ask, at)),
+        Action::Reservation(ask) => records::action_text(ask, at, generation()),
+    }
 }
 
-/// What the scripts call the action; `at` is its time as they read it.
-pub fn text(action: Action, at: &str) -> String {
-    let ((name, cost), once) = match action {
-        Action::Ask(ask) => (words(ask), String::new()),
-        Action::Forget => (FORGET, String::new()),
-        Action::Idempotent { ask, fingerprint } => (words(ask), records::once(fingerprint)),
-        Action::Reservation(ask) => return records::text(ask, at, generation()),
-    };
-    format!("{name} {cost} {at}{once}")
+fn ask_text(ask: Ask, at: &str) -> String {
+    let (name, cost) = name_and_cost(ask);
+    format!("{name} {cost} {at}")
 }
 
-/// Reads the outcome of the next action, which is the entry's, from the script's reply.
-pub fn outcome(entry: &Entry, reply: &mut Elements<'_>) -> Option<Outcome> {
+/// Returns the ask's name in the scripts, and its cost.
+pub fn name_and_cost(ask: Ask) -> (&'static str, u64) {
+    match ask {
+        Ask::Look { cost } => ("look", cost),
+        Ask::Take { cost } => ("take", cost),
+        Ask::Overdraw { cost } => ("overdraw", cost),
+        Ask::Charge { cost } => ("charge", cost),
+        Ask::Refund { cost } => ("refund", cost),
+        Ask::Drain { cost, strict: false } => ("drain", cost),
+        Ask::Drain { cost, strict: true } => ("strict", cost),
+        Ask::Replay { cost, strict: false } => ("replay", cost),
+        Ask::Replay { cost, strict: true } => ("strictreplay", cost),
+    }
+}
+
+/// Reads the outcome of the next action, which is the entry's.
+pub fn read_outcome(entry: &Entry, reply: &mut Elements<'_>) -> Option<Outcome> {
     read(reply.text()?, entry.action.has_record())
 }
 
-/// Reads `allowed before balance reset_ns retry_ns session`. `-` stands for no retry and no session. The fate of an ask with a
-/// record may follow.
+/// Reads `allowed before balance reset_ns retry_ns session`. `-` stands for no retry and no session. If the ask has a record, its
+/// fate may follow.
 fn read(text: &str, may_have_fate: bool) -> Option<Outcome> {
     let mut words = text.split(' ');
     let (allowed, before, balance) = (words.next()?, words.next()?, words.next()?);
@@ -131,29 +140,29 @@ fn flag(word: &str) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::call_plan::{Asked, asked_by};
-    use super::super::script_call;
+    use super::super::call_plan::{CallPlan, plan_calls};
+    use super::super::script_call::{make_call, read_outcomes};
     use super::*;
-    use crate::algorithm::{Ask, LeakyBucket, SlidingLog};
+    use crate::algorithm::{LeakyBucket, SlidingLog};
+    use crate::store::redis::topology::Layout;
     use crate::store::redis::wire::Reply;
 
-    fn asked(limit: Limit) -> (Batch, Vec<Asked>) {
+    fn plan(limit: Limit) -> (Batch, CallPlan) {
         let mut batch = Batch::default();
         let drain = Action::Ask(Ask::Drain { cost: 3, strict: true });
         for (action, at) in [(drain, Timestamp::MAX), (Action::Forget, batch.now())] {
             batch.push(limit, action, at, |key| key.push(b'a'));
         }
-        let asked = asked_by(&batch, Layout::OneServer);
-        (batch, asked)
+        let plan = plan_calls(&batch, Layout::OneServer).remove(0);
+        (batch, plan)
     }
 
     #[test]
-    fn a_call_says_in_decimals_what_is_asked() {
+    fn arguments_are_decimals() {
         let arguments = |limit| {
-            let (batch, mut asked) = asked(limit);
-            let call = script_call::call(&batch, &mut asked[0], Layout::OneServer);
-            let Call::Script { arguments, .. } = call else { panic!("no script") };
-            String::from_utf8(arguments.as_bytes().to_vec()).unwrap()
+            let (batch, mut plan) = plan(limit);
+            let call = make_call(&batch, &mut plan, Layout::OneServer);
+            String::from_utf8(call.arguments.as_bytes().to_vec()).unwrap()
         };
         let actions = "$29\r\nstrict 3 18446744073709551615\r\n$12\r\nforget 0 now\r\n";
         let leaky = Limit::LeakyBucket(LeakyBucket::new(9, 4, 70).unwrap());
@@ -163,10 +172,10 @@ mod tests {
     }
 
     #[test]
-    fn every_action_has_its_outcome_or_the_reply_is_foreign() {
-        let (batch, asked) = asked(Limit::LeakyBucket(LeakyBucket::new(9, 4, 70).unwrap()));
+    fn reply_without_an_outcome_for_each_action_is_foreign() {
+        let (batch, plan) = plan(Limit::LeakyBucket(LeakyBucket::new(9, 4, 70).unwrap()));
         let read = |texts: &[&str]| {
-            let outcomes = script_call::outcomes(&batch, &asked[0], &Reply::texts(texts))?;
+            let outcomes = read_outcomes(&batch, &plan, &Reply::texts(texts))?;
             outcomes.into_iter().collect::<Result<Vec<_>, _>>()
         };
         let taken = Outcome {

@@ -1,8 +1,8 @@
 //! The names of buckets in Redis.
 //!
-//! A rule's fixed window has the name that Divvy 1.7.1 gives it: `divvy:<operation>:<actor>:<creditLimit>:<resetSeconds>`,
-//! the operation's pairs sorted by key, as JavaScript sorts texts (by UTF-16 unit), and joined with spaces. Every other bucket is `divvy.<algorithm>:` and the bytes
-//! of its key, which no name of the original begins with.
+//! A rule's fixed window has the name that Divvy 1.7.1 gives it: `divvy:<operation>:<actor>:<creditLimit>:<resetSeconds>`. The
+//! operation's pairs are sorted by key, as JavaScript sorts texts (by UTF-16 unit), and joined with spaces. The name of any other
+//! bucket is `divvy.<algorithm>:` and the bytes of its key. No name of the original begins like this.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use crate::algorithm::{FixedWindow, Limit, Tally};
 use crate::clock::NANOS_PER_SECOND;
 use crate::store::key::{self, KeyParts, Space};
 
-/// The window's name, if the bucket is a rule's fixed window.
+/// Returns the window's name, if the bucket is a rule's fixed window.
 pub fn window(bucket: &[u8], limit: &Limit) -> Option<Vec<u8>> {
     let Limit::FixedWindow(window) = limit else { return None };
     let bucket = key::decode(bucket).filter(is_of_a_rule)?;
@@ -25,7 +25,7 @@ pub fn window(bucket: &[u8], limit: &Limit) -> Option<Vec<u8>> {
     Some(name)
 }
 
-/// The name of any other bucket.
+/// Returns the name of any other bucket.
 pub fn other(bucket: &[u8], limit: &Limit) -> Vec<u8> {
     let mut name = Vec::with_capacity(64 + bucket.len());
     if let Some(bucket) = key::decode(bucket) {
@@ -39,9 +39,9 @@ fn is_of_a_rule(bucket: &KeyParts) -> bool {
     matches!(bucket.space, Space::Rule | Space::SlotOfActor | Space::SlotOfFirstField)
 }
 
-/// `{0123456789abcdef}` before the names of buckets that must be in one slot of a cluster: made from the value that they
-/// have in common, and never from a client's own bytes, among which there may be braces. It is the same on all servers,
-/// and in all versions.
+/// Writes `{0123456789abcdef}` before the name of a bucket that must be in one slot of a cluster with others. It is a hash of the
+/// value that these have in common, because the bytes of clients might be braces. It is the same on all servers and in all
+/// versions.
 fn write_tag(bucket: &KeyParts, name: &mut Vec<u8>) {
     if let Some(value) = slot_value(bucket) {
         let hash = SipHasher13::new_with_keys(0, 0).hash(&value);
@@ -49,16 +49,16 @@ fn write_tag(bucket: &KeyParts, name: &mut Vec<u8>) {
     }
 }
 
-/// How long such a tag is.
+/// The length of such a tag.
 pub const TAG_LENGTH: usize = "{0123456789abcdef}".len();
 
-/// Whether the names of a rule's buckets begin with a tag, `prefix` being the prefix of their keys.
+/// Returns whether the names of a rule's buckets begin with a tag. `prefix` is the prefix of their keys.
 pub fn have_tags(prefix: &[u8]) -> bool {
     key::decode(prefix).is_some_and(|bucket| slot_value(&bucket).is_some())
 }
 
-/// What stands before and after the actor in the names of a rule's buckets, but for a tag, `prefix` being the prefix of
-/// their keys.
+/// Returns the parts before and after the actor in the names of a rule's buckets, without a tag. `prefix` is the prefix of their
+/// keys.
 pub fn around_actor(prefix: &[u8], limit: &Limit) -> (Vec<u8>, Vec<u8>) {
     match (limit, key::decode(prefix)) {
         (Limit::FixedWindow(window), Some(bucket)) if is_of_a_rule(&bucket) => {
@@ -71,7 +71,7 @@ pub fn around_actor(prefix: &[u8], limit: &Limit) -> (Vec<u8>, Vec<u8>) {
     }
 }
 
-/// `divvy:<operation>:`
+/// Writes `divvy:<operation>:`.
 fn write_operation(bucket: &KeyParts, name: &mut Vec<u8>) {
     name.extend_from_slice(b"divvy:");
     for (place, (key, value)) in in_utf16_order(&bucket.pairs).iter().enumerate() {
@@ -85,10 +85,10 @@ fn write_operation(bucket: &KeyParts, name: &mut Vec<u8>) {
     name.push(b':');
 }
 
-/// A bucket's key has the pairs in the order of their UTF-8 bytes. The order of UTF-16 units is another one only where a
-/// character beyond U+FFFF, which begins with a unit from 0xD800, meets one from U+E000 to U+FFFF.
+/// Sorts the pairs of a bucket's key, which are in the order of their UTF-8 bytes. The order of UTF-16 units differs only between
+/// a character beyond U+FFFF, which begins with a unit from 0xD800, and a character from U+E000 to U+FFFF.
 fn in_utf16_order<'a>(pairs: &'a [(&'a str, &'a str)]) -> Cow<'a, [(&'a str, &'a str)]> {
-    // The first byte of every character from U+E000 on is at least this one.
+    // The least first byte of characters from U+E000 on.
     const FIRST_BYTE: u8 = 0xEE;
     if pairs.iter().all(|(key, _)| key.bytes().all(|byte| byte < FIRST_BYTE)) {
         return Cow::Borrowed(pairs);
@@ -98,7 +98,7 @@ fn in_utf16_order<'a>(pairs: &'a [(&'a str, &'a str)]) -> Cow<'a, [(&'a str, &'a
     Cow::Owned(sorted)
 }
 
-/// `:<creditLimit>:<resetSeconds>`, the limit being the rule's own: the window is the same when an actor has another one.
+/// Writes `:<creditLimit>:<resetSeconds>`. The limit is always the rule's own, even if the actor has another limit.
 fn write_numbers(window: &FixedWindow, name: &mut Vec<u8>) {
     let credits = if let Tally::LeftOf(credits) = window.tally { credits } else { window.credits };
     name.push(b':');
@@ -107,7 +107,7 @@ fn write_numbers(window: &FixedWindow, name: &mut Vec<u8>) {
     write_seconds(window, name);
 }
 
-/// The window in seconds, as JavaScript prints such a number: no point when it is whole, no superfluous zeros.
+/// Writes the window's seconds as JavaScript prints numbers: without a point if it is whole, and without superfluous zeros.
 fn write_seconds(window: &FixedWindow, name: &mut Vec<u8>) {
     let nanos = window.window_ns.get();
     let (whole, rest) = (nanos / NANOS_PER_SECOND, nanos % NANOS_PER_SECOND);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_that_share_a_slot_have_a_tag_that_is_made_from_a_value_and_has_none_of_its_bytes() {
+    fn buckets_that_share_a_slot_have_the_hash_of_a_value_as_their_tag() {
         let limit = Limit::FixedWindow(FixedWindow::new(5, NANOS_PER_SECOND).unwrap());
         let tokens = Limit::TokenBucket(TokenBucket::new(1, 1, 1).unwrap());
         let key = |space, limit: &Limit, actor: &str| {

@@ -1,26 +1,27 @@
-//! What is kept beside a bucket in Redis: reservations, and asks that are answered once. Their names, what the scripts are asked,
-//! and what they answer.
+//! Keys in Redis that go with a bucket's key: its reservations, and the records of reservations and idempotent requests.
 //!
-//! What is reserved of a bucket has a key of its own, beside the bucket's: so that one stays what others read there, the
-//! original Divvy and servers that know of no reservations. It holds credits by their ends, and is gone with the last of them.
-//! Every script on a bucket subtracts them. Each reservation has a record besides, which is gone when it may be forgotten; so
-//! has each ask that is answered once. How many there may be is bounded by Redis's own memory, not here.
+//! The reserved credits of a bucket have a key of their own, so that the original Divvy, and servers that do not support
+//! reservations, still read the bucket. The key holds credits by their ends, and is gone with the last of them. Every script on a
+//! bucket subtracts them. In addition, each reservation and each idempotent request has a record with a key of its own, which is
+//! gone when it may be forgotten. Only Redis's memory bounds their number.
 //!
-//! The name of the first follows from the bucket's, so a script finds it without being told its key. A hit must not name both:
-//! a cluster refuses that (`TRYAGAIN`) as long as the slot moves to another node, since most buckets have but one of them. The
-//! keys of a slot begin with its tag there, which is told. Asks that have records name all of their keys, and are refused then.
+//! The name of the key with reservations follows from the bucket's name, so a script finds it on its own. A hit must not name
+//! both: while a slot moves to another node, a cluster would refuse the hit (`TRYAGAIN`), because most buckets have only one of
+//! the two. In a cluster, these keys begin with the tag of their slot, which the script gets as an argument. Asks with records
+//! name all of their keys, and are refused while the slot moves.
 
 use crate::algorithm::{Fate, ReservationAsk};
 use crate::store::contract::Action;
 use crate::store::redis::topology::{Layout, tag_of};
+use crate::store::redis::wire::Arguments;
 
 /// The prefix of the key with a bucket's reservations. The bucket's name follows.
 pub const RESERVED: &str = "divvy.reserved:";
-/// Before the keys of the records.
+/// Prefixes of the keys of records.
 const RESERVATION: &[u8] = b"divvy.reservation:";
 const ANSWER: &[u8] = b"divvy.verdict:";
 
-/// The name of the record with this key, which the action is about, but for its tag; `None` where there is no record.
+/// Returns the name of the action's record, which has this key, without a tag. Returns `None` if the action has no record.
 pub fn name(action: Action, key: &[u8]) -> Option<Vec<u8>> {
     match action {
         Action::Reservation(_) => Some([RESERVATION, key].concat()),
@@ -29,28 +30,23 @@ pub fn name(action: Action, key: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// What the names beside that of the bucket begin with, for the script of a call that does not name them.
-pub fn tag(bucket: &[u8], records: &[Vec<u8>], layout: Layout) -> Option<String> {
-    (layout == Layout::Cluster && records.is_empty()).then(|| tag_of(bucket))
-}
-
-/// The further keys of a call on the bucket of that name, which asks about records with these names.
-pub fn other_keys(bucket: &[u8], records: &[Vec<u8>], layout: Layout) -> Vec<Vec<u8>> {
+/// Returns the keys of a call on the bucket with this name, whose asks have records with these names. Without records, the script
+/// of a cluster gets the tag of the bucket's slot as its last argument.
+pub fn keys(bucket: Vec<u8>, records: &[Vec<u8>], layout: Layout, arguments: &mut Arguments) -> Vec<Vec<u8>> {
+    let tag = if layout == Layout::Cluster { tag_of(&bucket) } else { String::new() };
     if records.is_empty() {
-        return Vec::new();
+        if !tag.is_empty() {
+            arguments.push(tag);
+        }
+        return vec![bucket];
     }
-    let tag = if layout == Layout::Cluster { tag_of(bucket) } else { String::new() };
+    let reserved = [tag.as_bytes(), RESERVED.as_bytes(), &bucket].concat();
     let records = records.iter().map(|record| [tag.as_bytes(), record].concat());
-    std::iter::once([tag.as_bytes(), RESERVED.as_bytes(), bucket].concat()).chain(records).collect()
+    [bucket, reserved].into_iter().chain(records).collect()
 }
 
-/// Returns what follows the ask of an idempotent request in the arguments of the scripts.
-pub fn once(fingerprint: u64) -> String {
-    format!(" once {fingerprint}")
-}
-
-/// What the scripts call the ask; `at` is its time as they read it.
-pub fn text(ask: ReservationAsk, at: &str, generation: u64) -> String {
+/// Returns the ask in the words of the scripts. `at` is its time.
+pub fn action_text(ask: ReservationAsk, at: &str, generation: u64) -> String {
     match ask {
         ReservationAsk::Reserve { credits, ttl_seconds } => {
             format!("reserve {credits} {at} {ttl_seconds} {generation}")
@@ -58,12 +54,12 @@ pub fn text(ask: ReservationAsk, at: &str, generation: u64) -> String {
         ReservationAsk::Commit { cost, charges: true } => format!("commit {cost} {at} late"),
         ReservationAsk::Commit { cost, charges: false } => format!("commit {cost} {at}"),
         ReservationAsk::Release => format!("release 0 {at}"),
-        // None of these is 0, which stands for the time that it was made for.
+        // A TTL is never 0. Here, 0 stands for the TTL that the reservation was made for.
         ReservationAsk::Renew { ttl_seconds } => format!("renew {} {at}", ttl_seconds.unwrap_or(0)),
     }
 }
 
-/// What an ask came to, as the scripts call it.
+/// Reads a fate in the words of the scripts.
 pub fn fate(word: &str) -> Option<Fate> {
     Some(match word {
         "done" => Fate::Done,
@@ -79,22 +75,27 @@ pub fn fate(word: &str) -> Option<Fate> {
 mod tests {
     use super::*;
 
-    fn names(bucket: &str, layout: Layout, records: &[&str]) -> Vec<String> {
+    /// Returns the keys, and the number of arguments.
+    fn names(bucket: &str, layout: Layout, records: &[&str]) -> (Vec<String>, usize) {
         let records: Vec<_> = records.iter().map(|record| record.as_bytes().to_vec()).collect();
-        let keys = other_keys(bucket.as_bytes(), &records, layout);
-        keys.into_iter().map(|key| String::from_utf8(key).unwrap()).collect()
+        let mut arguments = Arguments::default();
+        let keys = keys(bucket.into(), &records, layout, &mut arguments);
+        (keys.into_iter().map(|key| String::from_utf8(key).unwrap()).collect(), arguments.len())
     }
 
     #[test]
-    fn all_names_are_in_the_bucket_s_slot_and_a_hit_names_its_bucket_alone() {
-        let of_one = names("{x}divvy:a=b:c:5:60", Layout::OneServer, &["divvy.reservation:r", "divvy.verdict:s"]);
-        assert_eq!(of_one, ["divvy.reserved:{x}divvy:a=b:c:5:60", "divvy.reservation:r", "divvy.verdict:s"]);
-        let tagged = names("{user1000}divvy:a=b:c:5:60", Layout::Cluster, &["divvy.reservation:r"]);
-        assert_eq!(tagged, ["{8583}divvy.reserved:{user1000}divvy:a=b:c:5:60", "{8583}divvy.reservation:r"]);
-        for layout in [Layout::OneServer, Layout::Cluster] {
-            assert!(names("divvy:a=b:c:5:60", layout, &[]).is_empty());
-        }
-        assert_eq!(tag(b"{user1000}divvy", &[], Layout::Cluster).as_deref(), Some("{8583}"));
-        assert_eq!(tag(b"{user1000}divvy", &[], Layout::OneServer), None);
+    fn all_keys_are_in_the_slot_of_the_bucket_and_a_hit_names_only_its_bucket() {
+        let bucket = "{user1000}divvy:a=b:c:5:60";
+        let one = names(bucket, Layout::OneServer, &["divvy.reservation:r", "divvy.verdict:s"]);
+        let reserved = "divvy.reserved:{user1000}divvy:a=b:c:5:60";
+        assert_eq!(one.0, [bucket, reserved, "divvy.reservation:r", "divvy.verdict:s"]);
+        let tagged = names(bucket, Layout::Cluster, &["divvy.reservation:r"]);
+        assert_eq!(
+            tagged.0,
+            [bucket.to_owned(), format!("{{8583}}{reserved}"), "{8583}divvy.reservation:r".to_owned()]
+        );
+        assert_eq!((one.1, tagged.1), (0, 0));
+        assert_eq!(names(bucket, Layout::OneServer, &[]), (vec![bucket.to_owned()], 0));
+        assert_eq!(names(bucket, Layout::Cluster, &[]), (vec![bucket.to_owned()], 1), "the tag");
     }
 }

@@ -1,31 +1,25 @@
-//! A rule's fixed window in Redis: Divvy 1.7.1's steps as one script, and what its answers mean.
+//! Arguments and outcomes of the script for a rule's fixed window, which takes the steps of Divvy 1.7.1.
 //!
-//! Absent: set to what is left of the limit, with the window as its time to live. Enough left: decrease. Otherwise
-//! denied, and untouched. Redis's clock ends the window; an action's own time has no part in it.
+//! A hit on an absent window sets it to the rest of the limit, with the window's length as its time to live. A hit on a window
+//! with enough credits decreases them. Any other hit is denied, and changes nothing. Redis's clock ends the window. Times of
+//! actions have no meaning to it.
 
-use super::bucket::{self, NOW};
-use super::call_plan::{Actions, FORGET, words};
-use super::records;
-use super::script_text::WINDOW;
+use super::bucket::{NOW, action_text, name_and_cost};
+use super::call_plan::BucketActions;
 use crate::algorithm::{FixedWindow, Limit, Outcome, Tally};
 use crate::clock::NANOS_PER_MILLI;
 use crate::store::contract::{Action, Batch, Entry};
-use crate::store::redis::topology::Layout;
-use crate::store::redis::wire::{Arguments, Call, Elements};
+use crate::store::redis::wire::{Arguments, Elements};
 
-/// What the script answers for each action: allowed, credits before, credits after, milliseconds until the end.
-type Answer = [i64; 4];
-
-/// The call that applies the actions to their window; it takes their key.
-pub fn call(batch: &Batch, asked: &mut Actions, layout: Layout) -> Call {
-    let mut arguments = Arguments::with_capacity(3 + 2 * asked.indices.len());
-    asked.entries(batch).find_map(numbers).into_iter().flatten().for_each(|number| arguments.push_number(number));
-    for entry in asked.entries(batch) {
+/// Writes the arguments for actions on the window. Of a pair of arguments for an ask with a record, the second is empty.
+pub fn write_arguments(batch: &Batch, actions: &BucketActions, arguments: &mut Arguments) {
+    numbers(&actions.limit).into_iter().flatten().for_each(|number| arguments.push_number(number));
+    for entry in actions.entries(batch) {
         let (name, cost) = match entry.action {
-            Action::Ask(ask) => words(ask),
-            Action::Forget => FORGET,
+            Action::Ask(ask) => name_and_cost(ask),
+            Action::Forget => ("forget", 0),
             Action::Reservation(_) | Action::Idempotent { .. } => {
-                arguments.push(&bucket::text(entry.action, NOW));
+                arguments.push(action_text(entry.action, NOW));
                 arguments.push("");
                 continue;
             }
@@ -33,29 +27,20 @@ pub fn call(batch: &Batch, asked: &mut Actions, layout: Layout) -> Call {
         arguments.push(name);
         arguments.push_number(cost);
     }
-    let tag = records::tag(&asked.key, &asked.records, layout);
-    tag.iter().for_each(|tag| arguments.push(tag));
-    let other_keys = records::other_keys(&asked.key, &asked.records, layout);
-    let (key, actions) = (std::mem::take(&mut asked.key), asked.indices.len());
-    Call::Script { script: &WINDOW, brings_text: false, key, other_keys, arguments, actions }
 }
 
-/// A window's credits, its length in milliseconds, rounded up: Redis knows no shorter time; and what its number counts down from.
-fn numbers(entry: &Entry) -> Option<[u64; 3]> {
-    let Limit::FixedWindow(FixedWindow { credits, window_ns, tally }) = entry.limit else { return None };
+/// Returns the window's credits, its length in milliseconds, and the credits that its number counts down from. The length is
+/// rounded up, because Redis has no shorter unit.
+fn numbers(limit: &Limit) -> Option<[u64; 3]> {
+    let Limit::FixedWindow(FixedWindow { credits, window_ns, tally }) = limit else { return None };
     let full = if let Tally::LeftOf(full) = tally { full } else { credits };
     Some([credits.get(), window_ns.get().div_ceil(NANOS_PER_MILLI), full.get()])
 }
 
-/// Reads the outcome of the next action, which is the entry's, from the script's reply.
-pub fn outcome(entry: &Entry, reply: &mut Elements<'_>) -> Option<Outcome> {
-    if reply.is_at_text() {
-        return bucket::outcome(entry, reply);
-    }
-    read(entry, [reply.number()?, reply.number()?, reply.number()?, reply.number()?])
-}
-
-fn read(entry: &Entry, [allowed, before, left, ttl_ms]: Answer) -> Option<Outcome> {
+/// Reads the outcome of the next action, which is the entry's: allowed, credits before, credits after, milliseconds until the
+/// window ends.
+pub fn read_outcome(entry: &Entry, reply: &mut Elements<'_>) -> Option<Outcome> {
+    let [allowed, before, left, ttl_ms] = [reply.number()?, reply.number()?, reply.number()?, reply.number()?];
     let allowed = match allowed {
         1 => true,
         0 => false,
@@ -80,11 +65,12 @@ fn read(entry: &Entry, [allowed, before, left, ttl_ms]: Answer) -> Option<Outcom
 
 #[cfg(test)]
 mod tests {
-    use super::super::call_plan::asked_by;
-    use super::super::script_call::outcomes;
+    use super::super::call_plan::plan_calls;
+    use super::super::script_call::read_outcomes;
     use super::*;
     use crate::algorithm::Ask;
     use crate::clock::Timestamp;
+    use crate::store::redis::topology::Layout;
     use crate::store::redis::wire::{Failure, Reply};
 
     const SECOND: u64 = 1_000_000_000;
@@ -101,8 +87,8 @@ mod tests {
 
     fn read(asks: &[Ask], numbers: &[i64]) -> Result<Vec<Outcome>, Failure> {
         let batch = batch(asks);
-        let asked = asked_by(&batch, Layout::OneServer);
-        outcomes(&batch, &asked[0], &Reply::numbers(numbers))?.into_iter().collect()
+        let plans = plan_calls(&batch, Layout::OneServer);
+        read_outcomes(&batch, &plans[0], &Reply::numbers(numbers))?.into_iter().collect()
     }
 
     #[test]
@@ -114,13 +100,13 @@ mod tests {
     }
 
     #[test]
-    fn an_ask_that_never_fits_has_no_time_to_retry_at_and_a_full_window_none_to_reset_at() {
+    fn ask_for_too_much_has_no_time_to_retry_and_a_full_window_has_no_time_to_reset() {
         let outcomes = read(&[Ask::Take { cost: 6 }], &[0, 5, 5, 0]).unwrap();
         assert_eq!(outcomes, [Outcome { before: 5, left: 5, ..Outcome::default() }]);
     }
 
     #[test]
-    fn the_last_millisecond_is_not_over_yet() {
+    fn window_still_counts_in_its_last_millisecond() {
         let outcomes = read(&[Ask::Take { cost: 1 }], &[0, 0, 0, 0]).unwrap();
         assert_eq!(outcomes[0].retry_ns, Some(1_000_000));
     }

@@ -1,7 +1,7 @@
-//! Leaves a Redis that does not answer alone for a while, longer each time.
+//! A circuit breaker: after a failure, calls fail at once, for a pause that doubles each time.
 //!
-//! Without it every hit of a long outage would wait its whole timeout for nothing. So after a failure calls fail at
-//! once, and one at a time is let through to see whether Redis is back.
+//! Without it, every hit during a long outage would wait its whole timeout for nothing. After each pause, one call is let
+//! through to see whether Redis is back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -18,7 +18,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub struct Breaker {
-    /// Whether there is an outage: all that a call looks at while there is none.
+    /// Whether there is an outage. Without an outage, a call looks at nothing else.
     is_open: AtomicBool,
     outage: Mutex<Option<Outage>>,
 }
@@ -32,8 +32,7 @@ struct Outage {
 }
 
 impl Breaker {
-    /// Lets a call through, or says what failed a moment ago. A try counts as lost when nothing is heard of it for
-    /// `patience`.
+    /// Lets a call through, or returns the failure of a moment ago. A try without a result for `patience` counts as lost.
     pub fn admit(&self, now: Instant, patience: Duration) -> Result<(), Failure> {
         if !self.is_open.load(Relaxed) {
             return Ok(());
@@ -49,8 +48,8 @@ impl Breaker {
         }
     }
 
-    /// Takes note that Redis did not answer. Calls that were on their way when an outage began fail late, and prolong
-    /// nothing.
+    /// Notes that Redis did not answer. A call that was sent before the outage began fails late, and does not prolong the
+    /// pause.
     pub fn failed(&self, failure: &Failure, now: Instant) {
         let mut outage = self.outage.lock();
         let pause = match &*outage {
@@ -63,7 +62,7 @@ impl Breaker {
         self.is_open.store(true, Relaxed);
     }
 
-    /// Takes note that Redis answered.
+    /// Notes that Redis answered.
     pub fn answered(&self) {
         if self.is_open.load(Relaxed) {
             let mut outage = self.outage.lock();
@@ -88,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn one_try_at_a_time_after_ever_longer_pauses() {
+    fn one_try_follows_each_pause_and_pauses_grow() {
         let (breaker, mut now) = (Breaker::default(), Instant::now());
         assert!(admits(&breaker, now) && admits(&breaker, now), "no outage, no limit");
         fail(&breaker, now);
@@ -98,7 +97,7 @@ mod tests {
             while !admits(&breaker, now) {
                 now += Duration::from_millis(1);
             }
-            assert!(!admits(&breaker, now), "a second try beside the first");
+            assert!(!admits(&breaker, now), "a second try at the same time");
             pauses.push((now - begin).as_millis());
             fail(&breaker, now);
         }
@@ -108,17 +107,17 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_late_prolongs_nothing_and_the_first_failure_is_told() {
+    fn late_failure_prolongs_no_pause_and_the_first_failure_is_reported() {
         let (breaker, now) = (Breaker::default(), Instant::now());
         fail(&breaker, now);
         breaker.failed(&Failure::NoNode, now + FIRST_PAUSE / 2);
-        let told = breaker.admit(now + FIRST_PAUSE / 2, PATIENCE).unwrap_err();
-        assert!(told.describe("x").to_string().contains("did not answer within 500 ms"), "{told:?}");
+        let reported = breaker.admit(now + FIRST_PAUSE / 2, PATIENCE).unwrap_err();
+        assert!(reported.describe("x").to_string().contains("did not answer within 500 ms"), "{reported:?}");
         assert!(admits(&breaker, now + FIRST_PAUSE));
     }
 
     #[test]
-    fn a_try_that_is_never_heard_of_again_makes_room_for_the_next() {
+    fn try_without_a_result_makes_room_for_the_next() {
         let (breaker, now) = (Breaker::default(), Instant::now());
         fail(&breaker, now);
         let first = now + FIRST_PAUSE;

@@ -1,9 +1,9 @@
-//! A cluster: each call goes to the node that has its key's slot, the calls to one node in one round trip.
+//! A cluster: each call goes to the node that has its key's slot. All calls to a node are one round trip.
 //!
-//! redis-rs has a client for clusters, too. It answers no call, not even for healthy nodes, while it looks the
-//! slots up anew, and it does that again and again as long as a node is away. Here nodes fail each for itself.
+//! redis-rs has a client for clusters, too. While it looks up the slots, it answers no call, not even for healthy nodes, and it
+//! repeats that for as long as a node is away. Here, each node fails on its own.
 //!
-//! Only what a node said that it did not do, or what was never sent, is sent again.
+//! A call is sent again only if a node said that it did not carry it out, or if it was never sent.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,15 +19,15 @@ use tokio::time::{Instant, timeout_at};
 
 use super::endpoint::Endpoint;
 use super::node_client::{NodeClient, Request};
+use super::shard::{PROBE, Shard, Shards};
 use super::slot_map::{Address, SlotMap};
-use crate::store::redis::scan::{Cursor, Scan, Scanned};
-use crate::store::redis::wire::{Call, Failure, PROBE, Reply, number_of_keys};
+use crate::store::redis::wire::{Call, Failure, Reply};
 
-/// How often one call may be redirected: more often than any cluster has reason to.
+/// How often one call may be redirected. No cluster has reason to redirect it as often.
 const MAX_REDIRECTS: usize = 4;
-/// The slots are not looked up again so soon: while a master is away, every batch would.
+/// Shortest time between two look-ups of the slots: while a master is away, every batch wants one.
 const LOOK_UP_PAUSE: Duration = Duration::from_millis(100);
-/// Nodes that are asked for the slots at once; the first answer counts. Some may be away.
+/// Nodes that are asked for the slots at once, because some may be away. The first answer counts.
 const NODES_ASKED: usize = 3;
 
 pub struct Cluster {
@@ -40,7 +40,7 @@ pub struct Cluster {
     slots: ArcSwap<SlotMap>,
     /// Locked while the slots are looked up.
     looked_up: tokio::sync::Mutex<Option<LookUp>>,
-    /// Whom to ask next for the slots: not always those that are away.
+    /// The node to ask next for the slots, so that not only nodes that are away are asked.
     next_asked: AtomicUsize,
 }
 
@@ -51,11 +51,12 @@ struct LookUp {
 }
 
 /// A call, and the node that it goes to.
-struct RoutedCall {
+struct RoutedCall<'a> {
+    call: &'a Call,
     /// Its place among the calls.
     index: usize,
     slot: Slot,
-    /// The node that it was sent to, and is to be sent to if a redirection says so.
+    /// The node that it was sent to, or that it was redirected to.
     node: Option<Address>,
     asking: bool,
 }
@@ -81,67 +82,38 @@ impl Cluster {
 
     /// Makes the calls, each at the node that has its key.
     pub async fn exchange(&self, calls: &[Call], deadline: Instant) -> Vec<Result<Reply, Failure>> {
-        let mut replies = vec![Err(Failure::NoNode); calls.len()];
-        let route = |(index, call): (usize, &Call)| RoutedCall {
-            index,
-            slot: Slot::for_key(call.key()),
-            node: None,
-            asking: false,
-        };
-        let mut routed: Vec<RoutedCall> = calls.iter().enumerate().map(route).collect();
-        for (reply, _) in replies.iter_mut().zip(calls).filter(|(_, call)| !call.is_in_one_slot()) {
-            *reply = Err(Failure::ManySlots);
-        }
-        routed.retain(|routed| calls.get(routed.index).is_some_and(Call::is_in_one_slot));
         if let Err(failure) = self.known_slots(deadline).await {
             return vec![Err(failure); calls.len()];
+        }
+        let mut replies = vec![Err(Failure::NoNode); calls.len()];
+        let mut routed = Vec::with_capacity(calls.len());
+        for ((index, call), reply) in calls.iter().enumerate().zip(&mut replies) {
+            if call.is_in_one_slot() {
+                routed.push(RoutedCall { call, index, slot: call.slot(), node: None, asking: false });
+            } else {
+                *reply = Err(Failure::ManySlots);
+            }
         }
         for _ in 0..=MAX_REDIRECTS {
             if routed.is_empty() {
                 break;
             }
-            routed = self.dispatch(calls, routed, &mut replies, deadline).await;
+            routed = self.dispatch(routed, &mut replies, deadline).await;
         }
         replies
     }
 
-    /// The sum of what all masters answer to the call, which must be a number.
-    pub async fn sum(&self, call: &Call, deadline: Instant) -> Result<u64, Failure> {
+    /// Returns the masters in the order of their slots.
+    pub async fn shards(&self, deadline: Instant) -> Result<Shards, Failure> {
         let map = self.known_slots(deadline).await?;
-        let answers = map.masters().iter().map(|node| async { self.client(node).ask(call, deadline).await });
-        let mut sum = 0;
-        for answer in join_all(answers).await {
-            sum += number_of_keys(answer?)?;
-        }
-        Ok(sum)
+        let shard = |node: &Address| {
+            let probe = map.key_at(node, PROBE);
+            Shard { client: self.client(node), name: Some(node.to_string().into()), probe }
+        };
+        Ok(Shards { version: map.version(), list: map.masters().iter().map(shard).collect() })
     }
 
-    /// A page of one shard. A cursor is good as long as every slot is at the node where it was: otherwise keys could be
-    /// passed over.
-    pub async fn scan(&self, scan: &Scan, cursor: Option<&str>, deadline: Instant) -> Result<Scanned, Failure> {
-        self.look_up(deadline).await?;
-        let map = self.slots.load_full();
-        let begin = Cursor::resume(cursor, map.version())?;
-        let node = map.masters().get(begin.shard).ok_or(Failure::NoNode)?;
-        let page = self.client(node).page(scan, begin, deadline).await;
-        let page = page.map_err(|failure| Failure::AtNode(node.to_string().into(), failure.into()))?;
-        let shard = if page.next == 0 { begin.shard + 1 } else { begin.shard };
-        let next = Cursor { shard, process: page.process, position: page.next, ..begin };
-        Ok(Scanned { actors: page.actors, next: (shard < map.masters().len()).then(|| next.to_string()) })
-    }
-
-    /// Whether any of the masters takes hits: while one is away, the others' buckets may be served.
-    pub async fn check(&self, deadline: Instant) -> Result<(), Failure> {
-        let map = self.known_slots(deadline).await?;
-        let probe = async |node| self.client(node).ask(&Call::Probe { key: map.key_at(node, PROBE) }, deadline).await;
-        let probes: Vec<_> = map.masters().iter().map(|node| Box::pin(probe(node))).collect();
-        if probes.is_empty() {
-            return Err(Failure::NoNode);
-        }
-        select_ok(probes).await.map(drop)
-    }
-
-    /// Whether there is a connection to any of the nodes.
+    /// Returns whether there is a connection to any of the nodes.
     pub fn is_connected(&self) -> bool {
         self.clients.lock().values().any(|client| client.is_connected())
     }
@@ -150,17 +122,16 @@ impl Cluster {
         self.clients.lock().clear();
     }
 
-    /// Sends each call to its node; returns those that were redirected or lost, and have to be sent once more.
-    async fn dispatch(
+    /// Sends each call to its node. Returns the calls that were redirected or lost, and are to be sent once more.
+    async fn dispatch<'a>(
         &self,
-        calls: &[Call],
-        routed: Vec<RoutedCall>,
+        routed: Vec<RoutedCall<'a>>,
         replies: &mut [Result<Reply, Failure>],
         deadline: Instant,
-    ) -> Vec<RoutedCall> {
+    ) -> Vec<RoutedCall<'a>> {
         let map = self.slots.load_full();
         let (mut redirected, mut lost) = (Vec::new(), Vec::new());
-        let mut by_node: HashMap<Address, Vec<RoutedCall>> = HashMap::new();
+        let mut by_node: HashMap<Address, Vec<RoutedCall<'a>>> = HashMap::new();
         for mut call in routed {
             match call.node.take().or_else(|| map.owner(call.slot).cloned()) {
                 Some(node) => by_node.entry(node).or_default().push(call),
@@ -168,9 +139,8 @@ impl Cluster {
             }
         }
         let sent = by_node.into_iter().map(|(node, routed)| async move {
-            let requests =
-                routed.iter().filter_map(|call| Some(Request { call: calls.get(call.index)?, asking: call.asking }));
-            let requests: Vec<_> = requests.collect();
+            let requests: Vec<_> =
+                routed.iter().map(|routed| Request { call: routed.call, asking: routed.asking }).collect();
             let results = self.client(&node).exchange(&requests, deadline).await;
             (node, routed, results)
         });
@@ -192,15 +162,15 @@ impl Cluster {
             }
         }
         if !lost.is_empty() || redirected.iter().any(|call| !call.asking) {
-            // If it fails, calls go where they were sent, or are given up.
+            // If it fails, redirected calls still go where they were sent, and lost calls are given up.
             let _ = self.look_up(deadline).await;
         }
         redirected.extend(self.found_again(lost));
         redirected
     }
 
-    /// Those of the lost calls whose slot is at another node by now.
-    fn found_again(&self, lost: Vec<RoutedCall>) -> impl Iterator<Item = RoutedCall> {
+    /// Returns the lost calls whose slot is at another node by now.
+    fn found_again<'a>(&self, lost: Vec<RoutedCall<'a>>) -> impl Iterator<Item = RoutedCall<'a>> {
         let map = self.slots.load_full();
         lost.into_iter().filter_map(move |call| {
             let owner = map.owner(call.slot)?;
@@ -208,7 +178,7 @@ impl Cluster {
         })
     }
 
-    /// Which slots are where, looked up if that has not happened yet.
+    /// Returns the slots, and looks them up if that has not happened yet.
     async fn known_slots(&self, deadline: Instant) -> Result<Arc<SlotMap>, Failure> {
         if self.slots.load().masters().is_empty() {
             self.look_up(deadline).await?;
@@ -216,9 +186,9 @@ impl Cluster {
         Ok(self.slots.load_full())
     }
 
-    /// Asks some nodes which of them has which slots, unless that was done a moment ago.
+    /// Asks some nodes for the slots, unless that was done a moment ago.
     #[expect(clippy::disallowed_methods, reason = "how long to wait for nodes, and how often to ask them")]
-    async fn look_up(&self, deadline: Instant) -> Result<(), Failure> {
+    pub async fn look_up(&self, deadline: Instant) -> Result<(), Failure> {
         let locked = timeout_at(deadline, self.looked_up.lock()).await;
         let mut last = locked.map_err(|_| Failure::Timeout(self.timeout))?;
         if let Some(last) = last.as_ref().filter(|last| last.at.elapsed() < LOOK_UP_PAUSE) {
@@ -245,7 +215,7 @@ impl Cluster {
         nodes.truncate(NODES_ASKED);
         let answers = nodes.into_iter().map(|node| {
             Box::pin(async move {
-                let reply = self.client(node).ask(&Call::Slots, deadline).await?;
+                let reply = self.client(node).ask(Call::command(&[b"CLUSTER", b"SLOTS"]), deadline).await?;
                 SlotMap::read(&reply.value()?, node).ok_or(Failure::Foreign("CLUSTER SLOTS names no master"))
             })
         });

@@ -1,4 +1,4 @@
-//! Where a connection leads, and how to make it.
+//! The endpoint of connections, and how to connect to it.
 
 use std::time::Duration;
 
@@ -10,31 +10,32 @@ use tokio::time::timeout;
 use super::slot_map::Address;
 use crate::store::redis::wire::{Stream, connect, timed_out};
 
-/// How long one server may take to accept a connection, its greetings included.
+/// The longest that one server may take to accept a connection, greetings included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Where a connection leads.
+/// A server to connect to.
 pub struct Endpoint {
-    place: Place,
+    resolver: Resolver,
     certificates: Option<TlsCertificates>,
 }
 
-enum Place {
-    Server(ConnectionInfo),
-    /// The sentinels are asked for the master at each connect, so a failover is followed by reconnecting.
+/// How the address of the server is found.
+enum Resolver {
+    Fixed(ConnectionInfo),
+    /// The sentinels are asked for the master at each connect. So after a failover, connecting anew finds the new master.
     Sentinel(Mutex<SentinelClient>),
 }
 
 impl Endpoint {
     pub fn server(info: ConnectionInfo, certificates: Option<TlsCertificates>) -> Self {
-        Self { place: Place::Server(info), certificates }
+        Self { resolver: Resolver::Fixed(info), certificates }
     }
 
     pub fn sentinel(client: SentinelClient, certificates: Option<TlsCertificates>) -> Self {
-        Self { place: Place::Sentinel(Mutex::new(client)), certificates }
+        Self { resolver: Resolver::Sentinel(Mutex::new(client)), certificates }
     }
 
-    /// A node of the cluster to which `template` leads, too.
+    /// A node of the cluster that `template` belongs to.
     pub fn node(template: &ConnectionInfo, certificates: Option<TlsCertificates>, node: &Address) -> Self {
         let (host, port) = (node.host.clone(), node.port);
         let addr = match template.addr() {
@@ -47,9 +48,9 @@ impl Endpoint {
     }
 
     pub async fn connect(&self) -> Result<Stream, RedisError> {
-        let info = match &self.place {
-            Place::Server(info) => info.clone(),
-            Place::Sentinel(client) => client.lock().await.async_get_client().await?.get_connection_info().clone(),
+        let info = match &self.resolver {
+            Resolver::Fixed(info) => info.clone(),
+            Resolver::Sentinel(client) => client.lock().await.async_get_client().await?.get_connection_info().clone(),
         };
         let stream = timeout(CONNECT_TIMEOUT, connect(&info, self.certificates.as_ref())).await;
         stream.unwrap_or_else(|_| Err(timed_out()))

@@ -1,8 +1,8 @@
-//! The connections to one Redis server: made when they are needed, replaced when they broke.
+//! The connections to one Redis server: made when they are needed, replaced when they break.
 //!
-//! Each of the runtimes that batches run on has a connection of its own, shared by its batches: what drives a
-//! connection is a task of the runtime that made it, so no thread waits for another, busy one, and none is left with a
-//! connection whose runtime has ended.
+//! Each runtime on which batches run has a connection of its own, which its batches share. The task that drives a
+//! connection belongs to the runtime that made it. So no thread waits for another, busy one, and no thread has a connection
+//! whose runtime has ended.
 
 #![expect(clippy::disallowed_methods, reason = "how long Redis has been silent")]
 
@@ -12,21 +12,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use redis::RedisError;
 use tokio::runtime::{self, Handle};
 use tokio::time::Instant;
 
 use super::breaker::Breaker;
 use super::endpoint::Endpoint;
-use super::shared_connection::{Sent, SharedConnection};
-use crate::store::redis::scan::{Cursor, Scan, ServerPage};
-use crate::store::redis::wire::{Call, Failure, InFlight, LastReply, Reply, Script, closed, write_command};
+use super::shared_connection::{Server, SharedConnection};
+use crate::store::redis::wire::{Call, Failure, InFlight, Reply, Unanswered, closed};
 
-/// A call that had less than this part of the store's timeout tells nothing about Redis: its batch had spent the rest on
+/// A call that had less than this part of the store's timeout says nothing about Redis: its batch had spent the rest on
 /// waiting for others, or on the calls before.
 const TELLING_PART: u32 = 4;
 
-/// How often a batch brings along the scripts that Redis has forgotten: it may forget them again in between.
+/// How often a batch brings along the scripts that Redis has forgotten. Redis may forget them again in between.
 const MOST_LOADS: usize = 3;
 
 /// Room for a usual command.
@@ -36,13 +34,9 @@ const TOO_FEW: Failure = Failure::Foreign("fewer replies than calls");
 
 /// The connections to one server.
 pub struct NodeClient {
-    endpoint: Arc<Endpoint>,
-    timeout: Duration,
-    breaker: Arc<Breaker>,
-    connections: Mutex<HashMap<runtime::Id, SharedConnection, foldhash::fast::RandomState>>,
+    server: Arc<Server>,
+    connections: Mutex<HashMap<runtime::Id, Arc<SharedConnection>, foldhash::fast::RandomState>>,
     in_flight: InFlight,
-    /// On any connection.
-    last_reply: Arc<LastReply>,
 }
 
 /// A call, perhaps one that a cluster node takes only after ASKING.
@@ -52,29 +46,34 @@ pub struct Request<'a> {
     pub asking: bool,
 }
 
+impl Request<'_> {
+    /// Takes the reply to the call, and that to ASKING before it, off `replies`.
+    fn take_reply(&self, replies: &mut Bytes) -> Result<Reply, Failure> {
+        if self.asking {
+            Reply::split_off(replies);
+        }
+        let reply = Reply::split_off(replies).ok_or(TOO_FEW)?;
+        reply.error().map_or(Ok(reply), |error| Err(error.into()))
+    }
+}
+
 impl NodeClient {
     pub fn new(endpoint: Endpoint, timeout: Duration) -> Self {
-        Self {
-            endpoint: Arc::new(endpoint),
-            timeout,
-            breaker: Arc::default(),
-            connections: Mutex::default(),
-            in_flight: InFlight::default(),
-            last_reply: Arc::default(),
-        }
+        let server = Server { endpoint, timeout, breaker: Breaker::default(), last_reply: Arc::default() };
+        Self { server: Arc::new(server), connections: Mutex::default(), in_flight: InFlight::default() }
     }
 
-    /// Makes the calls in one round trip. Those whose script Redis has forgotten are sent once more, with its text: Redis
-    /// did not carry them out.
+    /// Makes the calls in one round trip. Redis does not carry out calls whose script it has forgotten. These are sent once
+    /// more, with its text.
     pub async fn exchange(&self, requests: &[Request<'_>], deadline: Instant) -> Vec<Result<Reply, Failure>> {
         if requests.is_empty() {
             return Vec::new();
         }
-        let actions = requests.iter().map(|request| request.call.actions()).sum();
+        let actions = requests.iter().map(|request| request.call.actions).sum();
         let Some(_permit) = self.in_flight.enter(actions, deadline).await else {
             return vec![Err(self.out_of_time(deadline)); requests.len()];
         };
-        let mut replies = self.send(requests, Call::write, deadline).await;
+        let mut replies = self.send(requests, false, deadline).await;
         for _ in 0..MOST_LOADS {
             let is_forgotten = |reply: &Result<Reply, Failure>| reply.as_ref().is_err_and(Failure::is_forgotten_script);
             let forgotten = requests.iter().zip(&mut replies).filter(|(_, reply)| is_forgotten(reply));
@@ -82,43 +81,28 @@ impl NodeClient {
             if again.is_empty() {
                 break;
             }
-            // Redis knows a script again when its text has come once, before the calls behind.
-            let mut known: Vec<&Script> = Vec::new();
-            let write = |call: &Call, out: &mut Vec<u8>| match call.script() {
-                Some(script) if !known.iter().any(|known| std::ptr::eq(*known, script)) => {
-                    known.push(script);
-                    call.write_with_text(out);
-                }
-                _ => call.write(out),
-            };
-            let answers = self.send(&again, write, deadline).await;
+            let answers = self.send(&again, true, deadline).await;
             places.into_iter().zip(answers).for_each(|(place, reply)| *place = reply);
         }
         replies
     }
 
     /// Makes one call.
-    pub async fn ask(&self, call: &Call, deadline: Instant) -> Result<Reply, Failure> {
-        let mut replies = self.exchange(&[Request { call, asking: false }], deadline).await;
-        replies.pop().unwrap_or(Err(TOO_FEW))
+    pub async fn ask(&self, call: Call, deadline: Instant) -> Result<Reply, Failure> {
+        let [reply] = self.ask_all([call], deadline).await?;
+        Ok(reply)
     }
 
-    /// A page of the server's keys, unless the cursor is of a process that it has replaced.
-    pub async fn page(&self, scan: &Scan, begin: Cursor, deadline: Instant) -> Result<ServerPage, Failure> {
-        let calls = scan.calls(begin.position);
+    /// Makes calls in one round trip. If one fails, all fail.
+    pub async fn ask_all<const N: usize>(&self, calls: [Call; N], deadline: Instant) -> Result<[Reply; N], Failure> {
         let requests = calls.each_ref().map(|call| Request { call, asking: false });
-        let mut replies = self.exchange(&requests, deadline).await.into_iter();
-        let mut next = || replies.next().unwrap_or(Err(TOO_FEW));
-        let page = scan.read([next()?, next()?])?;
-        if !begin.is_of(page.process) {
-            return Err(Failure::cursor(&begin.to_string()));
-        }
-        Ok(page)
+        let replies: Result<Vec<_>, _> = self.exchange(&requests, deadline).await.into_iter().collect();
+        replies?.try_into().map_err(|_| TOO_FEW)
     }
 
-    /// Whether there is a connection, on any runtime.
+    /// Returns whether there is a connection, on any runtime.
     pub fn is_connected(&self) -> bool {
-        self.connections.lock().values().any(SharedConnection::is_connected)
+        self.connections.lock().values().any(|connection| connection.is_connected())
     }
 
     /// Ends the connections. The next call would make new ones.
@@ -126,148 +110,114 @@ impl NodeClient {
         self.connections.lock().clear();
     }
 
-    async fn send(
-        &self,
-        requests: &[Request<'_>],
-        mut write: impl FnMut(&Call, &mut Vec<u8>),
-        deadline: Instant,
-    ) -> Vec<Result<Reply, Failure>> {
+    /// Sends the calls. If `texts` is set, the first call of each script brings its text along.
+    async fn send(&self, requests: &[Request<'_>], texts: bool, deadline: Instant) -> Vec<Result<Reply, Failure>> {
         let mut commands = Vec::with_capacity(COMMAND_BYTES * requests.len());
-        let mut expected = requests.len();
-        for request in requests {
-            if request.asking {
-                write_command(&[b"ASKING"], &mut commands);
-                expected += 1;
+        let mut brought = Vec::new();
+        for Request { call, asking } in requests {
+            if *asking {
+                Call::command(&[b"ASKING"]).write(false, &mut commands);
             }
-            write(request.call, &mut commands);
+            let unknown = call.script.filter(|script| texts && !brought.contains(&script.name));
+            brought.extend(unknown.map(|script| script.name));
+            call.write(unknown.is_some(), &mut commands);
         }
-        let replies = match self.round_trip(&commands, expected, deadline).await {
-            Ok(replies) if expected == requests.len() => return replies,
-            Ok(replies) => replies,
-            Err(failure) => return vec![Err(failure); requests.len()],
-        };
-        let mut replies = replies.into_iter();
-        let answers = requests.iter().map(|request| {
-            if request.asking {
-                replies.next();
-            }
-            replies.next().unwrap_or(Err(TOO_FEW))
-        });
-        answers.collect()
+        let replies = self.round_trip(&commands, requests, deadline).await;
+        replies.unwrap_or_else(|failure| vec![Err(failure); requests.len()])
     }
 
-    /// Sends the commands, which have so many replies together.
+    /// Sends the requests' commands.
     async fn round_trip(
         &self,
         commands: &[u8],
-        expected: usize,
+        requests: &[Request<'_>],
         deadline: Instant,
     ) -> Result<Vec<Result<Reply, Failure>>, Failure> {
-        let begin = Instant::now();
-        let is_telling = deadline.saturating_duration_since(begin) >= self.timeout / TELLING_PART;
-        self.breaker.admit(begin, self.timeout)?;
+        let (begin, timeout) = (Instant::now(), self.server.timeout);
+        let is_telling = deadline.saturating_duration_since(begin) >= timeout / TELLING_PART;
+        self.server.breaker.admit(begin, timeout)?;
+        let expected = requests.len() + requests.iter().filter(|request| request.asking).count();
         let mut connection = self.connection();
-        let mut sent = connection.send(commands, expected, deadline).await;
-        if matches!(sent, Sent::Not) {
+        let mut answer = connection.ask(commands, expected, deadline).await;
+        if matches!(answer, Err(Unanswered::NotSent)) {
             // It broke while it was idle.
             self.drop_connection(&connection);
             connection = self.connection();
-            sent = connection.send(commands, expected, deadline).await;
+            answer = connection.ask(commands, expected, deadline).await;
         }
-        match sent {
-            Sent::Answered(answered) => {
-                let replies = split(answered, expected);
+        match answer {
+            Ok(mut replies) => {
+                let replies: Vec<_> = requests.iter().map(|request| request.take_reply(&mut replies)).collect();
                 self.note_answer(&replies, &connection);
                 Ok(replies)
             }
-            Sent::Unanswered => {
-                if !is_telling {
-                    return Err(self.out_of_time(deadline));
-                }
-                let failure = Failure::Timeout(self.timeout);
-                self.note_silence(&failure, begin, &connection);
-                Err(failure)
-            }
+            Err(Unanswered::Late) if !is_telling => Err(self.out_of_time(deadline)),
+            Err(Unanswered::Late) => Err(self.note_silence(begin, &connection)),
             // The next call makes a new connection, at once.
-            Sent::Broken(error) => {
+            Err(Unanswered::Broken(error)) => {
                 self.drop_connection(&connection);
                 Err(Failure::Redis(error))
             }
             // The attempt goes on, for others.
-            Sent::Unreachable(error) if !is_telling && !connection.has_failed() => Err(Failure::Unreachable(error)),
-            Sent::Unreachable(error) => Err(self.note_unreachable(error)),
-            Sent::Not => Err(self.note_unreachable(Arc::new(closed()))),
+            Err(Unanswered::Unreachable(error)) if !is_telling && !connection.has_failed() => {
+                Err(Failure::Unreachable(error))
+            }
+            Err(Unanswered::Unreachable(error)) => Err(self.note_outage(Failure::Unreachable(error))),
+            Err(Unanswered::NotSent) => Err(self.note_outage(Failure::Unreachable(Arc::new(closed())))),
         }
     }
 
-    /// Why a batch, which began a timeout before the deadline, has spent its time on waiting for others: too much is asked
-    /// of Redis, unless it answered none of those either.
+    /// Returns why a batch, which began a timeout before the deadline, has spent its time on waiting for others: Redis has too
+    /// much to do, unless it answered none of those either.
     fn out_of_time(&self, deadline: Instant) -> Failure {
-        let began = deadline.checked_sub(self.timeout).unwrap_or(deadline);
-        if self.last_reply.is_since(began) { Failure::Overloaded } else { Failure::Timeout(self.timeout) }
+        let timeout = self.server.timeout;
+        let began = deadline.checked_sub(timeout).unwrap_or(deadline);
+        if self.server.last_reply.is_since(began) { Failure::Overloaded } else { Failure::Timeout(timeout) }
     }
 
-    fn note_answer(&self, replies: &[Result<Reply, Failure>], connection: &SharedConnection) {
+    fn note_answer(&self, replies: &[Result<Reply, Failure>], connection: &Arc<SharedConnection>) {
         let mut refusals = replies.iter().filter_map(|reply| reply.as_ref().err());
         match refusals.find(|failure| failure.is_wrong_server()) {
-            // It is a replica by now; who the master is has to be found out anew.
+            // It is a replica by now. Connecting anew finds the master.
             Some(failure) => {
                 self.drop_connection(connection);
-                self.breaker.failed(failure, Instant::now());
+                self.note_outage(failure.clone());
             }
-            None => self.breaker.answered(),
+            None => self.server.breaker.answered(),
         }
     }
 
-    /// A call was not answered in time. If others were meanwhile, Redis is just slow; otherwise it hangs, or this
+    /// Notes that a call had no reply in time. If other calls had one, Redis is just slow. Otherwise it hangs, or this
     /// connection leads nowhere.
-    fn note_silence(&self, failure: &Failure, begin: Instant, connection: &SharedConnection) {
+    fn note_silence(&self, begin: Instant, connection: &Arc<SharedConnection>) -> Failure {
         if !connection.has_answered_since(begin) {
             self.drop_connection(connection);
         }
-        if !self.last_reply.is_since(begin) {
-            self.breaker.failed(failure, Instant::now());
-        }
+        let failure = Failure::Timeout(self.server.timeout);
+        if self.server.last_reply.is_since(begin) { failure } else { self.note_outage(failure) }
     }
 
-    fn note_unreachable(&self, error: Arc<RedisError>) -> Failure {
-        let failure = Failure::Unreachable(error);
-        self.breaker.failed(&failure, Instant::now());
+    fn note_outage(&self, failure: Failure) -> Failure {
+        self.server.breaker.failed(&failure, Instant::now());
         failure
     }
 
-    /// This runtime's connection, or the attempt at one; begun if there is none.
-    fn connection(&self) -> SharedConnection {
+    /// Returns this runtime's connection, or the attempt at one. Begins an attempt if necessary.
+    fn connection(&self) -> Arc<SharedConnection> {
         let runtime = Handle::current();
         let mut connections = self.connections.lock();
         if let Some(connection) = connections.get(&runtime.id()).filter(|connection| !connection.has_failed()) {
-            return connection.clone();
+            return Arc::clone(connection);
         }
-        let connection = SharedConnection::connect(
-            &runtime,
-            Arc::clone(&self.endpoint),
-            self.timeout,
-            Arc::clone(&self.breaker),
-            Arc::clone(&self.last_reply),
-        );
-        connections.insert(runtime.id(), connection.clone());
+        let connection = Arc::new(SharedConnection::connect(&runtime, Arc::clone(&self.server)));
+        connections.insert(runtime.id(), Arc::clone(&connection));
         connection
     }
 
-    /// Lets the next call connect anew, unless another one has begun to already.
-    fn drop_connection(&self, connection: &SharedConnection) {
-        self.connections.lock().retain(|_, other| !other.is(connection));
+    /// Lets the next call connect anew, unless another one already has begun to.
+    fn drop_connection(&self, connection: &Arc<SharedConnection>) {
+        self.connections.lock().retain(|_, other| !Arc::ptr_eq(other, connection));
     }
-}
-
-/// The replies, each of them an answer or an error.
-fn split(mut answered: Bytes, expected: usize) -> Vec<Result<Reply, Failure>> {
-    let mut replies = Vec::with_capacity(expected);
-    for _ in 0..expected {
-        let reply = Reply::split_off(&mut answered).ok_or(TOO_FEW);
-        replies.push(reply.and_then(|reply| reply.error().map_or(Ok(reply), |error| Err(error.into()))));
-    }
-    replies
 }
 
 #[cfg(test)]
@@ -277,16 +227,16 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_call_with_hardly_any_time_tells_nothing_about_redis() {
+    async fn call_with_hardly_any_time_opens_no_breaker() {
         const TIMEOUT: Duration = Duration::from_millis(200);
         // It takes connections, and says nothing.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("redis://{}", silent.local_addr().unwrap());
         let client = NodeClient::new(Endpoint::server(url.into_connection_info().unwrap(), None), TIMEOUT);
-        let ask = |time| client.ask(&Call::Count, Instant::now() + time);
+        let ask = |time| client.ask(Call::command(&[b"DBSIZE"]), Instant::now() + time);
         assert!(ask(TIMEOUT / 10).await.is_err());
-        assert!(client.breaker.admit(Instant::now(), TIMEOUT).is_ok());
+        assert!(client.server.breaker.admit(Instant::now(), TIMEOUT).is_ok());
         assert!(ask(TIMEOUT).await.is_err());
-        assert!(client.breaker.admit(Instant::now(), TIMEOUT).is_err());
+        assert!(client.server.breaker.admit(Instant::now(), TIMEOUT).is_err());
     }
 }

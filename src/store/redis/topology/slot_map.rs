@@ -1,4 +1,4 @@
-//! Which node of a cluster has which slot. Nothing here does I/O.
+//! The nodes of a cluster by slot. Nothing here does I/O.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -11,10 +11,10 @@ use redis::cluster_routing::Slot;
 /// The last slot of every cluster.
 const LAST_SLOT: i64 = 16_383;
 
-/// Enough to find even a node that has one slot alone, nearly always.
+/// Tries that nearly always suffice to find a key for a node with a single slot.
 const MOST_TRIES: u32 = 100_000;
 
-/// Where a node listens.
+/// The address at which a node listens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Address {
     pub host: String,
@@ -22,7 +22,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// Reads `host:port`; an empty host stands for `answered_by`'s.
+    /// Reads `host:port`. An empty host is that of `answered_by`.
     pub fn parse(text: &str, answered_by: &Self) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         Some(Self { host: host_or(host, answered_by), port: port.parse().ok()? })
@@ -42,15 +42,15 @@ fn host_or(host: &str, answered_by: &Address) -> String {
 /// The masters by slot.
 #[derive(Debug, Clone, Default)]
 pub struct SlotMap {
-    /// In no order; slots without a master are missing.
+    /// Indices of masters. Slots without a master are missing.
     owners: HashMap<Slot, usize, foldhash::fast::RandomState>,
     masters: Vec<Address>,
     version: u64,
 }
 
 impl SlotMap {
-    /// Reads the reply to CLUSTER SLOTS of the node `answered_by`; `None` when it is no such reply, or names no master.
-    /// Each range is `[first, last, [host, port, …] of the master, replicas…]`.
+    /// Reads the reply of the node `answered_by` to CLUSTER SLOTS. Returns `None` if it cannot be read or names no master. Each
+    /// range is `[first, last, [host, port, …] of the master, replicas…]`.
     pub fn read(reply: &Value, answered_by: &Address) -> Option<Self> {
         let Value::Array(ranges) = reply else { return None };
         let mut ranges: Vec<_> = ranges.iter().map(read_range).collect::<Option<_>>()?;
@@ -58,7 +58,7 @@ impl SlotMap {
         let mut map = Self::default();
         let mut version = FixedState::default().build_hasher();
         for (first, last, master) in ranges {
-            // A node whose address the one that answered does not know yet.
+            // The node that answered may not know the address yet.
             let Some(address) = read_node(master, answered_by) else { continue };
             (first, last, identity(master)).hash(&mut version);
             let master = map.place(address);
@@ -74,19 +74,19 @@ impl SlotMap {
         self.masters.get(*self.owners.get(&slot)?)
     }
 
-    /// A key that begins so, in one of the node's slots.
-    pub fn key_at(&self, node: &Address, begin: &[u8]) -> Vec<u8> {
-        let key = |number: u32| [begin, format!("{{{number}}}").as_bytes()].concat();
+    /// Returns a key with this prefix in one of the node's slots.
+    pub fn key_at(&self, node: &Address, prefix: &[u8]) -> Vec<u8> {
+        let key = |number: u32| [prefix, format!("{{{number}}}").as_bytes()].concat();
         let is_there = |key: &Vec<u8>| self.owner(Slot::for_key(key)) == Some(node);
-        (0..MOST_TRIES).map(key).find(is_there).unwrap_or_else(|| begin.to_vec())
+        (0..MOST_TRIES).map(key).find(is_there).unwrap_or_else(|| prefix.to_vec())
     }
 
-    /// Another number when a slot has moved to another node.
+    /// Returns a number that changes when a slot moves to another node.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Every master once, in the order of their slots.
+    /// Returns every master once, in the order of their slots.
     pub fn masters(&self) -> &[Address] {
         &self.masters
     }
@@ -100,14 +100,14 @@ impl SlotMap {
     }
 }
 
-/// The first slot, the last one, and the master.
+/// Returns the first slot, the last slot and the master.
 fn read_range(range: &Value) -> Option<(i64, i64, &[Value])> {
     let Value::Array(parts) = range else { return None };
     let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = parts.as_slice() else { return None };
     Some((*first, *last, master))
 }
 
-/// A node's own name: its address may be told in other words by another node.
+/// Returns the node's id. Another node may write its address in another way.
 fn identity(node: &[Value]) -> Option<&[u8]> {
     match node {
         [_, _, Value::BulkString(id), ..] => Some(id),
@@ -115,7 +115,7 @@ fn identity(node: &[Value]) -> Option<&[u8]> {
     }
 }
 
-/// `[host, port, …]`. A host that is nil or empty is that of the node that answered, `?` is unknown.
+/// Reads `[host, port, …]`. A host that is nil or empty stands for the host of the node that answered. `?` stands for an unknown host.
 fn read_node(node: &[Value], answered_by: &Address) -> Option<Address> {
     let [host, Value::Int(port), ..] = node else { return None };
     let host = match host {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_moves_makes_another_version_and_an_address_in_other_words_none() {
+    fn slot_that_moves_changes_the_version_and_another_spelling_of_an_address_does_not() {
         let version = |ranges: &[(i64, i64, &str, &str)]| {
             let range = |&(first, last, host, id): &(_, _, &str, &str)| {
                 let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_host_is_left_out_and_a_foreign_reply_refused() {
+    fn unknown_host_is_left_out_and_a_foreign_reply_is_refused() {
         let unknown = Value::Array(vec![range(0, 9, node(Value::BulkString(b"?".to_vec()), 1))]);
         for reply in [unknown, Value::Nil, Value::Array(vec![]), Value::Array(vec![Value::Int(1)])] {
             assert!(SlotMap::read(&reply, &address("asked", 9)).is_none(), "{reply:?}");
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_without_a_host_is_on_the_node_that_answered() {
+    fn address_without_a_host_is_that_of_the_node_that_answered() {
         let asked = address("asked", 9);
         assert_eq!(Address::parse("10.0.0.1:7000", &asked), Some(address("10.0.0.1", 7000)));
         assert_eq!(Address::parse("::1:7000", &asked), Some(address("::1", 7000)));

@@ -1,7 +1,7 @@
-//! Hash tags by slot: what Redis is to keep beside another key of a cluster begins with the tag of that key's slot.
+//! Hash tags by slot: a key that must be in the slot of another key of a cluster begins with the tag of that slot.
 //!
 //! A tag is the smallest number that Redis puts into the slot, in decimals, so it is the same on all servers and in all
-//! versions. It follows from the slot alone: there is nothing in it of a client's own bytes, among which there may be braces.
+//! versions. It follows from the slot alone: it contains no bytes of clients, which might be braces.
 
 use std::sync::LazyLock;
 
@@ -9,9 +9,9 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use redis::cluster_routing::Slot;
 
-/// Slots of every cluster.
+/// The number of slots of every cluster.
 const SLOTS: usize = 16_384;
-/// More numbers than are needed to have one in each slot: the tests see to that.
+/// Enough numbers to have one in each slot, as a test checks.
 const MOST_TRIES: u32 = 1 << 20;
 
 static TAGS: LazyLock<HashMap<Slot, u32, RandomState>> = LazyLock::new(|| {
@@ -25,14 +25,14 @@ static TAGS: LazyLock<HashMap<Slot, u32, RandomState>> = LazyLock::new(|| {
     tags
 });
 
-/// The tag of the slot in which the key of that name is, braces and all. The slot follows from the name as Redis has it: from
-/// what is between its first braces, if it has any with something between them.
+/// Returns the tag of the key's slot, with braces. Redis computes the slot from the text between the key's first braces, if there
+/// is any, and else from the whole key.
 pub fn tag_of(name: &[u8]) -> String {
     let number = TAGS.get(&Slot::for_key(name)).copied().unwrap_or_default();
     format!("{{{number}}}")
 }
 
-/// Whether a cluster keeps the keys with these names in one slot.
+/// Returns whether a cluster keeps the two keys in one slot.
 pub fn share_slot(one: &[u8], other: &[u8]) -> bool {
     Slot::for_key(one) == Slot::for_key(other)
 }
@@ -43,22 +43,22 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn every_slot_has_a_tag_that_is_in_it() {
+    fn every_slot_has_a_tag() {
         assert_eq!(TAGS.len(), SLOTS);
         for (slot, number) in &*TAGS {
             assert_eq!(Slot::for_key(format!("{{{number}}}whatever {{}}")), *slot);
         }
-        // As Redis tells by CLUSTER KEYSLOT. They must never change: other servers look for the same names.
+        // By CLUSTER KEYSLOT of Redis. They must never change, because other servers look for the same names.
         assert_eq!([tag_of(b"foo"), tag_of(b"{user1000}.following")], ["{43681}", "{8583}"]);
     }
 
     proptest! {
         #[test]
-        fn what_begins_with_the_tag_is_in_the_name_s_slot(name in prop::collection::vec(
+        fn key_that_begins_with_the_tag_is_in_the_same_slot(name in prop::collection::vec(
             prop_oneof![Just(b'{'), Just(b'}'), any::<u8>()], 0..20)
         ) {
-            let beside = [tag_of(&name).as_bytes(), b"divvy.reserved:", &name].concat();
-            prop_assert_eq!(Slot::for_key(beside), Slot::for_key(&name));
+            let tagged = [tag_of(&name).as_bytes(), b"divvy.reserved:", &name].concat();
+            prop_assert_eq!(Slot::for_key(tagged), Slot::for_key(&name));
         }
     }
 }

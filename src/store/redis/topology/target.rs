@@ -1,19 +1,22 @@
-//! Which Redis: one server, the master that sentinels name, or a cluster.
+//! The target of all calls: one server, the master that sentinels name, or a cluster.
 
-use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
-use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates, TlsMode};
+use std::sync::Arc;
+
+use futures_util::future::{select_ok, try_join_all};
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
 use tokio::time::Instant;
 
 use super::cluster::Cluster;
 use super::endpoint::Endpoint;
 use super::node_client::{NodeClient, Request};
+use super::sentinel::{is_tls, sentinel_client};
+use super::shard::{PROBE, Shard, Shards};
 use super::slot_map::Address;
 use crate::store::redis::invalid_target::InvalidRedisTarget;
-use crate::store::redis::options::{RedisOptions, RedisSentinel};
-use crate::store::redis::scan::{Cursor, Scan, Scanned};
-use crate::store::redis::wire::{Call, Failure, PROBE, Reply, number_of_keys};
+use crate::store::redis::options::RedisOptions;
+use crate::store::redis::wire::{Call, Failure, Reply};
 
-/// Where Redis keeps its keys, which decides what a script must be told.
+/// Where Redis keeps its keys. This decides which keys and arguments a script gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     OneServer,
@@ -22,13 +25,13 @@ pub enum Layout {
 
 /// One or several Redis servers.
 pub struct Target {
-    /// The addresses without passwords, for messages.
+    /// The addresses, without passwords, for messages.
     pub name: String,
     servers: Servers,
 }
 
 enum Servers {
-    One(NodeClient),
+    One(Arc<NodeClient>),
     Cluster(Box<Cluster>),
 }
 
@@ -41,13 +44,14 @@ impl Target {
         }
         let name = infos.iter().map(|info| info.addr().to_string()).collect::<Vec<_>>().join(", ");
         let timeout = options.timeout;
+        let one = |endpoint| Servers::One(Arc::new(NodeClient::new(endpoint, timeout)));
         let servers = match (infos.as_slice(), &options.sentinel) {
             ([], _) => return Err(InvalidRedisTarget::NoUrl),
             ([first, ..], Some(sentinel)) => {
                 let client = sentinel_client(&infos, first, sentinel, certificates.clone())?;
-                Servers::One(NodeClient::new(Endpoint::sentinel(client, certificates), timeout))
+                one(Endpoint::sentinel(client, certificates))
             }
-            ([only], None) => Servers::One(NodeClient::new(Endpoint::server(only.clone(), certificates), timeout)),
+            ([only], None) => one(Endpoint::server(only.clone(), certificates)),
             ([first, ..], None) => {
                 let seeds = seeds(&infos, first)?;
                 Servers::Cluster(Box::new(Cluster::new(first.clone(), certificates, seeds, timeout)))
@@ -63,48 +67,54 @@ impl Target {
         }
     }
 
-    /// Makes the calls: in one round trip, or in one for each node of a cluster, all at once.
+    /// Makes the calls in one round trip, or in one round trip for each node of a cluster, all at once.
     pub async fn exchange(&self, calls: &[Call], deadline: Instant) -> Vec<Result<Reply, Failure>> {
         match &self.servers {
             Servers::One(client) => {
                 let requests: Vec<_> = calls.iter().map(|call| Request { call, asking: false }).collect();
                 client.exchange(&requests, deadline).await
             }
-            // Boxed: what it keeps of many nodes would be moved around with every hit on a single server.
+            // Boxed: its state for many nodes would be moved around with every hit on a single server.
             Servers::Cluster(cluster) => Box::pin(cluster.exchange(calls, deadline)).await,
         }
     }
 
-    /// Whether hits can be answered; in a cluster, whether some of them can.
-    pub async fn check(&self, deadline: Instant) -> Result<(), Failure> {
-        match &self.servers {
-            Servers::One(client) => client.ask(&Call::Probe { key: PROBE.into() }, deadline).await.map(drop),
-            Servers::Cluster(cluster) => cluster.check(deadline).await,
-        }
-    }
-
-    /// The number of keys, on all masters together.
-    pub async fn count_keys(&self, deadline: Instant) -> Result<u64, Failure> {
-        match &self.servers {
-            Servers::One(client) => number_of_keys(client.ask(&Call::Count, deadline).await?),
-            Servers::Cluster(cluster) => cluster.sum(&Call::Count, deadline).await,
-        }
-    }
-
-    /// A page of the actors whose buckets the scan looks for.
-    pub async fn scan(&self, scan: &Scan, cursor: Option<&str>, deadline: Instant) -> Result<Scanned, Failure> {
+    /// Returns the servers that have counters of their own.
+    pub async fn shards(&self, deadline: Instant) -> Result<Shards, Failure> {
         match &self.servers {
             Servers::One(client) => {
-                let begin = Cursor::resume(cursor, 0)?;
-                let page = client.page(scan, begin, deadline).await?;
-                let next = Cursor { process: page.process, position: page.next, ..begin };
-                Ok(Scanned { actors: page.actors, next: (page.next != 0).then(|| next.to_string()) })
+                let shard = Shard { client: Arc::clone(client), name: None, probe: PROBE.into() };
+                Ok(Shards { version: 0, list: vec![shard] })
             }
-            Servers::Cluster(cluster) => cluster.scan(scan, cursor, deadline).await,
+            Servers::Cluster(cluster) => cluster.shards(deadline).await,
         }
     }
 
-    /// Whether there is a connection, to any of several nodes.
+    /// Looks up the slots of a cluster.
+    pub async fn look_up(&self, deadline: Instant) -> Result<(), Failure> {
+        match &self.servers {
+            Servers::One(_) => Ok(()),
+            Servers::Cluster(cluster) => cluster.look_up(deadline).await,
+        }
+    }
+
+    /// Checks that hits can be answered. In a cluster, one master is enough: while another is away, the rest may be served.
+    pub async fn check(&self, deadline: Instant) -> Result<(), Failure> {
+        let shards = self.shards(deadline).await?.list;
+        if shards.is_empty() {
+            return Err(Failure::NoNode);
+        }
+        select_ok(shards.iter().map(|shard| Box::pin(shard.check(deadline)))).await.map(drop)
+    }
+
+    /// Returns the number of keys, on all masters together.
+    pub async fn count_keys(&self, deadline: Instant) -> Result<u64, Failure> {
+        let shards = self.shards(deadline).await?.list;
+        let counts = try_join_all(shards.iter().map(|shard| shard.count_keys(deadline))).await?;
+        Ok(counts.into_iter().sum())
+    }
+
+    /// Returns whether there is a connection, to any of several nodes.
     pub fn is_connected(&self) -> bool {
         match &self.servers {
             Servers::One(client) => client.is_connected(),
@@ -136,11 +146,7 @@ fn parse(
     }
 }
 
-fn is_tls(info: &ConnectionInfo) -> bool {
-    matches!(info.addr(), ConnectionAddr::TcpTls { .. })
-}
-
-/// The nodes that a cluster is found by.
+/// Returns the addresses that lead to the cluster.
 fn seeds(infos: &[ConnectionInfo], first: &ConnectionInfo) -> Result<Vec<Address>, InvalidRedisTarget> {
     let mixed = |reason| Err(InvalidRedisTarget::Mixed(reason));
     let credentials = |info: &ConnectionInfo| {
@@ -166,40 +172,6 @@ fn seeds(infos: &[ConnectionInfo], first: &ConnectionInfo) -> Result<Vec<Address
         }
     }
     Ok(seeds)
-}
-
-/// The first URL's user, password, database and TLS are the master's.
-fn sentinel_client(
-    infos: &[ConnectionInfo],
-    first: &ConnectionInfo,
-    sentinel: &RedisSentinel,
-    certificates: Option<TlsCertificates>,
-) -> Result<SentinelClient, InvalidRedisTarget> {
-    let addresses = infos.iter().map(|info| info.addr().clone());
-    let builder = SentinelClientBuilder::new(addresses, &sentinel.master, SentinelServerType::Master);
-    let mut builder = builder.map_err(InvalidRedisTarget::Sentinel)?;
-    let master = first.redis_settings();
-    builder = builder.set_client_to_redis_db(master.db()).set_client_to_redis_protocol(master.protocol());
-    if let Some(user) = master.username() {
-        builder = builder.set_client_to_redis_username(user);
-    }
-    if let Some(password) = master.password() {
-        builder = builder.set_client_to_redis_password(password);
-    }
-    if let Some(auth) = &sentinel.auth {
-        let (user, password) = auth.split_once(':').map_or((None, auth.as_str()), |(user, rest)| (Some(user), rest));
-        builder = builder.set_client_to_sentinel_password(password);
-        if let Some(user) = user {
-            builder = builder.set_client_to_sentinel_username(user);
-        }
-    }
-    if is_tls(first) {
-        builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
-        if let Some(certificates) = certificates {
-            builder = builder.set_client_to_redis_certificates(certificates);
-        }
-    }
-    builder.build().map_err(InvalidRedisTarget::Sentinel)
 }
 
 #[cfg(test)]

@@ -1,8 +1,6 @@
-//! The arguments of a script, one after the other in one buffer, in the form in which Redis takes them.
+//! The words of a command as Redis reads them: an array of bulk strings.
 
-use super::command::write_argument;
-
-/// Texts and numbers; a number goes as its digits.
+/// Words of a command, one after the other in one buffer.
 #[derive(Debug, Default)]
 pub struct Arguments {
     bytes: Vec<u8>,
@@ -10,16 +8,17 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Room for so many of a common length.
+    /// Reserves room for this number of arguments of a common length.
     pub fn with_capacity(arguments: usize) -> Self {
         Self { bytes: Vec::with_capacity(16 * arguments), len: 0 }
     }
 
-    pub fn push(&mut self, text: &str) {
-        write_argument(text.as_bytes(), &mut self.bytes);
+    pub fn push(&mut self, argument: impl AsRef<[u8]>) {
+        write_argument(argument.as_ref(), &mut self.bytes);
         self.len += 1;
     }
 
+    /// Adds a number as its digits.
     pub fn push_number(&mut self, number: u64) {
         self.push(itoa::Buffer::new().format(number));
     }
@@ -33,10 +32,36 @@ impl Arguments {
         self.len
     }
 
-    /// All of them as Redis reads them.
+    /// Returns all arguments as Redis reads them.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
+}
+
+impl<T: AsRef<[u8]>> FromIterator<T> for Arguments {
+    fn from_iter<I: IntoIterator<Item = T>>(words: I) -> Self {
+        let mut arguments = Self::default();
+        words.into_iter().for_each(|word| arguments.push(word));
+        arguments
+    }
+}
+
+/// Writes the start of a command with this number of words.
+pub fn write_head(words: usize, out: &mut Vec<u8>) {
+    write_count(b'*', words, out);
+}
+
+/// Writes one word.
+pub fn write_argument(bytes: &[u8], out: &mut Vec<u8>) {
+    write_count(b'$', bytes.len(), out);
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn write_count(kind: u8, count: usize, out: &mut Vec<u8>) {
+    out.push(kind);
+    out.extend_from_slice(itoa::Buffer::new().format(count).as_bytes());
+    out.extend_from_slice(b"\r\n");
 }
 
 #[cfg(test)]

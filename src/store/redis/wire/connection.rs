@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::driver::Driver;
 use super::io_error::closed;
 use super::last_reply::LastReply;
-use super::queue::{Answer, Queue};
+use super::queue::{Answer, Queue, Unanswered};
 use super::stream::Stream;
 
 /// A connection, which ends when this is dropped.
@@ -37,10 +37,10 @@ impl Connection {
             let mut queue = self.queue.lock();
             (queue.push(commands, replies, deadline), queue.take_driver())
         };
-        let Some(answer) = answer else { return Answer::NotSent };
+        let Some(answer) = answer else { return Err(Unanswered::NotSent) };
         driver.into_iter().for_each(Waker::wake);
         // The driver answers every caller, unless its runtime ends. Then the connection has ended, too.
-        answer.await.unwrap_or_else(|_| Answer::Broken(Arc::new(closed())))
+        answer.await.unwrap_or_else(|_| Err(Unanswered::Broken(Arc::new(closed()))))
     }
 }
 
@@ -71,7 +71,7 @@ mod tests {
         Instant::now() + PATIENCE
     }
 
-    /// What has been written, all at once.
+    /// Returns all that has been written, from one read.
     async fn written(redis: &mut DuplexStream) -> String {
         let mut bytes = vec![0; 1 << 16];
         let len = redis.read(&mut bytes).await.unwrap();
@@ -79,17 +79,16 @@ mod tests {
     }
 
     fn text(answer: Answer) -> String {
-        let Answer::Replies(replies) = answer else { return format!("{answer:?}") };
-        String::from_utf8(replies.to_vec()).unwrap()
+        String::from_utf8(answer.unwrap().to_vec()).unwrap()
     }
 
     #[tokio::test]
-    async fn what_is_asked_in_one_turn_is_written_at_once_and_each_gets_its_own_replies() {
+    async fn commands_of_one_turn_are_written_at_once_and_each_caller_gets_its_own_replies() {
         let (connection, mut redis) = connect();
         let asked = join(connection.ask(b"one;", 1, soon()), connection.ask(b"two;three;", 2, soon()));
         let answered = async {
             assert_eq!(written(&mut redis).await, "one;two;three;");
-            // In pieces, with what Redis says of its own accord in between.
+            // In pieces, with a push in between.
             for piece in [":1\r", "\n>1\r\n+push\r\n$2\r", "\n22\r\n:3\r\n"] {
                 redis.write_all(piece.as_bytes()).await.unwrap();
                 tokio::task::yield_now().await;
@@ -101,10 +100,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_late_reply_is_not_taken_for_the_next_one() {
+    async fn late_reply_does_not_answer_the_next_caller() {
         let (connection, mut redis) = connect();
         let late = connection.ask(b"one;", 1, Instant::now() + Duration::from_millis(5)).await;
-        assert!(matches!(late, Answer::Late), "{late:?}");
+        assert!(matches!(late, Err(Unanswered::Late)), "{late:?}");
         let answered = async {
             assert_eq!(written(&mut redis).await, "one;");
             assert_eq!(written(&mut redis).await, "two;");
@@ -114,58 +113,58 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_sooner_deadline_is_kept_beside_a_later_one() {
+    async fn earlier_deadline_is_kept_while_a_later_one_waits() {
         let (connection, _redis) = connect();
         let patient = connection.ask(b"one;", 1, soon());
         let hasty = connection.ask(b"two;", 1, Instant::now() + Duration::from_millis(5));
         tokio::pin!(patient);
         tokio::select! {
             answer = &mut patient => panic!("{answer:?}"),
-            answer = hasty => assert!(matches!(answer, Answer::Late), "{answer:?}"),
+            answer = hasty => assert!(matches!(answer, Err(Unanswered::Late)), "{answer:?}"),
         }
         assert!(connection.queue.lock().earliest_deadline().is_some(), "the patient one's deadline");
     }
 
     #[tokio::test]
-    async fn what_was_written_may_have_been_done_and_what_was_not_has_not() {
+    async fn written_commands_are_broken_and_unwritten_commands_are_not_sent() {
         let (connection, mut redis) = connect();
         let end = async {
             assert_eq!(written(&mut redis).await, "one;");
             drop(redis);
         };
         let (written, ()) = join(connection.ask(b"one;", 1, soon()), end).await;
-        assert!(matches!(written, Answer::Broken(_)), "{written:?}");
+        assert!(matches!(written, Err(Unanswered::Broken(_))), "{written:?}");
         let unwritten = connection.ask(b"two;", 1, soon()).await;
-        assert!(matches!(unwritten, Answer::NotSent), "{unwritten:?}");
+        assert!(matches!(unwritten, Err(Unanswered::NotSent)), "{unwritten:?}");
     }
 
     #[tokio::test]
-    async fn a_connection_that_had_ended_when_it_was_asked_has_sent_nothing() {
+    async fn connection_that_has_ended_sends_nothing() {
         let (connection, redis) = connect();
         // The driver has not run yet: it finds the end and the command at once.
         drop(redis);
         let answer = connection.ask(b"one;", 1, soon()).await;
-        assert!(matches!(answer, Answer::NotSent), "{answer:?}");
+        assert!(matches!(answer, Err(Unanswered::NotSent)), "{answer:?}");
     }
 
     #[tokio::test]
-    async fn what_no_redis_sends_ends_the_connection() {
+    async fn bytes_that_no_redis_sends_end_the_connection() {
         let (connection, mut redis) = connect();
         redis.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
         let answer = connection.ask(b"one;", 1, soon()).await;
-        assert!(matches!(answer, Answer::NotSent | Answer::Broken(_)), "{answer:?}");
+        assert!(matches!(answer, Err(Unanswered::NotSent | Unanswered::Broken(_))), "{answer:?}");
         assert!(connection.queue.lock().is_closed());
     }
 
     #[tokio::test]
-    async fn a_link_that_is_dropped_ends_its_connection() {
+    async fn dropping_the_connection_closes_the_stream() {
         let (connection, mut redis) = connect();
         drop(connection);
         assert_eq!(written(&mut redis).await, "");
     }
 
     #[tokio::test]
-    async fn who_no_longer_waits_is_passed_over() {
+    async fn reply_to_a_caller_that_left_is_dropped() {
         let (connection, mut redis) = connect();
         let mut gone = Box::pin(connection.ask(b"one;", 1, soon()));
         assert!(futures_util::poll!(&mut gone).is_pending());

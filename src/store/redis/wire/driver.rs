@@ -74,7 +74,7 @@ impl Driver {
         }
     }
 
-    /// Gives the replies that have come to their callers.
+    /// Gives each complete reply to its caller.
     fn hand_out(&mut self) -> Result<(), RedisError> {
         let mut queue = self.queue.lock();
         let mut handed_out = 0;

@@ -7,9 +7,9 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::store::contract::{StoreError, invalid_cursor};
 
-/// The errors with which Redis refuses all hits: it is a replica, starts, has no memory or no disk, lacks replicas or
-/// another part of its cluster, runs a script that does not end, does not accept divvy's user any more, or
-/// redirects calls, as a node of a cluster does.
+/// The errors that refuse all hits: Redis is a replica, starts, has no memory or no disk, lacks replicas or
+/// another part of its cluster, runs a script that does not end, no longer accepts divvy's user, or redirects calls, as a
+/// node of a cluster does.
 const OUT_OF_ORDER: [&str; 13] = [
     "READONLY",
     "LOADING",
@@ -33,26 +33,25 @@ const MANY_SLOTS: &str = "a Redis Cluster cannot take from these counters togeth
 /// Why a call has no answer.
 #[derive(Debug, Clone)]
 pub enum Failure {
-    /// Nothing came back in time. The call may have been carried out.
+    /// No reply came in time. The call may have been carried out.
     Timeout(Duration),
-    /// The batch had waited for others, which Redis answered, until no time was left, or hardly any. The call may have been
-    /// carried out.
+    /// The batch waited for others, which Redis answered, until hardly any time was left. The call may have been carried out.
     Overloaded,
     /// There was no connection to send the call on.
     Unreachable(Arc<RedisError>),
-    /// This happened a moment ago, so the call was not sent.
+    /// A call failed like this a moment ago, so this one was not sent.
     Suspended(Arc<Failure>),
-    /// Redis refused it, or the connection broke: then the call may have been carried out.
+    /// Redis refused the call, or the connection broke. In the second case, the call may have been carried out.
     Redis(Arc<RedisError>),
-    /// It went to this node of a cluster.
+    /// A failure at this node of a cluster.
     AtNode(Arc<str>, Arc<Failure>),
     /// No node of the cluster has the key's slot.
     NoNode,
-    /// It was not sent: no node of a cluster has all of its keys.
+    /// The call was not sent: no node of the cluster has all of its keys.
     ManySlots,
-    /// Redis answered, but not what it should have.
+    /// Redis sent a reply that divvy does not understand.
     Foreign(&'static str),
-    /// A listing was to go on where no page has ended, or where one ended before the cluster changed.
+    /// A listing was to go on at a cursor that Redis never gave, or gave before the cluster changed.
     Cursor(String),
 }
 
@@ -63,26 +62,22 @@ impl From<RedisError> for Failure {
 }
 
 impl Failure {
-    pub fn cursor(cursor: &str) -> Self {
-        Self::Cursor(cursor.to_owned())
-    }
-
-    /// What went wrong, at whichever node.
+    /// Returns the failure without its node.
     fn cause(&self) -> &Self {
         if let Self::AtNode(_, failure) = self { failure.cause() } else { self }
     }
 
-    /// Whether Redis did not carry the call out because it does not know the script.
+    /// Returns whether Redis refused the call because it does not know the script.
     pub fn is_forgotten_script(&self) -> bool {
-        self.is(ServerErrorKind::NoScript)
+        self.code() == Some("NOSCRIPT")
     }
 
-    /// Whether the call asked a server that no longer is, or never was, the one that takes writes.
+    /// Returns whether the call went to a server that takes no writes, such as a replica.
     pub fn is_wrong_server(&self) -> bool {
         self.code() == Some("READONLY")
     }
 
-    /// Whether it is certain that the call was not carried out.
+    /// Returns whether the call was certainly not carried out.
     pub fn was_not_done(&self) -> bool {
         match self {
             Self::Unreachable(_) | Self::Suspended(_) | Self::NoNode | Self::ManySlots => true,
@@ -100,7 +95,7 @@ impl Failure {
         }
     }
 
-    /// Where the node of a cluster that was asked sends the call, if it does.
+    /// Returns where a node of a cluster redirects the call, if it does.
     pub fn redirection(&self) -> Option<Redirection> {
         let Self::Redis(error) = self else { return None };
         let asking = match error.kind() {
@@ -112,7 +107,7 @@ impl Failure {
         Some(Redirection { node: node.to_owned(), asking })
     }
 
-    /// Whether Redis could not be reached, or refuses every client; otherwise only this call had no useful answer.
+    /// Returns whether Redis could not be reached, or refuses every hit. Otherwise, only this call failed.
     fn is_outage(&self) -> bool {
         match self {
             Self::Timeout(_) | Self::Unreachable(_) | Self::Suspended(_) | Self::NoNode => true,
@@ -125,9 +120,9 @@ impl Failure {
         }
     }
 
-    /// The error's first word, of an error within a script the inner one's: before version 7, Redis says `ERR Error
-    /// running script (call to f_…): @user_script:12: -READONLY You can't write…`, and what a user may not do within a
-    /// script is an `ERR` in all versions.
+    /// Returns the first word of the error, or of the inner error if a script failed: before version 7, Redis sends `ERR Error
+    /// running script (call to f_…): @user_script:12: -READONLY You can't write…`. If the user may not run a command in a
+    /// script, all versions send an `ERR`.
     fn code(&self) -> Option<&str> {
         let Self::Redis(error) = self else { return None };
         let detail = error.detail().filter(|_| error.code() == Some("ERR")).unwrap_or_default();
@@ -138,7 +133,7 @@ impl Failure {
         inner.split(' ').next().filter(|code| !code.is_empty()).or(error.code())
     }
 
-    /// What to tell the operator about the Redis that is called `name`.
+    /// Describes the failure to the operator, who calls this Redis `name`.
     pub fn describe(&self, name: &str) -> StoreError {
         match self.cause() {
             Self::Cursor(cursor) => invalid_cursor(cursor),
@@ -169,17 +164,13 @@ impl Failure {
             Self::Cursor(cursor) => invalid_cursor(cursor).to_string(),
         }
     }
-
-    fn is(&self, kind: ServerErrorKind) -> bool {
-        matches!(self, Self::Redis(error) if error.kind() == ErrorKind::Server(kind))
-    }
 }
 
-/// A cluster node's word that another one is to be asked.
+/// The node that a node of a cluster sends a call to.
 pub struct Redirection {
-    /// `host:port`; the host is empty where it is the one that answered.
+    /// `host:port`. An empty host stands for the host of the node that answered.
     pub node: String,
-    /// Only for this call, after ASKING: the slot is on its way there.
+    /// Whether only this call goes there, after ASKING: the slot is moving.
     pub asking: bool,
 }
 
@@ -194,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_everybody_is_refused_is_an_outage() {
+    fn only_an_error_that_refuses_all_hits_is_an_outage() {
         let at_node = |failure: Failure| Failure::AtNode("a:1".into(), failure.into());
         for line in ["-OOM no memory\r\n", "-LOADING wait\r\n", "-READONLY a replica\r\n", "-MISCONF no disk\r\n"] {
             assert!(refusal(line).is_outage() && at_node(refusal(line)).is_outage(), "{line}");

@@ -1,16 +1,16 @@
-//! How much one Redis is asked at a time.
+//! A bound on the actions on their way to one Redis.
 //!
-//! Redis does one thing after the other. Without a bound, more than it can do would queue up in it until every batch,
-//! the queue's first ones too, ran into its timeout, while Redis went on to do work whose result was no longer awaited.
+//! Redis carries out one command after the other. Without a bound, its queue would grow until every batch, even the first ones in
+//! the queue, ran into its timeout. Redis would then work on results that no caller awaits.
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
-/// Actions on their way to Redis at once. It does them in less than a usual timeout, 25 µs each, and they are enough to
-/// keep it busy over any network: at 3 ms a round trip, a million a second.
+/// Actions on their way to Redis at once. At 25 µs each, Redis carries them out in less than a usual timeout. They are enough to
+/// keep it busy over any network: with round trips of 3 ms, a million actions a second.
 const MOST_ACTIONS: usize = 4096;
 
-/// Batches get in one after the other, in the order in which they came.
+/// The actions in flight. Batches enter in order.
 pub struct InFlight(Semaphore);
 
 impl Default for InFlight {
@@ -20,12 +20,12 @@ impl Default for InFlight {
 }
 
 impl InFlight {
-    /// Waits until so many actions more may be sent; `None` when there is no room for them in time. They are in flight
-    /// until the permit is dropped.
+    /// Waits until this number of actions may be sent. They are in flight until the permit is dropped. Returns `None` if there is
+    /// no room in time.
     pub async fn enter(&self, actions: usize, deadline: Instant) -> Option<SemaphorePermit<'_>> {
         let actions = u32::try_from(actions.min(MOST_ACTIONS)).unwrap_or(u32::MAX);
-        // As a rule there is room, and no timer is needed. No batch overtakes another: one that waits has been given all
-        // room that there is.
+        // Fast path: there is room, so no timer is needed. No batch overtakes another, because a batch that waits already has
+        // all room that there is.
         if let Ok(permit) = self.0.try_acquire_many(actions) {
             return Some(permit);
         }
@@ -38,12 +38,12 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_finds_no_room_in_time_is_sent_away_and_the_largest_batch_gets_in() {
+    async fn batch_without_room_in_time_is_refused_and_the_largest_batch_enters() {
         let (in_flight, now) = (InFlight::default(), Instant::now());
         let most = in_flight.enter(MOST_ACTIONS - 1, now).await.unwrap();
         let last = in_flight.enter(1, now).await.unwrap();
         assert!(in_flight.enter(1, now).await.is_none());
-        assert!(in_flight.enter(0, now).await.is_some(), "what takes nothing from Redis");
+        assert!(in_flight.enter(0, now).await.is_some(), "a batch without actions");
         drop((most, last));
         assert!(in_flight.enter(10 * MOST_ACTIONS, now).await.is_some());
     }

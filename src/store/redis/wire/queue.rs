@@ -9,23 +9,26 @@ use redis::RedisError;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// Outcome of sending commands.
+/// Reason why commands have no replies.
 #[derive(Debug)]
-pub enum Answer {
-    /// All replies, one after the other.
-    Replies(Bytes),
+pub enum Unanswered {
     /// The deadline passed. The commands may have been carried out.
     Late,
     /// The connection broke. The commands may have been carried out.
     Broken(Arc<RedisError>),
     /// The connection had broken before any of the commands was written.
     NotSent,
+    /// There is no connection, so the commands were not sent.
+    Unreachable(Arc<RedisError>),
 }
+
+/// The replies to all commands of a caller, one after the other.
+pub type Answer = Result<Bytes, Unanswered>;
 
 /// Commands to be written, and callers that wait for replies.
 #[derive(Default)]
 pub struct Queue {
-    /// Commands of which no byte was written.
+    /// Commands without a written byte.
     unsent: Vec<u8>,
     /// In the order of their commands.
     callers: VecDeque<Caller>,
@@ -86,7 +89,7 @@ impl Queue {
             && let Some(mut answered) = self.callers.pop_front()
         {
             let replies = std::mem::take(&mut answered.replies).freeze();
-            answered.give(Answer::Replies(replies));
+            answered.give(Ok(replies));
         }
     }
 
@@ -100,7 +103,7 @@ impl Queue {
         self.earliest = None;
         for caller in &mut self.callers {
             if caller.deadline <= now {
-                caller.give(Answer::Late);
+                caller.give(Err(Unanswered::Late));
             } else if caller.answer.is_some() {
                 self.earliest = earlier(self.earliest, caller.deadline);
             }
@@ -112,7 +115,7 @@ impl Queue {
         self.is_closed = true;
         let sent = self.callers.len().saturating_sub(self.unsent_callers);
         for (place, mut caller) in self.callers.drain(..).enumerate() {
-            caller.give(if place < sent { Answer::Broken(Arc::clone(reason)) } else { Answer::NotSent });
+            caller.give(Err(if place < sent { Unanswered::Broken(Arc::clone(reason)) } else { Unanswered::NotSent }));
         }
     }
 }

@@ -1,44 +1,61 @@
-//! What Redis answered: one reply as it came, read where it is needed. Nothing here does I/O.
+//! Replies. Nothing here does I/O.
 //!
-//! What scripts answer to hits, lists of numbers or of texts, is read in place; anything else by the client library.
+//! The replies of scripts, lists of numbers or of texts, are read in place. The client library reads any other.
 
 use bytes::Bytes;
-use redis::{RedisError, Value};
+use redis::{FromRedisValue, RedisError, Value};
+
+use super::failure::Failure;
 
 /// One reply, as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply(Bytes);
 
-/// What no Redis sends.
+/// Bytes that no Redis sends.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Malformed;
 
 impl Reply {
-    /// The reply that `bytes` begin with, and takes it off them.
+    /// Takes the reply that `bytes` begin with off them.
     pub fn split_off(bytes: &mut Bytes) -> Option<Self> {
         let end = end_of(bytes).ok().flatten()?;
         Some(Self(bytes.split_to(end)))
     }
 
-    /// The error that Redis answered, if it did.
+    /// Returns the error, if the reply is one.
     pub fn error(&self) -> Option<RedisError> {
         matches!(self.0.first(), Some(b'-' | b'!')).then(|| self.value().err()).flatten()
     }
 
-    /// What the reply says, whatever it is.
+    /// Returns the value of any reply but an error.
     pub fn value(&self) -> Result<Value, RedisError> {
         redis::parse_redis_value(&self.0)?.extract_error()
     }
 
-    /// The elements of a list.
-    pub fn elements(&self) -> Option<Elements<'_>> {
+    /// Returns the value as a `T`. If it is not a `T`, the failure says `wrong`.
+    pub fn decode<T: FromRedisValue>(&self, wrong: &'static str) -> Result<T, Failure> {
+        redis::from_redis_value(self.value()?).map_err(|_| Failure::Foreign(wrong))
+    }
+
+    /// Reads the elements of a list, all of them. If that fails, or the reply is no list, the failure says `wrong`.
+    pub fn read<'a, T>(
+        &'a self,
+        wrong: &'static str,
+        read: impl FnOnce(&mut Elements<'a>) -> Option<T>,
+    ) -> Result<T, Failure> {
+        let read_all = |mut elements| read(&mut elements).filter(|_| elements.len() == 0);
+        self.elements().and_then(read_all).ok_or(Failure::Foreign(wrong))
+    }
+
+    /// Returns the elements of a list.
+    fn elements(&self) -> Option<Elements<'_>> {
         let mut rest = &*self.0;
         let (b'*', len) = take_head(&mut rest)? else { return None };
         Some(Elements { rest, len: usize::try_from(len).ok()? })
     }
 }
 
-/// What is left of a list.
+/// The elements of a list that are still to be read.
 pub struct Elements<'a> {
     rest: &'a [u8],
     len: usize,
@@ -49,7 +66,7 @@ impl<'a> Elements<'a> {
         self.len
     }
 
-    /// The next element, if it is an error.
+    /// Reads the next element, if it is an error.
     pub fn error(&mut self) -> Option<RedisError> {
         let (error, rest) = line(self.rest).filter(|(error, _)| error.starts_with(b"-"))?;
         self.len = self.len.checked_sub(1)?;
@@ -57,19 +74,19 @@ impl<'a> Elements<'a> {
         Reply([error, b"\r\n"].concat().into()).error()
     }
 
-    /// Whether the next element is a text.
+    /// Returns whether the next element is a text.
     pub fn is_at_text(&self) -> bool {
         self.rest.starts_with(b"$")
     }
 
-    /// The next element, a number.
+    /// Reads the next element, a number.
     pub fn number(&mut self) -> Option<i64> {
         self.len = self.len.checked_sub(1)?;
         let (b':', number) = take_head(&mut self.rest)? else { return None };
         Some(number)
     }
 
-    /// The next element, a text.
+    /// Reads the next element, a text.
     pub fn text(&mut self) -> Option<&'a str> {
         self.len = self.len.checked_sub(1)?;
         let (b'$', len) = take_head(&mut self.rest)? else { return None };
@@ -79,12 +96,12 @@ impl<'a> Elements<'a> {
     }
 }
 
-/// Whether what `bytes` begin with answers nothing: Redis sends it of its own accord.
+/// Returns whether `bytes` begin with a push, which Redis sends of its own accord. It answers no command.
 pub fn is_push(bytes: &[u8]) -> bool {
     bytes.first() == Some(&b'>')
 }
 
-/// Where the reply ends that `bytes` begin with; `None` while it has not come as a whole.
+/// Returns where the reply that `bytes` begin with ends, or `None` if a part of it is still to come.
 pub fn end_of(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     let pairs = |count: i64| u64::try_from(count).unwrap_or(0).saturating_mul(2);
     let mut rest = bytes;
@@ -98,7 +115,7 @@ pub fn end_of(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
         match kind {
             b'+' | b'-' | b':' | b'_' | b'#' | b',' | b'(' => {}
             b'$' | b'=' | b'!' => {
-                // A length below 0: nothing, and no end of line after it.
+                // A length below 0 stands for nil. No text and no end of line follow.
                 if let Ok(len) = usize::try_from(count()?) {
                     let end = len.checked_add(2).ok_or(Malformed)?;
                     let Some(after) = rest.get(end..) else { return Ok(None) };
@@ -107,7 +124,7 @@ pub fn end_of(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
             }
             b'*' | b'~' | b'>' => elements = elements.saturating_add(u64::try_from(count()?).unwrap_or(0)),
             b'%' => elements = elements.saturating_add(pairs(count()?)),
-            // Remarks on what follows them, and belongs to them.
+            // Attributes of the value that follows them. It belongs to the reply.
             b'|' => elements = elements.saturating_add(pairs(count()?)).saturating_add(1),
             _ => return Err(Malformed),
         }
@@ -115,7 +132,7 @@ pub fn end_of(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     Ok(Some(bytes.len() - rest.len()))
 }
 
-/// Takes a line with a number off `rest`: its first byte, and the number.
+/// Takes a line with a number off `rest`. Returns its first byte and the number.
 fn take_head(rest: &mut &[u8]) -> Option<(u8, i64)> {
     let (line, after) = line(rest)?;
     *rest = after;
@@ -123,9 +140,9 @@ fn take_head(rest: &mut &[u8]) -> Option<(u8, i64)> {
     Some((*kind, number(digits)?))
 }
 
-/// The first line without its end, and what comes after it.
+/// Returns the first line without its end, and the bytes after it.
 fn line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    // Most lines are a few bytes: faster than anything that looks for long ones.
+    // Most lines have a few bytes, so this is faster than a search made for long ones.
     let end = bytes.iter().position(|byte| *byte == b'\n')?;
     let (line, after) = (bytes.get(..end)?, bytes.get(end + 1..)?);
     Some((line.strip_suffix(b"\r").unwrap_or(line), after))
@@ -148,7 +165,7 @@ fn number(digits: &[u8]) -> Option<i64> {
 
 #[cfg(test)]
 impl Reply {
-    /// A list of these elements, each a line such as `:5`.
+    /// Makes a list of these elements, each a line such as `:5`.
     pub fn list(elements: &[String]) -> Self {
         Self(format!("*{}\r\n{}", elements.len(), elements.concat()).into())
     }
@@ -173,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reply_ends_where_it_ends_however_little_of_it_has_come() {
+    fn end_of_a_reply_is_found_once_all_of_it_has_come() {
         let whole = [
             "+OK\r\n",
             "-ERR no\r\n",
@@ -210,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_read_in_their_order_and_for_what_they_are() {
+    fn elements_are_read_in_order_and_by_their_kind() {
         let reply = Reply::numbers(&[1, -2, i64::MAX]);
         let mut numbers = reply.elements().unwrap();
         assert_eq!(numbers.len(), 3);
@@ -224,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_told_from_an_answer() {
+    fn error_is_recognized() {
         let error = Reply::from_line("-NOSCRIPT No matching script.\r\n").error().unwrap();
         assert_eq!(error.code(), Some("NOSCRIPT"));
         assert!(Reply::from_line("!8\r\nERR blob\r\n").error().is_some());
@@ -264,7 +281,7 @@ mod tests {
     proptest! {
         /// Any bytes are read without a panic.
         #[test]
-        fn anything_may_come(bytes in prop::collection::vec(prop::sample::select(b"*$:+-_\r\n0123|>x".to_vec()), 0..60)) {
+        fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(prop::sample::select(b"*$:+-_\r\n0123|>x".to_vec()), 0..60)) {
             if let Ok(Some(end)) = end_of(&bytes) {
                 prop_assert!(end <= bytes.len());
                 let reply = Reply(Bytes::copy_from_slice(&bytes[..end]));
@@ -275,7 +292,7 @@ mod tests {
             }
         }
 
-        /// Replies are told apart, and the client library's parser agrees on each of them.
+        /// Replies are split, and the client library's parser agrees on each of them.
         #[test]
         fn replies_end_where_the_next_one_begins(replies in prop::collection::vec(any_reply(), 1..5), cut in any::<prop::sample::Index>()) {
             let mut bytes = Bytes::from(replies.concat());

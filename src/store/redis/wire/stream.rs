@@ -17,14 +17,14 @@ use tokio_rustls::TlsConnector;
 use super::io_error::closed;
 use super::tls::client_config;
 
-/// What a connection reads from and writes to.
+/// The bytes of a connection.
 pub type Stream = Pin<Box<dyn Duplex>>;
 
 pub trait Duplex: AsyncRead + AsyncWrite + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Send> Duplex for T {}
 
-/// Connects, and makes the greetings: user and password, the database, the protocol's version.
+/// Connects and exchanges the greetings: user and password, the database, the protocol's version.
 pub async fn connect(info: &ConnectionInfo, certificates: Option<&TlsCertificates>) -> Result<Stream, RedisError> {
     let stream: Stream = match info.addr() {
         ConnectionAddr::Tcp(host, port) => Box::pin(connect_tcp(host, *port).await?),
@@ -39,7 +39,7 @@ pub async fn connect(info: &ConnectionInfo, certificates: Option<&TlsCertificate
     greet(stream, info.redis_settings()).await
 }
 
-/// A name may stand for several addresses: the first that answers counts.
+/// Connects to the first address that answers. A name may stand for several addresses.
 async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     let attempts: Vec<_> =
         lookup_host((host, port)).await?.map(|address| Box::pin(TcpStream::connect(address))).collect();
@@ -47,7 +47,7 @@ async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
         return Err(io::Error::new(io::ErrorKind::NotFound, "no address found for the host"));
     }
     let (stream, _) = select_ok(attempts).await?;
-    // What is written is all that there is to send for now.
+    // A write has all commands that there are for now, so waiting for more gains nothing.
     stream.set_nodelay(true)?;
     Ok(stream)
 }

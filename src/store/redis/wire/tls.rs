@@ -1,4 +1,4 @@
-//! The certificates for TLS to Redis that the operator gave as files.
+//! TLS to Redis, with certificates from the operator's files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,21 +11,21 @@ use rustls::{ClientConfig, RootCertStore};
 use crate::files;
 use crate::store::redis::invalid_target::InvalidRedisTarget;
 
-/// The largest file: room for thousands of certificates.
+/// The largest file. It has room for thousands of certificates.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// Files in PEM, for servers whose certificates no public authority has signed, and for those that demand one from
-/// their clients.
+/// Files in PEM, for servers whose certificates no public authority has signed, and for servers that demand certificates of
+/// clients.
 #[derive(Debug, Clone, Default)]
 pub struct RedisTls {
-    /// The authorities that are trusted, in place of the system's.
+    /// The trusted authorities, in place of the system's.
     pub ca: Option<PathBuf>,
     /// divvy's own certificate, and the key that goes with it.
     pub client: Option<(PathBuf, PathBuf)>,
 }
 
 impl RedisTls {
-    /// The files' content; `None` when there are none.
+    /// Reads the files. Returns `None` if there are no files.
     pub fn read(&self) -> Result<Option<TlsCertificates>, InvalidRedisTarget> {
         if self.ca.is_none() && self.client.is_none() {
             return Ok(None);
@@ -41,7 +41,7 @@ impl RedisTls {
     }
 }
 
-/// The file, which must have a section of that kind: the library takes an empty file for one that trusts no authority.
+/// Reads a file, which must have a section of that kind. The library would accept an empty file, and trust no authority.
 fn read(path: &Path, kind: &'static str) -> Result<Vec<u8>, InvalidRedisTarget> {
     let content = files::read(path, MAX_FILE_BYTES)
         .map_err(|reason| InvalidRedisTarget::Unreadable { path: path.to_owned(), reason })?;
@@ -52,7 +52,7 @@ fn read(path: &Path, kind: &'static str) -> Result<Vec<u8>, InvalidRedisTarget> 
     if is_there { Ok(content) } else { Err(InvalidRedisTarget::NotPem { path: path.to_owned(), kind }) }
 }
 
-/// What a connection goes by: the system's authorities, unless others were given, and divvy's own certificate if it has one.
+/// Returns the settings of a connection: the given authorities, or else the system's, and divvy's own certificate if it has one.
 pub fn client_config(certificates: Option<&TlsCertificates>) -> Result<ClientConfig, RedisError> {
     let given = certificates.and_then(|certificates| certificates.root_cert.as_deref());
     let builder = ClientConfig::builder().with_root_certificates(authorities(given)?);

@@ -9,7 +9,7 @@ use crate::clock::{NANOS_PER_MILLI, NANOS_PER_SECOND, Timestamp};
 use crate::store::contract::Action;
 use crate::store::key::{Prefix, Space};
 use crate::store::record_key;
-use crate::store::redis::scripts::call_plan::asked_by;
+use crate::store::redis::scripts::call_plan::plan_calls;
 
 const CREDITS: u64 = 100;
 
@@ -110,8 +110,8 @@ fn batch(limit: Limit, actions: &[Action]) -> Batch {
 }
 
 fn read(batch: &Batch, reply: &str) -> Result<Vec<Result<Outcome, Failure>>, Failure> {
-    let asked = asked_by(batch, Layout::OneServer);
-    outcomes(batch, &asked[0], &Reply::from_line(reply))
+    let plans = plan_calls(batch, Layout::OneServer);
+    read_outcomes(batch, &plans[0], &Reply::from_line(reply))
 }
 
 /// Returns the text that a script writes for this outcome of a bucket.
@@ -131,7 +131,7 @@ fn text_of(outcome: &Outcome) -> String {
 }
 
 /// Returns whether these numbers of a window say the same as the outcome.
-fn is_told_by(outcome: &Outcome, action: Action, [allowed, before, left, ttl_ms]: [i64; 4]) -> bool {
+fn matches_numbers(outcome: &Outcome, action: Action, [allowed, before, left, ttl_ms]: [i64; 4]) -> bool {
     let is_allowed = outcome.allowed && allowed == 1 || !outcome.allowed && allowed == 0;
     let balance = i128::from(outcome.left) - i128::from(outcome.owed);
     let end_ns = u64::try_from(ttl_ms).map(|ms| ms.max(1).saturating_mul(NANOS_PER_MILLI));
@@ -167,7 +167,7 @@ proptest! {
                     rest
                 }
                 (Ok(outcome), [Element::Number(a), Element::Number(b), Element::Number(c), Element::Number(d), rest @ ..]) => {
-                    prop_assert!(is_window && is_told_by(outcome, *action, [*a, *b, *c, *d]), "{outcome:?}");
+                    prop_assert!(is_window && matches_numbers(outcome, *action, [*a, *b, *c, *d]), "{outcome:?}");
                     rest
                 }
                 other => return Err(TestCaseError::fail(format!("{other:?}"))),

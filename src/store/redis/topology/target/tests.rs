@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::store::redis::RedisTls;
+use crate::store::redis::{RedisSentinel, RedisTls};
 
 fn options(urls: &[&str], master: Option<&str>) -> RedisOptions {
     let sentinel = master.map(|master| RedisSentinel { master: master.to_owned(), auth: None });
@@ -13,7 +13,7 @@ fn target(urls: &[&str], master: Option<&str>) -> Result<Target, InvalidRedisTar
 }
 
 #[test]
-fn one_server_and_a_cluster_are_told_apart() {
+fn urls_and_sentinels_decide_between_one_server_and_a_cluster() {
     let is_cluster = |urls: &[&str], master| matches!(target(urls, master).unwrap().servers, Servers::Cluster(_));
     assert!(!is_cluster(&["redis://127.0.0.1"], None));
     assert!(!is_cluster(&["rediss://user:secret@example.org:6380/2"], None));
@@ -34,7 +34,7 @@ fn a_name_and_an_error_hold_no_password() {
 }
 
 #[test]
-fn urls_that_do_not_go_together_are_refused() {
+fn urls_that_do_not_fit_together_are_refused() {
     let refused = [
         (&[][..], "no Redis URL is given"),
         (&["redis://a/1", "redis://b/1"], "only database 0"),
@@ -49,7 +49,7 @@ fn urls_that_do_not_go_together_are_refused() {
 }
 
 #[test]
-fn certificates_are_checked_before_anything_is_connected_to() {
+fn certificates_are_checked_before_connecting() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, content: &str| {
         let path = dir.path().join(name);

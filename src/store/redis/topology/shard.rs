@@ -1,0 +1,50 @@
+//! The servers that share the counters, one after the other: for the rare calls that all of them answer.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::node_client::NodeClient;
+use crate::store::redis::wire::{Call, Failure, Reply};
+
+/// The key that shows whether a server takes writes. In a cluster, a hash tag follows.
+pub const PROBE: &[u8] = b"divvy.probe";
+
+/// All servers that have counters of their own.
+pub struct Shards {
+    /// Changes when a slot of a cluster moves.
+    pub version: u64,
+    pub list: Vec<Shard>,
+}
+
+/// One server, or one master of a cluster.
+pub struct Shard {
+    pub client: Arc<NodeClient>,
+    /// The master's address, for failures.
+    pub name: Option<Arc<str>>,
+    /// A key that this server may write.
+    pub probe: Vec<u8>,
+}
+
+impl Shard {
+    pub async fn ask(&self, call: Call, deadline: Instant) -> Result<Reply, Failure> {
+        self.client.ask(call, deadline).await.map_err(|failure| self.locate(failure))
+    }
+
+    /// Returns the failure at this server.
+    pub fn locate(&self, failure: Failure) -> Failure {
+        match &self.name {
+            Some(name) => Failure::AtNode(Arc::clone(name), failure.into()),
+            None => failure,
+        }
+    }
+
+    /// Checks that the server takes writes. The key is gone after a millisecond.
+    pub async fn check(&self, deadline: Instant) -> Result<(), Failure> {
+        self.ask(Call::command(&[b"SET", &self.probe, b"1", b"PX", b"1"]), deadline).await.map(drop)
+    }
+
+    pub async fn count_keys(&self, deadline: Instant) -> Result<u64, Failure> {
+        self.ask(Call::command(&[b"DBSIZE"]), deadline).await?.decode("the number of keys is not a number")
+    }
+}
