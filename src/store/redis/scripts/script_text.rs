@@ -113,7 +113,7 @@ fn bucket_text(algorithm: &[&str]) -> String {
         "if reserving then\n",
         include_str!("lua/reserved.lua"),
         include_str!("lua/reservation.lua"),
-        include_str!("lua/once.lua"),
+        include_str!("lua/idempotency.lua"),
         "\nend\n",
         include_str!("lua/apply.lua"),
     ]

@@ -4,12 +4,7 @@ if reserving and not refusal then state, refusal = reserving.read(state) end
 local outcomes, changed_at = {}, nil
 for place = 2, last do
   local action, cost, at, more = ARGV[place]:match('^(%a+) (%d+) (%w+)(.*)$')
-  local replays = action == 'replay' or action == 'strictreplay'
-  local strict = action == 'strict' or action == 'strictreplay'
-  local drains = replays or strict or action == 'drain'
-  local ask = {
-    action = action, drains = drains, replays = replays, strict = strict, cost = parse(cost), at = nanoseconds(at),
-  }
+  local ask = { action = action, cost = parse(cost), at = nanoseconds(at) }
   local text, changed, time
   if action == 'forget' then
     -- An unreadable value is forgotten, too.
@@ -18,14 +13,9 @@ for place = 2, last do
     text = held and '1 0 0 0 - -' or '0 0 0 0 - -'
   elseif refusal then
     return redis.error_reply(refusal)
-  elseif reserving and reserving.asks[action] then
-    text, changed, time = reserving.ask(state, ask, more)
-    if not text then return redis.error_reply(changed) end
-  elseif reserving and more ~= '' then
-    text, changed, time = reserving.once(state, ask, more)
-    if not text then return redis.error_reply(changed) end
   else
-    text, changed, time = (drains and limit.drain or decide)(state, ask)
+    text, changed, time = (reserving and reserving.decide or decide)(state, ask, more)
+    if not text then return redis.error_reply(changed) end
   end
   outcomes[#outcomes + 1] = text
   if changed then state, changed_at = changed, time end

@@ -27,8 +27,8 @@ end
 -- Every field that an algorithm may set, so that the table need not grow.
 local algorithm = {
   decode = false, encode = false, fresh = false, time = false, advanced = false, pulled_back = false, used = false,
-  taken = false, given_back = false, wait_ns = false, lives_ns = false, credits_at_reset = false, session = false, drain = false,
-  is_fresh = false, store = false, leases = false,
+  taken = false, given_back = false, wait_ns = false, lives_ns = false, credits_at_reset = false, session = false, drains = false,
+  drain = false, is_fresh = false, store = false, leases = false,
 }
 
 -- The functions that decide: the algorithm's own, or those of reserved.lua while credits of the bucket are reserved.
@@ -86,6 +86,7 @@ end
 
 -- Returns the outcome, the new state (nil if nothing changed) and its time.
 local function decide(stored, ask)
+  if limit.drains and limit.drains[ask.action] then return limit.drain(stored, ask) end
   local state, at, pulled_back = present(stored, ask.at)
   local before = minus(capacity, limit.used(state, at))
   local changed = pulled_back
@@ -98,8 +99,6 @@ local function decide(stored, ask)
   if mode == 'apply' and credits ~= 0 then state, changed = limit.taken(state, credits, at), true end
   return outcome(state, ask, before, at), changed and state or nil, at
 end
-
-algorithm.drain = decide
 
 -- Returns whether the bucket is as good as fresh at that time.
 local function is_fresh(stored, at)

@@ -10,7 +10,7 @@ local function next_argument()
 end
 
 local function next_member()
-  local member = { script = next_argument(), keys = {}, arguments = {}, is_once = false }
+  local member = { script = next_argument(), keys = {}, arguments = {}, is_idempotent = false }
   for place = 1, tonumber(next_argument()) do
     key_at = key_at + 1
     member.keys[place] = KEYS[key_at]
@@ -18,7 +18,7 @@ local function next_member()
   for place = 1, tonumber(next_argument()) do
     local argument = next_argument()
     member.arguments[place] = argument
-    member.is_once = member.is_once or argument:find(' once %d+$')
+    member.is_idempotent = member.is_idempotent or argument:find(' once %d+$')
   end
   return member
 end
@@ -45,8 +45,8 @@ local function apply(members)
     local refusal = is_group and ask(member, 'look')
     if refusal then return refusal end
     all_allow = all_allow and (not is_group or allows(member))
-    if is_group and member.is_once then
-      -- Another ask had the name of an ask that is answered once: then nothing changes.
+    if is_group and member.is_idempotent then
+      -- Another request had the same idempotency key: then nothing changes.
       is_another = is_another or has_fate(member, 'different')
       was_denied = was_denied or (not allows(member) and has_fate(member, 'repeated'))
       member.is_held = has_fate(member, 'held')
@@ -59,12 +59,8 @@ local function apply(members)
     -- the first time repeats its answer.
     local is_asked = all_allow or not (allows(member) or (was_denied and member.is_held))
     local has_record = #member.keys > 1
-    local refusal
-    if is_asked then
-      refusal = ask(member, 'apply')
-    elseif has_record then
-      refusal = ask(member, 'hold')
-    end
+    local new_mode = is_asked and 'apply' or (has_record and 'hold')
+    local refusal = new_mode and ask(member, new_mode)
     if refusal then return refusal end
   end
 end

@@ -74,32 +74,33 @@ local function open_until(state, record, at)
 end
 
 -- Returns the outcome with a fate, and with the end of the reservation if there is one.
-local function told(text, fate, session)
+local function with_fate(text, fate, session)
   if fate == 'gone' or fate == 'different' then text = '0' .. text:sub(2) end
   if session then text = text:gsub('%S+$', format(session)) end
   return text .. ' ' .. fate
 end
 
 -- Returns a look's outcome with this fate, the state that the look leaves, and its time.
-local function looked(state, at, fate, session)
+local function look_with_fate(state, at, fate, session)
   local text, changed, time = decide(state, { action = 'look', cost = 0, at = at })
-  return told(text, fate, session), changed, time
+  return with_fate(text, fate, session), changed, time
 end
 
--- Returns the state, with reservations, when an ask reaches it. Decides by that state from now on.
-local function present_beside(stored, at)
-  limit = beside
+-- Returns the state, with reservations, when an ask reaches it, the time of the ask, whether the state was pulled back, and the
+-- credits left. Decides by that state from now on.
+local function present_decorated(stored, at)
+  limit = decorated
   if stored and not stored.groups then stored = nothing_reserved(stored, '0') end
-  return present(stored, at)
+  local state, at, pulled_back = present(stored, at)
+  return state, at, pulled_back, minus(capacity, decorated.used(state, at))
 end
 
 -- Frees reserved credits that end at `ends`, and counts the used credits.
 local function settle(stored, credits, ends, ask)
-  local state, at, pulled_back = present_beside(stored, ask.at)
-  local before = minus(capacity, beside.used(state, at))
+  local state, at, pulled_back, before = present_decorated(stored, ask.at)
   local groups, freed = with_fewer(state.groups, credits, ends)
   state = changed_to(state, state.base, groups, at)
-  if ask.cost ~= 0 then state = beside.taken(state, ask.cost, at) end
+  if ask.cost ~= 0 then state = decorated.taken(state, ask.cost, at) end
   local text = outcome(state, SETTLED, before, at)
   return text, (freed or ask.cost ~= 0 or pulled_back) and state or nil, at
 end
@@ -117,10 +118,9 @@ function asks.reserve(stored, record, ask, more)
     local lasts_alike = algorithm.leases or record.seconds == seconds
     local is_same = is_unknown or (record.credits == format(ask.cost) and lasts_alike)
     local session = open and nanoseconds_of(open) or 0
-    return looked(stored, ask.at, is_same and 'repeated' or 'different', session)
+    return look_with_fate(stored, ask.at, is_same and 'repeated' or 'different', session)
   end
-  local state, at, pulled_back = present_beside(stored, ask.at)
-  local before = minus(capacity, beside.used(state, at))
+  local state, at, pulled_back, before = present_decorated(stored, ask.at)
   if #state.groups == 0 then state = nothing_reserved(state.base, generation) end
   local ends = within_window(state, end_of(at, tonumber(seconds)))
   local is_allowed = not less(before, ask.cost)
@@ -129,17 +129,17 @@ function asks.reserve(stored, record, ask, more)
     if mode == 'apply' then remember_open(format(ask.cost), seconds, ends, state, ask.at) end
   end
   local text = outcome(state, { action = 'take', cost = ask.cost }, before, at)
-  return told(text, 'done', is_allowed and nanoseconds_of(ends)), (is_allowed or pulled_back) and state or nil, at
+  return with_fate(text, 'done', is_allowed and nanoseconds_of(ends)), (is_allowed or pulled_back) and state or nil, at
 end
 
 -- "commit cost at", and `late` if the used credits also count without a reservation.
 function asks.commit(stored, record, ask, more)
   if record and record.last then
     local left = record.balance:sub(1, 1) == '-' and '0' or record.balance
-    return told(string_format('1 %s %s %s - -', left, record.balance, record.reset_ns), 'repeated')
+    return with_fate(string_format('1 %s %s %s - -', left, record.balance, record.reset_ns), 'repeated')
   end
   local open = open_until(stored, record, ask.at)
-  if not open and more ~= ' late' then return looked(stored, ask.at, 'gone') end
+  if not open and more ~= ' late' then return look_with_fate(stored, ask.at, 'gone') end
   local text, changed, time = settle(stored, open and parse(record.credits) or 0, open and record.ends or 0, ask)
   local last = saturating(plus(ask.at, REMEMBERED_NS))
   if open then last = max(last, min(nanoseconds_of(open), saturating(plus(ask.at, longest_ns(record.seconds))))) end
@@ -147,29 +147,29 @@ function asks.commit(stored, record, ask, more)
   local credits, seconds = open and record.credits or '0', open and record.seconds or '0'
   local committed = { credits = credits, seconds = seconds, last = last, balance = balance, reset_ns = reset_ns }
   remember(write_commit(committed), minus(last, ask.at))
-  return told(text, open and 'done' or 'late'), changed, time
+  return with_fate(text, open and 'done' or 'late'), changed, time
 end
 
 function asks.release(stored, record, ask)
-  if not open_until(stored, record, ask.at) then return looked(stored, ask.at, 'gone') end
+  if not open_until(stored, record, ask.at) then return look_with_fate(stored, ask.at, 'gone') end
   local text, changed, time = settle(stored, parse(record.credits), record.ends, ask)
   remember(nil)
-  return told(text, 'done'), changed, time
+  return with_fate(text, 'done'), changed, time
 end
 
 -- "renew seconds at"; 0 seconds stand for the time that the reservation was made for.
 function asks.renew(stored, record, ask)
   local open = open_until(stored, record, ask.at)
-  if not open then return looked(stored, ask.at, 'gone') end
-  local state, at = present_beside(stored, ask.at)
-  local before, credits = minus(capacity, beside.used(state, at)), parse(record.credits)
+  if not open then return look_with_fate(stored, ask.at, 'gone') end
+  local state, at, _, before = present_decorated(stored, ask.at)
+  local credits = parse(record.credits)
   local seconds = ask.cost == 0 and tonumber(record.seconds) or ask.cost
   local ends = within_window(state, math.max(end_of(at, seconds), open))
   local fewer, freed = with_fewer(state.groups, credits, record.ends)
   if freed then state = changed_to(state, state.base, with_more(fewer, credits, ends + state.ahead), at) end
   remember_open(record.credits, record.seconds, ends, state, ask.at)
   local text = outcome(state, SETTLED, before, at)
-  return told(text, 'done', nanoseconds_of(ends)), state, at
+  return with_fate(text, 'done', nanoseconds_of(ends)), state, at
 end
 
 -- Returns the outcome of an ask, the bucket's new state (nil if nothing changed) and its time; or nil and an error if the record
@@ -182,7 +182,7 @@ local function ask_about(state, ask, more)
   if mode == 'apply' then return asks[ask.action](state, record, ask, more) end
   if ask.action == 'reserve' then return (asks.reserve(state, record, ask, more)) end
   -- Settling is always allowed. The bucket and the record are readable.
-  return looked(state, ask.at, 'done')
+  return look_with_fate(state, ask.at, 'done')
 end
 
 local function write(state, changed_at)
@@ -195,5 +195,3 @@ local function write(state, changed_at)
     end
   end
 end
-
-reserving = { asks = asks, ask = ask_about, read = read, kept = kept, write = write }

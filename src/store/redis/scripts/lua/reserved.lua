@@ -107,27 +107,27 @@ local function nothing_reserved(base, generation)
 end
 
 -- The algorithm with reserved credits counted in.
-local beside = { drain = decide, credits_at_reset = algorithm.credits_at_reset }
+local decorated = { credits_at_reset = algorithm.credits_at_reset }
 
-function beside.encode(state) return algorithm.encode(state.base) end
+function decorated.encode(state) return algorithm.encode(state.base) end
 
-function beside.fresh(at) return nothing_reserved(algorithm.fresh(at), '0') end
+function decorated.fresh(at) return nothing_reserved(algorithm.fresh(at), '0') end
 
-function beside.time(state, at) return max(algorithm.time(state.base, at), state.time) end
+function decorated.time(state, at) return max(algorithm.time(state.base, at), state.time) end
 
-function beside.advanced(state, at)
+function decorated.advanced(state, at)
   local groups = still_there(state, at)
   return changed_to(state, algorithm.advanced(state.base, at), groups, #groups < #state.groups and at)
 end
 
 -- Returns how far the bucket's clock is ahead of the server's when an ask at that time reaches it.
 local function ahead_at(state, at)
-  local time = beside.time(state, at)
+  local time = decorated.time(state, at)
   if not was_set_back(time, at) then return state.ahead end
   return state.ahead + divide(minus(time, at), 1e6)
 end
 
-function beside.pulled_back(state, at)
+function decorated.pulled_back(state, at)
   local base = state.base
   if less(at, algorithm.time(base, at)) then base = algorithm.pulled_back(base, at) end
   local pulled_back = changed_to(state, base, state.groups, at)
@@ -135,21 +135,21 @@ function beside.pulled_back(state, at)
   return pulled_back
 end
 
-function beside.used(state, at) return saturating(plus(algorithm.used(state.base, at), sum(state.groups))) end
+function decorated.used(state, at) return saturating(plus(algorithm.used(state.base, at), sum(state.groups))) end
 
-function beside.taken(state, credits, at)
+function decorated.taken(state, credits, at)
   return changed_to(state, algorithm.taken(state.base, credits, at), state.groups)
 end
 
-function beside.given_back(state, credits)
+function decorated.given_back(state, credits)
   return changed_to(state, algorithm.given_back(state.base, credits), state.groups)
 end
 
-function beside.session(state) return algorithm.session(state.base) end
+function decorated.session(state) return algorithm.session(state.base) end
 
 -- The reserved credits stay the same from one group's end to the next. Finds the first of these spans that has enough
 -- other credits left.
-function beside.wait_ns(state, credits, at)
+function decorated.wait_ns(state, credits, at)
   local aside, starts = sum(state.groups), at
   for _, group in ipairs(state.groups) do
     local needed, ends = plus(credits, aside), nanoseconds_of(group.ends - state.ahead)
@@ -163,20 +163,20 @@ function beside.wait_ns(state, credits, at)
 end
 
 -- Returns at least the time until the last group ends.
-function beside.lives_ns(state, at) return max(algorithm.lives_ns(state.base, at), minus(last_end(state), at)) end
+function decorated.lives_ns(state, at) return max(algorithm.lives_ns(state.base, at), minus(last_end(state), at)) end
 
-function beside.is_fresh(state, at)
+function decorated.is_fresh(state, at)
   if less(at, last_end(state)) then return false end
   limit = algorithm
   local answer = is_fresh(state.base, at)
-  limit = beside
+  limit = decorated
   return answer
 end
 
 -- Returns the state to keep: without reservations, it is the algorithm's own. Decides by that state from now on.
 local function kept(state)
   if state and state.groups and #state.groups == 0 then state = state.base end
-  limit = state and state.groups and beside or algorithm
+  limit = state and state.groups and decorated or algorithm
   return state
 end
 

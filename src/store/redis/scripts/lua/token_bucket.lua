@@ -50,9 +50,13 @@ end
 
 function algorithm.session(state) return state.session end
 
+algorithm.drains = { drain = true, strict = true, replay = true, strictreplay = true }
+
+-- Decides an ask that takes as many credits as there are. The time of a replay may be earlier than the state's, and is no sign of
+-- a clock that was set back.
 function algorithm.drain(stored, ask)
   local at, found, pulled_back = ask.at, nil, false
-  if ask.replays then
+  if ask.action:find('replay') then
     found = stored and algorithm.advanced(stored, at) or algorithm.fresh(at)
   else
     found, at, pulled_back = present(stored, at)
@@ -60,7 +64,7 @@ function algorithm.drain(stored, ask)
   local drained, tokens = found, left_in(found)
   if ask.cost ~= 0 then
     drained = {
-      mark = ask.strict and not less(ask.cost, tokens) and at or found.mark,
+      mark = ask.action:find('strict') and not less(ask.cost, tokens) and at or found.mark,
       missing = plus(found.missing, min(ask.cost, tokens)),
       session = less(tokens, ask.cost) and found.session or format(at),
     }
