@@ -15,7 +15,7 @@ use super::table::Record;
 use crate::algorithm::Limit;
 use crate::clock::Timestamp;
 use crate::store::contract::Entry;
-use crate::store::error::StoreError;
+use crate::store::contract::StoreError;
 
 /// Records that are read at once. Their blocks stay in memory until all of them are read.
 const READ_AT_ONCE: usize = 128;
