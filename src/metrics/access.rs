@@ -1,14 +1,14 @@
-//! Clients that were not let in, and the certificate that all of them are shown.
+//! Refused clients, and the TLS certificate in use.
 
 use prometheus::{IntCounter, IntCounterVec};
 
 use super::registry::Registry;
 
-/// Refusals at the gate, and the TLS files.
+/// Wrong passwords, and the TLS files.
 pub struct Access {
     wrong_passwords: IntCounterVec,
     pub tls_handshakes_failed: IntCounter,
-    /// Times that new TLS files could not be used.
+    /// Number of failed reloads of the TLS files.
     pub tls_reloads_failed: IntCounter,
 }
 
@@ -24,7 +24,7 @@ impl Access {
         }
     }
 
-    /// `front` is a word of this crate.
+    /// Returns the counter of a front, whose name must be a word of this crate.
     pub fn wrong_passwords(&self, front: &'static str) -> IntCounter {
         self.wrong_passwords.with_label_values(&[front])
     }

@@ -1,13 +1,13 @@
-//! Batches: how many requests were answered together, and how long the store took for them.
+//! Batches: their size, and the store's time for them.
 
 use prometheus::IntCounter;
 
 use super::histogram::{Histogram, Unit};
 use super::registry::Registry;
 
-/// Upper bounds; a front takes at most 512 requests into one batch, and a transaction may be larger.
+/// Upper bounds. A front puts at most 512 requests into a batch, but a transaction may be larger.
 const SIZES: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
-/// Upper bounds in nanoseconds: a hot table, a disk, a network, a timeout.
+/// Upper bounds in nanoseconds, for a hot table, a disk, a network and a timeout.
 const DURATIONS: [u64; 12] = [
     5_000,
     10_000,
@@ -28,7 +28,7 @@ pub struct Batches {
     pub requests: Histogram,
     /// The store's time for a batch.
     pub store_duration: Histogram,
-    /// Actions whose answer was the store's error.
+    /// Actions that the store answered with an error.
     pub store_errors: IntCounter,
 }
 

@@ -1,4 +1,4 @@
-//! The rules in force: which they are, and how loading them went.
+//! The rules in force, and the reloads of their file.
 
 use parking_lot::Mutex;
 use prometheus::{Gauge, IntCounter, IntGauge, IntGaugeVec};
@@ -9,7 +9,7 @@ const NANOS_PER_SECOND: f64 = 1e9;
 
 pub struct Config {
     info: IntGaugeVec,
-    /// The hash that `info` shows.
+    /// The rules' hash, which `info` shows, too.
     hash: Mutex<String>,
     version: IntGauge,
     rules: IntGauge,
@@ -40,11 +40,11 @@ impl Config {
         }
     }
 
-    /// So many rules with this hash are in force since `at` (nanoseconds since 1970).
+    /// Records that rules with this hash came into force at `at` (nanoseconds since 1970).
     pub fn loaded(&self, hash: &str, rules: usize, at: u64) {
         let mut shown = self.hash.lock();
         if *shown != hash {
-            // The first time there is none to remove.
+            // Fails the first time, because there is no previous hash.
             let _ = self.info.remove_label_values(&[shown.as_str()]);
             hash.clone_into(&mut shown);
         }
@@ -54,13 +54,13 @@ impl Config {
         self.confirmed(at);
     }
 
-    /// The rules in force were found in their file again at `at` (nanoseconds since 1970).
+    /// Records that a reload at `at` (nanoseconds since 1970) found the rules in force.
     pub fn confirmed(&self, at: u64) {
         self.last_load_succeeded.set(1);
         self.loaded_at.set(at as f64 / NANOS_PER_SECOND);
     }
 
-    /// Rules were refused at `at` (nanoseconds since 1970): those that were in force stay so.
+    /// Records that a reload at `at` (nanoseconds since 1970) failed. The previous rules stay in force.
     pub fn refused(&self, at: u64) {
         self.last_load_succeeded.set(0);
         self.failed_at.set(at as f64 / NANOS_PER_SECOND);

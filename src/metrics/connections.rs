@@ -1,4 +1,4 @@
-//! Connections: how many are open, were accepted, were refused.
+//! Connections that are open, were accepted or were refused.
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
@@ -18,11 +18,11 @@ pub struct FrontConnections {
     open: IntGauge,
     open_here: IntGauge,
     accepted: IntCounter,
-    /// There were too many already, in all or from one address.
+    /// Connections beyond the maximum, in total or from one address.
     pub refused: IntCounter,
 }
 
-/// Counts as an open connection until it is dropped.
+/// An open connection in the counts, until it is dropped.
 pub struct OpenConnection {
     open: IntGauge,
     open_here: IntGauge,
@@ -31,7 +31,7 @@ pub struct OpenConnection {
 impl Connections {
     pub(super) fn new(registry: &Registry) -> Self {
         Self {
-            // The original's name, though it is a gauge.
+            // The original's name, although it is a gauge.
             open: registry.gauge("divvy_tcp_connections_total", "Open TCP connections of all fronts."),
             open_by_front: registry.gauges("divvy_connections", "Open connections.", &["front"]),
             accepted: registry.counters("divvy_connections_accepted_total", "Connections accepted.", &["front"]),
@@ -43,12 +43,12 @@ impl Connections {
         }
     }
 
-    /// Open connections, all fronts together.
+    /// Returns the number of open connections of all fronts.
     pub fn open(&self) -> u64 {
         u64::try_from(self.open.get()).unwrap_or_default()
     }
 
-    /// `front` is a word of this crate.
+    /// Returns the handles of a front, whose name must be a word of this crate.
     pub fn front(&self, front: &'static str) -> FrontConnections {
         FrontConnections {
             open: self.open.clone(),
@@ -60,7 +60,7 @@ impl Connections {
 }
 
 impl FrontConnections {
-    /// Counts a connection that is being served.
+    /// Counts an accepted connection, which is open until the return value is dropped.
     pub fn opened(&self) -> OpenConnection {
         self.accepted.inc();
         self.open.inc();

@@ -1,13 +1,13 @@
-//! Errors that clients were answered with. The name is the original Divvy's, and so are the codes but one.
+//! Error replies. The metric's name and all codes but one are the original Divvy's.
 
 use prometheus::IntCounter;
 
 use super::registry::Registry;
 
-/// Error replies, on every front, by their code.
+/// Error replies of all fronts, by code.
 pub struct Errors {
     pub unknown_command: IntCounter,
-    /// The password is missing or wrong, on the line protocol, over HTTP and gRPC; Divvy knows none.
+    /// The password is missing or wrong. Counted on the line protocol, HTTP and gRPC. The original has no passwords.
     pub unauthenticated: IntCounter,
     /// Everything else.
     pub unknown: IntCounter,
@@ -23,7 +23,7 @@ impl Errors {
         }
     }
 
-    /// How many with each code.
+    /// Returns the number of errors with each code.
     pub fn counted(&self) -> [(&'static str, u64); 3] {
         [
             ("unknown-command", self.unknown_command.get()),

@@ -1,7 +1,7 @@
-//! A histogram that takes many equal observations at once, for two atomic additions.
+//! A histogram that records many equal observations with two atomic additions.
 //!
-//! The library's own takes one at a time, and a batch has many hits that took the same time. Each bucket keeps its own
-//! sum, so that the mean of what fell into it is known as well. Each thread observes into a part of its own.
+//! The library's histogram records one observation at a time, but all hits of a batch took the same time. Each bucket also
+//! keeps the sum of its observations, so its mean is known. Each thread has its own shard.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,12 +11,12 @@ use prometheus::proto;
 
 use super::shard::{self, SHARDS};
 
-/// What is observed, and how it is shown.
+/// Unit of the observed values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// Observed in nanoseconds, shown in seconds.
+    /// Values are observed in nanoseconds and shown in seconds.
     Seconds,
-    /// Numbers of things.
+    /// Values are counts.
     Things,
 }
 
@@ -29,7 +29,7 @@ impl Unit {
     }
 }
 
-/// Observations in buckets. Clones are the same histogram.
+/// Observations in buckets. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Histogram(Arc<Core>);
 
@@ -37,21 +37,20 @@ pub struct Histogram(Arc<Core>);
 struct Core {
     unit: Unit,
     bounds: Box<[u64]>,
-    /// Those of one shard after the other. Of each, one more than bounds: the last one is for what is larger than all of
-    /// them.
+    /// Buckets, shard by shard. Each shard has one bucket more than there are bounds, for values beyond the last bound.
     buckets: Box<[Bucket]>,
 }
 
-/// In a cache line of its own: no two threads write to the same one.
+/// A bucket, in its own cache line, so that no two threads write to the same line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Bucket {
     observations: AtomicU64,
-    /// Of the values. It would take years of busy days to overflow, and Prometheus then sees a counter that began anew.
+    /// Sum of the values. It takes years of heavy load to overflow, and then Prometheus sees a counter that was reset.
     sum: AtomicU64,
 }
 
-/// What one bucket held at one moment: how many observations, and the sum of their values.
+/// A bucket's contents at one moment: the number of observations, and the sum of their values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Observed {
     pub observations: u64,
@@ -59,13 +58,13 @@ pub struct Observed {
 }
 
 impl Histogram {
-    /// `bounds` are the largest value of each bucket, ascending.
+    /// Creates a histogram. `bounds` are the largest value of each bucket, ascending.
     pub fn new(unit: Unit, bounds: &[u64]) -> Self {
         let buckets = (0..SHARDS * (bounds.len() + 1)).map(|_| Bucket::default()).collect();
         Self(Arc::new(Core { unit, bounds: bounds.into(), buckets }))
     }
 
-    /// Takes `value`, as often as `times` says.
+    /// Records `times` observations of `value`.
     pub fn observe(&self, value: u64, times: u64) {
         let index = self.0.bounds.partition_point(|bound| *bound < value);
         if let Some(bucket) = self.0.buckets.get(shard::own() * self.0.shard_len() + index) {
@@ -74,7 +73,7 @@ impl Histogram {
         }
     }
 
-    /// What each bucket holds, in the order of their bounds; the last one has none.
+    /// Returns the contents of all buckets in the order of their bounds. The last bucket has no bound.
     pub fn observed(&self) -> Vec<Observed> {
         let mut observed = vec![Observed::default(); self.0.shard_len()];
         for shard in self.0.buckets.chunks(self.0.shard_len()) {
@@ -111,13 +110,13 @@ impl Histogram {
 }
 
 impl Core {
-    /// How many buckets each shard has.
+    /// Returns the number of buckets in a shard.
     fn shard_len(&self) -> usize {
         self.bounds.len() + 1
     }
 }
 
-/// A histogram under its name, for the registry.
+/// A histogram with its name, for the registry.
 pub struct RegisteredHistogram {
     desc: Desc,
     histogram: Histogram,

@@ -1,5 +1,5 @@
-//! Hits: what each rule said to them, and how long they took. Names and meaning are the original Divvy's. Charges and refunds,
-//! which that one does not have.
+//! Hits: the answers of each rule, and their duration. Names and meaning are the original Divvy's. Also charges, refunds and
+//! reservations, which the original does not have.
 
 use prometheus::core::Collector;
 use prometheus::{IntCounter, IntCounterVec};
@@ -7,7 +7,7 @@ use prometheus::{IntCounter, IntCounterVec};
 use super::histogram::{Histogram, Unit};
 use super::registry::Registry;
 
-/// Upper bounds in nanoseconds. From 1 ms on they are the original's; most hits take far less.
+/// Upper bounds in nanoseconds. Those from 1 ms up are the original's, but most hits take far less.
 const DURATIONS: [u64; 12] = [
     10_000,
     25_000,
@@ -26,9 +26,9 @@ const DURATIONS: [u64; 12] = [
 /// The hits of all rules.
 pub struct Hits {
     by_rule: IntCounterVec,
-    /// From the arrival of the hit's batch until the batch has its answers.
+    /// Time from the arrival of a hit's batch until the batch has its answers.
     pub duration: Histogram,
-    /// Stacks of rules, and sets of requests that are taken together, that denied.
+    /// Denials by stacks of rules, and by sets of requests that are decided together.
     pub stacks_denied: IntCounter,
     charges: IntCounterVec,
     refunds: IntCounterVec,
@@ -37,7 +37,7 @@ pub struct Hits {
     replays: IntCounterVec,
 }
 
-/// The hits of one rule. Looked up once, when the rule is put in force.
+/// The handles of one rule, looked up once, when the rule comes into force.
 #[derive(Debug, Clone)]
 pub struct RuleHits {
     accepted: IntCounter,
@@ -49,21 +49,21 @@ pub struct RuleHits {
     pub replays: IntCounter,
 }
 
-/// The commits of one rule's reservations, by what they came to.
+/// The commits of one rule's reservations, by outcome.
 #[derive(Debug, Clone)]
 pub struct Commits {
     pub settled: IntCounter,
-    /// After the reservation had ended.
+    /// Commits after the reservation had expired.
     pub late: IntCounter,
-    /// Made before.
+    /// Commits that had been made before.
     pub repeated: IntCounter,
 }
 
-/// What has been counted under one status and one rule's label.
+/// The number of hits with one status and one rule's label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counted {
     pub status: String,
-    /// Empty for all rules without a label.
+    /// Empty for the rules without a label.
     pub rule_label: String,
     pub hits: u64,
 }
@@ -110,7 +110,7 @@ impl Hits {
         }
     }
 
-    /// The counters of a rule. A rule that is loaded again under its label goes on counting where it was.
+    /// Returns the handles of a rule. A reloaded rule with the same label keeps its counts.
     pub fn rule(&self, label: Option<&str>, is_canary: bool) -> RuleHits {
         let statuses = if is_canary { ["canary-accepted", "canary-rejected"] } else { ["accepted", "rejected"] };
         let label = label.unwrap_or_default();
@@ -123,7 +123,7 @@ impl Hits {
         RuleHits { accepted, rejected, charges, refunds, commits, releases, replays }
     }
 
-    /// All that has been counted.
+    /// Returns all counts.
     pub fn counted(&self) -> Vec<Counted> {
         let families = self.by_rule.collect();
         let metrics = families.iter().flat_map(|family| family.get_metric());
@@ -133,7 +133,7 @@ impl Hits {
                     let pair = metric.get_label().iter().find(|pair| pair.name() == name);
                     pair.map(|pair| pair.value().to_owned()).unwrap_or_default()
                 };
-                // Whole numbers, exact up to 2^53.
+                // Counts are whole numbers, exact up to 2^53.
                 let hits = metric.get_counter().get_value() as u64;
                 Counted { status: label("status"), rule_label: label("rule_label"), hits }
             })
@@ -142,7 +142,7 @@ impl Hits {
 }
 
 impl RuleHits {
-    /// Counts so many hits that the rule said the same to.
+    /// Counts hits that have the same answer.
     pub fn count(&self, allowed: bool, hits: u64) {
         if allowed { &self.accepted } else { &self.rejected }.inc_by(hits);
     }

@@ -1,13 +1,13 @@
-//! Limits that clients ran into, under the names of the flags that set them.
+//! Limits that clients exceeded, by the names of the flags that set them.
 
 use prometheus::{IntCounter, IntGauge};
 
 use super::registry::Registry;
 
-/// How often each limit was reached, and how near the one is that all connections share.
+/// How often each limit was exceeded, and the use of the buffer memory that all connections share.
 pub struct Limits {
     reached: [IntCounter; Limit::ALL.len()],
-    /// What connections' buffers hold of `--max-buffer-memory` (bytes).
+    /// Buffer memory in use, at most `--max-buffer-memory` (bytes).
     pub buffer_memory: IntGauge,
 }
 
@@ -50,7 +50,7 @@ impl Limit {
         Self::Hits,
     ];
 
-    /// The flag that sets it.
+    /// Returns the flag that sets the limit.
     fn flag(self) -> &'static str {
         match self {
             Self::Connections => "max-connections",
@@ -85,7 +85,7 @@ impl Limits {
         }
     }
 
-    /// Counts a connection or request that ran into `limit`.
+    /// Counts a connection or request that exceeded `limit`.
     pub fn reached(&self, limit: Limit) {
         if let Some(counter) = self.reached.get(limit as usize) {
             counter.inc();
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_limit_has_a_counter_of_its_own() {
+    fn each_limit_has_its_own_counter() {
         let limits = Limits::new(&Registry::new());
         for (place, limit) in Limit::ALL.into_iter().enumerate() {
             assert_eq!(limit as usize, place);

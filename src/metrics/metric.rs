@@ -1,10 +1,10 @@
-//! A metric that its owner keeps, and that is read at each scrape.
+//! A metric that another module keeps, and that is read at each scrape.
 
 use prometheus::proto;
 
 use super::histogram::Histogram;
 
-/// One metric: a name, what it means, and what it is now.
+/// One metric: its name, its help text, and its present value.
 #[derive(Debug, Clone)]
 pub struct Metric {
     name: &'static str,
@@ -15,14 +15,14 @@ pub struct Metric {
 
 #[derive(Debug, Clone)]
 enum Value {
-    /// Never goes down.
+    /// A value that never decreases.
     Counter(u64),
     Gauge(f64),
     Histogram(Histogram),
 }
 
 impl Metric {
-    /// A number that never goes down; its name ends in `_total`.
+    /// Returns a metric whose value never decreases. Its name must end in `_total`.
     pub fn counter(name: &'static str, help: &'static str, value: u64) -> Self {
         Self { name, help, label: None, value: Value::Counter(value) }
     }
@@ -35,7 +35,7 @@ impl Metric {
         Self { name, help, label: None, value: Value::Histogram(value.clone()) }
     }
 
-    /// The metric with a label. Its value is a word of this crate, as everything that labels here.
+    /// Adds a label. Its value must be a word of this crate.
     pub fn labelled(self, label: &'static str, value: &'static str) -> Self {
         Self { label: Some((label, value)), ..self }
     }

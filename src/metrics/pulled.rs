@@ -1,11 +1,11 @@
-//! A counter that another room keeps. It is read when the metrics are.
+//! A counter that another module keeps. It is read at each scrape.
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto;
 
 use super::metric::Metric;
 
-/// A name, what it means, and where to read it.
+/// The counter's name, its help text, and the function that reads it.
 pub struct Pulled {
     desc: Desc,
     name: &'static str,

@@ -1,11 +1,11 @@
-//! Making metrics: what each theme needs to make its own, and to have them shown.
+//! Creates metrics and registers them with the library.
 
 use prometheus::core::Collector;
 use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
 
 use super::histogram::{Histogram, RegisteredHistogram, Unit};
 
-/// Makes metrics and registers them. Names, helps and labels are constants of this crate.
+/// The library's registry. Names, help texts and labels are constants of this crate.
 pub struct Registry {
     inner: prometheus::Registry,
 }
@@ -31,7 +31,7 @@ impl Registry {
         self.registered(IntGauge::new(name, help))
     }
 
-    /// A gauge that holds fractions, such as a time in seconds.
+    /// Creates a gauge for fractions, such as a time in seconds.
     pub fn fraction(&self, name: &str, help: &str) -> Gauge {
         self.registered(Gauge::new(name, help))
     }
@@ -40,7 +40,7 @@ impl Registry {
         self.registered(IntGaugeVec::new(Opts::new(name, help), labels))
     }
 
-    /// `bounds`, ascending, are in the unit's small change: see [`Unit`].
+    /// Creates a histogram. `bounds` are ascending, in the unit of the observed values: see [`Unit`].
     pub fn histogram(&self, name: &'static str, help: &'static str, unit: Unit, bounds: &[u64]) -> Histogram {
         let histogram = Histogram::new(unit, bounds);
         self.register(RegisteredHistogram::new(name, help, histogram.clone()));

@@ -1,4 +1,4 @@
-//! Requests: how many of which kind, on each front.
+//! Requests by front and kind.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,38 +6,38 @@ use prometheus::{IntCounter, IntCounterVec};
 
 use super::registry::Registry;
 
-/// What a request asks for, whatever its front calls it. A closed set: what clients send never becomes a label.
+/// The kind of a request, the same for all fronts. The set is closed, so nothing that a client sends becomes a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestKind {
     Hit,
     Peek,
-    /// Count what was used already.
+    /// Counts credits that were used already.
     Charge,
-    /// Give back.
+    /// Gives credits back.
     Refund,
-    /// Set credit aside.
+    /// Sets credits aside.
     Reserve,
-    /// Count what was used of a reservation.
+    /// Counts the used credits of a reservation.
     Commit,
-    /// Free what is reserved.
+    /// Ends a reservation.
     Release,
-    /// Keep what is reserved.
+    /// Extends a reservation.
     Renew,
-    /// Forget counters.
+    /// Forgets counters of an operation.
     Reset,
     Explain,
     Rules,
-    /// List counters, or forget listed ones.
+    /// Lists counters, or forgets listed ones.
     Counters,
-    /// Limits of single actors.
+    /// Reads or changes limits of single actors.
     Limits,
-    /// A limit in the command: `RL.*`, `CL.THROTTLE`.
+    /// A command with its own limit: `RL.*`, `CL.THROTTLE`.
     Bucket,
-    /// About the connection: `PING`, `HELLO`, …
+    /// A command about the connection: `PING`, `HELLO`, …
     Connection,
-    /// About the server: `INFO`, `/healthz`, `/metrics`, …
+    /// A request about the server: `INFO`, `/healthz`, `/metrics`, …
     Server,
-    /// No request at all, or one that the front does not know.
+    /// An unknown or malformed request.
     Invalid,
 }
 
@@ -97,11 +97,11 @@ pub struct Requests {
 pub struct FrontRequests {
     front: &'static str,
     by_front: IntCounterVec,
-    /// Made when the first request of their kind comes: a front has not every kind.
+    /// Created at the first request of each kind, because no front has all kinds.
     by_kind: Arc<[OnceLock<IntCounter>; KINDS]>,
 }
 
-/// Requests that a session has seen and not yet handed over. Plain numbers: nothing is shared per request.
+/// Requests that a session has not yet added to the metrics. These are plain numbers, so a request touches nothing shared.
 #[derive(Debug, Default)]
 pub struct RequestTally([u64; KINDS]);
 
@@ -111,7 +111,7 @@ impl Requests {
         Self { by_front: registry.counters("divvy_requests_total", help, &["front", "command"]) }
     }
 
-    /// `front` is a word of this crate. To be asked for once a front: each answer looks its counters up anew.
+    /// Returns the handles of a front, whose name must be a word of this crate. Call it once per front.
     pub fn front(&self, front: &'static str) -> FrontRequests {
         FrontRequests { front, by_front: self.by_front.clone(), by_kind: Arc::default() }
     }
@@ -123,7 +123,7 @@ impl FrontRequests {
         self.add(kind, 1);
     }
 
-    /// Counts what a session has seen since it did this last.
+    /// Adds a session's tally, and resets it.
     pub fn take(&self, tally: &mut RequestTally) {
         for (kind, seen) in RequestKind::ALL.into_iter().zip(&mut tally.0) {
             if *seen > 0 {
@@ -132,7 +132,7 @@ impl FrontRequests {
         }
     }
 
-    /// All requests of this front.
+    /// Returns the number of this front's requests.
     pub fn total(&self) -> u64 {
         self.by_kind.iter().filter_map(OnceLock::get).map(IntCounter::get).sum()
     }

@@ -1,8 +1,8 @@
-//! A number for each thread, so that threads count in different places and none waits for another's cache line.
+//! A shard number for each thread, so that threads count in different cache lines.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// How many places there are; of more threads than that, some share one.
+/// Number of shards. If there are more threads, some share one.
 pub const SHARDS: usize = 16;
 
 thread_local! {
@@ -12,7 +12,7 @@ thread_local! {
     };
 }
 
-/// This thread's place, below [`SHARDS`].
+/// Returns this thread's shard, below [`SHARDS`].
 pub fn own() -> usize {
     OWN.with(|own| *own)
 }
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_thread_has_one_place_and_neighbours_have_different_ones() {
+    fn each_thread_has_one_shard_and_neighbours_have_different_ones() {
         let places: Vec<_> = (0..2 * SHARDS).map(|_| std::thread::spawn(|| (own(), own())).join().unwrap()).collect();
         assert!(places.iter().all(|(one, again)| one == again && *one < SHARDS));
         assert!(places.iter().any(|(place, _)| *place != places[0].0));

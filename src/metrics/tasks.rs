@@ -1,10 +1,10 @@
-//! Tasks that the process cannot do without.
+//! Restarts of the tasks that the process depends on.
 
 use prometheus::IntCounter;
 
 use super::registry::Registry;
 
-/// How often each was restarted.
+/// The number of restarts of each task.
 pub struct Tasks {
     restarts: [IntCounter; Task::ALL.len()],
 }
@@ -12,19 +12,19 @@ pub struct Tasks {
 /// A task that runs as long as the process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
-    /// Accepts connections; one for each front.
+    /// Accepts connections. Each front has one.
     Accept,
-    /// Keeps the limits of single actors known.
+    /// Keeps the limits of single actors up to date.
     Limits,
-    /// Asks the store whether hits can be answered.
+    /// Checks whether the store can answer hits.
     Probe,
-    /// Loads the rules again.
+    /// Reloads the rules.
     Rules,
-    /// Keeps the key for reservation ids known.
+    /// Keeps the key for reservation ids up to date.
     Seal,
     /// Waits for the signals that end the process.
     Signals,
-    /// Loads TLS's files again.
+    /// Reloads the TLS files.
     Tls,
 }
 
@@ -52,7 +52,7 @@ impl Tasks {
     }
 
     pub fn restarted(&self, task: Task) {
-        // In the order of their declaration, as they are listed.
+        // The counters are in the order of declaration.
         if let Some(restarts) = self.restarts.get(task as usize) {
             restarts.inc();
         }

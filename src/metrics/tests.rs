@@ -1,4 +1,4 @@
-//! The text that all of it comes to.
+//! Tests of the metrics and their text for Prometheus.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn lines(metrics: &Metrics, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_histogram_counts_many_at_once_each_in_its_bucket() {
+fn histogram_counts_many_equal_values_at_once() {
     let histogram = Histogram::new(Unit::Seconds, &[1_000, 2_000]);
     histogram.observe(1_000, 3);
     histogram.observe(1_001, 1);
@@ -20,7 +20,7 @@ fn a_histogram_counts_many_at_once_each_in_its_bucket() {
 }
 
 #[test]
-fn a_histogram_is_shown_in_seconds_and_adds_up() {
+fn histogram_is_shown_in_seconds_and_adds_up() {
     let metrics = Metrics::new();
     metrics.hits.duration.observe(2_000_000, 32);
     metrics.hits.duration.observe(700_000_000, 1);
@@ -39,7 +39,7 @@ fn a_histogram_is_shown_in_seconds_and_adds_up() {
 }
 
 #[test]
-fn a_rule_that_is_loaded_again_goes_on_where_it_was() {
+fn reloaded_rule_keeps_its_counts() {
     let metrics = Metrics::new();
     metrics.hits.rule(Some("status"), false).count(true, 3);
     metrics.hits.rule(Some("status"), false).count(true, 4);
@@ -107,7 +107,7 @@ fn only_the_hash_of_the_rules_in_force_is_shown() {
 }
 
 #[test]
-fn figures_stand_beside_the_rest() {
+fn metrics_of_others_are_listed_too() {
     let metrics = Metrics::new();
     let histogram = Histogram::new(Unit::Things, &[1]);
     histogram.observe(1, 1);

@@ -1,4 +1,4 @@
-//! What is sent: the differences since the last time, in statsd's words.
+//! Reports for statsd: the changes since the last report, as lines.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -7,7 +7,7 @@ use std::mem;
 use crate::metrics::Metrics;
 use crate::metrics::histogram::Observed;
 
-/// Turns what was counted into lines, and remembers what it has told.
+/// Turns counts into lines, and remembers the counts of the last report.
 pub struct Reporter {
     lines: Lines,
     /// Hits by status and label.
@@ -17,10 +17,10 @@ pub struct Reporter {
     durations: Vec<Observed>,
 }
 
-/// Lines of a report: `name:value|type`, and `|@rate` where a line stands for several observations.
+/// Lines of a report: `name:value|type`, with `|@rate` if a line stands for several observations.
 #[derive(Debug, Default)]
 struct Lines {
-    /// What every name begins with: empty, or ending in a dot.
+    /// Prefix of all names: empty, or ending in a dot.
     prefix: String,
     lines: Vec<String>,
 }
@@ -42,7 +42,7 @@ impl Lines {
         self.lines.push(format!("{}{name}:{value}|g", self.prefix));
     }
 
-    /// A time that stands for `observations`. Milliseconds with their fractions: most hits take less than one.
+    /// Adds a time that stands for `observations`, in fractions of milliseconds, because most hits take less than one.
     fn time(&mut self, name: impl Display, millis: f64, observations: u64) {
         let mut line = format!("{}{name}:{millis}|ms", self.prefix);
         if observations > 1 {
@@ -53,12 +53,12 @@ impl Lines {
 }
 
 impl Reporter {
-    /// Names begin with `prefix` and a dot, if there is one.
+    /// Creates a reporter. Names begin with `prefix` and a dot, unless it is empty.
     pub fn new(prefix: &str) -> Self {
         Self { lines: Lines::new(prefix), hits: HashMap::new(), errors: HashMap::new(), durations: Vec::new() }
     }
 
-    /// What was counted since the last report, a line each, and how many connections are open.
+    /// Returns a line for each count that changed since the last report, and one for the open connections.
     pub fn report(&mut self, metrics: &Metrics) -> Vec<String> {
         self.report_hits(metrics);
         self.report_errors(metrics);
@@ -70,9 +70,9 @@ impl Reporter {
     fn report_hits(&mut self, metrics: &Metrics) {
         let mut by_status: HashMap<String, u64> = HashMap::new();
         for counted in metrics.hits.counted() {
-            let told = self.hits.entry((counted.status, counted.rule_label));
-            let (status, label) = told.key().clone();
-            let new = counted.hits - mem::replace(told.or_default(), counted.hits);
+            let last = self.hits.entry((counted.status, counted.rule_label));
+            let (status, label) = last.key().clone();
+            let new = counted.hits - mem::replace(last.or_default(), counted.hits);
             *by_status.entry(status.clone()).or_default() += new;
             if !label.is_empty() {
                 self.lines.count(format_args!("hit.{status}.{label}"), new);
@@ -90,19 +90,18 @@ impl Reporter {
         }
     }
 
-    /// A line for each bucket that got hits: their mean, with the sample rate that makes statsd count all of them. So
-    /// many hits cost a bounded number of lines, their number and their mean arrive as they were, and percentiles are as
-    /// good as the buckets are fine.
+    /// Adds a line for each bucket with new hits: their mean, with the sample rate that makes statsd count all of them. The
+    /// number of lines is bounded, count and mean are exact, and percentiles are as precise as the buckets.
     fn report_durations(&mut self, now: Vec<Observed>) {
-        let told = mem::replace(&mut self.durations, now);
+        let last = mem::replace(&mut self.durations, now);
         for (index, now) in self.durations.iter().enumerate() {
-            let told = told.get(index).copied().unwrap_or_default();
-            let hits = now.observations.wrapping_sub(told.observations);
+            let last = last.get(index).copied().unwrap_or_default();
+            let hits = now.observations.wrapping_sub(last.observations);
             if hits == 0 {
                 continue;
             }
-            let mean_ns = now.sum.wrapping_sub(told.sum) as f64 / hits as f64;
-            // Whole microseconds: what is finer is noise.
+            let mean_ns = now.sum.wrapping_sub(last.sum) as f64 / hits as f64;
+            // Rounded to microseconds: anything finer is noise.
             self.lines.time("hit", (mean_ns / 1e3).round() / 1e3, hits);
         }
     }
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_is_what_was_counted_since_the_last_one() {
+    fn report_contains_the_changes_since_the_last_one() {
         let metrics = Metrics::new();
         let (status, canary) = (metrics.hits.rule(Some("status"), false), metrics.hits.rule(None, true));
         let mut reporter = Reporter::new("");
@@ -159,14 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_followed_by_one_dot() {
+    fn prefix_is_followed_by_one_dot() {
         for prefix in ["api", "api.", "api.."] {
             assert_eq!(Reporter::new(prefix).report(&Metrics::new()), ["api.connections:0|g"]);
         }
     }
 
     #[test]
-    fn a_line_is_a_name_a_value_a_type_and_perhaps_a_rate() {
+    fn line_is_a_name_a_value_a_type_and_perhaps_a_rate() {
         let mut lines = Lines::new("");
         lines.count("nothing", 0);
         lines.count("all", u64::MAX);
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn hits_are_timed_by_a_line_a_bucket_that_stands_for_all_of_them() {
+    fn one_line_per_bucket_stands_for_all_of_its_hits() {
         let metrics = Metrics::new();
         let mut reporter = Reporter::new("");
         metrics.hits.duration.observe(12_000, 3);

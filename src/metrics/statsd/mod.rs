@@ -1,8 +1,8 @@
-//! Statsd: the original Divvy's metrics under their old names, sent by a task of their own.
+//! Statsd: a task that sends the original Divvy's metrics with their original names.
 //!
-//! Every interval the task sends what was counted since the last time, so a hit costs nothing more than what Prometheus
-//! reads anyway. A statsd that cannot be reached is tried again at the next interval; nothing waits for it, nothing is
-//! queued for it, and the log has one line when that begins and one when it is over.
+//! At each interval the task sends the changes of the counts that Prometheus reads, so hits cost nothing extra. If statsd
+//! is unreachable, the task retries at the next interval. Nothing waits or is queued, and the log has one line when an
+//! outage begins and one when it ends.
 
 mod lines;
 mod outage;
@@ -24,18 +24,18 @@ pub use self::wire::Transport;
 use self::wire::Wire;
 use crate::metrics::Metrics;
 
-/// How long the last report may take when the server ends.
+/// Timeout for the last report when the server shuts down.
 const LAST_REPORT: Duration = Duration::from_secs(1);
 
-/// Which statsd, and how to send to it.
+/// Address of statsd, and how to send to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatsdOptions {
     pub host: String,
     pub port: u16,
-    /// What the names begin with; a dot is put behind it.
+    /// Prefix of all names, without its dot.
     pub prefix: String,
     pub transport: Transport,
-    /// How often what was counted is sent.
+    /// Interval between reports.
     pub interval: Duration,
 }
 
@@ -44,21 +44,21 @@ impl StatsdOptions {
     pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 }
 
-/// The task that sends.
+/// The task that sends reports.
 pub struct Statsd {
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
 impl Statsd {
-    /// Starts to send, on the runtime that this is called in.
+    /// Starts the task on the current runtime.
     pub fn start(options: StatsdOptions, metrics: Arc<Metrics>) -> Self {
         let stop = CancellationToken::new();
         let task = tokio::spawn(Sender::new(options, metrics).run(stop.clone()));
         Self { stop, task }
     }
 
-    /// Sends what was counted last, unless that takes too long, and ends.
+    /// Sends a last report, unless that takes too long, and stops the task.
     pub async fn finish(mut self) {
         self.stop.cancel();
         if timeout(LAST_REPORT, &mut self.task).await.is_err() {
@@ -67,7 +67,7 @@ impl Statsd {
     }
 }
 
-/// What the task works with.
+/// State of the task.
 struct Sender {
     options: StatsdOptions,
     metrics: Arc<Metrics>,
@@ -96,7 +96,7 @@ impl Sender {
                 _ = ticks.tick() => false,
                 () = stop.cancelled() => true,
             };
-            // Its report goes on from where the last one ended: a task that began anew would send everything again.
+            // After a panic the task goes on with its reporter: a new one would send everything again.
             let sent = AssertUnwindSafe(self.send()).catch_unwind().await;
             self.outage.note(sent.unwrap_or_else(|_| Err(io::Error::other("a bug in divvy, which the log tells"))));
             if is_last {
@@ -105,8 +105,8 @@ impl Sender {
         }
     }
 
-    /// Sends what was counted since the last time. What could not even be begun is sent next time; of what broke off on
-    /// its way it is unknown how much arrived, and to send it again might count it twice.
+    /// Sends the changes since the last report. Without a connection they are part of the next report. A report that breaks
+    /// off midway is not sent again: an unknown part of it has arrived, and would be counted twice.
     async fn send(&mut self) -> io::Result<()> {
         let mut wire = match self.wire.take().filter(|wire| !wire.is_stale()) {
             Some(wire) => wire,

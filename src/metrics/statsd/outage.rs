@@ -2,8 +2,8 @@
 
 use std::io;
 
-/// An outage is over after so many reports in a row that seem to have arrived: of datagrams that nothing receives, only
-/// every other one fails.
+/// Number of consecutive reports without an error that end an outage. If nothing receives datagrams, only every other
+/// one fails.
 const REPORTS_TO_TRUST: u32 = 5;
 
 pub struct Outage {
@@ -13,12 +13,12 @@ pub struct Outage {
 }
 
 impl Outage {
-    /// `statsd` is its address.
+    /// Creates the log for statsd at this address.
     pub fn of(statsd: String) -> Self {
         Self { statsd, lasts: false, sent_since: 0 }
     }
 
-    /// Takes note of a try; logs the beginning and the end of an outage.
+    /// Records the result of a report, and logs the beginning and the end of an outage.
     pub fn note(&mut self, result: io::Result<()>) {
         match result {
             Err(error) => {

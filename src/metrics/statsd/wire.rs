@@ -8,14 +8,14 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UdpSocket, lookup_host};
 use tokio::time::{Instant, timeout};
 
-/// The most bytes in a datagram: what passes through most networks in one piece.
+/// Maximum length of a datagram (bytes). Most networks carry it unfragmented.
 const MAX_DATAGRAM: usize = 1432;
-/// How long statsd may take to accept a connection, and to take what is sent.
+/// Timeout for connecting and for sending.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a name's address is used for datagrams: nothing tells when it has become another's.
+/// How long the address of a name is used for datagrams: no error says that it has changed.
 const ADDRESS_LIFETIME: Duration = Duration::from_secs(60);
 
-/// What carries metrics to statsd.
+/// Transport protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     Udp,
@@ -33,8 +33,10 @@ enum Socket {
 }
 
 impl Wire {
+    /// Connects to statsd.
+    ///
     /// # Errors
-    /// The system's, when the name does not resolve or nothing answers at its addresses.
+    /// The name cannot be resolved, or none of its addresses answers.
     #[expect(clippy::disallowed_methods, reason = "when to look a name up again")]
     pub async fn connect(host: &str, port: u16, transport: Transport) -> io::Result<Self> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
@@ -51,14 +53,16 @@ impl Wire {
         Err(last)
     }
 
-    /// Whether it is time to ask for the address again.
+    /// Returns whether the name must be resolved again.
     #[expect(clippy::disallowed_methods, reason = "when to look a name up again")]
     pub fn is_stale(&self) -> bool {
         matches!(self.socket, Socket::Udp(_)) && self.connected.elapsed() > ADDRESS_LIFETIME
     }
 
+    /// Sends lines.
+    ///
     /// # Errors
-    /// The system's, or that statsd does not take it in time. Some of it may have arrived.
+    /// The system refuses, or statsd does not read in time. A part may have arrived.
     pub async fn send(&mut self, lines: &[String]) -> io::Result<()> {
         match &mut self.socket {
             Socket::Udp(socket) => {
@@ -83,7 +87,7 @@ async fn udp(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// A refusal is an earlier datagram's: this one has not been sent then.
+/// Sends a datagram. A refusal belongs to an earlier datagram, and then this one was not sent, so it is sent again.
 async fn send_datagram(socket: &UdpSocket, datagram: &str) -> io::Result<()> {
     match socket.send(datagram.as_bytes()).await {
         Err(refused) if refused.kind() == io::ErrorKind::ConnectionRefused => {
@@ -94,7 +98,7 @@ async fn send_datagram(socket: &UdpSocket, datagram: &str) -> io::Result<()> {
     }
 }
 
-/// The lines in as few datagrams as they fit in; a line that is longer than one has one of its own.
+/// Packs lines into as few datagrams as possible. A line that is too long gets its own.
 fn datagrams(lines: &[String]) -> Vec<String> {
     let mut datagrams: Vec<String> = Vec::new();
     for line in lines {
@@ -127,19 +131,19 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_too_long_goes_alone() {
+    fn line_that_is_too_long_gets_its_own_datagram() {
         let lines = ["a".to_owned(), "b".repeat(2 * MAX_DATAGRAM), "c".to_owned()];
         assert_eq!(datagrams(&lines), lines);
     }
 
     #[test]
-    fn a_peer_that_does_not_read_is_given_up() {
+    fn peer_that_does_not_read_times_out() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let error = runtime.block_on(async {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
             let mut wire = Wire::connect("127.0.0.1", address.port(), Transport::Tcp).await.unwrap();
-            // More than the kernel keeps for a connection.
+            // More than the kernel buffers for a connection.
             wire.send(&["x".repeat(64 << 20)]).await.unwrap_err()
         });
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
