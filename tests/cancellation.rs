@@ -1,6 +1,6 @@
 //! Any future may be dropped at any await: the store and the limiter go on, and what was acknowledged is kept.
 //!
-//! The fronts' connections are dropped likewise in `src/server/dropped.rs`, and by real clients in `storms.rs`.
+//! The fronts' connections are dropped too, in `src/server/dropped_connections.rs`, and by real clients in `storms.rs`.
 //! `DIVVY_TEST_SEED` decides at which moments the crowd's are.
 
 use std::path::Path;

@@ -5,17 +5,17 @@
 
 use divvy::rules::Operation;
 use divvy::server::http::api::body;
-use divvy::server::http::api::hit::AskedHit;
-use divvy::server::http::api::hits::AskedHits;
+use divvy::server::http::api::hit::HitRequest;
+use divvy::server::http::api::hits::HitsRequest;
 use libfuzzer_sys::fuzz_target;
 
 const MAX_PAIRS: usize = 8;
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Err(problem) = body::parse::<AskedHits>(bytes) {
+    if let Err(problem) = body::parse::<HitsRequest>(bytes) {
         serde_json::to_vec(&problem).expect("a problem is JSON");
     }
-    match body::parse::<AskedHit>(bytes) {
+    match body::parse::<HitRequest>(bytes) {
         Ok(hit) => {
             let mut operation = Operation::new();
             match hit.operation.read(MAX_PAIRS, "/operation", &mut operation) {

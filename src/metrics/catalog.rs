@@ -11,10 +11,10 @@ use super::batches::Batches;
 use super::config::Config;
 use super::connections::Connections;
 use super::errors::Errors;
+use super::external_counter::ExternalCounter;
 use super::hits::Hits;
 use super::limits::Limits;
 use super::metric::Metric;
-use super::pulled::Pulled;
 use super::registry::Registry;
 use super::requests::Requests;
 use super::tasks::Tasks;
@@ -57,7 +57,7 @@ impl Metrics {
     /// Exposes a counter that another module keeps: `read` returns its value. Its name must end in `_total`, and can be
     /// exposed only once.
     pub fn show(&self, name: &'static str, help: &'static str, read: fn() -> u64) {
-        if let Err(error) = self.registry.register(Box::new(Pulled::new(name, help, read))) {
+        if let Err(error) = self.registry.register(Box::new(ExternalCounter::new(name, help, read))) {
             tracing::error!(%error, name, "cannot expose a metric");
         }
     }

@@ -52,7 +52,7 @@ struct Bucket {
 
 /// A bucket's contents at one moment: the number of observations, and the sum of their values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Observed {
+pub struct BucketContents {
     pub observations: u64,
     pub sum: u64,
 }
@@ -74,8 +74,8 @@ impl Histogram {
     }
 
     /// Returns the contents of all buckets in the order of their bounds. The last bucket has no bound.
-    pub fn observed(&self) -> Vec<Observed> {
-        let mut observed = vec![Observed::default(); self.0.shard_len()];
+    pub fn observed(&self) -> Vec<BucketContents> {
+        let mut observed = vec![BucketContents::default(); self.0.shard_len()];
         for shard in self.0.buckets.chunks(self.0.shard_len()) {
             for (observed, bucket) in observed.iter_mut().zip(shard) {
                 observed.observations += bucket.observations.load(Relaxed);

@@ -61,7 +61,7 @@ pub struct Commits {
 
 /// The number of hits with one status and one rule's label.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Counted {
+pub struct HitCount {
     pub status: String,
     /// Empty for the rules without a label.
     pub rule_label: String,
@@ -124,7 +124,7 @@ impl Hits {
     }
 
     /// Returns all counts.
-    pub fn counted(&self) -> Vec<Counted> {
+    pub fn counted(&self) -> Vec<HitCount> {
         let families = self.by_rule.collect();
         let metrics = families.iter().flat_map(|family| family.get_metric());
         metrics
@@ -135,7 +135,7 @@ impl Hits {
                 };
                 // Counts are whole numbers, exact up to 2^53.
                 let hits = metric.get_counter().get_value() as u64;
-                Counted { status: label("status"), rule_label: label("rule_label"), hits }
+                HitCount { status: label("status"), rule_label: label("rule_label"), hits }
             })
             .collect()
     }

@@ -19,11 +19,11 @@ mod question;
 mod reservations;
 pub mod table;
 
-pub use ask::{BucketAsk, CountersAsk, LimitAsk, LimitsAsk, Named, ReserveAsk, START};
+pub use ask::{BucketAsk, CountersAsk, LimitAsk, LimitsAsk, NamedRule, ReserveAsk, START};
 pub use error::CommandError;
 pub use kinds::{ClientFilter, Command, Credentials, Hello, LibraryInfo, ReplyMode};
-pub use lookup::Found;
-pub use pairs::{Pairs, Priced};
+pub use lookup::CommandMatch;
+pub use pairs::{Pairs, PricedOperation};
 pub use question::Question;
 
 #[cfg(test)]

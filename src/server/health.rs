@@ -29,7 +29,7 @@ const MAX_AGE: Duration = Duration::from_secs(5);
 /// What the probes find.
 #[derive(Debug)]
 pub struct Health {
-    found: watch::Sender<Option<Found>>,
+    found: watch::Sender<Option<ProbeResult>>,
     started: Instant,
     draining: CancellationToken,
     /// Cancelled when the last probe is over.
@@ -37,7 +37,7 @@ pub struct Health {
 }
 
 #[derive(Debug, Clone)]
-struct Found {
+struct ProbeResult {
     result: Result<(), StoreError>,
     at: Instant,
 }
@@ -98,7 +98,7 @@ impl Health {
     async fn probe<F: Future<Output = Result<(), StoreError>>>(&self, check: impl Fn() -> F) {
         while !self.draining.is_cancelled() {
             let result = check().await;
-            self.found.send_replace(Some(Found { result, at: Instant::now() }));
+            self.found.send_replace(Some(ProbeResult { result, at: Instant::now() }));
             tokio::select! {
                 () = sleep(INTERVAL) => {}
                 () = self.draining.cancelled() => {}
@@ -168,13 +168,13 @@ impl Health {
     }
 }
 
-fn judge(found: Option<&Found>, started: Instant, now: Instant) -> Result<(), NotReady> {
+fn judge(found: Option<&ProbeResult>, started: Instant, now: Instant) -> Result<(), NotReady> {
     let heard_at = found.map_or(started, |found| found.at);
     match found {
         _ if now.saturating_duration_since(heard_at) > MAX_AGE => Err(NotReady::Silent),
         None => Err(NotReady::Starting),
-        Some(Found { result: Err(error), .. }) => Err(NotReady::Failing(error.to_string())),
-        Some(Found { result: Ok(()), .. }) => Ok(()),
+        Some(ProbeResult { result: Err(error), .. }) => Err(NotReady::Failing(error.to_string())),
+        Some(ProbeResult { result: Ok(()), .. }) => Ok(()),
     }
 }
 
@@ -207,7 +207,7 @@ mod tests {
     fn a_result_holds_for_a_while_and_then_is_silence_whatever_it_was() {
         let at = Instant::now();
         for (result, state) in [(Ok(()), Ok(())), (Err(StoreError::unreachable("it is away")), failing())] {
-            let found = Found { result, at };
+            let found = ProbeResult { result, at };
             assert_eq!(judge(Some(&found), at, at + MAX_AGE), state);
             assert_eq!(judge(Some(&found), at, at + MAX_AGE + Duration::from_nanos(1)), Err(NotReady::Silent));
         }
@@ -259,9 +259,9 @@ mod tests {
         let health = Health::probed_by(hang, &Metrics::new(), CancellationToken::new()).unwrap();
         assert_eq!(health.state(), Err(NotReady::Starting));
         // By the result's age alone.
-        health.found.send_replace(Some(Found { result: Ok(()), at: Instant::now() }));
+        health.found.send_replace(Some(ProbeResult { result: Ok(()), at: Instant::now() }));
         assert_eq!(health.state(), Ok(()));
-        health.found.send_replace(Some(Found { result: Ok(()), at: Instant::now() - 2 * MAX_AGE }));
+        health.found.send_replace(Some(ProbeResult { result: Ok(()), at: Instant::now() - 2 * MAX_AGE }));
         assert_eq!(health.state(), Err(NotReady::Silent));
     }
 }

@@ -1,7 +1,7 @@
 //! Bounds on what clients may do, all fronts together.
 
-use super::connection::Timeouts;
 use super::http::StreamBounds;
+use super::net::connection::Timeouts;
 use crate::protocol::resp::Limits as RespLimits;
 
 /// Bounds on what clients may do.

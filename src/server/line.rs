@@ -8,14 +8,15 @@ use std::sync::Arc;
 use bytes::{Buf, BytesMut};
 
 use super::Limits;
-use super::accept::Front;
-use super::auth::{Gate, Guard};
-use super::connection::{self, Cut, Lease, Next, Outgoing, Session};
-use super::memory::BufferMemory;
-use super::pool::{self, pooled};
-use super::room::Room;
-use super::stream::Stream;
-use super::told::{self, Terms};
+use super::error_text::{self, Terms};
+use super::net::accept::Front;
+use super::net::auth::{Gate, Guard};
+use super::net::connection::{self, ConnectionContext};
+use super::net::memory::BufferMemory;
+use super::net::pool::{self, pooled};
+use super::net::request_memory::RequestMemory;
+use super::net::session::{Cut, NextStep, Output, Session};
+use super::net::stream::Stream;
 use crate::clock::ceil_seconds;
 use crate::limiter::{Intent, Limiter, PlanBuilder, Report};
 use crate::metrics::{Errors, FrontRequests, Limit, RequestKind, RequestTally};
@@ -58,9 +59,14 @@ impl Front for LineFront {
     const NO_TLS: &'static [u8] = b"ERR unknown \"this port does not speak TLS: connect without it\"\n";
     const ONLY_TLS: &'static [u8] = b"ERR unknown \"this port speaks TLS only: connect with it\"\n";
 
-    fn serve(&self, stream: Stream, peer: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static {
+    fn serve(
+        &self,
+        stream: Stream,
+        peer: SocketAddr,
+        context: ConnectionContext,
+    ) -> impl Future<Output = ()> + Send + 'static {
         let session = LineSession::new(self, Gate::new(self.guard.clone(), peer));
-        connection::serve(stream, session, self.limits.timeouts, lease)
+        connection::serve(stream, session, self.limits.timeouts, context)
     }
 }
 
@@ -69,7 +75,7 @@ struct LineSession {
     limiter: Arc<Limiter>,
     gate: Gate,
     decoder: LineDecoder,
-    room: Room,
+    request_memory: RequestMemory,
     limits: Limits,
     counts: FrontRequests,
     tally: RequestTally,
@@ -103,7 +109,7 @@ impl LineSession {
         Self {
             limiter: Arc::clone(&front.limiter),
             decoder: LineDecoder::new(max_line),
-            room: Room::new(&front.memory),
+            request_memory: RequestMemory::new(&front.memory),
             gate,
             limits,
             counts: front.requests.clone(),
@@ -124,9 +130,12 @@ impl Work {
                         Ok(verdict) => {
                             write_verdict(output, verdict.allowed, verdict.credit, ceil_seconds(verdict.reset_ns));
                         }
-                        Err(refusal) => {
-                            write_counted_error(output, errors, ErrorCode::Unknown, told::text(&refusal, &TERMS))
-                        }
+                        Err(refusal) => write_counted_error(
+                            output,
+                            errors,
+                            ErrorCode::Unknown,
+                            error_text::describe(&refusal, &TERMS),
+                        ),
                     }
                     index += 1;
                 }
@@ -160,31 +169,33 @@ impl Session for LineSession {
         self.gate.is_open()
     }
 
-    async fn answer(&mut self, input: &mut BytesMut, output: &mut Outgoing<'_>) -> Next {
+    async fn answer(&mut self, input: &mut BytesMut, output: &mut Output<'_>) -> NextStep {
         let output = &mut *output.bytes;
         let mut work: Box<Work> = pool::take();
         let Work { builder, operation, replies } = &mut *work;
         self.limiter.begin(builder);
         let mut owed = 0;
         let (next, too_long) = loop {
-            if replies.len() == MAX_BATCH || owed >= self.limits.max_output || !self.room.fits(builder.plan().weight())
+            if replies.len() == MAX_BATCH
+                || owed >= self.limits.max_output
+                || !self.request_memory.fits(builder.plan().weight())
             {
-                break (Next::AnswerOn, None);
+                break (NextStep::Continue, None);
             }
             match self.decoder.next_line(input) {
-                Ok(None) => break (Next::Read, None),
+                Ok(None) => break (NextStep::Read, None),
                 Err(error) => {
                     self.limiter.metrics().limits.reached(Limit::Line);
-                    break (Next::Close, Some(error));
+                    break (NextStep::Close, Some(error));
                 }
                 Ok(Some(line)) => {
                     let consumed = line.consumed;
-                    if !self.room.admits(&self.limiter, builder.plan().weight(), consumed) {
+                    if !self.request_memory.admits(&self.limiter, builder.plan().weight(), consumed) {
                         if !replies.is_empty() {
                             // The lines before it are answered first. Then it is found again.
-                            break (Next::AnswerOn, None);
+                            break (NextStep::Continue, None);
                         }
-                        self.room.wait_for_request(&self.limiter, consumed).await;
+                        self.request_memory.wait_for_request(&self.limiter, consumed).await;
                     }
                     let request = match self.gate.is_open() {
                         true => parse_request(line.text, operation, self.limits.max_pairs),
@@ -220,7 +231,7 @@ impl Session for LineSession {
         work.write_replies(applied.report(), &self.limiter.metrics().errors, output);
         work.builder.reuse(applied);
         pool::give(work);
-        self.room.give_back();
+        self.request_memory.give_back();
         if let Some(error) = too_long {
             self.tally.count(RequestKind::Invalid);
             write_counted_error(output, &self.limiter.metrics().errors, ErrorCode::Unknown, error);

@@ -1,53 +1,44 @@
-//! Sockets: listening, accepting, limits, timeouts and shutdown.
+//! The server: listeners, connections and fronts, from start to shutdown.
 //!
-//! Every front is an accept loop ([`accept`]) that gives each connection to its protocol: [`mod@line`] and [`resp`] are
-//! sessions of one read-answer-write loop ([`connection`]), [`http`] and [`grpc`] are libraries'. Nothing here decides about a request or
-//! knows a rule.
+//! | module | purpose |
+//! |---|---|
+//! | [`net`] | whatever does not depend on a protocol: listeners, TLS, passwords, connections, bounds on memory and work |
+//! | [`mod@line`] | the front for Divvy's line protocol |
+//! | [`resp`] | the front for Redis clients |
+//! | [`http`] | the HTTP front: [`transport`](http::transport) serves connections, [`api`](http::api) answers requests |
+//! | [`grpc`] | the gRPC front, on the HTTP front's transport |
+//!
+//! Each front is an accept loop ([`net::accept`]) that passes connections to its protocol. The line protocol and RESP are
+//! sessions of one read-answer-write loop ([`net::connection`]); HTTP and gRPC run on libraries. Nothing here decides
+//! about a request or depends on rules.
 
-mod accept;
-mod admission;
-#[cfg(test)]
-mod alike;
-pub mod auth;
-mod calls_in_flight;
-pub mod connection;
-#[cfg(all(test, feature = "rocksdb"))]
-mod dropped;
-#[cfg(test)]
-#[path = "../../tests/support/dropped.rs"]
-mod ended_early;
-mod freed;
+mod error_text;
 mod grpc;
 mod health;
 pub mod http;
 mod keep_running;
 mod limits;
 mod line;
-mod memory;
-mod origin;
-mod pool;
-mod progress;
+mod net;
 mod resp;
-mod room;
-mod stream;
-pub mod tls;
-mod told;
-mod turns;
-mod workers;
+
+#[cfg(all(test, feature = "rocksdb"))]
+mod dropped_connections;
+#[cfg(test)]
+#[path = "../../tests/support/dropped.rs"]
+mod ended_early;
+#[cfg(test)]
+mod router_parity;
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::accept::Acceptor;
-use self::admission::Admission;
-use self::auth::Access;
 use self::grpc::GrpcFront;
 pub use self::grpc::GrpcSettings;
 pub use self::health::Health;
@@ -56,12 +47,17 @@ use self::http::{BodyBounds, HttpFront};
 pub use self::keep_running::{keep_running, survive};
 pub use self::limits::Limits;
 use self::line::LineFront;
-use self::memory::BufferMemory;
+use self::net::accept::{Acceptor, MAX_PARTINGS};
+use self::net::admission::Admission;
+use self::net::auth::Access;
+pub use self::net::listen::bind;
+use self::net::memory::BufferMemory;
+use self::net::tls::Tls;
+use self::net::work_slots::{MAX_AT_ONCE, WorkSlots};
+use self::net::workers::Workers;
+pub use self::net::workers::{BLOCKING_KEEP_ALIVE, MAX_BLOCKING_THREADS, default_threads};
+pub use self::net::{auth, connection, tls};
 use self::resp::RespFront;
-use self::tls::Tls;
-use self::turns::Turns;
-use self::workers::Workers;
-pub use self::workers::{BLOCKING_KEEP_ALIVE, MAX_BLOCKING_THREADS, default_threads};
 use crate::limiter::Limiter;
 
 /// Connections open at once, all fronts together.
@@ -70,7 +66,7 @@ pub const DEFAULT_MAX_CONNECTIONS: u32 = 10_000;
 pub const DEFAULT_MAX_BODY: usize = 64 * 1024;
 /// How long a request may take to arrive.
 pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a client may take less than [`progress::LEAST`] bytes of what was answered.
+/// How long a client may take less than [`LEAST`](net::progress::LEAST) bytes of what was answered.
 pub const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Output of one connection that is gathered before it is written (bytes).
 pub const DEFAULT_MAX_OUTPUT: usize = 256 * 1024;
@@ -152,19 +148,19 @@ pub async fn run(
         memory: Arc::clone(&memory),
         metrics: Arc::clone(&metrics),
         connections: TaskTracker::new(),
-        partings: Arc::new(Semaphore::new(accept::MAX_PARTINGS)),
+        partings: Arc::new(Semaphore::new(MAX_PARTINGS)),
         limits,
         stopping: stopping.clone(),
         closing: CancellationToken::new(),
     };
-    let turns = Turns::new(turns::MAX_AT_ONCE);
+    let slots = WorkSlots::new(MAX_AT_ONCE);
     let resp = RespFront::new(
         Arc::clone(&limiter),
         limits,
         access.resp.clone(),
         fronts.resp.as_ref(),
         Arc::clone(&memory),
-        turns.clone(),
+        slots.clone(),
     );
     let line = LineFront::new(Arc::clone(&limiter), limits, access.line.clone(), Arc::clone(&memory));
     let bounds = BodyBounds { timeouts: limits.timeouts, memory, expansion: 1 };
@@ -175,7 +171,7 @@ pub async fn run(
         &access,
         api,
         &metrics_path,
-        turns,
+        slots,
         Arc::clone(&health),
     );
     let grpc = GrpcFront::new(Arc::clone(&limiter), limits, grpc, bounds, access.grpc, health)?;
@@ -199,29 +195,4 @@ pub async fn run(
         tracing::warn!(connections = acceptor.connections.len(), "closing connections that are still busy");
     }
     Ok(())
-}
-
-/// Binds a listening socket. With `reuse_port`, other processes of the same user that do the same may listen there, too,
-/// and the kernel deals out the connections.
-///
-/// # Errors
-/// The system's.
-pub async fn bind(address: &str, reuse_port: bool) -> io::Result<TcpListener> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in tokio::net::lookup_host(address).await? {
-        match listen(address, reuse_port) {
-            Ok(listener) => return Ok(listener),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
-}
-
-fn listen(address: SocketAddr, reuse_port: bool) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // So that a restart need not wait for the old connections' ends.
-    socket.set_reuseaddr(true)?;
-    socket.set_reuseport(reuse_port)?;
-    socket.bind(address)?;
-    socket.listen(accept::BACKLOG)
 }

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::mem;
 
 use crate::metrics::Metrics;
-use crate::metrics::histogram::Observed;
+use crate::metrics::histogram::BucketContents;
 
 /// Turns counts into lines, and remembers the counts of the last report.
 pub struct Reporter {
@@ -14,7 +14,7 @@ pub struct Reporter {
     hits: HashMap<(String, String), u64>,
     /// Errors by code.
     errors: HashMap<&'static str, u64>,
-    durations: Vec<Observed>,
+    durations: Vec<BucketContents>,
 }
 
 /// Lines of a report: `name:value|type`, with `|@rate` if a line stands for several observations.
@@ -92,7 +92,7 @@ impl Reporter {
 
     /// Adds a line for each bucket with new hits: their mean, with the sample rate that makes statsd count all of them. The
     /// number of lines is bounded, count and mean are exact, and percentiles are as precise as the buckets.
-    fn report_durations(&mut self, now: Vec<Observed>) {
+    fn report_durations(&mut self, now: Vec<BucketContents>) {
         let last = mem::replace(&mut self.durations, now);
         for (index, now) in self.durations.iter().enumerate() {
             let last = last.get(index).copied().unwrap_or_default();

@@ -32,7 +32,7 @@ pub const START: &str = "0";
 /// Which counters of which rule: `label | key=value… [ACTOR actor] [CURSOR cursor] [COUNT count]`.
 #[derive(Debug, Clone, Copy)]
 pub struct CountersAsk<'a> {
-    pub rule: Named<'a>,
+    pub rule: NamedRule<'a>,
     /// `None`: every actor's.
     pub actor: Option<&'a str>,
     /// `None`: from the start.
@@ -42,7 +42,7 @@ pub struct CountersAsk<'a> {
 
 /// How a rule is named.
 #[derive(Debug, Clone, Copy)]
-pub enum Named<'a> {
+pub enum NamedRule<'a> {
     Label(&'a str),
     Operation(Pairs<'a>),
 }

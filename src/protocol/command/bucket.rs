@@ -11,29 +11,29 @@ use crate::algorithm::{Ask, LeakyBucket, Limit, TokenBucket};
 use crate::clock::{NANOS_PER_MILLI, NANOS_PER_SECOND, Timestamp};
 use crate::protocol::resp::Arguments;
 
-type Parsed<'a> = Result<Command<'a>, CommandError>;
+type ParseResult<'a> = Result<Command<'a>, CommandError>;
 
-pub(super) fn reduce(arguments: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn reduce(arguments: Arguments<'_>) -> ParseResult<'_> {
     token_bucket(arguments, NANOS_PER_SECOND, Verb::Reduce).map(Command::Tokens)
 }
 
-pub(super) fn reduce_millis(arguments: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn reduce_millis(arguments: Arguments<'_>) -> ParseResult<'_> {
     token_bucket(arguments, NANOS_PER_MILLI, Verb::Reduce).map(Command::Tokens)
 }
 
-pub(super) fn get(arguments: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn get(arguments: Arguments<'_>) -> ParseResult<'_> {
     token_bucket(arguments, NANOS_PER_SECOND, Verb::Get).map(Command::Tokens)
 }
 
-pub(super) fn get_millis(arguments: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn get_millis(arguments: Arguments<'_>) -> ParseResult<'_> {
     token_bucket(arguments, NANOS_PER_MILLI, Verb::Get).map(Command::Tokens)
 }
 
-pub(super) fn sessionize(arguments: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn sessionize(arguments: Arguments<'_>) -> ParseResult<'_> {
     token_bucket(arguments, NANOS_PER_SECOND, Verb::Sessionize).map(Command::Session)
 }
 
-pub(super) fn sessionize_millis(arguments: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn sessionize_millis(arguments: Arguments<'_>) -> ParseResult<'_> {
     token_bucket(arguments, NANOS_PER_MILLI, Verb::Sessionize).map(Command::Session)
 }
 
@@ -99,7 +99,7 @@ fn options<'a>(mut words: impl Iterator<Item = &'a [u8]>, unit_ns: u64, verb: Ve
 }
 
 /// `key max_burst count period [quantity]`, the period in seconds.
-pub(super) fn throttle(arguments: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn throttle(arguments: Arguments<'_>) -> ParseResult<'_> {
     let mut words = arguments.iter();
     let key = words.next().ok_or(CommandError::Syntax)?;
     let max_burst = number(words.next())?;

@@ -1,7 +1,7 @@
 //! The arguments of the commands that concern many counters at once: `DIVVY.COUNTERS`, `DIVVY.FORGET`,
 //! `DIVVY.BACKUP`.
 
-use super::ask::{CountersAsk, Named, START};
+use super::ask::{CountersAsk, NamedRule, START};
 use super::error::CommandError;
 use super::integer::integer;
 use super::kinds::Command;
@@ -23,11 +23,11 @@ pub(super) fn backup(arguments: Arguments<'_>) -> Result<Command<'_>, CommandErr
 fn ask(arguments: Arguments<'_>) -> Result<CountersAsk<'_>, CommandError> {
     let pairs = arguments.iter().take_while(|argument| argument.contains(&b'=')).count();
     let (rule, named_by) = match pairs {
-        0 => (Named::Label(text(arguments.get(0).unwrap_or_default())?), 1),
-        _ => (Named::Operation(Pairs(arguments.first(pairs))), pairs),
+        0 => (NamedRule::Label(text(arguments.get(0).unwrap_or_default())?), 1),
+        _ => (NamedRule::Operation(Pairs(arguments.first(pairs))), pairs),
     };
     let options = Options { filter: b"ACTOR", unknown: CommandError::not_an_option };
-    let Given { filter: actor, cursor, count } = options.read(arguments.skip(named_by))?;
+    let ListOptions { filter: actor, cursor, count } = options.read(arguments.skip(named_by))?;
     Ok(CountersAsk { rule, actor, cursor, count })
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Options {
 
 /// What was given of them.
 #[derive(Default)]
-pub(super) struct Given<'a> {
+pub(super) struct ListOptions<'a> {
     pub filter: Option<&'a str>,
     /// `None` also for the cursor of the start.
     pub cursor: Option<&'a str>,
@@ -50,8 +50,8 @@ pub(super) struct Given<'a> {
 
 impl Options {
     /// Each option has its value and comes at most once, in any order.
-    pub(super) fn read<'a>(&self, arguments: Arguments<'a>) -> Result<Given<'a>, CommandError> {
-        let mut given = Given::default();
+    pub(super) fn read<'a>(&self, arguments: Arguments<'a>) -> Result<ListOptions<'a>, CommandError> {
+        let mut given = ListOptions::default();
         let mut words = arguments.iter();
         while let Some(option) = words.next() {
             let unknown = || (self.unknown)(option);
@@ -92,8 +92,8 @@ mod tests {
         with_command(&request.split(' ').collect::<Vec<_>>(), |command| match command {
             Ok(Command::Counters(CountersAsk { rule, actor, cursor, count })) => {
                 let rule = match rule {
-                    Named::Label(label) => label.to_owned(),
-                    Named::Operation(pairs) => format!("{} pairs", pairs.0.len()),
+                    NamedRule::Label(label) => label.to_owned(),
+                    NamedRule::Operation(pairs) => format!("{} pairs", pairs.0.len()),
                 };
                 Ok(format!("{rule} {actor:?} {cursor:?} {count:?}"))
             }

@@ -1,9 +1,9 @@
 //! What a client can ask, typed: one variant for each command. How a request is read is not here.
 
-use super::ask::{BucketAsk, CountersAsk, LimitAsk, LimitsAsk, Named, ReserveAsk};
+use super::ask::{BucketAsk, CountersAsk, LimitAsk, LimitsAsk, NamedRule, ReserveAsk};
 use super::error::CommandError;
 use super::integer::client_id;
-use super::pairs::{Pairs, Priced};
+use super::pairs::{Pairs, PricedOperation};
 use super::question::Question;
 use crate::protocol::resp::{Arguments, Version};
 
@@ -11,13 +11,13 @@ use crate::protocol::resp::{Arguments, Version};
 #[derive(Debug, Clone, Copy)]
 pub enum Command<'a> {
     /// `DIVVY.HIT key=value… [COST n] [ID text]`: take credit.
-    Hit(Priced<'a>),
+    Hit(PricedOperation<'a>),
     /// `DIVVY.PEEK key=value… [COST n]`: what a hit would be answered.
-    Peek(Priced<'a>),
+    Peek(PricedOperation<'a>),
     /// `DIVVY.CHARGE key=value… [COST n] [ID text]`: count what was used already.
-    Charge(Priced<'a>),
+    Charge(PricedOperation<'a>),
     /// `DIVVY.REFUND key=value… [COST n] [ID text]`: give back.
-    Refund(Priced<'a>),
+    Refund(PricedOperation<'a>),
     /// `DIVVY.RESERVE key=value… AMOUNT n TTL seconds [ID text]`: set credit aside.
     Reserve(ReserveAsk<'a>),
     /// `DIVVY.COMMIT id COST n`: count what was used of what a reservation was for.
@@ -232,16 +232,16 @@ impl Command<'_> {
     /// It has too many pairs.
     pub fn check_count(&self, max_pairs: usize) -> Result<(), CommandError> {
         match self {
-            Self::Hit(Priced { pairs, .. })
-            | Self::Peek(Priced { pairs, .. })
-            | Self::Charge(Priced { pairs, .. })
-            | Self::Refund(Priced { pairs, .. })
+            Self::Hit(PricedOperation { pairs, .. })
+            | Self::Peek(PricedOperation { pairs, .. })
+            | Self::Charge(PricedOperation { pairs, .. })
+            | Self::Refund(PricedOperation { pairs, .. })
             | Self::Reserve(ReserveAsk { pairs, .. })
             | Self::Forget(pairs)
             | Self::Explain(pairs) => pairs.check_count(max_pairs),
             Self::Counters(ask) | Self::ForgetCounters(ask) => match ask.rule {
-                Named::Operation(pairs) => pairs.check_count(max_pairs),
-                Named::Label(_) => Ok(()),
+                NamedRule::Operation(pairs) => pairs.check_count(max_pairs),
+                NamedRule::Label(_) => Ok(()),
             },
             _ => Ok(()),
         }

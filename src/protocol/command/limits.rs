@@ -1,7 +1,7 @@
 //! The arguments of `DIVVY.LIMIT` and its subcommands: limits of single actors.
 
 use super::ask::{LimitAsk, LimitsAsk};
-use super::counters::{Given, Options, text};
+use super::counters::{ListOptions, Options, text};
 use super::error::CommandError;
 use super::integer::integer;
 use super::kinds::Command;
@@ -39,7 +39,7 @@ fn of(arguments: Arguments<'_>) -> Result<LimitAsk<'_>, CommandError> {
 /// `[RULE rule] [CURSOR cursor] [COUNT count]`
 pub(super) fn list(arguments: Arguments<'_>) -> Result<Command<'_>, CommandError> {
     let options = Options { filter: b"RULE", unknown: CommandError::not_a_limit_option };
-    let Given { filter: rule, cursor, count } = options.read(arguments)?;
+    let ListOptions { filter: rule, cursor, count } = options.read(arguments)?;
     Ok(Command::ListLimits(LimitsAsk { rule, cursor, count }))
 }
 

@@ -8,12 +8,12 @@ use crate::protocol::resp::Arguments;
 
 /// A command's row in the table, and its parent's if it is a subcommand.
 #[derive(Debug, Clone, Copy)]
-pub struct Found {
+pub struct CommandMatch {
     pub parent: Option<&'static Spec>,
     pub spec: &'static Spec,
 }
 
-impl Found {
+impl CommandMatch {
     /// As Redis lists it: `parent|name` for a subcommand.
     pub fn full_name(&self) -> String {
         self.spec.full_name(self.parent)
@@ -33,22 +33,22 @@ impl<'a> Command<'a> {
     ///
     /// # Errors
     /// There is none, or its subcommand is unknown.
-    pub fn find(request: Arguments<'_>) -> Result<Found, CommandError> {
+    pub fn find(request: Arguments<'_>) -> Result<CommandMatch, CommandError> {
         let name = request.get(0).unwrap_or_default();
         if table::is_usual_hit(name) {
-            return Ok(Found { parent: None, spec: &table::HIT });
+            return Ok(CommandMatch { parent: None, spec: &table::HIT });
         }
         let spec = table::find(table::COMMANDS, name).ok_or_else(|| CommandError::unknown_command(request))?;
         if spec.subcommands.is_empty() {
-            return Ok(Found { parent: None, spec });
+            return Ok(CommandMatch { parent: None, spec });
         }
         match request.get(1) {
             Some(subcommand) if !is_help(subcommand) => {
                 let found = table::find(spec.subcommands, subcommand);
                 let found = found.ok_or_else(|| CommandError::unknown_subcommand(spec.name, subcommand))?;
-                Ok(Found { parent: Some(spec), spec: found })
+                Ok(CommandMatch { parent: Some(spec), spec: found })
             }
-            _ => Ok(Found { parent: None, spec }),
+            _ => Ok(CommandMatch { parent: None, spec }),
         }
     }
 
@@ -63,8 +63,8 @@ impl<'a> Command<'a> {
     ///
     /// # Errors
     /// As [`Command::parse`].
-    pub fn parse_as(found: Found, request: Arguments<'a>) -> Result<Self, CommandError> {
-        let Found { parent, spec } = found;
+    pub fn parse_as(found: CommandMatch, request: Arguments<'a>) -> Result<Self, CommandError> {
+        let CommandMatch { parent, spec } = found;
         if !spec.subcommands.is_empty() && request.get(1).is_some_and(is_help) {
             return Ok(Self::Describe(Question::Help(spec.name)));
         }

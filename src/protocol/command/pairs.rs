@@ -18,7 +18,7 @@ pub struct Pairs<'a>(pub(super) Arguments<'a>);
 
 /// `key=value… [COST n] [ID text]`: pairs, and what a hit of them takes.
 #[derive(Debug, Clone, Copy)]
-pub struct Priced<'a> {
+pub struct PricedOperation<'a> {
     pub pairs: Pairs<'a>,
     /// Credits to take instead of the rules' cost. `None`: the rules' cost.
     pub cost: Option<u64>,
@@ -28,12 +28,12 @@ pub struct Priced<'a> {
 
 /// What may follow the pairs.
 #[derive(Debug, Clone, Copy)]
-enum PricedOption {
+enum PricedSuffix {
     Cost,
     Id,
 }
 
-impl<'a> Priced<'a> {
+impl<'a> PricedOperation<'a> {
     /// # Errors
     /// The cost is not a number, or is negative. A misplaced `COST` or `ID` is found when the pairs are read.
     #[inline]
@@ -47,13 +47,13 @@ impl<'a> Priced<'a> {
 
     /// The option at the end, if there is one that was not there before.
     #[inline]
-    fn last_option(&self) -> Option<PricedOption> {
+    fn last_option(&self) -> Option<PricedSuffix> {
         let place = self.pairs.0.len().checked_sub(2)?;
         let word = self.pairs.0.get(place)?;
         if self.cost.is_none() && word.eq_ignore_ascii_case(COST) {
-            Some(PricedOption::Cost)
+            Some(PricedSuffix::Cost)
         } else if self.id.is_none() && word.eq_ignore_ascii_case(ID) {
-            Some(PricedOption::Id)
+            Some(PricedSuffix::Id)
         } else {
             None
         }
@@ -61,16 +61,16 @@ impl<'a> Priced<'a> {
 
     /// Takes the option off the end.
     #[inline(never)]
-    fn take(&mut self, option: PricedOption) -> Result<(), CommandError> {
+    fn take(&mut self, option: PricedSuffix) -> Result<(), CommandError> {
         let arguments = self.pairs.0;
         let pairs = arguments.len().saturating_sub(2);
         let value = arguments.get(pairs + 1).unwrap_or_default();
         match option {
-            PricedOption::Cost => {
+            PricedSuffix::Cost => {
                 let cost = integer(value).and_then(|number| u64::try_from(number).ok());
                 self.cost = Some(cost.ok_or_else(|| CommandError::not_a_cost(value))?);
             }
-            PricedOption::Id => self.id = Some(value),
+            PricedSuffix::Id => self.id = Some(value),
         }
         self.pairs = Pairs(arguments.first(pairs));
         Ok(())

@@ -3,52 +3,52 @@
 use super::error::CommandError;
 use super::integer::{client_id, integer};
 use super::kinds::{ClientFilter, Command, Credentials, Hello, LibraryInfo, ReplyMode};
-use super::pairs::{Pairs, Priced};
+use super::pairs::{Pairs, PricedOperation};
 use super::question::Question;
 use crate::protocol::resp::{Arguments, Version};
 
-type Parsed<'a> = Result<Command<'a>, CommandError>;
+type ParseResult<'a> = Result<Command<'a>, CommandError>;
 
-pub(super) fn hit(arguments: Arguments<'_>) -> Parsed<'_> {
-    Priced::read(arguments).map(Command::Hit)
+pub(super) fn hit(arguments: Arguments<'_>) -> ParseResult<'_> {
+    PricedOperation::read(arguments).map(Command::Hit)
 }
 
-pub(super) fn peek(arguments: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn peek(arguments: Arguments<'_>) -> ParseResult<'_> {
     // Nobody needs to be told again what can be asked again.
-    match Priced::read(arguments)? {
-        Priced { id: Some(_), .. } => Err(CommandError::MisplacedId),
+    match PricedOperation::read(arguments)? {
+        PricedOperation { id: Some(_), .. } => Err(CommandError::MisplacedId),
         asked => Ok(Command::Peek(asked)),
     }
 }
 
-pub(super) fn charge(arguments: Arguments<'_>) -> Parsed<'_> {
-    Priced::read(arguments).map(Command::Charge)
+pub(super) fn charge(arguments: Arguments<'_>) -> ParseResult<'_> {
+    PricedOperation::read(arguments).map(Command::Charge)
 }
 
-pub(super) fn refund(arguments: Arguments<'_>) -> Parsed<'_> {
-    Priced::read(arguments).map(Command::Refund)
+pub(super) fn refund(arguments: Arguments<'_>) -> ParseResult<'_> {
+    PricedOperation::read(arguments).map(Command::Refund)
 }
 
-pub(super) fn forget(arguments: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn forget(arguments: Arguments<'_>) -> ParseResult<'_> {
     Ok(Command::Forget(Pairs(arguments)))
 }
 
-pub(super) fn explain(arguments: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn explain(arguments: Arguments<'_>) -> ParseResult<'_> {
     Ok(Command::Explain(Pairs(arguments)))
 }
 
-pub(super) fn ping(arguments: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn ping(arguments: Arguments<'_>) -> ParseResult<'_> {
     if arguments.len() > 1 {
         return Err(CommandError::WrongArity { name: "ping".to_owned() });
     }
     Ok(Command::Ping(arguments.get(0)))
 }
 
-pub(super) fn echo(arguments: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn echo(arguments: Arguments<'_>) -> ParseResult<'_> {
     Ok(Command::Echo(arguments.get(0).unwrap_or_default()))
 }
 
-pub(super) fn hello(arguments: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn hello(arguments: Arguments<'_>) -> ParseResult<'_> {
     let mut words = arguments.iter();
     let mut hello = Hello { version: words.next().map(version).transpose()?, ..Hello::default() };
     while let Some(option) = words.next() {
@@ -76,7 +76,7 @@ fn version(number: &[u8]) -> Result<Version, CommandError> {
     }
 }
 
-pub(super) fn auth(arguments: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn auth(arguments: Arguments<'_>) -> ParseResult<'_> {
     let mut words = arguments.iter();
     match (words.next(), words.next(), words.next()) {
         (Some(password), None, None) => Ok(Command::Auth(Credentials { user: None, password })),
@@ -85,7 +85,7 @@ pub(super) fn auth(arguments: Arguments<'_>) -> Parsed<'_> {
     }
 }
 
-pub(super) fn select(arguments: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn select(arguments: Arguments<'_>) -> ParseResult<'_> {
     match arguments.get(0).and_then(integer) {
         Some(0) => Ok(Command::Select),
         Some(_) => Err(CommandError::NoSuchDatabase),
@@ -94,7 +94,7 @@ pub(super) fn select(arguments: Arguments<'_>) -> Parsed<'_> {
 }
 
 /// `[TYPE type | ID id…]`
-pub(super) fn client_list(arguments: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn client_list(arguments: Arguments<'_>) -> ParseResult<'_> {
     let filter = match (arguments.get(0), arguments.len()) {
         (None, _) => ClientFilter::All,
         (Some(word), 2) if word.eq_ignore_ascii_case(b"TYPE") => client_type(arguments.get(1).unwrap_or_default())?,
@@ -121,7 +121,7 @@ fn client_type(name: &[u8]) -> Result<ClientFilter<'_>, CommandError> {
     }
 }
 
-pub(super) fn client_reply(arguments: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn client_reply(arguments: Arguments<'_>) -> ParseResult<'_> {
     let mode = arguments.get(0).unwrap_or_default();
     let is = |known: &[u8]| mode.eq_ignore_ascii_case(known);
     let mode = if is(b"ON") {
@@ -137,13 +137,13 @@ pub(super) fn client_reply(arguments: Arguments<'_>) -> Parsed<'_> {
 }
 
 /// `ON` or `OFF`, for switches that have no effect.
-pub(super) fn client_switch(arguments: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn client_switch(arguments: Arguments<'_>) -> ParseResult<'_> {
     let word = arguments.get(0).unwrap_or_default();
     let is_known = [&b"ON"[..], b"OFF"].into_iter().any(|known| word.eq_ignore_ascii_case(known));
     if is_known { Ok(Command::ClientSwitch) } else { Err(CommandError::Syntax) }
 }
 
-pub(super) fn client_set_name(arguments: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn client_set_name(arguments: Arguments<'_>) -> ParseResult<'_> {
     connection_name(arguments.get(0).unwrap_or_default()).map(Command::ClientSetName)
 }
 
@@ -151,7 +151,7 @@ fn connection_name(name: &[u8]) -> Result<&[u8], CommandError> {
     plain(name, "Client names")
 }
 
-pub(super) fn client_set_info(arguments: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn client_set_info(arguments: Arguments<'_>) -> ParseResult<'_> {
     let attribute = arguments.get(0).unwrap_or_default();
     let value = arguments.get(1).unwrap_or_default();
     let info = if attribute.eq_ignore_ascii_case(b"lib-name") {
@@ -164,31 +164,31 @@ pub(super) fn client_set_info(arguments: Arguments<'_>) -> Parsed<'_> {
     Ok(Command::ClientSetInfo(info))
 }
 
-pub(super) fn command(_: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn command(_: Arguments<'_>) -> ParseResult<'_> {
     Ok(Command::Describe(Question::All))
 }
 
-pub(super) fn command_count(_: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn command_count(_: Arguments<'_>) -> ParseResult<'_> {
     Ok(Command::Describe(Question::Count))
 }
 
-pub(super) fn command_docs(names: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn command_docs(names: Arguments<'_>) -> ParseResult<'_> {
     Ok(Command::Describe(Question::Docs(names)))
 }
 
-pub(super) fn command_info(names: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn command_info(names: Arguments<'_>) -> ParseResult<'_> {
     Ok(Command::Describe(if names.is_empty() { Question::All } else { Question::Info(names) }))
 }
 
-pub(super) fn command_list(filter: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn command_list(filter: Arguments<'_>) -> ParseResult<'_> {
     if filter.is_empty() { Ok(Command::Describe(Question::List)) } else { Err(CommandError::Syntax) }
 }
 
-pub(super) fn info(sections: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn info(sections: Arguments<'_>) -> ParseResult<'_> {
     Ok(Command::Info(sections))
 }
 
-pub(super) fn config_get(patterns: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn config_get(patterns: Arguments<'_>) -> ParseResult<'_> {
     Ok(Command::ConfigGet(patterns))
 }
 

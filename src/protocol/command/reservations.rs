@@ -7,10 +7,10 @@ use super::kinds::Command;
 use super::pairs::Pairs;
 use crate::protocol::resp::Arguments;
 
-type Parsed<'a> = Result<Command<'a>, CommandError>;
+type ParseResult<'a> = Result<Command<'a>, CommandError>;
 
 /// `key=value… AMOUNT n [TTL seconds] [ID text]`. A pair contains `=`, so no option is one.
-pub(super) fn reserve(arguments: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn reserve(arguments: Arguments<'_>) -> ParseResult<'_> {
     let pairs = arguments.iter().take_while(|argument| argument.contains(&b'=')).count();
     let (mut credits, mut ttl_seconds, mut id) = (None, None, None);
     let options = arguments.skip(pairs);
@@ -34,19 +34,19 @@ pub(super) fn reserve(arguments: Arguments<'_>) -> Parsed<'_> {
 }
 
 /// `id COST n`
-pub(super) fn commit(arguments: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn commit(arguments: Arguments<'_>) -> ParseResult<'_> {
     let (id, number) = option(arguments, b"COST", "DIVVY.COMMIT id COST n")?;
     let cost = integer(number).and_then(|number| u64::try_from(number).ok());
     Ok(Command::Commit { id, cost: cost.ok_or_else(|| CommandError::not_a_cost(number))? })
 }
 
 /// `id`
-pub(super) fn release(arguments: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn release(arguments: Arguments<'_>) -> ParseResult<'_> {
     Ok(Command::Release(arguments.get(0).unwrap_or_default()))
 }
 
 /// `id [TTL seconds]`
-pub(super) fn renew(arguments: Arguments<'_>) -> Parsed<'_> {
+pub(super) fn renew(arguments: Arguments<'_>) -> ParseResult<'_> {
     const USAGE: &str = "DIVVY.RENEW id [TTL seconds]";
     if arguments.len() == 1 {
         return Ok(Command::Renew { id: arguments.get(0).unwrap_or_default(), ttl_seconds: None });

@@ -32,8 +32,8 @@ fn error(request: &str) -> String {
 
 fn pairs_of<A: AsRef<[u8]>>(arguments: &[A], max_pairs: usize) -> Result<Operation, CommandError> {
     with_command(arguments, |command| match command.unwrap() {
-        Command::Hit(Priced { pairs, .. })
-        | Command::Peek(Priced { pairs, .. })
+        Command::Hit(PricedOperation { pairs, .. })
+        | Command::Peek(PricedOperation { pairs, .. })
         | Command::Forget(pairs)
         | Command::Explain(pairs) => {
             let mut operation = Operation::new();

@@ -17,8 +17,8 @@ use crate::protocol::envoy::messages::kuadrant::service::ratelimit::v1::{
 };
 use crate::protocol::kuadrant::{Subject, reported_cost, ttl_seconds};
 use crate::rules::Operation;
-use crate::server::room::Room;
-use crate::server::{origin, pool};
+use crate::server::net::request_memory::RequestMemory;
+use crate::server::net::{origin, pool};
 
 #[tonic::async_trait]
 impl RateLimitService for RateLimits {
@@ -26,7 +26,7 @@ impl RateLimitService for RateLimits {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let _room = self.room_of(request.get_ref()).await;
+        let _request_memory = self.request_memory_of(request.get_ref()).await;
         let mut work: Box<Work> = pool::take();
         let decided = self.look(request.get_ref(), &mut work).await;
         self.done(work, RequestKind::Peek, decided).map(Response::new)
@@ -34,7 +34,7 @@ impl RateLimitService for RateLimits {
 
     async fn report(&self, request: Request<RateLimitRequest>) -> Result<Response<RateLimitResponse>, Status> {
         let asked = request.get_ref();
-        let _room = self.room_of(asked).await;
+        let _request_memory = self.request_memory_of(asked).await;
         let mut work: Box<Work> = pool::take();
         let cost = |descriptor: &RateLimitDescriptor| reported_cost(asked, descriptor);
         let decided = self.charge(asked.into(), cost, &mut work).await;
@@ -43,14 +43,14 @@ impl RateLimitService for RateLimits {
     }
 
     async fn reserve(&self, request: Request<ReserveRequest>) -> Result<Response<ReserveResponse>, Status> {
-        let room = self.room_of(request.get_ref()).await;
+        let request_memory = self.request_memory_of(request.get_ref()).await;
         let mut work: Box<Work> = pool::take();
-        let decided = self.set_aside(request.get_ref(), room, &mut work).await;
+        let decided = self.set_aside(request.get_ref(), request_memory, &mut work).await;
         self.done(work, RequestKind::Reserve, decided).map(Response::new)
     }
 
     async fn commit(&self, request: Request<CommitRequest>) -> Result<Response<CommitResponse>, Status> {
-        let _room = self.room_of(request.get_ref()).await;
+        let _request_memory = self.request_memory_of(request.get_ref()).await;
         let mut work: Box<Work> = pool::take();
         let decided = self.settle(request.get_ref(), &mut work).await;
         let decided = decided.map(|reservation_released| CommitResponse { reservation_released });
@@ -60,11 +60,11 @@ impl RateLimitService for RateLimits {
 
 impl RateLimits {
     /// Returns room for a call; `None` if it needs none.
-    async fn room_of<'a, M: Message>(&self, asked: &'a M) -> Option<Room>
+    async fn request_memory_of<'a, M: Message>(&self, asked: &'a M) -> Option<RequestMemory>
     where
         Subject<'a>: From<&'a M>,
     {
-        self.room(asked.encoded_len(), Subject::from(asked).descriptor_count()).await
+        self.request_memory(asked.encoded_len(), Subject::from(asked).descriptor_count()).await
     }
 
     /// Whether each operation may use one credit, whatever the request's addend says.
@@ -132,7 +132,7 @@ impl RateLimits {
     async fn set_aside(
         &self,
         asked: &ReserveRequest,
-        room: Option<Room>,
+        request_memory: Option<RequestMemory>,
         work: &mut Work,
     ) -> Result<ReserveResponse, Status> {
         let Work { builder, operation, .. } = work;
@@ -151,7 +151,7 @@ impl RateLimits {
         }
         let (reserved, plan) = self
             .reserving_calls
-            .apply(builder.build(), room, |report| report.reserved_together().map_err(refuse))
+            .apply(builder.build(), request_memory, |report| report.reserved_together().map_err(refuse))
             .await;
         builder.reuse(plan);
         let Some(id) = reserved? else {

@@ -2,7 +2,7 @@
 //!
 //! HTTP/2 is the HTTP front's, gRPC a library's; here are the services.
 
-mod hot;
+mod fast_route;
 mod kuadrant;
 mod ratelimit;
 mod reserving_calls;
@@ -21,19 +21,19 @@ use tonic::{Code, Status};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-use self::hot::RateLimitRoute;
+use self::fast_route::RateLimitRoute;
 pub use self::ratelimit::GrpcSettings;
 use self::ratelimit::RateLimits;
 use super::Limits;
-use super::accept::Front;
-use super::auth::Guard;
-use super::connection::{Lease, Timeouts};
 use super::health::Health;
 use super::http::auth::guarded;
-use super::http::{self, BodyBounds, Routes, Told, bound_body, count_told, serve_routes};
+use super::http::{self, BodyBounds, ErrorCount, Routes, bound_body, count_errors, serve_routes};
 use super::keep_running::keep_running;
-use super::stream::Stream;
-use super::tls::Alpn;
+use super::net::accept::Front;
+use super::net::auth::Guard;
+use super::net::connection::{ConnectionContext, Timeouts};
+use super::net::stream::Stream;
+use super::net::tls::Alpn;
 use crate::limiter::Limiter;
 use crate::metrics::{Limit, Task};
 use crate::protocol::envoy::DESCRIPTORS;
@@ -81,7 +81,7 @@ impl GrpcFront {
         let counts = metrics.requests.front(Self::NAME);
         let rate_limits =
             Arc::new(RateLimits::new(limiter, counts, limits.max_pairs, settings, Arc::clone(&bounds.memory)));
-        let hot = RateLimitRoute::new(Arc::clone(&rate_limits), bounds.clone(), guard.clone(), limits.max_body);
+        let fast = RateLimitRoute::new(Arc::clone(&rate_limits), bounds.clone(), guard.clone(), limits.max_body);
         let kuadrant = KuadrantServer::from_arc(Arc::clone(&rate_limits)).max_decoding_message_size(limits.max_body);
         let rate_limits = RateLimitServiceServer::from_arc(rate_limits).max_decoding_message_size(limits.max_body);
         // Both versions of reflection: clients ask for the one that they know.
@@ -95,8 +95,8 @@ impl GrpcFront {
             .into_axum_router()
             .layer(from_fn(mark_too_long))
             .layer(from_fn_with_state(bounds, bound_body))
-            .layer(from_fn_with_state(metrics, count_told));
-        let routes = Routes { hot, router, streams: limits.grpc_streams };
+            .layer(from_fn_with_state(metrics, count_errors));
+        let routes = Routes { fast, router, streams: limits.grpc_streams };
         Ok(Self { routes: Arc::new(routes), timeouts: limits.timeouts })
     }
 }
@@ -114,7 +114,7 @@ async fn mark_too_long(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let refused = Status::from_header_map(response.headers());
     if refused.is_some_and(|status| status.code() == Code::OutOfRange) {
-        response.extensions_mut().insert(Told::Problem(Some(Limit::Body)));
+        response.extensions_mut().insert(ErrorCount::Problem(Some(Limit::Body)));
     }
     response
 }
@@ -140,7 +140,12 @@ impl Front for GrpcFront {
     const ONLY_TLS: &'static [u8] = http::ONLY_TLS;
     const ALPN: Alpn = Alpn::Http;
 
-    fn serve(&self, stream: Stream, peer: SocketAddr, lease: Lease) -> impl Future<Output = ()> + Send + 'static {
-        serve_routes(stream, peer, Arc::clone(&self.routes), self.timeouts, lease)
+    fn serve(
+        &self,
+        stream: Stream,
+        peer: SocketAddr,
+        context: ConnectionContext,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        serve_routes(stream, peer, Arc::clone(&self.routes), self.timeouts, context)
     }
 }

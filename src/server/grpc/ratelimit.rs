@@ -22,12 +22,12 @@ use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::rate_limit_
 use crate::protocol::envoy::messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::protocol::envoy::{self, InvalidRequest, OwnLimit};
 use crate::rules::Operation;
+use crate::server::error_text::{self, Terms};
 use crate::server::http::{Answer, RateLimitHeaders};
-use crate::server::memory::BufferMemory;
-use crate::server::origin;
-use crate::server::pool::{self, pooled};
-use crate::server::room::{Room, SMALL};
-use crate::server::told::{self, Terms};
+use crate::server::net::memory::BufferMemory;
+use crate::server::net::origin;
+use crate::server::net::pool::{self, pooled};
+use crate::server::net::request_memory::{RequestMemory, SMALL};
 
 /// A call about so few descriptors needs no room of its own, if it is short.
 const FEW: usize = 4;
@@ -70,13 +70,13 @@ impl RateLimits {
         }
     }
 
-    /// Room for a call of this many bytes about this number of descriptors; `None` if it needs none.
-    pub(super) async fn room(&self, bytes: usize, descriptors: usize) -> Option<Room> {
+    /// RequestMemory for a call of this many bytes about this number of descriptors; `None` if it needs none.
+    pub(super) async fn request_memory(&self, bytes: usize, descriptors: usize) -> Option<RequestMemory> {
         if bytes <= SMALL && descriptors <= FEW {
             return None;
         }
         // Each has the request's domain.
-        Box::pin(Room::of_call(&self.memory, &self.limiter, bytes, descriptors)).await
+        Box::pin(RequestMemory::wait_for_call(&self.memory, &self.limiter, bytes, descriptors)).await
     }
 
     pub fn metrics(&self) -> &Metrics {
@@ -85,9 +85,9 @@ impl RateLimits {
 
     /// The answer to a message of this many bytes, which is counted.
     pub async fn answer(&self, asked: &RateLimitRequest, bytes: usize) -> Result<RateLimitResponse, Status> {
-        let room = self.room(bytes, asked.descriptors.len()).await;
+        let request_memory = self.request_memory(bytes, asked.descriptors.len()).await;
         let mut work: Box<Work> = pool::take();
-        let decided = self.decide(asked, room, &mut work).await;
+        let decided = self.decide(asked, request_memory, &mut work).await;
         self.done(work, RequestKind::Hit, decided)
     }
 
@@ -111,7 +111,7 @@ impl RateLimits {
     async fn decide(
         &self,
         asked: &RateLimitRequest,
-        room: Option<Room>,
+        request_memory: Option<RequestMemory>,
         work: &mut Work,
     ) -> Result<RateLimitResponse, Status> {
         let Work { builder, operation, brought } = work;
@@ -134,7 +134,7 @@ impl RateLimits {
             return Err(refuse(refusal.clone()));
         }
         let (answered, plan) =
-            self.reserving_calls.apply(builder.build(), room, |report| self.respond(report, brought)).await;
+            self.reserving_calls.apply(builder.build(), request_memory, |report| self.respond(report, brought)).await;
         builder.reuse(plan);
         answered
     }
@@ -286,5 +286,5 @@ pub(super) fn refuse(refusal: Refusal) -> Status {
         ErrorClass::Full => TonicCode::ResourceExhausted,
         ErrorClass::StoreFailure => TonicCode::Unavailable,
     };
-    Status::new(code, told::text(&refusal, &Terms::NONE))
+    Status::new(code, error_text::describe(&refusal, &Terms::NONE))
 }

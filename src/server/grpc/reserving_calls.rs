@@ -7,8 +7,8 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::limiter::{Applied, Limiter, Plan, PlanBuilder, Report, Settlement};
-use crate::server::calls_in_flight::{CallGuard, CallsInFlight};
-use crate::server::room::Room;
+use crate::server::net::calls_in_flight::{CallGuard, CallsInFlight};
+use crate::server::net::request_memory::RequestMemory;
 
 /// Applies the plans of calls, and releases reservations that no gateway learned of.
 pub struct ReservingCalls {
@@ -30,7 +30,7 @@ impl ReservingCalls {
     pub async fn apply<T, E>(
         &self,
         plan: Plan,
-        room: Option<Room>,
+        request_memory: Option<RequestMemory>,
         answer: impl FnOnce(Report<'_>) -> Result<T, E>,
     ) -> (Result<T, E>, Plan) {
         let keys = plan.reservation_keys();
@@ -45,7 +45,7 @@ impl ReservingCalls {
         tokio::spawn(async move {
             let applied = limiter.apply(plan).await;
             // If the gateway has hung up, this drops the reservations.
-            let _ = sender.send(UnclaimedReservations { limiter, applied, guards, _room: room });
+            let _ = sender.send(UnclaimedReservations { limiter, applied, guards, _request_memory: request_memory });
         });
         let Ok(mut unclaimed) = receiver.await else { return (answer(Applied::default().report()), Plan::default()) };
         let answered = answer(unclaimed.applied.report());
@@ -59,7 +59,7 @@ struct UnclaimedReservations {
     limiter: Arc<Limiter>,
     applied: Applied,
     guards: Vec<CallGuard>,
-    _room: Option<Room>,
+    _request_memory: Option<RequestMemory>,
 }
 
 impl Drop for UnclaimedReservations {

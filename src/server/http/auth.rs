@@ -9,8 +9,8 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
 
-use super::told::Told;
-use crate::server::auth::Guard;
+use super::error_counts::ErrorCount;
+use crate::server::net::auth::Guard;
 
 /// Why nothing was done (RFC 9457).
 const PROBLEM: &str = "{\"type\":\"about:blank\",\"title\":\"Unauthorized\",\"status\":401,\
@@ -30,7 +30,7 @@ async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) ->
         return next.run(request).await;
     }
     let headers = [(WWW_AUTHENTICATE, "Bearer realm=\"divvy\""), (CONTENT_TYPE, "application/problem+json")];
-    (StatusCode::UNAUTHORIZED, Extension(Told::Unauthenticated), headers, PROBLEM).into_response()
+    (StatusCode::UNAUTHORIZED, Extension(ErrorCount::Unauthenticated), headers, PROBLEM).into_response()
 }
 
 /// Whether the router, too, would let the client in. Of a client that it would not, it learns by itself.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 
+use crate::server::error_text;
 use crate::server::health::Health;
-use crate::server::told;
 
 /// The process answers.
 pub async fn alive() -> &'static str {
@@ -17,6 +17,6 @@ pub async fn alive() -> &'static str {
 pub async fn ready(State(health): State<Arc<Health>>) -> (StatusCode, String) {
     match health.state() {
         Ok(()) => (StatusCode::OK, "ready\n".to_owned()),
-        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", told::without_paths(&reason))),
+        Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", error_text::hide_paths(&reason))),
     }
 }

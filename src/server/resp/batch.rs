@@ -9,13 +9,13 @@ use crate::clock::{NANOS_PER_MILLI, ceil_seconds};
 use crate::limiter::{
     Intent, Limiter, Origin, Outcome, Plan, PlanBuilder, Policy, Refusal, Report, Reserve, Settlement, Space,
 };
-use crate::protocol::command::{BucketAsk, Command, CommandError, Priced, ReserveAsk};
+use crate::protocol::command::{BucketAsk, Command, CommandError, PricedOperation, ReserveAsk};
 use crate::protocol::resp::{ReplyWriter, Version};
 use crate::rules::Operation;
-use crate::server::connection::Outgoing;
-use crate::server::memory::UsedUp;
-use crate::server::pool::MAX_ITEM;
-use crate::server::room::Room;
+use crate::server::net::memory::BudgetExceeded;
+use crate::server::net::pool::MAX_ITEM;
+use crate::server::net::request_memory::RequestMemory;
+use crate::server::net::session::Output;
 
 /// Maximum length of a reply to a request of a batch, without errors and reservation ids (bytes).
 const LONGEST_REPLY: usize = 128;
@@ -26,7 +26,7 @@ pub struct Batch {
     builder: PlanBuilder,
     /// The requests are dated, and have their rules.
     is_begun: bool,
-    replies: Vec<Owed>,
+    replies: Vec<PendingReply>,
     /// What ids of reservations add to the replies, at most (bytes).
     ids: usize,
     /// Replies that are written already and wait for those before them.
@@ -38,7 +38,7 @@ pub struct Batch {
 
 /// A reply that is due.
 #[derive(Debug)]
-struct Owed {
+struct PendingReply {
     reply: Reply,
     /// The client wants to hear nothing of it.
     is_muted: bool,
@@ -98,7 +98,7 @@ impl Batch {
         self.builder.memory()
             + self.operation.memory()
             + self.texts.capacity()
-            + self.replies.capacity() * size_of::<Owed>()
+            + self.replies.capacity() * size_of::<PendingReply>()
     }
 
     /// Begins with the first request, under the rules that are in force, or those of [`Batch::pin`].
@@ -153,7 +153,7 @@ impl Batch {
                 self.push_settlement(limiter, id, Settlement::Renew { ttl_seconds }, Reply::Renewed { ttl_seconds })
             }
             Command::Forget(pairs) => {
-                self.push_priced(Priced { pairs, cost: None, id: None }, Intent::Forget, max_pairs)?
+                self.push_priced(PricedOperation { pairs, cost: None, id: None }, Intent::Forget, max_pairs)?
             }
             Command::Tokens(asked) => self.push_bucket(asked, Space::TokenBucket, Reply::Tokens),
             Command::Session(asked) => self.push_bucket(asked, Space::TokenBucket, Reply::Session),
@@ -162,7 +162,7 @@ impl Batch {
             }
             other => return Ok(Some(other)),
         };
-        self.replies.push(Owed { reply, is_muted });
+        self.replies.push(PendingReply { reply, is_muted });
         Ok(None)
     }
 
@@ -170,12 +170,12 @@ impl Batch {
     pub fn push_text(&mut self, is_muted: bool, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.texts.len();
         write(&mut self.texts);
-        self.replies.push(Owed { reply: Reply::Text(start..self.texts.len()), is_muted });
+        self.replies.push(PendingReply { reply: Reply::Text(start..self.texts.len()), is_muted });
     }
 
     fn push_priced(
         &mut self,
-        Priced { pairs, cost, id }: Priced,
+        PricedOperation { pairs, cost, id }: PricedOperation,
         intent: Intent,
         max_pairs: usize,
     ) -> Result<Reply, CommandError> {
@@ -220,11 +220,11 @@ impl Batch {
     pub async fn settle(
         &mut self,
         limiter: &Limiter,
-        room: &mut Room,
-        output: &mut Outgoing<'_>,
-    ) -> Result<(), UsedUp> {
+        request_memory: &mut RequestMemory,
+        output: &mut Output<'_>,
+    ) -> Result<(), BudgetExceeded> {
         if self.replies.is_empty() {
-            room.give_back();
+            request_memory.give_back();
             return Ok(());
         }
         output.account()?;
@@ -232,7 +232,7 @@ impl Batch {
         let applied = limiter.apply(self.builder.build()).await;
         let report = applied.report();
         let mut request = 0;
-        for Owed { reply, is_muted } in self.replies.drain(..) {
+        for PendingReply { reply, is_muted } in self.replies.drain(..) {
             let start = output.bytes.len();
             // All but nulls looks the same in both versions of the protocol.
             let version = if let Reply::Reserved(version) = &reply { *version } else { Version::default() };
@@ -254,7 +254,7 @@ impl Batch {
         self.texts.clear();
         self.ids = 0;
         self.builder.reuse(applied);
-        if room.give_back() && self.memory() > MAX_ITEM {
+        if request_memory.give_back() && self.memory() > MAX_ITEM {
             self.builder.reuse(Plan::default());
         }
         Ok(())

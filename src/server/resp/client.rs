@@ -1,11 +1,11 @@
 //! What a connection knows of its client, and the commands that are about nothing else.
 
-use super::clients::{Profile, Registered};
+use super::clients::{Profile, Registration};
 use super::info::REDIS_VERSION;
-use crate::protocol::command::{Command, Credentials, Found, Hello, LibraryInfo, ReplyMode};
+use crate::protocol::command::{Command, CommandMatch, Credentials, Hello, LibraryInfo, ReplyMode};
 use crate::protocol::resp::{ReplyWriter, Version};
-use crate::server::auth::Gate;
-use crate::server::connection::Next;
+use crate::server::net::auth::Gate;
+use crate::server::net::session::NextStep;
 
 const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. \
                            Are you sure your configuration is correct?";
@@ -19,7 +19,7 @@ const USER: &[u8] = b"default";
 /// A client, as far as it told.
 #[derive(Debug)]
 pub struct Client {
-    registered: Registered,
+    registered: Registration,
     /// Shut until the client has given the password.
     pub gate: Gate,
     pub version: Version,
@@ -28,12 +28,12 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn new(registered: Registered, gate: Gate) -> Self {
+    pub fn new(registered: Registration, gate: Gate) -> Self {
         Self { registered, gate, version: Version::default(), name: Vec::new(), replies: ReplyMode::On }
     }
 
     /// Tells other clients what this one is doing.
-    pub fn is_doing(&mut self, command: Option<Found>, queued: Option<usize>) {
+    pub fn is_doing(&mut self, command: Option<CommandMatch>, queued: Option<usize>) {
         self.registered.is_doing(command, queued);
     }
 
@@ -55,7 +55,7 @@ impl Client {
     }
 
     /// Answers a command that concerns the connection alone.
-    pub fn answer(&mut self, command: Command, output: &mut Vec<u8>) -> Next {
+    pub fn answer(&mut self, command: Command, output: &mut Vec<u8>) -> NextStep {
         let mut reply = ReplyWriter::new(output, self.version);
         match command {
             Command::Ping(None) => reply.simple("PONG"),
@@ -69,7 +69,7 @@ impl Client {
             Command::ClientReply(mode) => self.set_replies(mode, &mut reply),
             Command::Quit => {
                 reply.simple("OK");
-                return Next::Close;
+                return NextStep::Close;
             }
             Command::ResetConnection => {
                 reply.simple("RESET");
@@ -128,7 +128,7 @@ impl Client {
             | Command::Discard
             | Command::Watch => reply.error("ERR this command is not about the connection"),
         }
-        Next::Read
+        NextStep::Read
     }
 
     fn id(&self) -> i64 {

@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::protocol::command::{ClientFilter, Found};
+use crate::protocol::command::{ClientFilter, CommandMatch};
 use crate::protocol::resp::Version;
 
 /// All clients that are connected, by number.
 #[derive(Debug, Default)]
 pub struct Clients {
-    connected: Mutex<BTreeMap<u64, Arc<Known>>>,
+    connected: Mutex<BTreeMap<u64, Arc<ClientRecord>>>,
     seen: AtomicU64,
 }
 
 /// What is known of a client.
 #[derive(Debug)]
-struct Known {
+struct ClientRecord {
     id: u64,
     peer: SocketAddr,
     /// This side's address; `None`: the system did not tell.
@@ -30,15 +30,15 @@ struct Known {
     since: Instant,
     /// When the last command came, in milliseconds after `since`.
     active: AtomicU64,
-    doing: Mutex<Doing>,
+    doing: Mutex<Activity>,
     profile: Mutex<Profile>,
 }
 
 /// What a client is doing.
 #[derive(Debug, Clone, Copy, Default)]
-struct Doing {
+struct Activity {
     /// The command that came last.
-    command: Option<Found>,
+    command: Option<CommandMatch>,
     /// Requests that wait for `EXEC`; `None`: there was no `MULTI`.
     queued: Option<usize>,
 }
@@ -54,23 +54,23 @@ pub struct Profile {
 
 /// A client's place among the connected ones, until this is dropped.
 #[derive(Debug)]
-pub struct Registered {
+pub struct Registration {
     clients: Arc<Clients>,
-    known: Arc<Known>,
+    known: Arc<ClientRecord>,
     /// What is known of what it does: mostly the same again.
-    doing: Doing,
+    doing: Activity,
 }
 
 impl Clients {
     /// A new client's place.
     #[expect(clippy::disallowed_methods, reason = "the age of a connection")]
-    pub fn register(self: &Arc<Self>, peer: SocketAddr, local: Option<SocketAddr>) -> Registered {
+    pub fn register(self: &Arc<Self>, peer: SocketAddr, local: Option<SocketAddr>) -> Registration {
         let since = Instant::now();
         let id = self.seen.fetch_add(1, Relaxed) + 1;
         let (active, doing, profile) = Default::default();
-        let known = Arc::new(Known { id, peer, local, since, active, doing, profile });
+        let known = Arc::new(ClientRecord { id, peer, local, since, active, doing, profile });
         self.connected.lock().insert(id, Arc::clone(&known));
-        Registered { clients: Arc::clone(self), known, doing: Doing::default() }
+        Registration { clients: Arc::clone(self), known, doing: Activity::default() }
     }
 
     /// How many there have ever been.
@@ -96,17 +96,17 @@ impl Clients {
     }
 }
 
-impl Registered {
+impl Registration {
     pub fn id(&self) -> u64 {
         self.known.id
     }
 
     /// Tells others what the client is doing now; the command as before where there is none.
     #[expect(clippy::disallowed_methods, reason = "how long a client has been idle")]
-    pub fn is_doing(&mut self, command: Option<Found>, queued: Option<usize>) {
+    pub fn is_doing(&mut self, command: Option<CommandMatch>, queued: Option<usize>) {
         let active = Instant::now().saturating_duration_since(self.known.since);
         self.known.active.store(u64::try_from(active.as_millis()).unwrap_or(u64::MAX), Relaxed);
-        let doing = Doing { command: command.or(self.doing.command), queued };
+        let doing = Activity { command: command.or(self.doing.command), queued };
         if !doing.is(self.doing) {
             self.doing = doing;
             *self.known.doing.lock() = doing;
@@ -127,20 +127,20 @@ impl Registered {
     }
 }
 
-impl Drop for Registered {
+impl Drop for Registration {
     fn drop(&mut self) {
         self.clients.connected.lock().remove(&self.known.id);
     }
 }
 
-impl Doing {
+impl Activity {
     fn is(self, other: Self) -> bool {
         let spec = |doing: Self| doing.command.map(|command| std::ptr::from_ref(command.spec));
         (spec(self), self.queued) == (spec(other), other.queued)
     }
 }
 
-impl Known {
+impl ClientRecord {
     fn write(&self, now: Instant, out: &mut String) {
         let profile = self.profile.lock().clone();
         let doing = *self.doing.lock();

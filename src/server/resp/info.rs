@@ -16,10 +16,10 @@ use crate::metrics::FrontRequests;
 use crate::protocol::resp::{Arguments, ReplyWriter};
 use crate::rules::Pattern;
 use crate::server::Limits;
-use crate::server::auth::Guard;
-use crate::server::memory::BufferMemory;
-use crate::server::told;
-use crate::server::turns::Turns;
+use crate::server::error_text;
+use crate::server::net::auth::Guard;
+use crate::server::net::memory::BufferMemory;
+use crate::server::net::work_slots::WorkSlots;
 
 /// The Redis whose protocol and error texts this front follows. `HELLO` and `INFO` tell it alike: clients choose their
 /// features by whichever they ask. divvy's own version is a field of its own.
@@ -79,7 +79,7 @@ impl Section {
 }
 
 /// What all clients of the front share.
-pub struct Shared {
+pub struct RespState {
     pub limiter: Arc<Limiter>,
     pub limits: Limits,
     /// Asks for the password.
@@ -93,10 +93,10 @@ pub struct Shared {
     /// What transactions hold is on this account.
     pub memory: Arc<BufferMemory>,
     /// At requests that take long or have long replies.
-    pub turns: Turns,
+    pub slots: WorkSlots,
 }
 
-impl Shared {
+impl RespState {
     #[expect(clippy::disallowed_methods, reason = "the uptime")]
     pub fn new(
         limiter: Arc<Limiter>,
@@ -105,7 +105,7 @@ impl Shared {
         listener: Option<&TcpListener>,
         requests: FrontRequests,
         memory: Arc<BufferMemory>,
-        turns: Turns,
+        slots: WorkSlots,
     ) -> Self {
         Self {
             requests,
@@ -117,7 +117,7 @@ impl Shared {
             run_id: run_id(),
             clients: Arc::default(),
             memory,
-            turns,
+            slots,
         }
     }
 
@@ -154,7 +154,7 @@ impl Shared {
             Section::Metrics => metrics(numbers),
             Section::Keyspace => match self.limiter.approximate_len().await {
                 Ok(counters) => format!("db0:keys={counters},expires=0,avg_ttl=0\r\n"),
-                Err(error) => format!("error:{}\r\n", told::text(&error, &TERMS)),
+                Err(error) => format!("error:{}\r\n", error_text::describe(&error, &TERMS)),
             },
         }
     }

@@ -1,19 +1,19 @@
-//! Commands that take long or have long replies: they wait for their turn, and their replies count toward the budget of all
-//! buffers from the moment that they are there.
+//! Commands that take long or have long replies. They wait for a [`WorkSlot`], and their replies count toward the budget of
+//! all buffers as soon as they exist.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use super::counts;
-use super::info::Shared;
-use super::limit::{self, Of};
-use super::operate::{self, Asked};
+use super::info::RespState;
+use super::limit::{self, LimitTarget};
+use super::operate::{self, CounterQuery};
 use crate::protocol::command::{Command, CommandError};
 use crate::protocol::resp::{ReplyWriter, Version};
-use crate::server::connection::{Next, Outgoing};
-use crate::server::memory::UsedUp;
-use crate::server::turns::{Turn, Turns};
+use crate::server::net::memory::BudgetExceeded;
+use crate::server::net::session::{NextStep, Output};
+use crate::server::net::work_slots::{WorkSlot, WorkSlots};
 
 /// The command's reply, once it is there.
 type Reply = Pin<Box<dyn Future<Output = Vec<u8>> + Send>>;
@@ -23,20 +23,20 @@ type Reply = Pin<Box<dyn Future<Output = Vec<u8>> + Send>>;
 /// # Errors
 /// There is no memory for the replies that are in hand.
 pub async fn answer(
-    shared: &Arc<Shared>,
+    shared: &Arc<RespState>,
     version: Version,
     command: Command<'_>,
-    output: &mut Outgoing<'_>,
-) -> Result<Next, UsedUp> {
+    output: &mut Output<'_>,
+) -> Result<NextStep, BudgetExceeded> {
     output.account()?;
-    let turn = tokio::select! {
+    let slot = tokio::select! {
         biased;
-        turn = turn(&shared.turns, &command) => turn,
-        () = output.client_left() => return Ok(Next::Close),
+        slot = take_slot(&shared.slots, &command) => slot,
+        () = output.client_left() => return Ok(NextStep::Close),
     };
     let start = output.bytes.len();
     match reply(shared, version, command) {
-        Ok(reply) => match turn.run(reply).await {
+        Ok(reply) => match slot.run(reply).await {
             Ok(reply) => output.bytes.extend_from_slice(&reply),
             Err(error) => ReplyWriter::new(output.bytes, version).error(format_args!("ERR {error}")),
         },
@@ -49,34 +49,34 @@ pub async fn answer(
         output.account()?;
     }
     counts::count_error_reply(&shared.limiter.metrics().errors, output.bytes, start);
-    Ok(Next::AnswerOn)
+    Ok(NextStep::Continue)
 }
 
-async fn turn(turns: &Turns, command: &Command<'_>) -> Turn {
+async fn take_slot(slots: &WorkSlots, command: &Command<'_>) -> WorkSlot {
     match command {
-        // It takes long, nothing else is to wait for it, and a second one is refused while it lasts.
-        Command::Backup(_) => Turn::at_once(),
-        _ => turns.take().await,
+        // A backup takes long, no other work should wait for it, and the store refuses a second one at the same time.
+        Command::Backup(_) => WorkSlot::unbounded(),
+        _ => slots.take().await,
     }
 }
 
 /// # Errors
 /// The arguments are none.
-fn reply(shared: &Arc<Shared>, version: Version, command: Command<'_>) -> Result<Reply, CommandError> {
+fn reply(shared: &Arc<RespState>, version: Version, command: Command<'_>) -> Result<Reply, CommandError> {
     let shared = Arc::clone(shared);
     let limiter = Arc::clone(&shared.limiter);
     let max_pairs = shared.limits.max_pairs;
     let mut bytes = Vec::new();
     Ok(match command {
         Command::Counters(ask) => {
-            let asked = Asked::new(&ask, max_pairs)?;
+            let asked = CounterQuery::new(&ask, max_pairs)?;
             Box::pin(async move {
                 operate::list(&limiter, &asked, &mut ReplyWriter::new(&mut bytes, version)).await;
                 bytes
             })
         }
         Command::ForgetCounters(ask) => {
-            let asked = Asked::new(&ask, max_pairs)?;
+            let asked = CounterQuery::new(&ask, max_pairs)?;
             Box::pin(async move {
                 operate::forget(&limiter, &asked, &mut ReplyWriter::new(&mut bytes, version)).await;
                 bytes
@@ -90,14 +90,14 @@ fn reply(shared: &Arc<Shared>, version: Version, command: Command<'_>) -> Result
             })
         }
         Command::SetLimit { of, credits, seconds } => {
-            let of = Of::from(of);
+            let of = LimitTarget::from(of);
             Box::pin(async move {
                 limit::set(&limiter, &of, credits, seconds, &mut ReplyWriter::new(&mut bytes, version)).await;
                 bytes
             })
         }
         Command::RemoveLimit(of) => {
-            let of = Of::from(of);
+            let of = LimitTarget::from(of);
             Box::pin(async move {
                 limit::remove(&limiter, &of, &mut ReplyWriter::new(&mut bytes, version)).await;
                 bytes

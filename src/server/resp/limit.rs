@@ -15,32 +15,32 @@ use crate::protocol::resp::ReplyWriter;
 const NEVER: i64 = -1;
 
 /// Whose limit is meant, as a task of its own can hold it.
-pub struct Of {
+pub struct LimitTarget {
     rule: String,
     actor: String,
 }
 
-impl From<LimitAsk<'_>> for Of {
+impl From<LimitAsk<'_>> for LimitTarget {
     fn from(LimitAsk { rule, actor }: LimitAsk<'_>) -> Self {
         Self { rule: rule.to_owned(), actor: actor.to_owned() }
     }
 }
 
 /// Which limits are meant, likewise.
-pub struct Listed {
+pub struct LimitQuery {
     rule: Option<String>,
     cursor: Option<String>,
     count: usize,
 }
 
-impl From<LimitsAsk<'_>> for Listed {
+impl From<LimitsAsk<'_>> for LimitQuery {
     fn from(LimitsAsk { rule, cursor, count }: LimitsAsk<'_>) -> Self {
         let count = count.unwrap_or(DEFAULT_PAGE).min(MAX_PAGE);
         Self { rule: rule.map(str::to_owned), cursor: cursor.map(str::to_owned), count }
     }
 }
 
-pub async fn set(limiter: &Limiter, of: &Of, credits: u64, seconds: Option<u64>, reply: &mut ReplyWriter<'_>) {
+pub async fn set(limiter: &Limiter, of: &LimitTarget, credits: u64, seconds: Option<u64>, reply: &mut ReplyWriter<'_>) {
     match limiter.set_limit(&of.rule, &of.actor, credits, seconds.map(Duration::from_secs)).await {
         Ok(()) => reply.simple("OK"),
         Err(error) => write_limiter_error(&error, reply),
@@ -48,7 +48,7 @@ pub async fn set(limiter: &Limiter, of: &Of, credits: u64, seconds: Option<u64>,
 }
 
 /// Its credits, and the seconds until it ends, or -1; nothing where there is none.
-pub fn get(limiter: &Limiter, of: &Of, reply: &mut ReplyWriter<'_>) {
+pub fn get(limiter: &Limiter, of: &LimitTarget, reply: &mut ReplyWriter<'_>) {
     match limiter.limit_of(&of.rule, &of.actor) {
         Ok(None) => reply.null(),
         Ok(Some(limit)) => {
@@ -61,7 +61,7 @@ pub fn get(limiter: &Limiter, of: &Of, reply: &mut ReplyWriter<'_>) {
 }
 
 /// 1, or 0 where there was none.
-pub async fn remove(limiter: &Limiter, of: &Of, reply: &mut ReplyWriter<'_>) {
+pub async fn remove(limiter: &Limiter, of: &LimitTarget, reply: &mut ReplyWriter<'_>) {
     match limiter.remove_limit(&of.rule, &of.actor).await {
         Ok(was_there) => reply.unsigned(u64::from(was_there)),
         Err(error) => write_limiter_error(&error, reply),
@@ -70,7 +70,7 @@ pub async fn remove(limiter: &Limiter, of: &Of, reply: &mut ReplyWriter<'_>) {
 
 /// The cursor of the next page, and for each limit its rule, actor, credits, the seconds until it ends, and whether it is an
 /// orphan.
-pub fn list(limiter: &Limiter, asked: &Listed, reply: &mut ReplyWriter<'_>) {
+pub fn list(limiter: &Limiter, asked: &LimitQuery, reply: &mut ReplyWriter<'_>) {
     let of = LimitFilter { rule: asked.rule.as_deref(), actor: None };
     match limiter.limits(of, asked.cursor.as_deref(), asked.count) {
         Err(error) => write_limiter_error(&error, reply),

@@ -4,34 +4,34 @@ use super::error::write_limiter_error;
 use crate::clock::ceil_seconds;
 use crate::limiter::Limiter;
 use crate::limiter::counters::{CountersOf, DEFAULT_PAGE, RuleName};
-use crate::protocol::command::{CommandError, CountersAsk, Named, START};
+use crate::protocol::command::{CommandError, CountersAsk, NamedRule, START};
 use crate::protocol::resp::ReplyWriter;
 use crate::rules::Operation;
-use crate::server::told;
+use crate::server::error_text;
 
 /// Which counters are meant, as a task of its own can hold it.
-pub struct Asked {
-    rule: AskedRule,
+pub struct CounterQuery {
+    rule: RuleSelector,
     actor: Option<String>,
     cursor: Option<String>,
     count: usize,
 }
 
-enum AskedRule {
+enum RuleSelector {
     Label(String),
     Operation(Operation),
 }
 
-impl Asked {
+impl CounterQuery {
     /// # Errors
     /// The pairs that name the rule are none.
     pub fn new(ask: &CountersAsk<'_>, max_pairs: usize) -> Result<Self, CommandError> {
         let rule = match ask.rule {
-            Named::Label(label) => AskedRule::Label(label.to_owned()),
-            Named::Operation(pairs) => {
+            NamedRule::Label(label) => RuleSelector::Label(label.to_owned()),
+            NamedRule::Operation(pairs) => {
                 let mut operation = Operation::new();
                 pairs.read_into(&mut operation, max_pairs)?;
-                AskedRule::Operation(operation)
+                RuleSelector::Operation(operation)
             }
         };
         Ok(Self {
@@ -44,15 +44,15 @@ impl Asked {
 
     fn counters(&self) -> CountersOf<'_> {
         let rule = match &self.rule {
-            AskedRule::Label(label) => RuleName::Label(label),
-            AskedRule::Operation(operation) => RuleName::Operation(operation),
+            RuleSelector::Label(label) => RuleName::Label(label),
+            RuleSelector::Operation(operation) => RuleName::Operation(operation),
         };
         CountersOf { rule, actor: self.actor.as_deref(), cursor: self.cursor.as_deref(), count: self.count }
     }
 }
 
 /// The cursor of the next page, and for each counter its actor, the credits left and the seconds to its reset.
-pub async fn list(limiter: &Limiter, asked: &Asked, reply: &mut ReplyWriter<'_>) {
+pub async fn list(limiter: &Limiter, asked: &CounterQuery, reply: &mut ReplyWriter<'_>) {
     match limiter.counters(asked.counters()).await {
         Err(error) => write_limiter_error(&error, reply),
         Ok(page) => {
@@ -70,7 +70,7 @@ pub async fn list(limiter: &Limiter, asked: &Asked, reply: &mut ReplyWriter<'_>)
 }
 
 /// The cursor of the next page, and how many counters were forgotten.
-pub async fn forget(limiter: &Limiter, asked: &Asked, reply: &mut ReplyWriter<'_>) {
+pub async fn forget(limiter: &Limiter, asked: &CounterQuery, reply: &mut ReplyWriter<'_>) {
     match limiter.forget_counters(asked.counters()).await {
         Err(error) => write_limiter_error(&error, reply),
         Ok(page) => {
@@ -86,7 +86,7 @@ pub async fn back_up(limiter: &Limiter, name: &str, reply: &mut ReplyWriter<'_>)
     match limiter.store().backup(name).await {
         Ok(path) => reply.bulk(path.to_string_lossy().as_bytes()),
         Err(error) if error.is_the_client_s() => reply.error(format_args!("ERR {error}")),
-        Err(error) => reply.error(format_args!("ERR {}", told::without_paths(&error))),
+        Err(error) => reply.error(format_args!("ERR {}", error_text::hide_paths(&error))),
     }
 }
 

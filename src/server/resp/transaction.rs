@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::limiter::Policy;
 use crate::protocol::resp::{Arguments, Queue};
-use crate::server::memory::{Share, UsedUp};
+use crate::server::net::memory::{BudgetExceeded, Share};
 
 /// What executing a request takes besides the request itself, its reply included (bytes).
 const WORKING_ROOM: usize = 512;
@@ -35,7 +35,7 @@ impl Transaction {
     ///
     /// # Errors
     /// There is no room for it, and the transaction is aborted.
-    pub fn queue(&mut self, request: Arguments) -> Result<(), UsedUp> {
+    pub fn queue(&mut self, request: Arguments) -> Result<(), BudgetExceeded> {
         if self.is_aborted {
             return Ok(());
         }
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use crate::metrics::Metrics;
     use crate::protocol::resp::Decoder;
-    use crate::server::memory::BufferMemory;
+    use crate::server::net::memory::BufferMemory;
 
     #[test]
     fn a_queue_is_on_the_account_until_it_is_executed_and_is_aborted_when_there_is_no_room() {
@@ -121,7 +121,7 @@ mod tests {
         let mut execution = transaction.execute(None, false).unwrap();
         assert_eq!((execution.count(), execution.next_request().unwrap().get(0)), (1, Some(&b"PING"[..])));
         assert!(execution.next_request().is_none());
-        assert_eq!(memory.share().resize(5 * WORKING_ROOM), Err(UsedUp));
+        assert_eq!(memory.share().resize(5 * WORKING_ROOM), Err(BudgetExceeded));
         drop(execution);
         assert_eq!(memory.share().resize(5 * WORKING_ROOM), Ok(()));
     }

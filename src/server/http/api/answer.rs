@@ -8,11 +8,11 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use super::number::write_number;
-use super::problem::Problem;
-use super::ratelimit::{CONCURRENT_REQUESTS, RateLimitHeaders, Told};
+use super::ratelimit::{CONCURRENT_REQUESTS, LimitStatus, RateLimitHeaders};
 use crate::clock::ceil_seconds;
 use crate::limiter::{Limit, Outcome, Report, Standing, Verdict};
 use crate::rules::Rule;
+use crate::server::http::problem::Problem;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -138,11 +138,11 @@ impl<'a> Answer<'a> {
     /// Adds the headers that say where the client stands. `text` is where they are written first.
     pub fn write_headers(&self, dialects: RateLimitHeaders, headers: &mut HeaderMap, text: &mut Vec<u8>) {
         let limits = if self.limits.is_empty() { std::slice::from_ref(self) } else { &self.limits };
-        dialects.write(&self.told(), limits.iter().map(Self::told), headers, text);
+        dialects.write(&self.status(), limits.iter().map(Self::status), headers, text);
     }
 
-    fn told(&self) -> Told<'_> {
-        Told {
+    fn status(&self) -> LimitStatus<'_> {
+        LimitStatus {
             policy: &self.rule,
             limit: self.limit,
             window_seconds: self.window_seconds,
@@ -178,8 +178,8 @@ fn unit(limit: &Limit) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::json_line::json_line;
     use super::*;
+    use crate::server::http::json_line::json_line;
 
     #[test]
     fn an_answer_is_written_as_serde_would() {

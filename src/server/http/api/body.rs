@@ -11,8 +11,8 @@ use serde::Deserialize;
 use serde_path_to_error::{Path, Segment};
 
 use super::object::Object;
-use super::problem::Problem;
 use crate::metrics::Limit;
+use crate::server::http::problem::Problem;
 
 /// Reads a body that says it is JSON, of at most `max` bytes.
 ///
@@ -121,10 +121,10 @@ fn pointer(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::http::api::hits::AskedHits;
+    use crate::server::http::api::hits::HitsRequest;
 
     fn refused(body: &str) -> serde_json::Value {
-        let problem = parse::<AskedHits>(body.as_bytes()).err().unwrap_or_else(|| panic!("{body} was taken"));
+        let problem = parse::<HitsRequest>(body.as_bytes()).err().unwrap_or_else(|| panic!("{body} was taken"));
         serde_json::to_value(problem).unwrap()
     }
 

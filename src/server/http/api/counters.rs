@@ -9,15 +9,15 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinError;
 
 use super::json::Json;
-use super::problem::Problem;
 use super::query;
-use super::shared::Api;
+use super::state::Api;
 use crate::clock::ceil_seconds;
 use crate::limiter::counters::{CountersOf, DEFAULT_PAGE, MAX_PAGE, RuleName};
+use crate::server::http::problem::Problem;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct CounterQuery {
     /// A label, or `default`.
     rule: String,
     actor: Option<String>,
@@ -26,7 +26,7 @@ struct Asked {
 }
 
 #[derive(Debug, Serialize)]
-struct Listed {
+struct CounterList {
     counters: Vec<Counter>,
     /// The cursor of the next page; none after the last.
     next: Option<String>,
@@ -42,30 +42,30 @@ struct Counter {
 }
 
 #[derive(Debug, Serialize)]
-struct Forgotten {
+struct ForgetResponse {
     forgotten: u64,
-    /// As [`Listed::next`].
+    /// As [`CounterList::next`].
     next: Option<String>,
 }
 
 pub async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
     let asked = asked(&uri)?;
-    let (turn, limiter) = (api.turns.take().await, Arc::clone(&api.limiter));
-    let page = turn.run(async move { limiter.counters(asked.counters()).await }).await.map_err(broken)??;
+    let (slot, limiter) = (api.slots.take().await, Arc::clone(&api.limiter));
+    let page = slot.run(async move { limiter.counters(asked.counters()).await }).await.map_err(broken)??;
     let counters = page.counters.into_iter().map(|counter| Counter {
         actor: counter.actor,
         remaining: counter.credit,
         balance: counter.balance,
         reset: ceil_seconds(counter.reset_ns),
     });
-    Ok(Json(Listed { counters: counters.collect(), next: page.next }).into_response())
+    Ok(Json(CounterList { counters: counters.collect(), next: page.next }).into_response())
 }
 
 pub async fn forget(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
     let asked = asked(&uri)?;
-    let (turn, limiter) = (api.turns.take().await, Arc::clone(&api.limiter));
-    let page = turn.run(async move { limiter.forget_counters(asked.counters()).await }).await.map_err(broken)??;
-    Ok(Json(Forgotten { forgotten: page.forgotten, next: page.next }).into_response())
+    let (slot, limiter) = (api.slots.take().await, Arc::clone(&api.limiter));
+    let page = slot.run(async move { limiter.forget_counters(asked.counters()).await }).await.map_err(broken)??;
+    Ok(Json(ForgetResponse { forgotten: page.forgotten, next: page.next }).into_response())
 }
 
 /// The work panicked, or the server is ending.
@@ -73,8 +73,8 @@ pub fn broken(error: JoinError) -> Problem {
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 
-fn asked(uri: &Uri) -> Result<Asked, Problem> {
-    let asked: Asked = query::parse(uri)?;
+fn asked(uri: &Uri) -> Result<CounterQuery, Problem> {
+    let asked: CounterQuery = query::parse(uri)?;
     match asked.count {
         Some(count) if !(1..=MAX_PAGE).contains(&count) => {
             Err(Problem::bad_request(format!("count is {count}, but must be from 1 to {MAX_PAGE}")))
@@ -83,7 +83,7 @@ fn asked(uri: &Uri) -> Result<Asked, Problem> {
     }
 }
 
-impl Asked {
+impl CounterQuery {
     fn counters(&self) -> CountersOf<'_> {
         CountersOf {
             rule: RuleName::Label(&self.rule),

@@ -11,26 +11,26 @@ use super::answer::name;
 use super::body;
 use super::json::Json;
 use super::operation::Pairs;
-use super::problem::Problem;
-use super::shared::Api;
+use super::state::Api;
 use crate::rules::Operation;
 use crate::rules::explain::{self, Explained};
+use crate::server::http::problem::Problem;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked<'a> {
+struct ExplainRequest<'a> {
     #[serde(borrow)]
     operation: Pairs<'a>,
 }
 
 #[derive(Serialize)]
 struct Explanation<'a> {
-    rules: Vec<Named<'a>>,
+    rules: Vec<NamedRule<'a>>,
 }
 
 /// What a rule made of the operation, with what answers and headers call the rule.
 #[derive(Serialize)]
-struct Named<'a> {
+struct NamedRule<'a> {
     name: Cow<'a, str>,
     #[serde(flatten)]
     explained: Explained,
@@ -39,15 +39,15 @@ struct Named<'a> {
 pub async fn explain(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     let body = body::read(&head.headers, body, api.limits.max_body).await?;
-    let asked: Asked = body::parse(&body)?;
+    let request: ExplainRequest = body::parse(&body)?;
     let mut operation = Operation::new();
-    asked.operation.read(api.limits.max_pairs, "/operation", &mut operation)?;
+    request.operation.read(api.limits.max_pairs, "/operation", &mut operation)?;
     let policy = api.policy()?;
     let rules = policy.rules();
     // An explanation has the rules from the first one on.
     let now = api.limiter.now();
     let own_credits = |index| policy.own_credits(index, &operation, now);
     let explained = explain::explain(rules, &operation, own_credits).rules.into_iter().zip(rules.rules()).enumerate();
-    let named = explained.map(|(place, (explained, rule))| Named { name: name(place, rule), explained });
+    let named = explained.map(|(place, (explained, rule))| NamedRule { name: name(place, rule), explained });
     Ok(Json(Explanation { rules: named.collect() }).into_response())
 }

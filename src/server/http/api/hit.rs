@@ -11,28 +11,28 @@ use serde::Deserialize;
 
 use super::answer::Answer;
 use super::body;
-use super::idempotency::{self, Key, mark_replayed};
+use super::idempotency::{self, IdempotencyKey, mark_replayed};
 use super::operation::Pairs;
-use super::problem::Problem;
-use super::shared::Api;
-use super::whole::Whole;
+use super::state::Api;
+use super::whole_number::WholeNumber;
 use crate::limiter::{Intent, Payload, PlanBuilder};
 use crate::rules::Operation;
-use crate::server::calls_in_flight::CallGuard;
-use crate::server::origin;
-use crate::server::pool::{self, pooled};
+use crate::server::http::problem::Problem;
+use crate::server::net::calls_in_flight::CallGuard;
+use crate::server::net::origin;
+use crate::server::net::pool::{self, pooled};
 
 /// The body of a hit, a peek, a charge or a refund.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct AskedHit<'a> {
+pub struct HitRequest<'a> {
     #[serde(borrow)]
     pub operation: Pairs<'a>,
     /// How many credits it takes, whatever the rules' `costField`s say.
-    cost: Option<Whole>,
+    cost: Option<WholeNumber>,
 }
 
-impl AskedHit<'_> {
+impl HitRequest<'_> {
     pub fn cost(&self) -> Option<u64> {
         self.cost.map(|cost| cost.0)
     }
@@ -69,7 +69,7 @@ impl Api {
         B: HttpBody<Data = Bytes, Error: Display> + Unpin,
     {
         let body = body::read(&headers, body, self.limits.max_body).await?;
-        let _room = self.room(body.len(), 1).await;
+        let _request_memory = self.request_memory(body.len(), 1).await;
         let mut work: Box<Work> = pool::take();
         let answered = self.answer_one(headers, &body, intent, &mut work).await;
         work.builder.release();
@@ -84,10 +84,10 @@ impl Api {
         intent: Intent,
         work: &mut Work,
     ) -> Result<Response<Bytes>, Problem> {
-        let asked: AskedHit = body::parse(body)?;
+        let asked: HitRequest = body::parse(body)?;
         asked.operation.read(self.limits.max_pairs, "/operation", &mut work.operation)?;
         // Who only looks may do so again.
-        let key = if intent == Intent::Peek { None } else { Key::find(&headers)? };
+        let key = if intent == Intent::Peek { None } else { IdempotencyKey::find(&headers)? };
         origin::begin(&self.limiter, &mut work.builder);
         let guard = match key {
             None => {
@@ -114,7 +114,7 @@ impl Api {
 
     fn add_idempotent(
         &self,
-        key: &Key,
+        key: &IdempotencyKey,
         intent: Intent,
         cost: Option<u64>,
         work: &mut Work,

@@ -7,15 +7,15 @@ use axum::http::header::CONTENT_LENGTH;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Version};
 use axum::response::{IntoResponse, Response};
 
-use super::shared::Api;
+use super::state::Api;
 use crate::limiter::Intent;
 use crate::metrics::RequestKind;
-use crate::server::auth::Guard;
 use crate::server::http::auth;
-use crate::server::http::bounds::{Account, BodyBounds, BoundedBody};
-use crate::server::http::hot::{Hot, Incoming};
-use crate::server::http::reply::Reply;
-use crate::server::http::told::count_told;
+use crate::server::http::error_counts::count_error;
+use crate::server::http::transport::bounds::{Account, BodyBounds, BoundedBody};
+use crate::server::http::transport::fast_routes::{FastRoute, Incoming};
+use crate::server::http::transport::reply::Reply;
+use crate::server::net::auth::Guard;
 
 /// Hits whose clients are let in.
 pub struct HitRoute {
@@ -46,12 +46,12 @@ impl HitRoute {
             (None, Err(problem)) => problem.into_response(),
             (Some(problem), _) => problem,
         };
-        count_told(self.api.limiter.metrics(), other.extensions());
+        count_error(self.api.limiter.metrics(), other.extensions());
         other.map(Reply::Routed)
     }
 }
 
-impl Hot for HitRoute {
+impl FastRoute for HitRoute {
     async fn answer<B: Incoming>(&self, request: Request<B>) -> Result<Response<Reply>, Request<Body>> {
         if !self.takes(&request) {
             return Err(request.map(Body::new));

@@ -8,25 +8,25 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
 use super::body;
-use super::hit::AskedHit;
-use super::idempotency::{self, Key, mark_replayed};
+use super::hit::HitRequest;
+use super::idempotency::{self, IdempotencyKey, mark_replayed};
 use super::json::Json;
 use super::object::Object;
-use super::problem::Problem;
-use super::shared::Api;
+use super::state::Api;
 use crate::limiter::{Intent, MAX_TOGETHER, Payload, PlanBuilder, Refusal, Report, Together};
 use crate::metrics::Limit;
 use crate::rules::Operation;
-use crate::server::origin;
+use crate::server::http::problem::Problem;
+use crate::server::net::origin;
 
 /// Bytes that a hit in a body has at least: `{"operation":{}}`.
 const SHORTEST_HIT: usize = 16;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct AskedHits<'a> {
+pub struct HitsRequest<'a> {
     #[serde(borrow)]
-    hits: Vec<Object<AskedHit<'a>>>,
+    hits: Vec<Object<HitRequest<'a>>>,
     /// Take all or none.
     #[serde(default)]
     atomic: bool,
@@ -53,8 +53,8 @@ pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Respo
     let (head, body) = request.into_parts();
     let body = body::read(&head.headers, body, api.limits.max_body).await?;
     let max_hits = api.settings.max_hits;
-    let _room = api.room(body.len(), max_hits.min(body.len() / SHORTEST_HIT)).await;
-    let asked: AskedHits = body::parse(&body)?;
+    let _request_memory = api.request_memory(body.len(), max_hits.min(body.len() / SHORTEST_HIT)).await;
+    let asked: HitsRequest = body::parse(&body)?;
     if asked.hits.len() > max_hits {
         let problem = Problem::bad_request(format!("more than {max_hits} hits (--max-hits)"));
         return Err(problem.beyond(Limit::Hits).at("/hits"));
@@ -73,7 +73,7 @@ pub async fn hits(State(api): State<Arc<Api>>, request: Request) -> Result<Respo
     };
     let mut builder = PlanBuilder::default();
     origin::begin(&api.limiter, &mut builder);
-    let guard = match Key::find(&head.headers)? {
+    let guard = match IdempotencyKey::find(&head.headers)? {
         None => None,
         Some(key) => {
             let mut payload = Payload::new(Intent::Hit);

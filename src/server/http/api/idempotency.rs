@@ -3,18 +3,18 @@
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-use super::problem::Problem;
 use crate::limiter::{MAX_IDEMPOTENCY_KEY, Payload};
-use crate::server::calls_in_flight::{CallGuard, CallsInFlight};
+use crate::server::http::problem::Problem;
+use crate::server::net::calls_in_flight::{CallGuard, CallsInFlight};
 
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 /// An idempotency key.
 #[derive(Debug)]
-pub struct Key(String);
+pub struct IdempotencyKey(String);
 
-impl Key {
+impl IdempotencyKey {
     /// Returns the key of the request with these headers, if it has one.
     ///
     /// # Errors
@@ -37,7 +37,7 @@ impl Key {
 }
 
 /// Parses a structured field string (RFC 9651), ignoring its parameters, or a text without quotes.
-fn parse(value: &[u8]) -> Option<Key> {
+fn parse(value: &[u8]) -> Option<IdempotencyKey> {
     let is_bare = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b',');
     let text = if value.first() == Some(&b'"') {
         let item: sfv::Item = sfv::Parser::new(value).parse().ok()?;
@@ -46,7 +46,7 @@ fn parse(value: &[u8]) -> Option<Key> {
         let text = str::from_utf8(value).ok()?;
         text.bytes().all(|byte| is_bare(&byte)).then(|| text.to_owned())?
     };
-    (1..=MAX_IDEMPOTENCY_KEY).contains(&text.len()).then_some(Key(text))
+    (1..=MAX_IDEMPOTENCY_KEY).contains(&text.len()).then_some(IdempotencyKey(text))
 }
 
 /// Marks a response as a replay.
@@ -59,7 +59,7 @@ pub fn mark_replayed(headers: &mut HeaderMap) {
 ///
 /// # Errors
 /// 409: the same request is in flight.
-pub fn enter(calls: &CallsInFlight, key: &Key, payload: &Payload) -> Result<CallGuard, Problem> {
+pub fn enter(calls: &CallsInFlight, key: &IdempotencyKey, payload: &Payload) -> Result<CallGuard, Problem> {
     let call = [&payload.fingerprint().to_be_bytes(), key.as_bytes()].concat();
     calls.try_enter(call.into()).ok_or_else(|| {
         let detail = "the first request with this Idempotency-Key is being answered: send it again later";
@@ -78,8 +78,8 @@ mod tests {
         for value in values {
             headers.append(KEY, HeaderValue::from_bytes(value.as_bytes()).unwrap());
         }
-        let key = Key::find(&headers).map_err(|problem| problem.status().as_u16())?;
-        Ok(key.map(|Key(text)| text))
+        let key = IdempotencyKey::find(&headers).map_err(|problem| problem.status().as_u16())?;
+        Ok(key.map(|IdempotencyKey(text)| text))
     }
 
     #[test]
@@ -114,7 +114,8 @@ mod tests {
 
     #[test]
     fn a_request_is_in_flight_until_it_is_dropped() {
-        let (calls, one, other) = (CallsInFlight::default(), Key("a".to_owned()), Key("b".to_owned()));
+        let (calls, one, other) =
+            (CallsInFlight::default(), IdempotencyKey("a".to_owned()), IdempotencyKey("b".to_owned()));
         let mut different = Payload::new(Intent::Hit);
         different.together(true);
         let payload = Payload::new(Intent::Hit);

@@ -5,8 +5,8 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use super::json_line::json_line;
-use super::problem::Problem;
+use crate::server::http::json_line::json_line;
+use crate::server::http::problem::Problem;
 
 /// A body of JSON that ends in a newline, so that a shell's next prompt begins on a line of its own.
 pub struct Json<T>(pub T);

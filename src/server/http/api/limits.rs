@@ -11,18 +11,18 @@ use serde::{Deserialize, Serialize};
 use super::body;
 use super::counters::broken;
 use super::json::Json;
-use super::problem::Problem;
 use super::query;
-use super::shared::Api;
-use super::whole::Whole;
+use super::state::Api;
+use super::whole_number::WholeNumber;
 use crate::clock::ceil_seconds;
 use crate::limiter::counters::{DEFAULT_PAGE, MAX_PAGE};
 use crate::limiter::limits::{LimitFilter, ListedLimit};
+use crate::server::http::problem::Problem;
 
 /// Whose limit is meant.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Of {
+struct LimitTarget {
     /// A label, or `default`.
     rule: String,
     actor: String,
@@ -31,7 +31,7 @@ struct Of {
 /// Which limits are meant: one actor's, or a page of them.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct LimitQuery {
     rule: Option<String>,
     actor: Option<String>,
     cursor: Option<String>,
@@ -40,16 +40,16 @@ struct Asked {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct New {
-    credits: Whole,
+struct NewLimit {
+    credits: WholeNumber,
     /// Seconds; without it the limit stays until it is removed.
     #[serde(rename = "expiresIn")]
-    expires_in: Option<Whole>,
+    expires_in: Option<WholeNumber>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Limit {
+struct ActorLimit {
     rule: String,
     actor: String,
     credits: u64,
@@ -58,67 +58,67 @@ struct Limit {
     orphan: bool,
 }
 
-impl From<ListedLimit> for Limit {
+impl From<ListedLimit> for ActorLimit {
     fn from(ListedLimit { rule, actor, credits, ends_ns, is_orphan }: ListedLimit) -> Self {
         Self { rule, actor, credits, expires_in: ends_ns.map(ceil_seconds), orphan: is_orphan }
     }
 }
 
 #[derive(Debug, Serialize)]
-struct Listed {
-    limits: Vec<Limit>,
+struct LimitList {
+    limits: Vec<ActorLimit>,
     /// The cursor of the next page; none after the last.
     next: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
-struct Removed {
+struct RemoveResponse {
     removed: bool,
 }
 
 pub async fn set(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
-    let of: Of = query::parse(&head.uri)?;
+    let of: LimitTarget = query::parse(&head.uri)?;
     let body = body::read(&head.headers, body, api.limits.max_body).await?;
-    let New { credits: Whole(credits), expires_in } = body::parse(&body)?;
-    let (turn, limiter) = (api.turns.take().await, Arc::clone(&api.limiter));
-    let lasts = expires_in.map(|Whole(seconds)| Duration::from_secs(seconds));
-    let limit = turn.run(async move {
+    let NewLimit { credits: WholeNumber(credits), expires_in } = body::parse(&body)?;
+    let (slot, limiter) = (api.slots.take().await, Arc::clone(&api.limiter));
+    let lasts = expires_in.map(|WholeNumber(seconds)| Duration::from_secs(seconds));
+    let limit = slot.run(async move {
         limiter.set_limit(&of.rule, &of.actor, credits, lasts).await?;
         limiter.limit_of(&of.rule, &of.actor)
     });
     match limit.await.map_err(broken)?? {
-        Some(limit) => Ok(Json(Limit::from(limit)).into_response()),
+        Some(limit) => Ok(Json(ActorLimit::from(limit)).into_response()),
         // Somebody has removed it since.
         None => Err(none()),
     }
 }
 
 pub async fn get(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
-    let Asked { rule, actor, cursor, count } = query::parse(&uri)?;
+    let LimitQuery { rule, actor, cursor, count } = query::parse(&uri)?;
     if let (Some(rule), Some(actor)) = (&rule, &actor) {
         let limit = api.limiter.limit_of(rule, actor)?;
-        return limit.map(|limit| Json(Limit::from(limit)).into_response()).ok_or_else(none);
+        return limit.map(|limit| Json(ActorLimit::from(limit)).into_response()).ok_or_else(none);
     }
     let count = count.unwrap_or(DEFAULT_PAGE);
     if !(1..=MAX_PAGE).contains(&count) {
         return Err(Problem::bad_request(format!("count is {count}, but must be from 1 to {MAX_PAGE}")));
     }
-    let (turn, limiter) = (api.turns.take().await, Arc::clone(&api.limiter));
-    let page = turn.run(async move {
+    let (slot, limiter) = (api.slots.take().await, Arc::clone(&api.limiter));
+    let page = slot.run(async move {
         let of = LimitFilter { rule: rule.as_deref(), actor: actor.as_deref() };
         limiter.limits(of, cursor.as_deref(), count)
     });
     let page = page.await.map_err(broken)??;
-    let limits = page.limits.into_iter().map(Limit::from).collect();
-    Ok(Json(Listed { limits, next: page.next }).into_response())
+    let limits = page.limits.into_iter().map(ActorLimit::from).collect();
+    Ok(Json(LimitList { limits, next: page.next }).into_response())
 }
 
 pub async fn remove(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
-    let of: Of = query::parse(&uri)?;
-    let (turn, limiter) = (api.turns.take().await, Arc::clone(&api.limiter));
-    let removed = turn.run(async move { limiter.remove_limit(&of.rule, &of.actor).await }).await.map_err(broken)??;
-    Ok(Json(Removed { removed }).into_response())
+    let of: LimitTarget = query::parse(&uri)?;
+    let (slot, limiter) = (api.slots.take().await, Arc::clone(&api.limiter));
+    let removed = slot.run(async move { limiter.remove_limit(&of.rule, &of.actor).await }).await.map_err(broken)??;
+    Ok(Json(RemoveResponse { removed }).into_response())
 }
 
 fn none() -> Problem {

@@ -13,21 +13,19 @@ mod hit_route;
 pub mod hits;
 mod idempotency;
 mod json;
-mod json_line;
 mod limits;
 mod number;
 mod object;
 mod openapi;
 mod operation;
 mod peek;
-pub mod problem;
 mod query;
 pub mod ratelimit;
 mod reservations;
 mod rules;
 mod settlement;
-mod shared;
-mod whole;
+mod state;
+mod whole_number;
 
 use std::sync::Arc;
 
@@ -36,11 +34,11 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, any, delete, get, post};
 
 pub use self::hit_route::HitRoute;
-pub use self::shared::{Api, ApiSettings, DEFAULT_MAX_HITS};
+pub use self::state::{Api, ApiSettings, DEFAULT_MAX_HITS};
+use super::auth::guarded;
+use super::request_count::count;
 use crate::metrics::RequestKind;
-use crate::server::auth::Access;
-use crate::server::http::auth::guarded;
-use crate::server::http::request_count::count;
+use crate::server::net::auth::Access;
 
 type Route = (&'static str, RequestKind, MethodRouter<Arc<Api>>);
 

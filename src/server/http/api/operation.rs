@@ -5,9 +5,9 @@ use std::fmt::{self, Display};
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
-use super::problem::Problem;
 use crate::metrics::Limit;
 use crate::rules::Operation;
+use crate::server::http::problem::Problem;
 
 /// The pairs of an operation as they came. The last of a repeated key wins.
 #[derive(Debug, Default)]

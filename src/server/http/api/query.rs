@@ -5,7 +5,7 @@ use axum::http::Uri;
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 
-use super::problem::Problem;
+use crate::server::http::problem::Problem;
 
 /// Reads them.
 ///

@@ -69,7 +69,7 @@ impl FromStr for RateLimitHeaders {
 
 /// Where a client stands with a rule, as headers tell it.
 #[derive(Debug)]
-pub struct Told<'a> {
+pub struct LimitStatus<'a> {
     /// What the rule is called: printable ASCII without quotes and backslashes.
     pub policy: &'a str,
     pub limit: u64,
@@ -86,14 +86,14 @@ impl RateLimitHeaders {
     /// `answering`. `text` is where they are written first.
     pub fn write<'a>(
         self,
-        answering: &Told,
-        limits: impl Iterator<Item = Told<'a>> + Clone,
+        answering: &LimitStatus,
+        limits: impl Iterator<Item = LimitStatus<'a>> + Clone,
         headers: &mut HeaderMap,
         text: &mut Vec<u8>,
     ) {
         if self.draft {
-            insert_list(headers, POLICY, limits.clone(), Told::write_policy, text);
-            insert_list(headers, CURRENT, limits, Told::write_service_limit, text);
+            insert_list(headers, POLICY, limits.clone(), LimitStatus::write_policy, text);
+            insert_list(headers, CURRENT, limits, LimitStatus::write_service_limit, text);
         }
         for (wanted, names) in [(self.triple, TRIPLE), (self.x, X)] {
             if wanted {
@@ -107,7 +107,7 @@ impl RateLimitHeaders {
     }
 }
 
-impl Told<'_> {
+impl LimitStatus<'_> {
     fn write_policy(&self, out: &mut Vec<u8>) {
         self.write_name(out);
         out.extend_from_slice(b";q=");
@@ -145,8 +145,8 @@ impl Told<'_> {
 fn insert_list<'a>(
     headers: &mut HeaderMap,
     name: HeaderName,
-    limits: impl Iterator<Item = Told<'a>>,
-    write: fn(&Told<'a>, &mut Vec<u8>),
+    limits: impl Iterator<Item = LimitStatus<'a>>,
+    write: fn(&LimitStatus<'a>, &mut Vec<u8>),
     text: &mut Vec<u8>,
 ) {
     text.clear();
@@ -165,7 +165,7 @@ fn insert_list<'a>(
 mod tests {
     use super::*;
 
-    const STANDING: Told = Told {
+    const STANDING: LimitStatus = LimitStatus {
         policy: "by-ip",
         limit: 100,
         window_seconds: Some(60),
@@ -175,16 +175,16 @@ mod tests {
         retry_after: None,
     };
 
-    fn written(dialects: &str, told: &Told<'static>) -> Vec<String> {
-        written_of(dialects, std::slice::from_ref(told))
+    fn written(dialects: &str, status: &LimitStatus<'static>) -> Vec<String> {
+        written_of(dialects, std::slice::from_ref(status))
     }
 
     /// The first one answers.
-    fn written_of(dialects: &str, limits: &[Told<'static>]) -> Vec<String> {
+    fn written_of(dialects: &str, limits: &[LimitStatus<'static>]) -> Vec<String> {
         let mut headers = HeaderMap::new();
-        let told = |told: &Told<'static>| Told { ..*told };
+        let status = |status: &LimitStatus<'static>| LimitStatus { ..*status };
         let dialects = dialects.parse::<RateLimitHeaders>().unwrap();
-        dialects.write(&limits[0], limits.iter().map(told), &mut headers, &mut Vec::new());
+        dialects.write(&limits[0], limits.iter().map(status), &mut headers, &mut Vec::new());
         headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect()
     }
 
@@ -208,15 +208,15 @@ mod tests {
 
     #[test]
     fn a_denial_says_when_to_come_again_and_no_window_ends_later() {
-        let trickling = Told { remaining: 0, reset: 30, retry_after: Some(3), ..STANDING };
+        let trickling = LimitStatus { remaining: 0, reset: 30, retry_after: Some(3), ..STANDING };
         assert_eq!(written("draft", &trickling)[1..], ["ratelimit: \"by-ip\";r=0;t=3", "retry-after: 3"]);
-        let expensive = Told { remaining: 1, reset: 3, retry_after: Some(30), ..STANDING };
+        let expensive = LimitStatus { remaining: 1, reset: 3, retry_after: Some(30), ..STANDING };
         assert_eq!(written("draft", &expensive)[1..], ["ratelimit: \"by-ip\";r=1;t=3", "retry-after: 30"]);
     }
 
     #[test]
     fn the_draft_lists_every_limit_and_the_others_tell_the_one_that_answers() {
-        let daily = Told { policy: "daily", limit: 5_000, window_seconds: Some(86_400), ..STANDING };
+        let daily = LimitStatus { policy: "daily", limit: 5_000, window_seconds: Some(86_400), ..STANDING };
         let limits = [daily, STANDING];
         assert_eq!(
             written_of("draft", &limits),
@@ -230,13 +230,13 @@ mod tests {
 
     #[test]
     fn what_counts_nothing_has_no_window() {
-        let always = Told { remaining: 100, reset: 0, window_seconds: None, ..STANDING };
+        let always = LimitStatus { remaining: 100, reset: 0, window_seconds: None, ..STANDING };
         assert_eq!(written("draft", &always), ["ratelimit-policy: \"by-ip\";q=100", "ratelimit: \"by-ip\";r=100"]);
     }
 
     #[test]
     fn what_runs_at_once_has_its_unit_and_no_window() {
-        let leases = Told { window_seconds: None, unit: Some(CONCURRENT_REQUESTS), ..STANDING };
+        let leases = LimitStatus { window_seconds: None, unit: Some(CONCURRENT_REQUESTS), ..STANDING };
         assert_eq!(
             written("draft", &leases),
             ["ratelimit-policy: \"by-ip\";q=100;qu=\"concurrent-requests\"", "ratelimit: \"by-ip\";r=50;t=30"]
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn integers_stay_within_what_structured_fields_hold() {
-        let huge = Told { limit: u64::MAX, remaining: u64::MAX, reset: u64::MAX, ..STANDING };
+        let huge = LimitStatus { limit: u64::MAX, remaining: u64::MAX, reset: u64::MAX, ..STANDING };
         assert_eq!(written("draft", &huge)[0], "ratelimit-policy: \"by-ip\";q=999999999999999;w=60");
         assert_eq!(written("draft", &huge)[1], "ratelimit: \"by-ip\";r=999999999999999;t=999999999999999");
     }

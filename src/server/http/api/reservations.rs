@@ -13,37 +13,37 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
 use super::body;
-use super::idempotency::Key;
+use super::idempotency::IdempotencyKey;
 use super::json::Json;
 use super::operation::Pairs;
-use super::problem::Problem;
-use super::shared::Api;
-use super::whole::Whole;
+use super::state::Api;
+use super::whole_number::WholeNumber;
 use crate::clock::ceil_seconds;
 use crate::limiter::{
     Applied, BadReservationId, PlanBuilder, Refusal, ReservationId, Reserve, Settlement, lasting_seconds,
 };
 use crate::rules::Operation;
-use crate::server::origin;
+use crate::server::http::problem::Problem;
+use crate::server::net::origin;
 
 /// The id in a route's path.
-type Named = Result<Path<String>, PathRejection>;
+type IdInPath = Result<Path<String>, PathRejection>;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct AskedReservation<'a> {
+struct ReservationRequest<'a> {
     #[serde(borrow)]
     operation: Pairs<'a>,
-    amount: Whole,
+    amount: WholeNumber,
     /// Seconds; not needed for leases, which last as long as their rule says.
-    ttl: Option<Whole>,
+    ttl: Option<WholeNumber>,
     /// The client's own name of the reservation.
     id: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Made<'a> {
+struct ReservationResponse<'a> {
     #[serde(flatten)]
     answer: Answer<'a>,
     id: String,
@@ -53,12 +53,12 @@ struct Made<'a> {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Used {
-    cost: Whole,
+struct CommitRequest {
+    cost: WholeNumber,
 }
 
 #[derive(Debug, Serialize)]
-struct Committed {
+struct CommitResponse {
     remaining: u64,
     /// The same, and below 0 where more was used than there is.
     balance: i64,
@@ -69,20 +69,20 @@ struct Committed {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Longer {
+struct RenewRequest {
     /// Seconds; none: as many as the reservation was made for.
-    ttl: Option<Whole>,
+    ttl: Option<WholeNumber>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Renewed {
+struct RenewResponse {
     /// Whole seconds.
     expires_in: u64,
 }
 
 #[derive(Debug, Serialize)]
-struct Released {
+struct ReleaseResponse {
     released: bool,
 }
 
@@ -90,9 +90,9 @@ struct Released {
 pub async fn reserve(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
     let (head, body) = request.into_parts();
     let body = body::read(&head.headers, body, api.limits.max_body).await?;
-    let _room = api.room(body.len(), 1).await;
-    let AskedReservation { operation: pairs, amount: Whole(credits), ttl, id } = body::parse(&body)?;
-    if id.is_none() && Key::find(&head.headers)?.is_some() {
+    let _request_memory = api.request_memory(body.len(), 1).await;
+    let ReservationRequest { operation: pairs, amount: WholeNumber(credits), ttl, id } = body::parse(&body)?;
+    if id.is_none() && IdempotencyKey::find(&head.headers)?.is_some() {
         let detail = "a reservation takes no Idempotency-Key: give it an `id` of your own, which says the same";
         return Err(Problem::bad_request(detail));
     }
@@ -128,16 +128,16 @@ pub async fn reserve(State(api): State<Arc<Api>>, request: Request) -> Result<Re
         None if !reserved.is_repeated => ttl_seconds.map(u64::from),
         ends => ends.map(lasting_seconds),
     };
-    Ok((status, headers, Json(Made { answer, id, expires_in })).into_response())
+    Ok((status, headers, Json(ReservationResponse { answer, id, expires_in })).into_response())
 }
 
 /// Counts what was used, and frees the rest.
-pub async fn commit(State(api): State<Arc<Api>>, id: Named, request: Request) -> Result<Response, Problem> {
+pub async fn commit(State(api): State<Arc<Api>>, id: IdInPath, request: Request) -> Result<Response, Problem> {
     let id = named(&api, id)?;
-    let Used { cost: Whole(cost) } = api.body(request).await?;
+    let CommitRequest { cost: WholeNumber(cost) } = api.body(request).await?;
     let settled = api.apply(|builder| builder.settle(&id, Settlement::Commit { cost })).await.report().committed(0)?;
     let verdict = settled.verdict;
-    Ok(Json(Committed {
+    Ok(Json(CommitResponse {
         remaining: verdict.credit,
         balance: verdict.balance(),
         reset: ceil_seconds(verdict.reset_ns),
@@ -147,9 +147,9 @@ pub async fn commit(State(api): State<Arc<Api>>, id: Named, request: Request) ->
 }
 
 /// Keeps credits set aside for longer.
-pub async fn renew(State(api): State<Arc<Api>>, id: Named, request: Request) -> Result<Response, Problem> {
+pub async fn renew(State(api): State<Arc<Api>>, id: IdInPath, request: Request) -> Result<Response, Problem> {
     let id = named(&api, id)?;
-    let Longer { ttl } = api.body(request).await?;
+    let RenewRequest { ttl } = api.body(request).await?;
     let ttl_seconds = ttl.map(seconds);
     let renewed = api.apply(|builder| builder.settle(&id, Settlement::Renew { ttl_seconds })).await;
     let settled = renewed.report().settled(0).map_err(|refusal| match refusal {
@@ -157,16 +157,16 @@ pub async fn renew(State(api): State<Arc<Api>>, id: Named, request: Request) -> 
         refusal => refusal.into(),
     })?;
     match settled.lasts_seconds(ttl_seconds) {
-        Some(expires_in) => Ok(Json(Renewed { expires_in }).into_response()),
+        Some(expires_in) => Ok(Json(RenewResponse { expires_in }).into_response()),
         None => Err(Problem::new(StatusCode::NOT_FOUND, "this reservation has ended: nothing is set aside any more")),
     }
 }
 
 /// Frees what is set aside.
-pub async fn release(State(api): State<Arc<Api>>, id: Named) -> Result<Response, Problem> {
+pub async fn release(State(api): State<Arc<Api>>, id: IdInPath) -> Result<Response, Problem> {
     let id = named(&api, id)?;
     let settled = api.apply(|builder| builder.settle(&id, Settlement::Release)).await.report().settled(0)?;
-    Ok(Json(Released { released: settled.is_released() }).into_response())
+    Ok(Json(ReleaseResponse { released: settled.is_released() }).into_response())
 }
 
 impl Api {
@@ -184,12 +184,12 @@ impl Api {
     }
 }
 
-fn named(api: &Api, id: Named) -> Result<ReservationId, Refusal> {
+fn named(api: &Api, id: IdInPath) -> Result<ReservationId, Refusal> {
     let Path(text) = id.map_err(|_| BadReservationId)?;
     api.limiter.read_id(text.as_bytes())
 }
 
 /// A longer time than any is too long for the limiter as well.
-fn seconds(Whole(seconds): Whole) -> u32 {
+fn seconds(WholeNumber(seconds): WholeNumber) -> u32 {
     u32::try_from(seconds).unwrap_or(u32::MAX)
 }

@@ -10,19 +10,19 @@ use serde::ser::{SerializeMap, Serializer};
 use serde_json::Number;
 
 use super::json::Json;
-use super::problem::Problem;
-use super::shared::Api;
+use super::state::Api;
 use crate::rules::{Rule, Seconds, calendar_settings};
+use crate::server::http::problem::Problem;
 
 #[derive(Serialize)]
 struct Rules<'a> {
-    rules: Vec<Described<'a>>,
+    rules: Vec<RuleDescription<'a>>,
 }
 
 /// A rule under the names that its settings have in a rules file; what was not given is left out.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Described<'a> {
+struct RuleDescription<'a> {
     #[serde(serialize_with = "as_object")]
     operation: &'a Rule,
     credit_limit: u64,
@@ -70,7 +70,7 @@ fn as_object<S: Serializer>(rule: &&Rule, serializer: S) -> Result<S::Ok, S::Err
     object.end()
 }
 
-impl<'a> Described<'a> {
+impl<'a> RuleDescription<'a> {
     fn new(rule: &'a Rule) -> Self {
         let settings = &rule.settings;
         Self {
@@ -108,6 +108,6 @@ fn number(seconds: Seconds) -> Number {
 
 pub async fn rules(State(api): State<Arc<Api>>) -> Result<Response, Problem> {
     let policy = api.policy()?;
-    let rules = policy.rules().rules().iter().map(Described::new).collect();
+    let rules = policy.rules().rules().iter().map(RuleDescription::new).collect();
     Ok(Json(Rules { rules }).into_response())
 }

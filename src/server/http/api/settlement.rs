@@ -6,9 +6,9 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::response::Response;
 
-use super::problem::Problem;
-use super::shared::Api;
+use super::state::Api;
 use crate::limiter::Intent;
+use crate::server::http::problem::Problem;
 
 /// Counts what was used already.
 pub async fn charge(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {

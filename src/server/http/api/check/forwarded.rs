@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use axum::extract::Request;
 use axum::http::HeaderMap;
 
-use super::super::problem::Problem;
-use super::super::query;
+use crate::server::http::api::query;
+use crate::server::http::problem::Problem;
 
 /// What is known of the request that a gateway holds back.
-pub struct Forwarded<'a> {
+pub struct ForwardedRequest<'a> {
     headers: &'a HeaderMap,
     /// The parameters that the operator wrote into the gateway's question.
     query: Vec<(String, String)>,
@@ -17,7 +17,7 @@ pub struct Forwarded<'a> {
     itself: Option<(&'a str, &'a str)>,
 }
 
-impl<'a> Forwarded<'a> {
+impl<'a> ForwardedRequest<'a> {
     /// # Errors
     /// The question's query is not one of `name=value` parameters.
     pub fn by_headers(request: &'a Request) -> Result<Self, Problem> {
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn the_client_is_before_the_operator_s_own_proxies() {
         let request = request(&[("x-forwarded-for", "6.6.6.6, 10.0.0.1,"), ("x-forwarded-for", "[2001:db8::1]:443")]);
-        let forwarded = Forwarded::by_headers(&request).unwrap();
+        let forwarded = ForwardedRequest::by_headers(&request).unwrap();
         let ips = [0, 1, 2, 3, usize::MAX].map(|hops| forwarded.ip(hops).unwrap().unwrap());
         assert_eq!(ips, ["2001:db8::1", "10.0.0.1", "6.6.6.6", "6.6.6.6", "6.6.6.6"]);
     }
@@ -129,8 +129,8 @@ mod tests {
     #[test]
     fn without_forwarded_for_there_is_real_ip_or_nothing() {
         let real = request(&[("x-real-ip", "10.0.0.1:80")]);
-        assert_eq!(Forwarded::by_headers(&real).unwrap().ip(0).unwrap().as_deref(), Some("10.0.0.1"));
-        assert_eq!(Forwarded::by_headers(&request(&[])).unwrap().ip(0).unwrap(), None);
+        assert_eq!(ForwardedRequest::by_headers(&real).unwrap().ip(0).unwrap().as_deref(), Some("10.0.0.1"));
+        assert_eq!(ForwardedRequest::by_headers(&request(&[])).unwrap().ip(0).unwrap(), None);
     }
 
     #[test]
@@ -140,7 +140,7 @@ mod tests {
             ("x-original-uri", "/original?a=b"),
             ("x-forwarded-method", "POST"),
         ]);
-        let forwarded = Forwarded::by_headers(&request).unwrap();
+        let forwarded = ForwardedRequest::by_headers(&request).unwrap();
         assert_eq!(forwarded.path().unwrap(), Some("/original"));
         assert_eq!(forwarded.uri().unwrap(), Some("/original?a=b"));
         assert_eq!(forwarded.method().unwrap(), Some("POST"));
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn a_question_that_is_the_request_tells_of_itself_alone() {
         let request = request(&[("x-original-uri", "/lie"), ("x-original-method", "GET"), ("host", "shop")]);
-        let forwarded = Forwarded::by_itself(&request, "/v1/check");
+        let forwarded = ForwardedRequest::by_itself(&request, "/v1/check");
         assert_eq!(forwarded.method().unwrap(), Some("PUT"));
         assert_eq!(forwarded.path().unwrap(), Some("/a%20b"));
         assert_eq!(forwarded.uri().unwrap(), Some("/a%20b?c=d"));

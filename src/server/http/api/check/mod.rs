@@ -11,31 +11,31 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
-use self::forwarded::Forwarded;
+use self::forwarded::ForwardedRequest;
 pub use self::settings::CheckSettings;
 pub use self::spec::CheckOperation;
 use super::answer::Answer;
-use super::problem::Problem;
-use super::shared::Api;
+use super::state::Api;
 use crate::limiter::{Intent, PlanBuilder};
-use crate::server::origin;
+use crate::server::http::problem::Problem;
+use crate::server::net::origin;
 
 const PATH: &str = "/v1/check";
 
 /// Asks about the request that the headers tell of.
 pub async fn check(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
-    answer(&api, &Forwarded::by_headers(&request)?).await
+    answer(&api, &ForwardedRequest::by_headers(&request)?).await
 }
 
 /// Asks about a request that was sent here as it is, but for `/v1/check` before its path, as Envoy does.
 pub async fn check_below(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {
-    answer(&api, &Forwarded::by_itself(&request, PATH)).await
+    answer(&api, &ForwardedRequest::by_itself(&request, PATH)).await
 }
 
-async fn answer(api: &Api, forwarded: &Forwarded<'_>) -> Result<Response, Problem> {
+async fn answer(api: &Api, forwarded: &ForwardedRequest<'_>) -> Result<Response, Problem> {
     let settings = &api.settings.check;
     let operation = settings.operation.read(forwarded, settings.trusted_hops, api.limits.max_pairs)?;
-    let _room = api.room(operation.memory(), 1).await;
+    let _request_memory = api.request_memory(operation.memory(), 1).await;
     let mut builder = PlanBuilder::default();
     origin::begin(&api.limiter, &mut builder);
     builder.add(&operation, Intent::Hit, None);

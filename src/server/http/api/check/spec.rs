@@ -5,10 +5,10 @@ use std::str::FromStr;
 
 use axum::http::HeaderName;
 
-use super::super::problem::Problem;
-use super::forwarded::Forwarded;
+use super::forwarded::ForwardedRequest;
 use crate::metrics::Limit;
 use crate::rules::Operation;
+use crate::server::http::problem::Problem;
 
 /// Where each pair comes from. A pair whose place is empty is left out; the last of a repeated key wins.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,12 @@ impl CheckOperation {
 
     /// # Errors
     /// A header that is not text, or more than `max_pairs` pairs.
-    pub fn read(&self, forwarded: &Forwarded, trusted_hops: usize, max_pairs: usize) -> Result<Operation, Problem> {
+    pub fn read(
+        &self,
+        forwarded: &ForwardedRequest,
+        trusted_hops: usize,
+        max_pairs: usize,
+    ) -> Result<Operation, Problem> {
         let mut pairs: Vec<(&str, Cow<str>)> = Vec::new();
         for item in &self.0 {
             match item {
@@ -62,7 +67,7 @@ impl CheckOperation {
 }
 
 impl Source {
-    fn value<'f>(&self, forwarded: &'f Forwarded, trusted_hops: usize) -> Result<Option<Cow<'f, str>>, Problem> {
+    fn value<'f>(&self, forwarded: &'f ForwardedRequest, trusted_hops: usize) -> Result<Option<Cow<'f, str>>, Problem> {
         let borrowed = match self {
             Self::Method => forwarded.method()?,
             Self::Path => forwarded.path()?,
@@ -128,7 +133,7 @@ mod tests {
     fn read(spec: &str, uri: &str, headers: &[(&str, &str)]) -> Vec<(String, String)> {
         let builder = headers.iter().fold(Request::builder(), |builder, (name, value)| builder.header(*name, *value));
         let request = builder.uri(uri).body(Body::empty()).unwrap();
-        let forwarded = Forwarded::by_headers(&request).unwrap();
+        let forwarded = ForwardedRequest::by_headers(&request).unwrap();
         let operation = spec.parse::<CheckOperation>().unwrap().read(&forwarded, 0, 8).unwrap();
         operation.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
     }

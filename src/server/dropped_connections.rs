@@ -1,0 +1,167 @@
+//! Connections of every front are dropped wherever they wait: others go on.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::ended_early::{WAYS, within_polls};
+use super::grpc::GrpcFront;
+use super::health::Health;
+use super::http::{ApiSettings, BodyBounds, CheckOperation, CheckSettings, HttpFront};
+use super::line::LineFront;
+use super::net::accept::Front;
+use super::net::connection::{ConnectionContext, Timeouts};
+use super::net::memory::BufferMemory;
+use super::net::stream::{Greeting, Plain, Stream};
+use super::net::work_slots::{MAX_AT_ONCE, WorkSlots};
+use super::resp::RespFront;
+use super::*;
+use crate::clock::Clock;
+use crate::config::{self, Format};
+use crate::limiter::{CounterNames, Intent, PlanBuilder, Policy};
+use crate::metrics::Metrics;
+use crate::protocol::resp::Limits as RespLimits;
+use crate::rules::Operation;
+use crate::store::{Backend, Durability, RocksOptions, RocksStore, Store};
+
+const RULES: &str = "[user=*]\ncreditLimit=1000000\nresetSeconds=3600\n\n[default]\ncreditLimit=0\nresetSeconds=0\n";
+const HTTP: &[u8] = b"POST /v1/hit HTTP/1.1\r\nhost: divvy\r\ncontent-type: application/json\r\nconnection: close\r\n\
+    content-length: 28\r\n\r\n{\"operation\":{\"user\":\"ada\"}}";
+/// HTTP/2 with prior knowledge: the preface, no settings, and a request that asks for `/readyz`, which asks the store
+/// (RFC 9113 and 7541).
+const HTTP_2: &[u8] =
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\x12\x01\x05\0\0\0\x01\x82\x86\x04\x07/readyz\x01\x05divvy";
+/// More polls than a connection with one request takes.
+const MANY: usize = 200;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Served {
+    limiter: Arc<Limiter>,
+    limits: Limits,
+    memory: Arc<BufferMemory>,
+}
+
+impl Served {
+    fn new(limiter: Limiter) -> Self {
+        let second = Duration::from_secs(1);
+        let timeouts =
+            Timeouts { idle: None, request: 30 * second, write: 30 * second, auth: second, handshake: second };
+        let limits = Limits {
+            max_connections: 10,
+            max_connections_per_address: None,
+            max_line: 1000,
+            max_pairs: 10,
+            max_output: DEFAULT_MAX_OUTPUT,
+            max_buffer_memory: DEFAULT_MAX_BUFFER_MEMORY,
+            max_body: DEFAULT_MAX_BODY,
+            resp: RespLimits::default(),
+            http_streams: StreamBounds::HTTP,
+            grpc_streams: StreamBounds::GRPC,
+            timeouts,
+        };
+        let memory = BufferMemory::new(limits.max_buffer_memory, Arc::clone(limiter.metrics()));
+        Self { limiter: Arc::new(limiter), limits, memory }
+    }
+
+    fn bounds(&self) -> BodyBounds {
+        BodyBounds { timeouts: self.limits.timeouts, memory: Arc::clone(&self.memory), expansion: 1 }
+    }
+
+    fn lease(&self) -> ConnectionContext {
+        let metrics = Arc::clone(self.limiter.metrics());
+        ConnectionContext { closing: CancellationToken::new(), memory: self.memory.share(), metrics }
+    }
+
+    /// Drops a connection on which `request` came in after every number of polls, until it comes to its end.
+    async fn drop_connections(&self, front: impl Front, request: &[u8], name: &str) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        for dropped in WAYS {
+            let mut has_ended = false;
+            for polls in 0..MANY {
+                let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+                let (stream, peer) = listener.accept().await.unwrap();
+                client.write_all(request).await.unwrap();
+                client.shutdown().await.unwrap();
+                let greeting = Greeting { front: "test", peer, answer: b"" };
+                let stream = Stream::Plain(Plain::new(stream, greeting));
+                let served = front.serve(stream, peer, self.lease());
+                has_ended = within_polls(served, polls, dropped).await.is_some();
+                let hit = timeout(PATIENCE, self.hit()).await;
+                hit.unwrap_or_else(|_| panic!("{name}: no hit is answered after {polls} polls ({dropped:?})"));
+                if has_ended {
+                    break;
+                }
+            }
+            assert!(has_ended, "{name}: a connection with one request never ends");
+        }
+    }
+
+    async fn hit(&self) {
+        let mut builder = PlanBuilder::default();
+        self.limiter.begin(&mut builder);
+        builder.add(&[("user", "bob")].into_iter().collect::<Operation>(), Intent::Hit, None);
+        assert!(self.limiter.apply(builder.build()).await.report().verdict(0).unwrap().allowed);
+    }
+}
+
+async fn drop_at_every_await(durability: Durability) {
+    let dir = tempfile::tempdir().unwrap();
+    let options = RocksOptions { durability, cache_memory: 100_000, ..RocksOptions::default() };
+    let store = Backend::Rocks(RocksStore::open(dir.path(), options).unwrap());
+    let metrics = Metrics::new();
+    let policy =
+        Policy::new(config::parse(RULES, Format::Ini, "rules.ini").unwrap().rules, &metrics, CounterNames::Usual);
+    let served = Served::new(Limiter::new(Some(policy), store, Clock::system(), metrics));
+    let limiter = || Arc::clone(&served.limiter);
+    let limits = served.limits;
+    let slots = WorkSlots::new(MAX_AT_ONCE);
+
+    let line = || LineFront::new(limiter(), limits, None, Arc::clone(&served.memory));
+    served.drop_connections(line(), b"HIT user=ada\n", "line").await;
+    let resp = || RespFront::new(limiter(), limits, None, None, Arc::clone(&served.memory), slots.clone());
+    served.drop_connections(resp(), b"DIVVY.HIT user=ada\r\n", "RESP").await;
+    served.drop_connections(resp(), b"DIVVY.COUNTERS user=*\r\n", "a listing over RESP").await;
+    let api = ApiSettings {
+        headers: "draft".parse().unwrap(),
+        check: CheckSettings {
+            operation: CheckOperation::DEFAULT.parse().unwrap(),
+            trusted_hops: 0,
+            deny_status: StatusCode::TOO_MANY_REQUESTS,
+        },
+        max_hits: 10,
+    };
+    let access = Access::default();
+    let health = Health::start(&served.limiter, CancellationToken::new()).unwrap();
+    health.first().await;
+    let http = || {
+        HttpFront::new(
+            limiter(),
+            limits,
+            served.bounds(),
+            &access,
+            api.clone(),
+            "/metrics",
+            slots.clone(),
+            Arc::clone(&health),
+        )
+    };
+    served.drop_connections(http(), HTTP, "HTTP/1").await;
+    served.drop_connections(http(), HTTP_2, "HTTP/2").await;
+    let settings = GrpcSettings { headers: "none".parse().unwrap(), atomic: false };
+    let grpc = GrpcFront::new(limiter(), limits, settings, served.bounds(), None, health).unwrap();
+    served.drop_connections(grpc, HTTP_2, "gRPC").await;
+    served.limiter.store().close().await.unwrap();
+}
+
+/// On several threads: what a connection hands to others goes on while it is dropped.
+#[test]
+fn connections_may_be_dropped_wherever_they_wait() {
+    for durability in [Durability::Wal, Durability::Sync, Durability::Lazy] {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(drop_at_every_await(durability));
+    }
+}

@@ -1,0 +1,66 @@
+//! What every endpoint works with.
+
+use std::sync::Arc;
+
+use super::check::settings::CheckSettings;
+use super::ratelimit::RateLimitHeaders;
+use crate::limiter::{Limiter, Policy, Refusal};
+use crate::metrics::FrontRequests;
+use crate::server::Limits;
+use crate::server::net::calls_in_flight::CallsInFlight;
+use crate::server::net::memory::BufferMemory;
+use crate::server::net::request_memory::{RequestMemory, SMALL};
+use crate::server::net::work_slots::WorkSlots;
+
+/// Hits in one request to `/v1/hits`, unless the operator says otherwise.
+pub const DEFAULT_MAX_HITS: usize = 1_000;
+
+/// How the API is served.
+#[derive(Debug, Clone)]
+pub struct ApiSettings {
+    pub headers: RateLimitHeaders,
+    pub check: CheckSettings,
+    /// Hits in one request to `/v1/hits`.
+    pub max_hits: usize,
+}
+
+/// What every endpoint works with.
+pub struct Api {
+    pub(super) limiter: Arc<Limiter>,
+    pub(super) settings: ApiSettings,
+    pub(super) limits: Limits,
+    pub(super) requests: FrontRequests,
+    pub(super) slots: WorkSlots,
+    /// Requests with idempotency keys.
+    pub(super) calls: CallsInFlight,
+    memory: Arc<BufferMemory>,
+}
+
+impl Api {
+    /// `requests` is where the front's requests are counted; `turns` are those at large requests; requests in work have
+    /// room in `memory`.
+    pub fn new(
+        limiter: Arc<Limiter>,
+        settings: ApiSettings,
+        limits: Limits,
+        requests: FrontRequests,
+        slots: WorkSlots,
+        memory: Arc<BufferMemory>,
+    ) -> Self {
+        Self { limiter, settings, limits, requests, slots, calls: CallsInFlight::default(), memory }
+    }
+
+    /// RequestMemory for a call of this many bytes about at most `count` operations; `None` if it needs none.
+    pub(super) async fn request_memory(&self, bytes: usize, count: usize) -> Option<RequestMemory> {
+        if bytes <= SMALL && count == 1 {
+            return None;
+        }
+        Box::pin(RequestMemory::wait_for_call(&self.memory, &self.limiter, bytes, count)).await
+    }
+
+    /// # Errors
+    /// There are no rules.
+    pub(super) fn policy(&self) -> Result<Arc<Policy>, Refusal> {
+        self.limiter.policy().ok_or(Refusal::NoRules)
+    }
+}

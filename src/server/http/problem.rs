@@ -1,0 +1,132 @@
+//! What went wrong, as `application/problem+json` (RFC 9457).
+
+use std::fmt::Display;
+
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use super::error_counts::ErrorCount;
+use super::json_line::json_line;
+use crate::limiter::{ErrorClass, LimiterError, RefusedMember};
+use crate::metrics::Limit;
+use crate::server::error_text::{self, Terms};
+
+const CONTENT: HeaderValue = HeaderValue::from_static("application/problem+json");
+/// There is no telling when a store that failed will be back (seconds).
+const STORE_RETRY: HeaderValue = HeaderValue::from_static("1");
+/// More of a detail is cut off: it may repeat what the client sent (bytes).
+const MAX_DETAIL: usize = 512;
+
+const TERMS: Terms = Terms {
+    take_lease: Some("take a lease with POST /v1/reservations, and release it when the work is done"),
+    list_rules: Some("GET /v1/rules lists them"),
+};
+
+/// A request that got no answer.
+#[derive(Debug, Clone, Serialize)]
+pub struct Problem {
+    /// There is nothing more to say about the kind of problem than its status does.
+    #[serde(rename = "type")]
+    kind: &'static str,
+    title: &'static str,
+    #[serde(serialize_with = "as_number")]
+    status: StatusCode,
+    detail: String,
+    /// Where in the body: a JSON pointer in URI fragment form.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pointer: Option<String>,
+    #[serde(skip)]
+    may_pass: bool,
+    /// The limit that the request ran into.
+    #[serde(skip)]
+    limit: Option<Limit>,
+}
+
+fn as_number<S: serde::Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u16(status.as_u16())
+}
+
+impl Problem {
+    pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        let mut detail = detail.into();
+        if detail.len() > MAX_DETAIL {
+            detail.truncate(detail.floor_char_boundary(MAX_DETAIL));
+            detail.push('…');
+        }
+        let title = status.canonical_reason().unwrap_or("Error");
+        Self { kind: "about:blank", title, status, detail, pointer: None, may_pass: false, limit: None }
+    }
+
+    pub fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    /// It may be asked again in a moment.
+    pub fn that_may_pass(self) -> Self {
+        Self { may_pass: true, ..self }
+    }
+
+    #[cfg(test)]
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// More than this limit allows.
+    pub fn beyond(self, limit: Limit) -> Self {
+        Self { limit: Some(limit), ..self }
+    }
+
+    /// In this place of the body, which is a JSON pointer without its `#`.
+    pub fn at(self, pointer: impl Display) -> Self {
+        Self { pointer: Some(format!("#{pointer}")), ..self }
+    }
+}
+
+impl From<RefusedMember> for Problem {
+    fn from(RefusedMember { index, refusal }: RefusedMember) -> Self {
+        Self::from(refusal).at(format_args!("/hits/{index}"))
+    }
+}
+
+/// The status of errors of this class.
+fn status(class: ErrorClass) -> StatusCode {
+    match class {
+        ErrorClass::RulesMistake => StatusCode::INTERNAL_SERVER_ERROR,
+        ErrorClass::BadRequest => StatusCode::BAD_REQUEST,
+        ErrorClass::UnsuitableRule | ErrorClass::UnnamedLease => StatusCode::CONFLICT,
+        ErrorClass::NotFound => StatusCode::NOT_FOUND,
+        ErrorClass::ReusedName => StatusCode::UNPROCESSABLE_ENTITY,
+        ErrorClass::Full => StatusCode::INSUFFICIENT_STORAGE,
+        ErrorClass::StoreFailure => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+impl<E: LimiterError> From<E> for Problem {
+    fn from(error: E) -> Self {
+        let class = error.class();
+        let may_pass = class == ErrorClass::StoreFailure;
+        Self { may_pass, ..Self::new(status(class), error_text::describe(&error, &TERMS)) }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let body = json_line(&self).unwrap_or_default();
+        let mut response = (self.status, [(CONTENT_TYPE, CONTENT)], body).into_response();
+        if self.may_pass {
+            response.headers_mut().insert(RETRY_AFTER, STORE_RETRY);
+        }
+        response.extensions_mut().insert(ErrorCount::Problem(self.limit));
+        response
+    }
+}
+
+pub async fn not_found(uri: Uri) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, format!("{} does not exist; /openapi.json describes the API", uri.path()))
+}
+
+pub async fn wrong_method(method: Method, uri: Uri) -> Problem {
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{} does not accept {method}", uri.path()))
+}

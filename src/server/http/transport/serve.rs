@@ -1,0 +1,164 @@
+//! Serves one connection with the HTTP library, from its first byte to its orderly end.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::http::Version;
+use futures_util::future::Either;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{StreamExt, poll};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio_util::sync::CancellationToken;
+
+use super::accounted_body::{AccountedBody, refuse};
+use super::bounds::{builder, discard, is_flood};
+use super::fast_routes::{FastRoute, Routes};
+use super::read_budget::ReadBudget;
+use super::timed::TimedStream;
+use super::unsent_replies::UnsentReplies;
+use super::wakes::Wakes;
+use crate::logging::{Escaped, LogThrottle};
+use crate::metrics::Limit;
+use crate::server::net::connection::{ConnectionContext, Timeouts};
+use crate::server::net::memory::BudgetExceeded;
+use crate::server::net::origin;
+use crate::server::net::stream::Stream;
+
+/// Runs of a connection's task, when the server was told to stop, to read what had come in: more than a kernel holds for it,
+/// and an end to a client that never pauses.
+const LAST_RUNS: usize = 4_096;
+
+static ENDED_EARLY: LogThrottle = LogThrottle::new();
+static FLOODED: LogThrottle = LogThrottle::new();
+
+/// Serves one connection; once the lease is over, it answers what came in and ends.
+pub async fn serve_routes(
+    stream: Stream,
+    peer: SocketAddr,
+    routes: Arc<Routes<impl FastRoute>>,
+    timeouts: Timeouts,
+    context: ConnectionContext,
+) {
+    let ConnectionContext { closing, memory, metrics } = context;
+    let streams = routes.streams;
+    let budget = ReadBudget::default();
+    let stream = TimedStream::new(stream, timeouts, budget.clone(), Arc::clone(&metrics));
+    let has_begun = Arc::new(AtomicBool::new(false));
+    let begun = Arc::clone(&has_begun);
+    let unsent = UnsentReplies::new(memory);
+    let replies = Arc::clone(&unsent);
+    let reads = budget.clone();
+    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+        begun.store(true, Relaxed);
+        if request.version() < Version::HTTP_2 {
+            reads.lift();
+        }
+        // Before anything is done or allocated for it.
+        let mut call = match replies.begin(request.version()) {
+            Ok(call) => call,
+            Err(BudgetExceeded) => {
+                // In little memory. Each answer before the end of a body is a reset, and many of them end the connection.
+                return Either::Left(Box::pin(async {
+                    discard(request.into_body()).await;
+                    Ok::<_, Infallible>(refuse(AccountedBody::default()))
+                }));
+            }
+        };
+        let routes = Arc::clone(&routes);
+        // Boxed: the library moves it about several times a request, and it has kilobytes.
+        Either::Right(Box::pin(async move {
+            let response = origin::scope(peer, routes.answer(request, peer, &mut call)).await;
+            Ok(AccountedBody::respond(call, response))
+        }))
+    });
+    let builder = builder(timeouts, streams);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    let mut wakes = Wakes::default();
+    let mut run = |connection: &mut Pin<&mut _>, context: &mut Context<'_>| {
+        budget.renew();
+        wakes.poll(connection, context)
+    };
+    // In a set of its own it is polled when it was woken, not whenever the connection is: that costs as much as a timer
+    // or two for each.
+    let mut over: FuturesUnordered<_> = [over(&closing, &has_begun, &unsent, timeouts)].into_iter().collect();
+    let served = tokio::select! {
+        biased;
+        served = poll_fn(|context| run(&mut connection, context)) => served,
+        Some(over) = over.next() => match over {
+            ConnectionEnd::Closing => {
+                // What has come in by now is taken up, which the library would not do once it is told to end.
+                let mut polled = Poll::Pending;
+                for _ in 0..LAST_RUNS {
+                    tokio::task::yield_now().await;
+                    polled = poll!(poll_fn(|context| run(&mut connection, context)));
+                    if polled.is_ready() || !budget.is_used_up() {
+                        break;
+                    }
+                }
+                match polled {
+                    Poll::Ready(served) => served,
+                    Poll::Pending => {
+                        connection.as_mut().graceful_shutdown();
+                        poll_fn(|context| run(&mut connection, context)).await
+                    }
+                }
+            }
+            ConnectionEnd::Passed(limit) => {
+                metrics.limits.reached(limit);
+                Ok(())
+            }
+        }
+    };
+    if let Err(error) = served {
+        let error_of_http = error.downcast_ref::<hyper::Error>();
+        if error_of_http.is_some_and(hyper::Error::is_timeout) {
+            metrics.limits.reached(Limit::RequestTimeout);
+        }
+        if error_of_http.is_some_and(is_flood) {
+            FLOODED.say(|more| {
+                tracing::warn!(%peer, more, "closed an HTTP/2 connection with too many reset or faulty requests (--max-pending-resets, --max-local-resets)");
+            });
+        }
+        ENDED_EARLY.say(|more| {
+            let error = error.to_string();
+            tracing::debug!(error = %Escaped::error(&error), more, "an HTTP connection ended early");
+        });
+    }
+}
+
+/// Why a connection is to end.
+enum ConnectionEnd {
+    Closing,
+    Passed(Limit),
+}
+
+async fn over(
+    closing: &CancellationToken,
+    has_begun: &AtomicBool,
+    unsent: &UnsentReplies,
+    timeouts: Timeouts,
+) -> ConnectionEnd {
+    tokio::select! {
+        biased;
+        () = closing.cancelled() => ConnectionEnd::Closing,
+        () = no_request(has_begun, timeouts.request) => ConnectionEnd::Passed(Limit::RequestTimeout),
+        () = unsent.stalled(timeouts.write) => ConnectionEnd::Passed(Limit::WriteTimeout),
+    }
+}
+
+/// Ends when the connection's first request has not begun in time: the library has no bound on the bytes by which it
+/// tells HTTP's versions apart.
+async fn no_request(has_begun: &AtomicBool, limit: Duration) {
+    tokio::time::sleep(limit).await;
+    if has_begun.load(Relaxed) {
+        std::future::pending().await
+    }
+}

@@ -1,0 +1,129 @@
+//! A connection's byte stream with bounds on silence: how long the client may send nothing, and take next to nothing.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+
+use super::read_budget::ReadBudget;
+use crate::metrics::{Limit, Metrics};
+use crate::server::net::connection::Timeouts;
+use crate::server::net::progress::Progress;
+use crate::server::net::stream::Stream;
+
+/// Fails when a bound is passed, and counts that: the library's errors do not tell which bound it was.
+pub struct TimedStream {
+    stream: Stream,
+    timeouts: Timeouts,
+    budget: ReadBudget,
+    metrics: Arc<Metrics>,
+    /// Ends when the client has sent nothing for too long; there while it is waited for.
+    silence: Option<Pin<Box<Sleep>>>,
+    /// There while output waits for room.
+    blocked: Option<Blocked>,
+}
+
+struct Blocked {
+    progress: Progress,
+    /// Until the end of the period.
+    timer: Pin<Box<Sleep>>,
+}
+
+impl TimedStream {
+    pub fn new(stream: Stream, timeouts: Timeouts, budget: ReadBudget, metrics: Arc<Metrics>) -> Self {
+        Self { stream, timeouts, budget, metrics, silence: None, blocked: None }
+    }
+
+    /// Ready when the client has taken too little for too long.
+    #[expect(clippy::disallowed_methods, reason = "how long a client has taken nothing")]
+    fn poll_overdue(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
+        let blocked = self.blocked.get_or_insert_with(|| {
+            let progress = Progress::begin(self.timeouts.write, Instant::now(), self.stream.unsent());
+            Blocked { timer: Box::pin(sleep_until(progress.ends())), progress }
+        });
+        loop {
+            ready!(blocked.timer.as_mut().poll(context));
+            if !blocked.progress.goes_on(Instant::now(), self.stream.unsent()) {
+                return Poll::Ready(passed(&self.metrics, Limit::WriteTimeout));
+            }
+            blocked.timer.as_mut().reset(blocked.progress.ends());
+        }
+    }
+
+    /// Some of what waited for room, or all, has been written.
+    fn wrote(&mut self, context: &mut Context<'_>, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match polled {
+            Poll::Ready(written) => {
+                if let (Some(blocked), Ok(bytes)) = (&mut self.blocked, &written) {
+                    blocked.progress.gave(*bytes);
+                }
+                Poll::Ready(written)
+            }
+            Poll::Pending => self.poll_overdue(context).map(Err),
+        }
+    }
+
+    /// Whatever waited for room has been written.
+    fn done(&mut self, context: &mut Context<'_>, polled: Poll<io::Result<()>>) -> Poll<io::Result<()>> {
+        match polled {
+            Poll::Ready(done) => {
+                self.blocked = None;
+                Poll::Ready(done)
+            }
+            Poll::Pending => self.poll_overdue(context).map(Err),
+        }
+    }
+}
+
+fn passed(metrics: &Metrics, limit: Limit) -> io::Error {
+    metrics.limits.reached(limit);
+    io::ErrorKind::TimedOut.into()
+}
+
+impl AsyncRead for TimedStream {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context, buffer: &mut ReadBuf) -> Poll<io::Result<()>> {
+        let timed = &mut *self;
+        if let Poll::Ready(read) = timed.budget.poll_read(&mut timed.stream, context, buffer) {
+            timed.silence = None;
+            return Poll::Ready(read);
+        }
+        let Some(limit) = timed.timeouts.idle else { return Poll::Pending };
+        ready!(timed.silence.get_or_insert_with(|| Box::pin(sleep(limit))).as_mut().poll(context));
+        timed.silence = None;
+        Poll::Ready(Err(passed(&timed.metrics, Limit::IdleTimeout)))
+    }
+}
+
+impl AsyncWrite for TimedStream {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.wrote(context, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.wrote(context, written)
+    }
+
+    /// Without this the library copies replies before it writes them, and the copies are on no account.
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        self.done(context, flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context) -> Poll<io::Result<()>> {
+        let ended = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.done(context, ended)
+    }
+}

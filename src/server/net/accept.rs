@@ -1,0 +1,228 @@
+//! Accepts connections: one loop per front, admission, and the hand-over to worker threads.
+//!
+//! Each [`Front`] interprets what its connections say.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::poll;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::coop::unconstrained;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::admission::{Admission, ConnectionLimit};
+use super::connection::{self, ConnectionContext};
+use super::listen::BACKLOG;
+use super::memory::BufferMemory;
+use super::stream::{Greeting, Plain, Stream};
+use super::tls::{Alpn, NoHandshake, Tls};
+use super::workers::Workers;
+use crate::logging::LogThrottle;
+use crate::metrics::{FrontConnections, Limit, Metrics, Task};
+use crate::server::Limits;
+use crate::server::keep_running::keep_running;
+
+/// A connection silent for so long is probed, lest clients that vanished without a FIN use up the slots.
+const KEEPALIVE: Duration = Duration::from_secs(300);
+/// Pause after a failed accept (too many open files, mostly), lest the loop spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Refused connections that are ended in an orderly way at a time; further ones are cut.
+pub const MAX_PARTINGS: usize = 64;
+
+// What clients can cause at will.
+static CANNOT_ACCEPT: LogThrottle = LogThrottle::new();
+static CANNOT_PREPARE: LogThrottle = LogThrottle::new();
+static CANNOT_SERVE: LogThrottle = LogThrottle::new();
+static TOO_MANY: LogThrottle = LogThrottle::new();
+
+/// A protocol that is served on a listening socket.
+pub trait Front: Send + Sync + 'static {
+    /// What metrics call it.
+    const NAME: &'static str;
+    /// What a client is told that comes when there are too many; empty where only answers may be sent.
+    const TOO_MANY: &'static [u8];
+    /// What a client is told that speaks TLS where the front does not.
+    const NO_TLS: &'static [u8];
+    /// What a client is told that does not speak TLS where the front does.
+    const ONLY_TLS: &'static [u8];
+    /// What clients may ask for in a TLS handshake.
+    const ALPN: Alpn = Alpn::None;
+
+    /// Serves one connection to its end. Once the lease is over it ends when it has answered what came in.
+    fn serve(
+        &self,
+        stream: Stream,
+        peer: SocketAddr,
+        context: ConnectionContext,
+    ) -> impl Future<Output = ()> + Send + 'static;
+}
+
+/// What all accept loops share.
+pub struct Acceptor {
+    pub workers: Workers,
+    pub admission: Arc<Admission>,
+    pub memory: Arc<BufferMemory>,
+    pub connections: TaskTracker,
+    /// Each a refused connection that is being ended.
+    pub partings: Arc<Semaphore>,
+    pub limits: Limits,
+    pub metrics: Arc<Metrics>,
+    /// No more connections are accepted.
+    pub stopping: CancellationToken,
+    /// Connections end once they have answered.
+    pub closing: CancellationToken,
+}
+
+impl Acceptor {
+    /// Accepts until [`Acceptor::stopping`] is cancelled, whatever happens to a single connection.
+    pub async fn run<F: Front>(&self, listener: Option<TcpListener>, tls: Option<Arc<Tls>>, front: F) {
+        let Some(listener) = listener else { return };
+        let (front, connections) = (Arc::new(front), self.metrics.connections.front(F::NAME));
+        let accept = || self.accept(&listener, tls.as_ref(), &front, &connections);
+        keep_running(Task::Accept, &self.metrics, accept).await;
+    }
+
+    async fn accept<F: Front>(
+        &self,
+        listener: &TcpListener,
+        tls: Option<&Arc<Tls>>,
+        front: &Arc<F>,
+        connections: &FrontConnections,
+    ) {
+        loop {
+            tokio::select! {
+                biased;
+                () = self.stopping.cancelled() => {
+                    return self.accept_waiting(listener, tls, front, connections).await;
+                }
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, peer)) => self.start(stream, peer, tls, front, connections),
+                    Err(error) => {
+                        CANNOT_ACCEPT.say(|more| tracing::warn!(%error, more, "cannot accept a connection"));
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+            }
+        }
+    }
+
+    /// Accepts the connections that wait by now: the kernel would reset them when the socket is closed, and the client
+    /// may have sent a request already.
+    async fn accept_waiting<F: Front>(
+        &self,
+        listener: &TcpListener,
+        tls: Option<&Arc<Tls>>,
+        front: &Arc<F>,
+        connections: &FrontConnections,
+    ) {
+        for _ in 0..BACKLOG {
+            match poll!(pin!(unconstrained(listener.accept()))) {
+                Poll::Ready(Ok((stream, peer))) => self.start(stream, peer, tls, front, connections),
+                Poll::Ready(Err(_)) | Poll::Pending => return,
+            }
+        }
+    }
+
+    fn start<F: Front>(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        tls: Option<&Arc<Tls>>,
+        front: &Arc<F>,
+        connections: &FrontConnections,
+    ) {
+        let place = match self.admission.admit(peer.ip()) {
+            Ok(place) => place,
+            Err(full) => {
+                connections.refused.inc();
+                return self.refuse(stream, peer, full, if tls.is_none() { F::TOO_MANY } else { b"" });
+            }
+        };
+        if let Err(error) = prepare(&stream) {
+            CANNOT_PREPARE.say(|more| tracing::debug!(%error, %peer, more, "cannot set a connection's options"));
+        }
+        // The socket moves from this runtime's poller to the worker's, and registers there when it is first polled.
+        let stream = match stream.into_std() {
+            Ok(stream) => stream,
+            Err(error) => return cannot_serve(&error, peer),
+        };
+        let worker = self.workers.next();
+        let stream = {
+            let _inside = worker.enter();
+            match TcpStream::from_std(stream) {
+                Ok(stream) => stream,
+                Err(error) => return cannot_serve(&error, peer),
+            }
+        };
+        let context = ConnectionContext {
+            closing: self.closing.clone(),
+            memory: self.memory.share(),
+            metrics: Arc::clone(&self.metrics),
+        };
+        let open = connections.opened();
+        let Some(tls) = tls else {
+            let greeting = Greeting { front: F::NAME, peer, answer: F::NO_TLS };
+            let serving = front.serve(Stream::Plain(Plain::new(stream, greeting)), peer, context);
+            let serve = async move {
+                serving.await;
+                drop((place, open));
+            };
+            self.connections.spawn_on(serve, worker);
+            return;
+        };
+        let (tls, front, limit) = (Arc::clone(tls), Arc::clone(front), self.limits.timeouts.handshake);
+        let serve = async move {
+            let secured = tokio::select! {
+                biased;
+                () = context.closing.cancelled() => Err(NoHandshake::Failed),
+                secured = tls.accept(stream, Greeting { front: F::NAME, peer, answer: F::ONLY_TLS }, F::ALPN, limit) => secured,
+            };
+            match secured {
+                Ok(stream) => front.serve(Stream::Tls(Box::new(stream)), peer, context).await,
+                Err(NoHandshake::TooSlow) => context.metrics.limits.reached(Limit::HandshakeTimeout),
+                Err(NoHandshake::Failed) => {}
+            }
+            drop((place, open));
+        };
+        self.connections.spawn_on(serve, worker);
+    }
+
+    fn refuse(&self, stream: TcpStream, peer: SocketAddr, full: ConnectionLimit, message: &[u8]) {
+        let (reached, limit, from) = match full {
+            ConnectionLimit::Total => (Limit::Connections, self.limits.max_connections, ""),
+            ConnectionLimit::Address => {
+                let limit = self.limits.max_connections_per_address.unwrap_or(0);
+                (Limit::ConnectionsPerAddress, limit, " from one address")
+            }
+        };
+        self.metrics.limits.reached(reached);
+        TOO_MANY.say(|more| tracing::warn!(%peer, limit, more, "too many connections{from}: refused a connection"));
+        // Best effort: a new socket's buffer has room for a line, and nothing waits for it.
+        let _ = stream.try_write(message);
+        // What the client has sent is unread: without its being read, the reset would overtake the line.
+        if let Ok(parting) = Arc::clone(&self.partings).try_acquire_owned() {
+            tokio::spawn(async move {
+                connection::close(stream).await;
+                drop(parting);
+            });
+        }
+    }
+}
+
+fn cannot_serve(error: &io::Error, peer: SocketAddr) {
+    CANNOT_SERVE.say(|more| tracing::warn!(%error, %peer, more, "cannot pass a connection to its thread"));
+}
+
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    // Replies are written whole; waiting for more to send would only delay them.
+    stream.set_nodelay(true)?;
+    SockRef::from(stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))
+}

@@ -1,0 +1,143 @@
+//! Admission: bounds on open connections, in total and per address.
+//!
+//! Connections are counted when they begin and when they end, never in between.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// The bits of an IPv6 address that tell networks apart: each customer has at least the rest to choose from.
+const NETWORK_BITS: u32 = 64;
+
+/// The door's book.
+#[derive(Debug)]
+pub struct Admission {
+    max_open: usize,
+    /// From one address; `None`: as many as there are places.
+    max_per_address: Option<usize>,
+    open: Mutex<OpenConnections>,
+}
+
+#[derive(Debug, Default)]
+struct OpenConnections {
+    all: usize,
+    /// Empty where addresses are not bounded.
+    addresses: HashMap<IpAddr, usize>,
+}
+
+/// Why a connection is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectionLimit {
+    /// As many connections as may be open are.
+    Total,
+    /// As many as one address may have.
+    Address,
+}
+
+impl Admission {
+    pub fn new(max_open: usize, max_per_address: Option<usize>) -> Arc<Self> {
+        Arc::new(Self { max_open, max_per_address, open: Mutex::default() })
+    }
+
+    /// A place for a connection from `peer`.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<ConnectionPermit, ConnectionLimit> {
+        let mut open = self.open.lock();
+        if open.all >= self.max_open {
+            return Err(ConnectionLimit::Total);
+        }
+        let address = match self.max_per_address {
+            None => None,
+            Some(most) => {
+                let address = network(peer);
+                let present = open.addresses.get(&address).copied().unwrap_or_default();
+                if present >= most {
+                    return Err(ConnectionLimit::Address);
+                }
+                open.addresses.insert(address, present + 1);
+                Some(address)
+            }
+        };
+        open.all += 1;
+        Ok(ConnectionPermit { admission: Arc::clone(self), address })
+    }
+
+    fn leave(&self, address: Option<IpAddr>) {
+        let mut open = self.open.lock();
+        open.all -= 1;
+        if let Some(address) = address
+            && let Some(count) = open.addresses.get_mut(&address)
+        {
+            *count -= 1;
+            if *count == 0 {
+                open.addresses.remove(&address);
+            }
+        }
+    }
+}
+
+/// A connection's place; free again when this is dropped.
+#[derive(Debug)]
+pub struct ConnectionPermit {
+    admission: Arc<Admission>,
+    address: Option<IpAddr>,
+}
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        self.admission.leave(self.address);
+    }
+}
+
+/// What counts as one address.
+pub(super) fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & u128::MAX << (Ipv6Addr::BITS - NETWORK_BITS)))
+        }
+        address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn places_are_bounded_and_given_again() {
+        let admission = Admission::new(2, None);
+        let first = admission.admit(ip("192.0.2.1")).unwrap();
+        let _second = admission.admit(ip("192.0.2.1")).unwrap();
+        assert_eq!(admission.admit(ip("192.0.2.2")).unwrap_err(), ConnectionLimit::Total);
+        drop(first);
+        assert!(admission.admit(ip("192.0.2.2")).is_ok());
+    }
+
+    #[test]
+    fn an_address_has_a_bound_of_its_own() {
+        let admission = Admission::new(10, Some(1));
+        let first = admission.admit(ip("192.0.2.1")).unwrap();
+        assert_eq!(admission.admit(ip("192.0.2.1")).unwrap_err(), ConnectionLimit::Address);
+        assert_eq!(admission.admit(ip("::ffff:192.0.2.1")).unwrap_err(), ConnectionLimit::Address);
+        let _other = admission.admit(ip("192.0.2.2")).unwrap();
+        drop(first);
+        assert!(admission.admit(ip("192.0.2.1")).is_ok());
+        assert_eq!(admission.open.lock().addresses.len(), 1, "who left is forgotten");
+    }
+
+    #[test]
+    fn an_ipv6_network_counts_as_one_address() {
+        let admission = Admission::new(10, Some(1));
+        let _first = admission.admit(ip("2001:db8:0:1::1")).unwrap();
+        assert_eq!(admission.admit(ip("2001:db8:0:1:ffff::2")).unwrap_err(), ConnectionLimit::Address);
+        assert!(admission.admit(ip("2001:db8:0:2::1")).is_ok());
+    }
+}

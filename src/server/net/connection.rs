@@ -1,0 +1,370 @@
+//! One connection: read → answer everything received → write once, until either side closes it.
+//!
+//! This module owns the socket's buffers, timeouts and orderly close. The [`Session`] interprets the bytes.
+
+#![expect(clippy::disallowed_methods, reason = "how long a client may be silent or take nothing")]
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use futures_util::poll;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::task::coop::unconstrained;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
+
+use super::memory::{BudgetExceeded, Share, counted};
+use super::pool::{self, pooled};
+use super::progress::Progress;
+use super::session::{Cut, NextStep, Output, Session};
+use super::stream::Stream;
+use crate::metrics::{Limit, Metrics};
+
+/// RequestMemory made for each read: a pipelining client's burst.
+const READ_SIZE: usize = 16 * 1024;
+/// A buffer that grew past this for one large burst is freed afterwards.
+const KEPT_CAPACITY: usize = 2 * READ_SIZE;
+/// How long to wait for the client's end after the server closed its own: an unread byte at that time would make the
+/// kernel reset the connection and with it the last reply.
+const LINGER: Duration = Duration::from_secs(1);
+/// Reads of what had come in when the server was told to stop: more than a kernel holds for a connection, and an end to
+/// a client that never pauses.
+const LAST_READS: usize = 1024;
+
+/// Input after which a connection lets others have their turn (bytes): a client that never pauses would otherwise keep
+/// its thread until its socket is full.
+const TURN: usize = READ_SIZE / 2;
+
+pooled!(BytesMut, BytesMut::capacity);
+pooled!(Vec<u8>, Vec::capacity);
+
+/// Bounds on a connection's time.
+#[derive(Debug, Clone, Copy)]
+pub struct Timeouts {
+    /// How long a connection may send nothing; `None`: for ever.
+    pub idle: Option<Duration>,
+    /// How long a request may take to arrive, from its first byte to its last.
+    pub request: Duration,
+    /// How long the client may take less than [`LEAST`](super::progress::LEAST) bytes of what was answered.
+    pub write: Duration,
+    /// How long a client may take to give the password.
+    pub auth: Duration,
+    /// How long a TLS handshake may take.
+    pub handshake: Duration,
+}
+
+/// What a connection has of what all connections share.
+pub struct ConnectionContext {
+    /// Once it is cancelled the connection ends when it has answered what came in.
+    pub closing: CancellationToken,
+    pub memory: Share,
+    pub metrics: Arc<Metrics>,
+}
+
+/// Serves the connection until the client ends it, the session closes it, a bound is passed or the lease is over; then
+/// answers what had been received, and ends in an orderly way.
+pub async fn serve(stream: Stream, mut session: impl Session, timeouts: Timeouts, context: ConnectionContext) {
+    let ConnectionContext { closing, memory, metrics } = context;
+    let mut connection = Connection {
+        stream,
+        input: BytesMut::new(),
+        output: Vec::new(),
+        admitted_by: Instant::now() + timeouts.auth,
+        unfinished: None,
+        was_unreadable: false,
+        worked: 0,
+        is_turn_over: false,
+        timeouts,
+        memory,
+        metrics,
+    };
+    // Made once: a new one for every read would register itself with the token, under a lock that all connections share.
+    let mut closing = pin!(closing.cancelled());
+    // An error means that the client is gone, or reads nothing: no client is left to close with.
+    let ended = connection.answer_until_end(&mut session, closing.as_mut()).await;
+    if ended.is_ok() {
+        close(connection.stream).await;
+    }
+}
+
+struct Connection {
+    stream: Stream,
+    /// Lent by the pool while there is something in it.
+    input: BytesMut,
+    /// The same.
+    output: Vec<u8>,
+    /// When the client must have given the password, where one is asked for.
+    admitted_by: Instant,
+    /// When the request whose beginning is in `input` must be complete.
+    unfinished: Option<Instant>,
+    /// The last look found nothing to read.
+    was_unreadable: bool,
+    /// Bytes that were read since others last had their turn.
+    worked: usize,
+    /// Others have just had theirs.
+    is_turn_over: bool,
+    timeouts: Timeouts,
+    memory: Share,
+    metrics: Arc<Metrics>,
+}
+
+/// How a wait for input ended.
+enum Received {
+    Bytes,
+    /// The client sends no more.
+    End,
+    /// The client has been silent, or unauthenticated, for too long.
+    Silence(Limit),
+    /// The server is about to stop.
+    Closing,
+    Cut(Cut),
+}
+
+/// Whether the connection goes on.
+#[derive(PartialEq, Eq)]
+enum Flow {
+    On,
+    Over,
+}
+
+impl Connection {
+    async fn answer_until_end(
+        &mut self,
+        session: &mut impl Session,
+        mut closing: Pin<&mut WaitForCancellationFuture<'_>>,
+    ) -> io::Result<()> {
+        loop {
+            let admitted_by = (!session.is_admitted()).then_some(self.admitted_by);
+            match self.receive(admitted_by, closing.as_mut()).await? {
+                Received::Bytes => {
+                    let flow = self.answer(session).await?;
+                    // An unauthenticated client that never stops sending is not idle.
+                    let is_overdue = !session.is_admitted() && Instant::now() >= self.admitted_by;
+                    if flow == Flow::Over {
+                        return Ok(());
+                    }
+                    if is_overdue {
+                        self.metrics.limits.reached(Limit::AuthTimeout);
+                        return Ok(());
+                    }
+                }
+                Received::End => return Ok(()),
+                Received::Silence(limit) => {
+                    self.metrics.limits.reached(limit);
+                    return Ok(());
+                }
+                Received::Closing => return self.answer_the_last(session).await,
+                Received::Cut(cut) => {
+                    if let Some(limit) = cut.limit() {
+                        self.metrics.limits.reached(limit);
+                    }
+                    session.cut(cut, &mut self.output);
+                    return self.write_all().await;
+                }
+            }
+        }
+    }
+
+    async fn receive(
+        &mut self,
+        admitted_by: Option<Instant>,
+        mut closing: Pin<&mut WaitForCancellationFuture<'_>>,
+    ) -> io::Result<Received> {
+        if !self.input.is_empty() {
+            self.input.reserve(READ_SIZE);
+        }
+        if self.account().is_err() {
+            return Ok(Received::Cut(Cut::NoMemory));
+        }
+        let silence = silence(self.timeouts, self.unfinished, admitted_by);
+        tokio::select! {
+            biased;
+            received = poll_fn(|context| self.poll_receive(closing.as_mut(), context)) => received,
+            ended = silence => Ok(ended),
+        }
+    }
+
+    /// Reads, or learns that the server is about to stop. What came in is answered first; but a client that never pauses
+    /// ends with its turn.
+    fn poll_receive(
+        &mut self,
+        mut closing: Pin<&mut WaitForCancellationFuture<'_>>,
+        context: &mut Context,
+    ) -> Poll<io::Result<Received>> {
+        if std::mem::take(&mut self.is_turn_over) && closing.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Ok(Received::Closing));
+        }
+        match self.poll_read(context) {
+            Poll::Ready(read) => Poll::Ready(read.map(|bytes| if bytes > 0 { Received::Bytes } else { Received::End })),
+            Poll::Pending => closing.poll(context).map(|()| Ok(Received::Closing)),
+        }
+    }
+
+    /// Reads into a buffer that is only borrowed while there is something to read.
+    fn poll_read(&mut self, context: &mut Context) -> Poll<io::Result<usize>> {
+        if self.input.capacity() == 0 {
+            // Mostly nothing has come in yet when an answer has gone out, and something has when this is woken.
+            if !self.was_unreadable && self.stream.poll_readable(context).is_pending() {
+                self.was_unreadable = true;
+                self.worked = 0;
+                return Poll::Pending;
+            }
+            self.input = pool::take();
+        }
+        self.was_unreadable = false;
+        self.input.reserve(READ_SIZE);
+        let read = pin!(self.stream.read_buf(&mut self.input)).poll(context);
+        match &read {
+            Poll::Pending => {
+                self.worked = 0;
+                self.give_back_input();
+            }
+            Poll::Ready(bytes) => self.worked += bytes.as_ref().copied().unwrap_or(0),
+        }
+        read
+    }
+
+    fn give_back_input(&mut self) {
+        if self.input.is_empty() {
+            let mut input = std::mem::take(&mut self.input);
+            // RequestMemory that was read from is room again.
+            input.reserve(READ_SIZE);
+            if input.capacity() <= KEPT_CAPACITY {
+                pool::give(input);
+            }
+        }
+    }
+
+    /// Answers every complete request in the input.
+    async fn answer(&mut self, session: &mut impl Session) -> io::Result<Flow> {
+        let received = self.input.len();
+        loop {
+            if self.output.capacity() == 0 {
+                self.output = pool::take();
+            }
+            let mut output = Output::new(&mut self.output, self.input.capacity(), &mut self.memory, &self.stream);
+            let next = session.answer(&mut self.input, &mut output).await;
+            self.write_all().await?;
+            if next == NextStep::Continue || self.worked >= TURN {
+                self.worked = 0;
+                self.is_turn_over = true;
+                tokio::task::yield_now().await;
+            }
+            match next {
+                NextStep::Continue => continue,
+                NextStep::Read => break,
+                NextStep::Close => return Ok(Flow::Over),
+            }
+        }
+        if self.input.is_empty() {
+            self.unfinished = None;
+            self.give_back_input();
+        } else if self.unfinished.is_none() || self.input.len() < received {
+            // This is another request's beginning than before.
+            self.unfinished = Some(Instant::now() + self.timeouts.request);
+        }
+        if self.input.len() <= READ_SIZE && self.input.capacity() > KEPT_CAPACITY {
+            self.input = BytesMut::from(self.input.as_ref());
+        }
+        Ok(Flow::On)
+    }
+
+    /// Answers what has come in by now, without waiting for more.
+    async fn answer_the_last(&mut self, session: &mut impl Session) -> io::Result<()> {
+        // Only after the poller's next turn a read knows what has arrived since its last one.
+        tokio::task::yield_now().await;
+        for _ in 0..LAST_READS {
+            // Unconstrained: the scheduler's wish to let others run must not look like an empty socket.
+            let read = poll!(unconstrained(poll_fn(|context| self.poll_read(context))));
+            let has_more = matches!(read, Poll::Ready(Ok(1..))) && self.account().is_ok();
+            if !has_more || self.answer(session).await? == Flow::Over {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the output and empties it.
+    async fn write_all(&mut self) -> io::Result<()> {
+        let mut written = 0;
+        // Nearly always the socket has room, and no timer is needed.
+        let at_once = poll!(pin!(write_out(&mut self.stream, &self.output, &mut written)));
+        match at_once {
+            Poll::Ready(done) => done?,
+            Poll::Pending => self.write_on(written).await?,
+        }
+        let mut output = std::mem::take(&mut self.output);
+        if output.capacity() <= KEPT_CAPACITY {
+            output.clear();
+            pool::give(output);
+        }
+        Ok(())
+    }
+    /// Writes what is left of the output to a client that takes its time. The limit is on progress, not on the whole: a
+    /// slow client that reads is served.
+    async fn write_on(&mut self, mut written: usize) -> io::Result<()> {
+        self.account().map_err(|BudgetExceeded| io::ErrorKind::OutOfMemory)?;
+        let mut progress = Progress::begin(self.timeouts.write, Instant::now(), self.stream.unsent());
+        loop {
+            let before = written;
+            let write = write_out(&mut self.stream, &self.output, &mut written);
+            if let Ok(done) = timeout_at(progress.ends(), write).await {
+                return done;
+            }
+            progress.gave(written - before);
+            if !progress.goes_on(Instant::now(), self.stream.unsent()) {
+                self.metrics.limits.reached(Limit::WriteTimeout);
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+    }
+
+    /// Takes what the buffers need beyond what is free out of the common account.
+    fn account(&mut self) -> Result<(), BudgetExceeded> {
+        self.memory.resize(counted(self.input.capacity()) + counted(self.output.capacity()))
+    }
+}
+
+/// Writes `output` from `written` on, which is kept up to date: the future may be dropped and begun again.
+async fn write_out(stream: &mut Stream, output: &[u8], written: &mut usize) -> io::Result<()> {
+    while let Some(rest) = output.get(*written..).filter(|rest| !rest.is_empty()) {
+        *written += stream.write(rest).await?;
+    }
+    // Over TLS some of it may still be here.
+    stream.flush().await
+}
+
+/// Ends when the client has been silent, slow with a request, or unauthenticated for too long.
+async fn silence(timeouts: Timeouts, unfinished: Option<Instant>, admitted_by: Option<Instant>) -> Received {
+    let bounds = [
+        timeouts.idle.map(|limit| (Instant::now() + limit, Received::Silence(Limit::IdleTimeout))),
+        unfinished.map(|at| (at, Received::Cut(Cut::TooSlow(timeouts.request)))),
+        admitted_by.map(|at| (at, Received::Silence(Limit::AuthTimeout))),
+    ];
+    match bounds.into_iter().flatten().min_by_key(|(at, _)| *at) {
+        Some((at, ended)) => {
+            sleep_until(at).await;
+            ended
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Sends a FIN behind the last reply (over TLS a close_notify, too), and waits a while for the client's.
+pub(super) async fn close(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let end = async {
+        let mut unread = [0; 4096];
+        if stream.shutdown().await.is_ok() {
+            while matches!(stream.read(&mut unread).await, Ok(1..)) {}
+        }
+    };
+    let _ = timeout(LINGER, end).await;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,269 @@
+//! A connection's byte stream, over plain TCP or TLS.
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+
+use super::tls::hello;
+use crate::logging::LogThrottle;
+
+/// How often a connection is asked whether its client is still there, once it has sent something.
+const ASKED_AGAIN: Duration = Duration::from_millis(100);
+
+/// Up to so many bytes that are written in several pieces go to the kernel as one (bytes): the kernel takes 0.4 µs longer
+/// to collect pieces than it takes to copy them here.
+const GATHERED: usize = 1024;
+
+/// What every front reads from and writes to.
+pub enum Stream {
+    Plain(Plain),
+    /// Boxed: it is large, and most connections are plain.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// A connection without TLS. A client that begins a TLS handshake is told, and then seems to have ended the connection:
+/// no front takes its bytes for requests.
+pub struct Plain {
+    stream: TcpStream,
+    /// Until the first bytes have come.
+    greeting: Option<Greeting>,
+    /// They were TLS's.
+    is_refused: bool,
+}
+
+/// Whom to tell what, when the first bytes are TLS's.
+#[derive(Debug, Clone, Copy)]
+pub struct Greeting {
+    pub front: &'static str,
+    pub peer: SocketAddr,
+    /// Nothing where it is empty.
+    pub answer: &'static [u8],
+}
+
+impl Plain {
+    pub fn new(stream: TcpStream, greeting: Greeting) -> Self {
+        Self { stream, greeting: Some(greeting), is_refused: false }
+    }
+
+    /// Reads away what the client goes on to send: what is unread when the connection is closed would make the kernel
+    /// reset it, and with it the answer.
+    fn discard(&self) {
+        let mut unread = [0; 4096];
+        // More than a kernel holds is a client that never ends.
+        for _ in 0..1024 {
+            if !matches!(self.stream.try_read(&mut unread), Ok(1..)) {
+                return;
+            }
+        }
+    }
+}
+
+impl Greeting {
+    fn refuse(self, stream: &TcpStream) {
+        static TLS_ON_A_PLAIN_PORT: LogThrottle = LogThrottle::new();
+        // Best effort: a new socket's buffer has room for a line.
+        let _ = stream.try_write(self.answer);
+        TLS_ON_A_PLAIN_PORT.say(|more| {
+            let Self { front, peer, .. } = self;
+            tracing::warn!(front, %peer, more, "TLS on a plaintext port: this listener does not use TLS; see --tls-cert and --tls-fronts");
+        });
+    }
+}
+
+impl AsyncRead for Plain {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context, buffer: &mut ReadBuf) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.is_refused {
+            this.discard();
+            return Poll::Ready(Ok(()));
+        }
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut this.stream).poll_read(context, buffer);
+        if read.is_ready()
+            && let Some(greeting) = this.greeting.take()
+            && buffer.filled().get(before..).is_some_and(hello::is_handshake)
+        {
+            greeting.refuse(&this.stream);
+            this.is_refused = true;
+            buffer.set_filled(before);
+        }
+        read
+    }
+}
+
+impl Stream {
+    fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Plain(plain) => &plain.stream,
+            Self::Tls(stream) => stream.get_ref().0,
+        }
+    }
+
+    /// This side's address.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp().local_addr()
+    }
+
+    /// Whether a read may find something. While it is pending, there is nothing to read.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn poll_readable(&self, context: &mut Context) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(plain) => plain.stream.poll_read_ready(context),
+            // Some of what has come in may have been decrypted already.
+            Self::Tls(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Bytes that were written and that the client's machine has not acknowledged.
+    pub fn unsent(&self) -> usize {
+        divvy_sys::unacknowledged(self.tcp()).unwrap_or(0)
+    }
+
+    /// Ends when the client has ended the connection, or its sending side.
+    pub async fn left(&self) {
+        loop {
+            match self.tcp().ready(Interest::READABLE).await {
+                // Input that is not read yet is not new, and would be reported again immediately.
+                Ok(ready) if !ready.is_read_closed() => tokio::time::sleep(ASKED_AGAIN).await,
+                Ok(_) | Err(_) => return,
+            }
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context, buffer: &mut ReadBuf) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(plain) => Pin::new(plain).poll_read(context, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(plain) => Pin::new(&mut plain.stream).poll_write(context, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(plain) => {
+                let stream = Pin::new(&mut plain.stream);
+                let mut gathered = [0; GATHERED];
+                match gather(slices, &mut gathered) {
+                    Some(bytes) => stream.poll_write(context, bytes),
+                    None => stream.poll_write_vectored(context, slices),
+                }
+            }
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(plain) => plain.stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(plain) => Pin::new(&mut plain.stream).poll_flush(context),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(plain) => Pin::new(&mut plain.stream).poll_shutdown(context),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}
+
+/// All of the pieces in one, if there is so much room.
+fn gather<'a>(slices: &[IoSlice<'_>], request_memory: &'a mut [u8]) -> Option<&'a [u8]> {
+    let mut length = 0;
+    for slice in slices {
+        let end = length + slice.len();
+        request_memory.get_mut(length..end)?.copy_from_slice(slice);
+        length = end;
+    }
+    request_memory.get(..length)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+
+    use futures_util::poll;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    async fn pair() -> (Stream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, peer) = listener.accept().await.unwrap();
+        (Stream::Plain(Plain::new(stream, Greeting { front: "test", peer, answer: b"" })), client)
+    }
+
+    #[tokio::test]
+    async fn a_client_has_left_once_it_ended_the_connection_whatever_it_sent_before() {
+        let (server, mut client) = pair().await;
+        client.write_all(b"unread").await.unwrap();
+        let mut left = pin!(server.left());
+        assert!(poll!(left.as_mut()).is_pending());
+        drop(client);
+        left.await;
+    }
+
+    #[tokio::test]
+    async fn pieces_are_written_in_their_order_whether_they_are_few_or_many_bytes() {
+        for length in [0, 1, GATHERED / 2, GATHERED - 1, GATHERED] {
+            let (mut server, mut client) = pair().await;
+            let (first, last) = (vec![b'a'; length], [b'b'; 2]);
+            let pieces = [IoSlice::new(&first), IoSlice::new(&[]), IoSlice::new(&last)];
+            let written = poll_fn(|context| Pin::new(&mut server).poll_write_vectored(context, &pieces)).await;
+            assert_eq!(written.unwrap(), length + last.len());
+            drop(server);
+            let mut received = Vec::new();
+            client.read_to_end(&mut received).await.unwrap();
+            assert_eq!(received, [&first[..], &last[..]].concat());
+        }
+    }
+
+    #[tokio::test]
+    async fn what_the_client_does_not_take_is_unsent() {
+        let (mut server, client) = pair().await;
+        assert_eq!(server.unsent(), 0);
+        let chunk = [0; 1 << 16];
+        // Until the kernel takes no more.
+        while let Poll::Ready(written) = poll!(pin!(server.write(&chunk))) {
+            written.unwrap();
+            tokio::task::consume_budget().await;
+        }
+        assert!(server.unsent() > 0);
+        drop(client);
+    }
+}

@@ -1,0 +1,109 @@
+//! Bound on expensive work at a time: requests that run on the blocking pool, or that have long replies.
+//!
+//! Without it, a thousand clients that send `INFO` would have a thread and a reply in memory each.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinError;
+
+/// Maximum number of large requests in work at a time, over all fronts.
+pub const MAX_AT_ONCE: usize = 4;
+
+/// The slots that all fronts share. Clones share them, too.
+#[derive(Debug, Clone)]
+pub struct WorkSlots {
+    free: Arc<Semaphore>,
+}
+
+impl WorkSlots {
+    /// Creates this number of slots.
+    pub fn new(count: usize) -> Self {
+        Self { free: Arc::new(Semaphore::new(count)) }
+    }
+
+    /// Waits for a slot, in order of arrival. Dropping the future leaves the queue.
+    pub async fn take(&self) -> WorkSlot {
+        // The semaphore is never closed, so there is a permit.
+        WorkSlot { _permit: Arc::clone(&self.free).acquire_owned().await.ok().map(Arc::new) }
+    }
+}
+
+/// One slot. It is free again when all of its clones are dropped.
+#[derive(Debug, Clone)]
+pub struct WorkSlot {
+    _permit: Option<Arc<OwnedSemaphorePermit>>,
+}
+
+impl WorkSlot {
+    /// Returns a slot for work that has its own bound, and so never waits.
+    pub fn unbounded() -> Self {
+        Self { _permit: None }
+    }
+
+    /// Runs `work` in its own task, which keeps the slot until the work is done. A client that disconnects neither stops the
+    /// work halfway nor frees the slot while a thread is still busy.
+    ///
+    /// # Errors
+    /// The work panicked, or the server is shutting down.
+    pub async fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Result<T, JoinError> {
+        let slot = self.clone();
+        tokio::spawn(async move {
+            let done = work.await;
+            drop(slot);
+            done
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures_util::poll;
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn request_waits_until_a_slot_is_free() {
+        let slots = WorkSlots::new(1);
+        let first = slots.take().await;
+        let mut second = pin!(slots.take());
+        assert!(poll!(second.as_mut()).is_pending());
+        drop(first);
+        assert!(poll!(second.as_mut()).is_ready());
+    }
+
+    #[tokio::test]
+    async fn waiter_that_leaves_frees_its_place_in_the_queue() {
+        let slots = WorkSlots::new(1);
+        let first = slots.take().await;
+        let mut third = pin!(slots.take());
+        {
+            let mut second = pin!(slots.take());
+            assert!(poll!(second.as_mut()).is_pending());
+            assert!(poll!(third.as_mut()).is_pending());
+        }
+        drop(first);
+        assert!(poll!(third.as_mut()).is_ready(), "the waiter that left was first in the queue");
+    }
+
+    #[tokio::test]
+    async fn work_without_a_waiter_keeps_its_slot_until_it_is_done() {
+        let slots = WorkSlots::new(1);
+        let (end, ended) = oneshot::channel::<()>();
+        {
+            let slot = slots.take().await;
+            let mut work = pin!(slot.run(ended));
+            assert!(poll!(work.as_mut()).is_pending());
+        }
+        let mut next = pin!(slots.take());
+        tokio::task::yield_now().await;
+        assert!(poll!(next.as_mut()).is_pending(), "the work still runs");
+        end.send(()).unwrap();
+        next.await;
+    }
+}

@@ -1,0 +1,337 @@
+//! One connection of the RESP front.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::{Buf, BytesMut};
+
+use super::batch::Batch;
+use super::client::Client;
+use super::counts;
+use super::error::{count_limit, limit_of, refuse, write_error};
+use super::info::RespState;
+use super::multi::{
+    EXEC_ABORTED, EXEC_WITH_ARGUMENTS, EXEC_WITHOUT_MULTI, begin_or_end, is_exec_with_arguments, queue,
+};
+use super::transaction::{Execution, Transaction};
+use super::unbatched::{answer_alone, answer_client};
+use crate::limiter::Origin;
+use crate::metrics::{RequestKind, RequestTally};
+use crate::protocol::command::{Command, CommandMatch, table};
+use crate::protocol::resp::{Arguments, Decoder, ReplyWriter};
+use crate::server::net::auth::Gate;
+use crate::server::net::memory::BudgetExceeded;
+use crate::server::net::origin;
+use crate::server::net::pool::{self, pooled};
+use crate::server::net::request_memory::{RequestMemory, SMALL};
+use crate::server::net::session::{Cut, NextStep, Output, Session};
+
+/// Requests answered as one batch; more of them wait in the input.
+const MAX_BATCH: usize = 512;
+/// The reply to a client that has not given the password.
+const NO_AUTH: &str = "NOAUTH Authentication required.";
+
+/// One client that speaks RESP.
+pub struct RespSession {
+    shared: Arc<RespState>,
+    decoder: Decoder,
+    client: Client,
+    request_memory: RequestMemory,
+    /// There since `MULTI`.
+    transaction: Option<Transaction>,
+    /// What is left of a transaction whose replies are longer than what is written at once.
+    executing: Option<Execution>,
+    /// The command that came last.
+    last: Option<CommandMatch>,
+    tally: RequestTally,
+    origin: Origin,
+}
+
+pooled!(Box<Batch>, |batch| batch.memory());
+
+impl RespSession {
+    pub fn new(shared: Arc<RespState>, peer: SocketAddr, local: Option<SocketAddr>) -> Self {
+        let gate = Gate::new(shared.guard.clone(), peer);
+        Self {
+            decoder: Decoder::new(shared.limits.resp),
+            client: Client::new(shared.clients.register(peer, local), gate),
+            request_memory: RequestMemory::new(&shared.memory),
+            shared,
+            transaction: None,
+            executing: None,
+            last: None,
+            tally: RequestTally::default(),
+            origin: origin::of(peer),
+        }
+    }
+}
+
+impl Session for RespSession {
+    fn is_admitted(&self) -> bool {
+        self.client.gate.is_open()
+    }
+
+    async fn answer(&mut self, input: &mut BytesMut, output: &mut Output<'_>) -> NextStep {
+        let mut batch: Box<Batch> = pool::take();
+        batch.set_origin(self.origin);
+        let answered = self.answer_all(&mut batch, input, output).await;
+        self.request_memory.give_back();
+        self.shared.requests.take(&mut self.tally);
+        self.client.is_doing(self.last.take(), self.transaction.as_ref().map(Transaction::count));
+        match answered {
+            Ok(next) => {
+                batch.release();
+                pool::give(batch);
+                next
+            }
+            Err(BudgetExceeded) => {
+                self.cut(Cut::NoMemory, output.bytes);
+                NextStep::Close
+            }
+        }
+    }
+
+    fn cut(&mut self, cut: Cut, output: &mut Vec<u8>) {
+        self.shared.limiter.metrics().errors.unknown.inc();
+        if !self.client.is_silent() {
+            ReplyWriter::new(output, self.client.version).error(format_args!("ERR {cut}"));
+        }
+    }
+}
+
+impl RespSession {
+    /// # Errors
+    /// There is no memory for the replies that are in hand.
+    async fn answer_all(
+        &mut self,
+        batch: &mut Batch,
+        input: &mut BytesMut,
+        output: &mut Output<'_>,
+    ) -> Result<NextStep, BudgetExceeded> {
+        if let Some(execution) = self.executing.take() {
+            let next = self.execute(execution, batch, output).await?;
+            if next != NextStep::Read {
+                return Ok(next);
+            }
+        }
+        let next = loop {
+            let owed = output.bytes.len() + batch.owed();
+            if batch.len() >= MAX_BATCH
+                || owed >= self.shared.limits.max_output
+                || !self.request_memory.fits(batch.weight())
+            {
+                break NextStep::Continue;
+            }
+            self.decoder.set_unauthenticated(!self.client.gate.is_open());
+            let consumed = match self.decoder.decode(input) {
+                Ok(None) => break NextStep::Read,
+                Ok(Some(consumed)) => consumed,
+                Err(error) => {
+                    batch.settle(&self.shared.limiter, &mut self.request_memory, output).await?;
+                    count_limit(&self.shared.limiter, limit_of(&error));
+                    if !self.client.is_silent() {
+                        ReplyWriter::new(output.bytes, self.client.version).error(error);
+                    }
+                    self.tally.count(RequestKind::Invalid);
+                    self.shared.limiter.metrics().errors.unknown.inc();
+                    return Ok(NextStep::Close);
+                }
+            };
+            if consumed > SMALL {
+                self.wait_for_memory(consumed, batch, output).await?;
+            }
+            let next = self.answer_one(batch, input, output).await?;
+            input.advance(consumed);
+            if next != NextStep::Read {
+                return Ok(next);
+            }
+        };
+        batch.settle(&self.shared.limiter, &mut self.request_memory, output).await?;
+        Ok(next)
+    }
+
+    /// Answers the requests before this one, and waits until there is room for it.
+    #[cold]
+    async fn wait_for_memory(
+        &mut self,
+        bytes: usize,
+        batch: &mut Batch,
+        output: &mut Output<'_>,
+    ) -> Result<(), BudgetExceeded> {
+        let limiter = &self.shared.limiter;
+        // A queued request is answered at EXEC.
+        if self.transaction.is_none() && !self.request_memory.admits(limiter, batch.weight(), bytes) {
+            batch.settle(limiter, &mut self.request_memory, output).await?;
+            self.request_memory.wait_for_request(limiter, bytes).await;
+        }
+        Ok(())
+    }
+
+    /// Puts the request that was decoded from `input` into the batch or the transaction, or settles the batch and
+    /// answers the request; then the batch is empty.
+    async fn answer_one(
+        &mut self,
+        batch: &mut Batch,
+        input: &[u8],
+        output: &mut Output<'_>,
+    ) -> Result<NextStep, BudgetExceeded> {
+        let Self { shared, decoder, client, request_memory, transaction, last, tally, .. } = self;
+        let request = decoder.arguments(input);
+        if request.is_empty() {
+            return Ok(NextStep::Read);
+        }
+        let is_muted = client.begin_request();
+        if !client.gate.is_open() && needs_password(request) {
+            // Nothing waits in the batch: a RESET, which shuts the gate again, has settled it.
+            if !is_muted {
+                ReplyWriter::new(output.bytes, client.version).error(NO_AUTH);
+            }
+            tally.count(RequestKind::Invalid);
+            return Ok(NextStep::Read);
+        }
+        let found = Command::find(request);
+        *last = found.as_ref().ok().copied().or(*last);
+        let command = found.and_then(|found| Command::parse_as(found, request));
+        if let Some(transaction) = transaction
+            && !is_exec_with_arguments(&command)
+            && !command.as_ref().is_ok_and(Command::is_never_queued)
+        {
+            let start = output.bytes.len();
+            queue(shared, client, transaction, request, command, tally, output.bytes);
+            if is_muted {
+                output.bytes.truncate(start);
+            }
+            return Ok(NextStep::Read);
+        }
+        tally.count(counts::kind(request, &command));
+        let alone = match command
+            .and_then(|command| batch.push(command, &shared.limiter, shared.limits.max_pairs, client.version, is_muted))
+        {
+            Ok(None) => return Ok(NextStep::Read),
+            Ok(Some(command)) => Ok(command),
+            Err(error) => Err(error),
+        };
+        batch.settle(&shared.limiter, request_memory, output).await?;
+        shared.requests.take(tally);
+        // It may be asked for by this very command.
+        client.is_doing(*last, transaction.as_ref().map(Transaction::count));
+        let start = output.bytes.len();
+        let (next, is_heard) = match alone {
+            Ok(Command::Exec) => {
+                let Some(transaction) = transaction.take() else {
+                    refuse(&shared.limiter, client.version, EXEC_WITHOUT_MULTI, is_muted, output.bytes);
+                    return Ok(NextStep::Read);
+                };
+                let Some(execution) = transaction.execute(shared.limiter.policy(), is_muted) else {
+                    refuse(&shared.limiter, client.version, EXEC_ABORTED, is_muted, output.bytes);
+                    return Ok(NextStep::Read);
+                };
+                if !is_muted {
+                    ReplyWriter::new(output.bytes, client.version).array(execution.count());
+                }
+                return self.execute(execution, batch, output).await;
+            }
+            Ok(command @ (Command::Multi | Command::Discard | Command::Watch)) => {
+                match begin_or_end(shared, transaction, &command) {
+                    Ok(()) => ReplyWriter::new(output.bytes, client.version).simple("OK"),
+                    Err(error) => refuse(&shared.limiter, client.version, error, false, output.bytes),
+                }
+                (NextStep::Read, false)
+            }
+            Ok(command) => {
+                if let Command::ResetConnection = command {
+                    *transaction = None;
+                }
+                let is_heard = command.ends_silence();
+                (answer_alone(shared, batch, client, command, output).await?, is_heard)
+            }
+            Err(error) => {
+                if is_exec_with_arguments(&Err(error.clone())) {
+                    *transaction = None;
+                    refuse(&shared.limiter, client.version, EXEC_WITH_ARGUMENTS, false, output.bytes);
+                } else {
+                    write_error(&shared.limiter, client.version, request, error, output.bytes);
+                }
+                (NextStep::Read, false)
+            }
+        };
+        if is_muted && !is_heard {
+            output.bytes.truncate(start);
+        }
+        Ok(next)
+    }
+
+    /// Answers what is left of a transaction, in order. Hits are applied in parts that have room, and other connections have
+    /// their turn between the parts. Commands that look at counters, or take long, are answered in their place. Replies wait
+    /// in the output: the transaction has paid for their room. Long replies are written earlier.
+    async fn execute(
+        &mut self,
+        mut execution: Execution,
+        batch: &mut Batch,
+        output: &mut Output<'_>,
+    ) -> Result<NextStep, BudgetExceeded> {
+        let Self { shared, client, request_memory, tally, executing, .. } = self;
+        let (limiter, limits) = (&shared.limiter, &shared.limits);
+        let is_exec_muted = execution.is_muted;
+        batch.pin(execution.policy.clone());
+        while let Some(request) = execution.next_request() {
+            let bytes = request.span().0.len();
+            if !request_memory.admits(limiter, batch.weight(), bytes) {
+                batch.settle(limiter, request_memory, output).await?;
+                request_memory.wait_for_request(limiter, bytes).await;
+            }
+            let is_muted = is_exec_muted || client.is_silent();
+            let command = Command::parse(request);
+            tally.count(counts::kind(request, &command));
+            match command.and_then(|command| batch.push(command, limiter, limits.max_pairs, client.version, is_muted)) {
+                Ok(None) => {}
+                Ok(Some(command)) if command.is_about_connection() => {
+                    let is_muted = is_exec_muted || (is_muted && !command.ends_silence());
+                    batch.push_text(is_muted, |texts| {
+                        // Only commands that are never queued end the connection.
+                        answer_client(shared, client, command, texts);
+                    });
+                }
+                Ok(Some(command)) => {
+                    batch.settle(limiter, request_memory, output).await?;
+                    let start = output.bytes.len();
+                    let next = answer_alone(shared, batch, client, command, output).await?;
+                    if is_muted {
+                        output.bytes.truncate(start);
+                    }
+                    if next == NextStep::Continue || output.bytes.len() >= limits.max_output {
+                        *executing = Some(execution);
+                        return Ok(NextStep::Continue);
+                    }
+                    if next == NextStep::Close {
+                        return Ok(next);
+                    }
+                }
+                Err(error) => {
+                    batch.push_text(is_muted, |texts| {
+                        write_error(&shared.limiter, client.version, request, error, texts)
+                    });
+                }
+            }
+            if batch.has_long_replies(limits.max_output) {
+                batch.settle(limiter, request_memory, output).await?;
+                *executing = Some(execution);
+                return Ok(NextStep::Continue);
+            }
+            if !request_memory.fits(batch.weight()) {
+                batch.settle(limiter, request_memory, output).await?;
+                execution.account();
+                tokio::task::yield_now().await;
+            }
+        }
+        batch.settle(limiter, request_memory, output).await?;
+        batch.pin(None);
+        Ok(NextStep::Read)
+    }
+}
+
+/// Whether a client must have given the password before this request. Until then, unknown commands look like known ones.
+fn needs_password(request: Arguments) -> bool {
+    let spec = table::find(table::COMMANDS, request.get(0).unwrap_or_default());
+    spec.is_none_or(|spec| !spec.flags.contains(&"no_auth"))
+}

@@ -1,0 +1,98 @@
+//! Commands that are answered alone, after the batch before them.
+
+use std::sync::Arc;
+
+use super::batch::Batch;
+use super::client::Client;
+use super::error::write_limiter_error;
+use super::info::RespState;
+use super::{counts, large};
+use crate::limiter::{Limiter, Policy, Refusal};
+use crate::protocol::command::{Command, Pairs, describe};
+use crate::protocol::resp::ReplyWriter;
+use crate::rules::explain;
+use crate::server::net::memory::BudgetExceeded;
+use crate::server::net::session::{NextStep, Output};
+
+/// Answers a command that concerns the connection alone, and counts the reply if it is an error.
+pub fn answer_client(shared: &RespState, client: &mut Client, command: Command, output: &mut Vec<u8>) -> NextStep {
+    let start = output.len();
+    let next = client.answer(command, output);
+    counts::count_error_reply(&shared.limiter.metrics().errors, output, start);
+    next
+}
+
+/// Answers a command that is not one for the batch.
+///
+/// # Errors
+/// There is no memory for the replies that are in hand.
+pub async fn answer_alone(
+    shared: &Arc<RespState>,
+    batch: &mut Batch,
+    client: &mut Client,
+    command: Command<'_>,
+    output: &mut Output<'_>,
+) -> Result<NextStep, BudgetExceeded> {
+    if command.is_about_connection() {
+        return Ok(answer_client(shared, client, command, output.bytes));
+    }
+    let start = output.bytes.len();
+    let mut reply = ReplyWriter::new(output.bytes, client.version);
+    match command {
+        Command::Explain(pairs) => write_explanation(shared, batch, pairs, &mut reply),
+        Command::Rules => write_rules(&shared.limiter, &mut reply),
+        Command::ConfigGet(patterns) => shared.write_settings(patterns, &mut reply),
+        Command::Time => shared.write_time(&mut reply),
+        Command::Role => write_role(&mut reply),
+        Command::Describe(question) => describe::write(&mut reply, question),
+        command => return large::answer(shared, client.version, command, output).await,
+    }
+    counts::count_error_reply(&shared.limiter.metrics().errors, output.bytes, start);
+    Ok(NextStep::Read)
+}
+
+/// A master without replicas.
+fn write_role(reply: &mut ReplyWriter) {
+    reply.array(3);
+    reply.bulk(b"master");
+    reply.integer(0);
+    reply.array(0);
+}
+
+/// One line a rule, up to the one that answers.
+fn write_explanation(shared: &RespState, batch: &mut Batch, pairs: Pairs, reply: &mut ReplyWriter) {
+    if let Err(error) = pairs.read_into(&mut batch.operation, shared.limits.max_pairs) {
+        return reply.error(error);
+    }
+    let Some(policy) = policy_or_error(&shared.limiter, reply) else { return };
+    let now = shared.limiter.now();
+    let own_credits = |index| policy.own_credits(index, &batch.operation, now);
+    let explanation = explain::explain(policy.rules(), &batch.operation, own_credits);
+    reply.array(explanation.rules.len());
+    for explained in &explanation.rules {
+        reply.bulk(explained.to_string().as_bytes());
+    }
+}
+
+/// A map a rule, settings that were not given left out.
+fn write_rules(limiter: &Limiter, reply: &mut ReplyWriter) {
+    let Some(policy) = policy_or_error(limiter, reply) else { return };
+    let rules = policy.rules().rules();
+    reply.array(rules.len());
+    for rule in rules {
+        let settings = rule.described();
+        reply.map(settings.len());
+        for (name, value) in settings {
+            reply.bulk(name.as_bytes());
+            reply.bulk(value.as_bytes());
+        }
+    }
+}
+
+fn policy_or_error(limiter: &Limiter, reply: &mut ReplyWriter) -> Option<Arc<Policy>> {
+    let policy = limiter.policy();
+    if policy.is_none() {
+        write_limiter_error(&Refusal::NoRules, reply);
+    }
+    policy
+}
