@@ -184,6 +184,27 @@ fn what_is_queued_is_bounded_by_the_memory_of_all_buffers() {
 }
 
 #[test]
+fn transactions_that_fit_the_memory_of_all_buffers_are_queued_and_executed() {
+    const CLIENTS: usize = 4;
+    const HITS: usize = 5;
+    let server = Server::start(&[COMPAT_RULES, "--store", "memory", "--max-buffer-memory", &(2 * MIB).to_string()]);
+    let hit = encode(&[b"DIVVY.HIT", b"method=GET", format!("path=/{}", "x".repeat(60_000)).as_bytes()]);
+    for _ in 0..3 {
+        let mut clients: Vec<_> = (0..CLIENTS).map(|_| RespClient::connect(server.resp)).collect();
+        for client in &mut clients {
+            assert_eq!(client.command("MULTI"), "OK");
+            for _ in 0..HITS {
+                client.send(&hit);
+                assert_eq!(client.read_reply(), "QUEUED");
+            }
+        }
+        for client in &mut clients {
+            assert_eq!(client.command("EXEC").matches("[").count(), 1 + HITS);
+        }
+    }
+}
+
+#[test]
 fn a_long_transaction_whose_replies_are_long_is_written_in_parts() {
     let (_server, mut client) = served();
     assert_eq!(client.command("MULTI"), "OK");

@@ -11,6 +11,6 @@ mod queue;
 mod reply;
 mod request;
 
-pub use queue::Queue;
+pub use queue::{Queue, QueuedRequest};
 pub use reply::{ReplyWriter, Version};
 pub use request::{Arguments, Decoder, Limits, ProtocolError};

@@ -292,7 +292,8 @@ proptest! {
         write_request(&mut bytes, &request);
         decoder.decode(&bytes).unwrap().unwrap();
         queue.push(decoder.arguments(&bytes));
-        let Ok(Command::Forget(pairs)) = Command::parse(queue.get(0).unwrap()) else { panic!("a RESET") };
+        let queued = queue.pop().unwrap();
+        let Ok(Command::Forget(pairs)) = Command::parse(queued.arguments()) else { panic!("a RESET") };
         let mut operation = Operation::new();
         prop_assert_eq!(pairs.read_into(&mut operation, 6).map(|()| text_of(&operation)), defined);
     }

@@ -1,47 +1,83 @@
-//! Requests that are kept to be answered later: what `MULTI` queues.
+//! Requests that wait to be answered later: those between `MULTI` and `EXEC`.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::Arguments;
 
-/// Requests in the order in which they came.
+/// Requests in order of arrival.
+///
+/// Each request has its own allocations, of exactly its size. So the memory is known before a request is added, and a
+/// request that is taken out frees its part.
 #[derive(Debug, Default)]
 pub struct Queue {
-    text: Vec<u8>,
-    /// Every argument's place in `text`, one request after the other.
-    arguments: Vec<Range<usize>>,
-    /// Where each request's arguments are.
-    requests: Vec<Range<usize>>,
+    requests: VecDeque<QueuedRequest>,
+    /// Memory that the requests themselves hold (bytes).
+    held: usize,
+}
+
+/// A request that owns its arguments.
+#[derive(Debug)]
+pub struct QueuedRequest {
+    text: Box<[u8]>,
+    /// The arguments' ranges in `text`.
+    arguments: Box<[Range<usize>]>,
 }
 
 impl Queue {
-    /// How many requests there are.
+    /// Returns the number of requests.
     pub fn count(&self) -> usize {
         self.requests.len()
     }
 
+    /// Adds a request.
     pub fn push(&mut self, request: Arguments) {
-        let first = self.arguments.len();
+        let mut text = Vec::with_capacity(text_length(request));
+        let mut arguments = Vec::with_capacity(request.len());
         for argument in request.iter() {
-            let start = self.text.len();
-            self.text.extend_from_slice(argument);
-            self.arguments.push(start..self.text.len());
+            let start = text.len();
+            text.extend_from_slice(argument);
+            arguments.push(start..text.len());
         }
-        self.requests.push(first..self.arguments.len());
+        let request = QueuedRequest { text: text.into(), arguments: arguments.into() };
+        self.held += request.memory();
+        self.requests.push_back(request);
     }
 
-    /// The arguments of request `index`; `None` past the last.
-    pub fn get(&self, index: usize) -> Option<Arguments<'_>> {
-        let arguments = self.requests.get(index)?;
-        Some(Arguments::new(&self.text, self.arguments.get(arguments.clone())?))
+    /// Takes the oldest request out.
+    pub fn pop(&mut self) -> Option<QueuedRequest> {
+        let request = self.requests.pop_front()?;
+        self.held -= request.memory();
+        Some(request)
     }
 
-    /// What its buffers hold (bytes), the room that growing leaves in them included, once `request` is in it, too.
+    /// Returns the memory that the queue holds (bytes).
+    pub fn memory(&self) -> usize {
+        self.held + self.requests.capacity() * size_of::<QueuedRequest>()
+    }
+
+    /// Returns the memory that the queue holds once `request` is in it, too (bytes).
     pub fn memory_with(&self, request: Arguments) -> usize {
-        let text: usize = request.iter().map(<[u8]>::len).sum();
-        let places = self.arguments.len() + request.len() + self.requests.len() + 1;
-        2 * (self.text.len() + text + places * size_of::<Range<usize>>())
+        let is_full = self.requests.len() == self.requests.capacity();
+        // The list doubles when it grows, and begins with four places.
+        let places = if is_full { (2 * self.requests.capacity()).max(4) } else { self.requests.capacity() };
+        let added = text_length(request) + request.len() * size_of::<Range<usize>>();
+        self.held + added + places * size_of::<QueuedRequest>()
     }
+}
+
+impl QueuedRequest {
+    pub fn arguments(&self) -> Arguments<'_> {
+        Arguments::new(&self.text, &self.arguments)
+    }
+
+    fn memory(&self) -> usize {
+        self.text.len() + size_of_val::<[Range<usize>]>(&self.arguments)
+    }
+}
+
+fn text_length(request: Arguments) -> usize {
+    request.iter().map(<[u8]>::len).sum()
 }
 
 #[cfg(test)]
@@ -54,8 +90,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_taken_out_is_what_was_put_in(
-            requests in prop::collection::vec(prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 1..5), 0..9),
+        fn requests_come_out_as_they_went_in_and_their_memory_is_known_before(
+            requests in prop::collection::vec(prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 1..5), 0..30),
         ) {
             let mut queue = Queue::default();
             for request in &requests {
@@ -65,16 +101,14 @@ mod tests {
                 prop_assert_eq!(decoder.decode(&bytes), Ok(Some(bytes.len())));
                 let expected = queue.memory_with(decoder.arguments(&bytes));
                 queue.push(decoder.arguments(&bytes));
-                let held = queue.text.capacity()
-                    + (queue.arguments.capacity() + queue.requests.capacity()) * size_of::<Range<usize>>();
-                // Vectors begin with room for a few.
-                prop_assert!(held <= expected + 256, "{} > {}", held, expected);
+                prop_assert_eq!(queue.memory(), expected);
             }
-            let queued: Vec<Vec<Vec<u8>>> = (0..queue.count())
-                .map(|index| queue.get(index).unwrap().iter().map(<[u8]>::to_vec).collect())
+            prop_assert_eq!(queue.count(), requests.len());
+            let popped: Vec<Vec<Vec<u8>>> = std::iter::from_fn(|| queue.pop())
+                .map(|request| request.arguments().iter().map(<[u8]>::to_vec).collect())
                 .collect();
-            prop_assert_eq!(queued, requests);
-            prop_assert!(queue.get(queue.count()).is_none());
+            prop_assert_eq!(popped, requests);
+            prop_assert_eq!(queue.held, 0);
         }
     }
 }

@@ -275,6 +275,7 @@ impl RespSession {
         let is_exec_muted = execution.is_muted;
         batch.pin(execution.policy.clone());
         while let Some(request) = execution.next_request() {
+            let request = request.arguments();
             let bytes = request.span().0.len();
             if !request_memory.admits(limiter, batch.weight(), bytes) {
                 batch.settle(limiter, request_memory, output).await?;
