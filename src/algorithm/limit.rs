@@ -142,7 +142,7 @@ fn decide_by<A: Algorithm<State: AlgorithmState>>(
     at: Timestamp,
 ) -> Decision {
     let own = match state {
-        Some(State::Reserved(state)) => return decorator::decide(limit, state, ask, at),
+        Some(state @ State::Reserved(_)) => return decorator::decide(limit, state, ask, at),
         state => state.and_then(A::State::downcast),
     };
     let (outcome, state) = limit.decide(own, ask, at);

@@ -7,7 +7,7 @@
 pub(super) mod decorator;
 pub mod groups;
 
-use self::decorator::{Expiry, HoldDecision};
+use self::decorator::Expiry;
 use super::ask::{Ask, Fate, Outcome};
 use super::limit::{Limit, with_algorithm};
 use super::record::{Content, REMEMBERED_NS, Record, RecordChange, Reservation};
@@ -77,12 +77,12 @@ struct OpenReservation {
     generation: u64,
 }
 
-impl OpenReservation {
-    fn record(self) -> RecordChange {
-        let Self { reservation, expiry, generation } = self;
-        let content = Content::Open { reservation, ends: expiry.by_bucket, generation };
-        RecordChange::Set(Record { until: expiry.by_server, content })
-    }
+/// Returns the decision with the end of the reservation, and the record of it.
+fn held(mut decision: Decision, open: OpenReservation) -> (Decision, RecordChange) {
+    let OpenReservation { reservation, expiry, generation } = open;
+    decision.outcome.session = expiry.by_server;
+    let content = Content::Open { reservation, ends: expiry.by_bucket, generation };
+    (decision, RecordChange::Set(Record { until: expiry.by_server, content }))
 }
 
 impl Context<'_> {
@@ -98,13 +98,13 @@ impl Context<'_> {
             return self.repeat(existing, reservation, open);
         }
         let wanted = (reservation, generation);
-        let held = with_algorithm!(self.limit, limit => decorator::reserve(limit, self.bucket, wanted, self.at));
-        let HoldDecision { decision, expiry } = held;
+        let (decision, expiry) =
+            with_algorithm!(self.limit, limit => decorator::reserve(limit, self.bucket, wanted, self.at));
         let (true, Some(state)) = (decision.outcome.allowed, &decision.state) else {
             return (decision, RecordChange::Keep);
         };
         let generation = if let State::Reserved(state) = state { state.groups.generation } else { generation };
-        self.held(decision, OpenReservation { reservation, expiry, generation })
+        held(decision, OpenReservation { reservation, expiry, generation })
     }
 
     /// Answers a reservation under a name that exists: it is the same one, or another one.
@@ -155,13 +155,9 @@ impl Context<'_> {
         let Some(open) = self.find_open() else { return self.gone() };
         let ttl_seconds = ttl_seconds.unwrap_or(open.reservation.ttl_seconds);
         let longer = (open.reservation.credits, open.expiry.by_bucket, ttl_seconds);
-        let held = with_algorithm!(self.limit, limit => decorator::renew(limit, self.bucket, longer, self.at));
-        self.held(held.decision, OpenReservation { expiry: held.expiry, ..open })
-    }
-
-    fn held(&self, mut decision: Decision, open: OpenReservation) -> (Decision, RecordChange) {
-        decision.outcome.session = open.expiry.by_server;
-        (decision, open.record())
+        let (decision, expiry) =
+            with_algorithm!(self.limit, limit => decorator::renew(limit, self.bucket, longer, self.at));
+        held(decision, OpenReservation { expiry, ..open })
     }
 
     /// Frees what is reserved, if anything is, and counts `cost`.

@@ -57,24 +57,12 @@ impl TokenBucket {
         Ok(Self { capacity, refill, interval_ns, tally: Tally::LeftOf(capacity), slowest: refill })
     }
 
-    /// Drains `found`, which is what `stored` has come to at `at`.
-    fn drain(
-        &self,
-        stored: Option<&State>,
-        found: State,
-        ask: Ask,
-        (cost, strict): (u64, bool),
-        at: Timestamp,
-    ) -> (Outcome, Option<State>) {
-        let before = self.left(&found, at);
-        let drained = if cost == 0 { found } else { self.drained(found, cost, strict, at) };
-        let outcome = decide::outcome(self, &drained, ask, before, at);
-        (outcome, (cost > 0 && stored != Some(&drained)).then_some(drained))
-    }
-
-    /// `found` after a drain of `cost` tokens, or as many as there are.
+    /// Returns `found` after a drain of `cost` tokens, or as many as there are.
     fn drained(&self, found: State, cost: u64, strict: bool, at: Timestamp) -> State {
         let tokens = self.left(&found, at);
+        if cost == 0 {
+            return found;
+        }
         State {
             mark: if strict && cost >= tokens { at } else { found.mark },
             count: self.tally.count(self.missing(&found).saturating_add(cost.min(tokens))),
@@ -147,20 +135,21 @@ impl Algorithm for TokenBucket {
     }
 
     fn decide(&self, stored: Option<&State>, ask: Ask, at: Timestamp) -> (Outcome, Option<State>) {
-        match ask {
-            Ask::Drain { cost, strict } => {
-                let Present { state: found, at, pulled_back } = decide::present(self, stored, at);
-                let (outcome, drained) = self.drain(stored, found, ask, (cost, strict), at);
-                (outcome, drained.or(pulled_back.then_some(found)))
-            }
+        let (Present { state: found, at, pulled_back }, cost, strict) = match ask {
+            Ask::Drain { cost, strict } => (decide::present(self, stored, at), cost, strict),
             Ask::Replay { cost, strict } => {
-                let found = stored.map_or_else(|| self.fresh(at), |state| self.advanced(state, at));
-                self.drain(stored, found, ask, (cost, strict), at)
+                let state = stored.map_or_else(|| self.fresh(at), |state| self.advanced(state, at));
+                (Present { state, at, pulled_back: false }, cost, strict)
             }
             Ask::Look { .. } | Ask::Take { .. } | Ask::Overdraw { .. } | Ask::Charge { .. } | Ask::Refund { .. } => {
-                decide::decide(self, stored, ask, at)
+                return decide::decide(self, stored, ask, at);
             }
-        }
+        };
+        let before = self.left(&found, at);
+        let drained = self.drained(found, cost, strict, at);
+        let outcome = decide::outcome(self, &drained, ask, before, at);
+        let is_changed = pulled_back || (cost > 0 && stored != Some(&drained));
+        (outcome, is_changed.then_some(drained))
     }
 
     fn lifetime_ns(&self, state: &State, at: Timestamp) -> u64 {

@@ -104,18 +104,12 @@ impl<A: Algorithm> Decorator<'_, A> {
 /// Decides like [`decide::decide`], for a bucket with reservations.
 pub(in crate::algorithm) fn decide<A: Algorithm<State: AlgorithmState>>(
     limit: &A,
-    state: &ReservedState,
+    state: &State,
     ask: Ask,
     at: Timestamp,
 ) -> Decision {
     let (outcome, state) = decide::decide(&Decorator(limit), split(state).as_ref(), ask, at);
     Decision { outcome, state: state.map(join) }
-}
-
-/// The result of setting credits aside.
-pub struct HoldDecision {
-    pub decision: Decision,
-    pub expiry: Expiry,
 }
 
 /// The time at which credits that are set aside are free again, by both clocks.
@@ -131,9 +125,9 @@ pub(in crate::algorithm) fn reserve<A: Algorithm<State: AlgorithmState>>(
     stored: Option<&State>,
     (Reservation { credits, ttl_seconds }, generation): (Reservation, u64),
     at: Timestamp,
-) -> HoldDecision {
+) -> (Decision, Expiry) {
     let limit = &Decorator(limit);
-    let Present { mut state, at, pulled_back } = present(limit, stored, at);
+    let Present { mut state, at, pulled_back } = decide::present(limit, stored.and_then(split).as_ref(), at);
     let before = limit.left(&state, at);
     if state.1.is_empty() {
         state.1 = ExpiryGroups::new(generation);
@@ -144,8 +138,7 @@ pub(in crate::algorithm) fn reserve<A: Algorithm<State: AlgorithmState>>(
         state.1.add(credits, expiry.by_bucket, at);
     }
     let outcome = decide::outcome(limit, &state, Ask::Take { cost: credits }, before, at);
-    let decision = Decision { outcome, state: (is_allowed || pulled_back).then(|| join(state)) };
-    HoldDecision { decision, expiry }
+    (Decision { outcome, state: (is_allowed || pulled_back).then(|| join(state)) }, expiry)
 }
 
 /// Frees `credits` that were set aside until `ends`, by the bucket's clock, and counts `cost` that was used.
@@ -156,7 +149,7 @@ pub(in crate::algorithm) fn settle<A: Algorithm<State: AlgorithmState>>(
     at: Timestamp,
 ) -> Decision {
     let limit = &Decorator(limit);
-    let Present { mut state, at, pulled_back } = present(limit, stored, at);
+    let Present { mut state, at, pulled_back } = decide::present(limit, stored.and_then(split).as_ref(), at);
     let before = limit.left(&state, at);
     let is_freed = state.1.remove(credits, ends, at);
     if cost > 0 {
@@ -174,9 +167,9 @@ pub(in crate::algorithm) fn renew<A: Algorithm<State: AlgorithmState>>(
     stored: Option<&State>,
     (credits, ends, ttl_seconds): (u64, Timestamp, u32),
     at: Timestamp,
-) -> HoldDecision {
+) -> (Decision, Expiry) {
     let limit = &Decorator(limit);
-    let Present { mut state, at, .. } = present(limit, stored, at);
+    let Present { mut state, at, .. } = decide::present(limit, stored.and_then(split).as_ref(), at);
     let before = limit.left(&state, at);
     let later = groups::round_up_end(at, ttl_seconds).max(state.1.clock.by_server(ends));
     let expiry = limit.expiry_in_window(&state, later);
@@ -184,7 +177,7 @@ pub(in crate::algorithm) fn renew<A: Algorithm<State: AlgorithmState>>(
         state.1.add(credits, expiry.by_bucket, at);
     }
     let outcome = decide::outcome(limit, &state, SETTLED, before, at);
-    HoldDecision { decision: Decision { outcome, state: Some(join(state)) }, expiry }
+    (Decision { outcome, state: Some(join(state)) }, expiry)
 }
 
 /// Returns the server's time, as an ask at `at` finds it, when credits are free that are set aside until `ends`, by the bucket's
@@ -201,22 +194,12 @@ pub(in crate::algorithm) fn end_by_server<A: Algorithm<State: AlgorithmState>>(
     clock.by_server(ends)
 }
 
-/// Returns the bucket's state as an ask at `at` finds it, even if nothing is reserved.
-fn present<A: Algorithm<State: AlgorithmState>>(
-    limit: &Decorator<'_, A>,
-    stored: Option<&State>,
-    at: Timestamp,
-) -> Present<(A::State, ExpiryGroups)> {
-    let stored = stored.and_then(|state| match state {
-        State::Reserved(state) => split(state),
-        base => Some((A::State::downcast(base)?.clone(), ExpiryGroups::new(0))),
-    });
-    decide::present(limit, stored.as_ref(), at)
-}
-
 /// Returns `None` for the state of another algorithm, which counts as fresh.
-fn split<S: AlgorithmState>(state: &ReservedState) -> Option<(S, ExpiryGroups)> {
-    Some((S::downcast(&state.base)?.clone(), state.groups.clone()))
+fn split<S: AlgorithmState>(state: &State) -> Option<(S, ExpiryGroups)> {
+    match state {
+        State::Reserved(state) => Some((S::downcast(&state.base)?.clone(), state.groups.clone())),
+        base => Some((S::downcast(base)?.clone(), ExpiryGroups::new(0))),
+    }
 }
 
 /// Returns the algorithm's own state if nothing is reserved.
