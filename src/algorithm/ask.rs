@@ -58,14 +58,15 @@ pub struct Outcome {
     pub fate: Fate,
 }
 
-/// The result of an ask about a reservation, or of an idempotent request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// The result of an ask about a reservation, or of an idempotent request. Fates are in the order of how much they say about a
+/// reservation that several buckets have a part in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Fate {
+    /// The reservation of a commit had ended. The cost is counted now.
+    Late,
     /// The ask was carried out.
     #[default]
     Done,
-    /// The reservation of a commit had ended. The cost is counted now.
-    Late,
     /// The request was made before. The answer is the first one, and nothing has changed.
     Repeated,
     /// No such reservation exists, or it has ended. Nothing has changed.

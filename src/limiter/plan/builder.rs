@@ -9,7 +9,7 @@ use super::idempotency_key::IdempotencyKey;
 use super::part::Part;
 use super::table::{Intent, hit};
 use super::terms::Terms;
-use crate::algorithm::{Ask, Limit};
+use crate::algorithm::{Ask, Limit, Outcome};
 use crate::clock::Timestamp;
 use crate::limiter::policy::Policy;
 use crate::limiter::refusal::Refusal;
@@ -98,7 +98,7 @@ impl PlanBuilder {
         cost: Option<u64>,
         terms: Option<&Terms>,
     ) {
-        let start = self.plan.mark();
+        let (entries, first) = (self.plan.batch.len(), self.plan.members.len());
         if let Some(key) = &mut self.key {
             key.request = self.plan.requests.len();
         }
@@ -112,11 +112,12 @@ impl PlanBuilder {
         let request = match added {
             Ok(()) => {
                 self.plan.hits += u64::from(intent.is_hit());
-                let members = start.members..self.plan.members.len();
+                let members = first..self.plan.members.len();
                 Request::Rules { members, is_idempotent: self.key.is_some() }
             }
             Err(refusal) => {
-                self.plan.return_to(start);
+                self.plan.batch.truncate(entries);
+                self.plan.members.truncate(first);
                 Request::Refused(refusal)
             }
         };
@@ -151,12 +152,14 @@ impl PlanBuilder {
     /// Adds a request under a limit of the client's own that allows nothing in any window of `window_ns`. Nothing is counted or
     /// given back. Waiting does not help, but a client asks again when the clock's next window begins.
     pub fn add_barred(&mut self, window_ns: NonZeroU64, intent: Intent) {
-        let is_hit = intent.is_hit();
-        let next_window_ns = window_ns.get() - self.plan.now().as_nanos() % window_ns;
+        let (is_hit, now) = (intent.is_hit(), self.plan.now().as_nanos());
+        let next_window_ns = window_ns.get() - now % window_ns;
         if let Some(group) = &mut self.group {
             group.is_denied |= is_hit;
         }
-        self.plan.requests.push(Request::Barred { is_hit, next_window_ns });
+        let retry_ns = is_hit.then_some(next_window_ns);
+        let outcome = Outcome { allowed: !is_hit, reset_ns: next_window_ns, retry_ns, ..Outcome::default() };
+        self.plan.requests.push(Request::Barred(Box::new(outcome)));
     }
 
     /// Adds a request that is refused already.

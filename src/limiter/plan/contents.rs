@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::algorithm::{Limit, ReservationAsk};
+use super::reservation_id::ReservationId;
+use crate::algorithm::{Limit, Outcome, ReservationAsk};
 use crate::clock::Timestamp;
 use crate::limiter::policy::Policy;
 use crate::limiter::refusal::Refusal;
@@ -35,8 +36,8 @@ pub(in crate::limiter) enum Request {
     Refused(Refusal),
     /// An entry under the client's own limit.
     OwnLimit(usize),
-    /// The client's own limit allows nothing.
-    Barred { is_hit: bool, next_window_ns: u64 },
+    /// The client's own limit allows nothing, so no counter is asked.
+    Barred(Box<Outcome>),
     /// The rules that the request concerns, canaries included.
     Rules { members: Range<usize>, is_idempotent: bool },
     /// The records of the reservation that it settles.
@@ -172,13 +173,8 @@ impl Plan {
     pub fn refusals(&self) -> impl Iterator<Item = (usize, &Refusal)> {
         self.requests.iter().enumerate().filter_map(|(index, request)| match request {
             Request::Refused(refusal) => Some((index, refusal)),
-            Request::OwnLimit(_) | Request::Barred { .. } | Request::Rules { .. } | Request::Settlement(_) => None,
+            Request::OwnLimit(_) | Request::Barred(_) | Request::Rules { .. } | Request::Settlement(_) => None,
         })
-    }
-
-    /// The first request that was refused while the plan was built.
-    pub fn first_refusal(&self) -> Option<(usize, &Refusal)> {
-        self.refusals().next()
     }
 
     /// The record keys of the reservations that the plan makes.
@@ -196,35 +192,23 @@ impl Plan {
         match self.requests.get(index) {
             Some(Request::Rules { members, .. }) => Ok(self.members.get(members.clone()).unwrap_or_default()),
             Some(Request::Refused(refusal)) => Err(refusal.clone()),
-            Some(Request::OwnLimit(_) | Request::Barred { .. } | Request::Settlement(_)) | None => {
-                Err(Refusal::NoRules)
-            }
+            Some(Request::OwnLimit(_) | Request::Barred(_) | Request::Settlement(_)) | None => Err(Refusal::NoRules),
         }
     }
 
-    /// The members of request `index` that make or free reservations, each with its entry.
-    pub(in crate::limiter) fn reserving_members(&self, index: usize) -> impl Iterator<Item = (usize, &Member)> {
-        let members = self.members_of(index).unwrap_or_default().iter();
-        members.filter_map(|member| match member.source {
-            Source::Entry(entry) => self.batch.action(entry)?.is_about_reservation().then_some((entry, member)),
-            Source::Fixed { .. } => None,
-        })
+    /// The entry of a member that makes or frees a reservation.
+    pub(in crate::limiter) fn reservation(&self, member: &Member) -> Option<usize> {
+        let Source::Entry(entry) = member.source else { return None };
+        self.batch.action(entry)?.is_about_reservation().then_some(entry)
     }
 
-    /// The members of all requests that make or free reservations, each with its entry.
-    pub(in crate::limiter) fn all_reserving_members(&self) -> impl Iterator<Item = (usize, &Member)> {
-        (0..self.len()).flat_map(|index| self.reserving_members(index))
-    }
-
-    /// The records of these entries, each after the fingerprint of its rule. An entry that several members share counts for
-    /// the first of them.
-    pub(in crate::limiter) fn records<'a>(
-        &'a self,
-        entries: impl Iterator<Item = (usize, &'a Member)>,
-    ) -> impl Iterator<Item = (u32, &'a [u8])> {
-        let mut is_listed = vec![false; self.batch.len()];
-        entries.filter_map(move |(entry, member)| {
-            if std::mem::replace(is_listed.get_mut(entry)?, true) {
+    /// The records of these members' reservations, each after the fingerprint of its rule. An entry that several members share
+    /// counts for the first of them.
+    pub(in crate::limiter) fn records<'a>(&'a self, members: &'a [Member]) -> impl Iterator<Item = (u32, &'a [u8])> {
+        members.iter().enumerate().filter_map(move |(place, member)| {
+            let entry = self.reservation(member)?;
+            let shares = |earlier: &Member| self.reservation(earlier) == Some(entry);
+            if members.get(..place)?.iter().any(shares) {
                 return None;
             }
             let fingerprint = self.policy.as_ref().map_or(0, |policy| policy.fingerprint(member.rule));
@@ -232,8 +216,13 @@ impl Plan {
         })
     }
 
+    /// Characters of the id of these members' reservations.
+    pub(super) fn id_length(&self, members: &[Member]) -> usize {
+        ReservationId::text_length(self.records(members).map(|(_, key)| key.len()))
+    }
+
     /// The limit that decides a member; `None` if the rule has no counter.
-    pub(in crate::limiter) fn limit(&self, member: &Member) -> Option<Limit> {
+    pub(in crate::limiter) fn limit(&self, member: &Member) -> Option<&Limit> {
         match member.source {
             Source::Entry(entry) => self.batch.limit(entry),
             Source::Fixed { .. } => None,

@@ -87,7 +87,7 @@ impl OpenGroup {
             self.apart.push(last);
             return last;
         }
-        let (limit, key) = (batch.limit(last), batch.key_at(last).unwrap_or_default());
+        let (limit, key) = (batch.limit(last).copied(), batch.key_at(last).unwrap_or_default());
         // Idempotent requests have records of their own.
         let is_idempotent = matches!(action, Action::Idempotent { .. });
         let is_same =

@@ -1,11 +1,9 @@
 //! Requests that take effect together or not at all: each counter is asked once, and all of their entries are one group.
 
-use std::ops::Range;
-
 use super::builder::PlanBuilder;
 use super::contents::{Group, Plan, Request, Source};
 use super::entries::{OpenGroup, Together};
-use super::reservation_id::{MAX_ID_TEXT, ReservationId};
+use super::reservation_id::MAX_ID_TEXT;
 use crate::limiter::refusal::{Refusal, RefusedMember};
 use crate::store::Action;
 
@@ -33,6 +31,11 @@ impl PlanBuilder {
 
     /// Closes the group. Returns the first of its requests that was refused.
     fn close(&mut self, OpenGroup { start, is_denied, record_id, apart, .. }: OpenGroup) -> Option<RefusedMember> {
+        let refused = self.first_refused(start.requests);
+        if refused.is_some() {
+            // The group is taken back.
+            return refused;
+        }
         let Plan { batch, members, requests, groups, .. } = &mut self.plan;
         let entries_apart = batch.take(&apart);
         if is_denied {
@@ -60,22 +63,18 @@ impl PlanBuilder {
                 correct(entry);
             }
         });
-        let requests = start.requests..self.plan.requests.len();
-        self.first_refused(requests.clone()).or_else(|| record_id.and_then(|_| self.check_id(requests)))
+        let members = record_id.and_then(|_| self.plan.members.get(start.members..))?;
+        let is_long = self.plan.id_length(members) > MAX_ID_TEXT;
+        is_long.then_some(RefusedMember { index: 0, refusal: Refusal::LongReservation })
     }
 
-    fn first_refused(&self, requests: Range<usize>) -> Option<RefusedMember> {
-        let first = requests.start;
+    /// Returns the first request from index `first` on that was refused.
+    fn first_refused(&self, first: usize) -> Option<RefusedMember> {
         // A charge that no rule counts fails alone: the group takes nothing that depends on it.
-        let fails = |(_, refusal): &(usize, &Refusal)| !matches!(refusal, Refusal::NothingToCharge { .. });
-        let mut refused = self.plan.refusals().filter(|(index, _)| requests.contains(index)).filter(fails);
-        refused.next().map(|(index, refusal)| RefusedMember { index: index - first, refusal: refusal.clone() })
-    }
-
-    /// Checks that the id of all that these requests reserve is not too long.
-    fn check_id(&self, requests: Range<usize>) -> Option<RefusedMember> {
-        let entries = requests.flat_map(|index| self.plan.reserving_members(index));
-        let length = ReservationId::text_length(self.plan.records(entries).map(|(_, key)| key.len()));
-        (length > MAX_ID_TEXT).then_some(RefusedMember { index: 0, refusal: Refusal::LongReservation })
+        let fails = |(index, refusal): &(usize, &Refusal)| {
+            *index >= first && !matches!(refusal, Refusal::NothingToCharge { .. })
+        };
+        let (index, refusal) = self.plan.refusals().find(fails)?;
+        Some(RefusedMember { index: index - first, refusal: refusal.clone() })
     }
 }

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::builder::PlanBuilder;
-use super::reservation_id::{MAX_ID_TEXT, ReservationId};
+use super::reservation_id::MAX_ID_TEXT;
 use super::table::Intent;
 use super::terms::{Terms, client_record_id, is_client_id};
 use crate::limiter::refusal::Refusal;
@@ -28,8 +28,8 @@ impl PlanBuilder {
         self.add_with_terms(operation, reserve, false);
     }
 
-    /// Adds a [reservation](PlanBuilder::add_reservation) for at most as many credits as a counter can hold, and for a time that is allowed: the
-    /// one that is closest to `ttl_seconds`, or the longest without it. `credits` is at least 1.
+    /// Adds a [reservation](PlanBuilder::add_reservation) for at most as many credits as a counter can hold. Its time is the allowed
+    /// one that is closest to `ttl_seconds`, or the longest one without it. `credits` is at least 1.
     ///
     /// A [group](PlanBuilder::together) of them has one id.
     pub fn add_clamped_reservation(&mut self, operation: &Operation, credits: u64, ttl_seconds: Option<u32>) {
@@ -68,18 +68,16 @@ impl PlanBuilder {
 
     /// Characters of the id that request `index`, a reservation, may be answered with.
     pub fn id_length(&self, index: usize) -> usize {
-        let records = self.plan.records(self.plan.reserving_members(index));
-        ReservationId::text_length(records.map(|(_, key)| key.len()))
+        self.plan.id_length(self.plan.members_of(index).unwrap_or_default())
     }
 }
 
-/// Record id that no other reservation has, on any server.
+/// Returns a record id that no other reservation has, on any server.
 fn new_record_id() -> Vec<u8> {
     use std::hash::{BuildHasher, RandomState};
-    static SECRET: LazyLock<[RandomState; 2]> = LazyLock::new(|| [RandomState::new(), RandomState::new()]);
+    static FIRST: LazyLock<[u64; 2]> = LazyLock::new(|| [0, 1].map(|half| RandomState::new().hash_one(half)));
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, Relaxed);
-    let mut id = vec![b's'];
-    SECRET.iter().for_each(|secret| id.extend(secret.hash_one(number).to_le_bytes()));
-    id
+    let [server, first] = *FIRST;
+    let number = first.wrapping_add(NEXT.fetch_add(1, Relaxed));
+    [&b"s"[..], &server.to_le_bytes(), &number.to_le_bytes()].concat()
 }

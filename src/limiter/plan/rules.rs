@@ -125,33 +125,24 @@ impl Context<'_> {
 
     #[inline(never)]
     fn part_by_table(&self, index: usize, rule: &Rule) -> Result<Part, Refusal> {
-        let part = |action| Ok(Part { rule: index, action, is_absent: false });
-        if self.intent == Intent::Forget {
-            // A cost that cannot be read does not matter.
-            return part(Action::Forget);
-        }
-        let kind = RuleKind::of(rule);
-        let cost = Cost { credits: rule.cost(self.operation, self.cost)?, is_none: self.cost == Some(0) };
+        // A cost that cannot be read does not matter to a counter that is forgotten.
+        let credits = if self.intent == Intent::Forget { 0 } else { rule.cost(self.operation, self.cost)? };
+        let (kind, cost) = (RuleKind::of(rule), Cost { credits, is_none: self.cost == Some(0) });
         let treatment = treatment(self.intent, kind, cost, self.modes);
         match kind.counter {
             Counter::Leases { .. } => self.check_hold(rule, treatment)?,
             Counter::None | Counter::Credits | Counter::Log => self.check_ttl()?,
         }
-        match treatment {
-            Treatment::Absent(ask) => Ok(Part { rule: index, action: Action::Ask(ask), is_absent: true }),
-            Treatment::Ask(ask) => part(Action::Ask(ask)),
-            Treatment::Forget => part(Action::Forget),
+        let action = match treatment {
+            Treatment::Absent(ask) | Treatment::Ask(ask) => Action::Ask(ask),
+            Treatment::Forget => Action::Forget,
+            Treatment::FreeLease => Action::Reservation(ReservationAsk::Release),
             Treatment::Reserve { credits } => {
-                let ttl_seconds = self.ttl_seconds(rule)?;
-                part(Action::Reservation(ReservationAsk::Reserve { credits, ttl_seconds }))
+                Action::Reservation(ReservationAsk::Reserve { credits, ttl_seconds: self.ttl_seconds(rule)? })
             }
-            Treatment::Lease { credits } => {
-                let ttl_seconds = lease_seconds(rule);
-                part(Action::Reservation(ReservationAsk::Reserve { credits, ttl_seconds }))
-            }
-            Treatment::FreeLease => part(Action::Reservation(ReservationAsk::Release)),
-            Treatment::Refused(objection) => Err(refusal(objection, rule)),
-        }
+            Treatment::Refused(objection) => return Err(refusal(objection, rule)),
+        };
+        Ok(Part { rule: index, action, is_absent: matches!(treatment, Treatment::Absent(_)) })
     }
 
     /// Checks that a gateway's request names the lease.
@@ -174,11 +165,12 @@ impl Context<'_> {
     }
 
     fn ttl_seconds(&self, rule: &Rule) -> Result<u32, Refusal> {
-        match (self.terms.and_then(|terms| terms.ttl_seconds), rule.quota) {
-            (Some(seconds), _) => Ok(seconds),
-            (None, Quota::Limited(_)) => Err(Refusal::NoTtl { rule: rule.to_string() }),
+        match (rule.quota, self.terms.and_then(|terms| terms.ttl_seconds)) {
+            (Quota::Limited(Limit::Concurrency(limit)), _) => Ok(limit.ttl_seconds.get()),
+            (_, Some(seconds)) => Ok(seconds),
+            (Quota::Limited(_), None) => Err(Refusal::NoTtl { rule: rule.to_string() }),
             // Nothing is set aside.
-            (None, Quota::Never | Quota::Always { .. }) => Ok(0),
+            (Quota::Never | Quota::Always { .. }, None) => Ok(0),
         }
     }
 
@@ -278,11 +270,6 @@ impl Context<'_> {
             Intent::Peek | Intent::Forget => Purpose::Other,
         }
     }
-}
-
-/// How long a lease of the rule lasts (seconds).
-fn lease_seconds(rule: &Rule) -> u32 {
-    if let Quota::Limited(Limit::Concurrency(limit)) = rule.quota { limit.ttl_seconds.get() } else { 0 }
 }
 
 /// The request's name for the lease that it takes from the rule, or frees.

@@ -113,11 +113,8 @@ pub enum Treatment {
     Absent(Ask),
     Ask(Ask),
     Forget,
+    /// Set credits aside, or take the lease. If a lease of that name is held, it is kept.
     Reserve {
-        credits: u64,
-    },
-    /// Take the lease, or keep the one of that name.
-    Lease {
         credits: u64,
     },
     FreeLease,
@@ -175,7 +172,7 @@ fn credit_treatment(intent: Intent, rule: RuleKind, cost: u64, modes: Modes) -> 
 /// Treatment of a concurrency rule. Costs do not concern it.
 fn lease_treatment(intent: Intent, is_canary: bool, are_named: bool, cost: Cost, modes: Modes) -> Treatment {
     let absent = Treatment::Absent(Ask::Refund { cost: 0 });
-    let take = Treatment::Lease { credits: cost.credits };
+    let take = Treatment::Reserve { credits: cost.credits };
     match intent {
         Intent::Forget => Treatment::Forget,
         Intent::Peek => Treatment::Ask(look(cost.credits)),

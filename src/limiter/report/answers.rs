@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::algorithm::Fate;
-use crate::algorithm::Outcome;
+use crate::algorithm::{Fate, Outcome};
 use crate::clock::Timestamp;
-use crate::limiter::plan::{Member, Plan, Request, Source};
+use crate::limiter::plan::{Member, Plan, Purpose, Request, Source};
 use crate::limiter::policy::Policy;
 use crate::limiter::refusal::Refusal;
 use crate::limiter::verdict::Verdict;
@@ -58,7 +57,7 @@ impl<'a> Report<'a> {
         match self.members(index)? {
             // Fast path: one rule, no stack, no canaries.
             [only] => self.answer(only),
-            _ => Ok(self.answering(index)?.1),
+            _ => Ok(self.standing(index)?.verdict),
         }
     }
 
@@ -69,12 +68,7 @@ impl<'a> Report<'a> {
     pub fn outcome(self, index: usize) -> Result<Outcome, Refusal> {
         match self.plan.requests.get(index) {
             Some(Request::OwnLimit(entry)) => Ok(self.entry(*entry)?),
-            Some(&Request::Barred { is_hit, next_window_ns }) => Ok(Outcome {
-                allowed: !is_hit,
-                reset_ns: next_window_ns,
-                retry_ns: is_hit.then_some(next_window_ns),
-                ..Outcome::default()
-            }),
+            Some(Request::Barred(outcome)) => Ok(**outcome),
             Some(Request::Refused(refusal)) => Err(refusal.clone()),
             Some(Request::Rules { .. } | Request::Settlement(_)) | None => Err(Refusal::NoRules),
         }
@@ -138,8 +132,8 @@ impl<'a> Report<'a> {
                 if outcome.fate == Fate::Different && !member.is_canary {
                     return Err(Refusal::DifferentReservation);
                 }
-                // To free a lease that is not held succeeds.
-                let allowed = outcome.allowed || member.purpose == crate::limiter::plan::Purpose::Release;
+                // Freeing a lease that is not held succeeds.
+                let allowed = outcome.allowed || member.purpose == Purpose::Release;
                 Ok(Outcome { allowed, ..outcome }.into())
             }
         }
@@ -151,15 +145,12 @@ impl<'a> Report<'a> {
     }
 
     /// Whether the member's rule allowed; `None` if the store did not answer.
+    #[inline]
     pub(super) fn allowed(self, member: &Member) -> Option<bool> {
         match member.source {
             Source::Fixed { allowed, .. } => Some(allowed),
-            Source::Entry(entry) => self.entry_allowed(entry),
+            Source::Entry(entry) => Some(self.outcomes.get(entry)?.as_ref().ok()?.allowed),
         }
-    }
-
-    pub(super) fn entry_allowed(self, entry: usize) -> Option<bool> {
-        self.outcomes.get(entry)?.as_ref().ok().map(|outcome| outcome.allowed)
     }
 
     /// The fate of the member's entry; `None` if it has no entry, or the store failed.

@@ -1,12 +1,9 @@
 //! The answers to reservations, and to what settles them.
 
-use std::ops::Range;
-
 use super::answers::Report;
-use crate::algorithm::Fate;
-use crate::algorithm::Outcome;
+use crate::algorithm::{Fate, Outcome};
 use crate::clock::NANOS_PER_SECOND;
-use crate::limiter::plan::{DEFAULT_MAX_RESERVATION_TTL, Request, ReservationId, SettledRecord};
+use crate::limiter::plan::{DEFAULT_MAX_RESERVATION_TTL, Member, Request, ReservationId};
 use crate::limiter::refusal::Refusal;
 use crate::limiter::verdict::Verdict;
 
@@ -70,11 +67,16 @@ impl Report<'_> {
     /// Same as [`Report::verdict`], and if a reservation of that name exists with other credits or for another time.
     pub fn reserved(self, index: usize) -> Result<Reserved, Refusal> {
         let verdict = self.verdict(index)?;
-        let members = self.plan.reserving_members(index).filter(|(_, member)| !member.is_canary);
-        let outcomes: Vec<_> = members.map(|(entry, _)| self.entry(entry)).collect::<Result<_, _>>()?;
+        let members = self.plan.members_of(index)?;
+        let mut outcomes = Vec::with_capacity(members.len());
+        for entry in
+            members.iter().filter(|member| !member.is_canary).filter_map(|member| self.plan.reservation(member))
+        {
+            outcomes.push(self.entry(entry)?);
+        }
         let is_repeated = !outcomes.is_empty() && outcomes.iter().all(|outcome| outcome.fate == Fate::Repeated);
         let ends = outcomes.iter().map(|outcome| outcome.session).min();
-        let id = || ReservationId::new(self.plan.records(self.plan.reserving_members(index)));
+        let id = || ReservationId::new(self.plan.records(members));
         Ok(Reserved {
             verdict,
             id: verdict.allowed.then(id),
@@ -93,14 +95,16 @@ impl Report<'_> {
                 return Ok(None);
             }
         }
-        Ok(Some(ReservationId::new(self.plan.records(self.plan.all_reserving_members()))))
+        Ok(Some(ReservationId::new(self.plan.records(&self.plan.members))))
     }
 
     /// All that the requests have reserved and that was not reserved before; `None` if that is nothing.
     pub fn new_reservations(self) -> Option<ReservationId> {
         let is_new = |outcome: Outcome| outcome.allowed && outcome.fate == Fate::Done;
-        let made = self.plan.all_reserving_members().filter(|(entry, _)| self.entry(*entry).is_ok_and(is_new));
-        let id = ReservationId::new(self.plan.records(made));
+        let makes_one =
+            |member: &&Member| self.plan.reservation(member).is_some_and(|entry| self.entry(entry).is_ok_and(is_new));
+        let made: Vec<_> = self.plan.members.iter().filter(makes_one).copied().collect();
+        let id = ReservationId::new(self.plan.records(&made));
         (!id.is_of_nothing()).then_some(id)
     }
 
@@ -114,32 +118,26 @@ impl Report<'_> {
             Some(Request::Refused(refusal)) => return Err(refusal.clone()),
             _ => return Err(Refusal::NoRules),
         };
-        let mut fates = Vec::new();
-        let mut least: Option<(Verdict, u64)> = None;
-        let mut ends = None;
-        for record in self.settled_records(range) {
-            let Some(entry) = record.entry else {
-                fates.push(Fate::Gone);
-                continue;
-            };
-            let outcome = self.entry(entry)?;
-            fates.push(outcome.fate);
-            let goes_on = Some(outcome.session).filter(|_| outcome.fate == Fate::Done);
-            ends = ends.into_iter().chain(goes_on.and_then(|session| self.until(session))).min();
+        let records = self.plan.settled.get(range).unwrap_or_default();
+        let mut outcomes = Vec::with_capacity(records.len());
+        for entry in records.iter().filter_map(|record| record.entry) {
             let capacity = self.plan.batch.limit(entry).map_or(1, |limit| limit.capacity());
-            let verdict = Verdict::from(outcome);
-            let is_less = |(known, of): &(Verdict, u64)| {
-                i128::from(verdict.balance()) * i128::from(*of) < i128::from(known.balance()) * i128::from(capacity)
-            };
-            if least.as_ref().is_none_or(is_less) {
-                least = Some((verdict, capacity));
-            }
+            outcomes.push((self.entry(entry)?, capacity));
         }
+        let verdicts = outcomes.iter().map(|(outcome, capacity)| (Verdict::from(*outcome), i128::from(*capacity)));
+        let least = verdicts.min_by(|(one, of_one), (other, of_other)| {
+            let share = |verdict: &Verdict, of_other: &i128| i128::from(verdict.balance()) * of_other;
+            share(one, of_other).cmp(&share(other, of_one))
+        });
         // Some of the buckets may have been reset since. The fate that says the most counts.
-        let fate = [Fate::Late, Fate::Done, Fate::Repeated].into_iter().find(|fate| fates.contains(fate));
-        let verdict = least.map_or(Verdict::uncounted(true, 0), |(verdict, _)| verdict);
-        let fate = if fates.is_empty() { Fate::Done } else { fate.unwrap_or(Fate::Gone) };
-        Ok(Settled { verdict, fate, ends_ns: ends, is_counted: !fates.is_empty() })
+        let fate = outcomes.iter().map(|(outcome, _)| outcome.fate).min();
+        let ends = outcomes.iter().filter(|(outcome, _)| outcome.fate == Fate::Done);
+        Ok(Settled {
+            verdict: least.map_or(Verdict::uncounted(true, 0), |(verdict, _)| verdict),
+            fate: fate.unwrap_or(if records.is_empty() { Fate::Done } else { Fate::Gone }),
+            ends_ns: ends.filter_map(|(outcome, _)| self.until(outcome.session)).min(),
+            is_counted: !records.is_empty(),
+        })
     }
 
     /// The answer to request `index`, a commit. See [`Report::settled`].
@@ -149,9 +147,5 @@ impl Report<'_> {
     pub fn committed(self, index: usize) -> Result<Settled, Refusal> {
         let settled = self.settled(index)?;
         if settled.fate == Fate::Gone { Err(Refusal::NoReservation) } else { Ok(settled) }
-    }
-
-    fn settled_records(&self, range: Range<usize>) -> impl Iterator<Item = &SettledRecord> {
-        self.plan.settled.get(range).unwrap_or_default().iter()
     }
 }

@@ -15,19 +15,28 @@ pub struct Standing<'a> {
     pub rule: &'a Rule,
     pub place: usize,
     /// The limit in force: the actor's own, or the rule's. `None` if the rule has no counter.
-    pub limit: Option<Limit>,
+    pub limit: Option<&'a Limit>,
     /// The most credits that can be left.
     pub capacity: u64,
 }
 
 impl<'a> Report<'a> {
-    /// The state of request `index` at the rule that answers it.
+    /// The state of request `index` at the rule that answers it. Of rules that must all allow, it is the one that denies for the
+    /// longest time, or else the one that leaves the least in proportion; the first of several.
     ///
     /// # Errors
     /// Same as [`Report::verdict`].
     pub fn standing(self, index: usize) -> Result<Standing<'a>, Refusal> {
-        let (member, verdict) = self.answering(index)?;
-        self.standing_with(member, verdict).ok_or(Refusal::NoRules)
+        let mut answering: Option<Standing<'_>> = None;
+        for member in self.members(index)? {
+            let standing = self.standing_of(member)?;
+            let is_settlement = member.purpose.is_settlement();
+            let comes_first = |known: &Standing<'_>| standing.comes_before(known, is_settlement);
+            if !member.is_canary && answering.as_ref().is_none_or(comes_first) {
+                answering = Some(standing);
+            }
+        }
+        answering.ok_or(Refusal::NoRules)
     }
 
     /// Whether several rules had to allow request `index`.
@@ -46,51 +55,36 @@ impl<'a> Report<'a> {
     /// Same as [`Report::verdict`].
     pub fn standings(self, index: usize) -> Result<impl Iterator<Item = Standing<'a>>, Refusal> {
         let members = self.members(index)?.iter().filter(|member| !member.is_canary);
-        Ok(members.filter_map(move |member| self.standing_with(member, self.answer(member).ok()?)))
+        Ok(members.filter_map(move |member| self.standing_of(member).ok()))
     }
 
-    fn standing_with(self, member: &Member, verdict: Verdict) -> Option<Standing<'a>> {
-        let rule = self.policy()?.rules.rules().get(member.rule)?;
-        let capacity = self.capacity(member, &verdict);
-        Some(Standing { verdict, rule, place: member.rule, limit: self.plan.limit(member), capacity })
+    fn standing_of(self, member: &Member) -> Result<Standing<'a>, Refusal> {
+        let rule = self.policy().and_then(|policy| policy.rules.rules().get(member.rule)).ok_or(Refusal::NoRules)?;
+        let (verdict, limit) = (self.answer(member)?, self.plan.limit(member));
+        // A rule without a counter always has all of its credits.
+        let capacity = limit.map_or(verdict.credit, Limit::capacity);
+        Ok(Standing { verdict, rule, place: member.rule, limit, capacity })
     }
+}
 
-    /// The rule that answers, of those that must all allow: the one that denies for the longest time, or else the one that
-    /// leaves the least in proportion; the first of several.
-    pub(super) fn answering(self, index: usize) -> Result<(&'a Member, Verdict), Refusal> {
-        let mut answering: Option<(&Member, Verdict)> = None;
-        for member in self.members(index)? {
-            let verdict = self.answer(member)?;
-            let is_first = |known: &(&Member, Verdict)| self.comes_before((member, &verdict), (known.0, &known.1));
-            if !member.is_canary && answering.as_ref().is_none_or(is_first) {
-                answering = Some((member, verdict));
-            }
-        }
-        answering.ok_or(Refusal::NoRules)
-    }
-
-    /// Whether a rule answers rather than one that was matched before it.
-    fn comes_before(self, (one, verdict): (&Member, &Verdict), (other, before): (&Member, &Verdict)) -> bool {
+impl Standing<'_> {
+    /// Whether this rule answers rather than a rule that was matched before it.
+    fn comes_before(&self, other: &Self, is_settlement: bool) -> bool {
+        let (one, before) = (&self.verdict, &other.verdict);
         // Infinite, if waiting does not help.
         let wait = |verdict: &Verdict| verdict.retry_ns.map_or(u128::MAX, u128::from);
-        let capacity = |member, verdict: &Verdict| i128::from(self.capacity(member, verdict));
-        if one.purpose.is_settlement() {
+        if is_settlement {
             // It was not asked for: what is left is the answer.
-            return i128::from(verdict.balance()) * capacity(other, before)
-                < i128::from(before.balance()) * capacity(one, verdict);
+            return i128::from(one.balance()) * i128::from(other.capacity)
+                < i128::from(before.balance()) * i128::from(self.capacity);
         }
-        match (verdict.allowed, before.allowed) {
-            (false, false) => wait(verdict) > wait(before),
+        match (one.allowed, before.allowed) {
+            (false, false) => wait(one) > wait(before),
             (true, true) => {
-                i128::from(verdict.credit) * capacity(other, before)
-                    < i128::from(before.credit) * capacity(one, verdict)
+                u128::from(one.credit) * u128::from(other.capacity)
+                    < u128::from(before.credit) * u128::from(self.capacity)
             }
             (allowed, _) => !allowed,
         }
-    }
-
-    /// The most credits that can be left. A rule without a counter always has all of them.
-    fn capacity(self, member: &Member, verdict: &Verdict) -> u64 {
-        self.plan.limit(member).map_or(verdict.credit, |limit| limit.capacity())
     }
 }

@@ -77,7 +77,7 @@ impl RateLimits {
             brought.push(None);
         };
         self.read(asked.into(), operation, push)?;
-        if let Some((_, refusal)) = builder.plan().first_refusal() {
+        if let Some((_, refusal)) = builder.plan().refusals().next() {
             return Err(refuse(refusal.clone()));
         }
         let applied = self.limiter.apply(builder.build()).await;
@@ -146,7 +146,7 @@ impl RateLimits {
                 amount => builder.add_clamped_reservation(operation, amount, ttl_seconds),
             })
         })?;
-        if let Some((_, refusal)) = builder.plan().first_refusal() {
+        if let Some((_, refusal)) = builder.plan().refusals().next() {
             return Err(refuse(refusal.clone()));
         }
         let (reserved, plan) = self

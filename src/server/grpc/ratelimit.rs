@@ -130,7 +130,7 @@ impl RateLimits {
             add(builder)?;
         }
         // The call has one status for all descriptors: when it is an error, none of them is taken.
-        if let Some((_, refusal)) = builder.plan().first_refusal() {
+        if let Some((_, refusal)) = builder.plan().refusals().next() {
             return Err(refuse(refusal.clone()));
         }
         let (answered, plan) =
@@ -247,7 +247,7 @@ fn status(report: Report<'_>, index: usize, brought: Option<OwnLimit>) -> Result
     }
     let Standing { verdict, rule, limit, .. } = report.standing(index)?;
     let name = || rule.label.clone().unwrap_or_else(|| rule.to_string());
-    Ok(descriptor_status(verdict, limit.map(|limit| envoy::describe(name(), &limit))))
+    Ok(descriptor_status(verdict, limit.map(|limit| envoy::describe(name(), limit))))
 }
 
 fn own_answer(own: &OwnLimit, outcome: Outcome) -> Answer<'static> {

@@ -173,8 +173,8 @@ impl Batch {
     }
 
     /// Returns the limit of the entry with this index.
-    pub fn limit(&self, index: usize) -> Option<Limit> {
-        Some(self.entries.get(index)?.limit)
+    pub fn limit(&self, index: usize) -> Option<&Limit> {
+        Some(&self.entries.get(index)?.limit)
     }
 
     /// Returns the action of the entry with this index.

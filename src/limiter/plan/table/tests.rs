@@ -36,7 +36,7 @@ const INTENTS: [(&str, Intent, Modes); 11] = [
 const NO_MODES: Modes = Modes { charges: false, frees_leases: false };
 
 /// A word for what is done to a counter.
-fn word(treatment: Treatment) -> &'static str {
+fn word(treatment: Treatment, counter: Counter) -> &'static str {
     match treatment {
         Treatment::Absent(_) => "–",
         Treatment::Ask(Ask::Take { .. }) => "take",
@@ -46,8 +46,8 @@ fn word(treatment: Treatment) -> &'static str {
         Treatment::Ask(Ask::Refund { .. }) => "give back",
         Treatment::Ask(Ask::Drain { .. } | Ask::Replay { .. }) => unreachable!(),
         Treatment::Forget => "forget",
+        Treatment::Reserve { .. } if matches!(counter, Counter::Leases { .. }) => "take lease",
         Treatment::Reserve { .. } => "set aside",
-        Treatment::Lease { .. } => "take lease",
         Treatment::FreeLease => "free lease",
         Treatment::Refused(_) => "error",
     }
@@ -62,7 +62,7 @@ fn cell(intent: Intent, kind: RuleKind, modes: Modes) -> String {
             _ if is_canary && intent == Intent::Peek => "–",
             Treatment::Absent(_) => "–",
             _ if kind.counter == Counter::None => "answer",
-            treatment => word(treatment),
+            treatment => word(treatment, kind.counter),
         }
     };
     let (own, canary) = (of(false), of(true));

@@ -75,8 +75,8 @@ impl<'a> Answer<'a> {
     /// What one rule answers.
     fn by(&Standing { verdict, rule, place, limit, capacity }: &Standing<'a>) -> Self {
         Self {
-            window_seconds: limit.and_then(|limit| window_seconds(&limit)),
-            unit: limit.and_then(|limit| unit(&limit)),
+            window_seconds: limit.and_then(window_seconds),
+            unit: limit.and_then(unit),
             ..Self::new(name(place, rule), capacity, verdict)
         }
     }
