@@ -98,7 +98,7 @@ pub fn decide<'a, 'b>(
             }
         }
     }
-    for (member, decision) in members.zip(&mut decisions) {
+    for (member, decision) in members.zip(&mut decisions).filter(|(member, _)| member.entry.action.has_record()) {
         decision.record = decision.record.or_found(member.record, member.entry.at);
         if let RecordChange::Set(record) = &decision.record
             && member.record.is_none()

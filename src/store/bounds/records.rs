@@ -4,7 +4,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
 
 #[cfg(test)]
@@ -18,8 +18,8 @@ const FEW: usize = 64;
 
 /// Records by key, or by a hash of it.
 #[derive(Debug)]
-pub struct Records<K> {
-    records: HashMap<K, StoredRecord>,
+pub struct Records<K, S = RandomState> {
+    records: HashMap<K, StoredRecord, S>,
     /// Times at which records may be forgotten. The end of a record may have changed since.
     ends: BinaryHeap<Reverse<(Timestamp, K)>>,
     /// Latest known time of the server's clock.
@@ -38,13 +38,13 @@ struct StoredRecord {
     share: Option<Arc<Share>>,
 }
 
-impl<K: Ord> Default for Records<K> {
+impl<K: Ord, S: Default> Default for Records<K, S> {
     fn default() -> Self {
         Self { records: HashMap::default(), ends: BinaryHeap::new(), time: Timestamp::EPOCH }
     }
 }
 
-impl<K: Hash + Ord + Clone> Records<K> {
+impl<K: Hash + Ord + Clone, S: BuildHasher> Records<K, S> {
     #[cfg(test)]
     pub fn count(&self) -> RecordCount {
         let mut count = RecordCount::default();
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn record_expires_at_its_latest_end() {
-        let mut records = Records::default();
+        let mut records: Records<_> = Records::default();
         records.set(1, until(10), None);
         records.set(2, until(20), None);
         records.set(3, answered(0), None);
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn renewed_and_removed_records_take_no_memory() {
-        let mut records = Records::default();
+        let mut records: Records<_> = Records::default();
         for end in 0..10_000 {
             records.set(1, until(end), None);
             records.set(2 + end, until(end), None);
@@ -187,7 +187,7 @@ mod tests {
     fn record_keeps_its_share_until_it_is_dropped() {
         let budgets = RecordBudgets::new(1, 1, 100);
         let share = || Some(budgets.found(&until(0)));
-        let mut records = Records::default();
+        let mut records: Records<_> = Records::default();
         records.set(1, until(10), share());
         records.set(2, until(10), None);
         records.set(1, until(20), None);
@@ -202,7 +202,7 @@ mod tests {
     /// Otherwise the bound could be reached for as long as the clock was set back.
     #[test]
     fn clock_that_is_set_back_keeps_no_record_longer() {
-        let mut records = Records::default();
+        let mut records: Records<_> = Records::default();
         records.advance(at(10_000));
         records.set(1, answered(10_000), None);
         records.set(2, until(10_030), None);
@@ -219,7 +219,7 @@ mod tests {
     /// When the store was opened after the clock was set back, answers and commits tell its former time.
     #[test]
     fn records_of_a_later_clock_expire_like_new_ones() {
-        let mut records = Records::default();
+        let mut records: Records<_> = Records::default();
         records.set(1, answered(10_000), None);
         records.set(2, committed(9_990), None);
         records.advance(at(0));

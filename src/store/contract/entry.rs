@@ -133,7 +133,7 @@ impl Entry {
 
 /// Returns a new number for a bucket's reservations, which none had before, on any server.
 pub(in crate::store) fn generation() -> u64 {
-    static SECRET: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    static FIRST: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    SECRET.hash_one(NEXT.fetch_add(1, Relaxed))
+    FIRST.wrapping_add(NEXT.fetch_add(1, Relaxed))
 }

@@ -2,6 +2,7 @@
 //!
 //! The stripe's caller holds its lock. What an action does to a counter is decided elsewhere.
 
+use foldhash::fast::FixedState;
 use slab::Slab;
 
 use super::marks::{Mark, Marks};
@@ -77,8 +78,9 @@ pub struct Stripe {
     stuck_at: Option<u32>,
     /// How many counters have left, by group.
     departures: [u32; GROUPS],
-    /// The records beside its counters, by the hash of their keys. Elsewhere: plain hits need none of it in their caches.
-    pub records: Box<Records<u64>>,
+    /// The records next to its counters, by the hash of their keys, which needs no other secret. They are in memory of their own,
+    /// because plain hits need none of it in their caches.
+    pub records: Box<Records<u64, FixedState>>,
 }
 
 impl Stripe {

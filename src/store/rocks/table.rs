@@ -639,7 +639,8 @@ impl Table {
 
     /// What stands for a key that was found in the journal: a counter's, or that of a record.
     pub fn hash_of(&self, key: &[u8]) -> KeyHash {
-        if record_key::is_record(key) { self.hash_of_record(key) } else { self.hash(key) }
+        let bucket = self.hash(record_key::bucket(key));
+        if record_key::is_record(key) { self.hash_of_record(key, bucket) } else { bucket }
     }
 
     /// What stands for a counter's key.

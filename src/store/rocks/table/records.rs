@@ -11,7 +11,7 @@ use crate::clock::Timestamp;
 #[cfg(all(test, not(feature = "model")))]
 use crate::store::bounds::RecordCount;
 use crate::store::bounds::{RecordBudgets, Share};
-use crate::store::{record_key, value};
+use crate::store::value;
 
 impl Table {
     /// Makes the change of a record in its stripe, which the caller holds and where a change has begun. A new record has this
@@ -81,10 +81,9 @@ impl Table {
         });
     }
 
-    /// What stands for the key of the record that an entry with `key` is about, and for its bucket's key.
-    pub(super) fn hash_of_record(&self, key: &[u8]) -> KeyHash {
-        let bucket = self.hasher.hash(record_key::bucket(key));
-        KeyHash { high: self.hasher.hash(key).h1, low: bucket.h2 }
+    /// Returns the hash of a record's key. The record is in the stripe of its bucket, which has the hash `bucket`.
+    pub(super) fn hash_of_record(&self, key: &[u8], bucket: KeyHash) -> KeyHash {
+        KeyHash { high: self.hasher.hash(key).h1, low: bucket.low }
     }
 }
 

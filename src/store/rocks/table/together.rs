@@ -152,10 +152,10 @@ impl Table {
 
 impl<'a> Member<'a> {
     fn new(table: &Table, (index, key, entry): (usize, &'a [u8], &'a Entry)) -> Self {
-        let beside = entry.action.has_record().then(|| Beside { key, hash: table.hash_of_record(key) });
-        let key = record_key::bucket(key);
-        let hash = table.hash(key);
-        Self { index, key, entry, hash, beside, place: None, record: None, exists: false, is_recorded: false }
+        let bucket = record_key::bucket(key);
+        let hash = table.hash(bucket);
+        let beside = entry.action.has_record().then(|| Beside { key, hash: table.hash_of_record(key, hash) });
+        Self { index, key: bucket, entry, hash, beside, place: None, record: None, exists: false, is_recorded: false }
     }
 }
 
