@@ -5,6 +5,7 @@ mod actor_limits;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::fast::FixedState;
 use siphasher::sip128::SipHasher13;
 
 use self::actor_limits::LabelLimits;
@@ -14,7 +15,7 @@ use crate::algorithm::{Limit, Tally};
 use crate::clock::Timestamp;
 use crate::metrics::{Metrics, RuleHits};
 use crate::rules::{ActorFields, MAX_STACK, MatchPolicy, Operation, Overrun, Quota, Rule, RuleSet, Settings, stacks};
-use crate::store::key::{Prefix, Space};
+use crate::store::key::{self, Prefix, Space};
 
 /// The name of the default rule, if it has no label.
 pub(super) const DEFAULT_RULE: &str = "default";
@@ -25,10 +26,12 @@ pub struct Policy {
     pub(super) rules: RuleSet,
     /// The bucket of each rule; `None` where the rule counts nothing.
     buckets: Vec<Option<Bucket>>,
-    /// The rules whose buckets' keys begin so: several, where they share a counter's name.
-    by_prefix: HashMap<Box<[u8]>, Vec<usize>>,
+    /// The rules by the prefix of their buckets' keys. Rules that share a named counter have one prefix.
+    by_prefix: HashMap<Box<[u8]>, Vec<usize>, FixedState>,
     /// Fingerprint of each rule. Reservation ids name the rule by it.
     fingerprints: Vec<u32>,
+    /// The first rule with each fingerprint.
+    by_fingerprint: HashMap<u32, usize, FixedState>,
     /// Counters that one request asks, at most.
     pub(super) most_counters: usize,
     /// Metrics of each rule.
@@ -157,16 +160,17 @@ impl Policy {
         let buckets: Vec<_> = rules.rules().iter().enumerate().map(bucket).collect();
         let hits = |rule: &Rule| metrics.hits.rule(rule.label.as_deref(), rule.match_policy == MatchPolicy::Canary);
         let hits = rules.rules().iter().map(hits).collect();
-        let mut by_prefix: HashMap<_, Vec<_>> = HashMap::new();
+        let mut by_prefix: HashMap<_, Vec<_>, _> = HashMap::default();
         for (index, bucket) in buckets.iter().enumerate() {
             if let Some(Bucket { prefix, .. }) = bucket {
                 by_prefix.entry(prefix.as_bytes().into()).or_default().push(index);
             }
         }
         let fingerprint = |rule: &Rule| SipHasher13::new_with_keys(0, 0).hash(rule.to_string().as_bytes()).h1 as u32;
-        let fingerprints = rules.rules().iter().map(fingerprint).collect();
+        let fingerprints: Vec<_> = rules.rules().iter().map(fingerprint).collect();
+        let by_fingerprint = fingerprints.iter().enumerate().rev().map(|(index, print)| (*print, index)).collect();
         let most_counters = most_counters(rules.rules());
-        Self { rules, buckets, by_prefix, fingerprints, most_counters, hits }
+        Self { rules, buckets, by_prefix, fingerprints, by_fingerprint, most_counters, hits }
     }
 
     /// Puts the limits of single actors in force, and their later changes.
@@ -192,11 +196,17 @@ impl Policy {
         Some(bucket.own_quota(&actor, now)?.0)
     }
 
-    /// Finds the rule whose buckets' keys consist of `prefix` and the actor. Of several, it is the one with this fingerprint, or
+    /// Finds the rule that has the bucket with this key, and the bucket. Of several, it is the one with this fingerprint, or
     /// else the first.
-    pub(super) fn rule_with(&self, prefix: &[u8], fingerprint: u32) -> Option<usize> {
-        let rules = self.by_prefix.get(prefix)?;
-        rules.iter().find(|rule| self.fingerprint(**rule) == fingerprint).or(rules.first()).copied()
+    pub(super) fn rule_of(&self, key: &[u8], fingerprint: u32) -> Option<(usize, &Bucket)> {
+        let has_key = |rule: &usize| self.bucket(*rule).is_some_and(|bucket| key.starts_with(bucket.prefix.as_bytes()));
+        // Fast path: the rule has not changed since.
+        let known = self.by_fingerprint.get(&fingerprint).copied().filter(has_key);
+        let rule = known.or_else(|| {
+            let rules = self.by_prefix.get(key::split_limit(key)?.0)?;
+            rules.iter().find(|rule| self.fingerprint(**rule) == fingerprint).or(rules.first()).copied()
+        })?;
+        Some((rule, self.bucket(rule)?))
     }
 
     /// Fingerprint of the rule with this index. It stays the same as long as the rule's operations do.

@@ -122,6 +122,11 @@ fn decide_alone(member: Member<'_>, was_denied: bool, budget: &CounterBudget) ->
     {
         return Ok(EntryDecision::unchanged(refusal?));
     }
+    if !entry.action.has_record() {
+        // Fast path: decisions with records are large, and would be copied.
+        let (outcome, change) = entry.decide(bucket);
+        return Ok(EntryDecision { change, ..EntryDecision::unchanged(outcome) });
+    }
     let (outcome, change, record) = entry.decide_with_record(bucket, record);
     Ok(EntryDecision { outcome, change, record, share: None })
 }

@@ -84,13 +84,11 @@ fn limit_of_bucket(
     key: &[u8],
     now: Timestamp,
 ) -> Option<(Option<usize>, Option<Limit>)> {
-    let (prefix, _) = key::split_limit(key)?;
-    if let Some(rule) = policy.rule_with(prefix, fingerprint)
-        && let Some(bucket) = policy.bucket(rule)
-    {
-        let actor = key.get(prefix.len()..).unwrap_or_default();
+    if let Some((rule, bucket)) = policy.rule_of(key, fingerprint) {
+        let actor = key.get(bucket.prefix.as_bytes().len()..).unwrap_or_default();
         return Some((Some(rule), Some(bucket.limit_of(actor, now).unwrap_or_else(|| bucket.limit_at(now)))));
     }
+    key::split_limit(key)?;
     // The id is sealed, so an operator's rules had this calendar. It is loaded once, and stays in memory.
     let limit = match key::split_stored_limit(key).map(|(_, limit)| limit) {
         Some(Limit::CalendarWindow(window)) => {

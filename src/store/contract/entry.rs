@@ -93,6 +93,8 @@ impl Entry {
     #[inline]
     fn change(&self, state: Option<State>, gives_back: bool) -> Change {
         match state {
+            // While credits are reserved, some are missing.
+            Some(state @ State::Reserved(_)) => Change::Set(state),
             Some(state) if gives_back && self.limit.lifetime_ns(&state, self.at) == 0 => Change::Clear,
             Some(state) => Change::Set(state),
             None => Change::Keep,

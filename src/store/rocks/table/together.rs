@@ -80,20 +80,23 @@ impl Table {
                 *record = read;
             }
         }
-        let (decided, mut durable_after) = stripes.decide(&mut members, surroundings, shares)?;
+        let (mut decided, mut durable_after) = stripes.decide(&mut members, surroundings, shares)?;
         let mut has_added = false;
-        for (member, EntryDecision { outcome, change, record, share }) in members.iter_mut().zip(decided) {
+        // Decisions are large: they stay where they are.
+        for (member, EntryDecision { outcome, change, record, share }) in members.iter_mut().zip(&mut decided) {
             let stripe = stripes.of(member.hash);
             stripe.acted += 1;
             if has_added {
                 member.place = stripe.find(member.hash.high);
             }
             has_added |= member.place.is_none();
+            let change = std::mem::replace(change, Change::Keep);
             durable_after = durable_after.max(self.make(stripe, member, change, now, surroundings));
             if let Some(beside) = member.beside {
-                durable_after = durable_after.max(self.make_record(stripe, beside, (record, share), surroundings));
+                let record = (*record, share.take());
+                durable_after = durable_after.max(self.make_record(stripe, beside, record, surroundings));
             }
-            outcomes.push(Ok(outcome));
+            outcomes.push(Ok(*outcome));
         }
         Ok(Some(durable_after))
     }
