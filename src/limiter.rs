@@ -133,7 +133,7 @@ impl Limiter {
         self.begin_under(builder, self.policy.load_full());
     }
 
-    /// As [`Limiter::begin`], under rules that were pinned before.
+    /// Begins a new plan under rules that were pinned before, dated now.
     pub fn begin_under(&self, builder: &mut PlanBuilder, policy: Option<Arc<Policy>>) {
         let has_seal = self.store.seal().is_known();
         builder.begin(policy, self.clock.now(), self.max_reservation_ttl, has_seal);

@@ -1,8 +1,8 @@
-//! What a bucket can be asked, and the answer.
+//! Asks of a bucket, and their outcomes.
 
 use crate::clock::Timestamp;
 
-/// What a caller wants from a bucket.
+/// A caller's request to a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
     /// Would `cost` credits be granted? Takes nothing.

@@ -21,12 +21,12 @@ pub struct CalendarId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CalendarWindow {
     pub credits: NonZeroU64,
-    /// The end of the window to which an ask belongs; [`Timestamp::EPOCH`] while no time is asked about.
+    /// The end of the window that contains the ask's time. [`Timestamp::EPOCH`] if the limit has no date yet.
     pub ends: Timestamp,
     /// The length of that window.
     pub seconds: u32,
     pub calendar: CalendarId,
-    /// What its states count.
+    /// The meaning of the number in its states.
     pub tally: Tally,
 }
 

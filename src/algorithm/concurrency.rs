@@ -2,7 +2,8 @@
 //! is over, whichever is first.
 //!
 //! Nothing is ever used up, so all that a bucket has to remember is its reservations, and the latest time that it knows of.
-//! The reply's numbers: `left` is the leases that nobody holds, and `reset_ns` is the time until the next one ends by itself.
+//! The reply's numbers: `left` is the number of free leases, and `reset_ns` is the time until the next lease
+//! expires.
 
 use std::num::NonZeroU32;
 
@@ -10,7 +11,7 @@ use super::decide::Algorithm;
 use super::invalid::InvalidLimit;
 use crate::clock::Timestamp;
 
-/// So many leases, each for so many seconds. With none at all, those that are held still end.
+/// At most `leases` at once, each for `ttl_seconds`. If `leases` is 0, leases that were taken before still expire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Concurrency {
     pub leases: u64,
@@ -60,7 +61,7 @@ impl Algorithm for Concurrency {
         0
     }
 
-    /// What a lease was for is over when it is.
+    /// A lease leaves no usage behind.
     fn take(&self, _state: &mut State, _credits: u64, _at: Timestamp) {}
 
     fn give_back(&self, _state: &mut State, _credits: u64) {}

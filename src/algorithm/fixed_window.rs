@@ -3,7 +3,7 @@
 //! The reply's numbers: `left` is what the window still grants, and `reset_ns` is the time until it ends, when all
 //! credits are back; 0 while no window has begun. A denied ask neither starts nor prolongs a window.
 //!
-//! What it promises: at most `credits` in a window, and exactly one fresh window after it. Around a window's end, up to
+//! Its promise: at most `credits` in a window, and exactly one fresh window after it. Around a window's end, up to
 //! `2 × credits − 1` can pass in a short time.
 //!
 //! A window is closed at its start and open at its end: a hit at the very end belongs to the next one.
@@ -21,7 +21,7 @@ use crate::clock::Timestamp;
 pub struct FixedWindow {
     pub credits: NonZeroU64,
     pub window_ns: NonZeroU64,
-    /// What its states count.
+    /// The meaning of the number in its states.
     pub tally: Tally,
 }
 

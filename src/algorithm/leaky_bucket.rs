@@ -1,7 +1,7 @@
 //! Leaky bucket as a meter, which is the generic cell rate algorithm (GCRA): every credit taken fills the bucket by
 //! one, `count` leak away evenly per period, and an ask is granted when it does not make the bucket overflow.
 //!
-//! It serves rules and redis-cell's `CL.THROTTLE key max_burst count period`, for which `capacity` is `max_burst + 1`.
+//! It serves rules and redis-cell's `CL.THROTTLE key max_burst count period`. There, `capacity` is `max_burst + 1`.
 //! A fresh bucket grants `capacity` credits at once, then one every `period_ns / count`. GCRA's theoretical arrival
 //! time is the time at which the bucket will be empty; see ITU-T I.371, annex A, for both forms.
 //!
@@ -9,7 +9,7 @@
 //! empty, when all credits are back (redis-cell's `reset_after`). In any span of `t` nanoseconds, at most
 //! `capacity + t × count / period_ns` credits are granted.
 //!
-//! Nothing is ever rounded: a credit is `period_ns` drops, of which `count` leak in a nanosecond. The level fits 128 bits
+//! Nothing is ever rounded: a credit is `period_ns` drops, and `count` drops leak in a nanosecond. The level fits 128 bits
 //! for any limit; a theoretical arrival time in nanoseconds would not fit 64, and would drift when `count` does not
 //! divide the period.
 
@@ -19,13 +19,13 @@ use super::decide::{self, Algorithm, saturating};
 use super::invalid::{self, InvalidLimit};
 use crate::clock::Timestamp;
 
-/// Room for `capacity` credits, of which `count` leak away in each `period_ns` nanoseconds.
+/// Room for `capacity` credits. In `period_ns` nanoseconds, `count` of them leak away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LeakyBucket {
     pub capacity: NonZeroU64,
     pub count: NonZeroU64,
     pub period_ns: NonZeroU64,
-    /// The smallest count of all limits on its counter, by which that is kept until it is empty.
+    /// The smallest count of all limits on its counter. It decides how long the counter is kept.
     pub slowest: NonZeroU64,
 }
 

@@ -10,7 +10,7 @@
 //!
 //! The reply's numbers: `left` is the credits left by that count, and `reset_ns` is the time until one more is.
 //!
-//! What it promises: the count before rounding stays below `credits + 1`. So at most `credits` are granted in an
+//! Its promise: the count before rounding stays below `credits + 1`. So at most `credits` are granted in an
 //! aligned window, and at most `2 × credits` in any window of the same length. That worst case takes a burst at the very
 //! end of a window: the count spreads it over the whole window, and forgets it before it is `window_ns` old.
 
@@ -87,7 +87,7 @@ impl Algorithm for SlidingWindow {
         state.current = state.current.saturating_add(credits);
     }
 
-    /// To the current window, and what is over to the one before.
+    /// Gives back to the current window first, then to the previous one.
     fn give_back(&self, state: &mut State, credits: u64) {
         let over = credits.saturating_sub(state.current);
         state.current = state.current.saturating_sub(credits);

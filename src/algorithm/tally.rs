@@ -1,23 +1,21 @@
-//! How the one number is read that a window or a token bucket remembers.
+//! The meaning of the number that a window or a token bucket remembers.
 //!
-//! As a rule it is what is left, as Divvy and the textbooks have it. When the limit changes around it, that would change its
-//! meaning; what was used has the same one under every limit. Sliding windows, logs and leaky buckets remember what
-//! was used anyway. Nothing here knows a limit or a time.
+//! Usually it is the credits left, as in Divvy and in textbooks. If the limit changes, so does the meaning of that number. The
+//! credits used mean the same under every limit. Sliding windows, logs and leaky buckets always remember the credits used.
 
 use std::num::NonZeroU64;
 
-/// What a state's number counts.
+/// The unit of a state's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Tally {
-    /// What is left of so many credits. Below 0, as in two's complement, when more was used than that: the limit was another
-    /// one then.
+    /// The credits left of this number. Below 0, in two's complement, if more was used, because the limit was higher then.
     LeftOf(NonZeroU64),
-    /// What was used.
+    /// The credits used.
     Used,
 }
 
 impl Tally {
-    /// How much was used, as `count` says.
+    /// Returns the credits used, for a state with this `count`.
     #[inline]
     pub(super) fn used(self, count: u64) -> u64 {
         match self {
@@ -26,7 +24,7 @@ impl Tally {
         }
     }
 
-    /// What to remember when so much was used.
+    /// Returns the number to remember if `used` credits were used.
     #[inline]
     pub(super) fn count(self, used: u64) -> u64 {
         match self {

@@ -30,9 +30,9 @@ pub struct TokenBucket {
     pub capacity: NonZeroU64,
     pub refill: NonZeroU64,
     pub interval_ns: NonZeroU64,
-    /// What its states count.
+    /// The meaning of the number in its states.
     pub tally: Tally,
-    /// The smallest refill of all limits on its counter, by which that is kept until it is full.
+    /// The smallest refill of all limits on its counter. It decides how long the counter is kept.
     pub slowest: NonZeroU64,
 }
 
@@ -70,12 +70,12 @@ impl TokenBucket {
         }
     }
 
-    /// How many tokens the bucket lacked at its mark; more than there is room for, when it was larger once.
+    /// Returns the tokens that the bucket lacked at its mark. They may exceed the capacity, if the bucket was larger before.
     fn missing(&self, state: &State) -> u64 {
         self.tally.used(state.count)
     }
 
-    /// The time that `tokens` take to come back.
+    /// Returns the nanoseconds until `tokens` are back.
     fn refilling_ns(&self, tokens: u64) -> u128 {
         u128::from(tokens.div_ceil(self.refill.get())) * u128::from(self.interval_ns.get())
     }

@@ -1,4 +1,4 @@
-//! What hits cost, over the memory store.
+//! The cost of hits, with a store in memory.
 
 use super::*;
 use crate::algorithm::FixedWindow;

@@ -70,7 +70,7 @@ proptest! {
         let earlier = at - back;
         let outcome = take(&mut bucket, 5, 1, earlier);
         prop_assert_eq!(outcome.left, 1, "what was taken stays taken");
-        // The end of the window that ran, or that of the one at the earlier time.
+        // The end of the window that ran, or the end of the window at the earlier time.
         let ends = [window(at).1, window(earlier).1];
         prop_assert!(ends.into_iter().any(|ends| outcome.reset_ns <= ends - earlier), "{}", outcome.reset_ns);
         prop_assert!(outcome.reset_ns <= 2 * BOTH, "nobody waits for the old clock");

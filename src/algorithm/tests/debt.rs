@@ -1,4 +1,4 @@
-//! What is left may be below 0: overdrafts, charges and refunds.
+//! Balances below 0: overdrafts, charges and refunds.
 
 use super::*;
 
@@ -59,7 +59,7 @@ proptest! {
         let full = i128::from(limit.capacity()).min(balance(before) + i128::from(cost));
         prop_assert!(refunded.allowed && refunded.before == before.left);
         match limit {
-            // What fades counts for less than it was.
+            // Fading credits count for less than was used.
             Limit::SlidingWindow(_) => prop_assert!((balance(before)..=full).contains(&balance(refunded))),
             // The same is given back, in whole credits or drops.
             _ => prop_assert_eq!(balance(refunded), full),

@@ -1,4 +1,4 @@
-//! What the algorithms promise, as properties: those of all in `promises.rs`, and each against a plain model of its own.
+//! The promises of the algorithms, as properties: common promises in `promises.rs`, and a plain model for each algorithm.
 
 mod calendar_window;
 mod debt;

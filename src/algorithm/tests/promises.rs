@@ -1,4 +1,4 @@
-//! What every algorithm promises.
+//! Promises of every algorithm.
 
 use super::*;
 use crate::clock::NANOS_PER_SECOND;

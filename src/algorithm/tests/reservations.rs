@@ -1,4 +1,4 @@
-//! Reservations: against a model that knows each of them, and what many of them come to in few groups.
+//! Reservations, compared with a model that knows each of them. Many of them share few groups.
 
 use super::*;
 use crate::algorithm::decide::Algorithm;
@@ -66,15 +66,15 @@ fn limit() -> impl Strategy<Value = Limit> {
     prop_oneof![4 => takes, 1 => leases]
 }
 
-/// What is known of a reservation by its name.
+/// The state of a reservation, by its name.
 #[derive(Debug, Clone, Copy)]
 enum Known {
     Open { credits: u64, ttl_seconds: u32, ends: u64, is_held: bool },
     Committed { until: u64, args: Option<(u64, u32)>, answer: (u64, u64, u64) },
 }
 
-/// The bucket with its reservations, the records, and a model of both: a bucket of which nothing is ever reserved, and each
-/// reservation by itself.
+/// The bucket with its reservations, the records, and a model of both: a bucket without reservations, and a list of all
+/// reservations.
 struct Both {
     bucket: Bucket,
     records: [Option<Record>; NAMES],
@@ -457,7 +457,7 @@ fn leases_are_held_under_another_limit_too() {
     assert!(both.decide(3, ReservationAsk::Reserve { credits: 1, ttl_seconds: 60 }).allowed);
 }
 
-/// What a lease was for is over when it is: a cost changes nothing, and a bucket without leases is as good as fresh.
+/// A lease leaves no usage behind: a cost changes nothing, and a bucket without leases is as good as fresh.
 #[test]
 fn a_lease_that_is_committed_is_free() {
     let limit = Limit::Concurrency(Concurrency::new(2, 30).unwrap());

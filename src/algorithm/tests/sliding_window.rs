@@ -13,7 +13,7 @@ fn aligned(window: u64) -> u64 {
     START.next_multiple_of(window)
 }
 
-/// 5 in the last minute and 3 in the current one, of which 30 % are over: 5 × 0.7 + 3 = 6.5 are counted.
+/// 5 in the last minute and 3 in the current one, after 30 % of it: 5 × 0.7 + 3 = 6.5 are counted.
 fn books_example(credits: u64) -> (Bucket, u64) {
     let minute = 60 * NANOS_PER_SECOND;
     let mut bucket = bucket(credits, minute);
@@ -71,7 +71,7 @@ impl TakenIn {
         self.0.get(&index).copied().unwrap_or(0)
     }
 
-    /// What is counted at `at`, in shares of a window, so that all numbers are whole.
+    /// The count at `at`, in shares of a window, so that all numbers are whole.
     fn counted(&self, at: u64, window: u64) -> u64 {
         let index = at / window;
         self.window(index - 1) * (window - at % window) + self.window(index) * window

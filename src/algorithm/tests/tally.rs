@@ -1,10 +1,10 @@
-//! Limits that change around a counter: what was used stays used, whatever the counter counts.
+//! Limits that change around a counter: usage carries over, regardless of the counter's tally.
 
 use std::num::NonZeroU64;
 
 use super::*;
 
-/// The same limit, but with so many credits, on the counters of `limit`.
+/// The same limit with other credits, on the counters of `limit`.
 fn resized(limit: Limit, credits: u64) -> Limit {
     let credits = NonZeroU64::new(credits).unwrap();
     let resized = match limit {

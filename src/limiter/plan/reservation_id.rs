@@ -1,8 +1,8 @@
-//! The ids of reservations, as clients see them: opaque, and safe in a URL. Each names the records of its reservation, and so
-//! its buckets, whatever the rules are when it is settled, and the rules, of which several may share a bucket.
+//! The ids of reservations, as clients see them: opaque, and safe in a URL. Each names the records of its reservation and their
+//! rules. The records name the buckets, so that a settlement finds them even if the rules have changed.
 //!
-//! The text is base64url without padding (RFC 4648, section 5) of: a version, the records' keys, each after its length and what
-//! stands for its rule, and a seal on all of that. Only the servers on a store have the key for the seal, so an id whose seal is
+//! The text is base64url without padding (RFC 4648, section 5) of: a version, the records' keys, each after its length and its
+//! rule's fingerprint, and a seal on all of that. Only the servers on a store have the key for the seal, so an id whose seal is
 //! right was made by one of them. Nothing of an id is read before its seal is checked.
 
 use base64::Engine;
@@ -17,7 +17,7 @@ use crate::store::{SEAL_BYTES, SealKey, key, record_key};
 const VERSION: u8 = 2;
 /// Bytes of a record's length.
 const LENGTH: usize = size_of::<u32>();
-/// Bytes of what stands for a rule.
+/// Bytes of a rule's fingerprint.
 const RULE: usize = size_of::<u32>();
 /// Records of an id, at most: of operations that are reserved together, each with a stack of rules.
 const MAX_RECORDS: usize = MAX_TOGETHER * MAX_STACK;
@@ -27,17 +27,17 @@ pub const MAX_ID_TEXT: usize = 8 * 1024 + 16;
 /// Room for the records of most ids.
 const USUAL_BYTES: usize = 192;
 
-/// See the module.
+/// The id of a reservation: see the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReservationId(Vec<u8>);
 
-/// A text that is no reservation's id.
+/// A text that is not a reservation's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("unknown reservation id")]
 pub struct BadReservationId;
 
 impl ReservationId {
-    /// Of the records with these keys, each after what stands for its rule.
+    /// Makes the id of the records with these keys, each after its rule's fingerprint.
     pub(in crate::limiter) fn new<'a>(records: impl Iterator<Item = (u32, &'a [u8])>) -> Self {
         let mut bytes = Vec::with_capacity(USUAL_BYTES);
         bytes.push(VERSION);
@@ -49,7 +49,7 @@ impl ReservationId {
         Self(bytes)
     }
 
-    /// How many characters the id of records with keys of these lengths has.
+    /// Returns the number of characters in the id of records with keys of these lengths.
     pub(super) fn text_length(keys: impl Iterator<Item = usize>) -> usize {
         let bytes = keys.fold(1 + SEAL_BYTES, |bytes, key| bytes + LENGTH + RULE + key);
         (bytes * 4).div_ceil(3)
@@ -82,25 +82,25 @@ impl ReservationId {
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    /// The keys of its records, each after what stands for its rule.
+    /// Returns the keys of its records, each after its rule's fingerprint.
     pub(in crate::limiter) fn records(&self) -> impl Iterator<Item = (u32, &[u8])> {
         let mut rest = self.0.get(1..).unwrap_or_default();
         std::iter::from_fn(move || next_record(&mut rest))
     }
 
-    /// Whether all that it names are leases, whose time is their rule's.
+    /// Whether it names leases only. Their rule says how long they last.
     pub(in crate::limiter) fn is_of_leases(&self) -> bool {
         let limit = |key| key::split_limit(record_key::split(key)?.0)?.1;
         let is_lease = |key| matches!(limit(key), Some(Limit::Concurrency(_)));
         !self.is_of_nothing() && self.records().all(|(_, key)| is_lease(key))
     }
 
-    /// Whether it names no counter: nothing that was asked for is counted.
+    /// Whether it names no counter, because no rule counts the request.
     pub fn is_of_nothing(&self) -> bool {
         self.records().next().is_none()
     }
 
-    /// Whether it consists of records, and of no more than there may be.
+    /// Whether it consists of whole records, and not of too many.
     fn is_whole(&self) -> bool {
         let mut rest = self.0.get(1..).unwrap_or_default();
         let mut count = 0;

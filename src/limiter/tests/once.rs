@@ -85,7 +85,7 @@ fn a_hit_of_cost_0_is_answered_once_as_well() {
     assert_eq!((told(&again), again.report().is_replay()), (vec![Ok((true, 10))], Ok(true)));
 }
 
-/// What denies may allow after a reload: then the retry is to be counted.
+/// A rule that denies may allow after a reload. Then the retry counts.
 #[test]
 fn what_is_denied_whatever_counters_say_is_not_remembered() {
     let limiter = limiter_of(RULES);

@@ -1,4 +1,4 @@
-//! Reservations, from the rules that a request matches to what becomes of their buckets.
+//! Reservations, from the rules that a request matches to the states of their buckets.
 
 mod leases;
 mod seals;
@@ -8,7 +8,7 @@ use crate::algorithm::record::REMEMBERED_NS;
 use crate::store::Bounds;
 use crate::store::record_key::{self, RecordSpace};
 
-/// A stack of requests, a tenant's and a key's credits, with canaries beside them; and rules that count nothing.
+/// A stack of requests, a tenant's and a key's credits, with canaries; and rules that count nothing.
 const RULES: &str = "
 [key=*]
 creditLimit = 3
@@ -132,7 +132,7 @@ impl At {
         self.reserve(pairs, credits).id.unwrap()
     }
 
-    /// What it came to, and the balance.
+    /// Returns the result and the balance.
     fn commit(&self, id: &ReservationId, cost: u64) -> Result<(&'static str, i64), String> {
         let committed = self.ask(|builder| builder.settle(id, Settlement::Commit { cost })).report().committed(0);
         committed.map(|done| (done.word(), done.verdict.balance())).map_err(|refusal| refusal.to_string())
@@ -164,7 +164,7 @@ impl At {
         self.left(pairs)[0].1
     }
 
-    /// What the canary of a key leaves.
+    /// Returns the credits that the canary of a key leaves.
     fn trial_left(&self, key: &str) -> u64 {
         let pairs = format!("key={key}");
         let requests = self.ask(|builder| builder.add(&operation(&pairs), Intent::Hit, Some(0)));
@@ -260,7 +260,7 @@ fn rules_of_a_stack_reserve_together_or_not_at_all() {
     assert_eq!(at.commit(&id, 50), Ok(("settled", 10)), "of the one with the least");
     assert_eq!(at.left(pairs), labelled(&[("requests", 2), ("tenant", 10), ("credits", 50)]), "no request");
     assert_eq!(at.commit(&id, 50), Ok(("repeated", 10)));
-    // A request is one, also if what it reserves is given back.
+    // A request counts as one, even if its reservation is given back.
     let id = at.id(pairs, 10);
     assert!(at.release(&id));
     assert_eq!(at.left(pairs), labelled(&[("requests", 1), ("tenant", 10), ("credits", 50)]));

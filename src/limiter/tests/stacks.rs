@@ -58,7 +58,7 @@ fn lefts(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
     counts(expected)
 }
 
-/// Who answered, and the answer.
+/// Returns the rule that answered, and its answer.
 fn told(requests: &Applied, index: usize) -> (String, bool, u64) {
     let standing = requests.report().standing(index).unwrap();
     (standing.rule.label.clone().unwrap_or_default(), standing.verdict.allowed, standing.verdict.credit)
@@ -191,7 +191,7 @@ fn hits_that_are_taken_together_each_have_their_verdict_and_equal_counters_add_t
         [answer("tenant", true, 2), answer("tenant", true, 2), answer("", true, 7)],
         "the tenant's counter took two"
     );
-    // Three more are too many for the tenant, and one for the key that nobody else denies.
+    // Three more are too many for the tenant, and so is one for the key that no other rule denies.
     let hits = [("key=a tenant=x", None), ("key=c tenant=x", None), ("key=d tenant=x", None), ("key=e", None)];
     assert_eq!(
         allowed(&together(&limiter, &hits)),

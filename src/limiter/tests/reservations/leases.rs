@@ -1,4 +1,4 @@
-//! Rules about what runs at once: what takes leases, what does not, and what a gateway's requests come to.
+//! Rules that limit requests in flight: which requests take leases, and the answers to a gateway.
 
 use super::*;
 
@@ -45,7 +45,7 @@ resetSeconds = 0
 ";
 
 impl At {
-    /// What a gateway is told.
+    /// The answer to a gateway.
     fn gateway(&self, pairs: &str, intent: Intent, cost: Option<u64>) -> Result<(bool, u64), String> {
         let requests = self.ask(|builder| builder.add(&operation(pairs), intent, cost));
         let verdict = requests.report().verdict(0).map_err(|refusal| refusal.to_string())?;
