@@ -231,7 +231,8 @@ impl Calendar {
         loop {
             first_day = unit.next(first_day)?;
             let ends = begins(first_day)?;
-            if at < ends {
+            // No time is later than the last one, so the window with it has no end.
+            if at < ends || ends == Timestamp::MAX {
                 return Some(Window { starts, ends });
             }
             starts = ends;

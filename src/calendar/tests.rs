@@ -96,6 +96,20 @@ fn an_hour_ends_when_the_clocks_show_another_one_or_are_put_back() {
     assert_eq!(caracas("2016-05-01T07:00:00Z"), ["2016-05-01T07:00:00Z", "2016-05-01T08:00:00Z"]);
 }
 
+/// The clock shows [`Timestamp::MAX`] if the machine's is set past the year 2554.
+#[test]
+fn windows_are_right_after_the_last_time_was_asked_for() {
+    for unit in Unit::ALL {
+        let calendar = calendar(unit, "Europe/Berlin", "01:23");
+        let [last, next] = calendar.windows(Timestamp::MAX);
+        assert_eq!((last, last.ends), (next, Timestamp::MAX), "{unit:?}");
+        assert!(at("2554-01-01T00:00:00Z") <= last.starts, "{unit:?} {last:?}");
+        let now = at("2026-11-22T10:00:00Z");
+        let [present, next] = calendar.windows(now);
+        assert!(present.has(now) && next.starts == present.ends && next.ends < at("2028-01-02T00:00:00Z"), "{unit:?}");
+    }
+}
+
 #[test]
 fn equal_calendars_are_one_and_read_back() {
     let one = calendar(Unit::Day, "europe/BERLIN", "06:05");
