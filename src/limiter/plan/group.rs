@@ -30,27 +30,29 @@ impl PlanBuilder {
     }
 
     /// Closes the group. Returns the first of its requests that was refused.
-    fn close(&mut self, OpenGroup { start, is_denied, record_id, apart, .. }: OpenGroup) -> Option<RefusedMember> {
-        let refused = self.first_refused(start.requests);
+    fn close(&mut self, group: OpenGroup) -> Option<RefusedMember> {
+        let refused = self.first_refused(group.start.requests);
         if refused.is_some() {
             // The group is taken back.
             return refused;
         }
         let Plan { batch, members, requests, groups, .. } = &mut self.plan;
-        let entries_apart = batch.take(&apart);
+        // What a settlement gives back is there for the group, so the entries apart come first.
+        let entries = batch.take(&group.entries(batch).collect::<Vec<_>>());
+        let OpenGroup { start, is_denied, record_id, apart, .. } = group;
+        let first = batch.len();
+        batch.put_back(entries);
         if is_denied {
-            batch.only_look(start.entries);
+            batch.only_look(first);
         }
-        let end = batch.len();
-        if !(start.entries..end).any(|entry| batch.action(entry).is_some_and(Action::is_settlement)) {
-            batch.group(start.entries);
+        if !(first..batch.len()).any(|entry| batch.action(entry).is_some_and(Action::is_settlement)) {
+            batch.group(first);
             groups.push(Group { members: start.members..members.len(), requests: start.requests..requests.len() });
         }
-        batch.put_back(entries_apart);
         let correct = |entry: &mut usize| {
             *entry = match apart.binary_search(entry) {
-                Ok(place) => end + place,
-                Err(apart_before) => *entry - apart_before,
+                Ok(place) => start.entries + place,
+                Err(apart_before) => *entry + apart.len() - apart_before,
             };
         };
         members.iter_mut().skip(start.members).for_each(|member| {

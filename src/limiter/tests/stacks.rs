@@ -214,6 +214,27 @@ fn hits_that_are_taken_together_are_denied_by_a_limit_of_0_of_one_and_refused_by
     assert_eq!(left(&limiter, "key=a"), lefts(&[("burst", 3), ("daily", 100)]));
 }
 
+/// In any order of the requests: gateways report the end of one request with the beginning of another.
+#[test]
+fn refund_in_a_group_is_there_for_its_hits() {
+    let limiter = limiter_of(STACK);
+    let enter_and = |others: &[Intent]| {
+        let mut builder = PlanBuilder::default();
+        limiter.begin(&mut builder);
+        let added = builder.together(Together::Summed, |builder| {
+            let intents = [&[Intent::Enter], others].concat();
+            intents.iter().for_each(|intent| builder.add(&operation("key=a"), *intent, Some(3)));
+            Ok::<_, RefusedMember>(())
+        });
+        added.unwrap();
+        run(limiter.apply(builder.build())).report().verdict(0).unwrap().allowed
+    };
+    assert!(enter_and(&[]));
+    assert!(enter_and(&[Intent::Leave]));
+    assert!(!enter_and(&[]));
+    assert_eq!(left(&limiter, "key=a"), lefts(&[("burst", 0), ("daily", 97)]));
+}
+
 #[test]
 fn limits_that_clients_bring_are_taken_together_too() {
     let limiter = limiter_of(STACK);
