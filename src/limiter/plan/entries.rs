@@ -61,9 +61,12 @@ impl Entries<'_> {
         }
     }
 
-    /// Whether the group contains another request for this entry's counter or one of its leases.
+    /// Whether this entry is in the group, with another request for its counter or one of its leases.
     pub fn has_other_lease(&self, entry: usize) -> bool {
         let (Some(group), Some(key)) = (&self.group, self.batch.key_at(entry)) else { return false };
+        if group.apart.binary_search(&entry).is_ok() {
+            return false;
+        }
         let is_other = |known: &[u8]| known != key && record_key::bucket(known) == record_key::bucket(key);
         group.entries(self.batch).filter_map(|known| self.batch.key_at(known)).any(is_other)
     }

@@ -215,10 +215,16 @@ impl Context<'_> {
             Some(bucket) => {
                 let write_key = |key: &mut Vec<u8>| self.write_key(bucket, action, key);
                 let entry = if action.is_about_reservation() {
-                    self.add_reservation(action, rule, is_canary, write_key, entries)?
+                    self.add_reservation(action, rule, is_canary, write_key, entries)
                 } else {
                     entries.add(action, self.now, is_canary, write_key)
                 };
+                if entries.group.is_some()
+                    && rule.limits_what_runs()
+                    && entry.is_some_and(|entry| entries.has_other_lease(entry))
+                {
+                    return Err(Refusal::LeasesTogether { rule: rule.to_string() });
+                }
                 if let (Some(entry), Some(Terms { is_clamped: true, .. })) = (entry, self.terms) {
                     entries.batch.clamp(entry);
                 }
@@ -237,17 +243,13 @@ impl Context<'_> {
         is_canary: bool,
         write_key: impl FnOnce(&mut Vec<u8>) -> Option<Limit>,
         entries: &mut Entries<'_>,
-    ) -> Result<Option<usize>, Refusal> {
+    ) -> Option<usize> {
         let id = match self.terms {
             Some(terms) => Cow::Borrowed(terms.record_id.as_slice()),
             None => Cow::Owned(client_record_id(hold(rule, self.operation).unwrap_or_default())),
         };
         let write_key = |key: &mut Vec<u8>| record_key::write(RecordSpace::Reservations, &id, key, write_key);
-        let entry = entries.add(action, self.now, is_canary, write_key);
-        if rule.limits_what_runs() && entry.is_some_and(|entry| entries.has_other_lease(entry)) {
-            return Err(Refusal::LeasesTogether { rule: rule.to_string() });
-        }
-        Ok(entry)
+        entries.add(action, self.now, is_canary, write_key)
     }
 
     /// Appends the key of the rule's counter. Returns its limit, if the actor may use anything.

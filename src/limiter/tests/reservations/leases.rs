@@ -172,11 +172,11 @@ fn a_trial_counts_leases_and_is_in_nobody_s_way() {
 #[test]
 fn what_is_taken_together_takes_each_lease_once_or_none() {
     let at = At::new(RULES);
-    let together = |requests: &[(&str, Option<u64>)]| {
+    let together = |requests: &[(&str, Intent, Option<u64>)]| {
         let mut refused = None;
         let answered = at.ask(|builder| {
             let added = builder.together(Together::Summed, |builder| {
-                requests.iter().for_each(|(pairs, cost)| builder.add(&operation(pairs), Intent::Enter, *cost));
+                requests.iter().for_each(|(pairs, intent, cost)| builder.add(&operation(pairs), *intent, *cost));
                 Ok::<_, RefusedMember>(())
             });
             refused = added.err();
@@ -188,14 +188,24 @@ fn what_is_taken_together_takes_each_lease_once_or_none() {
             |index| answered.report().verdict(index).map(|verdict| verdict.allowed).map_err(|error| error.to_string());
         (0..requests.len()).map(told).collect::<Vec<_>>()
     };
+    let enter = |pairs| (pairs, Intent::Enter, None);
     let (one, other) = ("method=GET key=a request_id=1", "method=GET key=b request_id=1");
-    assert_eq!(together(&[(one, None), (other, None), (one, None)]), [Ok(true), Ok(true), Ok(true)]);
+    assert_eq!(together(&[enter(one), enter(other), enter(one)]), [Ok(true), Ok(true), Ok(true)]);
     assert_eq!([at.only_left(one), at.only_left(other)], [1, 1]);
     let next = "method=GET key=a request_id=2";
-    assert_eq!(together(&[(next, None), ("unknown=x", None)]), [Ok(true), Ok(false)]);
+    assert_eq!(together(&[enter(next), enter("unknown=x")]), [Ok(true), Ok(false)]);
     assert_eq!(at.only_left(one), 1, "the default rule denies, so none is taken");
-    let refused = together(&[(one, None), (next, None)]);
-    assert!(refused[0].as_ref().is_err_and(|error| error.contains("1: leases with different names")), "{refused:?}");
+    let look = (one, Intent::Enter, Some(0));
+    for two in [[enter(one), enter(next)], [enter(one), look], [look, enter(one)]] {
+        let refused = together(&two);
+        assert!(
+            refused[0].as_ref().is_err_and(|error| error.contains("1: leases with different names")),
+            "{refused:?}"
+        );
+    }
+    // A release is not part of the group.
+    assert_eq!(together(&[look, (one, Intent::Leave, None)]), [Ok(true), Ok(true)]);
+    assert_eq!(at.only_left(one), 2);
 }
 
 #[test]
