@@ -14,8 +14,8 @@ use rand::{RngExt, SeedableRng};
 
 use super::numbers;
 use crate::plans::RHYTHMS;
-use crate::support::kills::{kill_divvy_under, kill_redis_under};
-use crate::support::redis::{RedisServer, lasting_port, until};
+use crate::support::kills::{divvy_on_durable_redis, kill_divvy_under, kill_redis_under};
+use crate::support::redis::until;
 use crate::support::seed::{seed, setting};
 use crate::support::{RespClient, RulesFile, Server};
 
@@ -158,9 +158,8 @@ fn no_sigkill_of_divvy_loses_or_doubles_what_was_settled() {
 #[test]
 fn no_sigkill_of_redis_loses_or_doubles_what_was_settled() {
     let rules = RulesFile::ini(&rules());
-    let mut redis = RedisServer::start_with(lasting_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
-    let (url, mut rng) = (redis.url(), Rng::seed_from_u64(seed()));
-    let server = Server::start(&[rules.path(), "--store", "redis", "--redis-url", &url]);
+    let mut rng = Rng::seed_from_u64(seed());
+    let (mut redis, server) = divvy_on_durable_redis(&rules, &[]);
     let mut campaign = Campaign::begin(&server);
     for _ in 0..setting("DIVVY_TEST_DEBT_KILLS", 4) {
         let clients = kill_redis_under(&mut redis, &mut rng, |stop, seed| work_until(stop, &server, seed));

@@ -12,8 +12,8 @@ use rand::rngs::Xoshiro256PlusPlus as Rng;
 use rand::{RngExt, SeedableRng};
 
 use crate::plans::RHYTHMS;
-use crate::support::kills::{kill_divvy_under, kill_redis_under};
-use crate::support::redis::{RedisServer, lasting_port, until};
+use crate::support::kills::{divvy_on_durable_redis, kill_divvy_under, kill_redis_under};
+use crate::support::redis::until;
 use crate::support::seed::{seed, setting};
 use crate::support::{RespClient, RulesFile, Server};
 
@@ -143,9 +143,8 @@ fn no_sigkill_of_divvy_counts_a_hit_twice_or_never() {
 #[test]
 fn no_sigkill_of_redis_counts_a_hit_twice_or_never() {
     let rules = RulesFile::ini(&rules());
-    let mut redis = RedisServer::start_with(lasting_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
-    let (url, mut rng) = (redis.url(), Rng::seed_from_u64(seed()));
-    let server = Server::start(&[rules.path(), "--store", "redis", "--redis-url", &url]);
+    let mut rng = Rng::seed_from_u64(seed());
+    let (mut redis, server) = divvy_on_durable_redis(&rules, &[]);
     let mut campaign = Campaign::default();
     for _ in 0..setting("DIVVY_TEST_ONCE_KILLS", 4) {
         let clients = kill_redis_under(&mut redis, &mut rng, |stop, seed| hit_until(stop, &server, seed));

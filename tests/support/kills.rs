@@ -8,8 +8,8 @@ use std::time::Duration;
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus as Rng;
 
-use super::Server;
-use super::redis::RedisServer;
+use super::redis::{RedisServer, lasting_port};
+use super::{RulesFile, Server};
 
 /// Kills divvy at a random moment, and returns what `restart` has started in its place. Meanwhile four clients work, which `work`
 /// starts, each with a seed, and which end when the server is gone; the flag is never set.
@@ -24,6 +24,16 @@ pub fn kill_divvy_under<T>(
     thread::sleep(Duration::from_millis(rng.random_range(20..250)));
     server.kill();
     (restart(), clients)
+}
+
+/// Starts a Redis that keeps all that it acknowledges, and a divvy in front of it. divvy waits for Redis's disk, however busy it is: a
+/// late answer must not look like a lost one.
+pub fn divvy_on_durable_redis(rules: &RulesFile, flags: &[&str]) -> (RedisServer, Server) {
+    let redis = RedisServer::start_with(lasting_port(), &["--appendonly", "yes", "--appendfsync", "always"]);
+    let url = redis.url();
+    let serve = [rules.path(), "--store", "redis", "--redis-url", &url, "--redis-timeout", "20000"];
+    let server = Server::start(&[&serve[..], flags].concat());
+    (redis, server)
 }
 
 /// Kills Redis at a random moment, and starts it again. Meanwhile four clients work, which `work` starts, each with a seed, and
