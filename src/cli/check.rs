@@ -32,10 +32,10 @@ pub fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
     for rule in rules.rules() {
         writeln!(out, "{}", summary(rule))?;
     }
-    for stack in stacks::stacks(&rules) {
+    for stack in stacks::find_stacks(&rules) {
         let members: Vec<_> = stack.iter().filter_map(|index| rules.rules().get(*index)).collect();
         let lines: Vec<_> = members.iter().map(|rule| rule.line.to_string()).collect();
-        writeln!(out, "lines {} together: {}", lines.join(" and "), stacks::in_words(&members))?;
+        writeln!(out, "lines {} together: {}", lines.join(" and "), stacks::describe_stack(&members))?;
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)

@@ -1,4 +1,4 @@
-//! The content of a rules file in either format: rules and settings with their lines, not yet validated.
+//! The content of a rules file in either format: rules and settings with their lines, before validation.
 
 use crate::rules;
 
@@ -14,12 +14,12 @@ pub struct Document {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawRule {
     pub line: usize,
-    /// Keys and values as written, repeated keys included; `None` when they could not be read, which is reported by
-    /// then.
+    /// Keys and values as written, including repeated keys. `None` if they could not be read; the reader has reported
+    /// why.
     pub operation: Option<Vec<(String, String)>>,
-    /// Names the rule in messages.
+    /// The rule's name in messages.
     pub header: String,
-    /// In the order of the file, repeated and unknown ones included.
+    /// In the order of the file, including repeated and unknown ones.
     pub settings: Vec<RawSetting>,
 }
 
@@ -32,7 +32,7 @@ pub struct RawSetting {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RawValue {
-    /// A bare `null`: as if the setting were not there.
+    /// A bare `null`, which counts as a missing setting.
     Null,
     Text(String),
     /// A number's JSON text.
@@ -47,7 +47,7 @@ impl RawRule {
         Self { line, operation: Some(operation), header, settings: Vec::new() }
     }
 
-    /// A rule whose operation could not be read; `header` is what was written.
+    /// Returns a rule whose operation could not be read. `header` is its text in the file.
     pub fn unreadable(line: usize, header: &str) -> Self {
         Self { line, operation: None, header: header.to_owned(), settings: Vec::new() }
     }

@@ -1,4 +1,4 @@
-//! A short fingerprint of rules, to compare two servers or two loads.
+//! A short fingerprint of rules, for comparing two servers or two loads.
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::Hasher;
@@ -6,8 +6,8 @@ use std::hash::Hasher;
 use super::{Format, write};
 use crate::rules::Rule;
 
-/// 32 hexadecimal digits that are the same for the same rules in the same order, whatever their file's format, and on
-/// every machine. It is not secret, and not safe against deliberate collisions.
+/// Returns 32 hexadecimal digits that depend only on the rules and their order, not on the file's format or the
+/// machine. They are not secret, and deliberate collisions are possible.
 pub fn fingerprint(rules: &[Rule]) -> String {
     let mut hasher = SipHasher13::new();
     // Every rule can be written as JSON.
@@ -25,7 +25,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_the_rules_and_not_the_file_s() {
+    fn fingerprint_depends_on_the_rules_not_the_file() {
         let ini = of("; mine\n[default]\ncreditLimit = 5\nresetSeconds = 60\n", Format::Ini);
         assert_eq!(ini.len(), 32);
         assert_eq!(ini, of(r#"{"default": {"creditLimit": 5, "resetSeconds": 60}}"#, Format::Json));

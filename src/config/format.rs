@@ -1,8 +1,8 @@
-//! How a rules file is written.
+//! Formats of rules files.
 
 use std::path::Path;
 
-/// How a rules file is written.
+/// The format of a rules file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Ini,
@@ -10,7 +10,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format that a file's extension names; `None` when it names none.
+    /// Returns the format for a file's extension; `None` if the extension is unknown.
     pub fn of(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()? {
             "ini" => Some(Self::Ini),

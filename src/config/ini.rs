@@ -1,7 +1,7 @@
-//! Reads INI rules files, line by line, as npm's `ini` package reads them for Button's Divvy.
+//! Reads INI rules files line by line, as npm's `ini` package reads them for Button's Divvy.
 //!
-//! This is a small reader of our own, because each problem is reported with its line. The INI crates either keep no
-//! lines, or treat dots, quotes, and brackets in a section header differently. Each line is read independently, so one
+//! divvy has its own small reader so that each problem is reported with its line. The INI crates either keep no line
+//! numbers, or treat dots, quotes and brackets in a section header differently. Each line is read independently, so one
 //! run reports every malformed line.
 
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::document::{DEFAULT, Document, RawRule, RawSetting, RawValue};
 use super::number;
 use super::original::{self, Section, Setting, is_escaped, trim, without_comment};
-use super::problem::{Place, Problems};
+use super::problem::{Location, Problems};
 use super::validate::{ACTOR_FIELD, CREDIT_LIMIT, LABEL, MATCH_POLICY, RESET_SECONDS};
 use crate::rules::operation_text;
 
@@ -21,7 +21,7 @@ pub(super) fn read(text: &str, problems: &mut Problems) -> Document {
         let content = trim(whole);
         if content.contains('\r') {
             let what = "Button's Divvy 1.7.1 ends the line at its carriage return";
-            problems.difference(Place::line(line), what, "replace it with a line feed, or remove it");
+            problems.difference(Location::line(line), what, "replace it with a line feed, or remove it");
         }
         if content.is_empty() || starts_comment(content) {
             continue;
@@ -33,12 +33,12 @@ pub(super) fn read(text: &str, problems: &mut Problems) -> Document {
             continue;
         }
         let operation = document.rules.last().map(|rule| rule.header.as_str());
-        let setting = read_setting(Place { line, operation }, whole, problems);
+        let setting = read_setting(Location { line, operation }, whole, problems);
         match (setting, document.rules.last_mut()) {
             (Some(setting), Some(rule)) => rule.settings.push(setting),
             (Some(setting), None) => {
                 let what = format!("`{}` is above the first section", setting.key);
-                problems.error(Place::line(line), what, "move it below the [operation] that it belongs to");
+                problems.error(Location::line(line), what, "move it below the [operation] that it belongs to");
             }
             (None, _) => {}
         }
@@ -46,7 +46,8 @@ pub(super) fn read(text: &str, problems: &mut Problems) -> Document {
     document
 }
 
-/// The pairs that a section with this header would have; `None` when it would be read differently, or not at all.
+/// Returns the pairs of a section with this header; `None` if divvy cannot read it, or Button's Divvy reads it
+/// differently.
 pub(super) fn header_pairs(header: &str) -> Option<Vec<(String, String)>> {
     let text = format!("{header}]");
     let whole = !header.contains('\n') && header_end(&text) == Some(header.len());
@@ -58,17 +59,17 @@ fn owned_pairs(text: &str) -> Result<Vec<(String, String)>, operation_text::Synt
     operation_text::pairs(text).map(|pair| pair.map(|(key, value)| (key.to_owned(), value.to_owned()))).collect()
 }
 
-/// `text` follows the opening bracket.
+/// Reads the header in `text`, which follows the opening bracket.
 fn read_header(line: usize, text: &str, problems: &mut Problems) -> RawRule {
     let Some(written) = header_end(text).and_then(|end| text.get(..end)) else {
-        problems.error(Place::line(line), format!("the section header [{text} is not closed"), "end it with a `]`");
+        problems.error(Location::line(line), format!("the section header [{text} is not closed"), "end it with a `]`");
         return RawRule::unreadable(line, text);
     };
     let header = unescaped(written);
     if header.has_comment {
         let what = "text after `;` or `#` in a section header is a comment";
         let fix = "write `\\;` or `\\#` for the character itself, or put the comment on its own line";
-        problems.warning(Place { line, operation: Some(trim(written)) }, what, fix);
+        problems.warning(Location { line, operation: Some(trim(written)) }, what, fix);
     }
     let header = trim(&header.text);
     if header == DEFAULT {
@@ -76,7 +77,7 @@ fn read_header(line: usize, text: &str, problems: &mut Problems) -> RawRule {
     }
     let mut wrong = |what: String| {
         let fix = "write [key=value key2=value2] or [default], and put values with spaces in double quotes";
-        problems.error(Place { line, operation: Some(header) }, what, fix);
+        problems.error(Location { line, operation: Some(header) }, what, fix);
         RawRule::unreadable(line, header)
     };
     if header.is_empty() {
@@ -88,31 +89,31 @@ fn read_header(line: usize, text: &str, problems: &mut Problems) -> RawRule {
     }
 }
 
-/// The position of the `]` that ends a header: the first one outside quotes that only a comment follows. Any other `]`
-/// is an ordinary character.
+/// Returns the position of the `]` that ends a header: the first one outside quotes that is followed by nothing but a
+/// comment. Any other `]` is an ordinary character.
 fn header_end(text: &str) -> Option<usize> {
     let mut quotes = Quotes::default();
     text.char_indices().find_map(|(at, c)| {
-        let is_quoted = quotes.hold(c);
+        let is_quoted = quotes.advance(c);
         (c == ']' && !is_quoted && is_blank_or_comment(text.get(at + 1..)?)).then_some(at)
     })
 }
 
-/// A header's text.
+/// The text of a header.
 struct Header {
     text: String,
     has_comment: bool,
 }
 
-/// A header without its comment, with `\;`, `\#`, and `\\` unescaped, as Button's Divvy reads it. Inside quotes, which
-/// Button's Divvy does not support there, every character is literal.
+/// Returns a header without its comment, with `\;`, `\#`, and `\\` unescaped, as Button's Divvy reads it. Inside
+/// quotes, which Button's Divvy does not support there, every character is literal.
 fn unescaped(written: &str) -> Header {
     let mut text = String::with_capacity(written.len());
     let mut quotes = Quotes::default();
     let mut characters = written.chars().peekable();
     while let Some(c) = characters.next() {
         match c {
-            _ if quotes.hold(c) => text.push(c),
+            _ if quotes.advance(c) => text.push(c),
             ';' | '#' => return Header { text, has_comment: true },
             '\\' => text.push(characters.next_if(is_escaped).unwrap_or(c)),
             _ => text.push(c),
@@ -121,7 +122,7 @@ fn unescaped(written: &str) -> Header {
     Header { text, has_comment: false }
 }
 
-/// Tracks quotes on the way through a header.
+/// Tracks quotes while a header is scanned.
 struct Quotes {
     are_open: bool,
     previous: char,
@@ -135,7 +136,7 @@ impl Default for Quotes {
 
 impl Quotes {
     /// Advances by `c`. Returns whether it is quoted; the quotes themselves count as quoted.
-    fn hold(&mut self, c: char) -> bool {
+    fn advance(&mut self, c: char) -> bool {
         let were_open = self.are_open;
         // Inside a bare string, a quote is an ordinary character.
         let opens = c == '"' && !were_open && (self.previous == '=' || self.previous.is_whitespace());
@@ -145,7 +146,7 @@ impl Quotes {
     }
 }
 
-/// The sections so far, and how Button's Divvy reads each.
+/// The sections so far, and how Button's Divvy reads them.
 #[derive(Default)]
 struct Sections {
     /// The line of each section that Button's Divvy sees.
@@ -153,11 +154,11 @@ struct Sections {
 }
 
 impl Sections {
-    /// Reports it if Button's Divvy reads the header `written` differently from `rule`.
+    /// Reports a header that Button's Divvy reads differently.
     fn compare(&mut self, written: &str, rule: &RawRule, problems: &mut Problems) {
         let Some(ours) = &rule.operation else { return };
         let mut differs = |what: String, fix: &str| {
-            problems.difference(Place { line: rule.line, operation: Some(&rule.header) }, what, fix);
+            problems.difference(Location { line: rule.line, operation: Some(&rule.header) }, what, fix);
         };
         let theirs = match original::section(written) {
             Section::None => {
@@ -193,7 +194,7 @@ fn is_same_operation(ours: &[(String, String)], theirs: &[(String, String)]) -> 
     ours.len() == theirs.len() && ours.iter().all(|pair| theirs.contains(pair))
 }
 
-fn read_setting(place: Place<'_>, text: &str, problems: &mut Problems) -> Option<RawSetting> {
+fn read_setting(place: Location<'_>, text: &str, problems: &mut Problems) -> Option<RawSetting> {
     let Some((key, value)) = text.split_once('=') else {
         let what = format!("`{}` is neither a section nor a setting", trim(text));
         problems.error(place, what, "write [operation], key = value, or a comment after `;` or `#`");
@@ -212,9 +213,8 @@ fn read_setting(place: Place<'_>, text: &str, problems: &mut Problems) -> Option
     }
 }
 
-/// Reports it if Button's Divvy reads the value `written` differently from `ours`. Values that divvy does not accept
-/// are reported elsewhere.
-fn compare_setting(place: Place<'_>, key: &str, written: &str, ours: &RawValue, problems: &mut Problems) {
+/// Reports a value that Button's Divvy reads differently from `ours`. Values that divvy rejects are reported elsewhere.
+fn compare_setting(place: Location<'_>, key: &str, written: &str, ours: &RawValue, problems: &mut Problems) {
     let theirs = original::setting(written);
     let is_same = match key {
         CREDIT_LIMIT | RESET_SECONDS => {
@@ -223,7 +223,7 @@ fn compare_setting(place: Place<'_>, key: &str, written: &str, ours: &RawValue, 
             whole.is_some_and(|whole| seconds.0 == Duration::from_secs(whole))
         }
         ACTOR_FIELD | LABEL | MATCH_POLICY => original::is_same_text(ours, &theirs),
-        // It means nothing to either, or nothing to Button's Divvy.
+        // Neither program uses the value, or only divvy does.
         _ => true,
     };
     if is_same {
@@ -263,7 +263,7 @@ fn read_value(text: &str) -> Result<RawValue, ValueError> {
     Ok(if bare == "null" { RawValue::Null } else { RawValue::Text(bare) })
 }
 
-/// Reads up to the first quote that only blanks or a comment follow. No escapes.
+/// Reads up to the first quote that is followed by nothing but blanks or a comment. There are no escapes.
 fn read_single_quoted(text: &str) -> Result<String, ValueError> {
     let mut quotes = text.match_indices('\'');
     let end = quotes.find(|(at, _)| text.get(at + 1..).is_some_and(is_blank_or_comment));
@@ -271,7 +271,7 @@ fn read_single_quoted(text: &str) -> Result<String, ValueError> {
     value.map(str::to_owned).ok_or(ValueError { what: "the single quote is not closed", fix: "end it with a `'`" })
 }
 
-/// A JSON string: `\"`, `\\`, `\n`, `\u00e9` and so on are escapes.
+/// Reads a JSON string with escapes such as `\"`, `\\`, `\n` and `\u00e9`.
 fn read_double_quoted(text: &str) -> Result<String, ValueError> {
     let mut escaped = false;
     let end = text.find(|c| {
@@ -289,7 +289,7 @@ fn read_double_quoted(text: &str) -> Result<String, ValueError> {
     }
     // An INI value may contain a bare tab; a JSON string may not.
     serde_json::from_str(&format!("\"{}\"", inside.replace('\t', "\\t"))).map_err(|_| ValueError {
-        what: "an escape or a character that double quotes do not allow",
+        what: "it contains an escape or a character that double quotes do not allow",
         fix: "write a backslash as `\\\\`, or use single quotes, which have no escapes",
     })
 }
@@ -308,7 +308,7 @@ fn starts_comment(text: &str) -> bool {
 }
 
 #[cfg(test)]
-mod judged;
+mod rust_ini_comparison;
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -341,12 +341,12 @@ mod tests {
     }
 
     #[test]
-    fn broken_quotes_are_refused() {
+    fn broken_quotes_are_rejected() {
         assert_eq!(value("'a"), Err("the single quote is not closed"));
         assert_eq!(value("'a' b"), Err("the single quote is not closed"));
         assert_eq!(value("\"a\\\""), Err("the double quote is not closed"));
         assert_eq!(value("\"a\" b"), Err("text follows the closing quote"));
-        assert_eq!(value("\"C:\\dir\""), Err("an escape or a character that double quotes do not allow"));
+        assert_eq!(value("\"C:\\dir\""), Err("it contains an escape or a character that double quotes do not allow"));
     }
 
     fn header(text: &str) -> Option<Vec<(String, String)>> {
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_ends_at_a_comment_as_it_does_in_divvy() {
+    fn header_ends_at_a_comment_as_in_buttons_divvy() {
         assert_eq!(header("[path=/a#top]"), pairs(&[("path", "/a")]));
         assert_eq!(header("[path=/a ; old]"), pairs(&[("path", "/a")]));
         assert_eq!(header(r"[path=/a\#b\;c\\d\e]"), pairs(&[("path", r"/a#b;c\d\e")]));
@@ -383,7 +383,7 @@ mod tests {
         assert_eq!(warnings, [Some(1)]);
     }
 
-    /// The lines reported as read differently by Button's Divvy.
+    /// Returns the lines on which a difference to Button's Divvy is reported.
     fn differing(text: &str) -> Vec<usize> {
         let mut problems = Problems::new("test.ini");
         read(text, &mut problems);
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn where_divvy_reads_a_file_otherwise_it_is_told() {
+    fn lines_that_buttons_divvy_reads_differently_are_reported() {
         let same = "[path=/a#top]\ncreditLimit = 5\nresetSeconds = 60.0\nactorField = 'ip'\nlabel = \"x\"\n\
                     comment = 'a' ; b\nresetSeconds = '7'\nmatchPolicy = null\n";
         assert!(differing(same).is_empty(), "{:?}", differing(same));
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_headers_are_refused() {
+    fn broken_headers_are_rejected() {
         for text in ["[a=b", "[]", "[a]", "[a=\"b]", "[a=b] c"] {
             assert_eq!(header(text), None, "{text}");
         }

@@ -1,6 +1,6 @@
 //! Reads JSON rules files: `overrides`, an array of rules, and `default`, the last rule.
 //!
-//! Values are read as slices of the text, whose position gives the line. Nothing here recurses deeper than
+//! Values are read as slices of the text, and their positions give the lines. The recursion depth never exceeds
 //! `serde_json`'s own limit.
 
 use std::fmt;
@@ -12,15 +12,15 @@ use serde_json::value::RawValue as Slice;
 use super::document::{Document, RawRule, RawSetting, RawValue};
 use super::nearest::nearest;
 use super::original;
-use super::problem::{Place, Problems};
+use super::problem::{Location, Problems};
 use crate::rules;
 
 const TOP_LEVEL_KEYS: [&str; 2] = ["overrides", "default"];
 
-/// An object's members in their order, repeated keys included.
+/// An object's members in order, including repeated keys.
 struct Members<'a>(Vec<(String, &'a Slice)>);
 
-/// `None` if the text is not a JSON object.
+/// Reads a JSON rules file; `None` if the text is not a JSON object.
 pub(super) fn read(text: &str, problems: &mut Problems) -> Option<Document> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match serde_json::from_str(text) {
@@ -30,12 +30,12 @@ pub(super) fn read(text: &str, problems: &mut Problems) -> Option<Document> {
         }
         Err(error) if error.is_data() => {
             let fix = "write {\"overrides\": [{…}, …], \"default\": {…}}";
-            problems.error(Place::line(error.line().max(1)), "the file is not a JSON object", fix);
+            problems.error(Location::line(error.line().max(1)), "the file is not a JSON object", fix);
             None
         }
         Err(error) => {
             let what = format!("malformed JSON at column {}: {}", error.column(), plain_message(&error));
-            problems.error(Place::line(error.line().max(1)), what, "correct it there");
+            problems.error(Location::line(error.line().max(1)), what, "correct it there");
             None
         }
     }
@@ -43,7 +43,7 @@ pub(super) fn read(text: &str, problems: &mut Problems) -> Option<Document> {
 
 struct Reader<'a, 'p> {
     text: &'a str,
-    /// The offset of every line feed.
+    /// The offsets of all line feeds.
     line_ends: Vec<usize>,
     problems: &'p mut Problems,
 }
@@ -116,7 +116,7 @@ impl<'a> Reader<'a, '_> {
         Some(RawRule { settings, ..RawRule::new(self.line_of(slice), Vec::new()) })
     }
 
-    /// A rule's operation and its settings. `null` counts as no operation.
+    /// Returns a rule's operation and its settings. `null` counts as no operation.
     fn rule_members(&mut self, slice: &'a Slice) -> Option<(Option<&'a Slice>, Vec<RawSetting>)> {
         let members = self.object(slice, "a rule")?;
         let mut operation = None;
@@ -131,7 +131,7 @@ impl<'a> Reader<'a, '_> {
         Some((operation.filter(|value| !is_null(value)), settings))
     }
 
-    /// Values other than strings become their JSON text.
+    /// Reads an operation. Values other than strings become their JSON text.
     fn operation(&mut self, slice: &'a Slice) -> Option<Vec<(String, String)>> {
         let members = self.object(slice, "an operation")?;
         let values: Vec<_> = members.into_iter().map(|(key, slice)| (key, slice, self.value(slice))).collect();
@@ -142,7 +142,7 @@ impl<'a> Reader<'a, '_> {
         Some(pairs)
     }
 
-    /// Reports it if Button's Divvy reads a value in an operation differently from `ours`.
+    /// Reports a value in an operation that Button's Divvy reads differently from `ours`.
     fn compare(&mut self, operation: &[(String, String)], key: &str, slice: &'a Slice, ours: &RawValue) {
         let what = match ours {
             RawValue::Number(text) => {
@@ -158,7 +158,7 @@ impl<'a> Reader<'a, '_> {
             _ => return,
         };
         let header = rules::header(operation.iter().map(|(key, value)| (key.as_str(), value.as_str())));
-        let place = Place { line: self.line_of(slice), operation: Some(&header) };
+        let place = Location { line: self.line_of(slice), operation: Some(&header) };
         self.problems.difference(place, what, "write the value as a string if Button's Divvy reads the file, too");
     }
 
@@ -193,7 +193,7 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    /// An array or object without white space between its parts.
+    /// Returns an array or object without white space.
     fn compact(&mut self, slice: &'a Slice) -> String {
         match serde_json::from_str::<serde_json::Value>(slice.get()) {
             Ok(value) => value.to_string(),
@@ -206,10 +206,10 @@ impl<'a> Reader<'a, '_> {
 
     fn error(&mut self, slice: &'a Slice, what: impl Into<String>, fix: impl Into<String>) {
         let line = self.line_of(slice);
-        self.problems.error(Place::line(line), what, fix);
+        self.problems.error(Location::line(line), what, fix);
     }
 
-    /// The line where `slice` begins.
+    /// Returns the line where `slice` begins.
     fn line_of(&self, slice: &'a Slice) -> usize {
         let offset = (slice.get().as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
         self.line_ends.partition_point(|end| *end < offset) + 1
@@ -220,7 +220,7 @@ fn is_null(slice: &Slice) -> bool {
     slice.get() == "null"
 }
 
-/// `serde_json`'s message without its position, which counts from the start of the slice that it was given.
+/// Returns `serde_json`'s message without its position, which is relative to the slice.
 fn plain_message(error: &serde_json::Error) -> String {
     let message = error.to_string();
     let position = format!(" at line {} column {}", error.line(), error.column());

@@ -1,8 +1,8 @@
-//! Rules files → validated rules, or every problem with its line.
+//! Reads rules files: the result is either validated rules or every problem with its line.
 //!
 //! INI and JSON are read into one raw document, which is then validated. Rules can be written in both formats. The
-//! configuration of envoyproxy/ratelimit can be read into rules, too.
-//! [`crate::rules`] defines what a rule means and how rules are matched.
+//! configuration of envoyproxy/ratelimit can be converted to rules. [`crate::rules`] defines what rules mean and how
+//! they are matched.
 
 mod document;
 mod fingerprint;
@@ -35,20 +35,21 @@ use crate::rules::RuleSet;
 use problem::Problems;
 use text::read_text;
 
-/// Rules that can be served.
+/// Rules that are ready to be served.
 #[derive(Debug)]
 pub struct Loaded {
     pub rules: RuleSet,
-    /// What looks wrong but does no harm, by line.
+    /// Harmless settings that look like mistakes, by line.
     pub warnings: Vec<Problem>,
-    /// Where Button's Divvy 1.7.1 reads the file differently, by line. It matters if both use the file.
+    /// Differences in how Button's Divvy 1.7.1 reads the file, by line. They matter if both programs use the file.
     pub differences: Vec<Problem>,
 }
 
-/// As [`load`], for a server whose counters are in a Redis Cluster: rules that it cannot take from together are errors.
+/// Like [`load`], for a server whose counters are in a Redis Cluster. Stacked rules whose counters would be in
+/// different slots are errors.
 ///
 /// # Errors
-/// As [`load`].
+/// See [`load`].
 pub fn load_for_redis_cluster(path: &Path) -> Result<Loaded, Report> {
     let loaded = load(path)?;
     let mut problems = Problems::new(&path.display().to_string());
@@ -59,10 +60,10 @@ pub fn load_for_redis_cluster(path: &Path) -> Result<Loaded, Report> {
     Err(Report { warnings: loaded.warnings, ..Report::from(problems) })
 }
 
-/// Reads the rules file at `path`; its extension says how it is written.
+/// Reads the rules file at `path`. Its extension selects the format.
 ///
 /// # Errors
-/// Every problem in it, in one report.
+/// Returns a report of every problem in the file.
 pub fn load(path: &Path) -> Result<Loaded, Report> {
     let file_name = path.display().to_string();
     let mut problems = Problems::new(&file_name);
@@ -78,10 +79,10 @@ pub fn load(path: &Path) -> Result<Loaded, Report> {
     }
 }
 
-/// Reads rules from `text`; `file_name` is for the messages.
+/// Reads rules from `text`. Messages contain `file_name`.
 ///
 /// # Errors
-/// As [`load`].
+/// See [`load`].
 pub fn parse(text: &str, format: Format, file_name: &str) -> Result<Loaded, Report> {
     let mut problems = Problems::new(file_name);
     let document = match format {

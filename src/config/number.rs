@@ -1,19 +1,19 @@
-//! Numbers as rules files write them, read exactly, without floating point.
+//! Parses numbers in rules files exactly, without floating point.
 
 use std::time::Duration;
 
 use super::document::RawValue;
 use crate::rules::Seconds;
 
-/// Decimals down to the nanosecond.
+/// Enough decimals for nanoseconds.
 const MAX_DECIMALS: usize = 9;
 
 /// JSON readers disagree on larger powers of ten.
 const MAX_EXPONENT: u32 = 308;
 
-/// Why a setting does not accept a value as its number. Displays after the setting's name.
+/// An error for a value that is not a valid number for its setting. Displays after the setting's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NotTaken {
+pub(super) enum InvalidNumber {
     #[error("is negative")]
     Negative,
     #[error("is not a whole number")]
@@ -26,56 +26,58 @@ pub(super) enum NotTaken {
     NotAPeriod,
 }
 
-/// A whole number; one too large for 64 bits becomes the largest of them, which is out of every setting's range.
-pub(super) fn whole(value: &RawValue) -> Result<u64, NotTaken> {
+/// Parses a whole number. One that does not fit 64 bits becomes the largest that does, which is out of every setting's
+/// range.
+pub(super) fn whole(value: &RawValue) -> Result<u64, InvalidNumber> {
     let decimal = Decimal::read(value)?;
-    if decimal.decimals.is_empty() { Ok(decimal.whole) } else { Err(NotTaken::NotWhole) }
+    if decimal.decimals.is_empty() { Ok(decimal.whole) } else { Err(InvalidNumber::NotWhole) }
 }
 
-/// A time in seconds, with at most nine decimals.
-pub(super) fn seconds(value: &RawValue) -> Result<Seconds, NotTaken> {
+/// Parses a time in seconds, with at most nine decimals.
+pub(super) fn seconds(value: &RawValue) -> Result<Seconds, InvalidNumber> {
     let decimal = Decimal::read(value)?;
     if decimal.decimals.len() > MAX_DECIMALS {
-        return Err(NotTaken::TooManyDecimals);
+        return Err(InvalidNumber::TooManyDecimals);
     }
-    let nanos = format!("{:0<MAX_DECIMALS$}", decimal.decimals).parse().map_err(|_| NotTaken::NotANumber)?;
+    let nanos = format!("{:0<MAX_DECIMALS$}", decimal.decimals).parse().map_err(|_| InvalidNumber::NotANumber)?;
     Ok(Seconds(Duration::new(decimal.whole, nanos)))
 }
 
-/// A whole number of seconds, minutes, hours, days or weeks: `90s`, `5m`, `12h`, `7d`, `2w`. Days have 24 hours, and
-/// months no fixed length. One too long for 64 bits becomes the longest of them, which is out of every setting's range.
-pub(super) fn period(value: &RawValue) -> Result<Seconds, NotTaken> {
-    let text = value.as_text().ok_or(NotTaken::NotAPeriod)?;
+/// Parses a whole number of seconds, minutes, hours, days or weeks: `90s`, `5m`, `12h`, `7d`, `2w`. A day has 24 hours;
+/// there is no unit for months, because their lengths differ. A period that does not fit 64 bits becomes the longest
+/// that does, which is out of every setting's range.
+pub(super) fn period(value: &RawValue) -> Result<Seconds, InvalidNumber> {
+    let text = value.as_text().ok_or(InvalidNumber::NotAPeriod)?;
     let units = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400), ('w', 604_800)];
     let split = units.into_iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, seconds)));
-    let (count, seconds) = split.filter(|(count, _)| is_digits(count)).ok_or(NotTaken::NotAPeriod)?;
+    let (count, seconds) = split.filter(|(count, _)| is_digits(count)).ok_or(InvalidNumber::NotAPeriod)?;
     Ok(Seconds::whole(count.parse().unwrap_or(u64::MAX).saturating_mul(seconds)))
 }
 
 struct Decimal {
-    /// Before the point; the largest number of 64 bits also stands for all that are larger.
+    /// Digits before the point. Numbers that do not fit 64 bits become the largest that does.
     whole: u64,
-    /// The digits after the point, without zeros at the end.
+    /// Digits after the point, without trailing zeros.
     decimals: String,
 }
 
 impl Decimal {
-    fn read(value: &RawValue) -> Result<Self, NotTaken> {
+    fn read(value: &RawValue) -> Result<Self, InvalidNumber> {
         match value {
             RawValue::Text(text) => Self::parse(text),
-            RawValue::Number(text) => Self::parse(&without_exponent(text).ok_or(NotTaken::NotANumber)?),
-            RawValue::Null | RawValue::Other(_) => Err(NotTaken::NotANumber),
+            RawValue::Number(text) => Self::parse(&without_exponent(text).ok_or(InvalidNumber::NotANumber)?),
+            RawValue::Null | RawValue::Other(_) => Err(InvalidNumber::NotANumber),
         }
     }
 
-    /// Digits, optionally followed by a point and more digits.
-    fn parse(text: &str) -> Result<Self, NotTaken> {
+    /// Parses digits, optionally followed by a point and more digits.
+    fn parse(text: &str) -> Result<Self, InvalidNumber> {
         if let Some(positive) = text.strip_prefix('-') {
-            return Err(Self::parse(positive).map_or(NotTaken::NotANumber, |_| NotTaken::Negative));
+            return Err(Self::parse(positive).map_or(InvalidNumber::NotANumber, |_| InvalidNumber::Negative));
         }
         let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
         if !is_digits(whole) || !is_digits(decimals) {
-            return Err(NotTaken::NotANumber);
+            return Err(InvalidNumber::NotANumber);
         }
         Ok(Self { whole: whole.parse().unwrap_or(u64::MAX), decimals: decimals.trim_end_matches('0').to_owned() })
     }
@@ -85,7 +87,8 @@ fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The JSON number `text` without a power of ten: `2.5e-1` as `0.25`. `None` when the power is absurdly large or small.
+/// Returns the JSON number `text` without its exponent: `2.5e-1` as `0.25`. `None` if the exponent is absurdly large or
+/// small.
 fn without_exponent(text: &str) -> Option<String> {
     let Some((mantissa, exponent)) = text.split_once(['e', 'E']) else { return Some(text.to_owned()) };
     let exponent: i32 = exponent.parse().ok().filter(|exponent: &i32| exponent.unsigned_abs() <= MAX_EXPONENT)?;
@@ -117,21 +120,21 @@ mod tests {
         RawValue::Number(text.to_owned())
     }
 
-    fn time(seconds: u64, nanos: u32) -> Result<Seconds, NotTaken> {
+    fn time(seconds: u64, nanos: u32) -> Result<Seconds, InvalidNumber> {
         Ok(Seconds(Duration::new(seconds, nanos)))
     }
 
     #[test]
-    fn whole_numbers_are_whole() {
+    fn whole_numbers_have_no_fraction() {
         assert_eq!(whole(&text("007")), Ok(7));
         assert_eq!(whole(&text("7.0")), Ok(7));
         assert_eq!(whole(&text("99999999999999999999")), Ok(u64::MAX));
-        assert_eq!(whole(&text("1.0000000001")), Err(NotTaken::NotWhole));
+        assert_eq!(whole(&text("1.0000000001")), Err(InvalidNumber::NotWhole));
         for wrong in ["", " 1", "+1", "1.", ".5", "1e3", "1_000", "0x10", "ten", "-", "-x", "١"] {
-            assert_eq!(whole(&text(wrong)), Err(NotTaken::NotANumber), "{wrong}");
+            assert_eq!(whole(&text(wrong)), Err(InvalidNumber::NotANumber), "{wrong}");
         }
-        assert_eq!(whole(&text("-60")), Err(NotTaken::Negative));
-        assert_eq!(whole(&RawValue::Other("true".into())), Err(NotTaken::NotANumber));
+        assert_eq!(whole(&text("-60")), Err(InvalidNumber::Negative));
+        assert_eq!(whole(&RawValue::Other("true".into())), Err(InvalidNumber::NotANumber));
     }
 
     #[test]
@@ -140,36 +143,36 @@ mod tests {
         assert_eq!(seconds(&text("60")), time(60, 0));
         assert_eq!(seconds(&text("3155760000.000000001")), time(3_155_760_000, 1));
         assert_eq!(seconds(&text("0.2500000000")), time(0, 250_000_000));
-        assert_eq!(seconds(&text("0.0000000001")), Err(NotTaken::TooManyDecimals));
-        assert_eq!(seconds(&text("-0.5")), Err(NotTaken::Negative));
-        assert_eq!(seconds(&text("1,5")), Err(NotTaken::NotANumber));
+        assert_eq!(seconds(&text("0.0000000001")), Err(InvalidNumber::TooManyDecimals));
+        assert_eq!(seconds(&text("-0.5")), Err(InvalidNumber::Negative));
+        assert_eq!(seconds(&text("1,5")), Err(InvalidNumber::NotANumber));
     }
 
     #[test]
-    fn a_period_has_one_unit() {
+    fn period_has_one_unit() {
         let lengths = [("90s", 90), ("5m", 300), ("12h", 43_200), ("7d", 604_800), ("2w", 1_209_600), ("0s", 0)];
         for (written, length) in lengths {
             assert_eq!(period(&text(written)), time(length, 0), "{written}");
         }
         assert_eq!(period(&text("99999999999999999999w")), time(u64::MAX, 0));
         for wrong in ["", "5", "m", "5 m", "1h30m", "1.5h", "-5m", "+5m", "5M", "1month", "1y", "٥m"] {
-            assert_eq!(period(&text(wrong)), Err(NotTaken::NotAPeriod), "{wrong}");
+            assert_eq!(period(&text(wrong)), Err(InvalidNumber::NotAPeriod), "{wrong}");
         }
-        assert_eq!(period(&json("60")), Err(NotTaken::NotAPeriod));
+        assert_eq!(period(&json("60")), Err(InvalidNumber::NotAPeriod));
     }
 
     #[test]
-    fn json_may_write_a_power_of_ten() {
+    fn json_numbers_may_have_an_exponent() {
         assert_eq!(whole(&json("6e1")), Ok(60));
         assert_eq!(whole(&json("60.0")), Ok(60));
         assert_eq!(whole(&json("0.5E+1")), Ok(5));
         assert_eq!(whole(&json("1e300")), Ok(u64::MAX));
-        assert_eq!(whole(&json("5e-1")), Err(NotTaken::NotWhole));
+        assert_eq!(whole(&json("5e-1")), Err(InvalidNumber::NotWhole));
         assert_eq!(seconds(&json("2.5e-1")), time(0, 250_000_000));
         assert_eq!(seconds(&json("1250E-3")), time(1, 250_000_000));
-        assert_eq!(seconds(&json("1e-10")), Err(NotTaken::TooManyDecimals));
-        assert_eq!(seconds(&json("-1e0")), Err(NotTaken::Negative));
-        assert_eq!(seconds(&json("1e99999999999")), Err(NotTaken::NotANumber));
+        assert_eq!(seconds(&json("1e-10")), Err(InvalidNumber::TooManyDecimals));
+        assert_eq!(seconds(&json("-1e0")), Err(InvalidNumber::Negative));
+        assert_eq!(seconds(&json("1e99999999999")), Err(InvalidNumber::NotANumber));
     }
 
     proptest! {
@@ -181,7 +184,7 @@ mod tests {
         }
 
         #[test]
-        fn a_power_of_ten_moves_the_point(mantissa in 0..1_000_000u32, decimals in 0..1_000u32, exponent in -6..6i32) {
+        fn exponent_moves_the_decimal_point(mantissa in 0..1_000_000u32, decimals in 0..1_000u32, exponent in -6..6i32) {
             let written = format!("{mantissa}.{decimals:03}e{exponent}");
             let thousandths = u128::from(mantissa) * 1_000 + u128::from(decimals);
             let nanos = thousandths * 10u128.pow((exponent + 6).unsigned_abs());

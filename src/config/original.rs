@@ -1,6 +1,6 @@
-//! How Button's Divvy 1.7.1 reads a line of an INI file or a value in a JSON file, where divvy reads it differently.
+//! How Button's Divvy 1.7.1 reads a line of an INI file or a value of a JSON file.
 //!
-//! It is used for comparison only. Button's Divvy reads INI with npm's `ini` package (1.3), and headers and numbers
+//! Only used to report differences. Button's Divvy reads INI with npm's `ini` package (1.3), and headers and numbers
 //! with its own code. Sources: `ini.js` of <https://github.com/npm/ini>, `src/config.js` of
 //! <https://github.com/button/divvy>.
 
@@ -11,9 +11,9 @@ use super::document::{DEFAULT, RawValue};
 /// The content of a section header's line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Section {
-    /// No section: the settings below belong to the section above.
+    /// No section: the settings below belong to the previous section.
     None,
-    /// A nested section, because of a dot in its name: not a rule.
+    /// A nested section, because its name contains a dot. It is not a rule.
     Nested,
     /// A rule for this operation.
     Rule(Vec<(String, String)>),
@@ -22,14 +22,14 @@ pub enum Section {
 /// A setting's value.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// Like a missing setting.
+    /// The setting counts as missing.
     Absent,
     Text(String),
     /// A list, an object, or a number that is not written as a plain whole number.
     Other,
 }
 
-/// Reads a line, white space included, that is a section header here.
+/// Reads a line, including white space, that is a section header for divvy.
 pub fn section(line: &str) -> Section {
     let inside = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let Some(inside) = inside.filter(|inside| !inside.contains(']')) else { return Section::None };
@@ -40,7 +40,7 @@ pub fn section(line: &str) -> Section {
     if name.contains('.') { Section::Nested } else { Section::Rule(operation(&name)) }
 }
 
-/// The pairs of a section's name. Quotes are ordinary characters. If a key is repeated, the last value counts.
+/// Returns the pairs of a section's name. Quotes are ordinary characters, and the last value of a repeated key wins.
 fn operation(name: &str) -> Vec<(String, String)> {
     let mut pairs: Vec<(String, String)> = Vec::new();
     if name == DEFAULT {
@@ -55,9 +55,9 @@ fn operation(name: &str) -> Vec<(String, String)> {
     pairs
 }
 
-/// Reads what follows the `=` of a setting.
+/// Reads the text after the `=` of a setting.
 pub fn setting(text: &str) -> Setting {
-    // Button's Divvy does not read a line with one of these as a setting.
+    // Button's Divvy does not recognize a line with one of these characters as a setting.
     if text.contains(['\u{2028}', '\u{2029}']) {
         return Setting::Absent;
     }
@@ -78,7 +78,7 @@ pub fn setting(text: &str) -> Setting {
     }
 }
 
-/// The whole number at the start of a text, if any.
+/// Returns the whole number at the start of a text, if any.
 pub fn whole_number(text: &str) -> Option<u64> {
     let text = trim(text);
     let digits = text.strip_prefix('+').unwrap_or(text);
@@ -86,7 +86,7 @@ pub fn whole_number(text: &str) -> Option<u64> {
     digits.get(..end)?.parse().ok()
 }
 
-/// A number in a JSON operation: JavaScript reads it as a floating-point number, and writes that as text.
+/// Converts a number in a JSON operation as JavaScript does: to floating point, and back to text.
 pub fn number(text: &str) -> String {
     let number: f64 = text.parse().unwrap_or(f64::INFINITY);
     if !number.is_finite() {
@@ -97,11 +97,11 @@ pub fn number(text: &str) -> String {
     }
     let sign = if number < 0.0 { "-" } else { "" };
     let (digits, exponent) = shortest_digits(number.abs());
-    sign.to_owned() + &placed(&digits, exponent)
+    sign.to_owned() + &write_decimal(&digits, exponent)
 }
 
-/// The fewest decimal digits that stand for this number, and the power of ten that the first one stands for. Of two numbers
-/// that are equally close, JavaScript writes the even one, as Rust does if the number of digits is given.
+/// Returns the fewest decimal digits that identify this number, and the power of ten of the first digit. If two numbers
+/// are equally close, JavaScript writes the even one. Rust does the same if the number of digits is given.
 fn shortest_digits(number: f64) -> (String, i32) {
     let shortest = format!("{number:e}");
     let decimals = shortest.split_once('e').map_or(0, |(mantissa, _)| mantissa.len().saturating_sub("1.".len()));
@@ -111,8 +111,8 @@ fn shortest_digits(number: f64) -> (String, i32) {
     (mantissa.replace('.', ""), exponent.parse().unwrap_or_default())
 }
 
-/// The decimal digits of a number as JavaScript writes them. The first digit stands for a power of ten, `exponent`.
-fn placed(digits: &str, exponent: i32) -> String {
+/// Writes decimal digits as JavaScript does. `exponent` is the power of ten of the first digit.
+fn write_decimal(digits: &str, exponent: i32) -> String {
     let zeros = |count: i32| "0".repeat(usize::try_from(count).unwrap_or_default());
     let count = i32::try_from(digits.len()).unwrap_or(i32::MAX);
     let split = |at: i32| digits.split_at_checked(usize::try_from(at).unwrap_or_default()).unwrap_or((digits, ""));
@@ -131,28 +131,29 @@ fn placed(digits: &str, exponent: i32) -> String {
     }
 }
 
-/// Whether JavaScript certainly writes an array or object in a JSON operation as divvy does, without white space.
+/// Returns whether JavaScript is certain to write an array or object in a JSON operation as divvy does, without white
+/// space.
 pub fn is_same_json(text: &str) -> bool {
     fn is_same(value: &Value) -> bool {
         match value {
             Value::Null | Value::Bool(_) | Value::String(_) => true,
             Value::Number(number) => number.as_i64().is_some_and(|whole| whole.unsigned_abs() < 1 << 53),
             Value::Array(values) => values.iter().all(is_same),
-            // divvy sorts keys, and JavaScript keeps most in their order.
+            // divvy sorts keys. JavaScript keeps most keys in their order.
             Value::Object(members) => members.len() < 2 && members.values().all(is_same),
         }
     }
     serde_json::from_str(text).is_ok_and(|value| is_same(&value))
 }
 
-/// Whether a rule's pattern means the same to both. In Button's Divvy only the first `*` stands for any characters, the
-/// others repeat the character before them, and any text may follow the match.
+/// Returns whether both programs give a rule's pattern the same meaning. In Button's Divvy only the first `*` stands
+/// for any characters. The others repeat the character before them, and any text may follow the match.
 pub fn has_same_meaning(pattern: &str) -> bool {
     pattern.strip_suffix('*').unwrap_or(pattern).chars().all(|c| c != '*')
 }
 
-/// A double-quoted text is JSON, and so is the content of a single-quoted one. Any other text ends where a comment
-/// begins, and loses a backslash before `;`, `#`, or another backslash.
+/// Removes quotes. A double-quoted text is JSON, and so is the content of a single-quoted one. Any other text ends at a
+/// comment, and loses a backslash before `;`, `#` or another backslash.
 fn unquoted(text: &str) -> Value {
     let text = trim(text);
     if text.starts_with('"') && text.ends_with('"') {
@@ -165,7 +166,8 @@ fn unquoted(text: &str) -> Value {
     Value::String(trim(&without_comment(text)).to_owned())
 }
 
-/// The text up to the first `;` or `#`. A backslash before one of them, or before another backslash, makes it literal.
+/// Returns the text up to the first `;` or `#`. A backslash before one of them, or before another backslash, makes it
+/// literal.
 pub fn without_comment(text: &str) -> String {
     let mut value = String::new();
     let mut characters = text.chars().peekable();
@@ -179,12 +181,12 @@ pub fn without_comment(text: &str) -> String {
     value
 }
 
-/// Characters that a backslash escapes. Before any other character, a backslash is literal.
+/// Returns whether a backslash escapes the character. Before any other character, a backslash is literal.
 pub fn is_escaped(c: &char) -> bool {
     matches!(c, ';' | '#' | '\\')
 }
 
-/// Text that is not JSON stays as it is.
+/// Parses JSON. Any other text is a string.
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }
@@ -198,7 +200,7 @@ fn is_space(c: char) -> bool {
     c == '\u{feff}' || (c.is_whitespace() && c != '\u{85}')
 }
 
-/// Whether a value that divvy has read means the same to Button's Divvy.
+/// Returns whether both programs have read the same value.
 pub fn is_same_text(ours: &RawValue, theirs: &Setting) -> bool {
     match (ours.as_text().filter(|text| !text.is_empty()), theirs) {
         (None, Setting::Absent) => true,
@@ -216,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_cut_at_a_comment_and_knows_no_quotes() {
+    fn header_is_cut_at_a_comment_and_has_no_quotes() {
         assert_eq!(section("[path=/a#top]"), rule(&[("path", "/a")]));
         assert_eq!(section(r"[path=/a\#b\;c\\d\e]"), rule(&[("path", r"/a#b;c\d\e")]));
         assert_eq!(section("[ kind=\"a b\" ]"), rule(&[("kind", "\"a"), ("b\"", "")]));
@@ -229,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_in_quotes_is_json() {
+    fn quoted_value_is_json() {
         let text = |text: &str| Setting::Text(text.to_owned());
         assert_eq!(setting(" ip ; by address"), text("ip"));
         assert_eq!(setting("\"ip\""), text("ip"));
@@ -243,13 +245,13 @@ mod tests {
     }
 
     #[test]
-    fn a_number_ends_where_its_digits_end() {
+    fn number_ends_after_its_digits() {
         assert_eq!(["60", "60.9", "0.5", "1e3", "+7"].map(whole_number), [60, 60, 0, 1, 7].map(Some));
         assert_eq!(["", "x1", "-1", "\"5\""].map(whole_number), [None; 4]);
     }
 
     #[test]
-    fn a_number_in_json_is_written_as_javascript_does() {
+    fn json_number_is_written_as_in_javascript() {
         for (text, theirs) in [
             ("1.0", "1"),
             ("1.50", "1.5"),
@@ -272,13 +274,13 @@ mod tests {
     }
 
     #[test]
-    fn an_array_is_the_same_without_numbers_that_are_written_differently() {
+    fn array_is_the_same_unless_its_numbers_are_written_differently() {
         assert!(["[1,\"x y\"]", "{\"a\":[true,null]}", "[]", "[9007199254740991]"].into_iter().all(is_same_json));
         assert!(!["[1.5]", "[1e3]", "[9007199254740993]", "{\"b\":1,\"a\":2}", "[-0]"].into_iter().any(is_same_json));
     }
 
     #[test]
-    fn only_a_star_at_the_end_means_the_same() {
+    fn only_a_star_at_the_end_has_the_same_meaning() {
         assert!(["*", "a*", "a", ""].into_iter().all(has_same_meaning));
         assert!(!["*a", "a*b", "a**", "*a*"].into_iter().any(has_same_meaning));
     }

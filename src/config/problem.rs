@@ -1,4 +1,4 @@
-//! Problems in a rules file, reported so that the operator can fix them: where, what, and what to do.
+//! Problems in a rules file, reported so that the operator can fix them: the place, the problem, and the fix.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub file: Arc<str>,
-    /// From 1. `None` for the file as a whole.
+    /// The line number, from 1. `None` for the file as a whole.
     pub line: Option<usize>,
-    /// The rule, as its section header would name it.
+    /// The rule, as written in its section header.
     pub operation: Option<String>,
     pub what: String,
     pub fix: String,
@@ -28,10 +28,10 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Why a rules file cannot be used: every problem in it, by line. Displays one line for each problem.
+/// All problems that make a rules file unusable, by line. Displays one line for each problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// At least one.
+    /// Never empty.
     pub errors: Vec<Problem>,
     pub warnings: Vec<Problem>,
 }
@@ -52,14 +52,14 @@ impl From<Problems> for Report {
     }
 }
 
-/// Where a problem is.
+/// The position of a problem.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct Location<'a> {
     pub line: usize,
     pub operation: Option<&'a str>,
 }
 
-impl Place<'_> {
+impl Location<'_> {
     pub fn line(line: usize) -> Self {
         Self { line, operation: None }
     }
@@ -85,23 +85,23 @@ impl Problems {
         self.errors.push(problem);
     }
 
-    pub fn error(&mut self, place: Place<'_>, what: impl Into<String>, fix: impl Into<String>) {
+    pub fn error(&mut self, place: Location<'_>, what: impl Into<String>, fix: impl Into<String>) {
         let problem = self.problem(Some(place.line), place.operation, what.into(), fix.into());
         self.errors.push(problem);
     }
 
-    pub fn warning(&mut self, place: Place<'_>, what: impl Into<String>, fix: impl Into<String>) {
+    pub fn warning(&mut self, place: Location<'_>, what: impl Into<String>, fix: impl Into<String>) {
         let problem = self.problem(Some(place.line), place.operation, what.into(), fix.into());
         self.warnings.push(problem);
     }
 
     /// Reports that Button's Divvy 1.7.1 reads the file differently.
-    pub fn difference(&mut self, place: Place<'_>, what: impl Into<String>, fix: impl Into<String>) {
+    pub fn difference(&mut self, place: Location<'_>, what: impl Into<String>, fix: impl Into<String>) {
         let problem = self.problem(Some(place.line), place.operation, what.into(), fix.into());
         self.differences.push(problem);
     }
 
-    /// The differences so far, by line.
+    /// Returns the differences so far, by line.
     pub fn take_differences(&mut self) -> Vec<Problem> {
         self.differences.sort_by_key(|problem| problem.line);
         std::mem::take(&mut self.differences)
@@ -115,7 +115,7 @@ impl Problems {
         !self.errors.is_empty()
     }
 
-    /// The errors and the warnings, each by line; those of the whole file first.
+    /// Returns the errors and the warnings, each by line. Problems of the whole file come first.
     pub fn into_sorted(mut self) -> (Vec<Problem>, Vec<Problem>) {
         self.errors.sort_by_key(|problem| problem.line);
         self.warnings.sort_by_key(|problem| problem.line);

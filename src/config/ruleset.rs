@@ -1,19 +1,19 @@
-//! Validates the rules of a document together: the default rule, unreachable rules, labels, shared counters.
+//! Validates the rules of a document together: the default rule, unreachable rules, labels and shared counters.
 
 use std::collections::HashMap;
 
 use super::document::Document;
-use super::problem::{Place, Problems};
+use super::problem::{Location, Problems};
 use super::validate;
 use crate::rules::{Identity, MAX_STACK, MatchPolicy, Quota, Rule, RuleSet, reachability, stacks};
 
-/// The compiled rules of `document`. Use them only if no errors were reported.
+/// Returns the compiled rules of `document`. Use them only if no errors were reported.
 pub(super) fn compile(document: &Document, problems: &mut Problems) -> Option<RuleSet> {
     let mut rules: Vec<_> = document.rules.iter().filter_map(|raw| validate::rule(raw, problems)).collect();
     check_default(&rules, problems);
     check_labels(document, problems);
     check_actor_fields(document, &rules, problems);
-    // A misplaced default rule is reported already; it must not hide other unreachable rules.
+    // A misplaced default rule has already been reported. It must not hide other unreachable rules.
     rules.sort_by_key(Rule::is_default);
     let rules = match RuleSet::new(rules) {
         Ok(rules) => rules,
@@ -25,7 +25,7 @@ pub(super) fn compile(document: &Document, problems: &mut Problems) -> Option<Ru
     check_reachability(&rules, problems);
     check_same_operations(rules.rules(), problems);
     if !problems.has_errors() {
-        // A limit that could not be read counts as one of 0, which would be blamed for much.
+        // A limit that could not be read counts as 0, which would cause misleading reports.
         check_counters(rules.rules(), problems);
         check_stacks(&rules, problems);
     }
@@ -38,7 +38,7 @@ fn check_default(rules: &[Rule], problems: &mut Problems) {
         let fix =
             "end the file with `[default]` (in JSON, \"default\": {…}) to answer requests that no other rule matches";
         let line = rules.last().map_or(1, |rule| rule.line);
-        problems.error(Place::line(line), "there is no default rule", fix);
+        problems.error(Location::line(line), "there is no default rule", fix);
     }
     for (index, rule) in defaults {
         if index + 1 < rules.len() {
@@ -64,7 +64,7 @@ fn check_labels(document: &Document, problems: &mut Problems) {
         let Some(label) = label else { continue };
         if let Some(first) = seen.get(label) {
             let what = format!("label {label:?} is already used on line {first}");
-            let place = Place { line: setting.line, operation: Some(&raw.header) };
+            let place = Location { line: setting.line, operation: Some(&raw.header) };
             problems.error(place, what, "give each rule its own label, or none");
         } else {
             seen.insert(label, setting.line);
@@ -81,12 +81,12 @@ fn check_actor_fields(document: &Document, rules: &[Rule], problems: &mut Proble
         let what =
             format!("actorField {field:?} is not in the operation, so all requests without it share one counter");
         let fix = format!("add {field}=* to the operation, or make sure that every request carries it");
-        problems.warning(Place { line, operation: Some(&rule.to_string()) }, what, fix);
+        problems.warning(Location { line, operation: Some(&rule.to_string()) }, what, fix);
     }
 }
 
 fn check_reachability(rules: &RuleSet, problems: &mut Problems) {
-    for masked in reachability::masked_rules(rules) {
+    for masked in reachability::find_masked_rules(rules) {
         let (Some(rule), Some(by)) = (rules.rules().get(masked.rule), rules.rules().get(masked.by)) else { continue };
         if !rule.is_default() {
             let what = format!("unreachable: [{by}] on line {} answers every request that this rule matches", by.line);
@@ -95,7 +95,7 @@ fn check_reachability(rules: &RuleSet, problems: &mut Problems) {
     }
 }
 
-/// Concerns canaries and stacks: after a stop rule with the same operation, a rule is unreachable.
+/// Checks canaries and stacks. After a stop rule, a rule with the same operation is unreachable.
 fn check_same_operations(rules: &[Rule], problems: &mut Problems) {
     let mut canaries: HashMap<Vec<(&str, &str)>, &Rule> = HashMap::new();
     let mut stacked: HashMap<Identity<'_>, &Rule> = HashMap::new();
@@ -103,15 +103,15 @@ fn check_same_operations(rules: &[Rule], problems: &mut Problems) {
         let mut operation: Vec<_> = rule.pairs().collect();
         operation.sort_unstable();
         if rule.match_policy != MatchPolicy::Canary {
-            // The operation is part of it.
+            // The operation is part of the identity.
             let identity = rule.identity().filter(|_| rule.counter.is_none());
             if let Some(other) = identity.as_ref().and_then(|identity| stacked.get(identity)) {
-                let what = same_counters("the rule", other, rule);
-                let fix = if rule.limits_what_runs() {
-                    LEASES_OF_ITS_OWN
+                let what = describe_shared_counters("the rule", other, rule);
+                let fix = if rule.is_concurrency_limit() {
+                    SEPARATE_LEASES_FIX
                 } else {
                     "remove one of them, or give it another limit: rules that must allow a request together need \
-                     counters of their own"
+                     separate counters"
                 };
                 problems.error(place(rule, &rule.to_string()), what, fix);
             }
@@ -120,13 +120,13 @@ fn check_same_operations(rules: &[Rule], problems: &mut Problems) {
             }
         }
         let canary = canaries.get(&operation);
-        if let Some(canary) = canary.filter(|canary| rule.limits_what_runs() && share_counters(canary, rule)) {
-            let what = same_counters("the canary", canary, rule);
-            problems.error(place(rule, &rule.to_string()), what, LEASES_OF_ITS_OWN);
+        if let Some(canary) = canary.filter(|canary| rule.is_concurrency_limit() && share_counters(canary, rule)) {
+            let what = describe_shared_counters("the canary", canary, rule);
+            problems.error(place(rule, &rule.to_string()), what, SEPARATE_LEASES_FIX);
         } else if let Some(canary) = canary {
             let (what, fix) = if share_counters(canary, rule) {
                 (
-                    same_counters("the canary", canary, rule),
+                    describe_shared_counters("the canary", canary, rule),
                     "give the canary a different limit, or every hit costs two credits",
                 )
             } else {
@@ -141,40 +141,40 @@ fn check_same_operations(rules: &[Rule], problems: &mut Problems) {
     }
 }
 
-/// Leases are the same under every limit.
-const LEASES_OF_ITS_OWN: &str = "remove one of them, or give it a `counter` of its own: whatever the limits are, both would take the \
-                                 same lease";
+/// Advice for two concurrency limits, whose leases are the same under every limit.
+const SEPARATE_LEASES_FIX: &str = "remove one of them, or give it its own `counter`: both would take the same lease, \
+    regardless of their limits";
 
-/// For two rules with the same operation; counters with a name are another matter.
+/// Returns whether two rules with the same operation share their counters. Named counters are checked elsewhere.
 fn share_counters(one: &Rule, other: &Rule) -> bool {
     one.counter.is_none() && one.identity().is_some_and(|identity| other.identity() == Some(identity))
 }
 
-/// Concerns rules that count under the same name.
+/// Checks rules that share a named counter.
 fn check_counters(rules: &[Rule], problems: &mut Problems) {
     let mut first: HashMap<&str, &Rule> = HashMap::new();
     for rule in rules {
         let Some(counter) = rule.counter.as_deref().filter(|_| rule.identity().is_some()) else { continue };
         let known = first.entry(counter).or_insert(rule);
         if known.identity() != rule.identity() {
-            let differences = differences(known, rule);
+            let differences = describe_differences(known, rule);
             let what =
                 format!("the rule on line {} keeps the counter {counter} with another {differences}", known.line);
-            let fix = "let both differ in their credits alone, or give this rule a counter with another name";
+            let fix = "let them differ only in their credits, or name another counter here";
             problems.error(place(rule, &rule.to_string()), what, fix);
         }
     }
-    for (other, rule) in stacks::counted_twice(rules) {
+    for (other, rule) in stacks::find_double_counts(rules) {
         let (Some(other), Some(rule)) = (rules.get(other), rules.get(rule)) else { continue };
         let what =
             format!("a request may match this rule and the one on line {}, and both take from one counter", other.line);
-        let fix = "let no request match both, or give one of them a counter with another name";
+        let fix = "make sure that no request matches both, or give one of them another counter";
         problems.error(place(rule, &rule.to_string()), what, fix);
     }
 }
 
-/// In what the counters differ that these rules keep under one name.
-fn differences(one: &Rule, other: &Rule) -> String {
+/// Describes how the counters that these rules keep under one name differ.
+fn describe_differences(one: &Rule, other: &Rule) -> String {
     let (of_one, of_other) = (one.settings.rhythm(), other.settings.rhythm());
     let differences = [
         ("algorithm", of_one.algorithm != of_other.algorithm),
@@ -185,7 +185,7 @@ fn differences(one: &Rule, other: &Rule) -> String {
     differences.join(" and another ")
 }
 
-fn same_counters(kind: &str, other: &Rule, rule: &Rule) -> String {
+fn describe_shared_counters(kind: &str, other: &Rule, rule: &Rule) -> String {
     let what = format!("this rule and {kind} on line {} take from the same counter", other.line);
     if other.actor_fields == rule.actor_fields {
         return what;
@@ -200,18 +200,18 @@ fn same_counters(kind: &str, other: &Rule, rule: &Rule) -> String {
 
 fn check_stacks(rules: &RuleSet, problems: &mut Problems) {
     let rule_at = |index: &usize| rules.rules().get(*index);
-    let mut is_default_told = false;
-    for stack in stacks::stacks(rules) {
+    let mut is_default_reported = false;
+    for stack in stacks::find_stacks(rules) {
         let members: Vec<_> = stack.iter().filter_map(rule_at).collect();
         let [first, .., last] = members.as_slice() else { continue };
         if members.len() > MAX_STACK {
-            let what = format!("{} rules must allow the same request, and {MAX_STACK} is the most", members.len());
+            let what = format!("{} rules must allow the same request; at most {MAX_STACK} can", members.len());
             problems.error(place(last, &last.to_string()), what, "remove `matchPolicy = and` from some of them");
         }
         let denies_all = |rule: &&Rule| rule.quota == Quota::Never;
         let is_denied_by_default =
             last.is_default() && denies_all(last) && !members.iter().rev().skip(1).any(denies_all);
-        if is_denied_by_default && !std::mem::replace(&mut is_default_told, true) {
+        if is_denied_by_default && !std::mem::replace(&mut is_default_reported, true) {
             let what =
                 format!("denies every request that matches the rule on line {} and no rule that stops", first.line);
             let fix =
@@ -219,33 +219,33 @@ fn check_stacks(rules: &RuleSet, problems: &mut Problems) {
             problems.warning(place(last, &last.to_string()), what, fix);
         }
     }
-    for idle in stacks::idle_rules(rules) {
+    for idle in stacks::find_idle_rules(rules) {
         let Some(rule) = rule_at(&idle.rule) else { continue };
         let what = match idle.by.as_ref().and_then(rule_at) {
             Some(by) => {
-                format!("never matters: [{by}] on line {} denies every request that this rule would deny", by.line)
+                format!("has no effect: [{by}] on line {} denies every request that this rule would deny", by.line)
             }
-            None => "never matters: it allows everything, and others have to allow, too".to_owned(),
+            None => "has no effect: it allows everything, and other rules must still allow the request".to_owned(),
         };
         problems.warning(place(rule, &rule.to_string()), what, "remove it, or change its limit");
     }
 }
 
-/// Concerns servers whose counters are in a Redis Cluster: rules that must allow a request together need their counters
-/// in one slot.
+/// Checks rules for a server whose counters are in a Redis Cluster: all rules of a stack need their counters in one
+/// slot.
 pub(super) fn check_slots(rules: &RuleSet, problems: &mut Problems) {
-    for (other, rule) in stacks::torn_by_slots(rules.rules()) {
+    for (other, rule) in stacks::find_slot_conflicts(rules.rules()) {
         let (Some(other), Some(rule)) = (rules.rules().get(other), rules.rules().get(rule)) else { continue };
         let what = format!(
-            "a Redis Cluster cannot take from this rule and from the one on line {} together: their counters are in \
+            "a Redis Cluster cannot take credit from this rule and the one on line {} together: their counters are in \
              different slots",
             other.line
         );
-        let fix = "let the `actorField` of both begin with the same field";
+        let fix = "begin the `actorField` of both with the same field";
         problems.error(place(rule, &rule.to_string()), what, fix);
     }
 }
 
-fn place<'a>(rule: &Rule, header: &'a str) -> Place<'a> {
-    Place { line: rule.line, operation: Some(header) }
+fn place<'a>(rule: &Rule, header: &'a str) -> Location<'a> {
+    Location { line: rule.line, operation: Some(header) }
 }

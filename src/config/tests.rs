@@ -1,4 +1,4 @@
-//! Whole files: what a broken file reports, what the examples contain, and that writing loses nothing.
+//! Whole files: the reports on broken files, the content of the examples, and lossless writing.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use crate::rules::{
     MAX_CREDIT_LIMIT, MAX_RESET_SECONDS, MatchPolicy, Overrun, Pattern, Quota, Rule, Seconds, Settings,
 };
 
-/// The rules without their lines, which differ from file to file.
+/// Returns the rules without their line numbers, which differ from file to file.
 fn rules_of(loaded: &Loaded) -> Vec<Rule> {
     loaded.rules.rules().iter().map(|rule| Rule { line: 0, ..rule.clone() }).collect()
 }
 
-/// The settings of a rule that chose no algorithm.
+/// Returns the settings of a rule without an algorithm.
 fn window(credit_limit: u64, reset_seconds: u64) -> Settings {
     Settings { credit_limit, reset_seconds: Seconds::whole(reset_seconds), ..Settings::default() }
 }
 
-/// Everything reported about a file, one line for each problem.
+/// Returns everything reported about a file, one line per problem.
 fn said_about(text: &str, file_name: &str) -> String {
     let format = Format::of(Path::new(file_name)).unwrap();
     let (errors, warnings) = match parse(text, format, file_name) {
@@ -47,21 +47,21 @@ macro_rules! golden {
 }
 
 golden! {
-    a_broken_ini_reports_everything_at_once: "broken.ini",
-    a_broken_json_reports_everything_at_once: "broken.json",
-    malformed_json_tells_the_line: "malformed.json",
+    broken_ini_reports_all_problems_at_once: "broken.ini",
+    broken_json_reports_all_problems_at_once: "broken.json",
+    malformed_json_is_reported_with_its_line: "malformed.json",
     json_must_be_an_object: "array.json",
-    json_must_be_something: "empty.json",
-    an_ini_needs_a_default_rule: "empty.ini",
-    a_json_needs_a_default_rule: "null.json",
-    the_default_rule_is_last_and_stops: "defaults.ini",
-    what_is_only_odd_is_a_warning: "odd.ini",
-    settings_of_algorithms_are_checked: "algorithms.ini",
-    settings_of_algorithms_are_checked_in_json: "algorithms.json",
+    json_must_not_be_empty: "empty.json",
+    ini_needs_a_default_rule: "empty.ini",
+    json_needs_a_default_rule: "null.json",
+    default_rule_is_last_and_stops: "defaults.ini",
+    harmless_oddities_are_warnings: "odd.ini",
+    algorithm_settings_are_checked: "algorithms.ini",
+    algorithm_settings_are_checked_in_json: "algorithms.json",
 }
 
 #[test]
-fn values_in_json_that_are_no_strings_are_their_json_text() {
+fn json_values_other_than_strings_become_their_text() {
     let text = r#"{ "overrides": [{
         "operation": { "n": 1.50, "t": true, "z": null, "a": [1, "x y"], "s": "/*" }, "creditLimit": "7", "resetSeconds": 6e1
     }], "default": { "creditLimit": 0, "resetSeconds": 0, "label": "", "actorField": "", "comment": null } }"#;
@@ -74,7 +74,7 @@ fn values_in_json_that_are_no_strings_are_their_json_text() {
 }
 
 #[test]
-fn numbers_in_json_operations_that_the_original_reads_differently_are_told() {
+fn json_numbers_that_buttons_divvy_reads_differently_are_reported() {
     let text = r#"{ "overrides": [
         { "operation": { "v": 1.0, "w": 7, "s": "1.0" }, "creditLimit": 1, "resetSeconds": 60 },
         { "operation": { "v": 1e3, "t": true, "z": null, "a": [1, "x"] }, "creditLimit": 1, "resetSeconds": 60 },
@@ -106,7 +106,7 @@ fn numbers_in_json_operations_that_the_original_reads_differently_are_told() {
 }
 
 #[test]
-fn files_that_cannot_be_read_say_so() {
+fn unreadable_file_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let message = |name: &str, content: Option<&[u8]>| {
         let path = directory.path().join(name);
@@ -138,7 +138,7 @@ fn files_that_cannot_be_read_say_so() {
 }
 
 #[test]
-fn the_examples_hold_the_same_rules_and_no_problem() {
+fn examples_in_both_formats_have_the_same_rules_and_no_problems() {
     let load_example = |name: &str| load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name)).unwrap();
     let (ini, json) = (load_example("example.ini"), load_example("example.json"));
     assert_eq!(rules_of(&ini), rules_of(&json));
@@ -149,7 +149,7 @@ fn the_examples_hold_the_same_rules_and_no_problem() {
 }
 
 #[test]
-fn the_example_of_algorithms_has_a_rule_for_each_and_no_problem() {
+fn algorithms_example_has_a_rule_for_each_and_no_problems() {
     let loaded = load(&Path::new(env!("CARGO_MANIFEST_DIR")).join("config/algorithms.ini")).unwrap();
     assert_eq!(loaded.warnings, vec![]);
     let algorithms: Vec<_> = loaded.rules.rules().iter().filter_map(|rule| rule.settings.algorithm).collect();
@@ -159,7 +159,7 @@ fn the_example_of_algorithms_has_a_rule_for_each_and_no_problem() {
 }
 
 #[test]
-fn settings_are_written_as_they_were_given() {
+fn settings_are_written_as_given() {
     let ini = "[a=1]\n\
                creditLimit = 10\n\
                resetSeconds = 0.25\n\
@@ -199,14 +199,14 @@ fn settings_are_written_as_they_were_given() {
 }
 
 #[test]
-fn deeply_nested_json_is_refused() {
+fn deeply_nested_json_is_rejected() {
     let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
     let text = format!(r#"{{"overrides": [{{"operation": {{"a": {deep}}}, "label": {deep}}}], "default": {deep}}}"#);
     assert!(parse(&text, Format::Json, "deep.json").is_err());
 }
 
 #[test]
-fn a_section_that_ini_cannot_hold_is_an_error() {
+fn rule_that_ini_cannot_express_is_an_error() {
     let text = r#"{ "overrides": [{ "operation": { "a": "x \"y\"" }, "creditLimit": 1, "resetSeconds": 1 }],
                     "default": { "creditLimit": 0, "resetSeconds": 0 } }"#;
     let loaded = parse(text, Format::Json, "rules.json").unwrap();
@@ -220,7 +220,7 @@ fn a_section_that_ini_cannot_hold_is_an_error() {
     );
 }
 
-/// Every algorithm with the settings that it takes, each given or not.
+/// Generates settings for every algorithm, each optional one given or not.
 fn valid_settings() -> impl Strategy<Value = Settings> {
     let credits = || prop_oneof![1..4_u64, Just(MAX_CREDIT_LIMIT)];
     let seconds = || {
@@ -260,7 +260,7 @@ fn valid_settings() -> impl Strategy<Value = Settings> {
     )
 }
 
-/// Rules with awkward texts, each reachable by its own key, and a default rule.
+/// Generates rules with awkward texts, each reachable by its own key, and a default rule.
 fn valid_rules() -> impl Strategy<Value = Vec<Rule>> {
     let awkward = || prop_oneof![r#"[a\] ;#=\\'"\[\r\t*é]{0,6}"#, Just("null".to_owned()), "[a-z.]{1,5}"];
     let text = || prop::option::of(prop_oneof![awkward(), ".{1,9}"].prop_filter("empty is absent", |s| !s.is_empty()));
@@ -308,7 +308,7 @@ fn valid_rules() -> impl Strategy<Value = Vec<Rule>> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_again(rules in valid_rules()) {
+    fn written_operations_parse_to_the_same_pairs(rules in valid_rules()) {
         let json = write(&rules, Format::Json).unwrap();
         prop_assert_eq!(&rules_of(&parse(&json, Format::Json, "").unwrap()), &rules);
         match write(&rules, Format::Ini) {
@@ -328,14 +328,14 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_or_refused(text in "([\\[\\]a=\"'{}:,;#\\\\0-9\n ]|creditLimit|default|overrides|operation){0,40}") {
+    fn any_text_is_read_or_rejected(text in "([\\[\\]a=\"'{}:,;#\\\\0-9\n ]|creditLimit|default|overrides|operation){0,40}") {
         let _ = parse(&text, Format::Ini, "any.ini");
         let _ = parse(&text, Format::Json, "any.json");
     }
 }
 
 #[test]
-fn a_window_s_length_may_have_a_unit() {
+fn window_length_may_have_a_unit() {
     let ini = "[a=b]\ncreditLimit = 5\nper = 7d\n\n[default]\ncreditLimit = 0\n";
     let json = r#"{ "overrides": [{ "operation": { "a": "b" }, "creditLimit": 5, "per": "7d" }], "default": { "creditLimit": 0 } }"#;
     for (text, format) in [(ini, Format::Ini), (json, Format::Json)] {
@@ -345,7 +345,7 @@ fn a_window_s_length_may_have_a_unit() {
     let with = |settings: &str| format!("[default]\ncreditLimit = 5\n{settings}");
     assert_eq!(
         said_about(&with("resetSeconds = 60\nper = 1m\n"), "rules.ini"),
-        "error: rules.ini:4: [default] `per` and `resetSeconds` both tell the length of the window; keep one of them\n"
+        "error: rules.ini:4: [default] `per` and `resetSeconds` both set the length of the window; keep one of them\n"
     );
     assert_eq!(
         said_about(&with("per = 1 month\n"), "rules.ini"),
@@ -357,7 +357,7 @@ fn a_window_s_length_may_have_a_unit() {
 }
 
 #[test]
-fn a_rule_that_denies_all_needs_no_window() {
+fn rule_that_denies_all_needs_no_window() {
     let ini = "[a=b]\ncreditLimit = 0\n\n[default]\ncreditLimit = 0\n";
     let json = r#"{ "overrides": [{ "operation": { "a": "b" }, "creditLimit": 0 }], "default": { "creditLimit": 0 } }"#;
     for (text, format) in [(ini, Format::Ini), (json, Format::Json)] {
@@ -371,18 +371,18 @@ fn a_rule_that_denies_all_needs_no_window() {
 }
 
 #[test]
-fn a_window_by_the_calendar_says_what_is_wrong_with_it() {
+fn calendar_window_errors_name_the_problem() {
     let said = |settings: &str| said_about(&format!("[default]\ncreditLimit = 5\n{settings}\n"), "rules.ini");
     assert_eq!(said("window = day"), "");
     assert_eq!(said("window = month\ntimezone = europe/berlin\nresetAt = 06:30"), "");
     for (settings, expected) in [
         (
             "window = day\nresetSeconds = 60",
-            "3: [default] `window` and `resetSeconds` both tell the length of the window; keep one of them",
+            "3: [default] `window` and `resetSeconds` both set the length of the window; keep one of them",
         ),
         (
             "per = 1d\nwindow = day",
-            "4: [default] `window` and `per` both tell the length of the window; keep one of them",
+            "4: [default] `window` and `per` both set the length of the window; keep one of them",
         ),
         ("window = fortnight", "3: [default] unknown window \"fortnight\""),
         (
@@ -395,11 +395,11 @@ fn a_window_by_the_calendar_says_what_is_wrong_with_it() {
         ),
         (
             "window = hour\nresetAt = 06:00",
-            "4: [default] `resetAt` is a time of the day, and the window is one hour; remove it, or write a longer window",
+            "4: [default] `resetAt` is a time of day, but the window is one hour; remove it, or write a longer window",
         ),
         (
             "window = day\nresetAt = 6",
-            "4: [default] `resetAt` is not a time of the day: \"6\"; write hours and minutes, for example `06:00`",
+            "4: [default] `resetAt` is not a time of day: \"6\"; write hours and minutes, for example `06:00`",
         ),
         ("window = day\nalgorithm = token-bucket", "3: [default] `window`"),
     ] {
@@ -412,7 +412,7 @@ fn a_window_by_the_calendar_says_what_is_wrong_with_it() {
 }
 
 #[test]
-fn counters_with_a_name_say_what_is_wrong_with_them() {
+fn named_counter_errors_name_the_problem() {
     let plan = |plan: &str, settings: &str| {
         format!("[plan={plan} user=*]\nlabel = {plan}\nactorField = user\ncounter = usage\n{settings}\n\n")
     };
@@ -422,7 +422,7 @@ fn counters_with_a_name_say_what_is_wrong_with_them() {
         assert_eq!(said(&[free.clone(), plan("pro", other)]), "");
     }
     for (settings, line, expected) in [
-        ("creditLimit = 20\nresetSeconds = 61", 8, "keeps the counter usage with another window or refill; let both"),
+        ("creditLimit = 20\nresetSeconds = 61", 8, "keeps the counter usage with another window or refill; let them"),
         ("creditLimit = 20\nwindow = minute", 8, "keeps the counter usage with another window or refill;"),
         (
             "creditLimit = 20\nresetSeconds = 60\nalgorithm = sliding-window",
@@ -432,7 +432,7 @@ fn counters_with_a_name_say_what_is_wrong_with_them() {
         (
             "creditLimit = 20\nresetSeconds = 60\nalgorithm = sliding-log",
             11,
-            "`counter` keeps how much was used, and sliding-log counts by the time of each hit; set `algorithm = \
+            "`counter` keeps usage as one number, but sliding-log keeps the time of each hit; set `algorithm = \
              sliding-window`, or remove it",
         ),
         ("creditLimit = 20\nresetSeconds = 0", 11, "`counter` has no effect"),
@@ -454,7 +454,7 @@ fn counters_with_a_name_say_what_is_wrong_with_them() {
 }
 
 #[test]
-fn a_request_is_not_counted_twice_under_one_name() {
+fn rules_that_count_a_request_twice_are_rejected() {
     let rule = |header: &str, more: &str| {
         format!("[{header}]\ncreditLimit = 10\nper = 1m\nactorField = user\ncounter = usage\n{more}\n\n")
     };
@@ -464,7 +464,7 @@ fn a_request_is_not_counted_twice_under_one_name() {
         assert!(
             twice.contains(
                 "error: rules.ini:8: [user=* b=1] a request may match this rule and the one on line 1, and both take \
-                 from one counter; let no request match both"
+                 from one counter; make sure that no request matches both"
             ),
             "{twice}"
         );

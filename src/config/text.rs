@@ -1,9 +1,9 @@
-//! The text of a file that an operator names.
+//! Reads the text of a file that the operator names.
 
 use std::io::ErrorKind;
 use std::path::Path;
 
-use super::problem::{Place, Problems};
+use super::problem::{Location, Problems};
 use crate::files;
 
 /// The largest rules file: enough for several hundred thousand rules, without a risk to memory.
@@ -28,7 +28,7 @@ pub fn read_text(path: &Path, problems: &mut Problems) -> Option<String> {
         Err(error) => {
             let before = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
             let line = memchr::memchr_iter(b'\n', before).count() + 1;
-            problems.error(Place::line(line), "the file is not UTF-8", "save it as UTF-8");
+            problems.error(Location::line(line), "the file is not UTF-8", "save it as UTF-8");
             None
         }
     }

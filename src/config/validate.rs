@@ -1,4 +1,4 @@
-//! Validates one rule of a document: its settings and its operation. Each problem has its line.
+//! Validates one rule of a document, its settings and its operation. Each problem has its line.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,9 +6,9 @@ use jiff::civil::Time;
 
 use super::document::{DEFAULT, RawRule, RawSetting, RawValue};
 use super::nearest::nearest;
-use super::number::{self, NotTaken};
+use super::number::{self, InvalidNumber};
 use super::original;
-use super::problem::{Place, Problems};
+use super::problem::{Location, Problems};
 use crate::algorithm::Kind;
 use crate::calendar::{self, Calendar, Unit};
 use crate::rules::{MatchPolicy, Overrun, Pattern, Quota, Rule, Seconds, Settings};
@@ -32,7 +32,7 @@ pub(super) const MATCH_POLICY: &str = "matchPolicy";
 pub(super) const LABEL: &str = "label";
 pub(super) const COMMENT: &str = "comment";
 
-/// Every key that a rule may have.
+/// All keys that a rule may have.
 const KNOWN_KEYS: [&str; 18] = [
     CREDIT_LIMIT,
     RESET_SECONDS,
@@ -54,17 +54,17 @@ const KNOWN_KEYS: [&str; 18] = [
     COMMENT,
 ];
 
-/// The zone of a calendar for which none is given.
+/// The default time zone of a calendar.
 pub(super) const UTC: &str = "UTC";
-/// When its days begin unless it is said.
+/// The default start of a calendar's days.
 pub(super) const MIDNIGHT: &str = "00:00";
 
 pub(super) const MAX_LABEL_LENGTH: usize = 255;
 
-/// The rule that `raw` describes; `None` when its operation could not be read.
+/// Returns the rule that `raw` describes; `None` if its operation could not be read.
 ///
-/// An invalid setting is reported and replaced by a valid one, so that the rule can still be compared with the others.
-/// The rules are used only if nothing was reported.
+/// An invalid setting is reported and replaced by a valid one, so that the rule can still be compared with others. The
+/// rules are used only if nothing was reported.
 pub(super) fn rule(raw: &RawRule, problems: &mut Problems) -> Option<Rule> {
     let mut checker = Checker { raw, settings: HashMap::new(), problems };
     checker.index_settings();
@@ -86,7 +86,7 @@ pub(super) fn rule(raw: &RawRule, problems: &mut Problems) -> Option<Rule> {
     })
 }
 
-/// The line of a rule's setting, or the line of the rule if it has no such setting.
+/// Returns the line of a rule's setting, or the line of the rule if it has no such setting.
 pub(super) fn setting_line(raw: &RawRule, key: &str) -> usize {
     raw.settings.iter().find(|setting| setting.key == key).map_or(raw.line, |setting| setting.line)
 }
@@ -94,11 +94,11 @@ pub(super) fn setting_line(raw: &RawRule, key: &str) -> usize {
 /// A setting that is a number.
 struct Number<T> {
     key: &'static str,
-    /// What the number means, for messages.
+    /// The meaning of the number, for messages.
     meaning: &'static str,
-    /// How to write it, for messages.
+    /// The notation of the number, for messages.
     notation: &'static str,
-    read: fn(&RawValue) -> Result<T, NotTaken>,
+    read: fn(&RawValue) -> Result<T, InvalidNumber>,
 }
 
 impl Number<u64> {
@@ -113,14 +113,14 @@ impl Number<Seconds> {
     }
 }
 
-/// May a label contain this byte?
+/// Returns whether a label may contain this byte.
 pub(super) fn is_label_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
 }
 
 struct Checker<'a> {
     raw: &'a RawRule,
-    /// Known settings by key. If a key is repeated, the first.
+    /// Known settings by key. The first one wins if a key is repeated.
     settings: HashMap<&'a str, &'a RawSetting>,
     problems: &'a mut Problems,
 }
@@ -141,7 +141,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The setting, unless it is missing or `null`.
+    /// Returns the setting, unless it is missing or `null`.
     fn setting(&self, key: &str) -> Option<&'a RawSetting> {
         self.settings.get(key).copied().filter(|setting| setting.value != RawValue::Null)
     }
@@ -154,7 +154,7 @@ impl<'a> Checker<'a> {
         Settings {
             credit_limit: self.required(credit_limit),
             calendar,
-            // A rule that denies everything has no window.
+            // A rule that denies everything needs no window.
             reset_seconds: if calendar.is_some() || self.setting(WINDOW).is_some() {
                 Seconds::default()
             } else if denies_all {
@@ -169,7 +169,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The calendar by which windows begin and end, if they do.
+    /// Returns the calendar that determines the windows, if there is one.
     fn calendar(&mut self) -> Option<Calendar> {
         let Some(window) = self.setting(WINDOW) else {
             for key in [TIMEZONE, RESET_AT] {
@@ -185,7 +185,7 @@ impl<'a> Checker<'a> {
         };
         for key in [RESET_SECONDS, PER] {
             if self.setting(key).is_some() {
-                let what = format!("`{WINDOW}` and `{key}` both tell the length of the window");
+                let what = format!("`{WINDOW}` and `{key}` both set the length of the window");
                 self.error(window.line, what, "keep one of them");
             }
         }
@@ -201,28 +201,28 @@ impl<'a> Checker<'a> {
             .ok()
     }
 
-    /// When days begin; midnight unless it is given.
+    /// Returns the start of days, midnight by default.
     fn reset_at(&mut self, unit: Unit) -> Time {
         let Some(setting) = self.setting(RESET_AT) else { return Time::midnight() };
         if !unit.has_time_of_day() {
-            let what = format!("`{RESET_AT}` is a time of the day, and the window is one {}", unit.name());
+            let what = format!("`{RESET_AT}` is a time of day, but the window is one {}", unit.name());
             self.error(setting.line, what, "remove it, or write a longer window");
         }
         let time = setting.value.as_text().and_then(calendar::time_of_day);
         time.unwrap_or_else(|| {
-            let what = format!("`{RESET_AT}` is not a time of the day: {:?}", setting.value.as_written());
+            let what = format!("`{RESET_AT}` is not a time of day: {:?}", setting.value.as_written());
             self.error(setting.line, what, "write hours and minutes, for example `06:00`");
             Time::midnight()
         })
     }
 
-    /// The setting that tells a window's length, one of two.
+    /// Returns whichever of the two settings gives the length of the window.
     fn window_length(&mut self) -> Number<Seconds> {
         let Some(per) = self.setting(PER) else {
             return Number::seconds(RESET_SECONDS, "the length of a window in seconds");
         };
         if self.setting(RESET_SECONDS).is_some() {
-            let what = format!("`{PER}` and `{RESET_SECONDS}` both tell the length of the window");
+            let what = format!("`{PER}` and `{RESET_SECONDS}` both set the length of the window");
             self.error(per.line, what, "keep one of them");
         }
         Number {
@@ -256,7 +256,7 @@ impl<'a> Checker<'a> {
     fn quota(&mut self, settings: Settings) -> Quota {
         settings.quota().unwrap_or_else(|errors| {
             for error in errors {
-                // A window's length may be written as either.
+                // The length of a window may come from either setting.
                 let also = if error.setting() == RESET_SECONDS { PER } else { error.setting() };
                 let setting = self.setting(error.setting()).or_else(|| self.setting(also));
                 let line = setting.map_or(self.raw.line, |setting| setting.line);
@@ -266,7 +266,7 @@ impl<'a> Checker<'a> {
         })
     }
 
-    /// A non-empty string.
+    /// Returns a non-empty string.
     fn text(&mut self, key: &str) -> Option<String> {
         let setting = self.setting(key)?;
         let RawValue::Text(text) = &setting.value else {
@@ -277,7 +277,7 @@ impl<'a> Checker<'a> {
         Some(text.clone()).filter(|text| !text.is_empty())
     }
 
-    /// One field or several: with commas between them, or as a JSON array.
+    /// Returns the fields of an actor: separated by commas, or in a JSON array.
     fn actor_fields(&mut self) -> Vec<String> {
         let Some(setting) = self.setting(ACTOR_FIELD) else { return Vec::new() };
         let fields: Vec<String> = match &setting.value {
@@ -295,15 +295,15 @@ impl<'a> Checker<'a> {
             _ => return self.text(ACTOR_FIELD).into_iter().collect(),
         };
         if fields.iter().any(String::is_empty) {
-            let what = format!("`{ACTOR_FIELD}` names a field without a name: {:?}", setting.value.as_written());
-            self.error(setting.line, what, "write the names of fields, with a comma between two of them");
+            let what = format!("`{ACTOR_FIELD}` contains an empty field name: {:?}", setting.value.as_written());
+            self.error(setting.line, what, "write field names, separated by commas");
         }
         let mut seen = HashSet::new();
         if let Some(twice) = fields.iter().find(|field| !seen.insert(field.as_str())) {
             self.error(setting.line, format!("`{ACTOR_FIELD}` names {twice:?} twice"), "keep one of them");
         }
         if fields.len() > 1 {
-            let place = Place { line: setting.line, operation: Some(&self.raw.header) };
+            let place = Location { line: setting.line, operation: Some(&self.raw.header) };
             let what = format!("Button's Divvy 1.7.1 reads `{ACTOR_FIELD}` as the name of a single field");
             self.problems.difference(place, what, "name one field if Button's Divvy reads the file, too");
         }
@@ -314,14 +314,14 @@ impl<'a> Checker<'a> {
         let policies = [MatchPolicy::Stop, MatchPolicy::And, MatchPolicy::Canary];
         let policy = self.choice(MATCH_POLICY, &policies, MatchPolicy::as_str).unwrap_or_default();
         if policy == MatchPolicy::And {
-            let place = Place { line: setting_line(self.raw, MATCH_POLICY), operation: Some(&self.raw.header) };
-            let what = "Button's Divvy 1.7.1 does not know `matchPolicy = and`: to it, the rule stops";
+            let place = Location { line: setting_line(self.raw, MATCH_POLICY), operation: Some(&self.raw.header) };
+            let what = "Button's Divvy 1.7.1 does not support `matchPolicy = and`: it treats this rule as a stop rule";
             self.problems.difference(place, what, "leave such rules out if Button's Divvy reads the file, too");
         }
         policy
     }
 
-    /// One of `all` by its name. An unknown name is reported and replaced by the nearest.
+    /// Returns one of `all` by its name. An unknown name is reported and replaced by the nearest.
     fn choice<T: Copy>(&mut self, key: &str, all: &[T], name: fn(T) -> &'static str) -> Option<T> {
         let text = self.text(key)?;
         let named = |text: &str| all.iter().copied().find(|candidate| name(*candidate) == text);
@@ -341,9 +341,10 @@ impl<'a> Checker<'a> {
         let label = self.name(LABEL);
         let is_default = self.raw.operation.as_ref().is_none_or(Vec::is_empty);
         if label.as_deref() == Some(DEFAULT) && !is_default {
-            let place = Place { line: setting_line(self.raw, LABEL), operation: Some(&self.raw.header) };
-            let what = format!("the label `{DEFAULT}` is what [{DEFAULT}] is called without a label");
-            let fix = "give this rule another one: commands that name `default` mean this rule as long as it has it";
+            let place = Location { line: setting_line(self.raw, LABEL), operation: Some(&self.raw.header) };
+            let what = format!("the label `{DEFAULT}` normally means the [{DEFAULT}] rule");
+            let fix = "choose another label: as long as this rule has it, commands that name `default` apply to this \
+                rule";
             self.problems.warning(place, what, fix);
         }
         label
@@ -357,19 +358,18 @@ impl<'a> Checker<'a> {
         let line = setting_line(self.raw, OVERRUN);
         match settings.algorithm() {
             Kind::SlidingLog => {
-                let what =
-                    format!("`{OVERRUN} = debt` counts more than the limit, and sliding-log has no place for that");
+                let what = format!("`{OVERRUN} = debt` can exceed the limit, and sliding-log has no room for that");
                 self.error(line, what, "set `algorithm = sliding-window`, or remove it");
             }
             Kind::Concurrency => {
-                let what = format!("`{OVERRUN} = debt` is about costs, and concurrency about what runs at once");
+                let what = format!("`{OVERRUN} = debt` applies to costs, and concurrency limits have none");
                 self.error(line, what, "remove it");
             }
             _ => {}
         }
-        let place = Place { line, operation: Some(&self.raw.header) };
+        let place = Location { line, operation: Some(&self.raw.header) };
         let what =
-            format!("Button's Divvy 1.7.1 does not know `{OVERRUN}`: it denies hits that cost more than is left");
+            format!("Button's Divvy 1.7.1 does not support `{OVERRUN}`: it denies hits that cost more than is left");
         self.problems.difference(place, what, "remove it if Button's Divvy reads the file, too");
         if matches!(settings.quota(), Ok(Quota::Always { .. } | Quota::Never)) {
             let what = format!("`{OVERRUN}` has no effect: the rule counts nothing");
@@ -378,22 +378,22 @@ impl<'a> Checker<'a> {
         overrun
     }
 
-    /// The field by which a gateway names leases.
+    /// Returns the request field that names a gateway's leases.
     fn hold_field(&mut self, settings: Settings, actor_fields: &[String]) -> Option<String> {
         let field = self.text(HOLD_FIELD)?;
         let line = setting_line(self.raw, HOLD_FIELD);
         let algorithm = settings.algorithm();
         if algorithm != Kind::Concurrency {
-            let what = format!("`{HOLD_FIELD}` names leases, and this rule's algorithm is {}", algorithm.name());
+            let what = format!("`{HOLD_FIELD}` names leases, but this rule's algorithm is {}", algorithm.name());
             self.error(line, what, "remove it, or set `algorithm = concurrency`");
         }
         if actor_fields.contains(&field) {
-            let what = format!("`{HOLD_FIELD}` is in `{ACTOR_FIELD}`, too: each lease would have a counter of its own");
-            self.error(line, what, "count by another field, or remove it");
+            let what = format!("`{HOLD_FIELD}` is in `{ACTOR_FIELD}`, too: each lease would have its own counter");
+            self.error(line, what, "use another field, or remove it");
         }
         let is_in_operation = self.raw.operation.iter().flatten().any(|(key, _)| *key == field);
         if !is_in_operation {
-            let place = Place { line, operation: Some(&self.raw.header) };
+            let place = Location { line, operation: Some(&self.raw.header) };
             let what =
                 format!("{HOLD_FIELD} {field:?} is not in the operation: a gateway's request without it is an error");
             let fix = format!("add {field}=* to the operation, or make sure that every request carries it");
@@ -402,16 +402,16 @@ impl<'a> Checker<'a> {
         Some(field)
     }
 
-    /// The name of its counters, and whether they can have one.
+    /// Returns the name of the rule's counters. Reports an error if they cannot have one.
     fn counter(&mut self, settings: Settings) -> Option<String> {
         let counter = self.name(COUNTER)?;
         let line = setting_line(self.raw, COUNTER);
         if settings.algorithm() == Kind::SlidingLog {
-            let what = format!("`{COUNTER}` keeps how much was used, and sliding-log counts by the time of each hit");
+            let what = format!("`{COUNTER}` keeps usage as one number, but sliding-log keeps the time of each hit");
             self.error(line, what, "set `algorithm = sliding-window`, or remove it");
         }
-        let place = Place { line, operation: Some(&self.raw.header) };
-        let what = format!("Button's Divvy 1.7.1 does not know `{COUNTER}`: it counts for this rule alone");
+        let place = Location { line, operation: Some(&self.raw.header) };
+        let what = format!("Button's Divvy 1.7.1 does not support `{COUNTER}`: it counts for this rule alone");
         self.problems.difference(place, what, "remove it if Button's Divvy reads the file, too");
         if matches!(settings.quota(), Ok(Quota::Always { .. })) {
             let what = format!("`{COUNTER}` has no effect: a rule that allows everything counts nothing");
@@ -420,7 +420,7 @@ impl<'a> Checker<'a> {
         Some(counter)
     }
 
-    /// A short text for people and for names of other things.
+    /// Returns a short text for people, or one that names something.
     fn name(&mut self, key: &str) -> Option<String> {
         let name = self.text(key)?;
         if name.len() > MAX_LABEL_LENGTH || !name.bytes().all(is_label_byte) {
@@ -440,7 +440,7 @@ impl<'a> Checker<'a> {
                     "Button's Divvy 1.7.1 matches {key}={value} differently: only the first `*` stands for any \
                      characters, and any text may follow the match"
                 );
-                let place = Place { line: raw.line, operation: Some(&raw.header) };
+                let place = Location { line: raw.line, operation: Some(&raw.header) };
                 self.problems.difference(
                     place,
                     what,
@@ -457,6 +457,6 @@ impl<'a> Checker<'a> {
     }
 
     fn error(&mut self, line: usize, what: impl Into<String>, fix: impl Into<String>) {
-        self.problems.error(Place { line, operation: Some(&self.raw.header) }, what, fix);
+        self.problems.error(Location { line, operation: Some(&self.raw.header) }, what, fix);
     }
 }

@@ -1,4 +1,4 @@
-//! Writes rules as a rules file. Reading the file gives the same rules.
+//! Writes rules as a rules file. Reading the file returns the same rules.
 
 use serde::ser::{Error, Serialize, SerializeMap, Serializer};
 use serde_json::Value;
@@ -17,11 +17,11 @@ pub enum Unwritable {
          feed, and characters that need quotes, or an actor field's name contains a comma; keep these rules in a JSON file"
     )]
     Ini {
-        /// Where the rule is in the file that it was read from.
+        /// Line of the rule in the file that it was read from.
         line: usize,
         rule: String,
     },
-    /// This never happens: every rule that can be read can be written as JSON.
+    /// Never occurs: every rule that can be read can be written as JSON.
     #[error("cannot be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
 }
@@ -29,16 +29,16 @@ pub enum Unwritable {
 /// A setting's value.
 enum Setting {
     Text(String),
-    /// Only JSON can express it.
+    /// Fields that only JSON can express.
     List(Vec<String>),
-    /// Digits, perhaps with decimals: more than a floating-point number can keep.
+    /// Digits, perhaps with decimals. May be more than a floating-point number can hold.
     Number(String),
 }
 
-/// Returns the rules file that contains `rules`, in order. Comments of the original file are not kept.
+/// Returns a rules file that contains `rules`, in order. Comments of the original file are lost.
 ///
 /// # Errors
-/// The first rule that the format cannot express. JSON can express every rule.
+/// Names the first rule that the format cannot express. JSON can express every rule.
 pub fn write(rules: &[Rule], format: Format) -> Result<String, Unwritable> {
     match format {
         Format::Ini => write_ini(rules),
@@ -46,17 +46,17 @@ pub fn write(rules: &[Rule], format: Format) -> Result<String, Unwritable> {
     }
 }
 
-/// The settings of `rule`, in the order of the documentation, without those that are not given.
+/// Returns the settings of `rule`, in the order of the documentation, without those that were not given.
 fn settings(rule: &Rule) -> impl Iterator<Item = (&'static str, Setting)> {
     let text = |text: &Option<String>| text.clone().map(Setting::Text);
     let word = |word: &str| Setting::Text(word.to_owned());
     let number = |number: &dyn ToString| Setting::Number(number.to_string());
     let numbers = &rule.settings;
-    // What goes without saying is not written.
+    // Default values are not written.
     let is_default = |setting: &str| setting == validate::UTC || setting == validate::MIDNIGHT;
-    let described = numbers.calendar.into_iter().flat_map(calendar_settings);
-    let described: Vec<_> = described.filter(|(_, setting)| !is_default(setting)).collect();
-    let calendar = |key| described.iter().find(|(name, _)| *name == key).map(|(_, setting)| word(setting));
+    let describe = numbers.calendar.into_iter().flat_map(calendar_settings);
+    let describe: Vec<_> = describe.filter(|(_, setting)| !is_default(setting)).collect();
+    let calendar = |key| describe.iter().find(|(name, _)| *name == key).map(|(_, setting)| word(setting));
     let policy = (rule.match_policy != MatchPolicy::default()).then(|| word(rule.match_policy.as_str()));
     let settings = [
         (validate::CREDIT_LIMIT, Some(number(&numbers.credit_limit))),
@@ -80,7 +80,7 @@ fn settings(rule: &Rule) -> impl Iterator<Item = (&'static str, Setting)> {
     settings.into_iter().filter_map(|(key, setting)| Some((key, setting?)))
 }
 
-/// With commas between the fields, where that is read back.
+/// Joins the fields with commas, unless they could not be read back.
 fn actor_field(rule: &Rule) -> Option<Setting> {
     let is_clear = |field: &String| !field.contains(',') && field.trim() == field;
     let fields = &rule.actor_fields;
@@ -151,7 +151,7 @@ fn ini_section(rule: &Rule) -> Result<String, Unwritable> {
             Setting::Number(digits) => digits,
             Setting::List(_) => return Err(unwritable()),
             Setting::Text(text) if text != "null" && text.bytes().all(is_plain) => text,
-            // A JSON string is what INI reads in double quotes.
+            // In double quotes, INI reads a JSON string.
             Setting::Text(text) => Value::String(text).to_string(),
         };
         section.push_str(&format!("{key} = {value}\n"));
@@ -159,9 +159,9 @@ fn ini_section(rule: &Rule) -> Result<String, Unwritable> {
     Ok(section)
 }
 
-/// The header that reads as the rule's operation: with quotes where they are needed, or with backslashes before what
-/// would begin a comment, or else with quotes around every string, which also protects a closing bracket. `None` when
-/// none of them reads as it should.
+/// Returns a header that reads as the rule's operation. Tries quotes where they are needed, then a backslash before
+/// each comment character, then quotes around every string, which also protect a closing bracket. `None` if no attempt
+/// is read correctly.
 fn ini_header(rule: &Rule) -> Option<String> {
     if rule.is_default() {
         return Some(DEFAULT.to_owned());

@@ -9,7 +9,7 @@ use std::fmt::Display;
 use std::io::Write;
 
 use crate::rules::Operation;
-use crate::rules::operation_text::{self, SyntaxError, Written};
+use crate::rules::operation_text::{self, PairSpans, SyntaxError};
 use client::WELCOME;
 pub use client::{BadReply, Reply, format_auth, format_hit, is_welcome, parse_reply};
 
@@ -145,13 +145,13 @@ pub fn parse_request(line: &[u8], operation: &mut Operation, max_pairs: usize) -
         let echoed: String = command.chars().take(MAX_ECHOED_CHARS).collect();
         return Err(RequestError::UnknownCommand(echoed.to_uppercase()));
     }
-    operation.begin_written(line);
-    for (earlier, pair) in operation_text::written(line, end).enumerate() {
-        let Written { key, value } = pair?;
+    operation.begin_text(line);
+    for (earlier, pair) in operation_text::pair_spans(line, end).enumerate() {
+        let PairSpans { key, value } = pair?;
         if earlier == max_pairs {
             return Err(RequestError::TooManyPairs { max_pairs });
         }
-        operation.set_written(key, value);
+        operation.set_spans(key, value);
     }
     Ok(())
 }

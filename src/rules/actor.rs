@@ -1,8 +1,9 @@
-//! Whose counter a hit takes from: the fields that `actorField` names, and the actor that a request's values make.
+//! Actors: the fields that `actorField` names, and the actor that a request's values form. Each actor has its own
+//! counter.
 //!
-//! With one field the actor is its value, as Button's Divvy has it. With several it is their text form, `user=a path=/b`,
-//! in the order of the rule: the names are part of it, and no two combinations of values make the same one. A field that a
-//! request does not have counts as empty. Nothing here knows what a counter is.
+//! With one field the actor is its value, as in Button's Divvy. With several it is their text form, `user=a path=/b`,
+//! in the rule's order. The text form includes the names, so two combinations of values never form the same actor. A
+//! missing field counts as empty.
 
 use super::{Key, Operation, operation_text};
 
@@ -12,7 +13,7 @@ pub enum ActorFields {
     /// The rule has one counter.
     None,
     One(Key),
-    /// With the text that stands before the value.
+    /// The fields in the rule's order, each with the text that precedes its value.
     Several(Box<[(Box<[u8]>, Key)]>),
 }
 
@@ -22,16 +23,16 @@ impl ActorFields {
             [] => Self::None,
             [field] => Self::One(Key::new(field)),
             several => Self::Several(
-                several.iter().enumerate().map(|(at, field)| (before(at, field), Key::new(field))).collect(),
+                several.iter().enumerate().map(|(at, field)| (field_prefix(at, field), Key::new(field))).collect(),
             ),
         }
     }
 
-    /// An actor that a person has written, as hits make it: the fields in the rule's order, quotes where they are needed. `None`
-    /// when it does not have exactly these fields.
+    /// Rewrites an actor that a person has typed as hits write it: fields in the rule's order, quotes only where
+    /// needed. `None` if the text does not name exactly the rule's fields.
     pub fn canonical(&self, actor: &str) -> Option<String> {
         let Self::Several(fields) = self else { return Some(actor.to_owned()) };
-        let operation = pairs(actor)?;
+        let operation = parse_pairs(actor)?;
         let is_whole = fields.iter().all(|(_, field)| operation.value(field).is_some());
         let mut canonical = Vec::new();
         self.write(&operation, &mut canonical);
@@ -54,8 +55,8 @@ impl ActorFields {
     }
 }
 
-/// The pairs of an actor's text form; `None` when it is none.
-fn pairs(text: &str) -> Option<Operation> {
+/// Parses an actor's text form; `None` if it is invalid.
+fn parse_pairs(text: &str) -> Option<Operation> {
     let (mut operation, mut rest) = (Operation::new(), text.trim());
     while !rest.is_empty() {
         let key = read_string(&mut rest)?;
@@ -70,7 +71,7 @@ fn pairs(text: &str) -> Option<Operation> {
     Some(operation)
 }
 
-/// Reads what [`write_string`] writes.
+/// Reads a string that [`write_string`] has written.
 fn read_string(from: &mut &str) -> Option<String> {
     let Some(quoted) = from.strip_prefix('"') else {
         let end = from.find(['=', ' ']).unwrap_or(from.len());
@@ -91,8 +92,8 @@ fn read_string(from: &mut &str) -> Option<String> {
     Some(string)
 }
 
-/// What stands before the value of the field at this place.
-fn before(at: usize, field: &str) -> Box<[u8]> {
+/// Returns the text that precedes the value of field number `at`.
+fn field_prefix(at: usize, field: &str) -> Box<[u8]> {
     let mut before = Vec::new();
     if at > 0 {
         before.push(b' ');
@@ -102,7 +103,7 @@ fn before(at: usize, field: &str) -> Box<[u8]> {
     before.into()
 }
 
-/// Bare where that is clear, else in quotes, with a backslash before each quote and backslash.
+/// Writes a string: bare if that is unambiguous, otherwise in quotes, with a backslash before each quote and backslash.
 fn write_string(string: &[u8], out: &mut Vec<u8>) {
     if operation_text::is_bare(string) {
         out.extend_from_slice(string);
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn one_field_is_its_value_and_several_have_their_names() {
+    fn actor_of_several_fields_includes_their_names() {
         let pairs = [("path", "/b"), ("user", "a b"), ("tenant", "x=\"y\\z\"")];
         assert_eq!(actor(&[], &pairs), "");
         assert_eq!(actor(&["user"], &pairs), "a b");
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn an_actor_is_known_however_it_is_written() {
+    fn actor_is_recognized_in_any_notation() {
         let fields = ActorFields::new(&["user".to_owned(), "path".to_owned()]);
         let canonical = |actor: &str| fields.canonical(actor);
         assert_eq!(canonical(r#" path="/b"  "user"=a "#).as_deref(), Some("user=a path=/b"));
@@ -156,15 +157,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_hits_make_is_canonical(one in "[a\"\\\\ =é]{0,6}", other in "[a\"\\\\ =]{0,6}") {
+        fn actors_written_by_hits_are_canonical(one in "[a\"\\\\ =é]{0,6}", other in "[a\"\\\\ =]{0,6}") {
             let fields = ["k".to_owned(), "a key".to_owned()];
             let actor = actor(&["k", "a key"], &[("k", &one), ("a key", &other)]);
             prop_assert_eq!(ActorFields::new(&fields).canonical(&actor), Some(actor));
         }
 
-        /// Of values that quotes, backslashes and separators make look alike.
+        /// Tries values that quotes, backslashes and separators make look alike.
         #[test]
-        fn two_combinations_are_two_actors(
+        fn different_values_form_different_actors(
             one in prop::array::uniform2("[a\"\\\\ =]{0,4}"),
             other in prop::array::uniform2("[a\"\\\\ =]{0,4}"),
         ) {

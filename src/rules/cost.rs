@@ -1,12 +1,12 @@
-//! The cost of a hit: one credit, what the request says, or the value of a field of the request.
+//! The cost of a hit: one credit, the cost that the request gives, or the value of one of its fields.
 
 use super::rule::NO_COST_FIELD;
 use super::{Operation, Rule};
 
-/// How much of an invalid value a message repeats (characters).
+/// Characters of an invalid value that an error message repeats.
 const MAX_ECHOED_CHARS: usize = 64;
 
-/// A request with an invalid cost.
+/// An error for a request whose cost field has an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the field '{field}' is the cost of the hit and must be a whole number from 0 to {}, not '{value}'", u64::MAX)]
 pub struct BadCost {
@@ -17,13 +17,13 @@ pub struct BadCost {
 }
 
 impl Rule {
-    /// Whether it takes one credit for each request, whatever that costs.
+    /// Returns whether every request takes one credit from this rule, regardless of its cost.
     pub fn counts_requests(&self) -> bool {
         self.cost_field.as_deref() == Some(NO_COST_FIELD)
     }
 
-    /// How many credits `operation` takes from this rule: the cost that is `given` beside it, or else the value of the
-    /// rule's `costField`; 1 when the rule has none, or the operation has no such field. With [`NO_COST_FIELD`] always 1.
+    /// Returns the credits that `operation` takes from this rule: the `given` cost, or else the value of the rule's
+    /// `costField`, or else 1. A rule with [`NO_COST_FIELD`] always takes 1.
     ///
     /// # Errors
     /// The value is not a whole number in digits, or does not fit 64 bits.
@@ -53,21 +53,21 @@ mod tests {
     }
 
     #[test]
-    fn the_field_tells_the_cost() {
+    fn cost_is_read_from_the_field() {
         assert_eq!(cost("0"), Ok(0));
         assert_eq!(cost("0512"), Ok(512));
         assert_eq!(cost("18446744073709551615"), Ok(u64::MAX));
     }
 
     #[test]
-    fn without_the_field_a_hit_costs_one() {
+    fn hit_without_the_field_costs_one() {
         let operation = [("bytes", "5")].into_iter().collect();
         assert_eq!(rule("").cost(&operation, None), Ok(1));
         assert_eq!(Rule { cost_field: Some("size".into()), ..rule("") }.cost(&operation, None), Ok(1));
     }
 
     #[test]
-    fn a_given_cost_wins_but_over_none() {
+    fn given_cost_overrides_the_field_but_not_none() {
         let operation = [("bytes", "many"), ("none", "7")].into_iter().collect();
         let by = |field: &str| Rule { cost_field: Some(field.into()), ..rule("") };
         assert_eq!([rule(""), by("bytes")].map(|rule| rule.cost(&operation, Some(3))), [Ok(3), Ok(3)]);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_but_digits_is_refused() {
+    fn cost_other_than_digits_is_rejected() {
         for value in ["", " 1", "-1", "+1", "1.0", "1e3", "0x10", "many", "١", "18446744073709551616"] {
             assert_eq!(cost(value), Err(BadCost { field: "bytes".into(), value: value.into() }));
         }

@@ -1,8 +1,8 @@
-//! The differences between two lists of rules, for people: the rules before and after a change of the file.
+//! Differences between two lists of rules, for people: the rules before and after the rules file changed.
 //!
-//! Rules are known by their operation. Where several have the same one (canaries may), those of the same match policy
-//! belong together, in their order. Whether counters go on is another question than which rule became which: it is
-//! decided by what identifies them alone.
+//! Rules are paired by their operation. If several rules share an operation, as canaries may, those with the same match
+//! policy are paired first, in order. Whether a rule keeps its counters is a separate question, which only its identity
+//! decides.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -10,25 +10,25 @@ use std::hash::Hash;
 
 use super::Rule;
 
-/// One difference. Displays as a line, with the line of the rules file where it can be seen.
+/// A difference. Displays as one line, which starts with the line number in the new rules file, if there is one.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Change<'a> {
-    /// Its counters may be known by their name.
+    /// The rule is new. It may still take over counters, if they have a name.
     Added {
         rule: &'a Rule,
-        counters: Counters,
+        counters: CounterChange,
     },
     Removed(&'a Rule),
     Changed {
         rule: &'a Rule,
         settings: Vec<SettingChange>,
-        counters: Counters,
+        counters: CounterChange,
     },
-    /// It has another place among the rules that stayed.
+    /// The rule's position among the remaining rules changed.
     Moved(&'a Rule),
 }
 
-/// A setting under its name in a rules file; `None` where it is not given.
+/// A setting by its name in a rules file; `None` if it is not set.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SettingChange {
     pub name: &'static str,
@@ -36,43 +36,43 @@ pub struct SettingChange {
     pub new: Option<String>,
 }
 
-/// What becomes of a changed rule's counters.
+/// The effect of a change on a rule's counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Counters {
-    /// It has none, or no others could have been its.
+pub enum CounterChange {
+    /// The rule has no counters, or is new and starts with empty ones.
     None,
-    GoOn,
-    /// It had none or others before, and takes from those of this name now, as other rules do.
-    Joins,
-    /// The limit became another, and it is part of a bucket's identity.
-    StartAfresh,
+    Kept,
+    /// The rule now shares the counters with this name, and leaves behind its own, if it had any.
+    Joined,
+    /// The limit changed, and it is part of the counters' identity.
+    Reset,
 }
 
-/// The differences between the rules `old` and `new`: those that are gone in their order, then the others in the new
-/// order. `place` tells where a rule's counters are apart from others of the same identity.
+/// Compares the rules `old` and `new`. Returns the removed rules in their old order, then the other changes in the new
+/// order. `place` separates counters of rules that have the same identity.
 pub fn diff<'a, P: Eq + Hash>(old: &'a [Rule], new: &'a [Rule], place: impl Fn(&Rule) -> P) -> Vec<Change<'a>> {
-    let origins = origins(old, new);
+    let origins = find_origins(old, new);
     let kept: HashSet<usize> = origins.iter().flatten().copied().collect();
     let removed = old.iter().enumerate().filter(|(index, _)| !kept.contains(index));
     let mut changes: Vec<_> = removed.map(|(_, rule)| Change::Removed(rule)).collect();
 
     let counters = |rule: &'a Rule| Some((rule.identity()?, place(rule)));
     let known: HashSet<_> = old.iter().filter_map(counters).collect();
-    let goes_on = |rule: &'a Rule| counters(rule).map(|counters| known.contains(&counters));
-    let mut in_order = in_order(&origins);
+    let was_known = |rule: &'a Rule| counters(rule).map(|counters| known.contains(&counters));
+    let mut in_order = longest_in_order(&origins);
     for (rule, origin) in new.iter().zip(&origins) {
         let Some(before) = origin.and_then(|origin| old.get(origin)) else {
-            let counters = if goes_on(rule) == Some(true) { Counters::GoOn } else { Counters::None };
+            let counters = if was_known(rule) == Some(true) { CounterChange::Kept } else { CounterChange::None };
             changes.push(Change::Added { rule, counters });
             continue;
         };
-        let settings = changed_settings(before, rule);
+        let settings = compare_settings(before, rule);
         if !settings.is_empty() {
-            let counters = match goes_on(rule) {
-                None => Counters::None,
-                Some(true) if rule.counter.is_some() && before.counter != rule.counter => Counters::Joins,
-                Some(true) => Counters::GoOn,
-                Some(false) => Counters::StartAfresh,
+            let counters = match was_known(rule) {
+                None => CounterChange::None,
+                Some(true) if rule.counter.is_some() && before.counter != rule.counter => CounterChange::Joined,
+                Some(true) => CounterChange::Kept,
+                Some(false) => CounterChange::Reset,
             };
             changes.push(Change::Changed { rule, settings, counters });
         }
@@ -85,8 +85,8 @@ pub fn diff<'a, P: Eq + Hash>(old: &'a [Rule], new: &'a [Rule], place: impl Fn(&
     changes
 }
 
-/// For each of the `new` rules the index of the one of the `old` rules that it was.
-fn origins(old: &[Rule], new: &[Rule]) -> Vec<Option<usize>> {
+/// Returns, for each of the `new` rules, the index of the old rule that it was.
+fn find_origins(old: &[Rule], new: &[Rule]) -> Vec<Option<usize>> {
     let mut free: HashMap<_, VecDeque<usize>> = HashMap::new();
     for (index, rule) in old.iter().enumerate() {
         free.entry(operation(rule)).or_default().push_back(index);
@@ -110,11 +110,11 @@ fn operation(rule: &Rule) -> Vec<(&str, &str)> {
     pairs
 }
 
-/// A longest choice of old indexes that still come in their old order; the rules of the others have moved.
-fn in_order(origins: &[Option<usize>]) -> std::iter::Peekable<impl Iterator<Item = usize>> {
+/// Returns a longest subsequence of old indexes that are still in their old order. All other rules have moved.
+fn longest_in_order(origins: &[Option<usize>]) -> std::iter::Peekable<impl Iterator<Item = usize>> {
     let kept: Vec<usize> = origins.iter().flatten().copied().collect();
-    // For each length, the place in `kept` where a run of this length ends with the smallest index, and that index; for
-    // each place, the one before it in its run.
+    // For each run length: the position in `kept` where a run of this length ends with the smallest index, and that
+    // index. For each position: the previous position in its run.
     let mut ends: Vec<(usize, usize)> = Vec::new();
     let mut before: Vec<Option<usize>> = Vec::with_capacity(kept.len());
     for (place, index) in kept.iter().copied().enumerate() {
@@ -133,9 +133,9 @@ fn in_order(origins: &[Option<usize>]) -> std::iter::Peekable<impl Iterator<Item
     run.into_iter().peekable()
 }
 
-/// The header is left out: in another order it is the same operation.
-fn changed_settings(old: &Rule, new: &Rule) -> Vec<SettingChange> {
-    let (old, new) = (old.described(), new.described());
+/// Compares settings. Ignores the header, because the same pairs in another order are the same operation.
+fn compare_settings(old: &Rule, new: &Rule) -> Vec<SettingChange> {
+    let (old, new) = (old.describe(), new.describe());
     let value = |settings: &[(&'static str, String)], name: &str| {
         settings.iter().find(|(candidate, _)| *candidate == name).map(|(_, value)| value.clone())
     };
@@ -165,7 +165,7 @@ impl fmt::Display for Change<'_> {
 
 impl fmt::Display for SettingChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Comments may be of several lines.
+        // Comments may have several lines.
         let shown = |value: &Option<String>| match value {
             Some(value) => value.escape_debug().to_string(),
             None => "nothing".to_owned(),
@@ -174,15 +174,13 @@ impl fmt::Display for SettingChange {
     }
 }
 
-impl fmt::Display for Counters {
+impl fmt::Display for CounterChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::None => "",
-            Self::GoOn => "; its counters are kept",
-            Self::Joins => {
-                "; it takes from that counter's usage from now on, and what it counted before is left behind"
-            }
-            Self::StartAfresh => "; its counters start afresh",
+            Self::Kept => "; its counters are kept",
+            Self::Joined => "; it now shares that counter's usage, and leaves behind what it counted before",
+            Self::Reset => "; its counters start afresh",
         })
     }
 }

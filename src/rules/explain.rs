@@ -1,4 +1,4 @@
-//! Explains an answer: for each rule in order, whether it matches, and if not, why. Counts nothing.
+//! Explains an answer: whether each rule matches, in order, and if not, why. Takes no credit.
 
 use std::fmt;
 
@@ -6,18 +6,18 @@ use serde::Serialize;
 
 use super::{MatchPolicy, Operation, Rule, RuleSet, Settings};
 
-/// The finding for each rule, up to the one that answers. Displays one line for each rule.
+/// The findings for all rules, up to the one that answers. Displays one line for each rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Explanation {
-    pub rules: Vec<Explained>,
+    pub rules: Vec<ExplainedRule>,
 }
 
 /// The finding for one rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Explained {
-    /// The rule's operation, as its header in a rules file.
+pub struct ExplainedRule {
+    /// The rule's operation, written as a header in a rules file.
     pub rule: String,
-    /// Where the rule begins in its file, from 1.
+    /// Line of the file on which the rule begins, from 1.
     pub line: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
@@ -25,7 +25,7 @@ pub struct Explained {
     pub finding: Finding,
 }
 
-/// Whether a rule matches, and why not.
+/// Whether a rule matches, and if not, why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "finding", rename_all = "kebab-case")]
 pub enum Finding {
@@ -33,7 +33,7 @@ pub enum Finding {
     Answers { grants: Grants },
     /// It matches and takes credit; matching continues.
     Canary { grants: Grants },
-    /// It matches and must allow, with others and the rule that answers; matching continues.
+    /// It matches, and must allow the request together with others and the rule that answers; matching continues.
     MustAllow { grants: Grants },
     /// It matches, but the operation's cost is invalid: the answer is an error, and no credit is taken.
     Refuses { reason: String },
@@ -43,12 +43,12 @@ pub enum Finding {
     ValueDiffers { key: String, pattern: String, value: String },
 }
 
-/// What a matching rule grants, and its cost.
+/// The grant of a matching rule, and its cost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Grants {
     /// [`Rule::summary`].
     pub limit: String,
-    /// What the operation's actor is granted in place of that, if it has a limit of its own.
+    /// The grant that replaces the rule's, if the operation's actor has a limit of its own.
     #[serde(rename = "actorLimit", skip_serializing_if = "Option::is_none")]
     pub actor_limit: Option<String>,
     /// The credits that the operation takes, if the rule has a `costField`.
@@ -56,14 +56,14 @@ pub struct Grants {
     pub cost: Option<u64>,
 }
 
-/// Explains what `rules` make of `operation`. `own_credits` tells the credits that its actor has in place of those of the rule
-/// with this index.
+/// Explains how `rules` answer `operation`. `own_credits` returns the operation's actor's own limit, if it has one
+/// under the rule with the given index.
 pub fn explain(rules: &RuleSet, operation: &Operation, own_credits: impl Fn(usize) -> Option<u64>) -> Explanation {
     let mut explanation = Explanation { rules: Vec::new() };
     for (index, rule) in rules.rules().iter().enumerate() {
         let finding = find(rule, operation, || own_credits(index));
         let ends = finding.ends();
-        let explained = Explained { rule: rule.to_string(), line: rule.line, label: rule.label.clone(), finding };
+        let explained = ExplainedRule { rule: rule.to_string(), line: rule.line, label: rule.label.clone(), finding };
         explanation.rules.push(explained);
         if ends {
             break;
@@ -100,14 +100,14 @@ fn find(rule: &Rule, operation: &Operation, own_credits: impl FnOnce() -> Option
 }
 
 impl Explanation {
-    /// The rule that answers; `None` when no rule does.
-    pub fn answer(&self) -> Option<&Explained> {
+    /// Returns the rule that answers; `None` if none does.
+    pub fn answer(&self) -> Option<&ExplainedRule> {
         self.rules.last().filter(|explained| matches!(explained.finding, Finding::Answers { .. }))
     }
 }
 
 impl Finding {
-    /// Is no rule tried after this one?
+    /// Returns whether matching ends after this rule.
     fn ends(&self) -> bool {
         matches!(self, Self::Answers { .. } | Self::Refuses { .. })
     }
@@ -123,7 +123,7 @@ impl fmt::Display for Explanation {
     }
 }
 
-impl fmt::Display for Explained {
+impl fmt::Display for ExplainedRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: [{}]", self.line, self.rule)?;
         if let Some(label) = &self.label {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rule_up_to_the_answer_says_why() {
+    fn explanation_covers_every_rule_up_to_the_answer() {
         let explanation = explain(&rules(), &operation("method=GET path=/b"), |_| None);
         assert_eq!(
             explanation.to_string(),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn it_serializes_flat() {
+    fn explanation_serializes_flat() {
         let explanation = explain(&RuleSet::new(vec![rule("path=/a")]).unwrap(), &operation("path=/b"), |_| None);
         assert_eq!(
             serde_json::to_value(&explanation).unwrap(),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_is_told_or_why_there_is_none() {
+    fn explanation_has_the_cost_or_its_error() {
         let by_size = |header| {
             let settings = Settings { credit_limit: 9, reset_seconds: Seconds::whole(60), ..Settings::default() };
             Rule { cost_field: Some("bytes".into()), settings, ..rule(header) }

@@ -1,28 +1,29 @@
-//! What a rule's counters are found by, but for the actors' values: rules with the same identity take from the same counters,
-//! and a changed rule's counters go on when its identity is known from before. Nothing here knows how they are stored.
+//! The identity of a rule's counters, apart from the actors' values. Rules with the same identity take from the same
+//! counters, and a changed rule keeps its counters if its identity stays the same. Nothing here depends on how they are
+//! stored.
 
 use super::{Quota, Rule, Seconds, Settings};
 use std::num::NonZeroU32;
 
 use crate::algorithm::{CalendarId, Concurrency, Kind, Limit};
 
-/// What identifies the counters of a rule.
+/// The identity of a rule's counters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Identity<'a> {
-    /// They belong to the rule: another limit, other counters.
-    OfRule { operation: Vec<(&'a str, &'a str)>, limit: Limit, names_in_actors: &'a [String] },
-    /// They have a name of their own, and count what was used, whatever the credits are.
+    /// Counters that belong to the rule: a change of its limit starts new ones.
+    Unnamed { operation: Vec<(&'a str, &'a str)>, limit: Limit, names_in_actors: &'a [String] },
+    /// Counters with a name, which record usage regardless of the number of credits.
     Named { counter: &'a str, rhythm: Rhythm, actor_fields: &'a [String] },
 }
 
-/// How credits come back, but for how many there are at most.
+/// How credits come back: the limit without its number of credits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rhythm {
     pub algorithm: Kind,
-    /// The length of a window, or the time between refills. Leases go on whatever their time becomes.
+    /// The length of a window, or the time between refills. Zero for leases, which outlive changes of their TTL.
     time: Seconds,
     calendar: Option<CalendarId>,
-    /// Of a token bucket: how many a refill brings. `None`: all of them.
+    /// Credits that a refill of a token bucket brings; `None` if it fills the bucket.
     pub refill_credits: Option<u64>,
 }
 
@@ -39,7 +40,7 @@ impl Settings {
 }
 
 impl Rule {
-    /// What identifies its counters; `None` when it has none.
+    /// Returns the identity of the rule's counters; `None` if it has none.
     pub fn identity(&self) -> Option<Identity<'_>> {
         let Quota::Limited(limit) = self.quota else { return None };
         Some(match &self.counter {
@@ -49,14 +50,18 @@ impl Rule {
             None => {
                 let mut operation: Vec<_> = self.pairs().collect();
                 operation.sort_unstable();
-                Identity::OfRule { operation, limit: identifying(limit), names_in_actors: self.names_in_actors() }
+                Identity::Unnamed {
+                    operation,
+                    limit: clear_lease_numbers(limit),
+                    names_in_actors: self.names_in_actors(),
+                }
             }
         })
     }
 }
 
-/// The numbers of leases identify nothing: who holds one holds it under every limit.
-fn identifying(limit: Limit) -> Limit {
+/// Clears the numbers of a concurrency limit, because leases stay valid when they change.
+fn clear_lease_numbers(limit: Limit) -> Limit {
     match limit {
         Limit::Concurrency(_) => Limit::Concurrency(Concurrency { leases: 0, ttl_seconds: NonZeroU32::MIN }),
         limit => limit,

@@ -1,8 +1,8 @@
-//! The compiled form of many rules: for every key that rules mention, which rules a value of it satisfies.
+//! The compiled form of many rules: for every key, the rules that a value of it satisfies.
 //!
-//! A request picks one set of rules a key and the sets are intersected, so the cost of a request does not grow with the
-//! number of rules. That is done for the keys that most rules mention; [`RareKeys`] has the others. Values are bytes
-//! here: reachability asks with a byte that no text contains.
+//! A request picks sets of rules for each key, and the intersection of these sets matches. The cost of a request
+//! therefore does not grow with the number of rules. This is done for the keys that most rules mention; [`RareKeys`]
+//! has the others. Values are bytes here, because the reachability check matches a byte that no text contains.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,51 +15,51 @@ use super::rule_bits::{self, RuleBits, SetId};
 use super::ruleset_error::RuleSetError;
 use super::values::Values;
 
-/// How many keys have an index of their values, and are looked at for every request.
+/// Number of keys that are indexed by value, and looked up for every request.
 pub const INDEXED_KEYS: usize = 32;
 
 #[derive(Debug, Default)]
 pub struct Matcher {
-    /// The key that leaves the fewest rules first, so that an empty intersection is seen early.
+    /// Key indexes. The key that leaves the fewest rules is first, so that an empty intersection is found early.
     keys: Vec<KeyIndex>,
-    /// The rules that mention no rare key, and what there is to know about rare keys; `None` when there are none.
+    /// The set of rules that mention no rare key, and the index of rare keys; `None` if there are no rare keys.
     rare: Option<(SetId, RareKeys)>,
     sets: Vec<RuleBits>,
-    /// Each set as one word, where the rules are so few.
+    /// Each set as one word, if there are few enough rules.
     words: Option<Box<[u64]>>,
     blocks: usize,
 }
 
-/// What the values of one key satisfy.
+/// The rules that each value of one key satisfies.
 #[derive(Debug)]
 struct KeyIndex {
     key: Key,
-    /// Rules that do not mention the key: satisfied without it.
+    /// Rules that do not mention the key.
     absent: SetId,
-    /// Those, and rules that are satisfied by any value.
+    /// Rules that do not mention the key, or accept any value of it.
     present: SetId,
     /// Callers choose the values that are looked up but never those that are stored, so a fast hasher is safe.
     exact: HashMap<Box<[u8]>, SetId, foldhash::fast::RandomState>,
     globs: GlobIndex,
 }
 
-/// Takes what a request picks: for each key of the rules a union of sets.
-trait Picks {
+/// Collects the sets that a request picks: for each key, a union of sets.
+trait PickedSets {
     fn pick(&mut self, set: SetId);
-    /// No more sets of this key. Returns whether rules may be left: no further key can add one.
+    /// Ends the union of one key. Returns whether any rule is left. Further keys never add one.
     fn end_key(&mut self) -> bool;
 }
 
-/// Which sets a request has picked. Reused from request to request.
+/// The sets that a request has picked. Reused from request to request.
 #[derive(Debug, Default)]
 pub struct Selection {
     picked: Vec<SetId>,
-    /// Where each key's sets end in `picked`.
+    /// The end of each key's sets in `picked`.
     ends: Vec<usize>,
     pieces: Vec<usize>,
 }
 
-impl Picks for (&mut Vec<SetId>, &mut Vec<usize>) {
+impl PickedSets for (&mut Vec<SetId>, &mut Vec<usize>) {
     fn pick(&mut self, set: SetId) {
         self.0.push(set);
     }
@@ -70,15 +70,15 @@ impl Picks for (&mut Vec<SetId>, &mut Vec<usize>) {
     }
 }
 
-/// The same for rules that are one word, which is worked out on the way.
-struct Word<'a> {
+/// Intersects sets of one word while they are picked.
+struct WordIntersection<'a> {
     sets: &'a [u64],
-    /// Of the present key.
+    /// The union for the current key.
     union: u64,
     common: u64,
 }
 
-impl Picks for Word<'_> {
+impl PickedSets for WordIntersection<'_> {
     fn pick(&mut self, set: SetId) {
         self.union |= self.sets.get(set as usize).copied().unwrap_or_default();
     }
@@ -100,12 +100,13 @@ impl Matcher {
             }
         }
         let mut rarest_first: Vec<_> = by_key.into_iter().collect();
-        rarest_first.sort_by_key(|(_, asked)| asked.len());
+        rarest_first.sort_by_key(|(_, patterns)| patterns.len());
         let common = rarest_first.split_off(rarest_first.len().saturating_sub(indexed_keys));
         let rare: Vec<_> = rarest_first.into_iter().map(|(key, _)| key).collect();
 
         let mut builder = Builder { sets: Vec::new(), rules: rules.len() };
-        let keys = common.iter().rev().map(|(key, asked)| builder.key_index(key, asked)).collect::<Result<_, _>>()?;
+        let keys =
+            common.iter().rev().map(|(key, patterns)| builder.key_index(key, patterns)).collect::<Result<_, _>>()?;
         let rare = (!rare.is_empty()).then(|| {
             let without = builder.add(&rare_keys::rules_without(&rare, rules));
             (without, RareKeys::new(rules, &rare, |rule| builder.add(&[rule])))
@@ -115,7 +116,7 @@ impl Matcher {
         Ok(Self { keys, rare, words, sets: builder.sets, blocks: rule_bits::block_count(rules.len()) })
     }
 
-    /// Picks the sets for a request.
+    /// PickedSets the sets for a request.
     pub fn select(&self, selection: &mut Selection, values: &impl Values) {
         let Selection { picked, ends, pieces } = selection;
         picked.clear();
@@ -123,17 +124,17 @@ impl Matcher {
         self.pick(&mut (picked, ends), pieces, values);
     }
 
-    /// The rules that a request selects, as the bits of a word; `None` when there are more rules than a word has bits.
+    /// Returns the rules that a request selects, as the bits of a word; `None` if there are more rules than bits.
     #[inline]
     pub fn select_word(&self, selection: &mut Selection, values: &impl Values) -> Option<u64> {
         let sets = self.words.as_deref()?;
-        let mut word = Word { sets, union: 0, common: u64::MAX };
+        let mut word = WordIntersection { sets, union: 0, common: u64::MAX };
         self.pick(&mut word, &mut selection.pieces, values);
         Some(word.common)
     }
 
     #[inline]
-    fn pick(&self, picks: &mut impl Picks, pieces: &mut Vec<usize>, values: &impl Values) {
+    fn pick(&self, picks: &mut impl PickedSets, pieces: &mut Vec<usize>, values: &impl Values) {
         for index in &self.keys {
             match values.value(&index.key) {
                 None => picks.pick(index.absent),
@@ -160,12 +161,12 @@ impl Matcher {
         self.blocks
     }
 
-    /// The words of `block` that may hold a selected rule.
+    /// Returns the words of `block` that may hold a selected rule.
     pub fn summary(&self, selection: &Selection, block: usize) -> u64 {
         self.intersect(selection, |set| set.summary(block))
     }
 
-    /// The selected rules of one word of `block`.
+    /// Returns the selected rules of one word of `block`.
     pub fn word(&self, selection: &Selection, block: usize, word: u32) -> u64 {
         self.intersect(selection, |set| set.word(block, word))
     }
@@ -192,13 +193,14 @@ struct Builder {
 }
 
 impl Builder {
-    /// `asked`: the rules that mention the key, ascending, and what each asks of it.
-    fn key_index(&mut self, key: &str, asked: &[(u32, &Pattern)]) -> Result<KeyIndex, RuleSetError> {
+    /// Builds the index of one key. `patterns` has the rules that mention the key, in ascending order, with their
+    /// patterns.
+    fn key_index(&mut self, key: &str, patterns: &[(u32, &Pattern)]) -> Result<KeyIndex, RuleSetError> {
         let mut by_pattern: HashMap<&Pattern, Vec<u32>> = HashMap::new();
-        for (rule, pattern) in asked {
+        for (rule, pattern) in patterns {
             by_pattern.entry(pattern).or_default().push(*rule);
         }
-        let mut absent = self.complement(asked.iter().map(|(rule, _)| *rule));
+        let mut absent = self.complement(patterns.iter().map(|(rule, _)| *rule));
         let absent_set = self.add(&absent);
         absent.extend(by_pattern.remove(&Pattern::Any).unwrap_or_default());
         absent.sort_unstable();
@@ -225,7 +227,7 @@ impl Builder {
         (self.sets.len() - 1) as SetId
     }
 
-    /// The rules that are not among `rules`, which ascend.
+    /// Returns the rules that are not in `rules`, which must ascend.
     fn complement(&self, rules: impl Iterator<Item = u32>) -> Vec<u32> {
         let mut rules = rules.peekable();
         (0..self.rules as u32).filter(|rule| rules.next_if_eq(rule).is_none()).collect()

@@ -1,7 +1,7 @@
-//! Policy: which limits apply to an operation.
+//! Policy: the limits that apply to an operation.
 //!
-//! A [`Rule`] is what the operator wrote, validated; a [`RuleSet`] is all of them, compiled so that matching does not
-//! grow with their number. Nothing here reads files, counts hits or knows a store.
+//! A [`Rule`] is one validated section of the rules file. A [`RuleSet`] is all rules, compiled so that the cost of
+//! matching does not grow with their number. Nothing here reads files, counts hits or depends on a store.
 
 mod actor;
 mod cost;

@@ -4,14 +4,14 @@ use std::ops::Range;
 
 use super::key::{Key, Tag};
 
-/// The key of the domain of a gRPC request: what Envoy's Rate Limit Service keeps apart from the other pairs.
+/// The key for the domain of a gRPC request, which Envoy's Rate Limit Service sends apart from the other pairs.
 pub const DOMAIN: &str = "domain";
 
-/// What a caller asks about: `key=value` pairs, each key once. Reused from request to request: its buffers keep their
-/// capacity.
+/// The `key=value` pairs that a caller asks about, each key once. Reused from request to request, so that its buffers
+/// keep their capacity.
 #[derive(Debug, Clone, Default)]
 pub struct Operation {
-    /// Bytes, not a `str`: matching needs no more, and to cut a `str` out costs more than that. Keys and values are UTF-8.
+    /// Bytes, not a `str`: matching needs no more, and slicing a `str` costs more. Keys and values are UTF-8.
     text: Vec<u8>,
     pairs: Vec<Pair>,
 }
@@ -28,7 +28,7 @@ impl Operation {
         Self::default()
     }
 
-    /// What its buffers hold, used or not (bytes).
+    /// Returns the bytes that its buffers occupy, used or not.
     pub fn memory(&self) -> usize {
         self.text.capacity() + self.pairs.capacity() * size_of::<Pair>()
     }
@@ -41,27 +41,27 @@ impl Operation {
     /// Adds a pair. The last value of a repeated key wins.
     pub fn set(&mut self, key: &str, value: &str) {
         let (key, value) = (self.append(key), self.append(value));
-        self.set_written(key, value);
+        self.set_spans(key, value);
     }
 
-    /// Empties it and takes over the text of a request, whose pairs [`Operation::set_written`] then tells: one copy for
-    /// all of them.
-    pub fn begin_written(&mut self, text: &[u8]) {
+    /// Clears the operation and copies the text of a request. [`Operation::set_spans`] then adds its pairs, without
+    /// another copy.
+    pub fn begin_text(&mut self, text: &[u8]) {
         self.clear();
         self.text.extend_from_slice(text);
     }
 
-    /// As [`Operation::set`], for a pair by its places in the text. What is there has to be UTF-8.
-    // Called for each pair of each hit: a call of its own would take twenty instructions more.
+    /// Like [`Operation::set`], for a pair given by its spans in the text, which must be UTF-8.
+    // Inlined, because it runs for each pair of each hit. A call would cost twenty instructions more.
     #[inline(always)]
-    pub fn set_written(&mut self, key: Range<usize>, value: Range<usize>) {
+    pub fn set_spans(&mut self, key: Range<usize>, value: Range<usize>) {
         let tag = Tag::new(self.text.get(key.start..).unwrap_or_default(), key.len());
         let pair = Pair { tag, key, value };
         let bytes = |pair: &Pair| self.text.get(pair.key.clone());
         match self
             .pairs
             .iter_mut()
-            .find(|earlier| earlier.tag == tag && (tag.is_whole() || bytes(earlier) == bytes(&pair)))
+            .find(|earlier| earlier.tag == tag && (tag.holds_whole_key() || bytes(earlier) == bytes(&pair)))
         {
             Some(earlier) => *earlier = pair,
             None => self.pairs.push(pair),
@@ -73,19 +73,19 @@ impl Operation {
         self.pairs.get(place).map(|pair| self.str(&pair.value))
     }
 
-    /// As [`Operation::get`], for a key that is looked for often.
+    /// Like [`Operation::get`], for a key that is looked up often.
     pub fn value(&self, key: &Key) -> Option<&[u8]> {
         let place = self.place(key.tag(), key.as_str().as_bytes())?;
         self.pairs.get(place).map(|pair| self.bytes(&pair.value))
     }
 
-    /// Where the key's pair is.
+    /// Returns the index of the key's pair.
     fn place(&self, tag: Tag, key: &[u8]) -> Option<usize> {
-        let is_same = |pair: &Pair| pair.tag == tag && (tag.is_whole() || self.bytes(&pair.key) == key);
+        let is_same = |pair: &Pair| pair.tag == tag && (tag.holds_whole_key() || self.bytes(&pair.key) == key);
         self.pairs.iter().position(is_same)
     }
 
-    /// The pairs in the order in which their keys came first.
+    /// Returns the pairs, in the order of their keys' first appearance.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
         self.pairs.iter().map(|pair| (self.str(&pair.key), self.str(&pair.value)))
     }
@@ -123,7 +123,7 @@ mod tests {
     proptest! {
         /// The definition: the first pair of each key, with the value of its last.
         #[test]
-        fn each_key_is_there_once_with_its_last_value(
+        fn each_key_appears_once_with_its_last_value(
             pairs in prop::collection::vec(("[abü]{0,2}|longer-key-[ab]", "[xyü]{0,3}"), 0..9), asked in "[abü]{0,2}",
         ) {
             let mut expected: Vec<(&str, &str)> = Vec::new();
@@ -139,7 +139,7 @@ mod tests {
             prop_assert_eq!(operation.get(&asked), value);
             prop_assert_eq!(operation.value(&Key::new(&asked)), value.map(str::as_bytes));
 
-            // The same out of one text.
+            // The same pairs, as spans of one text.
             let (mut text, mut places) = (String::new(), Vec::new());
             for (key, value) in &pairs {
                 let start = text.len();
@@ -147,8 +147,8 @@ mod tests {
                 places.push((start..start + key.len(), start + key.len() + 1..text.len() - 2));
             }
             let mut written = operation.clone();
-            written.begin_written(text.as_bytes());
-            places.into_iter().for_each(|(key, value)| written.set_written(key, value));
+            written.begin_text(text.as_bytes());
+            places.into_iter().for_each(|(key, value)| written.set_spans(key, value));
             prop_assert_eq!(written.iter().collect::<Vec<_>>(), expected);
         }
     }

@@ -1,13 +1,14 @@
-//! The text form of an operation, `key=value "another key"="some value"`, as Divvy's line protocol, its rules files and
-//! the command line write it. What surrounds it (a command word, a section header's brackets) is parsed elsewhere.
+//! The text form of an operation, `key=value "another key"="some value"`, as written in Divvy's line protocol, its
+//! rules files and on the command line. Surrounding syntax, such as a command word or a section header's brackets, is
+//! parsed elsewhere.
 //!
-//! A string is bare or in double quotes. A bare one ends at white space, at `=` or with the text, and may be empty; a
-//! quoted one ends at the next quote, and knows no escapes. Pairs are separated by white space.
+//! A string is bare or in double quotes. A bare one ends at white space, at `=` or at the end of the text, and may be
+//! empty. A quoted one ends at the next quote, and has no escapes. Pairs are separated by white space.
 
 use std::fmt::Write;
 use std::ops::Range;
 
-/// Why a text is not an operation. The wording is that of Button's Divvy.
+/// A syntax error in an operation. The wording is that of Button's Divvy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SyntaxError {
     #[error("Unexpected end of quoted string.")]
@@ -25,21 +26,21 @@ pub enum SyntaxError {
 #[error("{0:?} cannot be written: it needs quotes and contains a quote")]
 pub struct Unwritable(pub String);
 
-/// Where a pair's strings are, without their quotes.
+/// The positions of a pair's strings, without their quotes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
+pub struct PairSpans {
     pub key: Range<usize>,
     pub value: Range<usize>,
 }
 
-/// The pairs of `text`, in order, repeated keys included. Ends after the first error.
+/// Returns the pairs of `text`, in order, including repeated keys. Ends after the first error.
 pub fn pairs(text: &str) -> impl Iterator<Item = Result<(&str, &str), SyntaxError>> {
     let part = |range| text.get(range).unwrap_or_default();
-    written(text.as_bytes(), 0).map(move |pair| pair.map(|Written { key, value }| (part(key), part(value))))
+    pair_spans(text.as_bytes(), 0).map(move |pair| pair.map(|PairSpans { key, value }| (part(key), part(value))))
 }
 
-/// As [`pairs`], for the part of `text` (UTF-8) that begins at `start`.
-pub fn written(text: &[u8], start: usize) -> impl Iterator<Item = Result<Written, SyntaxError>> {
+/// Like [`pairs`], but returns spans of the part of `text` (UTF-8) that begins at `start`.
+pub fn pair_spans(text: &[u8], start: usize) -> impl Iterator<Item = Result<PairSpans, SyntaxError>> {
     let mut at = skip_whitespace(text, start);
     std::iter::from_fn(move || {
         if at >= text.len() {
@@ -51,7 +52,7 @@ pub fn written(text: &[u8], start: usize) -> impl Iterator<Item = Result<Written
     })
 }
 
-/// Reads the string that begins at `at`: where it is, and where what follows it begins.
+/// Reads the string that begins at `at`. Returns its span, and the position after it.
 pub fn read_string(text: &[u8], at: usize) -> Result<(Range<usize>, usize), SyntaxError> {
     if text.get(at) != Some(&b'"') {
         let end = bare_end(text, at);
@@ -63,8 +64,8 @@ pub fn read_string(text: &[u8], at: usize) -> Result<(Range<usize>, usize), Synt
     Ok((at + 1..end, end + 1))
 }
 
-/// The pair that begins at `at`, and where the next one does.
-fn read_pair(text: &[u8], at: usize) -> Result<(Written, usize), SyntaxError> {
+/// Reads the pair that begins at `at`. Returns it, and the position of the next one.
+fn read_pair(text: &[u8], at: usize) -> Result<(PairSpans, usize), SyntaxError> {
     let (key, equals) = read_string(text, at)?;
     match text.get(equals) {
         Some(b'=') => {}
@@ -76,10 +77,10 @@ fn read_pair(text: &[u8], at: usize) -> Result<(Written, usize), SyntaxError> {
     if next == end && end < text.len() {
         return Err(SyntaxError::ExpectedWhitespace(char_at(text, end)));
     }
-    Ok((Written { key, value }, next))
+    Ok((PairSpans { key, value }, next))
 }
 
-/// Where the bare string that begins at `at` ends.
+/// Returns the end of the bare string that begins at `at`.
 fn bare_end(text: &[u8], mut at: usize) -> usize {
     loop {
         // Bytes first: most strings are ASCII, and decoding characters would triple the time.
@@ -92,12 +93,12 @@ fn bare_end(text: &[u8], mut at: usize) -> usize {
     }
 }
 
-/// Whether the byte ends a bare string, or begins a character that may.
+/// Returns whether the byte ends a bare string, or starts a multi-byte character that may end one.
 fn may_end_bare(byte: &u8) -> bool {
     MAY_END_BARE.get(usize::from(*byte)) == Some(&true)
 }
 
-/// By byte. To look it up takes a third of the comparisons' time.
+/// One entry per byte. A look-up takes a third of the time of comparisons.
 static MAY_END_BARE: [bool; 256] = {
     let mut table = [false; 256];
     let mut places: &mut [bool] = &mut table;
@@ -119,7 +120,7 @@ fn skip_whitespace(text: &[u8], mut at: usize) -> usize {
     }
 }
 
-/// The length of the white space character at `at`; 0 when there is another one, or none.
+/// Returns the length of the white space character at `at`; 0 if there is none.
 fn whitespace(text: &[u8], at: usize) -> usize {
     match text.get(at) {
         Some(byte) if is_ascii_whitespace(*byte) => 1,
@@ -130,12 +131,12 @@ fn whitespace(text: &[u8], at: usize) -> usize {
     }
 }
 
-/// White space as `char::is_whitespace` has it, which counts the vertical tab.
+/// Returns what `char::is_whitespace` returns, which includes the vertical tab.
 const fn is_ascii_whitespace(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// The character that begins at `at`.
+/// Returns the character that begins at `at`.
 fn char_at(text: &[u8], at: usize) -> char {
     let rest = text.get(at..).unwrap_or_default();
     let longest = rest.get(..4).unwrap_or(rest);
@@ -161,7 +162,7 @@ pub fn write<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<
     Ok(text)
 }
 
-/// Whether the string stands for itself without quotes. An empty one does.
+/// Returns whether the string needs no quotes. An empty one needs none.
 pub fn is_bare(string: &[u8]) -> bool {
     string.first() != Some(&b'"') && bare_end(string, 0) == string.len()
 }
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_use_divvys_words() {
+    fn errors_have_the_wording_of_buttons_divvy() {
         let message = |text| read(text).map_err(|error| error.to_string());
         assert_eq!(message("\"a=1"), Err("Unexpected end of quoted string.".into()));
         assert_eq!(message("a"), Err("Unexpected end of input string.".into()));
@@ -205,7 +206,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(pairs in prop::collection::vec((".*", ".*"), 0..5)) {
+        fn written_operations_parse_to_the_same_pairs(pairs in prop::collection::vec((".*", ".*"), 0..5)) {
             let borrowed: Vec<_> = pairs.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
             match write(borrowed.iter().copied()) {
                 Ok(text) => prop_assert_eq!(read(&text), Ok(borrowed)),
@@ -214,20 +215,20 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_as_defined(text in "([ab=\" \t\u{b}\u{a0}\u{2028}ü漢🍪]|a=b ){0,24}|.*", before in "[a ü]{0,3}") {
+        fn parsing_follows_the_definition(text in "([ab=\" \t\u{b}\u{a0}\u{2028}ü漢🍪]|a=b ){0,24}|.*", before in "[a ü]{0,3}") {
             let defined: Result<Vec<_>, _> = definition::pairs(&text).collect();
             prop_assert_eq!(read(&text), defined.clone());
             let within = format!("{before}{text}");
-            let places: Result<Vec<_>, _> = written(within.as_bytes(), before.len()).collect();
-            let parts = |places: Vec<Written>| {
-                places.into_iter().map(|Written { key, value }| (&within[key], &within[value])).collect::<Vec<_>>()
+            let places: Result<Vec<_>, _> = pair_spans(within.as_bytes(), before.len()).collect();
+            let parts = |places: Vec<PairSpans>| {
+                places.into_iter().map(|PairSpans { key, value }| (&within[key], &within[value])).collect::<Vec<_>>()
             };
             prop_assert_eq!(places.map(parts), defined);
         }
     }
 }
 
-/// What is read, in plain words: characters, not bytes.
+/// The definition of the text form, in characters rather than bytes.
 #[cfg(test)]
 mod definition {
     use super::SyntaxError;

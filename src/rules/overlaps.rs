@@ -1,7 +1,7 @@
-//! Finds the rules that one request may match together with others, without comparing each rule with each other.
+//! Finds rules that one request may match together, without comparing every pair of rules.
 //!
-//! Rules that ask about the same keys are one [`Shape`]. Within it, the rules are ordered by what a value of each key must
-//! begin with, and the key that leaves the fewest of them is looked at.
+//! Rules with the same keys form one [`Shape`]. For each key of a shape, the rules are sorted by the prefix that a
+//! value needs. A search uses the key that leaves the fewest rules.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
@@ -9,16 +9,16 @@ use std::ops::Bound;
 
 use super::{Pattern, Rule};
 
-/// Some of the rules, by their indexes.
+/// An index of some of the rules, by their positions.
 #[derive(Default)]
 pub(super) struct Overlaps<'a> {
-    /// In the order of their first rules: then the first rule that fits is most often the first that is looked at.
+    /// In the order of their first rules, so that the first rule that fits is usually among the first tried.
     shapes: Vec<Shape<'a>>,
-    /// The shape with these keys, which are sorted, by its place.
+    /// The position in `shapes` of the shape with these sorted keys.
     by_keys: HashMap<Vec<&'a str>, usize>,
 }
 
-/// Rules that ask about the same keys.
+/// Rules with the same keys.
 #[derive(Default)]
 struct Shape<'a> {
     all: Vec<usize>,
@@ -29,15 +29,15 @@ struct Shape<'a> {
 #[derive(Default)]
 struct ByPrefix<'a> {
     literals: BTreeMap<&'a [u8], Vec<usize>>,
-    /// Each key is the text before the first `*`.
+    /// Globs by the text before their first `*`.
     globs: BTreeMap<&'a [u8], Vec<usize>>,
 }
 
-/// Rules to look at.
+/// Candidate rules.
 type Lists<'l> = Vec<&'l [usize]>;
 
 impl<'a> Overlaps<'a> {
-    /// Adds a rule after all that were added before.
+    /// Adds a rule. Its index must be greater than all indexes added before.
     pub(super) fn add(&mut self, index: usize, rule: &'a Rule) {
         let mut keys: Vec<_> = rule.operation.iter().map(|(key, _)| key.as_str()).collect();
         keys.sort_unstable();
@@ -54,8 +54,9 @@ impl<'a> Overlaps<'a> {
         }
     }
 
-    /// The first rule before `before` that fits, of those that a request which matches `rule` may match, and maybe some others.
-    pub(super) fn find_meeting(
+    /// Returns the first rule before `before` that fits. Tries at least the rules that share a request with `rule`, and
+    /// maybe others.
+    pub(super) fn find_overlapping(
         &self,
         rule: &Rule,
         before: usize,
@@ -65,14 +66,14 @@ impl<'a> Overlaps<'a> {
         for shape in &self.shapes {
             let asked =
                 rule.operation.iter().filter_map(|(key, pattern)| Some((shape.by_key.get(key.as_str())?, pattern)));
-            let lists = shape.fewest(asked.map(|(known, pattern)| known.meeting(pattern)));
-            found = first(&lists, found.unwrap_or(before), &mut fits).or(found);
+            let lists = shape.shortest_lists(asked.map(|(known, pattern)| known.overlapping(pattern)));
+            found = find_first(&lists, found.unwrap_or(before), &mut fits).or(found);
         }
         found
     }
 
-    /// The first rule before `before` that fits, of those that match every request which matches both `one` and `other`, and
-    /// maybe some others.
+    /// Returns the first rule before `before` that fits. Tries at least the rules that match every request which
+    /// matches both `one` and `other`, and maybe others.
     pub(super) fn find_containing(
         &self,
         (one, other): (&Rule, &Rule),
@@ -89,15 +90,15 @@ impl<'a> Overlaps<'a> {
                 let patterns = [one, other].into_iter().filter_map(|rule| rule.pattern(key));
                 Some(patterns.flat_map(|pattern| known.containing(pattern)).collect())
             });
-            found = first(&shape.fewest(lists), found.unwrap_or(before), &mut fits).or(found);
+            found = find_first(&shape.shortest_lists(lists), found.unwrap_or(before), &mut fits).or(found);
         }
         found
     }
 }
 
 impl Shape<'_> {
-    /// The shortest of these lists, or all rules; `None` stands for all of them.
-    fn fewest<'l>(&'l self, lists: impl Iterator<Item = Option<Lists<'l>>>) -> Lists<'l> {
+    /// Returns the shortest of these lists, or all rules. `None` in `lists` stands for all rules.
+    fn shortest_lists<'l>(&'l self, lists: impl Iterator<Item = Option<Lists<'l>>>) -> Lists<'l> {
         let count = |lists: &Lists<'_>| lists.iter().map(|list| list.len()).sum::<usize>();
         let fewest = lists.flatten().min_by_key(count).filter(|lists| count(lists) < self.all.len());
         fewest.unwrap_or_else(|| vec![&self.all])
@@ -105,8 +106,8 @@ impl Shape<'_> {
 }
 
 impl ByPrefix<'_> {
-    /// The rules with patterns that may overlap this one; `None` if it says nothing of how values begin.
-    fn meeting(&self, pattern: &Pattern) -> Option<Lists<'_>> {
+    /// Returns the rules whose patterns may overlap this one; `None` if the pattern has no prefix.
+    fn overlapping(&self, pattern: &Pattern) -> Option<Lists<'_>> {
         let prefix = prefix(pattern);
         if is_literal(pattern) {
             return Some(self.containing(pattern));
@@ -119,7 +120,7 @@ impl ByPrefix<'_> {
         Some(shorter.map(Vec::as_slice).chain(longer(&self.literals)).chain(longer(&self.globs)).collect())
     }
 
-    /// The rules with patterns that may contain this one.
+    /// Returns the rules whose patterns may contain this one.
     fn containing(&self, pattern: &Pattern) -> Lists<'_> {
         let prefix = prefix(pattern);
         let equal = if is_literal(pattern) { self.literals.get(prefix) } else { None };
@@ -133,8 +134,8 @@ fn starting_with<'l>(patterns: &'l BTreeMap<&[u8], Vec<usize>>, prefix: &[u8]) -
     from_there.take_while(move |(other, _)| other.starts_with(prefix)).map(|(_, indexes)| indexes.borrow())
 }
 
-/// The first of these rules before `before` that fits.
-fn first(lists: &[&[usize]], before: usize, fits: &mut impl FnMut(usize) -> bool) -> Option<usize> {
+/// Returns the first of these rules before `before` that fits.
+fn find_first(lists: &[&[usize]], before: usize, fits: &mut impl FnMut(usize) -> bool) -> Option<usize> {
     let mut found = None;
     for list in lists {
         let earlier = list.iter().copied().take_while(|index| *index < found.unwrap_or(before));
@@ -147,7 +148,7 @@ fn is_literal(pattern: &Pattern) -> bool {
     matches!(pattern, Pattern::Literal(_))
 }
 
-/// Returns the text that begins every value which the pattern matches.
+/// Returns the prefix of every value that the pattern matches.
 fn prefix(pattern: &Pattern) -> &[u8] {
     match pattern {
         Pattern::Any => b"",

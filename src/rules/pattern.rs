@@ -1,19 +1,19 @@
-//! Patterns: what a rule requires of one value.
+//! Patterns: a rule's condition on one value.
 //!
-//! Only `*` is special, and stands for any run of characters, `/` and newlines included, also an empty one. Every other
-//! character is itself. How many patterns are matched at once is the business of the compiled rule set.
+//! Only `*` is special. It stands for any run of characters, including `/`, newlines and no characters at all. Every
+//! other character stands for itself. The compiled rule set matches many patterns at once.
 
 use std::fmt;
 
 use memchr::memmem;
 
-/// Stands for a pattern's `*` when patterns are compared: no UTF-8 text contains this byte.
+/// Symbol that stands for a pattern's `*` when patterns are compared: no UTF-8 text contains this byte.
 const WILDCARD_SYMBOL: u8 = 0xff;
 
-/// What a value must look like. Runs of `*` are read as one `*`, which means the same.
+/// A condition on a value. A run of `*` means the same as a single one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Pattern {
-    /// `*`: any value, as long as there is one.
+    /// `*`: any value, but the key must be present.
     Any,
     /// Exactly this value.
     Literal(String),
@@ -26,7 +26,7 @@ pub enum Pattern {
 pub struct Glob(Box<str>);
 
 impl Pattern {
-    /// Every text is a pattern.
+    /// Parses a pattern. Every text is one.
     pub fn parse(text: &str) -> Self {
         if !text.contains('*') {
             return Self::Literal(text.to_owned());
@@ -39,19 +39,20 @@ impl Pattern {
         self.matches_bytes(value.as_bytes())
     }
 
-    /// Does every value that `other` matches match `self`? Exact, not a guess.
+    /// Returns whether `self` matches every value that `other` matches. The answer is exact.
     ///
-    /// `other`'s `*` is replaced by a symbol that no literal contains. If `self` matches the result, its own `*` took
-    /// that symbol, and would take whatever stands for it; if not, that very value is the counterexample.
+    /// Each `*` of `other` is replaced by a symbol that no literal contains. If `self` matches the result, one of its
+    /// own `*` consumed that symbol, and would consume anything in its place. If it does not match, the result is the
+    /// counterexample.
     pub fn contains(&self, other: &Self) -> bool {
         self.matches_bytes(&other.most_general_value())
     }
 
-    /// Is there a value that both match? Exact, too.
+    /// Returns whether there is a value that both match. The answer is exact.
     pub fn overlaps(&self, other: &Self) -> bool {
         let (one, other) = (self.as_str().as_bytes(), other.as_str().as_bytes());
-        // Whether the rest of `one` from the present place, and the rest of `other` from each of its places, overlap.
-        // From the end, where both rests are empty.
+        // Each row says whether the rest of `one` from the current position overlaps the rest of `other` from each of
+        // its positions. The loop starts at the end, where both rests are empty.
         let mut below = vec![false; other.len() + 1];
         for place in (0..=one.len()).rev() {
             let mut row = vec![false; other.len() + 1];
@@ -59,7 +60,7 @@ impl Pattern {
                 let next = |row: &[bool], place: usize| row.get(place).copied().unwrap_or(false);
                 let overlap = match (one.get(place), other.get(other_place)) {
                     (None, None) => true,
-                    // A `*` takes nothing, or what the other has next.
+                    // A `*` stands for nothing, or for the next symbol of the other pattern.
                     (Some(b'*'), _) if next(&below, other_place) => true,
                     (_, Some(b'*')) if next(&row, other_place + 1) => true,
                     (Some(b'*'), Some(_)) => next(&row, other_place + 1),
@@ -84,12 +85,12 @@ impl Pattern {
         }
     }
 
-    /// A value that this pattern matches, and that another pattern matches only if it contains this one.
+    /// Returns a value that this pattern matches, and that other patterns match only if they contain this one.
     pub(super) fn most_general_value(&self) -> Vec<u8> {
         self.as_str().bytes().map(|byte| if byte == b'*' { WILDCARD_SYMBOL } else { byte }).collect()
     }
 
-    /// The text that [`Pattern::parse`] reads as this pattern.
+    /// Returns the text that [`Pattern::parse`] reads as this pattern.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Any => "*",
@@ -116,22 +117,22 @@ impl fmt::Display for Pattern {
 }
 
 impl Glob {
-    /// The literal pieces, in order; the first and the last are empty where the glob begins or ends with `*`.
+    /// Returns the literal pieces, in order. The first or last one is empty if the glob begins or ends with `*`.
     pub(super) fn pieces(&self) -> impl Iterator<Item = &str> {
         self.0.split('*')
     }
 
-    /// What a value has to begin with.
+    /// Returns the prefix that a value needs.
     pub(super) fn prefix(&self) -> &str {
         self.pieces().next().unwrap_or_default()
     }
 
-    /// Whether nothing but the prefix is asked for.
+    /// Returns whether the glob is a prefix followed by `*`.
     pub(super) fn is_prefix(&self) -> bool {
         self.0.find('*') == Some(self.0.len() - 1)
     }
 
-    /// Takes each piece where it first fits, which leaves the most room for those after it.
+    /// Matches each piece at its first occurrence, which leaves the most text for later pieces.
     pub(super) fn matches_bytes(&self, value: &[u8]) -> bool {
         let glob = self.0.as_bytes();
         let (Some(first), Some(last)) = (memchr::memchr(b'*', glob), memchr::memrchr(b'*', glob)) else {
@@ -150,7 +151,7 @@ impl Glob {
 }
 
 #[cfg(test)]
-mod judged;
+mod globset_comparison;
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,13 +182,13 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_stars_are_one() {
+    fn run_of_stars_equals_one_star() {
         assert_eq!(Pattern::parse("***"), Pattern::Any);
         assert_eq!(Pattern::parse("a**b"), Pattern::parse("a*b"));
     }
 
     #[test]
-    fn containment_of_paths() {
+    fn general_path_contains_special_path() {
         let contains = |a, b| Pattern::parse(a).contains(&Pattern::parse(b));
         assert!(contains("/resource/*", "/resource/*/first"));
         assert!(!contains("/resource/*/first", "/resource/*"));
@@ -195,8 +196,8 @@ mod tests {
         assert!(!contains("literal", "*") && !contains("a*", "*"));
     }
 
-    /// All strings over `a`, `b` and `c` of at most six characters. Patterns only use `a` and `b`, so `c` can stand
-    /// for what no pattern names.
+    /// Returns all strings over `a`, `b` and `c` of at most six characters. Patterns only use `a` and `b`, so `c`
+    /// stands for any other character.
     fn short_strings() -> Vec<String> {
         let mut all = vec![String::new()];
         let mut last = all.clone();
@@ -207,7 +208,7 @@ mod tests {
         all
     }
 
-    /// The definition of matching, by recursion.
+    /// Matches by definition, recursively.
     fn matches_by_definition(pattern: &[u8], value: &[u8]) -> bool {
         match pattern.split_first() {
             None => value.is_empty(),
@@ -218,13 +219,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn matching_is_as_defined(pattern in "[ab*]{0,6}", value in "[ab]{0,8}") {
+        fn matching_follows_the_definition(pattern in "[ab*]{0,6}", value in "[ab]{0,8}") {
             let expected = matches_by_definition(pattern.as_bytes(), value.as_bytes());
             prop_assert_eq!(Pattern::parse(&pattern).matches(&value), expected);
         }
 
         #[test]
-        fn containment_is_as_defined(general in "[ab*]{0,4}", special in "[ab*]{0,4}") {
+        fn containment_follows_the_definition(general in "[ab*]{0,4}", special in "[ab*]{0,4}") {
             let (general, special) = (Pattern::parse(&general), Pattern::parse(&special));
             let counterexample = short_strings().into_iter().find(|s| special.matches(s) && !general.matches(s));
             prop_assert_eq!(general.contains(&special), counterexample.is_none(), "{:?}", counterexample);
@@ -232,7 +233,7 @@ mod tests {
 
         /// Two patterns of at most three characters that overlap have a common value of at most six.
         #[test]
-        fn overlap_is_as_defined(one in "[ab*]{0,3}", other in "[ab*]{0,3}") {
+        fn overlap_follows_the_definition(one in "[ab*]{0,3}", other in "[ab*]{0,3}") {
             let (one, other) = (Pattern::parse(&one), Pattern::parse(&other));
             let common = short_strings().into_iter().find(|s| one.matches(s) && other.matches(s));
             prop_assert_eq!(one.overlaps(&other), common.is_some(), "{:?}", common);
@@ -240,7 +241,7 @@ mod tests {
         }
 
         #[test]
-        fn the_text_of_a_pattern_is_that_pattern(text in ".*") {
+        fn pattern_text_parses_to_the_same_pattern(text in ".*") {
             let pattern = Pattern::parse(&text);
             prop_assert_eq!(Pattern::parse(pattern.as_str()), pattern);
         }

@@ -1,17 +1,17 @@
-//! Finds which of many prefixes a value begins with: one look-up for each length that prefixes have.
+//! Finds which of many prefixes a value begins with, with one look-up per prefix length.
 //!
-//! Most globs end in their only `*`. Prefixes of a few lengths, however many there are, are cheaper to find this way than
-//! in one pass over the whole value.
+//! Most globs end in their only `*`. If their prefixes have few different lengths, this is cheaper than one pass over
+//! the whole value, regardless of the number of prefixes.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// How many lengths are looked up for a value.
+/// Number of lengths that are looked up for a value.
 const MAX_LENGTHS: usize = 8;
 
-/// Prefixes, and something about each.
+/// Prefixes, each with an entry.
 #[derive(Debug)]
 pub struct PrefixIndex<T> {
-    /// The lengths that prefixes have, ascending.
+    /// The indexed lengths, ascending.
     lengths: Vec<usize>,
     /// Callers choose the values that are looked up but never those that are stored, so a fast hasher is safe.
     by_prefix: HashMap<Box<[u8]>, T, foldhash::fast::RandomState>,
@@ -24,7 +24,7 @@ impl<T> Default for PrefixIndex<T> {
 }
 
 impl<T: Default> PrefixIndex<T> {
-    /// An index for those of the `prefixes` that have one of the most common lengths.
+    /// Creates an index for those `prefixes` that have one of the most common lengths.
     pub fn new<'a>(prefixes: impl Iterator<Item = &'a str>) -> Self {
         let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
         for prefix in prefixes {
@@ -37,7 +37,7 @@ impl<T: Default> PrefixIndex<T> {
         Self { lengths, ..Self::default() }
     }
 
-    /// What is said about a prefix; `None` when no prefix of its length is indexed.
+    /// Returns the entry of a prefix; `None` if its length is not indexed.
     pub fn entry(&mut self, prefix: &str) -> Option<&mut T> {
         let is_indexed = self.lengths.binary_search(&prefix.len()).is_ok();
         is_indexed.then(|| self.by_prefix.entry(prefix.as_bytes().into()).or_default())
@@ -47,7 +47,7 @@ impl<T: Default> PrefixIndex<T> {
         self.lengths.is_empty()
     }
 
-    /// What is said about each prefix that `value` begins with.
+    /// Returns the entry of each prefix of `value`.
     pub fn matches<'a>(&'a self, value: &'a [u8]) -> impl Iterator<Item = &'a T> {
         let prefixes = self.lengths.iter().map_while(|length| value.get(..*length));
         prefixes.filter_map(|prefix| self.by_prefix.get(prefix))
@@ -61,7 +61,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn finds_what_trying_each_prefix_finds(
+        fn finds_the_same_prefixes_as_a_linear_search(
             prefixes in prop::collection::btree_set("[ab]{0,12}", 0..40), values in prop::collection::vec("[ab]{0,14}", 1..9),
         ) {
             let mut index: PrefixIndex<String> = PrefixIndex::new(prefixes.iter().map(String::as_str));
@@ -83,7 +83,7 @@ mod tests {
         }
 
         #[test]
-        fn the_most_common_lengths_are_indexed(rare in 1..20_usize, common in 20..40_usize) {
+        fn most_common_lengths_are_indexed(rare in 1..20_usize, common in 20..40_usize) {
             let prefixes: Vec<_> = (1..20).map(|length| "a".repeat(length)).chain(["b".repeat(rare), "b".repeat(common), "c".repeat(common)]).collect();
             let mut index: PrefixIndex<u8> = PrefixIndex::new(prefixes.iter().map(String::as_str));
             prop_assert!(index.entry(&"b".repeat(rare)).is_some() && index.entry(&"b".repeat(common)).is_some());

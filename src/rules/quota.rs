@@ -1,4 +1,4 @@
-//! Quotas: the numbers in the rules file, and what they grant.
+//! Quotas: the numbers in the rules file, and the limits that they describe.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ const REFILL_CREDITS: &str = "refillCredits";
 const REFILL_SECONDS: &str = "refillSeconds";
 const BURST: &str = "burst";
 
-/// What a rule grants.
+/// The grant of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quota {
     /// `creditLimit` 0: every hit is denied; there is no counter.
@@ -35,12 +35,12 @@ pub enum Quota {
     /// `creditLimit` > 0 and `resetSeconds` 0: every hit is allowed, the reply's credit is `credit`, no counter is
     /// touched.
     Always { credit: u64 },
-    /// Counted.
+    /// Hits take credits from a counter.
     Limited(Limit),
 }
 
 impl Quota {
-    /// The most credits that can be left.
+    /// Returns the greatest number of credits that can be left.
     pub fn capacity(&self) -> u64 {
         match self {
             Self::Never => 0,
@@ -50,7 +50,7 @@ impl Quota {
     }
 }
 
-/// The settings that decide a rule's [`Quota`], as the operator wrote them; `None` where a setting was not given.
+/// The settings that determine a rule's [`Quota`], as the operator wrote them; `None` if a setting was not given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Settings {
     /// `creditLimit`, at most [`MAX_CREDIT_LIMIT`].
@@ -63,9 +63,9 @@ pub struct Settings {
     pub refill_credits: Option<u64>,
     /// `refillSeconds` of a token bucket, more than 0 and at most [`MAX_RESET_SECONDS`]; if not given, `resetSeconds`.
     pub refill_seconds: Option<Seconds>,
-    /// `window`, `timezone` and `resetAt`, in place of `resetSeconds`, which is 0 then; for a fixed window only.
+    /// `window`, `timezone` and `resetAt` of a fixed window, which replace `resetSeconds`; it is 0 then.
     pub calendar: Option<Calendar>,
-    /// `burst` of a leaky bucket: what it holds, at least 1 and at most [`MAX_CREDIT_LIMIT`]; if not given,
+    /// `burst` of a leaky bucket, its capacity: at least 1 and at most [`MAX_CREDIT_LIMIT`]; if not given,
     /// `creditLimit`.
     pub burst: Option<u64>,
 }
@@ -80,7 +80,7 @@ pub enum QuotaError {
     #[error("{setting} is 0")]
     Zero { setting: &'static str },
     #[error("`{setting}` is a setting of {}, and this rule's algorithm is {}", belongs_to.name(), algorithm.name())]
-    NotTaken { setting: &'static str, belongs_to: Kind, algorithm: Kind },
+    NotAccepted { setting: &'static str, belongs_to: Kind, algorithm: Kind },
     #[error(
         "creditLimit is {credits}, but sliding-log, which stores a time for each, allows at most {MAX_LOG_CREDITS}"
     )]
@@ -90,22 +90,22 @@ pub enum QuotaError {
 }
 
 impl QuotaError {
-    /// The name of the setting to correct.
+    /// Returns the name of the setting to correct.
     pub fn setting(&self) -> &'static str {
         match self {
             Self::TooLarge { setting } | Self::TooLong { setting } | Self::Zero { setting } => setting,
-            Self::NotTaken { setting, .. } => setting,
+            Self::NotAccepted { setting, .. } => setting,
             Self::LogTooLong { .. } => CREDIT_LIMIT,
             Self::NoLeaseTime { .. } => RESET_SECONDS,
         }
     }
 
-    /// What the operator can do.
+    /// Returns advice for the operator.
     pub fn fix(&self) -> String {
         match self {
             Self::TooLarge { .. } | Self::TooLong { .. } => "write a smaller number".to_owned(),
             Self::Zero { .. } => "write a larger number, or remove it".to_owned(),
-            Self::NotTaken { belongs_to, .. } => format!("remove it, or set `algorithm = {}`", belongs_to.name()),
+            Self::NotAccepted { belongs_to, .. } => format!("remove it, or set `algorithm = {}`", belongs_to.name()),
             Self::LogTooLong { .. } => "set `algorithm = sliding-window`, or write a smaller number".to_owned(),
             Self::NoLeaseTime { .. } => "write how long the longest request may take".to_owned(),
         }
@@ -117,35 +117,35 @@ impl Settings {
         self.algorithm.unwrap_or_default()
     }
 
-    /// The settings under their names in a rules file, the algorithm also when it is the default one; others that were
-    /// not given left out.
-    pub fn described(&self) -> Vec<(&'static str, String)> {
-        let mut described = vec![(CREDIT_LIMIT, self.credit_limit.to_string())];
+    /// Returns the settings by their names in a rules file. The algorithm is always included, others only if they were
+    /// given.
+    pub fn describe(&self) -> Vec<(&'static str, String)> {
+        let mut describe = vec![(CREDIT_LIMIT, self.credit_limit.to_string())];
         match self.calendar {
-            None => described.push((RESET_SECONDS, self.reset_seconds.to_string())),
-            Some(calendar) => described.extend(calendar_settings(calendar)),
+            None => describe.push((RESET_SECONDS, self.reset_seconds.to_string())),
+            Some(calendar) => describe.extend(calendar_settings(calendar)),
         }
-        described.push((ALGORITHM, self.algorithm().name().to_owned()));
-        described.extend(self.refill_credits.map(|credits| (REFILL_CREDITS, credits.to_string())));
-        described.extend(self.refill_seconds.map(|seconds| (REFILL_SECONDS, seconds.to_string())));
-        described.extend(self.burst.map(|credits| (BURST, credits.to_string())));
-        described
+        describe.push((ALGORITHM, self.algorithm().name().to_owned()));
+        describe.extend(self.refill_credits.map(|credits| (REFILL_CREDITS, credits.to_string())));
+        describe.extend(self.refill_seconds.map(|seconds| (REFILL_SECONDS, seconds.to_string())));
+        describe.extend(self.burst.map(|credits| (BURST, credits.to_string())));
+        describe
     }
 
-    /// The quota that these settings describe.
+    /// Returns the quota that these settings describe.
     ///
     /// # Errors
-    /// Every setting that is out of range or that the algorithm does not take.
+    /// Lists every setting that is out of range or that the algorithm does not accept.
     pub fn quota(&self) -> Result<Quota, Vec<QuotaError>> {
         let mut errors = self.out_of_range();
-        errors.extend(self.not_taken());
+        errors.extend(self.not_accepted());
         if self.algorithm() == Kind::Concurrency && self.credit_limit > 0 && self.lease_seconds().is_none() {
             errors.push(QuotaError::NoLeaseTime { seconds: self.reset_seconds });
         }
         if !errors.is_empty() {
             return Err(errors);
         }
-        // What limits leases knows of those that are held, also when there are to be no more.
+        // A concurrency limit still counts the leases that exist, even if it grants no more.
         let has_leases = self.algorithm() == Kind::Concurrency && self.lease_seconds().is_some();
         if self.credit_limit == 0 && !has_leases {
             return Ok(Quota::Never);
@@ -153,7 +153,7 @@ impl Settings {
         if self.reset_seconds.is_zero() && self.calendar.is_none() {
             return Ok(Quota::Always { credit: self.credit_limit });
         }
-        // All numbers are positive by now, which leaves one fault that a limit can have.
+        // All numbers are positive at this point, so the log's length is the only possible error.
         let log_too_long = |_: InvalidLimit| vec![QuotaError::LogTooLong { credits: self.credit_limit }];
         self.limit().map(Quota::Limited).map_err(log_too_long)
     }
@@ -162,7 +162,7 @@ impl Settings {
         let credits =
             [(CREDIT_LIMIT, Some(self.credit_limit)), (REFILL_CREDITS, self.refill_credits), (BURST, self.burst)];
         let times = [(RESET_SECONDS, Some(self.reset_seconds)), (REFILL_SECONDS, self.refill_seconds)];
-        // These two may be 0, which has a meaning.
+        // Zero is valid for these two settings.
         let is_zero = |setting, zero: bool| zero && !matches!(setting, CREDIT_LIMIT | RESET_SECONDS);
         let mut errors = Vec::new();
         for (setting, number) in credits {
@@ -182,7 +182,7 @@ impl Settings {
         errors
     }
 
-    fn not_taken(&self) -> impl Iterator<Item = QuotaError> {
+    fn not_accepted(&self) -> impl Iterator<Item = QuotaError> {
         let algorithm = self.algorithm();
         let settings = [
             (WINDOW, self.calendar.is_some(), Kind::FixedWindow),
@@ -190,11 +190,12 @@ impl Settings {
             (REFILL_SECONDS, self.refill_seconds.is_some(), Kind::TokenBucket),
             (BURST, self.burst.is_some(), Kind::LeakyBucket),
         ];
-        let not_taken = settings.into_iter().filter(move |(_, given, belongs_to)| *given && *belongs_to != algorithm);
-        not_taken.map(move |(setting, _, belongs_to)| QuotaError::NotTaken { setting, belongs_to, algorithm })
+        let not_accepted =
+            settings.into_iter().filter(move |(_, given, belongs_to)| *given && *belongs_to != algorithm);
+        not_accepted.map(move |(setting, _, belongs_to)| QuotaError::NotAccepted { setting, belongs_to, algorithm })
     }
 
-    /// How long a lease lasts; `None` when it cannot last so long.
+    /// Returns the duration of a lease; `None` if it is out of range.
     fn lease_seconds(&self) -> Option<u32> {
         let seconds = u32::try_from(self.reset_seconds.as_whole()?).ok()?;
         (1..=LONGEST_SECONDS).contains(&seconds).then_some(seconds)
@@ -223,7 +224,7 @@ impl Settings {
     }
 }
 
-/// What the settings grant, for people: `allows 10 in 60 s`.
+/// Describes the grant for people: `allows 10 in 60 s`.
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (credits, seconds) = (self.credit_limit, self.reset_seconds);
@@ -231,7 +232,7 @@ impl fmt::Display for Settings {
             return f.write_str("always denies");
         }
         if let Some(calendar) = self.calendar {
-            return write!(f, "allows {credits} a {}", in_words(calendar));
+            return write!(f, "allows {credits} a {}", describe_calendar(calendar));
         }
         if seconds.is_zero() {
             return f.write_str("always allows");
@@ -254,7 +255,7 @@ impl fmt::Display for Settings {
     }
 }
 
-/// The settings that describe a calendar, in full.
+/// Returns the settings that describe a calendar, in full.
 pub fn calendar_settings(calendar: Calendar) -> impl Iterator<Item = (&'static str, String)> {
     let reset_at = calendar.unit().has_time_of_day().then(|| calendar::write_time_of_day(calendar.reset_at()));
     let settings = [
@@ -265,8 +266,8 @@ pub fn calendar_settings(calendar: Calendar) -> impl Iterator<Item = (&'static s
     settings.into_iter().filter_map(|(name, setting)| Some((name, setting?)))
 }
 
-/// For people: `day from 00:00 Europe/Berlin`.
-fn in_words(calendar: Calendar) -> String {
+/// Describes a calendar for people: `day from 00:00 Europe/Berlin`.
+fn describe_calendar(calendar: Calendar) -> String {
     let (unit, zone) = (calendar.unit().name(), calendar.zone());
     match calendar.unit().has_time_of_day() {
         true => format!("{unit} from {} {zone}", calendar::write_time_of_day(calendar.reset_at())),

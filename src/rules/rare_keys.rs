@@ -1,7 +1,7 @@
-//! Keys that few rules mention: too many of them to look at each for every request.
+//! Keys that few rules mention. There are too many of them to look up each one for every request.
 //!
-//! A rule is filed under one of its rare keys, the rarest. A request that carries this key tries the rule's rare keys
-//! one by one; to all other requests the rule costs nothing.
+//! A rule is filed under its rarest key. A request that has this key tries all rare keys of the rule. The rule costs
+//! other requests nothing.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,22 +17,22 @@ pub struct RareKeys {
 
 #[derive(Debug)]
 struct FiledRule {
-    /// What the rule asks of rare keys.
-    asked: Vec<(Key, Pattern)>,
-    /// The set of this rule alone.
+    /// The rule's rare keys and their patterns.
+    patterns: Vec<(Key, Pattern)>,
+    /// The set that contains only this rule.
     set: SetId,
 }
 
 impl RareKeys {
-    /// `rarest_first`: the rare keys. `singleton` makes the set of one rule, given by its index.
+    /// Files the rules under `rarest_first`, the rare keys. `singleton` creates the set of one rule, given its index.
     pub fn new(rules: &[Rule], rarest_first: &[&str], mut singleton: impl FnMut(u32) -> SetId) -> Self {
         let mut filed: HashMap<String, Vec<FiledRule>> = HashMap::new();
         let ranks: HashMap<&str, usize> = rarest_first.iter().copied().zip(0..).collect();
         for (index, rule) in (0..).zip(rules) {
             let rare = rule.operation.iter().filter_map(|pair| Some((*ranks.get(pair.0.as_str())?, pair)));
             let Some((_, (key, _))) = rare.clone().min_by_key(|(rank, _)| *rank) else { continue };
-            let asked = rare.map(|(_, (key, pattern))| (Key::new(key), pattern.clone())).collect();
-            filed.entry(key.clone()).or_default().push(FiledRule { asked, set: singleton(index) });
+            let patterns = rare.map(|(_, (key, pattern))| (Key::new(key), pattern.clone())).collect();
+            filed.entry(key.clone()).or_default().push(FiledRule { patterns, set: singleton(index) });
         }
         Self { filed }
     }
@@ -42,14 +42,14 @@ impl RareKeys {
         for rule in values.keys().filter_map(|key| self.filed.get(key)).flatten() {
             let satisfied =
                 |(key, pattern): &(Key, Pattern)| values.value(key).is_some_and(|value| pattern.matches_bytes(value));
-            if rule.asked.iter().all(satisfied) {
+            if rule.patterns.iter().all(satisfied) {
                 found(rule.set);
             }
         }
     }
 }
 
-/// The indexes of the rules that mention none of `keys`.
+/// Returns the indexes of the rules that mention none of `keys`.
 pub fn rules_without(keys: &[&str], rules: &[Rule]) -> Vec<u32> {
     let keys: HashSet<&str> = keys.iter().copied().collect();
     let mentions = |rule: &Rule| rule.operation.iter().any(|(key, _)| keys.contains(key.as_str()));

@@ -1,44 +1,44 @@
 //! Reachability: a rule that an earlier stop rule masks can never answer.
 //!
-//! A rule masks another when it matches every operation that the other matches, which is decided exactly by containment
-//! of their patterns. Rules that mask another only together are not looked for.
+//! A rule masks another if it matches every operation that the other matches. Containment of their patterns decides
+//! this exactly. Rules that mask another rule only in combination are not found.
 
 use super::key::Key;
 use super::values::Values;
 use super::{MatchPolicy, Rule, RuleSet, Scratch};
 
-/// A rule that no request reaches, and the rule that is the reason, by their indexes.
+/// An unreachable rule, and the rule that masks it, by their indexes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Masked {
+pub struct MaskedRule {
     pub rule: usize,
     pub by: usize,
 }
 
-/// Every rule that an earlier stop rule masks, in order, each with the first such rule.
+/// Finds every rule that an earlier stop rule masks, in order, each with the first rule that masks it.
 ///
-/// Asks the compiled rules with the most general operation that each rule matches, so that it does not take the square
-/// of their number.
-pub fn masked_rules(rules: &RuleSet) -> Vec<Masked> {
+/// Matches the most general operation of each rule against the compiled rules, so that the time does not grow with the
+/// square of their number.
+pub fn find_masked_rules(rules: &RuleSet) -> Vec<MaskedRule> {
     let mut scratch = Scratch::default();
     let masked = rules.rules().iter().enumerate().filter_map(|(index, rule)| {
         let mut containing =
-            rules.matches_values(&MostGeneral::of(rule), &mut scratch).take_while(|(by, _)| *by < index);
+            rules.matches_values(&MostGeneralOperation::of(rule), &mut scratch).take_while(|(by, _)| *by < index);
         let (by, _) = containing.find(|(_, by)| by.match_policy == MatchPolicy::Stop)?;
-        Some(Masked { rule: index, by })
+        Some(MaskedRule { rule: index, by })
     });
     masked.collect()
 }
 
 /// The most general operation that a rule matches.
-pub(super) struct MostGeneral<'a>(Vec<(&'a str, Vec<u8>)>);
+pub(super) struct MostGeneralOperation<'a>(Vec<(&'a str, Vec<u8>)>);
 
-impl<'a> MostGeneral<'a> {
+impl<'a> MostGeneralOperation<'a> {
     pub(super) fn of(rule: &'a Rule) -> Self {
         Self(rule.operation.iter().map(|(key, pattern)| (key.as_str(), pattern.most_general_value())).collect())
     }
 }
 
-impl Values for MostGeneral<'_> {
+impl Values for MostGeneralOperation<'_> {
     fn keys(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(key, _)| *key)
     }
@@ -57,21 +57,21 @@ mod tests {
 
     fn masked(rules: Vec<Rule>) -> Vec<(usize, usize)> {
         let rules = RuleSet::new(rules).unwrap();
-        masked_rules(&rules).into_iter().map(|masked| (masked.rule, masked.by)).collect()
+        find_masked_rules(&rules).into_iter().map(|masked| (masked.rule, masked.by)).collect()
     }
 
     #[test]
-    fn the_general_after_the_special_is_reachable() {
+    fn general_rule_after_a_special_one_is_reachable() {
         assert_eq!(masked(vec![rule("path=/resource/*/first"), rule("path=/resource/*"), rule("")]), []);
     }
 
     #[test]
-    fn the_special_after_the_general_is_masked() {
+    fn special_rule_after_a_general_one_is_masked() {
         assert_eq!(masked(vec![rule("path=/resource/*"), rule("path=/resource/*/first"), rule("")]), [(1, 0)]);
     }
 
     #[test]
-    fn more_keys_are_more_special() {
+    fn rule_with_more_keys_is_more_special() {
         assert_eq!(masked(vec![rule("a=1"), rule("a=1 b=*"), rule("b=*"), rule("")]), [(1, 0)]);
         assert_eq!(masked(vec![rule("a=*"), rule("b=1"), rule("b=1 a=2")]), [(2, 0)]);
     }
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(masked(vec![canary("a=1"), rule("a=1"), canary("a=1"), rule("")]), [(2, 1)]);
     }
 
-    /// The definition, pair by pair.
+    /// Compares pair by pair, by definition.
     fn by_definition(rules: &[Rule]) -> Vec<(usize, usize)> {
         let contains = |general: &Rule, special: &Rule| {
             let asks_more =
@@ -98,7 +98,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_the_definition(rules in rules_strategy(100)) {
+        fn masking_follows_the_definition(rules in rules_strategy(100)) {
             prop_assert_eq!(masked(rules.clone()), by_definition(&rules));
         }
     }

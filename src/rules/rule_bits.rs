@@ -1,7 +1,7 @@
 //! A set of rules as bits, in two levels, so that thousands of small sets stay small and empty stretches are skipped.
 //!
-//! 64 rules are a word, 64 words a block. A block says which of its words have a bit at all, and only those words are
-//! kept.
+//! A word holds 64 rules, and a block 64 words. Each block records which of its words are not zero, and only those are
+//! stored.
 
 /// Index of a set in the matcher's list of sets.
 pub type SetId = u32;
@@ -15,9 +15,9 @@ pub struct RuleBits {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Block {
-    /// Bit `i`: word `i` of this block is not zero.
+    /// Bit `i` is set if word `i` of this block is not zero.
     summary: u64,
-    /// How many words are kept for the blocks before this one.
+    /// Number of stored words of all earlier blocks.
     rank: u32,
 }
 
@@ -25,18 +25,18 @@ const WORDS_PER_BLOCK: usize = u64::BITS as usize;
 pub const RULES_PER_WORD: usize = u64::BITS as usize;
 const RULES_PER_BLOCK: usize = WORDS_PER_BLOCK * RULES_PER_WORD;
 
-/// How many blocks a set of up to `rules` rules has.
+/// Returns the number of blocks in a set of up to `rules` rules.
 pub fn block_count(rules: usize) -> usize {
     rules.div_ceil(RULES_PER_BLOCK)
 }
 
-/// The index of the rule at bit `bit` of word `word` of block `block`.
+/// Returns the index of the rule at bit `bit` of word `word` of block `block`.
 pub fn rule_index(block: usize, word: u32, bit: u32) -> usize {
     block * RULES_PER_BLOCK + word as usize * RULES_PER_WORD + bit as usize
 }
 
 impl RuleBits {
-    /// The set of `indexes`, ascending, each below `rules`.
+    /// Creates the set of `indexes`, which must ascend and be below `rules`.
     pub fn new(indexes: &[u32], rules: usize) -> Self {
         let mut blocks = vec![Block::default(); block_count(rules)];
         let mut words = Vec::new();
@@ -55,12 +55,12 @@ impl RuleBits {
         Self { blocks: blocks.into(), words: words.into() }
     }
 
-    /// Which words of a block have a bit.
+    /// Returns which words of a block are not zero, as bits.
     pub fn summary(&self, block: usize) -> u64 {
         self.blocks.get(block).map_or(0, |block| block.summary)
     }
 
-    /// The bits of word `word` (below 64) of a block.
+    /// Returns the bits of word `word` (below 64) of a block.
     pub fn word(&self, block: usize, word: u32) -> u64 {
         let Some(block) = self.blocks.get(block) else { return 0 };
         let flag = 1_u64 << word;
@@ -95,13 +95,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_set_holds_what_it_was_given(set in prop::collection::btree_set(0_u32..20_000, 0..200)) {
+        fn set_returns_its_indexes(set in prop::collection::btree_set(0_u32..20_000, 0..200)) {
             let given: Vec<_> = set.into_iter().collect();
             prop_assert_eq!(indexes(&RuleBits::new(&given, 20_000), 20_000), given);
         }
 
         #[test]
-        fn a_word_that_the_summary_leaves_out_is_zero(set in prop::collection::btree_set(0_u32..9_000, 0..9)) {
+        fn words_missing_from_the_summary_are_zero(set in prop::collection::btree_set(0_u32..9_000, 0..9)) {
             let given: Vec<_> = set.iter().copied().collect();
             let bits = RuleBits::new(&given, 9_000);
             let words: BTreeSet<_> = set.iter().map(|index| index / 64).collect();

@@ -1,4 +1,4 @@
-//! All rules, compiled: which of them apply to an operation, in order.
+//! The compiled rules: which of them apply to an operation, in order.
 
 use std::iter::FusedIterator;
 
@@ -7,7 +7,7 @@ use super::ruleset_error::RuleSetError;
 use super::values::Values;
 use super::{MatchPolicy, Operation, Rule, rule_bits};
 
-/// The rules in their order of precedence, compiled. Immutable: other rules are another `RuleSet`.
+/// All rules in their order of precedence, compiled. Immutable: a reload creates another `RuleSet`.
 ///
 /// The default one is empty, and matches nothing.
 #[derive(Debug, Default)]
@@ -23,9 +23,11 @@ pub struct Scratch {
 }
 
 impl RuleSet {
+    /// Compiles the rules.
+    ///
     /// # Errors
-    /// The rules are too many or too large to compile, see [`RuleSetError`]. Whether they make sense (a default rule,
-    /// no unreachable ones) is for the reader of the rules file to judge.
+    /// The rules are too many or too large to compile, see [`RuleSetError`]. The rules file's validation decides
+    /// whether they make sense: whether there is a default rule, or an unreachable one.
     pub fn new(rules: Vec<Rule>) -> Result<Self, RuleSetError> {
         if u32::try_from(rules.len()).is_err() {
             return Err(RuleSetError::TooManyRules);
@@ -34,12 +36,13 @@ impl RuleSet {
         Ok(Self { rules, matcher })
     }
 
-    /// The rules in their order of precedence.
+    /// Returns the rules in their order of precedence.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
-    /// The rules that apply to `operation`, with their indexes, in order: canaries, then the first stop rule.
+    /// Returns the rules that apply to `operation` with their indexes, in order: canaries and `and` rules, up to the
+    /// first stop rule.
     #[inline]
     pub fn matches<'a>(&'a self, operation: &Operation, scratch: &'a mut Scratch) -> Matches<'a> {
         self.matches_values(operation, scratch)
@@ -57,17 +60,17 @@ impl RuleSet {
     }
 }
 
-/// The iterator that [`RuleSet::matches`] returns.
+/// Iterator over matching rules, see [`RuleSet::matches`].
 #[derive(Debug)]
 pub struct Matches<'a> {
     rules: &'a RuleSet,
     selection: &'a Selection,
     next_block: usize,
-    /// Words of the present block that are still to be looked at.
+    /// Words of the current block that have not been visited, as bits.
     words: u64,
-    /// The present word of the present block.
+    /// The current word of the current block.
     word: u32,
-    /// Rules of the present word that are still to be given out.
+    /// Rules of the current word that have not been returned.
     bits: u64,
 }
 
@@ -81,7 +84,7 @@ impl<'a> Iterator for Matches<'a> {
         }
         let index = rule_bits::rule_index(self.next_block - 1, self.word, self.bits.trailing_zeros());
         self.bits &= self.bits - 1;
-        // Without any key in any rule every bit is set, also those past the last rule.
+        // If no rule has a key, every bit is set, even those past the last rule.
         let found = self.rules.rules.get(index);
         if found.is_none_or(|rule| rule.match_policy == MatchPolicy::Stop) {
             self.finish();
@@ -93,7 +96,7 @@ impl<'a> Iterator for Matches<'a> {
 impl FusedIterator for Matches<'_> {}
 
 impl Matches<'_> {
-    /// Goes on to the next word that may hold a rule, or the next block of words; `None` after the last.
+    /// Advances to the next word that may hold a rule, or to the next block; `None` at the end.
     fn advance(&mut self) -> Option<()> {
         let matcher = &self.rules.matcher;
         if self.words != 0 {
@@ -122,7 +125,7 @@ mod tests {
     use crate::rules::testing::{operation, rule, rules_strategy, values_strategy};
     use proptest::prelude::*;
 
-    /// What the rules mean: in order, canaries go on, the first stop rule ends it.
+    /// Matches by definition: in order, past canaries, up to the first stop rule.
     fn plain_loop(rules: &[Rule], operation: &Operation) -> Vec<usize> {
         let mut found = Vec::new();
         for (index, rule) in rules.iter().enumerate() {
@@ -141,13 +144,13 @@ mod tests {
     }
 
     #[test]
-    fn no_rules_match_nothing() {
+    fn empty_rule_set_matches_nothing() {
         let rules = RuleSet::default();
         assert_eq!(rules.matches(&operation("a=1"), &mut Scratch::default()).count(), 0);
     }
 
     #[test]
-    fn rules_without_keys_match_everything_and_end() {
+    fn rules_without_keys_match_every_request() {
         let mut canary = rule("");
         canary.match_policy = MatchPolicy::Canary;
         let rules = RuleSet::new(vec![canary.clone(), canary]).unwrap();
@@ -155,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_needs_the_key() {
+    fn star_requires_the_key() {
         let rules = RuleSet::new(vec![rule("ip=*"), rule("")]).unwrap();
         let mut scratch = Scratch::default();
         assert_eq!(compiled(&rules, &operation("ip="), &mut scratch), [0]);
@@ -163,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_right_one_of_ten_thousand() {
+    fn finds_the_right_rule_among_ten_thousand() {
         let paths = (0..10_000).map(|i| rule(&format!("method=GET path=/service/{i}")));
         let rules = RuleSet::new(paths.chain([rule("")]).collect()).unwrap();
         let mut scratch = Scratch::default();
@@ -175,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_its_own_for_every_rule() {
+    fn finds_rules_that_each_have_their_own_key() {
         let rules = (0..1_000).map(|i| rule(&format!("method=GET key{i}=*"))).chain([rule("")]);
         let rules = RuleSet::new(rules.collect()).unwrap();
         let mut scratch = Scratch::default();
@@ -188,7 +191,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn matches_like_a_plain_loop(
+        fn matches_the_same_rules_as_a_plain_loop(
             rules in rules_strategy(150), operations in prop::collection::vec(values_strategy(), 1..20), indexed in 0..4_usize
         ) {
             let matcher = Matcher::new(&rules, indexed).unwrap();

@@ -1,6 +1,6 @@
-//! Why rules cannot be compiled.
+//! Errors from compiling rules.
 
-/// Rules that cannot be compiled.
+/// An error that prevents the rules from being compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleSetError {
     #[error(

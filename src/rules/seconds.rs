@@ -1,9 +1,9 @@
-//! Times as the operator writes them: seconds, with fractions down to the nanosecond.
+//! Times as operators write them: seconds, with fractions down to the nanosecond.
 
 use std::fmt;
 use std::time::Duration;
 
-/// A time in seconds. Exact: no floating point anywhere. Displays as a decimal number without superfluous zeros.
+/// A time in seconds, exact, without floating point. Displays as a decimal number without trailing zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Seconds(pub Duration);
 
@@ -16,12 +16,12 @@ impl Seconds {
         self.0.is_zero()
     }
 
-    /// `None` when there is a fraction.
+    /// Returns whole seconds; `None` if there is a fraction.
     pub fn as_whole(self) -> Option<u64> {
         (self.0.subsec_nanos() == 0).then_some(self.0.as_secs())
     }
 
-    /// In nanoseconds, or the most that 64 bits hold: 584 years.
+    /// Returns nanoseconds, at most the 584 years that fit 64 bits.
     pub fn as_nanos(self) -> u64 {
         u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX)
     }
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_display_as_they_are_written() {
+    fn seconds_display_as_decimals() {
         let text = |seconds, nanos| Seconds(Duration::new(seconds, nanos)).to_string();
         assert_eq!(text(60, 0), "60");
         assert_eq!(text(0, 250_000_000), "0.25");

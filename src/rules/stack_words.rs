@@ -1,9 +1,9 @@
-//! What rules grant that must all allow a request, in words.
+//! Describes the combined grant of a stack for people.
 
 use super::{NO_COST_FIELD, Overrun, Quota, Rule};
 
-/// What rules grant that must all allow: `100 in 60 s and 5,000 a day from 00:00 Europe/Berlin, for each key`.
-pub fn in_words(members: &[&Rule]) -> String {
+/// Describes the grant of a stack: `100 in 60 s and 5,000 a day from 00:00 Europe/Berlin, for each key`.
+pub fn describe_stack(members: &[&Rule]) -> String {
     let limits: Vec<_> = members.iter().filter(|rule| !matches!(rule.quota, Quota::Always { .. })).collect();
     let actors = |rule: &Rule| format!("for each {}", rule.actor_fields.join(" and "));
     let is_shared =
@@ -24,7 +24,7 @@ pub fn in_words(members: &[&Rule]) -> String {
     if text.is_empty() { "always allows".to_owned() } else { text }
 }
 
-/// `5,000 a day from 00:00 UTC at the cost in tokens`.
+/// Describes the grant of one rule: `5,000 a day from 00:00 UTC at the cost in tokens`.
 fn grants(rule: &Rule) -> String {
     let settings = rule.settings.to_string();
     let mut text = match settings.strip_prefix("allows ").and_then(|grants| grants.split_once(' ')) {
@@ -42,7 +42,7 @@ fn grants(rule: &Rule) -> String {
     text
 }
 
-/// Digits, with a comma before every three.
+/// Inserts a comma before every three digits.
 fn in_thousands(digits: &str) -> String {
     let commas = |(place, digit): (usize, char)| {
         let is_after_comma = place > 0 && (digits.len() - place).is_multiple_of(3);
@@ -56,7 +56,7 @@ mod tests {
     use super::in_thousands;
 
     #[test]
-    fn thousands_are_told_apart() {
+    fn commas_separate_thousands() {
         assert_eq!(["7", "999", "1000", "12345678"].map(in_thousands), ["7", "999", "1,000", "12,345,678"]);
     }
 }

@@ -1,31 +1,32 @@
-//! Stacks, as far as the rules alone tell: which rules must allow one request together, and which of them can never matter.
+//! Stacks, as far as the rules alone determine them: which rules must allow one request together, and which of them
+//! never have an effect.
 //!
-//! Looked at is the most general request that each rule matches. Requests that happen to match more rules than those make
-//! larger stacks, which nobody can list.
+//! The analysis uses the most general request that each rule matches. A request that happens to match more rules makes
+//! a larger stack, and nothing can list all of those.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
 use super::overlaps::Overlaps;
-use super::reachability::MostGeneral;
-pub use super::stack_words::in_words;
+use super::reachability::MostGeneralOperation;
+pub use super::stack_words::describe_stack;
 use super::{MatchPolicy, Overrun, Pattern, Quota, Rule, RuleSet, Scratch};
 use crate::algorithm::Limit;
 
-/// The rules that must allow the most general request which the rule with this index matches, in their order; one when it
-/// stands alone, none when a rule before it stops.
+/// Returns the rules, in order, that must allow the most general request of the rule with this index: only that rule if
+/// it stands alone, and none if an earlier rule stops the request.
 fn members(rules: &RuleSet, index: usize, scratch: &mut Scratch) -> Vec<usize> {
     let Some(rule) = rules.rules().get(index).filter(|rule| rule.match_policy != MatchPolicy::Canary) else {
         return Vec::new();
     };
-    let matched = rules.matches_values(&MostGeneral::of(rule), scratch);
+    let matched = rules.matches_values(&MostGeneralOperation::of(rule), scratch);
     let members: Vec<_> =
         matched.filter(|(_, rule)| rule.match_policy != MatchPolicy::Canary).map(|(index, _)| index).collect();
     if members.contains(&index) { members } else { Vec::new() }
 }
 
-/// Every stack of two or more rules, once.
-pub fn stacks(rules: &RuleSet) -> Vec<Vec<usize>> {
+/// Finds every stack of two or more rules, once.
+pub fn find_stacks(rules: &RuleSet) -> Vec<Vec<usize>> {
     let mut scratch = Scratch::default();
     let mut stacks: Vec<_> = (0..rules.rules().len()).map(|index| members(rules, index, &mut scratch)).collect();
     stacks.retain(|members| members.len() > 1);
@@ -34,10 +35,10 @@ pub fn stacks(rules: &RuleSet) -> Vec<Vec<usize>> {
     stacks
 }
 
-/// Whether each rule can be in a stack with others: one with [`MatchPolicy::And`], which matching goes on after, or one that
-/// such a request may reach.
+/// Returns, for each rule, whether it can be in a stack with others: because it has [`MatchPolicy::And`], or because a
+/// request that matches such a rule may reach it.
 pub fn can_stack(rules: &[Rule]) -> Vec<bool> {
-    let partners = Earlier::new(rules, |rule| (rule.match_policy == MatchPolicy::And).then_some(()));
+    let partners = EarlierRules::new(rules, |rule| (rule.match_policy == MatchPolicy::And).then_some(()));
     let can_stack = |(index, rule): (usize, &Rule)| match rule.match_policy {
         MatchPolicy::Canary => false,
         MatchPolicy::And => true,
@@ -46,15 +47,15 @@ pub fn can_stack(rules: &[Rule]) -> Vec<bool> {
     rules.iter().enumerate().map(can_stack).collect()
 }
 
-/// Rules that matching goes on after, in groups.
-struct Earlier<'a, G> {
+/// Rules after which matching continues, in groups.
+struct EarlierRules<'a, G> {
     rules: &'a [Rule],
     groups: HashMap<G, Overlaps<'a>>,
     stops: Overlaps<'a>,
 }
 
-impl<'a, G: Hash + Eq> Earlier<'a, G> {
-    /// `group` gives the group of a rule that matters.
+impl<'a, G: Hash + Eq> EarlierRules<'a, G> {
+    /// Indexes the rules. `group` returns the group of a rule, or `None` to ignore it.
     fn new(rules: &'a [Rule], group: impl Fn(&'a Rule) -> Option<G>) -> Self {
         let mut earlier = Self { rules, groups: HashMap::new(), stops: Overlaps::default() };
         for (index, rule) in rules.iter().enumerate() {
@@ -67,32 +68,36 @@ impl<'a, G: Hash + Eq> Earlier<'a, G> {
         earlier
     }
 
-    /// The first rule before the one with this index that one request may match besides it, of these groups.
+    /// Returns the first rule of these groups, before the one with this index, that a request may match together with
+    /// it.
     fn find<'b>(&'b self, index: usize, groups: impl IntoIterator<Item = &'b Overlaps<'a>>) -> Option<usize>
     where
         'a: 'b,
     {
         let rule = self.rules.get(index)?;
-        let is_met = |earlier: usize| {
-            self.rules.get(earlier).is_some_and(|earlier| may_meet(earlier, rule) && !self.stops_before(index, earlier))
+        let is_partner = |earlier: usize| {
+            self.rules
+                .get(earlier)
+                .is_some_and(|earlier| may_overlap(earlier, rule) && !self.is_stopped_before(index, earlier))
         };
-        groups.into_iter().filter_map(|group| group.find_meeting(rule, index, is_met)).min()
+        groups.into_iter().filter_map(|group| group.find_overlapping(rule, index, is_partner)).min()
     }
 
-    /// Whether another rule before the one with this index stops for every request that both match.
-    fn stops_before(&self, index: usize, earlier: &Rule) -> bool {
+    /// Returns whether an earlier rule stops every request that matches both `earlier` and the rule with this index.
+    fn is_stopped_before(&self, index: usize, earlier: &Rule) -> bool {
         let Some(rule) = self.rules.get(index) else { return false };
         let stops = |stop: usize| self.rules.get(stop).is_some_and(|stop| matches_all_of_both(stop, earlier, rule));
         self.stops.find_containing((earlier, rule), index, stops).is_some()
     }
 }
 
-/// Two rules that count under one name, by their indexes, and that one request may match: it would be counted twice.
-pub fn counted_twice(rules: &[Rule]) -> Vec<(usize, usize)> {
+/// Finds two rules, by their indexes, that share a named counter and that one request may match. It would be counted
+/// twice.
+pub fn find_double_counts(rules: &[Rule]) -> Vec<(usize, usize)> {
     fn counter(rule: &Rule) -> Option<&str> {
         rule.counter.as_deref().filter(|_| rule.identity().is_some())
     }
-    let sharing = Earlier::new(rules, counter);
+    let sharing = EarlierRules::new(rules, counter);
     let twice = |(index, rule): (usize, &Rule)| {
         let counter = counter(rule)?;
         sharing.find(index, sharing.groups.get(counter)).map(|earlier| (earlier, index))
@@ -100,7 +105,8 @@ pub fn counted_twice(rules: &[Rule]) -> Vec<(usize, usize)> {
     rules.iter().enumerate().filter_map(twice).collect()
 }
 
-/// Whether `stop` matches every request that both of the others match, as far as one of them alone says so for each key.
+/// Returns whether `stop` matches every request that matches both other rules. Only checks whether, for each key, one
+/// of them alone implies it.
 fn matches_all_of_both(stop: &Rule, one: &Rule, other: &Rule) -> bool {
     count_comparison();
     let is_implied = |(key, pattern): &(String, Pattern)| {
@@ -109,22 +115,22 @@ fn matches_all_of_both(stop: &Rule, one: &Rule, other: &Rule) -> bool {
     stop.operation.iter().all(is_implied)
 }
 
-/// Is there a request that both match?
-fn may_meet(one: &Rule, other: &Rule) -> bool {
+/// Returns whether there is a request that both match.
+fn may_overlap(one: &Rule, other: &Rule) -> bool {
     count_comparison();
     one.operation.iter().all(|(key, pattern)| other.pattern(key).is_none_or(|other| pattern.overlaps(other)))
 }
 
-/// Two rules that can be in a stack, by their indexes, and whose counters a Redis Cluster would keep in different slots: a
-/// counter's slot is that of the first of its actor's values.
-pub fn torn_by_slots(rules: &[Rule]) -> Vec<(usize, usize)> {
+/// Finds two rules, by their indexes, that can be in a stack and whose counters a Redis Cluster would keep in different
+/// slots. The first of an actor's values determines the slot of its counter.
+pub fn find_slot_conflicts(rules: &[Rule]) -> Vec<(usize, usize)> {
     fn slot(rule: &Rule) -> Option<Option<&str>> {
         match rule.quota {
             Quota::Limited(_) => Some(rule.actor_fields.first().map(String::as_str)),
             Quota::Never | Quota::Always { .. } => None,
         }
     }
-    let partners = Earlier::new(rules, |rule| slot(rule).filter(|_| rule.match_policy == MatchPolicy::And));
+    let partners = EarlierRules::new(rules, |rule| slot(rule).filter(|_| rule.match_policy == MatchPolicy::And));
     let torn = |(index, rule): (usize, &Rule)| {
         let own = slot(rule).filter(|_| rule.match_policy != MatchPolicy::Canary)?;
         let torn = partners.groups.iter().filter(|(other, _)| **other != own || own.is_none());
@@ -133,21 +139,21 @@ pub fn torn_by_slots(rules: &[Rule]) -> Vec<(usize, usize)> {
     rules.iter().enumerate().filter_map(torn).collect()
 }
 
-/// A rule of a stack that can never deny before another one does, or that another one keeps from ever being asked, by
-/// their indexes; without the other where the rule allows all.
+/// A rule that has no effect in its stack: another one always denies first, or prevents it from being reached. `by` is
+/// the other rule, or `None` if the rule allows everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Idle {
+pub struct IdleRule {
     pub rule: usize,
     pub by: Option<usize>,
 }
 
-/// Every rule that can never matter in its stack, in order, each with the first reason.
-pub fn idle_rules(rules: &RuleSet) -> Vec<Idle> {
+/// Finds every rule that has no effect in its stack, in order, each with the first reason.
+pub fn find_idle_rules(rules: &RuleSet) -> Vec<IdleRule> {
     let mut scratch = Scratch::default();
     let rule_at = |index: usize| rules.rules().get(index);
     let idle = |(index, rule): (usize, &Rule)| {
         if rule.match_policy == MatchPolicy::And && matches!(rule.quota, Quota::Always { .. }) {
-            return Some(Idle { rule: index, by: None });
+            return Some(IdleRule { rule: index, by: None });
         }
         let Quota::Limited(limit) = rule.quota else { return None };
         let others = members(rules, index, &mut scratch).into_iter().filter(|other| *other != index);
@@ -156,15 +162,15 @@ pub fn idle_rules(rules: &RuleSet) -> Vec<Idle> {
             Quota::Limited(by) => covers((other, &by), (rule, &limit)),
             Quota::Always { .. } => false,
         });
-        by.map(|(by, _)| Idle { rule: index, by: Some(by) })
+        by.map(|(by, _)| IdleRule { rule: index, by: Some(by) })
     };
     rules.rules().iter().enumerate().filter_map(idle).collect()
 }
 
-/// Whether the one, which is asked whenever the other is, always denies first: its counters take all that the other's take,
-/// and it grants no more in the same time.
+/// Returns whether `one`, which is checked whenever `other` is, always denies first: its counters take every credit
+/// that those of `other` take, and it grants no more in the same time.
 fn covers((one, limit): (&Rule, &Limit), (other, other_limit): (&Rule, &Limit)) -> bool {
-    // What is counted under a name, other rules may have used.
+    // Other rules may have used a named counter.
     let takes_as_much = other.counter.is_none()
         && one.cost_field == other.cost_field
         && (one.overrun == Overrun::Refuse || other.overrun == Overrun::Debt)
@@ -174,7 +180,8 @@ fn covers((one, limit): (&Rule, &Limit), (other, other_limit): (&Rule, &Limit)) 
     let begins_alike = is_same_operation && one.actor_fields.len() == other.actor_fields.len();
     let (least, factor) = match (limit, other_limit) {
         (Limit::FixedWindow(_), Limit::FixedWindow(_)) | (Limit::TokenBucket(_), Limit::TokenBucket(_)) => {
-            // Theirs begins with a hit: unless both do with the same ones, two of the one may overlap one of the other.
+            // Such windows begin with a hit. Unless both begin with the same hits, two windows of one may overlap one
+            // window of the other.
             (limit.capacity(), if begins_alike { 1 } else { 2 })
         }
         (Limit::CalendarWindow(one), Limit::CalendarWindow(other)) if one.calendar != other.calendar => return false,
@@ -212,13 +219,14 @@ mod tests {
         pub static COMPARISONS: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// The rules before this one, by their indexes, that one request may match besides it: by definition, pair by pair.
-    fn asked_before(rules: &[Rule], index: usize) -> Vec<usize> {
+    /// Returns the earlier rules, by their indexes, that a request may match together with this one: by definition,
+    /// pair by pair.
+    fn overlapping_before(rules: &[Rule], index: usize) -> Vec<usize> {
         let stops = || rules[..index].iter().filter(|rule| rule.match_policy == MatchPolicy::Stop);
         let is_asked = |earlier: &usize| {
             let (earlier, rule) = (&rules[*earlier], &rules[index]);
             earlier.match_policy != MatchPolicy::Stop
-                && may_meet(earlier, rule)
+                && may_overlap(earlier, rule)
                 && !stops().any(|stop| matches_all_of_both(stop, earlier, rule))
         };
         (0..index).filter(is_asked).collect()
@@ -233,7 +241,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rules_that_meet_are_those_of_the_definition(
+        fn overlapping_rules_follow_the_definition(
             rules in rules_strategy(25),
             others in prop::collection::vec((0..3usize, 0..3usize, 0..3usize), 25),
         ) {
@@ -244,7 +252,7 @@ mod tests {
             }).collect();
             let partners = |index: usize| {
                 let is_canary = |index: usize| rules[index].match_policy == MatchPolicy::Canary;
-                let earlier = asked_before(&rules, index).into_iter();
+                let earlier = overlapping_before(&rules, index).into_iter();
                 earlier.filter(|earlier| !is_canary(index) && !is_canary(*earlier)).collect::<Vec<_>>()
             };
             let expected: Vec<_> = (0..rules.len()).map(|index| match rules[index].match_policy {
@@ -255,20 +263,20 @@ mod tests {
             prop_assert_eq!(can_stack(&rules), expected);
             let twice = |index: usize| {
                 let shares = |earlier: &usize| rules[index].counter.is_some() && rules[*earlier].counter == rules[index].counter;
-                asked_before(&rules, index).into_iter().find(shares).map(|earlier| (earlier, index))
+                overlapping_before(&rules, index).into_iter().find(shares).map(|earlier| (earlier, index))
             };
-            prop_assert_eq!(counted_twice(&rules), (0..rules.len()).filter_map(twice).collect::<Vec<_>>());
+            prop_assert_eq!(find_double_counts(&rules), (0..rules.len()).filter_map(twice).collect::<Vec<_>>());
             let torn = |index: usize| {
                 let field = |index: usize| rules[index].actor_fields.first();
                 let differs = |earlier: &usize| field(*earlier) != field(index) || field(index).is_none();
                 partners(index).into_iter().find(differs).map(|earlier| (earlier, index))
             };
-            prop_assert_eq!(torn_by_slots(&rules), (0..rules.len()).filter_map(torn).collect::<Vec<_>>());
+            prop_assert_eq!(find_slot_conflicts(&rules), (0..rules.len()).filter_map(torn).collect::<Vec<_>>());
         }
     }
 
     #[test]
-    fn many_rules_are_compared_with_few_others_each() {
+    fn each_of_many_rules_is_compared_with_few_others() {
         const RULES: usize = 10_000;
         let and_or_stop = [MatchPolicy::And, MatchPolicy::Stop];
         let plans = |place: usize| {
@@ -285,8 +293,8 @@ mod tests {
             let rules: Vec<_> = (0..RULES).map(kind).collect();
             for look in [
                 |rules: &[Rule]| drop(can_stack(rules)),
-                |rules: &[Rule]| drop(counted_twice(rules)),
-                |rules: &[Rule]| drop(torn_by_slots(rules)),
+                |rules: &[Rule]| drop(find_double_counts(rules)),
+                |rules: &[Rule]| drop(find_slot_conflicts(rules)),
             ] {
                 COMPARISONS.set(0);
                 look(&rules);
@@ -302,11 +310,11 @@ mod tests {
     fn words(text: &str) -> Vec<String> {
         let rules = rules(text);
         let members = |stack: Vec<usize>| stack.into_iter().map(|index| &rules.rules()[index]).collect::<Vec<_>>();
-        stacks(&rules).into_iter().map(|stack| in_words(&members(stack))).collect()
+        find_stacks(&rules).into_iter().map(|stack| describe_stack(&members(stack))).collect()
     }
 
     fn idle(text: &str) -> Vec<(usize, Option<usize>)> {
-        idle_rules(&rules(text)).into_iter().map(|idle| (idle.rule, idle.by)).collect()
+        find_idle_rules(&rules(text)).into_iter().map(|idle| (idle.rule, idle.by)).collect()
     }
 
     const MINUTE_AND_DAY: &str = "
@@ -315,7 +323,7 @@ mod tests {
         [default]\ncreditLimit=0\nresetSeconds=0";
 
     #[test]
-    fn a_stack_is_told_in_words() {
+    fn stack_is_described_in_words() {
         assert_eq!(words(MINUTE_AND_DAY), ["100 in 60 s and 5,000 a day from 00:00 Europe/Berlin, for each key"]);
         let tenants = "
             [tenant=*]\ncreditLimit=1000000\nresetSeconds=60\nactorField=tenant\nmatchPolicy=and\ncostField=tokens
@@ -332,12 +340,12 @@ mod tests {
     }
 
     #[test]
-    fn rules_without_and_make_no_stack() {
+    fn rules_without_and_do_not_stack() {
         assert!(words("[a=*]\ncreditLimit=1\nresetSeconds=1\n[default]\ncreditLimit=0\nresetSeconds=0").is_empty());
     }
 
     #[test]
-    fn a_rule_can_be_in_a_stack_when_a_request_can_match_it_and_one_before_it() {
+    fn rule_can_stack_if_a_request_can_match_it_and_an_earlier_one() {
         let rules = rules(
             "[a=x* b=*]\ncreditLimit=1\nresetSeconds=1\nmatchPolicy=and\nactorField=b
             [a=*y]\ncreditLimit=1\nresetSeconds=1\nactorField=a
@@ -348,11 +356,11 @@ mod tests {
             [default]\ncreditLimit=1\nresetSeconds=1\nactorField=b, a",
         );
         assert_eq!(can_stack(rules.rules()), [true, true, false, false, true, true, true]);
-        assert_eq!(torn_by_slots(rules.rules()), [(0, 1), (0, 4)], "by another actor, and by none");
+        assert_eq!(find_slot_conflicts(rules.rules()), [(0, 1), (0, 4)], "by another actor, and by none");
     }
 
     #[test]
-    fn rules_after_one_that_stops_for_all_of_a_stack_are_not_in_it() {
+    fn rules_behind_a_stop_rule_for_the_whole_stack_cannot_stack() {
         let rules = rules(
             "[tenant=* key=*]\ncreditLimit=1\nresetSeconds=1\nmatchPolicy=and\nactorField=tenant, key
             [tenant=*]\ncreditLimit=9\nresetSeconds=9\nactorField=tenant
@@ -360,11 +368,11 @@ mod tests {
             [default]\ncreditLimit=1\nresetSeconds=1",
         );
         assert_eq!(can_stack(rules.rules()), [true, true, false, false]);
-        assert_eq!(torn_by_slots(rules.rules()), []);
+        assert_eq!(find_slot_conflicts(rules.rules()), []);
     }
 
     #[test]
-    fn what_another_rule_always_denies_first_never_matters() {
+    fn rule_is_idle_if_another_always_denies_first() {
         assert_eq!(idle(MINUTE_AND_DAY), []);
         let two = |first: &str, second: &str| {
             idle(&format!(
@@ -374,7 +382,7 @@ mod tests {
         let minute = "creditLimit=10\nresetSeconds=60\nactorField=key";
         assert_eq!(two(minute, "creditLimit=20\nresetSeconds=60\nactorField=key"), [(1, Some(0))]);
         assert_eq!(two("creditLimit=20\nresetSeconds=60\nactorField=key", minute), [(0, Some(1))]);
-        // One counter for all takes what each key's does.
+        // A counter shared by all takes every credit that a key's own counter takes.
         assert_eq!(
             two("creditLimit=10\nresetSeconds=60", "creditLimit=20\nresetSeconds=60\nactorField=key"),
             [(1, Some(0))]
@@ -383,7 +391,7 @@ mod tests {
             "[path=*]\nmatchPolicy=and\ncreditLimit=3\nresetSeconds=2\n[path=/a*]\ncreditLimit=4\nresetSeconds=2
             [default]\ncreditLimit=0\nresetSeconds=0";
         assert_eq!(idle(other_path), []);
-        // Windows that begin apart: two of the first may overlap one of the second.
+        // The windows begin at different times, so two of the first may overlap one of the second.
         assert_eq!(two("creditLimit=10\nresetSeconds=60", "creditLimit=19\nresetSeconds=60\nactorField=key"), []);
         assert_eq!(two(minute, "creditLimit=6\nresetSeconds=60"), []);
         assert_eq!(two(minute, "creditLimit=600\nresetSeconds=3600\nactorField=key"), []);

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::{MatchPolicy, Operation, Overrun, Pattern, Quota, Rule, Settings, operation_text};
 
-/// A stop rule that denies; `header` is its operation, empty for the default rule.
+/// Returns a stop rule that always denies. `header` is its operation, empty for the default rule.
 pub fn rule(header: &str) -> Rule {
     let pairs = operation_text::pairs(header).map(|pair| pair.unwrap());
     Rule {
@@ -31,7 +31,7 @@ pub fn operation(text: &str) -> Operation {
     operation_text::pairs(text).map(|pair| pair.unwrap()).collect()
 }
 
-/// Up to `max` rules over few keys and short values, so that they overlap often.
+/// Generates up to `max` rules over few keys and short values, so that they overlap often.
 pub fn rules_strategy(max: usize) -> impl Strategy<Value = Vec<Rule>> {
     let pairs = prop::collection::btree_map("[klm]", "[ab*]{0,3}", 0..4);
     let rule = (pairs, prop::bool::weighted(0.7)).prop_map(|(pairs, canary)| Rule {
@@ -42,7 +42,7 @@ pub fn rules_strategy(max: usize) -> impl Strategy<Value = Vec<Rule>> {
     prop::collection::vec(rule, 0..max)
 }
 
-/// The pairs of a request that may match rules of [`rules_strategy`].
+/// Generates the pairs of a request that may match rules of [`rules_strategy`].
 pub fn values_strategy() -> impl Strategy<Value = Vec<(String, String)>> {
     prop::collection::vec(("[klmn]", "[abc]{0,4}"), 0..5)
 }

@@ -1,4 +1,4 @@
-//! What rules are matched against.
+//! The values that rules are matched against.
 
 use super::key::Key;
 use super::operation::Operation;

@@ -10,7 +10,7 @@ use crate::config::{self, Loaded, Report};
 use crate::limiter::{CounterNames, Limiter, Policy};
 use crate::metrics::Metrics;
 use crate::rules::RuleSet;
-use crate::rules::diff::{Change, Counters, diff};
+use crate::rules::diff::{Change, CounterChange, diff};
 
 /// Differences that are logged one by one at a load; they are counted all the same.
 const MAX_LOGGED_CHANGES: usize = 1_000;
@@ -25,7 +25,8 @@ pub struct RulesFile {
 }
 
 impl RulesFile {
-    /// The file at `path` and its rules, whose counters are named so; `None` when it has errors, which are logged by then.
+    /// Returns the file at `path` and its rules, whose counters are named so; `None` when it has errors, which are
+    /// logged by then.
     pub fn load(path: &Path, names: CounterNames) -> Option<(Self, RuleSet)> {
         // Looked at before it is read: what is written meanwhile will be seen as a change.
         let file = Self { watch: Watch::new(path), names, is_bad: false };
@@ -43,7 +44,7 @@ impl RulesFile {
         }
     }
 
-    /// The policy of these rules, which the metrics show from now on.
+    /// Returns the policy of these rules, which the metrics show from now on.
     pub fn put_in_force(&self, rules: RuleSet, metrics: &Metrics, now: Timestamp) -> Policy {
         let hash = config::fingerprint(rules.rules());
         metrics.config.loaded(&hash, rules.rules().len(), now.as_nanos());
@@ -136,7 +137,7 @@ fn log_changes(file: &path::Display<'_>, changes: &[Change<'_>]) {
         added = count(|change| matches!(change, Change::Added { .. })),
         removed = count(|change| matches!(change, Change::Removed(_))),
         changed = count(|change| matches!(change, Change::Changed { .. })),
-        start_afresh = count(|change| matches!(change, Change::Changed { counters: Counters::StartAfresh, .. })),
+        start_afresh = count(|change| matches!(change, Change::Changed { counters: CounterChange::Reset, .. })),
         moved = count(|change| matches!(change, Change::Moved(_))),
         "{file}: reloaded; the new rules are in force"
     );

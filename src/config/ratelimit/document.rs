@@ -1,7 +1,7 @@
-//! The content of a YAML file of envoyproxy/ratelimit, with lines: its mappings as written, not yet validated.
+//! The content of a YAML file of envoyproxy/ratelimit: its mappings with line numbers, before validation.
 //!
-//! Unknown keys are kept, so that they can be reported. Scalars stay text where ratelimit reads text: a value `0x10` is
-//! these four characters there.
+//! Unknown keys are kept so that they can be reported. Scalars stay text if they are text to ratelimit: `0x10` is a
+//! string of four characters there.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_saphyr::Spanned;
 
-/// A file: one domain. A key without a value counts as absent.
+/// A file, which defines one domain. A key without a value counts as absent.
 #[derive(Debug, Default)]
 pub struct Document {
     pub domain: Option<Spanned<String>>,
@@ -28,7 +28,7 @@ pub struct Descriptor {
     pub detailed_metric: Option<Spanned<bool>>,
     pub value_to_metric: Option<Spanned<bool>>,
     pub share_threshold: Option<Spanned<bool>>,
-    /// The line of the key, if there is anything under it.
+    /// The line of the key, unless it is empty.
     pub metadata: Option<usize>,
     pub descriptors: Vec<Spanned<Descriptor>>,
     pub unknown: Vec<Spanned<String>>,
@@ -50,7 +50,8 @@ pub struct Replaces {
     pub unknown: Vec<Spanned<String>>,
 }
 
-/// Whether ratelimit takes a key of this name. It looks at the name alone, and ignores a key in the wrong place.
+/// Returns whether ratelimit accepts a key with this name. It only checks the name, and ignores a key in the wrong
+/// place.
 pub fn is_known(key: &str) -> bool {
     const KNOWN: [&str; 16] = [
         "domain",
@@ -73,12 +74,12 @@ pub fn is_known(key: &str) -> bool {
     KNOWN.contains(&key)
 }
 
-/// Where `node` begins, from 1.
+/// Returns the line of `node`, from 1.
 pub fn line<T>(node: &Spanned<T>) -> usize {
     usize::try_from(node.referenced.line()).unwrap_or(usize::MAX)
 }
 
-/// The text of `node`, if any: ratelimit treats an empty text as absent.
+/// Returns the text of `node`; `None` if it is absent or empty, which is the same to ratelimit.
 pub fn text(node: &Option<Spanned<String>>) -> Option<&str> {
     node.as_ref().map(|text| text.value.as_str()).filter(|text| !text.is_empty())
 }
@@ -88,7 +89,8 @@ pub fn is_set(switch: &Option<Spanned<bool>>) -> bool {
 }
 
 impl Document {
-    /// The lines of all limits with `quota_mode`, in their order. Ratelimit ignores the key where nothing is limited.
+    /// Returns the lines of all limits with `quota_mode`, in order. Ratelimit ignores the key on entries without a
+    /// limit.
     pub fn quotas(&self) -> Vec<usize> {
         let mut lines = Vec::new();
         collect_quotas(&self.descriptors, &mut lines);
@@ -105,7 +107,7 @@ fn collect_quotas(descriptors: &[Spanned<Descriptor>], lines: &mut Vec<usize>) {
     }
 }
 
-/// A mapping that knows which of its fields takes the value of a key.
+/// A mapping whose fields are read by key.
 trait Fields: Default {
     const WHAT: &str;
 
@@ -142,7 +144,7 @@ macro_rules! deserialize_fields {
 
 deserialize_fields!(Document, Descriptor, RateLimit, Replaces);
 
-/// A value that may be null; null is an empty list.
+/// Reads a list. Null is an empty list.
 fn list<'de, T: Deserialize<'de>, A: MapAccess<'de>>(map: &mut A) -> Result<Vec<T>, A::Error> {
     Ok(map.next_value::<Option<Vec<T>>>()?.unwrap_or_default())
 }

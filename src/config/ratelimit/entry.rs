@@ -1,50 +1,50 @@
-//! A validated entry of the configuration: what it requires of a descriptor's entry, and the limit it sets.
+//! A validated entry of the configuration: its condition on a descriptor's entry, and its limit.
 
 use jiff::civil::Time;
 
 use crate::calendar::{Calendar, Unit};
 use crate::rules::{Pattern, Seconds, Settings};
 
-/// What ratelimit reports for an unlimited entry, so that a reply shows the same number.
+/// The number that ratelimit reports for an unlimited entry. Replies show the same number.
 const UNLIMITED_CREDITS: u64 = u32::MAX as u64;
 
-/// An entry and what is nested in it.
+/// An entry and its nested entries.
 #[derive(Debug)]
 pub struct Entry {
-    /// Where it begins in its file, from 1.
+    /// Line of the file on which the entry begins, from 1.
     pub line: usize,
     pub key: String,
-    pub asks: Asks,
-    /// For descriptors that end here.
+    pub condition: ValueCondition,
+    /// The limit for descriptors that end at this entry.
     pub limit: Option<Limit>,
-    /// In the order in which ratelimit tries them.
+    /// Nested entries, in ratelimit's order of lookup.
     pub nested: Vec<Entry>,
 }
 
-/// What an entry requires of the value under its key, in the order in which ratelimit tries them.
+/// An entry's condition on the value of its key. The variants are in ratelimit's order of lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asks {
+pub enum ValueCondition {
     /// `value: foo`.
     Value(String),
     /// `value: foo*bar`: each `*` stands for any characters.
     Wildcard {
         pattern: Pattern,
-        /// `share_threshold`: one counter for all values, instead of one for each.
+        /// `share_threshold`: all values share one counter, instead of having one each.
         shared: bool,
     },
-    /// No `value`: one counter for each.
+    /// No `value`: any value, each with its own counter.
     Any,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limit {
     pub settings: Settings,
-    /// It counts hits and denies nothing.
+    /// Whether it only counts hits, and never denies.
     pub trial: bool,
     pub label: String,
 }
 
-impl Asks {
+impl ValueCondition {
     pub fn pattern(&self) -> Pattern {
         match self {
             Self::Value(value) => Pattern::Literal(value.clone()),
@@ -53,12 +53,13 @@ impl Asks {
         }
     }
 
-    /// Does each value have its own counter?
+    /// Returns whether each value has its own counter.
     pub fn counts_each(&self) -> bool {
         matches!(self, Self::Wildcard { shared: false, .. } | Self::Any)
     }
 
-    /// Entries of a lower rank are tried first; those of one rank in their order in the file.
+    /// Returns the rank of the entry. Ratelimit tries lower ranks first, and entries of the same rank in the order of
+    /// the file.
     pub fn rank(&self) -> u8 {
         match self {
             Self::Value(_) => 0,
@@ -68,17 +69,18 @@ impl Asks {
     }
 }
 
-/// The numbers of a rule that allows everything.
+/// Returns the settings of a rule that allows everything.
 pub fn unlimited() -> Settings {
     Settings { credit_limit: UNLIMITED_CREDITS, ..Settings::default() }
 }
 
-/// Does a rule with these numbers need a counter?
+/// Returns whether a rule with these settings needs a counter.
 pub fn is_counted(settings: &Settings) -> bool {
     settings.credit_limit > 0 && (settings.calendar.is_some() || !settings.reset_seconds.is_zero())
 }
 
-/// The window of a unit in ratelimit, which ignores its case. There it begins and ends by the clock, in UTC.
+/// Returns the settings for the window of a ratelimit unit, whose case does not matter. In ratelimit, windows begin and
+/// end by the clock, in UTC.
 pub fn window(unit: &str) -> Option<Settings> {
     let name = unit.to_ascii_lowercase();
     if name == "second" {
@@ -88,7 +90,8 @@ pub fn window(unit: &str) -> Option<Settings> {
     Some(Settings { calendar: Calendar::new(unit, "UTC", Time::midnight()).ok(), ..Settings::default() })
 }
 
-/// How long a unit is in ratelimit, which counts such windows from 1970: where the calendar's are others.
+/// Returns the days in a unit, if ratelimit's windows of this unit differ from the calendar's: it counts them from
+/// 1970.
 pub fn days_in_ratelimit(unit: Unit) -> Option<u64> {
     match unit {
         Unit::Minute | Unit::Hour | Unit::Day => None,

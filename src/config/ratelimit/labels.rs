@@ -1,4 +1,4 @@
-//! Makes labels for rules from ratelimit's names: only valid characters, and each label unique.
+//! Turns ratelimit's names into valid, unique labels.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use crate::config::validate::{MAX_LABEL_LENGTH, is_label_byte};
 pub struct Labels(HashSet<String>);
 
 impl Labels {
-    /// `name` as a label: an invalid character becomes `-`, and a label that is taken gets a number.
+    /// Turns `name` into a label: invalid characters become `-`, and a label that is in use gets a number.
     pub fn make(&mut self, name: &str) -> String {
         let fit = |c: char| if u8::try_from(c).is_ok_and(is_label_byte) { c } else { '-' };
         let base: String = name.chars().map(fit).collect();
@@ -20,7 +20,7 @@ impl Labels {
     }
 }
 
-/// `base` and `suffix`, with `base` cut if the result would be too long.
+/// Joins `base` and `suffix`. Cuts `base` if the result would be too long.
 fn shortened(base: &str, suffix: &str) -> String {
     let room = MAX_LABEL_LENGTH.saturating_sub(suffix.len());
     base.chars().take(room).chain(suffix.chars()).collect()
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_fit_and_used_once() {
+    fn labels_are_valid_and_unique() {
         let mut labels = Labels::default();
         assert_eq!(labels.make("per_ip-1"), "per_ip-1");
         assert_eq!(labels.make("edge.path_/a*é"), "edge-path_-a--");
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_cut_and_still_differ() {
+    fn long_names_are_cut_and_stay_unique() {
         let mut labels = Labels::default();
         let (one, other) = (labels.make(&"x".repeat(300)), labels.make(&"x".repeat(301)));
         assert_eq!((one.len(), other.len()), (MAX_LABEL_LENGTH, MAX_LABEL_LENGTH));

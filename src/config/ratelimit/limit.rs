@@ -1,15 +1,15 @@
-//! Validates the limit of an entry: its numbers, its name, and what divvy does differently.
+//! Validates the limit of an entry: its numbers, its name, and differences in how divvy applies it.
 
 use serde_saphyr::Spanned;
 
 use super::document::{Descriptor, RateLimit, is_set, line, text};
-use super::entry::{Asks, Limit, days_in_ratelimit, unlimited, window};
-use super::judge::Judge;
+use super::entry::{Limit, ValueCondition, days_in_ratelimit, unlimited, window};
+use super::validate::EntryValidator;
 use crate::calendar::Calendar;
 use crate::rules::Settings;
 
-impl Judge<'_> {
-    /// The limit that the current entry sets; `None` when it sets none, or one that no rule can express.
+impl EntryValidator<'_> {
+    /// Returns the limit of the current entry; `None` if it has none, or one that no rule can express.
     pub(super) fn limit(&mut self, descriptor: &Descriptor) -> Option<Limit> {
         self.report_unknown(&descriptor.unknown);
         self.report_metrics(descriptor);
@@ -35,7 +35,7 @@ impl Judge<'_> {
         let window = text(unit).and_then(window);
         if is_set(is_unlimited) {
             if window.is_some() {
-                let fix = "ratelimit refuses the file, too: remove one of them";
+                let fix = "ratelimit rejects the file, too: remove one of them";
                 self.error(line(given), "`unit` contradicts `unlimited: true`, which is carried over", fix);
             }
             return Some(unlimited());
@@ -63,7 +63,7 @@ impl Judge<'_> {
     fn report_length(&mut self, given: &Spanned<RateLimit>, window: &Settings) {
         let unit = window.calendar.map(Calendar::unit);
         let Some((unit, days)) = unit.and_then(|unit| Some((unit.name(), days_in_ratelimit(unit)?))) else { return };
-        let what = format!("a {unit} becomes one of the calendar; in ratelimit it has {days} days, counted from 1970");
+        let what = format!("a {unit} becomes a calendar {unit}; ratelimit uses {days} days, counted from 1970");
         self.warning(line(given), what, format!("for windows of that length, write `per = {days}d` in the rule"));
     }
 
@@ -79,13 +79,13 @@ impl Judge<'_> {
         }
     }
 
-    /// Reports `quota_mode`, and returns whether a rule can express the limit in spite of it.
+    /// Reports `quota_mode`, and returns whether a rule can still express the limit.
     ///
-    /// Ratelimit denies a request when all of its quota descriptors are over their limits. One quota alone is therefore an
-    /// ordinary limit. Any two limits of a domain can meet in one request, whatever their keys are.
+    /// Ratelimit denies a request if all of its quota descriptors are over their limits. A single quota is therefore an
+    /// ordinary limit. Any two limits of a domain can occur in one request, regardless of their keys.
     fn check_quota_mode(&mut self, descriptor: &Descriptor) -> bool {
         let Some(quota_mode) = descriptor.quota_mode.as_ref().filter(|set| set.value) else { return true };
-        // The shadow mode wins: ratelimit never counts such a quota as exceeded, and a canary never denies.
+        // Shadow mode takes precedence: ratelimit never treats such a quota as exceeded, and a canary never denies.
         if is_set(&descriptor.shadow_mode) {
             return true;
         }
@@ -101,7 +101,7 @@ impl Judge<'_> {
             self.error(line, what, fix);
             return false;
         }
-        if self.path.iter().any(|step| !matches!(step.asks, Asks::Value(_))) {
+        if self.path.iter().any(|step| !matches!(step.condition, ValueCondition::Value(_))) {
             let what = "`quota_mode` becomes an ordinary limit: if a request sends this entry with two values, divvy denies it \
                         when one is over the limit, ratelimit only when both are";
             self.warning(line, what, "check that each request sends this entry once, and remove `quota_mode`");
@@ -133,7 +133,7 @@ impl Judge<'_> {
     /// Warns about settings that ratelimit ignores, too.
     fn report_idle(&mut self, descriptor: &Descriptor) {
         if let Some(line) = descriptor.metadata {
-            let what = "`metadata` does nothing on an entry without `rate_limit`";
+            let what = "`metadata` has no effect on an entry without `rate_limit`";
             self.warning(line, what, "move it to the entry that has the limit");
         }
         self.report_idle_modes(descriptor, "an entry without `rate_limit`");
@@ -142,13 +142,13 @@ impl Judge<'_> {
     fn report_idle_modes(&mut self, descriptor: &Descriptor, place: &str) {
         for (name, switch) in [("shadow_mode", &descriptor.shadow_mode), ("quota_mode", &descriptor.quota_mode)] {
             if let Some(switch) = switch.as_ref().filter(|switch| switch.value) {
-                let what = format!("`{name}` does nothing on {place}");
+                let what = format!("`{name}` has no effect on {place}");
                 self.warning(line(switch), what, "move it to the entry that has the limit");
             }
         }
     }
 
-    /// The limit's name, or else its name in ratelimit's statistics.
+    /// Returns the limit's name, or else its name in ratelimit's statistics.
     fn label(&mut self, given: &RateLimit) -> String {
         let Some(name) = given.name.as_ref().filter(|name| !name.value.is_empty()) else {
             let names: Vec<_> = self.path.iter().map(|step| step.name.as_str()).collect();

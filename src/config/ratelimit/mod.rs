@@ -1,18 +1,19 @@
-//! envoyproxy/ratelimit's YAML → rules that limit the same descriptors, and a list of what no rule can express.
+//! Converts envoyproxy/ratelimit's YAML into rules that limit the same descriptors, and lists everything that no rule
+//! can express.
 //!
 //! An Envoy descriptor is one operation in divvy: its entries as pairs, and the request's domain as `domain`.
 //! [`super::write()`] writes the rules; nothing here counts or serves.
 //!
-//! What the YAML means is in the README and in `src/config/config_impl.go` of <https://github.com/envoyproxy/ratelimit>. It
-//! compares keys and values as one text, `key_value`, so that there an entry `a_b` also takes `b` under the key `a`. That
-//! is not carried over: no configuration relies on it.
+//! The format is defined in the README and in `src/config/config_impl.go` of <https://github.com/envoyproxy/ratelimit>.
+//! Ratelimit compares keys and values as one text, `key_value`, so its entry `a_b` also matches the value `b` of the
+//! key `a`. The conversion ignores this, because no configuration relies on it.
 
 mod document;
 mod entry;
-mod judge;
 mod labels;
 mod limit;
 mod order;
+mod validate;
 
 #[cfg(test)]
 mod tests;
@@ -23,30 +24,30 @@ use std::path::Path;
 use document::Document;
 use labels::Labels;
 
-use super::problem::{Place, Problem, Problems, Report};
+use super::problem::{Location, Problem, Problems, Report};
 use super::text::read_text;
 use crate::rules::Rule;
 
 /// The result of converting ratelimit's files.
 #[derive(Debug)]
 pub struct Import {
-    /// In their order of precedence; the last one is the default rule.
+    /// In order of precedence. The last one is the default rule.
     pub rules: Vec<Rule>,
-    /// What ratelimit does and the rules cannot do, by file and line.
+    /// Behavior of ratelimit that the rules do not have, by file and line.
     pub left_out: Vec<Problem>,
     /// Warnings, which do not affect the result.
     pub warnings: Vec<Problem>,
 }
 
-/// Does the extension of `path` say YAML?
+/// Returns whether `path` has a YAML extension.
 pub fn is_yaml(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
 }
 
-/// Reads ratelimit's configuration files, one domain each, as ratelimit itself reads a directory.
+/// Reads ratelimit's configuration files, one domain each, as ratelimit reads a directory.
 ///
 /// # Errors
-/// A file cannot be read, is not ratelimit's, or has the domain of another one.
+/// A file cannot be read, is not a ratelimit configuration, or repeats the domain of another file.
 pub fn import<P: AsRef<Path>>(paths: &[P]) -> Result<Import, Report> {
     let mut importer = Importer::default();
     for path in paths {
@@ -58,10 +59,10 @@ pub fn import<P: AsRef<Path>>(paths: &[P]) -> Result<Import, Report> {
     importer.finish()
 }
 
-/// Reads the text of one of ratelimit's configuration files.
+/// Reads the text of a ratelimit configuration file.
 ///
 /// # Errors
-/// It is not ratelimit's.
+/// The text is not a ratelimit configuration.
 pub fn import_text(text: &str, file_name: &str) -> Result<Import, Report> {
     let mut importer = Importer::default();
     importer.add(Some(text), file_name, Problems::new(file_name));
@@ -80,7 +81,7 @@ struct Importer {
 }
 
 impl Importer {
-    /// Adds the rules of a file. Its text is missing when it could not be read; `problems` has that already.
+    /// Adds the rules of a file. `text` is `None` if the file could not be read, which `problems` then contains.
     fn add(&mut self, text: Option<&str>, file_name: &str, mut problems: Problems) {
         match text.and_then(|text| self.rules_of(text, file_name, &mut problems)) {
             Some(rules) => self.rules.extend(rules),
@@ -93,7 +94,7 @@ impl Importer {
 
     fn rules_of(&mut self, text: &str, file_name: &str, problems: &mut Problems) -> Option<Vec<Rule>> {
         let document = read(text, problems)?;
-        let domain = judge::domain(document, &mut self.labels, problems)?;
+        let domain = validate::domain(document, &mut self.labels, problems)?;
         if let Some(other) = self.domains.insert(domain.name.clone(), file_name.to_owned()) {
             let what = format!("the domain {:?} is in {other}, too", domain.name);
             problems.file_error(what, "put all descriptors of a domain in one file");
@@ -118,7 +119,7 @@ fn read(text: &str, problems: &mut Problems) -> Option<Document> {
         Err(error) => {
             let line = error.location().and_then(|location| usize::try_from(location.line()).ok()).unwrap_or(1);
             problems.error(
-                Place::line(line),
+                Location::line(line),
                 format!("cannot be read as ratelimit's YAML: {error}"),
                 "correct it there",
             );

@@ -1,53 +1,56 @@
 //! Orders the limits of a domain so that the first rule that matches is the one that ratelimit finds.
 //!
-//! Ratelimit walks down its tree: of an entry it takes the most special match, never turns back, and a limit is only for
-//! descriptors that end at its entry. A rule matches wherever its keys are. So for each sequence of keys that the
-//! configuration knows, the longest first, the rules here are a complete list: its limits in ratelimit's order, and
-//! between and after them guards, which allow what ratelimit has no limit for. Guards that guard nothing are left out.
+//! Ratelimit walks down its tree. It takes the most specific entry at each level, never turns back, and applies a limit
+//! only to descriptors that end at its entry. A rule, in contrast, matches wherever its keys are. Therefore the rules
+//! form one complete list per sequence of keys, longest sequence first. Each list has the sequence's limits in
+//! ratelimit's order, with guards between and after them, which allow requests that ratelimit does not limit. Guards
+//! without an effect are left out.
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::entry::{Asks, Entry, Limit, is_counted, unlimited};
-use super::judge::Domain;
-use crate::config::problem::{Place, Problems};
+use super::entry::{Entry, Limit, ValueCondition, is_counted, unlimited};
+use super::validate::Domain;
+use crate::config::problem::{Location, Problems};
 use crate::rules::operation::DOMAIN;
 use crate::rules::{MatchPolicy, Overrun, Pattern, Quota, Rule, Settings};
 
-const GUARD: &str = "no limit here, whatever the rules below say";
+const GUARD: &str = "no limit here, regardless of the rules below";
 
 const DIFFERENCE: &str = "Converted from envoyproxy/ratelimit's YAML. A rule also limits descriptors that have further \
                           entries, or the same entries in another order. docs/migrating.md lists all differences.";
 
-/// The rules of `domain`, read from `file`.
+/// Returns the rules of `domain`, read from `file`.
 pub fn rules(domain: &Domain, file: &str, problems: &mut Problems) -> Vec<Rule> {
-    let mut list = List { file, path: vec![(DOMAIN, Asks::Value(domain.name.clone()))], rules: Vec::new() };
-    for keys in sequences(&domain.entries, problems) {
+    let mut list =
+        RuleList { file, path: vec![(DOMAIN, ValueCondition::Value(domain.name.clone()))], rules: Vec::new() };
+    for keys in find_sequences(&domain.entries, problems) {
         list.add(&domain.entries, &keys);
     }
     list.without_idle_guards()
 }
 
-/// Allows requests that no rule limits, as ratelimit does. The comment states a difference that applies to all rules.
+/// Returns the rule that allows requests without a limit, as ratelimit does. Its comment states a difference that
+/// applies to all rules.
 pub fn default_rule() -> Rule {
     Rule { comment: Some(DIFFERENCE.to_owned()), ..rule(Vec::new(), unlimited(), 1) }
 }
 
-/// The sequences of keys that the entries know, those with more keys first, no two of them with the same keys: a rule
-/// does not see their order. A limit that this leaves out is reported.
-fn sequences<'a>(entries: &'a [Entry], problems: &mut Problems) -> Vec<Vec<&'a str>> {
-    let mut found = Found::default();
+/// Returns the sequences of keys in the configuration, longest first. Of sequences with the same keys only one is
+/// returned, because a rule does not see their order. A limit lost in this way is reported.
+fn find_sequences<'a>(entries: &'a [Entry], problems: &mut Problems) -> Vec<Vec<&'a str>> {
+    let mut found = KeySequences::default();
     found.collect(entries, &mut Vec::new());
-    let mut of_keys: HashMap<BTreeSet<&str>, Sequence<'_>> = HashMap::new();
+    let mut by_keys: HashMap<BTreeSet<&str>, Sequence<'_>> = HashMap::new();
     let mut order = Vec::new();
-    // Of several orders of the same keys, the first one with a limit.
+    // If the same keys appear in several orders, the first order with a limit wins.
     found.sequences.sort_by_key(|sequence| sequence.limits.is_empty());
     for sequence in found.sequences {
         let keys: BTreeSet<_> = sequence.keys.iter().copied().collect();
-        match of_keys.get(&keys) {
+        match by_keys.get(&keys) {
             Some(other) => sequence.report_reordered(other, problems),
             None => {
                 order.push(sequence.keys.clone());
-                of_keys.insert(keys, sequence);
+                by_keys.insert(keys, sequence);
             }
         }
     }
@@ -55,21 +58,21 @@ fn sequences<'a>(entries: &'a [Entry], problems: &mut Problems) -> Vec<Vec<&'a s
     order
 }
 
-/// The keys from the top to some entries.
+/// The keys on the path to some entries.
 #[derive(Debug)]
 struct Sequence<'a> {
     keys: Vec<&'a str>,
-    /// The lines of entries there that have a limit.
+    /// Lines of the entries on this path that have a limit.
     limits: Vec<usize>,
 }
 
 #[derive(Debug, Default)]
-struct Found<'a> {
+struct KeySequences<'a> {
     sequences: Vec<Sequence<'a>>,
     index: HashMap<Vec<&'a str>, usize>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> KeySequences<'a> {
     fn collect(&mut self, entries: &'a [Entry], path: &mut Vec<&'a str>) {
         for entry in entries {
             path.push(&entry.key);
@@ -91,54 +94,58 @@ impl Sequence<'_> {
     fn report_reordered(&self, other: &Sequence<'_>, problems: &mut Problems) {
         for line in &self.limits {
             let what = format!(
-                "the keys {:?} also come in the order {:?}, and a rule cannot tell the order: the limit is left out",
+                "the keys {:?} also come in the order {:?}, and rules ignore the order: the limit is left out",
                 self.keys, other.keys
             );
-            problems.error(Place::line(*line), what, "send them in one order only");
+            problems.error(Location::line(*line), what, "send them in one order only");
         }
     }
 }
 
-/// The rules so far, and the way from the domain to the present entry.
-struct List<'a> {
+/// The rules so far, and the path from the domain to the current entry.
+struct RuleList<'a> {
     file: &'a str,
-    path: Vec<(&'a str, Asks)>,
-    rules: Vec<Planned>,
+    path: Vec<(&'a str, ValueCondition)>,
+    rules: Vec<PlannedRule>,
 }
 
-struct Planned {
+struct PlannedRule {
     rule: Rule,
-    /// Does it only keep requests from the rules below?
+    /// Whether its only purpose is to keep requests from the rules below.
     is_guard: bool,
 }
 
-impl<'a> List<'a> {
-    /// Rules for all descriptors whose next keys are `keys`.
+impl<'a> RuleList<'a> {
+    /// Adds rules for all descriptors whose next keys are `keys`.
     fn add(&mut self, entries: &'a [Entry], keys: &[&'a str]) {
         let Some((key, rest)) = keys.split_first() else { return };
         let mut all_taken = false;
         for entry in entries.iter().filter(|entry| entry.key == *key) {
-            self.path.push((key, entry.asks.clone()));
+            self.path.push((key, entry.condition.clone()));
             match &entry.limit {
                 _ if !rest.is_empty() => self.add(&entry.nested, rest),
-                Some(limit) => self.limit(limit, entry.line),
-                None => self.guard(entry.line),
+                Some(limit) => self.add_limit(limit, entry.line),
+                None => self.add_guard(entry.line),
             }
             self.path.pop();
-            all_taken |= entry.asks.pattern() == Pattern::Any;
+            all_taken |= entry.condition.pattern() == Pattern::Any;
         }
         if !all_taken {
             let depth = self.path.len();
-            self.path.extend(keys.iter().map(|key| (*key, Asks::Any)));
-            self.guard(1);
+            self.path.extend(keys.iter().map(|key| (*key, ValueCondition::Any)));
+            self.add_guard(1);
             self.path.truncate(depth);
         }
     }
 
-    fn limit(&mut self, limit: &Limit, line: usize) {
+    fn add_limit(&mut self, limit: &Limit, line: usize) {
         let trial = limit.trial && limit.settings != unlimited();
-        let actors =
-            self.path.iter().filter(|(_, asks)| asks.counts_each()).map(|(key, _)| (*key).to_owned()).collect();
+        let actors = self
+            .path
+            .iter()
+            .filter(|(_, condition)| condition.counts_each())
+            .map(|(key, _)| (*key).to_owned())
+            .collect();
         let rule = self.rule(limit.settings, line);
         let rule = Rule {
             actor_fields: if is_counted(&limit.settings) { actors } else { Vec::new() },
@@ -147,25 +154,30 @@ impl<'a> List<'a> {
             comment: Some(format!("{}:{line}", self.file)),
             ..rule
         };
-        self.rules.push(Planned { rule, is_guard: false });
+        self.rules.push(PlannedRule { rule, is_guard: false });
         if trial {
-            self.guard(line);
+            self.add_guard(line);
         }
     }
 
-    fn guard(&mut self, line: usize) {
+    fn add_guard(&mut self, line: usize) {
         let rule = Rule { comment: Some(GUARD.to_owned()), ..self.rule(unlimited(), line) };
-        self.rules.push(Planned { rule, is_guard: true });
+        self.rules.push(PlannedRule { rule, is_guard: true });
     }
 
     fn rule(&self, settings: Settings, line: usize) -> Rule {
-        rule(self.path.iter().map(|(key, asks)| ((*key).to_owned(), asks.pattern())).collect(), settings, line)
+        rule(
+            self.path.iter().map(|(key, condition)| ((*key).to_owned(), condition.pattern())).collect(),
+            settings,
+            line,
+        )
     }
 
-    /// From the bottom up, so that each guard is compared with the rules that are really below it.
+    /// Removes guards without an effect, from the bottom up, so that each guard is compared with the rules that remain
+    /// below it.
     fn without_idle_guards(self) -> Vec<Rule> {
         let mut kept: Vec<Rule> = Vec::new();
-        for Planned { rule, is_guard } in self.rules.into_iter().rev() {
+        for PlannedRule { rule, is_guard } in self.rules.into_iter().rev() {
             if !is_guard || is_limited(&rule, kept.iter().rev()) {
                 kept.push(rule);
             }
@@ -179,7 +191,7 @@ fn rule(operation: Vec<(String, Pattern)>, settings: Settings, line: usize) -> R
     Rule {
         operation,
         settings,
-        // A number of 32 bits and one of ratelimit's units are in every range.
+        // A number of 32 bits and a ratelimit unit are valid in every setting.
         quota: settings.quota().unwrap_or(Quota::Never),
         actor_fields: Vec::new(),
         cost_field: None,
@@ -193,7 +205,7 @@ fn rule(operation: Vec<(String, Pattern)>, settings: Settings, line: usize) -> R
     }
 }
 
-/// Would any of the rules below limit a request that has the keys of `guard`, no others, and matches it?
+/// Returns whether any rule below would limit a request that matches `guard` and has no other keys.
 fn is_limited<'a>(guard: &Rule, mut below: impl Iterator<Item = &'a Rule>) -> bool {
     let decides = |rule: &Rule| match rule.quota {
         Quota::Always { .. } => every_pattern(rule, guard, Pattern::contains).then_some(false),
@@ -202,7 +214,7 @@ fn is_limited<'a>(guard: &Rule, mut below: impl Iterator<Item = &'a Rule>) -> bo
     below.find_map(decides).unwrap_or(false)
 }
 
-/// Has `guard` every key of `rule`, and are their patterns `related`?
+/// Returns whether `guard` has every key of `rule`, with patterns that are `related`.
 fn every_pattern(rule: &Rule, guard: &Rule, related: impl Fn(&Pattern, &Pattern) -> bool) -> bool {
     rule.operation.iter().all(|(key, pattern)| guard.pattern(key).is_some_and(|guarded| related(pattern, guarded)))
 }

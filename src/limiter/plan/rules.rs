@@ -116,7 +116,7 @@ impl Context<'_> {
     fn part(&self, index: usize, rule: &Rule) -> Result<Part, Refusal> {
         // Fast path: a plain hit on a rule without costs, debt and leases.
         let is_hit = matches!(self.intent, Intent::Hit | Intent::Enter);
-        if is_hit && rule.cost_field.is_none() && rule.overrun == Overrun::Refuse && !rule.limits_what_runs() {
+        if is_hit && rule.cost_field.is_none() && rule.overrun == Overrun::Refuse && !rule.is_concurrency_limit() {
             let action = Action::Ask(hit(self.cost.unwrap_or(1)));
             return Ok(Part { rule: index, action, is_absent: false });
         }
@@ -220,7 +220,7 @@ impl Context<'_> {
                     entries.add(action, self.now, is_canary, write_key)
                 };
                 if entries.group.is_some()
-                    && rule.limits_what_runs()
+                    && rule.is_concurrency_limit()
                     && entry.is_some_and(|entry| entries.has_other_lease(entry))
                 {
                     return Err(Refusal::LeasesTogether { rule: rule.to_string() });

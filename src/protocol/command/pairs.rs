@@ -91,7 +91,7 @@ impl Pairs<'_> {
     pub fn read_into(&self, operation: &mut Operation, max_pairs: usize) -> Result<(), CommandError> {
         self.check_count(max_pairs)?;
         let (text, places) = self.0.span();
-        operation.begin_written(text);
+        operation.begin_text(text);
         // Most requests are ASCII, which is seen many bytes at once.
         let is_ascii = text.is_ascii();
         for Range { start, end } in places {
@@ -100,7 +100,7 @@ impl Pairs<'_> {
                 return Err(CommandError::not_utf8(argument));
             }
             let equals = argument.iter().position(|byte| *byte == b'=').ok_or_else(|| not_a_pair(argument))?;
-            operation.set_written(start..start + equals, start + equals + 1..end);
+            operation.set_spans(start..start + equals, start + equals + 1..end);
         }
         Ok(())
     }

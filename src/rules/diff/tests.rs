@@ -4,7 +4,7 @@ use super::*;
 use crate::rules::testing::{canary, rule, rules_strategy};
 use crate::rules::{MatchPolicy, Seconds, Settings};
 
-/// A rule that allows `credits` in 60 s.
+/// Returns a rule that allows `credits` in 60 s.
 fn limited(header: &str, credits: u64) -> Rule {
     let reset_seconds = Seconds::whole(60);
     let settings = Settings { credit_limit: credits, reset_seconds, ..Settings::default() };
@@ -16,23 +16,23 @@ fn shown(old: &[Rule], new: &[Rule]) -> Vec<String> {
 }
 
 #[test]
-fn the_same_rules_do_not_differ() {
+fn equal_rules_do_not_differ() {
     let rules = [limited("a=1 b=2", 5), canary("a=1"), rule("")];
     assert!(diff(&rules, &rules, |_| ()).is_empty());
-    // Nor does the order of pairs, or where in the file a rule is.
+    // The order of pairs and the line number do not matter.
     let same = [Rule { line: 9, ..limited("b=2 a=1", 5) }, canary("a=1"), rule("")];
     assert!(diff(&rules, &same, |_| ()).is_empty());
 }
 
 #[test]
-fn added_and_removed_rules() {
+fn added_and_removed_rules_are_reported() {
     let old = [limited("a=1", 5), rule("")];
     let new = [limited("a=*", 5), rule("")];
     assert_eq!(shown(&old, &new), ["removed [a=1] allows 5 in 60 s", "line 1: added [a=*] allows 5 in 60 s"]);
 }
 
 #[test]
-fn counters_start_afresh_where_the_limit_changed_and_go_on_otherwise() {
+fn counters_start_afresh_only_if_the_limit_changes() {
     let old = [limited("a=1 ip=*", 5), rule("")];
     let changed = |new: Rule| shown(&old, &[new, rule("")]);
     let rule = limited("a=1 ip=*", 5);
@@ -54,13 +54,13 @@ fn counters_start_afresh_where_the_limit_changed_and_go_on_otherwise() {
             r"line 1: changed [a=1 ip=*] label from nothing to l, comment from nothing to two\nlines; its counters are kept"
         ]
     );
-    // Written out, and the same limit.
+    // Spelling out the default algorithm leaves the limit unchanged.
     let explicit = Settings { algorithm: Some(Default::default()), ..rule.settings };
     assert!(changed(Rule { settings: explicit, ..rule }).is_empty());
 }
 
 #[test]
-fn counters_with_a_name_go_on_whatever_becomes_of_the_rules() {
+fn named_counters_outlive_changes_of_their_rules() {
     let named =
         |header: &str, credits, counter: &str| Rule { counter: Some(counter.into()), ..limited(header, credits) };
     let old = [named("plan=a", 5, "usage"), rule("")];
@@ -80,14 +80,12 @@ fn counters_with_a_name_go_on_whatever_becomes_of_the_rules() {
         changed(named("plan=a", 5, "other")),
         ["line 1: changed [plan=a] counter from usage to other; its counters start afresh"]
     );
-    // What another rule counts under that name is not what this one counted.
+    // Another rule counts under that name, so this rule's own usage is left behind.
     let old = [named("plan=a", 5, "usage"), limited("plan=b", 5), rule("")];
     assert_eq!(
         shown(&old, &[named("plan=a", 5, "usage"), named("plan=b", 5, "usage"), rule("")]),
-        [
-            "line 1: changed [plan=b] counter from nothing to usage; it takes from that counter's usage from now on, and \
-             what it counted before is left behind"
-        ]
+        ["line 1: changed [plan=b] counter from nothing to usage; it now shares that counter's usage, and leaves \
+             behind what it counted before"]
     );
     let weekly = Settings { reset_seconds: Seconds::whole(61), ..old[0].settings };
     let weekly = Rule { settings: weekly, quota: weekly.quota().unwrap(), ..old[0].clone() };
@@ -95,14 +93,14 @@ fn counters_with_a_name_go_on_whatever_becomes_of_the_rules() {
 }
 
 #[test]
-fn a_rule_that_counts_nothing_has_no_counters_to_tell_of() {
+fn rule_without_counters_reports_no_counter_change() {
     let old = [limited("a=1", 5), rule("")];
     let shown = shown(&old, &[rule("a=1"), rule("")]);
     assert_eq!(shown, ["line 1: changed [a=1] creditLimit from 5 to 0, resetSeconds from 60 to 0"]);
 }
 
 #[test]
-fn a_trial_that_is_over() {
+fn promoted_canary_keeps_its_counters() {
     let trial = Rule { match_policy: MatchPolicy::Canary, ..limited("a=1", 5) };
     let old = [trial, limited("a=1", 9), rule("")];
     // The stop rule takes over the canary's limit, and with it the canary's counters.
@@ -116,7 +114,7 @@ fn a_trial_that_is_over() {
 }
 
 #[test]
-fn only_what_left_its_place_has_moved() {
+fn only_reordered_rules_have_moved() {
     let old: Vec<_> = ["a=1", "a=2", "a=3", "a=4", ""].map(rule).into();
     let new: Vec<_> = ["a=4", "a=1", "b=1", "a=2", "a=3", ""].map(rule).into();
     let moved: Vec<_> =
@@ -131,7 +129,7 @@ proptest! {
         let count = |kind: fn(&Change) -> bool| changes.iter().filter(|change| kind(change)).count();
         let (added, removed) = (count(|c| matches!(c, Change::Added { .. })), count(|c| matches!(c, Change::Removed(_))));
         prop_assert_eq!(old.len() + added, new.len() + removed);
-        // As many rules of an operation come and go as there are more or fewer of it.
+        // For each operation, the number of rules added or removed is the difference in its number of rules.
         for rule in old.iter().chain(&new) {
             let of = |rules: &[Rule]| rules.iter().filter(|other| operation(other) == operation(rule)).count();
             let both = changes.iter().filter_map(|change| match change {
@@ -143,13 +141,13 @@ proptest! {
     }
 
     #[test]
-    fn in_another_order_the_same_rules_only_move(
+    fn reordered_rules_only_move(
         (old, new) in rules_strategy(12).prop_flat_map(|rules| (Just(rules.clone()), Just(rules).prop_shuffle()))
     ) {
         let changes = diff(&old, &new, |_| ());
         let expected = |change: &Change| match change {
             Change::Moved(_) => true,
-            // Of several rules with one operation, a canary may have become the stop rule.
+            // If several rules share an operation, a canary may have become the stop rule.
             Change::Changed { settings, .. } => settings.iter().all(|change| change.name == "matchPolicy"),
             Change::Added { .. } | Change::Removed(_) => false,
         };

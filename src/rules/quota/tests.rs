@@ -19,7 +19,7 @@ fn limit(settings: Settings) -> Limit {
 }
 
 #[test]
-fn zeros_have_meanings_of_their_own_whatever_the_algorithm() {
+fn zeros_mean_always_or_never_for_every_algorithm() {
     for algorithm in Kind::ALL {
         assert_eq!(with(algorithm, 0, 0).quota(), Ok(Quota::Never));
         let none = with(algorithm, 0, 60).quota();
@@ -38,7 +38,7 @@ fn zeros_have_meanings_of_their_own_whatever_the_algorithm() {
 }
 
 #[test]
-fn each_algorithm_gets_its_numbers() {
+fn settings_become_limits_of_each_algorithm() {
     let second = NANOS_PER_SECOND;
     let expected = [
         Limit::FixedWindow(FixedWindow::new(10, 60 * second).unwrap()),
@@ -53,7 +53,7 @@ fn each_algorithm_gets_its_numbers() {
 }
 
 #[test]
-fn buckets_take_settings_of_their_own() {
+fn buckets_have_their_own_settings() {
     let refilled = Settings {
         refill_credits: Some(5),
         refill_seconds: Some(Seconds(Duration::from_millis(250))),
@@ -67,7 +67,7 @@ fn buckets_take_settings_of_their_own() {
 }
 
 #[test]
-fn settings_of_another_algorithm_are_refused_with_its_name() {
+fn settings_of_another_algorithm_are_rejected_by_name() {
     let all =
         Settings { refill_credits: Some(1), refill_seconds: Some(Seconds::whole(1)), burst: Some(1), ..settings(1, 1) };
     let refused = |algorithm| {
@@ -82,14 +82,14 @@ fn settings_of_another_algorithm_are_refused_with_its_name() {
 }
 
 #[test]
-fn a_long_log_is_refused() {
+fn overlong_sliding_log_is_rejected() {
     assert!(with(Kind::SlidingLog, MAX_LOG_CREDITS, 60).quota().is_ok());
     let credits = MAX_LOG_CREDITS + 1;
     assert_eq!(with(Kind::SlidingLog, credits, 60).quota(), Err(vec![QuotaError::LogTooLong { credits }]));
 }
 
 #[test]
-fn the_largest_settings_fit() {
+fn largest_settings_fit() {
     let Limit::FixedWindow(limit) = limit(settings(MAX_CREDIT_LIMIT, MAX_RESET_SECONDS)) else {
         panic!("the default is fixed-window")
     };
@@ -97,7 +97,7 @@ fn the_largest_settings_fit() {
 }
 
 #[test]
-fn all_that_is_out_of_range_is_named() {
+fn every_setting_out_of_range_is_reported() {
     let too_much = settings(MAX_CREDIT_LIMIT + 1, MAX_RESET_SECONDS + 1);
     let expected = [QuotaError::TooLarge { setting: CREDIT_LIMIT }, QuotaError::TooLong { setting: RESET_SECONDS }];
     assert_eq!(too_much.quota(), Err(expected.to_vec()));
@@ -114,7 +114,7 @@ fn all_that_is_out_of_range_is_named() {
 }
 
 #[test]
-fn a_lease_lasts_for_whole_seconds_up_to_thirty_days() {
+fn lease_lasts_whole_seconds_up_to_thirty_days() {
     let with = |time| Settings { reset_seconds: Seconds(time), ..with(Kind::Concurrency, 10, 0) };
     let longest = Duration::from_secs(LONGEST_SECONDS.into());
     for time in [Duration::from_secs(1), longest] {

@@ -80,7 +80,7 @@ fn write_rules(limiter: &Limiter, reply: &mut ReplyWriter) {
     let rules = policy.rules().rules();
     reply.array(rules.len());
     for rule in rules {
-        let settings = rule.described();
+        let settings = rule.describe();
         reply.map(settings.len());
         for (name, value) in settings {
             reply.bulk(name.as_bytes());

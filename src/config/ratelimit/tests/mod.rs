@@ -1,4 +1,4 @@
-//! The rules that whole files become, and the reports on files that cannot be converted completely.
+//! Conversions of whole files, and the reports on files that cannot be converted completely.
 
 mod reference;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::config::{Format, parse, write};
 use crate::rules::{MatchPolicy, Quota};
 
-/// The rules of files given as name and text; what was left out and the warnings, one line a problem.
+/// Converts files given as name and text. Returns the rules and a report with one line for each problem.
 fn import_texts(files: &[(&str, &str)]) -> (Result<Vec<Rule>, ()>, String) {
     let mut importer = Importer::default();
     for (name, text) in files {
@@ -26,8 +26,8 @@ fn refused(text: &str) -> String {
     said
 }
 
-/// Compares the rules of a file beside this one, and what is said about it, with the files of that name plus `.ini` and
-/// `.report`. The rules must be such that both formats can be served.
+/// Compares the rules of a file next to this one, and the report on it, with the files of that name plus `.ini` and
+/// `.report`. The rules must be valid in both formats.
 macro_rules! golden {
     ($($test:ident: $file:literal,)*) => {$(
         #[test]
@@ -44,19 +44,19 @@ macro_rules! golden {
 }
 
 golden! {
-    everything_that_can_be_carried_over: "everything.yaml",
-    everything_that_is_left_out_is_listed: "left-out.yaml",
+    convertible_entries_are_converted: "everything.yaml",
+    left_out_entries_are_listed: "left-out.yaml",
 }
 
 #[test]
-fn the_example_is_carried_over_as_a_whole() {
+fn ratelimits_example_is_converted_completely() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/ratelimit.yaml");
     let import = import(&[example]).unwrap();
     assert_eq!((import.left_out, import.warnings), (vec![], vec![]));
 }
 
 #[test]
-fn domains_of_several_files_do_not_meet() {
+fn domains_of_several_files_stay_separate() {
     let file = |domain: &str| {
         format!("domain: {domain}\ndescriptors: [{{key: a, rate_limit: {{unit: day, requests_per_unit: 1}}}}]")
     };
@@ -73,7 +73,7 @@ fn domains_of_several_files_do_not_meet() {
 }
 
 #[test]
-fn what_is_not_ratelimits_is_refused_with_its_line() {
+fn invalid_configuration_is_rejected_with_its_line() {
     assert!(refused("domain: a\ndescriptors:\n  - key: [").starts_with("left out: rules.yaml:3"));
     assert!(refused("domain: a\ndescriptors:\n  key: a\n").starts_with("left out: rules.yaml:3"));
     assert!(refused("domain: a\ndescriptors:\n  - a\n").starts_with("left out: rules.yaml:3"));
@@ -84,7 +84,7 @@ fn what_is_not_ratelimits_is_refused_with_its_line() {
 }
 
 #[test]
-fn null_is_as_if_nothing_were_there() {
+fn null_counts_as_missing() {
     let (rules, said) =
         import_texts(&[("a.yaml", "domain: a\ndescriptors:\n  - key: k\n    value: ~\n    rate_limit:\n")]);
     assert_eq!((rules.unwrap().len(), said.as_str()), (1, ""));
@@ -93,17 +93,17 @@ fn null_is_as_if_nothing_were_there() {
 }
 
 #[test]
-fn deeply_nested_yaml_is_refused() {
+fn deeply_nested_yaml_is_rejected() {
     let deep = format!("domain: a\ndescriptors: {}", "[{key: a, descriptors: ".repeat(100_000));
     assert!(refused(&deep).starts_with("left out: rules.yaml:"));
 }
 
-/// A domain with these entries, one a line; the first is on line 3.
+/// Returns the YAML of a domain with these entries, one per line from line 3 on.
 fn domain(entries: &[&str]) -> String {
     entries.iter().fold("domain: a\ndescriptors:\n".to_owned(), |text, entry| text + "- " + entry + "\n")
 }
 
-/// Each rule with a counter, and whether it is a canary.
+/// Returns each rule with a counter, and whether it is a canary.
 fn counted(rules: &[Rule]) -> Vec<(String, bool)> {
     let counted = rules.iter().filter(|rule| !matches!(rule.quota, Quota::Always { .. }));
     counted.map(|rule| (rule.to_string(), rule.match_policy == MatchPolicy::Canary)).collect()
@@ -112,7 +112,7 @@ fn counted(rules: &[Rule]) -> Vec<(String, bool)> {
 const LIMIT: &str = "rate_limit: {unit: day, requests_per_unit: 1}";
 
 #[test]
-fn a_single_quota_of_a_domain_becomes_an_ordinary_limit() {
+fn single_quota_of_a_domain_becomes_an_ordinary_limit() {
     let quota = format!("{{key: k, value: x, quota_mode: true, {LIMIT}}}");
     let ordinary = format!("{{key: l, {LIMIT}}}");
     let idle = "{key: m, quota_mode: true}".to_owned();
@@ -123,19 +123,19 @@ fn a_single_quota_of_a_domain_becomes_an_ordinary_limit() {
     let expected = ["domain=a k=x", "domain=a l=*", "domain=b k=x", "domain=b l=*"];
     assert_eq!(counted(&rules.unwrap()), expected.map(|rule| (rule.to_owned(), false)));
     assert!(!said.contains("left out"), "{said}");
-    assert!(said.contains("1.yaml:5: [domain=a m=*] `quota_mode` does nothing on an entry without `rate_limit`"));
-    assert!(said.contains("1.yaml:6: [domain=a n=*] `quota_mode` does nothing on an unlimited entry"), "{said}");
+    assert!(said.contains("1.yaml:5: [domain=a m=*] `quota_mode` has no effect on an entry without `rate_limit`"));
+    assert!(said.contains("1.yaml:6: [domain=a n=*] `quota_mode` has no effect on an unlimited entry"), "{said}");
 }
 
 #[test]
-fn a_single_quota_that_one_request_can_send_twice_is_converted_with_a_warning() {
+fn single_quota_that_a_request_can_send_twice_causes_a_warning() {
     let (rules, said) = import_texts(&[("a.yaml", &domain(&[&format!("{{key: k, quota_mode: true, {LIMIT}}}")]))]);
     assert_eq!(counted(&rules.unwrap()), [("domain=a k=*".to_owned(), false)]);
     assert!(said.starts_with("warning: a.yaml:3: [domain=a k=*] `quota_mode` becomes an ordinary limit"), "{said}");
 }
 
 #[test]
-fn several_quotas_of_a_domain_are_refused_each_with_its_line() {
+fn several_quotas_of_a_domain_are_rejected_each_with_its_line() {
     let quota = |key: &str| format!("{{key: {key}, value: x, quota_mode: true, {LIMIT}}}");
     let nested = format!("{{key: k, descriptors: [{}]}}", quota("l"));
     // An entry that no rule can express still counts in ratelimit.
@@ -144,7 +144,7 @@ fn several_quotas_of_a_domain_are_refused_each_with_its_line() {
         (vec![quota("k"), quota("l"), quota("m")], vec![3, 4, 5]),
         (vec![quota("k"), nested], vec![3, 4]),
         (vec![quota("k"), inexpressible], vec![3]),
-        // In ratelimit, a request that also has the second one is never denied by the first.
+        // In ratelimit, the first quota never denies a request that also has the second one.
         (vec![quota("k"), format!("{{key: l, shadow_mode: true, quota_mode: true, {LIMIT}}}")], vec![3]),
     ] {
         let entries: Vec<&str> = entries.iter().map(String::as_str).collect();
@@ -160,7 +160,7 @@ fn several_quotas_of_a_domain_are_refused_each_with_its_line() {
 }
 
 #[test]
-fn a_single_quota_in_shadow_mode_stays_a_canary() {
+fn single_quota_in_shadow_mode_becomes_a_canary() {
     let both = format!("{{key: k, value: x, shadow_mode: true, quota_mode: true, {LIMIT}}}");
     let (rules, said) = import_texts(&[("a.yaml", &domain(&[&both]))]);
     assert_eq!((counted(&rules.unwrap()), said.as_str()), (vec![("domain=a k=x".to_owned(), true)], ""));

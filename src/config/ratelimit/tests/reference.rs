@@ -1,5 +1,5 @@
-//! Random configurations and descriptors: the rules apply the very limit that ratelimit's lookup finds, and count as it
-//! counts, wherever nothing was reported.
+//! Random configurations and descriptors: wherever nothing is reported, the rules apply the same limit that ratelimit's
+//! lookup finds, and count in the same counters.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write;
@@ -17,14 +17,14 @@ const DOMAIN: &str = "shop";
 #[derive(Debug, Clone)]
 struct Entry {
     key: String,
-    /// Empty: any value.
+    /// Empty for any value.
     value: String,
     limit: Option<Limit>,
     nested: Vec<Entry>,
     shadow: bool,
     quota: bool,
     shared: bool,
-    /// Set when it is written.
+    /// Set when the entry is written.
     line: usize,
 }
 
@@ -34,43 +34,44 @@ enum Limit {
     PerMinute(u64),
 }
 
-/// What ratelimit finds for a descriptor.
+/// The result of ratelimit's lookup for a descriptor.
 #[derive(Debug)]
-struct Found<'a> {
-    /// The entries on the way, as far as it came.
+struct Lookup<'a> {
+    /// The entries on the path, as far as the lookup got.
     way: Vec<&'a Entry>,
     entry: Option<&'a Entry>,
-    /// Names the counter: each key with its value, or with the pattern that shares one.
+    /// The counter's name: each key with its value, or with the pattern whose values share a counter.
     counter: Vec<(String, String)>,
 }
 
 impl Entry {
-    /// As ratelimit's map of entries names it.
+    /// The entry's name in ratelimit's map.
     fn name(&self) -> String {
         if self.value.is_empty() { self.key.clone() } else { format!("{}_{}", self.key, self.value) }
     }
 }
 
-/// Ratelimit's `wildcardMatch`: each `*` of the pattern, of which there is at least one, stands for any characters.
+/// Matches like ratelimit's `wildcardMatch`: each `*` of the pattern, which has at least one, stands for any
+/// characters.
 fn is_wildcard_match(pattern: &str, name: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return false };
     let Some(name) = name.strip_prefix(start) else { return false };
-    fn ends_as(rest: &str, name: &str) -> bool {
+    fn matches_rest(rest: &str, name: &str) -> bool {
         match rest.split_once('*') {
             None => name.ends_with(rest),
             Some((part, rest)) => {
                 let mut places = name.match_indices(part);
-                places.any(|(at, _)| ends_as(rest, &name[at + part.len()..]))
+                places.any(|(at, _)| matches_rest(rest, &name[at + part.len()..]))
             }
         }
     }
-    ends_as(rest, name)
+    matches_rest(rest, name)
 }
 
-/// The lookup as ratelimit defines it: the exact value, else the first pattern, else the entry without a value; no way
-/// back; and only a descriptor that ends at an entry has its limit.
-fn look_up<'a>(mut entries: &'a [Entry], descriptor: &[(String, String)]) -> Found<'a> {
-    let mut found = Found { way: Vec::new(), entry: None, counter: Vec::new() };
+/// Looks up a descriptor as ratelimit does: the exact value, else the first pattern, else the entry without a value. It
+/// never turns back, and a limit only applies to descriptors that end at its entry.
+fn look_up<'a>(mut entries: &'a [Entry], descriptor: &[(String, String)]) -> Lookup<'a> {
+    let mut found = Lookup { way: Vec::new(), entry: None, counter: Vec::new() };
     for (index, (key, value)) in descriptor.iter().enumerate() {
         let name = format!("{key}_{value}");
         let exact = entries.iter().find(|entry| entry.name() == name);
@@ -88,7 +89,7 @@ fn look_up<'a>(mut entries: &'a [Entry], descriptor: &[(String, String)]) -> Fou
     found
 }
 
-/// Writes each entry on a line of its own, and notes the line.
+/// Writes each entry on its own line, and records the line number.
 fn to_yaml(entries: &mut [Entry]) -> String {
     fn write_list(entries: &mut [Entry], text: &mut String) {
         for entry in entries {
@@ -141,7 +142,7 @@ fn entries_strategy(depth: u32) -> BoxedStrategy<Vec<Entry>> {
     prop::collection::vec(entry, 0..5).prop_map(without_twins).boxed()
 }
 
-/// No key twice: an operation has a key once, which the README says.
+/// Generates descriptors without repeated keys, because an operation has each key once, as the README says.
 fn descriptor_strategy() -> impl Strategy<Value = Vec<(String, String)>> {
     let keys = Just(["a", "b", "c", "d"]).prop_shuffle();
     let values = prop::collection::vec(
@@ -153,7 +154,7 @@ fn descriptor_strategy() -> impl Strategy<Value = Vec<(String, String)>> {
     })
 }
 
-/// The sequences of keys that entries know, apart from those on `lines`.
+/// Collects the sequences of keys in the configuration, except those of entries on `lines`.
 fn sequences(entries: &[Entry], lines: &HashSet<usize>, path: &[String], found: &mut HashSet<Vec<String>>) {
     for entry in entries.iter().filter(|entry| !lines.contains(&entry.line)) {
         let path = [path, std::slice::from_ref(&entry.key)].concat();
@@ -162,9 +163,10 @@ fn sequences(entries: &[Entry], lines: &HashSet<usize>, path: &[String], found: 
     }
 }
 
-/// Is there another sequence of keys whose rules may match the descriptor, which is the difference that is told once for
-/// all? Further keys, unless the configuration knows exactly these; the same keys in another order.
-fn differs_in_general(known: &HashSet<Vec<String>>, descriptor: &[(String, String)]) -> bool {
+/// Returns whether the general difference applies to the descriptor: rules for another sequence of keys may match it,
+/// either because it has further keys and the configuration does not contain its exact sequence, or because it has the
+/// same keys in another order.
+fn has_general_difference(known: &HashSet<Vec<String>>, descriptor: &[(String, String)]) -> bool {
     let keys: Vec<String> = descriptor.iter().map(|(key, _)| key.clone()).collect();
     let set = |keys: &[String]| keys.iter().cloned().collect::<BTreeSet<_>>();
     known.iter().any(|other| {
@@ -172,8 +174,9 @@ fn differs_in_general(known: &HashSet<Vec<String>>, descriptor: &[(String, Strin
     })
 }
 
-/// The limit that the rules apply: its number, whether it is a canary, and its counter. Several would be an error.
-fn applied(rules: &RuleSet, descriptor: &[(String, String)]) -> Option<(u64, bool, (usize, Vec<String>))> {
+/// Returns the limit that the rules apply: its number, whether it is a canary, and its counter. Panics if there are
+/// several.
+fn find_limit(rules: &RuleSet, descriptor: &[(String, String)]) -> Option<(u64, bool, (usize, Vec<String>))> {
     let mut operation: Operation = descriptor.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     operation.set("domain", DOMAIN);
     let mut scratch = Scratch::default();
@@ -187,18 +190,18 @@ fn applied(rules: &RuleSet, descriptor: &[(String, String)]) -> Option<(u64, boo
     Some((rule.settings.credit_limit, rule.match_policy == MatchPolicy::Canary, (*index, actors)))
 }
 
-/// The lines of which any of `phrases` is said.
+/// Returns the lines about which the report says any of `phrases`.
 fn lines_with(said: &str, phrases: &[&str]) -> HashSet<usize> {
     let said = said.lines().filter(|line| phrases.iter().any(|phrase| line.contains(phrase)));
     said.map(|line| line.split(':').nth(2).unwrap().parse().unwrap()).collect()
 }
 
-/// A random configuration, and the rules that it becomes.
+/// A random configuration, and the rules converted from it.
 struct Converted {
     rules: RuleSet,
-    /// For messages: the configuration, what was said about it, and the rules.
+    /// Context for failure messages: the configuration, the report on it, and the rules.
     context: String,
-    /// The lines of entries that are left out, or are warned about.
+    /// Lines of entries that are left out or warned about.
     reported: HashSet<usize>,
     known: HashSet<Vec<String>>,
 }
@@ -218,16 +221,16 @@ impl Converted {
         Ok(Self { rules, context, reported, known })
     }
 
-    /// Whether nothing was said about what ratelimit finds for the descriptor.
-    fn promises(&self, found: &Found<'_>, descriptor: &[(String, String)]) -> bool {
+    /// Returns whether the conversion must be exact for this descriptor, because nothing was reported about it.
+    fn must_be_exact(&self, found: &Lookup<'_>, descriptor: &[(String, String)]) -> bool {
         let is_reported = found.way.iter().any(|entry| self.reported.contains(&entry.line));
-        !is_reported && !differs_in_general(&self.known, descriptor)
+        !is_reported && !has_general_difference(&self.known, descriptor)
     }
 }
 
 proptest! {
     #[test]
-    fn the_rules_apply_what_ratelimit_finds(
+    fn rules_apply_the_limit_that_ratelimit_finds(
         mut entries in entries_strategy(2),
         descriptors in prop::collection::vec(descriptor_strategy(), 1..40),
     ) {
@@ -235,7 +238,7 @@ proptest! {
         let (mut by_ratelimit, mut by_divvy) = (HashMap::new(), HashMap::new());
         for descriptor in &descriptors {
             let found = look_up(&entries, descriptor);
-            if !converted.promises(&found, descriptor) {
+            if !converted.must_be_exact(&found, descriptor) {
                 continue;
             }
             let context = format!("{descriptor:?}\n{}", converted.context);
@@ -243,10 +246,10 @@ proptest! {
                 Limit::PerMinute(requests) => Some((requests, entry.shadow)),
                 Limit::Unlimited => None,
             });
-            let applied = applied(&converted.rules, descriptor);
-            prop_assert_eq!(applied.as_ref().map(|(requests, canary, _)| (*requests, *canary)), expected, "{}", context);
-            if let Some((1.., _, counter)) = applied {
-                // One counter there is one counter here.
+            let find_limit = find_limit(&converted.rules, descriptor);
+            prop_assert_eq!(find_limit.as_ref().map(|(requests, canary, _)| (*requests, *canary)), expected, "{}", context);
+            if let Some((1.., _, counter)) = find_limit {
+                // One counter in ratelimit must be one counter in divvy.
                 let there = by_ratelimit.entry(counter.clone()).or_insert_with(|| found.counter.clone());
                 prop_assert_eq!(&*there, &found.counter, "{}", context);
                 let here = by_divvy.entry(found.counter).or_insert_with(|| counter.clone());
@@ -255,16 +258,16 @@ proptest! {
         }
     }
 
-    /// Of each request the descriptors, and whether the counter of each is used up.
+    /// Generates requests: for each descriptor, its pairs and whether its counter is used up.
     #[test]
-    fn a_request_that_ratelimit_denies_is_denied(
+    fn requests_that_ratelimit_denies_are_denied(
         mut entries in entries_strategy(1),
         requests in prop::collection::vec(prop::collection::vec((descriptor_strategy(), any::<bool>()), 1..5), 1..40),
     ) {
         let converted = Converted::new(&mut entries)?;
         for request in &requests {
             let found: Vec<_> = request.iter().map(|(descriptor, _)| look_up(&entries, descriptor)).collect();
-            if !found.iter().zip(request).all(|(found, (descriptor, _))| converted.promises(found, descriptor)) {
+            if !found.iter().zip(request).all(|(found, (descriptor, _))| converted.must_be_exact(found, descriptor)) {
                 continue;
             }
             let mut used_up = HashMap::new();
@@ -282,12 +285,12 @@ proptest! {
             }
             let is_denied_there = is_over || quotas > 0 && quotas == exceeded;
             let denies = |(descriptor, _): &(Vec<_>, bool)| {
-                applied(&converted.rules, descriptor).is_some_and(|(_, is_canary, _)| !is_canary)
+                find_limit(&converted.rules, descriptor).is_some_and(|(_, is_canary, _)| !is_canary)
             };
             let is_denied_here = request.iter().zip(&used_up).any(|(asked, used_up)| *used_up && denies(asked));
             let context = format!("{request:?}\n{}", converted.context);
             prop_assert!(is_denied_here || !is_denied_there, "{}", context);
-            // Only a quota that a request has twice denies more often.
+            // Only a quota that occurs twice in a request may deny more often.
             prop_assert!(is_denied_here == is_denied_there || quotas > 1, "{}", context);
         }
     }

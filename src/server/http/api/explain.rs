@@ -13,7 +13,7 @@ use super::json::Json;
 use super::operation::Pairs;
 use super::state::Api;
 use crate::rules::Operation;
-use crate::rules::explain::{self, Explained};
+use crate::rules::explain::{self, ExplainedRule};
 use crate::server::http::problem::Problem;
 
 #[derive(Debug, Deserialize)]
@@ -33,7 +33,7 @@ struct Explanation<'a> {
 struct NamedRule<'a> {
     name: Cow<'a, str>,
     #[serde(flatten)]
-    explained: Explained,
+    explained: ExplainedRule,
 }
 
 pub async fn explain(State(api): State<Arc<Api>>, request: Request) -> Result<Response, Problem> {

@@ -1,4 +1,5 @@
-//! Validates the entries of a file: builds the tree that ratelimit would walk, and reports what no rule can express.
+//! Validates the entries of a file. Builds the tree that ratelimit would walk, and reports everything that no rule can
+//! express.
 //!
 //! [`super::limit`] validates the limits.
 
@@ -7,48 +8,53 @@ use std::collections::HashSet;
 use serde_saphyr::Spanned;
 
 use super::document::{Descriptor, Document, is_known, is_set, line, text};
-use super::entry::{Asks, Entry};
+use super::entry::{Entry, ValueCondition};
 use super::labels::Labels;
-use crate::config::problem::{Place, Problems};
+use crate::config::problem::{Location, Problems};
 use crate::rules::operation::DOMAIN;
 use crate::rules::{Pattern, header};
 
-/// A domain, and its entries in the order in which ratelimit tries them.
+/// A domain and its entries, in ratelimit's order of lookup.
 #[derive(Debug)]
 pub struct Domain {
     pub name: String,
     pub entries: Vec<Entry>,
 }
 
-/// `None` when the file has no domain that a rule can name.
+/// Validates a file; `None` if it has no domain that a rule can name.
 pub fn domain(document: Document, labels: &mut Labels, problems: &mut Problems) -> Option<Domain> {
     let (name, line) = document.domain.as_ref().map_or(("", 1), |name| (name.value.as_str(), line(name)));
     if name.is_empty() {
-        problems.error(Place::line(line), "`domain` is missing", "ratelimit refuses the file, too: add `domain: NAME`");
+        problems.error(
+            Location::line(line),
+            "`domain` is missing",
+            "ratelimit rejects the file, too: add `domain: NAME`",
+        );
         return None;
     }
     if name.contains('*') {
         let fix = "in a rule `*` stands for any characters: give the domain another name, here and in Envoy";
-        problems.error(Place::line(line), format!("the domain {name:?} has a `*`"), fix);
+        problems.error(Location::line(line), format!("the domain {name:?} has a `*`"), fix);
         return None;
     }
-    let root = Step { key: DOMAIN.to_owned(), asks: Asks::Value(name.to_owned()), name: name.to_owned() };
-    let mut judge = Judge { path: vec![root], quotas: document.quotas(), labels, problems };
-    judge.report_unknown(&document.unknown);
-    let entries = judge.entries(document.descriptors);
+    let root =
+        Step { key: DOMAIN.to_owned(), condition: ValueCondition::Value(name.to_owned()), name: name.to_owned() };
+    let mut validator = EntryValidator { path: vec![root], quotas: document.quotas(), labels, problems };
+    validator.report_unknown(&document.unknown);
+    let entries = validator.entries(document.descriptors);
     Some(Domain { name: name.to_owned(), entries })
 }
 
 /// An entry on the path to the current one.
 pub(super) struct Step {
     pub key: String,
-    pub asks: Asks,
-    /// Its name in ratelimit: in statistics, and to tell entries apart.
+    pub condition: ValueCondition,
+    /// Its name in ratelimit, which appears in statistics and identifies the entry.
     pub name: String,
 }
 
-pub(super) struct Judge<'a> {
-    /// From the domain, which counts as an entry here, to the current entry.
+pub(super) struct EntryValidator<'a> {
+    /// Entries from the domain, which counts as one here, to the current entry.
     pub path: Vec<Step>,
     /// The lines of all limits of the domain with `quota_mode`.
     pub quotas: Vec<usize>,
@@ -56,12 +62,12 @@ pub(super) struct Judge<'a> {
     problems: &'a mut Problems,
 }
 
-impl Judge<'_> {
+impl EntryValidator<'_> {
     fn entries(&mut self, descriptors: Vec<Spanned<Descriptor>>) -> Vec<Entry> {
         let mut names = HashSet::new();
         let entries = descriptors.into_iter().filter_map(|descriptor| self.entry(descriptor, &mut names));
         let mut entries: Vec<_> = entries.collect();
-        entries.sort_by_key(|entry| entry.asks.rank());
+        entries.sort_by_key(|entry| entry.condition.rank());
         self.without_hidden(entries)
     }
 
@@ -71,17 +77,17 @@ impl Judge<'_> {
         let step = self.step(line, &descriptor)?;
         if !names.insert(step.name.clone()) {
             let what = format!("the entry {:?} is given twice, and this one is left out", step.name);
-            self.error(line, what, "ratelimit refuses the file, too: keep one of them");
+            self.error(line, what, "ratelimit rejects the file, too: keep one of them");
             return None;
         }
         self.path.push(step);
         let limit = self.limit(&descriptor);
         let nested = self.entries(descriptor.descriptors);
-        let Step { key, asks, .. } = self.path.pop()?;
-        Some(Entry { line, key, asks, limit, nested })
+        let Step { key, condition, .. } = self.path.pop()?;
+        Some(Entry { line, key, condition, limit, nested })
     }
 
-    /// What the entry requires; `None` when no rule can express it, which also leaves out what is nested in it.
+    /// Returns the entry's condition. `None` if no rule can express it; its nested entries are then left out, too.
     fn step(&mut self, line: usize, descriptor: &Descriptor) -> Option<Step> {
         let (key, value) = (text(&descriptor.key).unwrap_or_default(), text(&descriptor.value));
         if let Err((what, fix)) = self.check_key(key) {
@@ -90,22 +96,22 @@ impl Judge<'_> {
         }
         let name = value.map_or_else(|| key.to_owned(), |value| format!("{key}_{value}"));
         let shared = is_set(&descriptor.share_threshold);
-        let asks = match value {
-            Some(value) if value.contains('*') => Asks::Wildcard { pattern: Pattern::parse(value), shared },
-            Some(value) => Asks::Value(value.to_owned()),
-            None => Asks::Any,
+        let condition = match value {
+            Some(value) if value.contains('*') => ValueCondition::Wildcard { pattern: Pattern::parse(value), shared },
+            Some(value) => ValueCondition::Value(value.to_owned()),
+            None => ValueCondition::Any,
         };
-        if shared && !matches!(asks, Asks::Wildcard { .. }) {
-            let fix = "ratelimit refuses the file, too: remove it, or write a value with `*`";
+        if shared && !matches!(condition, ValueCondition::Wildcard { .. }) {
+            let fix = "ratelimit rejects the file, too: remove it, or write a value with `*`";
             self.error(line, "`share_threshold` needs a value with `*`", fix);
         }
-        Some(Step { key: key.to_owned(), asks, name })
+        Some(Step { key: key.to_owned(), condition, name })
     }
 
-    /// Can a rule require this key here? If not, why, and what to do.
+    /// Checks that a rule can require this key here. Returns the problem and its fix if it cannot.
     fn check_key(&self, key: &str) -> Result<(), (String, &'static str)> {
         if key.is_empty() {
-            return Err(("an entry has no `key`".to_owned(), "ratelimit refuses the file, too: add `key: NAME`"));
+            return Err(("an entry has no `key`".to_owned(), "ratelimit rejects the file, too: add `key: NAME`"));
         }
         if key == DOMAIN {
             let what = format!("the key is {DOMAIN:?}, which in a rule is the domain of the request");
@@ -122,13 +128,14 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// Leaves out entries that an earlier entry makes unreachable: their rules would be unreachable, too.
+    /// Leaves out entries that an earlier entry makes unreachable, because their rules would be unreachable, too.
     fn without_hidden(&mut self, entries: Vec<Entry>) -> Vec<Entry> {
         let mut kept: Vec<Entry> = Vec::new();
         for entry in entries {
-            let hides =
-                |earlier: &&Entry| earlier.key == entry.key && earlier.asks.pattern().contains(&entry.asks.pattern());
-            match kept.iter().rev().take_while(|earlier| earlier.asks.rank() > 0).find(hides) {
+            let hides = |earlier: &&Entry| {
+                earlier.key == entry.key && earlier.condition.pattern().contains(&entry.condition.pattern())
+            };
+            match kept.iter().rev().take_while(|earlier| earlier.condition.rank() > 0).find(hides) {
                 None => kept.push(entry),
                 Some(earlier) => {
                     let what = format!(
@@ -142,32 +149,32 @@ impl Judge<'_> {
         kept
     }
 
-    /// Reports keys that have no meaning in their place.
+    /// Reports keys that have no meaning where they are.
     pub fn report_unknown(&mut self, keys: &[Spanned<String>]) {
         for key in keys {
             if is_known(&key.value) {
-                let what = format!("`{}` does nothing here, nor in ratelimit", key.value);
+                let what = format!("`{}` has no effect here or in ratelimit", key.value);
                 self.warning(line(key), what, "move it to where it belongs, or remove it");
             } else {
-                let what = format!("`{}` is not a key that divvy knows, and is left out", key.value);
-                self.error(line(key), what, "remove it: ratelimit refuses the file, too, unless it is a newer version");
+                let what = format!("`{}` is an unknown key and is left out", key.value);
+                self.error(line(key), what, "remove it; ratelimit rejects the file, too, unless it is a newer version");
             }
         }
     }
 
     pub fn error(&mut self, line: usize, what: impl Into<String>, fix: impl Into<String>) {
         let operation = self.operation();
-        self.problems.error(Place { line, operation: Some(&operation) }, what, fix);
+        self.problems.error(Location { line, operation: Some(&operation) }, what, fix);
     }
 
     pub fn warning(&mut self, line: usize, what: impl Into<String>, fix: impl Into<String>) {
         let operation = self.operation();
-        self.problems.warning(Place { line, operation: Some(&operation) }, what, fix);
+        self.problems.warning(Location { line, operation: Some(&operation) }, what, fix);
     }
 
-    /// The operation of a rule for the current entry.
+    /// Returns the operation of a rule for the current entry.
     fn operation(&self) -> String {
-        let pairs: Vec<_> = self.path.iter().map(|step| (step.key.as_str(), step.asks.pattern())).collect();
+        let pairs: Vec<_> = self.path.iter().map(|step| (step.key.as_str(), step.condition.pattern())).collect();
         header(pairs.iter().map(|(key, pattern)| (*key, pattern.as_str())))
     }
 }

@@ -1,5 +1,5 @@
-//! The crate rust-ini judges our reader, on files that mean the same to both: bare keys and values, `=`, and comments
-//! on lines of their own. Quotes, escapes and comments behind a value mean something else to it.
+//! Compares our reader with the crate rust-ini, on files that mean the same to both: bare keys and values, `=`, and
+//! comments on their own lines. rust-ini reads quotes, escapes and comments after a value differently.
 
 use ini::{EscapePolicy, Ini, ParseOption};
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use super::read;
 use crate::config::document::RawValue;
 use crate::config::problem::Problems;
 
-/// A file as both readers are to see it: sections with their settings.
+/// The expected content of a file: sections with their settings.
 type Sections = Vec<(String, Pairs)>;
 type Pairs = Vec<(String, String)>;
 
@@ -25,7 +25,8 @@ fn blank() -> impl Strategy<Value = String> {
 }
 
 fn line() -> impl Strategy<Value = Line> {
-    // Nothing that only one of the two takes for a comment, a quote, an escape or the other's separator `:`.
+    // Leaves out characters that start a comment, a quote or an escape in only one of the readers, and rust-ini's
+    // separator `:`.
     let value = "([a-z0-9A-Z*/._?&@+%(é-][a-z0-9A-Z*/._?&@+%()= é-]{0,12})?";
     prop_oneof![
         1 => blank().prop_map(Line::Blank),
@@ -35,7 +36,7 @@ fn line() -> impl Strategy<Value = Line> {
     ]
 }
 
-/// The pairs of an operation; the number makes each section another one.
+/// Generates the pairs of an operation. The number makes each section unique.
 fn header() -> impl Strategy<Value = String> {
     prop::collection::vec(("[a-z]{1,5}", "[a-zA-Z0-9*/._?&@+%(){}!é-]{1,10}"), 0..3)
         .prop_map(|pairs| pairs.into_iter().map(|(key, value)| format!(" {key}={value}")).collect())
@@ -54,7 +55,7 @@ fn file() -> impl Strategy<Value = (String, Sections)> {
                     Line::Blank(blank) => blank,
                     Line::Comment(comment) => comment,
                     Line::Setting { key, value, before, after } => {
-                        // Each key once: of a repeated one every reader makes something else.
+                        // Each key appears once, because readers disagree about repeated keys.
                         let (key, value) = (format!("{key}{place}"), value.trim_end().to_owned());
                         let written = format!("{before}{key}{after}={before}{value}{after}");
                         settings.push((key, value));
@@ -91,13 +92,13 @@ fn theirs(text: &str) -> Result<Sections, TestCaseError> {
     let options = ParseOption { enabled_quote: false, enabled_escape: false, ..ParseOption::default() };
     let ini = Ini::load_from_str_opt(text, options)
         .map_err(|error| TestCaseError::fail(format!("rust-ini refuses {text:?}: {error}")))?;
-    // rust-ini has a section without a header, too, for what stands above the first one.
+    // rust-ini also returns a section without a header, for settings above the first header.
     let named = ini.iter().filter_map(|(header, settings)| Some((header?, settings)));
     let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
     Ok(named.map(|(header, settings)| (header.to_owned(), settings.iter().map(owned).collect())).collect())
 }
 
-/// A header's pairs, which rust-ini leaves as one text.
+/// Parses the pairs of a header, which rust-ini leaves as text.
 fn pairs(header: &str) -> Pairs {
     let pair = |word: &str| word.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
     header.split(' ').filter_map(pair).collect()
@@ -107,7 +108,7 @@ proptest! {
     #[test]
     fn rust_ini_reads_the_same_sections_keys_and_values((text, meant) in file()) {
         let theirs = theirs(&text)?;
-        // It is a judge only if it read what was written.
+        // The comparison only counts if rust-ini read what was written.
         prop_assert_eq!(&theirs, &meant);
         let theirs: Vec<_> = theirs.into_iter().map(|(header, settings)| (pairs(&header), settings)).collect();
         prop_assert_eq!(ours(&text)?, theirs);
@@ -123,13 +124,13 @@ proptest! {
     }
 }
 
-/// The judge is awake: on what is known to differ it does differ.
+/// Checks that the comparison detects a known difference.
 #[test]
-fn a_comment_behind_a_value_is_the_known_difference() {
+fn rust_ini_reads_comments_after_values_differently() {
     let text = "[a=b]\nlabel = x ; y\n";
     assert_eq!(theirs(text).unwrap()[0].1, [("label".to_owned(), "x ; y".to_owned())]);
     assert_eq!(ours(text).unwrap()[0].1, [("label".to_owned(), "x".to_owned())]);
-    // What it writes is ours to read as long as nothing needs an escape.
+    // Our reader can read its output unless a value needs an escape.
     let mut written = Vec::new();
     let mut ini = Ini::new();
     ini.with_section(Some("path=/a*")).set("creditLimit", "5").set("resetSeconds", "60");

@@ -1,5 +1,5 @@
-//! The crate globset judges our matcher. A pattern means the same to both when `*` never stands next to another `*`
-//! (`**` has a meaning of its own there) and every other special character is escaped.
+//! Compares our matcher with the crate globset. Both give a pattern the same meaning if no `*` is next to another `*`
+//! (`**` is special in globset) and every other special character is escaped.
 
 use globset::{GlobBuilder, GlobMatcher};
 use proptest::prelude::*;
@@ -7,11 +7,11 @@ use proptest::prelude::*;
 use super::Pattern;
 use crate::rules::glob_index::GlobIndex;
 
-/// Few letters, so that values match often, and all that globset takes for special.
+/// A small alphabet, so that values match often, with every character that is special in globset.
 const PIECE: &str = "[ab/.é?\\[\\]{}!,\\\\ \n-]{1,3}";
 const VALUE: &str = "[ab/.é?\\[\\]{}!,\\\\ \n-]{0,10}";
 
-/// Literal pieces, `*` between them, and perhaps one at either end.
+/// Generates literal pieces with `*` between them, and perhaps one at either end.
 fn pieces() -> impl Strategy<Value = Vec<String>> {
     let middle = prop::collection::vec(PIECE, 1..4);
     (middle, any::<bool>(), any::<bool>()).prop_map(|(mut pieces, begins, ends)| {
@@ -31,12 +31,12 @@ fn ours(pieces: &[String]) -> Pattern {
 
 fn theirs(pieces: &[String]) -> GlobMatcher {
     let escaped: Vec<_> = pieces.iter().map(|piece| globset::escape(piece)).collect();
-    // Every `*` takes `/`, and a backslash is itself, as with us.
+    // `*` matches `/`, and a backslash is an ordinary character, as in our patterns.
     let glob = GlobBuilder::new(&escaped.join("*")).literal_separator(false).backslash_escape(false).build();
     glob.expect("a glob whose special characters are escaped").compile_matcher()
 }
 
-/// A value that the pattern matches, with `fill` in place of each `*`.
+/// Returns a value that the pattern matches, with `fill` in place of each `*`.
 fn filled(pieces: &[String], fill: &str) -> String {
     pieces.join(fill)
 }
@@ -52,12 +52,12 @@ proptest! {
     }
 
     #[test]
-    fn globset_finds_the_same_of_many_globs(globs in prop::collection::vec(pieces(), 1..12), value in VALUE, fill in VALUE) {
+    fn globset_finds_the_same_globs_among_many(globs in prop::collection::vec(pieces(), 1..12), value in VALUE, fill in VALUE) {
         let value = if value.len() % 2 == 0 { filled(&globs[0], &fill) } else { value };
         let mut numbered = Vec::new();
         let mut expected = Vec::new();
         for (number, pieces) in (0..).zip(&globs) {
-            // The index holds no literals: those are looked up.
+            // The index only holds globs. Literals are looked up elsewhere.
             if let Pattern::Glob(glob) = ours(pieces) {
                 numbered.push((glob, number));
                 if theirs(pieces).is_match(&value) {
@@ -72,9 +72,9 @@ proptest! {
     }
 }
 
-/// Why globset's sets are not used: they read values as paths.
+/// Shows why globset's sets are not used: they read values as paths.
 #[test]
-fn a_file_s_extension_is_the_known_difference() {
+fn globset_reads_values_as_paths() {
     let set = globset::GlobSet::builder().add(globset::Glob::new("*.").unwrap()).build().unwrap();
     assert!(Pattern::parse("*.").matches(".."));
     assert!(!set.is_match(".."));
