@@ -104,7 +104,7 @@ fn a_misspelt_variable_is_warned_of() {
         .env("DIVVY_SERVICE_HOST", "10.0.0.1");
     let server = Server::start_as(&mut command, &[COMPAT_RULES, "--store", "memory"]);
     log.await_line(&["WARN", "DIVVY_DURABILTY", "did you mean DIVVY_DURABILITY?"]);
-    assert_eq!(log.count("is no setting"), 1, "{}", log.text());
+    assert_eq!(log.count("is not a setting"), 1, "{}", log.text());
     let address = server.resp.to_string();
     let (code, _, error) = output(divvy().args(["stats", "--server", &address]).env("DIVVY_PASWORD", "x"));
     assert_eq!(code, 0);

@@ -136,7 +136,7 @@ fn our_own_client() {
     assert_eq!(hit("ca.pem").stdout, b"OK true 999 60\n");
     let refused = hit("foreign-ca.pem");
     assert!(!refused.status.success());
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("cannot speak TLS"), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("cannot use TLS"), "{refused:?}");
 }
 
 #[test]

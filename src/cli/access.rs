@@ -1,4 +1,4 @@
-//! What the subcommands that talk to a server have in common: how to reach it, the password, and TLS.
+//! Shared by subcommands that talk to a server: the connection, the password and TLS.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -22,16 +22,18 @@ pub struct PasswordArgs {
 }
 
 impl PasswordArgs {
+    /// Returns the password.
+    ///
     /// # Errors
-    /// When it has a line break in it, which would end the request that carries it.
+    /// The password contains a line break, which would end the request.
     pub fn password(&self) -> anyhow::Result<Option<&str>> {
         self.password_or(None)
     }
 
-    /// As [`PasswordArgs::password`]; `other` when there is none.
+    /// Like [`PasswordArgs::password`], with a default.
     pub fn password_or<'a>(&'a self, other: Option<&'a Secret>) -> anyhow::Result<Option<&'a str>> {
         let Some(secret) = self.password.as_ref().or(other) else { return Ok(None) };
-        ensure!(!secret.reveal().contains(['\r', '\n']), "--password has a line break in it: no password has one");
+        ensure!(!secret.reveal().contains(['\r', '\n']), "--password contains a line break, which a password must not");
         Ok(Some(secret.reveal()))
     }
 }
@@ -52,16 +54,16 @@ pub struct TlsArgs {
     tls_key: Option<PathBuf>,
 }
 
-/// How long a server may take to be reached.
+/// Maximum time for reaching a server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Connects to `HOST:PORT`; no answer may take longer than `patience` from then on.
+/// Connects to `HOST:PORT`. Answers may then take up to `patience`.
 ///
 /// # Errors
-/// The last one, when no address of the host could be reached.
+/// Returns the last error if no address of the host could be reached.
 pub fn connect(host_and_port: &str, patience: Duration) -> io::Result<TcpStream> {
     let mut last_error = io::Error::other("the name has no address");
-    // A name may stand for several addresses (IPv6 and IPv4), of which the server listens on one.
+    // A name may have several addresses (IPv6 and IPv4), and the server may listen on only one of them.
     for address in host_and_port.to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
             Ok(stream) => {
@@ -76,8 +78,8 @@ pub fn connect(host_and_port: &str, patience: Duration) -> io::Result<TcpStream>
     Err(last_error)
 }
 
-/// Why an answer did not come, for people: a time-out is no fault of the connection.
-pub fn no_answer(address: &str, patience: Duration, error: io::Error) -> anyhow::Error {
+/// Explains for people why no answer came. Time-outs get their own message.
+pub fn explain_no_answer(address: &str, patience: Duration, error: io::Error) -> anyhow::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             anyhow::anyhow!("{address} did not answer within {} s", patience.as_secs_f64())
@@ -86,20 +88,21 @@ pub fn no_answer(address: &str, patience: Duration, error: io::Error) -> anyhow:
     }
 }
 
-/// A connection that one reads from and writes to.
+/// A connection that can be read and written.
 pub trait Connection: Read + Write {}
 impl<T: Read + Write> Connection for T {}
 
 impl TlsArgs {
-    /// Whether a flag asks for TLS.
+    /// Returns whether a flag asks for TLS.
     pub fn is_asked_for(&self) -> bool {
         self.tls || self.tls_ca.is_some() || self.tls_cert.is_some()
     }
 
-    /// Shakes hands with `host` (a name or an address, perhaps with a port) if a flag or the caller asks for TLS.
+    /// Performs a TLS handshake with `host` (a name or an address, perhaps with a port) if a flag or the caller asks
+    /// for TLS.
     ///
     /// # Errors
-    /// When a file cannot be used, or the server is not who it should be.
+    /// A file cannot be used, or the server's certificate is not valid for `host`.
     pub fn secure(
         &self,
         mut stream: TcpStream,
@@ -110,11 +113,11 @@ impl TlsArgs {
             return Ok(Box::new(stream));
         }
         let name = ServerName::try_from(without_port(host).to_owned())
-            .with_context(|| format!("{host} is no name that a certificate could have"))?;
+            .with_context(|| format!("{host} is not a valid name for a certificate"))?;
         let mut session = ClientConnection::new(Arc::new(self.config()?), name)?;
         session.complete_io(&mut stream).map_err(|error| {
-            let hint = if is_plain(&error) { ": it speaks no TLS there; leave out --tls and --tls-ca" } else { "" };
-            anyhow::Error::new(error).context(format!("cannot speak TLS with {host}{hint}"))
+            let hint = if is_plain(&error) { ": it does not use TLS there; leave out --tls and --tls-ca" } else { "" };
+            anyhow::Error::new(error).context(format!("cannot use TLS with {host}{hint}"))
         })?;
         Ok(Box::new(StreamOwned::new(session, stream)))
     }
@@ -140,25 +143,24 @@ impl TlsArgs {
                 }
             }
             None => {
-                // Some of a system's certificates are often odd ones; the rest will do.
+                // A system often has a few unusable certificates. The others suffice.
                 authorities.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
         }
-        ensure!(!authorities.is_empty(), "there is no certificate of an authority to trust: name one with --tls-ca");
+        ensure!(!authorities.is_empty(), "this machine trusts no certificate authority: name one with --tls-ca");
         Ok(authorities)
     }
 }
 
-/// The first byte of a TLS record that carries an alert (RFC 8446, section 5.1): what a server that speaks TLS answers to
-/// a client that does not.
+/// First byte of a TLS record with an alert (RFC 8446, section 5.1), which a TLS server sends to a client without TLS.
 const ALERT: u8 = 21;
 
-/// What to tell of a server whose answer begins with `answer`, to a client that speaks no TLS; empty unless TLS is it.
+/// Returns a hint for a client without TLS if a server's answer shows that it expects TLS; otherwise an empty text.
 pub fn tls_hint(answer: &[u8]) -> &'static str {
-    if answer.first() == Some(&ALERT) { ": it speaks TLS there; add --tls, or --tls-ca FILE" } else { "" }
+    if answer.first() == Some(&ALERT) { ": it uses TLS there; add --tls, or --tls-ca FILE" } else { "" }
 }
 
-/// Whether a handshake failed because the other side answered with something that is not TLS.
+/// Returns whether a handshake failed because the server does not use TLS.
 fn is_plain(error: &io::Error) -> bool {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     matches!(cause, Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)))
@@ -167,11 +169,11 @@ fn is_plain(error: &io::Error) -> bool {
 fn certificates(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
     let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let found = found.map_err(io::Error::other).with_context(|| format!("cannot read {}", path.display()))?;
-    ensure!(!found.is_empty(), "{} has no certificate in it: PEM is expected", path.display());
+    ensure!(!found.is_empty(), "{} contains no certificate in PEM format", path.display());
     Ok(found)
 }
 
-/// `host:port` without its port, `[::1]` without its brackets.
+/// Removes the port from `host:port`, and the brackets from `[::1]`.
 fn without_port(address: &str) -> &str {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)

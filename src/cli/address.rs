@@ -1,4 +1,4 @@
-//! Where a server's RESP front is, as subcommands take it: `HOST:PORT`, or a URL as Redis's clients have it.
+//! Address of a server's RESP listener: `HOST:PORT`, or a URL as Redis clients accept it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,14 +8,14 @@ use url::Url;
 
 use super::secret::Secret;
 
-/// The port of divvy's RESP front, where a URL names none.
+/// The port of divvy's RESP listener, for URLs without a port.
 const DEFAULT_PORT: u16 = 9049;
 
-/// The address of a RESP front, and what its URL said of how to speak to it. It is displayed as `HOST:PORT`.
+/// The address of a RESP listener, with TLS and password if its URL has them. Displays as `HOST:PORT`.
 #[derive(Debug, Clone)]
 pub struct ServerAddress {
     host_and_port: String,
-    /// The URL was `rediss://`.
+    /// Whether the URL was `rediss://`.
     pub is_tls: bool,
     /// The password in the URL.
     pub password: Option<Secret>,
@@ -38,7 +38,7 @@ impl FromStr for ServerAddress {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text.contains("://") {
-            return of_url(text);
+            return parse_url(text);
         }
         let port = text.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
         match port {
@@ -48,16 +48,16 @@ impl FromStr for ServerAddress {
     }
 }
 
-fn of_url(text: &str) -> Result<ServerAddress, String> {
-    let url = Url::parse(text).map_err(|error| format!("is no URL: {error}"))?;
+fn parse_url(text: &str) -> Result<ServerAddress, String> {
+    let url = Url::parse(text).map_err(|error| format!("is not a URL: {error}"))?;
     let is_tls = match url.scheme() {
         "redis" => false,
         "rediss" => true,
         other => return Err(format!("has the unknown scheme {other}: redis:// or rediss:// (TLS) is expected")),
     };
-    let host = url.host_str().filter(|host| !host.is_empty()).ok_or("names no host")?;
+    let host = url.host_str().filter(|host| !host.is_empty()).ok_or("has no host")?;
     if !["", "default"].contains(&url.username()) {
-        return Err(format!("has the user {}: divvy knows one user, default", url.username()));
+        return Err(format!("has the user {}: divvy has only one user, default", url.username()));
     }
     if !["", "/", "/0"].contains(&url.path()) || url.query().is_some() {
         return Err("has more than a host and a port: divvy has one database, 0, and no parameters".to_owned());
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_and_urls_are_read() {
+    fn addresses_and_urls_are_parsed() {
         for (text, address, is_tls, password) in [
             ("localhost:9049", "localhost:9049", false, None),
             ("[::1]:9049", "[::1]:9049", false, None),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_with_what_is_wrong() {
+    fn invalid_address_is_rejected_with_the_reason() {
         for (text, told) in [
             ("", "HOST:PORT"),
             ("localhost", "HOST:PORT"),

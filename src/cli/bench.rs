@@ -1,8 +1,9 @@
 //! `divvy bench`: the load generator.
 //!
-//! `plan` says what to send; a `worker` per thread drives its `lane`s, each a `connection` whose requests come from a
-//! `template` and a sequence of `keys`, at times of its own or of a `schedule`; `reply` counts what comes back; `report`
-//! says what was found. Nothing here knows what a hit means: any request of either protocol will do.
+//! A `plan` contains what to send. Each thread's `worker` drives its `lane`s. A lane sends requests over a
+//! `connection`, at its own pace or by a `schedule`; a `template` and a sequence of `keys` form the requests. `reply`
+//! counts the replies, and `report` presents the results. The generator does not depend on the meaning of a hit: any
+//! request of either protocol works.
 
 mod args;
 mod connection;
@@ -34,16 +35,20 @@ use plan::Plan;
 use report::Report;
 use worker::{Progress, ThreadId, Worker};
 
-/// What the help ends with.
+/// Last paragraph of the help.
 pub const HELP: &str = "\
 SECONDS accepts the units ms, s, m and h, as in 250ms. A number without a unit is in seconds.";
 
-/// Loads the server as `args` say, and prints a report.
+/// Loads the server, and prints a report.
 ///
 /// # Errors
-/// When the options do not fit together, or the server cannot be reached or fails a connection.
+/// The options contradict each other, the server cannot be reached, or a connection fails.
 pub fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
-    ensure!(args.threads <= args.connections, "--threads must not be greater than --connections: each drives some");
+    ensure!(
+        args.threads <= args.connections,
+        "--threads must not be greater than --connections: each thread needs at \
+         least one"
+    );
     let plan = Plan::new(&args).with_context(|| format!("--command {:?}", args.command()))?;
     let sockets = connect_all(args.addr(), &args)?;
     let report = measure(&args, &plan, &sockets)?;
@@ -66,7 +71,7 @@ fn connect_all(addr: &str, args: &BenchArgs) -> anyhow::Result<Vec<TcpStream>> {
     (1..=args.connections.get()).map(connect).collect()
 }
 
-/// Runs the workers, and samples what the server uses from the end of the warm-up to the last reply.
+/// Runs the workers, and samples the server's resource usage from the end of the warm-up to the last reply.
 fn measure(args: &BenchArgs, plan: &Plan, sockets: &[TcpStream]) -> anyhow::Result<Report> {
     let progress = Progress::default();
     let count = args.threads.get() as u64;
@@ -77,7 +82,7 @@ fn measure(args: &BenchArgs, plan: &Plan, sockets: &[TcpStream]) -> anyhow::Resu
             let thread = ThreadId { index, count };
             let worker = Worker::new(args, plan, sockets, thread, monitor.began(), &progress)?;
             let done = done.clone();
-            // The receiver is gone only when the run has failed already.
+            // The receiver only disappears after the run has failed.
             scope.spawn(move || done.send(worker.run()).unwrap_or_default());
         }
         drop(done);

@@ -17,8 +17,10 @@ pub struct CheckArgs {
     redis_cluster: bool,
 }
 
+/// Runs the subcommand.
+///
 /// # Errors
-/// Standard output cannot be written to.
+/// Standard output cannot be written.
 pub fn run(args: CheckArgs) -> anyhow::Result<ExitCode> {
     let Some(rules) = rules_file::load_and_compare(&args.config, args.redis_cluster)? else {
         return Ok(ExitCode::FAILURE);

@@ -1,4 +1,4 @@
-//! `divvy completions`: a script that lets a shell complete divvy's subcommands, flags and their values.
+//! `divvy completions`: prints a script that lets a shell complete divvy's subcommands, flags and their values.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -1,16 +1,16 @@
-//! Asks the operator before something is done that cannot be undone.
+//! Asks the operator before an irreversible action.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use anyhow::bail;
 
-/// Whether the operator wants what `what` says, such as "Forget every counter of rule \"a\"".
+/// Asks whether to do `what`, such as "Forget every counter of rule \"a\"". Returns the answer.
 ///
 /// # Errors
-/// When there is no terminal to ask on: `--yes` must say it then.
+/// There is no terminal to ask on, so `--yes` is required.
 pub fn confirm(what: &str) -> anyhow::Result<bool> {
     if !io::stdin().is_terminal() {
-        bail!("{what}? There is no terminal to ask on: add --yes if that is what you want");
+        bail!("{what}? There is no terminal to confirm it on: add --yes to go ahead");
     }
     let mut err = io::stderr().lock();
     write!(err, "{what}? [y/N] ")?;

@@ -1,4 +1,4 @@
-//! `divvy convert`: writes the rules of an INI file as JSON, or the other way round; and rules for the configuration of
+//! `divvy convert`: writes the rules of an INI file as JSON or vice versa, or converts the configuration of
 //! envoyproxy/ratelimit.
 
 use std::fs::{self, File};
@@ -32,19 +32,21 @@ pub struct ConvertArgs {
 }
 
 /// Rules to write, and whether they express the whole input.
-struct Converted {
+struct Conversion {
     rules: Vec<Rule>,
     is_complete: bool,
 }
 
+/// Runs the subcommand.
+///
 /// # Errors
-/// The output's extension is unknown, the rules cannot be written in its format, or the file cannot be written.
+/// The output's extension is unknown, its format cannot express the rules, or the file cannot be written.
 pub fn run(args: ConvertArgs) -> anyhow::Result<ExitCode> {
     let format = Format::of(&args.output)
         .with_context(|| format!("{}: unknown file extension; name it *.ini or *.json", args.output.display()))?;
     let Some(converted) = read(&args.inputs)? else { return Ok(ExitCode::FAILURE) };
     if args.strict && !converted.is_complete {
-        anyhow::bail!("{} is not written: with --strict, everything must be carried over", args.output.display());
+        anyhow::bail!("{} is not written: with --strict, everything must be converted", args.output.display());
     }
     let text = config::write(&converted.rules, format).with_context(|| names(&args.inputs))?;
     config::parse(&text, format, &names(&args.inputs)).context("these rules cannot be served")?;
@@ -52,8 +54,8 @@ pub fn run(args: ConvertArgs) -> anyhow::Result<ExitCode> {
     Ok(if converted.is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// `None` if the input cannot be used; the problems are printed already.
-fn read(inputs: &[PathBuf]) -> anyhow::Result<Option<Converted>> {
+/// Reads the inputs; `None` if they cannot be used. Their problems are printed.
+fn read(inputs: &[PathBuf]) -> anyhow::Result<Option<Conversion>> {
     if inputs.iter().all(|input| config::is_yaml(input)) {
         return import(inputs);
     }
@@ -61,18 +63,18 @@ fn read(inputs: &[PathBuf]) -> anyhow::Result<Option<Converted>> {
         anyhow::bail!("only ratelimit's YAML can be converted from several files; give one *.ini or *.json");
     };
     let rules = rules_file::load(input)?;
-    Ok(rules.map(|rules| Converted { rules: rules.rules().to_vec(), is_complete: true }))
+    Ok(rules.map(|rules| Conversion { rules: rules.rules().to_vec(), is_complete: true }))
 }
 
-fn import(inputs: &[PathBuf]) -> anyhow::Result<Option<Converted>> {
+fn import(inputs: &[PathBuf]) -> anyhow::Result<Option<Conversion>> {
     let (import, errors, warnings) = match config::import(inputs) {
         Ok(import) => (Some(import.rules), import.left_out, import.warnings),
         Err(report) => (None, report.errors, report.warnings),
     };
     let is_complete = errors.is_empty();
-    rules_file::print(&errors, if import.is_some() { "not carried over" } else { "error" })?;
+    rules_file::print(&errors, if import.is_some() { "not converted" } else { "error" })?;
     rules_file::print(&warnings, "warning")?;
-    Ok(import.map(|rules| Converted { rules, is_complete }))
+    Ok(import.map(|rules| Conversion { rules, is_complete }))
 }
 
 fn names(paths: &[PathBuf]) -> String {

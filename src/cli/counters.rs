@@ -1,7 +1,6 @@
-//! `divvy counters`: lists or forgets the counters of a rule, on a running server.
+//! `divvy counters`: lists or forgets the counters of a rule on a running server.
 //!
-//! Page by page, and each page is printed before the next is asked for: a million counters need no more memory than a
-//! thousand.
+//! Each page is printed before the next one is requested, so a million counters need no more memory than a thousand.
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
@@ -18,9 +17,9 @@ use super::resp::{RespClient, ServerArgs, number, parts, text};
 use crate::protocol::command::START;
 use crate::protocol::resp::client::Frame;
 
-/// How long a page may take: the server may have to pass over many expired counters.
+/// Maximum time for a page. The server may have to skip many expired counters.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Counters in a page.
+/// Number of counters in a page.
 const COUNT: &str = "1000";
 
 #[derive(Debug, clap::Args)]
@@ -48,7 +47,7 @@ pub struct CountersArgs {
     server: ServerArgs,
 }
 
-/// Prints a table, or how many counters were forgotten.
+/// Prints a table, or the number of counters forgotten.
 pub fn run(args: CountersArgs) -> anyhow::Result<ExitCode> {
     let is_sure = args.yes || !args.delete || args.actor.is_some();
     if !is_sure && !confirm(&format!("Forget every counter of {} on {}", rule(&args), args.server.server))? {
@@ -59,13 +58,13 @@ pub fn run(args: CountersArgs) -> anyhow::Result<ExitCode> {
     let mut out = BufWriter::new(io::stdout().lock());
     let printed = if args.delete { delete(&args, &mut client, &mut out) } else { list(&args, &mut client, &mut out) };
     match printed.and_then(|()| Ok(out.flush()?)) {
-        // The reader has seen enough: `divvy counters … | head`.
+        // The reader has closed the pipe: `divvy counters … | head`.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         result => result.map(|()| ExitCode::SUCCESS),
     }
 }
 
-/// The rule, as the operator named it.
+/// Returns the rule as the operator named it.
 fn rule(args: &CountersArgs) -> String {
     match &args.rule {
         Some(label) => format!("rule {label}"),
@@ -76,7 +75,7 @@ fn rule(args: &CountersArgs) -> String {
 fn list(args: &CountersArgs, client: &mut RespClient, out: &mut impl Write) -> anyhow::Result<()> {
     let mut has_header = args.json;
     let listed = Arc::new(AtomicU64::new(0));
-    // On a terminal the list itself shows how far it is.
+    // On a terminal, the list itself shows the progress.
     let _progress = (!io::stdout().is_terminal()).then(|| {
         let listed = Arc::clone(&listed);
         Progress::show(move || format!("{} listed", counters(listed.load(Relaxed))))
@@ -117,7 +116,7 @@ fn delete(args: &CountersArgs, client: &mut RespClient, out: &mut impl Write) ->
     });
     drop(progress);
     let forgotten = forgotten.load(Relaxed);
-    ended.with_context(|| format!("{} forgotten, and perhaps not all of them", counters(forgotten)))?;
+    ended.with_context(|| format!("{}forgotten, perhaps not all of them", counters(forgotten)))?;
     if args.json {
         writeln!(out, "{}", serde_json::json!({ "forgotten": forgotten }))?;
     } else {
@@ -130,14 +129,15 @@ fn counters(count: u64) -> String {
     if count == 1 { "1 counter".to_owned() } else { format!("{count} counters") }
 }
 
-/// Calls `take` with what each page has beside its cursor; it answers `None` when that is not what it should be.
+/// Calls `take` with the content of each page, apart from its cursor. `take` returns `None` if the content is not as
+/// expected.
 fn each_page(
     args: &CountersArgs,
     client: &mut RespClient,
     command: &str,
     mut take: impl FnMut(&Frame) -> Option<anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
-    let foreign = "the server's answer is no page of counters";
+    let foreign = "the server's answer is not a page of counters";
     let mut cursor = START.to_owned();
     loop {
         let reply = client.ask(&request(args, command, &cursor))?;

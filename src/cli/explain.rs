@@ -1,4 +1,4 @@
-//! `divvy explain`: shows which rules match an operation, and why. Counts nothing.
+//! `divvy explain`: shows which rules match an operation, and why. Takes no credit.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -18,8 +18,10 @@ pub struct ExplainArgs {
     operation: Vec<Pair>,
 }
 
+/// Runs the subcommand.
+///
 /// # Errors
-/// Standard output cannot be written to.
+/// Standard output cannot be written.
 pub fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     let operation: Operation = args.operation.iter().map(Pair::as_strs).collect();
     let Some(rules) = rules_file::load(&args.config)? else { return Ok(ExitCode::FAILURE) };

@@ -1,4 +1,4 @@
-//! `divvy hit`: one hit to a running server, over RESP or the line protocol.
+//! `divvy hit`: sends one hit to a running server, over RESP or the line protocol.
 
 mod args;
 mod front;
@@ -16,22 +16,26 @@ use super::pairs::Pair;
 use super::resp::{number, parts};
 use crate::protocol::resp::client::Frame;
 
-/// What the process exits with when the hit is denied and `--exit-code` is given: 1 is an error, 2 a wrong command line.
+/// Exit code for a denied hit with `--exit-code`. 1 is an error, 2 a wrong command line.
 const DENIED: u8 = 3;
-/// Where the line protocol is unless the operator says otherwise.
+/// Default address of the line protocol.
 const DEFAULT_LINE_ADDRESS: &str = "127.0.0.1:8321";
 
-/// Prints the answer; a server that answers with an error makes this fail.
+/// Prints the answer. Fails if the server answers with an error.
 pub fn run(args: HitArgs) -> anyhow::Result<ExitCode> {
     let verdict = match args.front {
         Front::Resp => hit_over_resp(&args)?,
         Front::Line if args.cost.is_some() => {
             bail!(
-                "--cost needs RESP, and the line protocol of --addr (or DIVVY_ADDR) has no word for it: give --server"
+                "--cost needs RESP, because the line protocol of --addr (or DIVVY_ADDR) does not support it: use \
+                 --server"
             )
         }
         Front::Line if args.id.is_some() => {
-            bail!("--id needs RESP, and the line protocol of --addr (or DIVVY_ADDR) has no word for it: give --server")
+            bail!(
+                "--id needs RESP, because the line protocol of --addr (or DIVVY_ADDR) does not support it: use \
+                 --server"
+            )
         }
         Front::Line => line::hit(&args, args.addr.as_deref().unwrap_or(DEFAULT_LINE_ADDRESS))?,
     };
@@ -57,7 +61,8 @@ fn hit_over_resp(args: &HitArgs) -> anyhow::Result<Verdict> {
         request.extend(["ID".to_owned(), id.clone()]);
     }
     let reply = args.server.connect(TIMEOUT)?.ask(&request)?;
-    verdict(&reply).with_context(|| format!("{}: the answer is not a hit's: is that a divvy?", args.server.server))
+    verdict(&reply)
+        .with_context(|| format!("{}: this is not the answer to a hit: is the server divvy?", args.server.server))
 }
 
 fn verdict(reply: &Frame) -> Option<Verdict> {

@@ -1,4 +1,4 @@
-//! `divvy limit`: limits of single actors, on a running server.
+//! `divvy limit`: manages limits of single actors on a running server.
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -13,9 +13,9 @@ use crate::protocol::command::START;
 use crate::protocol::resp::client::Frame;
 use crate::rules::MAX_CREDIT_LIMIT;
 
-/// How long an answer may take.
+/// Maximum time for an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Limits in a page.
+/// Number of limits in a page.
 const COUNT: &str = "1000";
 
 #[derive(Debug, clap::Args)]
@@ -28,10 +28,10 @@ pub struct LimitArgs {
 enum Action {
     /// Give one actor its own number of credits. A limit that it has is replaced
     Set(SetArgs),
-    /// Print an actor's own limit. Exits with 1 if there is none
-    Get(OfArgs),
-    /// Remove an actor's own limit, so that the rule's applies again. Exits with 1 if there was none
-    Delete(OfArgs),
+    /// Print an actor's own limit. Exits with 1 if it does not exist
+    Get(ActorArgs),
+    /// Remove an actor's own limit, so that the rule's applies again. Exits with 1 if it did not exist
+    Delete(ActorArgs),
     /// List the limits of actors, in no particular order
     List(ListArgs),
 }
@@ -54,7 +54,7 @@ struct SetArgs {
 }
 
 #[derive(Debug, clap::Args)]
-struct OfArgs {
+struct ActorArgs {
     /// Label of the rule, or `default`
     #[arg(value_name = "LABEL")]
     rule: String,
@@ -66,7 +66,7 @@ struct OfArgs {
 
 #[derive(Debug, clap::Args)]
 struct ListArgs {
-    /// Only those of the rule with this label
+    /// Only the limits of the rule with this label
     #[arg(long, value_name = "LABEL")]
     rule: Option<String>,
     /// Print one JSON object per line for each limit
@@ -96,10 +96,10 @@ fn set(args: &SetArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn get(args: &OfArgs) -> anyhow::Result<ExitCode> {
+fn get(args: &ActorArgs) -> anyhow::Result<ExitCode> {
     let reply = ask(args, "GET")?;
-    let Some([credits, ends]) = parts(&reply) else { return Ok(none(args)?) };
-    let credits = number(credits).context("the server's answer is no limit")?;
+    let Some([credits, ends]) = parts(&reply) else { return Ok(report_missing(args)?) };
+    let credits = number(credits).context("the server's answer is not a limit")?;
     match number(ends) {
         Some(seconds) => writeln!(io::stdout(), "{credits}, for another {seconds} s")?,
         None => writeln!(io::stdout(), "{credits}")?,
@@ -107,18 +107,18 @@ fn get(args: &OfArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn delete(args: &OfArgs) -> anyhow::Result<ExitCode> {
+fn delete(args: &ActorArgs) -> anyhow::Result<ExitCode> {
     match number(&ask(args, "DEL")?) {
-        Some(0) => Ok(none(args)?),
+        Some(0) => Ok(report_missing(args)?),
         _ => Ok(ExitCode::SUCCESS),
     }
 }
 
-fn ask(args: &OfArgs, action: &str) -> anyhow::Result<Frame> {
+fn ask(args: &ActorArgs, action: &str) -> anyhow::Result<Frame> {
     args.server.connect(PATIENCE)?.ask(&["DIVVY.LIMIT", action, &args.rule, &args.actor])
 }
 
-fn none(args: &OfArgs) -> io::Result<ExitCode> {
+fn report_missing(args: &ActorArgs) -> io::Result<ExitCode> {
     writeln!(io::stderr(), "{} has no limit of its own", args.actor.escape_debug())?;
     Ok(ExitCode::FAILURE)
 }
@@ -127,7 +127,7 @@ fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
     let mut client = args.server.connect(PATIENCE)?;
     let mut out = BufWriter::new(io::stdout().lock());
     match print_all(args, &mut client, &mut out).and_then(|()| Ok(out.flush()?)) {
-        // The reader has seen enough.
+        // The reader has closed the pipe.
         Err(error) if error.downcast_ref().is_some_and(|e: &io::Error| e.kind() == io::ErrorKind::BrokenPipe) => {
             Ok(ExitCode::SUCCESS)
         }
@@ -136,7 +136,7 @@ fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn print_all(args: &ListArgs, client: &mut RespClient, out: &mut impl Write) -> anyhow::Result<()> {
-    let foreign = "the server's answer is no page of limits";
+    let foreign = "the server's answer is not a page of limits";
     let mut has_header = args.json;
     let mut cursor = START.to_owned();
     loop {
@@ -147,7 +147,7 @@ fn print_all(args: &ListArgs, client: &mut RespClient, out: &mut impl Write) -> 
         let reply = client.ask(&command)?;
         let Some([next, page]) = parts(&reply) else { anyhow::bail!(foreign) };
         for limit in parts(page).context(foreign)? {
-            let limit = Listed::read(limit).context(foreign)?;
+            let limit = ActorLimit::read(limit).context(foreign)?;
             if !std::mem::replace(&mut has_header, true) {
                 writeln!(out, "{:>16} {:>12}  {:<24} actor", "credits", "ends in", "rule")?;
             }
@@ -160,16 +160,16 @@ fn print_all(args: &ListArgs, client: &mut RespClient, out: &mut impl Write) -> 
     }
 }
 
-struct Listed {
+struct ActorLimit {
     rule: String,
     actor: String,
     credits: u64,
-    /// Seconds.
+    /// In seconds.
     expires_in: Option<u64>,
     is_orphan: bool,
 }
 
-impl Listed {
+impl ActorLimit {
     fn read(limit: &Frame) -> Option<Self> {
         let [rule, actor, credits, ends, orphan] = parts(limit)? else { return None };
         Some(Self {

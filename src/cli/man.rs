@@ -1,4 +1,4 @@
-//! `divvy man`: the manual page, made from the same text as `--help`.
+//! `divvy man`: prints the manual page, generated from the text of `--help`.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ pub struct ManArgs {
 
 /// Prints the page of `cli`, or writes all pages.
 pub fn run(args: ManArgs, cli: Command) -> anyhow::Result<ExitCode> {
-    // Nothing is to be read about `divvy help`.
+    // `divvy help` needs no page.
     let cli = cli.disable_help_subcommand(true);
     match args.dir {
         None => {

@@ -1,6 +1,6 @@
-//! The command line: one file a subcommand.
+//! The command line, with one file per subcommand.
 //!
-//! Here the operator's words become calls, and errors become messages and exit codes. Nothing here decides anything.
+//! Translates command lines into calls, and errors into messages and exit codes. Contains no policy.
 
 mod access;
 mod address;
@@ -74,14 +74,14 @@ impl Cli {
     /// Runs the subcommand.
     ///
     /// # Errors
-    /// What kept it from doing its work, worded for the operator.
+    /// Explains, for the operator, why it failed.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let unknown_settings = environment::unknown_settings(&Self::command());
-        // `serve` has a log for that.
+        // `serve` logs the warnings itself.
         if !matches!(self.command, Command::Serve(_)) {
             let mut err = io::stderr().lock();
             for line in &unknown_settings {
-                // Whether the operator can be warned does not decide what is done.
+                // A failure to print the warning must not stop the command.
                 let _ = writeln!(err, "divvy: warning: {line}");
             }
         }

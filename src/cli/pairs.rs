@@ -1,9 +1,9 @@
-//! Operations on the command line: each argument one pair, split at its first `=`.
+//! Operations on the command line: each argument is one pair, split at its first `=`.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// One `key=value` argument.
+/// A `key=value` argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pair {
     key: String,

@@ -1,36 +1,36 @@
-//! How far a long task is, on standard error.
+//! Progress of long tasks on standard error.
 //!
-//! A task that is over within a moment shows nothing. On a terminal there is one line, which is written over and removed
-//! at the end; elsewhere there is a line every few seconds. A thread of its own writes, so a task that waits for one
-//! long answer shows that it still does; whether the lines can be written is nothing to the task.
+//! A short task shows nothing. On a terminal there is one line, which is overwritten and finally removed. Elsewhere, a
+//! line is printed every few seconds. A separate thread prints, so that a task which waits for one long answer still
+//! shows progress. The task continues even if printing fails.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// When the first line appears on a terminal, and how often it changes.
+/// Time until the first line on a terminal, and between updates.
 const ON_TERMINAL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_millis(500));
-/// When the first line appears elsewhere, and how often one follows.
+/// Time until the first line elsewhere, and between further lines.
 const ELSEWHERE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(5));
 
-/// Goes to the start of the line and empties it.
+/// Returns to the start of the line, and clears it.
 const CLEAR_LINE: &str = "\r\x1b[K";
 
-/// Shows how far a task is until this is dropped.
+/// Shows the progress of a task until it is dropped.
 pub struct Progress {
-    /// Dropped, it ends the thread.
+    /// Dropping it ends the thread.
     running: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Progress {
-    /// Shows what `describe` says at the time, and for how long the task has been running.
+    /// Shows the current result of `describe`, and how long the task has been running.
     pub fn show(describe: impl Fn() -> String + Send + 'static) -> Self {
         let is_terminal = io::stderr().is_terminal();
         let (running, ended) = mpsc::channel();
         let write = move || keep_writing(&describe, &ended, is_terminal);
-        // Without a thread the task goes on unseen.
+        // Without a thread, the task runs without visible progress.
         let thread = thread::Builder::new().name("divvy-progress".into()).spawn(write).ok();
         Self { running: Some(running), thread }
     }
@@ -40,7 +40,7 @@ impl Drop for Progress {
     fn drop(&mut self) {
         drop(self.running.take());
         if let Some(thread) = self.thread.take() {
-            // It has nothing to tell, not even that it failed.
+            // A panic of the thread does not matter.
             let _ = thread.join();
         }
     }

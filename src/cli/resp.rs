@@ -1,18 +1,18 @@
-//! What the subcommands that talk RESP to a running server have in common: where it is, and one command at a time.
+//! Shared by subcommands that speak RESP with a running server: the address, and sending commands one by one.
 
 use std::io::{Read, Write};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use super::access::{Connection, PasswordArgs, TlsArgs, connect, no_answer, tls_hint};
+use super::access::{Connection, PasswordArgs, TlsArgs, connect, explain_no_answer, tls_hint};
 use super::address::ServerAddress;
 use crate::protocol::resp::Version;
 use crate::protocol::resp::client::{Frame, decode_reply, write_request};
 
 #[derive(Debug, clap::Args)]
 pub struct ServerArgs {
-    // No doc comment: rustdoc would take the brackets for links.
+    // Not a doc comment, because rustdoc would take the brackets for links.
     #[arg(
         long,
         env = "DIVVY_SERVER",
@@ -37,10 +37,10 @@ pub struct RespClient {
 }
 
 impl ServerArgs {
-    /// Connects, and shows the password if there is one. `patience`: how long an answer may take.
+    /// Connects, and sends the password if there is one. Answers may take up to `patience`.
     ///
     /// # Errors
-    /// When no server answers there, or the password is not the server's.
+    /// No server answers, or it rejects the password.
     pub fn connect(&self, patience: Duration) -> anyhow::Result<RespClient> {
         let unreachable = || {
             format!(
@@ -59,10 +59,10 @@ impl ServerArgs {
 }
 
 impl RespClient {
-    /// The reply to a command.
+    /// Sends a command, and returns the reply.
     ///
     /// # Errors
-    /// When the server answers with an error, or not at all.
+    /// The server answers with an error, or not at all.
     pub fn ask(&mut self, command: &[impl AsRef<[u8]>]) -> anyhow::Result<Frame> {
         let mut request = Vec::new();
         write_request(&mut request, command);
@@ -84,7 +84,7 @@ impl RespClient {
                 return Ok(frame);
             }
             let count = self.stream.read(&mut buffer);
-            let count = count.map_err(|error| no_answer(self.address.host_and_port(), self.patience, error))?;
+            let count = count.map_err(|error| explain_no_answer(self.address.host_and_port(), self.patience, error))?;
             if count == 0 {
                 bail!("{} closed the connection without an answer{}", self.address, tls_hint(&self.input));
             }
@@ -93,7 +93,7 @@ impl RespClient {
     }
 }
 
-/// The text of a reply that is one.
+/// Returns the text of a reply; `None` if it is not text.
 pub fn text(reply: &Frame) -> Option<String> {
     match reply {
         Frame::BlobString { data, .. } | Frame::SimpleString { data, .. } => {
@@ -103,7 +103,7 @@ pub fn text(reply: &Frame) -> Option<String> {
     }
 }
 
-/// The number of a reply that is one and not negative.
+/// Returns the number in a reply; `None` if it is negative or not a number.
 pub fn number(reply: &Frame) -> Option<u64> {
     match reply {
         Frame::Number { data, .. } => u64::try_from(*data).ok(),
@@ -111,7 +111,7 @@ pub fn number(reply: &Frame) -> Option<u64> {
     }
 }
 
-/// The parts of a reply that has any.
+/// Returns the elements of a reply; `None` if it has none.
 pub fn parts(reply: &Frame) -> Option<&[Frame]> {
     match reply {
         Frame::Array { data, .. } => Some(data),
@@ -140,8 +140,8 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_silent_or_not_there_is_told_as_such() {
-        // It is never accepted from, so the connection is made and nothing is answered.
+    fn silent_and_missing_servers_are_reported_differently() {
+        // The connection is established but never accepted, so nothing answers.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = silent.local_addr().unwrap().to_string();
         assert_eq!(ask(&address), format!("{address} did not answer within 0.02 s"));

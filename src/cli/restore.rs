@@ -1,4 +1,4 @@
-//! `divvy restore`: makes a data directory of a backup, with no server running.
+//! `divvy restore`: creates a data directory from a backup, without a running server.
 
 use std::fs;
 use std::io::{self, Write};
@@ -20,7 +20,7 @@ pub struct RestoreArgs {
     data_dir: PathBuf,
 }
 
-/// Prints how many counters there are in it, expired ones included.
+/// Prints the number of restored counters, including expired ones.
 pub fn run(args: RestoreArgs) -> anyhow::Result<ExitCode> {
     let progress = Progress::show({
         let (whole, data_dir) = (size(&args.backup), args.data_dir.clone());
@@ -32,16 +32,16 @@ pub fn run(args: RestoreArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// First the files are copied, then every counter is read.
+/// Describes the progress: first the files are copied, then every counter is read.
 fn describe(copied: u64, whole: u64) -> String {
     if copied < whole {
         format!("{} of {} copied", Approximate(copied), Approximate(whole))
     } else {
-        format!("{} copied, now every counter is read", Approximate(whole))
+        format!("{} copied, reading every counter", Approximate(whole))
     }
 }
 
-/// The bytes of the files in a directory, as far as they can be told.
+/// Returns the total size of the files in a directory, as far as it can be read.
 fn size(dir: &Path) -> u64 {
     let files = fs::read_dir(dir).into_iter().flatten().flatten();
     files.filter_map(|file| file.metadata().ok()).filter(fs::Metadata::is_file).map(|file| file.len()).sum()
@@ -52,14 +52,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_copy_comes_first_and_then_the_reading() {
+    fn progress_shows_copying_before_reading() {
         assert_eq!(describe(0, 2_048), "0 B of 2.0 KiB copied");
         assert_eq!(describe(1_536, 2_048), "1.5 KiB of 2.0 KiB copied");
-        assert_eq!(describe(3_000, 2_048), "2.0 KiB copied, now every counter is read");
+        assert_eq!(describe(3_000, 2_048), "2.0 KiB copied, reading every counter");
     }
 
     #[test]
-    fn a_directory_is_as_large_as_its_files() {
+    fn size_of_a_directory_is_that_of_its_files() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("a"), [0; 100]).unwrap();
         fs::write(dir.path().join("b"), [0; 23]).unwrap();

@@ -6,19 +6,19 @@ use std::path::Path;
 use crate::config::{self, Loaded, Problem, Report};
 use crate::rules::RuleSet;
 
-/// The rules of the file at `path`, or `None` if it has errors. Its errors and warnings are printed.
+/// Loads the rules of the file at `path`; `None` if it has errors. Prints its errors and warnings.
 ///
 /// # Errors
-/// Standard error cannot be written to.
+/// Standard error cannot be written.
 pub fn load(path: &Path) -> io::Result<Option<RuleSet>> {
     Ok(printed(config::load(path))?.map(|loaded| loaded.rules))
 }
 
-/// As [`load`], and also prints where Button's Divvy 1.7.1 reads the file differently, and what a server cannot do whose
-/// counters are in a Redis Cluster.
+/// Like [`load`], but also prints how Button's Divvy 1.7.1 reads the file differently, and which stacks do not work
+/// with counters in a Redis Cluster.
 ///
 /// # Errors
-/// As [`load`].
+/// See [`load`].
 pub fn load_and_compare(path: &Path, for_redis_cluster: bool) -> io::Result<Option<RuleSet>> {
     let load = if for_redis_cluster { config::load_for_redis_cluster } else { config::load };
     let loaded = printed(load(path))?;
@@ -45,7 +45,7 @@ fn printed(loaded: Result<Loaded, Report>) -> io::Result<Option<Loaded>> {
 /// Prints a line for each of `problems` on standard error.
 ///
 /// # Errors
-/// Standard error cannot be written to.
+/// Standard error cannot be written.
 pub fn print(problems: &[Problem], severity: &str) -> io::Result<()> {
     let mut err = io::BufWriter::new(io::stderr().lock());
     for problem in problems {

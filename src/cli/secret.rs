@@ -1,10 +1,10 @@
-//! Passwords on their way from the command line or the environment to where they are used.
+//! Passwords from the command line or the environment.
 
 use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 
-/// A text that does not print itself.
+/// A text that is hidden in debug output.
 #[derive(Clone)]
 pub struct Secret(String);
 

@@ -1,4 +1,4 @@
-//! `divvy serve`: opens the store, loads the rules, binds the fronts, and serves until it is told to stop.
+//! `divvy serve`: opens the store, loads the rules, binds the listeners, and serves until it is stopped.
 
 mod access;
 mod actor_limits;
@@ -35,13 +35,13 @@ use tokio::net::TcpListener;
 
 use self::access::{AccessArgs, warn_of_open_fronts};
 use self::actor_limits::ActorLimitArgs;
-use self::drain::{DrainArgs, Stop};
+use self::drain::{DrainArgs, StopSignals};
 use self::http::HttpArgs;
 use self::inherited_sockets::InheritedSockets;
 use self::limits::LimitArgs;
 use self::listen::{Addresses, ListenArgs};
 use self::log::LogArgs;
-use self::metrics::{MetricsArgs, Watched};
+use self::metrics::{MetricsArgs, MonitoringConfig};
 use self::reload::ReloadArgs;
 use self::reservations::ReservationArgs;
 use self::rules::RulesFile;
@@ -56,7 +56,7 @@ use crate::rules::RuleSet;
 use crate::server::{self, Fronts, Health, Limits, Settings};
 use crate::store::Store;
 
-/// The most threads that connections may run on: more than there are processors, by far.
+/// Upper bound for threads that serve connections, far above the number of processors.
 const MAX_THREADS: u64 = 1_024;
 
 #[derive(Debug, clap::Args)]
@@ -96,9 +96,9 @@ pub struct ServeArgs {
 }
 
 pub fn run(args: ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCode> {
-    // Its last lines are written when this ends.
+    // Dropping it writes the last log lines.
     let _log = args.log.begin(|name| std::env::var(name).ok())?;
-    // To the log, of which a program may read every line.
+    // The error goes to the log, because a program may parse every line.
     Ok(start(&args, unknown_settings).unwrap_or_else(|error| {
         tracing::error!("{error:#}");
         ExitCode::FAILURE
@@ -111,7 +111,7 @@ fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCo
     }
     let variable = |name: &str| std::env::var(name).ok();
     let store = args.store.choose(variable)?;
-    // Before the store is opened: a mistake in the rules must not leave a data directory behind.
+    // Loaded before the store is opened, so that a mistake in the rules leaves no data directory behind.
     let rules = match &args.config {
         None => None,
         Some(path) => match RulesFile::load(path, store.counter_names()) {
@@ -132,14 +132,15 @@ fn start(args: &ServeArgs, unknown_settings: &[String]) -> anyhow::Result<ExitCo
         .build()
         .context("cannot start")?;
     let served = runtime.block_on(serve(args, limits, rules, &store, &addresses, inherited, watched));
-    // A pending name lookup, for statsd, does not delay the exit.
+    // A pending name lookup for statsd must not delay the exit.
     runtime.shutdown_background();
     served.map(|()| ExitCode::SUCCESS)
 }
 
-/// With counters that come once, what was freed took as much memory as all else: for the second after which pages go back,
-/// and in huge pages, of which no part can go. With 10,000 actors it costs no CPU that could be measured, with ten million
-/// a tenth. Where the system knows no huge pages, or refuses, nothing else changes.
+/// Configures the allocator to return freed memory sooner. If many counters occur only once, freed memory doubled the
+/// total: pages were kept for a second after they were freed, and huge pages could not be returned in part. With 10,000
+/// actors the setting costs no measurable CPU time, with ten million a tenth. On systems without huge pages it has no
+/// other effect.
 fn keep_little_memory() {
     divvy_sys::keep_no_freed_pages();
     #[cfg(target_os = "linux")]
@@ -153,7 +154,7 @@ async fn serve(
     choice: &StoreChoice,
     addresses: &Addresses,
     inherited: InheritedSockets,
-    watched: Watched,
+    watched: MonitoringConfig,
 ) -> anyhow::Result<()> {
     let metrics = Metrics::new();
     metrics.show(
@@ -161,12 +162,13 @@ async fn serve(
         "Log lines dropped because standard error did not accept them.",
         logging::dropped_lines,
     );
-    let Stop { draining, at_once } = Stop::on_signal(&metrics)?;
+    let StopSignals { draining, at_once } = StopSignals::on_signal(&metrics)?;
     let access = args.access.access(&metrics)?;
     let reloader = args.tls.load(&metrics)?;
     let secured = args.tls.secured(reloader.as_ref());
     let hangups = reload::hangups()?;
-    // Before the store: while another process still has it, connections wait instead of being refused.
+    // Bound before the store is opened: while another process still uses the store, connections wait instead of being
+    // refused.
     let fronts = addresses.bind(inherited).await?;
     let clock = Clock::system();
     tokio::select! {
@@ -178,7 +180,7 @@ async fn serve(
 
     warn_of_open_fronts(&fronts, &access, &secured);
     if let Some(reloader) = reloader {
-        tls::keep_fresh(reloader, args.reload.interval(), reload::hangups()?, Arc::clone(&metrics));
+        tls::keep_up_to_date(reloader, args.reload.interval(), reload::hangups()?, Arc::clone(&metrics));
     }
     let statsd = watched.statsd.map(|options| Statsd::start(options, Arc::clone(&metrics)));
     let in_force = |(file, rules): (RulesFile, RuleSet)| (file.put_in_force(rules, &metrics, clock.now()), file);
@@ -218,8 +220,8 @@ async fn serve(
     Ok(())
 }
 
-/// Where divvy listens, what keeps the counters, and how many rules there are: a line of the log, and unless a program
-/// reads that, lines on standard output for scripts to wait for and people to check.
+/// Announces the listen addresses, the store and the number of rules. They are logged, and unless the log is for
+/// programs, also printed to standard output, for people and for scripts that wait for them.
 fn announce(args: &ServeArgs, fronts: &Fronts, store: &StoreChoice, rules: Option<&RuleSet>) -> anyhow::Result<()> {
     let address = |listener: &Option<TcpListener>| listener.as_ref().map(TcpListener::local_addr).transpose();
     let (line, resp) = (address(&fronts.line)?, address(&fronts.resp)?);
@@ -254,7 +256,7 @@ fn announce(args: &ServeArgs, fronts: &Fronts, store: &StoreChoice, rules: Optio
     Ok(())
 }
 
-/// Prints on standard output. A pipe that is full or closed keeps no server from serving, so a thread of its own does it.
+/// Prints on standard output. A separate thread does this, so that a full or closed pipe does not stop the server.
 fn print(lines: String) {
     let write = move || {
         if let Err(error) = io::stdout().write_all(lines.as_bytes()) {

@@ -1,4 +1,4 @@
-//! `divvy stats`: a running server's figures, as its `INFO` has them.
+//! `divvy stats`: prints the figures in a running server's `INFO`.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 
 use super::resp::{RespClient, ServerArgs, text};
 
-/// How long the server may take to answer.
+/// Maximum time for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Words that `INFO` takes for all sections.
+/// Words that select all sections of `INFO`.
 const ALL: [&str; 3] = ["all", "everything", "default"];
 
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,7 @@ pub fn run(args: StatsArgs) -> anyhow::Result<ExitCode> {
     if let Some(asked) = args.sections.iter().find(|asked| !is_there(asked)) {
         let all = self::info(&mut client, &[])?;
         let all: Vec<_> = sections(&all).map(str::to_lowercase).collect();
-        bail!("there is no section {asked:?}; there are {}", all.join(", "));
+        bail!("there is no section {asked:?}; the sections are {}", all.join(", "));
     }
     let mut out = io::stdout().lock();
     if args.json {
@@ -47,15 +47,15 @@ pub fn run(args: StatsArgs) -> anyhow::Result<ExitCode> {
 
 fn info(client: &mut RespClient, sections: &[String]) -> anyhow::Result<String> {
     let command: Vec<_> = ["INFO".to_owned()].into_iter().chain(sections.iter().cloned()).collect();
-    text(&client.ask(&command)?).context("the server's answer is no text")
+    text(&client.ask(&command)?).context("the server's answer is not text")
 }
 
-/// The names of the sections that there are.
+/// Returns the names of the sections.
 fn sections(info: &str) -> impl Iterator<Item = &str> {
     info.lines().filter_map(|line| line.strip_prefix("# "))
 }
 
-/// `# Section` and `field:value` lines as objects; what is a number becomes one.
+/// Converts `# Section` and `field:value` lines to objects. Numeric values become numbers.
 fn parse(info: &str) -> Map<String, Value> {
     let mut sections = Map::new();
     let mut name = String::new();
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sections_become_objects_and_numbers_numbers() {
+    fn sections_become_objects_with_numbers() {
         let info = "# Server\r\nredis_version:7.2.0\r\nrules:3\r\n\r\n# Stats\r\nrate:0.5\r\npath:/a:b\r\n";
         let expected = serde_json::json!({
             "server": { "redis_version": "7.2.0", "rules": 3 },

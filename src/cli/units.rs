@@ -1,20 +1,20 @@
-//! Numbers, sizes and times as flags take them: `100`, `64Ki`, `1.5G`, `250ms`.
+//! Numbers, sizes and times in flags: `100`, `64Ki`, `1.5G`, `250ms`.
 //!
-//! Each parser knows the range of its flag, and its errors name the range or the units. A number without a unit counts
-//! what the flag's placeholder says: bytes, seconds or milliseconds. What a value means lives with the flag.
+//! Each parser has the range of its flag, and its errors name the range or the units. A number without a unit is in the
+//! unit of the flag's placeholder: bytes, seconds or milliseconds. The meaning of a value is documented at its flag.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// What the help of a subcommand with sizes and times ends with.
+/// Last paragraph of the help of subcommands with sizes and times.
 pub const HELP: &str = "\
 BYTES accepts the units K, M, G (powers of 1000) and Ki, Mi, Gi (powers of 1024), as in 64Ki. SECONDS and MS accept \
 ms, s, m and h, as in 250ms. A number without a unit is in the unit that the placeholder names.";
 
-/// The greatest size of anything that is held in memory (bytes): sums of some of them fit into 64 bits.
+/// Upper bound for the size of anything in memory, in bytes. Sums of a few such sizes fit into 64 bits.
 pub const MAX_IN_MEMORY: u64 = 1 << 40;
-/// The longest time that a flag takes: a year. Far longer ones are past what a clock can add.
+/// Upper bound for times: one year. Much longer times would overflow a clock.
 pub const MAX_SECONDS: u64 = 365 * 24 * 60 * 60;
 
 const KI: u64 = 1 << 10;
@@ -26,7 +26,7 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 const TIMES: [(&str, u64); 4] =
     [("h", 3_600 * NANOS_PER_SECOND), ("m", 60 * NANOS_PER_SECOND), ("s", NANOS_PER_SECOND), ("ms", NANOS_PER_MILLI)];
 
-/// Digits after the point that a number may have.
+/// Maximum number of digits after the decimal point.
 const MAX_DECIMALS: usize = 18;
 
 /// A size in bytes.
@@ -34,7 +34,7 @@ const MAX_DECIMALS: usize = 18;
 pub struct Bytes(pub u64);
 
 impl Bytes {
-    /// For what is held in memory.
+    /// Returns the size of something in memory.
     pub fn in_memory(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
@@ -52,7 +52,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// A size for people: in its largest binary unit, to a tenth.
+/// A size for people, in its largest binary unit with one decimal.
 #[derive(Debug, Clone, Copy)]
 pub struct Approximate(pub u64);
 
@@ -66,7 +66,7 @@ impl fmt::Display for Approximate {
     }
 }
 
-/// A time of whole nanoseconds.
+/// A time in whole nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Time(pub Duration);
 
@@ -79,7 +79,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// A number within `range`.
+/// Parses a number within `range`.
 pub fn count<T: TryFrom<u64>>(
     range: RangeInclusive<u64>,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
@@ -90,27 +90,30 @@ pub fn count<T: TryFrom<u64>>(
     }
 }
 
-/// A size within `range` of bytes.
+/// Parses a size within `range` of bytes.
 pub fn bytes(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<Bytes, String> + Clone + Send + Sync + 'static {
     move |text| {
         let (bytes, is_exact) = parse(text, 1, &SIZES).map_err(|fault| match fault {
-            Fault::Number => "must be a number of bytes, such as 65536, 64Ki or 1.5M".to_owned(),
-            Fault::Unit(unit) => format!("has the unknown unit {unit:?}: bytes come in K, M, G, Ki, Mi and Gi"),
-            Fault::TooLarge => out_of(&range, Bytes),
+            InvalidAmount::Number => "must be a number of bytes, such as 65536, 64Ki or 1.5M".to_owned(),
+            InvalidAmount::Unit(unit) => format!(
+                "has the unknown unit {unit:?}: the units of bytes are K, M, G, Ki, Mi and \
+                 Gi"
+            ),
+            InvalidAmount::TooLarge => describe_range(&range, Bytes),
         })?;
         if !is_exact {
             return Err("is not a whole number of bytes".to_owned());
         }
-        if range.contains(&bytes) { Ok(Bytes(bytes)) } else { Err(out_of(&range, Bytes)) }
+        if range.contains(&bytes) { Ok(Bytes(bytes)) } else { Err(describe_range(&range, Bytes)) }
     }
 }
 
-/// A time within `range` of seconds, which a number without a unit counts.
+/// Parses a time within `range` of seconds. A number without a unit is in seconds.
 pub fn seconds(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<Time, String> + Clone + Send + Sync + 'static {
     time(range, NANOS_PER_SECOND)
 }
 
-/// A time within `range` of milliseconds, which a number without a unit counts.
+/// Parses a time within `range` of milliseconds. A number without a unit is in milliseconds.
 pub fn millis(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<Time, String> + Clone + Send + Sync + 'static {
     time(range, NANOS_PER_MILLI)
 }
@@ -123,14 +126,14 @@ fn time(
     let of_nanos = |nanos| Time(Duration::from_nanos(nanos));
     move |text| {
         let (nanos, is_exact) = parse(text, bare, &TIMES).map_err(|fault| match fault {
-            Fault::Number => "must be a time, such as 30, 250ms or 1.5h".to_owned(),
-            Fault::Unit(unit) => format!("has the unknown unit {unit:?}: times come in ms, s, m and h"),
-            Fault::TooLarge => out_of(&range, of_nanos),
+            InvalidAmount::Number => "must be a time, such as 30, 250ms or 1.5h".to_owned(),
+            InvalidAmount::Unit(unit) => format!("has the unknown unit {unit:?}: the units of time are ms, s, m and h"),
+            InvalidAmount::TooLarge => describe_range(&range, of_nanos),
         })?;
         if !range.contains(&nanos) {
-            return Err(out_of(&range, of_nanos));
+            return Err(describe_range(&range, of_nanos));
         }
-        // What is done at such intervals would be done all the time.
+        // A task with a shorter interval would run all the time.
         if nanos < NANOS_PER_MILLI && (nanos, is_exact) != (0, true) {
             return Err("is shorter than 1ms, the shortest time that is not 0".to_owned());
         }
@@ -138,43 +141,43 @@ fn time(
     }
 }
 
-fn out_of<T: fmt::Display>(range: &RangeInclusive<u64>, of: impl Fn(u64) -> T) -> String {
+fn describe_range<T: fmt::Display>(range: &RangeInclusive<u64>, of: impl Fn(u64) -> T) -> String {
     format!("must be from {} to {}", of(*range.start()), of(*range.end()))
 }
 
-/// Why a text is no amount.
+/// The reason why a text is not a valid amount.
 #[derive(Debug, PartialEq, Eq)]
-enum Fault {
+enum InvalidAmount {
     Number,
     Unit(String),
     TooLarge,
 }
 
-/// A decimal number and a unit right behind it, as a whole number that is rounded down; and whether it is exact. The
-/// factors of `units` say what is counted; `bare` is the factor when there is no unit.
-fn parse(text: &str, bare: u64, units: &[(&str, u64)]) -> Result<(u64, bool), Fault> {
+/// Parses a decimal number with a unit after it. Returns a whole number, rounded down, and whether it is exact. `units`
+/// has the factor of each unit, and `bare` is the factor without a unit.
+fn parse(text: &str, bare: u64, units: &[(&str, u64)]) -> Result<(u64, bool), InvalidAmount> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() || fraction.contains('.') || fraction.len() > MAX_DECIMALS {
-        return Err(Fault::Number);
+        return Err(InvalidAmount::Number);
     }
     let factor = match unit {
         "" => bare,
         _ => match units.iter().find(|(name, _)| *name == unit) {
             Some((_, factor)) => *factor,
-            None => return Err(Fault::Unit(unit.to_owned())),
+            None => return Err(InvalidAmount::Unit(unit.to_owned())),
         },
     };
-    // Both are digits only, so what does not parse is too long.
-    let digits: u128 = format!("{whole}{fraction}").parse().map_err(|_| Fault::TooLarge)?;
+    // Both parts consist of digits, so a parse error means that they are too long.
+    let digits: u128 = format!("{whole}{fraction}").parse().map_err(|_| InvalidAmount::TooLarge)?;
     let scale = 10_u128.pow(fraction.len() as u32);
-    let scaled = digits.checked_mul(u128::from(factor)).ok_or(Fault::TooLarge)?;
-    let amount = u64::try_from(scaled / scale).map_err(|_| Fault::TooLarge)?;
+    let scaled = digits.checked_mul(u128::from(factor)).ok_or(InvalidAmount::TooLarge)?;
+    let amount = u64::try_from(scaled / scale).map_err(|_| InvalidAmount::TooLarge)?;
     Ok((amount, scaled.is_multiple_of(scale)))
 }
 
-/// Writes an amount in the first unit that it is a multiple of, without one when there is none.
+/// Writes an amount in the first unit that divides it, or without a unit if none does.
 fn write_in_largest_unit(f: &mut fmt::Formatter<'_>, amount: u64, units: &[(&str, u64)]) -> fmt::Result {
     match units.iter().find(|(_, factor)| amount != 0 && amount.is_multiple_of(*factor)) {
         Some((unit, factor)) => write!(f, "{}{unit}", amount / factor),
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_have_units_of_1000_and_of_1024() {
+    fn sizes_have_units_of_1000_and_1024() {
         for (text, expected) in [
             ("1", 1),
             ("65536", 65_536),
@@ -215,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn times_have_units_and_seconds_or_milliseconds_without_one() {
+    fn times_have_units_and_default_to_seconds_or_milliseconds() {
         for (text, expected) in [
             ("0", 0),
             ("30", 30_000),
@@ -234,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_what_is_expected() {
+    fn invalid_amounts_are_rejected_with_what_is_expected() {
         for (text, told) in [
             ("", "a number of bytes"),
             ("x", "a number of bytes"),
@@ -271,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_whole_and_within_their_range() {
+    fn counts_are_whole_numbers_within_their_range() {
         assert_eq!(count::<u16>(1..=65_535)("65535"), Ok(65_535));
         for wrong in ["0", "65536", "1.5", "1K", "x", "-1", "18446744073709551616"] {
             assert_eq!(
@@ -283,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_are_written_in_their_largest_unit() {
+    fn amounts_display_in_their_largest_unit() {
         for (bytes, expected) in [
             (0, "0"),
             (1, "1"),
@@ -304,14 +307,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(number in 1..=MAX_IN_MEMORY, millis in 0..=MAX_SECONDS * 1_000) {
+        fn displayed_amounts_parse_to_the_same_value(number in 1..=MAX_IN_MEMORY, millis in 0..=MAX_SECONDS * 1_000) {
             prop_assert_eq!(size(&Bytes(number).to_string()), Ok(number));
             let time = Duration::from_millis(millis);
             prop_assert_eq!(time_of(&Time(time).to_string()), Ok(time));
         }
 
         #[test]
-        fn no_text_makes_it_panic(text in ".*", digits in "[0-9.]{0,60}[a-zA-Zµ]{0,3}") {
+        fn parsing_never_panics(text in ".*", digits in "[0-9.]{0,60}[a-zA-Zµ]{0,3}") {
             let _ = (size(&text), time_of(&text), size(&digits), time_of(&digits));
         }
     }

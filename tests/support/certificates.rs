@@ -25,7 +25,7 @@ impl Certificates {
         certificates
     }
 
-    /// The path of a file here.
+    /// Returns the path of a file here.
     pub fn path(&self, name: &str) -> String {
         self.file(name).to_str().unwrap().to_owned()
     }
@@ -34,7 +34,7 @@ impl Certificates {
         fs::write(self.file(name), content).unwrap();
     }
 
-    /// A new NAME.pem and NAME.key, for this machine; returns the certificate's DER.
+    /// Returns a new NAME.pem and NAME.key, for this machine; returns the certificate's DER.
     pub fn issue(&self, name: &str) -> Vec<u8> {
         self.issue_from(&self.authority, name)
     }

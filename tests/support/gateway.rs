@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::{PATIENCE, http};
 
-/// An application that answers every request with 200 and `app`. Ends with the test process.
+/// Returns an application that answers every request with 200 and `app`. Ends with the test process.
 pub fn application() -> SocketAddr {
     application_with("")
 }
@@ -70,7 +70,7 @@ impl Gateway {
         self
     }
 
-    /// One of Envoy's counters or gauges.
+    /// Returns one of Envoy's counters or gauges.
     pub fn stat(&self, name: &str) -> u64 {
         let stats = http::get(self.admin.expect("an Envoy"), &format!("/stats?filter=^{name}$")).body;
         let value = stats.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));

@@ -22,7 +22,7 @@ impl Caller {
         Self::start("grpc_call.py", &[&server.grpc.to_string()])
     }
 
-    /// One that is generated from a definition in proto/, and asks no reflection.
+    /// Returns one that is generated from a definition in proto/, and asks no reflection.
     pub fn generated(server: &Server, definition: &str) -> Self {
         let protos = concat!(env!("CARGO_MANIFEST_DIR"), "/proto");
         Self::start("generated_call.py", &[&server.grpc.to_string(), protos, definition])
@@ -55,7 +55,7 @@ impl Caller {
         self.call(SHOULD_RATE_LIMIT, request)
     }
 
-    /// The error's code and message.
+    /// Returns the error's code and message.
     pub fn refused(&mut self, request: &Value) -> String {
         self.refused_call(SHOULD_RATE_LIMIT, request)
     }

@@ -15,7 +15,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// The value of the header of this name, in any case.
+    /// Returns the value of the header of this name, in any case.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut headers = self.head.lines().filter_map(|line| line.split_once(": "));
         headers.find(|(candidate, _)| candidate.eq_ignore_ascii_case(name)).map(|(_, value)| value)
@@ -95,7 +95,7 @@ impl HttpClient {
         }
     }
 
-    /// The status and the whole head of the next response.
+    /// Returns the status and the whole head of the next response.
     pub fn read_head(&mut self) -> (u16, String) {
         let mut head = String::new();
         while self.stream.read_line(&mut head).unwrap() > "\r\n".len() {}
@@ -104,7 +104,7 @@ impl HttpClient {
     }
 }
 
-/// A request.
+/// Returns a request.
 pub fn encode(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let mut head = format!("{method} {path} HTTP/1.1\r\nhost: divvy\r\ncontent-length: {}\r\n", body.len());
     for (name, value) in headers {
@@ -113,7 +113,7 @@ pub fn encode(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -
     [head.as_bytes(), b"\r\n", body].concat()
 }
 
-/// A server of these rules, from memory, and a client of its HTTP front.
+/// Returns a server of these rules, from memory, and a client of its HTTP front.
 pub fn served(rules: &str, args: &[&str]) -> (Server, HttpClient, RulesFile) {
     let rules = RulesFile::ini(rules);
     let server = Server::start(&[&[rules.path(), "--store", "memory"], args].concat());

@@ -52,14 +52,14 @@ fn sample(line: &str) -> Sample {
 }
 
 impl Samples {
-    /// The values of this name whose labels include these.
+    /// Returns the values of this name whose labels include these.
     pub fn values(&self, name: &str, labels: &[(&str, &str)]) -> Vec<f64> {
         let has = |sample: &Sample, (key, value): &(&str, &str)| sample.labels.get(*key).is_some_and(|it| it == value);
         let matching = |sample: &&Sample| sample.name == name && labels.iter().all(|label| has(sample, label));
         self.0.iter().filter(matching).map(|sample| sample.value).collect()
     }
 
-    /// The only one of them.
+    /// Returns the only one of them.
     pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let values = self.values(name, labels);
         assert_eq!(values.len(), 1, "{name} {labels:?}");

@@ -26,7 +26,7 @@ pub const COMPAT_RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/compa
 /// Long enough for a busy machine, short enough to end a hung test.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The program under test.
+/// Returns the program under test.
 pub fn divvy() -> Command {
     program(DIVVY)
 }
@@ -43,7 +43,7 @@ pub const SERVE: [&str; 5] = [
     "--grpc-listen=127.0.0.1:0",
 ];
 
-/// A program that runs the program under test, or is it.
+/// Returns a program that runs the program under test, or is it.
 pub fn program(path: &str) -> Command {
     let mut command = Command::new(path);
     // The environment in which the tests run must not change them.
@@ -172,22 +172,22 @@ impl Server {
         status
     }
 
-    /// The most memory that was ever resident, in bytes.
+    /// Returns the most memory that was ever resident, in bytes.
     pub fn peak_resident(&self) -> u64 {
         self.status("VmHWM:") * 1024
     }
 
-    /// The memory that is resident, in bytes.
+    /// Returns the memory that is resident, in bytes.
     pub fn resident(&self) -> u64 {
         self.status("VmRSS:") * 1024
     }
 
-    /// The threads that there are.
+    /// Returns the threads that there are.
     pub fn threads(&self) -> u64 {
         self.status("Threads:")
     }
 
-    /// A number that the kernel tells of the process.
+    /// Returns a number that the kernel tells of the process.
     fn status(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let number = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
@@ -206,7 +206,7 @@ fn spawn(command: &mut Command, args: &[&str]) -> Child {
     command.args(SERVE).args(args).spawn().expect("divvy serve starts")
 }
 
-/// Where `front` listens, by the log's line, for people or in JSON.
+/// Returns where `front` listens, by the log's line, for people or in JSON.
 fn address_of(front: &str, serving: &str) -> SocketAddr {
     let keys = [format!(" {front}="), format!("\"{front}\":\"")];
     let told = keys.iter().find_map(|key| Some(serving.split_once(key.as_str())?.1));
@@ -229,7 +229,7 @@ impl LineClient {
         self.stream.get_mut().write_all(bytes).unwrap();
     }
 
-    /// The next line, its terminator included; empty when the connection was closed.
+    /// Returns the next line, its terminator included; empty when the connection was closed.
     pub fn read_line(&mut self) -> String {
         let mut line = String::new();
         self.stream.read_line(&mut line).unwrap();
@@ -241,7 +241,7 @@ impl LineClient {
         self.stream.get_mut().write_all(bytes).ok()
     }
 
-    /// The next line, or `None` when the server is gone before its end.
+    /// Returns the next line, or `None` when the server is gone before its end.
     pub fn try_read_line(&mut self) -> Option<String> {
         let mut line = String::new();
         self.stream.read_line(&mut line).ok()?;
@@ -254,7 +254,7 @@ impl LineClient {
         self.try_read_verdict()
     }
 
-    /// The next verdict, or `None` when the server is gone.
+    /// Returns the next verdict, or `None` when the server is gone.
     pub fn try_read_verdict(&mut self) -> Option<(bool, u64, u64)> {
         let mut line = String::new();
         self.stream.read_line(&mut line).ok()?;
@@ -335,8 +335,8 @@ impl RespClient {
         self.stream.get_mut().write_all(bytes).ok()
     }
 
-    /// The next reply: integers and strings as they are, arrays in brackets, errors with their dash; empty when the
-    /// connection was closed.
+    /// Returns the next reply: integers and strings as they are, arrays in brackets, errors with their dash; empty when
+    /// the connection was closed.
     pub fn read_reply(&mut self) -> String {
         self.try_read_reply().unwrap_or_default()
     }
@@ -368,7 +368,7 @@ impl RespClient {
     }
 }
 
-/// A request as an array of bulk strings.
+/// Returns a request as an array of bulk strings.
 pub fn encode(words: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {

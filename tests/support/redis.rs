@@ -60,7 +60,7 @@ impl RedisServer {
         self.pipe_as("--raw", commands)
     }
 
-    /// The same, texts in quotes, unprintable bytes escaped.
+    /// Returns the same, texts in quotes, unprintable bytes escaped.
     pub fn quoted(&self, commands: &str) -> String {
         self.pipe_as("--no-raw", commands)
     }
@@ -112,14 +112,14 @@ fn spawn(port: u16, extra: &[String], dir: &TempDir) -> (Child, String) {
     start(command.arg(dir.path()).args(extra))
 }
 
-/// A redis-server to [`start`], whose arguments are yet to be added.
+/// Returns a redis-server to [`start`], whose arguments are yet to be added.
 pub fn guarded() -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", GUARDED, "sh"]);
     command
 }
 
-/// The guard, and redis-server's process id.
+/// Returns the guard, and redis-server's process id.
 pub fn start(command: &mut Command) -> (Child, String) {
     let mut guard = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut pid = String::new();
@@ -168,13 +168,13 @@ impl RedisCluster {
         cli(port, &[&["-c"], words].concat())
     }
 
-    /// The replica of the master with that port.
+    /// Returns the replica of the master with that port.
     pub fn replica_of(&self, master: u16) -> &RedisServer {
         let follows = format!("master_port:{master}\r");
         self.nodes.iter().find(|node| node.cli(&["INFO", "replication"]).contains(&follows)).unwrap()
     }
 
-    /// The master that has `key`'s slot.
+    /// Returns the master that has `key`'s slot.
     pub fn master_of(&mut self, key: &str) -> &mut RedisServer {
         let port = self.port_of(key);
         self.node(port)
@@ -184,7 +184,7 @@ impl RedisCluster {
         self.nodes.iter_mut().find(|node| node.port == port).unwrap()
     }
 
-    /// The port of the master that has `key`'s slot.
+    /// Returns the port of the master that has `key`'s slot.
     pub fn port_of(&self, key: &str) -> u16 {
         let slot: u32 = self.cli(&["CLUSTER", "KEYSLOT", key]).parse().unwrap();
         let nodes = self.cli(&["CLUSTER", "NODES"]);
@@ -255,7 +255,8 @@ pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// A port that no program is given unless it asks for this one: a server that is killed finds it free when it starts again.
+/// Returns a port that no program is given unless it asks for this one: a server that is killed finds it free when it
+/// starts again.
 pub fn lasting_port() -> u16 {
     const FIRST: u16 = 10_000;
     const COUNT: u16 = 20_000;
@@ -269,7 +270,7 @@ pub fn lasting_port() -> u16 {
     }
 }
 
-/// A cluster node also listens on its port plus 10,000, which must be a port.
+/// Returns a cluster node also listens on its port plus 10,000, which must be a port.
 fn free_cluster_port() -> u16 {
     loop {
         let port = free_port();

@@ -13,7 +13,7 @@ pub fn seed() -> u64 {
     seed
 }
 
-/// The variable's value, or `otherwise` where it is not set.
+/// Returns the variable's value, or `otherwise` where it is not set.
 pub fn setting<T: FromStr>(variable: &str, otherwise: T) -> T {
     match std::env::var(variable) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}, and must be a number")),

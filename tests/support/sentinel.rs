@@ -76,7 +76,7 @@ impl Sentinel {
         sentinel
     }
 
-    /// Whether it knows the replica and the two other sentinels: then it can take part in a failover.
+    /// Returns whether it knows the replica and the two other sentinels: then it can take part in a failover.
     fn knows_all(&self) -> bool {
         let known = ask(self.port, SENTINEL_PASSWORD, &["INFO", "sentinel"]);
         known.contains("status=ok") && known.contains("slaves=1,sentinels=3")

@@ -54,7 +54,7 @@ impl SlowApplication {
         Self { address, work }
     }
 
-    /// The most requests that were under way at once since this was asked last.
+    /// Returns the most requests that were under way at once since this was asked last.
     pub fn most_at_once(&self) -> usize {
         let mut state = self.work.state.lock();
         let most = std::mem::take(&mut state.most);
@@ -62,7 +62,7 @@ impl SlowApplication {
         most
     }
 
-    /// How many are under way.
+    /// Returns how many are under way.
     pub fn under_way(&self) -> usize {
         let mut state = self.work.state.lock();
         state.forget_cancelled();

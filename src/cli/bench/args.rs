@@ -1,4 +1,4 @@
-//! The options of `divvy bench`: what they are called, what they mean by default, and which values they accept.
+//! The options of `divvy bench`: their names, defaults and valid values.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distributions_are_written_as_they_are_read() {
+    fn distributions_display_as_they_are_parsed() {
         for text in ["uniform", "sequential", "zipf:0.99", "zipf:1.2"] {
             assert_eq!(text.parse::<Distribution>().unwrap().to_string(), text);
         }

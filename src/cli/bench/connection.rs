@@ -1,37 +1,37 @@
-//! One connection to the server: bytes out, bytes in, never blocking.
+//! A non-blocking connection to the server.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use super::args::Protocol;
-use super::reply::{FirstNumber, ReplyCounter, StreamError, Tally};
+use super::reply::{FirstNumber, ReplyCounter, ReplyCounts, StreamError};
 use crate::protocol::{line, resp};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Bytes of replies read at once; the longest line of a reply.
+/// Maximum number of reply bytes that are read at once, and maximum length of a line in a reply.
 const INPUT_BYTES: usize = 64 * 1024;
 
-/// Borrows its socket, so that the list of sockets to wait for can be kept beside the connections.
+/// Borrows its socket, so that the connections and the list of sockets to wait for can be separate.
 #[derive(Debug)]
 pub struct Connection<'a> {
     socket: &'a TcpStream,
     output: Vec<u8>,
-    /// How much of `output` the socket has taken.
+    /// Bytes of `output` that have been sent.
     written: usize,
     input: Box<[u8]>,
-    /// How much of `input` holds the start of a line.
+    /// Bytes of `input` that hold the start of a line.
     filled: usize,
     replies: ReplyCounter,
 }
 
-/// Why a connection is of no more use.
+/// An error that makes a connection unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
     #[error("the server closed the connection")]
     Closed,
-    #[error("the server sent a reply that nothing asked for")]
+    #[error("the server sent a reply without a request")]
     Unasked,
     #[error("a reply has a line of more than {INPUT_BYTES} bytes")]
     LongLine,
@@ -41,7 +41,7 @@ pub enum ConnectionError {
     Io(#[from] io::Error),
 }
 
-/// Connects a socket that does not block, and gives the password if there is one.
+/// Connects a non-blocking socket, and sends the password if there is one.
 pub fn connect(address: SocketAddr, protocol: Protocol, password: Option<&str>) -> io::Result<TcpStream> {
     let mut socket = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
     socket.set_nodelay(true)?;
@@ -64,7 +64,7 @@ fn authenticate(socket: &mut TcpStream, protocol: Protocol, password: &str) -> i
     socket.set_read_timeout(Some(CONNECT_TIMEOUT))?;
     socket.write_all(&request)?;
     let mut answer = String::new();
-    // Nothing follows the answer: nothing was asked.
+    // Buffering is safe, because nothing follows the answer: no other request has been sent.
     BufReader::new(socket).read_line(&mut answer)?;
     if answer.trim_end() == welcome {
         return Ok(());
@@ -88,7 +88,7 @@ impl<'a> Connection<'a> {
         self.socket
     }
 
-    /// Where to append requests; [`send`](Self::send) sends them.
+    /// Returns the buffer for requests. [`send`](Self::send) sends them.
     pub fn output(&mut self) -> &mut Vec<u8> {
         &mut self.output
     }
@@ -97,12 +97,12 @@ impl<'a> Connection<'a> {
         self.written < self.output.len()
     }
 
-    /// The first reply that was an error.
+    /// Returns the first reply that was an error.
     pub fn first_error(&self) -> Option<&str> {
         self.replies.first_error()
     }
 
-    /// Sends what the socket takes; the rest waits until it can be written.
+    /// Sends as much as the socket accepts. The rest waits until it is writable.
     pub fn send(&mut self) -> Result<(), ConnectionError> {
         while let Some(unsent @ [_, ..]) = self.output.get(self.written..) {
             match self.socket.write(unsent) {
@@ -118,7 +118,7 @@ impl<'a> Connection<'a> {
     }
 
     /// Reads once, and counts the replies that are complete.
-    pub fn receive(&mut self) -> Result<Tally, ConnectionError> {
+    pub fn receive(&mut self) -> Result<ReplyCounts, ConnectionError> {
         let Some(free @ [_, ..]) = self.input.get_mut(self.filled..) else { return Err(ConnectionError::LongLine) };
         match self.socket.read(free) {
             Ok(0) => return Err(ConnectionError::Closed),
@@ -126,9 +126,9 @@ impl<'a> Connection<'a> {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             Err(error) => return Err(error.into()),
         }
-        let (tally, used) = self.replies.count(self.input.get(..self.filled).unwrap_or_default())?;
+        let (counts, used) = self.replies.count(self.input.get(..self.filled).unwrap_or_default())?;
         self.input.copy_within(used..self.filled, 0);
         self.filled -= used;
-        Ok(tally)
+        Ok(counts)
     }
 }

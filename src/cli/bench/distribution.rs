@@ -1,12 +1,12 @@
-//! How often a load generator asks for which key.
+//! Distributions of keys over requests.
 
 use std::str::FromStr;
 
-/// Which of the keys a request asks for.
+/// The distribution of keys over requests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Distribution {
     Uniform,
-    /// The k-th key is asked for in proportion to `1 / k^exponent`.
+    /// The k-th key is requested in proportion to `1 / k^exponent`.
     Zipf {
         exponent: f64,
     },

@@ -1,4 +1,4 @@
-//! Which key a request asks for.
+//! Sequences of keys for requests.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -6,20 +6,20 @@ use rand_distr::Zipf;
 
 use super::distribution::Distribution;
 
-/// The power of two that [`KEY_DIGITS`](super::template::KEY_DIGITS) decimal digits can hold.
+/// Largest power of two that [`KEY_DIGITS`](super::template::KEY_DIGITS) decimal digits can hold.
 pub const MAX_KEYS: u64 = 1 << 39;
 
-/// Odd, and near the golden section of [`MAX_KEYS`]: its multiples, modulo that, spread evenly.
+/// Odd, and near the golden section of [`MAX_KEYS`], so its multiples modulo that number are spread evenly.
 const SPREAD: u64 = 339_767_778_497;
 
-/// The actor that stands for `key`: another one for every key below [`MAX_KEYS`], spread over that whole range.
+/// Returns the actor for `key`. Different keys below [`MAX_KEYS`] have different actors, spread over that whole range.
 ///
-/// Keys side by side would compress, in memory and on disk, as no real addresses or account numbers do.
+/// Consecutive numbers would compress well in memory and on disk, unlike real addresses or account numbers.
 pub fn actor(key: u64) -> u64 {
     key.wrapping_mul(SPREAD) % MAX_KEYS
 }
 
-/// An endless sequence of keys in `0..keys`, one for each thread of the generator.
+/// An endless sequence of keys in `0..keys` for one thread of the generator.
 #[derive(Debug)]
 pub enum KeySequence {
     Uniform {
@@ -31,7 +31,7 @@ pub enum KeySequence {
         ranks: Zipf<f64>,
         keys: u64,
     },
-    /// The threads take turns, so that together they ask for each key once before any is asked for twice.
+    /// Threads take turns. Together they request each key once before they request any key twice.
     Sequential {
         next: u64,
         step: u64,
@@ -40,11 +40,11 @@ pub enum KeySequence {
 }
 
 impl KeySequence {
-    /// The sequence of thread number `thread` of `threads`. The same arguments give the same keys. `first` is the key
-    /// with which a sequential one begins.
+    /// Creates the sequence of thread number `thread` of `threads`. The same arguments give the same keys. A sequential
+    /// one begins with `first`.
     ///
     /// # Errors
-    /// When there are no keys, or the exponent of Zipf's law is negative.
+    /// There are no keys, or the exponent of Zipf's law is negative.
     pub fn new(
         distribution: Distribution,
         keys: u64,
@@ -67,7 +67,7 @@ impl KeySequence {
     pub fn next_key(&mut self) -> u64 {
         match self {
             Self::Uniform { random, keys } => random.random_range(0..*keys),
-            // Ranks count from 1, in floating point: the last one may round past the end.
+            // Ranks start at 1, and are floating-point numbers: the last one may be rounded past the end.
             Self::Zipf { random, ranks, keys } => (random.sample(*ranks) as u64).clamp(1, *keys) - 1,
             Self::Sequential { next, step, keys } => {
                 let key = *next % *keys;
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_decides_the_keys_and_threads_differ() {
+    fn seed_determines_the_keys_and_threads_differ() {
         for distribution in [Distribution::Uniform, Distribution::Zipf { exponent: 0.99 }] {
             let first = sample(distribution, 10_000, 1, 0, 100);
             assert_eq!(first, sample(distribution, 10_000, 1, 0, 100));
@@ -98,17 +98,17 @@ mod tests {
     }
 
     #[test]
-    fn uniform_keys_are_all_asked_for_about_equally() {
+    fn uniform_keys_are_requested_about_equally_often() {
         let mut counts = [0_u32; 10];
         for key in sample(Distribution::Uniform, 10, 3, 0, 100_000) {
             counts[usize::try_from(key).unwrap()] += 1;
         }
-        // The standard deviation of a count is 95.
+        // The standard deviation of each count is 95.
         assert!(counts.iter().all(|count| (9_500..=10_500).contains(count)), "{counts:?}");
     }
 
     #[test]
-    fn zipf_favours_low_keys_by_its_law() {
+    fn zipf_favors_low_keys_by_its_law() {
         let keys = sample(Distribution::Zipf { exponent: 1.0 }, 1_000, 3, 0, 100_000);
         let asked = |wanted| keys.iter().filter(|key| **key == wanted).count() as f64;
         let harmonic: f64 = (1..=1_000).map(|rank| 1.0 / f64::from(rank)).sum();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn sequential_threads_share_out_the_keys() {
+    fn sequential_threads_share_the_keys() {
         let mut keys = sample(Distribution::Sequential, 10, 1, 0, 5);
         keys.extend(sample(Distribution::Sequential, 10, 1, 1, 5));
         keys.sort_unstable();

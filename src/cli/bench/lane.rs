@@ -1,34 +1,34 @@
-//! One connection's part of the load: when to send how much, and how long each reply took.
+//! The load on one connection: when to send how many requests, and the latencies of their replies.
 
 use hdrhistogram::Histogram;
 
 use super::connection::{Connection, ConnectionError};
 use super::keys::{KeySequence, actor};
 use super::plan::Plan;
-use super::reply::Tally;
+use super::reply::ReplyCounts;
 use super::schedule::Schedule;
 
-/// What the lanes of one thread share.
+/// State that the lanes of a thread share.
 #[derive(Debug)]
-pub struct Shared<'a> {
+pub struct ThreadState<'a> {
     pub plan: &'a Plan,
     pub keys: KeySequence,
-    /// Measured requests that may still be sent.
+    /// Measurements requests that remain to be sent.
     pub budget: u64,
-    pub measured: Measured,
+    pub measured: Measurements,
 }
 
-/// What was measured, the warm-up left out.
+/// Measurements, without the warm-up.
 #[derive(Debug, Clone)]
-pub struct Measured {
-    /// Nanoseconds from the time when a request was due to its reply.
+pub struct Measurements {
+    /// Nanoseconds from each request's due time to its reply.
     pub latencies: Histogram<u64>,
-    /// Errors count from the start of the run, warm-up included.
+    /// Errors since the start of the run, including the warm-up.
     pub errors: u64,
     pub denied: u64,
-    /// Requests that had no reply when the run was given up. Their latency is the time that they waited.
+    /// Requests without a reply when the run was given up. Their latency is the time that they waited.
     pub unanswered: u64,
-    /// When the last reply came, in nanoseconds since the run began.
+    /// Time of the last reply, in nanoseconds since the run began.
     pub last_reply_ns: u64,
 }
 
@@ -38,13 +38,13 @@ pub struct Lane<'a> {
     pace: Pace,
     sent: u64,
     received: u64,
-    /// The last time when a reply came or, with none outstanding, a request went out.
+    /// Time of the last reply or, if no request was outstanding, of the last request.
     quiet_since_ns: u64,
 }
 
 #[derive(Debug)]
 enum Pace {
-    /// A batch of requests at a time; all of it is due when it is sent.
+    /// Sends a batch at a time. The whole batch is due when it is sent.
     Closed {
         batch_due_ns: u64,
     },
@@ -52,7 +52,7 @@ enum Pace {
 }
 
 impl<'a> Lane<'a> {
-    /// Lane number `turn` of `turns`.
+    /// Creates lane number `turn` of `turns`.
     pub fn new(connection: Connection<'a>, plan: &Plan, turn: u64, turns: u64) -> Self {
         let pace = match plan.rate {
             Some(rate) => Pace::Open(Schedule::new(rate, turn, turns, plan.pipeline)),
@@ -65,13 +65,13 @@ impl<'a> Lane<'a> {
         self.received < self.sent
     }
 
-    /// Has it waited for a reply for longer than `patience_ns`?
+    /// Returns whether it has waited for a reply for longer than `patience_ns`.
     pub fn is_stalled(&self, now_ns: u64, patience_ns: u64) -> bool {
         self.is_waiting() && now_ns.saturating_sub(self.quiet_since_ns) > patience_ns
     }
 
-    /// Sends what is due at `now_ns` and fits into the pipeline.
-    pub fn issue(&mut self, now_ns: u64, shared: &mut Shared) -> Result<(), ConnectionError> {
+    /// Sends the requests that are due at `now_ns` and fit into the pipeline.
+    pub fn issue(&mut self, now_ns: u64, shared: &mut ThreadState) -> Result<(), ConnectionError> {
         let count = self.issuable(now_ns, shared);
         if count == 0 {
             return Ok(());
@@ -92,7 +92,7 @@ impl<'a> Lane<'a> {
         self.connection.send()
     }
 
-    fn issuable(&self, now_ns: u64, shared: &Shared) -> u64 {
+    fn issuable(&self, now_ns: u64, shared: &ThreadState) -> u64 {
         let plan = shared.plan;
         match self.pace {
             Pace::Closed { .. } if self.is_waiting() || now_ns >= plan.end_ns => 0,
@@ -105,7 +105,7 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// When this lane wants to send next, if that is a matter of time alone.
+    /// Returns the time of the next request, if nothing but time determines it.
     pub fn next_issue_ns(&self, plan: &Plan) -> Option<u64> {
         match self.pace {
             Pace::Open(schedule) if self.sent - self.received < plan.pipeline => {
@@ -115,9 +115,14 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Reads replies that came by `now_ns`; returns how many.
-    pub fn receive(&mut self, now_ns: u64, measured: &mut Measured, warmup_ns: u64) -> Result<u64, ConnectionError> {
-        let Tally { replies, denied, errors } = self.connection.receive()?;
+    /// Reads the replies that have arrived by `now_ns`. Returns their number.
+    pub fn receive(
+        &mut self,
+        now_ns: u64,
+        measured: &mut Measurements,
+        warmup_ns: u64,
+    ) -> Result<u64, ConnectionError> {
+        let ReplyCounts { replies, denied, errors } = self.connection.receive()?;
         if replies > self.sent - self.received {
             return Err(ConnectionError::Unasked);
         }
@@ -133,8 +138,8 @@ impl<'a> Lane<'a> {
         Ok(replies)
     }
 
-    /// Counts what is due and has no reply at `now_ns`, when nothing more will be read.
-    pub fn give_up(&mut self, now_ns: u64, plan: &Plan, measured: &mut Measured) {
+    /// Ends reading at `now_ns`. Counts requests that are due and have no reply.
+    pub fn give_up(&mut self, now_ns: u64, plan: &Plan, measured: &mut Measurements) {
         let due = match self.pace {
             Pace::Closed { .. } => self.sent,
             Pace::Open(schedule) => schedule.due_before(plan.end_ns.min(now_ns)).max(self.sent),
@@ -142,7 +147,7 @@ impl<'a> Lane<'a> {
         measured.unanswered += self.record(due - self.received, now_ns, &mut measured.latencies, plan.warmup_ns);
     }
 
-    /// Records the next `count` replies as of `now_ns`; returns how many of them were due after the warm-up.
+    /// Records the next `count` replies at `now_ns`. Returns how many of them were due after the warm-up.
     fn record(&mut self, count: u64, now_ns: u64, latencies: &mut Histogram<u64>, warmup_ns: u64) -> u64 {
         let first = self.received;
         self.received += count;

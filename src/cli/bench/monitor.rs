@@ -1,4 +1,4 @@
-//! Watches a run from the main thread: shows its progress, and samples what the processes use.
+//! Watches a run from the main thread: shows its progress, and samples resource usage.
 
 #![expect(clippy::disallowed_methods, reason = "a load generator measures")]
 
@@ -8,13 +8,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use super::args::BenchArgs;
-use super::lane::Measured;
+use super::lane::Measurements;
 use super::plan::Plan;
 use super::process;
 use super::report::{ServerUsage, Usage};
-use super::worker::{Findings, Progress};
+use super::worker::{Progress, ThreadResults};
 
-/// How often progress is shown.
+/// Time between two updates of the progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
 const CLEAR_TO_END_OF_LINE: &str = "\x1b[K";
@@ -25,11 +25,11 @@ pub struct Monitor<'a> {
     plan: &'a Plan,
     progress: &'a Progress,
     began: Instant,
-    /// Is standard error one? Then progress is shown there, in one line.
+    /// Whether standard error is a terminal. If so, progress is shown in one line.
     is_terminal: bool,
-    /// When progress was last shown, and how many replies there were.
+    /// Time of the last update, and the number of replies then.
     shown: (Instant, u64),
-    /// CPU time of the generator and of the server at the end of the warm-up.
+    /// CPU times of the generator and the server at the end of the warm-up.
     start: CpuTimes,
     warm: bool,
 }
@@ -48,7 +48,7 @@ impl CpuTimes {
 }
 
 impl<'a> Monitor<'a> {
-    /// The run begins now.
+    /// Starts watching at the beginning of a run.
     pub fn new(args: &'a BenchArgs, plan: &'a Plan, progress: &'a Progress) -> anyhow::Result<Self> {
         let start = CpuTimes::now(args.pid)?;
         let began = Instant::now();
@@ -68,12 +68,12 @@ impl<'a> Monitor<'a> {
         self.began
     }
 
-    /// Waits for every thread, and adds up what they found.
+    /// Waits for all threads, and merges their results.
     pub fn collect(
         &mut self,
-        finished: &Receiver<anyhow::Result<Findings>>,
-    ) -> anyhow::Result<(Measured, Option<String>)> {
-        let mut measured = Measured::new()?;
+        finished: &Receiver<anyhow::Result<ThreadResults>>,
+    ) -> anyhow::Result<(Measurements, Option<String>)> {
+        let mut measured = Measurements::new()?;
         let mut first_error = None;
         loop {
             match finished.recv_timeout(self.until_next_look()) {
@@ -87,7 +87,7 @@ impl<'a> Monitor<'a> {
             }
         }
         if self.is_terminal {
-            // As with the progress itself: a terminal that is gone ends nothing.
+            // The run continues even if the terminal is gone.
             let _ = writeln!(std::io::stderr());
         }
         Ok((measured, first_error))
@@ -117,7 +117,7 @@ impl<'a> Monitor<'a> {
         let seconds = self.began.elapsed().as_secs_f64();
         let phase = if self.warm { "" } else { ", warming up" };
         let line = format!("{seconds:6.1} s  {replies} replies  {per_second:.0} a second  {errors} errors{phase}");
-        // Standard error may be closed; the run does not depend on it.
+        // The run continues even if standard error is closed.
         let _ = match self.is_terminal {
             true => write!(std::io::stderr(), "\r{line}{CLEAR_TO_END_OF_LINE}"),
             false => writeln!(std::io::stderr(), "{line}"),

@@ -1,29 +1,30 @@
-//! What a run shall do, worked out from the options before anything is sent.
+//! The plan of a run, derived from the options before anything is sent.
 
 use super::args::{BenchArgs, Protocol};
 use super::reply::FirstNumber;
 use super::template::{RequestTemplate, TemplateError};
 use crate::clock::NANOS_PER_SECOND;
 
-/// Times are nanoseconds since the run began.
+/// The plan of a run. Times are in nanoseconds since the run began.
 #[derive(Debug)]
 pub struct Plan {
     pub template: RequestTemplate,
     pub first_number: FirstNumber,
-    /// Requests in flight on a connection.
+    /// Maximum number of requests in flight on a connection.
     pub pipeline: u64,
-    /// Requests a second of an open loop; `None` is a closed one.
+    /// Requests per second of an open loop; `None` for a closed loop.
     pub rate: Option<f64>,
-    /// What is due earlier is not measured.
+    /// Requests that are due earlier are not measured.
     pub warmup_ns: u64,
-    /// Nothing is due from then on; `u64::MAX` when `requests` alone ends the run.
+    /// No request is due from then on; `u64::MAX` if only `requests` ends the run.
     pub end_ns: u64,
-    /// Requests to measure in a closed loop.
+    /// Number of requests to measure in a closed loop.
     pub requests: Option<u64>,
-    /// In an open loop, requests that fall due within this time are sent together: at a high rate, a system call for
-    /// each would keep the generator too busy to send on time. A request's latency counts the wait.
+    /// In an open loop, requests that become due within this time are sent together. At a high rate, a system call for
+    /// each request would keep the generator too busy to send on time. The latency includes this wait.
     pub send_interval_ns: u64,
-    /// A run is given up when a connection waits for a reply for longer, or the run is not over so long after its end.
+    /// The run is given up if a connection waits longer for a reply, or if the run is not over this long after its
+    /// planned end.
     pub patience_ns: u64,
 }
 
@@ -32,8 +33,10 @@ const OPEN_LOOP_SEND_INTERVAL_NS: u64 = 100_000;
 const PATIENCE_NS: u64 = 10 * NANOS_PER_SECOND;
 
 impl Plan {
+    /// Derives the plan from the options.
+    ///
     /// # Errors
-    /// When the command is no request of the protocol.
+    /// The command is not a valid request of the protocol.
     pub fn new(args: &BenchArgs) -> Result<Self, TemplateError> {
         let template = match args.protocol {
             Protocol::Line => RequestTemplate::line(args.command())?,
@@ -43,7 +46,7 @@ impl Plan {
         let requests = args.requests.map(|requests| requests.get());
         let measured_ns = match (requests, args.rate) {
             (None, _) => nanos(args.duration.0.as_secs_f64()),
-            // So many requests are due in so much time.
+            // The time within which this number of requests is due.
             (Some(requests), Some(rate)) => nanos(requests as f64 / rate),
             (Some(_), None) => u64::MAX,
         };
@@ -60,7 +63,7 @@ impl Plan {
         })
     }
 
-    /// The share of thread number `thread` of `threads` in the requests of a closed loop.
+    /// Returns the number of closed-loop requests for thread number `thread` of `threads`.
     pub fn budget(&self, thread: u64, threads: u64) -> u64 {
         self.requests.map_or(u64::MAX, |all| all / threads + u64::from(thread < all % threads))
     }
@@ -87,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn time_or_a_number_of_requests_ends_a_run() {
+    fn time_or_number_of_requests_ends_a_run() {
         assert_eq!(plan("--duration 2 --warmup 0.5").end_ns, 2_500_000_000);
         assert_eq!(plan("").end_ns, 10_000_000_000);
         assert_eq!(plan("--requests 100").end_ns, u64::MAX);
@@ -95,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_share_out_the_requests() {
+    fn threads_share_the_requests() {
         let plan = plan("--requests 10");
         assert_eq!([0, 1, 2].map(|thread| plan.budget(thread, 3)), [4, 3, 3]);
     }

@@ -1,12 +1,12 @@
-//! What a process on this machine has used, by the kernel's own accounting in `/proc`.
+//! Resource usage of a process on this machine, as the kernel reports it in `/proc`.
 
 use std::time::Duration;
 
 use anyhow::Context;
 
-/// CPU time used by all of a process's threads, those that have ended included.
+/// Returns the CPU time of all threads of a process, including those that have ended.
 ///
-/// The kernel reports it in clock ticks (10 ms): measure over a second or more.
+/// The kernel reports it in clock ticks (10 ms), so measure over at least a second.
 pub fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
     let path = format!("/proc/{pid}/stat");
     let stat = std::fs::read_to_string(&path).with_context(|| format!("reading {path} for the server's CPU time"))?;
@@ -14,8 +14,8 @@ pub fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
     Ok(Duration::from_secs(ticks) / u32::try_from(rustix::param::clock_ticks_per_second())?.max(1))
 }
 
-/// `utime` plus `stime`, fields 14 and 15 of `/proc/PID/stat` (see proc(5)). The second field is the program's name in
-/// parentheses, and may hold anything.
+/// Returns `utime` plus `stime`, fields 14 and 15 of `/proc/PID/stat` (see proc(5)). The second field is the program's
+/// name in parentheses, which may contain any character.
 fn cpu_ticks(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let mut fields = after_name.split_whitespace().skip(11);
@@ -24,7 +24,7 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(user + system)
 }
 
-/// Bytes of memory that a process holds in RAM.
+/// Returns the resident memory of a process in bytes.
 pub fn resident_bytes(pid: u32) -> anyhow::Result<u64> {
     let path = format!("/proc/{pid}/status");
     let status = std::fs::read_to_string(&path).with_context(|| format!("reading {path} for the server's memory"))?;
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_ticks_are_found_behind_any_program_name() {
+    fn cpu_ticks_are_found_after_any_program_name() {
         let stat = "42 (a) b (c) S 1 42 42 0 -1 4194560 5 6 7 8 120 30 9 9 20 0 3 0 100 1 2";
         assert_eq!(cpu_ticks(stat), Some(150));
         assert_eq!(cpu_ticks("42 (x"), None);
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn resident_memory_is_found() {
+    fn resident_memory_is_parsed() {
         assert_eq!(resident_kib("Name:\tx\nVmHWM:\t 9 kB\nVmRSS:\t  1234 kB\n"), Some(1234));
         assert_eq!(resident_kib("Name:\tx\n"), None);
     }

@@ -1,34 +1,34 @@
-//! Counts replies in a stream of bytes, however the stream was cut, without building them.
+//! Counts replies in a stream of bytes without building them. The stream may arrive in pieces of any size.
 //!
-//! Memory stays bounded whatever the server sends: nested arrays are a count of elements to come, and long strings a
-//! count of bytes to skip.
+//! Memory stays bounded for any input: nested arrays are a count of missing elements, and long strings a count of bytes
+//! to skip.
 
 use super::args::Protocol;
 
-/// The longest error that is kept to be shown, in bytes.
+/// Maximum length of a stored error, in bytes.
 const SHOWN_ERROR: usize = 200;
 
-/// What was counted.
+/// Counts of replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tally {
+pub struct ReplyCounts {
     pub replies: u64,
-    /// Of these: `OK false …`, or an array that starts with the integer of a denial (see [`FirstNumber`]).
+    /// Replies that deny: `OK false …`, or an array that starts with the integer of a denial (see [`FirstNumber`]).
     pub denied: u64,
-    /// Of these: `ERR …`, or a RESP error.
+    /// Replies that are errors: `ERR …`, or a RESP error.
     pub errors: u64,
 }
 
-/// What the first number of a RESP reply tells.
+/// The meaning of the first number in a RESP reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FirstNumber {
-    /// 0: denied, as of `DIVVY.HIT`.
+    /// Zero means denied, as in `DIVVY.HIT`.
     Allowed,
-    /// 1: denied, as redis-cell has it.
+    /// One means denied, as in redis-cell.
     Limited,
 }
 
 impl FirstNumber {
-    /// As the replies to `command` have it.
+    /// Returns the meaning for replies to `command`.
     pub fn of(command: &str) -> Self {
         let name = command.split_whitespace().next().unwrap_or_default();
         if name.eq_ignore_ascii_case("CL.THROTTLE") { Self::Limited } else { Self::Allowed }
@@ -42,12 +42,12 @@ impl FirstNumber {
     }
 }
 
-/// The stream is not of the protocol; nothing that follows can be counted.
+/// A violation of the protocol. The rest of the stream cannot be counted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
     #[error("the reply is not RESP: it starts with {0:?} (is this the line protocol's port?)")]
     UnknownType(char),
-    #[error("a reply holds {0:?} where RESP has a length")]
+    #[error("a reply has {0:?} in place of a length")]
     BadLength(String),
     #[error("the reply is not of the line protocol: {0:?} (is this the RESP port?)")]
     NotALine(String),
@@ -58,9 +58,9 @@ pub enum StreamError {
 pub struct ReplyCounter {
     protocol: Protocol,
     first_number: FirstNumber,
-    tally: Tally,
+    counts: ReplyCounts,
     first_error: Option<String>,
-    /// Bytes of a string, and of its line break, that are still to come.
+    /// Remaining bytes of a string and its line break.
     skip: u64,
     reply: RespReply,
 }
@@ -68,9 +68,9 @@ pub struct ReplyCounter {
 /// The RESP reply that is being read.
 #[derive(Debug, Clone, Copy)]
 struct RespReply {
-    /// Values still to come, those inside of arrays included.
+    /// Values that are missing, including those inside arrays.
     missing: u64,
-    /// Values seen so far.
+    /// Values read so far.
     seen: u64,
     denied: bool,
     error: bool,
@@ -80,17 +80,17 @@ const FRESH: RespReply = RespReply { missing: 1, seen: 0, denied: false, error: 
 
 impl ReplyCounter {
     pub fn new(protocol: Protocol, first_number: FirstNumber) -> Self {
-        Self { protocol, first_number, tally: Tally::default(), first_error: None, skip: 0, reply: FRESH }
+        Self { protocol, first_number, counts: ReplyCounts::default(), first_error: None, skip: 0, reply: FRESH }
     }
 
-    /// The first reply that was an error, cut to a length that can be shown.
+    /// Returns the first error reply, cut to a length that can be shown.
     pub fn first_error(&self) -> Option<&str> {
         self.first_error.as_deref()
     }
 
-    /// Counts the replies that end in `bytes`. Returns them, and how many bytes were used up: the others are the start
-    /// of a line, and have to be given again with what follows them.
-    pub fn count(&mut self, bytes: &[u8]) -> Result<(Tally, usize), StreamError> {
+    /// Counts the replies that end in `bytes`. Returns the counts and the number of bytes used. The other bytes are the
+    /// start of a line, and must be passed again together with their continuation.
+    pub fn count(&mut self, bytes: &[u8]) -> Result<(ReplyCounts, usize), StreamError> {
         let mut rest = bytes;
         loop {
             let skipped = usize::try_from(self.skip).map_or(rest.len(), |skip| skip.min(rest.len()));
@@ -107,24 +107,24 @@ impl ReplyCounter {
             }
             rest = after.get(1..).unwrap_or_default();
         }
-        Ok((std::mem::take(&mut self.tally), bytes.len() - rest.len()))
+        Ok((std::mem::take(&mut self.counts), bytes.len() - rest.len()))
     }
 
     fn line(&mut self, line: &[u8]) -> Result<(), StreamError> {
         match line {
-            [b'O', b'K', b' ', b'f', ..] => self.tally.denied += 1,
+            [b'O', b'K', b' ', b'f', ..] => self.counts.denied += 1,
             [b'O', b'K', ..] => {}
             [b'E', b'R', b'R', ..] => {
-                self.tally.errors += 1;
+                self.counts.errors += 1;
                 self.keep_error(line);
             }
             _ => return Err(StreamError::NotALine(shown(line))),
         }
-        self.tally.replies += 1;
+        self.counts.replies += 1;
         Ok(())
     }
 
-    /// A line of RESP: a whole value, or the length of a string or of an aggregate that follows.
+    /// Reads a RESP line: a whole value, or the length of a string or an aggregate.
     fn resp_line(&mut self, line: &[u8]) -> Result<(), StreamError> {
         let (kind, text) = line.split_first().unwrap_or((&b'\n', &[]));
         match kind {
@@ -146,9 +146,9 @@ impl ReplyCounter {
     }
 
     fn end_resp_reply(&mut self) {
-        self.tally.replies += 1;
-        self.tally.denied += u64::from(self.reply.denied);
-        self.tally.errors += u64::from(self.reply.error);
+        self.counts.replies += 1;
+        self.counts.denied += u64::from(self.reply.denied);
+        self.counts.errors += u64::from(self.reply.error);
         self.reply = FRESH;
     }
 
@@ -168,7 +168,7 @@ impl ReplyCounter {
     }
 }
 
-/// A length as RESP writes it; `None` is the null of RESP 2, `-1`.
+/// Parses a RESP length; `None` for `-1`, which is the null of RESP 2.
 fn length(text: &[u8]) -> Result<Option<u64>, StreamError> {
     if text == b"-1" {
         return Ok(None);
@@ -186,17 +186,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Feeds `stream` in pieces that end at `cuts`, keeping what was not used up as a connection does.
-    fn count_in_pieces(protocol: Protocol, stream: &[u8], cuts: &[usize]) -> (Tally, Option<String>) {
+    /// Counts `stream` in pieces that end at `cuts`. Like a connection, keeps the bytes that were not used.
+    fn count_in_pieces(protocol: Protocol, stream: &[u8], cuts: &[usize]) -> (ReplyCounts, Option<String>) {
         let mut counter = ReplyCounter::new(protocol, FirstNumber::Allowed);
-        let mut total = Tally::default();
+        let mut total = ReplyCounts::default();
         let mut start = 0;
         for end in cuts.iter().copied().chain([stream.len()]) {
-            let (tally, used) = counter.count(&stream[start..end.max(start)]).unwrap();
+            let (counts, used) = counter.count(&stream[start..end.max(start)]).unwrap();
             start += used;
-            total.replies += tally.replies;
-            total.denied += tally.denied;
-            total.errors += tally.errors;
+            total.replies += counts.replies;
+            total.denied += counts.denied;
+            total.errors += counts.errors;
         }
         assert_eq!(start, stream.len());
         (total, counter.first_error().map(str::to_owned))
@@ -208,49 +208,49 @@ mod tests {
         $5\r\n*1\r\n\n\r\n$-1\r\n*-1\r\n*0\r\n$0\r\n\r\n*2\r\n*2\r\n:0\r\n$1\r\nx\r\n*0\r\n%1\r\n+a\r\n:0\r\n_\r\n";
 
     #[test]
-    fn lines_are_replies() {
-        let (tally, error) = count_in_pieces(Protocol::Line, LINES, &[]);
-        assert_eq!(tally, Tally { replies: 4, denied: 1, errors: 2 });
+    fn each_line_is_a_reply() {
+        let (counts, error) = count_in_pieces(Protocol::Line, LINES, &[]);
+        assert_eq!(counts, ReplyCounts { replies: 4, denied: 1, errors: 2 });
         assert_eq!(error.as_deref(), Some("ERR unknown \"No\""));
     }
 
     #[test]
-    fn resp_values_are_replies_however_nested() {
-        let (tally, error) = count_in_pieces(Protocol::Resp, RESP, &[]);
-        assert_eq!(tally, Tally { replies: 14, denied: 1, errors: 2 });
+    fn each_resp_value_is_a_reply_even_if_nested() {
+        let (counts, error) = count_in_pieces(Protocol::Resp, RESP, &[]);
+        assert_eq!(counts, ReplyCounts { replies: 14, denied: 1, errors: 2 });
         assert_eq!(error.as_deref(), Some("ERR no"));
     }
 
     #[test]
-    fn the_first_number_of_redis_cell_is_1_for_a_denial() {
+    fn redis_cells_first_number_is_1_for_a_denial() {
         let denied_of = |command| {
             let mut counter = ReplyCounter::new(Protocol::Resp, FirstNumber::of(command));
-            let (tally, _) = counter.count(b"*2\r\n:0\r\n:5\r\n*2\r\n:0\r\n:4\r\n*2\r\n:1\r\n:0\r\n").unwrap();
-            tally.denied
+            let (counts, _) = counter.count(b"*2\r\n:0\r\n:5\r\n*2\r\n:0\r\n:4\r\n*2\r\n:1\r\n:0\r\n").unwrap();
+            counts.denied
         };
         assert_eq!((denied_of("cl.throttle k 1 1 60"), denied_of("DIVVY.HIT ip=a")), (1, 2));
     }
 
     #[test]
-    fn an_error_inside_of_an_array_makes_the_reply_one() {
-        let (tally, _) = count_in_pieces(Protocol::Resp, b"*2\r\n:1\r\n-ERR x\r\n!3\r\nabc\r\n", &[]);
-        assert_eq!(tally, Tally { replies: 2, denied: 0, errors: 2 });
+    fn error_inside_an_array_makes_the_reply_an_error() {
+        let (counts, _) = count_in_pieces(Protocol::Resp, b"*2\r\n:1\r\n-ERR x\r\n!3\r\nabc\r\n", &[]);
+        assert_eq!(counts, ReplyCounts { replies: 2, denied: 0, errors: 2 });
     }
 
     #[test]
-    fn deep_nesting_and_huge_lengths_are_only_numbers() {
+    fn deep_nesting_and_huge_lengths_need_no_memory() {
         let mut counter = ReplyCounter::new(Protocol::Resp, FirstNumber::Allowed);
         let deep = b"*1\r\n".repeat(100_000);
-        assert_eq!(counter.count(&deep), Ok((Tally::default(), deep.len())));
-        assert_eq!(counter.count(b":1\r\n"), Ok((Tally { replies: 1, ..Tally::default() }, 4)));
-        assert_eq!(counter.count(b"$3\r\nabc\r"), Ok((Tally::default(), 8)));
-        assert_eq!(counter.count(b"\n"), Ok((Tally { replies: 1, ..Tally::default() }, 1)));
+        assert_eq!(counter.count(&deep), Ok((ReplyCounts::default(), deep.len())));
+        assert_eq!(counter.count(b":1\r\n"), Ok((ReplyCounts { replies: 1, ..ReplyCounts::default() }, 4)));
+        assert_eq!(counter.count(b"$3\r\nabc\r"), Ok((ReplyCounts::default(), 8)));
+        assert_eq!(counter.count(b"\n"), Ok((ReplyCounts { replies: 1, ..ReplyCounts::default() }, 1)));
         let huge = b"*18446744073709551615\r\n$18446744073709551615\r\nabc";
-        assert_eq!(counter.count(huge), Ok((Tally::default(), huge.len())));
+        assert_eq!(counter.count(huge), Ok((ReplyCounts::default(), huge.len())));
     }
 
     #[test]
-    fn foreign_streams_are_refused() {
+    fn foreign_streams_are_rejected() {
         let refused =
             |protocol, bytes: &[u8]| ReplyCounter::new(protocol, FirstNumber::Allowed).count(bytes).unwrap_err();
         assert_eq!(refused(Protocol::Resp, b"OK true 1 1\n"), StreamError::UnknownType('O'));
@@ -261,7 +261,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cuts_change_nothing(mut cuts in prop::collection::vec(0..RESP.len(), 0..12)) {
+        fn counts_do_not_depend_on_the_cuts(mut cuts in prop::collection::vec(0..RESP.len(), 0..12)) {
             cuts.sort_unstable();
             prop_assert_eq!(count_in_pieces(Protocol::Resp, RESP, &cuts), count_in_pieces(Protocol::Resp, RESP, &[]));
             cuts.retain(|cut| *cut < LINES.len());
@@ -269,7 +269,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_counted_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_counted_or_rejected(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             for protocol in [Protocol::Line, Protocol::Resp] {
                 if let Ok((_, used)) = ReplyCounter::new(protocol, FirstNumber::Allowed).count(&bytes) {
                     prop_assert!(used <= bytes.len());

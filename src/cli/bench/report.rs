@@ -1,4 +1,4 @@
-//! What a run found, as text for a reader and as JSON for a program.
+//! The results of a run, as text for people and as JSON for programs.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::args::{BenchArgs, Protocol};
-use super::lane::Measured;
+use super::lane::Measurements;
 use super::plan::Plan;
 use crate::clock::NANOS_PER_SECOND;
 
-/// The commands whose replies tell of a denial.
+/// Commands whose replies show denials.
 const HITS: [&str; 4] = ["HIT", "DIVVY.HIT", "DIVVY.PEEK", "CL.THROTTLE"];
 
 /// The JSON of `divvy bench --json`. Latencies and CPU times are in microseconds.
@@ -25,16 +25,16 @@ pub struct Report {
     pub errors: u64,
     pub first_error: Option<String>,
     pub unanswered: u64,
-    /// Why the figures may not be what was wanted.
+    /// A reason why the figures may be misleading.
     pub warning: Option<&'static str>,
     pub latency_us: Latency,
     pub server: Option<Server>,
-    /// CPU time that the generator itself used per request: near 1,000,000 / requests_per_second a thread, it was the
-    /// bottleneck.
+    /// CPU time per request of the generator itself. If it is near 1,000,000 / requests_per_second per thread, the
+    /// generator was the bottleneck.
     pub generator_cpu_us_per_request: f64,
 }
 
-/// What was sent.
+/// The load that was sent.
 #[derive(Debug, Serialize)]
 pub struct Load {
     pub protocol: Protocol,
@@ -62,12 +62,12 @@ pub struct Latency {
 #[derive(Debug, Serialize)]
 pub struct Server {
     pub cpu_us_per_request: f64,
-    /// CPU time per time: 1.0 is one core, busy.
+    /// CPU time divided by elapsed time: 1.0 is one busy core.
     pub cores: f64,
     pub resident_bytes: u64,
 }
 
-/// What processes used while the requests were measured.
+/// Resource usage while the requests were measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Usage {
     pub generator_cpu: Duration,
@@ -81,7 +81,13 @@ pub struct ServerUsage {
 }
 
 impl Report {
-    pub fn new(args: &BenchArgs, plan: &Plan, measured: &Measured, first_error: Option<String>, usage: Usage) -> Self {
+    pub fn new(
+        args: &BenchArgs,
+        plan: &Plan,
+        measured: &Measurements,
+        first_error: Option<String>,
+        usage: Usage,
+    ) -> Self {
         let requests = measured.latencies.len() - measured.unanswered;
         let seconds = measured.last_reply_ns.saturating_sub(plan.warmup_ns) as f64 / NANOS_PER_SECOND as f64;
         let per_request = |cpu: Duration| ratio(cpu.as_secs_f64() * 1e6, requests as f64);
@@ -105,7 +111,7 @@ impl Report {
         }
     }
 
-    /// Did every request get a reply that was no error?
+    /// Returns whether every request got a reply that is not an error.
     pub fn is_clean(&self) -> bool {
         self.errors == 0 && self.unanswered == 0
     }
@@ -143,7 +149,7 @@ impl Latency {
     }
 }
 
-/// What to tell of a load whose hits all met the same answer: it shows only a part of what the server does.
+/// Returns a warning if all hits had the same answer, because such a load only exercises part of the server.
 fn warning(command: &str, requests: u64, denied: u64) -> Option<&'static str> {
     let name = command.split_whitespace().next().unwrap_or_default();
     if requests == 0 || !HITS.iter().any(|hit| hit.eq_ignore_ascii_case(name)) {
@@ -151,20 +157,20 @@ fn warning(command: &str, requests: u64, denied: u64) -> Option<&'static str> {
     }
     if denied == requests {
         Some(
-            "every hit was denied: perhaps no rule allows this operation. Give one that a rule allows with --command, \
-             and enough --keys; `divvy explain` tells which rule answers",
+            "every hit was denied: perhaps no rule allows this operation. Choose an allowed one with --command, and \
+             enough --keys; `divvy explain` shows which rule answers",
         )
     } else if denied == 0 {
         Some(
             "no hit was denied: perhaps nothing is counted for this operation, or the limit was not reached. `divvy \
-             explain` tells which rule answers; fewer --keys, or --distribution zipf, reach its limit sooner",
+             explain` shows which rule answers; fewer --keys, or --distribution zipf, reach its limit sooner",
         )
     } else {
         None
     }
 }
 
-/// `part / whole`; 0 of nothing is 0, which JSON can say and NaN it cannot.
+/// Returns `part / whole`, or 0 if `whole` is 0, because JSON has no NaN.
 fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
@@ -203,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_load_whose_hits_are_all_answered_alike_is_warned_of() {
+    fn load_with_equal_answers_causes_a_warning() {
         for (command, requests, denied, expected) in [
             ("HIT ip={}", 10, 10, Some("every hit was denied")),
             ("divvy.hit ip={}", 10, 10, Some("every hit was denied")),

@@ -1,9 +1,9 @@
-//! When the requests of an open loop are due.
+//! The due times of requests in an open loop.
 
 use crate::clock::NANOS_PER_SECOND;
 
-/// The due times of one connection, in nanoseconds since the run began. All connections together are due at even
-/// distances; they take turns, a block of requests each.
+/// The due times of one connection, in nanoseconds since the run began. The requests of all connections are evenly
+/// spaced. Connections take turns, with a block of requests each.
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule {
     interval_ns: f64,
@@ -13,19 +13,19 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// For connection number `turn` of `turns`, which together send `rate` (> 0) requests a second, `block` (> 0) of
-    /// them on one connection before the next has its turn.
+    /// Creates the schedule of connection number `turn` of `turns`. Together they send `rate` (> 0) requests per
+    /// second, in turns of `block` (> 0) requests.
     pub fn new(rate: f64, turn: u64, turns: u64, block: u64) -> Self {
         Self { interval_ns: NANOS_PER_SECOND as f64 / rate, turn, turns, block }
     }
 
-    /// When this connection's request number `index` is due.
+    /// Returns the due time of this connection's request number `index`.
     pub fn due_ns(&self, index: u64) -> u64 {
         let (round, place) = (index / self.block, index % self.block);
         self.due_ns_of_all((round * self.turns + self.turn) * self.block + place)
     }
 
-    /// How many of this connection's requests are due before `time_ns`.
+    /// Returns how many of this connection's requests are due before `time_ns`.
     pub fn due_before(&self, time_ns: u64) -> u64 {
         let all = self.all_due_before(time_ns);
         let round = self.turns * self.block;
@@ -33,14 +33,15 @@ impl Schedule {
         all / round * self.block + in_this_round
     }
 
-    /// When request number `index` of all connections is due, exact to the nanosecond for the first hundred days.
+    /// Returns the due time of request number `index` of all connections, exact to the nanosecond for the first hundred
+    /// days.
     fn due_ns_of_all(&self, index: u64) -> u64 {
         (index as f64 * self.interval_ns) as u64
     }
 
     fn all_due_before(&self, time_ns: u64) -> u64 {
         let mut count = (time_ns as f64 / self.interval_ns) as u64;
-        // The division rounds: correct it by the due times themselves.
+        // The division is rounded, so the due times themselves correct it.
         while self.due_ns_of_all(count) < time_ns {
             count += 1;
         }
@@ -57,7 +58,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn connections_take_turns_at_even_distances() {
+    fn connections_take_turns_at_even_intervals() {
         let due = |turn| {
             let schedule = Schedule::new(1_000.0, turn, 4, 2);
             [0, 1, 2, 3].map(|index| schedule.due_ns(index) / 1_000_000)
@@ -67,14 +68,14 @@ mod tests {
     }
 
     #[test]
-    fn a_second_holds_the_rate() {
+    fn each_second_has_as_many_requests_as_the_rate() {
         let total: u64 = (0..50).map(|turn| Schedule::new(12_345.0, turn, 50, 32).due_before(NANOS_PER_SECOND)).sum();
         assert_eq!(total, 12_345);
     }
 
     proptest! {
         #[test]
-        fn what_is_due_before_a_time_is_what_has_an_earlier_due_time(
+        fn requests_due_before_a_time_have_earlier_due_times(
             rate in 0.01..1e7_f64, turns in 1..500_u64, turn in 0..500_u64, block in 1..40_u64,
             time_ns in 0..1_000_000_000_000_u64,
         ) {

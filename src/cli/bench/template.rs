@@ -1,16 +1,16 @@
-//! Requests encoded once, before the run: to send one is to copy it and fill in the key.
+//! Requests that are encoded before the run. Sending one means copying it and filling in the key.
 
 /// Decimal digits of a key, as in redis-benchmark's `__rand_int__`: every request has the same length.
 pub const KEY_DIGITS: usize = 12;
 
 const PLACEHOLDER: &str = "{}";
 
-/// An encoded request with places for the key.
+/// An encoded request with gaps for the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestTemplate {
-    /// What comes before each key.
+    /// Text before each key.
     before: Vec<Vec<u8>>,
-    /// What comes after the last key, or the whole request when it has none.
+    /// Text after the last key, or the whole request if it has no key.
     end: Vec<u8>,
 }
 
@@ -25,7 +25,7 @@ pub enum TemplateError {
 }
 
 impl RequestTemplate {
-    /// A line of Divvy's protocol, `{}` in it standing for the key.
+    /// Encodes a line of Divvy's protocol. `{}` stands for the key.
     pub fn line(command: &str) -> Result<Self, TemplateError> {
         if command.contains(['\n', '\r']) {
             return Err(TemplateError::LineBreak);
@@ -39,7 +39,8 @@ impl RequestTemplate {
         Ok(template)
     }
 
-    /// A RESP array of the command's words, split and quoted as in a shell, `{}` in a word standing for the key.
+    /// Encodes the command as a RESP array of its words, split and quoted as in a shell. `{}` in a word stands for the
+    /// key.
     pub fn resp(command: &str) -> Result<Self, TemplateError> {
         let words = shlex::split(command).ok_or(TemplateError::Unclosed)?;
         if words.is_empty() {
@@ -69,7 +70,8 @@ impl RequestTemplate {
         }
     }
 
-    /// Appends the request for `key` to `output`. Keys of more than [`KEY_DIGITS`] digits keep their last ones.
+    /// Appends the request for `key` to `output`. Keys with more than [`KEY_DIGITS`] digits keep only their last
+    /// digits.
     pub fn append(&self, key: u64, output: &mut Vec<u8>) {
         let digits = decimal(key);
         for before in &self.before {
@@ -101,14 +103,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_sent_as_it_is_written() {
+    fn line_is_sent_as_written() {
         let template = RequestTemplate::line("HIT path=/a ip={}").unwrap();
         assert_eq!(encoded(&template, 42), "HIT path=/a ip=000000000042\n");
         assert_eq!(encoded(&RequestTemplate::line("HIT").unwrap(), 42), "HIT\n");
     }
 
     #[test]
-    fn resp_words_carry_the_length_that_they_have_with_keys() {
+    fn resp_lengths_include_the_keys() {
         let template = RequestTemplate::resp("SET '{} or {}' x{}").unwrap();
         let key = "000000000007";
         assert_eq!(encoded(&template, 7), format!("*3\r\n$3\r\nSET\r\n$28\r\n{key} or {key}\r\n$13\r\nx{key}\r\n"));
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_commands_are_refused() {
+    fn invalid_commands_are_rejected() {
         assert_eq!(RequestTemplate::line("HIT\nHIT"), Err(TemplateError::LineBreak));
         assert_eq!(RequestTemplate::line(" "), Err(TemplateError::Empty));
         assert_eq!(RequestTemplate::resp(""), Err(TemplateError::Empty));

@@ -1,4 +1,4 @@
-//! The whole generator against a small server of the line protocol that counts, fails and stalls as it is told.
+//! The whole generator against a small line-protocol server that answers, fails and stalls on command.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,7 +14,7 @@ struct Command {
     bench: BenchArgs,
 }
 
-/// What the server does with a connection's request number `n` (from 1).
+/// Answers request number `n` of a connection, from 1.
 type Answer = fn(n: u64) -> Option<&'static str>;
 
 fn serve(answer: Answer) -> SocketAddr {
@@ -28,7 +28,7 @@ fn serve(answer: Answer) -> SocketAddr {
     address
 }
 
-/// Ends with the connection, or when the answer is `None`.
+/// Serves until the connection ends or the answer is `None`.
 fn serve_connection(mut socket: TcpStream, answer: Answer) -> Option<()> {
     socket.set_nodelay(true).unwrap();
     let requests = BufReader::new(socket.try_clone().unwrap()).lines();
@@ -48,7 +48,7 @@ fn bench(answer: Answer, options: &str) -> anyhow::Result<Report> {
 }
 
 #[test]
-fn exactly_the_requests_that_were_asked_for_are_sent() {
+fn closed_loop_sends_exactly_the_requested_number() {
     let allowed = |_| Some("OK true 1 1\n");
     let report = bench(allowed, "--requests 10007 --connections 7 --pipeline 4 --threads 3").unwrap();
     assert_eq!((report.requests, report.unanswered), (10_007, 0));
@@ -56,7 +56,7 @@ fn exactly_the_requests_that_were_asked_for_are_sent() {
 }
 
 #[test]
-fn an_open_loop_sends_at_its_rate_and_leaves_out_the_warm_up() {
+fn open_loop_keeps_its_rate_and_excludes_the_warm_up() {
     let denied = |_| Some("OK false 0 1\n");
     let report = bench(denied, "--rate 2000 --requests 500 --warmup 0.1 --connections 3 --pipeline 8").unwrap();
     assert_eq!((report.requests, report.denied, report.unanswered), (500, 500, 0));
@@ -64,7 +64,7 @@ fn an_open_loop_sends_at_its_rate_and_leaves_out_the_warm_up() {
 }
 
 #[test]
-fn errors_are_counted_and_the_first_is_kept() {
+fn errors_are_counted_and_the_first_is_reported() {
     let failing = |n| Some(if n % 10 == 0 { "ERR unknown \"No\"\n" } else { "OK true 1 1\n" });
     let report = bench(failing, "--requests 100 --connections 1").unwrap();
     assert_eq!((report.requests, report.errors), (100, 10));
@@ -73,7 +73,7 @@ fn errors_are_counted_and_the_first_is_kept() {
 }
 
 #[test]
-fn a_stall_shows_in_every_request_that_it_delayed() {
+fn stall_shows_in_every_request_that_it_delays() {
     let stalling = |n| {
         if n == 100 {
             std::thread::sleep(Duration::from_millis(200));
@@ -81,14 +81,15 @@ fn a_stall_shows_in_every_request_that_it_delayed() {
         Some("OK true 1 1\n")
     };
     let report = bench(stalling, "--rate 1000 --requests 400 --connections 1 --pipeline 1").unwrap();
-    // Of 400 requests, a millisecond apart, 200 were due in the stall: a quarter of all waited for 100 ms or more.
+    // 400 requests are due a millisecond apart, 200 of them during the stall. A quarter of all requests wait for at
+    // least 100 ms.
     assert_eq!(report.requests, 400);
     assert!(report.latency_us.p90 >= 100_000.0, "{}", report.latency_us.p90);
     assert!(report.latency_us.max >= 195_000.0, "{}", report.latency_us.max);
 }
 
 #[test]
-fn requests_without_a_reply_count_with_the_time_that_they_waited() {
+fn unanswered_requests_count_with_their_waiting_time() {
     let silent = |n| Some(if n <= 10 { "OK true 1 1\n" } else { "" });
     let report = bench(silent, "--requests 100 --connections 1 --pipeline 5").unwrap();
     assert_eq!((report.requests, report.unanswered), (10, 5));
@@ -100,11 +101,11 @@ fn requests_without_a_reply_count_with_the_time_that_they_waited() {
 }
 
 #[test]
-fn a_lost_connection_and_an_unasked_reply_end_the_run() {
+fn lost_connection_and_unexpected_reply_end_the_run() {
     let closing = |n| (n < 10).then_some("OK true 1 1\n");
     let error = bench(closing, "--connections 2 --threads 2").unwrap_err();
     assert_eq!(format!("{error:#}"), "reading replies: the server closed the connection");
     let talkative = |_| Some("OK true 1 1\nOK true 1 1\n");
     let error = bench(talkative, "--connections 1").unwrap_err();
-    assert_eq!(format!("{error:#}"), "reading replies: the server sent a reply that nothing asked for");
+    assert_eq!(format!("{error:#}"), "reading replies: the server sent a reply without a request");
 }

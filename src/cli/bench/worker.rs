@@ -1,7 +1,8 @@
-//! One thread of the generator: an event loop over its connections.
+//! A thread of the generator: an event loop over its connections.
 //!
-//! `poll(2)` instead of an asynchronous runtime: it takes a time-out in nanoseconds (a runtime's timer ticks once a
-//! millisecond, far too coarse for an open loop), and with every connection busy its cost is shared by many requests.
+//! It uses `poll(2)` instead of an asynchronous runtime. `poll` accepts time-outs in nanoseconds, while a runtime's
+//! timer ticks once a millisecond, which is far too coarse for an open loop. If every connection is busy, many requests
+//! share the cost of a call.
 
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,27 +15,27 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::args::{BenchArgs, Protocol};
 use super::connection::Connection;
 use super::keys::KeySequence;
-use super::lane::{Lane, Measured, Shared};
+use super::lane::{Lane, Measurements, ThreadState};
 use super::plan::Plan;
 use crate::clock::NANOS_PER_SECOND;
 
-/// How often a thread looks up when nothing happens.
+/// Maximum time that a thread waits without checking the state of the run.
 const LOOK_UP: Duration = Duration::from_millis(50);
 
-/// The range and precision of latencies: from 100 ns to an hour, to three digits.
+/// Range and precision of latencies: from 100 ns to one hour, with three digits.
 const LATENCY_RANGE_NS: (u64, u64) = (100, 3_600 * NANOS_PER_SECOND);
 const LATENCY_DIGITS: u8 = 3;
 
-/// How far the run is; every thread adds to it.
+/// The progress of the run. Every thread adds to it.
 #[derive(Debug, Default)]
 pub struct Progress {
     pub replies: AtomicU64,
     pub errors: AtomicU64,
-    /// Set when the run has failed: the others need not go on.
+    /// Set if the run has failed, so that all threads stop.
     pub failed: AtomicBool,
 }
 
-/// Thread number `index` of `count`.
+/// Identifies thread number `index` of `count`.
 #[derive(Debug, Clone, Copy)]
 pub struct ThreadId {
     pub index: u64,
@@ -43,23 +44,23 @@ pub struct ThreadId {
 
 #[derive(Debug)]
 pub struct Worker<'a> {
-    shared: Shared<'a>,
+    shared: ThreadState<'a>,
     lanes: Vec<Lane<'a>>,
-    /// Nothing is sent earlier.
+    /// Time of the next request.
     next_issue_ns: u64,
     began: Instant,
     progress: &'a Progress,
 }
 
-/// What one thread brings home.
+/// The results of one thread.
 #[derive(Debug)]
-pub struct Findings {
-    pub measured: Measured,
+pub struct ThreadResults {
+    pub measured: Measurements,
     pub first_error: Option<String>,
 }
 
 impl<'a> Worker<'a> {
-    /// Drives every `thread.count`-th of `sockets`.
+    /// Creates the worker for every `thread.count`-th of `sockets`.
     pub fn new(
         args: &BenchArgs,
         plan: &'a Plan,
@@ -70,18 +71,18 @@ impl<'a> Worker<'a> {
     ) -> anyhow::Result<Self> {
         let keys =
             KeySequence::new(args.distribution, args.keys, args.first_key, args.seed, thread.index, thread.count)?;
-        let measured = Measured::new()?;
+        let measured = Measurements::new()?;
         let budget = plan.budget(thread.index, thread.count);
         let lanes = (0..).zip(sockets).filter(|(turn, _)| turn % thread.count == thread.index);
         let lanes = lanes.map(|(turn, socket)| lane(socket, args.protocol, plan, turn, sockets.len())).collect();
-        Ok(Self { shared: Shared { plan, keys, budget, measured }, lanes, next_issue_ns: 0, began, progress })
+        Ok(Self { shared: ThreadState { plan, keys, budget, measured }, lanes, next_issue_ns: 0, began, progress })
     }
 
-    /// Runs to the end of the plan.
+    /// Runs until the plan is fulfilled.
     ///
     /// # Errors
-    /// When a connection fails.
-    pub fn run(mut self) -> anyhow::Result<Findings> {
+    /// A connection fails.
+    pub fn run(mut self) -> anyhow::Result<ThreadResults> {
         wake_up_on_time();
         let mut waits: Vec<PollFd<'a>> = Vec::with_capacity(self.lanes.len());
         while !self.progress.failed.load(Ordering::Relaxed) {
@@ -119,7 +120,7 @@ impl<'a> Worker<'a> {
         stalled || nothing_to_send && !waiting || now_ns > plan.end_ns.saturating_add(plan.patience_ns)
     }
 
-    /// Waits until a connection can be read or written, or a request is due.
+    /// Waits until a connection is readable or writable, or a request is due.
     fn wait(&self, waits: &mut Vec<PollFd<'a>>) -> anyhow::Result<()> {
         waits.clear();
         waits.extend(self.lanes.iter().map(|lane| {
@@ -161,13 +162,13 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    fn finish(mut self) -> Findings {
+    fn finish(mut self) -> ThreadResults {
         let now_ns = self.now_ns();
         for lane in &mut self.lanes {
             lane.give_up(now_ns, self.shared.plan, &mut self.shared.measured);
         }
         let first_error = self.lanes.iter().find_map(|lane| lane.connection.first_error());
-        Findings { first_error: first_error.map(str::to_owned), measured: self.shared.measured }
+        ThreadResults { first_error: first_error.map(str::to_owned), measured: self.shared.measured }
     }
 }
 
@@ -175,14 +176,14 @@ fn lane<'a>(socket: &'a TcpStream, protocol: Protocol, plan: &Plan, turn: u64, t
     Lane::new(Connection::new(socket, protocol, plan.first_number), plan, turn, turns as u64)
 }
 
-impl Measured {
+impl Measurements {
     pub fn new() -> anyhow::Result<Self> {
         let (lowest, highest) = LATENCY_RANGE_NS;
         let latencies = Histogram::new_with_bounds(lowest, highest, LATENCY_DIGITS)?;
         Ok(Self { latencies, errors: 0, denied: 0, unanswered: 0, last_reply_ns: 0 })
     }
 
-    /// Adds what another thread has measured.
+    /// Adds the measurements of another thread.
     pub fn merge(&mut self, other: &Self) -> anyhow::Result<()> {
         self.latencies.add(&other.latencies)?;
         self.errors += other.errors;
@@ -193,9 +194,10 @@ impl Measured {
     }
 }
 
-/// Linux lets a thread's time-outs run late by 50 µs to save power; an open loop would measure that.
+/// Turns off timer slack: Linux may delay a thread's time-outs by 50 µs to save power, which would distort an open
+/// loop.
 fn wake_up_on_time() {
     #[cfg(target_os = "linux")]
-    // Should it fail, requests are sent a little late, and their latency says so.
+    // If this fails, requests are sent slightly late, and their latency includes the delay.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
 }

@@ -1,4 +1,4 @@
-//! What `divvy hit` is asked, and what it tells.
+//! The options of `divvy hit`, and its answer.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::cli::pairs::Pair;
 use crate::cli::resp::ServerArgs;
 use crate::cli::units;
 
-/// How long the server may take to be reached and to answer.
+/// Maximum time for reaching the server, and for its answer.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Send a hit to a running server and print the answer.
@@ -16,7 +16,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(5);
 /// true 999 60`. Exits with 1 when there is no answer, and with 0 for any answer unless --exit-code is given.
 #[derive(Debug, clap::Args)]
 pub struct HitArgs {
-    // First: it looks at where the values of the others come from.
+    // First, because it checks whether the other values come from flags or variables.
     #[command(flatten)]
     pub(super) front: Front,
     #[command(flatten)]
@@ -24,7 +24,7 @@ pub struct HitArgs {
     /// Speak the line protocol with this address, instead of RESP with --server [default: 127.0.0.1:8321]
     #[arg(long, env = "DIVVY_ADDR", value_name = "HOST:PORT")]
     pub(super) addr: Option<String>,
-    /// Credits that the hit takes, whatever the rule's costField says. Not available over the line protocol
+    /// Credits that the hit takes, regardless of the rule's costField. Not available over the line protocol
     #[arg(long, value_name = "N", value_parser = units::count::<u64>(0..=i64::MAX as u64))]
     pub(super) cost: Option<u64>,
     /// Name of this hit: sent again within a minute under the same name, it takes nothing and has the same answer. 1 to 255
@@ -42,11 +42,11 @@ pub struct HitArgs {
     pub(super) operation: Vec<Pair>,
 }
 
-/// What the server said.
+/// The server's answer.
 pub struct Verdict {
     pub allowed: bool,
     /// Credits left.
     pub credit: u64,
-    /// Seconds until there are more.
+    /// Seconds until more credits are available.
     pub reset_seconds: u64,
 }

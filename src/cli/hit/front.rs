@@ -1,11 +1,11 @@
-//! Which of a server's fronts a hit goes to.
+//! Chooses between a server's listeners for a hit.
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, FromArgMatches};
 
-/// The front that `--server` and `--addr` choose between them: a flag wins over a variable, and of the variables
-/// DIVVY_ADDR wins, which is the older one. RESP when neither is given.
+/// The listener chosen by `--server` and `--addr`. A flag takes precedence over a variable. Of the variables,
+/// DIVVY_ADDR takes precedence, because it is older. The default is RESP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Front {
     Resp,
@@ -34,7 +34,7 @@ impl FromArgMatches for Front {
     }
 }
 
-/// It has no flags of its own.
+/// Declares no flags of its own.
 impl clap::Args for Front {
     fn augment_args(command: Command) -> Command {
         command

@@ -1,18 +1,18 @@
-//! A hit over the line protocol.
+//! Hits over the line protocol.
 
 use std::io::{BufRead, BufReader, Write};
 
 use anyhow::{Context, bail};
 
 use super::args::{HitArgs, TIMEOUT, Verdict};
-use crate::cli::access::{connect, no_answer, tls_hint};
+use crate::cli::access::{connect, explain_no_answer, tls_hint};
 use crate::cli::pairs::Pair;
 use crate::protocol::line::{Reply, format_auth, format_hit, is_welcome, parse_reply};
 
-/// Sends the hit to `address`, after the password where there is one.
+/// Sends the hit to `address`, after the password if there is one.
 ///
 /// # Errors
-/// When the server cannot be reached, answers with an error or does not speak the protocol.
+/// The server cannot be reached, answers with an error, or does not speak the protocol.
 pub fn hit(args: &HitArgs, address: &str) -> anyhow::Result<Verdict> {
     let request = format_hit(args.operation.iter().map(Pair::as_strs))?;
     let line = send(args, address, &request)?;
@@ -31,7 +31,7 @@ fn send(args: &HitArgs, address: &str, request: &str) -> anyhow::Result<String> 
         let mut line = Vec::new();
         let sent = stream.get_mut().write_all(request.as_bytes()).and_then(|()| stream.get_mut().flush());
         let answered = sent.and_then(|()| stream.read_until(b'\n', &mut line));
-        answered.map_err(|error| no_answer(address, TIMEOUT, error))?;
+        answered.map_err(|error| explain_no_answer(address, TIMEOUT, error))?;
         if !line.ends_with(b"\n") {
             bail!("{address} closed the connection without an answer{}", tls_hint(&line));
         }

@@ -1,4 +1,4 @@
-//! The flags of authentication.
+//! Flags for authentication.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::server::auth::{Access, Guard, Password};
 use crate::server::tls::Tls;
 use crate::server::{Fronts, Secured};
 
-/// The largest password file (bytes): room for far more than a password may have.
+/// Maximum size of the password file in bytes, far more than a password needs.
 const MAX_PASSWORD_FILE: u64 = 64 << 10;
 
 #[derive(Debug, clap::Args)]
@@ -28,7 +28,7 @@ pub struct AccessArgs {
     /// File that contains the password and nothing else
     #[arg(long, env = "DIVVY_REQUIREPASS_FILE", value_name = "FILE", conflicts_with = "requirepass")]
     requirepass_file: Option<PathBuf>,
-    /// What needs no password, separated by commas
+    /// Parts of the server that need no password, separated by commas
     #[arg(long, env = "DIVVY_OPEN", value_enum, value_delimiter = ',', value_name = "WHAT", default_value = "metrics")]
     open: Vec<Open>,
 }
@@ -50,8 +50,10 @@ enum Open {
 }
 
 impl AccessArgs {
+    /// Returns the access rules.
+    ///
     /// # Errors
-    /// When the password cannot be read, or is none.
+    /// The password cannot be read, or is not valid.
     pub fn access(&self, metrics: &Metrics) -> anyhow::Result<Access> {
         let password = match (&self.requirepass, &self.requirepass_file) {
             (Some(secret), _) => Some(password(secret.reveal()).context("--requirepass is not a valid password")?),
@@ -79,7 +81,7 @@ fn password(text: &str) -> anyhow::Result<Arc<Password>> {
 fn password_in(path: &Path) -> anyhow::Result<Arc<Password>> {
     let bytes = files::read(path, MAX_PASSWORD_FILE).with_context(|| format!("cannot read {}", path.display()))?;
     let text = String::from_utf8(bytes).with_context(|| format!("{} is not UTF-8", path.display()))?;
-    // Editors end the last line, too.
+    // Editors end the last line with a line feed.
     let line = text.strip_suffix('\n').unwrap_or(&text);
     let line = line.strip_suffix('\r').unwrap_or(line);
     password(line).with_context(|| format!("{} does not contain a valid password", path.display()))
@@ -102,7 +104,7 @@ pub fn warn_of_open_fronts(fronts: &Fronts, access: &Access, tls: &Secured) {
         }
     }
     if let Some(address) = reached(&fronts.line, access.line.is_some(), &tls.line) {
-        // As with the original, which had no password.
+        // Only a notice, because Button's Divvy has no passwords.
         tracing::info!(%address, "no authentication: any client that reaches the line protocol's address can send hits");
     }
 }
@@ -116,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_is_not_the_network() {
+    fn loopback_addresses_are_not_reachable_from_the_network() {
         for (address, expected) in [
             ("127.0.0.1", true),
             ("127.8.9.1", true),

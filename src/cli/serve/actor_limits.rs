@@ -1,4 +1,4 @@
-//! Limits of single actors: how many there may be, and how a server keeps knowing them.
+//! Limits of single actors: their maximum number, and how a server stays up to date.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::logging::Escaped;
 use crate::metrics::Task;
 use crate::server::keep_running;
 
-/// How often a store that other servers change, too, is asked for changes.
+/// Interval for reading changes from a store that other servers change, too.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
-/// About 200 bytes each.
+/// Maximum number of limits, which take about 200 bytes each.
 const MOST: u64 = 100_000_000;
 
 #[derive(Debug, clap::Args)]
@@ -34,10 +34,10 @@ impl ActorLimitArgs {
     }
 }
 
-/// Loads the limits, and keeps them as the store has them until `draining` is cancelled.
+/// Loads the limits, and follows their changes in the store until `draining` is cancelled.
 ///
 /// # Errors
-/// When the data directory cannot be read. Redis may come later: until then, actors have their rules' limits.
+/// The data directory cannot be read. Redis may become available later: until then, the rules' limits apply.
 pub async fn start(limiter: &Arc<Limiter>, draining: CancellationToken) -> anyhow::Result<()> {
     let loaded = limiter.follow_limits().await;
     let is_behind = loaded.is_err();
@@ -54,14 +54,14 @@ pub async fn start(limiter: &Arc<Limiter>, draining: CancellationToken) -> anyho
     let limiter = Arc::clone(limiter);
     tokio::spawn(async move {
         tokio::select! {
-            () = keep_running(Task::Limits, limiter.metrics(), || keep_known(&limiter, is_behind)) => {}
+            () = keep_running(Task::Limits, limiter.metrics(), || follow_changes(&limiter, is_behind)) => {}
             () = draining.cancelled() => {}
         }
     });
     Ok(())
 }
 
-async fn keep_known(limiter: &Limiter, mut is_behind: bool) {
+async fn follow_changes(limiter: &Limiter, mut is_behind: bool) {
     let mut ticks = interval(FOLLOW_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -82,7 +82,7 @@ async fn keep_known(limiter: &Limiter, mut is_behind: bool) {
             is_behind = followed.is_err();
         }
         if let Err(error) = limiter.drop_expired_limits().await {
-            tracing::debug!(%error, "cannot remove limits of actors that are over; the next start will");
+            tracing::debug!(%error, "cannot remove expired limits of actors; the next start will");
         }
     }
 }

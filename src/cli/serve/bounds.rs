@@ -1,4 +1,4 @@
-//! The flags that bound the size of divvy's own stores.
+//! Flags that bound the size of divvy's own stores.
 
 use clap::ValueEnum;
 
@@ -8,11 +8,11 @@ use crate::store::{
     DEFAULT_MAX_IDEMPOTENCY_KEYS, DEFAULT_MAX_RESERVATIONS, WhenFull,
 };
 
-/// The most counters that a bound may name: more than any disk holds.
+/// Upper bound for the number of counters, more than any disk can hold.
 const MAX_COUNTERS: u64 = 1_000_000_000_000_000;
-/// The most reservations, or idempotency keys: about 20 GB of memory.
+/// Upper bound for reservations and for idempotency keys: about 20 GB of memory.
 const MAX_RECORDS: u64 = 100_000_000;
-/// The most bytes on disk that a bound may name.
+/// Upper bound for bytes on disk.
 const MAX_DISK: u64 = 1 << 60;
 
 #[derive(Debug, clap::Args)]

@@ -1,15 +1,15 @@
-//! The flags that say how much memory and journal the embedded store uses.
+//! Flags for the memory and the journal of the embedded store.
 
 use crate::cli::units::{self, Bytes};
 use crate::store::{DEFAULT_CACHE_MEMORY, DEFAULT_MAX_JOURNAL};
 
-/// The least memory for counters, and the most: more than any machine has.
+/// Range of the memory for counters, up to more than any machine has.
 const CACHE_MEMORY: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 50;
-/// The shortest journal. It is cut into sixteen pieces, and each makes a file of counters.
+/// Range of the journal's size. It has sixteen segments, and each becomes a file of counters.
 const MAX_JOURNAL: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 50;
-/// What a counter took in memory when `--hot-counters` said how many there may be.
+/// Memory per counter that the deprecated flag `--hot-counters` assumed.
 const BYTES_PER_COUNTER: u64 = 100;
-/// The most counters that `--hot-counters` took.
+/// Upper bound of `--hot-counters`.
 const MAX_HOT_COUNTERS: u64 = 1_000_000_000;
 
 #[derive(Debug, clap::Args)]
@@ -29,19 +29,19 @@ pub struct CacheArgs {
 }
 
 impl CacheArgs {
-    /// Memory for counters (bytes).
+    /// Returns the memory for counters in bytes.
     pub fn cache_memory(&self) -> usize {
         let deprecated = || self.hot_counters.map(|counters| counters * BYTES_PER_COUNTER);
         let chosen = self.cache_memory.map(|Bytes(bytes)| bytes).or_else(deprecated);
         chosen.map_or(DEFAULT_CACHE_MEMORY, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 
-    /// Bytes of the journal.
+    /// Returns the size of the journal in bytes.
     pub fn max_journal(&self) -> u64 {
         self.max_journal.map_or(DEFAULT_MAX_JOURNAL, |Bytes(bytes)| bytes)
     }
 
-    /// The flags that were given.
+    /// Returns each flag, and whether it was given.
     pub fn given(&self) -> [(&'static str, bool); 3] {
         [
             ("--cache-memory", self.cache_memory.is_some()),

@@ -1,4 +1,4 @@
-//! Shutdown: its flags, and the signals that trigger it.
+//! Shutdown: its flags, and the signals that start it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,20 +45,20 @@ impl DrainArgs {
     }
 }
 
-/// What SIGTERM and SIGINT ask for.
+/// Requests to stop, from SIGTERM and SIGINT.
 #[derive(Debug, Clone)]
-pub struct Stop {
-    /// To end in good order: the first signal.
+pub struct StopSignals {
+    /// Cancelled by the first signal, which asks for an orderly shutdown.
     pub draining: CancellationToken,
-    /// To end at once: the second.
+    /// Cancelled by the second signal, which asks for an immediate exit.
     pub at_once: CancellationToken,
 }
 
-impl Stop {
-    /// Listens for the signals from now on.
+impl StopSignals {
+    /// Starts to listen for the signals.
     ///
     /// # Errors
-    /// When the system does not let it.
+    /// The system refuses it.
     pub fn on_signal(metrics: &Arc<Metrics>) -> anyhow::Result<Self> {
         let stop = Self { draining: CancellationToken::new(), at_once: CancellationToken::new() };
         let signals = Arc::new(Mutex::new([signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?]));
@@ -70,24 +70,24 @@ impl Stop {
         Ok(stop)
     }
 
-    /// A signal takes effect before it is announced.
+    /// Waits for signals. Each takes effect before it is logged.
     async fn wait(self, signals: Arc<Mutex<[Signal; 2]>>) {
         let mut signals = signals.lock().await;
         if !self.draining.is_cancelled() {
-            either(&mut signals).await;
+            receive_either(&mut signals).await;
             self.draining.cancel();
             notify::stopping();
             tracing::info!(
                 "stopping: answering requests already received; a second signal stops the process immediately"
             );
         }
-        either(&mut signals).await;
+        receive_either(&mut signals).await;
         self.at_once.cancel();
         tracing::warn!("stopping immediately: closing all connections");
     }
 }
 
-async fn either([one, other]: &mut [Signal; 2]) {
+async fn receive_either([one, other]: &mut [Signal; 2]) {
     tokio::select! {
         _ = one.recv() => {}
         _ = other.recv() => {}

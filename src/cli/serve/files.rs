@@ -1,11 +1,11 @@
-//! The process's open files limit. Each connection is an open file.
+//! The process's limit of open files. Each connection is an open file.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Listening sockets, and the store's files of about 16 MiB each.
+/// Files other than connections: listening sockets, and the store's files of about 16 MiB each.
 const OTHER_FILES: u64 = 2_048;
 
-/// Raises the soft limit to the hard one, and warns when even that is too low for so many connections.
+/// Raises the soft limit to the hard limit. Warns if the hard limit is too low for `connections`.
 pub fn allow_for(connections: usize) {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum
@@ -14,7 +14,7 @@ pub fn allow_for(connections: usize) {
         tracing::warn!(%error, "cannot raise the open files limit");
     }
     let needed = connections as u64 + OTHER_FILES;
-    // None: no limit.
+    // `None` means unlimited.
     if let Some(limit) = getrlimit(Resource::Nofile).current.filter(|limit| *limit < needed) {
         tracing::warn!(
             limit,

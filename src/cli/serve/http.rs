@@ -1,4 +1,4 @@
-//! The flags of the HTTP API.
+//! Flags of the HTTP API.
 
 use axum::http::StatusCode;
 
@@ -6,9 +6,9 @@ use crate::cli::units;
 use crate::server::GrpcSettings;
 use crate::server::http::{ApiSettings, CheckOperation, CheckSettings, DEFAULT_MAX_HITS, RateLimitHeaders};
 
-/// The most hits that a request may be allowed.
+/// Upper bound for the number of hits in a request.
 const MAX_HITS: u64 = 1_000_000;
-/// The most proxies that may be trusted: more than any header names.
+/// Upper bound for trusted proxies, more than any header contains.
 const MAX_TRUSTED_HOPS: u64 = 1_000;
 
 #[derive(Debug, clap::Args)]
@@ -38,7 +38,7 @@ pub struct HttpArgs {
     #[arg(long, env = "DIVVY_TRUSTED_HOPS", value_name = "N", default_value_t = 0,
           value_parser = units::count::<usize>(0..=MAX_TRUSTED_HOPS))]
     trusted_hops: usize,
-    /// HTTP status with which /v1/check denies, from 400 to 599. nginx's auth_request understands only 403
+    /// HTTP status of /v1/check's denials, from 400 to 599. nginx's auth_request understands only 403
     #[arg(long, env = "DIVVY_DENY_STATUS", value_name = "STATUS", default_value = "429", value_parser = deny_status)]
     deny_status: StatusCode,
 }
@@ -61,7 +61,8 @@ impl HttpArgs {
     }
 }
 
-/// Gateways let a request pass on any 2xx, and may take a 3xx for an instruction.
+/// Parses the status of denials. Success is not accepted, because gateways let a request pass on any 2xx and may follow
+/// a 3xx.
 fn deny_status(text: &str) -> Result<StatusCode, String> {
     let status = text.parse::<StatusCode>().ok().filter(|status| (400..600).contains(&status.as_u16()));
     status.ok_or_else(|| "must be a status from 400 to 599".to_owned())

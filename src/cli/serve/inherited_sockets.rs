@@ -1,26 +1,26 @@
 //! Listening sockets that a service manager passes to divvy (systemd's socket activation).
 //!
-//! They stay open while the service restarts; connections wait in them meanwhile.
+//! They stay open while the service restarts. New connections wait in their queues.
 
 use anyhow::{Context, bail};
 use listenfd::ListenFd;
 use socket2::SockRef;
 use tokio::net::TcpListener;
 
-/// What `FileDescriptorName=` calls the fronts; the order of sockets without such names.
+/// Names of the sockets in `FileDescriptorName=`, and the order of sockets without such names.
 const FRONTS: [&str; 4] = ["line", "resp", "http", "grpc"];
 
-/// The sockets that were handed over, each with its front's name.
+/// Sockets received from the service manager, by the name of their listener.
 #[derive(Debug, Default)]
 pub struct InheritedSockets {
     sockets: Vec<(&'static str, std::net::TcpListener)>,
 }
 
 impl InheritedSockets {
-    /// Takes the sockets that `LISTEN_FDS`, `LISTEN_PID` and `LISTEN_FDNAMES` tell of.
+    /// Takes the sockets described by `LISTEN_FDS`, `LISTEN_PID` and `LISTEN_FDNAMES`.
     ///
     /// # Errors
-    /// When they are not listening TCP sockets, or it cannot be told for which fronts they are.
+    /// A socket is not a listening TCP socket, or cannot be assigned to a listener.
     pub fn from_env() -> anyhow::Result<Self> {
         let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
         let mut received = ListenFd::from_env();
@@ -39,10 +39,10 @@ impl InheritedSockets {
         Ok(Self { sockets })
     }
 
-    /// The front's socket, if one was handed over.
+    /// Returns the socket named `front`, if there is one.
     ///
     /// # Errors
-    /// The system's.
+    /// The system reports an error.
     pub fn take(&mut self, front: &str) -> anyhow::Result<Option<TcpListener>> {
         let Some(at) = self.sockets.iter().position(|(name, _)| *name == front) else { return Ok(None) };
         let (_, socket) = self.sockets.swap_remove(at);
@@ -51,8 +51,8 @@ impl InheritedSockets {
     }
 }
 
-/// The front of each of `count` sockets: by the names, which colons separate, or by the sockets' order when none of the
-/// names is a front's.
+/// Assigns each of `count` sockets to a listener: by their names, which colons separate, or by their order if no name
+/// is known.
 fn assign(names: &str, count: usize) -> anyhow::Result<Vec<&'static str>> {
     let known = |name: &str| FRONTS.into_iter().find(|front| *front == name);
     let names: Vec<&str> = names.split(':').collect();
@@ -86,19 +86,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_go_to_the_fronts_that_their_names_tell() {
+    fn sockets_are_assigned_by_name() {
         assert_eq!(assign("http:line", 2).unwrap(), ["http", "line"]);
         assert!(assign("", 0).unwrap().is_empty());
     }
 
     #[test]
-    fn without_such_names_their_order_tells() {
+    fn sockets_without_names_are_assigned_by_order() {
         assert_eq!(assign("", 1).unwrap(), ["line"]);
         assert_eq!(assign("divvy.socket:divvy.socket:divvy.socket", 3).unwrap(), ["line", "resp", "http"]);
     }
 
     #[test]
-    fn what_cannot_be_told_is_an_error() {
+    fn ambiguous_sockets_are_an_error() {
         for (names, count) in [("", 5), ("line:unknown", 2), ("line:line", 2), ("line", 2)] {
             assert!(assign(names, count).is_err(), "{names:?} for {count}");
         }

@@ -1,4 +1,4 @@
-//! The flags that bound what clients may do.
+//! Flags that bound what clients may do.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use crate::protocol::{DEFAULT_MAX_PAIRS, line, resp};
 use crate::server::connection::Timeouts;
 use crate::server::{self, Limits, StreamBounds};
 
-/// Enough for any bound that counts what one request has.
+/// Upper bound for flags that count parts of a request.
 const MAX_IN_REQUEST: u64 = 1_000_000;
-/// The most requests in flight on a connection that a bound may allow.
+/// Upper bound for requests in flight on a connection.
 const MAX_STREAMS: u64 = 1_000_000;
-/// The shortest line and the smallest argument that a bound may leave: room for the commands and a short operation.
+/// Lower bound for the length of a line or an argument, which leaves room for each command with a short operation.
 const LEAST_TEXT: u64 = 64;
-/// The smallest RESP request that a bound may leave, with what the protocol puts around its arguments.
+/// Lower bound for the size of a RESP request, which includes the protocol's overhead.
 const LEAST_REQUEST: u64 = 256;
-/// The fewest arguments that a bound may leave: a HELLO with all its options has seven.
+/// Lower bound for the number of arguments: a HELLO with all options has seven.
 const LEAST_ARGUMENTS: u64 = 8;
 
 #[derive(Debug, clap::Args)]

@@ -1,4 +1,4 @@
-//! The flags for the listen addresses, and their sockets.
+//! Flags for the listen addresses, and their sockets.
 
 use std::io::{self, ErrorKind};
 use std::str::FromStr;
@@ -30,7 +30,7 @@ pub struct ListenArgs {
     #[arg(long, env = "DIVVY_GRPC_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:8323")]
     grpc_listen: Listen,
     /// Share the ports with other processes that set this flag, too (SO_REUSEPORT), so that a new server can start
-    /// beside the old one
+    /// before the old one stops
     #[arg(long, env = "DIVVY_REUSE_PORT", value_parser = clap::builder::BoolishValueParser::new())]
     reuse_port: bool,
 }
@@ -57,7 +57,7 @@ impl FromStr for Listen {
     }
 }
 
-/// Where the fronts listen.
+/// Listen addresses.
 pub struct Addresses {
     line: Listen,
     resp: Listen,
@@ -66,13 +66,14 @@ pub struct Addresses {
     reuse_port: bool,
 }
 
-/// A flag, or its variable, wins over the original's variable, which gives the port only.
+/// Returns the listen address. A flag or its variable takes precedence over Button's Divvy's variable, which only sets
+/// the port.
 fn address(flag: &Option<Listen>, original: &str, default: &str) -> anyhow::Result<Listen> {
     match (flag, std::env::var(original)) {
         (Some(listen), _) => Ok(listen.clone()),
         (None, Ok(port)) if !port.is_empty() => {
             let port: u16 =
-                port.parse().with_context(|| format!("{original} is {port:?}, and must be a port number"))?;
+                port.parse().with_context(|| format!("{original} is {port:?}, but must be a port number"))?;
             Ok(Listen::At(format!("127.0.0.1:{port}")))
         }
         (None, _) => Ok(Listen::At(default.to_owned())),
@@ -80,8 +81,10 @@ fn address(flag: &Option<Listen>, original: &str, default: &str) -> anyhow::Resu
 }
 
 impl ListenArgs {
+    /// Returns the listen addresses.
+    ///
     /// # Errors
-    /// When a variable of the original's is no port.
+    /// A variable of Button's Divvy is not a port number.
     pub fn addresses(&self) -> anyhow::Result<Addresses> {
         Ok(Addresses {
             line: address(&self.listen, "PORT", DEFAULT_LISTEN)?,
@@ -94,10 +97,10 @@ impl ListenArgs {
 }
 
 impl Addresses {
-    /// A socket that was handed over takes the place of its front's address.
+    /// Binds the addresses. A socket from the service manager replaces its listener's address.
     ///
     /// # Errors
-    /// When an address cannot be listened on, or there is none.
+    /// An address cannot be bound, or all of them are `none`.
     pub async fn bind(&self, mut inherited: InheritedSockets) -> anyhow::Result<Fronts> {
         let fronts = Fronts {
             line: self.front(inherited.take("line")?, "--listen", &self.line).await?,
@@ -128,7 +131,7 @@ impl Addresses {
     }
 }
 
-/// What is wrong with an address, and what to do.
+/// Explains why an address cannot be bound, and what to do.
 fn why_not(flag: &str, error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::AddrInUse => {

@@ -1,4 +1,4 @@
-//! The flags and variables of the log.
+//! Flags and variables of the log.
 
 use std::io::{self, IsTerminal};
 
@@ -6,10 +6,10 @@ use clap::ValueEnum;
 
 use crate::logging::{self, Format, Log};
 
-/// This program's name in `DEBUG`, and the directive that the variable stands for.
+/// This program's name in `DEBUG`, and the log directive that it implies.
 const DEBUG_NAME: &str = "divvy";
 const DEBUG_DIRECTIVE: &str = "divvy=debug";
-/// HTTP/2's library writes a line for each client that goes beyond a bound, as often as a client likes.
+/// The HTTP/2 library logs a line for each client that exceeds a bound, and clients control how often.
 const HTTP_2_DIRECTIVE: &str = "h2=error";
 
 #[derive(Debug, clap::Args)]
@@ -42,10 +42,10 @@ enum LogLevel {
 }
 
 impl LogArgs {
-    /// Begins the log; `variable` reads the environment.
+    /// Starts the log. `variable` reads the environment.
     ///
     /// # Errors
-    /// When RUST_LOG cannot be read, or the system refuses a thread.
+    /// RUST_LOG is invalid, or the system refuses a thread.
     pub fn begin(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Log> {
         let format = match self.log_format {
             LogFormat::Human => Format::Human { is_coloured: io::stderr().is_terminal() && allows_colours(&variable) },
@@ -54,12 +54,12 @@ impl LogArgs {
         Ok(logging::begin(format, &self.filter(variable))?)
     }
 
-    /// Whether every line of the log is an object for programs.
+    /// Returns whether log lines are JSON.
     pub fn is_json(&self) -> bool {
         matches!(self.log_format, LogFormat::Json)
     }
 
-    /// The directives, the more exact ones last: they win.
+    /// Returns the directives. More specific ones are last, because they take precedence.
     fn filter(&self, variable: impl Fn(&str) -> Option<String>) -> String {
         let set = |name| variable(name).filter(|value| !value.is_empty());
         let mut directives = vec![self.log_level.name().to_owned(), HTTP_2_DIRECTIVE.to_owned()];
@@ -81,14 +81,15 @@ impl LogLevel {
     }
 }
 
-/// Whether a terminal may be sent colours: by <https://no-color.org>, and unless it says that it knows none.
+/// Returns whether output to a terminal may have colors: not if <https://no-color.org> applies, or if the terminal has
+/// none.
 fn allows_colours(variable: impl Fn(&str) -> Option<String>) -> bool {
     let is_refused = variable("NO_COLOR").is_some_and(|value| !value.is_empty());
     !is_refused && variable("TERM").is_none_or(|terminal| terminal != "dumb")
 }
 
-/// Whether a `DEBUG` means this program: a list of names as Node's `debug` package reads it, of which one may end in `*`,
-/// and one after `-` is excluded.
+/// Returns whether `DEBUG` includes this program. As in Node's `debug` package, it is a list of names; a name may end
+/// in `*`, and a name after `-` is excluded.
 fn names_divvy(names: &str) -> bool {
     let means = |name: &str| match name.strip_suffix('*') {
         Some(start) => DEBUG_NAME.starts_with(start.trim_end_matches(':')),
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn no_color_and_a_dumb_terminal_refuse_colours() {
+    fn no_color_and_a_dumb_terminal_disable_colors() {
         let allowed = |no_color: Option<&str>, term: Option<&str>| {
             allows_colours(|name| if name == "NO_COLOR" { no_color } else { term }.map(str::to_owned))
         };
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_more_exact_directive_comes_last() {
+    fn more_specific_directive_comes_last() {
         let args = LogArgs { log_format: LogFormat::Human, log_level: LogLevel::Warn };
         let environment = |rust_log: &'static str, debug: &'static str| {
             args.filter(move |name| Some(if name == "DEBUG" { debug } else { rust_log }.to_owned()))

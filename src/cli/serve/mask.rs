@@ -1,9 +1,9 @@
 //! Masks passwords in URLs.
 
-/// What stands for a password.
+/// Replacement for a password.
 const MASK: &str = "***";
 
-/// `url` with a password in its user part or in its query (`?pass=`, for unix sockets) masked.
+/// Returns `url` with its passwords masked: in the user part, and in the query (`?pass=`, for Unix sockets).
 pub fn masked(url: &str) -> String {
     let (address, query) = match url.split_once('?') {
         Some((address, query)) => (address, Some(query)),
@@ -17,7 +17,7 @@ pub fn masked(url: &str) -> String {
     shown
 }
 
-/// Everything up to the last `@` is user and password, which may hold an unescaped one.
+/// Masks the password in everything up to the last `@`. The password itself may contain an unescaped `@`.
 fn without_password(address: &str) -> String {
     let Some((user, place)) = address.rsplit_once('@') else { return address.to_owned() };
     let (scheme, user) = user.split_once("://").unwrap_or(("", user));
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_are_masked_and_nothing_else() {
+    fn only_passwords_are_masked() {
         let shown = [
             ("redis://127.0.0.1:6379/2", "redis://127.0.0.1:6379/2"),
             ("redis://:secret@cache:6379", "redis://:***@cache:6379"),

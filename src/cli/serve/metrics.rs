@@ -1,5 +1,5 @@
-//! The flags that say how the server can be watched. The original's variables mean what they did; a flag, or its own
-//! variable, wins over them.
+//! Flags for metrics. The variables of Button's Divvy keep their meaning. A flag, or its own variable, takes
+//! precedence.
 
 use anyhow::{Context, bail};
 
@@ -31,25 +31,27 @@ pub struct MetricsArgs {
     statsd_interval: Option<Time>,
 }
 
-/// How the server can be watched.
-pub struct Watched {
-    /// Where HTTP shows the metrics.
+/// Configuration of metrics.
+pub struct MonitoringConfig {
+    /// The path of the metrics on the HTTP listener.
     pub metrics_path: String,
-    /// Which statsd to send to, if any.
+    /// The statsd server to send to, if any.
     pub statsd: Option<StatsdOptions>,
 }
 
 impl MetricsArgs {
-    /// What the flags and the original's variables say; `variable` reads the environment.
+    /// Reads the configuration from the flags and the variables of Button's Divvy. `variable` reads the environment.
     ///
     /// # Errors
     /// See [`MetricsArgs::metrics_path`] and [`MetricsArgs::statsd`].
-    pub fn read(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Watched> {
-        Ok(Watched { metrics_path: self.metrics_path(&variable)?, statsd: self.statsd(&variable)? })
+    pub fn read(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<MonitoringConfig> {
+        Ok(MonitoringConfig { metrics_path: self.metrics_path(&variable)?, statsd: self.statsd(&variable)? })
     }
 
+    /// Returns the path of the metrics.
+    ///
     /// # Errors
-    /// When that is no path, or another page's.
+    /// It is not a valid path, or belongs to another page.
     fn metrics_path(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<String> {
         let path = given(&self.metrics_path, "PROMETHEUS_METRICS_PATH", variable);
         let path = path.unwrap_or_else(|| DEFAULT_METRICS_PATH.to_owned());
@@ -57,8 +59,10 @@ impl MetricsArgs {
         Ok(path)
     }
 
+    /// Returns the statsd configuration.
+    ///
     /// # Errors
-    /// When a flag lacks the host or makes no sense, or STATSD_PORT is no port.
+    /// A flag is invalid or lacks the host, or STATSD_PORT is not a port number.
     fn statsd(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<StatsdOptions>> {
         let Some(host) = given(&self.statsd_host, "STATSD_HOST", &variable) else {
             return self.without_statsd();
@@ -67,12 +71,12 @@ impl MetricsArgs {
             (Some(port), _) => port,
             (None, None) => StatsdOptions::DEFAULT_PORT,
             (None, Some(text)) => {
-                text.parse().with_context(|| format!("STATSD_PORT is {text:?}, and must be a port number"))?
+                text.parse().with_context(|| format!("STATSD_PORT is {text:?}, but must be a port number"))?
             }
         };
         let prefix = given(&self.statsd_prefix, "STATSD_PREFIX", &variable).unwrap_or_default();
         if prefix.chars().any(|c| c.is_whitespace() || c.is_control() || ":|@#".contains(c)) {
-            bail!("--statsd-prefix is {prefix:?}, and must have no white space and none of : | @ #");
+            bail!("--statsd-prefix is {prefix:?}, but must not contain white space or any of : | @ #");
         }
         let is_tcp = self.statsd_tcp || given(&None, "STATSD_USE_TCP", &variable).is_some();
         let transport = if is_tcp { Transport::Tcp } else { Transport::Udp };
@@ -80,7 +84,7 @@ impl MetricsArgs {
         Ok(Some(StatsdOptions { host, port, prefix, transport, interval }))
     }
 
-    /// The original ignores what STATSD_HOST is missing for; a flag is a wish.
+    /// Checks that no statsd flag is given without a host. Variables of Button's Divvy are ignored without one.
     fn without_statsd(&self) -> anyhow::Result<Option<StatsdOptions>> {
         let flags = [
             ("--statsd-port", self.statsd_port.is_some()),
@@ -95,7 +99,7 @@ impl MetricsArgs {
     }
 }
 
-/// A flag's value, or else the original's variable; empty ones count as missing.
+/// Returns a flag's value, or else the value of Button's Divvy's variable. Empty values count as missing.
 fn given(flag: &Option<String>, original: &str, variable: impl Fn(&str) -> Option<String>) -> Option<String> {
     flag.clone().or_else(|| variable(original)).filter(|value| !value.is_empty())
 }
@@ -127,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_original_s_variables_mean_what_they_did() {
+    fn variables_of_buttons_divvy_keep_their_meaning() {
         let variables = [("STATSD_HOST", "stats"), ("STATSD_PORT", "9125"), ("STATSD_PREFIX", "api")];
         let options = statsd(&[], &variables).unwrap().unwrap();
         assert_eq!((options.host.as_str(), options.port, options.prefix.as_str()), ("stats", 9125, "api"));
@@ -139,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_win_and_must_have_an_effect() {
+    fn flags_take_precedence_and_must_have_an_effect() {
         let variables = [("STATSD_HOST", "stats"), ("STATSD_PORT", "9125")];
         let flags = ["--statsd-host", "other", "--statsd-port", "1", "--statsd-tcp", "--statsd-interval", "10"];
         let options = statsd(&flags, &variables).unwrap().unwrap();
@@ -150,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_metrics_have_a_path_of_their_own() {
+    fn metrics_path_is_configurable() {
         let path = |flags: &[&str], variables: &[(&str, &str)]| {
             args(flags).metrics_path(|name| lookup(variables, name)).map_err(|error| format!("{error:#}"))
         };

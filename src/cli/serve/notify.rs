@@ -2,27 +2,27 @@
 
 use sd_notify::NotifyState;
 
-/// The server serves.
+/// Reports that the server is ready.
 pub fn ready() {
     tell(&[NotifyState::Ready]);
 }
 
-/// The rules are loaded again; [`ready`] tells when that is over, whether or not they were good.
+/// Reports that the rules are being reloaded. [`ready`] must follow, even if the rules are invalid.
 pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
-        // Since systemd 253 it wants to know when.
+        // Since systemd 253, the time is required.
         Ok(now) => tell(&[NotifyState::Reloading, now]),
         Err(error) => tracing::warn!(%error, "cannot tell the service manager about the reload: cannot read the clock"),
     }
 }
 
-/// The server is about to end.
+/// Reports that the server is stopping.
 pub fn stopping() {
     tell(&[NotifyState::Stopping]);
 }
 
 fn tell(states: &[NotifyState]) {
-    // Without a service manager there is nothing to notify, which is not an error.
+    // It is not an error if there is no service manager.
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, "cannot notify the service manager: check NOTIFY_SOCKET");
     }

@@ -1,4 +1,4 @@
-//! The flags that say which Redis the redis store uses, and how.
+//! Flags for the Redis that the redis store uses.
 
 use std::path::PathBuf;
 
@@ -8,11 +8,11 @@ use super::mask::masked;
 use crate::cli::units::{self, MAX_SECONDS, Time};
 use crate::store::{DEFAULT_REDIS_TIMEOUT, RedisOptions, RedisSentinel, RedisTls};
 
-/// How the REDIS_PORT begins that Kubernetes gives every pod beside a Service named redis: an address, and not a choice
-/// of a store.
+/// Prefix of the REDIS_PORT that Kubernetes sets in pods that run next to a Service named redis. Such a value is an
+/// address, and does not select a store.
 const SERVICE_LINK: &str = "tcp://";
 
-/// Where the original Divvy looked for Redis when it was not told.
+/// Default Redis address of Button's Divvy.
 const DEFAULT_REDIS_HOST: &str = "127.0.0.1";
 const DEFAULT_REDIS_PORT: u16 = 6379;
 
@@ -45,15 +45,15 @@ pub struct RedisArgs {
 }
 
 impl RedisArgs {
-    /// Whether the operator named a Redis.
-    pub fn names_one(&self) -> bool {
+    /// Returns whether the operator named a Redis server.
+    pub fn names_a_server(&self) -> bool {
         !self.redis_url.is_empty()
     }
 
-    /// Each flag, and whether it is given.
+    /// Returns each flag, and whether it was given.
     pub fn given(&self) -> [(&'static str, bool); 7] {
         [
-            ("--redis-url", self.names_one()),
+            ("--redis-url", self.names_a_server()),
             ("--redis-sentinel-master", self.redis_sentinel_master.is_some()),
             ("--redis-sentinel-auth", self.redis_sentinel_auth.is_some()),
             ("--redis-ca", self.redis_ca.is_some()),
@@ -63,15 +63,15 @@ impl RedisArgs {
         ]
     }
 
-    /// The options; `inherited` is the server that the original's variables name.
+    /// Returns the options. `inherited` is the server named by the variables of Button's Divvy.
     ///
     /// # Errors
-    /// When one flag lacks another.
+    /// A flag is given without one that it requires.
     pub fn options(&self, inherited: Option<String>) -> anyhow::Result<RedisOptions> {
-        let urls = if self.names_one() {
+        let urls = if self.names_a_server() {
             self.redis_url.clone()
         } else {
-            vec![inherited.unwrap_or_else(|| url_of(DEFAULT_REDIS_HOST, DEFAULT_REDIS_PORT))]
+            vec![inherited.unwrap_or_else(|| build_url(DEFAULT_REDIS_HOST, DEFAULT_REDIS_PORT))]
         };
         let sentinel = match (&self.redis_sentinel_master, &self.redis_sentinel_auth) {
             (Some(master), auth) => Some(RedisSentinel { master: master.clone(), auth: auth.clone() }),
@@ -89,7 +89,7 @@ impl RedisArgs {
     }
 }
 
-/// For people: which Redis. Passwords are masked.
+/// Describes the Redis server for people, with passwords masked.
 pub fn describe(options: &RedisOptions) -> String {
     let urls: Vec<_> = options.urls.iter().map(|url| masked(url)).collect();
     let urls = urls.join(", ");
@@ -99,10 +99,11 @@ pub fn describe(options: &RedisOptions) -> String {
     }
 }
 
-/// The server that REDIS_HOST and REDIS_PORT name, when at least one of them is set; `variable` reads the environment.
+/// Returns the server named by REDIS_HOST and REDIS_PORT, if at least one of them is set. `variable` reads the
+/// environment.
 ///
 /// # Errors
-/// When REDIS_PORT is no port.
+/// REDIS_PORT is not a port number.
 pub fn inherited_url(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<String>> {
     let set = |name| variable(name).filter(|value| !value.is_empty());
     let host = set("REDIS_HOST");
@@ -120,13 +121,13 @@ pub fn inherited_url(variable: impl Fn(&str) -> Option<String>) -> anyhow::Resul
     }
     let port = match port {
         None => DEFAULT_REDIS_PORT,
-        Some(text) => text.parse().with_context(|| format!("REDIS_PORT is {text:?}, and must be a port number"))?,
+        Some(text) => text.parse().with_context(|| format!("REDIS_PORT is {text:?}, but must be a port number"))?,
     };
-    Ok(Some(url_of(host.as_deref().unwrap_or(DEFAULT_REDIS_HOST), port)))
+    Ok(Some(build_url(host.as_deref().unwrap_or(DEFAULT_REDIS_HOST), port)))
 }
 
-fn url_of(host: &str, port: u16) -> String {
-    // An address of IPv6 has colons of its own.
+fn build_url(host: &str, port: u16) -> String {
+    // An IPv6 address contains colons.
     if host.contains(':') && !host.starts_with('[') {
         format!("redis://[{host}]:{port}")
     } else {

@@ -1,7 +1,7 @@
-//! Reloads the rules of a running server: when the file changes, and on SIGHUP.
+//! Reloads the rules of a running server when the file changes, and on SIGHUP.
 //!
-//! The file is checked in full by a thread of its own, which no request waits for; then the new rules are put in force for
-//! all batches from then on. A file with a mistake leaves the rules as they are.
+//! A separate thread loads and validates the whole file, so that no request waits. All later batches then use the new
+//! rules. If the file has an error, the previous rules stay in force.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Weak};
@@ -20,7 +20,7 @@ use crate::limiter::Limiter;
 use crate::metrics::{Metrics, Task};
 use crate::server::{keep_running, survive};
 
-/// Between two looks at the files.
+/// Default interval for checking the files.
 const DEFAULT_INTERVAL: Time = Time(Duration::from_secs(1));
 
 #[derive(Debug, clap::Args)]
@@ -32,24 +32,24 @@ pub struct ReloadArgs {
     reload_interval: Time,
 }
 
-/// Takes SIGHUP, which ends a process that does not.
+/// Starts to handle SIGHUP, which would otherwise end the process.
 ///
 /// # Errors
-/// The system's.
+/// The system refuses it.
 pub fn hangups() -> anyhow::Result<Signal> {
     signal(SignalKind::hangup()).context("cannot listen to SIGHUP")
 }
 
 impl ReloadArgs {
-    /// Between two looks at the files; `None`: only on SIGHUP.
+    /// Returns the interval for checking the files; `None` if only SIGHUP reloads them.
     pub fn interval(&self) -> Option<Duration> {
         Some(self.reload_interval.0).filter(|interval| !interval.is_zero())
     }
 
-    /// Keeps the limiter's rules as `file` has them, until `draining` is cancelled.
+    /// Keeps the limiter's rules up to date with `file` until `draining` is cancelled.
     ///
     /// # Errors
-    /// The system's, when it refuses a thread.
+    /// The system refuses a thread.
     pub fn start(
         &self,
         file: Option<RulesFile>,
@@ -62,16 +62,17 @@ impl ReloadArgs {
         let ask = file.is_some().then_some(ask);
         if let Some(file) = file {
             let interval = self.interval();
-            // Weak: the thread, which may hang in a read from a network, shall not keep the store open.
+            // Weak, because the thread may hang while it reads from a network file system, and must not keep the store
+            // open.
             let (limiter, metrics) = (Arc::downgrade(limiter), Arc::clone(&metrics));
             let run = move || keep_loaded(file, &limiter, &metrics, &asked, interval);
             thread::Builder::new().name("divvy-reload".into()).spawn(run).context("cannot start a thread")?;
         }
         let hangups = Arc::new(Mutex::new(hangups));
         tokio::spawn(async move {
-            let pass_on = || pass_on(Arc::clone(&hangups), ask.clone());
+            let forward_hangups = || forward_hangups(Arc::clone(&hangups), ask.clone());
             tokio::select! {
-                () = keep_running(Task::Rules, &metrics, pass_on) => {}
+                () = keep_running(Task::Rules, &metrics, forward_hangups) => {}
                 () = draining.cancelled() => {}
             }
         });
@@ -79,8 +80,8 @@ impl ReloadArgs {
     }
 }
 
-/// Passes SIGHUPs on to the thread that loads, if there is one; it ends when this does.
-async fn pass_on(hangups: Arc<Mutex<Signal>>, ask: Option<Sender<()>>) {
+/// Passes each SIGHUP on to the loading thread, if there is one. Ends when that thread does.
+async fn forward_hangups(hangups: Arc<Mutex<Signal>>, ask: Option<Sender<()>>) {
     let mut hangups = hangups.lock().await;
     while hangups.recv().await.is_some() {
         match &ask {
@@ -109,7 +110,7 @@ fn keep_loaded(
         };
         match wake {
             Ok(()) => {
-                // One load does for all who asked before it.
+                // One load serves everyone who asked before it.
                 asked.try_iter().for_each(drop);
                 notify::reloading();
                 survive(Task::Rules, metrics, || file.load_again(limiter));

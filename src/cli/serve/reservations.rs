@@ -1,4 +1,4 @@
-//! Reservations: for how long credits may be set aside.
+//! Flags for reservations.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::limiter::DEFAULT_MAX_RESERVATION_TTL;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Rules")]
 pub struct ReservationArgs {
-    /// Longest time for which a client may reserve credits, in whole seconds
+    /// Maximum time for which a client may reserve credits, in whole seconds
     #[arg(long, env = "DIVVY_MAX_RESERVATION_TTL", value_name = "SECONDS",
           default_value_t = Time(Duration::from_secs(DEFAULT_MAX_RESERVATION_TTL.into())),
           value_parser = units::seconds(1..=LONGEST_SECONDS.into()))]
@@ -17,7 +17,7 @@ pub struct ReservationArgs {
 }
 
 impl ReservationArgs {
-    /// In seconds.
+    /// Returns the maximum duration in seconds.
     pub fn max_ttl(&self) -> u32 {
         u32::try_from(self.max_reservation_ttl.0.as_secs()).unwrap_or(u32::MAX)
     }

@@ -12,24 +12,24 @@ use crate::metrics::Metrics;
 use crate::rules::RuleSet;
 use crate::rules::diff::{Change, CounterChange, diff};
 
-/// Differences that are logged one by one at a load; they are counted all the same.
+/// Maximum number of changes that are logged individually at a load. The summary counts all of them.
 const MAX_LOGGED_CHANGES: usize = 1_000;
 
-/// The file, and what became of it last.
+/// The rules file, and the result of the last load.
 #[derive(Debug)]
 pub struct RulesFile {
     watch: Watch,
     names: CounterNames,
-    /// The last load failed.
-    is_bad: bool,
+    /// Whether the last load failed.
+    has_failed: bool,
 }
 
 impl RulesFile {
-    /// Returns the file at `path` and its rules, whose counters are named so; `None` when it has errors, which are
-    /// logged by then.
+    /// Loads the file at `path`. `names` determines how the counters are named. `None` if the file has errors, which
+    /// are logged.
     pub fn load(path: &Path, names: CounterNames) -> Option<(Self, RuleSet)> {
-        // Looked at before it is read: what is written meanwhile will be seen as a change.
-        let file = Self { watch: Watch::new(path), names, is_bad: false };
+        // MonitoringConfig before it is read, so that a write during the read is seen as a change.
+        let file = Self { watch: Watch::new(path), names, has_failed: false };
         let loaded = file.read();
         log_problems(&loaded);
         let rules = loaded.ok()?.rules;
@@ -44,7 +44,7 @@ impl RulesFile {
         }
     }
 
-    /// Returns the policy of these rules, which the metrics show from now on.
+    /// Returns the policy for these rules, and publishes them in the metrics.
     pub fn put_in_force(&self, rules: RuleSet, metrics: &Metrics, now: Timestamp) -> Policy {
         let hash = config::fingerprint(rules.rules());
         metrics.config.loaded(&hash, rules.rules().len(), now.as_nanos());
@@ -55,31 +55,31 @@ impl RulesFile {
         self.watch.path()
     }
 
-    /// Loads the file if it changed.
+    /// Loads the file if it has changed.
     pub fn look(&mut self, limiter: &Weak<Limiter>) {
         if !self.watch.has_changed() {
             return;
         }
         let loaded = self.read();
-        // If not, the file was written to while it was read; the next checks will see when that is over.
+        // Otherwise the file was written while it was read. Later checks will notice when that is over.
         if self.watch.is_at_rest() {
             self.take(loaded, limiter, Reason::Changed);
         }
     }
 
-    /// Loads the file as it is.
+    /// Loads the file even if it has not changed.
     pub fn load_again(&mut self, limiter: &Weak<Limiter>) {
         self.watch.note();
         let loaded = self.read();
         self.take(loaded, limiter, Reason::Asked);
     }
 
-    /// Puts what was loaded in force, or tells why not.
+    /// Puts the result of a load in force, or logs why it failed.
     fn take(&mut self, loaded: Result<Loaded, Report>, limiter: &Weak<Limiter>, reason: Reason) {
-        // Gone when the server came to its end meanwhile.
+        // The limiter is gone if the server has stopped.
         let Some(limiter) = limiter.upgrade() else { return };
         let Some(before) = limiter.policy() else { return };
-        let was_bad = mem::replace(&mut self.is_bad, loaded.is_err());
+        let was_bad = mem::replace(&mut self.has_failed, loaded.is_err());
         let file = self.path().display();
         if loaded.as_ref().is_ok_and(|loaded| loaded.rules.rules() == before.rules().rules()) {
             limiter.metrics().config.confirmed(limiter.now().as_nanos());
@@ -109,14 +109,14 @@ impl RulesFile {
     }
 }
 
-/// Why a file is loaded again.
+/// The reason for reloading a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reason {
     Changed,
     Asked,
 }
 
-/// Each error and each warning in a line of its own, as `divvy check` prints them.
+/// Logs each error and warning on its own line, as `divvy check` prints them.
 fn log_problems(loaded: &Result<Loaded, Report>) {
     let (errors, warnings) = match loaded {
         Ok(loaded) => (&[][..], &loaded.warnings),
@@ -130,7 +130,7 @@ fn log_problems(loaded: &Result<Loaded, Report>) {
     }
 }
 
-/// A line with the numbers, then one for each change.
+/// Logs a summary, then a line for each change.
 fn log_changes(file: &path::Display<'_>, changes: &[Change<'_>]) {
     let count = |kind: fn(&Change<'_>) -> bool| changes.iter().filter(|change| kind(change)).count();
     tracing::info!(
@@ -149,7 +149,7 @@ fn log_changes(file: &path::Display<'_>, changes: &[Change<'_>]) {
     }
 }
 
-/// What is in force, for those who asked for it (`DEBUG=divvy`).
+/// Logs the rules in force at debug level (`DEBUG=divvy`).
 fn log_rules(rules: &RuleSet) {
     for rule in rules.rules() {
         let (label, comment) = (rule.label.as_deref(), rule.comment.as_deref());

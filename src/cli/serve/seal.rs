@@ -1,4 +1,5 @@
-//! The key for reservation ids, which servers on one Redis share: how a server learns it and keeps knowing it.
+//! The key for reservation ids, which servers that share a Redis have in common. Each server reads it at the start and
+//! follows changes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,35 +12,36 @@ use crate::logging::Escaped;
 use crate::metrics::Task;
 use crate::server::keep_running;
 
-/// How often Redis is asked for the key, which it may have lost.
+/// Interval for reading the key from Redis, which may lose it.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 
-/// Learns the key, and follows it until `draining` is cancelled. Redis may come later: until then, reservations are refused.
+/// Reads the key, and follows it until `draining` is cancelled. Redis may become available later: until then,
+/// reservations are refused.
 pub async fn start(limiter: &Arc<Limiter>, draining: CancellationToken) {
     if !limiter.store().is_shared() {
         return;
     }
     let limiter = Arc::clone(limiter);
-    let is_behind = !follow(&limiter, false).await;
+    let is_behind = !read_key(&limiter, false).await;
     tokio::spawn(async move {
         tokio::select! {
-            () = keep_running(Task::Seal, limiter.metrics(), || keep_known(&limiter, is_behind)) => {}
+            () = keep_running(Task::Seal, limiter.metrics(), || follow_changes(&limiter, is_behind)) => {}
             () = draining.cancelled() => {}
         }
     });
 }
 
-async fn keep_known(limiter: &Limiter, mut is_behind: bool) {
+async fn follow_changes(limiter: &Limiter, mut is_behind: bool) {
     let mut ticks = interval(FOLLOW_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        is_behind = !follow(limiter, is_behind).await;
+        is_behind = !read_key(limiter, is_behind).await;
     }
 }
 
-/// Asks for the key once. Returns whether it is known now, and logs if that has changed.
-async fn follow(limiter: &Limiter, was_behind: bool) -> bool {
+/// Reads the key once. Returns whether it is out of date, and logs if that has changed.
+async fn read_key(limiter: &Limiter, was_behind: bool) -> bool {
     let followed = limiter.follow_seal().await;
     match &followed {
         Ok(()) if was_behind => tracing::info!("the key for reservation ids is read from Redis again"),

@@ -1,7 +1,7 @@
-//! The flags that say where counters live, and the store that they choose.
+//! Flags for the location of counters, and the store that they select.
 //!
-//! The choice is made and checked as a whole before anything is opened; a flag that has no effect on the chosen store is
-//! a mistake, not a wish to be ignored.
+//! The selection is checked as a whole before anything is opened. A flag without an effect on the selected store is an
+//! error.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -20,15 +20,15 @@ use crate::store::{
     NoRocksDb, RedisOptions, RedisStore, RocksOptions, RocksStore,
 };
 
-/// Where the rocksdb store lives unless the operator says otherwise.
+/// Default data directory of the rocksdb store.
 const DEFAULT_DATA_DIR: &str = "./divvy-data";
 
-/// How often to check whether another process has released the data directory: there is no notification.
+/// Interval for checking whether another process has released the data directory, because there is no notification.
 const LOCK_POLL: Duration = Duration::from_millis(20);
 
-/// The most buckets that may be counted while Redis is away: 200 GB of them.
+/// Upper bound for buckets that are counted while Redis is unavailable: 200 GB.
 const MAX_LOCAL_BUCKETS: u64 = 1_000_000_000;
-/// The most denials that may be remembered: 240 MB, all of it allocated at start.
+/// Upper bound for remembered denials: 240 MB, all of it allocated at the start.
 const MAX_DENIAL_CACHE: u64 = 10_000_000;
 
 #[derive(Debug, clap::Args)]
@@ -125,15 +125,15 @@ pub enum StoreChoice {
 }
 
 impl StoreArgs {
-    /// The store that the flags and the original's variables choose; `variable` reads the environment.
+    /// Returns the store that the flags and the variables of Button's Divvy select. `variable` reads the environment.
     ///
     /// # Errors
-    /// When a flag does not go with the chosen store, or REDIS_PORT chooses and is no port.
+    /// A flag does not apply to the selected store, or REDIS_PORT is relevant and not a port number.
     pub fn choose(&self, variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<StoreChoice> {
-        // The operator's choice overrides what the environment has from others.
-        let has_chosen = self.redis.names_one() || self.store.is_some_and(|kind| kind != StoreKind::Redis);
+        // The operator's choice takes precedence over variables that others may have set.
+        let has_chosen = self.redis.names_a_server() || self.store.is_some_and(|kind| kind != StoreKind::Redis);
         let inherited = if has_chosen { None } else { inherited_url(variable)? };
-        let is_redis_meant = self.redis.names_one() || inherited.is_some();
+        let is_redis_meant = self.redis.names_a_server() || inherited.is_some();
         let kind = self.store.unwrap_or(if is_redis_meant { StoreKind::Redis } else { StoreKind::DEFAULT });
         self.check_flags(kind)?;
         if kind == StoreKind::Rocksdb && !HAS_ROCKSDB {
@@ -208,7 +208,8 @@ impl StoreArgs {
 }
 
 impl StoreChoice {
-    /// Waits while another process has the data directory, as long as the operator allows. Then it may still be in use.
+    /// Waits until another process releases the data directory, for as long as the operator allows. It may still be in
+    /// use afterwards.
     #[expect(clippy::disallowed_methods, reason = "waits for another process, before anything is served")]
     pub async fn wait_for_lock(&self) {
         let Self::Rocksdb { data_dir, wait_for_lock, .. } = self else { return };
@@ -221,8 +222,10 @@ impl StoreChoice {
         }
     }
 
+    /// Opens the store.
+    ///
     /// # Errors
-    /// When the data directory cannot be opened, or Redis's address makes no sense. Redis need not be up.
+    /// The data directory cannot be opened, or Redis's address is invalid. Redis need not be available.
     pub fn open(&self, clock: Clock) -> anyhow::Result<Backend> {
         Ok(match self {
             Self::Memory { bounds } => Backend::Memory(MemoryStore::new(*bounds)),
@@ -248,7 +251,7 @@ impl StoreChoice {
         })
     }
 
-    /// How it wants the counters of stacks to be named.
+    /// Returns how the store names the counters of stacks.
     pub fn counter_names(&self) -> CounterNames {
         match self {
             Self::Redis { options, .. } if options.are_of_a_cluster() => CounterNames::InSlots,
@@ -257,7 +260,7 @@ impl StoreChoice {
         }
     }
 
-    /// For people: what and where. Passwords are masked.
+    /// Describes the store and its location for people, with passwords masked.
     pub fn describe(&self) -> String {
         match self {
             Self::Memory { .. } => "memory (counters are lost when the server stops)".to_owned(),
@@ -283,7 +286,7 @@ impl StoreChoice {
 }
 
 impl StoreKind {
-    /// The store that keeps counters on this machine across restarts, where there is one.
+    /// The default store: one that keeps counters across restarts, if the build has it.
     const DEFAULT: Self = if HAS_ROCKSDB { Self::Rocksdb } else { Self::Memory };
 
     fn name(self) -> &'static str {

@@ -1,4 +1,4 @@
-//! The flags of TLS, and the task that reloads its files.
+//! Flags for TLS, and the task that reloads its files.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -49,10 +49,10 @@ enum TlsFront {
 }
 
 impl TlsArgs {
-    /// Loads the files; `None` without TLS.
+    /// Loads the files; `None` if TLS is not configured.
     ///
     /// # Errors
-    /// When a file cannot be used.
+    /// A file cannot be used.
     pub fn load(&self, metrics: &Metrics) -> anyhow::Result<Option<Reloader>> {
         let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) else { return Ok(None) };
         let client_ca = self.tls_client_ca.clone();
@@ -60,7 +60,7 @@ impl TlsArgs {
         Ok(Some(Reloader::start(files, metrics.access.tls_handshakes_failed.clone()).context("cannot serve TLS")?))
     }
 
-    /// Which fronts speak TLS.
+    /// Returns which listeners use TLS.
     pub fn secured(&self, reloader: Option<&Reloader>) -> Secured {
         let tls = reloader.map(Reloader::tls);
         let on =
@@ -74,16 +74,16 @@ impl TlsArgs {
     }
 }
 
-/// Has the files looked at every `interval`, and at each hang-up, until the process ends.
-pub fn keep_fresh(reloader: Reloader, interval: Option<Duration>, hangups: Signal, metrics: Arc<Metrics>) {
+/// Checks the files every `interval` and at each SIGHUP, until the process ends.
+pub fn keep_up_to_date(reloader: Reloader, interval: Option<Duration>, hangups: Signal, metrics: Arc<Metrics>) {
     let (reloader, hangups) = (Arc::new(Mutex::new(reloader)), Arc::new(AsyncMutex::new(hangups)));
     tokio::spawn(async move {
-        let look_on = || look_on(Arc::clone(&reloader), interval, Arc::clone(&hangups), &metrics);
+        let look_on = || keep_checking(Arc::clone(&reloader), interval, Arc::clone(&hangups), &metrics);
         keep_running(Task::Tls, &metrics, look_on).await;
     });
 }
 
-async fn look_on(
+async fn keep_checking(
     reloader: Arc<Mutex<Reloader>>,
     interval: Option<Duration>,
     hangups: Arc<AsyncMutex<Signal>>,

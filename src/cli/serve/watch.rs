@@ -1,23 +1,23 @@
 //! Detects changes of a file by polling it.
 //!
-//! Kernel notifications (inotify) would come sooner, but not at all for network and overlay file systems or a file
-//! mounted into a container, and where a directory above the file is a symbolic link that is swapped, as for a
-//! Kubernetes ConfigMap, the wrong file would be watched. A look is one `stat`.
+//! Kernel notifications (inotify) would be faster, but network and overlay file systems and files mounted into a
+//! container do not send them. If a directory above the file is a symbolic link that is swapped, as for a Kubernetes
+//! ConfigMap, the wrong file would be watched. Each check is one `stat`.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What a look at a file sees: enough to notice any change, however it was made.
+/// The state of a file: enough to detect any change, regardless of how it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum FileState {
     File { device: u64, inode: u64, size: u64, modified: (i64, i64), changed: (i64, i64) },
     Failed(ErrorKind),
 }
 
-impl Look {
-    /// Follows symbolic links, all along the path.
+impl FileState {
+    /// Reads the state, following symbolic links along the whole path.
     fn at(path: &Path) -> Self {
         match fs::metadata(path) {
             Ok(file) => Self::File {
@@ -25,7 +25,7 @@ impl Look {
                 inode: file.ino(),
                 size: file.size(),
                 modified: (file.mtime(), file.mtime_nsec()),
-                // Also where a copying tool sets the time of modification back.
+                // Detects a change even if a copying tool resets the modification time.
                 changed: (file.ctime(), file.ctime_nsec()),
             },
             Err(error) => Self::Failed(error.kind()),
@@ -33,53 +33,54 @@ impl Look {
     }
 }
 
-/// A file, and what was seen of it.
+/// A file, and its last known states.
 #[derive(Debug)]
 pub struct Watch {
     path: PathBuf,
-    changes: Changes<Look>,
+    changes: ChangeDetector<FileState>,
 }
 
 impl Watch {
-    /// Begins with the file as it is now.
+    /// Starts with the current state of the file.
     pub fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), changes: Changes::new(Look::at(path)) }
+        Self { path: path.to_owned(), changes: ChangeDetector::new(FileState::at(path)) }
     }
 
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Looks at the file. True when it changed since it was last taken note of, and is now at rest.
+    /// Checks the file. Returns true if it has changed since the last `note`, and is not being written.
     pub fn has_changed(&mut self) -> bool {
-        self.changes.see(Look::at(&self.path))
+        self.changes.see(FileState::at(&self.path))
     }
 
-    /// Whether the file is still what the last look saw.
+    /// Returns whether the file's state is the same as at the last check.
     pub fn is_at_rest(&self) -> bool {
-        self.changes.noted == Look::at(&self.path)
+        self.changes.noted == FileState::at(&self.path)
     }
 
-    /// Takes note of the file as it is now.
+    /// Records the current state of the file.
     pub fn note(&mut self) {
-        self.changes = Changes::new(Look::at(&self.path));
+        self.changes = ChangeDetector::new(FileState::at(&self.path));
     }
 }
 
-/// Finds changes in a sequence of looks. A change counts when two looks agree on it: until then the file may still be being written.
+/// Finds changes in a sequence of states. A change counts once two consecutive states are equal, because until then the
+/// file may still be being written.
 #[derive(Debug)]
-struct Changes<T> {
+struct ChangeDetector<T> {
     noted: T,
-    /// Unlike `noted`, and seen once.
+    /// A state that differs from `noted` and has been seen once.
     fresh: Option<T>,
 }
 
-impl<T: PartialEq> Changes<T> {
+impl<T: PartialEq> ChangeDetector<T> {
     fn new(noted: T) -> Self {
         Self { noted, fresh: None }
     }
 
-    /// True when this look and the one before agree on something new, which is noted by that.
+    /// Returns true if this state and the previous one agree on a change. Records the new state.
     fn see(&mut self, look: T) -> bool {
         let is_new = look != self.noted;
         let is_settled = is_new && self.fresh.as_ref() == Some(&look);
@@ -97,12 +98,12 @@ mod tests {
     use super::*;
 
     fn seen(looks: &str) -> Vec<usize> {
-        let mut changes = Changes::new('a');
+        let mut changes = ChangeDetector::new('a');
         looks.chars().enumerate().filter_map(|(index, look)| changes.see(look).then_some(index)).collect()
     }
 
     #[test]
-    fn a_change_counts_when_two_looks_agree() {
+    fn change_counts_once_two_checks_agree() {
         assert!(seen("aaaa").is_empty());
         assert_eq!(seen("abbbb"), [2]);
         assert_eq!(seen("abcdee"), [5], "the file is being written until then");
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_change_a_file_is_seen() {
+    fn every_kind_of_file_change_is_detected() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let link = |to: &str| {
@@ -126,9 +127,9 @@ mod tests {
         std::os::unix::fs::symlink("data/rules", path("rules")).unwrap();
 
         let file = path("rules");
-        let mut before = Look::at(&file);
+        let mut before = FileState::at(&file);
         let mut differs = |what: &str| {
-            let now = Look::at(&file);
+            let now = FileState::at(&file);
             assert_ne!(now, before, "{what}");
             before = now;
         };

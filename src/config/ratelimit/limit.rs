@@ -36,7 +36,7 @@ impl EntryValidator<'_> {
         if is_set(is_unlimited) {
             if window.is_some() {
                 let fix = "ratelimit rejects the file, too: remove one of them";
-                self.error(line(given), "`unit` contradicts `unlimited: true`, which is carried over", fix);
+                self.error(line(given), "`unit` contradicts `unlimited: true`, which the rule follows", fix);
             }
             return Some(unlimited());
         }

@@ -5,12 +5,12 @@ use super::*;
 use crate::clock::Clock;
 use crate::store::{Backend, MemoryStore};
 
-/// Rules that allow so many hits.
+/// Returns rules that allow this many hits.
 fn rules(credits: u64) -> String {
     format!("[default]\ncreditLimit = {credits}\nresetSeconds = 60\n")
 }
 
-/// A limiter whose rules come from a file.
+/// A limiter with rules from a file.
 struct Fixture {
     dir: tempfile::TempDir,
     file: RulesFile,
@@ -28,7 +28,7 @@ impl Fixture {
         Self { dir, file, limiter: Arc::new(Limiter::new(Some(policy), store, clock, metrics)) }
     }
 
-    /// Writes another file in its place, so that the change shows at once, whatever the clock's resolution.
+    /// Replaces the file by another one, so that the change is visible regardless of the clock's resolution.
     fn write(&self, text: &str) {
         let other = self.dir.path().join("other");
         fs::write(&other, text).unwrap();
@@ -43,12 +43,12 @@ impl Fixture {
         self.file.load_again(&Arc::downgrade(&self.limiter));
     }
 
-    /// What the rules in force allow.
+    /// Returns the credits that the rules in force allow.
     fn credits(&self) -> u64 {
         self.limiter.policy().unwrap().rules().rules()[0].settings.credit_limit
     }
 
-    /// A number in the metrics, as it is shown.
+    /// Returns the value of a metric as text.
     fn metric(&self, name: &str) -> String {
         let text = self.limiter.metrics().render(Vec::new()).unwrap();
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -57,7 +57,7 @@ impl Fixture {
 }
 
 #[test]
-fn a_file_is_loaded_once_it_rests() {
+fn file_is_loaded_once_it_stops_changing() {
     let mut fixture = Fixture::new();
     fixture.look();
     assert_eq!(fixture.metric("divvy_config_version"), "1");
@@ -72,7 +72,7 @@ fn a_file_is_loaded_once_it_rests() {
 }
 
 #[test]
-fn a_file_that_is_asked_for_is_loaded_as_it_is() {
+fn requested_load_does_not_wait_for_the_file_to_settle() {
     let mut fixture = Fixture::new();
     fixture.write(&rules(2));
     fixture.load_again();
@@ -83,7 +83,7 @@ fn a_file_that_is_asked_for_is_loaded_as_it_is() {
 }
 
 #[test]
-fn the_metrics_tell_of_bad_files_and_of_good_ones() {
+fn metrics_report_failed_and_successful_loads() {
     let mut fixture = Fixture::new();
     let state = |fixture: &Fixture| {
         let names = ["divvy_config_last_load_successful", "divvy_config_failures_total", "divvy_config_version"];

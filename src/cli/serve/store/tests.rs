@@ -8,7 +8,7 @@ struct Flags {
     store: StoreArgs,
 }
 
-/// As Kubernetes sets it for a Service named redis.
+/// The variable that Kubernetes sets for a Service named redis.
 const LINK: (&str, &str) = ("REDIS_PORT", "tcp://10.0.0.1:6379");
 
 fn choose(flags: &str, environment: &[(&str, &str)]) -> Result<String, String> {
@@ -20,7 +20,7 @@ fn choose(flags: &str, environment: &[(&str, &str)]) -> Result<String, String> {
 
 #[cfg(feature = "rocksdb")]
 #[test]
-fn what_is_chosen() {
+fn flags_and_variables_select_the_store() {
     let redis = |place: &str| format!("redis at {place} (while it fails, hits are answered with an error)");
     let host = ("REDIS_HOST", "cache");
     let cases = [
@@ -56,7 +56,7 @@ fn what_is_chosen() {
 
 #[cfg(feature = "rocksdb")]
 #[test]
-fn flags_that_do_not_go_with_the_store_are_refused() {
+fn flags_of_another_store_are_rejected() {
     let refused = [
         ("--store memory --redis-url redis://a", "--redis-url (or its DIVVY_ variable) is for the redis store, but"),
         (
@@ -85,7 +85,7 @@ fn flags_that_do_not_go_with_the_store_are_refused() {
 }
 
 #[test]
-fn the_policy_is_the_one_that_was_asked_for() {
+fn requested_failure_policy_is_selected() {
     for (policy, expected) in [("deny", "denied"), ("allow", "allowed"), ("local --local-buckets 5", "counted locally")]
     {
         let described = choose(&format!("--store redis --on-store-error {policy}"), &[]).unwrap();
@@ -95,7 +95,7 @@ fn the_policy_is_the_one_that_was_asked_for() {
 
 #[cfg(not(feature = "rocksdb"))]
 #[test]
-fn without_rocksdb_the_default_is_memory_and_rocksdb_is_refused() {
+fn build_without_rocksdb_defaults_to_memory_and_rejects_rocksdb() {
     let memory = "memory (counters are lost when the server stops)".to_owned();
     assert_eq!(choose("", &[LINK]), Ok(memory));
     assert!(choose("--redis-url redis://a:1", &[]).unwrap().starts_with("redis at redis://a:1"));

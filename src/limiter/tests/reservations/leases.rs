@@ -293,7 +293,7 @@ fn rules_of_one_operation_need_leases_of_their_own() {
     };
     for policy in ["canary", "and"] {
         let problems = rules(policy, "").unwrap_err().to_string();
-        assert!(problems.contains("`counter` of its own"), "{policy}: {problems}");
+        assert!(problems.contains("its own `counter`"), "{policy}: {problems}");
         assert!(rules(policy, "counter = trial\n").is_ok(), "{policy}");
     }
     let at = At::new(
