@@ -10,14 +10,14 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::Mutex;
 use shuttle::{future, thread};
 
-use super::commit::{GroupCommit, Waited};
+use super::commit::group_commit::{GroupCommit, Waited};
+use super::commit::journal;
+use super::commit::sorted_changes::SortedChanges;
 use super::disk::{Disk, EachCounter, EachRecord, Patience, Reach};
 use super::engine::{Engine, Journal};
-use super::journal;
-use super::lookups::Lookups;
-use super::sorted::Sorted;
 use super::table::Table;
-use super::timings::Timings;
+use super::table::lookups::Lookups;
+use super::upkeep::timings::Timings;
 use crate::algorithm::record::Content;
 use crate::algorithm::{Ask, Fate, Outcome, ReservationAsk};
 use crate::clock::Clock;
@@ -151,7 +151,7 @@ impl Disk for SimulatedDisk {
         records.range(first..=last).try_for_each(|(number, record)| each(*number, record))
     }
 
-    fn write_counters(&self, changes: &Sorted<'_>) -> Result<(), StoreError> {
+    fn write_counters(&self, changes: &SortedChanges<'_>) -> Result<(), StoreError> {
         self.write(false, |medium| {
             for change in changes.iter() {
                 if change.value.is_empty() {
@@ -743,7 +743,7 @@ fn a_counter_that_comes_and_goes_during_a_look_up_is_looked_up_again() {
     with_pauses(|| {
         // Counters are evicted as soon as they may be, and others of their stripe need room.
         let world = World::new(Durability::Wal, 0, 0);
-        let stripe = |key: &[u8]| world.engine.table.hash(key).stripe();
+        let stripe = |key: &[u8]| world.engine.table.hasher.hash(key).stripe();
         let alphabet = b"bcdefghijklmnopqrstuvwxyz".chunks(1);
         let mut others = alphabet.filter(|other| stripe(other) == stripe(KEY));
         let mut some_others = || others.by_ref().take(4).collect::<Vec<_>>();

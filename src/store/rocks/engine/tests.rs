@@ -9,14 +9,15 @@ use std::task::{Context, Waker};
 
 use parking_lot::Mutex as RealMutex;
 
-use super::super::disk::{EachCounter, EachRecord, Reach};
-use super::super::journal::{self, Change};
-use super::super::sorted::Sorted;
 use super::*;
 use crate::clock::Clock;
 use crate::store::bounds::{Bounds, RecordBudgets};
 use crate::store::contract::Action;
 use crate::store::key::{Prefix, Space};
+use crate::store::rocks::commit::journal::{self, Change};
+use crate::store::rocks::commit::sorted_changes::SortedChanges;
+use crate::store::rocks::disk::Patience;
+use crate::store::rocks::disk::{EachCounter, EachRecord, Reach};
 use crate::store::testing::{LOOK, TAKE, at, window};
 
 /// Memory for all counters of a test.
@@ -65,7 +66,7 @@ impl Disk for Arc<TestDisk> {
         records.range(first..=last).try_for_each(|(number, record)| each(*number, record))
     }
 
-    fn write_counters(&self, changes: &Sorted<'_>) -> Result<(), StoreError> {
+    fn write_counters(&self, changes: &SortedChanges<'_>) -> Result<(), StoreError> {
         self.result()?;
         for change in changes.iter() {
             self.counters.lock().insert(change.key.to_vec(), change.value.to_vec());

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use super::super::journal::{self, Change};
-use super::super::stripe::Stripe;
+use super::stripe::Stripe;
 use super::{KeyHash, Table};
 use crate::algorithm::{Record, RecordChange};
 use crate::clock::Timestamp;
 #[cfg(all(test, not(feature = "model")))]
 use crate::store::bounds::RecordCount;
 use crate::store::bounds::{RecordBudgets, Share};
+use crate::store::rocks::commit::journal::{self, Change};
 use crate::store::value;
 
 impl Table {
@@ -79,11 +79,6 @@ impl Table {
                 value::encode_record(record, out);
             }
         });
-    }
-
-    /// Returns the hash of a record's key. The record is in the stripe of its bucket, which has the hash `bucket`.
-    pub(super) fn hash_of_record(&self, key: &[u8], bucket: KeyHash) -> KeyHash {
-        KeyHash { high: self.hasher.hash(key).h1, low: bucket.low }
     }
 }
 

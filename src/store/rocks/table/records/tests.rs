@@ -88,7 +88,7 @@ impl Opened {
 }
 
 fn write_back(store: &RocksStore) {
-    store.shared.engine.write_back().unwrap();
+    store.core.engine.write_back().unwrap();
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn kills_and_write_backs_lose_no_reservation_and_no_commit() {
         assert!(asked(&opened.store, "one", TEN).allowed);
         let opened = settle(opened);
         let store = &opened.store;
-        assert_eq!((left(store), store.shared.engine.records.remembered().reservations), (90, 1));
+        assert_eq!((left(store), store.core.engine.records.remembered().reservations), (90, 1));
         assert_eq!(asked(store, "one", TEN).fate, Fate::Repeated);
         let first = asked(store, "one", COMMIT);
         assert_eq!((first.fate, first.left), (Fate::Done, 97));
@@ -131,7 +131,7 @@ fn what_was_released_is_never_there_again() {
         }
         let store = opened.killed().store;
         assert_eq!((asked(&store, "one", COMMIT).fate, left(&store)), (Fate::Gone, 100));
-        assert_eq!(store.shared.engine.records.remembered().reservations, 0);
+        assert_eq!(store.core.engine.records.remembered().reservations, 0);
     }
 }
 
@@ -159,8 +159,8 @@ fn one_more_than_there_may_be_leaves_no_trace() {
     assert_eq!(left(&store), 87);
     // All of them are forgotten in time.
     let later = now.plus(200 * NANOS_PER_SECOND);
-    store.shared.engine.sweep_records(later);
-    assert_eq!(store.shared.engine.records.remembered().reservations, 0);
+    store.core.engine.sweep_records(later);
+    assert_eq!(store.core.engine.records.remembered().reservations, 0);
 }
 
 /// No request comes that would notice it.
@@ -171,7 +171,7 @@ fn clock_that_is_set_back_keeps_no_record_longer_in_idle_stripes() {
         let reservation = Reservation { credits: 1, ttl_seconds: 60 };
         let content = Content::Open { reservation, ends: at(10_060), generation: 1 };
         let record = Record { until: at(10_060), content };
-        table.load_record(table.hash(key), Some(record));
+        table.load_record(table.hasher.hash(key), Some(record));
     }
     let left = |seconds, was_set_back| {
         table.sweep_records(at(seconds), was_set_back);
@@ -189,7 +189,7 @@ fn clock_that_is_set_back_between_two_runs_keeps_no_reservation_longer() {
     let store = opened.killed().store;
     let remembered = |seconds: u64, id| {
         assert!(asked_at(&store, now.plus(seconds * NANOS_PER_SECOND), &[("x", id, TEN)])[0].is_ok());
-        store.shared.engine.records.remembered().reservations
+        store.core.engine.records.remembered().reservations
     };
     assert_eq!((remembered(0, "two"), remembered(62, "three")), (2, 1));
 }
@@ -210,7 +210,7 @@ fn a_bucket_that_left_the_table_comes_back_with_its_reservations() {
         }
         wait(store.apply(&mut batch));
     }
-    let misses = || store.shared.engine.table.usage().misses;
+    let misses = || store.core.engine.table.usage().misses;
     let before = misses();
     assert_eq!(asked(&store, "one", COMMIT).fate, Fate::Done);
     assert_eq!((misses(), left(&store)), (before + 1, 97));
@@ -225,24 +225,24 @@ fn records_of_reservations_count_as_no_counters() {
     }
     write_back(&opened.store);
     let store = opened.killed().store;
-    let counted = || store.shared.engine.budget.count().unwrap();
-    while !store.shared.engine.table.knows_records() {
+    let counted = || store.core.engine.budget.count().unwrap();
+    while !store.core.engine.table.knows_records() {
         std::thread::yield_now();
     }
-    store.shared.sweep(Clock::system().now(), 0).unwrap();
+    store.core.sweep(Clock::system().now(), 0).unwrap();
     assert_eq!((counted().at_least, counted().at_most), (1, 1));
-    assert_eq!(store.shared.engine.records.remembered().reservations, 100);
+    assert_eq!(store.core.engine.records.remembered().reservations, 100);
 }
 
 /// The first member of a group dropped the record of the second, which had ended, and nobody counted the one that took its place.
 #[test]
 fn records_of_one_stripe_that_are_made_again_together_are_counted() {
     let opened = Opened::new();
-    let engine = &opened.store.shared.engine;
+    let engine = &opened.store.core.engine;
     let stripe = |actor: &str| {
         let mut key = Vec::new();
         bucket(actor)(&mut key);
-        engine.table.hash(&key).stripe()
+        engine.table.hasher.hash(&key).stripe()
     };
     let other = (0..100_000).map(|actor| actor.to_string()).find(|actor| stripe(actor) == stripe("x")).unwrap();
     let now = Clock::system().now();

@@ -1,0 +1,263 @@
+//! Group commit: many connections wait for one commit, and one of them, the leader, makes it.
+//!
+//! There is no timer: a connection that waits and finds no leader becomes the leader. It hands leadership to one that
+//! waits for the next commit. What a commit writes, and where, is the engine's business.
+//!
+//! # Invariants
+//!
+//! 1. There is at most one [`Leader`]. Leadership is a value: its holder may make commits, and dropping it passes it on.
+//!    A waiter that leaves, at any time, never takes leadership with it.
+//! 2. Commits are numbered and made one at a time, in order. [`Leader::begin`] opens the next commit, then the leader
+//!    takes every change made so far. A change made under a stripe's lock therefore belongs to the commit that is open
+//!    at that time, or is already written by the one before.
+//! 3. Commit n is appended to the journal before commit n + 1. Replaying records in order ends in the newest state.
+//! 4. Commit n counts as done only when every change of commits 1 to n is durable. After a failed commit, the next
+//!    successful one first makes up for it.
+//! 5. A journal record is deleted only when every counter that it changes has a newer or equal record of its own, or a
+//!    newer change in the journal.
+//! 6. A counter leaves the table only when its own record holds its newest state, on stable storage.
+//! 7. A change lies in the journal segment whose number it carries, or in the first commit after that segment.
+//! 8. A group's changes are in one commit: it makes them, and a commit takes changes, behind the same gate.
+//! 9. A counter's own record holds only what is committed, and on stable storage in the journal. So no crash leaves a part of
+//!    a group.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::store::contract::StoreError;
+use crate::store::rocks::sync::atomic::AtomicU64;
+use crate::store::rocks::sync::{Mutex, oneshot};
+
+/// Fewer waiters than this are not worth a search for those that have left.
+const MIN_SWEEP: usize = 1024;
+
+/// Who waits for which commit, and whether there is a leader.
+pub struct GroupCommit {
+    open: AtomicU64,
+    done: AtomicU64,
+    queue: Mutex<Queue>,
+}
+
+struct Queue {
+    waiters: Vec<Waiter>,
+    /// The number of waiters at which those that have left are removed: twice what the last sweep kept.
+    sweep_at: usize,
+    /// A leader exists.
+    led: bool,
+    closed: bool,
+}
+
+struct Waiter {
+    number: u64,
+    home: Home,
+    release: oneshot::Sender<Released>,
+}
+
+/// How a waiter is released.
+enum Released {
+    /// Perhaps with others that it releases in turn.
+    Committed(Result<(), StoreError>, Option<Relay>),
+    Leading(Leader),
+}
+
+/// The thread that a waiter waits on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Home(usize);
+
+/// Waiters of one thread whose commit is made. Dropping it releases them.
+///
+/// To wake a task of another thread takes a system call, to wake one of the same thread takes none. So one waiter of
+/// each thread is woken, and wakes the others.
+struct Relay {
+    waiters: Vec<oneshot::Sender<Released>>,
+    result: Result<(), StoreError>,
+}
+
+/// The right to make commits. Dropping it passes it on to a waiter, if there is one.
+pub struct Leader {
+    /// `None` once leadership has been passed on.
+    group: Option<Arc<GroupCommit>>,
+}
+
+/// How a wait ends.
+pub enum Waited {
+    /// Another leader made the commit, with this result.
+    Committed(Result<(), StoreError>),
+    /// Make the commit.
+    Leading(Leader),
+}
+
+impl GroupCommit {
+    /// The commits follow number `last`.
+    pub fn new(last: u64) -> Arc<Self> {
+        Arc::new(Self {
+            open: AtomicU64::new(last + 1),
+            done: AtomicU64::new(last),
+            queue: Mutex::new(Queue { waiters: Vec::new(), sweep_at: MIN_SWEEP, led: false, closed: false }),
+        })
+    }
+
+    /// The commit that will take a change made now. Read it under the lock that guards the change.
+    pub fn open(&self) -> u64 {
+        self.open.load(Acquire)
+    }
+
+    /// Every commit up to this one is durable.
+    pub fn done(&self) -> u64 {
+        self.done.load(Acquire)
+    }
+
+    /// Waits until commit `number` is durable or has failed, or until this caller is to lead.
+    pub async fn wait_for(self: &Arc<Self>, number: u64) -> Waited {
+        let released = {
+            let mut queue = self.queue.lock();
+            if number <= self.done() {
+                return Waited::Committed(Ok(()));
+            }
+            if queue.closed {
+                return Waited::Committed(Err(closed()));
+            }
+            if !queue.led {
+                queue.led = true;
+                return Waited::Leading(Leader::of(self));
+            }
+            queue.add(number)
+        };
+        match released.await {
+            Ok(Released::Committed(result, relay)) => {
+                drop(relay);
+                Waited::Committed(result)
+            }
+            Ok(Released::Leading(leader)) => Waited::Leading(leader),
+            Err(_) => Waited::Committed(Err(closed())),
+        }
+    }
+
+    /// How many wait for a commit.
+    pub fn waiting(&self) -> usize {
+        self.queue.lock().waiters.len()
+    }
+
+    /// Leadership, unless there is a leader.
+    pub fn try_lead(self: &Arc<Self>) -> Option<Leader> {
+        let mut queue = self.queue.lock();
+        (!std::mem::replace(&mut queue.led, true)).then(|| Leader::of(self))
+    }
+
+    /// As [`Leader::begin`], when the leader's thread has ended and no change will be made any more.
+    pub fn begin_for_absent_leader(&self) -> u64 {
+        self.open.fetch_add(1, AcqRel)
+    }
+
+    /// Later waiters get an error; those that wait already are still served.
+    pub fn close(&self) {
+        self.queue.lock().closed = true;
+    }
+}
+
+impl Queue {
+    fn add(&mut self, number: u64) -> oneshot::Receiver<Released> {
+        if self.waiters.len() >= self.sweep_at {
+            self.waiters.retain(|waiter| !waiter.release.is_closed());
+            self.sweep_at = MIN_SWEEP.max(self.waiters.len() * 2);
+        }
+        let (release, released) = oneshot::channel();
+        self.waiters.push(Waiter { number, home: Home::here(), release });
+        released
+    }
+}
+
+impl Home {
+    fn here() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        thread_local! {
+            static HERE: Home = Home(NEXT.fetch_add(1, Relaxed));
+        }
+        HERE.with(|here| *here)
+    }
+}
+
+impl Relay {
+    fn of(waiter: oneshot::Sender<Released>, capacity: usize, result: &Result<(), StoreError>) -> Self {
+        let mut waiters = Vec::with_capacity(capacity);
+        waiters.push(waiter);
+        Self { waiters, result: result.clone() }
+    }
+
+    /// Has one of the waiters release the others. If it has left, or leaves before it does so, the message is dropped, and
+    /// they are released all the same.
+    fn start(mut self) {
+        if let Some(first) = self.waiters.pop() {
+            let _ = first.send(Released::Committed(self.result.clone(), Some(self)));
+        }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        for waiter in self.waiters.drain(..) {
+            // A waiter that has left misses nothing.
+            let _ = waiter.send(Released::Committed(self.result.clone(), None));
+        }
+    }
+}
+
+impl Leader {
+    fn of(group: &Arc<GroupCommit>) -> Self {
+        Self { group: Some(Arc::clone(group)) }
+    }
+
+    /// Opens the next commit, and returns the number of the one to make now: with every change made before this call.
+    pub fn begin(&self) -> u64 {
+        self.group.as_ref().map_or(0, |group| group.open.fetch_add(1, AcqRel))
+    }
+
+    /// Releases the waiters for commit `number`, which is durable or has failed.
+    pub fn finish(&self, number: u64, result: &Result<(), StoreError>) {
+        let Some(group) = &self.group else { return };
+        if result.is_ok() {
+            group.done.store(number, Release);
+        }
+        let mut relays: Vec<(Home, Relay)> = Vec::new();
+        let mut queue = group.queue.lock();
+        let waiting = queue.waiters.len();
+        for Waiter { home, release, .. } in queue.waiters.extract_if(.., |waiter| waiter.number <= number) {
+            match relays.iter_mut().find(|(known, _)| *known == home) {
+                Some((_, relay)) => relay.waiters.push(release),
+                None => relays.push((home, Relay::of(release, waiting, result))),
+            }
+        }
+        drop(queue);
+        relays.into_iter().for_each(|(_, relay)| relay.start());
+    }
+}
+
+impl Drop for Leader {
+    fn drop(&mut self) {
+        // A loop, not recursion: a hundred thousand waiters may have left. An heir that leaves later, with leadership
+        // in its channel, drops it there, and so passes it on as well.
+        let mut passing = self.group.take();
+        while let Some(group) = passing.take() {
+            let next = {
+                let mut queue = group.queue.lock();
+                let next = queue.waiters.pop();
+                queue.led = next.is_some();
+                next
+            };
+            if let Some(waiter) = next
+                && let Err(Released::Leading(mut refused)) =
+                    waiter.release.send(Released::Leading(Leader { group: Some(group) }))
+            {
+                passing = refused.group.take();
+            }
+        }
+    }
+}
+
+fn closed() -> StoreError {
+    StoreError::new("the store is closed")
+}
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests;

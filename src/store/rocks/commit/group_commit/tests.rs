@@ -1,0 +1,143 @@
+//! Leadership passes on when its holder leaves, and every waiter is released.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+
+use super::*;
+
+/// Polls once. With a leader in place a wait is pending then, and in the queue.
+fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// A second lead was made and dropped at once, under the lock that its drop takes: the store hung for good when its
+/// thread asked for the lead just after the first hit had taken it.
+#[test]
+fn there_is_one_leader_and_asking_for_another_does_no_harm() {
+    let group = GroupCommit::new(0);
+    let leader = group.try_lead().unwrap();
+    assert!(group.try_lead().is_none());
+    leader.finish(leader.begin(), &Ok(()));
+    assert!(group.try_lead().is_none(), "there still is a leader");
+    drop(leader);
+    assert!(group.try_lead().is_some());
+}
+
+/// Leadership was a unit in a channel: a waiter that was dropped between the message and its next poll took it
+/// along, and every later hit waited for ever.
+#[test]
+fn an_heir_that_leaves_before_it_is_polled_passes_leadership_on() {
+    let group = GroupCommit::new(0);
+    let leader = group.try_lead().unwrap();
+    {
+        let mut heir = pin!(group.wait_for(1));
+        assert!(poll_once(heir.as_mut()).is_pending());
+        drop(leader);
+        assert!(group.try_lead().is_none(), "the heir has it");
+    }
+    assert!(group.try_lead().is_some(), "the heir has left");
+}
+
+#[test]
+fn a_waiter_that_stays_inherits_from_one_that_leaves() {
+    let group = GroupCommit::new(0);
+    let leader = group.try_lead().unwrap();
+    let mut stays = pin!(group.wait_for(1));
+    assert!(poll_once(stays.as_mut()).is_pending());
+    {
+        let mut leaves = pin!(group.wait_for(1));
+        assert!(poll_once(leaves.as_mut()).is_pending());
+        drop(leader);
+    }
+    assert!(matches!(poll_once(stays.as_mut()), Poll::Ready(Waited::Leading(_))));
+    assert!(group.try_lead().is_some(), "its leader was dropped with the result");
+}
+
+#[test]
+fn a_hundred_thousand_waiters_that_have_left_are_passed_over_without_recursion() {
+    let group = GroupCommit::new(0);
+    let leader = group.try_lead().unwrap();
+    let stays = {
+        let group = Arc::clone(&group);
+        let mut stays = Box::pin(async move { group.wait_for(1).await });
+        assert!(poll_once(stays.as_mut()).is_pending());
+        stays
+    };
+    let left: Vec<_> = (0..100_000)
+        .map(|_| {
+            let group = Arc::clone(&group);
+            let mut leaves = Box::pin(async move { group.wait_for(1).await });
+            assert!(poll_once(leaves.as_mut()).is_pending());
+            leaves
+        })
+        .collect();
+    drop(left);
+    // On a small stack: recursion would end the process.
+    std::thread::Builder::new().stack_size(64 << 10).spawn(move || drop(leader)).unwrap().join().unwrap();
+    let mut stays = stays;
+    assert!(matches!(poll_once(stays.as_mut()), Poll::Ready(Waited::Leading(_))));
+}
+
+/// How often its waker is called.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl std::task::Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+/// A wait that is pending.
+fn waiting(group: &Arc<GroupCommit>, woken: &Arc<Woken>) -> Pin<Box<impl Future<Output = Waited> + Send + use<>>> {
+    let group = Arc::clone(group);
+    let mut wait = Box::pin(async move { group.wait_for(1).await });
+    let waker = Waker::from(Arc::clone(woken));
+    assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    wait
+}
+
+/// To wake a task takes a system call when it belongs to another thread: each hit on stable storage cost one.
+#[test]
+fn a_commit_wakes_one_waiter_of_each_thread_and_that_one_the_others() {
+    let group = GroupCommit::new(0);
+    let leader = group.try_lead().unwrap();
+    let woken = Arc::new(Woken::default());
+    let wait_three_times = || (0..3).map(|_| waiting(&group, &woken)).collect::<Vec<_>>();
+    let here = wait_three_times();
+    let there = std::thread::scope(|scope| scope.spawn(wait_three_times).join().unwrap());
+    leader.finish(leader.begin(), &Ok(()));
+    assert_eq!(woken.0.load(Relaxed), 2);
+    let all = here.into_iter().chain(there);
+    // The last that came to wait is woken first.
+    for mut wait in all.rev() {
+        assert!(matches!(poll_once(wait.as_mut()), Poll::Ready(Waited::Committed(Ok(())))));
+    }
+    assert_eq!(woken.0.load(Relaxed), 6);
+}
+
+#[test]
+fn a_waiter_that_leaves_releases_those_that_it_was_to_wake() {
+    let group = GroupCommit::new(0);
+    let leader = group.try_lead().unwrap();
+    let woken = Arc::new(Woken::default());
+    let mut waits: Vec<_> = (0..3).map(|_| waiting(&group, &woken)).collect();
+    leader.finish(leader.begin(), &Err(StoreError::new("the disk is full")));
+    assert_eq!(woken.0.load(Relaxed), 1);
+    // The one that was woken is among these.
+    waits.drain(1..).for_each(drop);
+    assert_eq!(woken.0.load(Relaxed), 2);
+    let stayed = poll_once(waits[0].as_mut());
+    assert!(matches!(stayed, Poll::Ready(Waited::Committed(Err(error))) if error.to_string() == "the disk is full"));
+}
+
+#[test]
+fn waiters_that_have_left_do_not_pile_up_while_a_commit_hangs() {
+    let group = GroupCommit::new(0);
+    let _hangs = group.try_lead().unwrap();
+    for _ in 0..100_000 {
+        assert!(poll_once(pin!(group.wait_for(1))).is_pending());
+    }
+    assert!(group.queue.lock().waiters.len() <= MIN_SWEEP);
+}

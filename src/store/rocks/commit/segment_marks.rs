@@ -1,0 +1,93 @@
+//! Which counters the journal still has to keep: a mark for each change, and the mark up to which all is written back.
+//!
+//! The journal is cut into numbered segments. A change carries the number of the segment that was open when it was made.
+//! The change is in that segment or in the first commit of the next one: [`SegmentMarks::open`] says how to read the number.
+//! Nothing here knows what is in a segment.
+
+use crate::store::rocks::sync::atomic::AtomicU32;
+use crate::store::rocks::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+
+/// The low bits of a segment's number: what a slot of the table has room for. A counter that does not change while
+/// 65,536 segments pass looks as if it had changed recently, for as long as a segment is kept. It stays in memory then,
+/// and nothing else follows from it.
+pub type Mark = u16;
+
+/// The open segment's number, and that of the last one whose counters are all written back.
+#[derive(Debug)]
+pub struct SegmentMarks {
+    open: AtomicU32,
+    clean: AtomicU32,
+}
+
+impl SegmentMarks {
+    pub fn new() -> Self {
+        Self { open: AtomicU32::new(1), clean: AtomicU32::new(0) }
+    }
+
+    /// The number of the open segment.
+    ///
+    /// A change must read it under its stripe's lock, after the stripe is marked as pending. If a commit has taken the
+    /// stripe's changes before that, the change sees the segments that were closed by then. So no change lies later
+    /// than in the first commit after its segment.
+    pub fn open(&self) -> u32 {
+        self.open.load(Acquire)
+    }
+
+    /// Closes the open segment, and returns its number.
+    pub fn close(&self) -> u32 {
+        self.open.fetch_add(1, AcqRel)
+    }
+
+    /// Counters that changed in this segment or earlier, and not since, are written back.
+    pub fn clean(&self) -> u32 {
+        self.clean.load(Acquire)
+    }
+
+    /// All counters that changed in segment `number` or earlier, and not since, are written back, for good.
+    pub fn set_clean(&self, number: u32) {
+        self.clean.fetch_max(number, Release);
+    }
+
+    /// The segment that `mark` stands for: the last one with these low bits.
+    pub fn number(&self, mark: Mark) -> u32 {
+        let open = self.open();
+        open.wrapping_sub(u32::from((open as Mark).wrapping_sub(mark)))
+    }
+
+    /// Whether the counter's own record holds its last change, which has this mark.
+    pub fn is_clean(&self, mark: Mark) -> bool {
+        // A mark of before the first segment comes out as a number near the largest.
+        let number = self.number(mark);
+        number <= self.clean() || number > self.open()
+    }
+
+    /// A mark of a counter whose own record is current.
+    pub fn clean_mark(&self) -> Mark {
+        self.clean() as Mark
+    }
+}
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_clean_once_its_segment_is() {
+        let marks = SegmentMarks::new();
+        assert!(marks.is_clean(marks.clean_mark()));
+        let mark = marks.open() as Mark;
+        assert!(!marks.is_clean(mark));
+        assert_eq!(marks.close(), 1);
+        assert!(!marks.is_clean(mark) && !marks.is_clean(marks.open() as Mark));
+        marks.set_clean(1);
+        assert!(marks.is_clean(mark) && !marks.is_clean(marks.open() as Mark));
+    }
+
+    #[test]
+    fn marks_wrap_and_are_told_apart() {
+        let marks = SegmentMarks::new();
+        (0..70_000).for_each(|_| marks.set_clean(marks.close()));
+        assert!(!marks.is_clean(marks.open() as Mark));
+        assert!((1..65_000).all(|ago| marks.is_clean((marks.open() - ago) as Mark)));
+    }
+}

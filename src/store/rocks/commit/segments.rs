@@ -1,0 +1,94 @@
+//! The journal's segments: which commits are in each, and how long the journal is. What is in a commit is not known here.
+
+use std::collections::VecDeque;
+
+use super::segment_marks::SegmentMarks;
+
+/// The journal is cut into so many pieces at least, when it is as long as it may be.
+const SEGMENTS: u64 = 32;
+
+/// A run of commits whose counters are written back together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    pub number: u32,
+    /// The commits in it; none if the first is after the last.
+    pub first: u64,
+    pub last: u64,
+    pub bytes: u64,
+}
+
+/// The segments that are not written back; the last one is open.
+#[derive(Debug)]
+pub struct Segments {
+    segments: VecDeque<Segment>,
+    bytes: u64,
+    max_bytes: u64,
+    /// A segment is closed when it has so many bytes.
+    segment_bytes: u64,
+}
+
+impl Segments {
+    /// An empty journal that may have `max_bytes`, in segments that are no longer than `longest_segment`.
+    pub fn new(max_bytes: u64, longest_segment: u64, marks: &SegmentMarks) -> Self {
+        let segment_bytes = (max_bytes / SEGMENTS).min(longest_segment);
+        let mut segments = Self { segments: VecDeque::new(), bytes: 0, max_bytes, segment_bytes };
+        segments.open(marks, 0);
+        segments
+    }
+
+    fn open(&mut self, marks: &SegmentMarks, last: u64) {
+        self.segments.push_back(Segment { number: marks.open(), first: last + 1, last, bytes: 0 });
+    }
+
+    /// Bytes of all segments.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Commit `number` was appended to the open segment, which is closed when it is long enough.
+    pub fn grew(&mut self, number: u64, bytes: u64, marks: &SegmentMarks) {
+        self.bytes += bytes;
+        if let Some(open) = self.segments.back_mut() {
+            if open.bytes == 0 {
+                open.first = number;
+            }
+            open.last = number;
+            open.bytes += bytes;
+            if open.bytes >= self.segment_bytes {
+                self.close(marks);
+            }
+        }
+    }
+
+    /// Closes the open segment. Returns its number.
+    pub fn close(&mut self, marks: &SegmentMarks) -> u32 {
+        let last = self.segments.back().map_or(0, |open| open.last);
+        let closed = marks.close();
+        self.open(marks, last);
+        closed
+    }
+
+    /// Whether there is as much as there may be.
+    pub fn is_full(&self) -> bool {
+        self.bytes > self.max_bytes
+    }
+
+    /// Whether a segment should be written back, to make room for the next ones.
+    pub fn is_long(&self) -> bool {
+        self.bytes > self.max_bytes - 2 * self.segment_bytes
+    }
+
+    /// The oldest segment, if it is closed, and the first commit after it, if there is one.
+    pub fn oldest(&self) -> Option<(Segment, Option<u64>)> {
+        let oldest = self.segments.front()?;
+        let next = self.segments.get(1)?;
+        Some((*oldest, (next.bytes > 0).then_some(next.first)))
+    }
+
+    /// The oldest segment was written back and its commits were dropped.
+    pub fn drop_oldest(&mut self) {
+        if let Some(dropped) = self.segments.pop_front() {
+            self.bytes -= dropped.bytes;
+        }
+    }
+}

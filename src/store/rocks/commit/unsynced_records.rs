@@ -1,0 +1,120 @@
+//! The journal records that no fsync has covered: kept in memory, because a disk that fails may lose them although they
+//! were written. What is done about that is the engine's.
+
+use crate::store::rocks::sync::Mutex;
+
+/// Records are kept in chunks of about this size, so that memory is given back piece by piece.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Past so many bytes a commit waits for an fsync.
+const MAX_BYTES: usize = 48 << 20;
+/// Past this length, large batches wait for an fsync before they change anything. So commits need not.
+const MANY_BYTES: usize = 8 << 20;
+
+/// Records, one after the other in chunks.
+#[derive(Debug, Default)]
+pub struct UnsyncedRecords {
+    records: Mutex<Records>,
+}
+
+/// Some records.
+#[derive(Debug, Default)]
+pub struct Records {
+    chunks: Vec<Chunk>,
+    bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Chunk {
+    bytes: Vec<u8>,
+    /// Where records end.
+    ends: Vec<usize>,
+}
+
+impl UnsyncedRecords {
+    /// A record was written, or could not be.
+    pub fn push(&self, record: &[u8]) {
+        if !record.is_empty() {
+            self.records.lock().push(record);
+        }
+    }
+
+    /// Whether there is as much as there may be.
+    pub fn is_full(&self) -> bool {
+        self.records.lock().bytes > MAX_BYTES
+    }
+
+    /// Whether an fsync should not wait for its time.
+    pub fn is_long(&self) -> bool {
+        self.records.lock().bytes > MANY_BYTES
+    }
+
+    /// Takes all records: an fsync that begins now covers those that were written.
+    pub fn take(&self) -> Records {
+        std::mem::take(&mut self.records.lock())
+    }
+
+    /// The fsync failed: its records come before those that were added since.
+    pub fn put_back(&self, mut records: Records) {
+        let mut now = self.records.lock();
+        records.bytes += now.bytes;
+        records.chunks.append(&mut now.chunks);
+        *now = records;
+    }
+}
+
+impl Records {
+    fn push(&mut self, record: &[u8]) {
+        self.bytes += record.len();
+        let fits = |chunk: &&mut Chunk| chunk.bytes.len() + record.len() <= CHUNK_BYTES;
+        match self.chunks.last_mut().filter(fits) {
+            Some(chunk) => chunk.push(record),
+            None => {
+                let mut chunk = Chunk::default();
+                chunk.push(record);
+                self.chunks.push(chunk);
+            }
+        }
+    }
+
+    /// The records, in the order in which they were added.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.chunks.iter().flat_map(|chunk| {
+            let starts = std::iter::once(0).chain(chunk.ends.iter().copied());
+            starts.zip(chunk.ends.iter().copied()).filter_map(|(start, end)| chunk.bytes.get(start..end))
+        })
+    }
+}
+
+impl Chunk {
+    fn push(&mut self, record: &[u8]) {
+        self.bytes.extend_from_slice(record);
+        self.ends.push(self.bytes.len());
+    }
+}
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_come_back_in_order_also_after_a_failed_fsync() {
+        let unsynced = UnsyncedRecords::default();
+        let record = |n: usize| vec![n as u8; 300 << 10];
+        (0..10).for_each(|n| unsynced.push(&record(n)));
+        let covered = unsynced.take();
+        unsynced.push(&[]);
+        (10..12).for_each(|n| unsynced.push(&record(n)));
+        unsynced.put_back(covered);
+        assert!(unsynced.take().iter().eq((0..12).map(record).collect::<Vec<_>>().iter()));
+        assert!(unsynced.take().iter().next().is_none());
+    }
+
+    #[test]
+    fn there_is_a_bound() {
+        let unsynced = UnsyncedRecords::default();
+        (0..=48).for_each(|_| unsynced.push(&vec![0; 1 << 20]));
+        assert!(unsynced.is_full());
+        unsynced.take();
+        assert!(!unsynced.is_full());
+    }
+}

@@ -1,0 +1,130 @@
+//! Restoring: a data directory is made of a backup.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::Disk;
+use super::database::Database;
+use super::directory::{self, BACKUP_FILE, FORMAT_FILE};
+use super::expiry_filter::Swept;
+use super::format::{self, FORMAT};
+use super::open_error::OpenError;
+use crate::clock::Clock;
+use crate::store::bounds::CounterCount;
+use crate::store::contract::StoreError;
+use crate::store::{key, record_key, value};
+
+/// What RocksDB leaves for itself in a directory, and makes anew.
+const LOCK_FILE: &str = "LOCK";
+
+/// Why a backup could not be restored. The backup is as it was, and the data directory holds nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    #[error("{0} is no divvy backup: it holds no file {BACKUP_FILE}; give a directory that `divvy backup` has made")]
+    NotABackup(PathBuf),
+    #[error(
+        "{path} is a backup in format {found}, and this divvy reads formats up to {FORMAT}; use the divvy that made it"
+    )]
+    UnknownFormat { path: PathBuf, found: String },
+    #[error(
+        "{0} already exists and is not empty; stop the server that uses it and move it away, or choose another --data-dir \
+         (nothing was changed)"
+    )]
+    Exists(PathBuf),
+    #[error("cannot copy {from} to {to}: {reason}")]
+    Copy { from: PathBuf, to: PathBuf, reason: io::Error },
+    #[error("the backup {path} is damaged: {reason}; use another one")]
+    Damaged { path: PathBuf, reason: String },
+}
+
+/// Makes a data directory of a backup, and reads all of it once to see that it is whole; returns the number of
+/// counters in it.
+///
+/// # Errors
+/// See [`RestoreError`].
+pub fn restore(backup: &Path, data_dir: &Path, clock: Clock) -> Result<u64, RestoreError> {
+    check(backup)?;
+    let is_new = match directory::is_empty(data_dir) {
+        Ok(true) => false,
+        Err(error) if error.kind() == ErrorKind::NotFound => true,
+        Ok(false) => return Err(RestoreError::Exists(data_dir.into())),
+        Err(reason) => return Err(RestoreError::Copy { from: backup.into(), to: data_dir.into(), reason }),
+    };
+    let restored = copy(backup, data_dir).and_then(|()| {
+        read_all(data_dir, clock).map_err(|reason| RestoreError::Damaged { path: backup.into(), reason })
+    });
+    if restored.is_err() {
+        clear(data_dir, is_new);
+    }
+    restored
+}
+
+/// Is this a backup that this divvy can read?
+fn check(backup: &Path) -> Result<(), RestoreError> {
+    if !backup.join(BACKUP_FILE).is_file() {
+        return Err(RestoreError::NotABackup(backup.into()));
+    }
+    let format = fs::read_to_string(backup.join(FORMAT_FILE)).unwrap_or_default();
+    if format::is_readable(&format) {
+        return Ok(());
+    }
+    Err(RestoreError::UnknownFormat { path: backup.into(), found: format.trim().into() })
+}
+
+/// Copies the database's files. The file that makes a data directory of it comes last.
+fn copy(backup: &Path, data_dir: &Path) -> Result<(), RestoreError> {
+    let failed = |reason| RestoreError::Copy { from: backup.into(), to: data_dir.into(), reason };
+    fs::create_dir_all(data_dir).map_err(failed)?;
+    for file in fs::read_dir(backup).map_err(failed)? {
+        let from = file.map_err(failed)?.path();
+        let Some(name) = from.file_name() else { continue };
+        if [BACKUP_FILE, FORMAT_FILE, LOCK_FILE].iter().any(|known| name == *known) {
+            continue;
+        }
+        let to = data_dir.join(name);
+        let copied = fs::copy(&from, &to).and_then(|_| File::open(&to)?.sync_all());
+        copied.map_err(|reason| RestoreError::Copy { from, to, reason })?;
+    }
+    directory::write_format(data_dir).map_err(failed)
+}
+
+/// Opens the database and reads every counter, with RocksDB's checksums.
+fn read_all(data_dir: &Path, clock: Clock) -> Result<u64, String> {
+    let _lock = directory::lock(data_dir).map_err(|error| error.to_string())?;
+    let swept = Arc::new(Swept::new(Box::new(|_, _| ())));
+    let database = Database::open(data_dir, clock, Arc::clone(&swept)).map_err(|error: OpenError| error.to_string())?;
+    database.settle_journal().map_err(|error| error.to_string())?;
+    let mut counters = 0u64;
+    let read = database.each_counter(&[], None, |key, stored| {
+        if record_key::is_record(key) {
+            let read = value::decode_record(stored);
+            return read.map(|_| true).map_err(|_| StoreError::new("a reservation or an answer cannot be read"));
+        }
+        counters += 1;
+        match (key::decode(key), value::expiry(stored)) {
+            (Some(_), Ok(_)) => Ok(true),
+            _ => Err(StoreError::new("a counter cannot be read")),
+        }
+    });
+    let closed = read.and_then(|()| database.sync());
+    database.stop_background_work();
+    // Compactions may have dropped some of them meanwhile.
+    let count = CounterCount { at_least: counters.saturating_sub(swept.expired.load(Relaxed)), at_most: counters };
+    closed.and_then(|()| database.store_count(count)).map_err(|error| error.to_string())?;
+    Ok(counters)
+}
+
+/// Leaves the data directory as it was. What cannot be removed keeps the directory from being served or restored into,
+/// and is not worth hiding the reason of the failure.
+fn clear(data_dir: &Path, is_new: bool) {
+    if is_new {
+        let _ = fs::remove_dir_all(data_dir);
+        return;
+    }
+    for file in fs::read_dir(data_dir).into_iter().flatten().flatten() {
+        let _ = fs::remove_file(file.path());
+    }
+}

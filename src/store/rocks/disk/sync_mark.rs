@@ -1,0 +1,130 @@
+//! A mark of how much of the write-ahead log is on stable storage, in a small file beside the database.
+//!
+//! After a power cut the log may end early, and rightly so, but not before this mark: what had been synced does not
+//! vanish by itself. The mark is written after an fsync has succeeded, so it never promises too much; one that is
+//! missing, torn or old promises less, and nothing else.
+
+use std::fs::{File, OpenOptions};
+use std::hash::Hasher;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use siphasher::sip::SipHasher13;
+
+use super::open_error::OpenError;
+use crate::files;
+
+/// The file's name.
+pub const SYNCED_FILE: &str = "DIVVY-SYNCED";
+/// Begins the file: what it is, and the version of its layout.
+const MAGIC: &[u8; 8] = b"DIVSYNC1";
+const WORD: usize = size_of::<u64>();
+/// The magic, RocksDB's sequence number and a checksum of both, little-endian.
+const LENGTH: usize = 3 * WORD;
+
+/// The mark of one data directory.
+pub struct SyncMark {
+    file: File,
+    /// What it said when it was opened: the last change that was known to be synced, by RocksDB's sequence number.
+    sequence: Option<u64>,
+}
+
+impl SyncMark {
+    /// Opens the mark in the data directory `path`, and makes one that says nothing where there is none.
+    ///
+    /// # Errors
+    /// When the file cannot be opened or read.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let path = path.join(SYNCED_FILE);
+        let sequence = match files::read(&path, LENGTH as u64) {
+            Ok(bytes) => bytes.first_chunk().and_then(decode),
+            Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::FileTooLarge].contains(&error.kind()) => None,
+            Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
+        };
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
+        let is_unreadable = sequence.is_none() && file.metadata()?.len() > 0;
+        if is_unreadable {
+            tracing::warn!(file = %path.display(), "the sync marker is damaged: missing parts of the write-ahead log cannot be detected");
+        }
+        Ok(Self { file, sequence })
+    }
+
+    /// Whether a database that holds every change up to `recovered` has all that was synced when the mark was opened.
+    ///
+    /// # Errors
+    /// [`OpenError::Damaged`] when it has not.
+    pub fn check(&self, recovered: u64, path: &Path) -> Result<(), OpenError> {
+        match self.sequence {
+            Some(synced) if synced > recovered => Err(OpenError::Damaged {
+                path: path.into(),
+                reason: format!(
+                    "the write-ahead log is whole up to change {recovered}, but changes up to {synced} had been synced \
+                     to the disk; to serve what is left all the same, remove the file {SYNCED_FILE} in it"
+                ),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Every change up to `sequence` is on stable storage. A mark that cannot be written stays behind, which is safe.
+    pub fn note(&self, sequence: u64) {
+        let _ = self.file.write_all_at(&encode(sequence), 0);
+    }
+
+    /// Forces the mark itself to stable storage.
+    pub fn sync(&self) {
+        let _ = self.file.sync_data();
+    }
+}
+
+fn encode(sequence: u64) -> [u8; LENGTH] {
+    let mut bytes = [0; LENGTH];
+    let words = bytes.as_chunks_mut::<WORD>().0;
+    for (word, content) in words.iter_mut().zip([*MAGIC, sequence.to_le_bytes(), checksum(sequence)]) {
+        *word = content;
+    }
+    bytes
+}
+
+fn decode(bytes: &[u8; LENGTH]) -> Option<u64> {
+    let [magic, sequence, sum] = bytes.as_chunks::<WORD>().0 else { return None };
+    let sequence_read = u64::from_le_bytes(*sequence);
+    (magic == MAGIC && *sum == checksum(sequence_read)).then_some(sequence_read)
+}
+
+fn checksum(sequence: u64) -> [u8; WORD] {
+    let mut hasher = SipHasher13::new();
+    hasher.write(MAGIC);
+    hasher.write(&sequence.to_le_bytes());
+    hasher.finish().to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_reads_back_and_the_last_one_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let mark = SyncMark::open(dir.path()).unwrap();
+        assert_eq!(mark.sequence, None);
+        mark.note(u64::MAX);
+        mark.note(7);
+        assert_eq!(SyncMark::open(dir.path()).unwrap().sequence, Some(7));
+    }
+
+    #[test]
+    fn any_damage_makes_it_say_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let whole = encode(123_456);
+        for at in 0..LENGTH {
+            let mut bytes = whole;
+            bytes[at] ^= 0x10;
+            std::fs::write(dir.path().join(SYNCED_FILE), bytes).unwrap();
+            assert_eq!(SyncMark::open(dir.path()).unwrap().sequence, None, "byte {at}");
+            std::fs::write(dir.path().join(SYNCED_FILE), &whole[..at]).unwrap();
+            assert_eq!(SyncMark::open(dir.path()).unwrap().sequence, None, "the first {at} bytes");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Opening the store: the directory is claimed, the journal is replayed, and the threads are started.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::RocksStore;
+use super::disk::backup::Backups;
+use super::disk::counter_record::Decoder;
+use super::disk::database::Database;
+use super::disk::expiry_filter::{OnDrop, Swept};
+use super::disk::open_error::OpenError;
+use super::disk::{directory, stored_seal_key};
+use super::engine::{Engine, Journal};
+use super::store_core::{StoreCore, Threads};
+use super::table::Table;
+use super::upkeep::timings::Timings;
+use crate::clock::Timestamp;
+use crate::store::bounds::CounterBudget;
+use crate::store::contract::StoreError;
+use crate::store::rocks_options::{Durability, RocksOptions};
+use crate::store::seal::Seal;
+use crate::store::{record_key, value};
+
+/// The part of the memory for counters that write-backs have: one byte in this many.
+const WRITE_BACK_SHARE: usize = 8;
+
+impl RocksStore {
+    /// Opens the store in `path`, creating it in a new or empty directory.
+    ///
+    /// # Errors
+    /// See [`OpenError`]: nothing is overwritten then.
+    pub fn open(path: &Path, options: RocksOptions) -> Result<Self, OpenError> {
+        let table = Arc::new(Table::new(options.cache_memory - options.cache_memory / WRITE_BACK_SHARE));
+        let budget = Arc::new(CounterBudget::new(options.bounds));
+        let swept = Arc::new(Swept::new(on_drop(&table, &budget)));
+        directory::claim(path)?;
+        let lock = directory::lock(path)?;
+        let database = Database::open(path, options.clock, Arc::clone(&swept))?;
+        let (count, last_commit) = (database.count, database.last_commit);
+        let counters = database.approximate_counters().unwrap_or_default();
+        // Not by the approximation: it may be 0 although there are counters.
+        let is_empty = last_commit == 0 && !database.has_counters().unwrap_or(true);
+        let timings = Timings::new(options.clock);
+        let journal = Journal { last_commit, max_bytes: options.max_journal };
+        let budgets = (Arc::clone(&budget), options.bounds.records());
+        let engine = Engine::new(database, Arc::clone(&table), budgets, options.durability, timings, journal);
+        let damaged = |error: StoreError| OpenError::Damaged { path: path.into(), reason: error.to_string() };
+        engine.load_records(options.clock.now()).map_err(damaged)?;
+        engine.replay().map_err(damaged)?;
+        engine.count_records(options.clock.now());
+        match count {
+            Some(count) => budget.remembered(count),
+            None => budget.estimated(counters + table.tally().unrecorded.unsigned_abs()),
+        }
+        if is_empty {
+            table.holds_all();
+        }
+        let seal = Seal::new(stored_seal_key::read_or_make(path)?);
+        // Last: an earlier divvy can open the directory until then.
+        directory::upgrade(path)
+            .map_err(|error| OpenError::Unusable { path: path.into(), reason: error.to_string() })?;
+        let core = Arc::new(StoreCore {
+            engine: Arc::new(engine),
+            path: path.to_owned(),
+            seal,
+            swept,
+            _lock: lock,
+            bounds: options.bounds,
+            clock: options.clock,
+            stopping: Mutex::new(false),
+            stop: Condvar::new(),
+        });
+        let bound = Some(spawn("divvy-bound", &core, StoreCore::bound_loop)?);
+        let mut writers = vec![
+            spawn("divvy-write-back", &core, StoreCore::write_back_loop)?,
+            spawn("divvy-fsync", &core, StoreCore::sync_loop)?,
+            spawn("divvy-heal", &core, StoreCore::heal_loop)?,
+            spawn("divvy-load", &core, StoreCore::load_loop)?,
+        ];
+        if options.durability == Durability::Lazy {
+            writers.push(spawn("divvy-commit", &core, StoreCore::lazy_commit_loop)?);
+        }
+        let backups = Backups::new(options.backup_dir);
+        backups.tidy();
+        Ok(Self { core, threads: Mutex::new(Threads { writers, bound }), backups })
+    }
+}
+
+impl Engine<Database> {
+    /// Loads the reservations and answers that have records and are not over at `now`. The journal may know better.
+    fn load_records(&self, now: Timestamp) -> Result<(), StoreError> {
+        let mut decoder = Decoder::default();
+        self.with_disk(|database| {
+            database.each_counter(record_key::PREFIX, None, |key, stored| {
+                match value::decode_record(stored) {
+                    Ok(record) if record.until <= now => {}
+                    Ok(record) => {
+                        decoder.note_record(key, &record);
+                        self.table.load_record(self.table.hasher.hash_of(key), Some(record));
+                    }
+                    Err(damaged) => self.damage.note_record(key, &StoreError::new(damaged.to_string())),
+                }
+                Ok(true)
+            })
+        })
+    }
+
+    /// Counts the reservations and answers that were found.
+    fn count_records(&self, now: Timestamp) {
+        self.table.sweep_records(now, false);
+        self.table.share_records(&self.records);
+    }
+}
+
+/// What happens when a compaction drops an expired record. It may not wait for anything that waits for a compaction: the
+/// table's stripes are held for reads at most.
+fn on_drop(table: &Arc<Table>, budget: &Arc<CounterBudget>) -> OnDrop {
+    let (table, budget) = (Arc::clone(table), Arc::clone(budget));
+    Box::new(move |key, value| {
+        if table.record_dropped(key, value) {
+            budget.dropped_record();
+        }
+    })
+}
+
+fn spawn(name: &str, core: &Arc<StoreCore>, run: fn(&StoreCore)) -> Result<JoinHandle<()>, OpenError> {
+    let core = Arc::clone(core);
+    thread::Builder::new().name(name.into()).spawn(move || run(&core)).map_err(OpenError::NoThread)
+}

@@ -1,0 +1,107 @@
+//! The store's core, which its public handle and its threads share.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::disk::database::Database;
+use super::disk::directory::Lock;
+use super::disk::expiry_filter::Swept;
+use super::disk::{counter_record, stored_seal_key};
+use super::engine::Engine;
+use crate::clock::Clock;
+use crate::store::bounds::Bounds;
+use crate::store::contract::StoreError;
+use crate::store::contract::{Listing, Page};
+use crate::store::seal::Seal;
+
+/// The open store.
+pub struct StoreCore {
+    pub engine: Arc<Engine<Database>>,
+    pub path: PathBuf,
+    pub seal: Seal,
+    /// What compactions have dropped, by every database that was open here.
+    pub swept: Arc<Swept>,
+    /// Kept while the database is opened again: another process may wait for it.
+    pub _lock: Lock,
+    pub bounds: Bounds,
+    pub clock: Clock,
+    pub stopping: Mutex<bool>,
+    pub stop: Condvar,
+}
+
+#[derive(Default)]
+pub struct Threads {
+    /// Write-backs, commits, fsyncs.
+    pub writers: Vec<JoinHandle<()>>,
+    /// Sees to the bounds.
+    pub bound: Option<JoinHandle<()>>,
+}
+
+impl StoreCore {
+    /// Expired counters that compactions and write-backs have dropped.
+    pub fn expired_dropped(&self) -> u64 {
+        self.swept.expired.load(Relaxed) + self.engine.write_back.expired()
+    }
+
+    pub fn list(&self, listing: &Listing) -> Result<Page, StoreError> {
+        let engine = &self.engine;
+        let mut page = Page::default();
+        let mut looked_at = 0;
+        let after = listing.start_after()?;
+        let listed = engine.with_disk(|database| {
+            database.each_counter(&listing.prefix, after.as_deref(), |key, stored| {
+                looked_at += 1;
+                let state = engine.table.peek(key).unwrap_or_else(|| {
+                    // The others are listed all the same.
+                    let decoded = counter_record::decode_as(&listing.limit, stored);
+                    decoded.inspect_err(|error| engine.damage.note_record(key, error)).ok().map(|(state, _)| state)
+                });
+                Ok(page.add(listing, key.get(listing.prefix.len()..).unwrap_or_default(), state.as_ref(), looked_at))
+            })
+        });
+        listed.inspect_err(|error| engine.damage.note_read(error, self.clock.now()))?;
+        Ok(page)
+    }
+
+    /// Copies the database, as it is now, and the key for ids into the new directory `dir`.
+    pub fn checkpoint(&self, dir: &Path) -> Result<(), StoreError> {
+        self.engine.write_back()?;
+        self.engine.with_disk(|database| database.checkpoint(dir))?;
+        stored_seal_key::write(self.seal.key()?, dir)
+            .map_err(|error| StoreError::new(format!("cannot copy the key for reservation ids: {error}")))
+    }
+
+    pub fn shut_down(&self, threads: Threads) -> Result<(), StoreError> {
+        let engine = &self.engine;
+        engine.close();
+        *self.stopping.lock() = true;
+        self.stop.notify_all();
+        for thread in threads.writers {
+            let _ = thread.join();
+        }
+        if !engine.health.is_well() {
+            self.heal();
+        }
+        let result = engine.commit_rest().and_then(|()| engine.sync());
+        let stopped = engine.with_disk(|database| {
+            database.stop_background_work();
+            Ok(())
+        });
+        // It may have been waiting for a compaction of everything, which is over now.
+        if let Some(thread) = threads.bound {
+            let _ = thread.join();
+        }
+        result.and(stopped)?;
+        // Last of all: nothing may change the number of counters after it is stored.
+        if let Some(count) = engine.budget.count()
+            && let Err(error) = engine.with_disk(|database| database.store_count(count))
+        {
+            tracing::warn!(%error, "the next start will recount the counters; none are lost");
+        }
+        Ok(())
+    }
+}

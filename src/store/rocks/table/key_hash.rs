@@ -1,0 +1,54 @@
+//! Hashes that stand for keys in the table.
+
+use std::hash::{BuildHasher, RandomState};
+
+use siphasher::sip128::SipHasher13;
+
+use crate::store::record_key;
+
+/// Number of stripes, a power of two. The model checker sees more with few of them.
+pub const STRIPES: usize = if cfg!(all(test, feature = "model")) { 2 } else { 1024 };
+
+/// Stands for a bucket key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KeyHash {
+    pub high: u64,
+    low: u64,
+}
+
+impl KeyHash {
+    /// The number of the stripe that has the counter.
+    pub fn stripe(self) -> usize {
+        self.low as usize % STRIPES
+    }
+}
+
+/// Hashes keys with a secret.
+pub struct KeyHasher(SipHasher13);
+
+impl KeyHasher {
+    /// Draws a secret. The model checker repeats runs, and needs the same one.
+    pub fn new() -> Self {
+        let random = RandomState::new();
+        let is_model = cfg!(all(test, feature = "model"));
+        let [low, high] = if is_model { [0, 1] } else { [random.hash_one(0), random.hash_one(1)] };
+        Self(SipHasher13::new_with_keys(low, high))
+    }
+
+    /// Hashes a counter's key.
+    pub fn hash(&self, key: &[u8]) -> KeyHash {
+        let hash = self.0.hash(key);
+        KeyHash { high: hash.h1, low: hash.h2 }
+    }
+
+    /// Hashes a key from the journal: that of a counter or of a record.
+    pub fn hash_of(&self, key: &[u8]) -> KeyHash {
+        let bucket = self.hash(record_key::bucket(key));
+        if record_key::is_record(key) { self.hash_of_record(key, bucket) } else { bucket }
+    }
+
+    /// Hashes a record's key. The record is in the stripe of its bucket, which has the hash `bucket`.
+    pub fn hash_of_record(&self, key: &[u8], bucket: KeyHash) -> KeyHash {
+        KeyHash { high: self.0.hash(key).h1, low: bucket.low }
+    }
+}

@@ -1,0 +1,300 @@
+//! The hot table: counters in memory, in front of RocksDB.
+//!
+//! Striped by key hash: a stripe's mutex makes read-modify-write atomic and gives read-your-writes. Beside its counters
+//! a stripe keeps what the next commit has to write. A counter stays in the table until its own record in RocksDB is
+//! current. Nothing here waits for a disk. A counter that may be in RocksDB and is not in the table is [looked up](lookups)
+//! before its stripe is locked.
+//!
+//! An entry need not hold its key: 74 bits of a hash whose secret is drawn at each start stand for it. That two of 100
+//! million keys share them has a probability of 3 · 10⁻⁷, and no client can bring it about.
+
+mod expiry;
+mod group;
+mod key_hash;
+pub mod loading;
+pub mod lookups;
+mod records;
+mod slot;
+mod slots;
+mod stripe;
+mod usage;
+pub mod write_back;
+
+use self::key_hash::KeyHasher;
+pub use self::key_hash::{KeyHash, STRIPES};
+use self::slot::Tags;
+use self::stripe::Stripe;
+use super::commit::group_commit::GroupCommit;
+use super::commit::journal::{self, Packer};
+use super::commit::segment_marks::{Mark, SegmentMarks};
+use super::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Relaxed};
+use super::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
+use super::upkeep::health::Health;
+use crate::algorithm::{Outcome, State};
+use crate::clock::Timestamp;
+use crate::store::bounds::CounterBudget;
+use crate::store::bounds::RecordBudgets;
+use crate::store::contract::StoreError;
+use crate::store::contract::{Change, Entry};
+
+const WORD_BITS: usize = u64::BITS as usize;
+
+/// A counter's record, if it has one: its state, and when it expires.
+pub type Record = Option<(State, Timestamp)>;
+
+/// What an action on a counter came to.
+pub struct Acted {
+    pub outcome: Outcome,
+    /// The commit that makes what this outcome saw durable; 0 when it has long been.
+    pub durable_after: u64,
+}
+
+impl Acted {
+    fn at_once(outcome: Outcome) -> Self {
+        Self { outcome, durable_after: 0 }
+    }
+}
+
+/// What decides about a change of a counter besides the counter itself.
+#[derive(Clone, Copy)]
+pub struct Surroundings<'a> {
+    /// To which commit it belongs.
+    pub group: &'a GroupCommit,
+    /// Whether it can be written.
+    pub health: &'a Health,
+    /// Room for counters.
+    pub counters: &'a CounterBudget,
+    /// Room for records of reservations and answers.
+    pub records: &'a RecordBudgets,
+}
+
+/// No group is at work: see [`Table::between_groups`].
+pub struct BetweenGroups<'a>(#[expect(dead_code, reason = "held, not read")] RwLockWriteGuard<'a, ()>);
+
+/// The striped table.
+pub struct Table {
+    stripes: Box<[Mutex<Stripe>]>,
+    /// One bit a stripe: set while it has staged changes that no commit took.
+    pending: Box<[AtomicU64]>,
+    /// Held by a group while it changes its counters, and by a commit while it takes changes: it takes all of a group's,
+    /// or none. Comes before the stripes.
+    gate: RwLock<()>,
+    pub marks: SegmentMarks,
+    /// Which counters have records is known.
+    knows_records: AtomicBool,
+    /// Some stripes do not hold all of their counters.
+    needs_records: AtomicBool,
+    /// What the counters may take, if they can be evicted (bytes).
+    memory: usize,
+    /// How much more they take, because their records are not current.
+    excess: AtomicUsize,
+    pub hasher: KeyHasher,
+}
+
+impl Table {
+    /// A table that takes up to `memory` bytes, and more only for counters whose records in RocksDB are not current.
+    pub fn new(memory: usize) -> Self {
+        Self {
+            stripes: (0..STRIPES).map(|_| Mutex::new(Stripe::new(memory / STRIPES))).collect(),
+            pending: (0..STRIPES.div_ceil(WORD_BITS)).map(|_| AtomicU64::new(0)).collect(),
+            gate: RwLock::default(),
+            marks: SegmentMarks::new(),
+            knows_records: AtomicBool::new(false),
+            needs_records: AtomicBool::new(true),
+            memory,
+            excess: AtomicUsize::new(0),
+            hasher: KeyHasher::new(),
+        }
+    }
+
+    /// Applies `entry` to the counter with `key`, if there is one or there is room for it. `load` gives the counter's
+    /// record: its state, and when it expires. It is told the number of departures that goes with it. `None`, and nothing
+    /// is changed, when it gives nothing.
+    ///
+    /// # Errors
+    /// Those of `load`, and the disk's failure when a change could not be kept; nothing is changed then.
+    pub fn act(
+        &self,
+        key: &[u8],
+        entry: &Entry,
+        now: Timestamp,
+        Surroundings { group, health, counters: budget, .. }: Surroundings<'_>,
+        load: impl FnOnce(u32) -> Result<Option<Record>, StoreError>,
+    ) -> Result<Option<Acted>, StoreError> {
+        let hash = self.hasher.hash(key);
+        let mut guard = self.stripe(hash.stripe());
+        let stripe = &mut *guard;
+        let mut index = stripe.find(hash.high);
+        if index.is_none() && !stripe.holds_all {
+            let Some(record) = load(*stripe.departures(hash.high))? else { return Ok(None) };
+            stripe.loaded += 1;
+            index = record.map(|(state, expires)| self.keep_loaded(stripe, hash, state, expires));
+        }
+        stripe.acted += 1;
+        let found = stripe.found(index);
+        let is_new = found.state().is_none();
+        if is_new {
+            // What is refused must leave no trace, and push no other counter out of the table.
+            if let Some(fault) = health.refusal(entry) {
+                return Err(fault);
+            }
+            if let Some(refusal) = budget.refusal(entry) {
+                return refusal.map(|outcome| Some(Acted::at_once(outcome)));
+            }
+        }
+        let (outcome, change) = entry.decide(found.state());
+        let state = match change {
+            Change::Keep => {
+                let durable_after = index.map_or(0, |index| {
+                    stripe.touch(index);
+                    stripe.durable_after(index)
+                });
+                return Ok(Some(Acted { outcome, durable_after }));
+            }
+            Change::Set(state) => Some(state),
+            Change::Clear => None,
+        };
+        // While the disk refuses writes nothing is changed: what could not be written must not cost credit, be
+        // acknowledged in `lazy` mode, or wait in memory.
+        if let Some(fault) = health.fault() {
+            return Err(fault);
+        }
+        match (is_new, state.is_some()) {
+            // Another stripe's counter may have taken the last room just now.
+            (true, true) if !budget.begin() => {
+                return budget.refuse(entry).map(|outcome| Some(Acted::at_once(outcome)));
+            }
+            (true, true) => stripe.begun += 1,
+            (false, false) => {
+                budget.forget();
+                stripe.begun -= 1;
+            }
+            _ => {}
+        }
+        let is_recorded = index.is_some_and(|index| stripe.slot(index).tags().recorded);
+        self.set((stripe, index), (hash, key, entry), state, is_recorded, now, group);
+        Ok(Some(Acted { outcome, durable_after: stripe.changed_in }))
+    }
+
+    /// Sets the counter's state in its stripe, where it may be at an index, and stages that for the next commit.
+    #[inline]
+    fn set(
+        &self,
+        (stripe, index): (&mut Stripe, Option<usize>),
+        (hash, key, entry): (KeyHash, &[u8], &Entry),
+        state: Option<State>,
+        is_recorded: bool,
+        now: Timestamp,
+        group: &GroupCommit,
+    ) {
+        if index.is_none() {
+            self.make_room(stripe);
+        }
+        let tags = self.change(stripe, hash, group, is_recorded);
+        let expires = match &state {
+            // Not reckoned for nothing: it is the window's end anyway.
+            Some(State::FixedWindow(window)) => window.ends,
+            Some(state) => entry.expiry(state, now),
+            None => now,
+        };
+        let index = stripe.set(index, hash.high, state, expires, tags);
+        stage(stripe, hash.high, index, key);
+        self.count_excess(stripe);
+    }
+
+    /// Keeps what was read of a counter. Returns its index.
+    fn keep_loaded(&self, stripe: &mut Stripe, hash: KeyHash, state: State, expires: Timestamp) -> usize {
+        self.make_room(stripe);
+        let tags = stripe.loaded_tags(self.marks.clean_mark(), true);
+        stripe.set(None, hash.high, Some(state), expires, tags)
+    }
+
+    /// If an action on the counter with `key` needs its record: the number of departures that goes with a record that is
+    /// read from now on.
+    pub fn departures_if_absent(&self, key: &[u8]) -> Option<u32> {
+        let hash = self.hasher.hash(key);
+        let mut stripe = self.stripe(hash.stripe());
+        let is_absent = !stripe.holds_all && stripe.find(hash.high).is_none();
+        is_absent.then(|| *stripe.departures(hash.high))
+    }
+
+    /// Whether actions may need records at all. They may a moment later even if not.
+    pub fn needs_records(&self) -> bool {
+        self.needs_records.load(Relaxed)
+    }
+
+    /// The state of the counter with `key`, as it is now; the outer `None` when it is not in the table.
+    pub fn peek(&self, key: &[u8]) -> Option<Option<State>> {
+        let hash = self.hasher.hash(key);
+        let stripe = self.stripe(hash.stripe());
+        stripe.find(hash.high).map(|index| stripe.found(Some(index)).state().cloned())
+    }
+
+    /// While it is held, every group has either changed all of its counters or none.
+    pub fn between_groups(&self) -> BetweenGroups<'_> {
+        BetweenGroups(self.gate.write())
+    }
+
+    /// Moves every change that no commit has taken yet to `record`.
+    pub fn take_journal(&self, _: &BetweenGroups<'_>, packer: &mut Packer, record: &mut Vec<u8>) {
+        for (word, bits) in self.pending.iter().enumerate() {
+            let mut bits = bits.swap(0, AcqRel);
+            while bits != 0 {
+                let mut stripe = self.stripe(word * WORD_BITS + bits.trailing_zeros() as usize);
+                packer.pack(&stripe.staged, record);
+                stripe.note_taken();
+                bits &= bits - 1;
+            }
+        }
+    }
+
+    /// Appends to `record` every change that no commit has taken yet, and leaves them for the next commit.
+    pub fn copy_journal(&self, packer: &mut Packer, record: &mut Vec<u8>) {
+        self.stripes.iter().for_each(|stripe| packer.pack(&stripe.lock().staged, record));
+    }
+
+    /// Makes room for one more counter in the stripe, which the caller holds.
+    fn make_room(&self, stripe: &mut Stripe) {
+        stripe.make_room(&self.marks);
+        if !stripe.holds_all && !self.needs_records.load(Relaxed) {
+            self.needs_records.store(true, Relaxed);
+        }
+    }
+
+    /// Begins a change in the stripe, which the caller holds: the tags of the counter that changes.
+    fn change(&self, stripe: &mut Stripe, hash: KeyHash, group: &GroupCommit, recorded: bool) -> Tags {
+        if stripe.staged.is_empty() {
+            self.mark_pending(hash.stripe());
+        }
+        // Both are read under the stripe's lock, and after it is pending: that commit has not yet taken this stripe's
+        // changes, or the next one will.
+        stripe.changed_in = group.open();
+        Tags { used: true, recorded, epoch: stripe.epoch(), mark: self.marks.open() as Mark }
+    }
+
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "callers take the index from a hash, or count up to the number of stripes"
+    )]
+    fn stripe(&self, index: usize) -> MutexGuard<'_, Stripe> {
+        self.stripes[index].lock()
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "there is a bit for every stripe")]
+    fn mark_pending(&self, stripe: usize) {
+        self.pending[stripe / WORD_BITS].fetch_or(1 << (stripe % WORD_BITS), AcqRel);
+    }
+}
+
+/// Stages the counter as it is now.
+fn stage(stripe: &mut Stripe, hash: u64, index: usize, key: &[u8]) {
+    let mut staged = std::mem::take(&mut stripe.staged);
+    let write_value = |out: &mut Vec<u8>| stripe.write_value(index, out);
+    // A counter that is hit again and again is staged once a commit.
+    let again = stripe.staged_last(hash).is_some_and(|at| journal::restage(&mut staged, at, write_value));
+    if !again {
+        let at = journal::stage(&mut staged, key, |out| stripe.write_value(index, out));
+        stripe.set_staged_last(hash, at);
+    }
+    stripe.staged = staged;
+}

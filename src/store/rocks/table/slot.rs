@@ -1,0 +1,144 @@
+//! One counter in 24 bytes: a hash, a time, and a word of bits. How slots are found is not here.
+//!
+//! A fixed window fits of which fewer than 2^40 credits are left, or used, whichever it counts. Of other states the slot holds the place where they lie, and
+//! when they expire.
+
+use crate::store::rocks::commit::segment_marks::Mark;
+
+const KIND_BITS: u32 = 2;
+const USED: u64 = 1 << 2;
+const RECORDED: u64 = 1 << 3;
+const EPOCH_SHIFT: u32 = 4;
+const EPOCH_BITS: u32 = 4;
+const MARK_SHIFT: u32 = 8;
+const NUMBER_SHIFT: u32 = 24;
+/// Numbers from here on do not fit.
+const NUMBER_END: u64 = 1 << (u64::BITS - NUMBER_SHIFT);
+
+/// What a counter's slot holds of its state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// The counter does not exist, or was forgotten.
+    Absent,
+    /// A fixed window: when it ends (nanoseconds since 1970), and how many credits are left until then, or used.
+    Window { ends: u64, count: u64 },
+    /// Any other state: its place among those outside, and when it expires (nanoseconds since 1970).
+    Outside { expires: u64, index: usize },
+}
+
+/// What a slot says besides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tags {
+    /// Touched since the eviction last came by.
+    pub used: bool,
+    /// RocksDB has a record of the counter, of whatever age.
+    pub recorded: bool,
+    /// When its stripe's changes had been taken so many times, the counter changed last. Four bits.
+    pub epoch: u8,
+    /// The journal segment of the last change.
+    pub mark: Mark,
+}
+
+/// A slot of the table; all zeros: empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Slot {
+    pub hash: u64,
+    time: u64,
+    bits: u64,
+}
+
+impl Slot {
+    /// The number of different epochs.
+    pub const EPOCHS: u64 = 1 << EPOCH_BITS;
+
+    /// Whether a window of which so many credits are left, or used, fits into a slot.
+    pub fn fits(count: u64) -> bool {
+        count < NUMBER_END
+    }
+
+    /// `held` must fit.
+    pub fn new(hash: u64, held: Held, tags: Tags) -> Self {
+        let (kind, time, number) = match held {
+            Held::Absent => (1, 0, 0),
+            Held::Window { ends, count } => (2, ends, count),
+            Held::Outside { expires, index } => (3, expires, index as u64),
+        };
+        let mut bits = kind | number << NUMBER_SHIFT | u64::from(tags.mark) << MARK_SHIFT;
+        bits |= (u64::from(tags.epoch) % Self::EPOCHS) << EPOCH_SHIFT;
+        bits |= if tags.used { USED } else { 0 } | if tags.recorded { RECORDED } else { 0 };
+        Self { hash, time, bits }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.bits == 0
+    }
+
+    /// What an occupied slot holds.
+    pub fn held(&self) -> Held {
+        match self.bits % (1 << KIND_BITS) {
+            2 => Held::Window { ends: self.time, count: self.bits >> NUMBER_SHIFT },
+            3 => Held::Outside { expires: self.time, index: (self.bits >> NUMBER_SHIFT) as usize },
+            _ => Held::Absent,
+        }
+    }
+
+    pub fn is_live(&self) -> bool {
+        self.bits % (1 << KIND_BITS) > 1
+    }
+
+    /// When the counter expires; 0 when it is absent.
+    pub fn expires(&self) -> u64 {
+        self.time
+    }
+
+    pub fn tags(&self) -> Tags {
+        Tags {
+            used: self.bits & USED != 0,
+            recorded: self.bits & RECORDED != 0,
+            epoch: (self.bits >> EPOCH_SHIFT) as u8 % Self::EPOCHS as u8,
+            mark: (self.bits >> MARK_SHIFT) as Mark,
+        }
+    }
+
+    pub fn with_tags(self, tags: Tags) -> Self {
+        Self::new(self.hash, self.held(), tags)
+    }
+
+    /// What the counter adds to those that exist without a record, less records without a counter.
+    pub fn unrecorded(&self) -> i64 {
+        i64::from(self.is_live()) - i64::from(self.bits & RECORDED != 0)
+    }
+}
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn held() -> impl Strategy<Value = Held> {
+        prop_oneof![
+            Just(Held::Absent),
+            (any::<u64>(), 0..NUMBER_END).prop_map(|(ends, count)| Held::Window { ends, count }),
+            (any::<u64>(), 0..NUMBER_END as usize).prop_map(|(expires, index)| Held::Outside { expires, index }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_slot_reads_back(hash: u64, held in held(), used: bool, recorded: bool, epoch in 0..16u8, mark: Mark) {
+            let tags = Tags { used, recorded, epoch, mark };
+            let slot = Slot::new(hash, held, tags);
+            prop_assert!(!slot.is_empty());
+            prop_assert_eq!((slot.hash, slot.held(), slot.tags()), (hash, held, tags));
+            prop_assert_eq!(slot.is_live(), held != Held::Absent);
+            let other = Tags { used: !used, recorded: !recorded, epoch: 15 - epoch, mark: !mark };
+            prop_assert_eq!((slot.with_tags(other).held(), slot.with_tags(other).tags()), (held, other));
+        }
+    }
+
+    #[test]
+    fn a_slot_takes_24_bytes() {
+        assert_eq!(size_of::<Slot>(), 24);
+        assert!(Slot::default().is_empty() && Slot::fits(NUMBER_END - 1) && !Slot::fits(NUMBER_END));
+    }
+}

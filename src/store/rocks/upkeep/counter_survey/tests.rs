@@ -1,0 +1,301 @@
+//! The count against a model, and what compactions, sweeps, forgetting and restarts do to it.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::{Database, WAL_ALLOWANCE, is_disk_full};
+use crate::algorithm::{Ask, Limit, TokenBucket};
+use crate::clock::{Clock, NANOS_PER_SECOND, Timestamp};
+use crate::store::bounds::Bounds;
+use crate::store::contract::{Action, Batch, Store};
+use crate::store::key::{Space, write_client_key};
+use crate::store::testing::wait;
+use crate::store::{Durability, RocksOptions, RocksStore};
+
+const HOUR: u64 = 3600 * NANOS_PER_SECOND;
+const KEYS: u8 = 12;
+
+/// The times of hits: an hour's bucket that is hit long ago has expired by the clock of compactions and sweeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    LongAgo,
+    Now,
+}
+
+fn open(path: &Path, cache_memory: usize, max_counters: u64) -> RocksStore {
+    let bounds = Bounds { max_counters, ..Bounds::default() };
+    // Without commits of its own: those take turns with nothing here.
+    let options = RocksOptions { cache_memory, bounds, durability: Durability::Lazy, ..RocksOptions::default() };
+    RocksStore::open(path, options).unwrap()
+}
+
+fn time(when: When) -> Timestamp {
+    let now = Clock::system().now();
+    match when {
+        When::LongAgo => Timestamp::from_nanos(now.as_nanos() - 3 * HOUR),
+        When::Now => now,
+    }
+}
+
+/// Whether the action was answered, and with what.
+fn act(store: &RocksStore, key: u32, action: Action, when: When) -> Option<bool> {
+    let limit = Limit::TokenBucket(TokenBucket::new(1_000_000_000, 1_000_000_000, HOUR).unwrap());
+    let mut batch = Batch::default();
+    batch.begin(time(when));
+    batch.push(limit, action, time(when), |out| {
+        write_client_key(Space::TokenBucket, &limit, format!("key-{key}").as_bytes(), out);
+    });
+    wait(store.apply(&mut batch));
+    batch.outcome(0).map(|outcome| outcome.allowed).ok()
+}
+
+fn hit(store: &RocksStore, key: u32, when: When) -> Option<bool> {
+    act(store, key, Action::Ask(Ask::Drain { cost: 1_000, strict: false }), when)
+}
+
+fn sweep(store: &RocksStore) {
+    while !store.core.engine.table.knows_records() {
+        std::thread::yield_now();
+    }
+    // As the thread does when there is little room left.
+    store.core.engine.write_back().unwrap();
+    // A compaction that runs leaves what it drops in doubt. RocksDB may begin one at any time.
+    for _ in 0..100 {
+        while store.core.engine.with_disk(|database| Ok(database.is_compacting())).unwrap() {
+            std::thread::yield_now();
+        }
+        store.core.sweep(store.core.clock.now(), 0).unwrap();
+        if exactly(store).is_some() {
+            break;
+        }
+    }
+}
+
+/// Writes all counters back, also those that have expired since they were hit long ago. All are committed before: else
+/// the journal would have them still.
+fn write_back_all(store: &RocksStore) {
+    wait(store.check()).unwrap();
+    store.core.engine.write_back_at(time(When::LongAgo)).unwrap();
+}
+
+/// As RocksDB does by itself, whatever is not written back.
+fn compact_without_write_back(store: &RocksStore) {
+    let compact = |database: &Database| {
+        database.compact();
+        Ok(())
+    };
+    store.core.engine.with_disk(compact).unwrap();
+}
+
+fn close(store: RocksStore) {
+    wait(store.close()).unwrap();
+}
+
+fn exactly(store: &RocksStore) -> Option<u64> {
+    let count = store.core.engine.budget.count()?;
+    (count.at_least == count.at_most).then_some(count.at_least)
+}
+
+#[test]
+fn a_compaction_that_drops_expired_counters_makes_them_fewer() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), 90_000_000, 1_000);
+    (0..100).for_each(|key| assert!(hit(&store, key, When::LongAgo).is_some()));
+    (100..140).for_each(|key| assert!(hit(&store, key, When::Now).is_some()));
+    assert_eq!(store.core.engine.budget.at_least(), 140);
+    write_back_all(&store);
+    store.compact().unwrap();
+    assert_eq!(store.expired_dropped(), 100);
+    assert_eq!(store.core.engine.budget.at_least(), 40);
+    // They are still in the table, and begin anew.
+    (0..100).for_each(|key| assert!(hit(&store, key, When::Now).is_some()));
+    assert_eq!(store.core.engine.budget.at_least(), 140);
+    sweep(&store);
+    assert_eq!(exactly(&store), Some(140));
+    close(store);
+}
+
+#[test]
+fn a_compaction_that_drops_an_old_record_of_a_counter_in_use_does_not_make_them_fewer() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), 90_000_000, 1_000);
+    (0..100).for_each(|key| assert!(hit(&store, key, When::LongAgo).is_some()));
+    write_back_all(&store);
+    // The later ones are in the table only, when the compaction comes by.
+    (0..50).for_each(|key| assert!(hit(&store, key, When::Now).is_some()));
+    (90..100).for_each(|key| assert_eq!(act(&store, key, Action::Forget, When::LongAgo), Some(true)));
+    compact_without_write_back(&store);
+    assert_eq!(store.core.engine.budget.at_least(), 50, "40 dropped, 10 forgotten");
+    sweep(&store);
+    assert_eq!(exactly(&store), Some(50));
+    close(store);
+}
+
+#[test]
+fn a_sweep_forgets_what_has_expired() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), 90_000_000, 100);
+    (0..60).for_each(|key| assert!(hit(&store, key, When::LongAgo).is_some()));
+    (60..100).for_each(|key| assert!(hit(&store, key, When::Now).is_some()));
+    assert_eq!(hit(&store, 100, When::Now), None, "full");
+    write_back_all(&store);
+    sweep(&store);
+    assert_eq!(exactly(&store), Some(40));
+    assert_eq!(store.core.engine.with_disk(|database| Ok(database.records().count())).unwrap(), 40);
+    assert!(hit(&store, 100, When::Now).is_some());
+    close(store);
+}
+
+/// The records in the hot table are none of the sweep's to push out.
+#[test]
+fn a_sweep_leaves_the_table_s_bound_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), 1, 1_000_000);
+    (0..20_000).for_each(|key| assert!(hit(&store, key, When::LongAgo).is_some()));
+    write_back_all(&store);
+    sweep(&store);
+    assert_eq!(exactly(&store), Some(0));
+    assert!(store.core.engine.table.usage().counters <= 20_000, "{:?}", store.core.engine.table.usage());
+    close(store);
+}
+
+#[test]
+fn a_store_that_was_killed_is_counted_in_the_background_and_refuses_nothing_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), 90_000_000, 1_000);
+    (0..30).for_each(|key| assert!(hit(&store, key, When::Now).is_some()));
+    store.core.engine.write_back().unwrap();
+    drop_without_closing(store);
+    let store = open(dir.path(), 90_000_000, 20);
+    (100..110).for_each(|key| assert!(hit(&store, key, When::Now).is_some() || store.core.engine.budget.is_counted()));
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while !store.core.engine.budget.is_counted() {
+        assert!(std::time::Instant::now() < deadline);
+        std::thread::yield_now();
+    }
+    assert!(exactly(&store).is_some_and(|count| (30..=40).contains(&count)));
+    assert_eq!(hit(&store, 200, When::Now), None);
+    close(store);
+}
+
+/// A counter that is written back may still have a change in the journal. A compaction that dropped the record of such a
+/// counter, once it had expired, let it come back at the next start, uncounted.
+#[test]
+fn what_the_journal_brings_back_is_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), 90_000_000, 1_000);
+    (0..100).for_each(|key| assert!(hit(&store, key, When::LongAgo).is_some()));
+    store.core.engine.write_back_at(time(When::LongAgo)).unwrap();
+    compact_without_write_back(&store);
+    sweep(&store);
+    assert_eq!(exactly(&store), Some(0));
+    (200..240).for_each(|key| assert!(hit(&store, key, When::Now).is_some()));
+    close(store);
+    let store = open(dir.path(), 90_000_000, 1_000);
+    store.core.engine.write_back().unwrap();
+    let count = store.core.engine.budget.count().unwrap();
+    assert!((40..=140).contains(&count.at_most) && count.at_least <= 40, "{count:?}");
+    sweep(&store);
+    assert_eq!(exactly(&store), Some(40));
+    close(store);
+}
+
+/// Ends its threads and lets the database go, as the process's end would, and stores nothing.
+fn drop_without_closing(store: RocksStore) {
+    *store.core.stopping.lock() = true;
+    store.core.engine.close();
+    store.core.stop.notify_all();
+    let threads = std::mem::take(&mut *store.threads.lock());
+    for thread in threads.writers.into_iter().chain(threads.bound) {
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn the_log_counts_beyond_its_allowance() {
+    const MAX_DISK: u64 = 20_000_000;
+    let documented = MAX_DISK + (192 << 20);
+    assert!(!is_disk_full(MAX_DISK - 1, WAL_ALLOWANCE, MAX_DISK));
+    assert!(is_disk_full(MAX_DISK, 0, MAX_DISK));
+    // All of the flood is in the log still.
+    assert!(is_disk_full(0, WAL_ALLOWANCE + MAX_DISK, MAX_DISK));
+    assert!(WAL_ALLOWANCE + MAX_DISK + (60 << 20) < documented, "room for what comes until it is measured and flushed");
+    assert!(!is_disk_full(u64::MAX / 2, u64::MAX / 2, u64::MAX) && is_disk_full(u64::MAX, u64::MAX, u64::MAX));
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Hit(u8, When),
+    Forget(u8),
+    WriteBack,
+    WriteBackAll,
+    Compact,
+    Sweep,
+    Reopen,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let key = || 0..KEYS;
+    let when = prop_oneof![Just(When::LongAgo), Just(When::Now)];
+    let step = prop_oneof![
+        10 => (key(), when).prop_map(|(key, when)| Step::Hit(key, when)),
+        4 => key().prop_map(Step::Forget),
+        2 => Just(Step::WriteBack),
+        2 => Just(Step::WriteBackAll),
+        1 => Just(Step::Compact),
+        1 => Just(Step::Sweep),
+        1 => Just(Step::Reopen),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    /// What the model does not know is whether a compaction drops an expired record or leaves it: such a counter may
+    /// exist. The others do or do not.
+    #[test]
+    fn the_count_is_never_too_high_nor_too_low(steps in steps(), memory in prop_oneof![Just(0usize), Just(10_000_000)]) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = open(dir.path(), memory, 1_000_000);
+        // What each counter's last change was, by the time of it.
+        let mut model = HashMap::new();
+        for step in steps {
+            match step {
+                Step::Hit(key, when) => {
+                    // A bucket that was drained now is not drained at an earlier time.
+                    let when = if model.get(&key) == Some(&When::Now) { When::Now } else { when };
+                    prop_assert!(hit(&store, key.into(), when).is_some());
+                    model.insert(key, when);
+                }
+                Step::Forget(key) => {
+                    if act(&store, key.into(), Action::Forget, When::LongAgo) == Some(true) {
+                        prop_assert!(model.remove(&key).is_some());
+                    }
+                }
+                Step::WriteBackAll => write_back_all(&store),
+                Step::WriteBack => store.core.engine.write_back().unwrap(),
+                Step::Compact => store.compact().unwrap(),
+                Step::Sweep => {
+                    sweep(&store);
+                    model.retain(|_, when| *when == When::Now);
+                }
+                Step::Reopen => {
+                    close(store);
+                    store = open(dir.path(), memory, 1_000_000);
+                }
+            }
+            let count = store.core.engine.budget.count();
+            prop_assert!(count.is_some(), "a clean stop stores the count");
+            let count = count.unwrap();
+            let live = model.values().filter(|when| **when == When::Now).count() as u64;
+            prop_assert!(count.at_least <= model.len() as u64 && live <= count.at_most, "{:?} {:?}", count, model);
+        }
+        sweep(&store);
+        let live = model.values().filter(|when| **when == When::Now).count() as u64;
+        prop_assert_eq!(store.core.engine.budget.at_least(), live);
+        close(store);
+    }
+}

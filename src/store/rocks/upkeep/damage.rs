@@ -1,0 +1,111 @@
+//! What could not be read: told to the log and the metrics, and for a while to those who ask whether the store is well.
+//!
+//! A damaged file answers the hits of its own counters with errors, and all others as before. Nothing here decides what
+//! a hit is answered.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::clock::{NANOS_PER_SECOND, Timestamp};
+use crate::logging::{Escaped, LogThrottle};
+use crate::store::contract::StoreError;
+
+/// The store is not well for so long after RocksDB could not read a record.
+const RECENT_NS: u64 = 10 * NANOS_PER_SECOND;
+
+static UNREADABLE: LogThrottle = LogThrottle::new();
+static UNDECODABLE: LogThrottle = LogThrottle::new();
+
+/// Reads that failed.
+#[derive(Debug, Default)]
+pub struct Damage {
+    reads: AtomicU64,
+    /// When the last one failed, in nanoseconds since the Unix epoch; 0: none has.
+    last: AtomicU64,
+    records: AtomicU64,
+}
+
+impl Damage {
+    /// RocksDB could not read at `now`: a damaged block, or a disk that fails.
+    pub fn note_read(&self, error: &StoreError, now: Timestamp) {
+        self.reads.fetch_add(1, Relaxed);
+        self.last.fetch_max(now.as_nanos(), Relaxed);
+        let error = error.to_string();
+        UNREADABLE.say(|more| {
+            tracing::error!(
+                error = %Escaped::error(&error),
+                more,
+                "cannot read counters: hits on them are answered with an error (check the disk, restore a backup)"
+            );
+        });
+    }
+
+    /// A record was read and makes no sense.
+    pub fn note_record(&self, key: &[u8], error: &StoreError) {
+        self.records.fetch_add(1, Relaxed);
+        UNDECODABLE.say(|more| {
+            tracing::error!(key = %Escaped::new(key), %error, more, "a record is damaged: hits on its counter are answered with an error");
+        });
+    }
+
+    /// Reads that failed since the start.
+    pub fn reads(&self) -> u64 {
+        self.reads.load(Relaxed)
+    }
+
+    /// How often a damaged record was met since the start.
+    pub fn records(&self) -> u64 {
+        self.records.load(Relaxed)
+    }
+
+    /// # Errors
+    /// When RocksDB could not read a record in the ten seconds before `now`.
+    pub fn check(&self, now: Timestamp) -> Result<(), StoreError> {
+        let last = self.last.load(Relaxed);
+        if last > 0 && now.since(Timestamp::from_nanos(last)) < RECENT_NS {
+            return Err(StoreError::new("some counters cannot be read: see the log"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::store::contract::Listing;
+    use crate::store::contract::Store;
+    use crate::store::rocks::commit::journal;
+    use crate::store::rocks::commit::sorted_changes::SortedChanges;
+    use crate::store::rocks::disk::Disk;
+    use crate::store::testing::{TAKE, at, outcomes, wait, window};
+    use crate::store::{RocksOptions, RocksStore};
+
+    #[test]
+    fn the_store_is_not_well_for_ten_seconds_after_a_read_failed() {
+        let damage = Damage::default();
+        assert!(damage.check(at(0)).is_ok());
+        damage.note_read(&StoreError::new("block checksum mismatch"), at(5));
+        assert_eq!([5, 14, 15].map(|second| damage.check(at(second)).is_ok()), [false, false, true]);
+        damage.note_record(b"key", &StoreError::new("of 3 bytes"));
+        assert!(damage.check(at(20)).is_ok(), "one record is not the disk");
+        assert_eq!((damage.reads(), damage.records()), (1, 1));
+    }
+
+    #[test]
+    fn a_damaged_record_is_left_out_of_a_listing_and_the_others_are_listed() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = RocksStore::open(dir.path(), RocksOptions::default()).unwrap();
+        let (limit, now) = (window(5, 60), Clock::system().now());
+        let outcomes = outcomes(&store, now, &[("rule-a", limit, TAKE), ("rule-c", limit, TAKE)]);
+        assert!(outcomes.iter().all(Result::is_ok));
+        let mut change = Vec::new();
+        journal::stage(&mut change, b"rule-b", |out| out.extend_from_slice(b"bad"));
+        store.core.engine.with_disk(|database| database.write_counters(&SortedChanges::new(&change))).unwrap();
+        let listing = Listing { prefix: b"rule-".as_slice().into(), limit, cursor: None, count: 10, now };
+        let page = wait(store.list(listing)).unwrap();
+        let actors: Vec<_> = page.buckets.iter().map(|listed| listed.actor.as_slice()).collect();
+        assert_eq!(actors, [b"a", b"c"]);
+        assert_eq!(store.core.engine.damage.records(), 1);
+        wait(store.close()).unwrap();
+    }
+}

@@ -1,0 +1,85 @@
+//! Whether the database can be written, and why not.
+//!
+//! A failed write to the log is final for an open RocksDB: what it had not yet synced may be lost, and it takes no more
+//! writes. The engine then refuses what it cannot keep, and a thread of its own opens the database again. Nothing here
+//! touches a disk.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+
+use crate::store::contract::Entry;
+use crate::store::contract::StoreError;
+use crate::store::rocks::sync::Mutex;
+use crate::store::rocks::sync::atomic::AtomicU8;
+
+/// What can be done with the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Condition {
+    /// Reads and writes.
+    Well = 0,
+    /// Reads at most. It has to be opened again.
+    Broken = 1,
+    /// It was opened again. The next commit first writes everything that the disk may lack.
+    Reopened = 2,
+}
+
+/// The condition of the database, and the failure that it began with.
+pub struct Health {
+    condition: AtomicU8,
+    fault: Mutex<Option<StoreError>>,
+}
+
+impl Health {
+    pub fn new() -> Self {
+        Self { condition: AtomicU8::new(Condition::Well as u8), fault: Mutex::new(None) }
+    }
+
+    pub fn condition(&self) -> Condition {
+        match self.condition.load(Acquire) {
+            0 => Condition::Well,
+            1 => Condition::Broken,
+            _ => Condition::Reopened,
+        }
+    }
+
+    pub fn is_well(&self) -> bool {
+        self.condition() == Condition::Well
+    }
+
+    /// Why writes fail; `None` while the database is well.
+    #[inline]
+    pub fn fault(&self) -> Option<StoreError> {
+        if self.is_well() { None } else { Some(self.known_fault()) }
+    }
+
+    #[cold]
+    fn known_fault(&self) -> StoreError {
+        let unknown = || StoreError::new("the disk failed; the database is being reopened");
+        self.fault.lock().clone().unwrap_or_else(unknown)
+    }
+
+    /// The answer to an entry that would begin a counter while the disk refuses writes. Such counters could not be
+    /// written and would fill the memory.
+    pub fn refusal(&self, entry: &Entry) -> Option<StoreError> {
+        if entry.action.gives_back() { None } else { self.fault() }
+    }
+
+    /// A write or an fsync failed.
+    pub fn broke(&self, error: &StoreError) {
+        *self.fault.lock() = Some(error.clone());
+        self.condition.store(Condition::Broken as u8, Release);
+    }
+
+    /// The database was opened again.
+    pub fn reopened(&self) {
+        self.condition.store(Condition::Reopened as u8, Release);
+    }
+
+    /// Everything is on the disk again. A failure since [`Health::reopened`] stands.
+    pub fn caught_up(&self) {
+        let (reopened, well) = (Condition::Reopened as u8, Condition::Well as u8);
+        if self.condition.compare_exchange(reopened, well, AcqRel, Acquire).is_ok() {
+            *self.fault.lock() = None;
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Loading counters into memory after a start: a thread that reads all records once, beside the hits.
+//!
+//! Once it is through, and if all counters found room, the table knows that a counter it does not hold does not exist:
+//! the first hit of a new actor then needs no look-up. It also finds out which counters have records, which counting
+//! them rests on. Hits never wait for it: until it is through, they look up what they need.
+//!
+//! A part of the table that a counter has left, for want of room, needs look-ups until the next start, even if all would
+//! fit again: to know that takes another pass over all records, and room that expired counters still hold.
+
+use std::time::Duration;
+
+use crate::store::contract::StoreError;
+use crate::store::outage::Outage;
+use crate::store::rocks::disk::counter_record::Decoder;
+use crate::store::rocks::store_core::StoreCore;
+use crate::store::rocks::table::STRIPES;
+
+/// How often to look whether there is something to do.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// How many records are noted at once, while no write-back runs: 64 a stripe, about 5 MB.
+const AT_ONCE: usize = 64 * STRIPES;
+
+impl StoreCore {
+    pub fn load_loop(&self) {
+        let mut outage = Outage::of("loading counters", "counters are looked up in RocksDB when they are needed");
+        loop {
+            if !self.engine.table.knows_records() && self.engine.health.is_well() {
+                outage.note(&self.load());
+            }
+            if self.stopped_within(INTERVAL) {
+                return;
+            }
+        }
+    }
+
+    /// Notes every record in the table, and loads the counters for which there is room.
+    fn load(&self) -> Result<(), StoreError> {
+        let (table, write_back) = (&self.engine.table, &self.engine.write_back);
+        self.engine.with_disk(|database| {
+            let mut records = write_back.pause(|| {
+                table.forget_records();
+                database.records()
+            });
+            let mut decoder = Decoder::default();
+            loop {
+                let some = records.by_ref().take(AT_ONCE).map(|record| {
+                    let (key, value) = record?;
+                    Ok((table.hasher.hash(&key), decoder.decode(&key, &value).ok()))
+                });
+                let mut some = some.collect::<Result<Vec<_>, StoreError>>()?;
+                let count = some.len();
+                // Stripe by stripe: then the processor finds most of a stripe in its caches.
+                some.sort_unstable_by_key(|(hash, _)| hash.stripe());
+                write_back.pause(|| some.into_iter().for_each(|(hash, record)| table.note_record(hash, record)));
+                if count < AT_ONCE {
+                    table.noted_records();
+                    return Ok(());
+                }
+                // A database that has failed waits for this to end before it is opened again.
+                if *self.stopping.lock() || !self.engine.health.is_well() {
+                    return Ok(());
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,124 @@
+//! What the store tells about itself: its own timings, its table, and what RocksDB keeps count of.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use rocksdb::properties;
+
+use crate::metrics::Metric;
+use crate::store::rocks::disk::database::Database;
+use crate::store::rocks::disk::directory;
+use crate::store::rocks::store_core::StoreCore;
+
+impl StoreCore {
+    pub fn metrics(&self) -> Vec<Metric> {
+        let mut metrics = self.own().to_vec();
+        metrics.extend(self.engine.budget.metrics());
+        metrics.extend(self.engine.records.metrics());
+        // While it is being opened again there is nothing to tell.
+        metrics.extend(self.engine.with_disk(|database| Ok(rocksdb_metrics(database))).into_iter().flatten());
+        if let Ok(bytes) = directory::size(&self.path, |_| true) {
+            metrics.push(gauge("divvy_rocksdb_disk_bytes", "Size of the files in the data directory.", bytes));
+        }
+        metrics
+    }
+
+    fn own(&self) -> [Metric; 12] {
+        let (engine, swept, usage) = (&self.engine, &self.swept, self.engine.table.usage());
+        [
+            Metric::histogram(
+                "divvy_commit_duration_seconds",
+                "Time of commits to the write-ahead log, each of many hits; includes the fsync with --durability sync.",
+                &engine.timings.commits,
+            ),
+            Metric::histogram(
+                "divvy_fsync_duration_seconds",
+                "Time of the fsyncs of the write-ahead log that follow every second, outside of commits.",
+                &engine.timings.fsyncs,
+            ),
+            gauge("divvy_commits_failing", "1 while commits fail.", u64::from(!engine.health.is_well())),
+            gauge(
+                "divvy_journal_bytes",
+                "Size of the journal: changes that are kept until their counters are written back.",
+                engine.write_back.journal_bytes(),
+            ),
+            gauge("divvy_hot_counters", "Counters in the hot table.", usage.counters),
+            gauge("divvy_hot_table_bytes", "Memory of the hot table.", usage.bytes),
+            Metric::counter("divvy_hot_table_hits_total", "Actions on counters in the hot table.", usage.hits),
+            Metric::counter(
+                "divvy_hot_table_misses_total",
+                "Actions on counters that had to be looked up in RocksDB.",
+                usage.misses,
+            ),
+            Metric::counter(
+                "divvy_expired_dropped_total",
+                "Expired counters that compactions and write-backs have dropped.",
+                self.expired_dropped(),
+            ),
+            Metric::counter(
+                "divvy_unreadable_kept_total",
+                "Records that a compaction could not read, and kept.",
+                swept.unreadable.load(Relaxed),
+            ),
+            Metric::counter(
+                "divvy_failed_reads_total",
+                "Failed reads of counters: a damaged file or a failing disk.",
+                engine.damage.reads(),
+            ),
+            Metric::counter(
+                "divvy_damaged_records_total",
+                "How often a hit or a listing met a damaged record.",
+                engine.damage.records(),
+            ),
+        ]
+    }
+}
+
+fn rocksdb_metrics(database: &Database) -> [Metric; 9] {
+    [
+        gauge(
+            "divvy_rocksdb_block_cache_bytes",
+            "Memory of RocksDB's block caches.",
+            database.sum(properties::BLOCK_CACHE_USAGE),
+        ),
+        gauge(
+            "divvy_rocksdb_write_buffer_bytes",
+            "Memory of RocksDB's write buffers.",
+            database.sum(properties::CUR_SIZE_ALL_MEM_TABLES),
+        ),
+        gauge(
+            "divvy_rocksdb_table_reader_bytes",
+            "Approximate memory of RocksDB's indexes and filters outside of the block caches.",
+            database.sum(properties::ESTIMATE_TABLE_READERS_MEM),
+        ),
+        gauge(
+            "divvy_rocksdb_pending_compaction_bytes",
+            "Approximate bytes that compactions have yet to rewrite.",
+            database.sum(properties::ESTIMATE_PENDING_COMPACTION_BYTES),
+        ),
+        gauge(
+            "divvy_rocksdb_delayed_write_bytes_per_second",
+            "Rate to which RocksDB slows down writes because it is behind; 0: not slowed down.",
+            database.number(properties::ACTUAL_DELAYED_WRITE_RATE),
+        ),
+        gauge(
+            "divvy_rocksdb_writes_stopped",
+            "1 while RocksDB accepts no writes because it is behind.",
+            database.number(properties::IS_WRITE_STOPPED),
+        ),
+        gauge(
+            "divvy_rocksdb_running_compactions",
+            "Running compactions.",
+            database.number(properties::NUM_RUNNING_COMPACTIONS),
+        ),
+        gauge("divvy_rocksdb_running_flushes", "Running flushes.", database.number(properties::NUM_RUNNING_FLUSHES)),
+        Metric::counter(
+            "divvy_rocksdb_background_errors_total",
+            "Errors of RocksDB's background work.",
+            database.number(properties::BACKGROUND_ERRORS),
+        ),
+    ]
+}
+
+fn gauge(name: &'static str, help: &'static str, value: u64) -> Metric {
+    Metric::gauge(name, help, value as f64)
+}
