@@ -1,8 +1,7 @@
 //! The commands of the RESP interface, typed.
 //!
-//! `kinds` says which there are, [`table`] what each is called and takes; `parse` reads their arguments; [`describe`]
-//! answers `COMMAND` and its kin from the table. Whatever else a reply needs (counters, client ids, settings) is the
-//! server's.
+//! `kinds` has the commands, [`table`] their names and arity. `parse` reads their arguments. [`describe`] answers `COMMAND` and
+//! its subcommands from the table. The server has everything else that replies need: counters, client ids, settings.
 
 mod ask;
 mod bucket;

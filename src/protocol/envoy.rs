@@ -17,7 +17,7 @@ use crate::rules::operation::DOMAIN;
 
 pub mod codec;
 
-/// What proto/ compiles to.
+/// The code that the files in proto/ compile to.
 #[allow(clippy::all, clippy::allow_attributes_without_reason, reason = "generated")]
 pub mod messages {
     include!(concat!(env!("OUT_DIR"), "/messages.rs"));
@@ -54,16 +54,16 @@ pub enum InvalidRequest {
     TooManyDescriptors { descriptors: usize, max: usize },
 }
 
-/// What a descriptor asks besides its operation.
+/// The request of a descriptor, without its operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DescriptorAsk {
     /// The cost. `None`: the rule's cost, or else 1.
     pub cost: Option<u64>,
-    /// The descriptor itself tells it, and not the request for all of its descriptors.
+    /// The cost comes from the descriptor itself, and not from the request.
     pub has_own_cost: bool,
-    /// Credits are given back: `is_negative_hits`.
+    /// The descriptor gives credits back: `is_negative_hits`.
     pub gives_back: bool,
-    /// The limit that Envoy's configuration sets, instead of a rule's.
+    /// The limit in Envoy's configuration, instead of a rule's.
     pub own_limit: Option<OwnLimit>,
 }
 
@@ -76,7 +76,7 @@ pub struct OwnLimit {
 }
 
 impl OwnLimit {
-    /// Its name in headers, where a rule has its label.
+    /// Name in headers, instead of a rule's label.
     pub const NAME: &'static str = "override";
 
     fn read(given: &RateLimitOverride) -> Option<Self> {
@@ -93,22 +93,22 @@ impl OwnLimit {
         Some(Self { requests_per_unit: given.requests_per_unit, unit, window_ns })
     }
 
-    /// The limit that its counter has; `None` if it allows nothing.
+    /// Returns the limit of its counter; `None` if it allows nothing.
     pub fn limit(&self) -> Option<Limit> {
         FixedWindow::new(self.requests_per_unit.into(), self.window_ns.get()).ok().map(Limit::FixedWindow)
     }
 
-    /// Describes it in a reply.
+    /// Describes the limit for a reply.
     pub fn describe(&self) -> rate_limit_response::RateLimit {
         let Self { requests_per_unit, unit, .. } = *self;
         rate_limit_response::RateLimit { requests_per_unit, unit: unit.into(), name: String::new() }
     }
 }
 
-/// Is there anything to decide?
+/// Checks that there is something to decide.
 ///
 /// # Errors
-/// When the domain or the descriptors are missing.
+/// The domain or the descriptors are missing.
 pub fn check(request: &RateLimitRequest) -> Result<(), InvalidRequest> {
     if request.domain.is_empty() {
         return Err(InvalidRequest::NoDomain);
@@ -121,10 +121,10 @@ pub fn check(request: &RateLimitRequest) -> Result<(), InvalidRequest> {
 
 /// Reads descriptor number `index` into `operation`. The last of a repeated key wins, and no entry replaces the domain.
 ///
-/// Invalid UTF-8 is replaced by U+FFFD, so a client that makes a gateway send it is limited all the same.
+/// Invalid UTF-8 is replaced by U+FFFD, so that a client that makes a gateway send it is limited, too.
 ///
 /// # Errors
-/// When the descriptor cannot be understood, or has more than `max_pairs` pairs.
+/// The descriptor is invalid, or has more than `max_pairs` pairs.
 pub fn read_descriptor(
     request: &RateLimitRequest,
     index: usize,
@@ -153,7 +153,7 @@ pub fn read_descriptor(
 /// Reads the entries of descriptor number `index` into `operation`, and the `domain`: see [`read_descriptor`].
 ///
 /// # Errors
-/// When an entry has no key, or there are more than `max_pairs` pairs.
+/// An entry has no key, or there are more than `max_pairs` pairs.
 pub fn read_operation(
     domain: &[u8],
     index: usize,
@@ -177,7 +177,7 @@ pub fn read_operation(
     Ok(())
 }
 
-/// A limit as a reply describes it. The unit is unknown if the limit's time is not one of the units, or it has none.
+/// Describes a limit for a reply. The unit is unknown if the limit's time is not one of the units, or if it has no time.
 pub fn describe(name: String, limit: &Limit) -> rate_limit_response::RateLimit {
     let (credits, time_ns) = limit.rate().unwrap_or((limit.capacity(), 0));
     let fits = |unit: &Unit| time_ns == seconds(*unit) * NANOS_PER_SECOND;
@@ -191,7 +191,7 @@ pub fn describe(name: String, limit: &Limit) -> rate_limit_response::RateLimit {
 
 const UNITS: [Unit; 7] = [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];
 
-/// A unit's length, as envoyproxy/ratelimit has it: a month is 30 days, a year 365.
+/// Returns the length of a unit as in envoyproxy/ratelimit: a month has 30 days, a year 365.
 fn seconds(unit: Unit) -> u64 {
     const DAY: u64 = 24 * 60 * 60;
     match unit {

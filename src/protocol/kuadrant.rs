@@ -1,4 +1,4 @@
-//! Kuadrant's rate limit service, version 1: what its messages ask, which are made of Envoy's.
+//! The messages of Kuadrant's rate limit service, version 1, which contain Envoy's.
 //!
 //! The service itself is in `server`. Sources: `limitador-server/proto/kuadrantrls.proto` in
 //! <https://github.com/Kuadrant/limitador>, and
@@ -13,10 +13,10 @@ use super::envoy::{InvalidRequest, read_operation};
 use crate::clock::NANOS_PER_SECOND;
 use crate::rules::Operation;
 
-/// Descriptors of a call, at most.
+/// Maximum number of descriptors in a call.
 pub const MAX_DESCRIPTORS: usize = 16;
 
-/// What a call is about: each of the descriptors is an operation.
+/// The descriptors of a call. Each is an operation.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
     domain: &'a [u8],
@@ -24,23 +24,23 @@ pub struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// The number of descriptors.
+    /// Returns the number of descriptors.
     pub fn descriptor_count(&self) -> usize {
         self.descriptors.len()
     }
 
-    /// Whether it is more than one operation.
+    /// Returns whether there are several operations.
     pub fn is_of_several(&self) -> bool {
         self.descriptors.len() > 1
     }
 
-    /// Reads the operations, each of at most `max_pairs` pairs, into `operation`, and gives `take` each with its descriptor.
+    /// Reads the operations, each with at most `max_pairs` pairs, into `operation`, and calls `take` for each.
     ///
-    /// A descriptor may have no entries: gateways send such ones for what no policy of theirs is about. A call without
-    /// descriptors is about the domain, like one with such a descriptor.
+    /// A descriptor may have no entries: gateways send those for requests that match none of their policies. A call without
+    /// descriptors means the same as a call with one such descriptor: it is about the domain.
     ///
     /// # Errors
-    /// When the domain is missing, or a descriptor cannot be understood. `take` has got the descriptors before it.
+    /// The domain is missing, or a descriptor is invalid. `take` was called for the descriptors before it.
     pub fn read(
         &self,
         max_pairs: usize,
@@ -92,12 +92,12 @@ impl<'a> From<&'a CommitRequest> for Subject<'a> {
     }
 }
 
-/// What a report says that one of its descriptors has cost: the descriptor's addend, or else the request's, of which 0 means 1.
+/// Returns the cost of a descriptor in a report: its addend, or else the request's, where 0 means 1.
 pub fn reported_cost(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> u64 {
     descriptor.hits_addend.unwrap_or(request.hits_addend.max(1).into())
 }
 
-/// For how many seconds a reservation is wanted, rounded up; 0 for less than none.
+/// Returns the requested duration of a reservation in seconds, rounded up; 0 if it is negative.
 pub fn ttl_seconds(ttl: &Duration) -> u32 {
     let nanos = i128::from(ttl.seconds) * i128::from(NANOS_PER_SECOND) + i128::from(ttl.nanos);
     let nanos = u128::try_from(nanos).unwrap_or(0);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_is_named() {
+    fn errors_name_the_invalid_part() {
         let good = descriptor(&[("a", "1")]);
         let limited = RateLimitDescriptor { limit: Some(RateLimitOverride::default()), ..good.clone() };
         let negative = RateLimitDescriptor { is_negative_hits: true, ..good.clone() };
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_costs_the_descriptor_s_addend_or_the_request_s_or_1() {
+    fn report_costs_the_descriptor_s_addend_or_the_request_s_or_1() {
         let cost = |of_request, of_descriptor| {
             let descriptor = RateLimitDescriptor { hits_addend: of_descriptor, ..descriptor(&[]) };
             reported_cost(&RateLimitRequest { hits_addend: of_request, ..Default::default() }, &descriptor)
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ttl_is_whole_seconds_rounded_up() {
+    fn ttl_is_whole_seconds_rounded_up() {
         let seconds = |seconds, nanos| ttl_seconds(&Duration { seconds, nanos });
         assert_eq!([seconds(30, 0), seconds(0, 1), seconds(1, 500_000_000), seconds(2, -1)], [30, 1, 2, 2]);
         assert_eq!([seconds(0, 0), seconds(-5, 0), seconds(i64::MIN, i32::MIN)], [0; 3]);
@@ -189,8 +189,8 @@ mod tests {
     }
 
     #[test]
-    fn an_id_of_any_bytes_is_decoded() {
-        // Field 3, of two bytes that are no UTF-8.
+    fn id_of_any_bytes_is_decoded() {
+        // Field 3, with two bytes that are not UTF-8.
         let request = CommitRequest::decode(&b"\x1a\x02\xff\xfe"[..]).unwrap();
         assert_eq!(&request.reservation_id[..], b"\xff\xfe");
     }

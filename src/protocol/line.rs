@@ -1,6 +1,6 @@
 //! The line protocol of Button's Divvy: `HIT key=value …` → `OK <allowed> <credit> <reset>` or `ERR <code> "<reason>"`.
 //!
-//! Here is the server's side: framing, requests, replies; [`format_hit`] and [`parse_reply`] are the client's. The text
+//! This file has the server's side: framing, requests, replies. [`format_hit`] and [`parse_reply`] are the client's. The text
 //! form of the pairs is [`operation_text`]'s.
 
 mod client;
@@ -13,32 +13,32 @@ use crate::rules::operation_text::{self, PairSpans, SyntaxError};
 use client::WELCOME;
 pub use client::{BadReply, Reply, format_auth, format_hit, is_welcome, parse_reply};
 
-/// The longest line in bytes, its terminator aside, unless the operator says otherwise.
+/// Default maximum length of a line, without its terminator (bytes).
 pub const DEFAULT_MAX_LINE: usize = 16 * 1024;
 
-/// The beginning of a line with a password.
+/// Beginning of a line with a password.
 const AUTH: &[u8] = b"AUTH ";
 
-/// How many characters of an unknown command are echoed.
+/// Maximum number of characters of an unknown command that the error repeats.
 const MAX_ECHOED_CHARS: usize = 64;
 
-/// Finds the lines in what a connection received.
+/// Finds lines in the input of a connection.
 #[derive(Debug, Clone)]
 pub struct LineDecoder {
     max_line: usize,
-    /// How many bytes of the unfinished line are known to hold no line feed.
+    /// Bytes of the unfinished line that contain no line feed.
     searched: usize,
 }
 
-/// A line, and how many bytes of the input it took.
+/// A line, and its length in the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line<'a> {
-    /// Without its terminator.
+    /// The line without its terminator.
     pub text: &'a [u8],
     pub consumed: usize,
 }
 
-/// The line being received is over the limit. Where the next one starts is unknown: the connection is of no more use.
+/// The line is longer than the limit. The start of the next one is unknown, so the connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("The line is longer than {max_line} bytes.")]
 pub struct LineTooLong {
@@ -46,22 +46,22 @@ pub struct LineTooLong {
 }
 
 impl LineDecoder {
-    /// Lines may have up to `max_line` bytes, the terminator aside.
+    /// Creates a decoder for lines of at most `max_line` bytes, without the terminator.
     pub fn new(max_line: usize) -> Self {
         Self { max_line, searched: 0 }
     }
 
-    /// Other lines than the one being received may have up to `max_line` bytes.
+    /// Changes the maximum length of lines, but not for the unfinished one.
     pub fn set_max_line(&mut self, max_line: usize) {
         self.max_line = max_line;
     }
 
-    /// The first line of `bytes`, which ends with LF or CRLF; `None` while it is unfinished.
+    /// Returns the first line of `bytes`, which ends with LF or CRLF; `None` while it is unfinished.
     ///
-    /// After `None`, the next call gets the same bytes and more. After a line, it gets those that follow it.
+    /// After `None`, the next call must pass the same bytes and more. After a line, it must pass the bytes that follow.
     ///
     /// # Errors
-    /// [`LineTooLong`], without waiting for the end of such a line.
+    /// [`LineTooLong`], without waiting for the end of the line.
     pub fn next_line<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<Line<'a>>, LineTooLong> {
         let longest = self.max_line.saturating_add("\r\n".len());
         let window = bytes.get(..longest).unwrap_or(bytes);
@@ -78,10 +78,10 @@ impl LineDecoder {
     }
 }
 
-/// Why a line is not a request. The wording is that of Button's Divvy, where it has one.
+/// Error of a line that is not a request, in the words of Button's Divvy if it has some.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// Holds the command in upper case, cut to a sane length.
+    /// The command in upper case, truncated.
     #[error("Unrecognized command: {0}")]
     UnknownCommand(String),
     #[error(transparent)]
@@ -110,9 +110,9 @@ impl RequestError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorCode {
     UnknownCommand,
-    /// Button's Divvy has no passwords, and no such code.
+    /// The password is missing or wrong. Button's Divvy has no passwords, and no such code.
     Unauthenticated,
-    /// Everything else.
+    /// Any other error.
     Unknown,
 }
 
@@ -128,13 +128,13 @@ impl ErrorCode {
 
 /// Reads a HIT, the only command, into `operation`. After an error, do not use its content.
 ///
-/// The command's case does not matter; it may be quoted, and ends as any other string does. A line that starts with
-/// white space has an empty command.
+/// The command may be in any case and quoted, and ends like any other string. A line that starts with white space has an empty
+/// command.
 ///
 /// # Errors
-/// [`RequestError`]; more than `max_pairs` pairs (repeated keys counted) are one, too.
+/// [`RequestError`], for example for more than `max_pairs` pairs, including repeated keys.
 pub fn parse_request(line: &[u8], operation: &mut Operation, max_pairs: usize) -> Result<(), RequestError> {
-    // Most lines are ASCII, which is seen many bytes at once.
+    // Most lines are ASCII, and checking that takes many bytes at once.
     if !line.is_ascii() && std::str::from_utf8(line).is_err() {
         return Err(RequestError::NotUtf8);
     }
@@ -156,7 +156,7 @@ pub fn parse_request(line: &[u8], operation: &mut Operation, max_pairs: usize) -
     Ok(())
 }
 
-/// The password of an `AUTH` line: all that follows the one space, as it is. `None` for any other line.
+/// Returns the password of an `AUTH` line: the text after one space, unchanged. `None` for any other line.
 pub fn parse_auth(line: &[u8]) -> Option<&[u8]> {
     let (command, password) = line.split_at_checked(AUTH.len())?;
     command.eq_ignore_ascii_case(AUTH).then_some(password)
@@ -178,8 +178,8 @@ pub fn write_verdict(out: &mut Vec<u8>, allowed: bool, credit: u64, reset_second
     out.push(b'\n');
 }
 
-/// Appends an `ERR` reply, exactly one line whatever `reason` holds: its double quotes become single ones, and each
-/// control character (or line separator) a `?`.
+/// Appends an `ERR` reply. It is exactly one line for any `reason`: double quotes become single ones, and each control
+/// character or line separator becomes a `?`.
 pub fn write_error(out: &mut Vec<u8>, code: ErrorCode, reason: impl Display) {
     let safe = |c: char| match c {
         '"' => '\'',

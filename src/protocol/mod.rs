@@ -1,14 +1,14 @@
-//! The wire: bytes ↔ requests and replies.
+//! Protocols: bytes ↔ requests and replies.
 //!
 //! - [`mod@line`]: the line protocol of Button's Divvy, `HIT key=value …`.
-//! - [`resp`]: Redis's protocol, versions 2 and 3: framing of requests, writing of replies.
-//! - [`command`]: the commands that RESP requests name, typed, and their table.
-//! - [`envoy`]: the messages of Envoy's Rate Limit Service, and what they ask.
-//! - [`kuadrant`]: what the messages of Kuadrant's service ask, which are made of Envoy's.
+//! - [`resp`]: Redis's protocol, versions 2 and 3: decoding of requests, writing of replies.
+//! - [`command`]: the commands of RESP requests as a typed enum, and their table.
+//! - [`envoy`]: the messages of Envoy's Rate Limit Service, and the operations in them.
+//! - [`kuadrant`]: the messages of Kuadrant's service, which contain Envoy's.
 //!
-//! Decoders take bytes and keep their place between reads, so that input fed byte by byte costs no more than input fed
-//! whole; every limit is checked before the bytes that it forbids are waited for. Nothing here touches a socket, keeps a
-//! counter or knows a rule.
+//! Decoders keep their position between reads, so input that arrives byte by byte costs no more than input that arrives at
+//! once. They check each limit before they wait for the bytes that would exceed it. Nothing here touches a socket, keeps a
+//! counter or depends on rules.
 
 pub mod command;
 pub mod envoy;
@@ -16,5 +16,5 @@ pub mod kuadrant;
 pub mod line;
 pub mod resp;
 
-/// How many pairs one operation may have, unless the operator says otherwise.
+/// Default maximum number of pairs in an operation.
 pub const DEFAULT_MAX_PAIRS: usize = 256;

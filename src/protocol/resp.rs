@@ -1,9 +1,9 @@
-//! Redis's protocol (RESP), versions 2 and 3, as <https://redis.io/docs/latest/develop/reference/protocol-spec/> has it.
+//! Redis's protocol (RESP), versions 2 and 3: <https://redis.io/docs/latest/develop/reference/protocol-spec/>.
 //!
-//! Requests are flat arrays of bulk strings, or inline commands. [`Decoder`] scans them itself: a general RESP decoder
-//! recurses into nested arrays and starts an unfinished array again at every read, neither of which is wise with
-//! untrusted bytes, and it builds a tree where a list of ranges will do. [`ReplyWriter`] writes the server's replies.
-//! [`client`] is the other side, on the crate `redis-protocol`.
+//! Requests are flat arrays of bulk strings, or inline commands, and [`Decoder`] is written for them. A general RESP decoder
+//! recurses into nested arrays and restarts an unfinished array at every read, which is unsafe with untrusted bytes, and it
+//! builds a tree where a list of ranges is enough. [`ReplyWriter`] writes the server's replies. [`client`] is the client's
+//! side, and uses the crate `redis-protocol`.
 
 pub mod client;
 mod inline;

@@ -1,7 +1,7 @@
-//! The commands that carry their own limit: `RL.*`, as Smyte's limiter reads them, and `CL.THROTTLE`, as redis-cell.
+//! Commands with their own limit: `RL.*`, as in Smyte's limiter, and `CL.THROTTLE`, as in redis-cell.
 //!
-//! Numbers are signed, as Redis's are, and refused where they make no sense. Times longer than 584 years, which is what
-//! nanoseconds can tell, count as 584 years.
+//! Numbers are signed, like Redis's, and refused if they make no sense. Times beyond 584 years, the maximum for nanoseconds,
+//! count as 584 years.
 
 use super::ask::BucketAsk;
 use super::error::CommandError;
@@ -37,16 +37,16 @@ pub(super) fn sessionize_millis(arguments: Arguments<'_>) -> ParseResult<'_> {
     token_bucket(arguments, NANOS_PER_MILLI, Verb::Sessionize).map(Command::Session)
 }
 
-/// What an `RL.*` command does, apart from its unit of time.
+/// The action of an `RL.*` command, without its unit of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verb {
     Reduce,
     Get,
-    /// Always strict.
+    /// Takes tokens, always strictly.
     Sessionize,
 }
 
-/// The options of an `RL.*` command, as far as they were given.
+/// The given options of an `RL.*` command.
 #[derive(Debug, Default)]
 struct Options {
     refill: Option<u64>,
@@ -77,7 +77,7 @@ fn token_bucket<'a>(arguments: Arguments<'a>, unit_ns: u64, verb: Verb) -> Resul
     Ok(BucketAsk { key, limit: Limit::TokenBucket(limit), ask, at: options.at })
 }
 
-/// Reads the options, each at most once and in any order and case; `RL.GET` takes nothing, so it has fewer.
+/// Reads the options, each at most once, in any order and case. `RL.GET` takes no tokens, so it has fewer.
 fn options<'a>(mut words: impl Iterator<Item = &'a [u8]>, unit_ns: u64, verb: Verb) -> Result<Options, CommandError> {
     let mut options = Options::default();
     while let Some(word) = words.next() {
@@ -116,8 +116,8 @@ pub(super) fn throttle(arguments: Arguments<'_>) -> ParseResult<'_> {
     Ok(Command::Throttle(BucketAsk { key, limit, ask, at: None }))
 }
 
-/// `count` per `seconds` as a count per nanoseconds. A period that is longer than nanoseconds can tell becomes the
-/// longest, with its share of the count, rounded down but at least 1: as many credits per second.
+/// Converts `count` per `seconds` to a count per nanoseconds. A period beyond the maximum for nanoseconds becomes the maximum,
+/// with its share of the count, rounded down but at least 1, so that the rate stays the same.
 fn rate(count: u64, seconds: u64) -> (u64, u64) {
     let period_ns = u128::from(seconds) * u128::from(NANOS_PER_SECOND);
     match u64::try_from(period_ns) {
@@ -129,7 +129,7 @@ fn rate(count: u64, seconds: u64) -> (u64, u64) {
     }
 }
 
-/// A number that is not negative.
+/// Parses a number that is not negative.
 fn number(word: Option<&[u8]>) -> Result<u64, CommandError> {
     let number = integer(word.ok_or(CommandError::Syntax)?).ok_or(CommandError::NotAnInteger)?;
     u64::try_from(number).map_err(|_| CommandError::NotAnInteger)

@@ -1,4 +1,4 @@
-//! The arguments of the commands that concern many counters at once: `DIVVY.COUNTERS`, `DIVVY.FORGET`,
+//! Parsers for commands about many counters: `DIVVY.COUNTERS`, `DIVVY.FORGET`,
 //! `DIVVY.BACKUP`.
 
 use super::ask::{CountersAsk, NamedRule, START};
@@ -31,25 +31,25 @@ fn ask(arguments: Arguments<'_>) -> Result<CountersAsk<'_>, CommandError> {
     Ok(CountersAsk { rule, actor, cursor, count })
 }
 
-/// The options of commands that list: which of them to list, where to begin, and how many.
+/// The options of commands that list: a filter, a cursor, and a count.
 pub(super) struct Options {
-    /// What the option is called that says which.
+    /// Name of the filter's option.
     pub filter: &'static [u8],
-    /// The error about what is no option.
+    /// Returns the error for an unknown option.
     pub unknown: fn(&[u8]) -> CommandError,
 }
 
-/// What was given of them.
+/// The given options.
 #[derive(Default)]
 pub(super) struct ListOptions<'a> {
     pub filter: Option<&'a str>,
-    /// `None` also for the cursor of the start.
+    /// `None` for the cursor of the start, too.
     pub cursor: Option<&'a str>,
     pub count: Option<usize>,
 }
 
 impl Options {
-    /// Each option has its value and comes at most once, in any order.
+    /// Reads the options. Each has a value and comes at most once, in any order.
     pub(super) fn read<'a>(&self, arguments: Arguments<'a>) -> Result<ListOptions<'a>, CommandError> {
         let mut given = ListOptions::default();
         let mut words = arguments.iter();
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_a_label_or_pairs_and_options_follow_in_any_order() {
+    fn rule_is_a_label_or_pairs_and_options_follow_in_any_order() {
         let rows = [
             ("DIVVY.COUNTERS uploads", "uploads None None None"),
             ("divvy.counters uploads COUNT 10 actor a=b", "uploads Some(\"a=b\") None Some(10)"),
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_option_is_told() {
+    fn unknown_options_are_refused() {
         for request in ["DIVVY.COUNTERS a b=c", "DIVVY.COUNTERS a COUNT", "DIVVY.COUNTERS a COUNT 1 COUNT 2"] {
             assert!(parsed(request).unwrap_err().contains("is not an option here"), "{request}");
         }

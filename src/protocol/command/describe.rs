@@ -1,4 +1,4 @@
-//! The replies to `COMMAND`, its subcommands, and `HELP`, built from the table in the form that clients expect.
+//! The replies to `COMMAND`, its subcommands and `HELP`, from the table, in the format that clients expect.
 
 use super::question::Question;
 use super::table::{self, COMMANDS, Spec};
@@ -36,7 +36,7 @@ pub fn write(reply: &mut ReplyWriter, question: Question) {
     }
 }
 
-/// The row of a command, or of `parent|subcommand` with its parent's.
+/// Finds the row of a command, or the rows of `parent|subcommand`.
 fn find(name: &[u8]) -> Option<(Option<&'static Spec>, &'static Spec)> {
     match name.iter().position(|&byte| byte == b'|').and_then(|at| name.split_at_checked(at)) {
         None => table::find(COMMANDS, name).map(|spec| (None, spec)),
@@ -48,7 +48,7 @@ fn find(name: &[u8]) -> Option<(Option<&'static Spec>, &'static Spec)> {
     }
 }
 
-/// The ten fields of Redis 7: name, arity, flags, first key, last key, step, ACL categories, tips, key specifications
+/// Writes the ten fields of Redis 7: name, arity, flags, first key, last key, step, ACL categories, tips, key specifications
 /// and subcommands.
 fn write_info(reply: &mut ReplyWriter, spec: &Spec, parent: Option<&Spec>) {
     reply.array(10);

@@ -1,8 +1,8 @@
-//! Why a request is not a command: texts that start with an error code, as in RESP, with Redis's wording.
+//! Errors of requests that are not commands: texts that begin with an error code, as in RESP, in Redis's words.
 
 use crate::protocol::resp::Arguments;
 
-/// How many bytes of a name, and of all arguments together, are echoed.
+/// Maximum number of bytes of a name, and of all arguments, that an error repeats.
 const MAX_ECHOED: usize = 128;
 
 /// The reply to a request that is not a command. The connection stays open.
@@ -46,7 +46,7 @@ pub enum CommandError {
     NotAReserveOption { argument: String },
     #[error("ERR DIVVY.RESERVE needs AMOUNT n after all pairs")]
     NoAmount,
-    /// `usage` is what the command takes.
+    /// `usage` describes the command's arguments.
     #[error("ERR '{argument}' is not an option here; the command is {usage}")]
     NotASettlingOption { argument: String, usage: &'static str },
     /// `what` is the option.
@@ -141,8 +141,8 @@ impl CommandError {
 }
 
 impl CommandError {
-    /// Whether Redis would see this before it queued the command in a transaction, which is then discarded. It looks at
-    /// the arguments only when the transaction is executed. (Too many pairs are refused before they are queued.)
+    /// Returns whether Redis would find this error before it queues the command, and then discard the transaction. It looks at
+    /// the arguments only when it executes the transaction. (Too many pairs are refused before they are queued.)
     pub fn aborts_transaction(&self) -> bool {
         matches!(
             self,
@@ -154,7 +154,7 @@ impl CommandError {
     }
 }
 
-/// At most `max` bytes of what the client sent, as text.
+/// Returns at most `max` bytes of the client's input as text.
 fn echo(bytes: &[u8], max: usize) -> String {
     String::from_utf8_lossy(bytes.get(..max).unwrap_or(bytes)).into_owned()
 }

@@ -1,4 +1,4 @@
-//! What a client can ask, typed: one variant for each command. How a request is read is not here.
+//! The commands, one variant each.
 
 use super::ask::{BucketAsk, CountersAsk, LimitAsk, LimitsAsk, NamedRule, ReserveAsk};
 use super::error::CommandError;
@@ -10,47 +10,47 @@ use crate::protocol::resp::{Arguments, Version};
 /// A request that names a known command and has valid arguments.
 #[derive(Debug, Clone, Copy)]
 pub enum Command<'a> {
-    /// `DIVVY.HIT key=value… [COST n] [ID text]`: take credit.
+    /// `DIVVY.HIT key=value… [COST n] [ID text]`: takes credits.
     Hit(PricedOperation<'a>),
-    /// `DIVVY.PEEK key=value… [COST n]`: what a hit would be answered.
+    /// `DIVVY.PEEK key=value… [COST n]`: returns the answer to a hit, without its effect.
     Peek(PricedOperation<'a>),
-    /// `DIVVY.CHARGE key=value… [COST n] [ID text]`: count what was used already.
+    /// `DIVVY.CHARGE key=value… [COST n] [ID text]`: counts credits that were used already.
     Charge(PricedOperation<'a>),
-    /// `DIVVY.REFUND key=value… [COST n] [ID text]`: give back.
+    /// `DIVVY.REFUND key=value… [COST n] [ID text]`: gives credits back.
     Refund(PricedOperation<'a>),
-    /// `DIVVY.RESERVE key=value… AMOUNT n TTL seconds [ID text]`: set credit aside.
+    /// `DIVVY.RESERVE key=value… AMOUNT n TTL seconds [ID text]`: reserves credits.
     Reserve(ReserveAsk<'a>),
-    /// `DIVVY.COMMIT id COST n`: count what was used of what a reservation was for.
+    /// `DIVVY.COMMIT id COST n`: counts the used credits of a reservation, and releases the rest.
     Commit {
         id: &'a [u8],
         cost: u64,
     },
-    /// `DIVVY.RELEASE id`: free what is reserved.
+    /// `DIVVY.RELEASE id`: releases a reservation.
     Release(&'a [u8]),
-    /// `DIVVY.RENEW id [TTL seconds]`: keep what is reserved.
+    /// `DIVVY.RENEW id [TTL seconds]`: extends a reservation.
     Renew {
         id: &'a [u8],
         ttl_seconds: Option<u32>,
     },
-    /// `DIVVY.RESET key=value…`: forget the counters that a hit would take from.
+    /// `DIVVY.RESET key=value…`: forgets the counters of a hit.
     Forget(Pairs<'a>),
-    /// `DIVVY.EXPLAIN key=value…`: which rules match.
+    /// `DIVVY.EXPLAIN key=value…`: says which rules match.
     Explain(Pairs<'a>),
-    /// `RL.REDUCE`, `RL.GET` and their kin: answered with the tokens that were there before.
+    /// `RL.REDUCE`, `RL.GET` and their variants. The reply has the tokens before the request.
     Tokens(BucketAsk<'a>),
-    /// `RL.SESSIONIZE` and its kin: with the tokens before, and the session's start (milliseconds since 1970).
+    /// `RL.SESSIONIZE` and its variants. The reply has the tokens before, and the session's start (milliseconds since 1970).
     Session(BucketAsk<'a>),
-    /// `CL.THROTTLE`: with redis-cell's five numbers.
+    /// `CL.THROTTLE`. The reply has redis-cell's five numbers.
     Throttle(BucketAsk<'a>),
     /// `DIVVY.RULES`
     Rules,
-    /// `DIVVY.COUNTERS rule …`: a page of a rule's counters.
+    /// `DIVVY.COUNTERS rule …`: lists a page of a rule's counters.
     Counters(CountersAsk<'a>),
-    /// `DIVVY.FORGET rule …`: forget a page of a rule's counters.
+    /// `DIVVY.FORGET rule …`: forgets a page of a rule's counters.
     ForgetCounters(CountersAsk<'a>),
     /// `DIVVY.BACKUP name`
     Backup(&'a str),
-    /// `DIVVY.LIMIT SET rule actor credits [EX seconds]`: gives an actor a limit of its own.
+    /// `DIVVY.LIMIT SET rule actor credits [EX seconds]`: gives an actor its own limit.
     SetLimit {
         of: LimitAsk<'a>,
         credits: u64,
@@ -60,13 +60,13 @@ pub enum Command<'a> {
     GetLimit(LimitAsk<'a>),
     /// `DIVVY.LIMIT DEL rule actor`
     RemoveLimit(LimitAsk<'a>),
-    /// `DIVVY.LIMIT LIST …`: a page of actors' limits.
+    /// `DIVVY.LIMIT LIST …`: lists a page of actors' limits.
     ListLimits(LimitsAsk<'a>),
     Ping(Option<&'a [u8]>),
     Echo(&'a [u8]),
     Hello(Hello<'a>),
     Auth(Credentials<'a>),
-    /// `SELECT 0`: the only database.
+    /// `SELECT 0`: selects the only database.
     Select,
     Quit,
     /// `RESET`: resets the connection to its initial state.
@@ -84,19 +84,19 @@ pub enum Command<'a> {
     ClientInfo,
     ClientList(ClientFilter<'a>),
     ClientReply(ReplyMode),
-    /// `CLIENT NO-EVICT` and `CLIENT NO-TOUCH`, `ON` or `OFF`: no client is evicted here, and no key is touched.
+    /// `CLIENT NO-EVICT` and `CLIENT NO-TOUCH`, `ON` or `OFF`. They have no effect here.
     ClientSwitch,
     ClientGetName,
-    /// A name that follows Redis's rule for one; empty to have none.
+    /// A valid name by Redis's rules, or an empty one to remove the name.
     ClientSetName(&'a [u8]),
     ClientSetInfo(LibraryInfo<'a>),
-    /// The requested sections. Empty: the usual ones.
+    /// The requested sections; empty for the usual ones.
     Info(Arguments<'a>),
-    /// Glob patterns of settings' names.
+    /// Glob patterns for names of settings.
     ConfigGet(Arguments<'a>),
     DbSize,
     Time,
-    /// `ROLE`: which part the server has in replication.
+    /// `ROLE`: returns the server's role in replication.
     Role,
     /// `COMMAND` and its subcommands, for [`super::describe::write`].
     Describe(Question<'a>),
@@ -105,7 +105,7 @@ pub enum Command<'a> {
 /// `HELLO [version [AUTH user password] [SETNAME name]]`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hello<'a> {
-    /// The protocol to switch to. `None`: no change.
+    /// The protocol to switch to; `None` to keep the current one.
     pub version: Option<Version>,
     pub credentials: Option<Credentials<'a>>,
     pub name: Option<&'a [u8]>,
@@ -113,7 +113,7 @@ pub struct Hello<'a> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Credentials<'a> {
-    /// `None`: the default user.
+    /// `None` for the default user.
     pub user: Option<&'a [u8]>,
     pub password: &'a [u8],
 }
@@ -125,18 +125,18 @@ impl std::fmt::Debug for Credentials<'_> {
     }
 }
 
-/// Which clients `CLIENT LIST` lists.
+/// The clients that `CLIENT LIST` lists.
 #[derive(Debug, Clone, Copy)]
 pub enum ClientFilter<'a> {
     All,
     /// A type that no client has.
     None,
-    /// Those with these numbers.
+    /// Clients with these numbers.
     Ids(Arguments<'a>),
 }
 
 impl ClientFilter<'_> {
-    /// Whether the client with this number is listed.
+    /// Returns whether the client with this number is listed.
     pub fn lists(&self, id: u64) -> bool {
         match self {
             Self::All => true,
@@ -155,7 +155,7 @@ pub enum ReplyMode {
     Skip,
 }
 
-/// What a client library tells about itself.
+/// A client library's description of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LibraryInfo<'a> {
     Name(&'a [u8]),
@@ -163,7 +163,7 @@ pub enum LibraryInfo<'a> {
 }
 
 impl Command<'_> {
-    /// Whether it concerns only the connection: it neither reads counters nor takes long.
+    /// Returns whether the command is only about the connection: it neither reads counters nor takes long.
     pub fn is_about_connection(&self) -> bool {
         match self {
             Self::Ping(_)
@@ -216,12 +216,12 @@ impl Command<'_> {
         }
     }
 
-    /// Whether it is answered at once even after `MULTI`, as in Redis.
+    /// Returns whether the command is answered at once even after `MULTI`, as in Redis.
     pub fn is_never_queued(&self) -> bool {
         matches!(self, Self::Multi | Self::Exec | Self::Discard | Self::Watch | Self::Quit | Self::ResetConnection)
     }
 
-    /// Whether it gets a reply even if replies are off.
+    /// Returns whether the command gets a reply even if replies are off.
     pub fn ends_silence(&self) -> bool {
         matches!(self, Self::ClientReply(ReplyMode::On) | Self::ResetConnection)
     }
@@ -229,7 +229,7 @@ impl Command<'_> {
     /// Checks the bounds that do not require reading the arguments.
     ///
     /// # Errors
-    /// It has too many pairs.
+    /// There are too many pairs.
     pub fn check_count(&self, max_pairs: usize) -> Result<(), CommandError> {
         match self {
             Self::Hit(PricedOperation { pairs, .. })

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_is_read_and_anything_else_is_told() {
+    fn valid_options_are_read_and_others_are_refused() {
         let of = r#"LimitAsk { rule: "r", actor: "a" }"#;
         for (request, expected) in [
             ("DIVVY.LIMIT SET r a 5", format!("{of} 5 None")),

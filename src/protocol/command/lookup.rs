@@ -1,4 +1,4 @@
-//! From a request to its command: the row that its name has in the table, then that row's parser.
+//! From a request to its command: finds the row in the table, then runs the row's parser.
 
 use super::error::CommandError;
 use super::kinds::Command;
@@ -14,7 +14,7 @@ pub struct CommandMatch {
 }
 
 impl CommandMatch {
-    /// As Redis lists it: `parent|name` for a subcommand.
+    /// Returns the name in Redis's lists: `parent|name` for a subcommand.
     pub fn full_name(&self) -> String {
         self.spec.full_name(self.parent)
     }
@@ -29,10 +29,10 @@ impl<'a> Command<'a> {
         Self::parse_as(Self::find(request)?, request)
     }
 
-    /// The command that a request names.
+    /// Finds the command of a request.
     ///
     /// # Errors
-    /// There is none, or its subcommand is unknown.
+    /// The command or its subcommand is unknown.
     pub fn find(request: Arguments<'_>) -> Result<CommandMatch, CommandError> {
         let name = request.get(0).unwrap_or_default();
         if table::is_usual_hit(name) {
@@ -52,7 +52,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Whether clients send this request when they connect, and go on if it fails.
+    /// Returns whether clients send this request when they connect, and work even if it fails.
     pub fn is_optional(request: Arguments<'_>) -> bool {
         let Some(spec) = table::find_any(table::COMMANDS, request.get(0).unwrap_or_default()) else { return false };
         let subcommand = request.get(1).and_then(|name| table::find_any(spec.subcommands, name));
@@ -62,7 +62,7 @@ impl<'a> Command<'a> {
     /// Reads a request of the command that [`Command::find`] found in it.
     ///
     /// # Errors
-    /// As [`Command::parse`].
+    /// Same as [`Command::parse`].
     pub fn parse_as(found: CommandMatch, request: Arguments<'a>) -> Result<Self, CommandError> {
         let CommandMatch { parent, spec } = found;
         if !spec.subcommands.is_empty() && request.get(1).is_some_and(is_help) {

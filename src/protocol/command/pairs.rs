@@ -1,4 +1,4 @@
-//! Operations in RESP: each argument one pair, split at its first `=`; and the cost and the id that may follow them.
+//! Operations in RESP: each argument is a pair, split at its first `=`. A cost and an id may follow.
 
 use std::ops::Range;
 
@@ -7,26 +7,26 @@ use super::integer::integer;
 use crate::protocol::resp::Arguments;
 use crate::rules::Operation;
 
-/// Precedes the cost of a hit, in any case. A pair contains `=`, so this is not one.
+/// Precedes the cost of a hit, in upper or lower case. A pair contains `=`, so this is not one.
 const COST: &[u8] = b"COST";
-/// Likewise, its id.
+/// Precedes the id of a hit, in upper or lower case.
 const ID: &[u8] = b"ID";
 
-/// The `key=value` arguments of a request, not yet looked at.
+/// The `key=value` arguments of a request, not parsed yet.
 #[derive(Debug, Clone, Copy)]
 pub struct Pairs<'a>(pub(super) Arguments<'a>);
 
-/// `key=value… [COST n] [ID text]`: pairs, and what a hit of them takes.
+/// `key=value… [COST n] [ID text]`: pairs, and the cost and id of a request about them.
 #[derive(Debug, Clone, Copy)]
 pub struct PricedOperation<'a> {
     pub pairs: Pairs<'a>,
-    /// Credits to take instead of the rules' cost. `None`: the rules' cost.
+    /// Cost in credits; `None` for the rules' cost.
     pub cost: Option<u64>,
-    /// The client's own name of the request, which is then answered once: any bytes.
+    /// The idempotency key: any bytes.
     pub id: Option<&'a [u8]>,
 }
 
-/// What may follow the pairs.
+/// An option after the pairs.
 #[derive(Debug, Clone, Copy)]
 enum PricedSuffix {
     Cost,
@@ -34,6 +34,8 @@ enum PricedSuffix {
 }
 
 impl<'a> PricedOperation<'a> {
+    /// Splits cost and id from the pairs.
+    ///
     /// # Errors
     /// The cost is not a number, or is negative. A misplaced `COST` or `ID` is found when the pairs are read.
     #[inline]
@@ -45,7 +47,7 @@ impl<'a> PricedOperation<'a> {
         Ok(read)
     }
 
-    /// The option at the end, if there is one that was not there before.
+    /// Returns the option at the end, unless it was read already.
     #[inline]
     fn last_option(&self) -> Option<PricedSuffix> {
         let place = self.pairs.0.len().checked_sub(2)?;
@@ -59,7 +61,7 @@ impl<'a> PricedOperation<'a> {
         }
     }
 
-    /// Takes the option off the end.
+    /// Reads the option at the end, and removes it.
     #[inline(never)]
     fn take(&mut self, option: PricedSuffix) -> Result<(), CommandError> {
         let arguments = self.pairs.0;
@@ -78,6 +80,8 @@ impl<'a> PricedOperation<'a> {
 }
 
 impl Pairs<'_> {
+    /// Checks the number of pairs.
+    ///
     /// # Errors
     /// There are more than `max_pairs`.
     pub fn check_count(&self, max_pairs: usize) -> Result<(), CommandError> {
@@ -87,12 +91,12 @@ impl Pairs<'_> {
     /// Reads the pairs into `operation`. After an error, do not use its content.
     ///
     /// # Errors
-    /// An argument without `=` or that is not UTF-8, and more than `max_pairs` of them.
+    /// An argument has no `=` or is not UTF-8, or there are more than `max_pairs`.
     pub fn read_into(&self, operation: &mut Operation, max_pairs: usize) -> Result<(), CommandError> {
         self.check_count(max_pairs)?;
         let (text, places) = self.0.span();
         operation.begin_text(text);
-        // Most requests are ASCII, which is seen many bytes at once.
+        // Most requests are ASCII, and checking that takes many bytes at once.
         let is_ascii = text.is_ascii();
         for Range { start, end } in places {
             let argument = text.get(start..end).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Parses the arguments of each command. The table has checked their number already.
+//! Parsers for the arguments of each command. The arity was checked with the table.
 
 use super::error::CommandError;
 use super::integer::{client_id, integer};
@@ -14,7 +14,7 @@ pub(super) fn hit(arguments: Arguments<'_>) -> ParseResult<'_> {
 }
 
 pub(super) fn peek(arguments: Arguments<'_>) -> ParseResult<'_> {
-    // Nobody needs to be told again what can be asked again.
+    // A peek needs no id, because it may be repeated.
     match PricedOperation::read(arguments)? {
         PricedOperation { id: Some(_), .. } => Err(CommandError::MisplacedId),
         asked => Ok(Command::Peek(asked)),
@@ -192,7 +192,7 @@ pub(super) fn config_get(patterns: Arguments<'_>) -> ParseResult<'_> {
     Ok(Command::ConfigGet(patterns))
 }
 
-/// `text`, if it cannot break a line of `CLIENT INFO`.
+/// Returns `text` if it cannot break a line of `CLIENT INFO`.
 fn plain<'a>(text: &'a [u8], what: &'static str) -> Result<&'a [u8], CommandError> {
     if text.iter().all(u8::is_ascii_graphic) { Ok(text) } else { Err(CommandError::SpecialCharacters { what }) }
 }

@@ -1,17 +1,17 @@
-//! What `COMMAND`, its subcommands and `HELP` ask.
+//! Requests for descriptions of commands: `COMMAND`, its subcommands, and `HELP`.
 
 use crate::protocol::resp::Arguments;
 
-/// What a client wants to know about the commands.
+/// A request for descriptions of commands.
 #[derive(Debug, Clone, Copy)]
 pub enum Question<'a> {
     All,
     Count,
     List,
-    /// The named commands; null for an unknown one.
+    /// Describes the named commands; null for an unknown one.
     Info(Arguments<'a>),
-    /// The named commands, or all; unknown ones are left out.
+    /// Documents the named commands, or all. Leaves out unknown ones.
     Docs(Arguments<'a>),
-    /// Of a command with subcommands, by its name.
+    /// Describes the subcommands of the command with this name.
     Help(&'static str),
 }

@@ -9,7 +9,7 @@ use crate::protocol::resp::Arguments;
 
 type ParseResult<'a> = Result<Command<'a>, CommandError>;
 
-/// `key=value… AMOUNT n [TTL seconds] [ID text]`. A pair contains `=`, so no option is one.
+/// `key=value… AMOUNT n [TTL seconds] [ID text]`. A pair contains `=`, so no option looks like one.
 pub(super) fn reserve(arguments: Arguments<'_>) -> ParseResult<'_> {
     let pairs = arguments.iter().take_while(|argument| argument.contains(&b'=')).count();
     let (mut credits, mut ttl_seconds, mut id) = (None, None, None);
@@ -57,7 +57,7 @@ pub(super) fn renew(arguments: Arguments<'_>) -> ParseResult<'_> {
 
 const TTL: &[u8] = b"TTL";
 
-/// The id, and the value of the only option.
+/// Returns the id, and the value of the only option.
 fn option<'a>(
     arguments: Arguments<'a>,
     name: &[u8],
@@ -70,7 +70,7 @@ fn option<'a>(
     Ok((word(0), word(2)))
 }
 
-/// A longer time than any is too long for the limiter as well.
+/// Caps the number. The limiter refuses the maximum as too long, too.
 fn seconds(value: &[u8]) -> Result<u32, CommandError> {
     Ok(u32::try_from(positive("TTL", value)?).unwrap_or(u32::MAX))
 }

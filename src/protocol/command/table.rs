@@ -1,33 +1,33 @@
-//! The table of commands: each row has a command's name, its arguments, and what it does.
+//! The table of commands: each row has a command's name, its arguments, and its purpose.
 //!
-//! Arity checks, `COMMAND` and the parsing itself all go by it; a new command is a row here and its function in `parse`.
+//! Arity checks, `COMMAND` and parsing use it. A new command is a row here, and its function in `parse`.
 
 use super::error::CommandError;
 use super::kinds::Command;
 use super::{bucket, counters, limits, parse, reservations};
 use crate::protocol::resp::Arguments;
 
-/// Reads the arguments that follow a command's name (and its subcommand's), their number being right.
+/// Parses the arguments after a command's name and its subcommand's. Their number has been checked.
 pub(super) type Parse = for<'a> fn(Arguments<'a>) -> Result<Command<'a>, CommandError>;
 
 /// A row of the table.
 #[derive(Debug)]
 pub struct Spec {
-    /// In lower case; a subcommand's without its parent's.
+    /// Name in lower case, for a subcommand without its parent's.
     pub name: &'static str,
-    /// How many arguments there are, the names included, as Redis counts: -2 stands for two or more.
+    /// Number of arguments including the names, in Redis's notation: -2 stands for two or more.
     pub arity: i64,
-    /// Redis's words for what clients should know: `write`, `readonly`, `fast`, `loading`, …
+    /// Redis's flags for clients: `write`, `readonly`, `fast`, `loading`, …
     pub flags: &'static [&'static str],
-    /// The positions of bucket keys among the arguments. A pair is not a key.
+    /// Positions of bucket keys among the arguments. A pair is not a key.
     pub keys: Keys,
-    /// The group that the command is listed under.
+    /// Group that the command is listed under.
     pub group: &'static str,
-    /// The first version of divvy that has it.
+    /// First version of divvy with the command.
     pub since: &'static str,
-    /// What it does, in one line.
+    /// Summary in one line.
     pub summary: &'static str,
-    /// Whether divvy has it, and whether clients need it.
+    /// Whether divvy has the command, and whether clients need it.
     pub support: Support,
     pub(super) parse: Parse,
     pub subcommands: &'static [Spec],
@@ -36,16 +36,16 @@ pub struct Spec {
 /// Whether divvy has a command, and whether clients need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Support {
-    /// divvy has it, and an error is a client's mistake.
+    /// divvy has the command, and an error is a client's mistake.
     Full,
-    /// divvy has it. Clients send it when they connect, and go on if it fails: errors are not counted.
+    /// divvy has the command. Clients send it when they connect, and work even if it fails, so errors are not counted.
     Optional,
-    /// divvy does not have it: it is answered like an unknown command, and `COMMAND` does not list it. Clients send it when
-    /// they connect, and go on without it: errors are not counted.
+    /// divvy does not have the command: it is answered like an unknown one, and `COMMAND` does not list it. Clients send
+    /// it when they connect, and work without it, so errors are not counted.
     Declined,
 }
 
-/// The positions of the first and the last key among the arguments (0: there is none), and the step between two.
+/// Positions of the first and the last key among the arguments (0 if there is no key), and the step between keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keys {
     pub first: i64,
@@ -54,7 +54,7 @@ pub struct Keys {
 }
 
 impl Spec {
-    /// The columns that most rows share.
+    /// Columns that most rows share.
     const USUAL: Self = Self {
         name: "",
         arity: 1,
@@ -64,12 +64,12 @@ impl Spec {
         since: "0.1.0",
         summary: "",
         support: Support::Full,
-        // A container's own, reached only when it is called without a subcommand and its arity forbids that.
+        // The parser of a container, which is reached only without a subcommand, and its arity forbids that.
         parse: |_| Err(CommandError::Syntax),
         subcommands: &[],
     };
 
-    /// The columns that the commands with their own token bucket share.
+    /// Columns of commands with their own token bucket.
     const TOKEN_BUCKET: Self = Self {
         arity: -4,
         flags: &["write", "denyoom", "fast"],
@@ -78,25 +78,25 @@ impl Spec {
         ..Self::USUAL
     };
 
-    /// The columns that the commands about transactions share.
+    /// Columns of commands about transactions.
     const TRANSACTION: Self =
         Self { flags: &["noscript", "loading", "stale", "fast"], group: "transactions", ..Self::USUAL };
 
-    /// The columns that the commands share that divvy does not have.
+    /// Columns of commands that divvy does not have.
     const DECLINED: Self = Self { arity: -1, support: Support::Declined, ..Self::USUAL };
 
-    /// Whether clients go on if it fails.
+    /// Returns whether clients work even if the command fails.
     pub fn is_optional(&self) -> bool {
         self.support != Support::Full
     }
 
-    /// Whether a request of `count` arguments, names included, is one of this command.
+    /// Returns whether the command takes `count` arguments, names included.
     pub fn takes(&self, count: usize) -> bool {
         let stated = usize::try_from(self.arity.unsigned_abs()).unwrap_or(usize::MAX);
         if self.arity < 0 { count >= stated } else { count == stated }
     }
 
-    /// The name by which Redis would list it: `parent|name` for a subcommand.
+    /// Returns the name in Redis's lists: `parent|name` for a subcommand.
     pub fn full_name(&self, parent: Option<&Spec>) -> String {
         match parent {
             Some(parent) => format!("{}|{}", parent.name, self.name),
@@ -105,22 +105,22 @@ impl Spec {
     }
 }
 
-/// No row has a longer name (bytes).
+/// Maximum length of a name (bytes).
 const LONGEST_NAME: usize = 20;
 
-/// The rows of the commands that divvy has.
+/// Returns the rows of the commands that divvy has.
 pub fn offered(table: &[Spec]) -> impl Iterator<Item = &Spec> + Clone {
     table.iter().filter(|spec| spec.support != Support::Declined)
 }
 
-/// The row of `name`, whose case does not matter, if divvy has the command.
+/// Finds the row of `name`, in any case, if divvy has the command.
 pub fn find<'t>(table: &'t [Spec], name: &[u8]) -> Option<&'t Spec> {
     find_any(table, name).filter(|spec| spec.support != Support::Declined)
 }
 
-/// The row of `name`, whose case does not matter, even if divvy does not have the command.
+/// Finds the row of `name`, in any case, even if divvy does not have the command.
 pub(super) fn find_any<'t>(table: &'t [Spec], name: &[u8]) -> Option<&'t Spec> {
-    // Folded once for all rows, and as an array, which takes a few instructions.
+    // The case is folded once for all rows, in an array, which takes a few instructions.
     let mut folded = [0; LONGEST_NAME];
     let lower = folded.get_mut(..name.len())?;
     lower.copy_from_slice(name);
@@ -129,7 +129,7 @@ pub(super) fn find_any<'t>(table: &'t [Spec], name: &[u8]) -> Option<&'t Spec> {
     table.iter().find(|spec| spec.name.as_bytes() == lower)
 }
 
-/// The busiest of all.
+/// The most frequent command.
 pub const HIT: Spec = Spec {
     name: "divvy.hit",
     arity: -1,
@@ -141,14 +141,13 @@ pub const HIT: Spec = Spec {
     ..Spec::USUAL
 };
 
-/// Whether a request of that name is a hit, as the name is nearly always written. To find it in the table takes two hundred
-/// instructions more.
+/// Returns whether `name` is the usual spelling of a hit. A look-up in the table takes two hundred instructions more.
 #[inline]
 pub fn is_usual_hit(name: &[u8]) -> bool {
     name == b"DIVVY.HIT" || name == b"divvy.hit"
 }
 
-/// All commands. The search for a name starts at the top, so the busiest come first.
+/// All commands. The search for a name starts at the top, so frequent ones come first.
 pub static COMMANDS: &[Spec] = &[
     HIT,
     Spec {
@@ -572,9 +571,9 @@ static CLIENT: &[Spec] = &[
         parse: parse::client_switch,
         ..Spec::USUAL
     },
-    // redis-py, node-redis, go-redis and Lettuce ask for notice of maintenance.
+    // redis-py, node-redis, go-redis and Lettuce subscribe to maintenance notifications.
     Spec { name: "maint_notifications", ..Spec::DECLINED },
-    // go-redis goes on without its cache.
+    // go-redis works without its cache.
     Spec { name: "tracking", ..Spec::DECLINED },
 ];
 

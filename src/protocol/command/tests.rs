@@ -4,7 +4,7 @@ use crate::protocol::resp::{Arguments, Decoder, Limits, Queue, ReplyWriter, Vers
 use crate::rules::Operation;
 use proptest::prelude::*;
 
-/// What `check` makes of the command that `arguments` are.
+/// Returns the result of `check` for the command in `arguments`.
 pub(super) fn with_command<A: AsRef<[u8]>, R>(
     arguments: &[A],
     check: impl FnOnce(Result<Command, CommandError>) -> R,
@@ -102,7 +102,7 @@ fn errors_read_as_redis_words_them() {
 }
 
 #[test]
-fn an_error_echoes_no_more_than_a_line() {
+fn error_echoes_no_more_than_a_line() {
     let long = "x".repeat(1000);
     let message = error(&format!("{long} {long} {long}"));
     assert!(message.len() < 350, "{message}");
@@ -155,7 +155,7 @@ fn pairs_are_split_at_their_first_equals_sign() {
 }
 
 #[test]
-fn the_table_describes_every_command() {
+fn table_describes_every_command() {
     for version in [Version::Resp2, Version::Resp3] {
         let all = elements(&described(&["COMMAND"], version));
         assert_eq!(
@@ -231,7 +231,7 @@ fn commands_that_clients_do_without_are_answered_as_unknown_and_not_listed() {
 }
 
 #[test]
-fn the_table_is_well_formed() {
+fn table_is_well_formed() {
     let check = |spec: &table::Spec| {
         assert_eq!(spec.name, spec.name.to_lowercase());
         let found = table::find_any(std::slice::from_ref(spec), spec.name.to_uppercase().as_bytes());
@@ -304,7 +304,7 @@ fn text_of(operation: &Operation) -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_cost_may_follow_the_pairs() {
+fn cost_may_follow_the_pairs() {
     let cost = |arguments: &[&str]| {
         with_command(arguments, |command| match command {
             Ok(Command::Hit(asked) | Command::Peek(asked)) => {

@@ -1,5 +1,5 @@
-//! How the services' messages are encoded: as prost does it, in buffers of the length that these messages have. The library's
-//! own have 8 KiB, which a call would hold until its reply is read.
+//! The codec for the services' messages: prost's, but with small buffers. The library's own have 8 KiB, which a call would
+//! hold until its reply is read.
 
 use std::marker::PhantomData;
 
@@ -7,12 +7,12 @@ use prost::Message;
 use tonic::codec::{BufferSettings, Codec};
 use tonic_prost::ProstCodec;
 
-/// Bytes that a buffer has room for at first.
+/// Initial capacity of a buffer (bytes).
 const BUFFER: usize = 256;
 /// Bytes of a stream that are encoded at once, as in the library.
 const AT_ONCE: usize = 32 * 1024;
 
-/// The codec of messages `T` that are sent and `U` that are received.
+/// The codec for sent messages `T` and received messages `U`.
 #[derive(Debug, Clone)]
 pub struct SmallCodec<T, U>(PhantomData<(T, U)>);
 

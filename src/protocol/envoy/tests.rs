@@ -1,4 +1,4 @@
-//! What descriptors ask, and how replies describe limits.
+//! Tests of descriptors, and of limits in replies.
 
 use prost::Message;
 
@@ -23,7 +23,7 @@ fn read(request: &RateLimitRequest) -> Result<(Operation, DescriptorAsk), Invali
 }
 
 #[test]
-fn a_descriptor_s_entries_and_the_domain_are_the_operation() {
+fn descriptor_s_entries_and_the_domain_are_the_operation() {
     let asked = request(0, descriptor(&[("path", "/a"), ("domain", "forged"), ("path", "/b")]));
     let (operation, ask) = read(&asked).unwrap();
     let pairs: Vec<_> = operation.iter().collect();
@@ -32,7 +32,7 @@ fn a_descriptor_s_entries_and_the_domain_are_the_operation() {
 }
 
 #[test]
-fn what_is_no_utf_8_is_decided_too() {
+fn invalid_utf_8_is_decided_too() {
     let entry = Entry { key: "user".into(), value: b"a\xff".as_slice().into() };
     let descriptor = RateLimitDescriptor { entries: vec![entry], ..Default::default() };
     let sent =
@@ -43,7 +43,7 @@ fn what_is_no_utf_8_is_decided_too() {
 }
 
 #[test]
-fn the_descriptor_s_addend_wins_over_the_request_s_and_only_there_is_0_a_cost() {
+fn addend_of_a_descriptor_wins_and_may_be_0() {
     let cost = |of_request, of_descriptor| {
         let descriptor = RateLimitDescriptor { hits_addend: of_descriptor, ..descriptor(&[("a", "b")]) };
         read(&request(of_request, descriptor)).unwrap().1.cost
@@ -52,7 +52,7 @@ fn the_descriptor_s_addend_wins_over_the_request_s_and_only_there_is_0_a_cost() 
 }
 
 #[test]
-fn a_descriptor_tells_whether_it_brings_its_own_cost_and_whether_it_gives_back() {
+fn descriptor_may_have_its_own_cost_and_may_give_back() {
     let told = |hits_addend, is_negative_hits| {
         let descriptor = RateLimitDescriptor { hits_addend, is_negative_hits, ..descriptor(&[("a", "b")]) };
         let ask = read(&request(5, descriptor)).unwrap().1;
@@ -65,7 +65,7 @@ fn a_descriptor_tells_whether_it_brings_its_own_cost_and_whether_it_gives_back()
 }
 
 #[test]
-fn a_limit_that_envoy_brings_along_is_a_fixed_window() {
+fn limit_of_envoy_is_a_fixed_window() {
     let with = |requests_per_unit, unit: RateLimitUnit| {
         let limit = Some(RateLimitOverride { requests_per_unit, unit: unit.into() });
         let read = read(&request(0, RateLimitDescriptor { limit, ..descriptor(&[("a", "b")]) }));
@@ -81,7 +81,7 @@ fn a_limit_that_envoy_brings_along_is_a_fixed_window() {
 }
 
 #[test]
-fn what_cannot_be_understood_is_named() {
+fn errors_name_the_invalid_part() {
     let refused = |descriptor| read(&request(0, descriptor)).unwrap_err();
     assert_eq!(refused(descriptor(&[])), InvalidRequest::NoEntries { descriptor: 0 });
     assert_eq!(refused(descriptor(&[("a", ""), ("", "b")])), InvalidRequest::NoKey { descriptor: 0, entry: 1 });
@@ -97,7 +97,7 @@ fn what_cannot_be_understood_is_named() {
 }
 
 #[test]
-fn a_limit_is_told_with_its_unit_where_one_fits() {
+fn limit_has_a_unit_if_one_fits() {
     let told = |credits, seconds: u64| {
         let limit = Limit::FixedWindow(FixedWindow::new(credits, seconds * NANOS_PER_SECOND).unwrap());
         let told = describe("api".into(), &limit);

@@ -1,11 +1,11 @@
-//! The client's side of the line protocol: HIT written, replies read.
+//! The client's side of the line protocol: writes HIT, and reads replies.
 
 use crate::rules::operation_text::{self, Unwritable};
 
 /// The answer to the right password.
 pub(super) const WELCOME: &str = "OK";
 
-/// What a server answered.
+/// A reply of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     Verdict {
@@ -26,7 +26,7 @@ pub enum Reply {
 #[error("{0:?} is neither `OK <allowed> <credit> <reset>` nor `ERR <code> \"<reason>\"`: is this a Divvy server?")]
 pub struct BadReply(pub String);
 
-/// A HIT of these pairs, its line feed included.
+/// Formats a HIT with these pairs, including its line feed.
 ///
 /// # Errors
 /// [`Unwritable`] names the first string that the protocol cannot carry.
@@ -35,12 +35,12 @@ pub fn format_hit<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Re
     Ok(if pairs.is_empty() { "HIT\n".to_owned() } else { format!("HIT {pairs}\n") })
 }
 
-/// An AUTH, its line feed included; `password` is a line without its end.
+/// Formats an AUTH, including its line feed. `password` is a line without its end.
 pub fn format_auth(password: &str) -> String {
     format!("AUTH {password}\n")
 }
 
-/// Whether a reply line, with or without its terminator, says that the password was right.
+/// Returns whether a reply line, with or without its terminator, confirms the password.
 pub fn is_welcome(line: &str) -> bool {
     line.trim_end() == WELCOME
 }
@@ -48,7 +48,7 @@ pub fn is_welcome(line: &str) -> bool {
 /// Reads a reply line, with or without its terminator.
 ///
 /// # Errors
-/// [`BadReply`] when a server of this protocol would not say so.
+/// [`BadReply`]: the line is not a reply of this protocol.
 pub fn parse_reply(line: &str) -> Result<Reply, BadReply> {
     let line = line.strip_suffix('\n').unwrap_or(line);
     let line = line.strip_suffix('\r').unwrap_or(line);

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// The reply to a line that is not a request; `None` if it is one.
+/// Returns the reply to a line that is not a request; `None` if it is one.
 fn error_reply(line: &[u8]) -> Option<String> {
     let error = parse_request(line, &mut Operation::new(), 3).err()?;
     let mut out = Vec::new();
@@ -15,7 +15,7 @@ fn request(line: &str) -> Result<Vec<(String, String)>, RequestError> {
     Ok(operation.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
 }
 
-/// Every line of `bytes`, and the error that ended them, with the bytes arriving in pieces of `step`.
+/// Decodes `bytes`, which arrive in pieces of `step`. Returns the lines, and the error that ended them.
 fn lines(bytes: &[u8], max_line: usize, step: usize) -> (Vec<Vec<u8>>, Option<LineTooLong>) {
     let (mut decoder, mut lines) = (LineDecoder::new(max_line), Vec::new());
     let (mut start, mut received) = (0, 0);
@@ -83,7 +83,7 @@ fn requests_are_read_as_recorded_from_the_original() {
 }
 
 #[test]
-fn a_command_is_echoed_safely_and_cut() {
+fn command_is_echoed_safely_and_cut() {
     assert_eq!(
         error_reply("a\u{1b}[2Jß\"\u{7f}".as_bytes()).unwrap(),
         "ERR unknown-command \"Unrecognized command: A?[2JSS'?\"\n"
@@ -103,7 +103,7 @@ fn verdicts_are_written_in_full() {
 }
 
 #[test]
-fn the_limit_counts_the_line_without_its_terminator() {
+fn limit_counts_the_line_without_its_terminator() {
     for step in [1, 3, 100] {
         assert_eq!(lines(b"abcd\r\nabcd\n\n", 4, step), (vec![b"abcd".to_vec(), b"abcd".to_vec(), vec![]], None));
         assert_eq!(lines(b"abc\nabcde", 4, step), (vec![b"abc".to_vec()], Some(LineTooLong { max_line: 4 })));
@@ -120,7 +120,7 @@ fn foreign_replies_are_refused() {
 }
 
 #[test]
-fn the_password_is_all_that_follows_auth_and_a_space() {
+fn password_is_the_text_after_auth_and_a_space() {
     assert_eq!(parse_auth(b"AUTH secret"), Some(&b"secret"[..]));
     assert_eq!(parse_auth(b"auth a b=\"c\" "), Some(&b"a b=\"c\" "[..]));
     assert_eq!(parse_auth(b"AUTH "), Some(&b""[..]));
@@ -136,7 +136,7 @@ fn the_password_is_all_that_follows_auth_and_a_space() {
 
 proptest! {
     #[test]
-    fn a_hit_is_read_as_it_was_written(pairs in prop::collection::vec((".*", ".*"), 0..6)) {
+    fn hit_is_read_as_it_was_written(pairs in prop::collection::vec((".*", ".*"), 0..6)) {
         let expected: Operation = pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         if let Ok(line) = format_hit(expected.iter()) {
             let mut decoder = LineDecoder::new(DEFAULT_MAX_LINE);
@@ -149,7 +149,7 @@ proptest! {
     }
 
     #[test]
-    fn a_verdict_is_read_as_it_was_written(allowed: bool, credit: u64, reset_seconds: u64) {
+    fn verdict_is_read_as_it_was_written(allowed: bool, credit: u64, reset_seconds: u64) {
         let mut out = Vec::new();
         write_verdict(&mut out, allowed, credit, reset_seconds);
         let reply = parse_reply(std::str::from_utf8(&out).unwrap());
@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn an_error_is_one_line_whatever_its_reason(reason in "(?s).*") {
+    fn error_is_one_line_whatever_its_reason(reason in "(?s).*") {
         let mut out = Vec::new();
         write_error(&mut out, ErrorCode::Unknown, &reason);
         let line = String::from_utf8(out).unwrap();
@@ -180,7 +180,7 @@ proptest! {
         prop_assert_eq!(&lines(&bytes, 8, step), &whole);
         prop_assert!(whole.0.iter().all(|line| line.len() <= 8));
         for line in &whole.0 {
-            // Read or refused; never a panic.
+            // It is read or refused, and never panics.
             let _ = parse_request(line, &mut Operation::new(), 2);
         }
     }

@@ -1,15 +1,15 @@
-//! The client's side: requests written, replies read.
+//! The client's side: writes requests, and reads replies.
 
 use redis_protocol::error::RedisProtocolError;
-/// A reply of either version of the protocol.
+/// A reply in either version of the protocol.
 pub use redis_protocol::resp3::types::OwnedFrame as Frame;
 use redis_protocol::{resp2, resp3};
 
 use super::{ReplyWriter, Version};
 
-/// Appends a request of these arguments.
+/// Appends a request with these arguments.
 pub fn write_request<A: AsRef<[u8]>>(out: &mut Vec<u8>, arguments: &[A]) {
-    // A request is what a reply of the same shape is, too: an array of bulk strings.
+    // A request has the same form as a reply that is an array of bulk strings.
     let mut writer = ReplyWriter::new(out, Version::Resp2);
     writer.array(arguments.len());
     for argument in arguments {
@@ -17,13 +17,13 @@ pub fn write_request<A: AsRef<[u8]>>(out: &mut Vec<u8>, arguments: &[A]) {
     }
 }
 
-/// Reads the reply at the front of `bytes`, from a connection that speaks `version`: it, and how many bytes it took;
-/// `None` while it is unfinished.
+/// Reads the reply at the front of `bytes`, in this version of the protocol. Returns it with its length, or `None` while it is
+/// unfinished.
 ///
-/// For replies of a server that one trusts: it recurses into nested ones.
+/// Only for trusted servers, because it recurses into nested replies.
 ///
 /// # Errors
-/// When `bytes` start with no reply.
+/// `bytes` do not begin with a reply.
 pub fn decode_reply(bytes: &[u8], version: Version) -> Result<Option<(Frame, usize)>, RedisProtocolError> {
     match version {
         Version::Resp2 => {

@@ -1,12 +1,12 @@
-//! Inline commands: words on a line, quoted as redis-cli's users quote them.
+//! Inline commands: words on a line, with redis-cli's quoting.
 //!
-//! A word that starts or goes on with a double quote knows the escapes `\n \r \t \b \a \xHH`, and `\` before anything
-//! else stands for that; single quotes know only `\'`. A closing quote ends its word.
+//! Double quotes, at the start of a word or within it, allow the escapes `\n \r \t \b \a \xHH`, and `\` before any other
+//! character stands for that character. Single quotes allow only `\'`. A closing quote ends its word.
 
 use std::ops::Range;
 
-/// Appends the words of `line` to `text` and their places there to `words`; `None` when a quote is not closed, or not
-/// followed by white space.
+/// Appends the words of `line` to `text`, and their ranges to `words`. Returns `None` if a quote is not closed, or not followed
+/// by white space.
 pub(super) fn split(line: &[u8], text: &mut Vec<u8>, words: &mut Vec<Range<usize>>) -> Option<()> {
     let mut rest = line.trim_ascii_start();
     while !rest.is_empty() {
@@ -21,7 +21,7 @@ pub(super) fn split(line: &[u8], text: &mut Vec<u8>, words: &mut Vec<Range<usize
     Some(())
 }
 
-/// Appends the word at the front of `rest` to `text`; returns what follows it.
+/// Appends the word at the front of `rest` to `text`, and returns the rest after it.
 fn read_word<'a>(mut rest: &'a [u8], text: &mut Vec<u8>) -> Option<&'a [u8]> {
     while let Some((&byte, after)) = rest.split_first() {
         match byte {
@@ -84,7 +84,7 @@ fn unescape(byte: u8) -> u8 {
     }
 }
 
-/// The value of a hexadecimal digit.
+/// Returns the value of a hexadecimal digit.
 fn hex_value(digit: u8) -> u8 {
     match digit {
         b'0'..=b'9' => digit - b'0',

@@ -1,19 +1,19 @@
-//! Replies into bytes.
+//! Writes replies.
 
 use std::fmt::Display;
 use std::io::Write;
 
-/// The version of the protocol that a connection speaks.
+/// Version of a connection's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Version {
     #[default]
     Resp2,
-    /// After `HELLO 3`: has maps, sets and a null of its own.
+    /// The version after `HELLO 3`, which has maps, sets and its own null.
     Resp3,
 }
 
 impl Version {
-    /// The number that `HELLO` knows it by.
+    /// Returns the version's number in `HELLO`.
     pub fn number(self) -> i64 {
         match self {
             Self::Resp2 => 2,
@@ -22,7 +22,7 @@ impl Version {
     }
 }
 
-/// Appends replies to a buffer. A reply is one call, but for aggregates: there, one call and then each element's.
+/// Appends replies to a buffer. Each reply takes one call. After the call for an aggregate, its elements must follow.
 #[derive(Debug)]
 pub struct ReplyWriter<'a> {
     out: &'a mut Vec<u8>,
@@ -34,7 +34,7 @@ impl<'a> ReplyWriter<'a> {
         Self { out, version }
     }
 
-    /// The answer to a hit: allowed (0 or 1), the credits left, and the seconds until there are more.
+    /// Writes the answer to a hit: allowed (0 or 1), the credits left, and the seconds until there are more.
     pub fn verdict(&mut self, allowed: bool, credit: u64, reset_seconds: u64) {
         let mut digits = itoa::Buffer::new();
         self.out.extend_from_slice(if allowed { b"*3\r\n:1\r\n:" } else { b"*3\r\n:0\r\n:" });
@@ -48,19 +48,19 @@ impl<'a> ReplyWriter<'a> {
         self.header(b':', value);
     }
 
-    /// An integer without a sign.
+    /// Writes an unsigned integer.
     pub fn unsigned(&mut self, value: u64) {
         self.integer(signed(value));
     }
 
-    /// A short text, which must be free of line breaks.
+    /// Writes a short text, which must not contain line breaks.
     pub fn simple(&mut self, text: &str) {
         self.out.push(b'+');
         self.out.extend_from_slice(text.as_bytes());
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// An error; `message` starts with its code (`ERR `, …), and its line breaks become spaces.
+    /// Writes an error. `message` begins with its code (`ERR `, …), and line breaks become spaces.
     pub fn error(&mut self, message: impl Display) {
         self.out.push(b'-');
         let start = self.out.len();
@@ -85,18 +85,18 @@ impl<'a> ReplyWriter<'a> {
         });
     }
 
-    /// An array: `elements` replies follow.
+    /// Begins an array. Replies for its `elements` must follow.
     pub fn array(&mut self, elements: usize) {
         self.length(b'*', elements);
     }
 
-    /// A set, which RESP2 knows as an array: `elements` replies follow.
+    /// Begins a set, in RESP2 an array. Replies for its `elements` must follow.
     pub fn set(&mut self, elements: usize) {
         let marker = if self.version == Version::Resp3 { b'~' } else { b'*' };
         self.length(marker, elements);
     }
 
-    /// A map, which RESP2 knows as an array of keys and values in turn: two replies for each of the `pairs` follow.
+    /// Begins a map, in RESP2 an array of alternating keys and values. Two replies for each of the `pairs` must follow.
     pub fn map(&mut self, pairs: usize) {
         match self.version {
             Version::Resp2 => self.length(b'*', 2 * pairs),
@@ -115,7 +115,7 @@ impl<'a> ReplyWriter<'a> {
     }
 }
 
-/// RESP's integers have a sign, so what is larger than any of them is written as the largest.
+/// Caps a number at the largest of RESP's integers, which are signed.
 fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
@@ -139,13 +139,13 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_one_line() {
+    fn error_is_one_line() {
         let error = written(Version::Resp2, |reply| reply.error("ERR unknown command 'a\r\nb'"));
         assert_eq!(error, "-ERR unknown command 'a  b'\r\n");
     }
 
     #[test]
-    fn what_resp2_lacks_is_written_in_its_terms() {
+    fn types_missing_in_resp2_are_written_as_others() {
         let write = |reply: &mut ReplyWriter| {
             reply.map(2);
             reply.simple("flags");

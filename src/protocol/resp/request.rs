@@ -1,30 +1,30 @@
-//! Requests out of bytes: where each argument is, found in one pass that goes on where it stopped.
+//! Decodes requests: finds the ranges of the arguments in one pass, which continues where it stopped.
 
 use std::ops::Range;
 
 use super::inline;
 
-/// The most digits that a length may have: more than any limit needs, and too few to overflow.
+/// Maximum number of digits of a length: more than any limit needs, and too few to overflow.
 const MAX_DIGITS: usize = 9;
 
-/// Room for arguments that is kept from request to request (arguments, and bytes of those that were quoted).
+/// Capacity that is kept between requests (arguments, and bytes of quoted ones).
 const KEPT_ARGUMENTS: usize = 128;
 const KEPT_UNQUOTED: usize = 4 * 1024;
-/// Arguments of a request that may come before the password, as in Redis: more than a `HELLO` needs.
+/// Maximum number of arguments in a request before the password, as in Redis. `HELLO` needs fewer.
 const UNAUTHENTICATED_ARGUMENTS: usize = 10;
-/// Bytes of an argument, or of an inline request, that may come before the password, as in Redis.
+/// Maximum length of an argument or inline request before the password, as in Redis (bytes).
 const UNAUTHENTICATED_BYTES: usize = 16 * 1024;
 
-/// What one request may ask this server to hold.
+/// Bounds on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Arguments of one request, the command's name among them.
+    /// Maximum number of arguments, including the command's name.
     pub max_arguments: usize,
-    /// Bytes of one argument.
+    /// Maximum length of an argument (bytes).
     pub max_argument_bytes: usize,
-    /// Bytes of one request, framing included.
+    /// Maximum length of a request including its framing (bytes).
     pub max_request_bytes: usize,
-    /// Bytes of an inline request, its terminator aside.
+    /// Maximum length of an inline request without its terminator (bytes).
     pub max_inline_bytes: usize,
 }
 
@@ -39,59 +39,59 @@ impl Default for Limits {
     }
 }
 
-/// Why bytes are no request. Where the next one starts is unknown: answer this, in Redis's words, and close.
+/// Error of bytes that are not a request, in Redis's words. The start of the next request is unknown, so the connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
-    /// Not a number, or more arguments than the limit.
+    /// The number of arguments is not a number, or exceeds the limit.
     #[error("ERR Protocol error: invalid multibulk length")]
     ArrayLength,
-    /// More arguments than an unauthenticated client may send.
+    /// The number of arguments exceeds the limit for unauthenticated clients.
     #[error("ERR Protocol error: unauthenticated multibulk length")]
     UnauthenticatedArrayLength,
-    /// Not a number, negative, or a longer argument than the limit.
+    /// The length of an argument is not a number, is negative, or exceeds the limit.
     #[error("ERR Protocol error: invalid bulk length")]
     BulkLength,
-    /// A longer argument than an unauthenticated client may send.
+    /// The length of an argument exceeds the limit for unauthenticated clients.
     #[error("ERR Protocol error: unauthenticated bulk length")]
     UnauthenticatedBulkLength,
-    /// Something other than a bulk string in a request, a nested array for one.
+    /// An element of the request is not a bulk string, but for example a nested array.
     #[error("ERR Protocol error: expected '$', got '{}'", .0.escape_ascii())]
     ExpectedBulk(u8),
     #[error("ERR Protocol error: expected CRLF after a bulk string")]
     BulkTerminator,
     #[error("ERR Protocol error: too big request")]
     RequestTooBig,
-    /// Too many bytes or arguments.
+    /// The request has too many bytes or arguments.
     #[error("ERR Protocol error: too big inline request")]
     InlineTooBig,
     #[error("ERR Protocol error: unbalanced quotes in request")]
     UnbalancedQuotes,
-    /// A browser was made to send its form to this port: the commands in it are not its user's.
+    /// A browser was tricked into sending a form to this port, with commands that its user did not write.
     #[error("ERR Protocol error: this is not an HTTP server")]
     Http,
 }
 
-/// Finds the requests in what a connection received. Its buffers are reused from request to request.
+/// Finds requests in the input of a connection. Reuses its buffers between requests.
 #[derive(Debug, Clone, Default)]
 pub struct Decoder {
     limits: Limits,
-    /// The client has not given the password: its requests are held to what it takes to do so.
+    /// The client has not given the password, so its requests may only be as large as necessary to do so.
     is_unauthenticated: bool,
     progress: Progress,
-    /// Where the arguments found so far are: in the received bytes, or in `unquoted`.
+    /// Ranges of the arguments found so far, in the received bytes or in `unquoted`.
     arguments: Vec<Range<usize>>,
-    /// The arguments of an inline request, their quotes and escapes resolved.
+    /// Arguments of an inline request without quotes and escapes.
     unquoted: Vec<u8>,
 }
 
-/// What is known of the request that starts the received bytes.
+/// Progress in the request at the start of the received bytes.
 #[derive(Debug, Clone, Copy, Default)]
 enum Progress {
     #[default]
     Unknown,
-    /// An inline request, whose first `searched` bytes hold no line feed.
+    /// An inline request, whose first `searched` bytes contain no line feed.
     Inline { searched: usize },
-    /// An array; its first `scanned` bytes are understood, and `missing` arguments follow them.
+    /// An array, whose first `scanned` bytes have been decoded. Another `missing` arguments must follow.
     Array { scanned: usize, missing: usize },
 }
 
@@ -100,19 +100,19 @@ impl Decoder {
         Self { limits, ..Self::default() }
     }
 
-    /// Whether the client has yet to give the password; to be told before the next request is decoded.
+    /// Sets whether the client still has to give the password. Call it before decoding the next request.
     pub fn set_unauthenticated(&mut self, is_unauthenticated: bool) {
         self.is_unauthenticated = is_unauthenticated;
     }
 
-    /// Looks for a whole request at the front of `bytes`: how many bytes it took, or `None` while it is unfinished. Its
-    /// [`arguments`](Self::arguments) may be none: Redis gives an empty array or line no reply.
+    /// Looks for a whole request at the front of `bytes`. Returns its length, or `None` while it is unfinished. A request may
+    /// have no [`arguments`](Self::arguments): Redis does not reply to an empty array or line.
     ///
-    /// After `None`, the next call gets the same bytes and more. After a request, it gets those that follow it.
+    /// After `None`, the next call must pass the same bytes and more. After a request, it must pass the bytes that follow.
     ///
     /// # Errors
-    /// [`ProtocolError`] as soon as a limit is announced to be exceeded, not when the bytes have come. The decoder is of
-    /// no use after it.
+    /// [`ProtocolError`], as soon as a declared length exceeds a limit, before the bytes have come. The decoder cannot be used
+    /// after it.
     pub fn decode(&mut self, bytes: &[u8]) -> Result<Option<usize>, ProtocolError> {
         let consumed = match self.progress {
             Progress::Unknown => self.start(bytes)?,
@@ -125,7 +125,7 @@ impl Decoder {
         Ok(consumed)
     }
 
-    /// The arguments of the request that [`decode`](Self::decode) found last in these same `bytes`.
+    /// Returns the arguments of the request that [`decode`](Self::decode) found last in the same `bytes`.
     pub fn arguments<'a>(&'a self, bytes: &'a [u8]) -> Arguments<'a> {
         let text = if self.unquoted.is_empty() { bytes } else { &self.unquoted };
         Arguments { text, ranges: &self.arguments }
@@ -144,7 +144,7 @@ impl Decoder {
     }
 
     fn read_count(&mut self, bytes: &[u8], header: &[u8]) -> Result<Option<usize>, ProtocolError> {
-        // A negative count, the null array's, is as good as 0 to Redis.
+        // Redis treats a negative count, as in the null array, like 0.
         let digits = header.strip_prefix(b"-").unwrap_or(header);
         let Some((count, length)) = read_length(digits).map_err(|NotALength| ProtocolError::ArrayLength)? else {
             return Ok(None);
@@ -178,7 +178,7 @@ impl Decoder {
         Ok(Some(scanned))
     }
 
-    /// The bulk string that starts at `at`: where its content is, and where it ends with its terminator.
+    /// Reads the bulk string that starts at `at`. Returns the range of its content, and its end after the terminator.
     fn read_argument(&self, bytes: &[u8], at: usize) -> Result<Option<(Range<usize>, usize)>, ProtocolError> {
         let header = match bytes.get(at..).and_then(<[u8]>::split_first) {
             None => return Ok(None),
@@ -234,7 +234,7 @@ impl Decoder {
         if self.arguments.len() > self.limits.max_arguments {
             return Err(ProtocolError::InlineTooBig);
         }
-        // Redis hangs up on these two words as well: the start of an HTTP request, and the header that each one has.
+        // Redis closes the connection at these words, too: the start of an HTTP request, and a header that each has.
         let first = self.arguments.first().and_then(|range| self.unquoted.get(range.clone())).unwrap_or_default();
         if first.eq_ignore_ascii_case(b"POST") || first.eq_ignore_ascii_case(b"Host:") {
             return Err(ProtocolError::Http);
@@ -243,13 +243,13 @@ impl Decoder {
     }
 }
 
-/// A header without a length.
+/// Error of a header without a length.
 struct NotALength;
 
-/// Reads a length and its CRLF off the front of `bytes`: the length, and how many bytes it took with its terminator;
-/// `None` while it is unfinished.
+/// Reads a length and its CRLF at the front of `bytes`. Returns the length and the number of bytes that it took, or `None` while
+/// it is unfinished.
 fn read_length(bytes: &[u8]) -> Result<Option<(usize, usize)>, NotALength> {
-    // Most lengths have one digit or two.
+    // Fast path: most lengths have one digit or two.
     match *bytes {
         [one @ b'0'..=b'9', b'\r', b'\n', ..] => return Ok(Some((usize::from(one - b'0'), 3))),
         [ten @ b'0'..=b'9', one @ b'0'..=b'9', b'\r', b'\n', ..] => {
@@ -282,7 +282,7 @@ pub struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// The arguments at these places of `text`.
+    /// The arguments at these ranges of `text`.
     pub(super) fn new(text: &'a [u8], ranges: &'a [Range<usize>]) -> Self {
         Self { text, ranges }
     }
@@ -299,12 +299,12 @@ impl<'a> Arguments<'a> {
         self.ranges.get(index).map(|range| self.slice(range))
     }
 
-    /// The arguments without the first `count`.
+    /// Returns the arguments without the first `count`.
     pub fn skip(&self, count: usize) -> Self {
         Self { text: self.text, ranges: self.ranges.get(count..).unwrap_or_default() }
     }
 
-    /// The first `count` arguments.
+    /// Returns the first `count` arguments.
     pub fn first(&self, count: usize) -> Self {
         Self { text: self.text, ranges: self.ranges.get(..count).unwrap_or(self.ranges) }
     }
@@ -314,7 +314,7 @@ impl<'a> Arguments<'a> {
         arguments.ranges.iter().map(move |range| arguments.slice(range))
     }
 
-    /// The text from the first argument to the end of the last, and where in it each argument is.
+    /// Returns the text from the first argument to the end of the last, and the arguments' ranges in it.
     pub fn span(&self) -> (&'a [u8], impl Iterator<Item = Range<usize>> + use<'a>) {
         let start = self.ranges.first().map_or(0, |first| first.start);
         let end = self.ranges.last().map_or(start, |last| last.end);

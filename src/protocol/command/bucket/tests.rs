@@ -46,7 +46,7 @@ fn options_come_in_any_order_and_case() {
 }
 
 #[test]
-fn what_is_left_out_has_a_default() {
+fn missing_options_have_defaults() {
     let drain = |strict| Ask::Drain { cost: 1, strict };
     let limit = tokens(5, 5, 60 * NANOS_PER_SECOND);
     assert_eq!(asked("RL.REDUCE k 5 60"), (limit, drain(false), None));
@@ -57,7 +57,7 @@ fn what_is_left_out_has_a_default() {
 }
 
 #[test]
-fn a_p_before_the_verb_is_for_milliseconds() {
+fn p_before_the_verb_is_for_milliseconds() {
     let limit = tokens(5, 5, 60 * NANOS_PER_MILLI);
     let at = Some(Timestamp::from_nanos(7 * NANOS_PER_MILLI));
     for verb in ["RL.PREDUCE", "RL.PGET", "RL.PSESSIONIZE"] {
@@ -67,7 +67,7 @@ fn a_p_before_the_verb_is_for_milliseconds() {
 }
 
 #[test]
-fn nothing_taken_is_a_look() {
+fn taking_no_tokens_is_a_peek() {
     assert_eq!(asked("RL.REDUCE k 5 60 TAKE 0 STRICT").1, Ask::Drain { cost: 0, strict: true });
     assert_eq!(asked("CL.THROTTLE k 5 1 60 0").1, Ask::Look { cost: 0 });
 }
@@ -77,12 +77,12 @@ fn long_times_saturate_and_keep_their_rate() {
     let largest = i64::MAX as u64;
     assert_eq!(asked("RL.REDUCE k MAX MAX").0, tokens(largest, largest, u64::MAX));
     assert_eq!(asked("CL.THROTTLE k MAX 1 MAX").0, leaky(largest + 1, 1, u64::MAX));
-    // As many credits as seconds are one a second, and u64::MAX nanoseconds are 18,446,744,073 whole seconds.
+    // The rate is one credit per second, and u64::MAX nanoseconds are 18,446,744,073 whole seconds.
     assert_eq!(asked("CL.THROTTLE k 0 MAX MAX").0, leaky(1, 18_446_744_073, u64::MAX));
 }
 
 #[test]
-fn a_time_is_the_client_s_up_to_the_year_2554() {
+fn time_is_the_client_s_up_to_the_year_2554() {
     assert_eq!(asked("RL.GET k 5 60 AT 0").2, Some(Timestamp::EPOCH));
     assert_eq!(asked("RL.GET k 5 60 AT 18446744073").2, Timestamp::from_secs(18_446_744_073));
     assert_eq!(error("RL.GET k 5 60 AT 18446744074"), OUT_OF_RANGE);
@@ -133,7 +133,7 @@ fn options_that_are_unknown_unfinished_or_repeated_are_syntax_errors() {
 }
 
 #[test]
-fn the_number_of_arguments_is_checked() {
+fn number_of_arguments_is_checked() {
     for (request, name) in [
         ("RL.REDUCE", "rl.reduce"),
         ("RL.GET k 5", "rl.get"),
@@ -147,7 +147,7 @@ fn the_number_of_arguments_is_checked() {
 
 proptest! {
     #[test]
-    fn a_period_of_any_length_keeps_its_rate(count in 1..=i64::MAX as u64, seconds in 1..=i64::MAX as u64) {
+    fn period_of_any_length_keeps_its_rate(count in 1..=i64::MAX as u64, seconds in 1..=i64::MAX as u64) {
         let (share, period_ns) = rate(count, seconds);
         let exact = count as f64 / (seconds as f64 * 1e9);
         let kept = share as f64 / period_ns as f64;

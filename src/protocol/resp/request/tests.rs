@@ -8,7 +8,7 @@ const SMALL: Limits = Limits { max_arguments: 4, max_argument_bytes: 20, max_req
 
 type Requests = Vec<Vec<Vec<u8>>>;
 
-/// Every request of `bytes`, and the error that ended them, with the bytes arriving in pieces of `step`.
+/// Decodes `bytes`, which arrive in pieces of `step`. Returns the requests, and the error that ended them.
 fn requests(bytes: &[u8], limits: Limits, step: usize) -> (Requests, Option<ProtocolError>) {
     let (mut decoder, mut requests) = (Decoder::new(limits), Vec::new());
     let (mut start, mut received) = (0, 0);
@@ -29,7 +29,7 @@ fn requests(bytes: &[u8], limits: Limits, step: usize) -> (Requests, Option<Prot
     (requests, None)
 }
 
-/// The error that `bytes` end with, the same however they arrive.
+/// Returns the error at the end of `bytes`, which must be the same for all sizes of pieces.
 fn error(bytes: &[u8]) -> Option<String> {
     let (whole, one_by_one) = (requests(bytes, SMALL, bytes.len()), requests(bytes, SMALL, 1));
     assert_eq!(whole, one_by_one, "{}", bytes.escape_ascii());
@@ -98,7 +98,7 @@ fn deep_nesting_is_refused_at_the_first_level() {
 }
 
 #[test]
-fn an_array_of_a_million_is_refused_at_its_count() {
+fn array_of_a_million_is_refused_at_its_count() {
     let announced = b"*1000000\r\n$1\r\na\r\n";
     let mut decoder = Decoder::new(Limits::default());
     for end in 0..10 {
@@ -108,8 +108,8 @@ fn an_array_of_a_million_is_refused_at_its_count() {
 }
 
 #[test]
-fn an_unfinished_request_is_not_read_again() {
-    // 100,000 arguments, byte by byte: 700,000 calls, which would take minutes if each started again.
+fn unfinished_request_is_not_read_again() {
+    // 100,000 arguments, byte by byte, take 700,000 calls, which would take minutes if each started from the beginning.
     let arguments = vec!["a"; 100_000];
     let mut bytes = Vec::new();
     write_request(&mut bytes, &arguments);
@@ -125,7 +125,7 @@ fn any_argument() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(prop_oneof![Just(b'\r'), Just(b'\n'), Just(b'$'), any::<u8>()], 0..12)
 }
 
-/// Bytes that are nearly a request.
+/// Generates bytes that are nearly a request.
 fn any_noise() -> impl Strategy<Value = Vec<u8>> {
     let token = prop_oneof![
         Just(b"\r\n".to_vec()),
@@ -170,7 +170,7 @@ proptest! {
     }
 
     #[test]
-    fn a_request_split_in_two_is_the_whole_one(request in prop::collection::vec(any_argument(), 1..5)) {
+    fn request_split_in_two_is_the_whole_one(request in prop::collection::vec(any_argument(), 1..5)) {
         let mut bytes = Vec::new();
         write_request(&mut bytes, &request);
         for end in 0..bytes.len() {
@@ -182,7 +182,7 @@ proptest! {
     }
 
     #[test]
-    fn the_reference_decoder_finds_the_same(request in prop::collection::vec(any_argument(), 1..5)) {
+    fn reference_decoder_finds_the_same(request in prop::collection::vec(any_argument(), 1..5)) {
         let mut bytes = Vec::new();
         write_request(&mut bytes, &request);
         let frames = request.into_iter().map(OwnedFrame::BulkString).collect();
@@ -204,7 +204,7 @@ proptest! {
         let mut decoder = Decoder::new(SMALL);
         let found = decoder.decode(&bytes);
         if let (Some(b'*'), Ok(Some(consumed))) = (bytes.first(), found) {
-            // A count below -1 is an empty array to Redis and an error to the reference.
+            // Redis treats a count below -1 as an empty array, and the reference as an error.
             if !decoder.arguments(&bytes).is_empty() {
                 prop_assert_eq!(decode_range(&bytes).unwrap().map(|(_, consumed)| consumed), Some(consumed));
             }
